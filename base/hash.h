@@ -1,0 +1,16 @@
+/* hash.h - SHA-256 (names and evidence) and xxh64 (accidents only). */
+#ifndef TW_BASE_HASH_H
+#define TW_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+
+/* SHA-256 of bytes[size]; size 0 is fine. Cannot fail. Any thread. */
+struct tw_id tw_sha256(const void *bytes, size_t size);
+
+/* xxHash64, seed 0: a checksum against accidents, no defence against a person. */
+uint64_t tw_xxh64(const void *bytes, size_t size);
+
+#endif

@@ -1,0 +1,26 @@
+/* id.h - 32-byte names: node ids, lineage ids, SHA-256 digests of payloads and manifests. */
+#ifndef TW_BASE_ID_H
+#define TW_BASE_ID_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tw_id {
+    uint8_t bytes[32];
+};
+
+enum { TW_ID_HEX_BYTES = 65 }; /* 64 digits and NUL */
+
+/* memcmp order: <0, 0, >0. Every "sorted by id" in the project means this order. */
+int tw_id_compare(const struct tw_id *a, const struct tw_id *b);
+bool tw_id_equal(const struct tw_id *a, const struct tw_id *b);
+bool tw_id_is_zero(const struct tw_id *id);
+
+/* Lower-case hex with NUL into hex[TW_ID_HEX_BYTES]; tw_id_short writes the first 8 digits. */
+void tw_id_hex(const struct tw_id *id, char hex[TW_ID_HEX_BYTES]);
+void tw_id_short(const struct tw_id *id, char hex[9]);
+
+/* Reads exactly 64 hex digits (either case). False and *id untouched if it is anything else. */
+bool tw_id_parse(const char *hex, struct tw_id *id);
+
+#endif

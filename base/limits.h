@@ -1,0 +1,41 @@
+/* limits.h - every bound of the program, in one place, with its unit. */
+#ifndef TW_BASE_LIMITS_H
+#define TW_BASE_LIMITS_H
+
+enum tw_limits {
+    /* the run */
+    TW_MEMBERS_MAX = 64,   /* nodes in a group roster: contributors are one 64-bit set */
+    TW_FRAGMENTS_MAX = 64, /* fragments of a model */
+    TW_PARTS_MAX = 16,     /* owners (and so parts) of one round */
+    TW_TENSORS_MAX = 4096, /* tensors of a model */
+    TW_PART_ALIGN = 1024,  /* elements: part boundaries; a multiple of every codec block */
+
+    /* the node */
+    TW_PEERS_MAX = 64,        /* authenticated peers linked at a time */
+    TW_KNOWN_MAX = 256,       /* members kept in the table */
+    TW_ADDRS_MAX = 4,         /* addresses kept per member */
+    TW_ADDR_BYTES = 72,       /* "host:port" and NUL */
+    TW_ROUNDS_KEPT = 64,      /* committed manifests kept for those who missed them */
+    TW_PAYLOADS_MAX = 512,    /* payloads known to a node: wanted, arriving or held */
+    TW_ACTIONS_MAX = 4096,    /* undrained actions of one node after one event */
+    TW_TRANSFERS_MAX = 64,    /* payloads arriving at a time */
+    TW_HEARTBEAT_US = 1000 * 1000,       /* every live control link says where it stands */
+    TW_PEER_SILENCE_US = 6 * 1000 * 1000, /* then the link is closed and the peer dead */
+
+    /* the wire */
+    TW_FRAME_HEADER_BYTES = 32,          /* PROTOCOL.md section 2 */
+    TW_CONTROL_BYTES_MAX = 64 * 1024,    /* body of a control frame */
+    TW_CHUNK_BYTES_MAX = 256 * 1024,     /* payload bytes in a bulk frame */
+    TW_CHUNK_HEADER_BYTES = 40,          /* payload id (32), chunk index (4), reserved (4) */
+    TW_FRAME_BODY_MAX = TW_CHUNK_BYTES_MAX + TW_CHUNK_HEADER_BYTES,
+    TW_PAYLOAD_BYTES_MAX = 1 << 30,      /* one payload */
+    TW_CHUNKS_MAX = TW_PAYLOAD_BYTES_MAX / TW_CHUNK_BYTES_MAX,
+    TW_MANIFEST_BYTES_MAX = 16 * 1024,   /* canonical text of a run manifest */
+};
+
+_Static_assert(TW_MEMBERS_MAX <= 64, "contributor sets are 64-bit");
+_Static_assert(TW_PARTS_MAX <= TW_MEMBERS_MAX, "every part has its own owner");
+_Static_assert(TW_PEER_SILENCE_US >= 3 * TW_HEARTBEAT_US, "two lost heartbeats are survivable");
+_Static_assert(TW_ACTIONS_MAX >= 16 * TW_PEERS_MAX, "one event may talk to every peer");
+
+#endif

@@ -1,0 +1,51 @@
+/* status.h - the one error type of the project: a code, and one sentence a person can act on. */
+#ifndef TW_BASE_STATUS_H
+#define TW_BASE_STATUS_H
+
+#define TW_NODISCARD __attribute__((warn_unused_result))
+#define TW_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
+
+/* X(name, value, meaning). Values are stable: they reach logs, peers and exit codes. */
+#define TW_STATUS_LIST(X)                                                                          \
+    X(OK, 0, "success")                                                                            \
+    X(AGAIN, 1, "not now: retry after the next event")                                             \
+    X(NOMEM, 10, "allocation failed during start-up")                                              \
+    X(LIMIT, 11, "a bound of limits.h was reached")                                                \
+    X(IO, 20, "the operating system refused")                                                      \
+    X(TLS, 21, "handshake or record failure")                                                      \
+    X(DEVICE, 22, "the compute device refused")                                                    \
+    X(PROTO, 30, "peer sent bytes that break PROTOCOL.md")                                         \
+    X(VERSION, 31, "peer speaks no common version")                                                \
+    X(CORRUPT, 32, "checksum mismatch or non-finite numbers")                                      \
+    X(DENIED, 33, "wrong run, wrong secret or wrong identity")                                     \
+    X(CONFIG, 40, "bad configuration, manifest or argument")                                       \
+    X(DATA, 41, "training data missing or unusable")
+
+enum tw_status {
+#define X(name, value, meaning) TW_##name = (value),
+    TW_STATUS_LIST(X)
+#undef X
+};
+
+/* Why a call failed, for a person. Caller-owned; never required (NULL is fine). */
+struct tw_error {
+    enum tw_status status;
+    char message[256];
+};
+
+/* Fills *err (if not NULL) and returns `status`, so a failure is one line. */
+enum tw_status tw_fail(struct tw_error *err, enum tw_status status, const char *fmt, ...)
+    TW_PRINTF(3, 4);
+
+/* "PROTO", "OK", ... and its meaning. Static storage; never NULL. */
+const char *tw_status_name(enum tw_status status);
+const char *tw_status_meaning(enum tw_status status);
+
+/* Forwards a failure. Only where there is nothing to clean up. */
+#define TW_TRY(expr)                                                                               \
+    do {                                                                                           \
+        const enum tw_status tw_try_status = (expr);                                               \
+        if (tw_try_status != TW_OK) return tw_try_status;                                          \
+    } while (0)
+
+#endif

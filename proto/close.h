@@ -1,0 +1,79 @@
+/* close.h - rosters and close manifests: what the members of a lineage agree on.
+ *
+ * A lineage is a chain of rounds 0, 1, 2, ...; each committed round is one close manifest. Round r
+ * merges fragment r mod P. The roster of round r is `next` of round r - 1. */
+#ifndef TW_PROTO_CLOSE_H
+#define TW_PROTO_CLOSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/status.h"
+
+struct tw_member {
+    struct tw_id id;
+    uint64_t nonce;  /* drawn at each (re)join: a node that lost its state is a new member */
+    uint32_t weight; /* share of the parts it owns in the next round; 0 = owns none */
+};
+
+struct tw_roster {
+    uint32_t number; /* counts changes of the roster along the lineage */
+    uint32_t count;
+    struct tw_member members[TW_MEMBERS_MAX]; /* sorted by id, no duplicates */
+};
+
+struct tw_contributor {
+    uint32_t member_idx; /* in the roster of the round */
+    uint32_t steps;      /* inner steps since its last listed contribution */
+    uint64_t tokens;     /* tokens since then */
+    struct tw_id root;   /* SHA-256 over its part hashes: see tw_contribution_root */
+};
+
+struct tw_part {
+    uint32_t owner_idx;  /* in the roster of the round */
+    uint32_t bytes;      /* of the encoded result; 0 = ABSENT */
+    uint64_t contributors; /* bit i = member i of the roster entered the merge */
+    struct tw_id result; /* SHA-256 of the encoded result; zero = ABSENT */
+};
+
+struct tw_close {
+    struct tw_id lineage;
+    struct tw_id parent; /* digest of the previous round's manifest; zero for round 0 */
+    uint64_t round;
+    uint64_t clock_tokens; /* of the run, after this round */
+    uint32_t fragment;
+    uint32_t roster_number; /* roster this round was decided by */
+    uint32_t contributors_count, parts_count;
+    struct tw_contributor contributors[TW_MEMBERS_MAX]; /* by member_idx, ascending */
+    struct tw_part parts[TW_PARTS_MAX];                 /* part k = owner k in roster order */
+    struct tw_roster next;
+};
+
+enum {
+    TW_CLOSE_BYTES_MAX = 128 + TW_MEMBERS_MAX * 48 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
+};
+
+/* Canonical bytes (PROTOCOL.md section 6): little-endian, fixed order, no padding. */
+size_t tw_close_encode(const struct tw_close *close, uint8_t bytes[TW_CLOSE_BYTES_MAX]);
+
+/* Strict inverse. Untrusted input: checks every count, order and index; TW_PROTO otherwise and
+ * *close undefined. Accepts exactly what encode can produce. */
+enum tw_status tw_close_decode(const uint8_t *bytes, size_t size, struct tw_close *close,
+                               struct tw_error *err);
+
+/* SHA-256 of the canonical bytes. */
+struct tw_id tw_close_digest(const struct tw_close *close);
+
+/* SHA-256("thinwire-contribution-v1\0" || hash_0 || ... || hash_{n-1}). */
+struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t parts_count);
+
+/* Index of `id` in the roster (binary search), or -1. */
+int tw_roster_find(const struct tw_roster *roster, const struct tw_id *id);
+
+/* Members that own parts (weight > 0), in roster order, at most TW_PARTS_MAX; returns the count. */
+uint32_t tw_roster_owners(const struct tw_roster *roster, uint32_t owners[TW_PARTS_MAX]);
+
+#endif

@@ -1,0 +1,22 @@
+/* control.h - control messages to protobuf bodies and back (thinwire.proto). */
+#ifndef TW_PROTO_CONTROL_H
+#define TW_PROTO_CONTROL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "proto/message.h"
+
+/* Body bytes of `message` into body[capacity]; *size_out <= TW_CONTROL_BYTES_MAX. TW_LIMIT when it
+ * does not fit, which a bounded message never meets with capacity TW_CONTROL_BYTES_MAX. */
+enum tw_status tw_control_encode(const struct tw_message *message, uint8_t *body, size_t capacity,
+                                 size_t *size_out, struct tw_error *err);
+
+/* Untrusted body of a frame of `kind`. Every count, length, enum and order is checked before
+ * *message is written; memory comes from a counting allocator limited to 4x body_bytes + 16 KiB.
+ * TW_PROTO names the field. Unknown protobuf fields are ignored. */
+enum tw_status tw_control_decode(uint16_t kind, const uint8_t *body, size_t body_bytes,
+                                 struct tw_message *message, struct tw_error *err);
+
+#endif

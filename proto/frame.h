@@ -1,0 +1,57 @@
+/* frame.h - the 32-byte frame header of PROTOCOL.md section 2, and the incremental reader.
+ *
+ *   0  magic      u32  "TWF1"            16 stream    u32  0 on control; transfer number on bulk
+ *   4  version    u8   1                 20 reserved  u32  0
+ *   5  flags      u8   0                 24 checksum  u64  xxh64 of bytes 0..23 and the body
+ *   6  kind       u16
+ *   8  body bytes u32
+ *  12  reserved   u32  0                 all little-endian */
+#ifndef TW_PROTO_FRAME_H
+#define TW_PROTO_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "base/status.h"
+
+enum { TW_WIRE_VERSION = 1 };
+
+/* Kinds below 0x100 are the control messages of message.h. */
+enum tw_frame_kind {
+    TW_FRAME_CHUNK = 0x100, /* bulk: 32-byte payload id, u32 chunk index, u32 zero, bytes */
+    TW_FRAME_HELLO = 0x200, /* first frame of a connection, both ways: handshake.h */
+    TW_FRAME_GOODBYE = 0x201, /* last frame: u32 enum tw_status, then a sentence */
+};
+
+struct tw_frame {
+    uint16_t kind;
+    uint32_t stream;
+    uint32_t body_bytes;
+    const uint8_t *body; /* borrowed from the reader until its next call */
+};
+
+/* Writes the header for `body` (which follows it on the wire) into header[32]. */
+void tw_frame_header(uint8_t header[TW_FRAME_HEADER_BYTES], uint16_t kind, uint32_t stream,
+                     const uint8_t *body, uint32_t body_bytes);
+
+/* Collects bytes into frames. The buffer is the caller's and bounds the largest frame accepted. */
+struct tw_reader {
+    uint8_t *buffer;
+    size_t capacity; /* >= TW_FRAME_HEADER_BYTES */
+    size_t begin, end;
+};
+
+void tw_reader_init(struct tw_reader *reader, uint8_t *buffer, size_t capacity);
+
+/* Where to put arriving bytes: *space is > 0 unless a whole frame is waiting to be taken. */
+uint8_t *tw_reader_space(struct tw_reader *reader, size_t *space);
+void tw_reader_fill(struct tw_reader *reader, size_t bytes);
+
+/* TW_OK: *frame is whole and its checksum right. TW_AGAIN: needs more bytes. Anything else
+ * (TW_PROTO, TW_VERSION, TW_LIMIT, TW_CORRUPT) is final: close the connection. */
+enum tw_status tw_reader_next(struct tw_reader *reader, struct tw_frame *frame,
+                              struct tw_error *err);
+
+#endif

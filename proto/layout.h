@@ -1,0 +1,50 @@
+/* layout.h - where every tensor of a run's model lies, and which fragment it belongs to.
+ *
+ * Parameters, anchor, momentum and optimizer state all use one order: fragment after fragment,
+ * each fragment padded with zeros to TW_PART_ALIGN elements. Fragment 0 holds the embeddings and
+ * the final norm; layer l belongs to fragment 1 + l mod (P-1) (`strided`) or to consecutive blocks
+ * (`sequential`). With one fragment everything is in fragment 0. A part of a round is a range of
+ * elements of its fragment, cut at multiples of TW_PART_ALIGN.
+ *
+ * GPT-2 names and orientation are Hugging Face's: Conv1D weights are (in, out), row-major. */
+#ifndef TW_PROTO_LAYOUT_H
+#define TW_PROTO_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "base/status.h"
+#include "proto/run.h"
+
+struct tw_tensor {
+    char name[48];       /* "h.3.attn.c_attn.weight" */
+    uint32_t rows, cols; /* cols = 1 for a vector of `rows` elements; row-major */
+    uint32_t rank;       /* 1 or 2 */
+    uint32_t fragment;
+    uint64_t offset;     /* elements from the start of the parameters */
+    bool has_decay;      /* AdamW decays matrices only */
+};
+
+struct tw_layout {
+    uint32_t tensors_count, fragments_count;
+    uint64_t params;   /* elements that mean something */
+    uint64_t elements; /* with padding; the size of every per-parameter array */
+    uint64_t fragment_begin[TW_FRAGMENTS_MAX + 1]; /* elements; [fragments_count] = elements */
+    struct tw_tensor tensors[TW_TENSORS_MAX];      /* in the model's order, not by offset */
+};
+
+/* Fills *layout from a checked run. TW_LIMIT when the model has too many tensors. */
+enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run,
+                              struct tw_error *err);
+
+/* The tensor of that name, or NULL. */
+const struct tw_tensor *tw_layout_find(const struct tw_layout *layout, const char *name);
+
+/* Elements [*begin, *begin + *count) of part `part` of `parts_count` with the given shares.
+ * weights[] are relative and all zero means equal; boundaries are multiples of TW_PART_ALIGN and a
+ * part may be empty. Relative to the start of the fragment of `elements` elements. */
+void tw_layout_part(uint64_t elements, const uint32_t *weights, uint32_t parts_count, uint32_t part,
+                    uint64_t *begin, uint64_t *count);
+
+#endif

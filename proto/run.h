@@ -1,0 +1,102 @@
+/* run.h - the run manifest: what every node of a run must agree on, to the byte.
+ *
+ * The canonical text (PROTOCOL.md section 4) is every key of tw_run_keys() in table order, one
+ * `section.key = value\n` per line after the line `thinwire-run 1\n`. The run id is its SHA-256.
+ * Reals are carried as whole millionths, so that text and bytes cannot disagree. */
+#ifndef TW_PROTO_RUN_H
+#define TW_PROTO_RUN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/status.h"
+
+enum tw_family { TW_FAMILY_GPT2 };
+enum tw_tokenizer { TW_TOKENIZER_BYTES };
+enum tw_pattern { TW_PATTERN_STRIDED, TW_PATTERN_SEQUENTIAL };
+enum tw_preset { TW_PRESET_DILOCO, TW_PRESET_STREAMING };
+enum tw_outer_rule { TW_OUTER_NESTEROV };
+enum tw_weights { TW_WEIGHTS_EQUAL, TW_WEIGHTS_TOKENS };
+enum tw_codec_id { TW_CODEC_BF16, TW_CODEC_INT8 };
+enum tw_pace { TW_PACE_STEPS, TW_PACE_CLOCK };
+enum tw_admission { TW_ADMISSION_SECRET, TW_ADMISSION_OPEN };
+
+struct tw_run {
+    char name[64]; /* [a-z0-9-], not empty */
+
+    struct {
+        enum tw_family family;
+        uint32_t layers, width, heads, context, vocab;
+        uint64_t seed; /* of the initial weights */
+    } model;
+
+    struct {
+        enum tw_tokenizer tokenizer;
+        struct tw_id sha256;       /* of the training text; zero = any text */
+        uint32_t heldout_millionths; /* the last share of the text is never trained on */
+    } data;
+
+    struct {
+        uint32_t batch;              /* sequences per inner step and node */
+        uint64_t tokens;             /* budget of the whole run; the run clock ends here */
+        uint64_t warmup_tokens;      /* linear warm-up on the run clock */
+        uint32_t lr_millionths;      /* peak of the inner learning rate */
+        uint32_t lr_final_millionths; /* end of the cosine, as a share of the peak */
+        uint32_t beta1_millionths, beta2_millionths;
+        uint32_t decay_millionths;   /* AdamW weight decay on matrices */
+        uint32_t clip_millionths;    /* global gradient norm; 0 = no clip */
+    } train;
+
+    struct {
+        enum tw_preset preset;
+        uint32_t fragments;
+        enum tw_pattern pattern;
+        uint32_t period;             /* H: inner steps between two syncs of one fragment */
+        uint32_t overlap;            /* tau: inner steps from send to apply, at least */
+        uint32_t mix_millionths;     /* alpha: weight of the local parameters when applying */
+        enum tw_outer_rule outer;
+        uint32_t outer_lr_millionths;       /* eta */
+        uint32_t outer_momentum_millionths; /* mu, reached after outer_ramp outer steps */
+        uint32_t outer_ramp;         /* outer steps of a fragment over which mu rises from 0 */
+        enum tw_weights weights;
+        enum tw_codec_id codec;
+        enum tw_pace pace;
+        uint32_t pace_ms;            /* clock pace: time between two rounds of any fragment */
+        uint32_t quorum;             /* contributors wanted before the grace starts */
+        uint32_t grace_ms;           /* upper bound of the adaptive grace */
+        uint32_t members;            /* roster size limit, <= TW_MEMBERS_MAX */
+    } sync;
+
+    struct {
+        enum tw_admission admission;
+    } security;
+};
+
+/* A small model and the `streaming` preset: what `thinwire run new` starts from. */
+void tw_run_defaults(struct tw_run *run);
+
+/* Sets one key ("sync.period") from text, with its own checks and units. TW_CONFIG with a sentence
+ * that names key, value and what would be accepted (did-you-mean for unknown keys). */
+enum tw_status tw_run_set(struct tw_run *run, const char *key, const char *value,
+                          struct tw_error *err);
+
+/* Overwrites every sync.* knob with the row of the preset, fitted to the planned number of outer
+ * steps (reference: short runs start from plain averaging; see run_preset.c for the numbers). */
+void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
+
+/* Checks relations between keys: heads divide width, overlap < period / fragments, ... */
+enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err);
+
+/* Canonical text without NUL; *size_out <= TW_MANIFEST_BYTES_MAX. Cannot fail on a checked run. */
+void tw_run_encode(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
+
+/* Strict inverse of encode: only the canonical bytes are accepted; then tw_run_check. */
+enum tw_status tw_run_decode(const char *text, size_t size, struct tw_run *run,
+                             struct tw_error *err);
+
+/* SHA-256 of the canonical text. (Needs tw_hash; everything above does not.) */
+struct tw_id tw_run_id(const struct tw_run *run);
+
+#endif

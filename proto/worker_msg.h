@@ -1,0 +1,278 @@
+/* worker_msg.h - the link between daemon and worker: fixed structs over a SOCK_SEQPACKET Unix
+ * socket, and the shared memory they talk about. Any trainer in any language may be a worker:
+ * WORKER.md in this folder is the guide; this file is normative.
+ *
+ * The worker connects and sends HELLO. The daemon answers WELCOME with one sealed memfd (SCM_RIGHTS).
+ * From then on the worker trains; between inner steps it reads every waiting message, in order, and
+ * answers each request exactly once. The daemon treats the whole page as hostile: it copies a field
+ * once, range-checks the copy, and never trusts an offset it did not hand out itself.
+ *
+ * Shared memory, offsets in `struct tw_shm_geometry`, all float32 arrays in layout.h order:
+ *   control page | phi and u | spare (largest fragment, phi and u) | 2 snapshot slots | pool
+ * phi and u of fragment p live in `home` buffer or, after an outer step, in the spare; `where[p]`
+ * says which, and the buffer that was freed becomes the spare: a merge is published by one store. */
+#ifndef TW_PROTO_WORKER_MSG_H
+#define TW_PROTO_WORKER_MSG_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "proto/message.h"
+#include "proto/run.h"
+
+enum { TW_WORKER_VERSION = 1, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
+
+/* ---- shared memory ------------------------------------------------------------------------- */
+
+struct tw_shm_geometry {
+    uint64_t bytes;           /* of the memfd */
+    uint64_t elements;        /* of the model: layout.h */
+    uint64_t spare_elements;  /* of the largest fragment */
+    uint64_t phi, u;          /* byte offsets of float arrays of `elements` */
+    uint64_t spare_phi, spare_u;
+    uint64_t snapshot[TW_SNAPSHOT_SLOTS]; /* byte offsets */
+    uint64_t snapshot_bytes;  /* of one slot */
+    uint64_t pool, pool_bytes;
+};
+
+enum tw_snapshot_mode { TW_SNAPSHOT_FULL, TW_SNAPSHOT_BF16_MOMENTS, TW_SNAPSHOT_OFF };
+
+/* theta (float32), then m and v (float32, or bf16 in BF16_MOMENTS mode), each of `elements`. */
+struct tw_snapshot_slot {
+    _Atomic uint64_t seq; /* odd while being written */
+    uint64_t step, tokens, checksum; /* xxh64 of the slot's bytes */
+    uint64_t rng[4];
+    uint64_t cursor; /* of the data, in tokens drawn */
+    uint64_t bytes;
+    uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* of phi when theta was copied */
+};
+
+struct tw_shm_control {
+    char magic[8]; /* "TWSHM001" */
+    _Atomic uint64_t heartbeat_us; /* CLOCK_MONOTONIC, worker, at least once a second */
+    _Atomic uint64_t step;
+    /* Fragment p is in its home range of phi/u unless `displaced` is p: then it is in the spare
+     * buffer. UINT32_MAX: none. Before the next outer step the worker copies it home. */
+    _Atomic uint32_t displaced;
+    uint32_t reserved;
+    struct {
+        _Atomic uint64_t rounds; /* applied to (phi, u) of this fragment */
+        struct tw_id digest;     /* of (phi, u), written before `rounds` */
+    } fragments[TW_FRAGMENTS_MAX];
+    struct tw_snapshot_slot snapshots[TW_SNAPSHOT_SLOTS];
+};
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+#define TW_WORKER_MSG_LIST(X)                                                                      \
+    /* worker to daemon */                                                                         \
+    X(HELLO, 1, hello)                                                                             \
+    X(STEP, 2, step)                                                                               \
+    X(SNAPSHOT_DONE, 3, snapshot_done)                                                             \
+    X(ENCODED, 4, encoded)                                                                         \
+    X(REDUCED, 5, reduced)                                                                         \
+    X(CHECKED, 6, checked)                                                                         \
+    X(APPLIED, 7, applied)                                                                         \
+    X(EXPORTED, 8, exported)                                                                       \
+    X(EVALUATED, 9, evaluated)                                                                     \
+    X(FATAL, 10, fatal)                                                                            \
+    /* daemon to worker */                                                                         \
+    X(WELCOME, 32, welcome)                                                                        \
+    X(ENCODE, 33, encode)                                                                          \
+    X(REDUCE, 34, reduce)                                                                          \
+    X(CHECK, 35, check)                                                                            \
+    X(APPLY, 36, apply)                                                                            \
+    X(SOLO, 37, solo)                                                                              \
+    X(EXPORT, 38, export)                                                                          \
+    X(LOAD, 39, load)                                                                              \
+    X(CLOCK, 40, clock)                                                                            \
+    X(SNAPSHOT, 41, snapshot)                                                                      \
+    X(PAUSE, 42, pause)                                                                            \
+    X(RESUME, 43, resume)                                                                          \
+    X(FINISH, 44, finish)                                                                          \
+    X(EXIT, 45, exit)
+
+enum tw_worker_msg_kind {
+#define X(name, value, member) TW_WMSG_##name = (value),
+    TW_WORKER_MSG_LIST(X)
+#undef X
+};
+
+struct tw_span {
+    uint64_t offset; /* bytes from the start of the memfd, inside the pool */
+    uint32_t bytes;
+    uint32_t reserved;
+};
+
+struct tw_wmsg_hello {
+    uint32_t version, pid;
+    char device[64]; /* "cpu, 2 threads, AVX-512, oneDNN" */
+};
+
+struct tw_wmsg_step {
+    uint64_t step, tokens;      /* totals of this node */
+    uint64_t step_us;           /* this step, without sync work */
+    uint64_t sync_us;           /* encode, merge, apply, snapshot and waiting since the last STEP */
+    float loss, grad_norm, lr;  /* nats per token */
+    uint32_t is_skipped;        /* 1: gradients were not finite, parameters unchanged */
+};
+
+struct tw_wmsg_snapshot_done {
+    uint32_t slot, reserved;
+    uint64_t step;
+};
+
+struct tw_wmsg_encoded {
+    uint64_t round, step, tokens;
+    uint32_t status;      /* enum tw_status; not OK: nothing was written */
+    uint32_t parts_count;
+    uint32_t bytes[TW_PARTS_MAX];
+    float norm; /* of Delta */
+    float reserved;
+};
+
+struct tw_wmsg_reduced {
+    uint64_t round;
+    uint32_t part, status, bytes, reserved;
+};
+
+struct tw_wmsg_checked {
+    uint64_t tag;
+    uint32_t status, reserved;
+};
+
+struct tw_wmsg_applied {
+    uint32_t fragment, status;
+    uint64_t rounds;
+    struct tw_id digest;
+};
+
+struct tw_wmsg_exported {
+    uint32_t fragment, status, bytes, reserved;
+    uint64_t rounds;
+    struct tw_id digest;
+};
+
+struct tw_wmsg_evaluated {
+    uint64_t step;
+    float loss_live, loss_anchor; /* held-out, nats per token; NaN when not measured */
+    float distance;               /* ||theta - phi|| / ||phi|| */
+    float reserved;
+};
+
+struct tw_wmsg_fatal {
+    uint32_t status, reserved;
+    char text[248];
+};
+
+/* Where the worker starts. */
+enum tw_worker_start {
+    TW_START_FRESH,    /* initial weights from the run's seed into theta and phi; u = 0 */
+    TW_START_SNAPSHOT, /* theta, m, v, counters from snapshots[slot]; phi, u as they stand */
+    TW_START_ANCHOR,   /* theta := phi, moments zero */
+};
+
+struct tw_wmsg_welcome {
+    uint32_t version;
+    uint32_t start, slot;      /* enum tw_worker_start */
+    uint32_t snapshot_mode;    /* enum tw_snapshot_mode */
+    uint32_t snapshot_steps;   /* between snapshots; 0 = by a 1 % time budget */
+    uint32_t eval_steps;       /* between held-out evaluations; 0 = never */
+    uint32_t threads;          /* 0 = all */
+    uint32_t reserved;
+    uint64_t stop_step;        /* solo comparisons: FINISH by itself at this step; 0 = never */
+    uint64_t data_seed;        /* of this node's sampling order */
+    uint64_t batches_to_skip;  /* drawn and thrown away first: a batch that crashed us before */
+    struct tw_shm_geometry geometry;
+    char data_path[1024];      /* training text */
+    struct tw_run run;
+};
+
+struct tw_wmsg_encode {
+    uint64_t round;
+    uint32_t fragment, parts_count;
+    struct {
+        uint64_t begin, count; /* elements within the fragment */
+        struct tw_span out;    /* capacity */
+    } parts[TW_PARTS_MAX];
+};
+
+struct tw_wmsg_reduce {
+    uint64_t round, begin, count;
+    uint32_t fragment, part, inputs_count, reserved;
+    struct tw_span out;
+    struct {
+        struct tw_span in;
+        uint64_t tokens;
+        uint32_t steps, reserved;
+    } inputs[TW_MEMBERS_MAX]; /* summed in this order */
+};
+
+struct tw_wmsg_check {
+    uint64_t tag, elements;
+    struct tw_span in; /* decodes to `elements` finite values? */
+};
+
+struct tw_wmsg_apply {
+    uint64_t round, version, min_step;
+    uint32_t fragment, parts_count, is_final, reserved;
+    struct {
+        uint64_t begin, count;
+        uint32_t mode, reserved; /* 0 ABSENT, 1 MIX, 2 SHIFT: enum tw_apply_mode of sync/node.h */
+        struct tw_span in;
+    } parts[TW_PARTS_MAX];
+};
+
+struct tw_wmsg_solo {
+    uint64_t round;
+    uint32_t fragment, reserved;
+};
+
+struct tw_wmsg_export {
+    uint32_t fragment, reserved;
+    struct tw_span out; /* capacity */
+};
+
+struct tw_wmsg_load {
+    uint32_t fragment, keep; /* 0: theta := phi; 1: theta stays, its next Delta is clipped */
+    uint64_t rounds;
+    struct tw_id digest;
+    struct tw_span in;
+};
+
+struct tw_wmsg_clock {
+    uint64_t clock_tokens, tokens_listed;
+    uint32_t contributors, reserved;
+};
+
+struct tw_wmsg_snapshot {
+    uint32_t reserved;
+};
+struct tw_wmsg_pause {
+    uint32_t reserved;
+};
+struct tw_wmsg_resume {
+    uint32_t reserved;
+};
+struct tw_wmsg_finish {
+    uint32_t reserved;
+};
+struct tw_wmsg_exit {
+    uint32_t reserved;
+};
+
+/* The packet is `kind`, `bytes` (of the whole packet) and the struct of that kind. */
+struct tw_worker_msg {
+    uint32_t kind, bytes;
+    union {
+#define X(name, value, member) struct tw_wmsg_##member member;
+        TW_WORKER_MSG_LIST(X)
+#undef X
+    } u;
+};
+
+_Static_assert(sizeof(struct tw_worker_msg) <= TW_WORKER_MSG_BYTES_MAX, "one packet");
+
+#endif

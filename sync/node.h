@@ -1,0 +1,289 @@
+/* node.h - the protocol core: a pure state machine.
+ *
+ *      TW_EV_*  -->  tw_node_event()  -->  tw_node_next_action()  -->  TW_ACT_*
+ *
+ * No socket, clock, thread, file, heap or float; no randomness but the seed. daemon/shell.c drives
+ * it with libuv, tests/sim/ under virtual time. Same events, times and seed give the same actions.
+ * Long work is asked for by an action and answered by a later event; payload bytes never pass
+ * through here, only their SHA-256 names. ARCHITECTURE.md tells the story of a round. */
+#ifndef TW_SYNC_NODE_H
+#define TW_SYNC_NODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/rng.h"
+#include "proto/close.h"
+#include "proto/message.h"
+
+struct tw_node_config {
+    struct tw_id self;
+    struct tw_id run; /* run id: parent of every first lineage */
+    uint64_t seed;
+    uint32_t boot;
+
+    /* the run, from its manifest */
+    uint32_t fragments_count;
+    uint64_t fragment_elements[TW_FRAGMENTS_MAX];
+    uint32_t period_steps;  /* inner steps between two rounds of any fragment: H / P, >= 1 */
+    uint32_t overlap_steps; /* tau */
+    uint64_t pace_us;       /* clock pace: time between rounds; 0 = steps pace */
+    uint32_t quorum;
+    uint64_t grace_us;
+    uint64_t budget_tokens;
+    uint32_t members_max;
+
+    /* this node */
+    uint32_t weight; /* share of parts it offers to own, > 0 */
+    uint64_t orphan_us; /* no majority for this long: form a child lineage (120 s) */
+};
+
+/* ---- what survives a restart -------------------------------------------------------------- */
+
+/* The vote of this node in the newest round it took part in. Must be durable before it is told. */
+struct tw_vote {
+    struct tw_id lineage;
+    uint64_t nonce; /* membership this vote belongs to */
+    uint64_t round;
+    uint64_t promised;
+    uint64_t accepted_ballot;
+    uint32_t has_accepted;
+    struct tw_close accepted;
+};
+
+/* Where the node stands in its lineage; part of a checkpoint, together with (phi, u). */
+struct tw_position {
+    struct tw_id lineage, lineage_parent;
+    uint64_t nonce;
+    uint64_t rounds;          /* committed rounds known */
+    uint32_t has_tip;
+    struct tw_close tip;      /* manifest of round `rounds` - 1 */
+    uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds applied to (phi, u): all below this */
+    struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
+    uint64_t tokens_listed, steps_listed; /* own counters at the last listed contribution */
+};
+
+/* ---- events ------------------------------------------------------------------------------- */
+
+enum tw_event_kind {
+    TW_EV_TICK,      /* the deadline passed */
+    TW_EV_PEER_UP,   /* an authenticated control link: `peer`, `id` */
+    TW_EV_PEER_DOWN, /* it is gone: `peer` */
+    TW_EV_MESSAGE,   /* `peer` said `message` */
+    TW_EV_CHUNK,     /* chunk `idx` of payload `hash` was stored by the shell */
+    TW_EV_VERIFIED,  /* answers TW_ACT_VERIFY: `ok` */
+    TW_EV_WORKER_UP, /* `worker`: a worker is ready, (phi, u) are as it says */
+    TW_EV_WORKER_DOWN,
+    TW_EV_STEP,     /* `step`: an inner step was done */
+    TW_EV_ENCODED,  /* answers TW_ACT_ENCODE */
+    TW_EV_REDUCED,  /* answers TW_ACT_REDUCE */
+    TW_EV_APPLIED,  /* answers TW_ACT_APPLY, TW_ACT_SOLO and TW_ACT_LOAD */
+    TW_EV_EXPORTED, /* answers TW_ACT_EXPORT */
+    TW_EV_STORED,   /* answers TW_ACT_STORE_VOTE */
+    TW_EV_LEAVE,    /* the user asked this node to say goodbye */
+};
+
+struct tw_event {
+    enum tw_event_kind kind;
+    uint16_t peer; /* < TW_PEERS_MAX: the shell's number of the link */
+    bool ok;
+    union {
+        struct tw_id id;                  /* PEER_UP */
+        const struct tw_message *message; /* MESSAGE; borrowed for the call */
+        struct {
+            struct tw_id hash;
+            uint32_t idx;
+        } chunk; /* CHUNK; VERIFIED (hash) */
+        struct {
+            uint64_t step, tokens;
+        } step; /* STEP: totals of this node */
+        struct {
+            uint64_t step, tokens;
+            /* rounds applied to (phi, u) of each fragment, as the memory that survived says */
+            uint64_t fragment_rounds[TW_FRAGMENTS_MAX];
+            struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
+        } worker; /* WORKER_UP */
+        struct {
+            uint64_t round;
+            uint64_t step, tokens; /* totals when Delta was taken */
+            uint32_t parts_count;
+            struct tw_id hashes[TW_PARTS_MAX];
+            uint32_t bytes[TW_PARTS_MAX];
+        } encoded; /* ENCODED; ok = false: could not (non-finite, no memory), sit this round out */
+        struct {
+            uint64_t round;
+            uint32_t part, bytes;
+            struct tw_id hash;
+        } reduced; /* REDUCED */
+        struct {
+            uint32_t fragment;
+            uint64_t rounds;     /* applied rounds after it */
+            struct tw_id digest; /* of (phi, u) after it */
+        } applied; /* APPLIED; ok = false: the payload did not decode, nothing changed */
+        struct {
+            uint32_t fragment;
+            uint64_t rounds;
+            struct tw_id digest, hash;
+            uint32_t bytes;
+        } exported; /* EXPORTED */
+        uint64_t store_seq; /* STORED */
+    } u;
+};
+
+/* ---- actions ------------------------------------------------------------------------------ */
+
+enum tw_action_kind {
+    TW_ACT_SEND,       /* `message` to `peer` on its control link */
+    TW_ACT_CLOSE,      /* close the link to `peer` because of `reason`; PEER_DOWN follows */
+    TW_ACT_SEND_CHUNK, /* chunk `idx` of the held payload to `peer` on its bulk link */
+    TW_ACT_EXPECT,     /* make room for payload `hash` of `bytes` bytes; chunks will come */
+    TW_ACT_VERIFY,     /* all chunks are here: SHA-256, and (if `elements` > 0) a trial decode */
+    TW_ACT_DROP,       /* payload `hash` is no longer needed */
+    TW_ACT_ENCODE,     /* at the next step boundary: Delta of `fragment`, one payload per part */
+    TW_ACT_REDUCE,     /* merge `inputs` (held payloads, in this order), encode once */
+    TW_ACT_APPLY,      /* outer step with committed results, then mix or shift theta */
+    TW_ACT_SOLO,       /* alone: phi := theta for `fragment`, u := 0 */
+    TW_ACT_EXPORT,     /* pack (phi, u) of `fragment` into a payload */
+    TW_ACT_LOAD,       /* (phi, u) of `fragment` := packed payload */
+    TW_ACT_STORE_VOTE, /* write `vote` durably, then say STORED with `store_seq` */
+    TW_ACT_CLOCK,      /* tell the worker the run clock */
+    TW_ACT_FINISH,     /* the run is over: stop stepping, keep serving */
+    TW_ACT_REPORT,     /* something an operator or an invariant wants to know */
+};
+
+enum tw_apply_mode {
+    TW_APPLY_ABSENT, /* no result: phi, u, theta unchanged */
+    TW_APPLY_MIX,    /* we contributed: theta := alpha theta + (1 - alpha) phi_new */
+    TW_APPLY_SHIFT,  /* we did not: theta += phi_new - phi_old */
+};
+
+enum tw_load_mode {
+    TW_LOAD_RESET, /* theta := phi */
+    TW_LOAD_KEEP,  /* theta stays; its Delta is clipped at the next ENCODE */
+};
+
+struct tw_apply_part {
+    uint64_t begin, count; /* elements within the fragment */
+    enum tw_apply_mode mode;
+    struct tw_id hash;     /* zero when ABSENT */
+    uint32_t bytes;
+};
+
+/* What happened, for logs, /v1/rounds, metrics and the simulator's checkers. */
+enum tw_report_kind {
+    TW_REPORT_PEER_DEAD,      /* silent for TW_PEER_SILENCE_US */
+    TW_REPORT_ROUND_COMMITTED, /* `close`: learnt that it is committed */
+    TW_REPORT_LINEAGE,        /* now in lineage `id` (fork or adoption) */
+    TW_REPORT_STATE,          /* `state` changed */
+    TW_REPORT_MISBEHAVED,     /* `peer` broke the rules: `reason` */
+};
+
+struct tw_action {
+    enum tw_action_kind kind;
+    uint16_t peer;
+    union {
+        struct tw_message *message; /* SEND; borrowed until the next call of next_action */
+        enum tw_status reason;      /* CLOSE */
+        struct {
+            struct tw_id hash;
+            uint32_t bytes, idx;
+            uint64_t elements;
+        } payload; /* SEND_CHUNK, EXPECT, VERIFY, DROP */
+        struct {
+            uint64_t round;
+            uint32_t fragment, parts_count;
+            uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
+        } encode;
+        struct {
+            uint64_t round;
+            uint32_t fragment, part, inputs_count;
+            uint64_t begin, count;
+            struct {
+                struct tw_id hash;
+                uint64_t tokens;
+                uint32_t steps, bytes;
+            } inputs[TW_MEMBERS_MAX]; /* in roster order: sorted by node id */
+        } reduce;
+        struct {
+            uint64_t round;
+            uint64_t version;   /* outer steps of this fragment before this one: for the ramp */
+            uint64_t min_step;  /* apply at the first step boundary at or after this step */
+            uint32_t fragment, parts_count;
+            bool is_final;      /* last round of the run: theta := phi_new */
+            struct tw_apply_part parts[TW_PARTS_MAX];
+        } apply; /* SOLO uses round and fragment only */
+        struct {
+            uint32_t fragment;
+            uint64_t rounds;
+            struct tw_id hash, digest; /* payload; expected digest of (phi, u) */
+            uint32_t bytes;
+            enum tw_load_mode mode;
+        } load; /* EXPORT uses fragment only */
+        struct {
+            uint64_t seq;
+            const struct tw_vote *vote; /* borrowed until the next event */
+        } store;
+        struct {
+            uint64_t clock_tokens;   /* committed */
+            uint64_t tokens_listed;  /* of this node, contained in it */
+            uint32_t contributors;   /* of the last round: how fast the clock runs between rounds */
+        } clock;
+        struct {
+            enum tw_report_kind kind;
+            enum tw_status reason;
+            enum tw_node_state state;
+            struct tw_id id;
+            const struct tw_close *close; /* borrowed until the next event */
+        } report;
+    } u;
+};
+
+/* Opaque to shells: allocate tw_node_bytes() aligned to 64 and pass it in. */
+struct tw_node;
+
+size_t tw_node_bytes(void);
+
+/* Starts without peers and without a worker. `position` and `vote` come from disk, or NULL: then
+ * the node starts a lineage of its own. Asserts on a config that breaks limits.h. */
+void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
+                  const struct tw_position *position, const struct tw_vote *vote, uint64_t now_us);
+
+/* Advances the machine. `now_us` is any monotonic clock and never goes back. All actions must have
+ * been drained before the call. Cannot fail: what a peer does wrong becomes TW_ACT_CLOSE. */
+void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t now_us);
+
+/* Pops the oldest action. False when there is none. */
+bool tw_node_next_action(struct tw_node *node, struct tw_action *action);
+
+/* When TW_EV_TICK is due, in us; UINT64_MAX for never. */
+uint64_t tw_node_deadline(const struct tw_node *node);
+
+/* A copy of what a checkpoint must hold, consistent with the last APPLIED event. */
+void tw_node_position(const struct tw_node *node, struct tw_position *position);
+
+/* Read-only view for status, metrics and checkers. */
+struct tw_node_view {
+    enum tw_node_state state;
+    struct tw_id lineage, tip;
+    uint64_t rounds, clock_tokens, step, tokens;
+    uint64_t rounds_contributed, rounds_missed; /* committed rounds that list us / do not */
+    uint32_t alive; /* peers whose status was heard within TW_PEER_SILENCE_US */
+    uint32_t mixed; /* peers that entered our anchor within the last 2 P rounds */
+    uint32_t roster_count;
+    bool is_contributing; /* an outer gradient of ours is on its way in the open round */
+    struct tw_roster roster;
+    struct {
+        bool is_up;
+        struct tw_id id;
+        struct tw_msg_status status; /* last heard */
+        uint64_t heard_us;
+        bool is_member;
+        uint64_t last_mixed_round; /* + 1; 0 = never */
+    } peers[TW_PEERS_MAX];
+};
+
+void tw_node_view(const struct tw_node *node, struct tw_node_view *view);
+
+#endif
