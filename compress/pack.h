@@ -1,0 +1,35 @@
+/* pack.h - (phi, u) of a fragment, losslessly, for nodes that join: the sign-and-exponent bytes and
+ * the mantissa bytes are stored as planes and each goes through zstd.
+ *
+ * Bytes: "TWPK", version 1 (u32), elements (u64), bytes of each of the 8 plane frames (u32 each),
+ * then the frames. Unpacking trusts no length: each frame must be exactly one zstd frame whose
+ * content is exactly n bytes. Little-endian. */
+#ifndef TW_COMPRESS_PACK_H
+#define TW_COMPRESS_PACK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct tw_packer; /* zstd contexts and one plane of scratch memory; one thread at a time */
+
+/* Heap; for fragments of up to elements_max elements. TW_NOMEM. */
+enum tw_status tw_packer_create(struct tw_packer **packer_out, size_t elements_max,
+                                struct tw_error *err);
+void tw_packer_destroy(struct tw_packer *packer); /* NULL is fine */
+
+/* Bytes tw_pack may write for n elements of phi and of u. */
+size_t tw_pack_bound(size_t n);
+
+/* phi (n), u (n) into dst[capacity]. TW_LIMIT when capacity is too small (bound suffices) or n is
+ * above elements_max, TW_CORRUPT when a value is not finite. */
+enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const float *u, size_t n,
+                       uint8_t *dst, size_t capacity, size_t *bytes_out, struct tw_error *err);
+
+/* Exact inverse into phi (n), u (n). Hostile input: TW_CORRUPT with a sentence, and phi and u are
+ * then undefined: unpack into spare memory. Every value of a success is finite. */
+enum tw_status tw_unpack(struct tw_packer *packer, const uint8_t *src, size_t bytes, float *phi,
+                         float *u, size_t n, struct tw_error *err);
+
+#endif

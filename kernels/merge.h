@@ -1,0 +1,17 @@
+/* merge.h - the weighted mean of contributions, in the order given (sorted by node id). */
+#ifndef TW_KERNELS_MERGE_H
+#define TW_KERNELS_MERGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* weights (count), count > 0: equal shares, or shares of tokens[] (all zero: equal). Summed in
+ * uint64, divided in double, rounded once to float. Same inputs, same bits. */
+void tw_merge_weights_equal(float *weights, uint32_t count);
+void tw_merge_weights_tokens(float *weights, const uint64_t *tokens, uint32_t count);
+
+/* sum[i] = sum[i] + weight * x[i], both roundings kept. sum (n), x (n): must not overlap. */
+void tw_merge_add(float *sum, const float *x, float weight, size_t n);
+void tw_merge_add_ref(float *sum, const float *x, float weight, size_t n);
+
+#endif

@@ -1,0 +1,21 @@
+/* mix.h - what an outer step does to the live parameters, and what is sent of them. Host, fixed
+ * order, no contraction. Arrays (n) must not overlap. */
+#ifndef TW_KERNELS_MIX_H
+#define TW_KERNELS_MIX_H
+
+#include <stddef.h>
+
+/* Contributors: theta = alpha theta + (1 - alpha) anchor_new. Streaming DiLoCo, arXiv 2501.18512,
+ * Algorithm 2. alpha = 0 copies the anchor. */
+void tw_mix(float *theta, const float *anchor_new, float alpha, size_t n);
+void tw_mix_ref(float *theta, const float *anchor_new, float alpha, size_t n);
+
+/* The others: theta = theta + (anchor_new - anchor_old); their own work stays in the next Delta. */
+void tw_shift(float *theta, const float *anchor_new, const float *anchor_old, size_t n);
+void tw_shift_ref(float *theta, const float *anchor_new, const float *anchor_old, size_t n);
+
+/* delta = anchor - theta: the outer gradient. */
+void tw_delta(float *delta, const float *anchor, const float *theta, size_t n);
+void tw_delta_ref(float *delta, const float *anchor, const float *theta, size_t n);
+
+#endif

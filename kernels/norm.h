@@ -1,0 +1,24 @@
+/* norm.h - sums of squares and finiteness. Double accumulators in a fixed order: same bits for the
+ * same input on every machine. */
+#ifndef TW_KERNELS_NORM_H
+#define TW_KERNELS_NORM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* sum x[i]^2; NaN or infinity if any element is not finite. */
+double tw_norm_squared(const float *x, size_t n);
+double tw_norm_squared_ref(const float *x, size_t n);
+
+/* sum (a[i] - b[i])^2 */
+double tw_distance_squared(const float *a, const float *b, size_t n);
+double tw_distance_squared_ref(const float *a, const float *b, size_t n);
+
+/* No NaN, no infinity. */
+bool tw_is_finite(const float *x, size_t n);
+bool tw_is_finite_ref(const float *x, size_t n);
+
+/* x[i] *= factor */
+void tw_scale(float *x, float factor, size_t n);
+
+#endif
