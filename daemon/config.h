@@ -1,0 +1,105 @@
+/* config.h - the configuration of one node: an INI file, read through one typed table.
+ *
+ * The table (config_table.c) is the single truth: it parses, checks bounds, names units in errors,
+ * prints the commented example and says what a file came to. Unknown sections and keys are refused
+ * with the line and the nearest known name. `instance` is the file's name without `.conf`; `%i` in
+ * a default stands for it, and a relative path is relative to the folder of the file. */
+#ifndef TW_DAEMON_CONFIG_H
+#define TW_DAEMON_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "proto/worker_msg.h" /* enum tw_snapshot_mode */
+
+enum {
+    TW_PATH_BYTES = 1024, /* of a path, with NUL */
+    TW_LISTEN_MAX = 4,
+    TW_BOOTSTRAP_MAX = 32,
+    TW_CONFIG_BYTES_MAX = 64 * 1024, /* of a file */
+};
+
+/* "host:port" or "[v6]:port", checked for form only; names are resolved when they are needed. */
+struct tw_address {
+    char text[TW_ADDR_BYTES];
+};
+
+struct tw_bootstrap {
+    struct tw_address address;
+    bool has_id;
+    struct tw_id id; /* node id the address must prove, when has_id */
+};
+
+struct tw_config {
+    char path[TW_PATH_BYTES]; /* of the file; empty when there was none */
+    char instance[64];
+
+    struct {
+        char name[64];                   /* shown to people; empty = host name */
+        char state_dir[TW_PATH_BYTES];   /* identity, member cache, votes, checkpoints */
+        char run_dir[TW_PATH_BYTES];     /* sockets: thinwired.sock, worker.sock */
+        char run[TW_PATH_BYTES];         /* manifest file; empty = STATE_DIR/run.manifest */
+        char data[TW_PATH_BYTES];        /* training text; empty = none configured */
+        uint32_t threads;                /* of the worker; 0 = all cores */
+        bool spawn_worker;               /* the daemon starts and restarts the worker itself */
+        char worker_path[TW_PATH_BYTES]; /* empty = thinwire-worker beside the daemon's binary */
+        enum tw_snapshot_mode snapshot;
+        uint32_t snapshot_steps;         /* 0 = by a 1 % time budget */
+        uint64_t checkpoint_interval_us; /* 0 = only on request and at exit */
+        uint32_t eval_steps;             /* inner steps between held-out evaluations; 0 = never */
+        uint64_t stop_step; /* finish at this inner step; 0 = at the run's token budget */
+    } node;
+
+    struct {
+        uint32_t listen_count, advertise_count, peers_count;
+        struct tw_address listen[TW_LISTEN_MAX]; /* none = dial only */
+        struct tw_address advertise[TW_ADDRS_MAX];
+        struct tw_bootstrap peers[TW_BOOTSTRAP_MAX];
+        char
+            peers_file[TW_PATH_BYTES]; /* more peers, one `host:port[=id]` per line; empty = none */
+        uint64_t upload_bytes_s;       /* cap over all links; 0 = no cap */
+        bool links;                    /* off: no listening, no dialling: an ordinary solo node */
+        char secret_file[TW_PATH_BYTES]; /* empty = STATE_DIR/run.secret */
+    } network;
+
+    struct {
+        char socket[TW_PATH_BYTES]; /* empty in the file = RUN_DIR/thinwired.sock */
+        char group[64];             /* may read the socket; empty = the service's own group */
+        bool has_http;
+        struct tw_address http; /* read-only loopback listener */
+    } api;
+};
+
+/* Every default, as if from a file named `<instance>.conf` without a line in it. */
+void tw_config_defaults(struct tw_config *config, const char *instance);
+
+/* Reads a whole configuration. `path` names the file in errors and settles relative paths; `text`
+ * (size bytes, need not end in NUL) is its content. TW_CONFIG with "PATH:LINE: ..." on the first
+ * thing that is wrong; *config is then undefined. Derived defaults are filled in on success. */
+enum tw_status tw_config_parse(struct tw_config *config, const char *path, const char *text,
+                               size_t size, struct tw_error *err);
+
+/* tw_config_parse of a file. TW_CONFIG when it cannot be opened, too: the sentence says so. */
+enum tw_status tw_config_load(struct tw_config *config, const char *path, struct tw_error *err);
+
+/* Where the configuration is: `option` (--config, may be NULL), else $THINWIRE_CONFIG, else
+ * /etc/thinwire/thinwire.conf. A value without a slash or `.conf` is an instance: `garage` means
+ * /etc/thinwire/garage.conf. Writes path[TW_PATH_BYTES]; TW_CONFIG when it is too long. */
+enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], struct tw_error *err);
+
+/* Reads one `host:port[=id]` (config lists and lines of peers_file). TW_CONFIG with a sentence. */
+enum tw_status tw_bootstrap_parse(const char *text, struct tw_bootstrap *bootstrap,
+                                  struct tw_error *err);
+
+/* The commented example of `thinwire config example`: into text[capacity] with NUL. Returns the
+ * bytes it takes without NUL, whatever the capacity. */
+size_t tw_config_example(char *text, size_t capacity);
+
+/* Every key with the value in force, as a file that would parse to the same configuration. */
+size_t tw_config_show(const struct tw_config *config, char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,216 @@
+/* status_view.h - everything a person or a scraper may want to know about a node, as one plain
+ * struct: the shell fills it, the API turns it into JSON and Prometheus text, the CLI draws it.
+ *
+ * No pointers, so a copy is a snapshot. A float that was never measured is NaN and a time that
+ * never came is TW_VIEW_NEVER; both become `null` in JSON. Ages and durations are at the moment of
+ * fill. */
+#ifndef TW_DAEMON_STATUS_VIEW_H
+#define TW_DAEMON_STATUS_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "sync/node.h"
+
+enum {
+    TW_VIEW_PEERS_MAX = TW_KNOWN_MAX,
+    TW_VIEW_ROUNDS_MAX = 64,
+    TW_VIEW_EVENTS_MAX = 64,
+    TW_VIEW_LOSSES_MAX = 64,
+    TW_VIEW_TEXT_BYTES = 160, /* of an event, with NUL */
+};
+
+#define TW_VIEW_NEVER UINT64_MAX
+
+enum tw_view_worker {
+    TW_VIEW_WORKER_ABSENT,   /* none attached; systemd or the user must start it */
+    TW_VIEW_WORKER_STARTING, /* spawned or attached, not stepping yet */
+    TW_VIEW_WORKER_RUNNING,
+    TW_VIEW_WORKER_PAUSED,     /* by the user */
+    TW_VIEW_WORKER_RESTARTING, /* died; another one comes after a delay */
+    TW_VIEW_WORKER_FAILED,     /* given up after repeated deaths without progress */
+    TW_VIEW_WORKER_FINISHED,   /* reached the budget or stop_step */
+};
+
+enum tw_view_link {
+    TW_VIEW_LINK_KNOWN,   /* in the table, no link */
+    TW_VIEW_LINK_DIALING, /* connecting or shaking hands */
+    TW_VIEW_LINK_UP,      /* authenticated, silent too long or not heard yet */
+    TW_VIEW_LINK_ALIVE,   /* heard within TW_PEER_SILENCE_US */
+    TW_VIEW_LINK_REFUSED, /* wrong secret, wrong run, wrong id, no common version: see `error` */
+};
+
+struct tw_view_peer {
+    struct tw_id id;          /* zero: a bootstrap address whose id is not known yet */
+    char addr[TW_ADDR_BYTES]; /* "" when only it dials us */
+    char error[96];           /* why the last attempt failed; "" when it did not */
+    enum tw_view_link link;
+    enum tw_node_state state; /* as it last said; only meaningful when heard */
+    bool is_member;           /* of our roster */
+    bool same_lineage;
+    uint64_t rtt_us;               /* TW_VIEW_NEVER: not measured */
+    uint64_t up_bytes, down_bytes; /* at the socket, this process, both connections */
+    uint64_t step, tokens;
+    uint32_t tokens_per_s;
+    uint64_t rounds;
+    uint64_t last_mixed_round; /* newest round of ours it entered; TW_VIEW_NEVER */
+    uint64_t heard_us;         /* ago; TW_VIEW_NEVER */
+};
+
+struct tw_view_round {
+    uint64_t round;
+    uint32_t fragment;
+    uint32_t contributors, roster; /* listed in the manifest / members at the time */
+    uint64_t bytes;                /* payload bytes we sent and received for it */
+    uint64_t took_us;              /* from opening to commit, here */
+    uint64_t age_us;               /* ago */
+    bool is_ours;                  /* the manifest lists us */
+    bool is_solo;
+};
+
+struct tw_view_event {
+    uint64_t age_us;               /* ago */
+    bool is_warning;               /* something a person may have to act on */
+    char name[24];                 /* "worker_died", as in the log */
+    char text[TW_VIEW_TEXT_BYTES]; /* one sentence */
+};
+
+struct tw_view_loss {
+    uint64_t step;
+    float train, live, anchor; /* nats per token; NaN = not measured */
+};
+
+struct tw_status_view {
+    struct {
+        struct tw_id id;
+        char name[64];
+        char version[24];
+        uint64_t uptime_us;
+        enum tw_node_state state;
+        bool is_leaving;      /* draining: saving and saying goodbye */
+        bool links;           /* false: configured `links = off` */
+        uint64_t loop_lag_us; /* longest callback of the last minute */
+    } node;
+
+    struct {
+        struct tw_id id;
+        char name[64];
+        struct tw_id lineage;
+        uint64_t clock_tokens, budget_tokens;
+        uint64_t eta_us; /* to the budget at the present rate of the clock; TW_VIEW_NEVER */
+        uint32_t fragments_count;
+        uint64_t fragment_versions[TW_FRAGMENTS_MAX]; /* rounds applied to (phi, u) of each */
+        uint64_t params;
+        uint64_t period_us; /* time between two rounds of any fragment, as it went; or NEVER */
+    } run;
+
+    struct {
+        uint64_t step, tokens;
+        uint64_t stop_step;  /* 0 = none */
+        double tokens_per_s; /* last minute or since start, whichever is shorter */
+        float loss;          /* training, EWMA, nats per token */
+        float lr, grad_norm;
+        float loss_live, loss_anchor; /* held out, nats per token, at eval_step */
+        uint64_t eval_step;
+        float distance;            /* ||theta - phi|| / ||phi||, a ratio */
+        uint64_t steps_skipped;    /* gradients were not finite */
+        double utilisation;        /* 1 - sync / wall, a ratio, since the start */
+        double utilisation_minute; /* the last minute */
+        uint32_t losses_count;
+        struct tw_view_loss losses[TW_VIEW_LOSSES_MAX]; /* oldest first, even in steps */
+    } train;
+
+    struct {
+        uint32_t roster_count;        /* members of our roster, us included */
+        uint32_t known, alive, mixed; /* three separate numbers; us not included */
+        uint64_t rounds_committed;    /* of our lineage, known here */
+        uint64_t rounds_contributed, rounds_missed;
+        uint64_t lineage_changes;
+    } sync;
+
+    struct {
+        char listen[TW_ADDRS_MAX][TW_ADDR_BYTES];     /* as bound; "" after the last */
+        uint64_t control_in_bytes, control_out_bytes; /* at the socket, this process */
+        uint64_t bulk_in_bytes, bulk_out_bytes;
+        double in_bytes_per_s, out_bytes_per_s;    /* last minute */
+        uint64_t upload_cap_bytes_s;               /* 0 = none */
+        uint32_t bootstrap_count, bootstrap_alive; /* configured addresses / with a live link */
+        uint64_t links_refused;
+        uint64_t pool_bytes, pool_used_bytes;
+    } net;
+
+    struct {
+        enum tw_view_worker state;
+        uint32_t pid;      /* 0 = none */
+        uint32_t restarts; /* deaths since the daemon started */
+        char device[64];
+        char error[TW_VIEW_TEXT_BYTES]; /* of the last death; "" */
+        uint64_t snapshot_step;         /* TW_VIEW_NEVER */
+        uint64_t heartbeat_us;          /* ago; TW_VIEW_NEVER */
+    } worker;
+
+    struct {
+        uint64_t step;   /* TW_VIEW_NEVER: none yet */
+        uint64_t age_us; /* TW_VIEW_NEVER */
+        uint64_t bytes;
+        char error[TW_VIEW_TEXT_BYTES]; /* why the last attempt failed; "" */
+    } checkpoint;
+
+    uint32_t peers_count, rounds_count, events_count;
+    struct tw_view_peer peers[TW_VIEW_PEERS_MAX];
+    struct tw_view_round rounds[TW_VIEW_ROUNDS_MAX]; /* newest first */
+    struct tw_view_event events[TW_VIEW_EVENTS_MAX]; /* newest first */
+};
+
+/* All zero, every unmeasured float NaN, every time that never came TW_VIEW_NEVER. */
+void tw_status_view_init(struct tw_status_view *view);
+
+/* "solo", "receiver", "member", "finished", or "worker_failed" which overrides the others. */
+const char *tw_status_view_state(const struct tw_status_view *view);
+const char *tw_view_state_name(enum tw_node_state state);
+const char *tw_view_worker_name(enum tw_view_worker worker);
+const char *tw_view_link_name(enum tw_view_link link);
+
+/* ---- what the shell keeps between two fills ------------------------------------------------ */
+
+/* Loss curve of a whole run in a fixed number of points: when full, every second point goes and the
+ * spacing doubles. Zero-initialised is empty. */
+struct tw_loss_history {
+    uint64_t stride, last_step; /* steps */
+    uint32_t count;
+    struct tw_view_loss points[TW_VIEW_LOSSES_MAX];
+};
+
+/* A point at `step`; steps that fall within the spacing update the newest point. */
+void tw_loss_history_add(struct tw_loss_history *history, const struct tw_view_loss *point);
+
+/* The last TW_VIEW_EVENTS_MAX things that happened. Zero-initialised is empty. */
+struct tw_event_ring {
+    uint64_t added;
+    struct {
+        uint64_t at_us;
+        bool is_warning;
+        char name[24], text[TW_VIEW_TEXT_BYTES];
+    } events[TW_VIEW_EVENTS_MAX];
+};
+
+void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, bool is_warning,
+                       const char *name, const char *fmt, ...) TW_PRINTF(5, 6);
+void tw_event_ring_fill(const struct tw_event_ring *ring, uint64_t now_us,
+                        struct tw_status_view *view);
+
+/* The last TW_VIEW_ROUNDS_MAX rounds; `age_us` of an entry is the time it was added. */
+struct tw_round_ring {
+    uint64_t added;
+    struct tw_view_round rounds[TW_VIEW_ROUNDS_MAX];
+};
+
+void tw_round_ring_add(struct tw_round_ring *ring, uint64_t now_us,
+                       const struct tw_view_round *round);
+void tw_round_ring_fill(const struct tw_round_ring *ring, uint64_t now_us,
+                        struct tw_status_view *view);
+
+#endif
