@@ -11,26 +11,39 @@ enum tw_limits {
     TW_PART_ALIGN = 1024,  /* elements: part boundaries; a multiple of every codec block */
 
     /* the node */
-    TW_PEERS_MAX = 64,        /* authenticated peers linked at a time */
-    TW_KNOWN_MAX = 256,       /* members kept in the table */
-    TW_ADDRS_MAX = 4,         /* addresses kept per member */
-    TW_ADDR_BYTES = 72,       /* "host:port" and NUL */
-    TW_ROUNDS_KEPT = 64,      /* committed manifests kept for those who missed them */
-    TW_PAYLOADS_MAX = 512,    /* payloads known to a node: wanted, arriving or held */
-    TW_ACTIONS_MAX = 4096,    /* undrained actions of one node after one event */
-    TW_TRANSFERS_MAX = 64,    /* payloads arriving at a time */
-    TW_HEARTBEAT_US = 1000 * 1000,       /* every live control link says where it stands */
+    TW_PEERS_MAX = 64,                    /* authenticated peers linked at a time */
+    TW_KNOWN_MAX = 256,                   /* members kept in the table */
+    TW_ADDRS_MAX = 4,                     /* addresses kept per member */
+    TW_ADDR_BYTES = 72,                   /* "host:port" and NUL */
+    TW_ROUNDS_KEPT = 64,                  /* committed manifests kept for those who missed them */
+    TW_PAYLOADS_MAX = 512,                /* payloads known to a node: wanted, arriving or held */
+    TW_ACTIONS_MAX = 4096,                /* undrained actions of one node after one event */
+    TW_TRANSFERS_MAX = 64,                /* payloads arriving at a time */
+    TW_HEARTBEAT_US = 1000 * 1000,        /* every live control link says where it stands */
     TW_PEER_SILENCE_US = 6 * 1000 * 1000, /* then the link is closed and the peer dead */
 
     /* the wire */
-    TW_FRAME_HEADER_BYTES = 32,          /* PROTOCOL.md section 2 */
-    TW_CONTROL_BYTES_MAX = 64 * 1024,    /* body of a control frame */
-    TW_CHUNK_BYTES_MAX = 256 * 1024,     /* payload bytes in a bulk frame */
-    TW_CHUNK_HEADER_BYTES = 40,          /* payload id (32), chunk index (4), reserved (4) */
+    TW_FRAME_HEADER_BYTES = 32,       /* PROTOCOL.md section 2 */
+    TW_CONTROL_BYTES_MAX = 64 * 1024, /* body of a control frame */
+    TW_CHUNK_BYTES_MAX = 256 * 1024,  /* payload bytes in a bulk frame */
+    TW_CHUNK_HEADER_BYTES = 40,       /* payload id (32), chunk index (4), reserved (4) */
     TW_FRAME_BODY_MAX = TW_CHUNK_BYTES_MAX + TW_CHUNK_HEADER_BYTES,
-    TW_PAYLOAD_BYTES_MAX = 1 << 30,      /* one payload */
+    TW_PAYLOAD_BYTES_MAX = 1 << 30, /* one payload */
     TW_CHUNKS_MAX = TW_PAYLOAD_BYTES_MAX / TW_CHUNK_BYTES_MAX,
-    TW_MANIFEST_BYTES_MAX = 16 * 1024,   /* canonical text of a run manifest */
+    TW_MANIFEST_BYTES_MAX = 16 * 1024, /* canonical text of a run manifest */
+
+    /* connections */
+    TW_HELLO_BYTES_MAX = 1024,           /* body of a HELLO or GOODBYE */
+    TW_HANDSHAKES_MAX = 64,              /* accepted, not yet admitted */
+    TW_HANDSHAKES_PER_HOST = 16,         /* of these from one address (/64 of IPv6) */
+    TW_HANDSHAKE_US = 5 * 1000 * 1000,   /* from accept or connect to admission */
+    TW_HANDSHAKE_BYTES_MAX = 16 * 1024,  /* ciphertext in before admission */
+    TW_DIALS_MAX = 32,                   /* outgoing connections under way */
+    TW_CONNECT_US = 10 * 1000 * 1000,    /* name lookup and TCP connect */
+    TW_CONTROL_QUEUE_BYTES = 256 * 1024, /* not yet taken by the kernel, per peer */
+    TW_BULK_QUEUE_CHUNKS = 1024,         /* per peer: what one peer may have pulled ahead */
+    TW_INFLIGHT_BYTES_MAX = 64 * 1024,   /* ciphertext of a connection outside the kernel */
+    TW_RECORD_BYTES_MAX = 16 * 1024,     /* one SSL_write: control never waits behind more */
 };
 
 _Static_assert(TW_MEMBERS_MAX <= 64, "contributor sets are 64-bit");

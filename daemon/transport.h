@@ -1,0 +1,158 @@
+/* transport.h - links to other nodes: TCP, TLS 1.3, admission, two connections per pair.
+ *
+ * One transport lives on one uv loop and is used from that loop's thread only. A peer is a node
+ * that proved its id and its right to be in the run; it has a number `peer` < TW_PEERS_MAX from
+ * peer_up until peer_down. The side that dialled the control connection dials the bulk connection
+ * too; if either breaks, the peer is down.
+ *
+ * Rule for callbacks: they are called by the loop alone, never from inside a tw_transport_* call,
+ * so a shell may call any function from any callback and from between two actions of the core.
+ *
+ * Bounds (limits.h): control queue TW_CONTROL_QUEUE_BYTES per peer, full = the peer is closed;
+ * TW_BULK_QUEUE_CHUNKS chunks per peer, full = closed; 64 KiB of ciphertext in flight per
+ * connection; TW_HANDSHAKES_MAX connections not yet admitted. Upload of everything counts against
+ * the cap; only bulk waits for it. */
+#ifndef TW_DAEMON_TRANSPORT_H
+#define TW_DAEMON_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "daemon/identity.h"
+#include "proto/frame.h"
+#include "proto/message.h"
+
+struct uv_loop_s;
+struct tw_transport;
+
+/* A chunk on its way out. `bytes` is borrowed until released or dropped. */
+struct tw_chunk {
+    struct tw_id payload;
+    uint32_t idx;  /* of the chunk within the payload */
+    uint32_t size; /* 1..TW_CHUNK_BYTES_MAX */
+    const uint8_t *bytes;
+};
+
+/* Every `sentence` is for a person: log it. Borrowed for the call. Unused callbacks may be NULL,
+ * except peer_up, peer_down and frame. */
+struct tw_transport_events {
+    /* `hello`: the id of the peer and the addresses it says it can be dialled at. */
+    void (*peer_up)(void *user, uint16_t peer, const struct tw_record *hello);
+
+    /* Also follows tw_transport_close. `peer` may be given to somebody else afterwards. */
+    void (*peer_down)(void *user, uint16_t peer, enum tw_status reason, const char *sentence);
+
+    /* A whole frame, checksum right, kind and size allowed on that connection: control kinds below
+     * 0x100 with is_bulk false, TW_FRAME_CHUNK with is_bulk true. Body borrowed for the call. */
+    void (*frame)(void *user, uint16_t peer, bool is_bulk, const struct tw_frame *frame);
+
+    /* The bytes of `chunk` are no longer needed; `sent` false: the peer went away first. */
+    void (*released)(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent);
+
+    /* The one answer to each tw_transport_connect. TW_OK: `address` leads to `id`, which is up (by
+     * this or by another connection). TW_DENIED with `id` = own id: the address is this node.
+     * Otherwise `id` is NULL or who answered instead. */
+    void (*dial_done)(void *user, const char *address, enum tw_status status,
+                      const struct tw_id *id, const char *sentence);
+
+    /* Somebody was refused, or an accepted connection failed before it became a peer. */
+    void (*refused)(void *user, const char *address, enum tw_status reason, const char *sentence);
+};
+
+enum { TW_LISTEN_MAX = 4 };
+
+struct tw_transport_config {
+    struct uv_loop_s *loop;
+    const struct tw_identity *identity; /* borrowed until destroy */
+    const struct tw_secret *secret;     /* copied; NULL = `open` admission: loopback only */
+    struct tw_id run;
+    uint32_t boot;
+
+    char listen[TW_LISTEN_MAX][TW_ADDR_BYTES];   /* "127.0.0.1:4300", "[::]:4300"; port 0 = any */
+    uint32_t listen_count;                       /* 0: dials only */
+    char advertise[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* empty after the last; none: the addresses
+                                                    listened on that are not wildcards */
+    uint64_t upload_bytes_per_s;                 /* 0 = no cap */
+
+    struct tw_transport_events events;
+    void *user;
+};
+
+/* Binds and listens before it returns: TW_IO names the address and the way out (port in use, not
+ * an address of this machine), TW_CONFIG for `open` on an address others can reach. */
+enum tw_status tw_transport_create(const struct tw_transport_config *config,
+                                   struct tw_transport **transport, struct tw_error *err);
+
+/* Says GOODBYE to every peer and closes everything; peer_down and dial_done are not called any
+ * more. `closed` (may be NULL) is called by the loop when the last handle is gone and the memory
+ * freed: at once where nothing waits, within 2 s otherwise. Chunks are not read after the call. */
+void tw_transport_destroy(struct tw_transport *transport, const char *sentence,
+                          void (*closed)(void *user));
+
+/* Dials host:port; `expected` (or NULL) pins the id. Answered by dial_done. TW_LIMIT: too many
+ * dials under way, TW_CONFIG: not host:port; then dial_done is not called. */
+enum tw_status tw_transport_connect(struct tw_transport *transport, const char *address,
+                                    const struct tw_id *expected, struct tw_error *err);
+
+/* Sends a control frame now. Ignored for a peer that is already on its way down. A peer that does
+ * not read TW_CONTROL_QUEUE_BYTES is closed. */
+void tw_transport_send_control(struct tw_transport *transport, uint16_t peer, uint16_t kind,
+                               const void *body, uint32_t body_bytes);
+
+/* Queues a chunk on the bulk connection (which may still be coming up). */
+void tw_transport_send_chunk(struct tw_transport *transport, uint16_t peer,
+                             const struct tw_chunk *chunk);
+
+/* Forgets queued chunks of this payload at all peers: its bytes are not read after the call, and
+ * `released` is not called for them. A chunk half sent is still sent whole (from a copy). */
+void tw_transport_drop(struct tw_transport *transport, const struct tw_id *payload);
+
+/* Says GOODBYE{reason, sentence} and closes; peer_down follows from the loop. No frame of this
+ * peer is delivered after the call. */
+void tw_transport_close(struct tw_transport *transport, uint16_t peer, enum tw_status reason,
+                        const char *sentence);
+
+/* Stops and resumes reading one connection of a peer: what is not consumed here stays in the
+ * sender's queue. At most one frame more is delivered after a pause made outside of `frame`: none.
+ */
+void tw_transport_pause(struct tw_transport *transport, uint16_t peer, bool is_bulk);
+void tw_transport_resume(struct tw_transport *transport, uint16_t peer, bool is_bulk);
+
+/* Bytes at the socket: TLS records and handshakes included, TCP/IP headers not. */
+struct tw_traffic {
+    uint64_t bytes_in, bytes_out;
+};
+
+struct tw_peer_net {
+    struct tw_id id;
+    char address[TW_ADDR_BYTES]; /* the other end of the control connection */
+    bool is_dialled;             /* by this node */
+    bool has_bulk;
+    uint32_t boot;
+    struct tw_traffic control, bulk; /* since peer_up, handshakes included */
+    uint32_t chunks_queued;
+    uint32_t control_queued_bytes;
+    uint32_t rtt_us, rtt_var_us;   /* smoothed, control connection; 0 = unknown */
+    uint64_t delivery_bytes_per_s; /* of the bulk connection, as TCP measured it; 0 = unknown */
+    uint64_t retransmits;          /* segments, both connections */
+    char congestion[16];           /* "bbr", "cubic", ... of the bulk connection */
+};
+
+/* Asks the kernel: cheap enough for once a second. False for a number that is not up. */
+bool tw_transport_peer(const struct tw_transport *transport, uint16_t peer,
+                       struct tw_peer_net *out);
+
+/* Of everything ever: peers gone, failed handshakes and refused ones included. */
+struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
+
+/* Changes the cap of a running node; 0 = none. */
+void tw_transport_set_upload(struct tw_transport *transport, uint64_t upload_bytes_per_s);
+
+/* The port really bound by listen entry `idx` (for port 0), and the addresses advertised. */
+uint16_t tw_transport_port(const struct tw_transport *transport, uint32_t idx);
+const struct tw_record *tw_transport_self(const struct tw_transport *transport);
+
+#endif

@@ -1,0 +1,116 @@
+/* members.h - the member table: who exists, where they can be dialled, whom to dial next.
+ *
+ * Pure: time and randomness come in, addresses to dial come out. The daemon dials them (one call
+ * of next_dial per dial) and says how it went. There is no giving up: addresses are tried for ever
+ * with a growing pause. Everything learnt from peers is untrusted and bounded: TW_KNOWN_MAX
+ * members, TW_ADDRS_MAX addresses each; the least useful (never connected, oldest) go first. */
+#ifndef TW_SYNC_MEMBERS_H
+#define TW_SYNC_MEMBERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/rng.h"
+#include "base/status.h"
+#include "proto/message.h"
+
+enum {
+    TW_BACKOFF_MIN_US = 1000 * 1000,
+    TW_BACKOFF_MAX_US = 60 * 1000 * 1000,
+    TW_RECORD_FRESH_US = 600 * 1000 * 1000, /* told to others this long after it was last linked */
+};
+
+struct tw_members_config {
+    struct tw_id self;
+    uint64_t seed;           /* of the jitter */
+    uint64_t backoff_min_us; /* 0 = TW_BACKOFF_MIN_US */
+    uint64_t backoff_max_us; /* 0 = TW_BACKOFF_MAX_US; lower it where all nodes are near */
+};
+
+struct tw_member_addr {
+    char text[TW_ADDR_BYTES]; /* "host:port"; empty = free */
+    uint64_t retry_us;        /* not before */
+    uint64_t backoff_us;      /* pause after the next failure */
+    bool is_dialling, is_bootstrap;
+};
+
+struct tw_member_entry {
+    bool is_used, has_id, is_connected, was_connected;
+    struct tw_id id;   /* zero until known (bootstrap without id) */
+    uint64_t heard_us; /* last linked, or when first told of it */
+    struct tw_member_addr addrs[TW_ADDRS_MAX];
+};
+
+struct tw_members {
+    struct tw_members_config config;
+    struct tw_record self; /* own record: first in every PEERS message */
+    struct tw_rng rng;
+    uint32_t rotor; /* where the next PEERS message goes on */
+    struct tw_member_entry entries[TW_KNOWN_MAX];
+};
+
+/* About 100 KB, caller's memory. */
+void tw_members_init(struct tw_members *members, const struct tw_members_config *config);
+
+/* The addresses this node can be dialled at (may be none). */
+void tw_members_set_self(struct tw_members *members, const struct tw_record *self);
+
+/* One bootstrap entry, "host:port" or "host:port=id" (64 hex digits). Never forgotten. TW_CONFIG
+ * with a sentence otherwise, TW_LIMIT when the table is full of bootstrap entries. */
+enum tw_status tw_members_bootstrap(struct tw_members *members, const char *entry, uint64_t now_us,
+                                    struct tw_error *err);
+
+struct tw_dial {
+    char address[TW_ADDR_BYTES];
+    bool has_id;
+    struct tw_id id; /* expected */
+};
+
+/* The next address that is due, marked as being dialled; false when none is. Answer each with
+ * tw_members_dialled. Members that are connected, and this node itself, are never dialled. Of two
+ * nodes that learn of each other the higher id dials first, the lower one 2 s later if need be. */
+bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw_dial *dial);
+
+/* When next_dial may be true again; UINT64_MAX = not before something else happens. */
+uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us);
+
+/* How a dial ended. `id`: who answered (NULL: nobody, or not proven). `ok` with an id other than
+ * the entry's moves the address to that id; an address that leads to ourselves is dropped, or, for
+ * a bootstrap entry, remembered and left alone. */
+void tw_members_dialled(struct tw_members *members, const char *address, bool ok,
+                        const struct tw_id *id, uint64_t now_us);
+
+/* A peer is up, with the addresses it says; and down: dialled again at once, then with pauses. */
+void tw_members_connected(struct tw_members *members, const struct tw_record *record,
+                          uint64_t now_us);
+void tw_members_disconnected(struct tw_members *members, const struct tw_id *id, uint64_t now_us);
+
+/* Fills a PEERS message: this node, then members linked now or within TW_RECORD_FRESH_US, going
+ * round when there are more than fit. */
+void tw_members_records(struct tw_members *members, uint64_t now_us, struct tw_msg_peers *peers);
+
+/* Takes what a peer says about others. Rows that are about us, malformed or without address are
+ * passed over. A connected member's own word about itself is never overruled. */
+void tw_members_merge(struct tw_members *members, const struct tw_msg_peers *peers,
+                      uint64_t now_us);
+
+/* Members with an id, other than this node. */
+uint32_t tw_members_known(const struct tw_members *members);
+
+/* The table as text for the cache file: a line `id host:port host:port ...` per member that was
+ * connected once, newest first. *size_out <= capacity; lines that do not fit are left out. */
+enum { TW_MEMBERS_TEXT_MAX = TW_KNOWN_MAX * (66 + TW_ADDRS_MAX * TW_ADDR_BYTES) };
+void tw_members_encode(const struct tw_members *members, char *text, size_t capacity,
+                       size_t *size_out);
+
+/* Takes a cache text back; untrusted: bad lines are skipped and counted. */
+uint32_t tw_members_decode(struct tw_members *members, const char *text, size_t size,
+                           uint64_t now_us);
+
+/* "host:port", "1.2.3.4:5", "[::1]:5", shorter than TW_ADDR_BYTES, port 1..65535. */
+bool tw_address_is_valid(const char *address);
+
+#endif
