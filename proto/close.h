@@ -46,6 +46,7 @@ struct tw_close {
     uint64_t clock_tokens; /* of the run, after this round */
     uint32_t fragment;
     uint32_t roster_number; /* roster this round was decided by */
+    uint32_t finals; /* last rounds so far: 1, 2, ... once the clock has reached the budget */
     uint32_t contributors_count, parts_count;
     struct tw_contributor contributors[TW_MEMBERS_MAX]; /* by member_idx, ascending */
     struct tw_part parts[TW_PARTS_MAX];                 /* part k = owner k in roster order */

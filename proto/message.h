@@ -156,6 +156,7 @@ struct tw_msg_log_none {
 
 struct tw_msg_state_get {
     struct tw_id lineage;
+    struct tw_id digest; /* of the (phi, u) the asker holds: equal means nothing to transfer */
     uint32_t fragment;
 };
 
@@ -165,8 +166,8 @@ struct tw_msg_state {
     uint32_t fragment;
     uint64_t rounds;     /* the fragment has every committed round below this applied */
     struct tw_id digest; /* of (phi, u) */
-    struct tw_id hash;   /* payload */
-    uint32_t bytes;
+    struct tw_id hash;   /* payload; zero when the asker already holds these values */
+    uint32_t bytes;      /* 0 then */
 };
 
 /* Credit: send chunks [first, first + count) of this payload on the bulk connection. */

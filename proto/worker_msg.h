@@ -236,10 +236,12 @@ struct tw_wmsg_export {
 };
 
 struct tw_wmsg_load {
-    uint32_t fragment, keep; /* 0: theta := phi; 1: theta stays, its next Delta is clipped */
+    uint32_t fragment;
+    uint32_t mode; /* 0: theta := phi; 1: theta stays, its next Delta is clipped to 3x the median
+                      norm; 2: theta += phi_new - phi_old. enum tw_load_mode of sync/node.h */
     uint64_t rounds;
     struct tw_id digest;
-    struct tw_span in;
+    struct tw_span in; /* bytes 0: (phi, u) already have this digest, only set `rounds` (and mode) */
 };
 
 struct tw_wmsg_clock {

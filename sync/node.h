@@ -57,10 +57,12 @@ struct tw_vote {
 struct tw_position {
     struct tw_id lineage, lineage_parent;
     uint64_t nonce;
-    uint64_t rounds;          /* committed rounds known */
+    uint64_t first_round;     /* of this lineage: older rounds are its ancestors' */
+    uint64_t rounds;          /* committed rounds known: the next one to decide */
     uint32_t has_tip;
     struct tw_close tip;      /* manifest of round `rounds` - 1 */
-    uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds applied to (phi, u): all below this */
+    uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds applied to (phi, u): all below this;
+                                                   UINT64_MAX: must be fetched */
     struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
     uint64_t tokens_listed, steps_listed; /* own counters at the last listed contribution */
 };
@@ -162,6 +164,7 @@ enum tw_apply_mode {
 enum tw_load_mode {
     TW_LOAD_RESET, /* theta := phi */
     TW_LOAD_KEEP,  /* theta stays; its Delta is clipped at the next ENCODE */
+    TW_LOAD_SHIFT, /* theta += phi_new - phi_old */
 };
 
 struct tw_apply_part {
@@ -218,7 +221,7 @@ struct tw_action {
             uint32_t fragment;
             uint64_t rounds;
             struct tw_id hash, digest; /* payload; expected digest of (phi, u) */
-            uint32_t bytes;
+            uint32_t bytes; /* 0, hash zero: (phi, u) are right as they are, set `rounds` */
             enum tw_load_mode mode;
         } load; /* EXPORT uses fragment only */
         struct {
