@@ -33,6 +33,7 @@ enum tw_limits {
     TW_MANIFEST_BYTES_MAX = 16 * 1024, /* canonical text of a run manifest */
 
     /* connections */
+    TW_LISTEN_MAX = 4,                   /* addresses a node listens on */
     TW_HELLO_BYTES_MAX = 1024,           /* body of a HELLO or GOODBYE */
     TW_HANDSHAKES_MAX = 64,              /* accepted, not yet admitted */
     TW_HANDSHAKES_PER_HOST = 16,         /* of these from one address (/64 of IPv6) */

@@ -18,7 +18,6 @@
 
 enum {
     TW_PATH_BYTES = 1024, /* of a path, with NUL */
-    TW_LISTEN_MAX = 4,
     TW_BOOTSTRAP_MAX = 32,
     TW_CONFIG_BYTES_MAX = 64 * 1024, /* of a file */
 };

@@ -62,8 +62,6 @@ struct tw_transport_events {
     void (*refused)(void *user, const char *address, enum tw_status reason, const char *sentence);
 };
 
-enum { TW_LISTEN_MAX = 4 };
-
 struct tw_transport_config {
     struct uv_loop_s *loop;
     const struct tw_identity *identity; /* borrowed until destroy */
@@ -115,9 +113,8 @@ void tw_transport_drop(struct tw_transport *transport, const struct tw_id *paylo
 void tw_transport_close(struct tw_transport *transport, uint16_t peer, enum tw_status reason,
                         const char *sentence);
 
-/* Stops and resumes reading one connection of a peer: what is not consumed here stays in the
- * sender's queue. At most one frame more is delivered after a pause made outside of `frame`: none.
- */
+/* Stops and resumes reading one connection of a peer: no frame of it is delivered after the call,
+ * also when made from inside `frame`; what is not consumed here stays with the sender. */
 void tw_transport_pause(struct tw_transport *transport, uint16_t peer, bool is_bulk);
 void tw_transport_resume(struct tw_transport *transport, uint16_t peer, bool is_bulk);
 
