@@ -1,0 +1,46 @@
+/* log.h - one line per state transition or refusal, on stderr, for people and machines:
+ *
+ *     ts=2026-01-31T12:00:00.000Z level=info ev=round_done round=812 fragment=3 took_us=93210
+ *
+ * Event names are fixed, units stand in the keys, text values are quoted. Under systemd's journal
+ * (JOURNAL_STREAM is set) the time is left out and the level is a <N> prefix. Only daemon/ and
+ * worker/ log; never a key, token or weight. Any thread: a line is one write(2). */
+#ifndef TW_BASE_LOG_H
+#define TW_BASE_LOG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum tw_log_level {
+    TW_LOG_ERROR, /* a person must act */
+    TW_LOG_WARN,  /* something was refused or lost, the node goes on */
+    TW_LOG_INFO,  /* a state changed */
+    TW_LOG_DEBUG,
+};
+
+enum { TW_LOG_LINE_BYTES_MAX = 1024 }; /* longer lines are cut */
+
+/* "error", "warn", "info", "debug". */
+const char *tw_log_level_name(enum tw_log_level level);
+
+/* Lines above `level` are dropped from now on. Default INFO. */
+void tw_log_set_level(enum tw_log_level level);
+
+/* `event` is a snake_case word; `fmt` gives `key=value` pairs. Control characters become '?'. */
+void tw_log(enum tw_log_level level, const char *event, const char *fmt, ...) TW_PRINTF(3, 4);
+
+/* For what may repeat: at most one line a `period_us`, which then says how many were held back.
+ * Caller-owned, zero at first. One thread. */
+struct tw_log_limit {
+    uint64_t said_us;
+    uint64_t held_back;
+};
+
+/* True when a line may be written now; *held_back is how many were not since the last. */
+bool tw_log_may_say(struct tw_log_limit *limit, uint64_t now_us, uint64_t period_us,
+                    uint64_t *held_back);
+
+#endif

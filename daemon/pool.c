@@ -1,0 +1,149 @@
+#include "daemon/pool.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+static uint64_t round_up(uint64_t bytes) {
+    return (bytes + TW_POOL_ALIGN - 1) / TW_POOL_ALIGN * TW_POOL_ALIGN;
+}
+
+void tw_pool_init(struct tw_pool *pool, uint64_t bytes) {
+    *pool = (struct tw_pool){.bytes = bytes / TW_POOL_ALIGN * TW_POOL_ALIGN};
+}
+
+/* First gap of at least `need` bytes; its place in the order. */
+static bool gap_find(const struct tw_pool *pool, uint64_t need, uint64_t *offset, uint32_t *place) {
+    uint64_t end = 0;
+    for (uint32_t i = 0; i <= pool->count; i++) {
+        const struct tw_payload *next = i < pool->count ? &pool->rows[pool->order[i]] : NULL;
+        const uint64_t limit = next != NULL ? next->offset : pool->bytes;
+        if (limit - end >= need) {
+            *offset = end;
+            *place = i;
+            return true;
+        }
+        if (next != NULL) end = next->offset + round_up(next->bytes);
+    }
+    return false;
+}
+
+static enum tw_status row_add(struct tw_pool *pool, const struct tw_payload *row, uint32_t *idx,
+                              struct tw_error *err) {
+    TW_ASSERT(row->bytes > 0);
+    uint64_t offset = 0;
+    uint32_t place = 0, free_idx = 0;
+    while (free_idx < TW_PAYLOADS_MAX && pool->rows[free_idx].state != TW_PAYLOAD_FREE) free_idx++;
+    if (free_idx == TW_PAYLOADS_MAX || !gap_find(pool, round_up(row->bytes), &offset, &place)) {
+        pool->refused++;
+        return tw_fail(err, TW_LIMIT,
+                       "no room for a payload of %u bytes: %u payloads fill %llu of %llu bytes "
+                       "(raise worker.pool)",
+                       row->bytes, pool->count, (unsigned long long)pool->used,
+                       (unsigned long long)pool->bytes);
+    }
+    memmove(&pool->order[place + 1], &pool->order[place],
+            (pool->count - place) * sizeof(pool->order[0]));
+    pool->order[place] = (uint16_t)free_idx;
+    pool->count++;
+    pool->used += round_up(row->bytes);
+    pool->rows[free_idx] = *row;
+    pool->rows[free_idx].offset = offset;
+    *idx = free_idx;
+    return TW_OK;
+}
+
+static void row_free(struct tw_pool *pool, uint32_t idx) {
+    TW_ASSERT(pool->rows[idx].holds == 0);
+    uint32_t place = 0;
+    while (pool->order[place] != idx) {
+        place++;
+        TW_ASSERT(place < pool->count);
+    }
+    pool->count--;
+    memmove(&pool->order[place], &pool->order[place + 1],
+            (pool->count - place) * sizeof(pool->order[0]));
+    pool->used -= round_up(pool->rows[idx].bytes);
+    pool->rows[idx] = (struct tw_payload){0};
+}
+
+static struct tw_payload *row_of(struct tw_pool *pool, uint32_t idx) {
+    TW_ASSERT(idx < TW_PAYLOADS_MAX);
+    TW_ASSERT(pool->rows[idx].state != TW_PAYLOAD_FREE);
+    return &pool->rows[idx];
+}
+
+enum tw_status tw_pool_reserve(struct tw_pool *pool, uint32_t bytes, uint32_t *idx,
+                               struct tw_error *err) {
+    const struct tw_payload row = {.state = TW_PAYLOAD_RESERVED, .bytes = bytes};
+    return row_add(pool, &row, idx, err);
+}
+
+uint32_t tw_pool_commit(struct tw_pool *pool, uint32_t idx, const struct tw_id *hash,
+                        uint32_t bytes) {
+    struct tw_payload *row = row_of(pool, idx);
+    TW_ASSERT(row->state == TW_PAYLOAD_RESERVED);
+    TW_ASSERT(bytes > 0 && bytes <= row->bytes);
+    const int known = tw_pool_find(pool, hash);
+    if (known >= 0 && pool->rows[known].state == TW_PAYLOAD_HELD) {
+        tw_pool_put(pool, idx);
+        return (uint32_t)known;
+    }
+    if (known >= 0) tw_pool_put(pool, (uint32_t)known); /* still arriving: no longer needed */
+    pool->used -= round_up(row->bytes) - round_up(bytes);
+    row->bytes = bytes;
+    row->hash = *hash;
+    row->state = TW_PAYLOAD_HELD;
+    return idx;
+}
+
+enum tw_status tw_pool_expect(struct tw_pool *pool, const struct tw_id *hash, uint32_t bytes,
+                              uint32_t *idx, struct tw_error *err) {
+    const int known = tw_pool_find(pool, hash);
+    if (known >= 0) {
+        if (pool->rows[known].bytes != bytes) {
+            return tw_fail(err, TW_PROTO, "a payload of %u bytes was announced with %u bytes",
+                           pool->rows[known].bytes, bytes);
+        }
+        *idx = (uint32_t)known;
+        return TW_OK;
+    }
+    const struct tw_payload row = {.state = TW_PAYLOAD_EXPECTED, .hash = *hash, .bytes = bytes};
+    return row_add(pool, &row, idx, err);
+}
+
+void tw_pool_verified(struct tw_pool *pool, uint32_t idx) {
+    struct tw_payload *row = row_of(pool, idx);
+    TW_ASSERT(row->state == TW_PAYLOAD_EXPECTED || row->state == TW_PAYLOAD_HELD);
+    row->state = TW_PAYLOAD_HELD;
+}
+
+int tw_pool_find(const struct tw_pool *pool, const struct tw_id *hash) {
+    for (uint32_t i = 0; i < pool->count; i++) {
+        const struct tw_payload *row = &pool->rows[pool->order[i]];
+        if (row->state != TW_PAYLOAD_EXPECTED && row->state != TW_PAYLOAD_HELD) continue;
+        if (tw_id_equal(&row->hash, hash)) return pool->order[i];
+    }
+    return -1;
+}
+
+void tw_pool_put(struct tw_pool *pool, uint32_t idx) {
+    struct tw_payload *row = row_of(pool, idx);
+    TW_ASSERT(row->state != TW_PAYLOAD_DROPPED);
+    if (row->holds > 0) {
+        row->state = TW_PAYLOAD_DROPPED;
+    } else {
+        row_free(pool, idx);
+    }
+}
+
+void tw_pool_hold(struct tw_pool *pool, uint32_t idx) {
+    row_of(pool, idx)->holds++;
+}
+
+void tw_pool_release(struct tw_pool *pool, uint32_t idx) {
+    struct tw_payload *row = row_of(pool, idx);
+    TW_ASSERT(row->holds > 0);
+    row->holds--;
+    if (row->holds == 0 && row->state == TW_PAYLOAD_DROPPED) row_free(pool, idx);
+}
