@@ -1,11 +1,26 @@
 #include "base/hash.h"
 
+#include <openssl/evp.h>
 #include <openssl/sha.h>
 #include <xxhash.h>
+
+#include "base/assert.h"
 
 struct tw_id tw_sha256(const void *bytes, size_t size) {
     struct tw_id digest;
     (void)SHA256(bytes, size, digest.bytes);
+    return digest;
+}
+
+struct tw_id tw_sha256_pair(const void *a, size_t a_size, const void *b, size_t b_size) {
+    struct tw_id digest;
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    TW_ASSERT(context != NULL);
+    TW_ASSERT(EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1);
+    TW_ASSERT(EVP_DigestUpdate(context, a, a_size) == 1);
+    TW_ASSERT(EVP_DigestUpdate(context, b, b_size) == 1);
+    TW_ASSERT(EVP_DigestFinal_ex(context, digest.bytes, NULL) == 1);
+    EVP_MD_CTX_free(context);
     return digest;
 }
 

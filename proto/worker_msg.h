@@ -2,15 +2,24 @@
  * socket, and the shared memory they talk about. Any trainer in any language may be a worker:
  * WORKER.md in this folder is the guide; this file is normative.
  *
- * The worker connects and sends HELLO. The daemon answers WELCOME with one sealed memfd (SCM_RIGHTS).
- * From then on the worker trains; between inner steps it reads every waiting message, in order, and
- * answers each request exactly once. The daemon treats the whole page as hostile: it copies a field
- * once, range-checks the copy, and never trusts an offset it did not hand out itself.
+ * The worker connects and sends HELLO. The daemon answers WELCOME with one sealed memfd
+ * (SCM_RIGHTS); the worker builds its start state and says READY: from now on (phi, u) are valid.
+ * Then it trains; between inner steps it reads every waiting message, in order, and answers each
+ * request exactly once. The daemon treats the whole page as hostile: it copies a field once,
+ * range-checks the copy, and never trusts an offset it did not hand out itself.
  *
  * Shared memory, offsets in `struct tw_shm_geometry`, all float32 arrays in layout.h order:
  *   control page | phi and u | spare (largest fragment, phi and u) | 2 snapshot slots | pool
- * phi and u of fragment p live in `home` buffer or, after an outer step, in the spare; `where[p]`
- * says which, and the buffer that was freed becomes the spare: a merge is published by one store. */
+ *
+ * Publishing (phi, u) of one fragment, so that a kill at any instruction leaves the old or the new
+ * state and nothing else. `published` is one 64-bit word that names the fragment, if any, which
+ * lives in the spare buffer; rounds and digest lie with the buffer they describe. shm.h does all of
+ * it:
+ *   1. a displaced fragment is copied home (data, rounds, digest), then `published` := none;
+ *   2. the new phi', u', rounds and digest of fragment p are written to the spare;
+ *   3. `published` := p. This store is the merge.
+ * Before 3 nothing reads the spare; after it nothing reads home p; 1 may be repeated at will.
+ * Every store to `published` counts up its sequence, so a reader notices that it was overtaken. */
 #ifndef TW_PROTO_WORKER_MSG_H
 #define TW_PROTO_WORKER_MSG_H
 
@@ -27,13 +36,13 @@ enum { TW_WORKER_VERSION = 1, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
 struct tw_shm_geometry {
-    uint64_t bytes;           /* of the memfd */
-    uint64_t elements;        /* of the model: layout.h */
-    uint64_t spare_elements;  /* of the largest fragment */
-    uint64_t phi, u;          /* byte offsets of float arrays of `elements` */
+    uint64_t bytes;          /* of the memfd */
+    uint64_t elements;       /* of the model: layout.h */
+    uint64_t spare_elements; /* of the largest fragment */
+    uint64_t phi, u;         /* byte offsets of float arrays of `elements` */
     uint64_t spare_phi, spare_u;
     uint64_t snapshot[TW_SNAPSHOT_SLOTS]; /* byte offsets */
-    uint64_t snapshot_bytes;  /* of one slot */
+    uint64_t snapshot_bytes;              /* of one slot */
     uint64_t pool, pool_bytes;
 };
 
@@ -41,28 +50,33 @@ enum tw_snapshot_mode { TW_SNAPSHOT_FULL, TW_SNAPSHOT_BF16_MOMENTS, TW_SNAPSHOT_
 
 /* theta (float32), then m and v (float32, or bf16 in BF16_MOMENTS mode), each of `elements`. */
 struct tw_snapshot_slot {
-    _Atomic uint64_t seq; /* odd while being written */
-    uint64_t step, tokens, checksum; /* xxh64 of the slot's bytes */
-    uint64_t rng[4];
-    uint64_t cursor; /* of the data, in tokens drawn */
+    _Atomic uint64_t seq;            /* 0 = never written; odd while being written */
+    uint64_t step, tokens, checksum; /* tw_shm_snapshot_checksum: slot bytes and these fields */
+    uint64_t updates;                /* optimizer steps that made m and v */
+    uint64_t rng[4];                 /* of a trainer that has one; zero otherwise */
+    uint64_t cursor;                 /* of the data, in tokens drawn */
     uint64_t bytes;
     uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* of phi when theta was copied */
 };
 
+/* What a buffer of (phi, u) holds. Digest: SHA-256 over phi, then u, as little-endian float32. */
+struct tw_shm_state {
+    uint64_t rounds; /* every round of the lineage below this was applied */
+    struct tw_id digest;
+};
+
 struct tw_shm_control {
-    char magic[8]; /* "TWSHM001" */
+    char magic[8];                 /* "TWSHM001" */
     _Atomic uint64_t heartbeat_us; /* CLOCK_MONOTONIC, worker, at least once a second */
     _Atomic uint64_t step;
-    /* Fragment p is in its home range of phi/u unless `displaced` is p: then it is in the spare
-     * buffer. UINT32_MAX: none. Before the next outer step the worker copies it home. */
-    _Atomic uint32_t displaced;
-    uint32_t reserved;
-    struct {
-        _Atomic uint64_t rounds; /* applied to (phi, u) of this fragment */
-        struct tw_id digest;     /* of (phi, u), written before `rounds` */
-    } fragments[TW_FRAGMENTS_MAX];
+    /* Sequence in the high half; low half: 0 = every fragment is at home, p + 1 = fragment p is in
+     * the spare. A zeroed page is a valid one. */
+    _Atomic uint64_t published;
+    struct tw_shm_state home[TW_FRAGMENTS_MAX], spare;
     struct tw_snapshot_slot snapshots[TW_SNAPSHOT_SLOTS];
 };
+
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "words shared by processes must need no lock");
 
 /* ---- messages ------------------------------------------------------------------------------ */
 
@@ -78,6 +92,7 @@ struct tw_shm_control {
     X(EXPORTED, 8, exported)                                                                       \
     X(EVALUATED, 9, evaluated)                                                                     \
     X(FATAL, 10, fatal)                                                                            \
+    X(READY, 11, ready)                                                                            \
     /* daemon to worker */                                                                         \
     X(WELCOME, 32, welcome)                                                                        \
     X(ENCODE, 33, encode)                                                                          \
@@ -111,12 +126,18 @@ struct tw_wmsg_hello {
     char device[64]; /* "cpu, 2 threads, AVX-512, oneDNN" */
 };
 
+struct tw_wmsg_ready {
+    uint32_t start; /* enum tw_worker_start it really used: ANCHOR when the snapshot was unusable */
+    uint32_t reserved;
+    uint64_t step, tokens; /* totals it goes on from */
+};
+
 struct tw_wmsg_step {
-    uint64_t step, tokens;      /* totals of this node */
-    uint64_t step_us;           /* this step, without sync work */
-    uint64_t sync_us;           /* encode, merge, apply, snapshot and waiting since the last STEP */
-    float loss, grad_norm, lr;  /* nats per token */
-    uint32_t is_skipped;        /* 1: gradients were not finite, parameters unchanged */
+    uint64_t step, tokens;     /* totals of this node */
+    uint64_t step_us;          /* this step, without sync work */
+    uint64_t sync_us;          /* encode, merge, apply, snapshot and waiting since the last STEP */
+    float loss, grad_norm, lr; /* nats per token */
+    uint32_t is_skipped;       /* 1: gradients were not finite, parameters unchanged */
 };
 
 struct tw_wmsg_snapshot_done {
@@ -126,7 +147,7 @@ struct tw_wmsg_snapshot_done {
 
 struct tw_wmsg_encoded {
     uint64_t round, step, tokens;
-    uint32_t status;      /* enum tw_status; not OK: nothing was written */
+    uint32_t status; /* enum tw_status; not OK: nothing was written */
     uint32_t parts_count;
     uint32_t bytes[TW_PARTS_MAX];
     float norm; /* of Delta */
@@ -176,17 +197,17 @@ enum tw_worker_start {
 
 struct tw_wmsg_welcome {
     uint32_t version;
-    uint32_t start, slot;      /* enum tw_worker_start */
-    uint32_t snapshot_mode;    /* enum tw_snapshot_mode */
-    uint32_t snapshot_steps;   /* between snapshots; 0 = by a 1 % time budget */
-    uint32_t eval_steps;       /* between held-out evaluations; 0 = never */
-    uint32_t threads;          /* 0 = all */
+    uint32_t start, slot;    /* enum tw_worker_start */
+    uint32_t snapshot_mode;  /* enum tw_snapshot_mode */
+    uint32_t snapshot_steps; /* between snapshots; 0 = by a 1 % time budget */
+    uint32_t eval_steps;     /* between held-out evaluations; 0 = never */
+    uint32_t threads;        /* 0 = all */
     uint32_t reserved;
-    uint64_t stop_step;        /* solo comparisons: FINISH by itself at this step; 0 = never */
-    uint64_t data_seed;        /* of this node's sampling order */
-    uint64_t batches_to_skip;  /* drawn and thrown away first: a batch that crashed us before */
+    uint64_t stop_step;       /* solo comparisons: FINISH by itself at this step; 0 = never */
+    uint64_t data_seed;       /* of this node's sampling order */
+    uint64_t batches_to_skip; /* drawn and thrown away first: a batch that crashed us before */
     struct tw_shm_geometry geometry;
-    char data_path[1024];      /* training text */
+    char data_path[1024]; /* training text */
     struct tw_run run;
 };
 
