@@ -1,27 +1,7 @@
-/* exit_codes.h - exit statuses of thinwire, thinwired, thinwire-engine and thinwire-worker.
- *
- * One list for all four; `thinwire help exit-codes` prints it. Values are stable: scripts and unit
- * files depend on them. */
+/* exit_codes.h - the list lives in base/, because the worker ends with the same numbers. */
 #ifndef TW_DAEMON_EXIT_CODES_H
 #define TW_DAEMON_EXIT_CODES_H
 
-/* X(name, value, meaning) */
-#define TW_EXIT_LIST(X)                                                                            \
-    X(OK, 0, "success")                                                                            \
-    X(FAILURE, 1, "something failed that has no number of its own; the message says what")         \
-    X(USAGE, 2, "bad command line or configuration file")                                          \
-    X(MANIFEST, 3, "run manifest missing, malformed, or another run's")                            \
-    X(DATA, 4, "training text missing, unreadable, or not the one the manifest names")             \
-    X(STATE_DIR, 5, "state directory missing, unwritable, or in use by another daemon")            \
-    X(PORT, 6, "a listening address or socket is in use or not ours")                              \
-    X(IDENTITY, 7, "identity key or run secret missing, unreadable, or readable by others")        \
-    X(UNREACHABLE, 8, "the daemon does not answer on its socket")                                  \
-    X(CORRUPT, 9, "stored state (checkpoint, vote, cache) is damaged")
-
-enum tw_exit {
-#define X(name, value, meaning) TW_EXIT_##name = (value),
-    TW_EXIT_LIST(X)
-#undef X
-};
+#include "base/exit_codes.h"
 
 #endif

@@ -2,11 +2,18 @@
  * socket, and the shared memory they talk about. Any trainer in any language may be a worker:
  * WORKER.md in this folder is the guide; this file is normative.
  *
- * The worker connects and sends HELLO. The daemon answers WELCOME with one sealed memfd
- * (SCM_RIGHTS); the worker builds its start state and says READY: from now on (phi, u) are valid.
- * Then it trains; between inner steps it reads every waiting message, in order, and answers each
- * request exactly once. The daemon treats the whole page as hostile: it copies a field once,
- * range-checks the copy, and never trusts an offset it did not hand out itself.
+ * 1. The worker connects and sends HELLO. The daemon answers WELCOME with one memfd (SCM_RIGHTS),
+ *    sealed against shrinking and growing; or FATAL: refused, its text says why; then it closes.
+ * 2. The worker builds its start state and says READY: from now on (phi, u) are valid.
+ * 3. It trains. Between inner steps it reads every waiting message, in order. ENCODE, REDUCE,
+ * CHECK, APPLY, SOLO, EXPORT, LOAD and SNAPSHOT are requests: each is answered exactly once,
+ * failures by a status that is not OK. Requests on one fragment are done in the order they came; an
+ * APPLY waits for its min_step (not while paused or finished), others do not wait for it.
+ * 4. Either side may close at any time. Without the daemon the worker ends with status 0 after its
+ *    step; a worker that cannot go on says FATAL first. What is in the memory stays.
+ *
+ * The daemon treats the whole page as hostile: it copies a field once, range-checks the copy, and
+ * never trusts an offset it did not hand out itself.
  *
  * Shared memory, offsets in `struct tw_shm_geometry`, all float32 arrays in layout.h order:
  *   control page | phi and u | spare (largest fragment, phi and u) | 2 snapshot slots | pool
@@ -24,6 +31,7 @@
 #define TW_PROTO_WORKER_MSG_H
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/id.h"
@@ -132,16 +140,22 @@ struct tw_wmsg_ready {
     uint64_t step, tokens; /* totals it goes on from */
 };
 
+/* After every inner step; dropped, and its times added to the next, when the socket is full. */
 struct tw_wmsg_step {
-    uint64_t step, tokens;     /* totals of this node */
-    uint64_t step_us;          /* this step, without sync work */
-    uint64_t sync_us;          /* encode, merge, apply, snapshot and waiting since the last STEP */
+    uint64_t step, tokens; /* totals of this node */
+    uint64_t step_us;      /* inner steps since the last STEP, sync work not counted */
+    uint64_t sync_us;      /* requests, snapshots and waiting for the daemon since the last STEP;
+                              neither held-out evaluation nor a pause the user asked for */
     float loss, grad_norm, lr; /* nats per token */
     uint32_t is_skipped;       /* 1: gradients were not finite, parameters unchanged */
 };
 
+enum { TW_SNAPSHOT_NONE = TW_SNAPSHOT_SLOTS };
+
+/* A snapshot was taken, by its interval or because SNAPSHOT asked. */
 struct tw_wmsg_snapshot_done {
-    uint32_t slot, reserved;
+    uint32_t slot; /* TW_SNAPSHOT_NONE: snapshots are off */
+    uint32_t reserved;
     uint64_t step;
 };
 
@@ -262,7 +276,8 @@ struct tw_wmsg_load {
                       norm; 2: theta += phi_new - phi_old. enum tw_load_mode of sync/node.h */
     uint64_t rounds;
     struct tw_id digest;
-    struct tw_span in; /* bytes 0: (phi, u) already have this digest, only set `rounds` (and mode) */
+    struct tw_span
+        in; /* bytes 0: (phi, u) already have this digest, only set `rounds` (and mode) */
 };
 
 struct tw_wmsg_clock {
@@ -295,6 +310,18 @@ struct tw_worker_msg {
 #undef X
     } u;
 };
+
+/* Bytes of a whole packet of this kind: the only size that is accepted. 0 for an unknown kind. */
+static inline uint32_t tw_worker_msg_bytes(uint32_t kind) {
+    switch (kind) {
+#define X(name, value, member)                                                                     \
+    case (value):                                                                                  \
+        return (uint32_t)(offsetof(struct tw_worker_msg, u) + sizeof(struct tw_wmsg_##member));
+        TW_WORKER_MSG_LIST(X)
+#undef X
+    default: return 0;
+    }
+}
 
 _Static_assert(sizeof(struct tw_worker_msg) <= TW_WORKER_MSG_BYTES_MAX, "one packet");
 
