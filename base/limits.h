@@ -9,6 +9,7 @@ enum tw_limits {
     TW_PARTS_MAX = 16,     /* owners (and so parts) of one round */
     TW_TENSORS_MAX = 4096, /* tensors of a model */
     TW_PART_ALIGN = 1024,  /* elements: part boundaries; a multiple of every codec block */
+    TW_FRAGMENT_ELEMENTS_MAX = 120 << 20, /* elements: (phi, u) of a fragment is one payload */
 
     /* the node */
     TW_PEERS_MAX = 64,                    /* authenticated peers linked at a time */
@@ -49,6 +50,8 @@ enum tw_limits {
 
 _Static_assert(TW_MEMBERS_MAX <= 64, "contributor sets are 64-bit");
 _Static_assert(TW_PARTS_MAX <= TW_MEMBERS_MAX, "every part has its own owner");
+_Static_assert(TW_FRAGMENT_ELEMENTS_MAX / 1024 * 8 < TW_PAYLOAD_BYTES_MAX / 1024 * 95 / 100,
+               "8 bytes per element and 5 % for the packing");
 _Static_assert(TW_PEER_SILENCE_US >= 3 * TW_HEARTBEAT_US, "two lost heartbeats are survivable");
 _Static_assert(TW_ACTIONS_MAX >= 16 * TW_PEERS_MAX, "one event may talk to every peer");
 

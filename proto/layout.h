@@ -22,8 +22,8 @@ struct tw_tensor {
     uint32_t rows, cols; /* cols = 1 for a vector of `rows` elements; row-major */
     uint32_t rank;       /* 1 or 2 */
     uint32_t fragment;
-    uint64_t offset;     /* elements from the start of the parameters */
-    bool has_decay;      /* AdamW decays matrices only */
+    uint64_t offset; /* elements from the start of the parameters */
+    bool has_decay;  /* AdamW decays matrices only */
 };
 
 struct tw_layout {

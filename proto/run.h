@@ -1,8 +1,8 @@
 /* run.h - the run manifest: what every node of a run must agree on, to the byte.
  *
- * The canonical text (PROTOCOL.md section 4) is every key of tw_run_keys() in table order, one
- * `section.key = value\n` per line after the line `thinwire-run 1\n`. The run id is its SHA-256.
- * Reals are carried as whole millionths, so that text and bytes cannot disagree. */
+ * The canonical text (PROTOCOL.md section 4) is every key of tw_run_keys() (run_key.h) in table
+ * order, one `section.key = value\n` per line after the line `thinwire-run 1\n`. The run id is its
+ * SHA-256. Reals are carried as whole millionths, so that text and bytes cannot disagree. */
 #ifndef TW_PROTO_RUN_H
 #define TW_PROTO_RUN_H
 
@@ -34,39 +34,40 @@ struct tw_run {
 
     struct {
         enum tw_tokenizer tokenizer;
-        struct tw_id sha256;       /* of the training text; zero = any text */
+        struct tw_id sha256;         /* of the training text; zero = any text */
         uint32_t heldout_millionths; /* the last share of the text is never trained on */
     } data;
 
     struct {
-        uint32_t batch;              /* sequences per inner step and node */
-        uint64_t tokens;             /* budget of the whole run; the run clock ends here */
-        uint64_t warmup_tokens;      /* linear warm-up on the run clock */
-        uint32_t lr_millionths;      /* peak of the inner learning rate */
+        uint32_t batch;               /* sequences per inner step and node */
+        uint64_t tokens;              /* budget of the whole run; the run clock ends here */
+        uint64_t warmup_tokens;       /* linear warm-up on the run clock */
+        uint32_t lr_millionths;       /* peak of the inner learning rate */
         uint32_t lr_final_millionths; /* end of the cosine, as a share of the peak */
         uint32_t beta1_millionths, beta2_millionths;
-        uint32_t decay_millionths;   /* AdamW weight decay on matrices */
-        uint32_t clip_millionths;    /* global gradient norm; 0 = no clip */
+        uint32_t decay_millionths; /* AdamW weight decay on matrices */
+        uint32_t clip_millionths;  /* global gradient norm; 0 = no clip */
     } train;
 
     struct {
         enum tw_preset preset;
+        uint32_t nodes; /* planned to train at a time: a plan, never enforced */
         uint32_t fragments;
         enum tw_pattern pattern;
-        uint32_t period;             /* H: inner steps between two syncs of one fragment */
-        uint32_t overlap;            /* tau: inner steps from send to apply, at least */
-        uint32_t mix_millionths;     /* alpha: weight of the local parameters when applying */
+        uint32_t period;         /* H: inner steps between two syncs of one fragment */
+        uint32_t overlap;        /* tau: inner steps from send to apply, at least */
+        uint32_t mix_millionths; /* alpha: weight of the local parameters when applying */
         enum tw_outer_rule outer;
         uint32_t outer_lr_millionths;       /* eta */
         uint32_t outer_momentum_millionths; /* mu, reached after outer_ramp outer steps */
-        uint32_t outer_ramp;         /* outer steps of a fragment over which mu rises from 0 */
+        uint32_t outer_ramp; /* outer steps of a fragment over which mu rises from 0 */
         enum tw_weights weights;
         enum tw_codec_id codec;
         enum tw_pace pace;
-        uint32_t pace_ms;            /* clock pace: time between two rounds of any fragment */
-        uint32_t quorum;             /* contributors wanted before the grace starts */
-        uint32_t grace_ms;           /* upper bound of the adaptive grace */
-        uint32_t members;            /* roster size limit, <= TW_MEMBERS_MAX */
+        uint32_t pace_ms;  /* clock pace: time between two rounds of any fragment */
+        uint32_t quorum;   /* contributors wanted before the grace starts */
+        uint32_t grace_ms; /* upper bound of the adaptive grace */
+        uint32_t members;  /* roster size limit, <= TW_MEMBERS_MAX */
     } sync;
 
     struct {
@@ -78,25 +79,40 @@ struct tw_run {
 void tw_run_defaults(struct tw_run *run);
 
 /* Sets one key ("sync.period") from text, with its own checks and units. TW_CONFIG with a sentence
- * that names key, value and what would be accepted (did-you-mean for unknown keys). */
+ * that names key, value and what would be accepted (did-you-mean for unknown keys); *run is then
+ * unchanged. Setting sync.preset only records the name: follow it by tw_run_apply_preset. */
 enum tw_status tw_run_set(struct tw_run *run, const char *key, const char *value,
                           struct tw_error *err);
 
-/* Overwrites every sync.* knob with the row of the preset, fitted to the planned number of outer
- * steps (reference: short runs start from plain averaging; see run_preset.c for the numbers). */
+/* Overwrites every sync.* knob but sync.nodes, sync.members, sync.pace and sync.interval with the
+ * row of the preset, fitted to the model and to the planned number of outer steps: run_preset.c. */
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
 
-/* Checks relations between keys: heads divide width, overlap < period / fragments, ... */
+/* Planned outer steps of each fragment: tokens / (batch context nodes period). 0 when the run ends
+ * before the first one. An estimate: the nodes that will come are not known. */
+uint64_t tw_run_outer_steps(const struct tw_run *run);
+
+/* Checks the range of every key and the relations between keys: heads divide width, fragments
+ * divide period, overlap < period / fragments, ... TW_CONFIG. */
 enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err);
 
 /* Canonical text without NUL; *size_out <= TW_MANIFEST_BYTES_MAX. Cannot fail on a checked run. */
 void tw_run_encode(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
 
-/* Strict inverse of encode: only the canonical bytes are accepted; then tw_run_check. */
+/* Strict inverse of encode: only the canonical bytes are accepted; then tw_run_check. TW_CONFIG, or
+ * TW_VERSION for a manifest of another version; *run is then undefined. */
 enum tw_status tw_run_decode(const char *text, size_t size, struct tw_run *run,
                              struct tw_error *err);
 
-/* SHA-256 of the canonical text. (Needs tw_hash; everything above does not.) */
+/* The run file a person edits: canonical text in which comments (`#`), blank lines, spaces and
+ * human units are allowed, keys come in any order and may be left out. Keys left out take
+ * tw_run_defaults, for sync.* the row of the preset the file names. TW_CONFIG names the line. */
+enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run, struct tw_error *err);
+
+/* A run file with a comment of help above every key; inverse of tw_run_read on a checked run. */
+void tw_run_write(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
+
+/* SHA-256 of the canonical text. (Lives in tw_proto, needs tw_hash; the rest is in tw_run.) */
 struct tw_id tw_run_id(const struct tw_run *run);
 
 #endif

@@ -1,0 +1,264 @@
+#include "proto/run.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "proto/run_key.h"
+
+static const char first_line[] = "thinwire-run 1\n";
+enum { FIRST_LINE_BYTES = sizeof(first_line) - 1, LINE_BYTES_MAX = 256 };
+
+static const char *section_title(const char *key) {
+    static const char *const titles[] = {
+        "model: what is trained", "data: what it is trained on", "train: how every node trains",
+        "sync: how nodes merge what they learnt", "security: who may take part"};
+    for (unsigned i = 0; i < sizeof(titles) / sizeof(titles[0]); i++) {
+        const size_t size = (size_t)(strchr(titles[i], ':') - titles[i]);
+        if (strncmp(key, titles[i], size) == 0 && key[size] == '.') return titles[i];
+    }
+    return "run: its name";
+}
+
+/* ---- relations between keys ---------------------------------------------------------------- */
+
+static enum tw_status check_model(const struct tw_run *run, struct tw_error *err) {
+    if (run->model.width % run->model.heads != 0)
+        return tw_fail(err, TW_CONFIG,
+                       "model.heads (%u) must divide model.width (%u): each head gets an equal "
+                       "share of the channels",
+                       run->model.heads, run->model.width);
+    if (run->data.tokenizer == TW_TOKENIZER_BYTES && run->model.vocab != 256)
+        return tw_fail(err, TW_CONFIG,
+                       "model.vocab is %u, but data.tokenizer = bytes has 256 tokens: set "
+                       "model.vocab = 256",
+                       run->model.vocab);
+    return TW_OK;
+}
+
+static enum tw_status check_train(const struct tw_run *run, struct tw_error *err) {
+    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
+    if (run->train.tokens < step_tokens)
+        return tw_fail(err, TW_CONFIG,
+                       "train.tokens (%llu) is less than one inner step of one node "
+                       "(train.batch x model.context = %llu): raise train.tokens",
+                       (unsigned long long)run->train.tokens, (unsigned long long)step_tokens);
+    if (run->train.warmup_tokens > run->train.tokens)
+        return tw_fail(err, TW_CONFIG,
+                       "train.warmup_tokens (%llu) is more than train.tokens (%llu): the run "
+                       "would end before the warm-up does",
+                       (unsigned long long)run->train.warmup_tokens,
+                       (unsigned long long)run->train.tokens);
+    return TW_OK;
+}
+
+static enum tw_status check_sync(const struct tw_run *run, struct tw_error *err) {
+    const uint32_t fragments = run->sync.fragments, period = run->sync.period;
+    if (fragments > run->model.layers + 1)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.fragments (%u) is more than model.layers + 1 (%u): a fragment would "
+                       "be empty",
+                       fragments, run->model.layers + 1);
+    if (period % fragments != 0)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.period (%u) must be a multiple of sync.fragments (%u): %u would do",
+                       period, fragments, (period / fragments + 1) * fragments);
+    if (run->sync.overlap >= period / fragments)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.overlap (%u) must be less than sync.period / sync.fragments (%u): a "
+                       "merge has to be applied before the next one starts",
+                       run->sync.overlap, period / fragments);
+    if (run->sync.quorum > run->sync.members)
+        return tw_fail(err, TW_CONFIG, "sync.quorum (%u) is more than sync.members (%u)",
+                       run->sync.quorum, run->sync.members);
+    if (run->sync.nodes > run->sync.members)
+        return tw_fail(err, TW_CONFIG, "sync.nodes (%u) is more than sync.members (%u)",
+                       run->sync.nodes, run->sync.members);
+    return TW_OK;
+}
+
+enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err) {
+    uint32_t count;
+    const struct tw_run_key *keys = tw_run_keys(&count);
+    for (uint32_t i = 0; i < count; i++) TW_TRY(tw_run_key_check(&keys[i], run, err));
+    TW_TRY(check_model(run, err));
+    TW_TRY(check_train(run, err));
+    return check_sync(run, err);
+}
+
+/* ---- struct to text ------------------------------------------------------------------------ */
+
+/* Text under construction. */
+struct text {
+    char *bytes;
+    size_t size;
+};
+
+static void put(struct text *text, const char *string) {
+    const size_t size = strlen(string);
+    TW_ASSERT(text->size + size <= TW_MANIFEST_BYTES_MAX);
+    memcpy(text->bytes + text->size, string, size);
+    text->size += size;
+}
+
+static void put_line(struct text *text, const struct tw_run_key *key, const struct tw_run *run) {
+    char value[TW_RUN_VALUE_BYTES];
+    tw_run_key_format(key, run, value);
+    put(text, key->name);
+    put(text, " = ");
+    put(text, value);
+    put(text, "\n");
+}
+
+void tw_run_encode(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out) {
+    struct text out = {text, 0};
+    uint32_t count;
+    const struct tw_run_key *keys = tw_run_keys(&count);
+    put(&out, first_line);
+    for (uint32_t i = 0; i < count; i++) put_line(&out, &keys[i], run);
+    *size_out = out.size;
+}
+
+void tw_run_write(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out) {
+    struct text out = {text, 0};
+    uint32_t count;
+    const char *title = "";
+    const struct tw_run_key *keys = tw_run_keys(&count);
+    put(&out, first_line);
+    put(&out, "# Every node of a run must hold this file with the same values: a run is named by\n"
+              "# their SHA-256. A key that is left out takes its default.\n");
+    for (uint32_t i = 0; i < count; i++) {
+        char accepts[160];
+        if (section_title(keys[i].name) != title) {
+            title = section_title(keys[i].name);
+            put(&out, "\n# ---- ");
+            put(&out, title);
+            put(&out, "\n");
+        }
+        tw_run_key_accepts(&keys[i], accepts);
+        put(&out, "# ");
+        put(&out, keys[i].help);
+        put(&out, " (");
+        put(&out, accepts);
+        put(&out, ")\n");
+        put_line(&out, &keys[i], run);
+    }
+    *size_out = out.size;
+}
+
+/* ---- text to struct ------------------------------------------------------------------------ */
+
+enum tw_status tw_run_set(struct tw_run *run, const char *key, const char *value,
+                          struct tw_error *err) {
+    const struct tw_run_key *found = tw_run_key_find(key);
+    if (found != NULL) return tw_run_key_parse(found, value, run, err);
+    const struct tw_run_key *guess = tw_run_key_guess(key);
+    if (guess != NULL)
+        return tw_fail(err, TW_CONFIG, "there is no key `%.40s`: did you mean %s?", key,
+                       guess->name);
+    return tw_fail(err, TW_CONFIG, "there is no key `%.40s`: `thinwire run new` prints them all",
+                   key);
+}
+
+/* One line of a run file, cut at `#`, `=` and spaces. Both empty: nothing on it. */
+struct line {
+    char key[LINE_BYTES_MAX], value[LINE_BYTES_MAX];
+};
+
+static void copy_trimmed(const char *from, size_t size, char to[LINE_BYTES_MAX]) {
+    while (size > 0 && (from[0] == ' ' || from[0] == '\t')) from++, size--;
+    while (size > 0 && (from[size - 1] == ' ' || from[size - 1] == '\t')) size--;
+    TW_ASSERT(size < LINE_BYTES_MAX);
+    memcpy(to, from, size);
+    to[size] = '\0';
+}
+
+/* Takes the next line off text[*at .. size); `number` is for the message. */
+static enum tw_status next_line(const char *text, size_t size, size_t *at, unsigned number,
+                                struct line *line, struct tw_error *err) {
+    const char *from = text + *at;
+    const char *newline = memchr(from, '\n', size - *at);
+    size_t length = newline != NULL ? (size_t)(newline - from) : size - *at;
+    *at += length + (newline != NULL);
+    const char *comment = memchr(from, '#', length);
+    if (comment != NULL) length = (size_t)(comment - from);
+    if (length > 0 && from[length - 1] == '\r') length--;
+    if (length >= LINE_BYTES_MAX)
+        return tw_fail(err, TW_CONFIG, "line %u is longer than %d bytes: is this a run file?",
+                       number, LINE_BYTES_MAX - 1);
+    if (memchr(from, '\0', length) != NULL)
+        return tw_fail(err, TW_CONFIG, "line %u holds a NUL byte: is this a run file?", number);
+    const char *equals = memchr(from, '=', length);
+    const size_t key_size = equals != NULL ? (size_t)(equals - from) : length;
+    line->value[0] = '\0';
+    copy_trimmed(from, key_size, line->key);
+    if (equals != NULL) copy_trimmed(equals + 1, length - key_size - 1, line->value);
+    if (line->key[0] != '\0' && equals == NULL && strcmp(line->key, "thinwire-run 1") != 0)
+        return tw_fail(err, TW_CONFIG, "line %u: `%.40s` is not of the form `key = value`", number,
+                       line->key);
+    if (line->key[0] == '\0' && equals != NULL)
+        return tw_fail(err, TW_CONFIG, "line %u has no key before the `=`", number);
+    return TW_OK;
+}
+
+/* Sets every key that is written in the file; line_of_key[] catches keys written twice. */
+static enum tw_status read_keys(const char *text, size_t size, struct tw_run *run,
+                                struct tw_error *err) {
+    unsigned line_of_key[128] = {0};
+    uint32_t keys_count;
+    const struct tw_run_key *keys = tw_run_keys(&keys_count);
+    TW_ASSERT(keys_count <= 128);
+    bool has_started = false;
+    size_t at = 0;
+    for (unsigned number = 1; at < size; number++) {
+        struct line line;
+        struct tw_error why;
+        TW_TRY(next_line(text, size, &at, number, &line, err));
+        if (line.key[0] == '\0') continue;
+        if (!has_started) {
+            has_started = strcmp(line.key, "thinwire-run 1") == 0;
+            if (has_started) continue;
+            return tw_fail(err, TW_CONFIG, "line %u: a run file starts with `thinwire-run 1`",
+                           number);
+        }
+        if (tw_run_set(run, line.key, line.value, &why) != TW_OK)
+            return tw_fail(err, TW_CONFIG, "line %u: %.220s", number, why.message);
+        unsigned *seen = &line_of_key[tw_run_key_find(line.key) - keys];
+        if (*seen != 0)
+            return tw_fail(err, TW_CONFIG, "line %u: %s is already set in line %u", number,
+                           line.key, *seen);
+        *seen = number;
+    }
+    if (!has_started) return tw_fail(err, TW_CONFIG, "a run file starts with `thinwire-run 1`");
+    return TW_OK;
+}
+
+enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run,
+                           struct tw_error *err) {
+    if (size > TW_MANIFEST_BYTES_MAX)
+        return tw_fail(err, TW_CONFIG, "a run file has at most %d bytes, this one has %zu",
+                       TW_MANIFEST_BYTES_MAX, size);
+    tw_run_defaults(run);
+    /* Twice: the preset row depends on keys of the file, and keys of the file overrule the row. */
+    TW_TRY(read_keys(text, size, run, err));
+    tw_run_apply_preset(run, run->sync.preset);
+    TW_TRY(read_keys(text, size, run, err));
+    return tw_run_check(run, err);
+}
+
+enum tw_status tw_run_decode(const char *text, size_t size, struct tw_run *run,
+                             struct tw_error *err) {
+    char canonical[TW_MANIFEST_BYTES_MAX];
+    size_t canonical_size;
+    if (size > TW_MANIFEST_BYTES_MAX)
+        return tw_fail(err, TW_CONFIG, "a manifest has at most %d bytes, this one has %zu",
+                       TW_MANIFEST_BYTES_MAX, size);
+    if (size < FIRST_LINE_BYTES || memcmp(text, first_line, FIRST_LINE_BYTES) != 0)
+        return tw_fail(err, TW_VERSION,
+                       "a manifest of this version starts with the line `thinwire-run 1`");
+    TW_TRY(tw_run_read(text, size, run, err));
+    tw_run_encode(run, canonical, &canonical_size);
+    if (canonical_size != size || memcmp(canonical, text, size) != 0)
+        return tw_fail(err, TW_CONFIG, "the manifest is valid but not in canonical form");
+    return TW_OK;
+}

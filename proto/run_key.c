@@ -1,0 +1,305 @@
+#include "proto/run_key.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/nearest.h"
+#include "proto/run_value.h"
+
+enum { MILLION = 1000000, LAYERS_MAX = (TW_TENSORS_MAX - 4) / 12 };
+
+_Static_assert(sizeof(enum tw_family) == sizeof(uint32_t), "enums are stored as uint32_t");
+
+static const uint64_t tokens_max = (uint64_t)1000 * 1000 * 1000 * 1000 * 1000;
+
+static const char *const families[] = {"gpt2", NULL};
+static const char *const tokenizers[] = {"bytes", NULL};
+static const char *const presets[] = {"diloco", "streaming", NULL};
+static const char *const patterns[] = {"strided", "sequential", NULL};
+static const char *const outer_rules[] = {"nesterov", NULL};
+static const char *const weights[] = {"equal", "tokens", NULL};
+static const char *const codecs[] = {"bf16", "int8", NULL};
+static const char *const paces[] = {"steps", "clock", NULL};
+static const char *const admissions[] = {"secret", "open", NULL};
+
+#define AT(member) (uint32_t) offsetof(struct tw_run, member)
+#define ENUM(key, member, list, text)                                                              \
+    { key, text, TW_RUN_ENUM, AT(member), 0, sizeof(list) / sizeof((list)[0]) - 2, list }
+#define NUMBER(key, kind, member, min, max, text)                                                  \
+    { key, text, kind, AT(member), min, max, NULL }
+
+static const struct tw_run_key keys[] = {
+    NUMBER("run.name", TW_RUN_NAME, name, 1, 63, "what people call this run"),
+
+    ENUM("model.family", model.family, families, "architecture"),
+    NUMBER("model.layers", TW_RUN_U32, model.layers, 1, LAYERS_MAX, "transformer blocks"),
+    NUMBER("model.width", TW_RUN_U32, model.width, 8, 16384, "channels of the residual stream"),
+    NUMBER("model.heads", TW_RUN_U32, model.heads, 1, 256, "attention heads; divides model.width"),
+    NUMBER("model.context", TW_RUN_U32, model.context, 2, 65536, "tokens the model sees at once"),
+    NUMBER("model.vocab", TW_RUN_U32, model.vocab, 256, 1 << 20, "tokens in the vocabulary"),
+    NUMBER("model.seed", TW_RUN_U64, model.seed, 0, UINT64_MAX, "of the initial weights"),
+
+    ENUM("data.tokenizer", data.tokenizer, tokenizers, "how text becomes tokens"),
+    NUMBER("data.sha256", TW_RUN_SHA256, data.sha256, 0, 0,
+           "of the training text every node must have; `any` lets each node bring its own"),
+    NUMBER("data.heldout", TW_RUN_REAL, data.heldout_millionths, 1000, MILLION / 2,
+           "last share of the text, never trained on, for the validation loss"),
+
+    NUMBER("train.batch", TW_RUN_U32, train.batch, 1, 65536, "sequences per inner step and node"),
+    NUMBER("train.tokens", TW_RUN_TOKENS, train.tokens, 1, tokens_max,
+           "budget of the whole run, all nodes together; the run ends here"),
+    NUMBER("train.warmup_tokens", TW_RUN_TOKENS, train.warmup_tokens, 0, tokens_max,
+           "of the run over which the learning rate rises from 0"),
+    NUMBER("train.lr", TW_RUN_REAL, train.lr_millionths, 1, MILLION, "peak learning rate of AdamW"),
+    NUMBER("train.lr_final", TW_RUN_REAL, train.lr_final_millionths, 0, MILLION,
+           "end of the cosine as a share of the peak"),
+    NUMBER("train.beta1", TW_RUN_REAL, train.beta1_millionths, 0, MILLION - 1,
+           "AdamW decay of the first moment"),
+    NUMBER("train.beta2", TW_RUN_REAL, train.beta2_millionths, 0, MILLION - 1,
+           "AdamW decay of the second moment"),
+    NUMBER("train.decay", TW_RUN_REAL, train.decay_millionths, 0, 10 * MILLION,
+           "AdamW weight decay of matrices"),
+    NUMBER("train.clip", TW_RUN_REAL, train.clip_millionths, 0, 1000 * MILLION,
+           "largest norm of the whole gradient; 0 never clips"),
+
+    ENUM("sync.preset", sync.preset, presets, "the row the other sync keys start from"),
+    NUMBER("sync.nodes", TW_RUN_U32, sync.nodes, 1, TW_MEMBERS_MAX,
+           "nodes planned to train at a time; only the presets look at it"),
+    NUMBER("sync.fragments", TW_RUN_U32, sync.fragments, 1, TW_FRAGMENTS_MAX,
+           "pieces of the model that are merged in turn"),
+    ENUM("sync.pattern", sync.pattern, patterns, "how layers are dealt to fragments"),
+    NUMBER("sync.period", TW_RUN_U32, sync.period, 1, 1000000,
+           "inner steps between two merges of one fragment; a multiple of sync.fragments"),
+    NUMBER("sync.overlap", TW_RUN_U32, sync.overlap, 0, 100000,
+           "inner steps between sending and applying, at least"),
+    NUMBER("sync.mix", TW_RUN_REAL, sync.mix_millionths, 0, MILLION - 1,
+           "weight of the local parameters when a merge is applied"),
+    ENUM("sync.outer", sync.outer, outer_rules, "rule of the outer step"),
+    NUMBER("sync.outer_lr", TW_RUN_REAL, sync.outer_lr_millionths, 1, 10 * MILLION,
+           "learning rate of the outer step; 1 with momentum 0 is plain averaging"),
+    NUMBER("sync.outer_momentum", TW_RUN_REAL, sync.outer_momentum_millionths, 0, MILLION - 1,
+           "momentum of the outer step, once sync.outer_ramp is over"),
+    NUMBER("sync.outer_ramp", TW_RUN_U32, sync.outer_ramp, 0, 1000000,
+           "outer steps of a fragment over which its momentum rises from 0"),
+    ENUM("sync.weights", sync.weights, weights, "how much each contributor counts"),
+    ENUM("sync.codec", sync.codec, codecs, "how outer gradients and results are coded"),
+    ENUM("sync.pace", sync.pace, paces, "rounds follow each node's steps, or the time"),
+    NUMBER("sync.interval", TW_RUN_DURATION, sync.pace_ms, 10, 24 * 3600 * 1000,
+           "between two rounds when sync.pace is clock"),
+    NUMBER("sync.quorum", TW_RUN_U32, sync.quorum, 1, TW_MEMBERS_MAX,
+           "contributors wanted before the grace starts"),
+    NUMBER("sync.grace", TW_RUN_DURATION, sync.grace_ms, 0, 3600 * 1000,
+           "longest wait for late contributors"),
+    NUMBER("sync.members", TW_RUN_U32, sync.members, 1, TW_MEMBERS_MAX, "most nodes in the group"),
+
+    ENUM("security.admission", security.admission, admissions,
+         "who may join: holders of the run secret, or anybody"),
+};
+
+enum { KEYS_COUNT = sizeof(keys) / sizeof(keys[0]) };
+
+static const struct tw_unit plain_units[] = {{"", 1}, {NULL, 0}};
+static const struct tw_unit real_units[] = {{"", MILLION}, {"%", MILLION / 100}, {NULL, 0}};
+static const struct tw_unit token_units[] = {{"", 1},
+                                             {"k", 1000},
+                                             {"m", MILLION},
+                                             {"g", (uint64_t)1000 * MILLION},
+                                             {"b", (uint64_t)1000 * MILLION},
+                                             {"t", (uint64_t)MILLION *MILLION},
+                                             {NULL, 0}};
+static const struct tw_unit duration_units[] = {
+    {"ms", 1}, {"s", 1000}, {"min", 60000}, {"h", 3600 * 1000}, {NULL, 0}};
+
+const struct tw_run_key *tw_run_keys(uint32_t *count) {
+    *count = KEYS_COUNT;
+    return keys;
+}
+
+const struct tw_run_key *tw_run_key_find(const char *name) {
+    for (unsigned i = 0; i < KEYS_COUNT; i++) {
+        if (strcmp(keys[i].name, name) == 0) return &keys[i];
+    }
+    return NULL;
+}
+
+const struct tw_run_key *tw_run_key_guess(const char *name) {
+    /* A key written without its section is compared with what follows the point. */
+    const bool has_section = strchr(name, '.') != NULL;
+    const char *words[KEYS_COUNT];
+    for (unsigned i = 0; i < KEYS_COUNT; i++)
+        words[i] = has_section ? keys[i].name : strchr(keys[i].name, '.') + 1;
+    const char *nearest = tw_nearest(name, words, KEYS_COUNT);
+    for (unsigned i = 0; i < KEYS_COUNT; i++) {
+        if (words[i] == nearest) return &keys[i];
+    }
+    return NULL;
+}
+
+/* ---- the number behind a key -------------------------------------------------------------- */
+
+static bool is_wide(const struct tw_run_key *key) {
+    return key->kind == TW_RUN_U64 || key->kind == TW_RUN_TOKENS;
+}
+
+static uint64_t load(const struct tw_run_key *key, const struct tw_run *run) {
+    const uint8_t *from = (const uint8_t *)run + key->offset;
+    uint32_t narrow;
+    uint64_t wide;
+    if (is_wide(key)) {
+        memcpy(&wide, from, sizeof(wide));
+        return wide;
+    }
+    memcpy(&narrow, from, sizeof(narrow));
+    return narrow;
+}
+
+static void store(const struct tw_run_key *key, struct tw_run *run, uint64_t value) {
+    uint8_t *to = (uint8_t *)run + key->offset;
+    const uint32_t narrow = (uint32_t)value;
+    if (is_wide(key)) {
+        memcpy(to, &value, sizeof(value));
+    } else {
+        memcpy(to, &narrow, sizeof(narrow));
+    }
+}
+
+static const struct tw_unit *units_of(enum tw_run_kind kind) {
+    switch (kind) {
+    case TW_RUN_TOKENS: return token_units;
+    case TW_RUN_REAL: return real_units;
+    case TW_RUN_DURATION: return duration_units;
+    case TW_RUN_U32:
+    case TW_RUN_U64:
+    case TW_RUN_NAME:
+    case TW_RUN_ENUM:
+    case TW_RUN_SHA256: break;
+    }
+    return plain_units;
+}
+
+static void format_number(enum tw_run_kind kind, uint64_t value, char text[TW_DECIMAL_BYTES]) {
+    if (kind == TW_RUN_REAL) {
+        tw_value_format(value, 6, "", text);
+    } else if (kind == TW_RUN_DURATION) {
+        tw_value_format(value, 3, "s", text);
+    } else {
+        tw_value_format(value, 0, "", text);
+    }
+}
+
+/* ---- text --------------------------------------------------------------------------------- */
+
+static char *append(char *to, const char *from) {
+    while (*from != '\0') *to++ = *from++;
+    *to = '\0';
+    return to;
+}
+
+static void accepts_names(const struct tw_run_key *key, char *text) {
+    for (unsigned i = 0; key->names[i] != NULL; i++) {
+        if (i > 0) text = append(text, key->names[i + 1] == NULL ? " or " : ", ");
+        text = append(text, key->names[i]);
+    }
+}
+
+void tw_run_key_accepts(const struct tw_run_key *key, char text[160]) {
+    char number[TW_DECIMAL_BYTES];
+    if (key->kind == TW_RUN_ENUM) {
+        accepts_names(key, text);
+    } else if (key->kind == TW_RUN_NAME) {
+        (void)append(text, "1 to 63 of a-z, 0-9 and -");
+    } else if (key->kind == TW_RUN_SHA256) {
+        (void)append(text, "64 hex digits, or any");
+    } else {
+        format_number(key->kind, key->min, number);
+        text = append(text, number);
+        format_number(key->kind, key->max, number);
+        text = append(append(text, " to "), number);
+        if (key->kind == TW_RUN_TOKENS) (void)append(text, ", such as 500k or 2m");
+        if (key->kind == TW_RUN_REAL) (void)append(text, ", such as 0.05 or 5%");
+        if (key->kind == TW_RUN_DURATION) (void)append(text, ", such as 250ms or 1.5s");
+    }
+}
+
+void tw_run_key_format(const struct tw_run_key *key, const struct tw_run *run,
+                       char text[TW_RUN_VALUE_BYTES]) {
+    const uint8_t *from = (const uint8_t *)run + key->offset;
+    struct tw_id id;
+    switch (key->kind) {
+    case TW_RUN_NAME: memcpy(text, from, sizeof(run->name)); break;
+    case TW_RUN_ENUM: (void)append(text, key->names[load(key, run)]); break;
+    case TW_RUN_SHA256:
+        memcpy(&id, from, sizeof(id));
+        if (tw_id_is_zero(&id)) {
+            (void)append(text, "any");
+        } else {
+            tw_id_hex(&id, text);
+        }
+        break;
+    case TW_RUN_U32:
+    case TW_RUN_U64:
+    case TW_RUN_TOKENS:
+    case TW_RUN_REAL:
+    case TW_RUN_DURATION: format_number(key->kind, load(key, run), text); break;
+    }
+}
+
+static bool is_name(const char *text) {
+    size_t size = 0;
+    for (; text[size] != '\0'; size++) {
+        const char c = text[size];
+        if (size == sizeof(((struct tw_run *)0)->name) - 1) return false;
+        if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-')) return false;
+    }
+    return size > 0;
+}
+
+static bool parse(const struct tw_run_key *key, const char *text, struct tw_run *run) {
+    uint64_t value = 0;
+    struct tw_id id = {{0}};
+    uint8_t *to = (uint8_t *)run + key->offset;
+    if (key->kind == TW_RUN_NAME) {
+        if (!is_name(text)) return false;
+        memset(to, 0, sizeof(run->name));
+        memcpy(to, text, strlen(text));
+        return true;
+    }
+    if (key->kind == TW_RUN_SHA256) {
+        if (strcmp(text, "any") != 0 && !tw_id_parse(text, &id)) return false;
+        memcpy(to, &id, sizeof(id));
+        return true;
+    }
+    if (key->kind == TW_RUN_ENUM) {
+        while (key->names[value] != NULL && strcmp(key->names[value], text) != 0) value++;
+    } else if (!tw_value_parse(text, units_of(key->kind), &value)) {
+        return false;
+    }
+    if (value < key->min || value > key->max) return false;
+    store(key, run, value);
+    return true;
+}
+
+enum tw_status tw_run_key_parse(const struct tw_run_key *key, const char *text, struct tw_run *run,
+                                struct tw_error *err) {
+    char accepts[160];
+    if (parse(key, text, run)) return TW_OK;
+    tw_run_key_accepts(key, accepts);
+    return tw_fail(err, TW_CONFIG, "%s does not take `%.40s`: it takes %s", key->name, text,
+                   accepts);
+}
+
+enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_run *run,
+                                struct tw_error *err) {
+    char accepts[160];
+    bool is_good = true;
+    if (key->kind == TW_RUN_NAME) {
+        is_good = memchr(run->name, '\0', sizeof(run->name)) != NULL && is_name(run->name);
+    } else if (key->kind != TW_RUN_SHA256) {
+        const uint64_t value = load(key, run);
+        is_good = value >= key->min && value <= key->max;
+    }
+    if (is_good) return TW_OK;
+    tw_run_key_accepts(key, accepts);
+    return tw_fail(err, TW_CONFIG, "%s is out of range: it takes %s", key->name, accepts);
+}

@@ -1,0 +1,57 @@
+/* run_key.h - the one table behind the run manifest: every key with its type, place, range and
+ * help. Setting, writing, reading, checking and `thinwire run new` all follow this table. */
+#ifndef TW_PROTO_RUN_KEY_H
+#define TW_PROTO_RUN_KEY_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "proto/run.h"
+
+enum tw_run_kind {
+    TW_RUN_NAME,     /* char[64]: [a-z0-9-] */
+    TW_RUN_ENUM,     /* enum, one of `names` */
+    TW_RUN_U32,      /* whole number */
+    TW_RUN_U64,      /* whole number */
+    TW_RUN_TOKENS,   /* uint64_t; a person may write 500k, 2m, 1.5g */
+    TW_RUN_REAL,     /* uint32_t millionths; a person may write 5% */
+    TW_RUN_DURATION, /* uint32_t milliseconds; written in seconds: 1.5s */
+    TW_RUN_SHA256,   /* struct tw_id; zero is `any` */
+};
+
+enum { TW_RUN_VALUE_BYTES = 72 }; /* longest value as text, with NUL */
+
+struct tw_run_key {
+    const char *name; /* "sync.period" */
+    const char *help; /* one line */
+    enum tw_run_kind kind;
+    uint32_t offset;          /* in struct tw_run */
+    uint64_t min, max;        /* in the stored unit; not for NAME and SHA256 */
+    const char *const *names; /* ENUM: by value, ends with NULL */
+};
+
+/* The table, in canonical order. Static storage. */
+const struct tw_run_key *tw_run_keys(uint32_t *count);
+
+/* The row of that name or NULL. */
+const struct tw_run_key *tw_run_key_find(const char *name);
+
+/* The key a person most likely meant by `name`, or NULL when nothing is close. */
+const struct tw_run_key *tw_run_key_guess(const char *name);
+
+/* What the key accepts: "1 to 341", "bf16 or int8", "a share from 0 to 1, such as 0.05 or 5%". */
+void tw_run_key_accepts(const struct tw_run_key *key, char text[160]);
+
+/* The value in *run as canonical text. */
+void tw_run_key_format(const struct tw_run_key *key, const struct tw_run *run,
+                       char text[TW_RUN_VALUE_BYTES]);
+
+/* Reads the value into *run; TW_CONFIG and *run unchanged when the key does not accept it. */
+enum tw_status tw_run_key_parse(const struct tw_run_key *key, const char *text, struct tw_run *run,
+                                struct tw_error *err);
+
+/* Whether the value in *run is one the key accepts. TW_CONFIG. */
+enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_run *run,
+                                struct tw_error *err);
+
+#endif

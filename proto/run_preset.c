@@ -1,0 +1,111 @@
+/* run_preset.c - defaults, and the rows of the presets fitted to the run. */
+#include "proto/run.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+
+struct preset {
+    uint32_t layers_per_fragment; /* 0: the model is one fragment */
+    uint32_t period, overlap, mix_millionths;
+    uint32_t outer_lr_millionths, outer_momentum_millionths; /* as published, for long runs */
+};
+
+/* Constants of the papers, in the order of enum tw_preset:
+ *   diloco     DiLoCo, arXiv 2311.08105: Nesterov (0.7, 0.9), whole model; period 30 as in
+ *              arXiv 2503.09799. Its steps during the exchange are dropped: mix 0.
+ *   streaming  Streaming DiLoCo, arXiv 2501.18512: Nesterov (0.4, 0.9), fragments of three layers,
+ *              period 30, mix 0.5; loss is flat in the overlap up to 5. */
+static const struct preset presets[] = {
+    [TW_PRESET_DILOCO] = {0, 30, 1, 0, 700000, 900000},
+    [TW_PRESET_STREAMING] = {3, 30, 2, 500000, 400000, 900000},
+};
+
+uint64_t tw_run_outer_steps(const struct tw_run *run) {
+    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
+    /* < 2^32 * 2^6 * 2^20, for checked keys. */
+    const uint64_t period_tokens = step_tokens * run->sync.nodes * run->sync.period;
+    return period_tokens == 0 ? 0 : run->train.tokens / period_tokens;
+}
+
+/* Outer learning rate and momentum for K planned outer steps per fragment.
+ *
+ * A steady outer gradient is amplified by eta / (1 - mu): 7 for the published (0.7, 0.9), 4 for
+ * (0.4, 0.9). That pays in runs of thousands of outer steps and overshoots in short ones: at K of
+ * some tens plain averaging (1, 0) was better by far on a small model, and (0.7, 0.9) worse than
+ * not talking at all. Hence
+ *
+ *     t   = clamp((K - 100) / 900, 0, 1)
+ *     eta = 1 + t (eta_published - 1),   mu = t mu_published,   ramp = K / 10 if mu > 0
+ *
+ * and the momentum rises from 0 to mu over the first `ramp` outer steps of a fragment. */
+static void fit_outer(struct tw_run *run, const struct preset *row) {
+    enum { SHORT = 100, LONG = 1000, MILLION = 1000000, RAMP_MAX = 1000 };
+    const uint64_t planned = tw_run_outer_steps(run);
+    const uint64_t above = planned <= SHORT ? 0 : planned >= LONG ? LONG - SHORT : planned - SHORT;
+    const uint64_t drop = (MILLION - row->outer_lr_millionths) * above / (LONG - SHORT);
+    const uint64_t momentum = row->outer_momentum_millionths * above / (LONG - SHORT);
+    const uint64_t ramp = planned / 10 < RAMP_MAX ? planned / 10 : RAMP_MAX;
+    run->sync.outer_lr_millionths = MILLION - (uint32_t)drop;
+    run->sync.outer_momentum_millionths = (uint32_t)momentum;
+    run->sync.outer_ramp = momentum > 0 ? (uint32_t)ramp : 0;
+}
+
+/* One fragment for the embeddings and one per `layers_per_fragment` layers, but no more than leave
+ * a merge of one fragment time to be applied before the next: period / fragments > overlap. */
+static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row) {
+    if (row->layers_per_fragment == 0) return 1;
+    const uint32_t per_fragment = row->layers_per_fragment;
+    const uint32_t wanted = 1 + (run->model.layers + per_fragment - 1) / per_fragment;
+    const uint32_t most = row->period / (row->overlap + 1);
+    const uint32_t fragments = wanted < most ? wanted : most;
+    return fragments < TW_FRAGMENTS_MAX ? fragments : TW_FRAGMENTS_MAX;
+}
+
+void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {
+    TW_ASSERT((unsigned)preset < sizeof(presets) / sizeof(presets[0]));
+    const struct preset *row = &presets[preset];
+    run->sync.preset = preset;
+    run->sync.fragments = fit_fragments(run, row);
+    /* The multiple of the fragments nearest to the row's period. */
+    const uint32_t stride = (row->period + run->sync.fragments / 2) / run->sync.fragments;
+    run->sync.period = stride * run->sync.fragments;
+    run->sync.pattern = TW_PATTERN_STRIDED;
+    run->sync.overlap = row->overlap;
+    run->sync.mix_millionths = row->mix_millionths;
+    run->sync.outer = TW_OUTER_NESTEROV;
+    fit_outer(run, row);
+    run->sync.weights = TW_WEIGHTS_EQUAL;
+    run->sync.codec = TW_CODEC_INT8;
+    run->sync.quorum = 1;
+    run->sync.grace_ms = 5000;
+}
+
+void tw_run_defaults(struct tw_run *run) {
+    memset(run, 0, sizeof(*run));
+    memcpy(run->name, "thinwire", sizeof("thinwire"));
+    run->model.family = TW_FAMILY_GPT2;
+    run->model.layers = 4;
+    run->model.width = 128;
+    run->model.heads = 4;
+    run->model.context = 128;
+    run->model.vocab = 256;
+    run->model.seed = 1;
+    run->data.tokenizer = TW_TOKENIZER_BYTES;
+    run->data.heldout_millionths = 50000;
+    run->train.batch = 8;
+    run->train.tokens = 4000000;
+    run->train.warmup_tokens = 200000;
+    run->train.lr_millionths = 4000;
+    run->train.lr_final_millionths = 50000;
+    run->train.beta1_millionths = 900000;
+    run->train.beta2_millionths = 950000;
+    run->train.decay_millionths = 100000;
+    run->train.clip_millionths = 1000000;
+    run->sync.nodes = 4;
+    run->sync.members = TW_MEMBERS_MAX;
+    run->sync.pace = TW_PACE_STEPS;
+    run->sync.pace_ms = 1000;
+    tw_run_apply_preset(run, TW_PRESET_STREAMING);
+    run->security.admission = TW_ADMISSION_SECRET;
+}

@@ -1,0 +1,182 @@
+#include "tests/test.h"
+
+#include "base/rng.h"
+#include "proto/layout.h"
+
+static struct tw_layout layout;
+static struct tw_run run;
+static struct tw_error err;
+
+static void make(uint32_t layers, uint32_t fragments, enum tw_pattern pattern) {
+    tw_run_defaults(&run);
+    run.model.layers = layers;
+    run.sync.fragments = fragments;
+    run.sync.period = 4 * fragments;
+    run.sync.pattern = pattern;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+}
+
+static uint64_t size_of(const struct tw_tensor *tensor) {
+    return (uint64_t)tensor->rows * tensor->cols;
+}
+
+static void check_layout(void) {
+    uint64_t sum = 0, held[TW_FRAGMENTS_MAX] = {0};
+    uint8_t *owner = calloc(layout.elements, 1);
+    assert_non_null(owner);
+    for (uint32_t i = 0; i < layout.tensors_count; i++) {
+        const struct tw_tensor *tensor = &layout.tensors[i];
+        const uint32_t fragment = tensor->fragment;
+        assert_in_range(fragment, 0, layout.fragments_count - 1);
+        assert_in_range(tensor->offset, layout.fragment_begin[fragment],
+                        layout.fragment_begin[fragment + 1] - size_of(tensor));
+        for (uint64_t k = 0; k < size_of(tensor); k++) {
+            assert_int_equal(owner[tensor->offset + k], 0);
+            owner[tensor->offset + k] = 1;
+        }
+        held[fragment] += size_of(tensor);
+        sum += size_of(tensor);
+    }
+    free(owner);
+    assert_int_equal(sum, layout.params);
+    assert_int_equal(layout.fragment_begin[0], 0);
+    assert_int_equal(layout.fragment_begin[layout.fragments_count], layout.elements);
+    for (uint32_t i = 0; i < layout.fragments_count; i++) {
+        const uint64_t elements = layout.fragment_begin[i + 1] - layout.fragment_begin[i];
+        assert_int_equal(layout.fragment_begin[i] % TW_PART_ALIGN, 0);
+        assert_true(elements >= held[i]);
+        assert_true(elements - held[i] < TW_PART_ALIGN);
+        assert_true(held[i] > 0);
+    }
+}
+
+static void every_element_belongs_to_at_most_one_tensor(void **state) {
+    (void)state;
+    for (uint32_t layers = 1; layers <= 7; layers++) {
+        for (uint32_t fragments = 1; fragments <= layers + 1; fragments++) {
+            make(layers, fragments, TW_PATTERN_STRIDED);
+            check_layout();
+            make(layers, fragments, TW_PATTERN_SEQUENTIAL);
+            check_layout();
+        }
+    }
+}
+
+static void parameters_number_what_the_formula_says(void **state) {
+    (void)state;
+    make(4, 3, TW_PATTERN_STRIDED);
+    const uint64_t c = 128;
+    /* embeddings, then per layer 12 C^2 weights and 13 C biases and norms, then the last norm */
+    assert_int_equal(layout.params, 256 * c + 128 * c + 4 * (12 * c * c + 13 * c) + 2 * c);
+    assert_int_equal(layout.tensors_count, 4 + 12 * 4);
+}
+
+static void tensors_have_the_shapes_of_gpt2(void **state) {
+    (void)state;
+    make(4, 3, TW_PATTERN_STRIDED);
+    const struct {
+        const char *name;
+        uint32_t rows, cols, rank, fragment;
+    } rows[] = {
+        {"wte.weight", 256, 128, 2, 0},
+        {"wpe.weight", 128, 128, 2, 0},
+        {"h.0.ln_1.weight", 128, 1, 1, 1},
+        {"h.1.attn.c_attn.weight", 128, 384, 2, 2},
+        {"h.2.attn.c_attn.bias", 384, 1, 1, 1},
+        {"h.3.attn.c_proj.weight", 128, 128, 2, 2},
+        {"h.0.mlp.c_fc.weight", 128, 512, 2, 1},
+        {"h.0.mlp.c_fc.bias", 512, 1, 1, 1},
+        {"h.0.mlp.c_proj.weight", 512, 128, 2, 1},
+        {"ln_f.bias", 128, 1, 1, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct tw_tensor *tensor = tw_layout_find(&layout, rows[i].name);
+        assert_non_null(tensor);
+        assert_int_equal(tensor->rows, rows[i].rows);
+        assert_int_equal(tensor->cols, rows[i].cols);
+        assert_int_equal(tensor->rank, rows[i].rank);
+        assert_int_equal(tensor->fragment, rows[i].fragment);
+        assert_int_equal(tensor->has_decay, rows[i].rank == 2);
+    }
+    assert_null(tw_layout_find(&layout, "h.4.ln_1.weight"));
+    assert_null(tw_layout_find(&layout, ""));
+}
+
+static void sequential_fragments_are_consecutive_blocks(void **state) {
+    (void)state;
+    make(7, 4, TW_PATTERN_SEQUENTIAL);
+    uint32_t last = 1;
+    for (uint32_t layer = 0; layer < 7; layer++) {
+        char name[48];
+        (void)snprintf(name, sizeof(name), "h.%u.ln_1.weight", layer);
+        const uint32_t fragment = tw_layout_find(&layout, name)->fragment;
+        assert_in_range(fragment, last, last + 1);
+        last = fragment;
+    }
+    assert_int_equal(last, 3);
+}
+
+static void names_of_the_deepest_model_fit(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    run.model.layers = 341;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+    assert_non_null(tw_layout_find(&layout, "h.340.attn.c_attn.weight"));
+}
+
+static void fragment_too_large_for_a_payload_is_refused(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    run.model.width = 16384;
+    run.sync.fragments = 5;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_LIMIT);
+    assert_non_null(strstr(err.message, "sync.fragments"));
+}
+
+static void parts_tile_the_fragment(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, 7);
+    for (unsigned trial = 0; trial < 5000; trial++) {
+        uint32_t weights[TW_PARTS_MAX] = {0};
+        const uint32_t parts_count = 1 + (uint32_t)tw_rng_below(&rng, TW_PARTS_MAX);
+        const uint64_t elements = TW_PART_ALIGN * tw_rng_below(&rng, 1 + (trial % 3) * 40000);
+        for (uint32_t i = 0; i < parts_count; i++)
+            weights[i] = (uint32_t)tw_rng_next(&rng) >> tw_rng_below(&rng, 33) % 32;
+        if (trial % 5 == 0) memset(weights, 0, sizeof(weights));
+        uint64_t at = 0;
+        for (uint32_t part = 0; part < parts_count; part++) {
+            uint64_t begin, count;
+            tw_layout_part(elements, weights, parts_count, part, &begin, &count);
+            assert_int_equal(begin, at);
+            assert_int_equal(count % TW_PART_ALIGN, 0);
+            at = begin + count;
+        }
+        assert_int_equal(at, elements);
+    }
+}
+
+static void part_sizes_follow_the_weights(void **state) {
+    (void)state;
+    const uint32_t weights[3] = {1, 0, 3};
+    const uint64_t expected[3] = {25, 0, 75};
+    for (uint32_t part = 0; part < 3; part++) {
+        uint64_t begin, count;
+        tw_layout_part(100 * TW_PART_ALIGN, weights, 3, part, &begin, &count);
+        assert_int_equal(count, expected[part] * TW_PART_ALIGN);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_element_belongs_to_at_most_one_tensor),
+        cmocka_unit_test(parameters_number_what_the_formula_says),
+        cmocka_unit_test(tensors_have_the_shapes_of_gpt2),
+        cmocka_unit_test(sequential_fragments_are_consecutive_blocks),
+        cmocka_unit_test(names_of_the_deepest_model_fit),
+        cmocka_unit_test(fragment_too_large_for_a_payload_is_refused),
+        cmocka_unit_test(parts_tile_the_fragment),
+        cmocka_unit_test(part_sizes_follow_the_weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

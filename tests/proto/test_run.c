@@ -1,0 +1,356 @@
+#include "tests/test.h"
+
+#include <stdbool.h>
+
+#include "base/rng.h"
+#include "proto/run.h"
+#include "proto/run_key.h"
+#include "proto/run_value.h"
+
+static struct tw_run run;
+static struct tw_error err;
+static char text[TW_MANIFEST_BYTES_MAX];
+static size_t size;
+
+static void defaults_pass_the_check(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+}
+
+static void every_key_survives_text(void **state) {
+    (void)state;
+    struct tw_run back;
+    tw_run_defaults(&run);
+    tw_run_encode(&run, text, &size);
+    assert_int_equal(tw_run_decode(text, size, &back, &err), TW_OK);
+    assert_memory_equal(&run, &back, sizeof(run));
+    uint32_t count;
+    const struct tw_run_key *keys = tw_run_keys(&count);
+    for (uint32_t i = 0; i < count; i++) {
+        char value[TW_RUN_VALUE_BYTES];
+        tw_run_key_format(&keys[i], &run, value);
+        assert_int_equal(tw_run_set(&back, keys[i].name, value, &err), TW_OK);
+    }
+    assert_memory_equal(&run, &back, sizeof(run));
+}
+
+/* A value of the key's range: its ends and random points between. */
+static uint64_t draw(struct tw_rng *rng, const struct tw_run_key *key) {
+    const uint64_t span = key->max - key->min;
+    const uint64_t pick = tw_rng_below(rng, 8);
+    if (pick == 0) return key->min;
+    if (pick == 1) return key->max;
+    return key->min + (span == UINT64_MAX ? tw_rng_next(rng) : tw_rng_below(rng, span + 1));
+}
+
+static void random_values_have_one_canonical_form(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, 20240607);
+    uint32_t count;
+    const struct tw_run_key *keys = tw_run_keys(&count);
+    for (unsigned trial = 0; trial < 20000; trial++) {
+        const struct tw_run_key *key = &keys[tw_rng_below(&rng, count)];
+        if (key->kind == TW_RUN_NAME || key->kind == TW_RUN_SHA256) continue;
+        struct tw_run first, second;
+        char a[TW_RUN_VALUE_BYTES], b[TW_RUN_VALUE_BYTES];
+        memset(&first, 0, sizeof(first));
+        memset(&second, 0, sizeof(second));
+        const uint64_t value = draw(&rng, key);
+        const uint32_t narrow = (uint32_t)value;
+        const bool is_wide = key->kind == TW_RUN_U64 || key->kind == TW_RUN_TOKENS;
+        memcpy((uint8_t *)&first + key->offset, is_wide ? (const void *)&value : &narrow,
+               is_wide ? sizeof(value) : sizeof(narrow));
+        tw_run_key_format(key, &first, a);
+        assert_int_equal(tw_run_key_parse(key, a, &second, &err), TW_OK);
+        assert_memory_equal(&first, &second, sizeof(first));
+        tw_run_key_format(key, &second, b);
+        assert_string_equal(a, b);
+    }
+}
+
+static void human_units_are_understood(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    const struct {
+        const char *key, *value, *canonical;
+    } rows[] = {
+        {"train.tokens", "2m", "2000000"},
+        {"train.tokens", "500k", "500000"},
+        {"train.tokens", "1.5G", "1500000000"},
+        {"sync.interval", "1500ms", "1.5s"},
+        {"sync.interval", "2s", "2s"},
+        {"sync.interval", "2min", "120s"},
+        {"sync.mix", "5%", "0.05"},
+        {"sync.mix", "0.50", "0.5"},
+        {"data.heldout", "2.5%", "0.025"},
+        {"train.lr", "0.0004", "0.0004"},
+        {"data.sha256", "any", "any"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char value[TW_RUN_VALUE_BYTES];
+        assert_int_equal(tw_run_set(&run, rows[i].key, rows[i].value, &err), TW_OK);
+        tw_run_key_format(tw_run_key_find(rows[i].key), &run, value);
+        assert_string_equal(value, rows[i].canonical);
+    }
+}
+
+static void values_out_of_range_are_refused_and_change_nothing(void **state) {
+    (void)state;
+    struct tw_run before;
+    tw_run_defaults(&run);
+    before = run;
+    const struct {
+        const char *key, *value;
+    } rows[] = {
+        {"model.layers", "0"},
+        {"model.layers", "342"},
+        {"model.layers", "4 "},
+        {"model.layers", "-1"},
+        {"model.layers", "4k"},
+        {"model.layers", "0x4"},
+        {"model.layers", ""},
+        {"model.seed", "18446744073709551616"},
+        {"train.lr", "0.0000001"},
+        {"train.lr", "1e-3"},
+        {"train.lr", ".5"},
+        {"train.lr", "1."},
+        {"train.tokens", "0"},
+        {"train.tokens", "99999999999t"},
+        {"train.tokens", "1.0000001k"},
+        {"sync.mix", "1"},
+        {"sync.mix", "101%"},
+        {"sync.interval", "0.1ms"},
+        {"sync.interval", "1000"},
+        {"sync.codec", "int9"},
+        {"sync.codec", "INT8"},
+        {"run.name", ""},
+        {"run.name", "First Light"},
+        {"run.name", "0123456789012345678901234567890123456789012345678901234567890123"},
+        {"data.sha256", "abc"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(tw_run_set(&run, rows[i].key, rows[i].value, &err), TW_CONFIG);
+        assert_non_null(strstr(err.message, rows[i].key));
+        assert_memory_equal(&run, &before, sizeof(run));
+    }
+}
+
+static void unknown_key_is_answered_with_the_nearest(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    const struct {
+        const char *key, *guess;
+    } rows[] = {
+        {"sync.preiod", "sync.period"},
+        {"period", "sync.period"},
+        {"model.layer", "model.layers"},
+        {"train.learning", NULL},
+        {"outer_lr", "sync.outer_lr"},
+        {"train.wamup_tokens", "train.warmup_tokens"},
+        {"banana", NULL},
+        {"", NULL},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(tw_run_set(&run, rows[i].key, "1", &err), TW_CONFIG);
+        if (rows[i].guess != NULL) {
+            assert_non_null(strstr(err.message, "did you mean"));
+            assert_non_null(strstr(err.message, rows[i].guess));
+        } else {
+            assert_null(strstr(err.message, "did you mean"));
+        }
+    }
+}
+
+/* Sets one key of the defaults and expects the check to name `word`. */
+static void check_names(const char *key, const char *value, const char *word) {
+    tw_run_defaults(&run);
+    assert_int_equal(tw_run_set(&run, key, value, &err), TW_OK);
+    assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, word));
+}
+
+static void relations_between_keys_are_checked(void **state) {
+    (void)state;
+    check_names("model.heads", "3", "model.width");
+    check_names("model.vocab", "257", "256");
+    check_names("train.tokens", "1000", "train.batch");
+    check_names("train.warmup_tokens", "1g", "train.tokens");
+    check_names("sync.fragments", "6", "model.layers");
+    check_names("sync.fragments", "4", "32 would do");
+    check_names("sync.overlap", "10", "sync.overlap");
+    check_names("sync.members", "3", "sync.nodes");
+}
+
+static void only_canonical_bytes_decode(void **state) {
+    (void)state;
+    struct tw_run back;
+    tw_run_defaults(&run);
+    tw_run_encode(&run, text, &size);
+    char changed[TW_MANIFEST_BYTES_MAX];
+    assert_int_equal(tw_run_decode(text, size - 1, &back, &err), TW_CONFIG);
+    assert_int_equal(tw_run_decode(text, 0, &back, &err), TW_VERSION);
+    memcpy(changed, text, size);
+    changed[size] = '\n';
+    assert_int_equal(tw_run_decode(changed, size + 1, &back, &err), TW_CONFIG);
+    changed[13] = '2';
+    assert_int_equal(tw_run_decode(changed, size, &back, &err), TW_VERSION);
+    assert_int_equal(tw_run_decode(text, TW_MANIFEST_BYTES_MAX + 1, &back, &err), TW_CONFIG);
+    /* Any single byte changed: refused, or other values that encode to just those bytes. */
+    for (size_t i = 0; i < size; i++) {
+        for (unsigned bit = 0; bit < 8; bit++) {
+            char again[TW_MANIFEST_BYTES_MAX];
+            size_t again_size;
+            memcpy(changed, text, size);
+            changed[i] = (char)(changed[i] ^ (1 << bit));
+            if (tw_run_decode(changed, size, &back, &err) != TW_OK) continue;
+            tw_run_encode(&back, again, &again_size);
+            assert_int_equal(again_size, size);
+            assert_memory_equal(again, changed, size);
+        }
+    }
+}
+
+static enum tw_status read_text(const char *file) {
+    return tw_run_read(file, strlen(file), &run, &err);
+}
+
+static void run_file_may_have_comments_and_leave_keys_out(void **state) {
+    (void)state;
+    assert_int_equal(read_text("# my run\n\nthinwire-run 1\r\n  model.layers=2 # small\n"
+                               "\ttrain.tokens = 1m\nrun.name = two-layers"),
+                     TW_OK);
+    assert_int_equal(run.model.layers, 2);
+    assert_int_equal(run.train.tokens, 1000000);
+    assert_string_equal(run.name, "two-layers");
+    assert_int_equal(run.model.width, 128);
+}
+
+static void run_file_takes_left_out_sync_keys_from_its_preset(void **state) {
+    (void)state;
+    assert_int_equal(read_text("thinwire-run 1\nsync.overlap = 3\nsync.preset = diloco\n"), TW_OK);
+    assert_int_equal(run.sync.fragments, 1);
+    assert_int_equal(run.sync.mix_millionths, 0);
+    assert_int_equal(run.sync.overlap, 3);
+    /* The row is fitted to the model and budget of the file, wherever they stand in it. */
+    assert_int_equal(read_text("thinwire-run 1\nsync.preset = streaming\nmodel.layers = 9\n"
+                               "train.tokens = 1g\n"),
+                     TW_OK);
+    assert_int_equal(run.sync.fragments, 4);
+    assert_int_equal(run.sync.outer_lr_millionths, 400000);
+}
+
+static void run_file_errors_name_the_line(void **state) {
+    (void)state;
+    const struct {
+        const char *file, *word;
+    } rows[] = {
+        {"thinwire-run 1\n\nmodel.layer = 3\n", "line 3: there is no key `model.layer`: did you "
+                                                "mean model.layers?"},
+        {"thinwire-run 1\nmodel.layers = many\n", "line 2: model.layers"},
+        {"thinwire-run 1\nmodel.layers = 2\nmodel.layers = 3\n", "line 3: model.layers is already "
+                                                                 "set in line 2"},
+        {"thinwire-run 1\nmodel.layers\n", "line 2: `model.layers` is not"},
+        {"thinwire-run 1\n= 4\n", "line 2 has no key"},
+        {"model.layers = 2\n", "line 1: a run file starts"},
+        {"# nothing\n", "a run file starts"},
+        {"thinwire-run 1\nthinwire-run 1\n", "line 2"},
+        {"", "a run file starts"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(read_text(rows[i].file), TW_CONFIG);
+        if (strstr(err.message, rows[i].word) == NULL) print_error("%s\n", err.message);
+        assert_non_null(strstr(err.message, rows[i].word));
+    }
+    const char nul[] = "thinwire-run 1\nrun.name = a\0b\n";
+    assert_int_equal(tw_run_read(nul, sizeof(nul) - 1, &run, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "line 2"));
+}
+
+static void commented_file_reads_back(void **state) {
+    (void)state;
+    struct tw_run back;
+    tw_run_defaults(&run);
+    run.sync.mix_millionths = 123456;
+    run.sync.pace = TW_PACE_CLOCK;
+    memset(run.data.sha256.bytes, 0xab, 32);
+    tw_run_write(&run, text, &size);
+    assert_int_equal(tw_run_read(text, size, &back, &err), TW_OK);
+    assert_memory_equal(&run, &back, sizeof(run));
+}
+
+static void different_runs_have_different_ids(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    const struct tw_id first = tw_run_id(&run);
+    run.model.seed++;
+    const struct tw_id second = tw_run_id(&run);
+    assert_false(tw_id_equal(&first, &second));
+}
+
+static void set_tokens_for(uint64_t outer_steps) {
+    run.train.tokens =
+        outer_steps * run.train.batch * run.model.context * run.sync.nodes * run.sync.period;
+}
+
+static void outer_constants_fit_the_length_of_the_run(void **state) {
+    (void)state;
+    const struct {
+        uint64_t outer_steps;
+        enum tw_preset preset;
+        uint32_t lr, momentum, ramp;
+    } rows[] = {
+        {0, TW_PRESET_STREAMING, 1000000, 0, 0},
+        {16, TW_PRESET_STREAMING, 1000000, 0, 0},
+        {100, TW_PRESET_DILOCO, 1000000, 0, 0},
+        {550, TW_PRESET_STREAMING, 700000, 450000, 55},
+        {550, TW_PRESET_DILOCO, 850000, 450000, 55},
+        {1000, TW_PRESET_STREAMING, 400000, 900000, 100},
+        {1000, TW_PRESET_DILOCO, 700000, 900000, 100},
+        {100000, TW_PRESET_DILOCO, 700000, 900000, 1000},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tw_run_defaults(&run);
+        set_tokens_for(rows[i].outer_steps);
+        assert_int_equal(tw_run_outer_steps(&run), rows[i].outer_steps);
+        tw_run_apply_preset(&run, rows[i].preset);
+        assert_int_equal(run.sync.outer_lr_millionths, rows[i].lr);
+        assert_int_equal(run.sync.outer_momentum_millionths, rows[i].momentum);
+        assert_int_equal(run.sync.outer_ramp, rows[i].ramp);
+    }
+}
+
+static void presets_make_valid_runs_of_any_depth(void **state) {
+    (void)state;
+    for (uint32_t layers = 1; layers <= 341; layers++) {
+        for (unsigned preset = 0; preset < 2; preset++) {
+            tw_run_defaults(&run);
+            run.model.layers = layers;
+            tw_run_apply_preset(&run, (enum tw_preset)preset);
+            assert_int_equal(tw_run_check(&run, &err), TW_OK);
+            assert_in_range(run.sync.period, 26, 34);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_pass_the_check),
+        cmocka_unit_test(every_key_survives_text),
+        cmocka_unit_test(random_values_have_one_canonical_form),
+        cmocka_unit_test(human_units_are_understood),
+        cmocka_unit_test(values_out_of_range_are_refused_and_change_nothing),
+        cmocka_unit_test(unknown_key_is_answered_with_the_nearest),
+        cmocka_unit_test(relations_between_keys_are_checked),
+        cmocka_unit_test(only_canonical_bytes_decode),
+        cmocka_unit_test(run_file_may_have_comments_and_leave_keys_out),
+        cmocka_unit_test(run_file_takes_left_out_sync_keys_from_its_preset),
+        cmocka_unit_test(run_file_errors_name_the_line),
+        cmocka_unit_test(commented_file_reads_back),
+        cmocka_unit_test(different_runs_have_different_ids),
+        cmocka_unit_test(outer_constants_fit_the_length_of_the_run),
+        cmocka_unit_test(presets_make_valid_runs_of_any_depth),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
