@@ -20,7 +20,7 @@ enum {
     TW_VIEW_ROUNDS_MAX = 64,
     TW_VIEW_EVENTS_MAX = 64,
     TW_VIEW_LOSSES_MAX = 64,
-    TW_VIEW_TEXT_BYTES = 160, /* of an event, with NUL */
+    TW_VIEW_TEXT_BYTES = 256, /* of an event or a reason, with NUL */
 };
 
 #define TW_VIEW_NEVER UINT64_MAX
@@ -74,7 +74,7 @@ struct tw_view_round {
 struct tw_view_event {
     uint64_t age_us;               /* ago */
     bool is_warning;               /* something a person may have to act on */
-    char name[24];                 /* "worker_died", as in the log */
+    char name[32];                 /* "worker_died", as in the log */
     char text[TW_VIEW_TEXT_BYTES]; /* one sentence */
 };
 
@@ -179,38 +179,12 @@ const char *tw_view_link_name(enum tw_view_link link);
 /* Loss curve of a whole run in a fixed number of points: when full, every second point goes and the
  * spacing doubles. Zero-initialised is empty. */
 struct tw_loss_history {
-    uint64_t stride, last_step; /* steps */
+    uint64_t stride; /* steps */
     uint32_t count;
     struct tw_view_loss points[TW_VIEW_LOSSES_MAX];
 };
 
 /* A point at `step`; steps that fall within the spacing update the newest point. */
 void tw_loss_history_add(struct tw_loss_history *history, const struct tw_view_loss *point);
-
-/* The last TW_VIEW_EVENTS_MAX things that happened. Zero-initialised is empty. */
-struct tw_event_ring {
-    uint64_t added;
-    struct {
-        uint64_t at_us;
-        bool is_warning;
-        char name[24], text[TW_VIEW_TEXT_BYTES];
-    } events[TW_VIEW_EVENTS_MAX];
-};
-
-void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, bool is_warning,
-                       const char *name, const char *fmt, ...) TW_PRINTF(5, 6);
-void tw_event_ring_fill(const struct tw_event_ring *ring, uint64_t now_us,
-                        struct tw_status_view *view);
-
-/* The last TW_VIEW_ROUNDS_MAX rounds; `age_us` of an entry is the time it was added. */
-struct tw_round_ring {
-    uint64_t added;
-    struct tw_view_round rounds[TW_VIEW_ROUNDS_MAX];
-};
-
-void tw_round_ring_add(struct tw_round_ring *ring, uint64_t now_us,
-                       const struct tw_view_round *round);
-void tw_round_ring_fill(const struct tw_round_ring *ring, uint64_t now_us,
-                        struct tw_status_view *view);
 
 #endif

@@ -1,0 +1,98 @@
+/* The keys of the configuration. Add a row here and it is parsed, checked, shown and explained. */
+#include "daemon/config_table.h"
+
+#include <string.h>
+
+static const char *const SECTIONS[] = {"node", "network", "api", NULL};
+static const char *const SNAPSHOTS[] = {"full", "bf16-moments", "off", NULL};
+
+#define FIELD(member) offsetof(struct tw_config, member), 0, sizeof(((struct tw_config *)0)->member)
+#define LIST(member, counter)                                                                      \
+    offsetof(struct tw_config, member), offsetof(struct tw_config, counter),                       \
+        sizeof(((struct tw_config *)0)->member)
+
+static const struct tw_config_key KEYS[] = {
+    {"node", "name", TW_CONFIG_STRING, FIELD(node.name), 0, 0, "", NULL, "attic",
+     "What people call this machine in tables; the host name when left out."},
+    {"node", "state_dir", TW_CONFIG_PATH, FIELD(node.state_dir), 1, 0, "/var/lib/thinwire/%i", NULL,
+     NULL, "Identity, run secret, member cache and checkpoints. %i is the name of this file."},
+    {"node", "run_dir", TW_CONFIG_PATH, FIELD(node.run_dir), 1, 0, "/run/thinwire/%i", NULL, NULL,
+     "Sockets: thinwired.sock for `thinwire`, worker.sock for the worker."},
+    {"node", "run", TW_CONFIG_PATH, FIELD(node.run), 0, 0, "", NULL, "/etc/thinwire/bible.manifest",
+     "Manifest of the run, the same file on every node (`thinwire run new` writes one);\n"
+     "STATE_DIR/run.manifest when left out."},
+    {"node", "data", TW_CONFIG_PATH, FIELD(node.data), 0, 0, "", NULL, "/srv/text/bible.txt",
+     "Training text, UTF-8 or any bytes. The end of it is held out for validation."},
+    {"node", "threads", TW_CONFIG_COUNT, FIELD(node.threads), 0, 4096, "0", NULL, NULL,
+     "Threads of the worker; 0 uses every core."},
+    {"node", "spawn_worker", TW_CONFIG_BOOL, FIELD(node.spawn_worker), 0, 0, "on", NULL, NULL,
+     "on: the daemon starts and restarts the worker. off: thinwire-worker@.service does."},
+    {"node", "worker_path", TW_CONFIG_PATH, FIELD(node.worker_path), 0, 0, "", NULL,
+     "/usr/local/lib/thinwire/my-worker",
+     "Program to spawn as worker; thinwire-worker beside thinwired when left out."},
+    {"node", "snapshot", TW_CONFIG_CHOICE, FIELD(node.snapshot), 0, 0, "full", SNAPSHOTS, NULL,
+     "What a killed worker comes back with: full, bf16-moments (8 bytes per parameter\n"
+     "less memory for both slots) or off (back to the anchor)."},
+    {"node", "snapshot_steps", TW_CONFIG_COUNT, FIELD(node.snapshot_steps), 0, 1000000000, "0",
+     NULL, NULL, "Inner steps between snapshots; 0 lets them cost 1 % of the time."},
+    {"node", "checkpoint_interval", TW_CONFIG_DURATION, FIELD(node.checkpoint_interval_us), 0,
+     UINT64_C(365) * 86400 * 1000000, "10m", NULL, NULL,
+     "Time between checkpoints on disk, such as 90s, 10m, 2h; 0 only on request and at exit."},
+    {"node", "eval_steps", TW_CONFIG_COUNT, FIELD(node.eval_steps), 0, 1000000000, "200", NULL,
+     NULL, "Inner steps between measurements of the validation loss; 0 never measures."},
+    {"node", "stop_step", TW_CONFIG_STEPS, FIELD(node.stop_step), 0, UINT64_C(1) << 62, "0", NULL,
+     NULL, "Finish at this inner step; 0 finishes at the run's token budget."},
+
+    {"network", "listen", TW_CONFIG_ADDRESSES, LIST(network.listen, network.listen_count), 0,
+     TW_LISTEN_MAX, "0.0.0.0:4747", NULL, NULL,
+     "Addresses other nodes may dial; one TCP port is all that must be open.\n"
+     "Leave the value empty to dial only: behind NAT that works as well."},
+    {"network", "advertise", TW_CONFIG_ADDRESSES, LIST(network.advertise, network.advertise_count),
+     1, TW_ADDRS_MAX, "", NULL, "node7.example.org:4747",
+     "Addresses told to others when they differ from `listen` (port forwarding)."},
+    {"network", "peers", TW_CONFIG_PEERS, LIST(network.peers, network.peers_count), 1,
+     TW_BOOTSTRAP_MAX, "", NULL, "node1.example.org:4747, 192.0.2.7:4747",
+     "Nodes to dial first, host:port or host:port=NODE_ID. One that answers is enough: it\n"
+     "knows the others. None that answers is no error: the node trains alone meanwhile."},
+    {"network", "peers_file", TW_CONFIG_PATH, FIELD(network.peers_file), 0, 0, "", NULL,
+     "/etc/thinwire/peers", "More of them, one per line; # starts a comment."},
+    {"network", "upload", TW_CONFIG_RATE, FIELD(network.upload_bytes_s), 1000, 0, "0", NULL,
+     "5mbit", "Upload cap over all links together, such as 800kbit, 5mbit, 1gbit; 0 for none."},
+    {"network", "links", TW_CONFIG_BOOL, FIELD(network.links), 0, 0, "on", NULL, NULL,
+     "off: no listening and no dialling. The node trains alone, as any trainer would."},
+    {"network", "secret_file", TW_CONFIG_PATH, FIELD(network.secret_file), 0, 0, "", NULL,
+     "/etc/thinwire/bible.secret",
+     "Run secret that lets a node in, mode 0600; STATE_DIR/run.secret when left out."},
+
+    {"api", "socket", TW_CONFIG_PATH, FIELD(api.socket), 0, 0, "", NULL,
+     "/run/thinwire/attic/thinwired.sock", "RUN_DIR/thinwired.sock when left out."},
+    {"api", "group", TW_CONFIG_STRING, FIELD(api.group), 0, 0, "", NULL, "thinwire",
+     "Members may read status and metrics; the daemon's own group when left out."},
+    {"api", "http", TW_CONFIG_ADDRESS, LIST(api.http, api.has_http), 0, 0, "", NULL,
+     "127.0.0.1:9747", "Read-only API and /metrics for a scraper, on loopback only."},
+};
+
+const struct tw_config_key *tw_config_keys(size_t *count_out) {
+    *count_out = sizeof(KEYS) / sizeof(KEYS[0]);
+    return KEYS;
+}
+
+const struct tw_config_key *tw_config_key_find(const char *section, const char *name) {
+    for (size_t i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
+        if (strcmp(KEYS[i].section, section) == 0 && strcmp(KEYS[i].name, name) == 0) {
+            return &KEYS[i];
+        }
+    }
+    return NULL;
+}
+
+const char *const *tw_config_sections(void) {
+    return SECTIONS;
+}
+
+const char *tw_config_section_help(const char *section) {
+    if (strcmp(section, "node") == 0) return "This machine: where it keeps things, what it trains.";
+    if (strcmp(section, "network") == 0)
+        return "The other machines, and how much of the line is ours.";
+    return "Who may ask this node how it is doing.";
+}

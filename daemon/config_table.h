@@ -1,0 +1,59 @@
+/* config_table.h - the typed table behind config.h: one row per key, and the text of its values. */
+#ifndef TW_DAEMON_CONFIG_TABLE_H
+#define TW_DAEMON_CONFIG_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "daemon/config.h"
+
+enum tw_config_type {
+    TW_CONFIG_STRING,    /* char[] */
+    TW_CONFIG_PATH,      /* char[TW_PATH_BYTES] */
+    TW_CONFIG_COUNT,     /* uint32_t */
+    TW_CONFIG_STEPS,     /* uint64_t */
+    TW_CONFIG_BOOL,      /* bool: on/off */
+    TW_CONFIG_RATE,      /* uint64_t bytes per second, written in bits: 5mbit */
+    TW_CONFIG_DURATION,  /* uint64_t microseconds: 5m */
+    TW_CONFIG_CHOICE,    /* enum, one of `choices` by position */
+    TW_CONFIG_ADDRESS,   /* struct tw_address and a bool has_ at `count_offset` */
+    TW_CONFIG_ADDRESSES, /* struct tw_address[max] and a uint32_t count at `count_offset` */
+    TW_CONFIG_PEERS,     /* struct tw_bootstrap[max] and a uint32_t count at `count_offset` */
+};
+
+struct tw_config_key {
+    const char *section, *name;
+    enum tw_config_type type;
+    size_t offset, count_offset; /* into struct tw_config */
+    size_t size;                 /* bytes of the field, for text */
+    uint64_t min, max;           /* of a number, in its base unit; of a list, most entries */
+    const char *preset;          /* default, as a person would write it */
+    const char *const *choices;  /* NULL-terminated */
+    const char *example;         /* shown instead of an empty default; NULL = none */
+    const char *help;            /* one or two lines, '\n' between them */
+};
+
+const struct tw_config_key *tw_config_keys(size_t *count_out);
+const struct tw_config_key *tw_config_key_find(const char *section, const char *name);
+
+/* Sections in file order, NULL-terminated, and what each is about. */
+const char *const *tw_config_sections(void);
+const char *tw_config_section_help(const char *section);
+
+/* Sets one field from text; lists are appended to (an empty text adds nothing). `folder` settles
+ * relative paths ("" leaves them as they are), config->instance stands for %i. TW_CONFIG with a
+ * sentence that says what would be accepted, without file and line. */
+enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_key *key,
+                             const char *folder, const char *value, struct tw_error *err);
+
+/* Takes every entry out of a list field; nothing for other types. */
+void tw_config_clear(struct tw_config *config, const struct tw_config_key *key);
+
+/* Entry `i` of the field as text that tw_config_set would read back; false past the last entry
+ * (fields that are no lists have exactly one). */
+bool tw_config_get(const struct tw_config *config, const struct tw_config_key *key, uint32_t i,
+                   char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,368 @@
+/* Values of the configuration as text and back. */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/nearest.h"
+#include "daemon/config_table.h"
+
+struct unit {
+    const char *name;
+    uint64_t factor; /* of the base unit */
+};
+
+/* Bits per second, in bytes per second times 8: the base unit divides by 8 at the end. */
+static const struct unit RATES[] = {
+    {"bit", 1}, {"kbit", 1000}, {"mbit", 1000000}, {"gbit", 1000000000}, {NULL, 0}};
+static const struct unit DURATIONS[] = {{"ms", 1000},
+                                        {"s", 1000000},
+                                        {"m", 60000000},
+                                        {"h", UINT64_C(3600000000)},
+                                        {"d", UINT64_C(86400000000)},
+                                        {NULL, 0}};
+
+/* "12", "2.5": digits and at most six decimals, in millionths. False when it is anything else, or
+ * too large; *rest is what follows. */
+static bool read_decimal(const char *text, uint64_t *millionths, const char **rest) {
+    uint64_t value = 0, scale = 1000000;
+    if (!isdigit((unsigned char)*text)) return false;
+    for (; isdigit((unsigned char)*text); text++) {
+        if (value > UINT64_MAX / 100000000) return false;
+        value = value * 10 + (uint64_t)(*text - '0');
+    }
+    if (value > UINT64_MAX / 1000000) return false;
+    value *= 1000000;
+    if (*text == '.') {
+        text++;
+        if (!isdigit((unsigned char)*text)) return false;
+        for (; isdigit((unsigned char)*text) && scale > 1; text++) {
+            scale /= 10;
+            value += scale * (uint64_t)(*text - '0');
+        }
+    }
+    while (*text == ' ') text++;
+    *millionths = value;
+    *rest = text;
+    return true;
+}
+
+/* A number with its unit into base units; a bare 0 needs none. */
+static enum tw_status read_quantity(const char *text, const struct unit *units, const char *want,
+                                    uint64_t *out, struct tw_error *err) {
+    uint64_t millionths;
+    const char *rest;
+    if (!read_decimal(text, &millionths, &rest)) {
+        return tw_fail(err, TW_CONFIG, "`%s` is no number with a unit; write %s", text, want);
+    }
+    if (*rest == 0 && millionths == 0) {
+        *out = 0;
+        return TW_OK;
+    }
+    if (*rest == 0) return tw_fail(err, TW_CONFIG, "`%s` lacks its unit; write %s", text, want);
+    for (const struct unit *unit = units; unit->name != NULL; unit++) {
+        if (strcmp(rest, unit->name) != 0) continue;
+        const uint64_t whole = millionths / 1000000, part = millionths % 1000000;
+        if (whole > UINT64_MAX / unit->factor / 2) {
+            return tw_fail(err, TW_CONFIG, "`%s` is too large", text);
+        }
+        *out = whole * unit->factor + part * unit->factor / 1000000;
+        return TW_OK;
+    }
+    return tw_fail(err, TW_CONFIG, "`%s` is no unit here; write %s", rest, want);
+}
+
+static enum tw_status read_rate(const struct tw_config_key *key, const char *text, uint64_t *out,
+                                struct tw_error *err) {
+    uint64_t bits;
+    TW_TRY(read_quantity(text, RATES,
+                         "a rate in bits such as 800kbit, 5mbit or 1gbit, or 0 for "
+                         "no cap",
+                         &bits, err));
+    *out = bits / 8;
+    if (bits > 0 && *out < key->min) {
+        return tw_fail(err, TW_CONFIG, "%s is below %" PRIu64 "kbit, which no round would survive",
+                       text, key->min * 8 / 1000);
+    }
+    return TW_OK;
+}
+
+static enum tw_status read_duration(const struct tw_config_key *key, const char *text,
+                                    uint64_t *out, struct tw_error *err) {
+    TW_TRY(read_quantity(text, DURATIONS, "a time such as 500ms, 90s, 10m, 2h or 1d", out, err));
+    if (*out > key->max) {
+        return tw_fail(err, TW_CONFIG, "%s is more than %" PRIu64 "d", text,
+                       key->max / UINT64_C(86400000000));
+    }
+    return TW_OK;
+}
+
+static enum tw_status read_integer(const struct tw_config_key *key, const char *text, uint64_t *out,
+                                   struct tw_error *err) {
+    char *end = NULL;
+    errno = 0;
+    const uint64_t value = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)*text) || *end != 0) {
+        return tw_fail(err, TW_CONFIG, "`%s` is no whole number from %" PRIu64 " to %" PRIu64, text,
+                       key->min, key->max);
+    }
+    if (errno != 0 || value < key->min || value > key->max) {
+        return tw_fail(err, TW_CONFIG, "%s is outside %" PRIu64 " to %" PRIu64, text, key->min,
+                       key->max);
+    }
+    *out = value;
+    return TW_OK;
+}
+
+static enum tw_status read_bool(const char *text, bool *out, struct tw_error *err) {
+    static const char *const YES[] = {"on", "yes", "true", "1"}, *const NO[] = {"off", "no",
+                                                                                "false", "0"};
+    for (size_t i = 0; i < sizeof(YES) / sizeof(YES[0]); i++) {
+        if (strcmp(text, YES[i]) == 0 || strcmp(text, NO[i]) == 0) {
+            *out = strcmp(text, YES[i]) == 0;
+            return TW_OK;
+        }
+    }
+    return tw_fail(err, TW_CONFIG, "`%s` is neither on nor off", text);
+}
+
+static enum tw_status read_choice(const struct tw_config_key *key, const char *text, int *out,
+                                  struct tw_error *err) {
+    char list[128] = "";
+    size_t count = 0;
+    for (; key->choices[count] != NULL; count++) {
+        if (strcmp(text, key->choices[count]) == 0) {
+            *out = (int)count;
+            return TW_OK;
+        }
+        const size_t used = strlen(list);
+        (void)snprintf(list + used, sizeof(list) - used, "%s%s", count > 0 ? ", " : "",
+                       key->choices[count]);
+    }
+    return tw_fail(err, TW_CONFIG, "`%s` is none of %s", text, list);
+}
+
+/* host:port or [v6]:port; port from `port_min`. */
+static enum tw_status read_address(const char *text, unsigned port_min, struct tw_address *out,
+                                   struct tw_error *err) {
+    const char *const colon = strrchr(text, ':');
+    if (strlen(text) >= sizeof(out->text)) {
+        return tw_fail(err, TW_CONFIG, "`%.40s...` is longer than %zu bytes", text,
+                       sizeof(out->text) - 1);
+    }
+    if (colon == NULL || colon == text) {
+        return tw_fail(err, TW_CONFIG, "`%s` is no host:port", text);
+    }
+    const bool is_v6 = text[0] == '[' && colon[-1] == ']' && colon - text > 2;
+    if (!is_v6 && memchr(text, ':', (size_t)(colon - text)) != NULL) {
+        return tw_fail(err, TW_CONFIG, "`%s`: put an IPv6 address in brackets, [2001:db8::1]:4747",
+                       text);
+    }
+    for (const char *c = text; c < colon; c++) {
+        const bool is_fit = isalnum((unsigned char)*c) || strchr(".-_", *c) != NULL ||
+                            (is_v6 && strchr("[]:%", *c) != NULL);
+        if (!is_fit) return tw_fail(err, TW_CONFIG, "`%s` is no host:port", text);
+    }
+    char *end = NULL;
+    const unsigned long port = strtoul(colon + 1, &end, 10);
+    if (!isdigit((unsigned char)colon[1]) || *end != 0 || port < port_min || port > 65535) {
+        return tw_fail(err, TW_CONFIG, "`%s`: the port is a number from %u to 65535", text,
+                       port_min);
+    }
+    memcpy(out->text, text, strlen(text) + 1);
+    return TW_OK;
+}
+
+enum tw_status tw_bootstrap_parse(const char *text, struct tw_bootstrap *bootstrap,
+                                  struct tw_error *err) {
+    struct tw_bootstrap parsed = {0};
+    char address[TW_ADDR_BYTES];
+    const char *const equals = strchr(text, '=');
+    const size_t size = equals != NULL ? (size_t)(equals - text) : strlen(text);
+    if (size >= sizeof(address)) {
+        return tw_fail(err, TW_CONFIG, "`%.40s...` is longer than %zu bytes", text,
+                       sizeof(address) - 1);
+    }
+    memcpy(address, text, size);
+    address[size] = 0;
+    TW_TRY(read_address(address, 1, &parsed.address, err));
+    parsed.has_id = equals != NULL;
+    if (parsed.has_id && !tw_id_parse(equals + 1, &parsed.id)) {
+        return tw_fail(err, TW_CONFIG,
+                       "`%s`: the node id after = is the 64 hex digits `thinwire init` printed",
+                       address);
+    }
+    *bootstrap = parsed;
+    return TW_OK;
+}
+
+static bool is_loopback(const char *address) {
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]:", 6) == 0 ||
+           strncmp(address, "localhost:", 10) == 0;
+}
+
+static enum tw_status read_path(const struct tw_config *config, const struct tw_config_key *key,
+                                const char *folder, const char *text, char *out,
+                                struct tw_error *err) {
+    if (*text == 0 && key->min > 0) return tw_fail(err, TW_CONFIG, "a path is missing");
+    if (text[0] == '~') {
+        return tw_fail(err, TW_CONFIG, "`%s`: `~` means nothing to a service; write it out", text);
+    }
+    char path[TW_PATH_BYTES];
+    const char *const mark = strstr(text, "%i");
+    const int prefix = mark != NULL ? (int)(mark - text) : (int)strlen(text);
+    const int n =
+        snprintf(path, sizeof(path), "%s%s%.*s%s%s", *text != '/' && *text != 0 ? folder : "",
+                 *text != '/' && *text != 0 && *folder != 0 ? "/" : "", prefix, text,
+                 mark != NULL ? config->instance : "", mark != NULL ? mark + 2 : "");
+    if (n < 0 || (size_t)n >= sizeof(path)) return tw_fail(err, TW_CONFIG, "the path is too long");
+    memcpy(out, path, (size_t)n + 1);
+    return TW_OK;
+}
+
+static enum tw_status append(struct tw_config *config, const struct tw_config_key *key,
+                             const char *entry, struct tw_error *err) {
+    uint32_t *const count = (uint32_t *)((char *)config + key->count_offset);
+    if (*count == key->max) {
+        return tw_fail(err, TW_CONFIG, "more than %" PRIu64 " entries", key->max);
+    }
+    char *const list = (char *)config + key->offset;
+    if (key->type == TW_CONFIG_PEERS) {
+        TW_TRY(tw_bootstrap_parse(entry, (struct tw_bootstrap *)list + *count, err));
+    } else {
+        TW_TRY(read_address(entry, (unsigned)key->min, (struct tw_address *)list + *count, err));
+    }
+    (*count)++;
+    return TW_OK;
+}
+
+static enum tw_status read_list(struct tw_config *config, const struct tw_config_key *key,
+                                const char *text, struct tw_error *err) {
+    char entry[TW_ADDR_BYTES + 80];
+    while (*text != 0) {
+        const size_t skip = strspn(text, ", \t");
+        text += skip;
+        const size_t size = strcspn(text, ", \t");
+        if (size == 0) break;
+        if (size >= sizeof(entry)) return tw_fail(err, TW_CONFIG, "`%.40s...` is too long", text);
+        memcpy(entry, text, size);
+        entry[size] = 0;
+        TW_TRY(append(config, key, entry, err));
+        text += size;
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_key *key,
+                             const char *folder, const char *value, struct tw_error *err) {
+    void *const field = (char *)config + key->offset;
+    uint64_t number = 0;
+    switch (key->type) {
+    case TW_CONFIG_STRING:
+        if (strlen(value) >= key->size) {
+            return tw_fail(err, TW_CONFIG, "longer than %zu bytes", key->size - 1);
+        }
+        memcpy(field, value, strlen(value) + 1);
+        return TW_OK;
+    case TW_CONFIG_PATH: return read_path(config, key, folder, value, field, err);
+    case TW_CONFIG_COUNT:
+        TW_TRY(read_integer(key, value, &number, err));
+        *(uint32_t *)field = (uint32_t)number;
+        return TW_OK;
+    case TW_CONFIG_STEPS: return read_integer(key, value, field, err);
+    case TW_CONFIG_BOOL: return read_bool(value, field, err);
+    case TW_CONFIG_RATE: return read_rate(key, value, field, err);
+    case TW_CONFIG_DURATION: return read_duration(key, value, field, err);
+    case TW_CONFIG_CHOICE: {
+        int choice = 0;
+        TW_TRY(read_choice(key, value, &choice, err));
+        memcpy(field, &choice, sizeof(choice));
+        return TW_OK;
+    }
+    case TW_CONFIG_ADDRESS:
+        *(bool *)((char *)config + key->count_offset) = *value != 0;
+        if (*value == 0) return TW_OK;
+        TW_TRY(read_address(value, (unsigned)key->min, field, err));
+        if (!is_loopback(value)) {
+            return tw_fail(err, TW_CONFIG,
+                           "`%s` is not loopback; use 127.0.0.1, [::1] or a proxy "
+                           "of your own in front",
+                           value);
+        }
+        return TW_OK;
+    case TW_CONFIG_ADDRESSES:
+    case TW_CONFIG_PEERS: return read_list(config, key, value, err);
+    }
+    TW_ASSERT(!"every type has its case");
+    return TW_CONFIG;
+}
+
+void tw_config_clear(struct tw_config *config, const struct tw_config_key *key) {
+    if (key->type != TW_CONFIG_ADDRESSES && key->type != TW_CONFIG_PEERS) return;
+    *(uint32_t *)((char *)config + key->count_offset) = 0;
+}
+
+static void print_quantity(uint64_t value, const struct unit *units, char *text, size_t capacity) {
+    const struct unit *best = units;
+    for (const struct unit *unit = units; unit->name != NULL; unit++) {
+        if (value >= unit->factor && value % unit->factor == 0) best = unit;
+    }
+    if (value == 0) {
+        (void)snprintf(text, capacity, "0");
+    } else if (value % best->factor == 0) {
+        (void)snprintf(text, capacity, "%" PRIu64 "%s", value / best->factor, best->name);
+    } else { /* finer than the smallest unit: six decimals are exact for microseconds */
+        (void)snprintf(text, capacity, "%" PRIu64 ".%06" PRIu64 "%s", value / best->factor,
+                       value % best->factor * 1000000 / best->factor, best->name);
+    }
+}
+
+bool tw_config_get(const struct tw_config *config, const struct tw_config_key *key, uint32_t i,
+                   char *text, size_t capacity) {
+    const void *const field = (const char *)config + key->offset;
+    const void *const count = (const char *)config + key->count_offset;
+    if (key->type == TW_CONFIG_ADDRESSES || key->type == TW_CONFIG_PEERS) {
+        if (i >= *(const uint32_t *)count) return false;
+    } else if (i > 0) {
+        return false;
+    }
+    switch (key->type) {
+    case TW_CONFIG_STRING:
+    case TW_CONFIG_PATH: (void)snprintf(text, capacity, "%s", (const char *)field); break;
+    case TW_CONFIG_COUNT:
+        (void)snprintf(text, capacity, "%" PRIu32, *(const uint32_t *)field);
+        break;
+    case TW_CONFIG_STEPS:
+        (void)snprintf(text, capacity, "%" PRIu64, *(const uint64_t *)field);
+        break;
+    case TW_CONFIG_BOOL: (void)snprintf(text, capacity, *(const bool *)field ? "on" : "off"); break;
+    case TW_CONFIG_RATE: print_quantity(*(const uint64_t *)field * 8, RATES, text, capacity); break;
+    case TW_CONFIG_DURATION:
+        print_quantity(*(const uint64_t *)field, DURATIONS, text, capacity);
+        break;
+    case TW_CONFIG_CHOICE: {
+        int choice;
+        memcpy(&choice, field, sizeof(choice));
+        (void)snprintf(text, capacity, "%s", key->choices[choice]);
+        break;
+    }
+    case TW_CONFIG_ADDRESS:
+        (void)snprintf(text, capacity, "%s",
+                       *(const bool *)count ? ((const struct tw_address *)field)->text : "");
+        break;
+    case TW_CONFIG_ADDRESSES:
+        (void)snprintf(text, capacity, "%s", ((const struct tw_address *)field)[i].text);
+        break;
+    case TW_CONFIG_PEERS: {
+        const struct tw_bootstrap *const peer = (const struct tw_bootstrap *)field + i;
+        char hex[TW_ID_HEX_BYTES] = "";
+        if (peer->has_id) tw_id_hex(&peer->id, hex);
+        (void)snprintf(text, capacity, "%s%s%s", peer->address.text, peer->has_id ? "=" : "", hex);
+        break;
+    }
+    }
+    return true;
+}

@@ -1,0 +1,81 @@
+#include "daemon/status_view.h"
+
+#include <math.h>
+#include <string.h>
+
+void tw_status_view_init(struct tw_status_view *view) {
+    memset(view, 0, sizeof(*view));
+    view->run.eta_us = TW_VIEW_NEVER;
+    view->run.period_us = TW_VIEW_NEVER;
+    view->train.tokens_per_s = NAN;
+    view->train.loss = view->train.lr = view->train.grad_norm = NAN;
+    view->train.loss_live = view->train.loss_anchor = view->train.distance = NAN;
+    view->train.utilisation = view->train.utilisation_minute = NAN;
+    view->net.in_bytes_per_s = view->net.out_bytes_per_s = NAN;
+    view->worker.snapshot_step = view->worker.heartbeat_us = TW_VIEW_NEVER;
+    view->checkpoint.step = view->checkpoint.age_us = TW_VIEW_NEVER;
+}
+
+const char *tw_view_state_name(enum tw_node_state state) {
+    switch (state) {
+    case TW_STATE_SOLO: return "solo";
+    case TW_STATE_RECEIVER: return "receiver";
+    case TW_STATE_MEMBER: return "member";
+    case TW_STATE_FINISHED: return "finished";
+    }
+    return "unknown";
+}
+
+const char *tw_status_view_state(const struct tw_status_view *view) {
+    if (view->worker.state == TW_VIEW_WORKER_FAILED) return "worker_failed";
+    return tw_view_state_name(view->node.state);
+}
+
+const char *tw_view_worker_name(enum tw_view_worker worker) {
+    switch (worker) {
+    case TW_VIEW_WORKER_ABSENT: return "absent";
+    case TW_VIEW_WORKER_STARTING: return "starting";
+    case TW_VIEW_WORKER_RUNNING: return "running";
+    case TW_VIEW_WORKER_PAUSED: return "paused";
+    case TW_VIEW_WORKER_RESTARTING: return "restarting";
+    case TW_VIEW_WORKER_FAILED: return "failed";
+    case TW_VIEW_WORKER_FINISHED: return "finished";
+    }
+    return "unknown";
+}
+
+const char *tw_view_link_name(enum tw_view_link link) {
+    switch (link) {
+    case TW_VIEW_LINK_KNOWN: return "known";
+    case TW_VIEW_LINK_DIALING: return "dialing";
+    case TW_VIEW_LINK_UP: return "up";
+    case TW_VIEW_LINK_ALIVE: return "alive";
+    case TW_VIEW_LINK_REFUSED: return "refused";
+    }
+    return "unknown";
+}
+
+/* Half of the points go, evenly, the newest stays in its place in time. */
+static void thin_out(struct tw_loss_history *history) {
+    uint32_t kept = 0;
+    for (uint32_t i = 1; i < history->count; i += 2) history->points[kept++] = history->points[i];
+    history->count = kept;
+    history->stride = history->stride == 0 ? 2 : 2 * history->stride;
+}
+
+void tw_loss_history_add(struct tw_loss_history *history, const struct tw_view_loss *point) {
+    struct tw_view_loss *const newest =
+        history->count > 0 ? &history->points[history->count - 1] : NULL;
+    const uint64_t stride = history->stride > 0 ? history->stride : 1;
+    /* A worker that went back to a snapshot repeats steps: the newest point follows it. */
+    const bool is_same = newest != NULL && point->step / stride <= newest->step / stride;
+    if (is_same) {
+        newest->step = point->step;
+        if (!isnan(point->train)) newest->train = point->train;
+        if (!isnan(point->live)) newest->live = point->live;
+        if (!isnan(point->anchor)) newest->anchor = point->anchor;
+        return;
+    }
+    if (history->count == TW_VIEW_LOSSES_MAX) thin_out(history);
+    history->points[history->count++] = *point;
+}
