@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* weights (count), count > 0: equal shares, or shares of tokens[] (all zero: equal). Summed in
- * uint64, divided in double, rounded once to float. Same inputs, same bits. */
+/* weights (count), count > 0: equal shares, or shares of tokens[] (all zero: equal). Summed and
+ * divided in double, rounded once to float. Same inputs, same bits. */
 void tw_merge_weights_equal(float *weights, uint32_t count);
 void tw_merge_weights_tokens(float *weights, const uint64_t *tokens, uint32_t count);
 

@@ -1,0 +1,21 @@
+/* mix_ref.c - the rules of mix.h, rounding by rounding. */
+#include "kernels/mix.h"
+
+void tw_mix_ref(float *theta, const float *anchor_new, float alpha, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const volatile float mine = alpha * theta[i];
+        const volatile float others = (1.0f - alpha) * anchor_new[i];
+        theta[i] = mine + others;
+    }
+}
+
+void tw_shift_ref(float *theta, const float *anchor_new, const float *anchor_old, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const volatile float step = anchor_new[i] - anchor_old[i];
+        theta[i] = theta[i] + step;
+    }
+}
+
+void tw_delta_ref(float *delta, const float *anchor, const float *theta, size_t n) {
+    for (size_t i = 0; i < n; i++) delta[i] = anchor[i] - theta[i];
+}

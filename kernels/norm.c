@@ -1,0 +1,56 @@
+/* norm.c - sums in eight double lanes, added up in lane order: vector code with one defined result.
+ */
+#include "kernels/norm.h"
+
+#include <stdint.h>
+#include <string.h>
+
+enum { LANES = 8 };
+
+static double lanes_sum(const double lanes[LANES]) {
+    double sum = 0.0;
+    for (size_t j = 0; j < LANES; j++) sum += lanes[j];
+    return sum;
+}
+
+double tw_norm_squared(const float *x, size_t n) {
+    double lanes[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (size_t j = 0; j < LANES; j++) lanes[j] += (double)x[i + j] * (double)x[i + j];
+    }
+    for (size_t j = 0; i + j < n; j++) lanes[j] += (double)x[i + j] * (double)x[i + j];
+    return lanes_sum(lanes);
+}
+
+double tw_distance_squared(const float *a, const float *b, size_t n) {
+    double lanes[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (size_t j = 0; j < LANES; j++) {
+            const double d = (double)a[i + j] - (double)b[i + j];
+            lanes[j] += d * d;
+        }
+    }
+    for (size_t j = 0; i + j < n; j++) {
+        const double d = (double)a[i + j] - (double)b[i + j];
+        lanes[j] += d * d;
+    }
+    return lanes_sum(lanes);
+}
+
+/* Not finite = all exponent bits set = the largest patterns once the sign is gone. */
+bool tw_is_finite(const float *x, size_t n) {
+    uint32_t max = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof(bits));
+        bits &= 0x7FFFFFFFu;
+        max = bits > max ? bits : max;
+    }
+    return max < 0x7F800000u;
+}
+
+void tw_scale(float *x, float factor, size_t n) {
+    for (size_t i = 0; i < n; i++) x[i] *= factor;
+}

@@ -1,0 +1,15 @@
+/* outer_ref.c - the outer step, rounding by rounding. */
+#include "kernels/outer.h"
+
+void tw_outer_nesterov_ref(float *anchor, float *momentum, const float *delta, size_t n,
+                           struct tw_outer cfg) {
+    for (size_t i = 0; i < n; i++) {
+        const volatile float carried = cfg.momentum * momentum[i];
+        const volatile float u = carried + delta[i];
+        const volatile float ahead = cfg.momentum * u;
+        const volatile float direction = delta[i] + ahead;
+        const volatile float step = cfg.lr * direction;
+        momentum[i] = u;
+        anchor[i] = anchor[i] - step;
+    }
+}
