@@ -2,6 +2,8 @@
 
 #include <openssl/evp.h>
 #include <openssl/sha.h>
+
+#define XXH_STATIC_LINKING_ONLY /* the size of the state, to keep it on the stack */
 #include <xxhash.h>
 
 #include "base/assert.h"
@@ -26,4 +28,13 @@ struct tw_id tw_sha256_pair(const void *a, size_t a_size, const void *b, size_t 
 
 uint64_t tw_xxh64(const void *bytes, size_t size) {
     return XXH64(bytes, size, 0);
+}
+
+uint64_t tw_xxh64_ranges(const struct tw_range *ranges, size_t count) {
+    XXH64_state_t state;
+    (void)XXH64_reset(&state, 0);
+    for (size_t i = 0; i < count; i++) {
+        if (ranges[i].size > 0) (void)XXH64_update(&state, ranges[i].bytes, ranges[i].size);
+    }
+    return XXH64_digest(&state);
 }

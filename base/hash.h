@@ -16,4 +16,11 @@ struct tw_id tw_sha256_pair(const void *a, size_t a_size, const void *b, size_t 
 /* xxHash64, seed 0: a checksum against accidents, no defence against a person. */
 uint64_t tw_xxh64(const void *bytes, size_t size);
 
+/* The same over the concatenation of ranges that need not be neighbours in memory. */
+struct tw_range {
+    const void *bytes;
+    size_t size; /* 0: bytes may be NULL */
+};
+uint64_t tw_xxh64_ranges(const struct tw_range *ranges, size_t count);
+
 #endif

@@ -33,10 +33,10 @@ struct tw_contributor {
 };
 
 struct tw_part {
-    uint32_t owner_idx;  /* in the roster of the round */
-    uint32_t bytes;      /* of the encoded result; 0 = ABSENT */
+    uint32_t owner_idx;    /* in the roster of the round */
+    uint32_t bytes;        /* of the encoded result; 0 = ABSENT */
     uint64_t contributors; /* bit i = member i of the roster entered the merge */
-    struct tw_id result; /* SHA-256 of the encoded result; zero = ABSENT */
+    struct tw_id result;   /* SHA-256 of the encoded result; zero = ABSENT */
 };
 
 struct tw_close {
@@ -54,21 +54,37 @@ struct tw_close {
 };
 
 enum {
-    TW_CLOSE_BYTES_MAX = 128 + TW_MEMBERS_MAX * 48 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
+    TW_CLOSE_BYTES_MAX = 108 + TW_MEMBERS_MAX * 48 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
 };
 
-/* Canonical bytes (PROTOCOL.md section 6): little-endian, fixed order, no padding. */
+/* The rules a manifest keeps by itself, whatever the roster. TW_PROTO names the one it breaks.
+ *   - lineage is not zero; fragment < TW_FRAGMENTS_MAX
+ *   - contributors: ascending by member_idx, each < TW_MEMBERS_MAX
+ *   - parts: ascending by owner_idx, each < TW_MEMBERS_MAX; ABSENT (bytes 0) has a zero result and
+ *     no contributors; any other has at most TW_PAYLOAD_BYTES_MAX bytes, a result, and at least one
+ *     contributor, all of them listed
+ *   - next: 1 to TW_MEMBERS_MAX members, sorted by id, no duplicates; its number is roster_number
+ *     or the one after it */
+enum tw_status tw_close_check(const struct tw_close *close, struct tw_error *err);
+
+/* Whether the manifest fits the roster that decides its round: same number, every index below the
+ * roster's count, no more parts than owners and each owned by an owner. TW_PROTO. */
+enum tw_status tw_close_check_roster(const struct tw_close *close, const struct tw_roster *roster,
+                                     struct tw_error *err);
+
+/* Canonical bytes (PROTOCOL.md section 6): little-endian, fixed order, no padding. Returns how
+ * many. Asserts that tw_close_check holds. */
 size_t tw_close_encode(const struct tw_close *close, uint8_t bytes[TW_CLOSE_BYTES_MAX]);
 
-/* Strict inverse. Untrusted input: checks every count, order and index; TW_PROTO otherwise and
- * *close undefined. Accepts exactly what encode can produce. */
+/* Strict inverse. Untrusted input: the exact size, then tw_close_check; TW_PROTO otherwise and
+ * *close undefined. Accepts exactly what encode can produce; unused array elements become zero. */
 enum tw_status tw_close_decode(const uint8_t *bytes, size_t size, struct tw_close *close,
                                struct tw_error *err);
 
 /* SHA-256 of the canonical bytes. */
 struct tw_id tw_close_digest(const struct tw_close *close);
 
-/* SHA-256("thinwire-contribution-v1\0" || hash_0 || ... || hash_{n-1}). */
+/* SHA-256("thinwire-contribution-v1\0" || hash_0 || ... || hash_{n-1}), n <= TW_PARTS_MAX. */
 struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t parts_count);
 
 /* Index of `id` in the roster (binary search), or -1. */

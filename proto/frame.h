@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
 
@@ -20,8 +21,8 @@ enum { TW_WIRE_VERSION = 1 };
 
 /* Kinds below 0x100 are the control messages of message.h. */
 enum tw_frame_kind {
-    TW_FRAME_CHUNK = 0x100, /* bulk: 32-byte payload id, u32 chunk index, u32 zero, bytes */
-    TW_FRAME_HELLO = 0x200, /* first frame of a connection, both ways: handshake.h */
+    TW_FRAME_CHUNK = 0x100,   /* bulk: 32-byte payload id, u32 chunk index, u32 zero, bytes */
+    TW_FRAME_HELLO = 0x200,   /* first frame of a connection, both ways: handshake.h */
     TW_FRAME_GOODBYE = 0x201, /* last frame: u32 enum tw_status, then a sentence */
 };
 
@@ -32,21 +33,40 @@ struct tw_frame {
     const uint8_t *body; /* borrowed from the reader until its next call */
 };
 
-/* Writes the header for `body` (which follows it on the wire) into header[32]. */
+/* Largest body of a frame of that kind; unknown kinds are bounded like control messages, so that
+ * they can be skipped. */
+uint32_t tw_frame_body_max(uint16_t kind);
+
+/* Writes the header for `body` (which follows it on the wire) into header[32]. Asserts that
+ * body_bytes <= tw_frame_body_max(kind). */
 void tw_frame_header(uint8_t header[TW_FRAME_HEADER_BYTES], uint16_t kind, uint32_t stream,
                      const uint8_t *body, uint32_t body_bytes);
+
+/* Writes both headers of a CHUNK frame: on the wire bytes[size] follow them, wherever they lie.
+ * 0 < size <= TW_CHUNK_BYTES_MAX. */
+enum { TW_FRAME_CHUNK_HEADERS_BYTES = TW_FRAME_HEADER_BYTES + TW_CHUNK_HEADER_BYTES };
+void tw_frame_chunk_headers(uint8_t headers[TW_FRAME_CHUNK_HEADERS_BYTES],
+                            const struct tw_id *payload, uint32_t idx, const uint8_t *bytes,
+                            uint32_t size);
+
+/* Takes the body of a CHUNK frame apart: *bytes points into it. TW_PROTO when it is not one. */
+enum tw_status tw_frame_chunk_decode(const struct tw_frame *frame, struct tw_id *payload,
+                                     uint32_t *idx, const uint8_t **bytes, uint32_t *size,
+                                     struct tw_error *err);
 
 /* Collects bytes into frames. The buffer is the caller's and bounds the largest frame accepted. */
 struct tw_reader {
     uint8_t *buffer;
-    size_t capacity; /* >= TW_FRAME_HEADER_BYTES */
+    size_t capacity; /* >= TW_FRAME_HEADER_BYTES; a body has at most capacity - 32 bytes */
     size_t begin, end;
 };
 
 void tw_reader_init(struct tw_reader *reader, uint8_t *buffer, size_t capacity);
 
-/* Where to put arriving bytes: *space is > 0 unless a whole frame is waiting to be taken. */
+/* Where to put arriving bytes: *space is > 0 unless a frame or an error is waiting to be taken. */
 uint8_t *tw_reader_space(struct tw_reader *reader, size_t *space);
+
+/* Says that `bytes` were put there, at most *space. */
 void tw_reader_fill(struct tw_reader *reader, size_t bytes);
 
 /* TW_OK: *frame is whole and its checksum right. TW_AGAIN: needs more bytes. Anything else

@@ -1,0 +1,239 @@
+#include "tests/test.h"
+
+#include "base/bytes.h"
+#include "tests/proto/sample.h"
+
+enum { SEED = 20311108 };
+
+static struct tw_rng rng;
+static struct tw_roster roster;
+static struct tw_close sample, back;
+static struct tw_error err;
+static uint8_t bytes[TW_CLOSE_BYTES_MAX];
+
+static int seed(void **state) {
+    (void)state;
+    tw_rng_seed(&rng, SEED);
+    return 0;
+}
+
+static void draw(uint32_t members_count) {
+    tw_sample_roster(&rng, &roster, members_count);
+    tw_sample_close(&rng, &sample, &roster);
+}
+
+static void manifest_survives_its_bytes(void **state) {
+    (void)state;
+    for (unsigned trial = 0; trial < 2000; trial++) {
+        draw(1 + trial % TW_MEMBERS_MAX);
+        const size_t size = tw_close_encode(&sample, bytes);
+        assert_int_equal(tw_close_decode(bytes, size, &back, &err), TW_OK);
+        assert_memory_equal(&sample, &back, sizeof(sample));
+        assert_int_equal(tw_close_check_roster(&back, &roster, &err), TW_OK);
+    }
+}
+
+static void largest_manifest_fits_its_bound_exactly(void **state) {
+    (void)state;
+    tw_sample_close_full(&rng, &sample);
+    assert_int_equal(tw_close_encode(&sample, bytes), TW_CLOSE_BYTES_MAX);
+    assert_int_equal(tw_close_decode(bytes, TW_CLOSE_BYTES_MAX, &back, &err), TW_OK);
+    assert_memory_equal(&sample, &back, sizeof(sample));
+}
+
+static void any_other_size_is_refused(void **state) {
+    (void)state;
+    draw(5);
+    const size_t size = tw_close_encode(&sample, bytes);
+    for (size_t cut = 0; cut < size; cut++)
+        assert_int_equal(tw_close_decode(bytes, cut, &back, &err), TW_PROTO);
+    bytes[size] = 0;
+    assert_int_equal(tw_close_decode(bytes, size + 1, &back, &err), TW_PROTO);
+    assert_int_equal(tw_close_decode(bytes, TW_CLOSE_BYTES_MAX + 1, &back, &err), TW_PROTO);
+}
+
+static void changed_bytes_are_refused_or_mean_something_else(void **state) {
+    (void)state;
+    unsigned refused = 0, accepted = 0;
+    draw(5);
+    const size_t size = tw_close_encode(&sample, bytes);
+    const struct tw_id digest = tw_close_digest(&sample);
+    for (size_t i = 0; i < size * 8; i++) {
+        uint8_t again[TW_CLOSE_BYTES_MAX];
+        bytes[i / 8] ^= (uint8_t)(1 << i % 8);
+        if (tw_close_decode(bytes, size, &back, &err) == TW_OK) {
+            const struct tw_id other = tw_close_digest(&back);
+            assert_false(tw_id_equal(&digest, &other));
+            assert_int_equal(tw_close_encode(&back, again), size);
+            assert_memory_equal(again, bytes, size);
+            accepted++;
+        } else {
+            refused++;
+        }
+        bytes[i / 8] ^= (uint8_t)(1 << i % 8);
+    }
+    assert_true(refused > 100);
+    assert_true(accepted > 100);
+}
+
+/* Spoils a valid manifest by `spoil` and expects the check to say so. */
+static void expect_refused(void (*spoil)(struct tw_close *close)) {
+    tw_sample_close_full(&rng, &sample);
+    assert_int_equal(tw_close_check(&sample, &err), TW_OK);
+    spoil(&sample);
+    assert_int_equal(tw_close_check(&sample, &err), TW_PROTO);
+}
+
+static void no_lineage(struct tw_close *c) {
+    memset(&c->lineage, 0, sizeof(c->lineage));
+}
+static void large_fragment(struct tw_close *c) {
+    c->fragment = TW_FRAGMENTS_MAX;
+}
+static void too_many_contributors(struct tw_close *c) {
+    c->contributors_count = TW_MEMBERS_MAX + 1;
+}
+static void contributor_twice(struct tw_close *c) {
+    c->contributors[3].member_idx = c->contributors[2].member_idx;
+}
+static void contributor_outside(struct tw_close *c) {
+    c->contributors[TW_MEMBERS_MAX - 1].member_idx = TW_MEMBERS_MAX;
+}
+static void too_many_parts(struct tw_close *c) {
+    c->parts_count = TW_PARTS_MAX + 1;
+}
+static void owners_out_of_order(struct tw_close *c) {
+    c->parts[1].owner_idx = c->parts[0].owner_idx;
+}
+static void owner_outside(struct tw_close *c) {
+    c->parts[TW_PARTS_MAX - 1].owner_idx = TW_MEMBERS_MAX;
+}
+static void absent_with_result(struct tw_close *c) {
+    c->parts[0].bytes = 0;
+    c->parts[0].contributors = 0;
+}
+static void absent_with_contributors(struct tw_close *c) {
+    c->parts[0].bytes = 0;
+    memset(&c->parts[0].result, 0, sizeof(c->parts[0].result));
+}
+static void whole_without_result(struct tw_close *c) {
+    memset(&c->parts[0].result, 0, sizeof(c->parts[0].result));
+}
+static void whole_of_nobody(struct tw_close *c) {
+    c->parts[0].contributors = 0;
+}
+static void large_part(struct tw_close *c) {
+    c->parts[0].bytes = (uint32_t)TW_PAYLOAD_BYTES_MAX + 1;
+}
+static void merged_but_not_listed(struct tw_close *c) {
+    c->contributors_count--;
+}
+static void empty_next(struct tw_close *c) {
+    c->next.count = 0;
+}
+static void large_next(struct tw_close *c) {
+    c->next.count = TW_MEMBERS_MAX + 1;
+}
+static void next_unsorted(struct tw_close *c) {
+    c->next.members[1].id = c->next.members[0].id;
+}
+static void next_skips_a_number(struct tw_close *c) {
+    c->next.number = c->roster_number + 2;
+}
+static void next_goes_back(struct tw_close *c) {
+    c->next.number = c->roster_number - 1;
+}
+
+static void every_broken_rule_is_refused(void **state) {
+    (void)state;
+    void (*const spoils[])(struct tw_close *) = {
+        no_lineage,
+        large_fragment,
+        too_many_contributors,
+        contributor_twice,
+        contributor_outside,
+        too_many_parts,
+        owners_out_of_order,
+        owner_outside,
+        absent_with_result,
+        absent_with_contributors,
+        whole_without_result,
+        whole_of_nobody,
+        large_part,
+        merged_but_not_listed,
+        empty_next,
+        large_next,
+        next_unsorted,
+        next_skips_a_number,
+        next_goes_back,
+    };
+    for (size_t i = 0; i < sizeof(spoils) / sizeof(spoils[0]); i++) expect_refused(spoils[i]);
+}
+
+static void manifest_of_another_roster_is_refused(void **state) {
+    (void)state;
+    draw(8);
+    roster.members[0].weight = 1;
+    tw_sample_close(&rng, &sample, &roster);
+    assert_int_equal(tw_close_check_roster(&sample, &roster, &err), TW_OK);
+    roster.number++;
+    assert_int_equal(tw_close_check_roster(&sample, &roster, &err), TW_PROTO);
+    roster.number--;
+    roster.members[0].weight = 0; /* owner of part 0 */
+    assert_int_equal(tw_close_check_roster(&sample, &roster, &err), TW_PROTO);
+    roster.members[0].weight = 1;
+    sample.contributors_count = 1;
+    sample.contributors[0].member_idx = 8;
+    assert_int_equal(tw_close_check_roster(&sample, &roster, &err), TW_PROTO);
+}
+
+static void contribution_root_depends_on_every_hash_and_their_order(void **state) {
+    (void)state;
+    struct tw_id hashes[3] = {tw_sample_id(&rng), tw_sample_id(&rng), tw_sample_id(&rng)};
+    const struct tw_id root = tw_contribution_root(hashes, 3);
+    const struct tw_id shorter = tw_contribution_root(hashes, 2);
+    assert_false(tw_id_equal(&root, &shorter));
+    const struct tw_id swap = hashes[0];
+    hashes[0] = hashes[1];
+    hashes[1] = swap;
+    const struct tw_id swapped = tw_contribution_root(hashes, 3);
+    assert_false(tw_id_equal(&root, &swapped));
+}
+
+static void roster_finds_members_and_nobody_else(void **state) {
+    (void)state;
+    for (uint32_t count = 0; count <= TW_MEMBERS_MAX; count++) {
+        tw_sample_roster(&rng, &roster, count);
+        for (uint32_t i = 0; i < count; i++)
+            assert_int_equal(tw_roster_find(&roster, &roster.members[i].id), i);
+        const struct tw_id stranger = tw_sample_id(&rng);
+        assert_int_equal(tw_roster_find(&roster, &stranger), -1);
+    }
+}
+
+static void owners_are_the_first_members_with_weight(void **state) {
+    (void)state;
+    uint32_t owners[TW_PARTS_MAX];
+    tw_sample_roster(&rng, &roster, TW_MEMBERS_MAX);
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) roster.members[i].weight = i % 2;
+    assert_int_equal(tw_roster_owners(&roster, owners), TW_PARTS_MAX);
+    for (uint32_t k = 0; k < TW_PARTS_MAX; k++) assert_int_equal(owners[k], 2 * k + 1);
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) roster.members[i].weight = 0;
+    assert_int_equal(tw_roster_owners(&roster, owners), 0);
+}
+
+int main(void) {
+    print_message("seed %d\n", SEED);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(manifest_survives_its_bytes, seed),
+        cmocka_unit_test_setup(largest_manifest_fits_its_bound_exactly, seed),
+        cmocka_unit_test_setup(any_other_size_is_refused, seed),
+        cmocka_unit_test_setup(changed_bytes_are_refused_or_mean_something_else, seed),
+        cmocka_unit_test_setup(every_broken_rule_is_refused, seed),
+        cmocka_unit_test_setup(manifest_of_another_roster_is_refused, seed),
+        cmocka_unit_test_setup(contribution_root_depends_on_every_hash_and_their_order, seed),
+        cmocka_unit_test_setup(roster_finds_members_and_nobody_else, seed),
+        cmocka_unit_test_setup(owners_are_the_first_members_with_weight, seed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
