@@ -4,7 +4,8 @@
  * tensors by name (`anchor.h.0.ln_1.weight`, `momentum.*`, `live.*`, `adam_m.*`, `adam_v.*`) and in
  * __metadata__ the counters, the node's position in its lineage, SHA-256 of each MiB of data and
  * of the header itself (with that digest set to zeros), so that one wrong bit anywhere is found.
- * Tensors are found by name: a file loads into any fragment layout of the same model. The padding
+ * Tensors are found by name: a file loads into any fragment layout of the same model (with another
+ * number of fragments it has no position: has_position false, live_rounds zero). The padding
  * between fragments is not stored and not written by a load.
  *
  * Acknowledged means durable, and the newest good generation is never written over: durable.h. */
@@ -42,9 +43,11 @@ struct tw_checkpoint_arrays {
 
 /* Everything else a generation holds. */
 struct tw_checkpoint_state {
-    uint64_t step, tokens; /* totals of this node */
-    uint64_t rng[4];       /* of the data order */
-    uint64_t cursor;       /* tokens drawn */
+    uint64_t step, tokens;                  /* totals of this node */
+    uint64_t updates;                       /* optimizer steps that made adam_m and adam_v */
+    uint64_t rng[4];                        /* of a trainer that has one */
+    uint64_t cursor;                        /* of the data, in tokens drawn */
+    uint64_t live_rounds[TW_FRAGMENTS_MAX]; /* of the anchor when live was copied, by fragment */
     bool has_position;
     struct tw_position position; /* consistent with anchor and momentum */
 };

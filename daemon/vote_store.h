@@ -28,8 +28,8 @@ enum tw_vote_found { TW_VOTE_NONE, TW_VOTE_VALID, TW_VOTE_CORRUPT };
 struct tw_vote_store {
     const struct tw_file_ops *ops; /* borrowed */
     int dir;
-    bool is_foul;      /* unusable files lie there: the next save removes them first */
-    uint64_t sequence; /* of the newest acknowledged vote; 0 = none */
+    bool is_foul;      /* unusable files lie there: the next save replaces both */
+    uint64_t sequence; /* the largest in an intact file; 0 = none */
 };
 
 /* Opens the folder and reads the newest vote. *vote is set when *found is VALID; when it is CORRUPT

@@ -1,0 +1,181 @@
+/* checkpoint.c - the folder of two generations: which one is newest, which one may be replaced. */
+#include "daemon/checkpoint_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+const char *const tw_checkpoint_slot_names[TW_CHECKPOINT_SLOTS] = {
+    "ckpt.a.safetensors",
+    "ckpt.b.safetensors",
+};
+
+static const char *const kind_names[TW_CHECKPOINT_KINDS] = {
+    [TW_CHECKPOINT_ANCHOR] = "anchor", [TW_CHECKPOINT_MOMENTUM] = "momentum",
+    [TW_CHECKPOINT_LIVE] = "live",     [TW_CHECKPOINT_ADAM_M] = "adam_m",
+    [TW_CHECKPOINT_ADAM_V] = "adam_v",
+};
+
+void tw_checkpoint_tensor_name(enum tw_checkpoint_kind kind, const struct tw_tensor *tensor,
+                               char *name) {
+    _Static_assert(sizeof(tensor->name) + 16 <= TW_SAFETENSORS_NAME_BYTES, "kind, dot and name");
+    (void)snprintf(name, TW_SAFETENSORS_NAME_BYTES, "%s.%.*s", kind_names[kind],
+                   (int)sizeof(tensor->name) - 1, tensor->name);
+}
+
+void tw_checkpoint_arrays_set(struct tw_checkpoint_arrays *arrays, enum tw_checkpoint_kind kind,
+                              const struct tw_layout *layout, void *array, bool is_bf16) {
+    TW_ASSERT(kind < TW_CHECKPOINT_KINDS);
+    arrays->is_bf16[kind] = is_bf16;
+    for (uint32_t p = 0; p < layout->fragments_count; p++) {
+        const uint64_t bytes = layout->fragment_begin[p] * (is_bf16 ? 2 : 4);
+        arrays->at[kind][p] = array != NULL ? (uint8_t *)array + bytes : NULL;
+    }
+}
+
+uint8_t *tw_checkpoint_tensor_at(const struct tw_checkpoint_arrays *arrays,
+                                 enum tw_checkpoint_kind kind, const struct tw_layout *layout,
+                                 const struct tw_tensor *tensor) {
+    if (arrays->at[kind][0] == NULL) return NULL;
+    TW_ASSERT(arrays->at[kind][tensor->fragment] != NULL);
+    const uint64_t offset = tensor->offset - layout->fragment_begin[tensor->fragment];
+    uint8_t *fragment = arrays->at[kind][tensor->fragment];
+    return fragment + offset * (arrays->is_bf16[kind] ? 2 : 4);
+}
+
+enum tw_status tw_checkpoint_create(struct tw_checkpoint **checkpoint,
+                                    const struct tw_file_ops *ops, const char *dir_path,
+                                    const struct tw_layout *layout, const struct tw_id *run,
+                                    struct tw_error *err) {
+    enum { HEADER_ROOM = 4 << 20, TENSOR_TEXT_BYTES = 320 };
+    const int dir = ops->dir_open(ops->ctx, dir_path);
+    if (dir < 0) {
+        return tw_fail(err, TW_IO, "cannot open the checkpoint folder %s: %s", dir_path,
+                       strerror(-dir));
+    }
+    struct tw_checkpoint *new = calloc(1, sizeof(*new));
+    if (new == NULL) {
+        (void)ops->close(ops->ctx, dir);
+        return tw_fail(err, TW_NOMEM, "no memory for checkpoints");
+    }
+    const uint64_t data_bytes = layout->params * 4 * TW_CHECKPOINT_KINDS;
+    new->ops = ops;
+    new->layout = layout;
+    new->run = *run;
+    new->dir = dir;
+    new->hashes_capacity = (data_bytes / BLOCK_BYTES + 1) * DIGEST_DIGITS;
+    new->header_capacity = HEADER_ROOM + new->hashes_capacity +
+                           (size_t)layout->tensors_count *TW_CHECKPOINT_KINDS *TENSOR_TEXT_BYTES;
+    new->header = malloc(new->header_capacity);
+    new->hashes = malloc(new->hashes_capacity);
+    new->block = malloc(BLOCK_BYTES);
+    new->pieces = calloc(TENSORS_MAX, sizeof(*new->pieces));
+    new->st.tensors = calloc(TENSORS_MAX, sizeof(*new->st.tensors));
+    new->st.tensors_capacity = TENSORS_MAX;
+    if (new->header == NULL || new->hashes == NULL || new->block == NULL || new->pieces == NULL ||
+        new->st.tensors == NULL) {
+        tw_checkpoint_destroy(new);
+        return tw_fail(err, TW_NOMEM, "no memory for checkpoints");
+    }
+    *checkpoint = new;
+    return TW_OK;
+}
+
+void tw_checkpoint_destroy(struct tw_checkpoint *checkpoint) {
+    if (checkpoint == NULL) return;
+    free(checkpoint->st.tensors);
+    free(checkpoint->pieces);
+    free(checkpoint->block);
+    free(checkpoint->hashes);
+    free(checkpoint->header);
+    (void)checkpoint->ops->close(checkpoint->ops->ctx, checkpoint->dir);
+    free(checkpoint);
+}
+
+uint64_t tw_checkpoint_generation(const struct tw_checkpoint *checkpoint) {
+    return checkpoint->generation;
+}
+
+/* ---- load: both slots, the newest whole one wins -------------------------------------------- */
+
+static void note_refusal(struct tw_checkpoint_found *found, uint32_t index,
+                         const struct tw_error *err) {
+    _Static_assert(sizeof(found->refused[0]) >= sizeof(err->message), "a whole sentence");
+    (void)snprintf(found->refused[index], sizeof(found->refused[index]), "%s", err->message);
+}
+
+/* The slot's header; what is wrong with it is noted. */
+static void look(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
+                 struct tw_checkpoint_found *found) {
+    tw_checkpoint_slot_open(checkpoint, index, slot);
+    if (slot->exists && slot->status != TW_OK) note_refusal(found, index, &slot->err);
+}
+
+static void put_away(struct tw_checkpoint *checkpoint, const struct slot *slot) {
+    if (slot->status == TW_OK) (void)checkpoint->ops->close(checkpoint->ops->ctx, slot->file);
+}
+
+/* Tries one slot to the last bit. *slot says how it went. */
+static bool try_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
+                     const struct tw_checkpoint_arrays *arrays, struct tw_checkpoint_state *state,
+                     struct tw_checkpoint_found *found) {
+    look(checkpoint, index, slot, found); /* again: both share one header buffer */
+    if (!slot->exists || slot->status != TW_OK) return false;
+    const enum tw_status status =
+        tw_checkpoint_slot_load(checkpoint, slot, arrays, state, &slot->err);
+    put_away(checkpoint, slot);
+    slot->status = status;
+    if (status != TW_OK) {
+        note_refusal(found, index, &slot->err);
+        return false;
+    }
+    found->is_loaded = true;
+    found->slot = index;
+    found->generation = slot->generation;
+    memcpy(found->has_kind, slot->has_kind, sizeof(found->has_kind));
+    checkpoint->generation = slot->generation;
+    checkpoint->newest_slot = index;
+    return true;
+}
+
+static enum tw_status nothing_usable(const struct slot *slots,
+                                     const struct tw_checkpoint_found *found,
+                                     struct tw_error *err) {
+    enum tw_status status = TW_CORRUPT;
+    for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
+        if (slots[i].exists && slots[i].status == TW_IO) status = TW_IO;
+    }
+    const char *first = found->refused[0][0] != '\0' ? found->refused[0] : found->refused[1];
+    return tw_fail(err, status, "no checkpoint can be used: %.180s", first);
+}
+
+enum tw_status tw_checkpoint_load(struct tw_checkpoint *checkpoint,
+                                  const struct tw_checkpoint_arrays *arrays,
+                                  struct tw_checkpoint_state *state,
+                                  struct tw_checkpoint_found *found, struct tw_error *err) {
+    struct slot slots[TW_CHECKPOINT_SLOTS];
+    memset(found, 0, sizeof(*found));
+    memset(state, 0, sizeof(*state));
+    checkpoint->is_loaded_from = true;
+    for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
+        look(checkpoint, i, &slots[i], found);
+        put_away(checkpoint, &slots[i]);
+    }
+    for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
+        const enum tw_status status = slots[i].status;
+        if (!slots[i].exists || (status != TW_DENIED && status != TW_CONFIG)) continue;
+        checkpoint->is_foreign = true;
+        return tw_fail(err, status, "%s", slots[i].err.message);
+    }
+    if (!slots[0].exists && !slots[1].exists) return TW_OK;
+    const bool is_b_newer = slots[1].exists && slots[1].status == TW_OK &&
+                            !(slots[0].exists && slots[0].status == TW_OK &&
+                              slots[0].generation >= slots[1].generation);
+    const uint32_t first = is_b_newer ? 1 : 0;
+    if (try_slot(checkpoint, first, &slots[first], arrays, state, found)) return TW_OK;
+    if (try_slot(checkpoint, 1 - first, &slots[1 - first], arrays, state, found)) return TW_OK;
+    return nothing_usable(slots, found, err);
+}

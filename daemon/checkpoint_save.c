@@ -1,0 +1,171 @@
+/* checkpoint_save.c - one generation from memory to a durable file.
+ *
+ * The data are streamed through one block, which is hashed and then written: what the digests
+ * cover is what is written, even if somebody changes the memory meanwhile. The header goes last to
+ * the room left for it, when the digests are known; the file has no name until then. */
+#include "daemon/checkpoint_internal.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+
+enum tw_status tw_checkpoint_stream_flush(struct stream *stream) {
+    char hex[TW_ID_HEX_BYTES];
+    if (stream->filled == 0) return TW_OK;
+    if (stream->hashes != NULL) {
+        const struct tw_id hash = tw_sha256(stream->block, stream->filled);
+        tw_id_hex(&hash, hex);
+        memcpy(stream->hashes, hex, DIGEST_DIGITS);
+        stream->hashes += DIGEST_DIGITS;
+    }
+    TW_TRY(tw_durable_write(stream->durable, stream->block, stream->filled, stream->offset,
+                            stream->err));
+    stream->offset += stream->filled;
+    stream->filled = 0;
+    return TW_OK;
+}
+
+enum tw_status tw_checkpoint_stream_put(struct stream *stream, const uint8_t *bytes,
+                                        uint64_t size) {
+    while (size > 0) {
+        uint64_t piece = BLOCK_BYTES - stream->filled;
+        if (piece > size) piece = size;
+        memcpy(stream->block + stream->filled, bytes, piece);
+        stream->filled += piece;
+        bytes += piece;
+        size -= piece;
+        if (stream->filled == BLOCK_BYTES) TW_TRY(tw_checkpoint_stream_flush(stream));
+    }
+    return TW_OK;
+}
+
+void tw_checkpoint_describe(struct tw_safetensors *st, const struct tw_layout *layout,
+                            enum tw_checkpoint_kind kind, bool is_bf16, bool is_prefixed) {
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        const struct tw_tensor *from = &layout->tensors[i];
+        TW_ASSERT(st->tensors_count < st->tensors_capacity);
+        struct tw_safetensors_tensor *to = &st->tensors[st->tensors_count++];
+        memset(to, 0, sizeof(*to));
+        if (is_prefixed) {
+            tw_checkpoint_tensor_name(kind, from, to->name);
+        } else {
+            memcpy(to->name, from->name, strnlen(from->name, sizeof(from->name)));
+        }
+        to->dtype = is_bf16 ? TW_DTYPE_BF16 : TW_DTYPE_F32;
+        to->rank = from->rank;
+        to->shape[0] = from->rows;
+        if (from->rank == 2) to->shape[1] = from->cols;
+    }
+}
+
+/* Float32 kinds first, so that everything is aligned to its elements. Returns how many. */
+static uint32_t kinds_in_order(const struct tw_checkpoint_arrays *arrays,
+                               enum tw_checkpoint_kind order[TW_CHECKPOINT_KINDS]) {
+    uint32_t count = 0;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        for (uint32_t k = 0; k < TW_CHECKPOINT_KINDS; k++) {
+            if (arrays->at[k][0] == NULL || arrays->is_bf16[k] != (bf16 == 1)) continue;
+            order[count++] = (enum tw_checkpoint_kind)k;
+        }
+    }
+    return count;
+}
+
+static enum tw_status stream_kind(struct stream *stream, const struct tw_layout *layout,
+                                  const struct tw_checkpoint_arrays *arrays,
+                                  enum tw_checkpoint_kind kind) {
+    const uint64_t element = arrays->is_bf16[kind] ? 2 : 4;
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        const struct tw_tensor *tensor = &layout->tensors[i];
+        const uint64_t bytes = (uint64_t)tensor->rows * tensor->cols * element;
+        const uint8_t *from = tw_checkpoint_tensor_at(arrays, kind, layout, tensor);
+        TW_TRY(tw_checkpoint_stream_put(stream, from, bytes));
+    }
+    return TW_OK;
+}
+
+/* Data first, then the header in front of them. `header_size` bytes are left for it. */
+static enum tw_status write_file(struct tw_checkpoint *checkpoint,
+                                 const struct tw_checkpoint_arrays *arrays,
+                                 struct tw_durable *durable, size_t header_size,
+                                 struct tw_error *err) {
+    enum tw_checkpoint_kind order[TW_CHECKPOINT_KINDS];
+    size_t size;
+    struct stream stream = {.durable = durable,
+                            .block = checkpoint->block,
+                            .offset = header_size,
+                            .hashes = checkpoint->hashes,
+                            .err = err};
+    const uint32_t kinds = kinds_in_order(arrays, order);
+    for (uint32_t i = 0; i < kinds; i++) {
+        TW_TRY(stream_kind(&stream, checkpoint->layout, arrays, order[i]));
+    }
+    TW_TRY(tw_checkpoint_stream_flush(&stream));
+
+    struct tw_safetensors *st = &checkpoint->st;
+    uint8_t *header = checkpoint->header;
+    TW_TRY(tw_safetensors_encode(st, header, checkpoint->header_capacity, &size, err));
+    TW_ASSERT(size == header_size);
+    const struct tw_id digest = tw_sha256(header, size);
+    tw_id_hex(&digest, checkpoint->meta.digest);
+    TW_TRY(tw_safetensors_encode(st, header, checkpoint->header_capacity, &size, err));
+    TW_ASSERT(size == header_size);
+    return tw_durable_write(durable, header, size, 0, err);
+}
+
+/* Names, shapes and places into checkpoint->st, with zeros where digests will be. */
+static uint64_t describe_all(struct tw_checkpoint *checkpoint,
+                             const struct tw_checkpoint_state *state, uint64_t generation,
+                             const struct tw_checkpoint_arrays *arrays) {
+    enum tw_checkpoint_kind order[TW_CHECKPOINT_KINDS];
+    uint64_t data_bytes = 0;
+    struct tw_safetensors *st = &checkpoint->st;
+    st->tensors_count = 0;
+    const uint32_t kinds = kinds_in_order(arrays, order);
+    for (uint32_t i = 0; i < kinds; i++) {
+        const bool is_bf16 = arrays->is_bf16[order[i]];
+        tw_checkpoint_describe(st, checkpoint->layout, order[i], is_bf16, true);
+        data_bytes += checkpoint->layout->params * (is_bf16 ? 2 : 4);
+    }
+    const size_t hashes_size =
+        (size_t)((data_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES) * DIGEST_DIGITS;
+    TW_ASSERT(hashes_size <= checkpoint->hashes_capacity);
+    memset(checkpoint->hashes, '0', hashes_size);
+    tw_checkpoint_meta_encode(&checkpoint->meta, generation, &checkpoint->run, state,
+                              checkpoint->layout->fragments_count);
+    tw_checkpoint_meta_list(st, &checkpoint->meta, checkpoint->hashes, hashes_size);
+    return data_bytes;
+}
+
+enum tw_status tw_checkpoint_save(struct tw_checkpoint *checkpoint,
+                                  const struct tw_checkpoint_state *state,
+                                  const struct tw_checkpoint_arrays *arrays, struct tw_error *err) {
+    struct tw_durable durable;
+    size_t header_size;
+    TW_ASSERT(checkpoint->is_loaded_from);
+    TW_ASSERT(arrays->at[TW_CHECKPOINT_ANCHOR][0] != NULL);
+    if (checkpoint->is_foreign) {
+        return tw_fail(err, TW_DENIED,
+                       "the checkpoint folder belongs to another run: nothing is written to it");
+    }
+    const uint64_t newest = checkpoint->generation_seen > checkpoint->generation
+                                ? checkpoint->generation_seen
+                                : checkpoint->generation;
+    const uint64_t generation = newest + 1;
+    const uint32_t slot = checkpoint->generation > 0 ? 1 - checkpoint->newest_slot : 0;
+    const uint64_t data_bytes = describe_all(checkpoint, state, generation, arrays);
+    TW_TRY(tw_safetensors_encode(&checkpoint->st, checkpoint->header, checkpoint->header_capacity,
+                                 &header_size, err));
+    TW_TRY(tw_durable_begin(&durable, checkpoint->ops, checkpoint->dir,
+                            tw_checkpoint_slot_names[slot], header_size + data_bytes, err));
+    const enum tw_status status = write_file(checkpoint, arrays, &durable, header_size, err);
+    if (status != TW_OK) {
+        tw_durable_abort(&durable);
+        return status;
+    }
+    TW_TRY(tw_durable_commit(&durable, err));
+    checkpoint->generation = generation;
+    checkpoint->newest_slot = slot;
+    return TW_OK;
+}
