@@ -10,6 +10,7 @@
 #define TW_SYNC_NODE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/id.h"
@@ -36,7 +37,7 @@ struct tw_node_config {
     uint32_t members_max;
 
     /* this node */
-    uint32_t weight; /* share of parts it offers to own, > 0 */
+    uint32_t weight;    /* share of parts it offers to own, > 0 */
     uint64_t orphan_us; /* no majority for this long: form a child lineage (120 s) */
 };
 
@@ -57,10 +58,10 @@ struct tw_vote {
 struct tw_position {
     struct tw_id lineage, lineage_parent;
     uint64_t nonce;
-    uint64_t first_round;     /* of this lineage: older rounds are its ancestors' */
-    uint64_t rounds;          /* committed rounds known: the next one to decide */
+    uint64_t first_round; /* of this lineage: older rounds are its ancestors' */
+    uint64_t rounds;      /* committed rounds known: the next one to decide */
     uint32_t has_tip;
-    struct tw_close tip;      /* manifest of round `rounds` - 1 */
+    struct tw_close tip;                        /* manifest of round `rounds` - 1 */
     uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds applied to (phi, u): all below this;
                                                    UINT64_MAX: must be fetched */
     struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
@@ -129,7 +130,7 @@ struct tw_event {
             uint64_t rounds;
             struct tw_id digest, hash;
             uint32_t bytes;
-        } exported; /* EXPORTED */
+        } exported;         /* EXPORTED */
         uint64_t store_seq; /* STORED */
     } u;
 };
@@ -170,17 +171,17 @@ enum tw_load_mode {
 struct tw_apply_part {
     uint64_t begin, count; /* elements within the fragment */
     enum tw_apply_mode mode;
-    struct tw_id hash;     /* zero when ABSENT */
+    struct tw_id hash; /* zero when ABSENT */
     uint32_t bytes;
 };
 
 /* What happened, for logs, /v1/rounds, metrics and the simulator's checkers. */
 enum tw_report_kind {
-    TW_REPORT_PEER_DEAD,      /* silent for TW_PEER_SILENCE_US */
+    TW_REPORT_PEER_DEAD,       /* silent for TW_PEER_SILENCE_US */
     TW_REPORT_ROUND_COMMITTED, /* `close`: learnt that it is committed */
-    TW_REPORT_LINEAGE,        /* now in lineage `id` (fork or adoption) */
-    TW_REPORT_STATE,          /* `state` changed */
-    TW_REPORT_MISBEHAVED,     /* `peer` broke the rules: `reason` */
+    TW_REPORT_LINEAGE,         /* now in lineage `id` (fork or adoption) */
+    TW_REPORT_STATE,           /* `state` changed */
+    TW_REPORT_MISBEHAVED,      /* `peer` broke the rules: `reason` */
 };
 
 struct tw_action {
@@ -211,10 +212,10 @@ struct tw_action {
         } reduce;
         struct {
             uint64_t round;
-            uint64_t version;   /* outer steps of this fragment before this one: for the ramp */
-            uint64_t min_step;  /* apply at the first step boundary at or after this step */
+            uint64_t version;  /* outer steps of this fragment before this one: for the ramp */
+            uint64_t min_step; /* apply at the first step boundary at or after this step */
             uint32_t fragment, parts_count;
-            bool is_final;      /* last round of the run: theta := phi_new */
+            bool is_final; /* last round of the run: theta := phi_new */
             struct tw_apply_part parts[TW_PARTS_MAX];
         } apply; /* SOLO uses round and fragment only */
         struct {
@@ -229,9 +230,9 @@ struct tw_action {
             const struct tw_vote *vote; /* borrowed until the next event */
         } store;
         struct {
-            uint64_t clock_tokens;   /* committed */
-            uint64_t tokens_listed;  /* of this node, contained in it */
-            uint32_t contributors;   /* of the last round: how fast the clock runs between rounds */
+            uint64_t clock_tokens;  /* committed */
+            uint64_t tokens_listed; /* of this node, contained in it */
+            uint32_t contributors;  /* of the last round: how fast the clock runs between rounds */
         } clock;
         struct {
             enum tw_report_kind kind;

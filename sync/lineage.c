@@ -1,0 +1,382 @@
+/* lineage.c - whose history this node follows, and how it gets there.
+ *
+ * A lineage is founded by one node (a fresh start, a restart alone, or no majority for too long)
+ * and grows by admission. Of two lineages that meet, the one whose clock counts more tokens wins;
+ * at a tie the smaller id. That order is total and clocks only grow, and a node that decides to
+ * leave stops deciding rounds in the same event, so two nodes cannot change places.
+ *
+ * Following another lineage: its newest manifest, then per fragment (phi, u) from a member, then
+ * the rounds decided meanwhile, then JOIN until a manifest lists this node under its new nonce. */
+#include "sync/node_internal.h"
+
+uint64_t tw_lineage_nonce(struct tw_node *node) {
+    return tw_rng_next(&node->rng) | 1; /* never 0 */
+}
+
+static void forget_fetches(struct tw_node *node) {
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        node->fetch[p].has_offer = false;
+        node->fetch[p].asked_us = 0;
+        node->exports[p].is_valid = false;
+        node->exports[p].waiting = 0;
+    }
+    for (uint32_t j = 0; j < JOINS_MAX; j++) node->joins[j].heard_us = 0;
+}
+
+void tw_lineage_fork(struct tw_node *node) {
+    uint8_t bytes[24 + 32 + 32 + 8] = "thinwire-lineage-v1";
+    const uint64_t nonce = tw_lineage_nonce(node);
+    const struct tw_id parent = tw_id_is_zero(&node->at.lineage) ? node->cfg.run : node->at.lineage;
+    memcpy(bytes + 24, parent.bytes, 32);
+    memcpy(bytes + 56, node->cfg.self.bytes, 32);
+    for (unsigned i = 0; i < 8; i++) bytes[88 + i] = (uint8_t)(nonce >> (8 * i));
+    node->at.lineage_parent = parent;
+    node->at.lineage = tw_sha256(bytes, sizeof(bytes));
+    node->at.nonce = nonce;
+    node->at.first_round = node->at.rounds;
+    node->needs_tip = false;
+    tw_payload_drop_all(node);
+    forget_fetches(node);
+    node->load_mode = TW_LOAD_KEEP;
+    /* What we hold is by definition the state of a lineage of one: "load" it as it is. */
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        if (node->at.fragment_rounds[p] <= node->at.rounds) continue; /* not NOT_HELD either */
+        node->at.fragment_rounds[p] = NOT_HELD;
+        node->fetch[p].has_offer = true;
+        node->fetch[p].offer = (struct tw_msg_state){.fragment = p, .rounds = node->at.rounds};
+    }
+    tw_vote_reset(node);
+    struct tw_roster alone = {.number = 0, .count = 1};
+    alone.members[0] = (struct tw_member){.id = node->cfg.self, .nonce = nonce, .weight = 1};
+    if (node->at.has_tip != 0) alone.number = node->at.tip.next.number + 1;
+    tw_node_set_roster(node, &alone);
+    tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
+    node->status_us = 0;
+}
+
+void tw_lineage_unhold(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode) {
+    node->at.fragment_rounds[fragment] = NOT_HELD;
+    node->fetch[fragment].has_offer = false;
+    node->fetch[fragment].asked_us = 0;
+    node->exports[fragment].is_valid = false;
+    node->load_mode = mode;
+    tw_node_derive_state(node);
+}
+
+/* Follows the lineage of `peer` from now on. */
+static void adopt(struct tw_node *node, uint16_t peer) {
+    const struct tw_msg_status *status = &node->links[peer].status;
+    /* Work done together is worth keeping as our next Delta; a fresh start is not. */
+    const enum tw_load_mode mode = node->was_shared ? TW_LOAD_KEEP : TW_LOAD_RESET;
+    tw_payload_drop_all(node);
+    forget_fetches(node);
+    node->at.lineage_parent = node->at.lineage;
+    node->at.lineage = status->lineage;
+    node->at.nonce = tw_lineage_nonce(node);
+    node->at.first_round = 0;
+    node->at.rounds = 0;
+    node->at.has_tip = 0;
+    node->tip_digest = (struct tw_id){{0}};
+    node->log_begin = 0;
+    node->needs_tip = status->rounds > 0;
+    node->is_solo_pending = false;
+    node->is_finish_told = false;
+    node->at.tokens_listed = node->tokens;
+    node->at.steps_listed = node->step;
+    node->lineage_us = node->now_us;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) tw_lineage_unhold(node, p, mode);
+    tw_vote_reset(node);
+    const struct tw_roster unknown = {.count = 0};
+    tw_node_set_roster(node, &unknown);
+    tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
+    node->status_us = 0;
+}
+
+static bool is_better(uint64_t clock_a, const struct tw_id *id_a, uint64_t clock_b,
+                      const struct tw_id *id_b) {
+    if (clock_a != clock_b) return clock_a > clock_b;
+    return tw_id_compare(id_a, id_b) < 0;
+}
+
+/* The peer whose lineage should be followed instead of ours, or NO_PEER. */
+static uint16_t find_better(const struct tw_node *node) {
+    const bool is_lost =
+        node->state == TW_STATE_RECEIVER && node->now_us >= node->lineage_us + LINEAGE_LOST_US;
+    uint64_t clock_tokens = node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0;
+    struct tw_id lineage = node->at.lineage;
+    bool has_standing = !is_lost;
+    uint16_t best = NO_PEER;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (!tw_peers_is_live(node, i)) continue;
+        const struct tw_msg_status *status = &node->links[i].status;
+        if (status->state == TW_STATE_RECEIVER) continue;
+        if (tw_id_equal(&status->lineage, &node->at.lineage)) {
+            /* A follower stands where its lineage stands, not where it has got to. */
+            if (status->clock_tokens > clock_tokens && has_standing && best == NO_PEER)
+                clock_tokens = status->clock_tokens;
+            continue;
+        }
+        if (has_standing &&
+            !is_better(status->clock_tokens, &status->lineage, clock_tokens, &lineage))
+            continue;
+        has_standing = true;
+        clock_tokens = status->clock_tokens;
+        lineage = status->lineage;
+        best = i;
+    }
+    return best;
+}
+
+/* ---- joining -------------------------------------------------------------------------------- */
+
+void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join) {
+    if (!tw_id_equal(&join->lineage, &node->at.lineage)) return;
+    uint32_t row = 0, oldest = 0;
+    for (; row < JOINS_MAX && !tw_id_equal(&node->joins[row].id, &node->links[peer].id); row++) {
+        if (node->joins[row].heard_us < node->joins[oldest].heard_us) oldest = row;
+    }
+    if (row == JOINS_MAX) row = oldest;
+    node->joins[row].id = node->links[peer].id;
+    node->joins[row].said = *join;
+    node->joins[row].heard_us = node->now_us;
+    node->solo_hold_us = node->now_us + SOLO_HOLD_US;
+}
+
+static void ask_to_join(struct tw_node *node) {
+    if (node->state != TW_STATE_RECEIVER || !tw_log_is_current(node) || node->has_left) return;
+    if (node->round.self_idx >= 0 || node->stored_seq < node->nonce_seq) return;
+    if (node->now_us < node->join_us + JOIN_US && node->join_us != 0) {
+        tw_node_wake(node, node->join_us + JOIN_US);
+        return;
+    }
+    struct tw_message *message = tw_act_message(node, TW_MSG_JOIN);
+    if (message == NULL) return;
+    node->join_us = node->now_us;
+    message->u.join = (struct tw_msg_join){.lineage = node->at.lineage,
+                                           .rounds = node->at.rounds,
+                                           .nonce = node->at.nonce,
+                                           .weight = node->cfg.weight};
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_donor(node, i)) tw_act_send(node, message, i);
+    }
+    tw_node_wake(node, node->join_us + JOIN_US);
+}
+
+/* ---- state of a fragment: donor ------------------------------------------------------------- */
+
+static void send_state(struct tw_node *node, uint16_t peer, const struct tw_msg_state *offer) {
+    struct tw_message *message = tw_act_message(node, TW_MSG_STATE);
+    if (message == NULL) return;
+    message->u.state = *offer;
+    tw_act_send(node, message, peer);
+}
+
+static uint64_t state_rounds(const struct tw_node *node, uint32_t fragment) {
+    const uint64_t rounds = node->at.fragment_rounds[fragment];
+    return rounds < node->at.first_round ? node->at.first_round : rounds;
+}
+
+void tw_lineage_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get) {
+    if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->state == TW_STATE_RECEIVER) return;
+    if (get->fragment >= node->cfg.fragments_count || !node->worker_up) return;
+    if (node->at.fragment_rounds[get->fragment] == NOT_HELD) return;
+    node->solo_hold_us = node->now_us + SOLO_HOLD_US;
+    const struct tw_id *digest = &node->at.fragment_digests[get->fragment];
+    if (tw_id_equal(&get->digest, digest) && !node->is_applying) {
+        send_state(node, peer,
+                   &(struct tw_msg_state){.lineage = node->at.lineage,
+                                          .fragment = get->fragment,
+                                          .rounds = state_rounds(node, get->fragment),
+                                          .digest = *digest});
+        return;
+    }
+    node->exports[get->fragment].waiting |= UINT64_C(1) << peer;
+}
+
+/* Packs one fragment at a time, and only while nothing is changing it. */
+static void export_states(struct tw_node *node) {
+    if (!node->worker_up || node->is_exporting || node->is_applying) return;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        struct state_export *export = &node->exports[p];
+        if (export->waiting == 0) continue;
+        if (node->at.fragment_rounds[p] == NOT_HELD || node->state == TW_STATE_RECEIVER) {
+            export->waiting = 0;
+            continue;
+        }
+        if (export->is_valid && tw_payload_is_held(node, &export->offer.hash)) {
+            for (uint16_t i = 0; i < node->links_end; i++) {
+                if ((export->waiting >> i & 1) != 0) send_state(node, i, &export->offer);
+            }
+            export->waiting = 0;
+            continue;
+        }
+        struct tw_action *action = tw_act_body(node, TW_ACT_EXPORT);
+        action->u.load.fragment = p;
+        node->is_exporting = true;
+        return;
+    }
+}
+
+void tw_lineage_exported(struct tw_node *node, const struct tw_event *event) {
+    const uint32_t fragment = event->u.exported.fragment;
+    TW_ASSERT(fragment < node->cfg.fragments_count);
+    node->is_exporting = false;
+    if (!event->ok) return;
+    tw_payload_hold(node, &event->u.exported.hash, event->u.exported.bytes, 0);
+    struct payload *payload = tw_payload_find(node, &event->u.exported.hash);
+    if (payload == NULL) return;
+    payload->keep_us = node->now_us + STATE_KEEP_US;
+    struct state_export *export = &node->exports[fragment];
+    /* Packed before a merge that was applied meanwhile: pack again. */
+    export->is_valid = tw_id_equal(&event->u.exported.digest, &node->at.fragment_digests[fragment]);
+    export->offer = (struct tw_msg_state){.lineage = node->at.lineage,
+                                          .fragment = fragment,
+                                          .rounds = state_rounds(node, fragment),
+                                          .digest = event->u.exported.digest,
+                                          .hash = event->u.exported.hash,
+                                          .bytes = event->u.exported.bytes};
+}
+
+/* ---- state of a fragment: receiver ---------------------------------------------------------- */
+
+void tw_lineage_state(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state) {
+    if (!tw_id_equal(&state->lineage, &node->at.lineage)) return;
+    if (state->fragment >= node->cfg.fragments_count) return;
+    if (node->at.fragment_rounds[state->fragment] != NOT_HELD) return;
+    struct state_fetch *fetch = &node->fetch[state->fragment];
+    if (fetch->has_offer) return;
+    fetch->has_offer = true;
+    fetch->donor = node->links[peer].id;
+    fetch->offer = *state;
+}
+
+static void ask_for_state(struct tw_node *node, uint32_t fragment) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    if (fetch->asked_us != 0 && node->now_us < fetch->asked_us + RETRY_US) {
+        tw_node_wake(node, fetch->asked_us + RETRY_US);
+        return;
+    }
+    if (node->links_end == 0) return;
+    const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const uint16_t peer = (uint16_t)((start + i) % node->links_end);
+        if (!tw_peers_is_donor(node, peer)) continue;
+        struct tw_message *message = tw_act_message(node, TW_MSG_STATE_GET);
+        if (message == NULL) return;
+        fetch->asked_us = node->now_us;
+        message->u.state_get =
+            (struct tw_msg_state_get){.lineage = node->at.lineage,
+                                      .digest = node->at.fragment_digests[fragment],
+                                      .fragment = fragment};
+        tw_act_send(node, message, peer);
+        tw_node_wake(node, node->now_us + RETRY_US);
+        return;
+    }
+}
+
+/* True when the fragment's bytes are here (or need not come). */
+static bool fetch_state(struct tw_node *node, struct state_fetch *fetch) {
+    if (fetch->offer.bytes == 0) return true;
+    struct payload *payload = tw_payload_want(node, &fetch->offer.hash, fetch->offer.bytes, 0);
+    if (payload == NULL) return false;
+    payload->from = fetch->donor;
+    payload->keep_us = node->now_us + STATE_KEEP_US;
+    if (payload->state == PAYLOAD_WANTED && payload->cycles > 1) { /* the donor is gone */
+        fetch->has_offer = false;
+        return false;
+    }
+    return payload->state == PAYLOAD_HELD;
+}
+
+/* One fragment after the other, so that a slow link carries one state at a time. */
+static void receive_states(struct tw_node *node) {
+    if (node->needs_tip || !node->worker_up || node->is_applying) return;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        struct state_fetch *fetch = &node->fetch[p];
+        if (node->at.fragment_rounds[p] != NOT_HELD) continue;
+        if (!fetch->has_offer) {
+            ask_for_state(node, p);
+        } else if (fetch_state(node, fetch)) {
+            struct tw_action *action = tw_act_body(node, TW_ACT_LOAD);
+            action->u.load.fragment = p;
+            action->u.load.rounds = fetch->offer.rounds;
+            action->u.load.hash = fetch->offer.hash;
+            action->u.load.digest =
+                fetch->offer.bytes > 0 ? fetch->offer.digest : node->at.fragment_digests[p];
+            action->u.load.bytes = fetch->offer.bytes;
+            action->u.load.mode = node->load_mode;
+            node->is_applying = true;
+            fetch->has_offer = false;
+        }
+        return;
+    }
+}
+
+/* ---- alone ---------------------------------------------------------------------------------- */
+
+/* A lineage of one: phi follows theta, fragment after fragment, and the clock runs on. */
+static void solo_round(struct tw_node *node) {
+    if (node->state != TW_STATE_SOLO || !node->worker_up || node->is_applying) return;
+    if (node->round.phase != CLOSER_IDLE || node->vote.has_accepted != 0) return;
+    if (!tw_log_is_current(node)) return;
+    if (node->now_us < node->solo_hold_us) {
+        tw_node_wake(node, node->solo_hold_us);
+        return;
+    }
+    if (!tw_round_is_final(node) && node->step < node->last_send_step + node->cfg.period_steps)
+        return;
+    node->last_send_step = node->step;
+    node->round.own_step = node->step;
+    node->round.own_tokens = node->tokens;
+    node->is_applying = node->is_solo_pending = true;
+    struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
+    action->u.apply.round = node->at.rounds;
+    action->u.apply.fragment = tw_round_fragment(node, node->at.rounds);
+}
+
+/* phi is now theta: write the manifest of the solo round. Nobody else votes, nothing is durable:
+ * a restart alone founds a new lineage. */
+void tw_lineage_solo_done(struct tw_node *node) {
+    const bool is_final = tw_round_is_final(node);
+    const struct tw_close *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
+    struct tw_close close = {.lineage = node->at.lineage,
+                             .parent = node->tip_digest,
+                             .round = node->at.rounds,
+                             .fragment = tw_round_fragment(node, node->at.rounds),
+                             .roster_number = node->roster.number,
+                             .finals = is_final ? tip->finals + 1 : 0,
+                             .contributors_count = 1,
+                             .next = node->roster};
+    if (node->round.own_tokens > node->at.tokens_listed)
+        close.contributors[0].tokens = node->round.own_tokens - node->at.tokens_listed;
+    if (node->round.own_step > node->at.steps_listed)
+        close.contributors[0].steps = (uint32_t)(node->round.own_step - node->at.steps_listed);
+    close.clock_tokens = (tip != NULL ? tip->clock_tokens : 0) + close.contributors[0].tokens;
+    node->round.own = OWN_SENT;
+    struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
+    if (message != NULL) {
+        message->u.commit.close = close;
+        tw_peers_broadcast(node, message);
+    }
+    tw_log_commit(node, &close);
+}
+
+void tw_lineage_advance(struct tw_node *node) {
+    const uint16_t better = find_better(node);
+    if (better != NO_PEER && !node->is_applying && !node->has_left) adopt(node, better);
+    const bool is_member = node->state == TW_STATE_MEMBER;
+    const uint64_t alone_us = is_member ? node->majority_us : node->lineage_us;
+    if (node->state == TW_STATE_MEMBER || node->state == TW_STATE_RECEIVER) {
+        if (node->now_us < alone_us + node->cfg.orphan_us) {
+            tw_node_wake(node, alone_us + node->cfg.orphan_us);
+        } else if (!node->is_applying && !node->has_left) {
+            tw_lineage_fork(node);
+        }
+        if (!is_member && node->now_us < node->lineage_us + LINEAGE_LOST_US)
+            tw_node_wake(node, node->lineage_us + LINEAGE_LOST_US);
+    }
+    receive_states(node);
+    ask_to_join(node);
+    export_states(node);
+    solo_round(node);
+}

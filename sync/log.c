@@ -1,0 +1,312 @@
+/* log.c - the committed rounds of the lineage: learning them, handing them on, applying them.
+ *
+ * Rounds are committed in order. Applying runs behind, fragment by fragment: fragment p has applied
+ * every round below at.fragment_rounds[p], and its next due round is the first one of its residue
+ * class at or above that. A round is applied whole or not at all, when all its results are held. */
+#include "sync/node_internal.h"
+
+#include "proto/layout.h"
+
+const struct tw_close *tw_log_find(const struct tw_node *node, uint64_t round) {
+    if (round < node->log_begin || round >= node->at.rounds) return NULL;
+    return &node->log[round % TW_ROUNDS_KEPT];
+}
+
+uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment) {
+    uint64_t round = node->at.fragment_rounds[fragment];
+    if (round == NOT_HELD) return UINT64_MAX;
+    if (round < node->at.first_round) round = node->at.first_round;
+    const uint32_t count = node->cfg.fragments_count;
+    const uint32_t residue = (uint32_t)(round % count);
+    round += (fragment + count - residue) % count;
+    return round < node->at.rounds ? round : UINT64_MAX;
+}
+
+bool tw_log_is_current(const struct tw_node *node) {
+    if (node->needs_tip) return false;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        if (node->at.fragment_rounds[p] == NOT_HELD || tw_log_due(node, p) != UINT64_MAX)
+            return false;
+    }
+    return true;
+}
+
+void tw_log_clock(struct tw_node *node) {
+    if (!node->worker_up || node->at.has_tip == 0) return;
+    struct tw_action *action = tw_act_body(node, TW_ACT_CLOCK);
+    action->u.clock.clock_tokens = node->at.tip.clock_tokens;
+    action->u.clock.tokens_listed = node->at.tokens_listed;
+    action->u.clock.contributors = node->at.tip.contributors_count;
+    if (!tw_round_is_final(node) || node->is_finish_told) return;
+    node->is_finish_told = true;
+    (void)tw_act_body(node, TW_ACT_FINISH);
+}
+
+/* Does the manifest list us as a contributor, under our present membership? */
+static const struct tw_contributor *find_self(const struct tw_node *node,
+                                              const struct tw_close *close) {
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        if ((int)close->contributors[i].member_idx == node->round.self_idx)
+            return &close->contributors[i];
+    }
+    return NULL;
+}
+
+static void note_mixed(struct tw_node *node, const struct tw_close *close) {
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        const uint32_t idx = close->contributors[i].member_idx;
+        if (idx >= node->roster.count) continue;
+        const struct tw_id *id = &node->roster.members[idx].id;
+        uint32_t row = 0, oldest = 0;
+        for (; row < TW_MEMBERS_MAX && !tw_id_equal(&node->mixed[row].id, id); row++) {
+            if (node->mixed[row].round < node->mixed[oldest].round) oldest = row;
+        }
+        if (row == TW_MEMBERS_MAX) row = oldest;
+        node->mixed[row].id = *id;
+        node->mixed[row].round = close->round + 1;
+    }
+}
+
+static void note_own_part(struct tw_node *node, const struct tw_close *close) {
+    const struct tw_contributor *self = find_self(node, close);
+    if (self != NULL && node->round.own == OWN_SENT) {
+        node->at.tokens_listed = node->round.own_tokens;
+        node->at.steps_listed = node->round.own_step;
+    } else if (self != NULL) { /* from before a restart: what was listed was trained before it */
+        node->at.tokens_listed = node->tokens;
+        node->at.steps_listed = node->step;
+    }
+    if (self != NULL) node->contributed_count++;
+    if (self == NULL && node->round.self_idx >= 0 && close->parts_count > 0) node->missed_count++;
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        /* A live owner was not ready in time: give the next rounds longer. */
+        if (close->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
+        if (!tw_peers_member_live(node, node->round.owners[k])) continue;
+        node->patience_us *= 2;
+        if (node->patience_us > PATIENCE_CEILING_US) node->patience_us = PATIENCE_CEILING_US;
+        return;
+    }
+    if (close->parts_count == 0 || node->round.active_us == 0) return;
+    const uint64_t took_us = node->now_us - node->round.active_us;
+    const uint64_t wanted_us = 4 * took_us + PATIENCE_FLOOR_US;
+    node->patience_us = (3 * node->patience_us + wanted_us) / 4;
+}
+
+void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
+    TW_ASSERT(close->round == node->at.rounds);
+    TW_ASSERT(tw_id_equal(&close->parent, &node->tip_digest));
+    struct tw_close *entry = &node->log[close->round % TW_ROUNDS_KEPT];
+    *entry = *close;
+    if (node->at.rounds - node->log_begin >= TW_ROUNDS_KEPT)
+        node->log_begin = node->at.rounds - TW_ROUNDS_KEPT + 1;
+    note_mixed(node, entry);
+    note_own_part(node, entry);
+    node->at.tip = *entry;
+    node->at.has_tip = 1;
+    node->tip_digest = tw_close_digest(entry);
+    node->at.rounds++;
+    node->last_commit_us = node->now_us;
+    node->majority_us = node->now_us;
+    if (entry->parts_count > 0) node->was_shared = true;
+    struct tw_action *report = tw_act_body(node, TW_ACT_REPORT);
+    report->u.report.kind = TW_REPORT_ROUND_COMMITTED;
+    report->u.report.reason = TW_OK;
+    report->u.report.state = node->state;
+    report->u.report.id = node->tip_digest;
+    report->u.report.close = entry;
+    tw_node_set_roster(node, &entry->next);
+    tw_log_clock(node);
+    node->status_us = 0; /* tell at once that we are at the next round */
+}
+
+/* The newest manifest of a lineage we begin to follow. */
+static void adopt_tip(struct tw_node *node, const struct tw_close *close,
+                      const struct tw_id *digest) {
+    node->needs_tip = false;
+    node->log[close->round % TW_ROUNDS_KEPT] = *close;
+    node->log_begin = close->round;
+    node->at.tip = *close;
+    node->at.has_tip = 1;
+    node->tip_digest = *digest;
+    node->at.rounds = close->round + 1;
+    node->last_commit_us = node->now_us;
+    const struct tw_roster none = {.count = 0};
+    const bool is_ours = tw_id_equal(&close->lineage, &node->at.lineage);
+    tw_node_set_roster(node, is_ours ? &close->next : &none);
+    tw_log_clock(node);
+    node->status_us = 0;
+}
+
+void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close *close) {
+    if (node->needs_tip) {
+        /* A fresh child lineage still ends in a manifest of its parent: go by the digest. */
+        const struct tw_id digest = tw_close_digest(close);
+        if (tw_peers_is_donor(node, peer) && (tw_id_equal(&digest, &node->links[peer].status.tip) ||
+                                              tw_id_equal(&close->lineage, &node->at.lineage)))
+            adopt_tip(node, close, &digest);
+        return;
+    }
+    if (!tw_id_equal(&close->lineage, &node->at.lineage)) return;
+    if (close->round > node->at.rounds) {
+        tw_log_ask(node, peer, node->at.rounds);
+        return;
+    }
+    if (close->round < node->at.rounds) return;
+    if (!tw_id_equal(&close->parent, &node->tip_digest) ||
+        close->fragment != tw_round_fragment(node, close->round)) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
+    node->links[peer].log_asked_us = 0;
+    tw_log_commit(node, close);
+}
+
+void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get) {
+    if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->needs_tip) return;
+    if (get->round >= node->at.rounds) return;
+    if (get->round < node->log_begin) {
+        struct tw_message *message = tw_act_message(node, TW_MSG_LOG_NONE);
+        if (message == NULL) return;
+        message->u.log_none = (struct tw_msg_log_none){.lineage = node->at.lineage,
+                                                       .oldest_round = node->log_begin,
+                                                       .rounds = node->at.rounds};
+        tw_act_send(node, message, peer);
+        return;
+    }
+    for (uint32_t i = 0; i < LOG_PER_REPLY_MAX && get->round + i < node->at.rounds; i++) {
+        struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
+        if (message == NULL) return;
+        message->u.commit.close = *tw_log_find(node, get->round + i);
+        tw_act_send(node, message, peer);
+    }
+}
+
+void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
+    if (!tw_id_equal(&none->lineage, &node->at.lineage) || node->needs_tip) return;
+    if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
+    /* Too far behind to replay: take the state as it is now, and keep our own work in theta. */
+    node->needs_tip = true;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        tw_lineage_unhold(node, p, TW_LOAD_SHIFT);
+    tw_node_derive_state(node);
+}
+
+void tw_log_ask(struct tw_node *node, uint16_t peer, uint64_t round) {
+    struct link *link = &node->links[peer];
+    if (!link->is_up) return;
+    if (link->log_asked_us != 0 && node->now_us < link->log_asked_us + ASK_US) {
+        tw_node_wake(node, link->log_asked_us + ASK_US);
+        return;
+    }
+    struct tw_message *message = tw_act_message(node, TW_MSG_LOG_GET);
+    if (message == NULL) return;
+    link->log_asked_us = node->now_us;
+    message->u.log_get = (struct tw_msg_log_get){.lineage = node->at.lineage, .round = round};
+    tw_act_send(node, message, peer);
+}
+
+/* Asks somebody who has it for what we miss of the log. */
+static void catch_up(struct tw_node *node) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (!tw_peers_in_lineage(node, i)) continue;
+        const struct tw_msg_status *status = &node->links[i].status;
+        if (node->needs_tip) {
+            if (status->state != TW_STATE_RECEIVER && status->rounds > 0)
+                tw_log_ask(node, i, status->rounds - 1);
+        } else if (status->rounds > node->at.rounds) {
+            tw_log_ask(node, i, node->at.rounds);
+        }
+    }
+}
+
+static bool has_results(struct tw_node *node, const struct tw_close *close, bool *is_lost) {
+    bool is_complete = true;
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        const struct tw_part *part = &close->parts[k];
+        if (part->bytes == 0) continue;
+        struct payload *payload = tw_payload_want(node, &part->result, part->bytes, 0);
+        if (payload == NULL) return false;
+        payload->is_shared = true;
+        if (payload->keep_round < tw_round_keep(node)) payload->keep_round = tw_round_keep(node);
+        is_complete &= payload->state == PAYLOAD_HELD;
+        *is_lost |= payload->state == PAYLOAD_WANTED && payload->cycles > 2;
+    }
+    return is_complete;
+}
+
+/* Where part k of a committed round lies: the owners' weights stand in the parent's roster, and we
+ * may know that roster only from the log. */
+static bool divide(const struct tw_node *node, const struct tw_close *close,
+                   struct tw_action *action) {
+    const struct tw_close *parent = close->round > 0 ? tw_log_find(node, close->round - 1) : NULL;
+    if (parent == NULL) return false;
+    uint32_t owners[TW_PARTS_MAX], weights[TW_PARTS_MAX];
+    const uint32_t count = tw_roster_owners(&parent->next, owners);
+    if (count != close->parts_count) return false;
+    const int self = tw_roster_find(&parent->next, &node->cfg.self);
+    const bool is_member = self >= 0 && parent->next.members[self].nonce == node->at.nonce;
+    for (uint32_t k = 0; k < count; k++) weights[k] = parent->next.members[owners[k]].weight;
+    for (uint32_t k = 0; k < count; k++) {
+        struct tw_apply_part *part = &action->u.apply.parts[k];
+        tw_layout_part(node->cfg.fragment_elements[close->fragment], weights, count, k,
+                       &part->begin, &part->count);
+        const bool is_ours = is_member && (close->parts[k].contributors >> self & 1) != 0;
+        part->mode = close->parts[k].bytes == 0 ? TW_APPLY_ABSENT
+                     : is_ours                  ? TW_APPLY_MIX
+                                                : TW_APPLY_SHIFT;
+        part->hash = close->parts[k].result;
+        part->bytes = close->parts[k].bytes;
+    }
+    return true;
+}
+
+static void apply(struct tw_node *node, const struct tw_close *close) {
+    struct tw_action *action = tw_act_body(node, TW_ACT_APPLY);
+    action->u.apply.round = close->round;
+    action->u.apply.version = close->round / node->cfg.fragments_count;
+    action->u.apply.fragment = close->fragment;
+    action->u.apply.parts_count = close->parts_count;
+    action->u.apply.is_final = close->finals > 0;
+    action->u.apply.min_step = node->last_send_step + node->cfg.overlap_steps;
+    if (close->parts_count > 0) TW_ASSERT(divide(node, close, action));
+    node->is_applying = true;
+}
+
+void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
+    const uint32_t fragment = event->u.applied.fragment;
+    TW_ASSERT(fragment < node->cfg.fragments_count);
+    node->is_applying = false;
+    node->is_solo_pending = false;
+    if (!event->ok) { /* its bytes were named right and are wrong: take the state from a peer */
+        tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
+        return;
+    }
+    node->at.fragment_rounds[fragment] = event->u.applied.rounds;
+    node->at.fragment_digests[fragment] = event->u.applied.digest;
+    node->exports[fragment].is_valid = false;
+}
+
+void tw_log_advance(struct tw_node *node) {
+    catch_up(node);
+    if (node->needs_tip || !node->worker_up || node->is_applying) return;
+    uint64_t oldest = UINT64_MAX;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        const uint64_t due = tw_log_due(node, p);
+        if (due < oldest) oldest = due;
+    }
+    if (oldest == UINT64_MAX) return;
+    const uint32_t fragment = tw_round_fragment(node, oldest);
+    const struct tw_close *close = tw_log_find(node, oldest);
+    bool is_lost = close == NULL;
+    if (close != NULL) {
+        struct tw_action scratch;
+        /* Solo rounds have no results to replay, and a roster we never saw no parts. */
+        const bool is_solo = close->parts_count == 0 && close->contributors_count > 0;
+        is_lost |= is_solo || (close->parts_count > 0 && !divide(node, close, &scratch));
+    }
+    if (!is_lost && has_results(node, close, &is_lost)) {
+        apply(node, close);
+        return;
+    }
+    if (is_lost) tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
+}

@@ -1,0 +1,286 @@
+/* node.c - the node as a whole: start, events in, the walk over its concerns, views. */
+#include "sync/node_internal.h"
+
+size_t tw_node_bytes(void) {
+    return sizeof(struct tw_node);
+}
+
+void tw_node_wake(struct tw_node *node, uint64_t at_us) {
+    if (at_us < node->deadline_us) node->deadline_us = at_us;
+}
+
+void tw_node_derive_state(struct tw_node *node) {
+    enum tw_node_state state = TW_STATE_RECEIVER;
+    const bool is_done = node->at.has_tip != 0 &&
+                         node->at.tip.finals >= node->cfg.fragments_count &&
+                         tw_log_is_current(node);
+    const bool is_member = node->round.self_idx >= 0 && node->at.rounds >= node->vote_floor;
+    bool is_whole = !node->needs_tip;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        is_whole &= node->at.fragment_rounds[p] != NOT_HELD;
+    if (is_done) {
+        state = TW_STATE_FINISHED;
+    } else if (is_member && node->roster.count == 1) {
+        state = TW_STATE_SOLO;
+    } else if (is_member && is_whole) {
+        state = TW_STATE_MEMBER;
+    }
+    if (state == node->state) return;
+    node->state = state;
+    node->status_us = 0;
+    node->majority_us = node->lineage_us = node->now_us;
+    tw_act_report(node, TW_REPORT_STATE, &node->at.lineage);
+}
+
+void tw_node_set_roster(struct tw_node *node, const struct tw_roster *roster) {
+    uint64_t seen_us[TW_MEMBERS_MAX];
+    bool has_left[TW_MEMBERS_MAX];
+    for (uint32_t i = 0; i < roster->count; i++) {
+        const int before = tw_roster_find(&node->roster, &roster->members[i].id);
+        seen_us[i] = before >= 0 ? node->member_seen_us[before] : node->now_us;
+        has_left[i] = before >= 0 && node->member_left[before];
+    }
+    memcpy(node->member_seen_us, seen_us, roster->count * sizeof(seen_us[0]));
+    memcpy(node->member_left, has_left, roster->count * sizeof(has_left[0]));
+    node->roster.number = roster->number;
+    node->roster.count = roster->count;
+    memcpy(node->roster.members, roster->members, roster->count * sizeof(roster->members[0]));
+    tw_round_open(node);
+    tw_node_derive_state(node);
+}
+
+/* Takes up a position from disk. Alone, it founds a new lineage: what was decided after the
+ * checkpoint is lost, and must not be decided again differently under the old name. */
+static void resume(struct tw_node *node, const struct tw_position *position,
+                   const struct tw_vote *vote) {
+    node->at = *position;
+    node->was_shared = position->has_tip != 0 && position->tip.parts_count > 0;
+    if (position->has_tip != 0) {
+        TW_ASSERT(position->rounds == position->tip.round + 1);
+        node->tip_digest = tw_close_digest(&position->tip);
+        node->log[position->tip.round % TW_ROUNDS_KEPT] = position->tip;
+    }
+    node->log_begin = position->has_tip != 0 ? position->rounds - 1 : position->rounds;
+    const bool has_vote = vote != NULL && tw_id_equal(&vote->lineage, &position->lineage) &&
+                          vote->nonce == position->nonce;
+    if (has_vote) {
+        node->vote = *vote;
+        node->vote_floor = vote->round;
+    }
+    struct tw_roster roster = {.count = 0};
+    if (position->has_tip != 0 && tw_id_equal(&position->tip.lineage, &position->lineage))
+        roster = position->tip.next;
+    const bool is_alone =
+        roster.count == 0 ||
+        (roster.count == 1 && tw_id_equal(&roster.members[0].id, &node->cfg.self));
+    const bool was_told = has_vote && vote->has_accepted != 0 && vote->round >= position->rounds;
+    if (is_alone && !was_told) {
+        tw_lineage_fork(node);
+        return;
+    }
+    tw_node_set_roster(node, &roster);
+    if (!has_vote) { /* we may have voted and forgotten: come back as somebody new */
+        node->at.nonce = tw_lineage_nonce(node);
+        tw_vote_reset(node);
+        tw_node_set_roster(node, &roster);
+    }
+}
+
+void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
+                  const struct tw_position *position, const struct tw_vote *vote, uint64_t now_us) {
+    TW_ASSERT(config->fragments_count >= 1 && config->fragments_count <= TW_FRAGMENTS_MAX);
+    TW_ASSERT(config->period_steps >= 1 && config->weight > 0);
+    TW_ASSERT(config->members_max >= 1 && config->members_max <= TW_MEMBERS_MAX);
+    memset(node, 0, sizeof(*node));
+    node->cfg = *config;
+    node->now_us = node->majority_us = node->lineage_us = node->last_commit_us = now_us;
+    node->solo_hold_us = now_us + SOLO_HOLD_US;
+    node->patience_us = PATIENCE_START_US;
+    node->state = TW_STATE_RECEIVER;
+    node->round.self_idx = node->round.self_part = node->round.self_rank = -1;
+    tw_rng_seed(&node->rng, config->seed ^ (UINT64_C(0x9E3779B97F4A7C15) * config->boot));
+    if (position != NULL) {
+        resume(node, position, vote);
+    } else {
+        tw_lineage_fork(node);
+    }
+    node->deadline_us = now_us;
+}
+
+static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
+    TW_ASSERT(node->links[peer].is_up);
+    node->links[peer].heard_us = node->now_us;
+    switch (message->kind) {
+    case TW_MSG_STATUS: tw_peers_status(node, peer, &message->u.status); break;
+    case TW_MSG_PEERS: break; /* the shell's member table */
+    case TW_MSG_LEAVE: {
+        const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
+        if (idx >= 0) node->member_left[idx] = true;
+        break;
+    }
+    case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;
+    case TW_MSG_CONTRIB: tw_round_contrib(node, peer, &message->u.contrib); break;
+    case TW_MSG_RESULT: tw_round_result(node, peer, &message->u.result); break;
+    case TW_MSG_PREPARE: tw_vote_prepare(node, peer, &message->u.prepare); break;
+    case TW_MSG_PROMISE: tw_vote_promise(node, peer, &message->u.promise); break;
+    case TW_MSG_PROPOSE: tw_vote_propose(node, peer, &message->u.propose); break;
+    case TW_MSG_ACCEPT: tw_vote_accept(node, peer, &message->u.accept); break;
+    case TW_MSG_NACK: tw_vote_nack(node, peer, &message->u.nack); break;
+    case TW_MSG_COMMIT: tw_log_received(node, peer, &message->u.commit.close); break;
+    case TW_MSG_LOG_GET: tw_log_get(node, peer, &message->u.log_get); break;
+    case TW_MSG_LOG_NONE: tw_log_none(node, peer, &message->u.log_none); break;
+    case TW_MSG_STATE_GET: tw_lineage_state_get(node, peer, &message->u.state_get); break;
+    case TW_MSG_STATE: tw_lineage_state(node, peer, &message->u.state); break;
+    case TW_MSG_PULL: tw_payload_pull(node, peer, &message->u.pull); break;
+    case TW_MSG_MISSING: tw_payload_missing(node, peer, &message->u.missing.hash); break;
+    }
+}
+
+static void forget_worker(struct tw_node *node) {
+    node->worker_up = false;
+    node->is_applying = node->is_exporting = node->is_solo_pending = false;
+    node->is_finish_told = false;
+    if (node->round.own == OWN_ENCODING) node->round.own = OWN_IDLE;
+    node->round.is_reducing = false;
+}
+
+static void greet_worker(struct tw_node *node, const struct tw_event *event) {
+    forget_worker(node);
+    node->worker_up = true;
+    node->step = event->u.worker.step;
+    node->tokens = event->u.worker.tokens;
+    node->rate_us = node->now_us;
+    node->rate_tokens = node->tokens;
+    bool is_unknown = false;
+    /* A snapshot may lie behind what was listed: those tokens are trained once more. */
+    if (node->at.tokens_listed > node->tokens) node->at.tokens_listed = node->tokens;
+    if (node->at.steps_listed > node->step) node->at.steps_listed = node->step;
+    if (node->last_send_step > node->step) node->last_send_step = node->step;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        const uint64_t rounds = event->u.worker.fragment_rounds[p];
+        node->at.fragment_digests[p] = event->u.worker.fragment_digests[p];
+        if (node->at.fragment_rounds[p] == NOT_HELD) continue;
+        /* An APPLY whose answer was lost with the worker was still applied; a solo round that was
+         * never written down makes phi something nobody has a name for. */
+        if (rounds > node->at.fragment_rounds[p]) node->at.fragment_rounds[p] = rounds;
+        is_unknown |= rounds > node->at.rounds;
+    }
+    if (is_unknown) tw_lineage_fork(node);
+    tw_payload_worker_up(node);
+    tw_log_clock(node);
+}
+
+static void say_goodbye(struct tw_node *node) {
+    node->has_left = true;
+    struct tw_message *message = tw_act_message(node, TW_MSG_LEAVE);
+    if (message == NULL) return;
+    message->u.leave = (struct tw_msg_leave){.reason = TW_OK};
+    for (uint16_t i = 0; i < node->links_end; i++) tw_act_send(node, message, i);
+}
+
+/* Tokens per second over windows of at least RATE_WINDOW_US. */
+static void measure_rate(struct tw_node *node) {
+    const uint64_t window_us = node->now_us - node->rate_us;
+    if (window_us < RATE_WINDOW_US || node->tokens < node->rate_tokens) return;
+    const uint64_t rate = (node->tokens - node->rate_tokens) * SECOND_US / window_us;
+    node->tokens_per_s = rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
+    node->rate_us = node->now_us;
+    node->rate_tokens = node->tokens;
+}
+
+static void handle(struct tw_node *node, const struct tw_event *event) {
+    switch (event->kind) {
+    case TW_EV_TICK: break;
+    case TW_EV_PEER_UP: tw_peers_up(node, event->peer, &event->u.id); break;
+    case TW_EV_PEER_DOWN: tw_peers_down(node, event->peer); break;
+    case TW_EV_MESSAGE: handle_message(node, event->peer, event->u.message); break;
+    case TW_EV_CHUNK:
+        tw_payload_chunk(node, event->peer, &event->u.chunk.hash, event->u.chunk.idx);
+        break;
+    case TW_EV_VERIFIED: tw_payload_verified(node, &event->u.chunk.hash, event->ok); break;
+    case TW_EV_WORKER_UP: greet_worker(node, event); break;
+    case TW_EV_WORKER_DOWN: forget_worker(node); break;
+    case TW_EV_STEP:
+        node->step = event->u.step.step;
+        node->tokens = event->u.step.tokens;
+        measure_rate(node);
+        break;
+    case TW_EV_ENCODED: tw_round_encoded(node, event); break;
+    case TW_EV_REDUCED: tw_round_reduced(node, event); break;
+    case TW_EV_APPLIED: {
+        const bool was_solo = node->is_solo_pending;
+        tw_log_applied(node, event);
+        if (was_solo && event->ok) tw_lineage_solo_done(node);
+        break;
+    }
+    case TW_EV_EXPORTED: tw_lineage_exported(node, event); break;
+    case TW_EV_STORED: tw_vote_stored(node, event->u.store_seq, event->ok); break;
+    case TW_EV_LEAVE: say_goodbye(node); break;
+    }
+}
+
+void tw_node_advance(struct tw_node *node) {
+    node->deadline_us = UINT64_MAX;
+    tw_node_derive_state(node);
+    tw_lineage_advance(node);
+    tw_log_advance(node);
+    tw_round_advance(node);
+    tw_vote_advance(node);
+    tw_payload_advance(node);
+    tw_peers_advance(node);
+}
+
+void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t now_us) {
+    TW_ASSERT(now_us >= node->now_us);
+    TW_ASSERT(event->peer < TW_PEERS_MAX);
+    TW_ASSERT(node->queue_head == node->queue_tail);
+    node->now_us = now_us;
+    node->queue_head = node->queue_tail = 0;
+    node->messages_count = node->bodies_count = 0;
+    handle(node, event);
+    tw_node_advance(node);
+}
+
+uint64_t tw_node_deadline(const struct tw_node *node) {
+    return node->deadline_us;
+}
+
+void tw_node_position(const struct tw_node *node, struct tw_position *position) {
+    *position = node->at;
+}
+
+void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
+    memset(view, 0, sizeof(*view));
+    view->state = node->state;
+    view->lineage = node->at.lineage;
+    view->tip = node->tip_digest;
+    view->rounds = node->at.rounds;
+    view->clock_tokens = node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0;
+    view->step = node->step;
+    view->tokens = node->tokens;
+    view->rounds_contributed = node->contributed_count;
+    view->rounds_missed = node->missed_count;
+    view->roster_count = node->roster.count;
+    view->roster = node->roster;
+    view->is_contributing = node->round.own == OWN_SENT;
+    const uint64_t window = 2 * (uint64_t)node->cfg.fragments_count;
+    for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
+        if (node->mixed[row].round == 0 || tw_id_equal(&node->mixed[row].id, &node->cfg.self))
+            continue;
+        view->mixed += node->mixed[row].round + window > node->at.rounds;
+    }
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const struct link *link = &node->links[i];
+        if (!link->is_up) continue;
+        view->alive += link->has_status;
+        view->peers[i].is_up = true;
+        view->peers[i].id = link->id;
+        view->peers[i].status = link->status;
+        view->peers[i].heard_us = link->heard_us;
+        view->peers[i].is_member = tw_roster_find(&node->roster, &link->id) >= 0;
+        for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
+            if (node->mixed[row].round != 0 && tw_id_equal(&node->mixed[row].id, &link->id))
+                view->peers[i].last_mixed_round = node->mixed[row].round;
+        }
+    }
+}

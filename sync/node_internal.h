@@ -1,0 +1,339 @@
+/* node_internal.h - the state of one node, shared by the files of sync/ and nobody else.
+ *
+ * Design: level-triggered. An event only records what happened; then tw_node_advance() walks the
+ * concerns in a fixed order, and each asks for what is missing and not already under way. So a lost
+ * message, a dead worker or a restart needs no code of its own: the next walk asks again.
+ *
+ *   peers.c    links, heartbeats, who is alive        payload.c  bytes by name: want, pull, serve
+ *   round.c    contributions, owner's merge, results  vote.c     ballots: acceptor and closer
+ *   log.c      committed manifests, applying them     lineage.c  adopt, fork, state, join */
+#ifndef TW_SYNC_NODE_INTERNAL_H
+#define TW_SYNC_NODE_INTERNAL_H
+
+#include <stddef.h>
+
+#include "sync/node.h"
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/hash.h"
+
+#ifdef TW_PLANT
+#include "sync/plant.h"
+#define TW_PLANTED(node, bug) ((node)->plant == (bug))
+#else
+#define TW_PLANTED(node, bug) false
+#endif
+
+enum {
+    NO_PEER = 0xFFFF, /* "no peer", and "this node" where a sender is meant */
+    NOT_HELD_REPLIES_MAX = 8,
+    MESSAGES_PER_EVENT_MAX = 48,
+    BODIES_PER_EVENT_MAX = 16,
+    JOINS_MAX = 16,
+    LOG_PER_REPLY_MAX = 16,
+    PULL_WINDOW = 8, /* chunks asked for ahead of the last one that came */
+    ARRIVALS_KEPT = 32,
+};
+
+#define NOT_HELD UINT64_MAX /* fragment_rounds: (phi, u) belong to another lineage */
+
+/* Times in us. What follows measured behaviour is adaptive; these are its floors and ceilings. */
+#define SECOND_US UINT64_C(1000000)
+#define GRACE_FLOOR_US UINT64_C(200000)
+#define PATIENCE_FLOOR_US (10 * SECOND_US) /* for the parts of a round */
+#define PATIENCE_START_US (60 * SECOND_US)
+#define PATIENCE_CEILING_US (3600 * SECOND_US)
+#define BALLOT_TIMEOUT_US (5 * SECOND_US) /* doubled at each failed ballot of a round */
+#define TAKEOVER_STEP_US (5 * SECOND_US)  /* between the ranks that try to close */
+#define TRANSFER_TIMEOUT_US (30 * SECOND_US)
+#define RETRY_US (2 * SECOND_US)
+#define ASK_US (SECOND_US / 2) /* least time between two equal questions */
+#define JOIN_US SECOND_US
+#define JOIN_VALID_US (5 * SECOND_US)
+#define SOLO_HOLD_US (5 * SECOND_US) /* no solo round while somebody copies our state */
+#define STATE_KEEP_US (30 * SECOND_US)
+#define LINEAGE_LOST_US (10 * SECOND_US) /* a follower looks elsewhere */
+#define RATE_WINDOW_US (5 * SECOND_US)
+#define MEMBER_DEAD_US (15 * SECOND_US) /* then the next roster drops it */
+
+struct link {
+    bool is_up, has_status;
+    struct tw_id id;
+    struct tw_msg_status status;
+    uint64_t up_us, heard_us;
+    uint64_t log_asked_us;
+    /* what it was told of the open round, since it said it is there: round + 1, ballot */
+    uint64_t told_contrib, told_result, told_prepare, told_propose;
+};
+
+enum payload_state { PAYLOAD_FREE, PAYLOAD_WANTED, PAYLOAD_CHECKING, PAYLOAD_HELD };
+
+struct payload {
+    enum payload_state state;
+    struct tw_id hash;
+    struct tw_id from; /* who surely has it; others of the lineage are asked if `is_shared` */
+    bool is_shared, is_expected;
+    uint16_t source; /* peer it is being pulled from */
+    uint32_t bytes, chunks, chunks_have, chunks_asked, cycles;
+    uint64_t elements; /* > 0: must decode to so many finite values */
+    uint64_t tried;    /* peers that could not give it */
+    uint64_t progress_us;
+    uint64_t keep_round, keep_us; /* dropped when both have passed */
+    uint64_t have[TW_CHUNKS_MAX / 64];
+};
+
+struct contribution {
+    bool has, is_bad;
+    uint64_t heard_us, ready_us; /* announced; all its bytes for our part are here and good */
+    struct tw_msg_contrib said;
+};
+
+enum own_state { OWN_IDLE, OWN_ENCODING, OWN_SENT, OWN_SKIPPED };
+enum closer_phase { CLOSER_IDLE, CLOSER_STORING, CLOSER_PREPARING, CLOSER_PROPOSING };
+
+/* The one round being decided: number node->at.rounds. */
+struct round {
+    uint64_t active_us; /* first sign of life; 0 = none yet */
+    uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
+    uint32_t owners[TW_PARTS_MAX], owners_count;
+    uint32_t rank[TW_MEMBERS_MAX];      /* rank[i] = roster index of the i-th closer */
+    int self_idx, self_part, self_rank; /* -1: not in the roster, no owner */
+
+    enum own_state own;
+    uint64_t own_step, own_tokens;
+    struct contribution contributions[TW_MEMBERS_MAX];
+
+    bool intake_closed, is_reducing, is_reduced;
+    uint64_t merged; /* set of members whose part we merged */
+    uint64_t intake_closed_us;
+    struct {
+        bool has;
+        struct tw_msg_result said;
+    } results[TW_PARTS_MAX];
+
+    /* acceptor: the proposal we would accept once its results are here */
+    bool has_offer;
+    uint16_t offer_from; /* NO_PEER = ourselves */
+    uint64_t offer_ballot;
+    struct tw_close offer;
+
+    /* closer */
+    enum closer_phase phase;
+    uint32_t attempt;
+    uint64_t ballot, ballot_seq, phase_us, retry_us;
+    uint64_t promised_by, accepted_by; /* sets of members */
+    bool has_best;
+    uint64_t best_ballot;
+    struct tw_close best, proposal;
+};
+
+enum reply_kind { REPLY_PROMISE, REPLY_ACCEPT };
+
+/* An answer that must not leave before the vote is on disk. */
+struct reply {
+    enum reply_kind kind;
+    bool to_self;
+    struct tw_id to;
+    uint64_t ballot, seq;
+};
+
+struct state_fetch {
+    bool has_offer; /* `offer` answers our STATE_GET */
+    struct tw_id donor;
+    struct tw_msg_state offer;
+    uint64_t asked_us;
+};
+
+struct state_export {
+    bool is_valid;
+    struct tw_msg_state offer; /* what STATE_GET is answered with */
+    uint64_t waiting;          /* set of peers */
+};
+
+struct queued_action {
+    enum tw_action_kind kind;
+    uint16_t peer;
+    uint16_t slot; /* of messages or bodies */
+    uint32_t idx, bytes;
+    uint64_t elements;
+    struct tw_id hash;
+};
+
+struct tw_node {
+    struct tw_node_config cfg;
+    struct tw_rng rng;
+    uint64_t now_us, deadline_us;
+    enum tw_node_state state;
+#ifdef TW_PLANT
+    enum tw_plant plant;
+#endif
+
+    /* where we stand */
+    struct tw_position at;
+    struct tw_id tip_digest; /* of at.tip; zero without one */
+    struct tw_roster roster; /* that decides round at.rounds; count 0 = not known (follower) */
+    bool needs_tip;          /* following a lineage whose newest manifest we have not seen */
+    bool was_shared;         /* our theta has been part of a group */
+    bool has_left, is_finish_told;
+    uint64_t contributed_count, missed_count;
+    struct tw_close log[TW_ROUNDS_KEPT]; /* round r at r % TW_ROUNDS_KEPT */
+    uint64_t log_begin;                  /* rounds [log_begin, at.rounds) are in the log */
+
+    /* worker */
+    bool worker_up, is_exporting, is_applying, is_solo_pending;
+    uint64_t step, tokens, last_send_step;
+    uint64_t rate_us, rate_tokens; /* start of the window tokens_per_s is measured over */
+    uint32_t tokens_per_s;
+
+    /* time */
+    uint64_t last_commit_us, majority_us, lineage_us, solo_hold_us, status_us, join_us;
+    uint64_t patience_us;
+    uint64_t arrivals_us[ARRIVALS_KEPT];
+    uint32_t arrivals_count;
+    uint64_t member_seen_us[TW_MEMBERS_MAX]; /* by roster index */
+    bool member_left[TW_MEMBERS_MAX];
+
+    /* vote */
+    struct tw_vote vote;
+    uint64_t vote_floor; /* from disk: we may have voted in rounds below this */
+    uint64_t store_seq, stored_seq, nonce_seq;
+    struct reply replies[NOT_HELD_REPLIES_MAX];
+    uint32_t replies_count;
+
+    struct round round;
+    struct link links[TW_PEERS_MAX];
+    uint16_t links_end; /* none is up from here on */
+    struct payload payloads[TW_PAYLOADS_MAX];
+    uint32_t payloads_end; /* all behind it are free */
+    struct state_fetch fetch[TW_FRAGMENTS_MAX];
+    enum tw_load_mode load_mode;
+    struct state_export exports[TW_FRAGMENTS_MAX];
+    struct {
+        struct tw_id id;
+        struct tw_msg_join said;
+        uint64_t heard_us;
+    } joins[JOINS_MAX];
+    struct {
+        struct tw_id id;
+        uint64_t round; /* + 1 */
+    } mixed[TW_MEMBERS_MAX];
+
+    /* actions of the current event */
+    struct queued_action queue[TW_ACTIONS_MAX];
+    uint32_t queue_head, queue_tail;
+    struct tw_message messages[MESSAGES_PER_EVENT_MAX];
+    struct tw_action bodies[BODIES_PER_EVENT_MAX];
+    uint32_t messages_count, bodies_count;
+};
+
+/* ---- actions.c: the queue of the current event --------------------------------------------- */
+
+/* A message to fill and then send; NULL when this event has said enough (the next walk retries). */
+struct tw_message *tw_act_message(struct tw_node *node, enum tw_message_kind kind);
+void tw_act_send(struct tw_node *node, const struct tw_message *message, uint16_t peer);
+void tw_act_payload(struct tw_node *node, enum tw_action_kind kind, const struct payload *payload);
+void tw_act_chunk(struct tw_node *node, uint16_t peer, const struct payload *payload, uint32_t idx);
+void tw_act_close(struct tw_node *node, uint16_t peer, enum tw_status reason);
+/* The body of a larger action, to be filled by the caller. */
+struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind);
+void tw_act_report(struct tw_node *node, enum tw_report_kind kind, const struct tw_id *id);
+void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reason);
+
+/* Asks for a tick at `at_us`. */
+void tw_node_wake(struct tw_node *node, uint64_t at_us);
+void tw_node_advance(struct tw_node *node);
+/* Derives node->state from position, roster and vote; reports a change. */
+void tw_node_derive_state(struct tw_node *node);
+/* Takes over the roster of the next round and opens it. */
+void tw_node_set_roster(struct tw_node *node, const struct tw_roster *roster);
+bool tw_node_is_voter(const struct tw_node *node);
+
+/* ---- peers.c -------------------------------------------------------------------------------- */
+
+void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id);
+void tw_peers_down(struct tw_node *node, uint16_t peer);
+void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_status *status);
+void tw_peers_advance(struct tw_node *node);
+uint16_t tw_peers_find(const struct tw_node *node, const struct tw_id *id);
+bool tw_peers_is_live(const struct tw_node *node, uint16_t peer);
+bool tw_peers_in_lineage(const struct tw_node *node, uint16_t peer);
+/* A member of our lineage that may serve others. */
+bool tw_peers_is_donor(const struct tw_node *node, uint16_t peer);
+/* Member `idx` of the roster is us, or linked, heard and in our lineage. */
+bool tw_peers_member_live(const struct tw_node *node, uint32_t idx);
+void tw_peers_broadcast(struct tw_node *node, const struct tw_message *message);
+/* `peer` is a voter of the open round and said that it is deciding it too: worth talking to. */
+bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer);
+
+/* ---- payload.c ------------------------------------------------------------------------------ */
+
+struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash);
+struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
+                                uint64_t elements);
+/* The shell made these bytes; they stay until `keep_round` is decided. */
+void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
+                     uint64_t keep_round);
+bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
+void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx);
+void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok);
+void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *pull);
+void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash);
+void tw_payload_peer_down(struct tw_node *node, uint16_t peer);
+void tw_payload_worker_up(struct tw_node *node);
+void tw_payload_drop_all(struct tw_node *node);
+void tw_payload_advance(struct tw_node *node);
+
+/* ---- round.c -------------------------------------------------------------------------------- */
+
+void tw_round_open(struct tw_node *node);
+void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib);
+void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result);
+void tw_round_encoded(struct tw_node *node, const struct tw_event *event);
+void tw_round_reduced(struct tw_node *node, const struct tw_event *event);
+void tw_round_advance(struct tw_node *node);
+void tw_round_touch(struct tw_node *node);
+uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round);
+bool tw_round_is_final(const struct tw_node *node);
+/* Results of the open round are kept until this round is decided, for those who missed them. */
+uint64_t tw_round_keep(const struct tw_node *node);
+
+/* ---- vote.c --------------------------------------------------------------------------------- */
+
+void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare);
+void tw_vote_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
+void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose);
+void tw_vote_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
+void tw_vote_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
+void tw_vote_stored(struct tw_node *node, uint64_t seq, bool ok);
+void tw_vote_reset(struct tw_node *node); /* a new membership: nothing promised; stored */
+void tw_vote_advance(struct tw_node *node);
+
+/* ---- log.c ---------------------------------------------------------------------------------- */
+
+const struct tw_close *tw_log_find(const struct tw_node *node, uint64_t round);
+void tw_log_commit(struct tw_node *node, const struct tw_close *close);
+void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close *close);
+void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get);
+void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
+void tw_log_ask(struct tw_node *node, uint16_t peer, uint64_t round);
+void tw_log_clock(struct tw_node *node);
+void tw_log_applied(struct tw_node *node, const struct tw_event *event);
+void tw_log_advance(struct tw_node *node);
+/* The oldest committed round that fragment p still has to apply, or UINT64_MAX. */
+uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment);
+bool tw_log_is_current(const struct tw_node *node);
+
+/* ---- lineage.c ------------------------------------------------------------------------------ */
+
+uint64_t tw_lineage_nonce(struct tw_node *node);
+void tw_lineage_fork(struct tw_node *node);
+void tw_lineage_unhold(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode);
+void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join);
+void tw_lineage_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get);
+void tw_lineage_state(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state);
+void tw_lineage_exported(struct tw_node *node, const struct tw_event *event);
+void tw_lineage_solo_done(struct tw_node *node);
+void tw_lineage_advance(struct tw_node *node);
+
+#endif

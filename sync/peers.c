@@ -1,0 +1,119 @@
+/* peers.c - links to other nodes: heartbeats both ways, and who counts as alive. */
+#include "sync/node_internal.h"
+
+uint16_t tw_peers_find(const struct tw_node *node, const struct tw_id *id) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (node->links[i].is_up && tw_id_equal(&node->links[i].id, id)) return i;
+    }
+    return NO_PEER;
+}
+
+bool tw_peers_is_live(const struct tw_node *node, uint16_t peer) {
+    return node->links[peer].is_up && node->links[peer].has_status;
+}
+
+bool tw_peers_in_lineage(const struct tw_node *node, uint16_t peer) {
+    return tw_peers_is_live(node, peer) &&
+           tw_id_equal(&node->links[peer].status.lineage, &node->at.lineage);
+}
+
+bool tw_peers_is_donor(const struct tw_node *node, uint16_t peer) {
+    return tw_peers_in_lineage(node, peer) && node->links[peer].status.state != TW_STATE_RECEIVER;
+}
+
+bool tw_peers_member_live(const struct tw_node *node, uint32_t idx) {
+    const struct tw_id *id = &node->roster.members[idx].id;
+    if (tw_id_equal(id, &node->cfg.self)) return true;
+    const uint16_t peer = tw_peers_find(node, id);
+    return peer != NO_PEER && tw_peers_in_lineage(node, peer);
+}
+
+bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer) {
+    return tw_peers_in_lineage(node, peer) && node->links[peer].status.rounds == node->at.rounds &&
+           tw_roster_find(&node->roster, &node->links[peer].id) >= 0;
+}
+
+void tw_peers_broadcast(struct tw_node *node, const struct tw_message *message) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (!node->links[i].is_up) continue;
+        const bool is_member = tw_roster_find(&node->roster, &node->links[i].id) >= 0;
+        if (is_member || tw_peers_in_lineage(node, i)) tw_act_send(node, message, i);
+    }
+}
+
+void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id) {
+    struct link *link = &node->links[peer];
+    TW_ASSERT(!link->is_up);
+    TW_ASSERT(!tw_id_equal(id, &node->cfg.self));
+    if (peer >= node->links_end) node->links_end = (uint16_t)(peer + 1);
+    *link = (struct link){.is_up = true, .id = *id, .up_us = node->now_us};
+    link->heard_us = node->now_us;
+    node->status_us = 0; /* introduce ourselves at once */
+    if (node->solo_hold_us < node->now_us + SOLO_HOLD_US)
+        node->solo_hold_us = node->now_us + SOLO_HOLD_US;
+    const int idx = tw_roster_find(&node->roster, id);
+    if (idx >= 0) node->member_left[idx] = false;
+}
+
+void tw_peers_down(struct tw_node *node, uint16_t peer) {
+    TW_ASSERT(node->links[peer].is_up);
+    node->links[peer].is_up = false;
+    node->links[peer].has_status = false;
+    while (node->links_end > 0 && !node->links[node->links_end - 1].is_up) node->links_end--;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        node->exports[p].waiting &= ~(UINT64_C(1) << peer);
+    tw_payload_peer_down(node, peer);
+}
+
+void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_status *status) {
+    node->links[peer].status = *status;
+    node->links[peer].has_status = true;
+}
+
+static void send_status(struct tw_node *node) {
+    struct tw_message *message = tw_act_message(node, TW_MSG_STATUS);
+    if (message == NULL) return;
+    node->status_us = node->now_us + TW_HEARTBEAT_US;
+    message->u.status = (struct tw_msg_status){
+        .state = node->state,
+        .lineage = node->at.lineage,
+        .rounds = node->at.rounds,
+        .clock_tokens = node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0,
+        .step = node->step,
+        .tokens = node->tokens,
+        .tokens_per_s = node->tokens_per_s,
+        .boot = node->cfg.boot,
+        .tip = node->tip_digest,
+    };
+    for (uint16_t i = 0; i < node->links_end; i++) tw_act_send(node, message, i);
+}
+
+static void note_members(struct tw_node *node) {
+    uint32_t live_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (!tw_peers_member_live(node, i)) continue;
+        node->member_seen_us[i] = node->now_us;
+        live_count++;
+    }
+    if (live_count > node->roster.count / 2) node->majority_us = node->now_us;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_donor(node, i)) node->lineage_us = node->now_us;
+    }
+}
+
+void tw_peers_advance(struct tw_node *node) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        struct link *link = &node->links[i];
+        if (!link->is_up) continue;
+        if (node->now_us - link->heard_us >= TW_PEER_SILENCE_US) {
+            tw_act_report(node, TW_REPORT_PEER_DEAD, &link->id);
+            tw_act_close(node, i, TW_AGAIN);
+            link->heard_us = node->now_us; /* PEER_DOWN follows; do not say it twice */
+            link->has_status = false;
+        }
+        tw_node_wake(node, link->heard_us + TW_PEER_SILENCE_US);
+    }
+    note_members(node);
+    if (node->now_us >= node->status_us) send_status(node);
+    tw_node_wake(node, node->status_us);
+}

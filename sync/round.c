@@ -1,0 +1,428 @@
+/* round.c - the open round: our outer gradient, the merge of the part we own, the results.
+ *
+ * A round has no coordinator. It becomes active with the first contribution anybody hears of. Every
+ * member sends each owner its part; an owner merges what has come when everyone alive is in, or the
+ * quorum is and the grace is over, and offers the result. vote.c closes the round. */
+#include "sync/node_internal.h"
+
+#include "proto/layout.h"
+
+uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round) {
+    return (uint32_t)(round % node->cfg.fragments_count);
+}
+
+uint64_t tw_round_keep(const struct tw_node *node) {
+    uint64_t rounds = 2 * (uint64_t)node->cfg.fragments_count;
+    const uint64_t most = TW_PAYLOADS_MAX / 2 / TW_PARTS_MAX; /* rows of the payload table */
+    if (rounds > most) rounds = most;
+    return node->at.rounds + rounds;
+}
+
+bool tw_round_is_final(const struct tw_node *node) {
+    return node->at.has_tip != 0 && node->at.tip.clock_tokens >= node->cfg.budget_tokens;
+}
+
+/* The order in which members try to close the round: by hash, so that the work goes around. */
+static void rank_closers(struct tw_node *node) {
+    struct round *round = &node->round;
+    struct tw_id keys[TW_MEMBERS_MAX];
+    uint8_t bytes[72];
+    memcpy(bytes, node->at.lineage.bytes, 32);
+    for (unsigned i = 0; i < 8; i++) bytes[32 + i] = (uint8_t)(node->at.rounds >> (8 * i));
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        memcpy(bytes + 40, node->roster.members[i].id.bytes, 32);
+        keys[i] = tw_sha256(bytes, sizeof(bytes));
+        uint32_t at = i; /* insertion sort: at most 64 */
+        while (at > 0 && tw_id_compare(&keys[round->rank[at - 1]], &keys[i]) > 0) {
+            round->rank[at] = round->rank[at - 1];
+            at--;
+        }
+        round->rank[at] = i;
+    }
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((int)round->rank[i] == round->self_idx) round->self_rank = (int)i;
+    }
+}
+
+static void divide_parts(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
+    uint32_t weights[TW_PARTS_MAX];
+    round->owners_count = tw_roster_owners(&node->roster, round->owners);
+    for (uint32_t k = 0; k < round->owners_count; k++)
+        weights[k] = node->roster.members[round->owners[k]].weight;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        tw_layout_part(node->cfg.fragment_elements[fragment], weights, round->owners_count, k,
+                       &round->begin[k], &round->count[k]);
+        if ((int)round->owners[k] == round->self_idx) round->self_part = (int)k;
+    }
+}
+
+void tw_round_open(struct tw_node *node) {
+    struct round *round = &node->round;
+    /* The large arrays inside are guarded by their `has` flags: clear those, not the bytes. */
+    round->active_us = 0;
+    round->self_idx = round->self_part = round->self_rank = -1;
+    round->owners_count = 0;
+    round->own = OWN_IDLE;
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) round->contributions[i].has = false;
+    round->intake_closed = round->is_reducing = round->is_reduced = false;
+    round->merged = 0;
+    for (uint32_t k = 0; k < TW_PARTS_MAX; k++) round->results[k].has = false;
+    round->has_offer = round->has_best = false;
+    round->phase = CLOSER_IDLE;
+    round->attempt = 0;
+    round->ballot = 0;
+    round->retry_us = 0;
+    const int idx = tw_roster_find(&node->roster, &node->cfg.self);
+    if (idx >= 0 && node->roster.members[idx].nonce == node->at.nonce) round->self_idx = idx;
+    rank_closers(node);
+    divide_parts(node);
+}
+
+void tw_round_touch(struct tw_node *node) {
+    if (node->round.active_us == 0) node->round.active_us = node->now_us;
+}
+
+/* ---- what others say ------------------------------------------------------------------------ */
+
+/* Sorts out messages of other rounds: true when it is about the round being decided here. */
+static bool is_about_now(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
+                         uint64_t number) {
+    if (!tw_id_equal(lineage, &node->at.lineage) || node->needs_tip) return false;
+    if (number > node->at.rounds) tw_log_ask(node, peer, node->at.rounds);
+    if (number < node->at.rounds) {
+        const struct tw_msg_log_get get = {.lineage = *lineage, .round = number};
+        tw_log_get(node, peer, &get);
+    }
+    return number == node->at.rounds;
+}
+
+/* More than half of the roster starts from the same other anchor: ours is wrong, fetch theirs. */
+static void heal(struct tw_node *node, const struct tw_id *base) {
+    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
+    if (tw_log_due(node, fragment) != UINT64_MAX ||
+        node->at.fragment_rounds[fragment] == NOT_HELD ||
+        tw_id_equal(base, &node->at.fragment_digests[fragment]))
+        return;
+    uint32_t agreeing_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &node->round.contributions[i];
+        agreeing_count += entry->has && tw_id_equal(&entry->said.base, base);
+    }
+    if (agreeing_count <= node->roster.count / 2) return;
+    tw_act_report(node, TW_REPORT_MISBEHAVED, &node->cfg.self);
+    tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
+}
+
+void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib) {
+    struct round *round = &node->round;
+    if (!is_about_now(node, peer, &contrib->lineage, contrib->round)) return;
+    const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
+    if (idx < 0 || contrib->parts_count != round->owners_count) return;
+    struct contribution *entry = &round->contributions[idx];
+    if (entry->has) return;
+    *entry = (struct contribution){.has = true, .heard_us = node->now_us, .said = *contrib};
+    tw_round_touch(node);
+    heal(node, &contrib->base);
+}
+
+void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result) {
+    struct round *round = &node->round;
+    if (!is_about_now(node, peer, &result->lineage, result->round)) return;
+    if (result->part >= round->owners_count) return;
+    const struct tw_id *owner = &node->roster.members[round->owners[result->part]].id;
+    if (!tw_id_equal(owner, &node->links[peer].id)) return;
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        if (result->contributors[i].member_idx >= node->roster.count) return;
+    }
+    if (round->results[result->part].has) return;
+    round->results[result->part].has = true;
+    round->results[result->part].said = *result;
+    tw_round_touch(node);
+    if (result->bytes == 0) return;
+    struct payload *payload =
+        tw_payload_want(node, &result->hash, result->bytes, round->count[result->part]);
+    if (payload == NULL) return;
+    payload->from = *owner;
+    payload->is_shared = true;
+    payload->keep_round = tw_round_keep(node);
+}
+
+/* ---- our own outer gradient ----------------------------------------------------------------- */
+
+static bool is_due(struct tw_node *node) {
+    if (tw_round_is_final(node)) return true;
+    if (node->cfg.pace_us > 0) {
+        const uint64_t due_us = node->last_commit_us + node->cfg.pace_us;
+        if (node->now_us < due_us) tw_node_wake(node, due_us);
+        return node->now_us >= due_us;
+    }
+    return node->step >= node->last_send_step + node->cfg.period_steps;
+}
+
+static void contribute(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
+    if (round->own != OWN_IDLE || !node->worker_up || node->is_applying) return;
+    if (round->owners_count == 0 || tw_log_due(node, fragment) != UINT64_MAX) return;
+    if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due(node)) return;
+    round->own = OWN_ENCODING;
+    struct tw_action *action = tw_act_body(node, TW_ACT_ENCODE);
+    action->u.encode.round = node->at.rounds;
+    action->u.encode.fragment = fragment;
+    action->u.encode.parts_count = round->owners_count;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        action->u.encode.begin[k] = round->begin[k];
+        action->u.encode.count[k] = round->count[k];
+    }
+}
+
+void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
+    struct round *round = &node->round;
+    const bool is_now = event->u.encoded.round == node->at.rounds && round->own == OWN_ENCODING;
+    /* Whatever was encoded is ours to name or to drop. */
+    for (uint32_t k = 0; event->ok && k < event->u.encoded.parts_count; k++) {
+        if (event->u.encoded.bytes[k] == 0) continue;
+        tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k],
+                        is_now ? node->at.rounds : 0);
+    }
+    if (!is_now) return;
+    node->last_send_step = node->step;
+    round->own = OWN_SKIPPED;
+    if (!event->ok || event->u.encoded.parts_count != round->owners_count) return;
+    round->own = OWN_SENT;
+    round->own_step = event->u.encoded.step;
+    round->own_tokens = event->u.encoded.tokens;
+    node->last_send_step = round->own_step;
+
+    struct contribution *entry = &round->contributions[round->self_idx];
+    *entry = (struct contribution){.has = true, .heard_us = node->now_us};
+    entry->ready_us = node->now_us;
+    struct tw_msg_contrib *said = &entry->said;
+    *said = (struct tw_msg_contrib){.lineage = node->at.lineage, .round = node->at.rounds};
+    said->base = node->at.fragment_digests[tw_round_fragment(node, node->at.rounds)];
+    if (round->own_tokens > node->at.tokens_listed)
+        said->tokens = round->own_tokens - node->at.tokens_listed;
+    if (round->own_step > node->at.steps_listed)
+        said->steps = (uint32_t)(round->own_step - node->at.steps_listed);
+    said->parts_count = round->owners_count;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        said->hashes[k] = event->u.encoded.hashes[k];
+        said->bytes[k] = event->u.encoded.bytes[k];
+    }
+    tw_round_touch(node);
+}
+
+/* ---- the part we own ------------------------------------------------------------------------ */
+
+/* Fetches our part of every contribution, and notes which are complete and good. */
+static void collect(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint32_t part = (uint32_t)round->self_part;
+    const struct tw_id *base = &node->at.fragment_digests[tw_round_fragment(node, node->at.rounds)];
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        struct contribution *entry = &round->contributions[i];
+        if (!entry->has || entry->is_bad || entry->ready_us != 0) continue;
+        if (!tw_id_equal(&entry->said.base, base)) {
+            entry->is_bad = true; /* its Delta is against another anchor: cannot be merged */
+            tw_act_report(node, TW_REPORT_MISBEHAVED, &node->roster.members[i].id);
+            continue;
+        }
+        struct payload *payload = tw_payload_want(node, &entry->said.hashes[part],
+                                                  entry->said.bytes[part], round->count[part]);
+        if (payload == NULL) continue;
+        payload->from = node->roster.members[i].id;
+        if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
+        if (payload->state == PAYLOAD_HELD) entry->ready_us = node->now_us;
+        if (payload->state == PAYLOAD_WANTED && payload->cycles > 2) entry->is_bad = true;
+    }
+}
+
+/* Median + 4 median absolute deviations of how late members were in the last rounds. */
+static uint64_t grace_us(const struct tw_node *node) {
+    uint64_t sorted[ARRIVALS_KEPT];
+    const uint32_t count =
+        node->arrivals_count < ARRIVALS_KEPT ? node->arrivals_count : ARRIVALS_KEPT;
+    if (count < 8) return node->cfg.grace_us;
+    for (unsigned pass = 0, median = 0; pass < 2; pass++) {
+        uint64_t middle = 0;
+        if (pass == 1) middle = sorted[median];
+        for (uint32_t i = 0; i < count; i++) {
+            uint64_t value = node->arrivals_us[i];
+            if (pass == 1) value = value > middle ? value - middle : middle - value;
+            uint32_t at = i;
+            while (at > 0 && sorted[at - 1] > value) {
+                sorted[at] = sorted[at - 1];
+                at--;
+            }
+            sorted[at] = value;
+        }
+        if (pass == 0) {
+            median = count / 2;
+            continue;
+        }
+        const uint64_t grace = middle + 4 * sorted[count / 2] + GRACE_FLOOR_US;
+        return grace < node->cfg.grace_us ? grace : node->cfg.grace_us;
+    }
+    return node->cfg.grace_us;
+}
+
+/* True when nothing more is worth waiting for. */
+static bool intake_is_over(struct tw_node *node) {
+    const struct round *round = &node->round;
+    uint32_t live_count = 0, heard_count = 0, ready_count = 0, pending_count = 0;
+    uint64_t first_us = UINT64_MAX;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &round->contributions[i];
+        const bool is_live = tw_peers_member_live(node, i);
+        live_count += is_live;
+        if (!entry->has) continue;
+        if (entry->heard_us < first_us) first_us = entry->heard_us;
+        heard_count += is_live || entry->ready_us != 0;
+        ready_count += entry->ready_us != 0;
+        pending_count += is_live && !entry->is_bad && entry->ready_us == 0;
+    }
+    if (first_us == UINT64_MAX) first_us = round->active_us;
+    const uint32_t wanted = node->cfg.quorum < live_count ? node->cfg.quorum : live_count;
+    const uint64_t grace_end_us = first_us + grace_us(node);
+    const uint64_t patience_end_us = first_us + node->patience_us;
+    if (node->now_us >= patience_end_us) return true;
+    tw_node_wake(node, patience_end_us);
+    if (pending_count > 0) return false;
+    if (heard_count >= live_count) return true;
+    if (node->now_us >= grace_end_us) return ready_count >= wanted;
+    tw_node_wake(node, grace_end_us);
+    return false;
+}
+
+static void say_result(struct tw_node *node, const struct tw_id *hash, uint32_t bytes) {
+    struct round *round = &node->round;
+    const uint32_t part = (uint32_t)round->self_part;
+    struct tw_msg_result *said = &round->results[part].said;
+    said->lineage = node->at.lineage;
+    said->round = node->at.rounds;
+    said->part = part;
+    said->bytes = bytes;
+    said->hash = *hash;
+    said->contributors_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (bytes == 0 || (round->merged >> i & 1) == 0) continue;
+        const struct tw_msg_contrib *contrib = &round->contributions[i].said;
+        said->contributors[said->contributors_count++] = (struct tw_contributor){
+            .member_idx = i,
+            .steps = contrib->steps,
+            .tokens = contrib->tokens,
+            .root = tw_contribution_root(contrib->hashes, contrib->parts_count),
+        };
+    }
+    round->results[part].has = true;
+    round->is_reduced = true;
+}
+
+static void merge(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint32_t part = (uint32_t)round->self_part;
+    struct tw_action *action = tw_act_body(node, TW_ACT_REDUCE);
+    action->u.reduce.round = node->at.rounds;
+    action->u.reduce.fragment = tw_round_fragment(node, node->at.rounds);
+    action->u.reduce.part = part;
+    action->u.reduce.begin = round->begin[part];
+    action->u.reduce.count = round->count[part];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((round->merged >> i & 1) == 0) continue;
+        const struct tw_msg_contrib *contrib = &round->contributions[i].said;
+        action->u.reduce.inputs[count].hash = contrib->hashes[part];
+        action->u.reduce.inputs[count].tokens = contrib->tokens;
+        action->u.reduce.inputs[count].steps = contrib->steps;
+        action->u.reduce.inputs[count].bytes = contrib->bytes[part];
+        count++;
+    }
+    action->u.reduce.inputs_count = count;
+    round->is_reducing = true;
+}
+
+static void close_intake(struct tw_node *node) {
+    struct round *round = &node->round;
+    uint64_t first_us = UINT64_MAX;
+    round->intake_closed = true;
+    round->intake_closed_us = node->now_us;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &round->contributions[i];
+        if (entry->has && entry->heard_us < first_us) first_us = entry->heard_us;
+        if (entry->has && entry->ready_us != 0) round->merged |= UINT64_C(1) << i;
+    }
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((round->merged >> i & 1) == 0) continue;
+        node->arrivals_us[node->arrivals_count++ % ARRIVALS_KEPT] =
+            round->contributions[i].heard_us - first_us;
+    }
+}
+
+static void own_part(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->count[round->self_part] == 0 || round->is_reduced) return;
+    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
+    if (tw_log_due(node, fragment) != UINT64_MAX || node->at.fragment_rounds[fragment] == NOT_HELD)
+        return;
+    if (!round->intake_closed) {
+        collect(node);
+        if (round->active_us == 0 || !intake_is_over(node)) return;
+        close_intake(node);
+    }
+    if (round->is_reducing) return;
+    if (round->merged == 0) {
+        say_result(node, &(struct tw_id){{0}}, 0);
+    } else if (node->worker_up) {
+        merge(node);
+    }
+}
+
+void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
+    struct round *round = &node->round;
+    const bool is_now = round->is_reducing && event->u.reduced.round == node->at.rounds;
+    if (event->ok) {
+        tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
+                        is_now ? tw_round_keep(node) : 0);
+    }
+    if (!is_now) return;
+    round->is_reducing = false;
+    if (event->ok) {
+        say_result(node, &event->u.reduced.hash, event->u.reduced.bytes);
+    } else {
+        say_result(node, &(struct tw_id){{0}}, 0);
+    }
+}
+
+/* Tells each voter that is at this round what it has not been told yet. */
+static void tell(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint64_t mark = node->at.rounds + 1;
+    struct tw_message *contrib = NULL, *result = NULL;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        struct link *link = &node->links[i];
+        if (!tw_peers_is_at_round(node, i)) continue;
+        if (round->own == OWN_SENT && link->told_contrib != mark) {
+            if (contrib == NULL) contrib = tw_act_message(node, TW_MSG_CONTRIB);
+            if (contrib == NULL) return;
+            contrib->u.contrib = round->contributions[round->self_idx].said;
+            tw_act_send(node, contrib, i);
+            link->told_contrib = mark;
+        }
+        if (round->is_reduced && link->told_result != mark) {
+            if (result == NULL) result = tw_act_message(node, TW_MSG_RESULT);
+            if (result == NULL) return;
+            result->u.result = round->results[round->self_part].said;
+            tw_act_send(node, result, i);
+            link->told_result = mark;
+        }
+    }
+}
+
+void tw_round_advance(struct tw_node *node) {
+    if (!tw_node_is_voter(node) || node->roster.count < 2) return;
+    contribute(node);
+    if (node->round.self_part >= 0) own_part(node);
+    if (node->round.own == OWN_SENT || node->round.is_reduced) tell(node);
+}
