@@ -26,7 +26,7 @@ struct tw_engine {
     const struct tw_run *run;
     const struct tw_layout *layout;
     float *theta;     /* live parameters; the owner may write them between steps */
-    float *gradient;  /* of the last step, clipped */
+    float *gradient;  /* of the last step, before clipping */
     float *m, *v;     /* AdamW moments */
     uint64_t updates; /* AdamW steps that made m and v: 0 when they are zero, saved with them */
     uint64_t skipped; /* steps whose gradient was not finite */

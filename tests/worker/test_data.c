@@ -1,0 +1,160 @@
+/* test_data.c - windows: what is drawn, what is held out, what is refused. */
+#include "worker/data.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "worker/tokenizer.h"
+
+enum { CONTEXT = 8, WINDOW = CONTEXT + 1 };
+
+struct fixture {
+    char path[64];
+    struct tw_run run;
+    struct tw_data data;
+};
+
+/* A file of `bytes` bytes whose value tells their place: byte i is i mod 251. */
+static void write_file(struct fixture *f, size_t bytes) {
+    (void)snprintf(f->path, sizeof(f->path), "/tmp/tw-test-data-XXXXXX");
+    const int fd = mkstemp(f->path);
+    assert_true(fd >= 0);
+    uint8_t *text = malloc(bytes + 1);
+    for (size_t i = 0; i < bytes; i++) text[i] = (uint8_t)(i % 251);
+    assert_int_equal(write(fd, text, bytes), bytes);
+    free(text);
+    (void)close(fd);
+}
+
+static int set_up(void **state) {
+    struct fixture *f = calloc(1, sizeof(*f));
+    tw_run_defaults(&f->run);
+    f->run.model.context = CONTEXT;
+    f->run.data.heldout_millionths = 100000;
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    struct fixture *f = *state;
+    tw_data_close(&f->data);
+    if (f->path[0] != '\0') (void)unlink(f->path);
+    free(f);
+    return 0;
+}
+
+static void the_end_is_held_out_and_never_drawn(void **state) {
+    struct fixture *f = *state;
+    write_file(f, 240); /* no value repeats: a byte names its place */
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
+    assert_int_equal(f->data.train_bytes, 216);
+    uint32_t tokens[WINDOW];
+    uint64_t cursor = 0;
+    bool is_seen[240] = {false};
+    for (unsigned i = 0; i < 20000; i++) {
+        tw_data_draw(&f->data, 7, &cursor, 1, tokens);
+        for (unsigned j = 0; j < WINDOW; j++) {
+            assert_true(tokens[j] == tokens[0] + j);
+            is_seen[tokens[j]] = true;
+        }
+    }
+    for (unsigned i = 0; i < 240; i++) assert_int_equal(is_seen[i], i < 216);
+    assert_int_equal(cursor, 20000 * CONTEXT);
+}
+
+static void the_cursor_resumes_exactly(void **state) {
+    struct fixture *f = *state;
+    write_file(f, 5000);
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
+    uint32_t whole[6 * WINDOW], resumed[3 * WINDOW], other[6 * WINDOW];
+    uint64_t cursor = 0, saved = 0;
+    tw_data_draw(&f->data, 7, &cursor, 6, whole);
+    tw_data_draw(&f->data, 7, &saved, 3, resumed);
+    assert_memory_equal(whole, resumed, sizeof(resumed));
+    tw_data_draw(&f->data, 7, &saved, 3, resumed);
+    assert_memory_equal(whole + 3 * WINDOW, resumed, sizeof(resumed));
+    assert_int_equal(saved, cursor);
+    saved = 0;
+    tw_data_draw(&f->data, 8, &saved, 6, other); /* another node's seed, another order */
+    assert_memory_not_equal(whole, other, sizeof(whole));
+}
+
+static void held_out_windows_cover_the_end_without_overlap(void **state) {
+    struct fixture *f = *state;
+    write_file(f, 250);
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
+    const uint64_t count = tw_data_heldout_count(&f->data);
+    assert_int_equal(count, 3); /* 25 bytes: 3 windows of 8 targets and the byte before the first */
+    uint32_t tokens[WINDOW];
+    for (uint64_t i = 0; i < count; i++) {
+        tw_data_heldout(&f->data, i, count, tokens);
+        assert_int_equal(tokens[0], 225 + i * CONTEXT);
+        assert_int_equal(tokens[CONTEXT], 225 + (i + 1) * CONTEXT);
+    }
+    tw_data_heldout(&f->data, 1, 2, tokens);
+    assert_int_equal(tokens[0], 225 + CONTEXT);
+}
+
+static void the_shortest_text_that_fits_is_taken(void **state) {
+    struct fixture *f = *state;
+    write_file(f, WINDOW);
+    f->run.data.heldout_millionths = 0;
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
+    uint32_t tokens[WINDOW];
+    uint64_t cursor = 12345;
+    tw_data_draw(&f->data, 1, &cursor, 1, tokens);
+    assert_int_equal(tokens[0], 0);
+    assert_int_equal(tw_data_heldout_count(&f->data), 0);
+}
+
+static void unusable_files_are_refused_by_name(void **state) {
+    struct fixture *f = *state;
+    struct tw_error err;
+    assert_int_equal(tw_data_open(&f->data, "/nonexistent/text", &f->run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "/nonexistent/text"));
+    assert_int_equal(tw_data_open(&f->data, "/tmp", &f->run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "not a plain file"));
+    write_file(f, 0);
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "empty"));
+    (void)unlink(f->path);
+    write_file(f, 89); /* a tenth is 8 bytes: one too few */
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "too few"));
+    assert_null(f->data.text);
+}
+
+static void bytes_are_tokens(void **state) {
+    (void)state;
+    uint8_t text[256], back[256];
+    uint32_t tokens[256];
+    for (unsigned i = 0; i < 256; i++) text[i] = (uint8_t)i;
+    assert_int_equal(tw_tokenizer_encode(text, 256, tokens), 256);
+    assert_int_equal(tokens[255], 255);
+    assert_int_equal(tw_tokenizer_decode(tokens, 256, back), 256);
+    assert_memory_equal(text, back, 256);
+    tokens[0] = 70000;
+    (void)tw_tokenizer_decode(tokens, 1, back);
+    assert_int_equal(back[0], '?');
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(the_end_is_held_out_and_never_drawn),
+        TEST(the_cursor_resumes_exactly),
+        TEST(held_out_windows_cover_the_end_without_overlap),
+        TEST(the_shortest_text_that_fits_is_taken),
+        TEST(unusable_files_are_refused_by_name),
+        cmocka_unit_test(bytes_are_tokens),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
