@@ -1,5 +1,8 @@
 #include "proto/message.h"
 
+#include <stdbool.h>
+#include <string.h>
+
 const char *tw_message_name(enum tw_message_kind kind) {
     switch (kind) {
 #define X(name, value, member)                                                                     \
@@ -8,4 +11,122 @@ const char *tw_message_name(enum tw_message_kind kind) {
 #undef X
     }
     return "?";
+}
+
+/* "KIND.field: why" */
+static enum tw_status bad(const struct tw_message *message, const char *field,
+                          struct tw_error *err) {
+    return tw_fail(err, TW_PROTO, "message %s: field %s is out of bounds",
+                   tw_message_name(message->kind), field);
+}
+
+/* Visible ASCII, at least one character, NUL within the array. */
+static bool is_address(const char addr[TW_ADDR_BYTES]) {
+    const char *end = memchr(addr, '\0', TW_ADDR_BYTES);
+    if (end == NULL || end == addr) return false;
+    for (const char *c = addr; c < end; c++) {
+        if (*c <= ' ' || *c > '~') return false;
+    }
+    return true;
+}
+
+static enum tw_status check_peers(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_peers *peers = &message->u.peers;
+    if (peers->count > TW_RECORDS_PER_MESSAGE) return bad(message, "records", err);
+    for (uint32_t i = 0; i < peers->count; i++) {
+        const struct tw_record *record = &peers->records[i];
+        if (tw_id_is_zero(&record->id)) return bad(message, "records.id", err);
+        bool is_over = false;
+        for (uint32_t k = 0; k < TW_ADDRS_MAX; k++) {
+            const bool is_empty = record->addrs[k][0] == '\0';
+            if (!is_empty && (is_over || !is_address(record->addrs[k])))
+                return bad(message, "records.addrs", err);
+            is_over = is_over || is_empty;
+        }
+    }
+    return TW_OK;
+}
+
+static enum tw_status check_contrib(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_contrib *contrib = &message->u.contrib;
+    if (contrib->parts_count == 0 || contrib->parts_count > TW_PARTS_MAX)
+        return bad(message, "parts", err);
+    for (uint32_t k = 0; k < contrib->parts_count; k++) {
+        if (contrib->bytes[k] > TW_PAYLOAD_BYTES_MAX) return bad(message, "parts.bytes", err);
+    }
+    return TW_OK;
+}
+
+static enum tw_status check_result(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_result *result = &message->u.result;
+    const bool is_absent = result->bytes == 0;
+    if (result->part >= TW_PARTS_MAX) return bad(message, "part", err);
+    if (result->bytes > TW_PAYLOAD_BYTES_MAX) return bad(message, "bytes", err);
+    if (tw_id_is_zero(&result->hash) != is_absent) return bad(message, "hash", err);
+    if (result->contributors_count > TW_MEMBERS_MAX ||
+        (result->contributors_count == 0) != is_absent)
+        return bad(message, "contributors", err);
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        const uint32_t idx = result->contributors[i].member_idx;
+        if (idx >= TW_MEMBERS_MAX || (i > 0 && idx <= result->contributors[i - 1].member_idx))
+            return bad(message, "contributors.member_idx", err);
+    }
+    return TW_OK;
+}
+
+static enum tw_status check_promise(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_promise *promise = &message->u.promise;
+    if (promise->has_accepted > 1) return bad(message, "has_accepted", err);
+    if (promise->has_accepted == 0) return TW_OK;
+    if (!tw_id_equal(&promise->accepted.lineage, &promise->lineage) ||
+        promise->accepted.round != promise->round)
+        return bad(message, "accepted", err);
+    return tw_close_check(&promise->accepted, err);
+}
+
+static enum tw_status check_state(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_state *state = &message->u.state;
+    if (state->fragment >= TW_FRAGMENTS_MAX) return bad(message, "fragment", err);
+    if (state->bytes > TW_PAYLOAD_BYTES_MAX) return bad(message, "bytes", err);
+    if (tw_id_is_zero(&state->hash) != (state->bytes == 0)) return bad(message, "hash", err);
+    return TW_OK;
+}
+
+static enum tw_status check_pull(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_pull *pull = &message->u.pull;
+    if (pull->first >= TW_CHUNKS_MAX) return bad(message, "first", err);
+    if (pull->count == 0 || pull->count > TW_CHUNKS_MAX - pull->first)
+        return bad(message, "count", err);
+    return TW_OK;
+}
+
+enum tw_status tw_message_check(const struct tw_message *message, struct tw_error *err) {
+    switch (message->kind) {
+    case TW_MSG_STATUS:
+        if ((unsigned)message->u.status.state > TW_STATE_FINISHED)
+            return bad(message, "state", err);
+        return TW_OK;
+    case TW_MSG_LEAVE:
+        if (message->u.leave.reason > UINT8_MAX) return bad(message, "reason", err);
+        return TW_OK;
+    case TW_MSG_STATE_GET:
+        if (message->u.state_get.fragment >= TW_FRAGMENTS_MAX) return bad(message, "fragment", err);
+        return TW_OK;
+    case TW_MSG_PEERS: return check_peers(message, err);
+    case TW_MSG_CONTRIB: return check_contrib(message, err);
+    case TW_MSG_RESULT: return check_result(message, err);
+    case TW_MSG_PROMISE: return check_promise(message, err);
+    case TW_MSG_PROPOSE: return tw_close_check(&message->u.propose.close, err);
+    case TW_MSG_COMMIT: return tw_close_check(&message->u.commit.close, err);
+    case TW_MSG_STATE: return check_state(message, err);
+    case TW_MSG_PULL: return check_pull(message, err);
+    case TW_MSG_JOIN:
+    case TW_MSG_PREPARE:
+    case TW_MSG_ACCEPT:
+    case TW_MSG_NACK:
+    case TW_MSG_LOG_GET:
+    case TW_MSG_LOG_NONE:
+    case TW_MSG_MISSING: return TW_OK;
+    }
+    return tw_fail(err, TW_PROTO, "message kind %u is unknown", (unsigned)message->kind);
 }

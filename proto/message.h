@@ -9,6 +9,7 @@
 
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/status.h"
 #include "proto/close.h"
 
 /* X(NAME, value, struct member). Values are the frame kinds of PROTOCOL.md. */
@@ -49,12 +50,12 @@ enum tw_node_state {
 struct tw_msg_status {
     enum tw_node_state state;
     struct tw_id lineage;
-    struct tw_id tip;       /* digest of the last committed manifest it knows; zero = none */
-    uint64_t rounds;        /* committed rounds it knows: the next round to decide */
-    uint64_t clock_tokens;  /* of the tip */
-    uint64_t step, tokens;  /* its own, ever */
+    struct tw_id tip;      /* digest of the last committed manifest it knows; zero = none */
+    uint64_t rounds;       /* committed rounds it knows: the next round to decide */
+    uint64_t clock_tokens; /* of the tip */
+    uint64_t step, tokens; /* its own, ever */
     uint32_t tokens_per_s;
-    uint32_t boot;          /* starts of this node: increases */
+    uint32_t boot; /* starts of this node: increases */
 };
 
 /* One row of the member table. Empty strings after the last address. */
@@ -191,5 +192,10 @@ struct tw_message {
 
 /* "CONTRIB"; "?" for a value outside the list. */
 const char *tw_message_name(enum tw_message_kind kind);
+
+/* The rules of PROTOCOL.md section 5 that a message keeps by itself: counts, ranges, order, the
+ * manifests inside. TW_PROTO names message and field. What is encoded must pass, what was decoded
+ * has passed. */
+enum tw_status tw_message_check(const struct tw_message *message, struct tw_error *err);
 
 #endif

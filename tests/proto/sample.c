@@ -1,6 +1,5 @@
 #include "tests/proto/sample.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct tw_id tw_sample_id(struct tw_rng *rng) {
@@ -94,4 +93,122 @@ void tw_sample_close_full(struct tw_rng *rng, struct tw_close *close) {
     }
     tw_sample_roster(rng, &close->next, TW_MEMBERS_MAX);
     close->next.number = close->roster_number;
+}
+
+static void sample_peers(struct tw_rng *rng, struct tw_msg_peers *peers) {
+    peers->count = draw_between(rng, 0, TW_RECORDS_PER_MESSAGE);
+    for (uint32_t i = 0; i < peers->count; i++) {
+        const uint32_t addrs_count = draw_between(rng, 0, TW_ADDRS_MAX);
+        peers->records[i].id = tw_sample_id(rng);
+        for (uint32_t k = 0; k < addrs_count; k++) {
+            const uint32_t size = draw_between(rng, 1, TW_ADDR_BYTES - 1);
+            for (uint32_t c = 0; c < size; c++)
+                peers->records[i].addrs[k][c] = (char)draw_between(rng, '!', '~');
+        }
+    }
+}
+
+static void sample_contrib(struct tw_rng *rng, struct tw_msg_contrib *contrib) {
+    contrib->lineage = tw_sample_id(rng);
+    contrib->round = draw_u64(rng);
+    contrib->base = tw_sample_id(rng);
+    contrib->tokens = draw_u64(rng);
+    contrib->steps = draw_u32(rng);
+    contrib->parts_count = draw_between(rng, 1, TW_PARTS_MAX);
+    for (uint32_t k = 0; k < contrib->parts_count; k++) {
+        contrib->hashes[k] = tw_sample_id(rng);
+        contrib->bytes[k] = draw_between(rng, 0, TW_PAYLOAD_BYTES_MAX);
+    }
+}
+
+static void sample_result(struct tw_rng *rng, struct tw_msg_result *result) {
+    result->lineage = tw_sample_id(rng);
+    result->round = draw_u64(rng);
+    result->part = draw_between(rng, 0, TW_PARTS_MAX - 1);
+    result->contributors_count =
+        sample_contributors(rng, draw_between(rng, 0, TW_MEMBERS_MAX), result->contributors);
+    if (result->contributors_count == 0) return;
+    result->bytes = draw_between(rng, 1, TW_PAYLOAD_BYTES_MAX);
+    result->hash = tw_sample_id(rng);
+}
+
+static void sample_any_close(struct tw_rng *rng, struct tw_close *close) {
+    struct tw_roster roster;
+    tw_sample_roster(rng, &roster, draw_between(rng, 1, TW_MEMBERS_MAX));
+    tw_sample_close(rng, close, &roster);
+}
+
+static void sample_promise(struct tw_rng *rng, struct tw_msg_promise *promise) {
+    promise->lineage = tw_sample_id(rng);
+    promise->round = draw_u64(rng);
+    promise->ballot = draw_u64(rng);
+    promise->has_accepted = (uint32_t)tw_rng_below(rng, 2);
+    if (promise->has_accepted == 0) return;
+    promise->accepted_ballot = draw_u64(rng);
+    sample_any_close(rng, &promise->accepted);
+    promise->lineage = promise->accepted.lineage;
+    promise->round = promise->accepted.round;
+}
+
+static void sample_status(struct tw_rng *rng, struct tw_msg_status *status) {
+    *status = (struct tw_msg_status){.state = (enum tw_node_state)draw_between(rng, 0, 3),
+                                     .lineage = tw_sample_id(rng),
+                                     .tip = tw_sample_id(rng),
+                                     .rounds = draw_u64(rng),
+                                     .clock_tokens = draw_u64(rng),
+                                     .step = draw_u64(rng),
+                                     .tokens = draw_u64(rng),
+                                     .tokens_per_s = draw_u32(rng),
+                                     .boot = draw_u32(rng)};
+}
+
+static void sample_state(struct tw_rng *rng, struct tw_msg_state *state) {
+    state->lineage = tw_sample_id(rng);
+    state->fragment = draw_between(rng, 0, TW_FRAGMENTS_MAX - 1);
+    state->rounds = draw_u64(rng);
+    state->digest = tw_sample_id(rng);
+    if (tw_rng_below(rng, 2) == 0) return;
+    state->hash = tw_sample_id(rng);
+    state->bytes = draw_between(rng, 1, TW_PAYLOAD_BYTES_MAX);
+}
+
+static void sample_pull(struct tw_rng *rng, struct tw_msg_pull *pull) {
+    pull->hash = tw_sample_id(rng);
+    pull->first = draw_between(rng, 0, TW_CHUNKS_MAX - 1);
+    pull->count = draw_between(rng, 1, TW_CHUNKS_MAX - pull->first);
+}
+
+void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_message *message) {
+    memset(message, 0, sizeof(*message));
+    message->kind = kind;
+    const struct tw_id id = tw_sample_id(rng), other = tw_sample_id(rng);
+    const uint64_t a = draw_u64(rng), b = draw_u64(rng);
+    const uint32_t fragment = draw_between(rng, 0, TW_FRAGMENTS_MAX - 1);
+    switch (kind) {
+    case TW_MSG_STATUS: sample_status(rng, &message->u.status); break;
+    case TW_MSG_PEERS: sample_peers(rng, &message->u.peers); break;
+    case TW_MSG_LEAVE: message->u.leave.reason = draw_between(rng, 0, 255); break;
+    case TW_MSG_JOIN: message->u.join = (struct tw_msg_join){id, a, b, draw_u32(rng)}; break;
+    case TW_MSG_CONTRIB: sample_contrib(rng, &message->u.contrib); break;
+    case TW_MSG_RESULT: sample_result(rng, &message->u.result); break;
+    case TW_MSG_PREPARE: message->u.prepare = (struct tw_msg_prepare){id, a, b}; break;
+    case TW_MSG_PROMISE: sample_promise(rng, &message->u.promise); break;
+    case TW_MSG_PROPOSE:
+        message->u.propose.ballot = a;
+        sample_any_close(rng, &message->u.propose.close);
+        break;
+    case TW_MSG_ACCEPT: message->u.accept = (struct tw_msg_accept){id, a, b, other}; break;
+    case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id, a, b}; break;
+    case TW_MSG_COMMIT: sample_any_close(rng, &message->u.commit.close); break;
+    case TW_MSG_LOG_GET: message->u.log_get = (struct tw_msg_log_get){id, a}; break;
+    case TW_MSG_LOG_NONE: message->u.log_none = (struct tw_msg_log_none){id, a, b}; break;
+    case TW_MSG_STATE_GET:
+        message->u.state_get.lineage = id;
+        message->u.state_get.digest = other;
+        message->u.state_get.fragment = fragment;
+        break;
+    case TW_MSG_STATE: sample_state(rng, &message->u.state); break;
+    case TW_MSG_PULL: sample_pull(rng, &message->u.pull); break;
+    case TW_MSG_MISSING: message->u.missing.hash = id; break;
+    }
 }

@@ -1,0 +1,290 @@
+/* control_decode.c - untrusted protobuf bodies to control messages.
+ *
+ * protobuf-c unpacks into an arena on the stack that is as large as the body allows and no larger:
+ * when a body asks for more, unpacking fails. Then every field goes through a check of its own into
+ * a message of ours, and tw_message_check has the last word before the caller sees anything. */
+#include "proto/control.h"
+
+#include <stdalign.h>
+#include <string.h>
+
+#include "proto/thinwire.pb-c.h"
+
+enum { ARENA_FACTOR = 4, ARENA_EXTRA = 16 * 1024, ARENA_ALIGN = 16 };
+
+/* Hands out memory once; freeing does nothing. */
+struct arena {
+    size_t used, limit;
+    alignas(ARENA_ALIGN) uint8_t bytes[ARENA_FACTOR * TW_CONTROL_BYTES_MAX + ARENA_EXTRA];
+};
+
+static void *arena_alloc(void *user, size_t size) {
+    struct arena *arena = user;
+    if (size > arena->limit - arena->used) return NULL;
+    const size_t rounded = (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    if (rounded > arena->limit - arena->used) return NULL;
+    void *memory = arena->bytes + arena->used;
+    arena->used += rounded;
+    return memory;
+}
+
+static void arena_free(void *user, void *memory) {
+    (void)user;
+    (void)memory;
+}
+
+/* ---- fields -------------------------------------------------------------------------------- */
+
+static enum tw_status get_id(const char *field, const ProtobufCBinaryData *from, struct tw_id *to,
+                             struct tw_error *err) {
+    if (from->len != sizeof(to->bytes))
+        return tw_fail(err, TW_PROTO, "message field %s has %zu bytes where 32 belong", field,
+                       from->len);
+    memcpy(to->bytes, from->data, sizeof(to->bytes));
+    return TW_OK;
+}
+
+static enum tw_status get_addr(const ProtobufCBinaryData *from, char to[TW_ADDR_BYTES],
+                               struct tw_error *err) {
+    if (from->len == 0 || from->len >= TW_ADDR_BYTES)
+        return tw_fail(err, TW_PROTO, "message field records.addrs has %zu bytes, 1 to %d belong",
+                       from->len, TW_ADDR_BYTES - 1);
+    if (memchr(from->data, '\0', from->len) != NULL)
+        return tw_fail(err, TW_PROTO, "message field records.addrs holds a NUL");
+    memcpy(to, from->data, from->len); /* the rest is zero already */
+    return TW_OK;
+}
+
+static enum tw_status check_count(const char *field, size_t count, size_t most,
+                                  struct tw_error *err) {
+    if (count <= most) return TW_OK;
+    return tw_fail(err, TW_PROTO, "message field %s has %zu elements, at most %zu belong", field,
+                   count, most);
+}
+
+static enum tw_status get_manifest(const ProtobufCBinaryData *from, struct tw_close *to,
+                                   struct tw_error *err) {
+    return tw_close_decode(from->data, from->len, to, err);
+}
+
+/* ---- messages ------------------------------------------------------------------------------ */
+
+static enum tw_status get_status(const void *body, struct tw_msg_status *to, struct tw_error *err) {
+    const Thinwire__Status *from = body;
+    to->state = (enum tw_node_state)from->state;
+    to->rounds = from->rounds;
+    to->clock_tokens = from->clock_tokens;
+    to->step = from->step;
+    to->tokens = from->tokens;
+    to->tokens_per_s = from->tokens_per_s;
+    to->boot = from->boot;
+    TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
+    return get_id("tip", &from->tip, &to->tip, err);
+}
+
+static enum tw_status get_record(const Thinwire__Record *from, struct tw_record *to,
+                                 struct tw_error *err) {
+    TW_TRY(get_id("records.id", &from->id, &to->id, err));
+    TW_TRY(check_count("records.addrs", from->n_addrs, TW_ADDRS_MAX, err));
+    for (size_t k = 0; k < from->n_addrs; k++) TW_TRY(get_addr(&from->addrs[k], to->addrs[k], err));
+    return TW_OK;
+}
+
+static enum tw_status get_peers(const void *body, struct tw_msg_peers *to, struct tw_error *err) {
+    const Thinwire__Peers *from = body;
+    TW_TRY(check_count("records", from->n_records, TW_RECORDS_PER_MESSAGE, err));
+    to->count = (uint32_t)from->n_records;
+    for (size_t i = 0; i < from->n_records; i++)
+        TW_TRY(get_record(from->records[i], &to->records[i], err));
+    return TW_OK;
+}
+
+static enum tw_status get_leave(const void *body, struct tw_msg_leave *to, struct tw_error *err) {
+    const Thinwire__Leave *from = body;
+    (void)err;
+    to->reason = from->reason;
+    return TW_OK;
+}
+
+static enum tw_status get_join(const void *body, struct tw_msg_join *to, struct tw_error *err) {
+    const Thinwire__Join *from = body;
+    to->rounds = from->rounds;
+    to->nonce = from->nonce;
+    to->weight = from->weight;
+    return get_id("lineage", &from->lineage, &to->lineage, err);
+}
+
+static enum tw_status get_contrib(const void *body, struct tw_msg_contrib *to,
+                                  struct tw_error *err) {
+    const Thinwire__Contrib *from = body;
+    TW_TRY(check_count("parts", from->n_parts, TW_PARTS_MAX, err));
+    TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
+    TW_TRY(get_id("base_digest", &from->base_digest, &to->base, err));
+    to->round = from->round;
+    to->tokens = from->tokens;
+    to->steps = from->steps;
+    to->parts_count = (uint32_t)from->n_parts;
+    for (size_t k = 0; k < from->n_parts; k++) {
+        to->bytes[k] = from->parts[k]->bytes;
+        TW_TRY(get_id("parts.hash", &from->parts[k]->hash, &to->hashes[k], err));
+    }
+    return TW_OK;
+}
+
+static enum tw_status get_result(const void *body, struct tw_msg_result *to, struct tw_error *err) {
+    const Thinwire__Result *from = body;
+    TW_TRY(check_count("contributors", from->n_contributors, TW_MEMBERS_MAX, err));
+    TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
+    TW_TRY(get_id("hash", &from->hash, &to->hash, err));
+    to->round = from->round;
+    to->part = from->part;
+    to->bytes = from->bytes;
+    to->contributors_count = (uint32_t)from->n_contributors;
+    for (size_t i = 0; i < from->n_contributors; i++) {
+        const Thinwire__Contributor *contributor = from->contributors[i];
+        to->contributors[i].member_idx = contributor->member_idx;
+        to->contributors[i].steps = contributor->steps;
+        to->contributors[i].tokens = contributor->tokens;
+        TW_TRY(get_id("contributors.root", &contributor->root, &to->contributors[i].root, err));
+    }
+    return TW_OK;
+}
+
+static enum tw_status get_prepare(const void *body, struct tw_msg_prepare *to,
+                                  struct tw_error *err) {
+    const Thinwire__Prepare *from = body;
+    to->round = from->round;
+    to->ballot = from->ballot;
+    return get_id("lineage", &from->lineage, &to->lineage, err);
+}
+
+static enum tw_status get_promise(const void *body, struct tw_msg_promise *to,
+                                  struct tw_error *err) {
+    const Thinwire__Promise *from = body;
+    to->round = from->round;
+    to->ballot = from->ballot;
+    TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
+    if (from->accepted.len == 0) return TW_OK;
+    to->has_accepted = 1;
+    to->accepted_ballot = from->accepted_ballot;
+    return get_manifest(&from->accepted, &to->accepted, err);
+}
+
+static enum tw_status get_propose(const void *body, struct tw_msg_propose *to,
+                                  struct tw_error *err) {
+    const Thinwire__Propose *from = body;
+    to->ballot = from->ballot;
+    return get_manifest(&from->close, &to->close, err);
+}
+
+static enum tw_status get_accept(const void *body, struct tw_msg_accept *to, struct tw_error *err) {
+    const Thinwire__Accept *from = body;
+    to->round = from->round;
+    to->ballot = from->ballot;
+    TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
+    return get_id("digest", &from->digest, &to->digest, err);
+}
+
+static enum tw_status get_nack(const void *body, struct tw_msg_nack *to, struct tw_error *err) {
+    const Thinwire__Nack *from = body;
+    to->round = from->round;
+    to->promised = from->promised;
+    return get_id("lineage", &from->lineage, &to->lineage, err);
+}
+
+static enum tw_status get_commit(const void *body, struct tw_msg_commit *to, struct tw_error *err) {
+    const Thinwire__Commit *from = body;
+    return get_manifest(&from->close, &to->close, err);
+}
+
+static enum tw_status get_log_get(const void *body, struct tw_msg_log_get *to,
+                                  struct tw_error *err) {
+    const Thinwire__LogGet *from = body;
+    to->round = from->round;
+    return get_id("lineage", &from->lineage, &to->lineage, err);
+}
+
+static enum tw_status get_log_none(const void *body, struct tw_msg_log_none *to,
+                                   struct tw_error *err) {
+    const Thinwire__LogNone *from = body;
+    to->oldest_round = from->oldest_round;
+    to->rounds = from->rounds;
+    return get_id("lineage", &from->lineage, &to->lineage, err);
+}
+
+static enum tw_status get_state_get(const void *body, struct tw_msg_state_get *to,
+                                    struct tw_error *err) {
+    const Thinwire__StateGet *from = body;
+    to->fragment = from->fragment;
+    TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
+    return get_id("digest", &from->digest, &to->digest, err);
+}
+
+static enum tw_status get_state(const void *body, struct tw_msg_state *to, struct tw_error *err) {
+    const Thinwire__State *from = body;
+    to->fragment = from->fragment;
+    to->rounds = from->rounds;
+    to->bytes = from->bytes;
+    TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
+    TW_TRY(get_id("digest", &from->digest, &to->digest, err));
+    return get_id("hash", &from->hash, &to->hash, err);
+}
+
+static enum tw_status get_pull(const void *body, struct tw_msg_pull *to, struct tw_error *err) {
+    const Thinwire__Pull *from = body;
+    to->first = from->first;
+    to->count = from->count;
+    return get_id("hash", &from->hash, &to->hash, err);
+}
+
+static enum tw_status get_missing(const void *body, struct tw_msg_missing *to,
+                                  struct tw_error *err) {
+    const Thinwire__Missing *from = body;
+    return get_id("hash", &from->hash, &to->hash, err);
+}
+
+/* ---- bodies -------------------------------------------------------------------------------- */
+
+static const ProtobufCMessageDescriptor *descriptor_of(uint16_t kind) {
+    switch (kind) {
+#define X(name, value, member)                                                                     \
+    case TW_MSG_##name: return &thinwire__##member##__descriptor;
+        TW_MESSAGE_LIST(X)
+#undef X
+    default: return NULL;
+    }
+}
+
+static enum tw_status convert(const void *unpacked, struct tw_message *to, struct tw_error *err) {
+    switch (to->kind) {
+#define X(name, value, member)                                                                     \
+    case TW_MSG_##name: return get_##member(unpacked, &to->u.member, err);
+        TW_MESSAGE_LIST(X)
+#undef X
+    }
+    return TW_PROTO;
+}
+
+enum tw_status tw_control_decode(uint16_t kind, const uint8_t *body, size_t body_bytes,
+                                 struct tw_message *message, struct tw_error *err) {
+    struct arena arena;
+    struct tw_message decoded;
+    ProtobufCAllocator allocator = {arena_alloc, arena_free, &arena};
+    const ProtobufCMessageDescriptor *descriptor = descriptor_of(kind);
+    if (descriptor == NULL) return tw_fail(err, TW_VERSION, "message kind %u is unknown", kind);
+    if (body_bytes > TW_CONTROL_BYTES_MAX)
+        return tw_fail(err, TW_PROTO, "message of %zu bytes, at most %d", body_bytes,
+                       TW_CONTROL_BYTES_MAX);
+    arena.used = 0;
+    arena.limit = ARENA_FACTOR * body_bytes + ARENA_EXTRA;
+    memset(&decoded, 0, sizeof(decoded));
+    decoded.kind = (enum tw_message_kind)kind;
+    const void *unpacked = protobuf_c_message_unpack(descriptor, &allocator, body_bytes, body);
+    if (unpacked == NULL)
+        return tw_fail(err, TW_PROTO, "message %s: malformed protobuf, or too many fields",
+                       tw_message_name(decoded.kind));
+    TW_TRY(convert(unpacked, &decoded, err));
+    TW_TRY(tw_message_check(&decoded, err));
+    *message = decoded;
+    return TW_OK;
+}

@@ -1,0 +1,254 @@
+/* control_encode.c - control messages to protobuf bodies. The generated structs only borrow. */
+#include "proto/control.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "proto/thinwire.pb-c.h"
+
+/* Where a body goes. */
+struct out {
+    uint8_t *body;
+    size_t capacity, size;
+};
+
+static enum tw_status pack(const ProtobufCMessage *message, struct out *out, struct tw_error *err) {
+    out->size = protobuf_c_message_get_packed_size(message);
+    TW_ASSERT(out->size <= TW_CONTROL_BYTES_MAX);
+    if (out->size > out->capacity)
+        return tw_fail(err, TW_LIMIT, "message of %zu bytes, room for %zu", out->size,
+                       out->capacity);
+    (void)protobuf_c_message_pack(message, out->body);
+    return TW_OK;
+}
+
+/* protobuf-c's structs have no const, but packing does not write. */
+static ProtobufCBinaryData borrow(const void *bytes, size_t size) {
+    return (ProtobufCBinaryData){.len = size, .data = (uint8_t *)bytes};
+}
+
+static ProtobufCBinaryData borrow_id(const struct tw_id *id) {
+    return borrow(id->bytes, sizeof(id->bytes));
+}
+
+static enum tw_status put_status(const struct tw_msg_status *from, struct out *out,
+                                 struct tw_error *err) {
+    Thinwire__Status to = THINWIRE__STATUS__INIT;
+    to.state = (Thinwire__NodeState)from->state;
+    to.lineage = borrow_id(&from->lineage);
+    to.tip = borrow_id(&from->tip);
+    to.rounds = from->rounds;
+    to.clock_tokens = from->clock_tokens;
+    to.step = from->step;
+    to.tokens = from->tokens;
+    to.tokens_per_s = from->tokens_per_s;
+    to.boot = from->boot;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_peers(const struct tw_msg_peers *from, struct out *out,
+                                struct tw_error *err) {
+    Thinwire__Record records[TW_RECORDS_PER_MESSAGE], *list[TW_RECORDS_PER_MESSAGE];
+    ProtobufCBinaryData addrs[TW_RECORDS_PER_MESSAGE][TW_ADDRS_MAX];
+    Thinwire__Peers to = THINWIRE__PEERS__INIT;
+    for (uint32_t i = 0; i < from->count; i++) {
+        list[i] = &records[i];
+        thinwire__record__init(&records[i]);
+        records[i].id = borrow_id(&from->records[i].id);
+        records[i].addrs = addrs[i];
+        for (uint32_t k = 0; k < TW_ADDRS_MAX; k++) {
+            const char *addr = from->records[i].addrs[k];
+            if (addr[0] != '\0') addrs[i][records[i].n_addrs++] = borrow(addr, strlen(addr));
+        }
+    }
+    to.n_records = from->count;
+    to.records = list;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_leave(const struct tw_msg_leave *from, struct out *out,
+                                struct tw_error *err) {
+    Thinwire__Leave to = THINWIRE__LEAVE__INIT;
+    to.reason = from->reason;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_join(const struct tw_msg_join *from, struct out *out,
+                               struct tw_error *err) {
+    Thinwire__Join to = THINWIRE__JOIN__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.rounds = from->rounds;
+    to.nonce = from->nonce;
+    to.weight = from->weight;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_contrib(const struct tw_msg_contrib *from, struct out *out,
+                                  struct tw_error *err) {
+    Thinwire__ContribPart parts[TW_PARTS_MAX], *list[TW_PARTS_MAX];
+    Thinwire__Contrib to = THINWIRE__CONTRIB__INIT;
+    for (uint32_t k = 0; k < from->parts_count; k++) {
+        list[k] = &parts[k];
+        thinwire__contrib_part__init(&parts[k]);
+        parts[k].hash = borrow_id(&from->hashes[k]);
+        parts[k].bytes = from->bytes[k];
+    }
+    to.lineage = borrow_id(&from->lineage);
+    to.round = from->round;
+    to.base_digest = borrow_id(&from->base);
+    to.tokens = from->tokens;
+    to.steps = from->steps;
+    to.n_parts = from->parts_count;
+    to.parts = list;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_result(const struct tw_msg_result *from, struct out *out,
+                                 struct tw_error *err) {
+    Thinwire__Contributor contributors[TW_MEMBERS_MAX], *list[TW_MEMBERS_MAX];
+    Thinwire__Result to = THINWIRE__RESULT__INIT;
+    for (uint32_t i = 0; i < from->contributors_count; i++) {
+        list[i] = &contributors[i];
+        thinwire__contributor__init(&contributors[i]);
+        contributors[i].member_idx = from->contributors[i].member_idx;
+        contributors[i].steps = from->contributors[i].steps;
+        contributors[i].tokens = from->contributors[i].tokens;
+        contributors[i].root = borrow_id(&from->contributors[i].root);
+    }
+    to.lineage = borrow_id(&from->lineage);
+    to.round = from->round;
+    to.part = from->part;
+    to.bytes = from->bytes;
+    to.hash = borrow_id(&from->hash);
+    to.n_contributors = from->contributors_count;
+    to.contributors = list;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_prepare(const struct tw_msg_prepare *from, struct out *out,
+                                  struct tw_error *err) {
+    Thinwire__Prepare to = THINWIRE__PREPARE__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.round = from->round;
+    to.ballot = from->ballot;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_promise(const struct tw_msg_promise *from, struct out *out,
+                                  struct tw_error *err) {
+    uint8_t manifest[TW_CLOSE_BYTES_MAX];
+    Thinwire__Promise to = THINWIRE__PROMISE__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.round = from->round;
+    to.ballot = from->ballot;
+    if (from->has_accepted != 0) {
+        to.accepted_ballot = from->accepted_ballot;
+        to.accepted = borrow(manifest, tw_close_encode(&from->accepted, manifest));
+    }
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_propose(const struct tw_msg_propose *from, struct out *out,
+                                  struct tw_error *err) {
+    uint8_t manifest[TW_CLOSE_BYTES_MAX];
+    Thinwire__Propose to = THINWIRE__PROPOSE__INIT;
+    to.ballot = from->ballot;
+    to.close = borrow(manifest, tw_close_encode(&from->close, manifest));
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_accept(const struct tw_msg_accept *from, struct out *out,
+                                 struct tw_error *err) {
+    Thinwire__Accept to = THINWIRE__ACCEPT__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.round = from->round;
+    to.ballot = from->ballot;
+    to.digest = borrow_id(&from->digest);
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_nack(const struct tw_msg_nack *from, struct out *out,
+                               struct tw_error *err) {
+    Thinwire__Nack to = THINWIRE__NACK__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.round = from->round;
+    to.promised = from->promised;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_commit(const struct tw_msg_commit *from, struct out *out,
+                                 struct tw_error *err) {
+    uint8_t manifest[TW_CLOSE_BYTES_MAX];
+    Thinwire__Commit to = THINWIRE__COMMIT__INIT;
+    to.close = borrow(manifest, tw_close_encode(&from->close, manifest));
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_log_get(const struct tw_msg_log_get *from, struct out *out,
+                                  struct tw_error *err) {
+    Thinwire__LogGet to = THINWIRE__LOG_GET__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.round = from->round;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_log_none(const struct tw_msg_log_none *from, struct out *out,
+                                   struct tw_error *err) {
+    Thinwire__LogNone to = THINWIRE__LOG_NONE__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.oldest_round = from->oldest_round;
+    to.rounds = from->rounds;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_state_get(const struct tw_msg_state_get *from, struct out *out,
+                                    struct tw_error *err) {
+    Thinwire__StateGet to = THINWIRE__STATE_GET__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.fragment = from->fragment;
+    to.digest = borrow_id(&from->digest);
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_state(const struct tw_msg_state *from, struct out *out,
+                                struct tw_error *err) {
+    Thinwire__State to = THINWIRE__STATE__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.fragment = from->fragment;
+    to.rounds = from->rounds;
+    to.digest = borrow_id(&from->digest);
+    to.hash = borrow_id(&from->hash);
+    to.bytes = from->bytes;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_pull(const struct tw_msg_pull *from, struct out *out,
+                               struct tw_error *err) {
+    Thinwire__Pull to = THINWIRE__PULL__INIT;
+    to.hash = borrow_id(&from->hash);
+    to.first = from->first;
+    to.count = from->count;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_missing(const struct tw_msg_missing *from, struct out *out,
+                                  struct tw_error *err) {
+    Thinwire__Missing to = THINWIRE__MISSING__INIT;
+    to.hash = borrow_id(&from->hash);
+    return pack(&to.base, out, err);
+}
+
+enum tw_status tw_control_encode(const struct tw_message *message, uint8_t *body, size_t capacity,
+                                 size_t *size_out, struct tw_error *err) {
+    struct out out = {body, capacity, 0};
+    enum tw_status status = TW_PROTO;
+    TW_ASSERT(tw_message_check(message, NULL) == TW_OK);
+    switch (message->kind) {
+#define X(name, value, member)                                                                     \
+    case TW_MSG_##name: status = put_##member(&message->u.member, &out, err); break;
+        TW_MESSAGE_LIST(X)
+#undef X
+    }
+    *size_out = out.size;
+    return status;
+}

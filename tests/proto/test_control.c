@@ -1,0 +1,375 @@
+#include "tests/test.h"
+
+#include "proto/control.h"
+#include "tests/proto/sample.h"
+
+enum { SEED = 20290923 };
+
+static struct tw_rng rng;
+static struct tw_message sample, back;
+static struct tw_error err;
+static uint8_t body[TW_CONTROL_BYTES_MAX];
+static size_t size;
+
+static const enum tw_message_kind kinds[] = {
+#define X(name, value, member) TW_MSG_##name,
+    TW_MESSAGE_LIST(X)
+#undef X
+};
+enum { KINDS_COUNT = sizeof(kinds) / sizeof(kinds[0]) };
+
+static int seed(void **state) {
+    (void)state;
+    tw_rng_seed(&rng, SEED);
+    return 0;
+}
+
+static void draw(enum tw_message_kind kind) {
+    tw_sample_message(&rng, kind, &sample);
+    assert_int_equal(tw_control_encode(&sample, body, sizeof(body), &size, &err), TW_OK);
+}
+
+static enum tw_status decode(void) {
+    return tw_control_decode((uint16_t)sample.kind, body, size, &back, &err);
+}
+
+static void every_kind_survives_its_body(void **state) {
+    (void)state;
+    for (unsigned trial = 0; trial < 300; trial++) {
+        for (unsigned i = 0; i < KINDS_COUNT; i++) {
+            draw(kinds[i]);
+            assert_int_equal(decode(), TW_OK);
+            assert_memory_equal(&sample, &back, sizeof(sample));
+        }
+    }
+}
+
+static void every_prefix_is_handled_and_room_is_respected(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < KINDS_COUNT; i++) {
+        draw(kinds[i]);
+        const size_t whole = size;
+        size_t used;
+        if (whole > 0)
+            assert_int_equal(tw_control_encode(&sample, body, whole - 1, &used, &err), TW_LIMIT);
+        assert_int_equal(tw_control_encode(&sample, body, whole, &used, &err), TW_OK);
+        for (size = 0; size < whole; size++) {
+            uint8_t *exact = malloc(size + 1); /* a sanitizer sees what is read past the end */
+            assert_non_null(exact);
+            memcpy(exact, body, size);
+            (void)tw_control_decode((uint16_t)kinds[i], exact, size, &back, &err);
+            free(exact);
+        }
+    }
+}
+
+static void unknown_kind_is_told_apart(void **state) {
+    (void)state;
+    assert_int_equal(tw_control_decode(0, body, 0, &back, &err), TW_VERSION);
+    assert_int_equal(tw_control_decode(KINDS_COUNT + 1, body, 0, &back, &err), TW_VERSION);
+    assert_int_equal(tw_control_decode(UINT16_MAX, body, 0, &back, &err), TW_VERSION);
+}
+
+static void unknown_fields_are_ignored(void **state) {
+    (void)state;
+    draw(TW_MSG_PREPARE);
+    const uint8_t unknown[] = {0xF8, 0x07, 42, 0xFA, 0x07, 3, 'x', 'y', 'z'}; /* field 127, twice */
+    memcpy(body + size, unknown, sizeof(unknown));
+    size += sizeof(unknown);
+    assert_int_equal(decode(), TW_OK);
+    assert_memory_equal(&sample, &back, sizeof(sample));
+}
+
+static void refused_message_leaves_the_caller_s_untouched(void **state) {
+    (void)state;
+    struct tw_message before;
+    draw(TW_MSG_RESULT);
+    memset(&back, 0xAA, sizeof(back));
+    before = back;
+    body[size - 1] ^= 1;
+    size--;
+    assert_int_equal(decode(), TW_PROTO);
+    assert_memory_equal(&back, &before, sizeof(back));
+}
+
+/* Two bytes on the wire per element that costs tens when unpacked. */
+static void memory_is_bounded_by_the_size_of_the_body(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof(body); i += 2) {
+        body[i] = 0x0A; /* PEERS.records or, in STATUS, an unknown field's kin: empty */
+        body[i + 1] = 0;
+    }
+    sample.kind = TW_MSG_PEERS;
+    size = sizeof(body);
+    assert_int_equal(decode(), TW_PROTO);
+    for (size_t i = 0; i < sizeof(body); i += 2) body[i] = 0x78; /* unknown varint field 15 */
+    assert_int_equal(decode(), TW_PROTO);
+    assert_int_equal(tw_control_decode(TW_MSG_PEERS, body, sizeof(body) + 1, &back, &err),
+                     TW_PROTO);
+}
+
+/* The largest message of each kind with arrays must decode within the memory bound. */
+static void largest_messages_are_within_the_memory_bound(void **state) {
+    (void)state;
+    memset(&sample, 0, sizeof(sample));
+    sample.kind = TW_MSG_PEERS;
+    sample.u.peers.count = TW_RECORDS_PER_MESSAGE;
+    for (uint32_t i = 0; i < TW_RECORDS_PER_MESSAGE; i++) {
+        sample.u.peers.records[i].id = tw_sample_id(&rng);
+        for (uint32_t k = 0; k < TW_ADDRS_MAX; k++)
+            memset(sample.u.peers.records[i].addrs[k], 'a', TW_ADDR_BYTES - 1);
+    }
+    assert_int_equal(tw_control_encode(&sample, body, sizeof(body), &size, &err), TW_OK);
+    assert_int_equal(decode(), TW_OK);
+    assert_memory_equal(&sample, &back, sizeof(sample));
+    for (uint32_t i = 0; i < TW_RECORDS_PER_MESSAGE; i++) { /* shortest wire form */
+        memset(sample.u.peers.records[i].addrs, 0, sizeof(sample.u.peers.records[i].addrs));
+        for (uint32_t k = 0; k < TW_ADDRS_MAX; k++) sample.u.peers.records[i].addrs[k][0] = 'a';
+    }
+    assert_int_equal(tw_control_encode(&sample, body, sizeof(body), &size, &err), TW_OK);
+    assert_int_equal(decode(), TW_OK);
+
+    memset(&sample, 0, sizeof(sample));
+    sample.kind = TW_MSG_RESULT;
+    sample.u.result.bytes = 1;
+    sample.u.result.hash = tw_sample_id(&rng);
+    sample.u.result.contributors_count = TW_MEMBERS_MAX;
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) sample.u.result.contributors[i].member_idx = i;
+    assert_int_equal(tw_control_encode(&sample, body, sizeof(body), &size, &err), TW_OK);
+    assert_int_equal(decode(), TW_OK);
+
+    memset(&sample, 0, sizeof(sample));
+    sample.kind = TW_MSG_PROMISE;
+    sample.u.promise.has_accepted = 1;
+    tw_sample_close_full(&rng, &sample.u.promise.accepted);
+    sample.u.promise.lineage = sample.u.promise.accepted.lineage;
+    sample.u.promise.round = sample.u.promise.accepted.round;
+    assert_int_equal(tw_control_encode(&sample, body, sizeof(body), &size, &err), TW_OK);
+    assert_int_equal(decode(), TW_OK);
+    assert_memory_equal(&sample, &back, sizeof(sample));
+}
+
+static void random_damage_never_passes_unchecked(void **state) {
+    (void)state;
+    unsigned refused = 0;
+    for (unsigned trial = 0; trial < 20000; trial++) {
+        draw(kinds[tw_rng_below(&rng, KINDS_COUNT)]);
+        if (size == 0) continue;
+        for (uint64_t k = tw_rng_below(&rng, 4); k < 4; k++)
+            body[tw_rng_below(&rng, size)] ^= (uint8_t)(1 << tw_rng_below(&rng, 8));
+        if (decode() != TW_OK) {
+            assert_true(err.message[0] != '\0');
+            refused++;
+        } else {
+            assert_int_equal(tw_message_check(&back, &err), TW_OK);
+        }
+    }
+    assert_true(refused > 1000);
+}
+
+/* ---- one refusal per rule ------------------------------------------------------------------ */
+
+static enum tw_status decode_bytes(enum tw_message_kind kind, const void *bytes, size_t count) {
+    return tw_control_decode((uint16_t)kind, bytes, count, &back, &err);
+}
+
+static void ids_of_another_length_are_refused(void **state) {
+    (void)state;
+    uint8_t missing[2 + 33] = {0x0A, 32};
+    assert_int_equal(decode_bytes(TW_MSG_MISSING, missing, 34), TW_OK);
+    missing[1] = 31;
+    assert_int_equal(decode_bytes(TW_MSG_MISSING, missing, 33), TW_PROTO);
+    assert_non_null(strstr(err.message, "hash"));
+    missing[1] = 33;
+    assert_int_equal(decode_bytes(TW_MSG_MISSING, missing, 35), TW_PROTO);
+    assert_int_equal(decode_bytes(TW_MSG_MISSING, missing, 0), TW_PROTO);
+}
+
+static void addresses_are_visible_ascii_and_bounded(void **state) {
+    (void)state;
+    /* PEERS { records { id: 32 x 1, addrs: "a:1" } } */
+    uint8_t peers[256] = {0x0A, 34 + 5, 0x0A, 32};
+    memset(peers + 4, 1, 32);
+    memcpy(peers + 36,
+           "\x12\x03"
+           "a:1",
+           5);
+    assert_int_equal(decode_bytes(TW_MSG_PEERS, peers, 41), TW_OK);
+    assert_string_equal(back.u.peers.records[0].addrs[0], "a:1");
+    const char wrong[] = {'\0', ' ', '\n', '\x7f', (char)0x80};
+    for (size_t i = 0; i < sizeof(wrong); i++) {
+        peers[39] = (uint8_t)wrong[i];
+        assert_int_equal(decode_bytes(TW_MSG_PEERS, peers, 41), TW_PROTO);
+    }
+    memset(peers + 38, 'a', TW_ADDR_BYTES);
+    peers[1] = 34 + 2 + TW_ADDR_BYTES;
+    peers[37] = TW_ADDR_BYTES;
+    assert_int_equal(decode_bytes(TW_MSG_PEERS, peers, 2u + peers[1]), TW_PROTO);
+    peers[1]--;
+    peers[37]--;
+    assert_int_equal(decode_bytes(TW_MSG_PEERS, peers, 2u + peers[1]), TW_OK);
+}
+
+static void counts_beyond_the_arrays_are_refused(void **state) {
+    (void)state;
+    /* One more than fits of: records in PEERS, parts in CONTRIB, contributors in RESULT. */
+    const struct {
+        enum tw_message_kind kind;
+        uint8_t tag;
+        unsigned most;
+    } rows[] = {{TW_MSG_PEERS, 0x0A, TW_RECORDS_PER_MESSAGE},
+                {TW_MSG_CONTRIB, 0x32, TW_PARTS_MAX},
+                {TW_MSG_RESULT, 0x32, TW_MEMBERS_MAX}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        size = 0;
+        for (unsigned k = 0; k <= rows[i].most; k++) {
+            body[size++] = rows[i].tag;
+            body[size++] = 0;
+        }
+        assert_int_equal(decode_bytes(rows[i].kind, body, size), TW_PROTO);
+        assert_non_null(strstr(err.message, "at most"));
+    }
+}
+
+/* A drawn message, spoilt, must fail the check that encode asserts and decode ends with. */
+static void spoilt(enum tw_message_kind kind, void (*spoil)(struct tw_message *message)) {
+    do tw_sample_message(&rng, kind, &sample);
+    while ((kind == TW_MSG_PROMISE && sample.u.promise.has_accepted == 0) ||
+           (kind == TW_MSG_RESULT && sample.u.result.contributors_count < 2) ||
+           (kind == TW_MSG_PEERS && sample.u.peers.count == 0) ||
+           (kind == TW_MSG_STATE && sample.u.state.bytes == 0));
+    assert_int_equal(tw_message_check(&sample, &err), TW_OK);
+    spoil(&sample);
+    assert_int_equal(tw_message_check(&sample, &err), TW_PROTO);
+}
+
+static void state_outside(struct tw_message *m) {
+    m->u.status.state = (enum tw_node_state)4;
+}
+static void reason_outside(struct tw_message *m) {
+    m->u.leave.reason = 256;
+}
+static void nobody(struct tw_message *m) {
+    memset(&m->u.peers.records[0].id, 0, 32);
+}
+static void gap_in_addresses(struct tw_message *m) {
+    m->u.peers.records[0].addrs[0][0] = '\0';
+    m->u.peers.records[0].addrs[1][0] = 'a';
+    m->u.peers.records[0].addrs[1][1] = '\0';
+}
+static void no_parts(struct tw_message *m) {
+    m->u.contrib.parts_count = 0;
+}
+static void large_contribution(struct tw_message *m) {
+    m->u.contrib.bytes[0] = (uint32_t)TW_PAYLOAD_BYTES_MAX + 1;
+}
+static void part_outside(struct tw_message *m) {
+    m->u.result.part = TW_PARTS_MAX;
+}
+static void result_without_hash(struct tw_message *m) {
+    memset(&m->u.result.hash, 0, 32);
+}
+static void result_of_nobody(struct tw_message *m) {
+    m->u.result.contributors_count = 0;
+}
+static void contributors_unsorted(struct tw_message *m) {
+    m->u.result.contributors[1].member_idx = m->u.result.contributors[0].member_idx;
+}
+static void absent_with_a_hash(struct tw_message *m) {
+    m->u.result.bytes = 0;
+    m->u.result.contributors_count = 0;
+}
+static void accepted_in_another_round(struct tw_message *m) {
+    m->u.promise.round++;
+}
+static void accepted_in_another_lineage(struct tw_message *m) {
+    m->u.promise.lineage.bytes[0] ^= 1;
+}
+static void accepted_is_unsound(struct tw_message *m) {
+    m->u.promise.accepted.next.count = 0;
+}
+static void proposal_is_unsound(struct tw_message *m) {
+    m->u.propose.close.next.count = 0;
+}
+static void commit_is_unsound(struct tw_message *m) {
+    m->u.commit.close.fragment = TW_FRAGMENTS_MAX;
+}
+static void asked_fragment_outside(struct tw_message *m) {
+    m->u.state_get.fragment = TW_FRAGMENTS_MAX;
+}
+static void fragment_outside(struct tw_message *m) {
+    m->u.state.fragment = TW_FRAGMENTS_MAX;
+}
+static void state_without_hash(struct tw_message *m) {
+    memset(&m->u.state.hash, 0, 32);
+}
+static void large_state(struct tw_message *m) {
+    m->u.state.bytes = (uint32_t)TW_PAYLOAD_BYTES_MAX + 1;
+}
+static void no_chunks(struct tw_message *m) {
+    m->u.pull.count = 0;
+}
+static void chunks_outside(struct tw_message *m) {
+    m->u.pull.count = TW_CHUNKS_MAX - m->u.pull.first + 1;
+}
+static void first_chunk_outside(struct tw_message *m) {
+    m->u.pull.first = UINT32_MAX;
+}
+static void no_such_kind(struct tw_message *m) {
+    m->kind = (enum tw_message_kind)99;
+}
+
+static void every_broken_rule_is_refused(void **state) {
+    (void)state;
+    spoilt(TW_MSG_STATUS, state_outside);
+    spoilt(TW_MSG_LEAVE, reason_outside);
+    spoilt(TW_MSG_PEERS, nobody);
+    spoilt(TW_MSG_PEERS, gap_in_addresses);
+    spoilt(TW_MSG_CONTRIB, no_parts);
+    spoilt(TW_MSG_CONTRIB, large_contribution);
+    spoilt(TW_MSG_RESULT, part_outside);
+    spoilt(TW_MSG_RESULT, result_without_hash);
+    spoilt(TW_MSG_RESULT, result_of_nobody);
+    spoilt(TW_MSG_RESULT, contributors_unsorted);
+    spoilt(TW_MSG_RESULT, absent_with_a_hash);
+    spoilt(TW_MSG_PROMISE, accepted_in_another_round);
+    spoilt(TW_MSG_PROMISE, accepted_in_another_lineage);
+    spoilt(TW_MSG_PROMISE, accepted_is_unsound);
+    spoilt(TW_MSG_PROPOSE, proposal_is_unsound);
+    spoilt(TW_MSG_COMMIT, commit_is_unsound);
+    spoilt(TW_MSG_STATE_GET, asked_fragment_outside);
+    spoilt(TW_MSG_STATE, fragment_outside);
+    spoilt(TW_MSG_STATE, state_without_hash);
+    spoilt(TW_MSG_STATE, large_state);
+    spoilt(TW_MSG_PULL, no_chunks);
+    spoilt(TW_MSG_PULL, chunks_outside);
+    spoilt(TW_MSG_PULL, first_chunk_outside);
+    spoilt(TW_MSG_MISSING, no_such_kind);
+}
+
+static void every_kind_has_a_name(void **state) {
+    (void)state;
+    assert_string_equal(tw_message_name(TW_MSG_STATUS), "STATUS");
+    assert_string_equal(tw_message_name(TW_MSG_LOG_NONE), "LOG_NONE");
+    assert_string_equal(tw_message_name((enum tw_message_kind)99), "?");
+}
+
+int main(void) {
+    print_message("seed %d\n", SEED);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(every_kind_survives_its_body, seed),
+        cmocka_unit_test_setup(every_prefix_is_handled_and_room_is_respected, seed),
+        cmocka_unit_test_setup(unknown_kind_is_told_apart, seed),
+        cmocka_unit_test_setup(unknown_fields_are_ignored, seed),
+        cmocka_unit_test_setup(refused_message_leaves_the_caller_s_untouched, seed),
+        cmocka_unit_test_setup(memory_is_bounded_by_the_size_of_the_body, seed),
+        cmocka_unit_test_setup(largest_messages_are_within_the_memory_bound, seed),
+        cmocka_unit_test_setup(random_damage_never_passes_unchecked, seed),
+        cmocka_unit_test_setup(ids_of_another_length_are_refused, seed),
+        cmocka_unit_test_setup(addresses_are_visible_ascii_and_bounded, seed),
+        cmocka_unit_test_setup(counts_beyond_the_arrays_are_refused, seed),
+        cmocka_unit_test_setup(every_broken_rule_is_refused, seed),
+        cmocka_unit_test_setup(every_kind_has_a_name, seed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
