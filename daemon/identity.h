@@ -6,6 +6,7 @@
 #ifndef TW_DAEMON_IDENTITY_H
 #define TW_DAEMON_IDENTITY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/id.h"
@@ -33,6 +34,9 @@ enum tw_status tw_identity_open(const char *path, struct tw_identity *identity,
 
 /* A fresh key that is never stored: tests and benchmarks. */
 enum tw_status tw_identity_ephemeral(struct tw_identity *identity, struct tw_error *err);
+
+/* The node id of a key; false for anything but Ed25519. */
+bool tw_identity_of_key(struct evp_pkey_st *key, struct tw_id *id);
 
 void tw_identity_close(struct tw_identity *identity);
 

@@ -110,7 +110,4 @@ void tw_members_encode(const struct tw_members *members, char *text, size_t capa
 uint32_t tw_members_decode(struct tw_members *members, const char *text, size_t size,
                            uint64_t now_us);
 
-/* "host:port", "1.2.3.4:5", "[::1]:5", shorter than TW_ADDR_BYTES, port 1..65535. */
-bool tw_address_is_valid(const char *address);
-
 #endif

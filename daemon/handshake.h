@@ -1,0 +1,79 @@
+/* handshake.h - HELLO and GOODBYE: the first and the last frame of a connection. Pure bytes.
+ *
+ * PROTOCOL.md section 3 is the truth. HELLO body, little-endian:
+ *
+ *    0  version min u32      16  run id   32 bytes     128  addresses count u32
+ *    4  version max u32      48  node id  32 bytes     132  per address: length u8, then
+ *    8  role u32             80  link tag 16 bytes          "host:port" without NUL
+ *   12  boot u32             96  proof    32 bytes
+ *
+ *    proof = HMAC-SHA256(run secret, "thinwire-join" || EKM || body without the proof)
+ *
+ * EKM is 32 bytes of keying material of this very TLS session, label TW_HELLO_EXPORT: a proof is
+ * of no use on another session, so it can be neither replayed nor relayed. `open` runs use 32 zero
+ * bytes for the secret. The link tag of a bulk connection names the control connection it belongs
+ * to: the first 16 bytes exported there, label TW_LINK_EXPORT; zero on control.
+ *
+ * GOODBYE body: enum tw_status u32, then a sentence for the log of the other side. */
+#ifndef TW_DAEMON_HANDSHAKE_H
+#define TW_DAEMON_HANDSHAKE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "daemon/identity.h"
+#include "daemon/tls.h"
+
+#define TW_HELLO_EXPORT "EXPORTER-thinwire-join-v1"
+#define TW_LINK_EXPORT "EXPORTER-thinwire-link-v1"
+
+enum tw_role { TW_ROLE_CONTROL, TW_ROLE_BULK };
+
+enum { TW_LINK_TAG_BYTES = 16, TW_PROOF_BYTES = 32 };
+
+struct tw_hello {
+    uint32_t version_min, version_max; /* of frames and messages */
+    enum tw_role role;
+    uint32_t boot; /* starts of the node: increases */
+    struct tw_id run, id;
+    uint8_t link_tag[TW_LINK_TAG_BYTES];
+    uint8_t proof[TW_PROOF_BYTES];
+    uint32_t addrs_count;
+    char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES];
+};
+
+struct tw_goodbye {
+    enum tw_status status;
+    char sentence[256];
+};
+
+/* Body bytes; returns their count. */
+uint32_t tw_hello_encode(const struct tw_hello *hello, uint8_t body[TW_HELLO_BYTES_MAX]);
+
+/* Strict inverse for untrusted bytes: TW_PROTO names the field. Addresses are host:port in form
+ * only; they may point anywhere. */
+enum tw_status tw_hello_decode(const uint8_t *body, size_t size, struct tw_hello *hello,
+                               struct tw_error *err);
+
+/* Fills hello->proof from everything else. secret NULL = `open`. */
+void tw_hello_prove(struct tw_hello *hello, const struct tw_secret *secret,
+                    const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
+
+/* May `theirs` come in? `authenticated` is the id their TLS key proved. In this order: TW_PROTO
+ * (another id than proven), TW_VERSION, TW_DENIED (other run; wrong secret). The sentence is
+ * written for both ends: it is logged here and sent in GOODBYE. */
+enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
+                              const struct tw_id *authenticated, const struct tw_secret *secret,
+                              const uint8_t ekm[TW_TLS_EXPORT_BYTES], struct tw_error *err);
+
+uint32_t tw_goodbye_encode(enum tw_status status, const char *sentence,
+                           uint8_t body[TW_HELLO_BYTES_MAX]);
+
+/* Unprintable bytes become '?', unknown codes TW_PROTO, long sentences are cut. */
+enum tw_status tw_goodbye_decode(const uint8_t *body, size_t size, struct tw_goodbye *goodbye,
+                                 struct tw_error *err);
+
+#endif

@@ -1,0 +1,38 @@
+/* listen.h - sockets that wait for other nodes. */
+#ifndef TW_DAEMON_LISTEN_H
+#define TW_DAEMON_LISTEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/limits.h"
+#include "base/status.h"
+
+struct tw_listener {
+    uv_tcp_t tcp;  /* tcp.data is the owner's */
+    uint16_t port; /* really bound */
+    bool is_open, is_loopback, is_wildcard;
+};
+
+struct tw_listen_options {
+    const char *address;     /* "host:port" of this machine; port 0 = any free one */
+    bool is_loopback_only;   /* refuse what others can reach: `open` admission */
+    bool is_ipv6_only;       /* leave IPv4 to another listener */
+    uv_connection_cb accept; /* called with &listener->tcp */
+};
+
+/* Binds and listens. TW_CONFIG: not an address of the right form, or one others can reach where
+ * only loopback is allowed. TW_IO: port in use, not an address of this machine, not permitted;
+ * the sentence says what to change. Names are resolved here and now (start-up only). */
+enum tw_status tw_listener_open(struct tw_listener *listener, uv_loop_t *loop,
+                                const struct tw_listen_options *options, struct tw_error *err);
+
+/* Starts to close; `closed` as for uv_close. Only where is_open. */
+void tw_listener_close(struct tw_listener *listener, uv_close_cb closed);
+
+/* 127.0.0.0/8, ::1 and ::ffff:127.0.0.0/104. */
+bool tw_sockaddr_is_loopback(const struct sockaddr *address);
+
+#endif

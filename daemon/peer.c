@@ -1,0 +1,217 @@
+/* peer.c - the slots of admitted peers: their two connections, what waits for them, their end. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "daemon/transport_impl.h"
+
+int tw_peer_find(const struct tw_transport *t, const struct tw_id *id) {
+    for (int i = 0; i < TW_PEERS_MAX; i++) {
+        if (t->peers[i].state == TW_SLOT_UP && tw_id_equal(&t->peers[i].record.id, id)) return i;
+    }
+    return -1;
+}
+
+/* A node that listens on every address of its machine says so; we know at which one we met it. */
+static void address_learn(const struct tw_conn *conn, const char *said, char out[TW_ADDR_BYTES]) {
+    char host[TW_ADDR_BYTES], seen[TW_ADDR_BYTES];
+    uint16_t port = 0, ignored = 0;
+    memcpy(out, said, TW_ADDR_BYTES);
+    if (!tw_address_split(said, host, &port)) return;
+    if (strcmp(host, "0.0.0.0") != 0 && strcmp(host, "::") != 0) return;
+    if (!tw_address_split(conn->link.address, seen, &ignored)) return;
+    /* A dual-stack listener sees IPv4 peers as ::ffff:1.2.3.4. */
+    const char *plain =
+        strncmp(seen, "::ffff:", 7) == 0 && strchr(seen, '.') != NULL ? seen + 7 : seen;
+    const bool is_v6 = strchr(plain, ':') != NULL;
+    const int length =
+        snprintf(out, TW_ADDR_BYTES, is_v6 ? "[%s]:%u" : "%s:%u", plain, (unsigned)port);
+    if (length <= 0 || length >= TW_ADDR_BYTES) out[0] = '\0';
+}
+
+int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err) {
+    struct tw_transport *t = conn->transport;
+    int at = 0;
+    while (at < TW_PEERS_MAX && t->peers[at].state != TW_SLOT_FREE) at++;
+    if (at == TW_PEERS_MAX) {
+        (void)tw_fail(err, TW_LIMIT, "this node already has links to %d others", TW_PEERS_MAX);
+        return -1;
+    }
+    struct tw_slot *slot = &t->peers[at];
+    struct tw_chunk *chunks = slot->chunks;
+    if (chunks == NULL) chunks = malloc(TW_BULK_QUEUE_CHUNKS * sizeof(*chunks));
+    if (chunks == NULL) {
+        (void)tw_fail(err, TW_NOMEM, "no memory for another peer");
+        return -1;
+    }
+    *slot = (struct tw_slot){.chunks = chunks};
+    uint8_t tag[TW_TLS_EXPORT_BYTES];
+    if (tw_tls_export(&conn->link.tls, TW_LINK_EXPORT, tag, err) != TW_OK) return -1;
+    if (tw_link_admit(&conn->link, TW_ROLE_CONTROL, err) != TW_OK) return -1;
+    const uint64_t now_us = tw_now_us();
+    memcpy(slot->tag, tag, sizeof(slot->tag));
+    slot->control = conn;
+    slot->is_dialled = conn->is_dialled;
+    slot->boot = hello->boot;
+    slot->record.id = hello->id;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < hello->addrs_count; i++) {
+        address_learn(conn, hello->addrs[i], slot->record.addrs[count]);
+        if (slot->record.addrs[count][0] != '\0') count++;
+    }
+    slot->bulk_retry_us = conn->is_dialled ? now_us : UINT64_MAX;
+    slot->bulk_deadline_us = now_us + TW_BULK_UP_US;
+    (void)tw_fail(&slot->bulk_error, TW_IO, "the other side opened none");
+    slot->state = TW_SLOT_UP;
+    conn->peer = at;
+    conn->deadline_us = UINT64_MAX;
+    tw_transport_soon(t);
+    return at;
+}
+
+void tw_peer_attach_bulk(struct tw_conn *conn, int peer) {
+    struct tw_slot *slot = &conn->transport->peers[peer];
+    TW_ASSERT(slot->state == TW_SLOT_UP && slot->bulk == NULL);
+    slot->bulk = conn;
+    slot->bulk_retry_us = slot->bulk_deadline_us = UINT64_MAX;
+    conn->peer = peer;
+    conn->deadline_us = UINT64_MAX;
+    tw_transport_soon(conn->transport);
+}
+
+/* ---- end ----------------------------------------------------------------------------------- */
+
+static void conn_detach(struct tw_conn *conn, enum tw_status reason, const char *sentence) {
+    if (conn == NULL) return;
+    conn->peer = conn->bulk_of = -1;
+    conn->deadline_us = UINT64_MAX;
+    tw_link_close(&conn->link, reason, sentence);
+}
+
+void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence) {
+    struct tw_slot *slot = &t->peers[peer];
+    if (slot->state != TW_SLOT_UP) return;
+    slot->state = TW_SLOT_ENDING;
+    (void)tw_fail(&slot->reason, reason, "%s", sentence);
+    conn_detach(slot->control, reason, slot->reason.message);
+    conn_detach(slot->bulk, reason, slot->reason.message);
+    conn_detach(slot->bulk_dial, reason, NULL);
+    slot->control = slot->bulk = slot->bulk_dial = NULL;
+    tw_transport_soon(t);
+}
+
+void tw_peer_finish(struct tw_transport *t, int peer) {
+    struct tw_slot *slot = &t->peers[peer];
+    TW_ASSERT(slot->state == TW_SLOT_ENDING);
+    while (slot->chunks_count > 0 && !t->is_closing) {
+        const struct tw_chunk chunk = slot->chunks[slot->chunks_begin];
+        slot->chunks_begin = (slot->chunks_begin + 1) % TW_BULK_QUEUE_CHUNKS;
+        slot->chunks_count--;
+        if (t->config.events.released != NULL)
+            t->config.events.released(t->config.user, (uint16_t)peer, &chunk, false);
+    }
+    if (t->is_closing) return;
+    const struct tw_error reason = slot->reason;
+    slot->state = TW_SLOT_FREE;
+    t->config.events.peer_down(t->config.user, (uint16_t)peer, reason.status, reason.message);
+}
+
+void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame) {
+    struct tw_transport *t = conn->transport;
+    const int peer = conn->peer;
+    if (frame->kind != TW_FRAME_GOODBYE) {
+        const bool is_bulk = conn->link.role == TW_ROLE_BULK;
+        t->config.events.frame(t->config.user, (uint16_t)peer, is_bulk, frame);
+        return;
+    }
+    struct tw_goodbye goodbye;
+    struct tw_error err;
+    if (tw_goodbye_decode(frame->body, frame->body_bytes, &goodbye, &err) != TW_OK) {
+        tw_peer_end(t, peer, err.status, err.message);
+        return;
+    }
+    char sentence[sizeof(goodbye.sentence) + 32];
+    (void)snprintf(sentence, sizeof(sentence), "the other side left: %s", goodbye.sentence);
+    tw_peer_end(t, peer, goodbye.status, sentence);
+}
+
+/* ---- bulk ---------------------------------------------------------------------------------- */
+
+static bool wants_to_send(const struct tw_slot *slot) {
+    if (slot->state != TW_SLOT_UP || slot->bulk == NULL) return false;
+    const struct tw_link *link = &slot->bulk->link;
+    if (link->state != TW_LINK_UP || link->is_failed || !tw_link_has_room(link)) return false;
+    return tw_link_queued(link) > 0 || slot->chunks_count > 0;
+}
+
+static uint64_t wanting(const struct tw_transport *t) {
+    uint64_t set = 0;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        if (wants_to_send(&t->peers[i])) set |= UINT64_C(1) << i;
+    }
+    return set;
+}
+
+/* One record of one peer. The chunk's bytes are copied when its turn comes, and released. */
+static void send_record(struct tw_transport *t, uint16_t peer) {
+    struct tw_slot *slot = &t->peers[peer];
+    struct tw_link *link = &slot->bulk->link;
+    struct tw_chunk chunk = {0};
+    if (tw_link_queued(link) == 0) {
+        chunk = slot->chunks[slot->chunks_begin];
+        slot->chunks_begin = (slot->chunks_begin + 1) % TW_BULK_QUEUE_CHUNKS;
+        slot->chunks_count--;
+        tw_link_load_chunk(link, &chunk.payload, chunk.idx, chunk.bytes, chunk.size);
+    }
+    (void)tw_link_push(link);
+    if (chunk.size > 0 && t->config.events.released != NULL)
+        t->config.events.released(t->config.user, peer, &chunk, true);
+}
+
+static void send_all(struct tw_transport *t, uint64_t now_us) {
+    t->upload_wait_us = 0;
+    for (;;) {
+        const uint64_t set = t->is_closing ? 0 : wanting(t);
+        if (set == 0) return;
+        t->upload_wait_us = tw_rate_wait_us(&t->upload, TW_RECORD_BYTES_MAX, now_us);
+        if (t->upload_wait_us > 0) return;
+        send_record(t, tw_turn_next(&t->turn, set));
+    }
+}
+
+static void bulk_step(struct tw_transport *t, int peer, uint64_t now_us) {
+    struct tw_slot *slot = &t->peers[peer];
+    struct tw_error err;
+    if (now_us >= slot->bulk_deadline_us) {
+        char sentence[sizeof(err.message) + 64];
+        (void)snprintf(sentence, sizeof(sentence), "no bulk connection within %d s: %s",
+                       TW_BULK_UP_US / 1000000, slot->bulk_error.message);
+        tw_peer_end(t, peer, TW_IO, sentence);
+        return;
+    }
+    if (now_us < slot->bulk_retry_us) return;
+    slot->bulk_retry_us = UINT64_MAX; /* until this attempt fails */
+    if (tw_outgoing_bulk(t, peer, &err) == TW_OK) return;
+    slot->bulk_error = err;
+    slot->bulk_retry_us = now_us + TW_BULK_RETRY_US;
+}
+
+static void pump_resumed(struct tw_slot *slot) {
+    slot->needs_pump = false;
+    struct tw_conn *const conns[2] = {slot->control, slot->bulk};
+    for (unsigned i = 0; i < 2; i++) {
+        if (slot->state == TW_SLOT_UP && conns[i] != NULL) tw_link_pump(&conns[i]->link);
+    }
+}
+
+void tw_peers_step(struct tw_transport *t, uint64_t now_us) {
+    for (int i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
+        struct tw_slot *slot = &t->peers[i];
+        if (slot->state == TW_SLOT_UP) bulk_step(t, i, now_us);
+        if (slot->state == TW_SLOT_UP && slot->needs_pump) pump_resumed(slot);
+        if (slot->state == TW_SLOT_ENDING && !t->is_closing) tw_peer_finish(t, i);
+    }
+    send_all(t, now_us);
+}

@@ -1,0 +1,35 @@
+/* rate.h - the upload cap: a token bucket, and whose turn it is. Pure: time comes in. */
+#ifndef TW_DAEMON_RATE_H
+#define TW_DAEMON_RATE_H
+
+#include <stdint.h>
+
+/* Credit grows by `per_s` units a second up to `burst`; it may be overdrawn by what is counted but
+ * never delayed, and everything else then waits until the debt is paid. */
+struct tw_rate {
+    uint64_t per_s; /* units (bytes, handshakes) per second; 0 = no cap */
+    uint64_t burst;
+    int64_t credit_millionths;
+    uint64_t now_us;
+};
+
+/* Starts with a full bucket. burst >= 1 where per_s > 0. */
+void tw_rate_init(struct tw_rate *rate, uint64_t per_s, uint64_t burst, uint64_t now_us);
+
+/* A new rate keeps the credit, cut to the new burst. */
+void tw_rate_set(struct tw_rate *rate, uint64_t per_s, uint64_t burst, uint64_t now_us);
+
+/* The burst that suits a cap of bytes per second: 50 ms of it, at least two TLS records. */
+uint64_t tw_rate_burst_bytes(uint64_t bytes_per_s);
+
+/* Us until `units` may pass: 0 = now. More than the burst passes when the bucket is full. */
+uint64_t tw_rate_wait_us(struct tw_rate *rate, uint64_t units, uint64_t now_us);
+
+/* Takes units whether or not they are there. */
+void tw_rate_spend(struct tw_rate *rate, uint64_t units, uint64_t now_us);
+
+/* Round robin: the lowest set bit of `wanting` above *turn, going round; becomes *turn.
+ * wanting != 0. */
+uint16_t tw_turn_next(uint16_t *turn, uint64_t wanting);
+
+#endif

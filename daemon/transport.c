@@ -1,0 +1,437 @@
+#include "daemon/transport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "daemon/transport_impl.h"
+
+/* ---- the step ------------------------------------------------------------------------------ */
+
+static void on_idle(uv_idle_t *idle);
+static void on_timer(uv_timer_t *timer);
+static void closing_step(struct tw_transport *t);
+
+void tw_transport_soon(struct tw_transport *t) {
+    if (!uv_is_closing((uv_handle_t *)&t->idle)) (void)uv_idle_start(&t->idle, on_idle);
+}
+
+static void conn_step(struct tw_conn *conn, uint64_t now_us) {
+    struct tw_transport *t = conn->transport;
+    tw_link_sweep(&conn->link, now_us);
+    if (conn->link.state >= TW_LINK_DRAINING) return;
+    if (now_us >= conn->deadline_us && !conn->link.is_failed)
+        tw_conn_fail(conn, TW_IO,
+                     conn->link.state == TW_LINK_OPENING ? "no answer to the TCP connect"
+                                                         : "no complete handshake in time");
+    if (!conn->link.is_failed) return;
+    const struct tw_error error = conn->link.error;
+    if (conn->peer >= 0)
+        tw_peer_end(t, conn->peer, error.status, error.message);
+    else
+        tw_admit_failed(conn);
+}
+
+static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) {
+    uint64_t next_us = UINT64_MAX;
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        const struct tw_conn *conn = t->conns[i];
+        if (conn == NULL || conn->link.state == TW_LINK_CLOSED) continue;
+        const uint64_t at_us =
+            conn->link.state == TW_LINK_DRAINING ? conn->link.deadline_us : conn->deadline_us;
+        if (at_us < next_us) next_us = at_us;
+    }
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        const struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP) continue;
+        if (slot->bulk_retry_us < next_us) next_us = slot->bulk_retry_us;
+        if (slot->bulk_deadline_us < next_us) next_us = slot->bulk_deadline_us;
+    }
+    if (t->upload_wait_us > 0 && now_us + t->upload_wait_us < next_us)
+        next_us = now_us + t->upload_wait_us;
+    return next_us;
+}
+
+static void timer_arm(struct tw_transport *t, uint64_t now_us) {
+    const uint64_t next_us = next_deadline_us(t, now_us);
+    if (uv_is_closing((uv_handle_t *)&t->timer)) return;
+    if (next_us == UINT64_MAX) {
+        (void)uv_timer_stop(&t->timer);
+        return;
+    }
+    const uint64_t wait_us = next_us > now_us ? next_us - now_us : 0;
+    uv_update_time(t->config.loop);
+    (void)uv_timer_start(&t->timer, on_timer, (wait_us + 999) / 1000, 0);
+}
+
+static void step(struct tw_transport *t) {
+    const uint64_t now_us = tw_now_us();
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        if (t->conns[i] != NULL) conn_step(t->conns[i], now_us);
+    }
+    if (!t->is_closing) tw_outgoing_step(t, now_us);
+    if (!t->is_closing) tw_peers_step(t, now_us);
+    timer_arm(t, now_us);
+    if (t->is_closing) closing_step(t);
+}
+
+static void on_idle(uv_idle_t *idle) {
+    (void)uv_idle_stop(idle);
+    step(idle->data);
+}
+
+static void on_timer(uv_timer_t *timer) {
+    step(timer->data);
+}
+
+/* ---- connections --------------------------------------------------------------------------- */
+
+static void on_secured(struct tw_link *link) {
+    tw_admit_secured((struct tw_conn *)link);
+}
+
+static void on_frame(struct tw_link *link, const struct tw_frame *frame) {
+    struct tw_conn *conn = (struct tw_conn *)link;
+    if (conn->peer >= 0)
+        tw_peer_frame(conn, frame);
+    else
+        tw_admit_frame(conn, frame);
+}
+
+static void on_noted(struct tw_link *link) {
+    tw_transport_soon(((struct tw_conn *)link)->transport);
+}
+
+static void on_spent(struct tw_link *link, size_t ciphertext_bytes) {
+    struct tw_transport *t = ((struct tw_conn *)link)->transport;
+    tw_rate_spend(&t->upload, ciphertext_bytes, tw_now_us());
+}
+
+static void handle_closed(struct tw_transport *t);
+
+static void on_gone(struct tw_link *link) {
+    struct tw_conn *conn = (struct tw_conn *)link;
+    struct tw_transport *t = conn->transport;
+    t->retired.bytes_in += link->bytes_in;
+    t->retired.bytes_out += link->bytes_out;
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        if (t->conns[i] == conn) t->conns[i] = NULL;
+    }
+    free(conn);
+    handle_closed(t);
+}
+
+static const struct tw_link_events link_events = {
+    .secured = on_secured,
+    .frame = on_frame,
+    .writable = on_noted,
+    .failed = on_noted,
+    .spent = on_spent,
+    .gone = on_gone,
+};
+
+struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err) {
+    unsigned at = 0;
+    while (at < TW_CONNS_MAX && t->conns[at] != NULL) at++;
+    if (at == TW_CONNS_MAX) {
+        (void)tw_fail(err, TW_LIMIT, "all %d connections are in use", TW_CONNS_MAX);
+        return NULL;
+    }
+    struct tw_conn *conn = calloc(1, sizeof(*conn));
+    if (conn == NULL) {
+        (void)tw_fail(err, TW_NOMEM, "no memory for a connection");
+        return NULL;
+    }
+    if (tw_link_init(&conn->link, t->config.loop, &link_events, err) != TW_OK) {
+        free(conn);
+        return NULL;
+    }
+    conn->transport = t;
+    conn->peer = conn->bulk_of = -1;
+    conn->since_us = tw_now_us();
+    conn->deadline_us = conn->since_us + TW_HANDSHAKE_US;
+    t->conns[at] = conn;
+    t->handles_count++;
+    return conn;
+}
+
+void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sentence) {
+    struct tw_error err;
+    (void)tw_fail(&err, status, "%s", sentence);
+    tw_link_fail(&conn->link, &err);
+}
+
+/* ---- start --------------------------------------------------------------------------------- */
+
+static void self_init(struct tw_transport *t) {
+    const struct tw_transport_config *config = &t->config;
+    uint32_t count = 0;
+    t->self.id = config->identity->id;
+    for (unsigned i = 0; i < TW_ADDRS_MAX && config->advertise[i][0] != '\0'; i++)
+        memcpy(t->self.addrs[count++], config->advertise[i], TW_ADDR_BYTES);
+    if (count > 0) return;
+    /* A wildcard goes out as it is: who hears it puts in the address he sees us at. */
+    for (uint32_t i = 0; i < config->listen_count; i++) {
+        char host[TW_ADDR_BYTES];
+        uint16_t ignored = 0;
+        const bool is_named = tw_address_split(config->listen[i], host, &ignored);
+        TW_ASSERT(is_named);
+        const bool is_v6 = strchr(host, ':') != NULL;
+        const int length =
+            snprintf(t->self.addrs[count], TW_ADDR_BYTES, is_v6 ? "[%s]:%u" : "%s:%u", host,
+                     (unsigned)t->listeners[i].port);
+        if (length > 0 && length < TW_ADDR_BYTES) count++;
+    }
+}
+
+static enum tw_status listen_all(struct tw_transport *t, struct tw_error *err) {
+    for (uint32_t i = 0; i < t->config.listen_count; i++) {
+        struct tw_listener *listener = &t->listeners[i];
+        const struct tw_listen_options options = {
+            .address = t->config.listen[i],
+            .is_loopback_only = !t->has_secret,
+            .is_ipv6_only = t->config.listen_count > 1,
+            .accept = tw_admit_accepted,
+        };
+        listener->tcp.data = t;
+        const enum tw_status status = tw_listener_open(listener, t->config.loop, &options, err);
+        if (listener->is_open) t->handles_count++;
+        if (status != TW_OK) return status;
+    }
+    return TW_OK;
+}
+
+static enum tw_status advertise_check(const struct tw_transport_config *config,
+                                      struct tw_error *err) {
+    for (unsigned i = 0; i < TW_ADDRS_MAX && config->advertise[i][0] != '\0'; i++) {
+        if (!tw_address_is_valid(config->advertise[i]))
+            return tw_fail(err, TW_CONFIG, "advertise = %.80s is not host:port with a port",
+                           config->advertise[i]);
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_transport_create(const struct tw_transport_config *config,
+                                   struct tw_transport **transport, struct tw_error *err) {
+    TW_ASSERT(config->listen_count <= TW_LISTEN_MAX);
+    TW_ASSERT(config->events.peer_up != NULL && config->events.peer_down != NULL);
+    TW_ASSERT(config->events.frame != NULL);
+    TW_TRY(advertise_check(config, err));
+    struct tw_transport *t = calloc(1, sizeof(*t));
+    if (t == NULL) return tw_fail(err, TW_NOMEM, "no memory for the transport");
+    const uint64_t now_us = tw_now_us();
+    t->config = *config;
+    t->config.secret = NULL;
+    t->has_secret = config->secret != NULL;
+    if (t->has_secret) t->secret = *config->secret;
+    const enum tw_status status = tw_tls_context_init(&t->tls, config->identity, err);
+    if (status != TW_OK) {
+        free(t);
+        return status;
+    }
+    tw_rate_init(&t->upload, config->upload_bytes_per_s,
+                 tw_rate_burst_bytes(config->upload_bytes_per_s), now_us);
+    tw_rate_init(&t->accepts, TW_ACCEPTS_PER_S, TW_ACCEPTS_BURST, now_us);
+    (void)uv_idle_init(config->loop, &t->idle);
+    (void)uv_timer_init(config->loop, &t->timer);
+    t->idle.data = t->timer.data = t;
+    t->handles_count = 2;
+    const enum tw_status listening = listen_all(t, err);
+    if (listening != TW_OK) {
+        tw_transport_destroy(t, "could not start", NULL);
+        return listening;
+    }
+    self_init(t);
+    *transport = t;
+    return TW_OK;
+}
+
+/* ---- end ----------------------------------------------------------------------------------- */
+
+static void handle_closed(struct tw_transport *t) {
+    TW_ASSERT(t->handles_count > 0);
+    t->handles_count--;
+    if (!t->is_closing) return;
+    if (t->handles_count > 0) {
+        tw_transport_soon(t);
+        return;
+    }
+    void (*closed)(void *user) = t->closed;
+    void *user = t->config.user;
+    tw_tls_context_deinit(&t->tls);
+    tw_secret_wipe(&t->secret);
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) free(t->peers[i].chunks);
+    free(t);
+    if (closed != NULL) closed(user);
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+    handle_closed(handle->data);
+}
+
+/* Idle and timer are needed until the last connection is gone. */
+static void closing_step(struct tw_transport *t) {
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        if (t->conns[i] != NULL) return;
+    }
+    if (uv_is_closing((uv_handle_t *)&t->idle)) return;
+    uv_close((uv_handle_t *)&t->idle, on_handle_closed);
+    uv_close((uv_handle_t *)&t->timer, on_handle_closed);
+}
+
+void tw_transport_destroy(struct tw_transport *t, const char *sentence,
+                          void (*closed)(void *user)) {
+    TW_ASSERT(!t->is_closing);
+    t->is_closing = true;
+    t->closed = closed;
+    for (unsigned i = 0; i < TW_LISTEN_MAX; i++) {
+        if (t->listeners[i].is_open) tw_listener_close(&t->listeners[i], on_handle_closed);
+    }
+    tw_outgoing_close(t);
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        struct tw_conn *conn = t->conns[i];
+        if (conn == NULL) continue;
+        if (conn->peer >= 0)
+            tw_link_close(&conn->link, TW_OK, sentence);
+        else if (conn->link.state < TW_LINK_DRAINING)
+            tw_link_abort(&conn->link);
+        conn->peer = -1;
+    }
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) t->peers[i].chunks_count = 0;
+    tw_transport_soon(t);
+}
+
+/* ---- calls of the shell -------------------------------------------------------------------- */
+
+static struct tw_slot *slot_up(struct tw_transport *t, uint16_t peer) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    return t->peers[peer].state == TW_SLOT_UP && !t->is_closing ? &t->peers[peer] : NULL;
+}
+
+void tw_transport_send_control(struct tw_transport *t, uint16_t peer, uint16_t kind,
+                               const void *body, uint32_t body_bytes) {
+    struct tw_slot *slot = slot_up(t, peer);
+    TW_ASSERT(kind < TW_FRAME_CHUNK && body_bytes <= TW_CONTROL_BYTES_MAX);
+    if (slot == NULL || slot->control->link.is_failed) return;
+    if (tw_link_send(&slot->control->link, kind, body, body_bytes) != TW_OK)
+        tw_peer_end(t, peer, TW_LIMIT, "does not read: its control queue is full");
+}
+
+void tw_transport_send_chunk(struct tw_transport *t, uint16_t peer, const struct tw_chunk *chunk) {
+    struct tw_slot *slot = slot_up(t, peer);
+    TW_ASSERT(chunk->size > 0 && chunk->size <= TW_CHUNK_BYTES_MAX);
+    if (slot == NULL) return;
+    if (slot->chunks_count == TW_BULK_QUEUE_CHUNKS) {
+        tw_peer_end(t, peer, TW_LIMIT, "pulls faster than it reads: its bulk queue is full");
+        return;
+    }
+    const uint32_t at = (slot->chunks_begin + slot->chunks_count) % TW_BULK_QUEUE_CHUNKS;
+    slot->chunks[at] = *chunk;
+    slot->chunks_count++;
+    tw_transport_soon(t);
+}
+
+void tw_transport_drop(struct tw_transport *t, const struct tw_id *payload) {
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        struct tw_slot *slot = &t->peers[i];
+        uint32_t kept = 0;
+        for (uint32_t k = 0; k < slot->chunks_count; k++) {
+            const uint32_t from = (slot->chunks_begin + k) % TW_BULK_QUEUE_CHUNKS;
+            if (tw_id_equal(&slot->chunks[from].payload, payload)) continue;
+            slot->chunks[(slot->chunks_begin + kept) % TW_BULK_QUEUE_CHUNKS] = slot->chunks[from];
+            kept++;
+        }
+        slot->chunks_count = kept;
+    }
+}
+
+void tw_transport_close(struct tw_transport *t, uint16_t peer, enum tw_status reason,
+                        const char *sentence) {
+    if (slot_up(t, peer) != NULL) tw_peer_end(t, peer, reason, sentence);
+}
+
+static struct tw_conn *conn_of(struct tw_transport *t, uint16_t peer, bool is_bulk) {
+    struct tw_slot *slot = slot_up(t, peer);
+    if (slot == NULL) return NULL;
+    return is_bulk ? slot->bulk : slot->control;
+}
+
+void tw_transport_pause(struct tw_transport *t, uint16_t peer, bool is_bulk) {
+    struct tw_conn *conn = conn_of(t, peer, is_bulk);
+    if (conn != NULL) tw_link_pause(&conn->link);
+}
+
+void tw_transport_resume(struct tw_transport *t, uint16_t peer, bool is_bulk) {
+    struct tw_conn *conn = conn_of(t, peer, is_bulk);
+    if (conn == NULL || !conn->link.is_paused) return;
+    tw_link_resume(&conn->link);
+    t->peers[peer].needs_pump = true;
+    tw_transport_soon(t);
+}
+
+static struct tw_traffic conn_traffic(const struct tw_conn *conn) {
+    if (conn == NULL) return (struct tw_traffic){0};
+    return (struct tw_traffic){conn->link.bytes_in, tw_link_bytes_out(&conn->link)};
+}
+
+struct tw_traffic tw_transport_traffic(const struct tw_transport *t) {
+    struct tw_traffic sum = t->retired;
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        const struct tw_traffic one = conn_traffic(t->conns[i]);
+        sum.bytes_in += one.bytes_in;
+        sum.bytes_out += one.bytes_out;
+    }
+    return sum;
+}
+
+static void info_add(const struct tw_conn *conn, bool is_bulk, struct tw_peer_net *out) {
+    struct tw_sockopt_info info;
+    uv_os_fd_t fd = -1;
+    if (conn == NULL || uv_fileno((const uv_handle_t *)&conn->link.tcp, &fd) != 0) return;
+    if (!tw_sockopt_info(fd, &info)) return;
+    out->retransmits += info.retransmits;
+    memcpy(out->congestion, info.congestion, sizeof(out->congestion));
+    if (is_bulk) {
+        out->delivery_bytes_per_s = info.delivery_bytes_per_s;
+        return;
+    }
+    out->rtt_us = info.rtt_us;
+    out->rtt_var_us = info.rtt_var_us;
+}
+
+bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_peer_net *out) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    const struct tw_slot *slot = &t->peers[peer];
+    if (slot->state != TW_SLOT_UP || t->is_closing) return false;
+    *out = (struct tw_peer_net){
+        .id = slot->record.id,
+        .is_dialled = slot->is_dialled,
+        .has_bulk = slot->bulk != NULL,
+        .boot = slot->boot,
+        .control = conn_traffic(slot->control),
+        .bulk = conn_traffic(slot->bulk),
+        .chunks_queued = slot->chunks_count,
+        .control_queued_bytes = (uint32_t)tw_link_queued(&slot->control->link),
+    };
+    memcpy(out->address, slot->control->link.address, sizeof(out->address));
+    info_add(slot->control, false, out);
+    info_add(slot->bulk, true, out);
+    return true;
+}
+
+void tw_transport_set_upload(struct tw_transport *t, uint64_t upload_bytes_per_s) {
+    tw_rate_set(&t->upload, upload_bytes_per_s, tw_rate_burst_bytes(upload_bytes_per_s),
+                tw_now_us());
+    tw_transport_soon(t);
+}
+
+uint16_t tw_transport_port(const struct tw_transport *t, uint32_t idx) {
+    TW_ASSERT(idx < t->config.listen_count);
+    return t->listeners[idx].port;
+}
+
+const struct tw_record *tw_transport_self(const struct tw_transport *t) {
+    return &t->self;
+}

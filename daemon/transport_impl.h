@@ -1,0 +1,125 @@
+/* transport_impl.h - what transport.c, admit.c, outgoing.c and peer.c share. Private to them.
+ *
+ * Everything that may call back to the shell or free something happens in tw_transport_step, which
+ * an idle handle runs after tw_transport_soon: so no call of the shell is answered from inside. */
+#ifndef TW_DAEMON_TRANSPORT_IMPL_H
+#define TW_DAEMON_TRANSPORT_IMPL_H
+
+#include <uv.h>
+
+#include "daemon/dial.h"
+#include "daemon/handshake.h"
+#include "daemon/link.h"
+#include "daemon/listen.h"
+#include "daemon/rate.h"
+#include "daemon/sockopt.h"
+#include "daemon/tls.h"
+#include "daemon/transport.h"
+
+enum {
+    TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIALS_MAX, /* draining ones too */
+    TW_BULK_RETRY_US = 500 * 1000,
+    TW_BULK_UP_US = 20 * 1000 * 1000, /* a peer without bulk for this long is closed */
+    TW_ACCEPTS_PER_S = 50,
+    TW_ACCEPTS_BURST = 4 * TW_PEERS_MAX,
+};
+
+/* One connection from its socket to its end, whatever became of it. */
+struct tw_conn {
+    struct tw_link link; /* first: a link is its conn */
+    struct tw_transport *transport;
+    uv_connect_t connect;
+    struct sockaddr_storage remote;
+    enum tw_role role; /* of a dialled one */
+    bool is_dialled, is_accepted, has_spoken;
+    int peer;                     /* its number once admitted, else -1 */
+    int bulk_of;                  /* dialled bulk, not admitted: for this peer; else -1 */
+    struct tw_dialling *dialling; /* dialled control, not admitted */
+    uint64_t deadline_us;         /* to be admitted; UINT64_MAX after that */
+    uint64_t since_us;
+    uint8_t ekm[TW_TLS_EXPORT_BYTES];
+};
+
+/* One tw_transport_connect on its way. */
+struct tw_dialling {
+    struct tw_transport *transport;
+    struct tw_lookup lookup;
+    char address[TW_ADDR_BYTES];
+    bool has_expected, is_over, has_id, is_orphan; /* orphan: freed when its lookup ends */
+    struct tw_id expected, id;
+    uint32_t next; /* candidate */
+    uint64_t deadline_us;
+    struct tw_conn *conn;
+    struct tw_error result; /* when over */
+};
+
+enum tw_slot_state { TW_SLOT_FREE, TW_SLOT_UP, TW_SLOT_ENDING };
+
+struct tw_slot {
+    enum tw_slot_state state;
+    struct tw_conn *control, *bulk;
+    struct tw_conn *bulk_dial; /* under way */
+    struct tw_record record;
+    uint32_t boot;
+    bool is_dialled;
+    uint8_t tag[TW_LINK_TAG_BYTES];
+    uint64_t bulk_retry_us;    /* dialler: when to try (again); UINT64_MAX = not now */
+    uint64_t bulk_deadline_us; /* until there is a bulk connection */
+    struct tw_error bulk_error;
+    struct tw_error reason;  /* when ENDING */
+    bool needs_pump;         /* a connection was resumed */
+    struct tw_chunk *chunks; /* ring of TW_BULK_QUEUE_CHUNKS */
+    uint32_t chunks_begin, chunks_count;
+};
+
+struct tw_transport {
+    struct tw_transport_config config;
+    struct tw_secret secret;
+    bool has_secret, is_closing;
+    struct tw_tls_context tls;
+    struct tw_record self;
+    uv_idle_t idle;
+    uv_timer_t timer;
+    uint32_t handles_count; /* not yet closed: idle, timer, listeners, connections, lookups */
+    struct tw_listener listeners[TW_LISTEN_MAX];
+    struct tw_conn *conns[TW_CONNS_MAX];
+    struct tw_dialling *dials[TW_DIALS_MAX];
+    struct tw_slot peers[TW_PEERS_MAX];
+    struct tw_rate upload, accepts;
+    uint16_t turn;
+    uint64_t upload_wait_us; /* bulk may go on after this pause; 0 = nothing waits */
+    struct tw_traffic retired;
+    void (*closed)(void *user);
+};
+
+/* transport.c */
+void tw_transport_soon(struct tw_transport *t);
+struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err);
+void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sentence);
+
+/* admit.c: from a secured link to a peer or a refusal. */
+void tw_admit_secured(struct tw_conn *conn);
+void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame);
+/* A connection that is no peer's failed: tells who waits for it. From the loop. */
+void tw_admit_failed(struct tw_conn *conn);
+void tw_admit_accepted(uv_stream_t *server, int status);
+
+/* outgoing.c: dials for control and bulk. */
+void tw_outgoing_step(struct tw_transport *t, uint64_t now_us);
+void tw_outgoing_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
+                      const char *sentence);
+enum tw_status tw_outgoing_bulk(struct tw_transport *t, int peer, struct tw_error *err);
+void tw_outgoing_close(struct tw_transport *t);
+
+/* peer.c: slots, their queues and their end. */
+int tw_peer_find(const struct tw_transport *t, const struct tw_id *id);
+int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err);
+void tw_peer_attach_bulk(struct tw_conn *conn, int peer);
+/* Ends a peer: links say GOODBYE{reason, sentence}; peer_down comes from the next step. */
+void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence);
+/* Delivers the peer_down of an ending peer and frees the slot. From the loop. */
+void tw_peer_finish(struct tw_transport *t, int peer);
+void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame);
+void tw_peers_step(struct tw_transport *t, uint64_t now_us);
+
+#endif

@@ -1,0 +1,208 @@
+#include "tests/daemon/world.h"
+
+#include "tests/test.h"
+
+static void on_watchdog(uv_timer_t *timer) {
+    ((struct world *)timer->data)->is_late = true;
+    uv_stop(timer->loop);
+}
+
+void world_init(struct world *world) {
+    memset(world, 0, sizeof(*world));
+    assert_int_equal(uv_loop_init(&world->loop), 0);
+    assert_int_equal(uv_timer_init(&world->loop, &world->watchdog), 0);
+    world->watchdog.data = world;
+    memset(&world->secret, 0x5e, sizeof(world->secret));
+    memset(&world->run, 0x17, sizeof(world->run));
+    world_identities(world);
+}
+
+/* Node 0 has the lowest id, the last one the highest. */
+void world_identities(struct world *world) {
+    for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
+        struct tw_identity fresh;
+        assert_int_equal(tw_identity_ephemeral(&fresh, NULL), TW_OK);
+        unsigned at = i;
+        for (; at > 0; at--) {
+            if (tw_id_compare(&world->nodes[at - 1].identity.id, &fresh.id) < 0) break;
+            world->nodes[at].identity = world->nodes[at - 1].identity;
+        }
+        world->nodes[at].identity = fresh;
+    }
+}
+
+static void on_closed(void *user) {
+    ((struct world_node *)user)->world->closed++;
+}
+
+static bool all_closed(struct world *world) {
+    for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
+        if (world->nodes[i].transport != NULL) return false;
+    }
+    return world->closed == 0;
+}
+
+void world_stop(struct world_node *node) {
+    tw_transport_destroy(node->transport, "the test is over", on_closed);
+    node->transport = NULL;
+    memset(node->is_up, 0, sizeof(node->is_up));
+    node->world->closed--; /* counts back to zero when closed */
+}
+
+void world_deinit(struct world *world) {
+    for (unsigned i = 0; i < WORLD_NODES_MAX; i++) {
+        if (world->nodes[i].transport != NULL) world_stop(&world->nodes[i]);
+    }
+    world_run(world, all_closed);
+    uv_close((uv_handle_t *)&world->watchdog, NULL);
+    (void)uv_run(&world->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&world->loop), 0);
+    for (unsigned i = 0; i < WORLD_NODES_MAX; i++) tw_identity_close(&world->nodes[i].identity);
+}
+
+static void peer_up(void *user, uint16_t peer, const struct tw_record *hello) {
+    struct world_node *node = user;
+    assert_false(node->is_up[peer]);
+    node->is_up[peer] = true;
+    node->records[peer] = *hello;
+    node->ups++;
+    if (node->on_up != NULL) node->on_up(node, peer);
+}
+
+static void peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
+    struct world_node *node = user;
+    assert_true(node->is_up[peer]);
+    node->is_up[peer] = false;
+    node->downs++;
+    node->down_reason = reason;
+    (void)snprintf(node->down_sentence, sizeof(node->down_sentence), "%s", sentence);
+}
+
+static void frame(void *user, uint16_t peer, bool is_bulk, const struct tw_frame *frame) {
+    struct world_node *node = user;
+    assert_true(node->is_up[peer]);
+    if (is_bulk) {
+        node->chunks++;
+        node->chunk_bytes += frame->body_bytes - TW_CHUNK_HEADER_BYTES;
+    } else {
+        node->frames++;
+    }
+    node->last_kind = frame->kind;
+    node->last_body_bytes = frame->body_bytes;
+    const size_t kept = frame->body_bytes < 64 ? frame->body_bytes : 64;
+    memcpy(node->last_body, frame->body, kept);
+    if (node->on_frame != NULL) node->on_frame(node, peer, is_bulk, frame);
+}
+
+static void released(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent) {
+    struct world_node *node = user;
+    (void)peer;
+    (void)chunk;
+    if (sent)
+        node->released++;
+    else
+        node->unsent++;
+}
+
+static void dial_done(void *user, const char *address, enum tw_status status,
+                      const struct tw_id *id, const char *sentence) {
+    struct world_node *node = user;
+    (void)address;
+    node->dials++;
+    node->dial_status = status;
+    node->has_dial_id = id != NULL;
+    if (id != NULL) node->dial_id = *id;
+    (void)snprintf(node->dial_sentence, sizeof(node->dial_sentence), "%s", sentence);
+}
+
+static void refused(void *user, const char *address, enum tw_status reason, const char *sentence) {
+    struct world_node *node = user;
+    (void)address;
+    node->refusals++;
+    node->refused_reason = reason;
+    (void)snprintf(node->refused_sentence, sizeof(node->refused_sentence), "%s", sentence);
+}
+
+struct world_node *world_start(struct world *world, unsigned i,
+                               void (*change)(struct tw_transport_config *config)) {
+    struct world_node *node = &world->nodes[i];
+    struct tw_error err = {0};
+    node->world = world;
+    struct tw_transport_config config = {
+        .loop = &world->loop,
+        .identity = &node->identity,
+        .secret = &world->secret,
+        .run = world->run,
+        .boot = 1,
+        .listen = {"127.0.0.1:0"},
+        .listen_count = 1,
+        .events = {.peer_up = peer_up,
+                   .peer_down = peer_down,
+                   .frame = frame,
+                   .released = released,
+                   .dial_done = dial_done,
+                   .refused = refused},
+        .user = node,
+    };
+    if (change != NULL) change(&config);
+    const enum tw_status status = tw_transport_create(&config, &node->transport, &err);
+    if (status != TW_OK) fail_msg("node %u: %s", i, err.message);
+    return node;
+}
+
+void world_dial_pinned(struct world_node *from, const struct world_node *to,
+                       const struct tw_id *expected) {
+    char address[TW_ADDR_BYTES];
+    struct tw_error err;
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u",
+                   (unsigned)tw_transport_port(to->transport, 0));
+    assert_int_equal(tw_transport_connect(from->transport, address, expected, &err), TW_OK);
+}
+
+void world_dial(struct world_node *from, const struct world_node *to) {
+    world_dial_pinned(from, to, NULL);
+}
+
+void world_run(struct world *world, bool (*done)(struct world *world)) {
+    enum { PATIENCE_MS = 20 * 1000 };
+    world->is_late = false;
+    (void)uv_timer_start(&world->watchdog, on_watchdog, PATIENCE_MS, 0);
+    while (!done(world) && !world->is_late) (void)uv_run(&world->loop, UV_RUN_ONCE);
+    (void)uv_timer_stop(&world->watchdog);
+    if (world->is_late) fail_msg("nothing came of it");
+}
+
+static void on_turn(uv_timer_t *timer) {
+    (void)timer;
+}
+
+void world_turn(struct world *world, unsigned ms) {
+    const uint64_t until_us = uv_hrtime() / 1000 + 1000 * (uint64_t)ms;
+    do {
+        (void)uv_timer_start(&world->watchdog, on_turn, 1, 0);
+        (void)uv_run(&world->loop, UV_RUN_ONCE);
+    } while (uv_hrtime() / 1000 < until_us);
+    (void)uv_timer_stop(&world->watchdog);
+}
+
+unsigned world_peers(const struct world_node *node) {
+    unsigned count = 0;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) count += node->is_up[i];
+    return count;
+}
+
+int world_peer_of(const struct world_node *node, const struct world_node *other) {
+    for (int i = 0; i < TW_PEERS_MAX; i++) {
+        if (node->is_up[i] && tw_id_equal(&node->records[i].id, &other->identity.id)) return i;
+    }
+    return -1;
+}
+
+bool world_has_bulk(const struct world_node *node) {
+    struct tw_peer_net net;
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (!node->is_up[i]) continue;
+        if (!tw_transport_peer(node->transport, i, &net) || !net.has_bulk) return false;
+    }
+    return world_peers(node) > 0;
+}
