@@ -1,0 +1,190 @@
+#include "daemon/metrics.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+struct out {
+    char *text;
+    size_t capacity, size; /* size: of the whole, whether it fits or not */
+};
+
+static void TW_PRINTF(2, 3) put(struct out *to, const char *fmt, ...) {
+    const size_t room = to->size < to->capacity ? to->capacity - to->size : 0;
+    va_list args;
+    va_start(args, fmt);
+    const int n = vsnprintf(room > 0 ? to->text + to->size : NULL, room, fmt, args);
+    va_end(args);
+    if (n > 0) to->size += (size_t)n;
+}
+
+static void head(struct out *to, const char *name, const char *type, const char *help) {
+    put(to, "# HELP thinwire_%s %s\n# TYPE thinwire_%s %s\n", name, help, name, type);
+}
+
+static void gauge(struct out *to, const char *name, const char *help, double value) {
+    if (isnan(value)) return;
+    head(to, name, "gauge", help);
+    put(to, "thinwire_%s %.9g\n", name, value);
+}
+
+static void total(struct out *to, const char *name, const char *help, uint64_t value) {
+    head(to, name, "counter", help);
+    put(to, "thinwire_%s %" PRIu64 "\n", name, value);
+}
+
+static double seconds(uint64_t us) {
+    return us == TW_VIEW_NEVER ? (double)NAN : (double)us / 1e6;
+}
+
+/* A label value: backslash, quote and newline escaped, other control bytes left out. */
+static void put_label(struct out *to, const char *value) {
+    for (; *value != 0; value++) {
+        if (*value == '\\' || *value == '"') {
+            put(to, "\\%c", *value);
+        } else if (*value == '\n') {
+            put(to, "\\n");
+        } else if ((unsigned char)*value >= 32) {
+            put(to, "%c", *value);
+        }
+    }
+}
+
+static void put_info(struct out *to, const struct tw_status_view *view) {
+    char id[TW_ID_HEX_BYTES], run[TW_ID_HEX_BYTES];
+    tw_id_hex(&view->node.id, id);
+    tw_id_hex(&view->run.id, run);
+    head(to, "node_info", "gauge", "Who this node is and what it trains.");
+    put(to, "thinwire_node_info{id=\"%s\",name=\"", id);
+    put_label(to, view->node.name);
+    put(to, "\",version=\"");
+    put_label(to, view->node.version);
+    put(to, "\",run=\"%s\",run_name=\"", run);
+    put_label(to, view->run.name);
+    put(to, "\"} 1\n");
+
+    static const enum tw_node_state STATES[] = {TW_STATE_SOLO, TW_STATE_RECEIVER, TW_STATE_MEMBER,
+                                                TW_STATE_FINISHED};
+    head(to, "sync_state", "gauge", "1 for the state the node is in.");
+    for (unsigned i = 0; i < sizeof(STATES) / sizeof(STATES[0]); i++) {
+        put(to, "thinwire_sync_state{state=\"%s\"} %d\n", tw_view_state_name(STATES[i]),
+            view->node.state == STATES[i]);
+    }
+}
+
+static void put_training(struct out *to, const struct tw_status_view *view) {
+    total(to, "train_steps_total", "Inner steps of this node, ever.", view->train.step);
+    total(to, "train_tokens_total", "Tokens this node trained on, ever.", view->train.tokens);
+    total(to, "train_steps_skipped_total", "Steps with gradients that were not finite.",
+          view->train.steps_skipped);
+    gauge(to, "train_tokens_per_second", "Speed of training.", view->train.tokens_per_s);
+    gauge(to, "train_loss_nats", "Training loss per token, smoothed.", (double)view->train.loss);
+    gauge(to, "train_learning_rate", "Inner learning rate in force.", (double)view->train.lr);
+    gauge(to, "train_grad_norm", "Gradient norm before clipping.", (double)view->train.grad_norm);
+    gauge(to, "validation_live_loss_nats", "Held-out loss per token of the live parameters.",
+          (double)view->train.loss_live);
+    gauge(to, "validation_anchor_loss_nats", "Held-out loss per token of the anchor.",
+          (double)view->train.loss_anchor);
+    gauge(to, "consensus_distance_ratio", "Relative distance of live parameters and anchor.",
+          (double)view->train.distance);
+    gauge(to, "utilisation_ratio", "1 - sync / wall since the start.", view->train.utilisation);
+    gauge(to, "utilisation_minute_ratio", "1 - sync / wall of the last minute.",
+          view->train.utilisation_minute);
+}
+
+static void put_sync(struct out *to, const struct tw_status_view *view) {
+    gauge(to, "run_clock_tokens", "Run clock.", (double)view->run.clock_tokens);
+    gauge(to, "run_budget_tokens", "Token budget of the run.", (double)view->run.budget_tokens);
+    gauge(to, "lineage_rounds", "Committed rounds of our lineage.",
+          (double)view->sync.rounds_committed);
+    total(to, "rounds_contributed_total", "Committed rounds that list this node.",
+          view->sync.rounds_contributed);
+    total(to, "rounds_missed_total", "Committed rounds that do not list this node.",
+          view->sync.rounds_missed);
+    total(to, "lineage_changes_total", "Forks and adoptions of a lineage.",
+          view->sync.lineage_changes);
+    gauge(to, "roster_members", "Members of the roster.", (double)view->sync.roster_count);
+    head(to, "peers", "gauge", "Peers in the table, believed up, and mixed in lately.");
+    put(to, "thinwire_peers{set=\"known\"} %" PRIu32 "\n", view->sync.known);
+    put(to, "thinwire_peers{set=\"alive\"} %" PRIu32 "\n", view->sync.alive);
+    put(to, "thinwire_peers{set=\"mixed\"} %" PRIu32 "\n", view->sync.mixed);
+    head(to, "fragment_rounds", "gauge", "Rounds applied to each fragment.");
+    for (uint32_t i = 0; i < view->run.fragments_count && i < TW_FRAGMENTS_MAX; i++) {
+        put(to, "thinwire_fragment_rounds{fragment=\"%" PRIu32 "\"} %" PRIu64 "\n", i,
+            view->run.fragment_versions[i]);
+    }
+}
+
+static void put_network(struct out *to, const struct tw_status_view *view) {
+    const struct {
+        const char *direction, *plane;
+        uint64_t bytes;
+    } flows[] = {{"in", "control", view->net.control_in_bytes},
+                 {"out", "control", view->net.control_out_bytes},
+                 {"in", "bulk", view->net.bulk_in_bytes},
+                 {"out", "bulk", view->net.bulk_out_bytes}};
+    head(to, "network_bytes_total", "counter", "Bytes at the socket since the start.");
+    for (unsigned i = 0; i < sizeof(flows) / sizeof(flows[0]); i++) {
+        put(to, "thinwire_network_bytes_total{direction=\"%s\",plane=\"%s\"} %" PRIu64 "\n",
+            flows[i].direction, flows[i].plane, flows[i].bytes);
+    }
+    if (view->net.upload_cap_bytes_s > 0) {
+        gauge(to, "upload_cap_bytes_per_second", "Configured upload cap.",
+              (double)view->net.upload_cap_bytes_s);
+    }
+    total(to, "links_refused_total", "Connections refused, by either side.",
+          view->net.links_refused);
+    gauge(to, "pool_bytes", "Room for payloads.", (double)view->net.pool_bytes);
+    gauge(to, "pool_used_bytes", "Room for payloads in use.", (double)view->net.pool_used_bytes);
+}
+
+static void put_process(struct out *to, const struct tw_status_view *view) {
+    gauge(to, "uptime_seconds", "Time since the daemon started.", seconds(view->node.uptime_us));
+    gauge(to, "loop_lag_seconds", "Longest callback of the last minute.",
+          seconds(view->node.loop_lag_us));
+    gauge(to, "worker_up", "1 when a worker is attached and not given up.",
+          view->worker.state != TW_VIEW_WORKER_ABSENT &&
+              view->worker.state != TW_VIEW_WORKER_RESTARTING &&
+              view->worker.state != TW_VIEW_WORKER_FAILED);
+    total(to, "worker_restarts_total", "Deaths of the worker.", view->worker.restarts);
+    gauge(to, "checkpoint_age_seconds", "Time since the last checkpoint.",
+          seconds(view->checkpoint.age_us));
+    gauge(to, "checkpoint_bytes", "Size of the last checkpoint.",
+          view->checkpoint.age_us == TW_VIEW_NEVER ? (double)NAN : (double)view->checkpoint.bytes);
+}
+
+/* Linked peers only: the degree is small, so one series per peer is bounded. */
+static void put_peers(struct out *to, const struct tw_status_view *view) {
+    head(to, "peer_network_bytes_total", "counter", "Bytes at the socket per linked peer.");
+    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
+        const struct tw_view_peer *const peer = &view->peers[i];
+        char id[9];
+        if (peer->link != TW_VIEW_LINK_UP && peer->link != TW_VIEW_LINK_ALIVE) continue;
+        tw_id_short(&peer->id, id);
+        put(to, "thinwire_peer_network_bytes_total{peer=\"%s\",direction=\"out\"} %" PRIu64 "\n",
+            id, peer->up_bytes);
+        put(to, "thinwire_peer_network_bytes_total{peer=\"%s\",direction=\"in\"} %" PRIu64 "\n", id,
+            peer->down_bytes);
+    }
+    head(to, "peer_rtt_seconds", "gauge", "Round trip time per linked peer.");
+    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
+        const struct tw_view_peer *const peer = &view->peers[i];
+        char id[9];
+        if (peer->link != TW_VIEW_LINK_ALIVE || peer->rtt_us == TW_VIEW_NEVER) continue;
+        tw_id_short(&peer->id, id);
+        put(to, "thinwire_peer_rtt_seconds{peer=\"%s\"} %.6f\n", id, seconds(peer->rtt_us));
+    }
+}
+
+size_t tw_metrics_encode(const struct tw_status_view *view, char *text, size_t capacity) {
+    struct out to = {text, capacity, 0};
+    if (capacity > 0) text[0] = 0;
+    put_info(&to, view);
+    put_process(&to, view);
+    put_training(&to, view);
+    put_sync(&to, view);
+    put_network(&to, view);
+    put_peers(&to, view);
+    return to.size;
+}

@@ -1,0 +1,247 @@
+#include "daemon/view_json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/view_warning.h"
+
+static json_t *count(uint64_t value) {
+    return json_integer((json_int_t)(value > INT64_MAX ? INT64_MAX : value));
+}
+
+static json_t *maybe(uint64_t value) {
+    return value == TW_VIEW_NEVER ? json_null() : count(value);
+}
+
+static json_t *real(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *seconds(uint64_t us) {
+    return us == TW_VIEW_NEVER ? json_null() : json_real((double)(us / 1000) / 1e3);
+}
+
+static json_t *hex(const struct tw_id *id) {
+    char text[TW_ID_HEX_BYTES];
+    tw_id_hex(id, text);
+    return tw_id_is_zero(id) ? json_null() : json_string(text);
+}
+
+static json_t *short_hex(const struct tw_id *id) {
+    char text[9];
+    tw_id_short(id, text);
+    return tw_id_is_zero(id) ? json_null() : json_string(text);
+}
+
+/* Text that came from a peer or a file: what is no UTF-8 must not take the whole answer away. */
+static json_t *text(const char *value) {
+    json_t *const string = json_string(value);
+    return string != NULL ? string : json_string("(not UTF-8)");
+}
+
+static json_t *node_json(const struct tw_status_view *view) {
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:s,s:b,s:b,s:o}", "id", hex(&view->node.id), "id_short",
+                     short_hex(&view->node.id), "name", text(view->node.name), "version",
+                     text(view->node.version), "uptime_s", seconds(view->node.uptime_us),
+                     "sync_state", tw_view_state_name(view->node.state), "leaving",
+                     view->node.is_leaving, "links", view->node.links, "loop_lag_us",
+                     count(view->node.loop_lag_us));
+}
+
+static json_t *run_json(const struct tw_status_view *view) {
+    const uint64_t clock = view->run.clock_tokens, budget = view->run.budget_tokens;
+    json_t *const versions = json_array();
+    for (uint32_t i = 0; i < view->run.fragments_count && i < TW_FRAGMENTS_MAX; i++) {
+        (void)json_array_append_new(versions, count(view->run.fragment_versions[i]));
+    }
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "id", hex(&view->run.id),
+                     "name", text(view->run.name), "lineage", hex(&view->run.lineage),
+                     "lineage_short", short_hex(&view->run.lineage), "clock_tokens", count(clock),
+                     "budget_tokens", count(budget), "done_percent",
+                     real(budget > 0 ? 100.0 * (double)clock / (double)budget : NAN), "eta_s",
+                     seconds(view->run.eta_us), "model_params", count(view->run.params),
+                     "round_period_s", seconds(view->run.period_us), "fragment_rounds", versions);
+}
+
+static json_t *losses_json(const struct tw_status_view *view) {
+    json_t *const losses = json_array();
+    for (uint32_t i = 0; i < view->train.losses_count && i < TW_VIEW_LOSSES_MAX; i++) {
+        const struct tw_view_loss *const point = &view->train.losses[i];
+        (void)json_array_append_new(
+            losses, json_pack("{s:o,s:o,s:o,s:o}", "steps", count(point->step), "train_nats",
+                              real(point->train), "live_nats", real(point->live), "anchor_nats",
+                              real(point->anchor)));
+    }
+    return losses;
+}
+
+static json_t *train_json(const struct tw_status_view *view) {
+    json_t *const train = json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "steps", count(view->train.step), "tokens",
+        count(view->train.tokens), "stop_steps",
+        view->train.stop_step == 0 ? json_null() : count(view->train.stop_step), "tokens_per_s",
+        real(view->train.tokens_per_s), "loss_nats", real(view->train.loss), "learning_rate",
+        real(view->train.lr), "grad_norm", real(view->train.grad_norm), "steps_skipped",
+        count(view->train.steps_skipped), "losses", losses_json(view));
+    json_t *const measured =
+        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "validation_live_nats", real(view->train.loss_live),
+                  "validation_anchor_nats", real(view->train.loss_anchor), "validation_steps",
+                  count(view->train.eval_step), "distance_ratio", real(view->train.distance),
+                  "utilisation_ratio", real(view->train.utilisation), "utilisation_minute_ratio",
+                  real(view->train.utilisation_minute));
+    if (train != NULL && measured != NULL) (void)json_object_update(train, measured);
+    json_decref(measured);
+    return train;
+}
+
+static json_t *sync_json(const struct tw_status_view *view) {
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "roster_members",
+                     count(view->sync.roster_count), "known_peers", count(view->sync.known),
+                     "alive_peers", count(view->sync.alive), "mixed_peers", count(view->sync.mixed),
+                     "rounds_committed", count(view->sync.rounds_committed), "rounds_contributed",
+                     count(view->sync.rounds_contributed), "rounds_missed",
+                     count(view->sync.rounds_missed), "lineage_changes",
+                     count(view->sync.lineage_changes));
+}
+
+static json_t *network_json(const struct tw_status_view *view) {
+    json_t *const listen = json_array();
+    for (uint32_t i = 0; i < TW_ADDRS_MAX && view->net.listen[i][0] != 0; i++) {
+        (void)json_array_append_new(listen, text(view->net.listen[i]));
+    }
+    return json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "listen", listen,
+        "control_in_bytes", count(view->net.control_in_bytes), "control_out_bytes",
+        count(view->net.control_out_bytes), "bulk_in_bytes", count(view->net.bulk_in_bytes),
+        "bulk_out_bytes", count(view->net.bulk_out_bytes), "in_bytes_per_s",
+        real(view->net.in_bytes_per_s), "out_bytes_per_s", real(view->net.out_bytes_per_s),
+        "upload_cap_bytes_per_s",
+        view->net.upload_cap_bytes_s == 0 ? json_null() : count(view->net.upload_cap_bytes_s),
+        "bootstrap_addresses", count(view->net.bootstrap_count), "bootstrap_alive",
+        count(view->net.bootstrap_alive), "links_refused", count(view->net.links_refused),
+        "pool_bytes", count(view->net.pool_bytes), "pool_used_bytes",
+        count(view->net.pool_used_bytes));
+}
+
+static json_t *worker_json(const struct tw_status_view *view) {
+    return json_pack(
+        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "state", tw_view_worker_name(view->worker.state), "pid",
+        view->worker.pid == 0 ? json_null() : count(view->worker.pid), "restarts",
+        count(view->worker.restarts), "device", text(view->worker.device), "error",
+        view->worker.error[0] != 0 ? text(view->worker.error) : json_null(), "snapshot_steps",
+        maybe(view->worker.snapshot_step), "heartbeat_age_s", seconds(view->worker.heartbeat_us));
+}
+
+static json_t *checkpoint_json(const struct tw_status_view *view) {
+    return json_pack("{s:o,s:o,s:o,s:o}", "steps", maybe(view->checkpoint.step), "age_s",
+                     seconds(view->checkpoint.age_us), "bytes", count(view->checkpoint.bytes),
+                     "error",
+                     view->checkpoint.error[0] != 0 ? text(view->checkpoint.error) : json_null());
+}
+
+static json_t *warnings_json(const struct tw_status_view *view) {
+    struct tw_warning warnings[TW_WARNINGS_MAX];
+    const uint32_t warnings_count = tw_view_warnings(view, warnings);
+    json_t *const list = json_array();
+    for (uint32_t i = 0; i < warnings_count; i++) {
+        (void)json_array_append_new(list, json_pack("{s:o,s:o}", "what", text(warnings[i].what),
+                                                    "way_out", text(warnings[i].way_out)));
+    }
+    return list;
+}
+
+static json_t *event_list(const struct tw_status_view *view, uint32_t most) {
+    json_t *const list = json_array();
+    for (uint32_t i = 0; i < view->events_count && i < TW_VIEW_EVENTS_MAX && i < most; i++) {
+        const struct tw_view_event *const event = &view->events[i];
+        (void)json_array_append_new(list,
+                                    json_pack("{s:o,s:b,s:o,s:o}", "age_s", seconds(event->age_us),
+                                              "warning", event->is_warning, "name",
+                                              text(event->name), "text", text(event->text)));
+    }
+    return list;
+}
+
+json_t *tw_view_json_status(const struct tw_status_view *view) {
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+                     tw_status_view_state(view), "warnings", warnings_json(view), "node",
+                     node_json(view), "run", run_json(view), "train", train_json(view), "sync",
+                     sync_json(view), "network", network_json(view), "worker", worker_json(view),
+                     "checkpoint", checkpoint_json(view), "events",
+                     event_list(view, TW_VIEW_STATUS_EVENTS));
+}
+
+static json_t *peer_json(const struct tw_view_peer *peer) {
+    json_t *const row = json_pack(
+        "{s:o,s:o,s:o,s:s,s:o,s:b,s:b,s:o}", "id", hex(&peer->id), "id_short", short_hex(&peer->id),
+        "address", peer->addr[0] != 0 ? text(peer->addr) : json_null(), "link",
+        tw_view_link_name(peer->link), "error",
+        peer->error[0] != 0 ? text(peer->error) : json_null(), "member", peer->is_member,
+        "same_lineage", peer->same_lineage, "heard_age_s", seconds(peer->heard_us));
+    const bool is_heard = peer->heard_us != TW_VIEW_NEVER;
+    json_t *const said =
+        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+                  is_heard ? json_string(tw_view_state_name(peer->state)) : json_null(), "rtt_us",
+                  maybe(peer->rtt_us), "up_bytes", count(peer->up_bytes), "down_bytes",
+                  count(peer->down_bytes), "steps", is_heard ? count(peer->step) : json_null(),
+                  "tokens", is_heard ? count(peer->tokens) : json_null(), "tokens_per_s",
+                  is_heard ? count(peer->tokens_per_s) : json_null(), "rounds",
+                  is_heard ? count(peer->rounds) : json_null(), "last_mixed_round",
+                  maybe(peer->last_mixed_round));
+    if (row != NULL && said != NULL) (void)json_object_update(row, said);
+    json_decref(said);
+    return row;
+}
+
+json_t *tw_view_json_peers(const struct tw_status_view *view) {
+    json_t *const list = json_array();
+    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
+        (void)json_array_append_new(list, peer_json(&view->peers[i]));
+    }
+    return json_pack("{s:o,s:o,s:o,s:o}", "known_peers", count(view->sync.known), "alive_peers",
+                     count(view->sync.alive), "mixed_peers", count(view->sync.mixed), "peers",
+                     list);
+}
+
+json_t *tw_view_json_rounds(const struct tw_status_view *view) {
+    json_t *const list = json_array();
+    for (uint32_t i = 0; i < view->rounds_count && i < TW_VIEW_ROUNDS_MAX; i++) {
+        const struct tw_view_round *const round = &view->rounds[i];
+        (void)json_array_append_new(
+            list, json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:b}", "round", count(round->round),
+                            "fragment", count(round->fragment), "contributors",
+                            count(round->contributors), "roster_members", count(round->roster),
+                            "payload_bytes", count(round->bytes), "took_us", maybe(round->took_us),
+                            "age_s", seconds(round->age_us), "ours", round->is_ours, "solo",
+                            round->is_solo));
+    }
+    return json_pack("{s:o,s:o}", "lineage", hex(&view->run.lineage), "rounds", list);
+}
+
+json_t *tw_view_json_events(const struct tw_status_view *view) {
+    return json_pack("{s:o}", "events", event_list(view, TW_VIEW_EVENTS_MAX));
+}
+
+/* {"sync.period": "30", ...}: the lines of the manifest, values as they are written there. */
+static json_t *manifest_keys(const char *manifest) {
+    json_t *const keys = json_object();
+    for (const char *line = manifest; *line != 0;) {
+        const size_t size = strcspn(line, "\n");
+        char copy[256];
+        (void)snprintf(copy, sizeof(copy), "%.*s", (int)(size < 255 ? size : 255), line);
+        char *const equals = strstr(copy, " = ");
+        if (equals != NULL) {
+            *equals = 0;
+            (void)json_object_set_new(keys, copy, text(equals + 3));
+        }
+        line += size + (line[size] == '\n');
+    }
+    return keys;
+}
+
+json_t *tw_view_json_run(const struct tw_status_view *view, const char *manifest) {
+    return json_pack("{s:o,s:o,s:o,s:o}", "id", hex(&view->run.id), "name", text(view->run.name),
+                     "keys", manifest != NULL ? manifest_keys(manifest) : json_null(), "manifest",
+                     manifest != NULL ? text(manifest) : json_null());
+}

@@ -1,0 +1,107 @@
+#include "daemon/view_warning.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#define MINUTE_US UINT64_C(60000000)
+
+struct list {
+    struct tw_warning *warnings;
+    uint32_t count;
+};
+
+static void TW_PRINTF(3, 4) add(struct list *list, const char *way_out, const char *fmt, ...) {
+    if (list->count == TW_WARNINGS_MAX) return;
+    struct tw_warning *const warning = &list->warnings[list->count++];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(warning->what, sizeof(warning->what), fmt, args);
+    va_end(args);
+    (void)snprintf(warning->way_out, sizeof(warning->way_out), "%s", way_out);
+}
+
+static void judge_worker(const struct tw_status_view *view, struct list *list) {
+    const char *const why = view->worker.error[0] != 0 ? view->worker.error : "no reason given";
+    switch (view->worker.state) {
+    case TW_VIEW_WORKER_FAILED:
+        add(list, "repair that, then restart the daemon",
+            "The worker died %" PRIu32 " times without progress and was given up: %s",
+            view->worker.restarts, why);
+        break;
+    case TW_VIEW_WORKER_ABSENT:
+        if (view->node.uptime_us < MINUTE_US / 2) break;
+        add(list, "start thinwire-worker, or set spawn_worker = on",
+            "No worker is attached, so nothing is trained");
+        break;
+    case TW_VIEW_WORKER_RESTARTING:
+        add(list, "nothing to do unless it repeats", "The worker died and is being restarted: %s",
+            why);
+        break;
+    case TW_VIEW_WORKER_RUNNING:
+        if (view->worker.heartbeat_us == TW_VIEW_NEVER || view->worker.heartbeat_us < MINUTE_US) {
+            break;
+        }
+        add(list, "see the worker's log; it is killed and restarted if it stays so",
+            "The worker has not moved for %" PRIu64 " s", view->worker.heartbeat_us / 1000000);
+        break;
+    case TW_VIEW_WORKER_STARTING:
+    case TW_VIEW_WORKER_PAUSED:
+    case TW_VIEW_WORKER_FINISHED: break;
+    }
+}
+
+static void judge_network(const struct tw_status_view *view, struct list *list) {
+    if (!view->node.links || view->node.uptime_us < MINUTE_US / 2) return;
+    const struct tw_view_peer *refused = NULL;
+    for (uint32_t i = 0; i < view->peers_count && refused == NULL; i++) {
+        if (view->peers[i].link == TW_VIEW_LINK_REFUSED) refused = &view->peers[i];
+    }
+    if (refused != NULL) {
+        add(list, "compare the run manifest and the run secret of both nodes", "%s refuses us: %s",
+            refused->addr, refused->error[0] != 0 ? refused->error : "no reason given");
+    }
+    if (view->net.bootstrap_count > 0 && view->sync.alive == 0) {
+        add(list, "is the port open, the address right? `thinwire peers` shows each error",
+            "None of the %" PRIu32 " configured peers is reachable; this node trains alone",
+            view->net.bootstrap_count);
+    } else if (view->sync.alive > 0 && view->sync.mixed == 0 &&
+               view->sync.rounds_committed >= 2 * (uint64_t)view->run.fragments_count &&
+               view->node.uptime_us > 10 * MINUTE_US && view->node.state != TW_STATE_FINISHED) {
+        add(list, "see `thinwire peers`: are their lineage and step the same as ours?",
+            "%" PRIu32 " peers are alive but none has entered our model lately", view->sync.alive);
+    }
+}
+
+static void judge_training(const struct tw_status_view *view, struct list *list) {
+    if (isinf(view->train.loss) ||
+        (view->train.step > 0 && view->train.steps_skipped * 20 > view->train.step)) {
+        add(list, "lower train.lr in a new manifest, or check the training text",
+            "%" PRIu64 " of %" PRIu64 " steps had gradients that were not finite",
+            view->train.steps_skipped, view->train.step);
+    }
+    if (view->train.utilisation_minute < 0.9) {
+        add(list, "raise sync.period, choose a cheaper codec, or give the worker more cores",
+            "Only %.0f %% of the last minute went into training, the rest into synchronising",
+            100 * view->train.utilisation_minute);
+    }
+}
+
+uint32_t tw_view_warnings(const struct tw_status_view *view,
+                          struct tw_warning warnings[TW_WARNINGS_MAX]) {
+    struct list list = {warnings, 0};
+    judge_worker(view, &list);
+    if (view->checkpoint.error[0] != 0) {
+        add(&list, "free some space or repair the state directory, then `thinwire checkpoint`",
+            "The last checkpoint failed: %s", view->checkpoint.error);
+    }
+    judge_network(view, &list);
+    judge_training(view, &list);
+    if (view->node.loop_lag_us > 1000000) {
+        add(&list, "is the machine swapping or the disk stalled?",
+            "The daemon was stuck for %.1f s within the last minute",
+            (double)view->node.loop_lag_us / 1e6);
+    }
+    return list.count;
+}

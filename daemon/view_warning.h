@@ -1,0 +1,20 @@
+/* view_warning.h - what a person should look into, judged from the view alone, and the way out. */
+#ifndef TW_DAEMON_VIEW_WARNING_H
+#define TW_DAEMON_VIEW_WARNING_H
+
+#include <stdint.h>
+
+#include "daemon/status_view.h"
+
+enum { TW_WARNINGS_MAX = 12 };
+
+struct tw_warning {
+    char what[320];
+    char way_out[200];
+};
+
+/* Worst first; returns how many of warnings[TW_WARNINGS_MAX] were written. */
+uint32_t tw_view_warnings(const struct tw_status_view *view,
+                          struct tw_warning warnings[TW_WARNINGS_MAX]);
+
+#endif

@@ -1,0 +1,126 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "daemon/metrics.h"
+#include "view_sample.h"
+
+static struct tw_status_view view;
+static char text[128 * 1024];
+
+static void encode(void) {
+    assert_true(tw_metrics_encode(&view, text, sizeof(text)) < sizeof(text));
+}
+
+static int start(void **state) {
+    (void)state;
+    tw_status_view_init(&view);
+    view_sample(&view);
+    return 0;
+}
+
+static void values_are_in_base_units(void **state) {
+    (void)state;
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_train_steps_total 12000\n"));
+    assert_non_null(strstr(text, "\nthinwire_loop_lag_seconds 0.0019\n"));
+    assert_non_null(strstr(text, "\nthinwire_utilisation_ratio 0.9921\n"));
+    assert_non_null(strstr(
+        text, "\nthinwire_network_bytes_total{direction=\"out\",plane=\"bulk\"} 72000000\n"));
+    assert_non_null(strstr(text, "\nthinwire_peers{set=\"mixed\"} 3\n"));
+    assert_non_null(strstr(text, "\nthinwire_sync_state{state=\"member\"} 1\n"));
+    assert_non_null(strstr(text, "\nthinwire_sync_state{state=\"solo\"} 0\n"));
+    assert_non_null(strstr(text, "\nthinwire_upload_cap_bytes_per_second 625000\n"));
+}
+
+static void what_was_never_measured_has_no_line(void **state) {
+    (void)state;
+    tw_status_view_init(&view);
+    encode();
+    assert_null(strstr(text, "nan"));
+    assert_null(strstr(text, "validation_live"));
+    assert_null(strstr(text, "checkpoint_age"));
+    assert_non_null(strstr(text, "thinwire_train_steps_total 0\n"));
+}
+
+/* Each line is a comment or `name{labels} number`, each name has one HELP and TYPE before it. */
+static void every_line_is_well_formed(void **state) {
+    (void)state;
+    encode();
+    char last_type[128] = "";
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "# HELP thinwire_", 16) == 0) continue;
+        if (strncmp(line, "# TYPE ", 7) == 0) {
+            assert_int_equal(sscanf(line, "# TYPE %127s", last_type), 1);
+            continue;
+        }
+        const size_t name = strcspn(line, "{ ");
+        assert_int_equal(name, strlen(last_type));
+        assert_memory_equal(line, last_type, name);
+        char *end;
+        (void)strtod(strrchr(line, ' ') + 1, &end);
+        assert_int_equal(*end, 0);
+    }
+}
+
+static void a_hostile_name_stays_inside_its_label(void **state) {
+    (void)state;
+    (void)snprintf(view.node.name, sizeof(view.node.name), "a\"} 1\nthinwire_up \\ 2");
+    encode();
+    assert_non_null(strstr(text, "name=\"a\\\"} 1\\nthinwire_up \\\\ 2\""));
+    assert_null(strstr(text, "\nthinwire_up "));
+}
+
+static void a_short_buffer_is_reported_and_never_overrun(void **state) {
+    (void)state;
+    char small[100];
+    memset(small, 'x', sizeof(small));
+    assert_true(tw_metrics_encode(&view, small, 50) > 50);
+    assert_int_equal(small[49], 0);
+    assert_int_equal(small[50], 'x');
+}
+
+static void a_loss_curve_of_any_length_keeps_its_ends(void **state) {
+    (void)state;
+    struct tw_loss_history history = {0};
+    for (uint64_t step = 1; step <= 100000; step++) {
+        const struct tw_view_loss point = {step, (float)step, NAN, NAN};
+        tw_loss_history_add(&history, &point);
+    }
+    assert_true(history.count > TW_VIEW_LOSSES_MAX / 2 - 2 && history.count <= TW_VIEW_LOSSES_MAX);
+    assert_int_equal(history.points[history.count - 1].step, 100000);
+    for (uint32_t i = 1; i < history.count; i++) {
+        assert_true(history.points[i].step > history.points[i - 1].step);
+        assert_true(history.points[i].step - history.points[i - 1].step <= 2 * history.stride);
+    }
+}
+
+static void a_later_value_of_a_point_is_not_lost(void **state) {
+    (void)state;
+    struct tw_loss_history history = {0};
+    const struct tw_view_loss trained = {10, 2.0f, NAN, NAN}, measured = {10, NAN, 2.1f, 2.2f};
+    tw_loss_history_add(&history, &trained);
+    tw_loss_history_add(&history, &measured);
+    assert_int_equal(history.count, 1);
+    assert_true(history.points[0].train == 2.0f && history.points[0].anchor == 2.2f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(values_are_in_base_units, start),
+        cmocka_unit_test_setup(what_was_never_measured_has_no_line, start),
+        cmocka_unit_test_setup(every_line_is_well_formed, start),
+        cmocka_unit_test_setup(a_hostile_name_stays_inside_its_label, start),
+        cmocka_unit_test_setup(a_short_buffer_is_reported_and_never_overrun, start),
+        cmocka_unit_test_setup(a_loss_curve_of_any_length_keeps_its_ends, start),
+        cmocka_unit_test_setup(a_later_value_of_a_point_is_not_lost, start),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
