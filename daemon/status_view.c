@@ -1,6 +1,8 @@
 #include "daemon/status_view.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 void tw_status_view_init(struct tw_status_view *view) {
@@ -78,4 +80,43 @@ void tw_loss_history_add(struct tw_loss_history *history, const struct tw_view_l
     }
     if (history->count == TW_VIEW_LOSSES_MAX) thin_out(history);
     history->points[history->count++] = *point;
+}
+
+void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, bool is_warning,
+                       const char *name, const char *fmt, ...) {
+    struct tw_view_event *const event = &ring->events[ring->added++ % TW_VIEW_EVENTS_MAX];
+    va_list args;
+    event->age_us = now_us;
+    event->is_warning = is_warning;
+    (void)snprintf(event->name, sizeof(event->name), "%s", name);
+    va_start(args, fmt);
+    (void)vsnprintf(event->text, sizeof(event->text), fmt, args);
+    va_end(args);
+}
+
+void tw_event_ring_fill(const struct tw_event_ring *ring, uint64_t now_us,
+                        struct tw_status_view *view) {
+    const uint64_t kept = ring->added < TW_VIEW_EVENTS_MAX ? ring->added : TW_VIEW_EVENTS_MAX;
+    for (uint64_t i = 0; i < kept; i++) {
+        view->events[i] = ring->events[(ring->added - 1 - i) % TW_VIEW_EVENTS_MAX];
+        view->events[i].age_us = now_us - view->events[i].age_us;
+    }
+    view->events_count = (uint32_t)kept;
+}
+
+void tw_round_ring_add(struct tw_round_ring *ring, uint64_t now_us,
+                       const struct tw_view_round *round) {
+    struct tw_view_round *const kept = &ring->rounds[ring->added++ % TW_VIEW_ROUNDS_MAX];
+    *kept = *round;
+    kept->age_us = now_us;
+}
+
+void tw_round_ring_fill(const struct tw_round_ring *ring, uint64_t now_us,
+                        struct tw_status_view *view) {
+    const uint64_t kept = ring->added < TW_VIEW_ROUNDS_MAX ? ring->added : TW_VIEW_ROUNDS_MAX;
+    for (uint64_t i = 0; i < kept; i++) {
+        view->rounds[i] = ring->rounds[(ring->added - 1 - i) % TW_VIEW_ROUNDS_MAX];
+        view->rounds[i].age_us = now_us - view->rounds[i].age_us;
+    }
+    view->rounds_count = (uint32_t)kept;
 }

@@ -187,4 +187,27 @@ struct tw_loss_history {
 /* A point at `step`; steps that fall within the spacing update the newest point. */
 void tw_loss_history_add(struct tw_loss_history *history, const struct tw_view_loss *point);
 
+/* The last TW_VIEW_EVENTS_MAX things that happened. Zero-initialised is empty. */
+struct tw_event_ring {
+    uint64_t added;
+    struct tw_view_event events[TW_VIEW_EVENTS_MAX]; /* age_us: the time it was added */
+};
+
+void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, bool is_warning,
+                       const char *name, const char *fmt, ...) TW_PRINTF(5, 6);
+void tw_event_ring_fill(const struct tw_event_ring *ring, uint64_t now_us,
+                        struct tw_status_view *view);
+
+/* The last TW_VIEW_ROUNDS_MAX rounds. Zero-initialised is empty. */
+struct tw_round_ring {
+    uint64_t added;
+    struct tw_view_round rounds[TW_VIEW_ROUNDS_MAX]; /* age_us: the time it was added */
+};
+
+/* `round->age_us` is ignored. */
+void tw_round_ring_add(struct tw_round_ring *ring, uint64_t now_us,
+                       const struct tw_view_round *round);
+void tw_round_ring_fill(const struct tw_round_ring *ring, uint64_t now_us,
+                        struct tw_status_view *view);
+
 #endif

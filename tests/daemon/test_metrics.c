@@ -112,6 +112,28 @@ static void a_later_value_of_a_point_is_not_lost(void **state) {
     assert_true(history.points[0].train == 2.0f && history.points[0].anchor == 2.2f);
 }
 
+static void rings_keep_the_newest_and_tell_their_age(void **state) {
+    (void)state;
+    static struct tw_event_ring events;
+    static struct tw_round_ring rounds;
+    memset(&events, 0, sizeof(events));
+    memset(&rounds, 0, sizeof(rounds));
+    for (unsigned i = 0; i < 100; i++) {
+        const struct tw_view_round round = {.round = i, .age_us = 12345};
+        tw_event_ring_add(&events, 1000 * i, i % 2 == 0, "step", "n=%u", i);
+        tw_round_ring_add(&rounds, 1000 * i, &round);
+    }
+    tw_event_ring_fill(&events, 100000, &view);
+    tw_round_ring_fill(&rounds, 100000, &view);
+    assert_int_equal(view.events_count, TW_VIEW_EVENTS_MAX);
+    assert_string_equal(view.events[0].text, "n=99");
+    assert_int_equal(view.events[0].age_us, 1000);
+    assert_string_equal(view.events[TW_VIEW_EVENTS_MAX - 1].text, "n=36");
+    assert_int_equal(view.rounds_count, TW_VIEW_ROUNDS_MAX);
+    assert_int_equal(view.rounds[0].round, 99);
+    assert_int_equal(view.rounds[TW_VIEW_ROUNDS_MAX - 1].age_us, 64000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_are_in_base_units, start),
@@ -121,6 +143,7 @@ int main(void) {
         cmocka_unit_test_setup(a_short_buffer_is_reported_and_never_overrun, start),
         cmocka_unit_test_setup(a_loss_curve_of_any_length_keeps_its_ends, start),
         cmocka_unit_test_setup(a_later_value_of_a_point_is_not_lost, start),
+        cmocka_unit_test_setup(rings_keep_the_newest_and_tell_their_age, start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
