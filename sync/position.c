@@ -108,23 +108,6 @@ size_t tw_position_encode(const struct tw_position *position, uint32_t fragments
     return out.size;
 }
 
-static enum tw_status check_position(const struct tw_position *position, uint32_t fragments_count,
-                                     struct tw_error *err) {
-    const uint64_t rounds = position->rounds;
-    if (position->has_tip != 0 && (rounds == 0 || position->tip.round != rounds - 1)) {
-        return tw_fail(err, TW_CORRUPT, "its manifest is of round %llu, not of the last of %llu",
-                       (unsigned long long)position->tip.round, (unsigned long long)rounds);
-    }
-    for (uint32_t i = 0; i < fragments_count; i++) {
-        const uint64_t applied = position->fragment_rounds[i];
-        if (applied > rounds && applied != UINT64_MAX) {
-            return tw_fail(err, TW_CORRUPT, "fragment %u has applied %llu rounds of %llu", i,
-                           (unsigned long long)applied, (unsigned long long)rounds);
-        }
-    }
-    return TW_OK;
-}
-
 enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_position *position,
                                   uint32_t *fragments_count, struct tw_error *err) {
     struct reader in = {.bytes = bytes, .size = size};
@@ -146,8 +129,13 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
     }
     TW_TRY(get_close(&in, &position->has_tip, &position->tip, err));
     TW_TRY(finish(&in, err));
+    const uint64_t rounds = position->rounds;
+    if (position->has_tip != 0 && (rounds == 0 || position->tip.round != rounds - 1)) {
+        return tw_fail(err, TW_CORRUPT, "its manifest is of round %llu, not of the last of %llu",
+                       (unsigned long long)position->tip.round, (unsigned long long)rounds);
+    }
     *fragments_count = count;
-    return check_position(position, count, err);
+    return TW_OK;
 }
 
 /* ---- vote ---------------------------------------------------------------------------------- */

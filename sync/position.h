@@ -21,7 +21,7 @@ size_t tw_position_encode(const struct tw_position *position, uint32_t fragments
                           uint8_t bytes[TW_POSITION_BYTES_MAX]);
 
 /* Strict inverse for untrusted bytes: every count, flag and relation is checked (the tip is the
- * manifest of round rounds - 1, no fragment is ahead of the lineage, nothing follows). What was not
+ * manifest of round rounds - 1, nothing follows). What was not
  * encoded is zero in *position. TW_CORRUPT names the field; *position is then undefined. */
 enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_position *position,
                                   uint32_t *fragments_count, struct tw_error *err);

@@ -491,11 +491,20 @@ bool tw_disk_exists(const struct tw_disk *disk, const char *name) {
     return false;
 }
 
-uint8_t *tw_disk_bytes(struct tw_disk *disk, const char *name, size_t *size) {
+const uint8_t *tw_disk_bytes(struct tw_disk *disk, const char *name, size_t *size) {
     const struct entry *entry = entry_find(disk->seen, name);
     if (entry == NULL) return NULL;
     *size = disk->files[entry->file].seen.size;
     return disk->files[entry->file].seen.bytes;
+}
+
+void tw_disk_flip(struct tw_disk *disk, const char *name, size_t at, uint8_t mask) {
+    const struct entry *entry = entry_find(disk->seen, name);
+    TW_ASSERT(entry != NULL);
+    struct file *file = &disk->files[entry->file];
+    TW_ASSERT(at < file->seen.size);
+    file->seen.bytes[at] ^= mask;
+    if (at < file->kept.size) file->kept.bytes[at] ^= mask;
 }
 
 void tw_disk_remove(struct tw_disk *disk, const char *name) {

@@ -53,7 +53,9 @@ void tw_disk_crash_random(struct tw_disk *disk, struct tw_rng *rng);
 
 /* Direct access to what a program would read: bit rot, and what lies where. */
 bool tw_disk_exists(const struct tw_disk *disk, const char *name);
-uint8_t *tw_disk_bytes(struct tw_disk *disk, const char *name, size_t *size); /* NULL: none */
+const uint8_t *tw_disk_bytes(struct tw_disk *disk, const char *name, size_t *size); /* or NULL */
+/* Bit rot: the bits of `mask` change in byte `at`, for good. */
+void tw_disk_flip(struct tw_disk *disk, const char *name, size_t at, uint8_t mask);
 void tw_disk_remove(struct tw_disk *disk, const char *name);
 
 #endif

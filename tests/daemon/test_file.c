@@ -1,0 +1,139 @@
+/* Tests of daemon/file.c and daemon/durable.c on the disk of this machine. */
+#include "../test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/durable.h"
+
+static char folder[64];
+static const struct tw_file_ops *ops;
+static int dir;
+static struct tw_error err;
+
+static int open_folder(void **state) {
+    (void)state;
+    (void)strcpy(folder, "test_file.XXXXXX");
+    ops = tw_file_system();
+    if (mkdtemp(folder) == NULL) return 1;
+    dir = ops->dir_open(ops->ctx, folder);
+    return dir < 0;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    (void)ops->unlink(ops->ctx, dir, "one");
+    (void)ops->unlink(ops->ctx, dir, "one.tmp");
+    (void)ops->close(ops->ctx, dir);
+    return rmdir(folder);
+}
+
+static void replace(const char *text) {
+    struct tw_durable durable;
+    assert_int_equal(tw_durable_begin(&durable, ops, dir, "one", strlen(text), &err), TW_OK);
+    assert_int_equal(tw_durable_write(&durable, text, strlen(text), 0, &err), TW_OK);
+    assert_int_equal(tw_durable_commit(&durable, &err), TW_OK);
+}
+
+static void holds(const char *text) {
+    char bytes[64];
+    const int file = ops->open(ops->ctx, dir, "one");
+    assert_true(file >= 0);
+    assert_int_equal(ops->size(ops->ctx, file), strlen(text));
+    assert_int_equal(tw_durable_read(ops, file, "one", bytes, strlen(text), 0, &err), TW_OK);
+    assert_memory_equal(bytes, text, strlen(text));
+    /* One byte more is not there. */
+    assert_int_equal(tw_durable_read(ops, file, "one", bytes, strlen(text) + 1, 0, &err),
+                     TW_CORRUPT);
+    assert_int_equal(ops->close(ops->ctx, file), 0);
+}
+
+static void a_file_is_replaced_whole(void **state) {
+    (void)state;
+    replace("the first, which is longer");
+    holds("the first, which is longer");
+    replace("the second");
+    holds("the second");
+    assert_int_equal(ops->open(ops->ctx, dir, "one.tmp"), -ENOENT);
+}
+
+static void only_its_owner_may_read_it(void **state) {
+    (void)state;
+    struct stat about;
+    replace("secret");
+    assert_int_equal(fstatat(dir, "one", &about, 0), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+}
+
+static void an_abandoned_file_leaves_nothing(void **state) {
+    (void)state;
+    struct tw_durable durable;
+    replace("old");
+    assert_int_equal(tw_durable_begin(&durable, ops, dir, "one", 3, &err), TW_OK);
+    assert_int_equal(tw_durable_write(&durable, "new", 3, 0, &err), TW_OK);
+    tw_durable_abort(&durable);
+    holds("old");
+    assert_int_equal(ops->open(ops->ctx, dir, "one.tmp"), -ENOENT);
+}
+
+static int no_nameless(void *ctx, int in) {
+    (void)ctx;
+    (void)in;
+    return -EOPNOTSUPP;
+}
+
+static void old_file_systems_and_leftovers_are_fine(void **state) {
+    (void)state;
+    struct tw_file_ops old = *ops;
+    const struct tw_file_ops *all = ops;
+    old.create_nameless = no_nameless;
+    const int leftover = ops->create(ops->ctx, dir, "one.tmp");
+    assert_true(leftover >= 0);
+    assert_int_equal(ops->create(ops->ctx, dir, "one.tmp"), -EEXIST);
+    assert_int_equal(ops->close(ops->ctx, leftover), 0);
+    ops = &old;
+    replace("by name");
+    holds("by name");
+    ops = all;
+    assert_int_equal(ops->open(ops->ctx, dir, "one.tmp"), -ENOENT);
+}
+
+static void missing_things_are_named(void **state) {
+    (void)state;
+    assert_int_equal(ops->dir_open(ops->ctx, "test_file.none"), -ENOENT);
+    assert_int_equal(ops->open(ops->ctx, dir, "none"), -ENOENT);
+    struct tw_durable durable;
+    assert_int_equal(tw_durable_begin(&durable, ops, -1, "one", 3, &err), TW_IO);
+    assert_non_null(strstr(err.message, "one.tmp"));
+}
+
+/* A FIFO or a link in the place of a file neither blocks nor is followed. */
+static void what_is_no_file_is_refused(void **state) {
+    (void)state;
+    char path[80];
+    (void)snprintf(path, sizeof(path), "%s/one", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const int file = ops->open(ops->ctx, dir, "one");
+    assert_true(file >= 0);
+    assert_int_equal(ops->size(ops->ctx, file), -EINVAL);
+    assert_int_equal(ops->close(ops->ctx, file), 0);
+    assert_int_equal(ops->unlink(ops->ctx, dir, "one"), 0);
+    assert_int_equal(symlink("/dev/zero", path), 0);
+    assert_int_equal(ops->open(ops->ctx, dir, "one"), -ELOOP);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_file_is_replaced_whole, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(only_its_owner_may_read_it, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(an_abandoned_file_leaves_nothing, open_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(old_file_systems_and_leftovers_are_fine, open_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(missing_things_are_named, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(what_is_no_file_is_refused, open_folder, remove_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
