@@ -1,5 +1,6 @@
-/* pack.h - (phi, u) of a fragment, losslessly, for nodes that join: the sign-and-exponent bytes and
- * the mantissa bytes are stored as planes and each goes through zstd.
+/* pack.h - (phi, u) of a fragment, losslessly, for nodes that join: each float is rotated left by
+ * one bit, so that its first byte is the exponent, and the four bytes go to four planes, most
+ * significant first; each plane is one zstd frame.
  *
  * Bytes: "TWPK", version 1 (u32), elements (u64), bytes of each of the 8 plane frames (u32 each),
  * then the frames. Unpacking trusts no length: each frame must be exactly one zstd frame whose
@@ -23,7 +24,7 @@ void tw_packer_destroy(struct tw_packer *packer); /* NULL is fine */
 size_t tw_pack_bound(size_t n);
 
 /* phi (n), u (n) into dst[capacity]. TW_LIMIT when capacity is too small (bound suffices) or n is
- * above elements_max, TW_CORRUPT when a value is not finite. */
+ * above elements_max, TW_CORRUPT when a value is not finite; dst is then undefined. */
 enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const float *u, size_t n,
                        uint8_t *dst, size_t capacity, size_t *bytes_out, struct tw_error *err);
 

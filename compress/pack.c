@@ -1,0 +1,171 @@
+/* pack.c - see pack.h. */
+#include "compress/pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+#include "base/assert.h"
+#include "base/bytes.h"
+
+enum {
+    PLANES = 4,          /* bytes of a float, most significant first */
+    FRAMES = 2 * PLANES, /* phi, then u */
+    HEADER_BYTES = 16 + 4 * FRAMES,
+    VERSION = 1,
+    LEVEL = 1, /* planes of mantissa are noise: higher levels gain nothing */
+};
+
+static const char magic[4] = {'T', 'W', 'P', 'K'};
+
+struct tw_packer {
+    ZSTD_CCtx *compress;
+    ZSTD_DCtx *decompress;
+    size_t elements_max;
+    uint8_t *plane; /* (elements_max) */
+};
+
+enum tw_status tw_packer_create(struct tw_packer **packer_out, size_t elements_max,
+                                struct tw_error *err) {
+    TW_ASSERT(elements_max > 0);
+    struct tw_packer *packer = calloc(1, sizeof(*packer));
+    if (packer != NULL) {
+        packer->elements_max = elements_max;
+        packer->compress = ZSTD_createCCtx();
+        packer->decompress = ZSTD_createDCtx();
+        packer->plane = malloc(elements_max);
+    }
+    if (packer == NULL || packer->compress == NULL || packer->decompress == NULL ||
+        packer->plane == NULL) {
+        tw_packer_destroy(packer);
+        return tw_fail(err, TW_NOMEM, "no memory to pack fragments of %zu elements", elements_max);
+    }
+    *packer_out = packer;
+    return TW_OK;
+}
+
+void tw_packer_destroy(struct tw_packer *packer) {
+    if (packer == NULL) return;
+    (void)ZSTD_freeCCtx(packer->compress);
+    (void)ZSTD_freeDCtx(packer->decompress);
+    free(packer->plane);
+    free(packer);
+}
+
+size_t tw_pack_bound(size_t n) {
+    return HEADER_BYTES + FRAMES * ZSTD_compressBound(n);
+}
+
+/* Moves the sign to the lowest bit, so that the first plane is the exponent alone: rotate left. */
+static uint32_t rotated(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits << 1 | bits >> 31;
+}
+
+static void take_plane(uint8_t *restrict plane, const float *restrict x, size_t n, unsigned p) {
+    const unsigned shift = 24 - 8 * p;
+    for (size_t i = 0; i < n; i++) plane[i] = (uint8_t)(rotated(x[i]) >> shift);
+}
+
+/* The planes come most significant first: each pushes the earlier ones up. */
+static void give_plane(float *restrict x, const uint8_t *restrict plane, size_t n, unsigned p) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits = 0;
+        if (p > 0) memcpy(&bits, x + i, sizeof(bits));
+        bits = bits << 8 | plane[i];
+        if (p == PLANES - 1) bits = bits >> 1 | bits << 31;
+        memcpy(x + i, &bits, sizeof(bits));
+    }
+}
+
+/* All exponent bits set: NaN or infinity. */
+static int is_finite(const float *x, size_t n) {
+    uint32_t max = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof(bits));
+        bits &= 0x7FFFFFFFu;
+        max = bits > max ? bits : max;
+    }
+    return max < 0x7F800000u;
+}
+
+enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const float *u, size_t n,
+                       uint8_t *dst, size_t capacity, size_t *bytes_out, struct tw_error *err) {
+    if (n > packer->elements_max) {
+        return tw_fail(err, TW_LIMIT, "a fragment of %zu elements does not fit a packer for %zu", n,
+                       packer->elements_max);
+    }
+    if (!is_finite(phi, n) || !is_finite(u, n)) {
+        return tw_fail(err, TW_CORRUPT, "anchor or momentum is not finite: it is not handed on");
+    }
+    if (capacity < HEADER_BYTES) return tw_fail(err, TW_LIMIT, "no room for a packed fragment");
+    memcpy(dst, magic, sizeof(magic));
+    tw_put_u32(dst + 4, VERSION);
+    tw_put_u64(dst + 8, n);
+    size_t used = HEADER_BYTES;
+    for (unsigned f = 0; f < FRAMES; f++) {
+        take_plane(packer->plane, f < PLANES ? phi : u, n, f % PLANES);
+        const size_t frame = ZSTD_compressCCtx(packer->compress, dst + used, capacity - used,
+                                               packer->plane, n, LEVEL);
+        if (ZSTD_isError(frame)) {
+            return tw_fail(err, TW_LIMIT, "a packed fragment of %zu elements needs up to %zu bytes",
+                           n, tw_pack_bound(n));
+        }
+        tw_put_u32(dst + 16 + 4 * f, (uint32_t)frame);
+        used += frame;
+    }
+    *bytes_out = used;
+    return TW_OK;
+}
+
+/* One frame, alone, of exactly n bytes, into packer->plane. */
+static enum tw_status unpack_frame(struct tw_packer *packer, const uint8_t *frame, size_t bytes,
+                                   size_t n, struct tw_error *err) {
+    if (ZSTD_getFrameContentSize(frame, bytes) != n ||
+        ZSTD_findFrameCompressedSize(frame, bytes) != bytes) {
+        return tw_fail(err, TW_CORRUPT, "packed state: a plane is not one frame of %zu bytes", n);
+    }
+    /* Into a buffer of the expected size nothing is allocated, whatever the frame claims. */
+    const size_t got = ZSTD_decompressDCtx(packer->decompress, packer->plane, n, frame, bytes);
+    if (ZSTD_isError(got) || got != n) {
+        return tw_fail(err, TW_CORRUPT, "packed state: a plane does not decompress");
+    }
+    return TW_OK;
+}
+
+static enum tw_status check_header(const uint8_t *src, size_t bytes, size_t n,
+                                   struct tw_error *err) {
+    if (bytes < HEADER_BYTES || memcmp(src, magic, sizeof(magic)) != 0 ||
+        tw_get_u32(src + 4) != VERSION) {
+        return tw_fail(err, TW_CORRUPT, "packed state: no header of version %d", VERSION);
+    }
+    if (tw_get_u64(src + 8) != n) {
+        return tw_fail(err, TW_CORRUPT, "packed state: made for another number of elements");
+    }
+    uint64_t sum = HEADER_BYTES;
+    for (unsigned f = 0; f < FRAMES; f++) sum += tw_get_u32(src + 16 + 4 * f);
+    if (sum != bytes) return tw_fail(err, TW_CORRUPT, "packed state: sizes do not add up");
+    return TW_OK;
+}
+
+enum tw_status tw_unpack(struct tw_packer *packer, const uint8_t *src, size_t bytes, float *phi,
+                         float *u, size_t n, struct tw_error *err) {
+    if (n > packer->elements_max) {
+        return tw_fail(err, TW_LIMIT, "a fragment of %zu elements does not fit a packer for %zu", n,
+                       packer->elements_max);
+    }
+    TW_TRY(check_header(src, bytes, n, err));
+    const uint8_t *frame = src + HEADER_BYTES;
+    for (unsigned f = 0; f < FRAMES; f++) {
+        const size_t frame_bytes = tw_get_u32(src + 16 + 4 * f);
+        TW_TRY(unpack_frame(packer, frame, frame_bytes, n, err));
+        give_plane(f < PLANES ? phi : u, packer->plane, n, f % PLANES);
+        frame += frame_bytes;
+    }
+    if (!is_finite(phi, n) || !is_finite(u, n)) {
+        return tw_fail(err, TW_CORRUPT, "packed state: it holds values that are not finite");
+    }
+    return TW_OK;
+}
