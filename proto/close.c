@@ -216,12 +216,12 @@ static void take_lists(const uint8_t *from, struct tw_close *close) {
 
 enum tw_status tw_close_decode(const uint8_t *bytes, size_t size, struct tw_close *close,
                                struct tw_error *err) {
-    const uint8_t *from = bytes + sizeof(magic);
     memset(close, 0, sizeof(*close));
     if (size < HEAD_BYTES || size > TW_CLOSE_BYTES_MAX)
         return tw_fail(err, TW_PROTO, "manifest: %zu bytes", size);
     if (memcmp(bytes, magic, sizeof(magic)) != 0)
         return tw_fail(err, TW_PROTO, "manifest: does not start with TWC1");
+    const uint8_t *from = bytes + sizeof(magic);
     close->lineage = take_id(&from);
     close->parent = take_id(&from);
     close->round = take_u64(&from);

@@ -47,6 +47,7 @@ static void any_other_size_is_refused(void **state) {
     const size_t size = tw_close_encode(&sample, bytes);
     for (size_t cut = 0; cut < size; cut++)
         assert_int_equal(tw_close_decode(bytes, cut, &back, &err), TW_PROTO);
+    assert_int_equal(tw_close_decode(NULL, 0, &back, &err), TW_PROTO);
     bytes[size] = 0;
     assert_int_equal(tw_close_decode(bytes, size + 1, &back, &err), TW_PROTO);
     assert_int_equal(tw_close_decode(bytes, TW_CLOSE_BYTES_MAX + 1, &back, &err), TW_PROTO);
