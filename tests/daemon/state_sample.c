@@ -1,23 +1,62 @@
 #include "state_sample.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../proto/sample.h"
 #include "base/assert.h"
 
+static void add(struct tw_layout *layout, const char *name, uint32_t fragment, uint32_t rows,
+                uint32_t cols) {
+    struct tw_tensor *tensor = &layout->tensors[layout->tensors_count++];
+    TW_ASSERT(snprintf(tensor->name, sizeof(tensor->name), "%s", name) > 0);
+    tensor->rank = cols > 0 ? 2 : 1;
+    tensor->rows = rows;
+    tensor->cols = cols > 0 ? cols : 1;
+    tensor->fragment = fragment;
+    layout->params += (uint64_t)tensor->rows * tensor->cols;
+}
+
+static void place(struct tw_layout *layout) {
+    for (uint32_t p = 0; p < layout->fragments_count; p++) {
+        uint64_t end = layout->fragment_begin[p];
+        for (uint32_t i = 0; i < layout->tensors_count; i++) {
+            struct tw_tensor *tensor = &layout->tensors[i];
+            if (tensor->fragment != p) continue;
+            tensor->offset = end;
+            end += (uint64_t)tensor->rows * tensor->cols;
+        }
+        layout->fragment_begin[p + 1] = (end + TW_PART_ALIGN - 1) / TW_PART_ALIGN * TW_PART_ALIGN;
+    }
+    layout->elements = layout->fragment_begin[layout->fragments_count];
+}
+
 void sample_layout(struct tw_layout *layout, struct tw_run *run, uint32_t layers, uint32_t width,
                    uint32_t fragments) {
-    struct tw_error err;
-    tw_run_defaults(run);
+    enum { VOCAB = 16, CONTEXT = 8 };
+    memset(layout, 0, sizeof(*layout));
+    memset(run, 0, sizeof(*run));
     run->model.layers = layers;
     run->model.width = width;
     run->model.heads = 1;
-    run->model.context = 8;
-    run->model.vocab = 16;
-    run->sync.fragments = fragments;
-    TW_ASSERT(tw_layout_init(layout, run, &err) == TW_OK);
-    TW_ASSERT(layout->fragments_count == fragments);
+    run->model.context = CONTEXT;
+    run->model.vocab = VOCAB;
+    layout->fragments_count = fragments;
+    add(layout, "wte.weight", 0, VOCAB, width);
+    add(layout, "wpe.weight", 0, CONTEXT, width);
+    for (uint32_t layer = 0; layer < layers; layer++) {
+        char name[48];
+        const uint32_t fragment = fragments == 1 ? 0 : 1 + layer % (fragments - 1);
+        (void)snprintf(name, sizeof(name), "h.%u.ln_1.weight", layer);
+        add(layout, name, fragment, width, 0);
+        (void)snprintf(name, sizeof(name), "h.%u.attn.c_attn.weight", layer);
+        add(layout, name, fragment, width, 3 * width);
+        (void)snprintf(name, sizeof(name), "h.%u.mlp.c_fc.bias", layer);
+        add(layout, name, fragment, 4 * width, 0);
+    }
+    add(layout, "ln_f.weight", 0, width, 0);
+    place(layout);
 }
 
 void sample_arrays_init(struct sample_arrays *arrays, const struct tw_layout *layout, bool bf16) {

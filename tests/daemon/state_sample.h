@@ -10,7 +10,8 @@ struct sample_arrays {
     struct tw_checkpoint_arrays at;
 };
 
-/* A model of `layers` layers and the given width and vocabulary, cut into `fragments`. */
+/* A model with the names and shapes of a GPT-2, fewer of them: `layers` layers of the given width
+ * in `fragments` fragments. Only run->model is set. */
 void sample_layout(struct tw_layout *layout, struct tw_run *run, uint32_t layers, uint32_t width,
                    uint32_t fragments);
 
