@@ -1,0 +1,178 @@
+/* calm.c - looks at the whole world now and then, and at the end asks for what must have happened
+ * once the faults were over: one lineage, everybody a member, everybody contributing, rounds at
+ * their pace, the loss where it belongs; at the budget, everybody finished with equal anchors. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "tests/sim/world.h"
+
+enum { SECOND_US = 1000 * 1000 };
+
+static bool is_finite(const float *x, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (!isfinite(x[i])) return false;
+    }
+    return true;
+}
+
+static void look_at(struct tw_sim_world *world, struct tw_sim_node *node) {
+    struct tw_node_view *view = world->view;
+    tw_node_view(node->core, view);
+    if (view->roster_count > world->options.members_max) {
+        tw_sim_fail(world, node, "20", "a roster of %u members", view->roster_count);
+    }
+    if (view->alive >= world->nodes_count || view->mixed >= world->nodes_count) {
+        tw_sim_fail(world, node, "1", "counts %u alive, %u mixed", view->alive, view->mixed);
+    }
+    const struct tw_sim_replica *replica = &node->worker.replica;
+    const uint32_t n = world->model.dims_count;
+    if (node->worker.is_up && (!is_finite(replica->theta, n) || !is_finite(replica->phi, n) ||
+                               !is_finite(replica->u, n))) {
+        tw_sim_fail(world, node, "13", "parameters are not finite");
+    }
+    if (world->is_calm_noted) return;
+    node->calm_rounds = view->rounds;
+    node->calm_rounds_contributed = view->rounds_contributed;
+}
+
+void tw_sim_calm_sample(struct tw_sim_world *world) {
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        if (world->nodes[i].is_running) look_at(world, &world->nodes[i]);
+    }
+    const uint64_t middle_us = world->options.chaos_us + world->options.calm_us / 2;
+    if (world->now_us >= middle_us) world->is_calm_noted = true;
+}
+
+static double slowest_step_us(const struct tw_sim_world *world) {
+    double slowest = 0;
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        const double us = (double)world->options.step_us / world->nodes[i].speed;
+        if (us > slowest) slowest = us;
+    }
+    return slowest;
+}
+
+/* Longest a round may take on average when nothing is wrong. */
+static double round_bound_us(const struct tw_sim_world *world) {
+    const struct tw_sim_options *options = &world->options;
+    double us = (double)options->period_steps * slowest_step_us(world);
+    if ((double)options->pace_us > us) us = (double)options->pace_us;
+    const double bytes = 4.0 * options->dims_per_fragment * options->bytes_per_dim;
+    us += bytes / (0.3 * (double)options->upload_bytes_per_s) * 1e6;
+    us += 20.0 * (double)(options->latency_us + options->jitter_us);
+    return 2 * us + (double)options->grace_us + 4 * slowest_step_us(world);
+}
+
+static void check_unity(struct tw_sim_world *world) {
+    const struct tw_sim_node *first = NULL;
+    uint32_t members = 0, running = 0;
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        struct tw_sim_node *node = &world->nodes[i];
+        if (!node->is_running) {
+            tw_sim_fail(world, node, "calm", "is still down");
+            continue;
+        }
+        running++;
+        if (first == NULL) first = node;
+        if (!tw_id_equal(&node->lineage, &first->lineage)) {
+            tw_sim_fail(world, node, "calm", "is in another lineage than node %u", first->idx);
+        }
+        members += node->state == TW_STATE_MEMBER || node->state == TW_STATE_FINISHED ||
+                   (node->state == TW_STATE_SOLO && world->nodes_count == 1);
+    }
+    const uint32_t limit = world->options.members_max;
+    if (members < (running < limit ? running : limit)) {
+        tw_sim_fail(world, NULL, "calm", "%u of %u running nodes are members", members, running);
+    }
+}
+
+static void check_progress(struct tw_sim_world *world) {
+    const double half_us = (double)world->options.calm_us / 2;
+    const double wanted = half_us / round_bound_us(world) - 2;
+    bool is_finishing = false;
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        is_finishing |= world->nodes[i].worker.is_finished;
+    }
+    if (is_finishing || !world->is_calm_noted) return;
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        struct tw_sim_node *node = &world->nodes[i];
+        tw_node_view(node->core, world->view);
+        const uint64_t rounds = world->view->rounds - node->calm_rounds;
+        if ((double)rounds < wanted) {
+            tw_sim_fail(world, node, "calm", "%" PRIu64 " rounds in %.0f s, at least %.0f wanted",
+                        rounds, half_us / 1e6, wanted);
+        }
+        if (node->state != TW_STATE_MEMBER || wanted < 4) continue;
+        if (world->view->rounds_contributed == node->calm_rounds_contributed) {
+            tw_sim_fail(world, node, "calm", "has not contributed to any of %" PRIu64 " rounds",
+                        rounds);
+        }
+        if (world->nodes_count > 1 && world->view->mixed == 0) {
+            tw_sim_fail(world, node, "calm", "mixes with nobody");
+        }
+    }
+}
+
+static void check_finish(struct tw_sim_world *world) {
+    uint32_t finished = 0;
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        finished += world->nodes[i].state == TW_STATE_FINISHED;
+    }
+    if (finished == 0) return;
+    const struct tw_sim_replica *first = &world->nodes[0].worker.replica;
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        struct tw_sim_node *node = &world->nodes[i];
+        if (node->state != TW_STATE_FINISHED && world->options.members_max >= world->nodes_count) {
+            tw_sim_fail(world, node, "calm", "has not finished, %u others have", finished);
+            return;
+        }
+        for (uint32_t f = 0; f < world->options.fragments_count; f++) {
+            if (node->state != TW_STATE_FINISHED) break;
+            if (!tw_id_equal(&node->worker.replica.digests[f], &first->digests[f])) {
+                tw_sim_fail(world, node, "G2", "finished with another anchor of fragment %u", f);
+            }
+        }
+    }
+}
+
+static void measure(struct tw_sim_world *world) {
+    struct tw_sim_result *result = world->result;
+    float mean[TW_SIM_DIMS_MAX] = {0};
+    result->loss_start = tw_sim_model_loss(&world->model, mean);
+    double loss = 0;
+    struct tw_id seen[TW_MEMBERS_MAX];
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        struct tw_sim_node *node = &world->nodes[i];
+        if (!node->is_running) continue;
+        tw_node_view(node->core, world->view);
+        if (world->view->clock_tokens > result->clock_tokens) {
+            result->clock_tokens = world->view->clock_tokens;
+        }
+        bool is_known = false;
+        for (uint32_t k = 0; k < result->lineages_end; k++) {
+            is_known |= tw_id_equal(&seen[k], &node->lineage);
+        }
+        if (!is_known) seen[result->lineages_end++] = node->lineage;
+        result->running_end++;
+        result->members_end += node->state == TW_STATE_MEMBER;
+        result->finished_end += node->state == TW_STATE_FINISHED;
+        loss += tw_sim_model_loss(&world->model, node->worker.replica.phi);
+    }
+    if (result->running_end > 0) result->loss_end = loss / result->running_end;
+}
+
+void tw_sim_calm_end(struct tw_sim_world *world) {
+    measure(world);
+    check_unity(world);
+    if (world->result->is_failed) return;
+    check_progress(world);
+    check_finish(world);
+    /* Far above the noise of the stub, far below what one lost fragment would leave. */
+    const bool has_budget = world->options.budget_tokens < UINT64_MAX / 8;
+    if (!has_budget && world->options.inner_lr >= 0.05f && world->result->loss_end > 0.2) {
+        tw_sim_fail(world, NULL, "34", "loss %.3f at the end, %.3f at the start",
+                    world->result->loss_end, world->result->loss_start);
+    }
+}

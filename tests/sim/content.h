@@ -1,0 +1,31 @@
+/* content.h - the bytes of every payload in the world, once each, by their SHA-256.
+ *
+ * Contents are small; the `bytes` a payload claims on the simulated wire may be far more. */
+#ifndef TW_SIM_CONTENT_H
+#define TW_SIM_CONTENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "tests/sim/map.h"
+
+enum { TW_SIM_CONTENT_BYTES_MAX = 8 + 2 * 4 * 16 }; /* (phi, u) of the largest fragment */
+
+struct tw_sim_content {
+    struct tw_id hash;
+    uint32_t size;
+    uint8_t bytes[];
+};
+
+struct tw_sim_contents {
+    struct tw_sim_map map;
+};
+
+void tw_sim_contents_init(struct tw_sim_contents *contents);
+void tw_sim_contents_deinit(struct tw_sim_contents *contents);
+
+/* The content with these bytes, made when it is new. Lives as long as `contents`. */
+const struct tw_sim_content *tw_sim_contents_put(struct tw_sim_contents *contents,
+                                                 const void *bytes, size_t size);
+#endif

@@ -1,0 +1,189 @@
+/* faults.c - what goes wrong: the classes the seed has enabled, at their rates, until the calm. */
+#include "base/assert.h"
+#include "tests/sim/world.h"
+
+enum { SECOND_US = 1000 * 1000, SETTLE_US = 5 * SECOND_US };
+
+static uint64_t outage_us(struct tw_sim_world *world) {
+    return tw_sim_exponential_us(&world->rng, (double)world->options.outage_us) + SECOND_US / 10;
+}
+
+static void schedule(struct tw_sim_world *world, enum tw_sim_fault fault) {
+    const double per_hour = world->options.fault_per_hour[fault] * world->nodes_count;
+    const uint64_t wait_us = tw_sim_exponential_us(&world->rng, 3600.0 * SECOND_US / per_hour);
+    if (world->now_us + wait_us >= world->options.chaos_us) return;
+    tw_sim_push(world, world->now_us + wait_us, TW_SIM_TIMER_FAULT, (uint32_t)fault, 0, 0, NULL);
+}
+
+static void start_later(struct tw_sim_world *world, struct tw_sim_node *node, uint64_t wait_us) {
+    tw_sim_push(world, world->now_us + wait_us, TW_SIM_TIMER_START, node->idx, 0, 0, NULL);
+}
+
+static void heal_later(struct tw_sim_world *world, enum tw_sim_fault fault, uint32_t what) {
+    tw_sim_push(world, world->now_us + outage_us(world), TW_SIM_TIMER_HEAL, (uint32_t)fault, what,
+                0, NULL);
+}
+
+static void stall(struct tw_sim_world *world, struct tw_sim_node *node) {
+    node->stalled_until_us = world->now_us + outage_us(world);
+    node->is_worker_stalled = tw_rng_below(&world->rng, 2) == 0;
+    tw_sim_trace(world, node, "stops responding until %.1f s%s",
+                 (double)node->stalled_until_us / SECOND_US,
+                 node->is_worker_stalled ? ", worker too" : "");
+}
+
+static void split(struct tw_sim_world *world) {
+    const uint64_t kind = tw_rng_below(&world->rng, 3);
+    const uint32_t alone = (uint32_t)tw_rng_below(&world->rng, world->nodes_count);
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        world->side[i] = kind == 0 ? (uint8_t)(i == alone) : (uint8_t)tw_rng_below(&world->rng, 2);
+    }
+    world->is_split = true;
+    world->is_split_one_way = kind == 2;
+    tw_sim_trace(world, NULL, "the network splits%s", kind == 2 ? " one way" : "");
+}
+
+/* True when the fault struck something. */
+static bool strike_node(struct tw_sim_world *world, enum tw_sim_fault fault,
+                        struct tw_sim_node *node) {
+    if (!node->is_running || node->is_leaving || node->stalled_until_us > world->now_us) {
+        return false;
+    }
+    switch ((int)fault) {
+    case TW_SIM_CRASH:
+    case TW_SIM_DISK:
+        tw_sim_node_crash(world, node, tw_rng_below(&world->rng, 2) == 0);
+        if (fault == TW_SIM_DISK) {
+            tw_sim_trace(world, node, "loses its disk");
+            node->disk = (struct tw_sim_disk){0};
+        }
+        start_later(world, node, outage_us(world));
+        return true;
+    case TW_SIM_WORKER:
+        if (!node->worker.is_up) return false;
+        tw_sim_worker_crash(world, node);
+        return true;
+    case TW_SIM_STALL: stall(world, node); return true;
+    case TW_SIM_SLOW:
+        if (node->slow > 1) return false;
+        node->slow = 2 + 98 * tw_rng_unit(&world->rng) * tw_rng_unit(&world->rng);
+        heal_later(world, fault, node->idx);
+        return true;
+    case TW_SIM_LEAVE:
+        tw_sim_node_leave(world, node);
+        start_later(world, node, outage_us(world) + SETTLE_US);
+        return true;
+    case TW_SIM_CORRUPT: node->is_chunk_corrupted = true; return true;
+    default: TW_ASSERT(!"not a fault of a node");
+    }
+    return false;
+}
+
+static bool strike_net(struct tw_sim_world *world, enum tw_sim_fault fault) {
+    if (fault == TW_SIM_LOSS) {
+        world->loss_until_us = world->now_us + outage_us(world);
+        return true;
+    }
+    if (world->nodes_count < 2) return false;
+    if (fault == TW_SIM_PARTITION) {
+        if (world->is_split) return false;
+        split(world);
+        heal_later(world, fault, 0);
+        return true;
+    }
+    const uint32_t low = (uint32_t)tw_rng_below(&world->rng, world->nodes_count);
+    const uint32_t high = (uint32_t)tw_rng_below(&world->rng, world->nodes_count);
+    if (low == high) return false;
+    struct tw_sim_link *link = tw_sim_link_of(world, low, high);
+    if (fault == TW_SIM_RESET) {
+        if (!link->ends[0].is_up && !link->ends[1].is_up) return false;
+        tw_sim_net_reset(world, link);
+        return true;
+    }
+    const uint32_t end = (uint32_t)tw_rng_below(&world->rng, 2);
+    link->blocks[end]++;
+    heal_later(world, fault, (uint32_t)(link - world->links) * 2 + end);
+    return true;
+}
+
+static void strike(struct tw_sim_world *world, enum tw_sim_fault fault) {
+    bool has_struck;
+    if (fault == TW_SIM_PARTITION || fault == TW_SIM_ONEWAY || fault == TW_SIM_RESET ||
+        fault == TW_SIM_LOSS) {
+        has_struck = strike_net(world, fault);
+    } else {
+        has_struck =
+            strike_node(world, fault, &world->nodes[tw_rng_below(&world->rng, world->nodes_count)]);
+    }
+    if (has_struck) world->result->faults[fault]++;
+    schedule(world, fault);
+}
+
+static void heal(struct tw_sim_world *world, enum tw_sim_fault fault, uint32_t what) {
+    if (fault == TW_SIM_SLOW) {
+        world->nodes[what].slow = 1;
+    } else if (fault == TW_SIM_PARTITION) {
+        world->is_split = false;
+        tw_sim_trace(world, NULL, "the network is whole again");
+        tw_sim_net_healed(world);
+    } else if (fault == TW_SIM_ONEWAY) {
+        uint32_t *blocks = &world->links[what / 2].blocks[what % 2];
+        if (*blocks > 0) --*blocks;
+        tw_sim_net_healed(world);
+    }
+}
+
+static void calm(struct tw_sim_world *world) {
+    world->is_calm = true;
+    world->is_split = false;
+    world->loss_until_us = 0;
+    tw_sim_trace(world, NULL, "calm");
+    for (uint32_t i = 0; i < world->nodes_count * world->nodes_count; i++) {
+        world->links[i].blocks[0] = world->links[i].blocks[1] = 0;
+    }
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        struct tw_sim_node *node = &world->nodes[i];
+        node->slow = 1;
+        node->is_chunk_corrupted = false;
+        if (node->stalled_until_us > world->now_us) node->stalled_until_us = world->now_us;
+        start_later(world, node, tw_rng_below(&world->rng, SETTLE_US));
+    }
+    tw_sim_net_healed(world);
+}
+
+void tw_sim_faults_init(struct tw_sim_world *world) {
+    const struct tw_sim_options *options = &world->options;
+    for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) {
+        if ((options->faults >> i & 1) != 0 && i != TW_SIM_LATE) {
+            schedule(world, (enum tw_sim_fault)i);
+        }
+    }
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        uint64_t wait_us = tw_rng_below(&world->rng, SETTLE_US);
+        if ((options->faults >> TW_SIM_LATE & 1) != 0 && tw_rng_below(&world->rng, 2) == 0) {
+            wait_us += tw_rng_below(&world->rng, options->chaos_us / 2);
+            world->result->faults[TW_SIM_LATE]++;
+        }
+        start_later(world, &world->nodes[i], wait_us);
+    }
+    tw_sim_push(world, options->chaos_us, TW_SIM_TIMER_CALM, 0, 0, 0, NULL);
+    if (options->split_end_us != 0) {
+        tw_sim_push(world, options->split_us, TW_SIM_TIMER_FAULT, TW_SIM_FAULTS_COUNT, 0, 0, NULL);
+        tw_sim_push(world, options->split_end_us, TW_SIM_TIMER_HEAL, TW_SIM_PARTITION, 0, 0, NULL);
+    }
+}
+
+void tw_sim_faults_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer) {
+    if (timer->kind == TW_SIM_TIMER_CALM) {
+        calm(world);
+    } else if (timer->kind == TW_SIM_TIMER_HEAL) {
+        heal(world, (enum tw_sim_fault)timer->a, timer->b);
+    } else if (timer->a == TW_SIM_FAULTS_COUNT) {
+        for (uint32_t i = 0; i < world->nodes_count; i++) world->side[i] = i % 2;
+        world->is_split = true;
+        world->is_split_one_way = false;
+        world->result->faults[TW_SIM_PARTITION]++;
+    } else {
+        strike(world, (enum tw_sim_fault)timer->a);
+    }
+}

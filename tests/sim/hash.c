@@ -1,0 +1,271 @@
+/* hash.c - see hash.h. */
+#include "tests/sim/hash.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+
+uint64_t tw_sim_mix_id(uint64_t h, const struct tw_id *id) {
+    uint64_t words[4];
+    memcpy(words, id->bytes, sizeof words);
+    h = tw_sim_mix(h, words[0] ^ (words[1] << 21 | words[1] >> 43));
+    return tw_sim_mix(h, words[2] ^ (words[3] << 21 | words[3] >> 43));
+}
+
+static uint64_t mix_roster(uint64_t h, const struct tw_roster *roster) {
+    h = tw_sim_mix(h, (uint64_t)roster->number << 32 | roster->count);
+    for (uint32_t i = 0; i < roster->count; i++) {
+        h = tw_sim_mix_id(h, &roster->members[i].id);
+        h = tw_sim_mix(h, roster->members[i].nonce);
+        h = tw_sim_mix(h, roster->members[i].weight);
+    }
+    return h;
+}
+
+static uint64_t mix_contributors(uint64_t h, const struct tw_contributor *contributors,
+                                 uint32_t count) {
+    h = tw_sim_mix(h, count);
+    for (uint32_t i = 0; i < count; i++) {
+        h = tw_sim_mix(h, (uint64_t)contributors[i].member_idx << 32 | contributors[i].steps);
+        h = tw_sim_mix(h, contributors[i].tokens);
+        h = tw_sim_mix_id(h, &contributors[i].root);
+    }
+    return h;
+}
+
+static uint64_t mix_close(uint64_t h, const struct tw_close *close) {
+    h = tw_sim_mix_id(h, &close->lineage);
+    h = tw_sim_mix_id(h, &close->parent);
+    h = tw_sim_mix(h, close->round);
+    h = tw_sim_mix(h, close->clock_tokens);
+    h = tw_sim_mix(h, (uint64_t)close->fragment << 32 | close->roster_number);
+    h = tw_sim_mix(h, (uint64_t)close->finals << 32 | close->parts_count);
+    h = mix_contributors(h, close->contributors, close->contributors_count);
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        h = tw_sim_mix(h, (uint64_t)close->parts[k].owner_idx << 32 | close->parts[k].bytes);
+        h = tw_sim_mix(h, close->parts[k].contributors);
+        h = tw_sim_mix_id(h, &close->parts[k].result);
+    }
+    return mix_roster(h, &close->next);
+}
+
+static uint64_t mix_status(uint64_t h, const struct tw_msg_status *status) {
+    h = tw_sim_mix(h, (uint64_t)status->state << 32 | status->tokens_per_s);
+    h = tw_sim_mix_id(h, &status->lineage);
+    h = tw_sim_mix_id(h, &status->tip);
+    h = tw_sim_mix(h, status->rounds);
+    h = tw_sim_mix(h, status->clock_tokens);
+    h = tw_sim_mix(h, status->step);
+    h = tw_sim_mix(h, status->tokens);
+    return tw_sim_mix(h, status->boot);
+}
+
+static uint64_t mix_peers(uint64_t h, const struct tw_msg_peers *peers) {
+    h = tw_sim_mix(h, peers->count);
+    for (uint32_t i = 0; i < peers->count; i++) {
+        h = tw_sim_mix_id(h, &peers->records[i].id);
+        for (uint32_t a = 0; a < TW_ADDRS_MAX; a++) {
+            const char *addr = peers->records[i].addrs[a];
+            h = tw_sim_mix(h, tw_xxh64(addr, strnlen(addr, TW_ADDR_BYTES)));
+        }
+    }
+    return h;
+}
+
+static uint64_t mix_contrib(uint64_t h, const struct tw_msg_contrib *contrib) {
+    h = tw_sim_mix_id(h, &contrib->lineage);
+    h = tw_sim_mix(h, contrib->round);
+    h = tw_sim_mix_id(h, &contrib->base);
+    h = tw_sim_mix(h, contrib->tokens);
+    h = tw_sim_mix(h, (uint64_t)contrib->steps << 32 | contrib->parts_count);
+    for (uint32_t k = 0; k < contrib->parts_count; k++) {
+        h = tw_sim_mix_id(h, &contrib->hashes[k]);
+        h = tw_sim_mix(h, contrib->bytes[k]);
+    }
+    return h;
+}
+
+static uint64_t mix_ballot(uint64_t h, const struct tw_id *lineage, uint64_t round,
+                           uint64_t ballot) {
+    h = tw_sim_mix_id(h, lineage);
+    h = tw_sim_mix(h, round);
+    return tw_sim_mix(h, ballot);
+}
+
+uint64_t tw_sim_message_hash(const struct tw_message *message) {
+    uint64_t h = tw_sim_mix(1, (uint64_t)message->kind);
+    switch (message->kind) {
+    case TW_MSG_STATUS: return mix_status(h, &message->u.status);
+    case TW_MSG_PEERS: return mix_peers(h, &message->u.peers);
+    case TW_MSG_LEAVE: return tw_sim_mix(h, message->u.leave.reason);
+    case TW_MSG_JOIN:
+        h = mix_ballot(h, &message->u.join.lineage, message->u.join.rounds, message->u.join.nonce);
+        return tw_sim_mix(h, message->u.join.weight);
+    case TW_MSG_CONTRIB: return mix_contrib(h, &message->u.contrib);
+    case TW_MSG_RESULT:
+        h = mix_ballot(h, &message->u.result.lineage, message->u.result.round,
+                       (uint64_t)message->u.result.part << 32 | message->u.result.bytes);
+        h = tw_sim_mix_id(h, &message->u.result.hash);
+        return mix_contributors(h, message->u.result.contributors,
+                                message->u.result.contributors_count);
+    case TW_MSG_PREPARE:
+        return mix_ballot(h, &message->u.prepare.lineage, message->u.prepare.round,
+                          message->u.prepare.ballot);
+    case TW_MSG_PROMISE:
+        h = mix_ballot(h, &message->u.promise.lineage, message->u.promise.round,
+                       message->u.promise.ballot);
+        if (!message->u.promise.has_accepted) return h;
+        h = tw_sim_mix(h, message->u.promise.accepted_ballot);
+        return mix_close(h, &message->u.promise.accepted);
+    case TW_MSG_PROPOSE:
+        h = tw_sim_mix(h, message->u.propose.ballot);
+        return mix_close(h, &message->u.propose.close);
+    case TW_MSG_ACCEPT:
+        h = mix_ballot(h, &message->u.accept.lineage, message->u.accept.round,
+                       message->u.accept.ballot);
+        return tw_sim_mix_id(h, &message->u.accept.digest);
+    case TW_MSG_NACK:
+        return mix_ballot(h, &message->u.nack.lineage, message->u.nack.round,
+                          message->u.nack.promised);
+    case TW_MSG_COMMIT: return mix_close(h, &message->u.commit.close);
+    case TW_MSG_LOG_GET:
+        return mix_ballot(h, &message->u.log_get.lineage, message->u.log_get.round, 0);
+    case TW_MSG_LOG_NONE:
+        return mix_ballot(h, &message->u.log_none.lineage, message->u.log_none.oldest_round,
+                          message->u.log_none.rounds);
+    case TW_MSG_STATE_GET:
+        h = mix_ballot(h, &message->u.state_get.lineage, message->u.state_get.fragment, 0);
+        return tw_sim_mix_id(h, &message->u.state_get.digest);
+    case TW_MSG_STATE:
+        h = mix_ballot(h, &message->u.state.lineage, message->u.state.rounds,
+                       (uint64_t)message->u.state.fragment << 32 | message->u.state.bytes);
+        h = tw_sim_mix_id(h, &message->u.state.digest);
+        return tw_sim_mix_id(h, &message->u.state.hash);
+    case TW_MSG_PULL:
+        h = tw_sim_mix_id(h, &message->u.pull.hash);
+        return tw_sim_mix(h, (uint64_t)message->u.pull.first << 32 | message->u.pull.count);
+    case TW_MSG_MISSING: return tw_sim_mix_id(h, &message->u.missing.hash);
+    }
+    return h;
+}
+
+static uint64_t mix_worker(uint64_t h, const struct tw_event *event) {
+    h = tw_sim_mix(h, event->u.worker.step);
+    h = tw_sim_mix(h, event->u.worker.tokens);
+    for (uint32_t f = 0; f < TW_FRAGMENTS_MAX; f++) {
+        h = tw_sim_mix(h, event->u.worker.fragment_rounds[f]);
+        h = tw_sim_mix_id(h, &event->u.worker.fragment_digests[f]);
+    }
+    return h;
+}
+
+uint64_t tw_sim_event_hash(const struct tw_event *event) {
+    uint64_t h = tw_sim_mix(2, (uint64_t)event->kind << 32 | (uint64_t)event->peer << 1 |
+                                   (uint64_t)event->ok);
+    switch (event->kind) {
+    case TW_EV_TICK:
+    case TW_EV_PEER_DOWN:
+    case TW_EV_WORKER_DOWN:
+    case TW_EV_LEAVE: return h;
+    case TW_EV_PEER_UP: return tw_sim_mix_id(h, &event->u.id);
+    case TW_EV_MESSAGE: return tw_sim_mix(h, tw_sim_message_hash(event->u.message));
+    case TW_EV_CHUNK:
+    case TW_EV_VERIFIED:
+        return tw_sim_mix(tw_sim_mix_id(h, &event->u.chunk.hash),
+                          event->kind == TW_EV_CHUNK ? event->u.chunk.idx : 0);
+    case TW_EV_WORKER_UP: return mix_worker(h, event);
+    case TW_EV_STEP: return tw_sim_mix(tw_sim_mix(h, event->u.step.step), event->u.step.tokens);
+    case TW_EV_ENCODED:
+        h = tw_sim_mix(tw_sim_mix(h, event->u.encoded.round), event->u.encoded.step);
+        for (uint32_t k = 0; k < event->u.encoded.parts_count; k++) {
+            h = tw_sim_mix_id(h, &event->u.encoded.hashes[k]);
+            h = tw_sim_mix(h, event->u.encoded.bytes[k]);
+        }
+        return h;
+    case TW_EV_REDUCED:
+        h = tw_sim_mix(tw_sim_mix(h, event->u.reduced.round), event->u.reduced.part);
+        return tw_sim_mix_id(h, &event->u.reduced.hash);
+    case TW_EV_APPLIED:
+        h = tw_sim_mix(tw_sim_mix(h, event->u.applied.rounds), event->u.applied.fragment);
+        return tw_sim_mix_id(h, &event->u.applied.digest);
+    case TW_EV_EXPORTED:
+        h = tw_sim_mix(tw_sim_mix(h, event->u.exported.rounds), event->u.exported.fragment);
+        return tw_sim_mix_id(h, &event->u.exported.hash);
+    case TW_EV_STORED: return tw_sim_mix(h, event->u.store_seq);
+    }
+    return h;
+}
+
+static uint64_t mix_reduce(uint64_t h, const struct tw_action *action) {
+    h = tw_sim_mix(h, action->u.reduce.round);
+    h = tw_sim_mix(h, (uint64_t)action->u.reduce.fragment << 32 | action->u.reduce.part);
+    for (uint32_t i = 0; i < action->u.reduce.inputs_count; i++) {
+        h = tw_sim_mix_id(h, &action->u.reduce.inputs[i].hash);
+        h = tw_sim_mix(h, action->u.reduce.inputs[i].tokens);
+    }
+    return h;
+}
+
+static uint64_t mix_apply(uint64_t h, const struct tw_action *action) {
+    h = tw_sim_mix(tw_sim_mix(h, action->u.apply.round), action->u.apply.min_step);
+    h = tw_sim_mix(h, action->u.apply.version);
+    for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
+        h = tw_sim_mix(h, (uint64_t)action->u.apply.parts[k].mode);
+        h = tw_sim_mix(h, action->u.apply.parts[k].begin);
+        h = tw_sim_mix_id(h, &action->u.apply.parts[k].hash);
+    }
+    return h;
+}
+
+static uint64_t mix_vote(uint64_t h, const struct tw_vote *vote) {
+    h = mix_ballot(h, &vote->lineage, vote->round, vote->promised);
+    h = tw_sim_mix(tw_sim_mix(h, vote->nonce), vote->accepted_ballot);
+    return vote->has_accepted ? mix_close(h, &vote->accepted) : h;
+}
+
+static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
+    h = tw_sim_mix(h, (uint64_t)action->u.report.kind);
+    switch (action->u.report.kind) {
+    case TW_REPORT_PEER_DEAD:
+    case TW_REPORT_MISBEHAVED: return tw_sim_mix(h, (uint64_t)action->u.report.reason);
+    case TW_REPORT_ROUND_COMMITTED: return mix_close(h, action->u.report.close);
+    case TW_REPORT_LINEAGE: return tw_sim_mix_id(h, &action->u.report.id);
+    case TW_REPORT_STATE: return tw_sim_mix(h, (uint64_t)action->u.report.state);
+    }
+    return h;
+}
+
+uint64_t tw_sim_action_hash(const struct tw_action *action) {
+    uint64_t h = tw_sim_mix(3, (uint64_t)action->kind << 32 | action->peer);
+    switch (action->kind) {
+    case TW_ACT_SEND: return tw_sim_mix(h, tw_sim_message_hash(action->u.message));
+    case TW_ACT_CLOSE: return tw_sim_mix(h, (uint64_t)action->u.reason);
+    case TW_ACT_SEND_CHUNK:
+    case TW_ACT_EXPECT:
+    case TW_ACT_VERIFY:
+    case TW_ACT_DROP: return tw_sim_mix_id(h, &action->u.payload.hash);
+    case TW_ACT_ENCODE:
+        h = tw_sim_mix(h, action->u.encode.round);
+        for (uint32_t k = 0; k < action->u.encode.parts_count; k++) {
+            h = tw_sim_mix(tw_sim_mix(h, action->u.encode.begin[k]), action->u.encode.count[k]);
+        }
+        return h;
+    case TW_ACT_REDUCE: return mix_reduce(h, action);
+    case TW_ACT_APPLY: return mix_apply(h, action);
+    case TW_ACT_SOLO:
+        return tw_sim_mix(tw_sim_mix(h, action->u.apply.round), action->u.apply.fragment);
+    case TW_ACT_EXPORT: return tw_sim_mix(h, action->u.load.fragment);
+    case TW_ACT_LOAD:
+        h = tw_sim_mix(tw_sim_mix(h, action->u.load.fragment), action->u.load.rounds);
+        return tw_sim_mix_id(tw_sim_mix_id(h, &action->u.load.hash), &action->u.load.digest);
+    case TW_ACT_STORE_VOTE:
+        return mix_vote(tw_sim_mix(h, action->u.store.seq), action->u.store.vote);
+    case TW_ACT_CLOCK:
+        h = tw_sim_mix(tw_sim_mix(h, action->u.clock.clock_tokens), action->u.clock.contributors);
+        return tw_sim_mix(h, action->u.clock.tokens_listed);
+    case TW_ACT_FINISH: return h;
+    case TW_ACT_REPORT: return mix_report(h, action);
+    }
+    return h;
+}

@@ -1,0 +1,188 @@
+/* main.c - thinwire-sim: runs seeds by hand. Its output depends on its arguments alone. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "tests/sim/plant.h"
+#include "tests/sim/sim.h"
+
+struct arguments {
+    uint64_t first, last;
+    uint32_t nodes;
+    double hours;
+    bool is_json, has_histogram, has_trace;
+    int plant;
+};
+
+static const char usage[] =
+    "usage: thinwire-sim [--seed S | --seeds A..B] [--nodes N] [--hours H] [--json]\n"
+    "                    [--histogram] [--trace]\n"
+    "\n"
+    "Runs the sync core of N nodes under virtual time with the faults the seed draws, and checks\n"
+    "every invariant at every event. Same arguments, same output.\n"
+    "\n"
+    "  --seed S      one seed (default 1)\n"
+    "  --seeds A..B  all seeds from A to B\n"
+    "  --nodes N     1 to 64 nodes (default: drawn)\n"
+    "  --hours H     simulated hours per seed, two thirds of them with faults (default 1)\n"
+    "  --json        one JSON object per seed\n"
+    "  --histogram   how often each event met each state of a node\n"
+    "  --trace       every event of the run but steps and ticks\n"
+#ifdef TW_PLANT
+    "  --plant BUG   switch a planted bug on; --plant list names them\n"
+#endif
+    "\n"
+    "Exit status: 0 all seeds pass, 1 an invariant was broken, 2 wrong arguments.\n";
+
+static bool parse_u64(const char *text, uint64_t *value) {
+    char *end;
+    errno = 0;
+    *value = strtoull(text, &end, 10);
+    return errno == 0 && end != text && *end == 0 && *text != '-';
+}
+
+static bool parse_seeds(const char *text, struct arguments *arguments) {
+    char first[32];
+    const char *dots = strstr(text, "..");
+    if (dots == NULL || (size_t)(dots - text) >= sizeof first) return false;
+    memcpy(first, text, (size_t)(dots - text));
+    first[dots - text] = 0;
+    return parse_u64(first, &arguments->first) && parse_u64(dots + 2, &arguments->last) &&
+           arguments->first <= arguments->last;
+}
+
+static bool parse_nodes(const char *text, struct arguments *arguments) {
+    uint64_t nodes;
+    if (!parse_u64(text, &nodes) || nodes < 1 || nodes > TW_MEMBERS_MAX) return false;
+    arguments->nodes = (uint32_t)nodes;
+    return true;
+}
+
+static bool parse_hours(const char *text, struct arguments *arguments) {
+    char *end;
+    arguments->hours = strtod(text, &end);
+    return end != text && *end == 0 && arguments->hours > 0 && arguments->hours <= 10000;
+}
+
+/* 0: go on; otherwise the exit status + 1. */
+static int parse(int argc, char **argv, struct arguments *arguments) {
+    static const struct option longs[] = {
+        {"seed", required_argument, NULL, 's'},  {"seeds", required_argument, NULL, 'S'},
+        {"nodes", required_argument, NULL, 'n'}, {"hours", required_argument, NULL, 'h'},
+        {"json", no_argument, NULL, 'j'},        {"histogram", no_argument, NULL, 'H'},
+        {"trace", no_argument, NULL, 't'},       {"help", no_argument, NULL, '?'},
+        {"plant", required_argument, NULL, 'p'}, {0}};
+    *arguments = (struct arguments){.first = 1, .last = 1, .hours = 1};
+    int option;
+    while ((option = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+        bool is_good = true;
+        switch (option) {
+        case 's':
+            is_good = parse_u64(optarg, &arguments->first);
+            arguments->last = arguments->first;
+            break;
+        case 'S': is_good = parse_seeds(optarg, arguments); break;
+        case 'n': is_good = parse_nodes(optarg, arguments); break;
+        case 'h': is_good = parse_hours(optarg, arguments); break;
+        case 'j': arguments->is_json = true; break;
+        case 'H': arguments->has_histogram = true; break;
+        case 't': arguments->has_trace = true; break;
+        case 'p':
+            if (strcmp(optarg, "list") == 0) {
+                for (int i = 1; i < tw_sim_plants_count(); i++) puts(tw_sim_plant_name(i));
+                return 1;
+            }
+            arguments->plant = tw_sim_plant_find(optarg);
+            is_good = arguments->plant > 0;
+            break;
+        default:
+            fputs(usage, optopt == 0 && option == '?' ? stdout : stderr);
+            return optopt == 0 ? 1 : 3;
+        }
+        if (!is_good) {
+            fprintf(stderr, "thinwire-sim: '%s' is no value for this option; see --help\n", optarg);
+            return 3;
+        }
+    }
+    if (optind == argc) return 0;
+    fprintf(stderr, "thinwire-sim: '%s' is not an option; see --help\n", argv[optind]);
+    return 3;
+}
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void print_repeat(const struct arguments *arguments, uint64_t seed) {
+    printf("repeat with: thinwire-sim --seed %" PRIu64, seed);
+    if (arguments->nodes != 0) printf(" --nodes %u", arguments->nodes);
+    printf(" --hours %g --trace", arguments->hours);
+    if (arguments->plant != 0) printf(" --plant %s", tw_sim_plant_name(arguments->plant));
+    printf("\n");
+}
+
+static void add(struct tw_sim_result *sum, const struct tw_sim_result *result) {
+    sum->rounds += result->rounds;
+    sum->events += result->events;
+    sum->node_hours += result->node_hours;
+    for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) sum->faults[i] += result->faults[i];
+    for (uint32_t s = 0; s < TW_SIM_STATES; s++) {
+        for (uint32_t e = 0; e < TW_SIM_EVENTS; e++) {
+            sum->histogram[s][e] += result->histogram[s][e];
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    struct arguments arguments;
+    const int stop = parse(argc, argv, &arguments);
+    if (stop != 0) return stop - 1;
+    static struct tw_sim_result sum, result;
+    uint64_t failed = 0;
+    const double begin_s = now_s();
+    const bool has_progress = isatty(STDERR_FILENO) != 0 && arguments.last > arguments.first;
+    for (uint64_t seed = arguments.first;; seed++) {
+        struct tw_sim_options options;
+        tw_sim_options_draw(&options, seed, arguments.nodes, arguments.hours);
+        options.plant = arguments.plant;
+        if (!arguments.is_json) tw_sim_options_print(&options, stdout);
+        tw_sim_run(&options, &result, arguments.has_trace ? stdout : NULL);
+        if (arguments.is_json) {
+            tw_sim_result_json(&options, &result, stdout);
+        } else {
+            tw_sim_result_print(&options, &result, stdout);
+            if (result.is_failed) print_repeat(&arguments, seed);
+        }
+        fflush(stdout);
+        failed += result.is_failed;
+        add(&sum, &result);
+        if (has_progress) {
+            fprintf(stderr,
+                    "\r%" PRIu64 " of %" PRIu64 " seeds, %.0f node-hours, %" PRIu64 " failed ",
+                    seed - arguments.first + 1, arguments.last - arguments.first + 1,
+                    sum.node_hours, failed);
+        }
+        if (seed == arguments.last) break;
+    }
+    if (has_progress) fputc('\n', stderr);
+    if (arguments.has_histogram) tw_sim_histogram_print(&sum, stdout);
+    if (!arguments.is_json && arguments.last > arguments.first) {
+        printf("%" PRIu64 " seeds, %" PRIu64 " failed: %.1f node-hours, %.1f rounds and %.1f "
+               "faults per node-hour\n",
+               arguments.last - arguments.first + 1, failed, sum.node_hours,
+               (double)sum.rounds / sum.node_hours,
+               (double)tw_sim_result_faults(&sum) / sum.node_hours);
+    }
+    const double took_s = now_s() - begin_s;
+    fprintf(stderr,
+            "%.1f node-hours in %.1f s: %.1f node-hours and %.2f million events per second\n",
+            sum.node_hours, took_s, sum.node_hours / took_s, (double)sum.events / took_s / 1e6);
+    return failed == 0 ? 0 : 1;
+}

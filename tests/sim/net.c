@@ -1,0 +1,412 @@
+/* net.c - the simulated internet: connections, delay, bandwidth, loss as stalls, resets, blocks.
+ *
+ * A pair of nodes has at most one connection (control and bulk live and die together). Each
+ * direction is a queue whose items arrive in order. A lost packet delays its item by retransmission
+ * timeouts; a blocked direction holds everything until it opens; what is in flight when an end goes
+ * down is lost. The end of a connection travels like any item, so a peer may believe for a while in
+ * a connection that is dead on the other side. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "proto/control.h"
+#include "tests/sim/hash.h"
+#include "tests/sim/world.h"
+
+enum {
+    RTO_US = 300 * 1000,
+    RTO_DOUBLINGS = 6,
+    DIAL_MIN_US = 500 * 1000,
+    DIAL_MAX_US = 20 * 1000 * 1000,
+    FRAME_BYTES = 100, /* frame, TLS and TCP headers of a small message */
+};
+
+static uint32_t link_idx(const struct tw_sim_world *world, const struct tw_sim_link *link) {
+    return (uint32_t)(link - world->links);
+}
+
+static struct tw_sim_node *node_of(struct tw_sim_world *world, const struct tw_sim_link *link,
+                                   uint32_t end) {
+    return &world->nodes[link->nodes[end]];
+}
+
+static uint32_t end_of(const struct tw_sim_link *link, const struct tw_sim_node *node) {
+    return link->nodes[0] == node->idx ? 0 : 1;
+}
+
+bool tw_sim_net_is_blocked(const struct tw_sim_world *world, const struct tw_sim_link *link,
+                           uint32_t from) {
+    if (link->blocks[from] > 0) return true;
+    if (!world->is_split) return false;
+    const uint8_t source = world->side[link->nodes[from]], sink = world->side[link->nodes[!from]];
+    return world->is_split_one_way ? source < sink : source != sink;
+}
+
+/* ---- pipes ---------------------------------------------------------------------------------- */
+
+static void arm(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t pipe_idx,
+                uint64_t at_us) {
+    struct tw_sim_pipe *pipe = &link->pipes[pipe_idx];
+    if (pipe->is_armed || pipe->head == NULL) return;
+    pipe->is_armed = true;
+    if (at_us < pipe->head->at_us) at_us = pipe->head->at_us;
+    if (at_us < world->now_us) at_us = world->now_us;
+    tw_sim_push(world, at_us, TW_SIM_TIMER_PIPE, link_idx(world, link), pipe_idx, link->life, NULL);
+}
+
+static void put(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t pipe_idx,
+                struct tw_sim_item item) {
+    struct tw_sim_pipe *pipe = &link->pipes[pipe_idx];
+    struct tw_sim_item *copy = malloc(sizeof *copy);
+    TW_ASSERT(copy != NULL);
+    *copy = item;
+    copy->next = NULL;
+    if (copy->at_us < pipe->last_us) copy->at_us = pipe->last_us;
+    pipe->last_us = copy->at_us;
+    if (pipe->head == NULL) {
+        pipe->head = copy;
+    } else {
+        pipe->tail->next = copy;
+    }
+    pipe->tail = copy;
+    arm(world, link, pipe_idx, 0);
+}
+
+static void item_free(struct tw_sim_item *item) {
+    free(item->message);
+    free(item);
+}
+
+static void clear(struct tw_sim_pipe *pipe) {
+    while (pipe->head != NULL) {
+        struct tw_sim_item *item = pipe->head;
+        pipe->head = item->next;
+        item_free(item);
+    }
+    *pipe = (struct tw_sim_pipe){0};
+}
+
+/* One way, with jitter and what retransmissions cost. */
+static uint64_t travel_us(struct tw_sim_world *world, const struct tw_sim_link *link) {
+    uint64_t us =
+        link->latency_us + tw_sim_exponential_us(&world->rng, (double)world->options.jitter_us);
+    double loss = world->is_calm ? 0 : world->options.loss;
+    if (world->now_us < world->loss_until_us) loss += 0.2;
+    if (loss <= 0) return us;
+    uint64_t rto_us = RTO_US;
+    for (int i = 0; i < RTO_DOUBLINGS && tw_rng_unit(&world->rng) < loss; i++) {
+        us += rto_us;
+        rto_us *= 2;
+    }
+    return us;
+}
+
+/* ---- ends ----------------------------------------------------------------------------------- */
+
+static void dial_later(struct tw_sim_world *world, struct tw_sim_link *link) {
+    if (link->is_dialling) return;
+    link->is_dialling = true;
+    const uint64_t pause_us =
+        (uint64_t)((double)link->backoff_us * (0.7 + 0.6 * tw_rng_unit(&world->rng)));
+    link->backoff_us *= 2;
+    if (link->backoff_us > DIAL_MAX_US) link->backoff_us = DIAL_MAX_US;
+    tw_sim_push(world, world->now_us + pause_us, TW_SIM_TIMER_DIAL, link_idx(world, link), 0, 0,
+                NULL);
+}
+
+/* This end no longer has a connection. What was on its way to it is lost. */
+static void end_down(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t end) {
+    struct tw_sim_end *it = &link->ends[end];
+    struct tw_sim_node *node = node_of(world, link, end);
+    const bool was_up = it->is_up;
+    const uint16_t peer = it->peer;
+    *it = (struct tw_sim_end){0};
+    for (uint32_t bulk = 0; bulk < 2; bulk++) {
+        const bool was_armed = link->pipes[2 * (1 - end) + bulk].is_armed;
+        clear(&link->pipes[2 * (1 - end) + bulk]);
+        link->pipes[2 * (1 - end) + bulk].is_armed = was_armed;
+    }
+    if (was_up) {
+        node->link_of_peer[peer] = -1;
+        if (node->is_running) {
+            const struct tw_event event = {.kind = TW_EV_PEER_DOWN, .peer = peer};
+            tw_sim_deliver(world, node, &event);
+        }
+    }
+    dial_later(world, link);
+}
+
+/* Tells the other end, through the network, that this one is gone. */
+static void say_end(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
+    const struct tw_sim_item item = {.kind = TW_SIM_ITEM_END,
+                                     .at_us = world->now_us + travel_us(world, link)};
+    put(world, link, 2 * from, item);
+}
+
+static void dial(struct tw_sim_world *world, struct tw_sim_link *link) {
+    link->is_dialling = false;
+    bool is_possible = true;
+    for (uint32_t end = 0; end < 2; end++) {
+        const struct tw_sim_node *node = node_of(world, link, end);
+        if (!node->is_running || node->is_leaving || node->stalled_until_us > world->now_us) {
+            is_possible = false;
+        }
+        if (tw_sim_net_is_blocked(world, link, end)) is_possible = false;
+    }
+    if (!is_possible) {
+        dial_later(world, link);
+        return;
+    }
+    /* An end that still believes in the old connection is told by the new one. */
+    for (uint32_t end = 0; end < 2; end++) {
+        if (link->ends[end].is_up) end_down(world, link, end);
+    }
+    for (uint32_t i = 0; i < 4; i++) clear(&link->pipes[i]);
+    link->life++;
+    uint64_t at_us = world->now_us + 3 * link->latency_us;
+    const uint32_t dialler = (uint32_t)tw_rng_below(&world->rng, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t end = i == 0 ? 1 - dialler : dialler;
+        link->ends[end] = (struct tw_sim_end){.is_pending = true};
+        at_us += travel_us(world, link);
+        tw_sim_push(world, at_us, TW_SIM_TIMER_LINKED, link_idx(world, link), end, link->life,
+                    NULL);
+    }
+    for (uint32_t i = 0; i < 4; i++) link->pipes[i].last_us = at_us;
+}
+
+static void linked(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t end) {
+    struct tw_sim_node *node = node_of(world, link, end);
+    struct tw_sim_end *it = &link->ends[end];
+    if (!it->is_pending || !node->is_running || node->is_leaving) return;
+    uint32_t free_count = 0;
+    for (uint32_t i = 0; i < TW_PEERS_MAX; i++) free_count += node->link_of_peer[i] < 0;
+    if (free_count == 0) return;
+    uint64_t nth = tw_rng_below(&node->rng, free_count);
+    uint16_t peer = 0;
+    for (;; peer++) {
+        if (node->link_of_peer[peer] >= 0) continue;
+        if (nth-- == 0) break;
+    }
+    node->link_of_peer[peer] = (int32_t)link_idx(world, link);
+    *it = (struct tw_sim_end){.is_up = true, .peer = peer};
+    link->backoff_us = DIAL_MIN_US;
+    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
+    event.u.id = node_of(world, link, !end)->id;
+    tw_sim_deliver(world, node, &event);
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+static uint32_t member_bytes(const struct tw_message *message) {
+    switch (message->kind) {
+#define X(name, value, member)                                                                     \
+    case TW_MSG_##name: return (uint32_t)sizeof message->u.member;
+        TW_MESSAGE_LIST(X)
+#undef X
+    }
+    TW_ASSERT(!"a message of no known kind");
+    return 0;
+}
+
+/* Through the protobuf codec and back: the receiver sees what the wire would carry. */
+static void check_wire(struct tw_sim_world *world, struct tw_sim_node *node,
+                       struct tw_message *message) {
+    static uint8_t body[TW_CONTROL_BYTES_MAX];
+    size_t size = 0;
+    struct tw_error err = {0};
+    struct tw_message *decoded = world->scratch;
+    if (tw_control_encode(message, body, sizeof body, &size, &err) != TW_OK ||
+        tw_control_decode((uint16_t)message->kind, body, size, decoded, &err) != TW_OK) {
+        tw_sim_fail(world, node, "wire", "%s does not survive the wire: %s",
+                    tw_message_name(message->kind), err.message);
+        return;
+    }
+    if (tw_sim_message_hash(message) != tw_sim_message_hash(decoded)) {
+        tw_sim_fail(world, node, "wire", "%s changes on the wire", tw_message_name(message->kind));
+    }
+}
+
+/* Where this node's next `bytes` leave its uplink. Small control messages go between the chunks. */
+static uint64_t upload(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t bytes,
+                       bool is_bulk) {
+    const uint64_t us = (uint64_t)bytes * 1000000 / node->upload_bytes_per_s;
+    if (!is_bulk) {
+        if (node->upload_free_us > world->now_us) node->upload_free_us += us;
+        return world->now_us + us;
+    }
+    if (node->upload_free_us < world->now_us) node->upload_free_us = world->now_us;
+    node->upload_free_us += us;
+    return node->upload_free_us;
+}
+
+/* The link of a peer a core talks to, or NULL after noting that it is none (invariant 6). */
+static struct tw_sim_link *live_link(struct tw_sim_world *world, struct tw_sim_node *node,
+                                     uint16_t peer, const char *what) {
+    if (peer >= TW_PEERS_MAX || node->link_of_peer[peer] < 0) {
+        tw_sim_fail(world, node, "6", "%s to peer %u, which has no link", what, (unsigned)peer);
+        return NULL;
+    }
+    struct tw_sim_link *link = &world->links[node->link_of_peer[peer]];
+    return link->ends[end_of(link, node)].is_closing ? NULL : link;
+}
+
+void tw_sim_net_message(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                        const struct tw_message *message) {
+    struct tw_sim_link *link = live_link(world, node, peer, "message");
+    if (link == NULL) return;
+    const uint32_t from = end_of(link, node), bytes = member_bytes(message);
+    struct tw_message *copy = malloc(offsetof(struct tw_message, u) + bytes);
+    TW_ASSERT(copy != NULL);
+    memcpy(copy, message, offsetof(struct tw_message, u) + bytes);
+    if (world->options.is_wire_checked) check_wire(world, node, copy);
+    const uint64_t sent_us = upload(world, node, FRAME_BYTES + bytes / 4, false);
+    const struct tw_sim_item item = {
+        .kind = TW_SIM_ITEM_MESSAGE, .at_us = sent_us + travel_us(world, link), .message = copy};
+    put(world, link, 2 * from, item);
+    world->result->messages++;
+}
+
+void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                      const struct tw_sim_payload *payload, uint32_t idx) {
+    struct tw_sim_link *link = live_link(world, node, peer, "chunk");
+    if (link == NULL) return;
+    const uint32_t begin = idx * TW_CHUNK_BYTES_MAX, left = payload->bytes - begin;
+    const uint32_t bytes = left < TW_CHUNK_BYTES_MAX ? left : TW_CHUNK_BYTES_MAX;
+    const uint64_t sent_us = upload(world, node, FRAME_BYTES + bytes, true);
+    const struct tw_sim_item item = {.kind = TW_SIM_ITEM_CHUNK,
+                                     .at_us = sent_us + travel_us(world, link),
+                                     .content = payload->content,
+                                     .hash = payload->hash,
+                                     .idx = idx};
+    put(world, link, 2 * end_of(link, node) + 1, item);
+    world->result->chunks++;
+}
+
+void tw_sim_net_close(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer) {
+    struct tw_sim_link *link = live_link(world, node, peer, "close");
+    if (link == NULL) return;
+    const uint32_t end = end_of(link, node);
+    link->ends[end].is_closing = true;
+    say_end(world, link, end);
+    tw_sim_push(world, world->now_us, TW_SIM_TIMER_UNLINKED, link_idx(world, link), end, link->life,
+                NULL);
+}
+
+void tw_sim_net_reset(struct tw_sim_world *world, struct tw_sim_link *link) {
+    for (uint32_t end = 0; end < 2; end++) {
+        if (!link->ends[end].is_up) continue;
+        tw_sim_push(world, world->now_us + travel_us(world, link), TW_SIM_TIMER_UNLINKED,
+                    link_idx(world, link), end, link->life, NULL);
+    }
+}
+
+void tw_sim_net_node_down(struct tw_sim_world *world, struct tw_sim_node *node, bool is_told) {
+    for (uint32_t other = 0; other < world->nodes_count; other++) {
+        if (other == node->idx) continue;
+        struct tw_sim_link *link = tw_sim_link_of(world, node->idx, other);
+        const uint32_t end = end_of(link, node);
+        if (link->ends[end].is_up && is_told) say_end(world, link, end);
+        end_down(world, link, end);
+    }
+}
+
+void tw_sim_net_node_up(struct tw_sim_world *world, struct tw_sim_node *node) {
+    for (uint32_t other = 0; other < world->nodes_count; other++) {
+        if (other == node->idx) continue;
+        struct tw_sim_link *link = tw_sim_link_of(world, node->idx, other);
+        link->backoff_us = DIAL_MIN_US;
+        dial_later(world, link);
+    }
+}
+
+/* ---- time passes ---------------------------------------------------------------------------- */
+
+static void arrive(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t pipe_idx) {
+    struct tw_sim_pipe *pipe = &link->pipes[pipe_idx];
+    pipe->is_armed = false;
+    if (pipe->head == NULL) return;
+    const uint32_t from = pipe_idx / 2, to = 1 - from;
+    if (tw_sim_net_is_blocked(world, link, from)) return; /* until tw_sim_net_healed */
+    if (pipe->head->at_us > world->now_us) {
+        arm(world, link, pipe_idx, 0);
+        return;
+    }
+    struct tw_sim_node *node = node_of(world, link, to);
+    struct tw_sim_item *item = pipe->head;
+    pipe->head = item->next;
+    arm(world, link, pipe_idx, world->now_us);
+    struct tw_sim_end *end = &link->ends[to];
+    if (!end->is_up) {
+        /* A kernel that knows no such connection answers with a reset; a dead machine does not. */
+        if (node->is_running && link->ends[from].is_up && item->kind != TW_SIM_ITEM_END) {
+            tw_sim_push(world, world->now_us + link->latency_us, TW_SIM_TIMER_UNLINKED,
+                        link_idx(world, link), from, link->life, NULL);
+        }
+    } else if (item->kind == TW_SIM_ITEM_END) {
+        end_down(world, link, to);
+    } else if (item->kind == TW_SIM_ITEM_CHUNK) {
+        if (!end->is_closing) tw_sim_shell_chunk(world, node, end->peer, item);
+    } else if (!end->is_closing) {
+        struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = end->peer};
+        memcpy(world->scratch, item->message,
+               offsetof(struct tw_message, u) + member_bytes(item->message));
+        event.u.message = world->scratch;
+        tw_sim_deliver(world, node, &event);
+    }
+    item_free(item);
+}
+
+void tw_sim_net_healed(struct tw_sim_world *world) {
+    for (uint32_t low = 0; low < world->nodes_count; low++) {
+        for (uint32_t high = low + 1; high < world->nodes_count; high++) {
+            struct tw_sim_link *link = tw_sim_link_of(world, low, high);
+            for (uint32_t i = 0; i < 4; i++) {
+                if (tw_sim_net_is_blocked(world, link, i / 2)) continue;
+                const uint64_t rto_us = tw_rng_below(&world->rng, 8 * RTO_US);
+                arm(world, link, i, world->now_us + rto_us);
+            }
+        }
+    }
+}
+
+void tw_sim_net_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer) {
+    struct tw_sim_link *link = &world->links[timer->a];
+    if (timer->kind == TW_SIM_TIMER_DIAL) {
+        dial(world, link);
+    } else if (timer->life != link->life) {
+        return;
+    } else if (timer->kind == TW_SIM_TIMER_PIPE) {
+        arrive(world, link, timer->b);
+    } else if (timer->kind == TW_SIM_TIMER_LINKED) {
+        linked(world, link, timer->b);
+    } else if (link->ends[timer->b].is_up) {
+        end_down(world, link, timer->b);
+    }
+}
+
+void tw_sim_net_init(struct tw_sim_world *world) {
+    const uint32_t n = world->nodes_count;
+    world->links = calloc((size_t)n * n, sizeof *world->links);
+    world->scratch = calloc(1, sizeof *world->scratch);
+    TW_ASSERT(world->links != NULL);
+    TW_ASSERT(world->scratch != NULL);
+    for (uint32_t low = 0; low < n; low++) {
+        for (uint32_t high = low + 1; high < n; high++) {
+            struct tw_sim_link *link = tw_sim_link_of(world, low, high);
+            link->nodes[0] = low;
+            link->nodes[1] = high;
+            link->backoff_us = DIAL_MIN_US;
+            link->latency_us = (uint64_t)((double)world->options.latency_us *
+                                          (0.3 + 1.4 * tw_rng_unit(&world->rng)));
+        }
+    }
+}
+
+void tw_sim_net_deinit(struct tw_sim_world *world) {
+    for (uint32_t i = 0; i < world->nodes_count * world->nodes_count; i++) {
+        for (uint32_t p = 0; p < 4; p++) clear(&world->links[i].pipes[p]);
+    }
+    free(world->links);
+    free(world->scratch);
+}

@@ -1,0 +1,150 @@
+/* options.c - see options.h. */
+#include "tests/sim/options.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/limits.h"
+#include "base/rng.h"
+
+enum { SECOND_US = 1000 * 1000 };
+
+static double log_uniform(struct tw_rng *rng, double low, double high) {
+    return low * exp(tw_rng_unit(rng) * log(high / low));
+}
+
+static uint64_t log_uniform_us(struct tw_rng *rng, double low_s, double high_s) {
+    return (uint64_t)(log_uniform(rng, low_s, high_s) * SECOND_US);
+}
+
+static uint32_t pick(struct tw_rng *rng, const uint32_t *values, uint32_t count) {
+    return values[tw_rng_below(rng, count)];
+}
+
+static void draw_faults(struct tw_sim_options *options, struct tw_rng *rng) {
+    options->faults = (uint32_t)tw_rng_next(rng) & ((1u << TW_SIM_FAULTS_COUNT) - 1);
+    if (tw_rng_below(rng, 16) == 0) options->faults = 0;
+    for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) {
+        options->fault_per_hour[i] = log_uniform(rng, 2, 40);
+    }
+    /* Few networks split every minute, and few disks are lost by the hour. */
+    options->fault_per_hour[TW_SIM_PARTITION] = log_uniform(rng, 0.5, 6);
+    options->fault_per_hour[TW_SIM_DISK] = log_uniform(rng, 0.5, 6);
+    options->fault_per_hour[TW_SIM_CORRUPT] = log_uniform(rng, 0.5, 6);
+    options->outage_us = log_uniform_us(rng, 2, 200);
+}
+
+static void draw_network(struct tw_sim_options *options, struct tw_rng *rng) {
+    options->latency_us = log_uniform_us(rng, 0.0002, 0.3);
+    options->jitter_us = (uint64_t)((double)options->latency_us * log_uniform(rng, 0.01, 1));
+    options->upload_bytes_per_s = (uint64_t)log_uniform(rng, 30e3, 10e6);
+    options->loss = tw_rng_below(rng, 2) == 0 ? 0 : log_uniform(rng, 0.0005, 0.05);
+    options->bytes_per_dim = (uint32_t)log_uniform(rng, 8, 60e3);
+    options->is_wire_checked = options->seed % 4 == 0;
+}
+
+static void draw_run(struct tw_sim_options *options, struct tw_rng *rng) {
+    static const uint32_t fragments[] = {1, 3, 4, 9};
+    options->fragments_count = pick(rng, fragments, 4);
+    options->dims_per_fragment = 4 + (uint32_t)tw_rng_below(rng, 13);
+    options->step_us = log_uniform_us(rng, 0.5, 3);
+    options->speed_spread = tw_rng_below(rng, 3) == 0 ? 0 : log_uniform(rng, 0.05, 0.7);
+    options->period_steps = 4 + (uint32_t)tw_rng_below(rng, 20);
+    options->overlap_steps = (uint32_t)tw_rng_below(rng, options->period_steps);
+    options->pace_us = tw_rng_below(rng, 2) == 0 ? 0 : options->period_steps * options->step_us;
+    const uint32_t n = options->nodes_count;
+    const uint32_t quorums[] = {1, 1, n / 2 + 1, n};
+    options->quorum = pick(rng, quorums, 4);
+    options->grace_us = log_uniform_us(rng, 0.2, 20);
+    options->members_max = TW_MEMBERS_MAX;
+    if (tw_rng_below(rng, 8) == 0) options->members_max = n > 2 ? n - 1 : n;
+    options->orphan_us = log_uniform_us(rng, 30, 300);
+    options->budget_tokens = UINT64_MAX / 4;
+}
+
+static void draw_problem(struct tw_sim_options *options, struct tw_rng *rng) {
+    options->tokens_per_step = 1000;
+    options->snapshot_steps = 1 + (uint32_t)tw_rng_below(rng, 50);
+    options->checkpoint_us = log_uniform_us(rng, 10, 300);
+    options->inner_lr = 0.05f;
+    options->outer_lr = 1.0f;
+    options->outer_momentum = tw_rng_below(rng, 2) == 0 ? 0.0f : 0.3f;
+    options->alpha = tw_rng_below(rng, 2) == 0 ? 0.0f : 0.5f;
+    options->noise = 0.3f;
+    options->spread = 0.3f;
+}
+
+void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t nodes_count,
+                         double hours) {
+    struct tw_rng rng;
+    tw_rng_seed(&rng, seed * 2 + 1);
+    *options = (struct tw_sim_options){.seed = seed, .nodes_count = nodes_count};
+    static const uint32_t sizes[] = {2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 9, 9};
+    const uint32_t drawn = pick(&rng, sizes, 12);
+    if (nodes_count == 0) options->nodes_count = tw_rng_below(&rng, 40) == 0 ? 24 : drawn;
+    const uint64_t total_us = (uint64_t)(hours * 3600 * SECOND_US);
+    options->calm_us = total_us / 3;
+    options->chaos_us = total_us - options->calm_us;
+    draw_faults(options, &rng);
+    draw_network(options, &rng);
+    draw_run(options, &rng);
+    draw_problem(options, &rng);
+    /* A joiner of the slowest uplink gets the whole state within a minute. */
+    const double dims = (double)options->fragments_count * options->dims_per_fragment;
+    const double most = 60 * 0.3 * (double)options->upload_bytes_per_s / dims;
+    if (options->bytes_per_dim > most) options->bytes_per_dim = (uint32_t)most;
+    /* One seed in four spends its budget: half way through, or about when the calm begins. */
+    if (tw_rng_below(&rng, 4) == 0) {
+        const double steps =
+            (double)options->chaos_us / (double)options->step_us * (0.5 + 0.5 * tw_rng_unit(&rng));
+        options->budget_tokens =
+            (uint64_t)(steps * options->tokens_per_step * options->nodes_count);
+    }
+}
+
+const char *tw_sim_fault_text(enum tw_sim_fault fault) {
+    static const char *const texts[] = {
+#define X(name, text) [TW_SIM_##name] = (text),
+        TW_SIM_FAULT_LIST(X)
+#undef X
+    };
+    return texts[fault];
+}
+
+static double seconds(uint64_t us) {
+    return (double)us / SECOND_US;
+}
+
+void tw_sim_options_print(const struct tw_sim_options *o, FILE *file) {
+    fprintf(file, "seed %" PRIu64 ": %u nodes, %.2f h with faults, then %.2f h calm\n", o->seed,
+            o->nodes_count, seconds(o->chaos_us) / 3600, seconds(o->calm_us) / 3600);
+    fprintf(file, "  faults    ");
+    if (o->faults == 0) fprintf(file, "none");
+    const char *comma = "";
+    for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) {
+        if ((o->faults >> i & 1) == 0) continue;
+        fprintf(file, "%s%s", comma, tw_sim_fault_text((enum tw_sim_fault)i));
+        if (i != TW_SIM_LATE) fprintf(file, " %.1f/h", o->fault_per_hour[i]);
+        comma = ", ";
+    }
+    fprintf(file, " (per node; each lasts %.0f s on average)\n", seconds(o->outage_us));
+    fprintf(file,
+            "  network   %.1f ms one way + %.1f ms jitter, upload %.0f kB/s, loss %.2f %%%s\n",
+            seconds(o->latency_us) * 1e3, seconds(o->jitter_us) * 1e3,
+            (double)o->upload_bytes_per_s / 1e3, o->loss * 100,
+            o->is_wire_checked ? ", messages through protobuf" : "");
+    fprintf(file,
+            "  run       %u fragments of %u kB, round every %u steps%s, overlap %u steps, "
+            "quorum %u, grace %.1f s, at most %u members, orphan after %.0f s",
+            o->fragments_count, o->dims_per_fragment * o->bytes_per_dim / 1000, o->period_steps,
+            o->pace_us != 0 ? " by the clock" : "", o->overlap_steps, o->quorum,
+            seconds(o->grace_us), o->members_max, seconds(o->orphan_us));
+    if (o->budget_tokens < UINT64_MAX / 8)
+        fprintf(file, ", budget %" PRIu64 " tokens", o->budget_tokens);
+    fprintf(file,
+            "\n  machines  step %.2f s, speeds e^+-%.2f, snapshot every %u steps, checkpoint every "
+            "%.0f s\n",
+            seconds(o->step_us), o->speed_spread, o->snapshot_steps, seconds(o->checkpoint_us));
+    fprintf(file, "  training  inner lr %.3f, outer lr %.2f, momentum %.2f, alpha %.2f\n",
+            (double)o->inner_lr, (double)o->outer_lr, (double)o->outer_momentum, (double)o->alpha);
+}

@@ -1,0 +1,119 @@
+/* report.c - what a run looks like to a person, and to a program. */
+#include <inttypes.h>
+
+#include "proto/message.h"
+#include "tests/sim/sim.h"
+
+static const char *const state_names[TW_SIM_STATES] = {"solo", "receiver", "member", "finished"};
+
+uint64_t tw_sim_result_faults(const struct tw_sim_result *result) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) sum += result->faults[i];
+    return sum;
+}
+
+const char *tw_sim_event_name(uint32_t event) {
+    static const char *const names[] = {"TICK",     "PEER_UP",  "PEER_DOWN", "MESSAGE",
+                                        "CHUNK",    "VERIFIED", "WORKER_UP", "WORKER_DOWN",
+                                        "STEP",     "ENCODED",  "REDUCED",   "APPLIED",
+                                        "EXPORTED", "STORED",   "LEAVE"};
+    if (event < 15) return names[event];
+    return tw_message_name((enum tw_message_kind)(event - 15));
+}
+
+void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_sim_result *r,
+                         FILE *file) {
+    const double hours = r->node_hours > 0 ? r->node_hours : 1;
+    fprintf(file, "  happened  ");
+    const char *comma = "";
+    for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) {
+        if (r->faults[i] == 0) continue;
+        fprintf(file, "%s%s %" PRIu64, comma, tw_sim_fault_text((enum tw_sim_fault)i),
+                r->faults[i]);
+        comma = ", ";
+    }
+    fprintf(file, "%s\n", *comma == 0 ? "no fault" : "");
+    fprintf(file,
+            "  counted   %.2f node-hours, %" PRIu64 " events, %" PRIu64 " messages, %" PRIu64
+            " chunks, %" PRIu64 " ticks, %" PRIu64 " votes written\n",
+            r->node_hours, r->events, r->messages, r->chunks, r->ticks, r->votes);
+    fprintf(file,
+            "  rounds    %" PRIu64 " committed (%.1f per node-hour, %" PRIu64
+            " with several contributors), %" PRIu64 " applied, %" PRIu64 " states loaded\n",
+            r->rounds, (double)r->rounds / hours, r->group_rounds, r->applied, r->loads);
+    fprintf(file, "  faults    %" PRIu64 " (%.1f per node-hour)\n", tw_sim_result_faults(r),
+            (double)tw_sim_result_faults(r) / hours);
+    fprintf(file,
+            "  at the end %u of %u nodes run, %u members, %u finished, %u lineage%s (%" PRIu64
+            " entered in all), clock %" PRIu64 " tokens, loss %.4f (start %.4f)\n",
+            r->running_end, options->nodes_count, r->members_end, r->finished_end, r->lineages_end,
+            r->lineages_end == 1 ? "" : "s", r->lineages, r->clock_tokens, r->loss_end,
+            r->loss_start);
+    fprintf(file, "  hash      %016" PRIx64 "\n", r->hash);
+    if (!r->is_failed) {
+        fprintf(file, "  PASS\n");
+        return;
+    }
+    fprintf(file, "  FAIL      invariant %s at %.6f s", r->invariant, (double)r->failed_us / 1e6);
+    if (r->failed_node >= 0) fprintf(file, ", node %d", r->failed_node);
+    fprintf(file, ": %s\n", r->message);
+}
+
+static void json_text(const char *text, FILE *file) {
+    fputc('"', file);
+    for (; *text != 0; text++) {
+        if (*text == '"' || *text == '\\') fputc('\\', file);
+        if ((unsigned char)*text >= 0x20) fputc(*text, file);
+    }
+    fputc('"', file);
+}
+
+void tw_sim_result_json(const struct tw_sim_options *options, const struct tw_sim_result *r,
+                        FILE *file) {
+    fprintf(file, "{\"seed\":%" PRIu64 ",\"nodes\":%u,\"hours\":%.6f,\"passed\":%s,\"invariant\":",
+            options->seed, options->nodes_count,
+            (double)(options->chaos_us + options->calm_us) / 3.6e9,
+            r->is_failed ? "false" : "true");
+    json_text(r->invariant, file);
+    fprintf(file, ",\"message\":");
+    json_text(r->message, file);
+    fprintf(file,
+            ",\"failed_us\":%" PRIu64 ",\"failed_node\":%d,\"hash\":\"%016" PRIx64
+            "\",\"node_hours\":%.6f,\"events\":%" PRIu64 ",\"actions\":%" PRIu64
+            ",\"messages\":%" PRIu64 ",\"chunks\":%" PRIu64 ",\"rounds\":%" PRIu64
+            ",\"group_rounds\":%" PRIu64 ",\"applied\":%" PRIu64 ",\"loads\":%" PRIu64
+            ",\"faults_total\":%" PRIu64 ",\"faults\":{",
+            r->failed_us, r->failed_node, r->hash, r->node_hours, r->events, r->actions,
+            r->messages, r->chunks, r->rounds, r->group_rounds, r->applied, r->loads,
+            tw_sim_result_faults(r));
+    for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) {
+        if (i > 0) fputc(',', file);
+        json_text(tw_sim_fault_text((enum tw_sim_fault)i), file);
+        fprintf(file, ":%" PRIu64, r->faults[i]);
+    }
+    fprintf(
+        file,
+        "},\"running\":%u,\"members\":%u,\"finished\":%u,\"lineages\":%u,\"clock_tokens\":%" PRIu64
+        ",\"loss_start\":%.9g,\"loss_end\":%.9g}\n",
+        r->running_end, r->members_end, r->finished_end, r->lineages_end, r->clock_tokens,
+        r->loss_start, r->loss_end);
+}
+
+void tw_sim_histogram_print(const struct tw_sim_result *r, FILE *file) {
+    uint32_t reached = 0, possible = 0;
+    fprintf(file, "%-12s", "event");
+    for (uint32_t s = 0; s < TW_SIM_STATES; s++) fprintf(file, " %12s", state_names[s]);
+    fputc('\n', file);
+    for (uint32_t e = 0; e < TW_SIM_EVENTS; e++) {
+        /* MESSAGE is counted by kind; message kinds start at 1; PEERS is not the core's. */
+        if (e == 3 || e == 15 || e == 15 + (uint32_t)TW_MSG_PEERS) continue;
+        fprintf(file, "%-12s", tw_sim_event_name(e));
+        for (uint32_t s = 0; s < TW_SIM_STATES; s++) {
+            fprintf(file, " %12" PRIu64, r->histogram[s][e]);
+            possible++;
+            reached += r->histogram[s][e] > 0;
+        }
+        fputc('\n', file);
+    }
+    fprintf(file, "%u of %u pairs of state and event reached\n", reached, possible);
+}

@@ -1,0 +1,438 @@
+/* shell.c - what the daemon does around a core, in virtual time: events in, actions out, the pool
+ * of payloads, the disk, starts and ends of the process. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "sync/node_internal.h"
+#include "sync/position.h"
+#include "tests/sim/hash.h"
+#include "tests/sim/world.h"
+
+enum {
+    FSYNC_US = 4 * 1000,
+    SAVE_US = 500 * 1000,
+    WORKER_START_US = 800 * 1000,
+    VERIFY_US = 3 * 1000,
+    GOODBYE_US = 2 * 1000 * 1000,
+};
+
+/* ---- pool ----------------------------------------------------------------------------------- */
+
+static uint64_t prefix_of(const struct tw_id *hash) {
+    uint64_t prefix;
+    memcpy(&prefix, hash->bytes, sizeof prefix);
+    return prefix;
+}
+
+struct tw_sim_payload *tw_sim_pool_find(struct tw_sim_node *node, const struct tw_id *hash) {
+    const uint64_t prefix = prefix_of(hash);
+    for (uint32_t i = 0; i < node->pool_count; i++) {
+        if (node->pool_prefix[i] != prefix) continue;
+        if (tw_id_equal(&node->pool[i].hash, hash)) return &node->pool[i];
+    }
+    return NULL;
+}
+
+static struct tw_sim_payload *pool_add(struct tw_sim_world *world, struct tw_sim_node *node,
+                                       const struct tw_id *hash, uint32_t bytes) {
+    if (node->pool_count == TW_PAYLOADS_MAX) {
+        tw_sim_fail(world, node, "20", "more than %d payloads", TW_PAYLOADS_MAX);
+        return NULL;
+    }
+    struct tw_sim_payload *payload = &node->pool[node->pool_count];
+    node->pool_prefix[node->pool_count++] = prefix_of(hash);
+    *payload = (struct tw_sim_payload){.hash = *hash, .bytes = bytes};
+    payload->chunks_count = (bytes + TW_CHUNK_BYTES_MAX - 1) / TW_CHUNK_BYTES_MAX;
+    if (payload->chunks_count > 64) tw_sim_fail(world, node, "20", "payload of %u bytes", bytes);
+    return payload;
+}
+
+static void pool_drop(struct tw_sim_world *world, struct tw_sim_node *node,
+                      const struct tw_id *hash) {
+    struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
+    if (payload == NULL) {
+        tw_sim_fail(world, node, "20", "a payload is dropped that is not there");
+        return;
+    }
+    const uint32_t i = (uint32_t)(payload - node->pool), last = --node->pool_count;
+    node->pool[i] = node->pool[last];
+    node->pool_prefix[i] = node->pool_prefix[last];
+}
+
+static bool is_whole(const struct tw_sim_payload *payload) {
+    const uint64_t all =
+        payload->chunks_count == 64 ? UINT64_MAX : ((uint64_t)1 << payload->chunks_count) - 1;
+    return payload->chunks == all;
+}
+
+void tw_sim_pool_hold(struct tw_sim_world *world, struct tw_sim_node *node,
+                      const struct tw_sim_content *content) {
+    struct tw_sim_payload *payload = tw_sim_pool_find(node, &content->hash);
+    const uint32_t bytes = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
+    if (payload == NULL) payload = pool_add(world, node, &content->hash, bytes);
+    if (payload == NULL) return;
+    payload->chunks =
+        payload->chunks_count == 64 ? UINT64_MAX : ((uint64_t)1 << payload->chunks_count) - 1;
+    payload->is_verified = true;
+    payload->is_corrupt = false;
+    payload->content = content;
+}
+
+static void expect(struct tw_sim_world *world, struct tw_sim_node *node,
+                   const struct tw_action *action) {
+    if (action->u.payload.bytes == 0 || action->u.payload.bytes > TW_PAYLOAD_BYTES_MAX) {
+        tw_sim_fail(world, node, "20", "room asked for %u bytes", action->u.payload.bytes);
+    } else if (tw_sim_pool_find(node, &action->u.payload.hash) != NULL) {
+        tw_sim_fail(world, node, "20", "a payload is expected that is there");
+    } else {
+        pool_add(world, node, &action->u.payload.hash, action->u.payload.bytes);
+    }
+    uint32_t arriving = 0;
+    for (uint32_t i = 0; i < node->pool_count; i++) arriving += !is_whole(&node->pool[i]);
+    if (arriving > TW_TRANSFERS_MAX) {
+        tw_sim_fail(world, node, "20", "%u payloads arriving at a time", arriving);
+    }
+}
+
+static void send_chunk(struct tw_sim_world *world, struct tw_sim_node *node,
+                       const struct tw_action *action) {
+    const struct tw_sim_payload *payload = tw_sim_pool_find(node, &action->u.payload.hash);
+    if (payload == NULL || !is_whole(payload) || !payload->is_verified) {
+        tw_sim_fail(world, node, "11", "a chunk is served from a payload that is not held");
+    } else if (action->u.payload.idx >= payload->chunks_count) {
+        tw_sim_fail(world, node, "11", "chunk %u of %u is served", action->u.payload.idx,
+                    payload->chunks_count);
+    } else {
+        tw_sim_net_chunk(world, node, action->peer, payload, action->u.payload.idx);
+    }
+}
+
+void tw_sim_shell_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                        const struct tw_sim_item *item) {
+    struct tw_sim_payload *payload = tw_sim_pool_find(node, &item->hash);
+    if (payload == NULL || item->idx >= payload->chunks_count) return; /* no longer wanted */
+    if ((payload->chunks >> item->idx & 1) != 0) return;
+    payload->chunks |= (uint64_t)1 << item->idx;
+    payload->content = item->content;
+    if (node->is_chunk_corrupted) payload->is_corrupt = true;
+    node->is_chunk_corrupted = false;
+    struct tw_event event = {.kind = TW_EV_CHUNK, .peer = peer};
+    event.u.chunk.hash = item->hash;
+    event.u.chunk.idx = item->idx;
+    tw_sim_deliver(world, node, &event);
+}
+
+static void verify(struct tw_sim_world *world, struct tw_sim_node *node,
+                   const struct tw_action *action) {
+    struct tw_sim_payload *payload = tw_sim_pool_find(node, &action->u.payload.hash);
+    if (payload == NULL || !is_whole(payload)) {
+        tw_sim_fail(world, node, "11", "a payload is verified that is not whole");
+        return;
+    }
+    tw_sim_worker_verify(world, node, payload, action->u.payload.elements);
+}
+
+/* ---- disk ----------------------------------------------------------------------------------- */
+
+static void store_vote(struct tw_sim_world *world, struct tw_sim_node *node,
+                       const struct tw_action *action) {
+    struct tw_sim_store *store = malloc(sizeof *store);
+    TW_ASSERT(store != NULL);
+    store->seq = action->u.store.seq;
+    store->vote = *action->u.store.vote;
+    if (node->disk_free_us < world->now_us) node->disk_free_us = world->now_us;
+    node->disk_free_us += tw_sim_exponential_us(&node->rng, FSYNC_US) + 1;
+    if (tw_rng_below(&node->rng, 64) == 0) node->disk_free_us += 100 * FSYNC_US;
+    node->disk.pending = store;
+    tw_sim_push(world, node->disk_free_us, TW_SIM_TIMER_STORED, node->idx, 0, node->life, store);
+}
+
+static void vote_is_durable(struct tw_sim_world *world, struct tw_sim_node *node,
+                            const struct tw_vote *vote) {
+    node->disk.has_vote = true;
+    node->disk.vote = *vote;
+    world->result->votes++;
+    tw_sim_check_vote(world, node, vote);
+}
+
+static void stored(struct tw_sim_world *world, struct tw_sim_node *node,
+                   const struct tw_sim_store *store) {
+    vote_is_durable(world, node, &store->vote);
+    if (node->disk.pending == store) node->disk.pending = NULL;
+    struct tw_event event = {.kind = TW_EV_STORED, .ok = true};
+    event.u.store_seq = store->seq;
+    tw_sim_deliver(world, node, &event);
+}
+
+/* A checkpoint of this moment; false when memory is ahead of what the core knows of it. */
+static bool checkpoint_take(struct tw_sim_world *world, struct tw_sim_node *node,
+                            struct tw_sim_checkpoint *checkpoint) {
+    const struct tw_sim_worker *worker = &node->worker;
+    tw_node_position(node->core, &checkpoint->position);
+    for (uint32_t f = 0; f < world->model.fragments_count; f++) {
+        const uint64_t rounds = checkpoint->position.fragment_rounds[f];
+        if (rounds != UINT64_MAX && rounds != worker->replica.fragment_rounds[f]) return false;
+    }
+    checkpoint->is_there = true;
+    checkpoint->step = worker->step;
+    checkpoint->tokens = worker->tokens;
+    checkpoint->replica = worker->replica;
+    return true;
+}
+
+static void checkpoint(struct tw_sim_world *world, struct tw_sim_node *node) {
+    uint64_t next_us = world->options.checkpoint_us;
+    struct tw_sim_checkpoint *copy = NULL;
+    if (node->worker.is_up) copy = malloc(sizeof *copy);
+    if (copy != NULL && checkpoint_take(world, node, copy)) {
+        tw_sim_push(world, world->now_us + SAVE_US, TW_SIM_TIMER_SAVED, node->idx, 0, node->life,
+                    copy);
+    } else {
+        free(copy);
+        next_us = SAVE_US;
+    }
+    tw_sim_push(world, world->now_us + next_us, TW_SIM_TIMER_CHECKPOINT, node->idx, 0, node->life,
+                NULL);
+}
+
+/* ---- the core ------------------------------------------------------------------------------- */
+
+static void act(struct tw_sim_world *world, struct tw_sim_node *node,
+                const struct tw_action *action) {
+    switch (action->kind) {
+    case TW_ACT_SEND: tw_sim_net_message(world, node, action->peer, action->u.message); break;
+    case TW_ACT_CLOSE: tw_sim_net_close(world, node, action->peer); break;
+    case TW_ACT_SEND_CHUNK: send_chunk(world, node, action); break;
+    case TW_ACT_EXPECT: expect(world, node, action); break;
+    case TW_ACT_VERIFY: verify(world, node, action); break;
+    case TW_ACT_DROP: pool_drop(world, node, &action->u.payload.hash); break;
+    case TW_ACT_ENCODE:
+    case TW_ACT_REDUCE:
+    case TW_ACT_APPLY:
+    case TW_ACT_SOLO:
+    case TW_ACT_EXPORT:
+    case TW_ACT_LOAD:
+    case TW_ACT_CLOCK:
+    case TW_ACT_FINISH: tw_sim_worker_ask(world, node, action); break;
+    case TW_ACT_STORE_VOTE: store_vote(world, node, action); break;
+    case TW_ACT_REPORT:
+        if (action->u.report.kind == TW_REPORT_LINEAGE) world->result->lineages++;
+        break;
+    }
+}
+
+static void drain(struct tw_sim_world *world, struct tw_sim_node *node) {
+    struct tw_action *action = world->action;
+    uint32_t count = 0;
+    while (tw_node_next_action(node->core, action)) {
+        world->result->actions++;
+        tw_sim_hash(world, tw_sim_action_hash(action));
+        tw_sim_check_action(world, node, action);
+        act(world, node, action);
+        if (++count > TW_ACTIONS_MAX) {
+            tw_sim_fail(world, node, "20", "more than %d actions after one event", TW_ACTIONS_MAX);
+            break;
+        }
+    }
+    const uint64_t deadline_us = tw_node_deadline(node->core);
+    if (deadline_us == UINT64_MAX) return;
+    uint64_t at_us = world->now_us;
+    if (deadline_us > world->now_us + node->clock_offset_us) {
+        at_us = deadline_us - node->clock_offset_us;
+    }
+    if (at_us >= node->tick_us) return;
+    node->tick_us = at_us;
+    tw_sim_push(world, at_us, TW_SIM_TIMER_TICK, node->idx, ++node->tick_number, node->life, NULL);
+}
+
+/* Where the core stands after this event: the actions of the event belong to it. */
+static void look(struct tw_sim_node *node) {
+    node->lineage = node->core->at.lineage;
+    node->state = node->core->state;
+}
+
+void tw_sim_deliver(struct tw_sim_world *world, struct tw_sim_node *node,
+                    const struct tw_event *event) {
+    TW_ASSERT(node->is_running);
+    struct tw_sim_result *result = world->result;
+    result->events++;
+    const uint32_t column = event->kind == TW_EV_MESSAGE ? 15 + (uint32_t)event->u.message->kind
+                                                         : (uint32_t)event->kind;
+    result->histogram[node->state][column]++;
+    tw_sim_hash(world, world->now_us);
+    tw_sim_hash(world, node->idx);
+    tw_sim_hash(world, tw_sim_event_hash(event));
+    if (event->kind == TW_EV_WORKER_UP) node->core_sees_worker = true;
+    if (event->kind == TW_EV_WORKER_DOWN) node->core_sees_worker = false;
+    if (world->trace != NULL && event->kind != TW_EV_TICK && event->kind != TW_EV_STEP) {
+        tw_sim_trace(world, node, "%s", tw_sim_event_name(column));
+    }
+    tw_sim_check_event(world, node, event);
+    tw_node_event(node->core, event, world->now_us + node->clock_offset_us);
+    look(node);
+    drain(world, node);
+}
+
+static void tick(struct tw_sim_world *world, struct tw_sim_node *node) {
+    node->tick_us = UINT64_MAX;
+    const uint64_t now_us = world->now_us + node->clock_offset_us;
+    if (tw_node_deadline(node->core) > now_us) {
+        drain(world, node); /* moved away meanwhile: only sets the timer anew */
+        return;
+    }
+    world->result->ticks++;
+    const struct tw_event event = {.kind = TW_EV_TICK};
+    tw_sim_deliver(world, node, &event);
+    tw_sim_check_tick(world, node);
+}
+
+/* ---- the process ---------------------------------------------------------------------------- */
+
+static void config_fill(struct tw_sim_world *world, struct tw_sim_node *node,
+                        struct tw_node_config *config) {
+    const struct tw_sim_options *options = &world->options;
+    *config = (struct tw_node_config){
+        .self = node->id,
+        .run = world->run,
+        .seed = tw_rng_next(&node->rng),
+        .boot = (uint32_t)node->life,
+        .fragments_count = options->fragments_count,
+        .period_steps = options->period_steps,
+        .overlap_steps = options->overlap_steps,
+        .pace_us = options->pace_us,
+        .quorum = options->quorum,
+        .grace_us = options->grace_us,
+        .budget_tokens = options->budget_tokens,
+        .members_max = options->members_max,
+        .weight = (uint32_t)(node->upload_bytes_per_s / 1000 + 1),
+        .orphan_us = options->orphan_us,
+    };
+    for (uint32_t f = 0; f < options->fragments_count; f++) {
+        config->fragment_elements[f] = (uint64_t)options->dims_per_fragment * TW_PART_ALIGN;
+    }
+}
+
+void tw_sim_node_start(struct tw_sim_world *world, struct tw_sim_node *node) {
+    if (node->is_running) return;
+    node->is_running = true;
+    node->is_leaving = false;
+    node->has_started = true;
+    node->core_sees_worker = false;
+    node->life++;
+    node->up_us = world->now_us;
+    node->clock_offset_us = tw_rng_below(&node->rng, (uint64_t)1 << 40);
+    node->tick_us = UINT64_MAX;
+    node->pool_count = 0;
+    struct tw_node_config config;
+    config_fill(world, node, &config);
+    const struct tw_sim_disk *disk = &node->disk;
+    tw_node_init(node->core, &config, disk->checkpoint.is_there ? &disk->checkpoint.position : NULL,
+                 disk->has_vote ? &disk->vote : NULL, world->now_us + node->clock_offset_us);
+    look(node);
+    tw_sim_trace(world, node, "starts, life %u%s", (unsigned)node->life,
+                 disk->checkpoint.is_there ? " from a checkpoint" : "");
+    tw_sim_check_start(world, node);
+    drain(world, node);
+    tw_sim_net_node_up(world, node);
+    tw_sim_push(world, world->now_us + tw_sim_exponential_us(&node->rng, WORKER_START_US),
+                TW_SIM_TIMER_WORKER_UP, node->idx, 0, node->life, NULL);
+    tw_sim_push(world, world->now_us + tw_rng_below(&node->rng, world->options.checkpoint_us),
+                TW_SIM_TIMER_CHECKPOINT, node->idx, 0, node->life, NULL);
+}
+
+static void end(struct tw_sim_world *world, struct tw_sim_node *node, bool is_told) {
+    node->is_running = false;
+    node->is_leaving = false;
+    node->core_sees_worker = false;
+    node->stalled_until_us = 0;
+    node->up_total_us += world->now_us - node->up_us;
+    tw_sim_worker_end(node);
+    tw_sim_net_node_down(world, node, is_told);
+}
+
+void tw_sim_node_crash(struct tw_sim_world *world, struct tw_sim_node *node, bool is_told) {
+    tw_sim_trace(world, node, "crashes%s", is_told ? "" : " with its machine");
+    /* A vote that is being written may have reached the disk. */
+    if (node->disk.pending != NULL && tw_rng_below(&node->rng, 2) == 0) {
+        vote_is_durable(world, node, &node->disk.pending->vote);
+    }
+    node->disk.pending = NULL;
+    end(world, node, is_told);
+}
+
+void tw_sim_node_leave(struct tw_sim_world *world, struct tw_sim_node *node) {
+    if (!node->is_running || node->is_leaving) return;
+    tw_sim_trace(world, node, "is asked to leave");
+    node->is_leaving = true;
+    const struct tw_event event = {.kind = TW_EV_LEAVE};
+    tw_sim_deliver(world, node, &event);
+    tw_sim_push(world, world->now_us + GOODBYE_US, TW_SIM_TIMER_STOP, node->idx, 0, node->life,
+                NULL);
+}
+
+static void stop(struct tw_sim_world *world, struct tw_sim_node *node) {
+    struct tw_sim_checkpoint *copy = malloc(sizeof *copy);
+    TW_ASSERT(copy != NULL);
+    if (node->worker.is_up && checkpoint_take(world, node, copy)) node->disk.checkpoint = *copy;
+    free(copy);
+    node->disk.pending = NULL;
+    tw_sim_trace(world, node, "stops");
+    end(world, node, true);
+}
+
+void tw_sim_shell_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer) {
+    struct tw_sim_node *node = &world->nodes[timer->a];
+    if (timer->kind == TW_SIM_TIMER_START) {
+        if (node->is_leaving) {
+            tw_sim_push(world, world->now_us + GOODBYE_US, TW_SIM_TIMER_START, node->idx, 0, 0,
+                        NULL);
+        }
+        tw_sim_node_start(world, node);
+        return;
+    }
+    if (!node->is_running || timer->life != node->life) return;
+    if (timer->kind == TW_SIM_TIMER_TICK) {
+        if (timer->b == node->tick_number) tick(world, node);
+    } else if (timer->kind == TW_SIM_TIMER_TO_CORE) {
+        tw_sim_deliver(world, node, timer->data);
+    } else if (timer->kind == TW_SIM_TIMER_CHECKPOINT) {
+        checkpoint(world, node);
+    } else if (timer->kind == TW_SIM_TIMER_STORED) {
+        stored(world, node, timer->data);
+    } else if (timer->kind == TW_SIM_TIMER_SAVED) {
+        node->disk.checkpoint = *(const struct tw_sim_checkpoint *)timer->data;
+    } else if (timer->kind == TW_SIM_TIMER_STOP) {
+        stop(world, node);
+    }
+}
+
+void tw_sim_node_init(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t idx) {
+    const struct tw_sim_options *options = &world->options;
+    *node = (struct tw_sim_node){.idx = idx, .slow = 1};
+    tw_rng_seed(&node->rng, options->seed ^ ((uint64_t)(idx + 1) << 48));
+    const uint64_t name[2] = {options->seed, idx};
+    node->id = tw_sha256(name, sizeof name);
+    node->speed = 1 + options->speed_spread * (2 * tw_rng_unit(&node->rng) - 1);
+    node->upload_bytes_per_s =
+        (uint64_t)((double)options->upload_bytes_per_s * (0.3 + 1.4 * tw_rng_unit(&node->rng)));
+    node->core = aligned_alloc(64, (tw_node_bytes() + 63) & ~(size_t)63);
+    node->pool = calloc(TW_PAYLOADS_MAX, sizeof *node->pool);
+    node->pool_prefix = calloc(TW_PAYLOADS_MAX, sizeof *node->pool_prefix);
+    TW_ASSERT(node->core != NULL);
+    TW_ASSERT(node->pool != NULL);
+    TW_ASSERT(node->pool_prefix != NULL);
+    for (uint32_t i = 0; i < TW_PEERS_MAX; i++) node->link_of_peer[i] = -1;
+    for (uint32_t d = 0; d < world->model.dims_count; d++) {
+        node->worker.target[d] = world->model.optimum[d] +
+                                 options->spread * 3.4f * (float)(tw_rng_unit(&node->rng) - 0.5);
+    }
+}
+
+void tw_sim_node_deinit(struct tw_sim_node *node) {
+    tw_sim_worker_end(node);
+    free(node->core);
+    free(node->pool);
+    free(node->pool_prefix);
+}

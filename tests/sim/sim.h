@@ -1,0 +1,49 @@
+/* sim.h - the deterministic simulator: one call runs one seed. */
+#ifndef TW_SIM_H
+#define TW_SIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "tests/sim/options.h"
+
+enum { TW_SIM_STATES = 4, TW_SIM_EVENTS = 15 + 19 }; /* event kinds, then message kinds */
+
+struct tw_sim_result {
+    bool is_failed;
+    char invariant[16]; /* what was broken first: "G1", "17", "calm", ... */
+    char message[512];
+    uint64_t failed_us;
+    int failed_node; /* -1: no node in particular */
+
+    uint64_t hash; /* of every event delivered and every action taken */
+    uint64_t timers, events, actions, messages, chunks, ticks;
+    uint64_t faults[TW_SIM_FAULTS_COUNT];
+    uint64_t rounds;       /* different (lineage, round) that were committed */
+    uint64_t group_rounds; /* of these, with more than one contributor */
+    uint64_t applied, mixed, votes, lineages, loads, steps;
+    double node_hours;           /* of running nodes */
+    double loss_start, loss_end; /* of the mean anchor of the nodes running at the end */
+    uint64_t clock_tokens;       /* greatest, at the end */
+    uint32_t lineages_end, members_end, running_end, finished_end;
+    uint64_t histogram[TW_SIM_STATES][TW_SIM_EVENTS];
+};
+
+/* Runs to the end or to the first broken invariant. `trace` may be NULL. Same options, same
+ * result, to the bit. Asserts of the core become invariant 23. */
+void tw_sim_run(const struct tw_sim_options *options, struct tw_sim_result *result, FILE *trace);
+
+uint64_t tw_sim_result_faults(const struct tw_sim_result *result);
+
+/* "MESSAGE COMMIT", "STEP". */
+const char *tw_sim_event_name(uint32_t event);
+
+/* One screen about one run; the same as one JSON object; the pairs (state, event) reached. */
+void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_sim_result *result,
+                         FILE *file);
+void tw_sim_result_json(const struct tw_sim_options *options, const struct tw_sim_result *result,
+                        FILE *file);
+void tw_sim_histogram_print(const struct tw_sim_result *result, FILE *file);
+
+#endif

@@ -1,0 +1,415 @@
+/* worker.c - a worker in virtual time: inner steps at their own pace, requests between them.
+ *
+ * Its step schedule knows nothing of requests, so a round cannot hold it up (G6). What it says
+ * reaches the core in order and a little later, as over a socket. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "tests/sim/world.h"
+
+enum { ANSWER_US = 20 * 1000, RESTART_US = 1000 * 1000, POLL_US = 1000, VERIFY_US = 3 * 1000 };
+
+static void tell(struct tw_sim_world *world, struct tw_sim_node *node, const struct tw_event *event,
+                 bool is_mute) {
+    if (is_mute) return;
+    struct tw_event *copy = malloc(sizeof *copy);
+    TW_ASSERT(copy != NULL);
+    *copy = *event;
+    uint64_t at_us = world->now_us + 100 + tw_rng_below(&node->rng, ANSWER_US);
+    if (at_us < node->worker.told_us) at_us = node->worker.told_us;
+    node->worker.told_us = at_us;
+    tw_sim_push(world, at_us, TW_SIM_TIMER_TO_CORE, node->idx, 0, node->life, copy);
+}
+
+/* ---- requests ------------------------------------------------------------------------------- */
+
+/* The payload a request names: it must be whole, verified, and still there. */
+static const struct tw_sim_content *content_of(struct tw_sim_world *world, struct tw_sim_node *node,
+                                               const struct tw_id *hash, const char *what) {
+    const struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
+    if (payload == NULL) {
+        tw_sim_fail(world, node, "11", "%s needs a payload that is not held", what);
+        return NULL;
+    }
+    if (!payload->is_verified || payload->content == NULL || payload->is_corrupt) {
+        tw_sim_fail(world, node, "11", "%s uses a payload that was not verified", what);
+        return NULL;
+    }
+    return payload->content;
+}
+
+static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
+                   const struct tw_action *action, bool is_mute) {
+    struct tw_sim_worker *worker = &node->worker;
+    struct tw_sim_replica *replica = &worker->replica;
+    const uint32_t fragment = action->u.encode.fragment, count = action->u.encode.parts_count;
+    struct tw_event event = {.kind = TW_EV_ENCODED, .ok = true};
+    event.u.encoded.round = action->u.encode.round;
+    event.u.encoded.step = worker->step;
+    event.u.encoded.tokens = worker->tokens;
+    event.u.encoded.parts_count = count;
+    for (uint32_t k = 0; k < count; k++) {
+        const struct tw_sim_content *content =
+            tw_sim_replica_encode(&world->model, &world->contents, replica, fragment,
+                                  action->u.encode.begin[k], action->u.encode.count[k]);
+        event.u.encoded.hashes[k] = content->hash;
+        event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
+        if (!is_mute) tw_sim_pool_hold(world, node, content);
+    }
+    tw_sim_replica_encoded(&world->model, replica, fragment);
+    tell(world, node, &event, is_mute);
+}
+
+static void reduce(struct tw_sim_world *world, struct tw_sim_node *node,
+                   const struct tw_action *action, bool is_mute) {
+    const struct tw_sim_content *inputs[TW_MEMBERS_MAX];
+    uint64_t tokens[TW_MEMBERS_MAX];
+    const uint32_t count = action->u.reduce.inputs_count;
+    for (uint32_t k = 0; k < count; k++) {
+        inputs[k] = content_of(world, node, &action->u.reduce.inputs[k].hash, "REDUCE");
+        if (inputs[k] == NULL) return;
+        tokens[k] = action->u.reduce.inputs[k].tokens;
+    }
+    const struct tw_sim_content *content =
+        tw_sim_model_reduce(&world->contents, inputs, tokens, count, action->u.reduce.count);
+    struct tw_event event = {.kind = TW_EV_REDUCED, .ok = content != NULL};
+    event.u.reduced.round = action->u.reduce.round;
+    event.u.reduced.part = action->u.reduce.part;
+    if (content != NULL) {
+        event.u.reduced.hash = content->hash;
+        event.u.reduced.bytes = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
+        if (!is_mute) tw_sim_pool_hold(world, node, content);
+    }
+    tell(world, node, &event, is_mute);
+}
+
+static void publish(struct tw_sim_world *world, struct tw_sim_node *node,
+                    const struct tw_sim_request *request, uint32_t fragment, uint64_t rounds,
+                    bool is_mute) {
+    struct tw_sim_worker *worker = &node->worker;
+    const uint64_t before = worker->replica.fragment_rounds[fragment];
+    worker->replica.fragment_rounds[fragment] = rounds;
+    worker->replica.digests[fragment] =
+        tw_sim_replica_digest(&world->model, &worker->replica, fragment);
+    tw_sim_check_memory(world, node, request, fragment, before);
+    struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
+    event.u.applied.fragment = fragment;
+    event.u.applied.rounds = rounds;
+    event.u.applied.digest = worker->replica.digests[fragment];
+    tell(world, node, &event, is_mute);
+}
+
+static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
+                  const struct tw_sim_request *request, bool is_mute) {
+    const struct tw_action *action = &request->action;
+    const uint32_t fragment = action->u.apply.fragment;
+    const struct tw_sim_content *contents[TW_PARTS_MAX] = {0};
+    for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
+        if (action->u.apply.parts[k].mode == TW_APPLY_ABSENT) continue;
+        contents[k] = content_of(world, node, &action->u.apply.parts[k].hash, "APPLY");
+        if (contents[k] == NULL) return;
+    }
+    for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
+        if (!tw_sim_replica_apply(&world->model, &node->worker.replica, fragment,
+                                  &action->u.apply.parts[k], contents[k],
+                                  action->u.apply.is_final)) {
+            tw_sim_fail(world, node, "11", "part %u of round %llu has another length", k,
+                        (unsigned long long)action->u.apply.round);
+            return;
+        }
+    }
+    publish(world, node, request, fragment, action->u.apply.round + 1, is_mute);
+}
+
+static void load(struct tw_sim_world *world, struct tw_sim_node *node,
+                 const struct tw_sim_request *request, bool is_mute) {
+    const struct tw_action *action = &request->action;
+    const uint32_t fragment = action->u.load.fragment;
+    const struct tw_sim_content *content = NULL;
+    if (action->u.load.bytes != 0) {
+        content = content_of(world, node, &action->u.load.hash, "LOAD");
+        if (content == NULL) return;
+    } else if (!tw_id_equal(&node->worker.replica.digests[fragment], &action->u.load.digest)) {
+        struct tw_event event = {.kind = TW_EV_APPLIED};
+        event.u.applied.fragment = fragment;
+        event.u.applied.rounds = node->worker.replica.fragment_rounds[fragment];
+        event.u.applied.digest = node->worker.replica.digests[fragment];
+        tell(world, node, &event, is_mute);
+        return;
+    }
+    if (!tw_sim_replica_load(&world->model, &node->worker.replica, fragment, content,
+                             action->u.load.mode)) {
+        tw_sim_fail(world, node, "11", "state of fragment %u has another length", fragment);
+        return;
+    }
+    world->result->loads++;
+    publish(world, node, request, fragment, action->u.load.rounds, is_mute);
+    if (!tw_id_equal(&node->worker.replica.digests[fragment], &action->u.load.digest)) {
+        tw_sim_fail(world, node, "G2", "loaded state of fragment %u has not the digest promised",
+                    fragment);
+    }
+}
+
+static void export(struct tw_sim_world *world, struct tw_sim_node *node,
+                   const struct tw_action *action, bool is_mute) {
+    const uint32_t fragment = action->u.load.fragment;
+    const struct tw_sim_content *content =
+        tw_sim_replica_export(&world->model, &world->contents, &node->worker.replica, fragment);
+    struct tw_event event = {.kind = TW_EV_EXPORTED, .ok = true};
+    event.u.exported.fragment = fragment;
+    event.u.exported.rounds = node->worker.replica.fragment_rounds[fragment];
+    event.u.exported.digest = node->worker.replica.digests[fragment];
+    event.u.exported.hash = content->hash;
+    event.u.exported.bytes = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
+    if (!is_mute) tw_sim_pool_hold(world, node, content);
+    tell(world, node, &event, is_mute);
+}
+
+static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
+                  const struct tw_sim_request *request, bool is_mute) {
+    const struct tw_action *action = &request->action;
+    switch ((int)action->kind) {
+    case TW_ACT_ENCODE: encode(world, node, action, is_mute); break;
+    case TW_ACT_REDUCE: reduce(world, node, action, is_mute); break;
+    case TW_ACT_APPLY: apply(world, node, request, is_mute); break;
+    case TW_ACT_SOLO:
+        tw_sim_replica_solo(&world->model, &node->worker.replica, action->u.apply.fragment);
+        publish(world, node, request, action->u.apply.fragment, action->u.apply.round + 1, is_mute);
+        break;
+    case TW_ACT_EXPORT: export(world, node, action, is_mute); break;
+    case TW_ACT_LOAD: load(world, node, request, is_mute); break;
+    default: TW_ASSERT(!"not a request");
+    }
+}
+
+static uint32_t fragment_of(const struct tw_action *action) {
+    switch ((int)action->kind) {
+    case TW_ACT_ENCODE: return action->u.encode.fragment;
+    case TW_ACT_REDUCE: return action->u.reduce.fragment;
+    case TW_ACT_APPLY:
+    case TW_ACT_SOLO: return action->u.apply.fragment;
+    default: return action->u.load.fragment;
+    }
+}
+
+/* Between two steps: everything that waits, in order; an APPLY whose step has not come waits on,
+ * and with it what touches the same fragment. */
+static void serve_all(struct tw_sim_world *world, struct tw_sim_node *node, bool is_mute) {
+    struct tw_sim_worker *worker = &node->worker;
+    uint64_t held = 0; /* fragments with a waiting APPLY */
+    struct tw_sim_request **place = &worker->head;
+    worker->tail = NULL;
+    while (*place != NULL) {
+        struct tw_sim_request *request = *place;
+        const struct tw_action *action = &request->action;
+        const uint64_t bit = (uint64_t)1 << fragment_of(action);
+        const bool is_early = action->kind == TW_ACT_APPLY && !worker->is_finished &&
+                              action->u.apply.min_step > worker->step;
+        if (is_early || ((held & bit) != 0 && action->kind != TW_ACT_REDUCE)) {
+            held |= bit;
+            worker->tail = request;
+            place = &request->next;
+            continue;
+        }
+        *place = request->next;
+        if (!world->result->is_failed) serve(world, node, request, is_mute);
+        free(request);
+    }
+}
+
+void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
+                       const struct tw_action *action) {
+    struct tw_sim_worker *worker = &node->worker;
+    if (action->kind == TW_ACT_CLOCK) {
+        worker->clock_tokens = action->u.clock.clock_tokens;
+        worker->tokens_listed = action->u.clock.tokens_listed;
+        worker->contributors = action->u.clock.contributors;
+        return;
+    }
+    if (action->kind == TW_ACT_FINISH) {
+        worker->is_finished = true;
+        tw_sim_push(world, world->now_us + POLL_US, TW_SIM_TIMER_STEP, node->idx, 1, worker->life,
+                    NULL);
+        return;
+    }
+    if (!node->core_sees_worker) {
+        tw_sim_fail(world, node, "12", "a worker is asked that is not there");
+        return;
+    }
+    if (!worker->is_up) return; /* died; the core will learn it */
+    struct tw_sim_request *request = malloc(sizeof *request);
+    TW_ASSERT(request != NULL);
+    request->next = NULL;
+    request->lineage = node->lineage;
+    request->action = *action;
+    if (worker->head == NULL) {
+        worker->head = request;
+    } else {
+        worker->tail->next = request;
+    }
+    worker->tail = request;
+    if (worker->is_finished) {
+        tw_sim_push(world, world->now_us + POLL_US, TW_SIM_TIMER_STEP, node->idx, 1, worker->life,
+                    NULL);
+    }
+}
+
+static void verified(struct tw_sim_world *world, struct tw_sim_node *node,
+                     struct tw_sim_payload *payload) {
+    payload->is_verify_waiting = false;
+    bool ok =
+        !payload->is_corrupt && payload->content != NULL &&
+        tw_id_equal(&payload->content->hash, &payload->hash) &&
+        tw_sim_content_wire_bytes(payload->content, world->options.bytes_per_dim) == payload->bytes;
+    if (ok && payload->elements != 0) {
+        ok = tw_sim_content_check(payload->content, payload->elements);
+    }
+    payload->is_verified = ok;
+    if (!ok) payload->chunks = 0;
+    payload->is_corrupt = false;
+    struct tw_event event = {.kind = TW_EV_VERIFIED, .ok = ok};
+    event.u.chunk.hash = payload->hash;
+    tell(world, node, &event, false);
+}
+
+void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
+                          struct tw_sim_payload *payload, uint64_t elements) {
+    payload->elements = elements;
+    payload->is_verify_waiting = true;
+    if (elements == 0 || node->worker.is_up) verified(world, node, payload);
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+static void forget_requests(struct tw_sim_worker *worker) {
+    while (worker->head != NULL) {
+        struct tw_sim_request *request = worker->head;
+        worker->head = request->next;
+        free(request);
+    }
+    worker->tail = NULL;
+}
+
+static uint64_t step_us(const struct tw_sim_world *world, struct tw_sim_node *node) {
+    const double us = (double)world->options.step_us / node->speed * node->slow;
+    return (uint64_t)(us * (0.95 + 0.1 * tw_rng_unit(&node->rng))) + 1;
+}
+
+static void snapshot(struct tw_sim_world *world, struct tw_sim_worker *worker) {
+    worker->snapshot.step = worker->step;
+    worker->snapshot.tokens = worker->tokens;
+    const size_t bytes = world->model.dims_count * sizeof(float);
+    memcpy(worker->snapshot.theta, worker->replica.theta, bytes);
+    memcpy(worker->snapshot.fragment_rounds, worker->replica.fragment_rounds,
+           sizeof worker->snapshot.fragment_rounds);
+}
+
+/* The first worker of a life starts from the disk, later ones from the snapshot in memory. */
+static void restore(struct tw_sim_world *world, struct tw_sim_node *node) {
+    struct tw_sim_worker *worker = &node->worker;
+    if (!worker->has_memory) {
+        worker->has_memory = true;
+        if (node->disk.checkpoint.is_there) {
+            worker->step = node->disk.checkpoint.step;
+            worker->tokens = node->disk.checkpoint.tokens;
+            worker->replica = node->disk.checkpoint.replica;
+        } else {
+            worker->step = worker->tokens = 0;
+            tw_sim_replica_init(&world->model, &worker->replica);
+        }
+        snapshot(world, worker);
+        return;
+    }
+    worker->step = worker->snapshot.step;
+    worker->tokens = worker->snapshot.tokens;
+    const uint32_t n = world->model.dims_per_fragment;
+    for (uint32_t f = 0; f < world->model.fragments_count; f++) {
+        const bool is_same =
+            worker->snapshot.fragment_rounds[f] == worker->replica.fragment_rounds[f];
+        const float *from = is_same ? worker->snapshot.theta : worker->replica.phi;
+        memcpy(worker->replica.theta + f * n, from + f * n, n * sizeof(float));
+    }
+}
+
+void tw_sim_worker_start(struct tw_sim_world *world, struct tw_sim_node *node) {
+    struct tw_sim_worker *worker = &node->worker;
+    if (worker->is_up) return;
+    restore(world, node);
+    worker->is_up = true;
+    worker->is_finished = false;
+    worker->life++;
+    struct tw_event event = {.kind = TW_EV_WORKER_UP};
+    event.u.worker.step = worker->step;
+    event.u.worker.tokens = worker->tokens;
+    for (uint32_t f = 0; f < world->model.fragments_count; f++) {
+        event.u.worker.fragment_rounds[f] = worker->replica.fragment_rounds[f];
+        event.u.worker.fragment_digests[f] = worker->replica.digests[f];
+    }
+    tell(world, node, &event, false);
+    tw_sim_trace(world, node, "worker starts at step %llu", (unsigned long long)worker->step);
+    for (uint32_t i = 0; i < node->pool_count; i++) {
+        if (node->pool[i].is_verify_waiting) verified(world, node, &node->pool[i]);
+    }
+    tw_sim_push(world, world->now_us + step_us(world, node), TW_SIM_TIMER_STEP, node->idx, 0,
+                worker->life, NULL);
+}
+
+void tw_sim_worker_end(struct tw_sim_node *node) {
+    struct tw_sim_worker *worker = &node->worker;
+    forget_requests(worker);
+    worker->is_up = false;
+    worker->has_memory = false; /* the memory was the daemon's */
+    worker->told_us = 0;
+    worker->life++;
+}
+
+void tw_sim_worker_crash(struct tw_sim_world *world, struct tw_sim_node *node) {
+    struct tw_sim_worker *worker = &node->worker;
+    if (!worker->is_up) return;
+    tw_sim_trace(world, node, "worker crashes at step %llu", (unsigned long long)worker->step);
+    /* It may have published results and died before it said so. */
+    if (tw_rng_below(&node->rng, 4) == 0) serve_all(world, node, true);
+    forget_requests(worker);
+    worker->is_up = false;
+    worker->life++;
+    const struct tw_event event = {.kind = TW_EV_WORKER_DOWN};
+    tell(world, node, &event, false);
+    tw_sim_push(world, worker->told_us + 1000 + tw_sim_exponential_us(&node->rng, RESTART_US),
+                TW_SIM_TIMER_WORKER_UP, node->idx, 0, node->life, NULL);
+}
+
+static void step(struct tw_sim_world *world, struct tw_sim_node *node) {
+    struct tw_sim_worker *worker = &node->worker;
+    uint64_t clock = worker->clock_tokens;
+    if (worker->tokens > worker->tokens_listed) {
+        clock += (worker->tokens - worker->tokens_listed) *
+                 (worker->contributors > 0 ? worker->contributors : 1);
+    }
+    tw_sim_model_step(&world->model, &worker->replica, worker->target, clock, &node->rng);
+    worker->step++;
+    worker->tokens += world->options.tokens_per_step;
+    node->tokens_ever += world->options.tokens_per_step;
+    world->result->steps++;
+    if (worker->step % world->options.snapshot_steps == 0) snapshot(world, worker);
+    struct tw_event event = {.kind = TW_EV_STEP};
+    event.u.step.step = worker->step;
+    event.u.step.tokens = worker->tokens;
+    tell(world, node, &event, false);
+}
+
+void tw_sim_worker_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer) {
+    struct tw_sim_node *node = &world->nodes[timer->a];
+    if (!node->is_running) return;
+    if (timer->kind == TW_SIM_TIMER_WORKER_UP) {
+        if (timer->life == node->life) tw_sim_worker_start(world, node);
+        return;
+    }
+    if (timer->life != node->worker.life) return;
+    const bool is_poll = timer->b == 1;
+    if (!node->worker.is_finished && !is_poll) step(world, node);
+    serve_all(world, node, false);
+    if (node->worker.is_finished || is_poll) return;
+    tw_sim_push(world, world->now_us + step_us(world, node), TW_SIM_TIMER_STEP, node->idx, 0,
+                node->worker.life, NULL);
+}
