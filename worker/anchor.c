@@ -1,0 +1,238 @@
+#include "worker/anchor.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "kernels/mix.h"
+#include "kernels/norm.h"
+#include "kernels/outer.h"
+#include "sync/node.h"
+#include "worker/request.h"
+
+/* A fragment being changed: where it was, where it will be. */
+struct stage {
+    uint32_t fragment;
+    size_t elements;
+    const float *phi_old, *u_old; /* at home, whole until the next stage */
+    float *phi, *u;               /* in the spare */
+};
+
+static void stage_begin(const struct tw_merger *merger, uint32_t fragment, struct stage *stage) {
+    struct tw_shm_view old;
+    stage->fragment = fragment;
+    stage->elements = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
+    tw_shm_stage_begin(merger->shm, fragment, &stage->phi, &stage->u);
+    tw_shm_view(merger->shm, fragment, &old);
+    TW_ASSERT(old.phi != stage->phi);
+    stage->phi_old = old.phi;
+    stage->u_old = old.u;
+}
+
+/* Publishes the stage. TW_CORRUPT, and nothing published, when the new state is not finite (a merge
+ * of finite numbers may still overflow) or does not have the digest `expected` (NULL: any). */
+static enum tw_status stage_end(struct tw_merger *merger, const struct stage *stage,
+                                uint64_t rounds, const struct tw_id *expected,
+                                struct tw_error *err) {
+    if (!tw_is_finite(stage->phi, stage->elements) || !tw_is_finite(stage->u, stage->elements)) {
+        return tw_fail(err, TW_CORRUPT, "fragment %u would no longer be finite", stage->fragment);
+    }
+    struct tw_shm_state state = {.rounds = rounds};
+    state.digest = tw_shm_digest(stage->phi, stage->u, stage->elements);
+    if (expected != NULL && !tw_id_equal(&state.digest, expected)) {
+        return tw_fail(err, TW_CORRUPT, "state of fragment %u does not have the digest it should",
+                       stage->fragment);
+    }
+    tw_shm_stage_publish(merger->shm, stage->fragment, &state);
+    merger->changes_count++;
+    return TW_OK;
+}
+
+/* Where the fragment stands now. */
+static void applied_fill(const struct tw_merger *merger, uint32_t fragment, enum tw_status status,
+                         struct tw_wmsg_applied *reply) {
+    memset(reply, 0, sizeof(*reply));
+    reply->fragment = fragment;
+    reply->status = status;
+    if (fragment >= merger->shm->fragments_count) return;
+    struct tw_shm_view view;
+    tw_shm_view(merger->shm, fragment, &view);
+    reply->rounds = view.state.rounds;
+    reply->digest = view.state.digest;
+}
+
+static bool is_applied(const struct tw_merger *merger, uint32_t fragment, uint64_t round) {
+    struct tw_shm_view view;
+    tw_shm_view(merger->shm, fragment, &view);
+    return view.state.rounds > round;
+}
+
+static enum tw_status apply_check(const struct tw_merger *merger,
+                                  const struct tw_wmsg_apply *request, struct tw_error *err) {
+    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
+    if (request->parts_count > TW_PARTS_MAX) {
+        return tw_fail(err, TW_PROTO, "a round of %u parts", request->parts_count);
+    }
+    uint64_t end = 0;
+    for (uint32_t k = 0; k < request->parts_count; k++) {
+        TW_TRY(tw_request_range(merger->shm, request->fragment, request->parts[k].begin,
+                                request->parts[k].count, &end, err));
+        switch (request->parts[k].mode) {
+        case TW_APPLY_ABSENT: break;
+        case TW_APPLY_MIX:
+        case TW_APPLY_SHIFT:
+            TW_TRY(tw_request_payload(merger->shm, merger->codec, &request->parts[k].in,
+                                      request->parts[k].count, err));
+            break;
+        default: return tw_fail(err, TW_PROTO, "apply mode %u", request->parts[k].mode);
+        }
+    }
+    return TW_OK;
+}
+
+/* phi', u' of the whole fragment into the stage. */
+static enum tw_status apply_outer(struct tw_merger *merger, const struct tw_wmsg_apply *request,
+                                  const struct stage *stage, struct tw_error *err) {
+    const struct tw_outer outer = tw_outer_at(merger->run->sync.outer_lr_millionths,
+                                              merger->run->sync.outer_momentum_millionths,
+                                              merger->run->sync.outer_ramp, request->version);
+    memcpy(stage->phi, stage->phi_old, stage->elements * sizeof(float));
+    memcpy(stage->u, stage->u_old, stage->elements * sizeof(float));
+    for (uint32_t k = 0; k < request->parts_count; k++) {
+        if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
+        const struct tw_span *span = &request->parts[k].in;
+        const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
+        uint8_t *bytes;
+        TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
+        const enum tw_status status = merger->codec->decode(bytes, span->bytes, merger->scratch, n);
+        if (status != TW_OK) return tw_fail(err, status, "the result of part %u is damaged", k);
+        tw_outer_nesterov(stage->phi + begin, stage->u + begin, merger->scratch, n, outer);
+    }
+    return TW_OK;
+}
+
+static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *request,
+                        const struct stage *stage) {
+    float *theta = tw_merger_theta(merger, stage->fragment);
+    const float alpha = (float)merger->run->sync.mix_millionths / 1e6f;
+    if (request->is_final) {
+        memcpy(theta, stage->phi, stage->elements * sizeof(float));
+        return;
+    }
+    for (uint32_t k = 0; k < request->parts_count; k++) {
+        const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
+        if (request->parts[k].mode == TW_APPLY_MIX) {
+            tw_mix(theta + begin, stage->phi + begin, alpha, n);
+        } else if (request->parts[k].mode == TW_APPLY_SHIFT) {
+            tw_shift(theta + begin, stage->phi + begin, stage->phi_old + begin, n);
+        }
+    }
+}
+
+static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_apply *request,
+                                 struct tw_error *err) {
+    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
+    if (is_applied(merger, request->fragment, request->round)) return TW_OK;
+    TW_TRY(apply_check(merger, request, err));
+    struct stage stage;
+    stage_begin(merger, request->fragment, &stage);
+    TW_TRY(apply_outer(merger, request, &stage, err));
+    TW_TRY(stage_end(merger, &stage, request->round + 1, NULL, err));
+    apply_theta(merger, request, &stage);
+    return TW_OK;
+}
+
+enum tw_status tw_anchor_apply(struct tw_merger *merger, const struct tw_wmsg_apply *request,
+                               struct tw_wmsg_applied *reply, struct tw_error *err) {
+    const enum tw_status status = apply_once(merger, request, err);
+    applied_fill(merger, request->fragment, status, reply);
+    return status;
+}
+
+static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_solo *request,
+                                struct tw_error *err) {
+    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
+    if (is_applied(merger, request->fragment, request->round)) return TW_OK;
+    struct stage stage;
+    stage_begin(merger, request->fragment, &stage);
+    memcpy(stage.phi, tw_merger_theta(merger, request->fragment), stage.elements * sizeof(float));
+    memset(stage.u, 0, stage.elements * sizeof(float));
+    TW_TRY(stage_end(merger, &stage, request->round + 1, NULL, err));
+    merger->must_clip[request->fragment] = false;
+    return TW_OK;
+}
+
+enum tw_status tw_anchor_solo(struct tw_merger *merger, const struct tw_wmsg_solo *request,
+                              struct tw_wmsg_applied *reply, struct tw_error *err) {
+    const enum tw_status status = solo_once(merger, request, err);
+    applied_fill(merger, request->fragment, status, reply);
+    return status;
+}
+
+static enum tw_status export_pack(struct tw_merger *merger, const struct tw_wmsg_export *request,
+                                  size_t *bytes_out, struct tw_error *err) {
+    uint8_t *out;
+    struct tw_shm_view view;
+    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
+    TW_TRY(tw_request_span(merger->shm, &request->out, &out, err));
+    tw_shm_view(merger->shm, request->fragment, &view);
+    return tw_pack(merger->packer, view.phi, view.u, (size_t)view.elements, out, request->out.bytes,
+                   bytes_out, err);
+}
+
+enum tw_status tw_anchor_export(struct tw_merger *merger, const struct tw_wmsg_export *request,
+                                struct tw_wmsg_exported *reply, struct tw_error *err) {
+    size_t bytes = 0;
+    struct tw_wmsg_applied now;
+    memset(reply, 0, sizeof(*reply));
+    const enum tw_status status = export_pack(merger, request, &bytes, err);
+    applied_fill(merger, request->fragment, status, &now);
+    reply->fragment = request->fragment;
+    reply->status = status;
+    reply->bytes = status == TW_OK ? (uint32_t)bytes : 0;
+    reply->rounds = now.rounds;
+    reply->digest = now.digest;
+    return status;
+}
+
+static enum tw_status load_stage(struct tw_merger *merger, const struct tw_wmsg_load *request,
+                                 const struct stage *stage, struct tw_error *err) {
+    if (request->in.bytes == 0) {
+        memcpy(stage->phi, stage->phi_old, stage->elements * sizeof(float));
+        memcpy(stage->u, stage->u_old, stage->elements * sizeof(float));
+    } else {
+        uint8_t *bytes;
+        TW_TRY(tw_request_span(merger->shm, &request->in, &bytes, err));
+        TW_TRY(tw_unpack(merger->packer, bytes, request->in.bytes, stage->phi, stage->u,
+                         stage->elements, err));
+    }
+    return TW_OK;
+}
+
+static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_load *request,
+                                struct tw_error *err) {
+    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
+    if (request->mode > TW_LOAD_SHIFT) {
+        return tw_fail(err, TW_PROTO, "load mode %u", request->mode);
+    }
+    struct stage stage;
+    stage_begin(merger, request->fragment, &stage);
+    TW_TRY(load_stage(merger, request, &stage, err));
+    TW_TRY(stage_end(merger, &stage, request->rounds, &request->digest, err));
+    float *theta = tw_merger_theta(merger, request->fragment);
+    switch ((enum tw_load_mode)request->mode) {
+    case TW_LOAD_RESET:
+        memcpy(theta, stage.phi, stage.elements * sizeof(float));
+        merger->must_clip[request->fragment] = false;
+        break;
+    case TW_LOAD_KEEP: merger->must_clip[request->fragment] = true; break;
+    case TW_LOAD_SHIFT: tw_shift(theta, stage.phi, stage.phi_old, stage.elements); break;
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_anchor_load(struct tw_merger *merger, const struct tw_wmsg_load *request,
+                              struct tw_wmsg_applied *reply, struct tw_error *err) {
+    const enum tw_status status = load_once(merger, request, err);
+    applied_fill(merger, request->fragment, status, reply);
+    return status;
+}

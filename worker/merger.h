@@ -1,0 +1,69 @@
+/* merger.h - what a node does with outer gradients: encode its own, merge others', take the outer
+ * step on (phi, u), and carry the result into the live parameters theta.
+ *
+ * Each function answers one request of worker_msg.h at a step boundary. It checks everything it was
+ * given, then works; when the status it puts into *reply (and returns) is not TW_OK, neither (phi,
+ * u) nor theta has changed. (phi, u) change only through tw_shm_stage_publish: a kill at any point
+ * leaves the fragment as it was, or as it is after the request.
+ *
+ * All of it is host arithmetic in fixed order: same inputs, same bits on every node. One thread. */
+#ifndef TW_WORKER_MERGER_H
+#define TW_WORKER_MERGER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "compress/codec.h"
+#include "compress/pack.h"
+#include "proto/run.h"
+#include "proto/shm.h"
+#include "proto/worker_msg.h"
+
+enum {
+    TW_NORMS_KEPT = 15, /* of past Deltas of a fragment: the clip uses their median */
+    TW_CLIP_MEDIANS = 3 /* a Delta against an anchor we did not train from: at most so many */
+};
+
+struct tw_norm_history {
+    uint32_t count; /* ever; the newest TW_NORMS_KEPT are held */
+    float norms[TW_NORMS_KEPT];
+};
+
+struct tw_merger {
+    const struct tw_run *run;
+    const struct tw_shm *shm;
+    float *theta; /* (elements), live parameters, layout.h order */
+    const struct tw_codec *codec;
+    struct tw_packer *packer;
+    float *scratch;                   /* (largest fragment): a Delta, a sum or one decoded part */
+    bool must_clip[TW_FRAGMENTS_MAX]; /* the next Delta of this fragment */
+    struct tw_norm_history history[TW_FRAGMENTS_MAX];
+    uint64_t changes_count; /* requests that changed (phi, u) or theta */
+};
+
+/* Borrows run, shm and theta; allocates scratch memory. TW_NOMEM names the size. */
+enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run,
+                              const struct tw_shm *shm, float *theta, struct tw_error *err);
+void tw_merger_deinit(struct tw_merger *merger);
+
+/* theta of one fragment. */
+float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
+
+/* Delta = phi - theta over each part, encoded into its span. TW_CORRUPT when an element is not
+ * finite; the spans' contents are then undefined. After a load with TW_LOAD_KEEP the Delta is
+ * scaled down to TW_CLIP_MEDIANS times the median norm of this fragment's past Deltas, if there are
+ * any. reply->step and ->tokens are the caller's. */
+enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
+                                struct tw_wmsg_encoded *reply, struct tw_error *err);
+
+/* Weighted mean of the decoded inputs, in the order given, encoded once into `out`. */
+enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                                struct tw_wmsg_reduced *reply, struct tw_error *err);
+
+/* Would the payload decode to exactly `elements` finite values? */
+enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_check *request,
+                               struct tw_wmsg_checked *reply, struct tw_error *err);
+
+#endif

@@ -1,0 +1,39 @@
+#include "worker/request.h"
+
+enum tw_status tw_request_fragment(const struct tw_shm *shm, uint32_t fragment,
+                                   struct tw_error *err) {
+    if (fragment < shm->fragments_count) return TW_OK;
+    return tw_fail(err, TW_PROTO, "fragment %u of %u", fragment, shm->fragments_count);
+}
+
+enum tw_status tw_request_range(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
+                                uint64_t count, uint64_t *end, struct tw_error *err) {
+    const uint64_t elements = tw_shm_fragment_elements(shm, fragment);
+    if (begin < *end || begin > elements || count > elements - begin) {
+        return tw_fail(err, TW_PROTO, "part [%llu, +%llu) of fragment %u with %llu elements",
+                       (unsigned long long)begin, (unsigned long long)count, fragment,
+                       (unsigned long long)elements);
+    }
+    *end = begin + count;
+    return TW_OK;
+}
+
+enum tw_status tw_request_span(const struct tw_shm *shm, const struct tw_span *span,
+                               uint8_t **bytes, struct tw_error *err) {
+    /* An empty part has no place, and needs none. */
+    const uint64_t offset = span->bytes > 0 ? span->offset : shm->geometry.pool;
+    *bytes = tw_shm_pool(shm, offset, span->bytes);
+    if (*bytes != NULL) return TW_OK;
+    return tw_fail(err, TW_PROTO, "span of %u bytes at %llu lies outside the pool", span->bytes,
+                   (unsigned long long)span->offset);
+}
+
+enum tw_status tw_request_payload(const struct tw_shm *shm, const struct tw_codec *codec,
+                                  const struct tw_span *span, uint64_t count,
+                                  struct tw_error *err) {
+    uint8_t *bytes;
+    TW_TRY(tw_request_span(shm, span, &bytes, err));
+    if (codec->check(bytes, span->bytes, (size_t)count) == TW_OK) return TW_OK;
+    return tw_fail(err, TW_CORRUPT, "a payload of %u bytes is not %llu elements in %s", span->bytes,
+                   (unsigned long long)count, codec->name);
+}
