@@ -1,0 +1,38 @@
+/* learner.h - what the worker's loop needs of a model that learns. Two exist: the engine's
+ * (learner_engine.h) and the stub of the tests. */
+#ifndef TW_WORKER_LEARNER_H
+#define TW_WORKER_LEARNER_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "worker/engine.h"
+
+struct tw_learner {
+    void *self;
+    float *theta, *m, *v; /* (elements), layout.h order */
+    uint64_t *updates;    /* optimizer steps that made m and v */
+    uint64_t tokens_per_step;
+
+    /* Initial weights of the run into params (elements): the same bits on every node. */
+    void (*init)(void *self, float *params);
+
+    /* Draws a batch at *cursor, advances it by tokens_per_step, and learns from it. */
+    enum tw_status (*step)(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
+                           struct tw_error *err);
+
+    /* Nats per token of params on held-out text: the same text every time. */
+    enum tw_status (*heldout)(void *self, const float *params, double *loss, struct tw_error *err);
+
+    float (*lr)(void *self, uint64_t clock_tokens);
+};
+
+struct tw_learner_config {
+    const struct tw_run *run;       /* borrowed, must outlive the learner */
+    const struct tw_layout *layout; /* borrowed, must outlive the learner */
+    const char *data_path;          /* training text */
+    uint64_t data_seed;             /* of this node's sampling order */
+    uint32_t threads;               /* 0 = all */
+};
+
+#endif

@@ -1,0 +1,87 @@
+#include "worker/learner_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "worker/eval.h"
+
+static void init(void *self, float *params) {
+    const struct tw_learner_engine *real = self;
+    tw_engine_init_params(real->run, real->engine->layout, params);
+}
+
+static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
+                           struct tw_error *err) {
+    const struct tw_learner_engine *real = self;
+    tw_data_draw(&real->data, real->data_seed, cursor, real->run->train.batch, real->tokens);
+    return tw_engine_step(real->engine, real->tokens, lr, result, err);
+}
+
+static enum tw_status heldout(void *self, const float *params, double *loss, struct tw_error *err) {
+    const struct tw_learner_engine *real = self;
+    return tw_eval_heldout(real->engine, &real->data, params, TW_EVAL_WINDOWS, loss, err);
+}
+
+static float lr(void *self, uint64_t clock_tokens) {
+    const struct tw_learner_engine *real = self;
+    return tw_schedule_lr(real->run, clock_tokens);
+}
+
+static enum tw_status text_check(const struct tw_learner_engine *real, const char *path,
+                                 struct tw_error *err) {
+    if (tw_id_is_zero(&real->run->data.sha256)) return TW_OK;
+    const struct tw_id found = tw_sha256(real->data.text, real->data.bytes);
+    if (tw_id_equal(&found, &real->run->data.sha256)) return TW_OK;
+    char wanted_hex[9], found_hex[9];
+    tw_id_short(&real->run->data.sha256, wanted_hex);
+    tw_id_short(&found, found_hex);
+    return tw_fail(err, TW_DATA,
+                   "%s is not the text of this run: its SHA-256 begins with %s, the manifest wants "
+                   "%s; get the same file as the other nodes",
+                   path, found_hex, wanted_hex);
+}
+
+static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_learner *learner,
+                                  const struct tw_learner_config *config, struct tw_error *err) {
+    const struct tw_run *run = config->run;
+    TW_TRY(text_check(real, config->data_path, err));
+    real->tokens =
+        calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(*real->tokens));
+    if (real->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
+    const struct tw_engine_config engine = {
+        .run = run, .layout = config->layout, .threads = config->threads};
+    TW_TRY(tw_engine_create(&real->engine, &engine, err));
+    *learner = (struct tw_learner){
+        .self = real,
+        .theta = real->engine->theta,
+        .m = real->engine->m,
+        .v = real->engine->v,
+        .updates = &real->engine->updates,
+        .tokens_per_step = (uint64_t)run->train.batch * run->model.context,
+        .init = init,
+        .step = step,
+        .heldout = heldout,
+        .lr = lr,
+    };
+    return TW_OK;
+}
+
+enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_learner *learner,
+                                      const struct tw_learner_config *config,
+                                      struct tw_error *err) {
+    memset(real, 0, sizeof(*real));
+    real->run = config->run;
+    real->data_seed = config->data_seed;
+    TW_TRY(tw_data_open(&real->data, config->data_path, config->run, err));
+    const enum tw_status status = engine_make(real, learner, config, err);
+    if (status != TW_OK) tw_learner_engine_close(real);
+    return status;
+}
+
+void tw_learner_engine_close(struct tw_learner_engine *real) {
+    tw_engine_destroy(real->engine);
+    free(real->tokens);
+    tw_data_close(&real->data);
+    memset(real, 0, sizeof(*real));
+}

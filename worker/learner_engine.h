@@ -1,0 +1,26 @@
+/* learner_engine.h - the real learner: the engine on windows of a text file. */
+#ifndef TW_WORKER_LEARNER_ENGINE_H
+#define TW_WORKER_LEARNER_ENGINE_H
+
+#include "worker/data.h"
+#include "worker/learner.h"
+
+/* Held-out windows per evaluation: the same ones on every node of a run with the same text, and
+ * few enough to cost about as much as one inner step. */
+enum { TW_EVAL_WINDOWS = 64 };
+
+struct tw_learner_engine {
+    struct tw_engine *engine;
+    struct tw_data data;
+    const struct tw_run *run;
+    uint64_t data_seed;
+    uint32_t *tokens; /* (batch, context + 1) */
+};
+
+/* Maps the text, checks it against the manifest's SHA-256 if that names one, makes the engine, and
+ * fills *learner, whose self is *real. TW_DATA, TW_NOMEM, TW_CONFIG with a sentence. */
+enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_learner *learner,
+                                      const struct tw_learner_config *config, struct tw_error *err);
+void tw_learner_engine_close(struct tw_learner_engine *real);
+
+#endif

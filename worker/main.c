@@ -1,0 +1,105 @@
+/* main.c - thinwire-worker: the process that owns the parameters and one device. It connects to the
+ * daemon, trains, and answers it: session.h; proto/WORKER.md describes the link. */
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/exit_codes.h"
+#include "proto/worker_msg.h"
+#include "worker/learner_engine.h"
+#include "worker/session.h"
+
+enum { THREADS_MAX = 4096 };
+
+struct options {
+    const char *socket;
+    uint32_t threads; /* 0 = as the daemon says */
+};
+
+static const char usage[] =
+    "usage: thinwire-worker --socket PATH [--threads N]\n"
+    "       thinwire-worker --version\n"
+    "\n"
+    "Trains the model of the thinwired that listens at PATH, and waits for it if it is not\n"
+    "there yet. thinwired starts its own worker unless its configuration says otherwise.\n"
+    "\n"
+    "  --socket PATH   the daemon's worker socket, e.g. /run/thinwire/worker.sock\n"
+    "  --threads N     cores to use; default: what the daemon's configuration says, or all\n"
+    "  --version       print the version and leave\n"
+    "\n"
+    "Ends with 0 when the daemon goes away or asks for it, 2 for a bad command line, 3 for a\n"
+    "manifest it cannot train, 4 when the training text is missing or another one, 8 when the\n"
+    "daemon refuses, 9 when training state is damaged, 1 for anything else.\n";
+
+static bool threads_parse(const char *text, uint32_t *threads) {
+    char *end;
+    const unsigned long value = strtoul(text, &end, 10);
+    if (end == text || *end != '\0' || value < 1 || value > THREADS_MAX) return false;
+    *threads = (uint32_t)value;
+    return true;
+}
+
+/* Returns true to go on; otherwise *exit_code says how to end. */
+static bool options_parse(int argc, char **argv, struct options *options, int *exit_code) {
+    static const struct option known[] = {
+        {"socket", required_argument, NULL, 's'},
+        {"threads", required_argument, NULL, 't'},
+        {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
+    };
+    *exit_code = TW_EXIT_USAGE;
+    int letter;
+    while ((letter = getopt_long(argc, argv, "", known, NULL)) != -1) {
+        switch (letter) {
+        case 's': options->socket = optarg; break;
+        case 't':
+            if (threads_parse(optarg, &options->threads)) break;
+            (void)fprintf(stderr, "thinwire-worker: --threads wants 1 to %d, not '%s'\n",
+                          THREADS_MAX, optarg);
+            return false;
+        case 'V':
+            (void)printf("thinwire-worker %s (worker protocol %d)\n", TW_RELEASE,
+                         TW_WORKER_VERSION);
+            *exit_code = TW_EXIT_OK;
+            return false;
+        case 'h':
+            (void)fputs(usage, stdout);
+            *exit_code = TW_EXIT_OK;
+            return false;
+        default: (void)fputs(usage, stderr); return false;
+        }
+    }
+    if (options->socket != NULL && optind == argc) return true;
+    (void)fputs(usage, stderr);
+    return false;
+}
+
+static enum tw_status learner_open(void *self, struct tw_learner *learner,
+                                   const struct tw_learner_config *config, struct tw_error *err) {
+    return tw_learner_engine_open(self, learner, config, err);
+}
+
+static void learner_close(void *self) {
+    tw_learner_engine_close(self);
+}
+
+int main(int argc, char **argv) {
+    struct options options = {.socket = NULL};
+    struct tw_learner_engine engine;
+    char device[64];
+    int exit_code = 0;
+    if (!options_parse(argc, argv, &options, &exit_code)) return exit_code;
+    (void)snprintf(device, sizeof(device), "cpu, %ld cores", sysconf(_SC_NPROCESSORS_ONLN));
+    const struct tw_session_config config = {
+        .socket = options.socket,
+        .device = device,
+        .threads = options.threads,
+        .learner_open = learner_open,
+        .learner_close = learner_close,
+        .self = &engine,
+    };
+    return tw_session_run(&config);
+}

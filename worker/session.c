@@ -1,0 +1,165 @@
+#include "worker/session.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/exit_codes.h"
+#include "base/log.h"
+#include "worker/heartbeat.h"
+#include "worker/link.h"
+#include "worker/trainer.h"
+
+enum { RETRY_MS = 500, REMIND_TRIES = 60, ANSWER_MS = 10000 };
+
+static volatile sig_atomic_t must_end;
+
+static void on_signal(int number) {
+    (void)number;
+    must_end = 1;
+}
+
+static void signals_catch(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof(action));
+    action.sa_handler = on_signal; /* without SA_RESTART: waiting ends */
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGINT, &action, NULL);
+}
+
+static int exit_of(enum tw_status status) {
+    switch (status) {
+    case TW_OK: return TW_EXIT_OK;
+    case TW_CONFIG: return TW_EXIT_MANIFEST;
+    case TW_DATA: return TW_EXIT_DATA;
+    case TW_CORRUPT: return TW_EXIT_CORRUPT;
+    case TW_DENIED:
+    case TW_VERSION:
+    case TW_PROTO: return TW_EXIT_UNREACHABLE;
+    case TW_AGAIN:
+    case TW_NOMEM:
+    case TW_LIMIT:
+    case TW_IO:
+    case TW_TLS:
+    case TW_DEVICE: return TW_EXIT_FAILURE;
+    }
+    return TW_EXIT_FAILURE;
+}
+
+static void pause_ms(long ms) {
+    const struct timespec wanted = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    (void)nanosleep(&wanted, NULL);
+}
+
+/* Waits for the daemon as long as it takes. TW_AGAIN: told to end meanwhile. */
+static enum tw_status daemon_attach(const struct tw_session_config *config, struct tw_link *link,
+                                    struct tw_wmsg_welcome *welcome, int *memfd,
+                                    struct tw_error *err) {
+    for (uint64_t tries = 0; !must_end; tries++) {
+        enum tw_status status = tw_link_open(link, config->socket, err);
+        if (status == TW_OK) {
+            status = tw_link_attach(link, config->device, ANSWER_MS, welcome, memfd, err);
+            if (status == TW_OK) return TW_OK;
+            tw_link_close(link);
+        }
+        if (status != TW_AGAIN) return status;
+        if (tries % REMIND_TRIES == 0) {
+            tw_log(TW_LOG_WARN, "daemon_awaited", "text=\"%s; trying every %d ms\"", err->message,
+                   RETRY_MS);
+        }
+        pause_ms(RETRY_MS);
+    }
+    return TW_AGAIN;
+}
+
+/* Steps until the daemon or a signal ends it. */
+static enum tw_status train(struct tw_link *link, const struct tw_wmsg_welcome *welcome,
+                            const struct tw_shm *shm, const struct tw_learner *learner,
+                            struct tw_error *err) {
+    struct tw_trainer trainer;
+    TW_TRY(tw_trainer_init(&trainer, link, welcome, shm, learner, err));
+    enum tw_status status = tw_trainer_start(&trainer, err);
+    while (status == TW_OK && !trainer.is_over) {
+        status = must_end ? tw_trainer_finish(&trainer, err) : tw_trainer_turn(&trainer, err);
+    }
+    tw_trainer_deinit(&trainer);
+    return status;
+}
+
+/* With the memory mapped: a learner, and its training. */
+static enum tw_status learner_run(const struct tw_session_config *config, struct tw_link *link,
+                                  const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
+                                  const struct tw_layout *layout, struct tw_error *err) {
+    struct tw_learner learner;
+    struct tw_heartbeat heartbeat;
+    const struct tw_learner_config wanted = {
+        .run = &welcome->run,
+        .layout = layout,
+        .data_path = welcome->data_path,
+        .data_seed = welcome->data_seed,
+        .threads = config->threads > 0 ? config->threads : welcome->threads,
+    };
+    TW_TRY(tw_heartbeat_open(&heartbeat, tw_shm_control(shm), err));
+    enum tw_status status = config->learner_open(config->self, &learner, &wanted, err);
+    if (status == TW_OK) {
+        tw_log(TW_LOG_INFO, "attached", "run=%s params=%llu threads=%u", welcome->run.name,
+               (unsigned long long)layout->params, wanted.threads);
+        status = train(link, welcome, shm, &learner, err);
+        config->learner_close(config->self);
+    }
+    tw_heartbeat_close(&heartbeat);
+    return status;
+}
+
+/* Owns memfd. */
+static enum tw_status attached_run(const struct tw_session_config *config, struct tw_link *link,
+                                   const struct tw_wmsg_welcome *welcome, int memfd,
+                                   struct tw_error *err) {
+    static struct tw_layout layout; /* too large for a stack */
+    struct tw_shm shm;
+    enum tw_status status = tw_layout_init(&layout, &welcome->run, err);
+    if (status != TW_OK) {
+        (void)close(memfd);
+        return status;
+    }
+    TW_TRY(tw_link_map(memfd, welcome, &layout, &shm, err));
+    status = learner_run(config, link, welcome, &shm, &layout, err);
+    tw_link_unmap(&shm);
+    return status;
+}
+
+/* The daemon hears why, if it still listens. */
+static void fatal_tell(struct tw_link *link, const struct tw_error *err) {
+    struct tw_worker_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.kind = TW_WMSG_FATAL;
+    msg.u.fatal.status = err->status;
+    memcpy(msg.u.fatal.text, err->message, sizeof(msg.u.fatal.text) - 1);
+    (void)tw_link_try_send(link, &msg, NULL);
+}
+
+int tw_session_run(const struct tw_session_config *config) {
+    static struct tw_wmsg_welcome welcome;
+    struct tw_error err = {.status = TW_OK};
+    struct tw_link link = {.fd = -1};
+    int memfd = -1;
+    signals_catch();
+    enum tw_status status = daemon_attach(config, &link, &welcome, &memfd, &err);
+    if (status == TW_OK) {
+        status = attached_run(config, &link, &welcome, memfd, &err);
+        if (status == TW_IO) {
+            tw_log(TW_LOG_WARN, "daemon_gone", "text=\"%s; what it holds is kept\"", err.message);
+            status = TW_OK;
+        } else if (status != TW_OK) {
+            fatal_tell(&link, &err);
+        }
+    } else if (must_end) {
+        status = TW_OK;
+    }
+    tw_link_close(&link);
+    if (status != TW_OK) {
+        tw_log(TW_LOG_ERROR, "ended", "status=%s exit=%d text=\"%s\"", tw_status_name(status),
+               exit_of(status), err.message);
+    }
+    return exit_of(status);
+}

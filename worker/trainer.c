@@ -1,0 +1,384 @@
+#include "worker/trainer.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "kernels/norm.h"
+#include "worker/anchor.h"
+#include "worker/start.h"
+
+enum { WAIT_MS = 200 };
+
+static uint64_t now_us(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
+                               const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
+                               const struct tw_learner *learner, struct tw_error *err) {
+    memset(trainer, 0, sizeof(*trainer));
+    trainer->link = link;
+    trainer->welcome = welcome;
+    trainer->shm = shm;
+    trainer->learner = learner;
+    trainer->snapshot_step = UINT64_MAX;
+    trainer->snapshot_steps = 1;
+    trainer->evaluated_step = UINT64_MAX;
+    trainer->waiting = calloc(TW_WAITING_MAX, sizeof(*trainer->waiting));
+    if (trainer->waiting == NULL) return tw_fail(err, TW_NOMEM, "no memory for waiting requests");
+    const enum tw_status status =
+        tw_merger_init(&trainer->merger, &welcome->run, shm, learner->theta, err);
+    if (status != TW_OK) tw_trainer_deinit(trainer);
+    return status;
+}
+
+void tw_trainer_deinit(struct tw_trainer *trainer) {
+    tw_merger_deinit(&trainer->merger);
+    free(trainer->waiting);
+    memset(trainer, 0, sizeof(*trainer));
+}
+
+uint64_t tw_trainer_clock(struct tw_trainer *trainer) {
+    const struct tw_wmsg_clock *told = &trainer->clock;
+    const uint64_t budget = trainer->welcome->run.train.tokens;
+    const uint64_t factor = told->contributors > 1 ? told->contributors : 1;
+    const uint64_t own =
+        trainer->tokens > told->tokens_listed ? trainer->tokens - told->tokens_listed : 0;
+    uint64_t clock = budget;
+    if (told->clock_tokens < budget && own <= (budget - told->clock_tokens) / factor) {
+        clock = told->clock_tokens + own * factor;
+    }
+    if (clock > trainer->clock_tokens) trainer->clock_tokens = clock;
+    return trainer->clock_tokens;
+}
+
+/* ---- snapshots and evaluation -------------------------------------------------------------- */
+
+/* Interval after a snapshot that took so long: what was asked for, or 1 % of the time. */
+static uint64_t snapshot_interval(const struct tw_trainer *trainer, uint64_t cost_us) {
+    if (trainer->welcome->snapshot_steps > 0) return trainer->welcome->snapshot_steps;
+    if (trainer->step_us_mean == 0) return 1; /* before the first step: nothing to compare with */
+    const uint64_t steps = cost_us * 100 / trainer->step_us_mean;
+    return steps > 0 ? steps : 1;
+}
+
+static enum tw_status snapshot_take(struct tw_trainer *trainer, struct tw_error *err) {
+    const struct tw_train_state state = {
+        .theta = trainer->learner->theta,
+        .m = trainer->learner->m,
+        .v = trainer->learner->v,
+        .step = trainer->step,
+        .tokens = trainer->tokens,
+        .updates = *trainer->learner->updates,
+        .cursor = trainer->cursor,
+    };
+    struct tw_worker_msg done = {.kind = TW_WMSG_SNAPSHOT_DONE};
+    const uint64_t begin_us = now_us();
+    TW_TRY(tw_snapshot_save(trainer->shm, (enum tw_snapshot_mode)trainer->welcome->snapshot_mode,
+                            &state, &done.u.snapshot_done.slot, err));
+    trainer->must_snapshot = false;
+    trainer->snapshot_step = trainer->step;
+    trainer->snapshot_steps = snapshot_interval(trainer, now_us() - begin_us);
+    done.u.snapshot_done.step = trainer->step;
+    return tw_link_send(trainer->link, &done, err);
+}
+
+static bool snapshot_is_due(const struct tw_trainer *trainer) {
+    if (trainer->must_snapshot) return true;
+    if (trainer->welcome->snapshot_mode == TW_SNAPSHOT_OFF) return false;
+    if (trainer->snapshot_step == UINT64_MAX) return true;
+    return trainer->step >= trainer->snapshot_step + trainer->snapshot_steps;
+}
+
+static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    const size_t elements = (size_t)trainer->shm->geometry.elements;
+    float *phi, *u;
+    tw_shm_settle(trainer->shm);
+    tw_shm_home(trainer->shm, 0, &phi, &u);
+    TW_ASSERT(trainer->shm->fragment_begin[0] == 0);
+
+    double live = 0, anchor = 0;
+    TW_TRY(learner->heldout(learner->self, learner->theta, &live, err));
+    TW_TRY(learner->heldout(learner->self, phi, &anchor, err));
+    const double size = tw_norm_squared(phi, elements);
+    const double apart = tw_distance_squared(learner->theta, phi, elements);
+    trainer->evaluated_step = trainer->step;
+    trainer->evaluated_changes = trainer->merger.changes_count;
+
+    struct tw_worker_msg told = {.kind = TW_WMSG_EVALUATED};
+    told.u.evaluated.step = trainer->step;
+    told.u.evaluated.loss_live = (float)live;
+    told.u.evaluated.loss_anchor = (float)anchor;
+    told.u.evaluated.distance = size > 0 ? (float)sqrt(apart / size) : 0;
+    tw_log(TW_LOG_INFO, "evaluated",
+           "step=%" PRIu64 " loss_live=%.4f loss_anchor=%.4f distance=%.5f", trainer->step, live,
+           anchor, (double)told.u.evaluated.distance);
+    return tw_link_send(trainer->link, &told, err);
+}
+
+static bool evaluation_is_due(const struct tw_trainer *trainer) {
+    const uint32_t every = trainer->welcome->eval_steps;
+    return every > 0 && trainer->step % every == 0 && trainer->step != trainer->evaluated_step;
+}
+
+/* The time since the boundary began is sync; evaluation, in between, is not. */
+static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_error *err) {
+    if (snapshot_is_due(trainer)) TW_TRY(snapshot_take(trainer, err));
+    if (!evaluation_is_due(trainer)) return TW_OK;
+    const uint64_t begin_us = now_us();
+    const enum tw_status status = evaluate(trainer, err);
+    trainer->boundary_us += now_us() - begin_us;
+    return status;
+}
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+/* Fragment a request works on, or -1. */
+static int64_t fragment_of(const struct tw_worker_msg *msg) {
+    switch (msg->kind) {
+    case TW_WMSG_ENCODE: return msg->u.encode.fragment;
+    case TW_WMSG_APPLY: return msg->u.apply.fragment;
+    case TW_WMSG_SOLO: return msg->u.solo.fragment;
+    case TW_WMSG_EXPORT: return msg->u.export.fragment;
+    case TW_WMSG_LOAD: return msg->u.load.fragment;
+    default: return -1;
+    }
+}
+
+/* May it be done now, with waiting[0..before) in front of it? */
+static bool is_due(const struct tw_trainer *trainer, const struct tw_worker_msg *msg,
+                   uint32_t before) {
+    const bool is_idle = trainer->is_paused || trainer->is_finished;
+    if (msg->kind == TW_WMSG_APPLY && msg->u.apply.min_step > trainer->step && !is_idle) {
+        return false;
+    }
+    const int64_t fragment = fragment_of(msg);
+    for (uint32_t i = 0; i < before; i++) {
+        if (fragment >= 0 && fragment_of(&trainer->waiting[i]) == fragment) return false;
+    }
+    return true;
+}
+
+/* Fills `reply` for a request; false for messages that are none. */
+static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
+                           struct tw_worker_msg *reply, enum tw_status *status,
+                           struct tw_error *err) {
+    struct tw_merger *merger = &trainer->merger;
+    switch (msg->kind) {
+    case TW_WMSG_ENCODE:
+        reply->kind = TW_WMSG_ENCODED;
+        *status = tw_merger_encode(merger, &msg->u.encode, &reply->u.encoded, err);
+        reply->u.encoded.step = trainer->step;
+        reply->u.encoded.tokens = trainer->tokens;
+        return true;
+    case TW_WMSG_REDUCE:
+        reply->kind = TW_WMSG_REDUCED;
+        *status = tw_merger_reduce(merger, &msg->u.reduce, &reply->u.reduced, err);
+        return true;
+    case TW_WMSG_CHECK:
+        reply->kind = TW_WMSG_CHECKED;
+        *status = tw_merger_check(merger, &msg->u.check, &reply->u.checked, err);
+        return true;
+    case TW_WMSG_APPLY:
+        reply->kind = TW_WMSG_APPLIED;
+        *status = tw_anchor_apply(merger, &msg->u.apply, &reply->u.applied, err);
+        return true;
+    case TW_WMSG_SOLO:
+        reply->kind = TW_WMSG_APPLIED;
+        *status = tw_anchor_solo(merger, &msg->u.solo, &reply->u.applied, err);
+        return true;
+    case TW_WMSG_EXPORT:
+        reply->kind = TW_WMSG_EXPORTED;
+        *status = tw_anchor_export(merger, &msg->u.export, &reply->u.exported, err);
+        return true;
+    case TW_WMSG_LOAD:
+        reply->kind = TW_WMSG_APPLIED;
+        *status = tw_anchor_load(merger, &msg->u.load, &reply->u.applied, err);
+        return true;
+    default: return false;
+    }
+}
+
+static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
+                                   struct tw_error *err) {
+    switch (msg->kind) {
+    case TW_WMSG_CLOCK: trainer->clock = msg->u.clock; return TW_OK;
+    case TW_WMSG_SNAPSHOT: trainer->must_snapshot = true; return TW_OK;
+    case TW_WMSG_PAUSE: trainer->is_paused = true; break;
+    case TW_WMSG_RESUME: trainer->is_paused = false; break;
+    case TW_WMSG_FINISH: trainer->is_finished = true; break;
+    case TW_WMSG_EXIT: trainer->is_over = true; break;
+    default:
+        return tw_fail(err, TW_PROTO,
+                       "the daemon sent a message of kind %u, which only workers send", msg->kind);
+    }
+    tw_log(TW_LOG_INFO, "state", "step=%" PRIu64 " paused=%d finished=%d over=%d", trainer->step,
+           trainer->is_paused, trainer->is_finished, trainer->is_over);
+    return TW_OK;
+}
+
+static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
+                              struct tw_error *err) {
+    struct tw_worker_msg reply;
+    struct tw_error reason = {.status = TW_OK};
+    enum tw_status status = TW_OK;
+    memset(&reply, 0, sizeof(reply));
+    if (!request_answer(trainer, msg, &reply, &status, &reason)) {
+        return state_change(trainer, msg, err);
+    }
+    if (status != TW_OK) {
+        tw_log(TW_LOG_WARN, "request_refused", "kind=%u step=%" PRIu64 " status=%s text=\"%s\"",
+               msg->kind, trainer->step, tw_status_name(status), reason.message);
+    }
+    return tw_link_send(trainer->link, &reply, err);
+}
+
+/* Does what is due among the waiting, in order, and closes the gaps. */
+static enum tw_status waiting_perform(struct tw_trainer *trainer, struct tw_error *err) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < trainer->waiting_count; i++) {
+        if (is_due(trainer, &trainer->waiting[i], kept)) {
+            TW_TRY(perform(trainer, &trainer->waiting[i], err));
+            continue;
+        }
+        if (kept != i) trainer->waiting[kept] = trainer->waiting[i];
+        kept++;
+    }
+    trainer->waiting_count = kept;
+    return TW_OK;
+}
+
+/* Reads every packet that waits. What is not due yet is kept. */
+static enum tw_status drain(struct tw_trainer *trainer, struct tw_error *err) {
+    while (!trainer->is_over && trainer->waiting_count < TW_WAITING_MAX) {
+        struct tw_worker_msg *msg = &trainer->waiting[trainer->waiting_count];
+        const enum tw_status status = tw_link_recv(trainer->link, msg, err);
+        if (status == TW_AGAIN) return TW_OK;
+        TW_TRY(status);
+        if (is_due(trainer, msg, trainer->waiting_count)) {
+            TW_TRY(perform(trainer, msg, err));
+        } else {
+            trainer->waiting_count++;
+        }
+    }
+    return TW_OK;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------ */
+
+static enum tw_status step_tell(struct tw_trainer *trainer, const struct tw_step_result *result,
+                                float lr, struct tw_error *err) {
+    struct tw_worker_msg msg = {.kind = TW_WMSG_STEP};
+    msg.u.step.step = trainer->step;
+    msg.u.step.tokens = trainer->tokens;
+    msg.u.step.step_us = trainer->step_us;
+    msg.u.step.sync_us = trainer->sync_us;
+    msg.u.step.loss = result->loss;
+    msg.u.step.grad_norm = result->grad_norm;
+    msg.u.step.lr = lr;
+    msg.u.step.is_skipped = result->is_skipped;
+    const enum tw_status status = tw_link_try_send(trainer->link, &msg, err);
+    if (status == TW_AGAIN) return TW_OK;
+    trainer->step_us = 0;
+    trainer->sync_us = 0;
+    return status;
+}
+
+static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    const float lr = learner->lr(learner->self, tw_trainer_clock(trainer));
+    struct tw_step_result result;
+    const uint64_t begin_us = now_us();
+    TW_TRY(learner->step(learner->self, &trainer->cursor, lr, &result, err));
+    trainer->boundary_us = now_us();
+
+    const uint64_t took_us = trainer->boundary_us - begin_us;
+    trainer->step++;
+    trainer->tokens += learner->tokens_per_step;
+    trainer->step_us += took_us;
+    trainer->step_us_mean =
+        trainer->step_us_mean == 0 ? took_us : (7 * trainer->step_us_mean + took_us) / 8;
+    atomic_store_explicit(&tw_shm_control(trainer->shm)->step, trainer->step, memory_order_relaxed);
+
+    trainer->skips_in_a_row = result.is_skipped ? trainer->skips_in_a_row + 1 : 0;
+    if (trainer->skips_in_a_row == TW_SKIPS_MAX) {
+        return tw_fail(err, TW_CORRUPT, "gradients of %d steps in a row are not finite",
+                       TW_SKIPS_MAX);
+    }
+    if (trainer->step == trainer->welcome->stop_step) trainer->is_finished = true;
+    return step_tell(trainer, &result, lr, err);
+}
+
+/* Everything between two steps, from boundary_us on. */
+static enum tw_status boundary(struct tw_trainer *trainer, struct tw_error *err) {
+    TW_TRY(waiting_perform(trainer, err));
+    TW_TRY(drain(trainer, err));
+    /* A PAUSE or FINISH just read makes waiting APPLYs due. */
+    TW_TRY(waiting_perform(trainer, err));
+    if (trainer->is_over) return tw_trainer_finish(trainer, err);
+    TW_TRY(boundary_extras(trainer, err));
+    trainer->sync_us += now_us() - trainer->boundary_us;
+    return TW_OK;
+}
+
+/* The last rounds are in: what did the run come to? */
+static enum tw_status finished_settle(struct tw_trainer *trainer, struct tw_error *err) {
+    const bool has_changed = trainer->evaluated_changes != trainer->merger.changes_count ||
+                             trainer->evaluated_step != trainer->step;
+    if (!trainer->is_finished || !has_changed || trainer->waiting_count > 0) return TW_OK;
+    trainer->evaluated_changes = trainer->merger.changes_count;
+    trainer->evaluated_step = trainer->step;
+    TW_TRY(snapshot_take(trainer, err));
+    return trainer->welcome->eval_steps > 0 ? evaluate(trainer, err) : TW_OK;
+}
+
+enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err) {
+    TW_ASSERT(!trainer->is_over);
+    if (!trainer->is_paused && !trainer->is_finished) {
+        TW_TRY(inner_step(trainer, err));
+        return boundary(trainer, err);
+    }
+    const enum tw_status status = tw_link_wait(trainer->link, WAIT_MS, err);
+    if (status == TW_AGAIN) return finished_settle(trainer, err);
+    TW_TRY(status);
+    trainer->boundary_us = now_us();
+    return boundary(trainer, err);
+}
+
+enum tw_status tw_trainer_finish(struct tw_trainer *trainer, struct tw_error *err) {
+    trainer->is_over = true;
+    return snapshot_take(trainer, err);
+}
+
+enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err) {
+    struct tw_worker_msg ready = {.kind = TW_WMSG_READY};
+    struct tw_train_state state;
+    enum tw_worker_start start;
+    tw_start_build(trainer->welcome, trainer->shm, trainer->learner, &state, &start);
+    trainer->step = state.step;
+    trainer->tokens = state.tokens;
+    trainer->cursor = state.cursor;
+    if (start == TW_START_SNAPSHOT) trainer->snapshot_step = state.step;
+    const uint64_t stop_step = trainer->welcome->stop_step;
+    trainer->is_finished = stop_step > 0 && trainer->step >= stop_step;
+    atomic_store_explicit(&tw_shm_control(trainer->shm)->step, trainer->step, memory_order_relaxed);
+
+    ready.u.ready.start = start;
+    ready.u.ready.step = trainer->step;
+    ready.u.ready.tokens = trainer->tokens;
+    TW_TRY(tw_link_send(trainer->link, &ready, err));
+    tw_log(TW_LOG_INFO, "ready", "start=%d step=%" PRIu64 " tokens=%" PRIu64, (int)start,
+           trainer->step, trainer->tokens);
+    trainer->boundary_us = now_us();
+    TW_TRY(boundary(trainer, err));
+    trainer->sync_us = 0; /* it kept nobody from training: that begins now */
+    return TW_OK;
+}

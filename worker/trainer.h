@@ -1,0 +1,83 @@
+/* trainer.h - the worker's loop: an inner step, then everything the daemon asked for meanwhile.
+ *
+ *      start --> READY --> [ inner step --> STEP --> requests --> snapshot, evaluation ] ...
+ *
+ * Parameters change at step boundaries only. States:
+ *
+ *   running    steps; a boundary after each
+ *   paused     PAUSE: boundaries only, waits for packets; RESUME: running
+ *   finished   FINISH or stop_step: as paused, and for ever; evaluates and takes a snapshot when
+ *              the last rounds have changed something and the link is quiet
+ *   over       EXIT: a snapshot was taken
+ *
+ * Requests on one fragment are done in the order they came. An APPLY whose min_step has not come
+ * waits in a bounded queue, and what follows it on its fragment waits with it; when the queue is
+ * full the socket is not read, until a step makes room. Single-threaded. */
+#ifndef TW_WORKER_TRAINER_H
+#define TW_WORKER_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "proto/shm.h"
+#include "proto/worker_msg.h"
+#include "worker/learner.h"
+#include "worker/link.h"
+#include "worker/merger.h"
+
+enum {
+    TW_WAITING_MAX = 64, /* requests kept for a later boundary */
+    TW_SKIPS_MAX = 16,   /* steps in a row with gradients that are not finite: then give up */
+};
+
+struct tw_trainer {
+    struct tw_link *link;
+    const struct tw_wmsg_welcome *welcome;
+    const struct tw_shm *shm;
+    const struct tw_learner *learner;
+    struct tw_merger merger;
+
+    uint64_t step, tokens, cursor;
+    uint32_t skips_in_a_row;
+    bool is_paused, is_finished, is_over;
+
+    struct tw_wmsg_clock clock; /* as last told; zero before */
+    uint64_t clock_tokens;      /* shown to the schedule: never goes back */
+
+    uint64_t step_us, sync_us; /* since the last STEP that was sent */
+    uint64_t step_us_mean;     /* moving average */
+    uint64_t boundary_us;      /* this boundary counts as sync from here on */
+
+    bool must_snapshot;         /* asked for */
+    uint64_t snapshot_step;     /* of the newest; UINT64_MAX = none yet */
+    uint64_t snapshot_steps;    /* until the next one */
+    uint64_t evaluated_step;    /* UINT64_MAX = none yet */
+    uint64_t evaluated_changes; /* merger.changes_count at the last evaluation */
+
+    uint32_t waiting_count;
+    struct tw_worker_msg *waiting; /* (TW_WAITING_MAX), in order of arrival */
+};
+
+/* Borrows everything; TW_NOMEM. */
+enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
+                               const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
+                               const struct tw_learner *learner, struct tw_error *err);
+void tw_trainer_deinit(struct tw_trainer *trainer);
+
+/* Builds the start state of the WELCOME (start.h) and says READY. A snapshot
+ * that is not whole is no error: the worker starts from the anchor and says so. */
+enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err);
+
+/* One inner step and its boundary; or, paused or finished, one boundary after waiting up to a
+ * second for a packet. TW_IO: the daemon is gone. Other failures: the worker cannot go on. */
+enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err);
+
+/* A last snapshot, as EXIT asks for: the next turn is not to be called. */
+enum tw_status tw_trainer_finish(struct tw_trainer *trainer, struct tw_error *err);
+
+/* Tokens of the run between commits: clock_tokens + (own - listed) * contributors, capped at the
+ * budget; own tokens before any CLOCK. Never goes back. */
+uint64_t tw_trainer_clock(struct tw_trainer *trainer);
+
+#endif
