@@ -1,0 +1,105 @@
+#include "tests/worker/stub_learner.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/rng.h"
+
+/* A number in [-1, 1) that depends on its arguments alone. */
+static float noise(uint64_t seed, uint64_t i) {
+    uint64_t state = seed * 0x9E3779B97F4A7C15u + i;
+    return (float)(tw_splitmix64(&state) >> 40) * 0x1p-23f - 1.0f;
+}
+
+static float target_common(const struct stub_learner *stub, uint64_t i) {
+    return noise(stub->run->model.seed + 1, i);
+}
+
+static void init(void *self, float *params) {
+    const struct stub_learner *stub = self;
+    for (uint64_t i = 0; i < stub->layout->elements; i++) {
+        params[i] = 0.1f * noise(stub->run->model.seed, i);
+    }
+}
+
+static double distance(const struct stub_learner *stub, const float *params) {
+    double sum = 0;
+    for (uint64_t i = 0; i < stub->layout->elements; i++) {
+        const double apart = (double)params[i] - (double)target_common(stub, i);
+        sum += apart * apart;
+    }
+    return sum / (double)stub->layout->elements;
+}
+
+/* theta moves a share `lr` of the way to the target; m remembers the way, v its square. */
+static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
+                           struct tw_error *err) {
+    struct stub_learner *stub = self;
+    const uint64_t elements = stub->layout->elements;
+    float *theta = stub->arrays, *m = theta + elements, *v = m + elements;
+    (void)err;
+    if (stub->step_us > 0) {
+        const struct timespec wanted = {.tv_sec = stub->step_us / 1000000,
+                                        .tv_nsec = stub->step_us % 1000000 * 1000L};
+        (void)nanosleep(&wanted, NULL);
+    }
+    memset(result, 0, sizeof(*result));
+    if (stub->nan_from_step > 0 && stub->updates + 1 >= stub->nan_from_step) {
+        result->is_skipped = true;
+        return TW_OK;
+    }
+    const uint64_t batch_seed = stub->data_seed * 1000003 + *cursor;
+    for (uint64_t i = 0; i < elements; i++) {
+        const float target = target_common(stub, i) + 0.3f * noise(stub->data_seed + 7, i) +
+                             0.1f * noise(batch_seed, i);
+        m[i] = target - theta[i];
+        v[i] = m[i] * m[i];
+        theta[i] += lr * m[i];
+    }
+    *cursor += (uint64_t)stub->run->train.batch * stub->run->model.context;
+    stub->updates++;
+    result->loss = (float)distance(stub, theta);
+    result->grad_norm = 1;
+    return TW_OK;
+}
+
+static enum tw_status heldout(void *self, const float *params, double *loss, struct tw_error *err) {
+    (void)err;
+    *loss = distance(self, params);
+    return TW_OK;
+}
+
+static float lr(void *self, uint64_t clock_tokens) {
+    const struct stub_learner *stub = self;
+    return clock_tokens < stub->run->train.tokens ? 0.05f : 0.01f;
+}
+
+enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *learner,
+                                 const struct tw_learner_config *config, struct tw_error *err) {
+    stub->run = config->run;
+    stub->layout = config->layout;
+    stub->data_seed = config->data_seed;
+    stub->updates = 0;
+    const size_t elements = (size_t)config->layout->elements;
+    stub->arrays = calloc(3 * elements, sizeof(float));
+    if (stub->arrays == NULL) return tw_fail(err, TW_NOMEM, "no memory for the stub's model");
+    *learner = (struct tw_learner){
+        .self = stub,
+        .theta = stub->arrays,
+        .m = stub->arrays + elements,
+        .v = stub->arrays + 2 * elements,
+        .updates = &stub->updates,
+        .tokens_per_step = (uint64_t)config->run->train.batch * config->run->model.context,
+        .init = init,
+        .step = step,
+        .heldout = heldout,
+        .lr = lr,
+    };
+    return TW_OK;
+}
+
+void stub_learner_close(struct stub_learner *stub) {
+    free(stub->arrays);
+    stub->arrays = NULL;
+}
