@@ -21,6 +21,7 @@ enum {
     TW_BACKOFF_MIN_US = 1000 * 1000,
     TW_BACKOFF_MAX_US = 60 * 1000 * 1000,
     TW_RECORD_FRESH_US = 600 * 1000 * 1000, /* told to others this long after it was last linked */
+    TW_DIAL_YIELD_STEPS = 2, /* the lower id lets the higher dial first for this many minima */
 };
 
 struct tw_members_config {
@@ -35,12 +36,16 @@ struct tw_member_addr {
     uint64_t retry_us;        /* not before */
     uint64_t backoff_us;      /* pause after the next failure */
     bool is_dialling, is_bootstrap;
+    bool is_proven; /* a dial met the member there */
 };
 
 struct tw_member_entry {
-    bool is_used, has_id, is_connected, was_connected;
-    struct tw_id id;   /* zero until known (bootstrap without id) */
-    uint64_t heard_us; /* last linked, or when first told of it */
+    bool is_used, has_id, is_connected;
+    bool was_connected; /* ever, as far as this process and the cache file know */
+    bool was_linked;    /* by this process: `linked_us` is valid */
+    struct tw_id id;    /* zero until known (bootstrap without id) */
+    uint64_t linked_us; /* when it was last known to be linked */
+    uint64_t heard_us;  /* when anything was last heard about it */
     struct tw_member_addr addrs[TW_ADDRS_MAX];
 };
 
@@ -71,7 +76,8 @@ struct tw_dial {
 
 /* The next address that is due, marked as being dialled; false when none is. Answer each with
  * tw_members_dialled. Members that are connected, and this node itself, are never dialled. Of two
- * nodes that learn of each other the higher id dials first, the lower one 2 s later if need be. */
+ * nodes that learn of each other, or lose their link, the higher id dials first, the lower one
+ * after TW_DIAL_YIELD_STEPS times the minimal pause if need be. */
 bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw_dial *dial);
 
 /* When next_dial may be true again; UINT64_MAX = not before something else happens. */
@@ -106,7 +112,7 @@ enum { TW_MEMBERS_TEXT_MAX = TW_KNOWN_MAX * (66 + TW_ADDRS_MAX * TW_ADDR_BYTES) 
 void tw_members_encode(const struct tw_members *members, char *text, size_t capacity,
                        size_t *size_out);
 
-/* Takes a cache text back; untrusted: bad lines are skipped and counted. */
+/* Takes a cache text back; untrusted: bad lines are skipped, their number is returned. */
 uint32_t tw_members_decode(struct tw_members *members, const char *text, size_t size,
                            uint64_t now_us);
 

@@ -1,0 +1,390 @@
+#include "sync/members.h"
+#include "tests/test.h"
+
+static const uint64_t S = 1000 * 1000;
+static struct tw_members members;
+
+static struct tw_id id_of(uint8_t first, uint32_t number) {
+    struct tw_id id = {{0}};
+    id.bytes[0] = first;
+    memcpy(id.bytes + 1, &number, sizeof(number));
+    id.bytes[31] = 1;
+    return id;
+}
+
+static int setup(void **state) {
+    (void)state;
+    const struct tw_members_config config = {.self = id_of(0x80, 0), .seed = 42};
+    tw_members_init(&members, &config);
+    return 0;
+}
+
+static struct tw_record record_of(struct tw_id id, const char *first, const char *second) {
+    struct tw_record record = {.id = id};
+    if (first != NULL) (void)snprintf(record.addrs[0], TW_ADDR_BYTES, "%s", first);
+    if (second != NULL) (void)snprintf(record.addrs[1], TW_ADDR_BYTES, "%s", second);
+    return record;
+}
+
+static void merge(struct tw_record record, uint64_t now_us) {
+    struct tw_msg_peers peers = {.count = 1, .records = {record}};
+    tw_members_merge(&members, &peers, now_us);
+}
+
+static void bootstrap(const char *text) {
+    struct tw_error err;
+    if (tw_members_bootstrap(&members, text, 0, &err) != TW_OK) fail_msg("%s", err.message);
+}
+
+static struct tw_dial next(uint64_t now_us) {
+    struct tw_dial dial;
+    assert_true(tw_members_next_dial(&members, now_us, &dial));
+    return dial;
+}
+
+static void nothing_due(uint64_t now_us) {
+    struct tw_dial dial;
+    assert_false(tw_members_next_dial(&members, now_us, &dial));
+}
+
+/* ---- bootstrap ----------------------------------------------------------------------------- */
+
+static void bootstrap_entries_are_dialled_at_once(void **state) {
+    (void)state;
+    char text[160], hex[TW_ID_HEX_BYTES];
+    const struct tw_id id = id_of(3, 3);
+    bootstrap("a.example:1");
+    tw_id_hex(&id, hex);
+    (void)snprintf(text, sizeof(text), "[2001:db8::1]:2=%s", hex);
+    bootstrap(text);
+    assert_int_equal(tw_members_deadline(&members, 5), 5);
+    struct tw_dial dial = next(0);
+    assert_string_equal(dial.address, "a.example:1");
+    assert_false(dial.has_id);
+    dial = next(0);
+    assert_string_equal(dial.address, "[2001:db8::1]:2");
+    assert_true(dial.has_id && tw_id_equal(&dial.id, &id));
+    nothing_due(0);
+    assert_int_equal(tw_members_known(&members), 1); /* the other has no name yet */
+}
+
+static void bad_bootstrap_entries_are_refused_with_a_sentence(void **state) {
+    (void)state;
+    static const char *const bad[] = {
+        "",        "host",   "host:",   "host:0", ":1",          "host:65536", "host:1=abc",
+        "ho st:1", "[::1:1", "host:1x", "[]:1",   "host:000001", "a/b:1",      "host:1\nx:2"};
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct tw_error err = {0};
+        assert_int_equal(tw_members_bootstrap(&members, bad[i], 0, &err), TW_CONFIG);
+        assert_true(err.message[0] != '\0');
+    }
+    nothing_due(0);
+}
+
+static void own_id_in_the_bootstrap_list_is_passed_over(void **state) {
+    (void)state;
+    char text[160], hex[TW_ID_HEX_BYTES];
+    tw_id_hex(&members.config.self, hex);
+    (void)snprintf(text, sizeof(text), "me.example:1=%s", hex);
+    bootstrap(text);
+    nothing_due(0);
+}
+
+/* ---- pauses -------------------------------------------------------------------------------- */
+
+static void nobody_reachable_means_dialling_for_ever_with_growing_pauses(void **state) {
+    (void)state;
+    bootstrap("a.example:1");
+    uint64_t now_us = 0, longest_us = 0;
+    for (unsigned attempt = 0; attempt < 200; attempt++) {
+        const struct tw_dial dial = next(now_us);
+        tw_members_dialled(&members, dial.address, false, NULL, now_us);
+        const uint64_t due_us = tw_members_deadline(&members, now_us);
+        const uint64_t pause_us = due_us - now_us;
+        assert_true(pause_us >= TW_BACKOFF_MIN_US * 7 / 10);
+        assert_true(pause_us <= TW_BACKOFF_MAX_US * 13 / 10);
+        if (pause_us > longest_us) longest_us = pause_us;
+        nothing_due(due_us - 1);
+        now_us = due_us;
+    }
+    assert_true(longest_us >= TW_BACKOFF_MAX_US * 7 / 10);
+}
+
+static void pauses_of_two_nodes_are_not_the_same(void **state) {
+    (void)state;
+    static struct tw_members other;
+    struct tw_members_config config = members.config;
+    config.seed++;
+    tw_members_init(&other, &config);
+    struct tw_dial dial;
+    assert_int_equal(tw_members_bootstrap(&other, "a.example:1", 0, NULL), TW_OK);
+    bootstrap("a.example:1");
+    assert_true(tw_members_next_dial(&members, 0, &dial));
+    assert_true(tw_members_next_dial(&other, 0, &dial));
+    tw_members_dialled(&members, dial.address, false, NULL, 0);
+    tw_members_dialled(&other, dial.address, false, NULL, 0);
+    assert_true(tw_members_deadline(&members, 0) != tw_members_deadline(&other, 0));
+}
+
+static void linked_member_is_not_dialled_and_a_lost_one_is_again(void **state) {
+    (void)state;
+    const struct tw_id low = id_of(3, 3);
+    const struct tw_record record = record_of(low, "b.example:1", NULL);
+    bootstrap("a.example:1");
+    const struct tw_dial dial = next(0);
+    tw_members_connected(&members, &record, 0);
+    tw_members_dialled(&members, dial.address, true, &low, 0);
+    nothing_due(100 * S);
+    assert_int_equal(tw_members_deadline(&members, 0), UINT64_MAX);
+    tw_members_disconnected(&members, &low, 200 * S);
+    /* Our id is the higher one: we dial first. */
+    assert_true(tw_members_deadline(&members, 200 * S) <= 200 * S + TW_BACKOFF_MIN_US);
+    assert_int_equal(tw_members_known(&members), 1);
+}
+
+static void lower_id_lets_the_higher_dial_first(void **state) {
+    (void)state;
+    merge(record_of(id_of(0xf0, 1), "high.example:1", NULL), 0);
+    assert_true(tw_members_deadline(&members, 0) >= TW_DIAL_YIELD_STEPS * TW_BACKOFF_MIN_US);
+    merge(record_of(id_of(0x10, 1), "low.example:1", NULL), 0);
+    assert_true(tw_members_deadline(&members, 0) <= TW_BACKOFF_MIN_US);
+    const struct tw_dial dial = next(S);
+    assert_string_equal(dial.address, "low.example:1");
+}
+
+static void one_member_is_dialled_at_one_address_at_a_time(void **state) {
+    (void)state;
+    const struct tw_id id = id_of(1, 1);
+    merge(record_of(id, "a.example:1", "b.example:1"), 0);
+    const struct tw_dial first = next(10 * S);
+    nothing_due(10 * S);
+    tw_members_dialled(&members, first.address, false, NULL, 10 * S);
+    const struct tw_dial second = next(10 * S);
+    assert_string_not_equal(first.address, second.address);
+}
+
+/* ---- ourselves ----------------------------------------------------------------------------- */
+
+static void address_that_leads_back_to_us_is_left_alone(void **state) {
+    (void)state;
+    bootstrap("me.example:1");
+    struct tw_dial dial = next(0);
+    tw_members_dialled(&members, dial.address, false, &members.config.self, 0);
+    nothing_due(UINT64_C(1) << 60);
+    merge(record_of(id_of(1, 1), "also-me.example:1", NULL), 0);
+    dial = next(10 * S);
+    tw_members_dialled(&members, dial.address, false, &members.config.self, 10 * S);
+    nothing_due(UINT64_C(1) << 60);
+    assert_int_equal(tw_members_deadline(&members, 0), UINT64_MAX);
+}
+
+/* ---- records ------------------------------------------------------------------------------- */
+
+static void records_tell_of_ourselves_and_of_linked_members_only(void **state) {
+    (void)state;
+    struct tw_msg_peers peers;
+    const struct tw_id linked = id_of(1, 1), lost = id_of(2, 2), rumour = id_of(3, 3);
+    const struct tw_record self = record_of(members.config.self, "me.example:1", NULL);
+    tw_members_set_self(&members, &self);
+    struct tw_record record = record_of(linked, "linked.example:1", NULL);
+    tw_members_connected(&members, &record, 0);
+    record = record_of(lost, "lost.example:1", NULL);
+    tw_members_connected(&members, &record, 0);
+    tw_members_disconnected(&members, &lost, S);
+    merge(record_of(rumour, "rumour.example:1", NULL), 0);
+    tw_members_records(&members, 2 * S, &peers);
+    assert_int_equal(peers.count, 3);
+    assert_true(tw_id_equal(&peers.records[0].id, &members.config.self));
+    for (unsigned i = 0; i < 3; i++) assert_false(tw_id_equal(&peers.records[i].id, &rumour));
+    /* One that was lost long ago is no news. */
+    tw_members_records(&members, 2 * S + TW_RECORD_FRESH_US, &peers);
+    assert_int_equal(peers.count, 2);
+    assert_true(tw_id_equal(&peers.records[1].id, &linked));
+}
+
+static void records_go_round_when_they_do_not_fit(void **state) {
+    (void)state;
+    enum { MEMBERS = 40 };
+    bool is_told[MEMBERS] = {false};
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        char text[TW_ADDR_BYTES];
+        (void)snprintf(text, sizeof(text), "10.0.0.%u:1", i);
+        const struct tw_record record = record_of(id_of(1, i), text, NULL);
+        tw_members_connected(&members, &record, 0);
+    }
+    for (unsigned round = 0; round < 4; round++) {
+        struct tw_msg_peers peers;
+        tw_members_records(&members, 0, &peers);
+        assert_true(peers.count <= TW_RECORDS_PER_MESSAGE);
+        for (uint32_t k = 0; k < peers.count; k++) {
+            uint32_t number = 0;
+            memcpy(&number, peers.records[k].id.bytes + 1, sizeof(number));
+            is_told[number] = true;
+        }
+    }
+    for (unsigned i = 0; i < MEMBERS; i++) assert_true(is_told[i]);
+}
+
+/* ---- what others say ----------------------------------------------------------------------- */
+
+static void hostile_records_change_nothing(void **state) {
+    (void)state;
+    const struct tw_id zero = {{0}};
+    struct tw_msg_peers peers = {.count = UINT32_MAX};
+    memset(peers.records, 'x', sizeof(peers.records)); /* no NUL anywhere */
+    tw_members_merge(&members, &peers, 0);
+    merge(record_of(members.config.self, "evil.example:1", NULL), 0);
+    merge(record_of(zero, "evil.example:1", NULL), 0);
+    merge(record_of(id_of(1, 1), "not an address", NULL), 0);
+    merge(record_of(id_of(1, 1), NULL, NULL), 0);
+    nothing_due(UINT64_C(1) << 60);
+    assert_int_equal(tw_members_known(&members), 0);
+}
+
+static void linked_member_is_believed_about_itself(void **state) {
+    (void)state;
+    const struct tw_id id = id_of(1, 1);
+    struct tw_msg_peers peers;
+    const struct tw_record own = record_of(id, "true.example:1", NULL);
+    tw_members_connected(&members, &own, 0);
+    merge(record_of(id, "false.example:1", NULL), S);
+    tw_members_records(&members, S, &peers);
+    assert_int_equal(peers.count, 1);
+    assert_string_equal(peers.records[0].addrs[0], "true.example:1");
+    assert_string_equal(peers.records[0].addrs[1], "");
+}
+
+static void flood_of_invented_members_pushes_out_no_real_one(void **state) {
+    (void)state;
+    const struct tw_id real = id_of(0x70, 7);
+    const struct tw_record record = record_of(real, "real.example:1", NULL);
+    bootstrap("boot.example:1");
+    tw_members_connected(&members, &record, 0);
+    tw_members_disconnected(&members, &real, 0);
+    for (uint32_t i = 0; i < 10 * TW_KNOWN_MAX; i++) {
+        char text[TW_ADDR_BYTES];
+        (void)snprintf(text, sizeof(text), "10.1.%u.%u:1", i / 256, i % 256);
+        merge(record_of(id_of(0x71, i), text, NULL), i);
+    }
+    assert_true(tw_members_known(&members) < TW_KNOWN_MAX);
+    bool has_real = false, has_boot = false;
+    struct tw_dial dial;
+    while (tw_members_next_dial(&members, 100 * S, &dial)) {
+        has_real |= strcmp(dial.address, "real.example:1") == 0;
+        has_boot |= strcmp(dial.address, "boot.example:1") == 0;
+    }
+    assert_true(has_real && has_boot);
+}
+
+static void failing_address_makes_room_for_a_new_one(void **state) {
+    (void)state;
+    const struct tw_id id = id_of(1, 1);
+    uint64_t now_us = 10 * S;
+    struct tw_record record = record_of(id, "a.example:1", "b.example:1");
+    (void)snprintf(record.addrs[2], TW_ADDR_BYTES, "c.example:1");
+    (void)snprintf(record.addrs[3], TW_ADDR_BYTES, "d.example:1");
+    merge(record, 0);
+    merge(record_of(id, "new.example:1", NULL), 0); /* no room yet */
+    bool is_found = false;
+    for (unsigned i = 0; i < 60; i++) {
+        const struct tw_dial dial = next(now_us);
+        is_found |= strcmp(dial.address, "new.example:1") == 0;
+        tw_members_dialled(&members, dial.address, false, NULL, now_us);
+        if (i == 0) assert_false(is_found);
+        if (i == 50) merge(record_of(id, "new.example:1", NULL), now_us);
+        now_us += 100 * S;
+    }
+    assert_true(is_found);
+}
+
+/* ---- cache --------------------------------------------------------------------------------- */
+
+static void cache_text_brings_back_whoever_was_met(void **state) {
+    (void)state;
+    static char text[TW_MEMBERS_TEXT_MAX];
+    static struct tw_members again;
+    size_t size = 0;
+    struct tw_record record = record_of(id_of(1, 1), "a.example:1", "[::1]:2");
+    tw_members_connected(&members, &record, S);
+    record = record_of(id_of(2, 2), "b.example:1", NULL);
+    tw_members_connected(&members, &record, 2 * S);
+    merge(record_of(id_of(3, 3), "rumour.example:1", NULL), 3 * S);
+    tw_members_encode(&members, text, sizeof(text), &size);
+    assert_int_equal(text[size - 1], '\n');
+    assert_memory_equal(text, "02", 2); /* newest first */
+    tw_members_init(&again, &members.config);
+    assert_int_equal(tw_members_decode(&again, text, size, 0), 0);
+    assert_int_equal(tw_members_known(&again), 2);
+    struct tw_dial dial;
+    assert_true(tw_members_next_dial(&again, 0, &dial));
+    assert_true(dial.has_id);
+    static char second[TW_MEMBERS_TEXT_MAX];
+    size_t second_size = 0;
+    tw_members_encode(&again, second, sizeof(second), &second_size);
+    assert_int_equal(second_size, size);
+}
+
+static void damaged_cache_lines_are_counted_and_skipped(void **state) {
+    (void)state;
+    char hex[TW_ID_HEX_BYTES], text[1024];
+    const struct tw_id id = id_of(1, 1);
+    tw_id_hex(&id, hex);
+    const int size =
+        snprintf(text, sizeof(text), "garbage\n%s\n%s  \n%s a.example:0\n%s a.example:1\n%s b", hex,
+                 hex, hex, hex, hex);
+    assert_int_equal(tw_members_decode(&members, text, (size_t)size, 0), 5);
+    assert_int_equal(tw_members_known(&members), 1);
+    /* Any prefix of a good text, and any byte flipped, is survived. */
+    for (int cut = 0; cut < size; cut++) {
+        struct tw_members_config config = members.config;
+        tw_members_init(&members, &config);
+        (void)tw_members_decode(&members, text, (size_t)cut, 0);
+        char copy[1024];
+        memcpy(copy, text, (size_t)size);
+        copy[cut] = (char)(copy[cut] ^ 0x80);
+        (void)tw_members_decode(&members, copy, (size_t)size, 0);
+    }
+}
+
+static void encode_stays_within_its_capacity(void **state) {
+    (void)state;
+    char text[200];
+    for (uint32_t i = 0; i < 20; i++) {
+        const struct tw_record record = record_of(id_of(1, i), "a.example:1", NULL);
+        tw_members_connected(&members, &record, i);
+    }
+    for (size_t capacity = 0; capacity < sizeof(text); capacity++) {
+        size_t size = 0;
+        memset(text, '#', sizeof(text));
+        tw_members_encode(&members, text, capacity, &size);
+        assert_true(size <= capacity);
+        assert_true(size == 0 || text[size - 1] == '\n');
+        assert_int_equal(text[capacity], '#');
+    }
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(bootstrap_entries_are_dialled_at_once),
+        TEST(bad_bootstrap_entries_are_refused_with_a_sentence),
+        TEST(own_id_in_the_bootstrap_list_is_passed_over),
+        TEST(nobody_reachable_means_dialling_for_ever_with_growing_pauses),
+        TEST(pauses_of_two_nodes_are_not_the_same),
+        TEST(linked_member_is_not_dialled_and_a_lost_one_is_again),
+        TEST(lower_id_lets_the_higher_dial_first),
+        TEST(one_member_is_dialled_at_one_address_at_a_time),
+        TEST(address_that_leads_back_to_us_is_left_alone),
+        TEST(records_tell_of_ourselves_and_of_linked_members_only),
+        TEST(records_go_round_when_they_do_not_fit),
+        TEST(hostile_records_change_nothing),
+        TEST(linked_member_is_believed_about_itself),
+        TEST(flood_of_invented_members_pushes_out_no_real_one),
+        TEST(failing_address_makes_room_for_a_new_one),
+        TEST(cache_text_brings_back_whoever_was_met),
+        TEST(damaged_cache_lines_are_counted_and_skipped),
+        TEST(encode_stays_within_its_capacity),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
