@@ -1,0 +1,213 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+
+#include "base/hash.h"
+#include "daemon/identity.h"
+#include "tests/test.h"
+
+static char folder[] = "/tmp/thinwire-identity-XXXXXX";
+static char path[256];
+
+static int group_setup(void **state) {
+    (void)state;
+    return mkdtemp(folder) == NULL;
+}
+
+static int group_teardown(void **state) {
+    (void)state;
+    return rmdir(folder);
+}
+
+static int setup(void **state) {
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/key", folder);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    (void)unlink(path);
+    return 0;
+}
+
+static void write_file(const char *text) {
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(chmod(path, 0600), 0);
+}
+
+static void refused_with(enum tw_status status, const char *word) {
+    struct tw_identity identity;
+    struct tw_error err = {0};
+    assert_int_equal(tw_identity_open(path, &identity, &err), status);
+    if (strstr(err.message, word) == NULL) fail_msg("no '%s' in: %s", word, err.message);
+    if (strstr(err.message, path) == NULL) fail_msg("does not name the file: %s", err.message);
+}
+
+static void key_survives_the_file_and_names_the_node(void **state) {
+    (void)state;
+    struct tw_identity first, second;
+    struct stat st;
+    assert_int_equal(tw_identity_create(path, NULL), TW_OK);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(tw_identity_open(path, &first, NULL), TW_OK);
+    assert_int_equal(tw_identity_open(path, &second, NULL), TW_OK);
+    assert_true(tw_id_equal(&first.id, &second.id));
+    /* The id is the documented hash of the public key. */
+    uint8_t named[20 + 32] = "thinwire-node-id-v1";
+    size_t size = 32;
+    assert_int_equal(EVP_PKEY_get_raw_public_key(first.key, named + 20, &size), 1);
+    const struct tw_id expected = tw_sha256(named, sizeof(named));
+    assert_true(tw_id_equal(&first.id, &expected));
+    assert_int_equal(X509_verify(first.cert, first.key), 1);
+    tw_identity_close(&first);
+    tw_identity_close(&second);
+}
+
+static void existing_key_is_never_overwritten(void **state) {
+    (void)state;
+    struct tw_error err;
+    struct tw_identity before, after;
+    assert_int_equal(tw_identity_create(path, NULL), TW_OK);
+    assert_int_equal(tw_identity_open(path, &before, NULL), TW_OK);
+    assert_int_equal(tw_identity_create(path, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "exists"));
+    assert_int_equal(tw_identity_open(path, &after, NULL), TW_OK);
+    assert_true(tw_id_equal(&before.id, &after.id));
+    tw_identity_close(&before);
+    tw_identity_close(&after);
+}
+
+static void key_that_others_can_read_is_refused(void **state) {
+    (void)state;
+    static const mode_t modes[] = {0640, 0604, 0660, 0610, 0601};
+    assert_int_equal(tw_identity_create(path, NULL), TW_OK);
+    for (unsigned i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        assert_int_equal(chmod(path, modes[i]), 0);
+        refused_with(TW_CONFIG, "chmod 600");
+    }
+}
+
+static void key_of_another_user_is_refused(void **state) {
+    (void)state;
+    if (geteuid() != 0) skip(); /* only root can give a file away */
+    assert_int_equal(tw_identity_create(path, NULL), TW_OK);
+    assert_int_equal(chown(path, 12345, 12345), 0);
+    refused_with(TW_CONFIG, "chown");
+}
+
+static void symbolic_link_is_not_followed(void **state) {
+    (void)state;
+    char target[300];
+    (void)snprintf(target, sizeof(target), "%s.real", path);
+    assert_int_equal(tw_identity_create(target, NULL), TW_OK);
+    assert_int_equal(symlink(target, path), 0);
+    refused_with(TW_CONFIG, "symbolic link");
+    assert_int_equal(unlink(target), 0);
+}
+
+static void missing_and_damaged_keys_say_what_to_do(void **state) {
+    (void)state;
+    refused_with(TW_CONFIG, "thinwire init");
+    write_file("");
+    refused_with(TW_CONFIG, "no Ed25519 key");
+    write_file("-----BEGIN PRIVATE KEY-----\nbm90IGEga2V5\n-----END PRIVATE KEY-----\n");
+    refused_with(TW_CONFIG, "no Ed25519 key");
+    char big[8192];
+    memset(big, 'x', sizeof(big));
+    big[sizeof(big) - 1] = '\0';
+    write_file(big);
+    refused_with(TW_CONFIG, "larger");
+}
+
+static void key_of_another_kind_is_refused(void **state) {
+    (void)state;
+    EVP_PKEY *key = EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256");
+    struct tw_id id;
+    assert_non_null(key);
+    assert_false(tw_identity_of_key(key, &id));
+    EVP_PKEY_free(key);
+    assert_false(tw_identity_of_key(NULL, &id));
+}
+
+static void unwritable_folder_is_said_so(void **state) {
+    (void)state;
+    struct tw_error err;
+    assert_int_equal(tw_identity_create("/nonexistent/key", &err), TW_IO);
+    assert_non_null(strstr(err.message, "/nonexistent/key"));
+}
+
+static void secret_survives_the_file(void **state) {
+    (void)state;
+    struct tw_secret first, second;
+    struct stat st;
+    assert_int_equal(tw_secret_create(path, NULL), TW_OK);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(tw_secret_open(path, &first, NULL), TW_OK);
+    assert_int_equal(tw_secret_open(path, &second, NULL), TW_OK);
+    assert_memory_equal(first.bytes, second.bytes, TW_SECRET_BYTES);
+    assert_int_equal(tw_secret_create(path, NULL), TW_CONFIG);
+    tw_secret_wipe(&first);
+    const struct tw_secret zero = {{0}};
+    assert_memory_equal(first.bytes, zero.bytes, TW_SECRET_BYTES);
+}
+
+static void secret_of_a_friend_is_imported(void **state) {
+    (void)state;
+    struct tw_secret secret;
+    struct tw_error err;
+    const char *hex = "00112233445566778899aabbccddeeffFFEEDDCCBBAA99887766554433221100";
+    assert_int_equal(tw_secret_import(path, "abc", &err), TW_CONFIG);
+    assert_null(strstr(err.message, "abc")); /* never repeat what may be a secret */
+    assert_int_equal(tw_secret_import(path, hex, NULL), TW_OK);
+    assert_int_equal(tw_secret_open(path, &secret, NULL), TW_OK);
+    assert_int_equal(secret.bytes[1], 0x11);
+    assert_int_equal(secret.bytes[31], 0x00);
+    assert_int_equal(secret.bytes[16], 0xff);
+}
+
+static void bad_secret_files_are_refused_without_showing_them(void **state) {
+    (void)state;
+    static const char *const bad[] = {"", "12", "hunter2hunter2",
+                                      "00112233445566778899aabbccddeeff00112233445566778899aabb"
+                                      "ccddeeff00"};
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct tw_secret secret;
+        struct tw_error err;
+        write_file(bad[i]);
+        assert_int_equal(tw_secret_open(path, &secret, &err), TW_CONFIG);
+        assert_non_null(strstr(err.message, "64 hex digits"));
+        assert_null(strstr(err.message, "hunter2"));
+    }
+    assert_int_equal(chmod(path, 0644), 0);
+    struct tw_error err;
+    struct tw_secret secret;
+    assert_int_equal(tw_secret_open(path, &secret, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "chmod 600"));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(key_survives_the_file_and_names_the_node),
+        TEST(existing_key_is_never_overwritten),
+        TEST(key_that_others_can_read_is_refused),
+        TEST(key_of_another_user_is_refused),
+        TEST(symbolic_link_is_not_followed),
+        TEST(missing_and_damaged_keys_say_what_to_do),
+        TEST(key_of_another_kind_is_refused),
+        TEST(unwritable_folder_is_said_so),
+        TEST(secret_survives_the_file),
+        TEST(secret_of_a_friend_is_imported),
+        TEST(bad_secret_files_are_refused_without_showing_them),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
