@@ -1,0 +1,296 @@
+/* test_golden.c - the bytes of the wire, pinned: tests/golden/wire.txt holds `name hex` lines and
+ * run.manifest a canonical manifest. A change here is a change of the protocol. On a mismatch the
+ * test prints the line it would have expected. */
+#include "tests/test.h"
+
+#include <stdbool.h>
+
+#include "base/bytes.h"
+#include "proto/control.h"
+#include "proto/frame.h"
+#include "proto/run.h"
+
+enum { HEX_MAX = 16384, VECTORS_MAX = 64 };
+
+static const char *folder;
+static char text[1 << 17];
+static struct {
+    char name[40];
+    uint8_t bytes[HEX_MAX / 2];
+    size_t size;
+    bool is_used;
+} vectors[VECTORS_MAX];
+static unsigned vectors_count;
+static struct tw_error err;
+
+static size_t read_file(const char *name) {
+    char path[1024];
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) return 0;
+    const size_t size = fread(text, 1, sizeof(text) - 1, file);
+    (void)fclose(file);
+    text[size] = '\0';
+    return size;
+}
+
+static int load(void **state) {
+    (void)state;
+    if (read_file("wire.txt") == 0) return -1;
+    char *rest = text;
+    for (char *line = strtok_r(rest, "\n", &rest); line; line = strtok_r(rest, "\n", &rest)) {
+        if (line[0] == '#') continue;
+        char *hex = strchr(line, ' ');
+        if (hex == NULL || vectors_count == VECTORS_MAX) return -1;
+        *hex++ = '\0';
+        (void)snprintf(vectors[vectors_count].name, sizeof(vectors[0].name), "%s", line);
+        for (; hex[0] != '\0' && hex[1] != '\0'; hex += 2) {
+            const char digits[3] = {hex[0], hex[1], '\0'};
+            vectors[vectors_count].bytes[vectors[vectors_count].size++] =
+                (uint8_t)strtoul(digits, NULL, 16);
+        }
+        vectors_count++;
+    }
+    return 0;
+}
+
+/* Holds bytes[size] against the vector of that name. */
+static void expect(const char *name, const uint8_t *bytes, size_t size) {
+    for (unsigned i = 0; i < vectors_count; i++) {
+        if (strcmp(vectors[i].name, name) != 0) continue;
+        if (vectors[i].size != size || memcmp(vectors[i].bytes, bytes, size) != 0) break;
+        vectors[i].is_used = true;
+        return;
+    }
+    print_error("%s ", name);
+    for (size_t i = 0; i < size; i++) print_error("%02x", bytes[i]);
+    print_error("\n");
+    fail_msg("%s is not what tests/golden/wire.txt says", name);
+}
+
+/* 32 times the same byte. */
+static struct tw_id id(uint8_t byte) {
+    struct tw_id made;
+    memset(made.bytes, byte, sizeof(made.bytes));
+    return made;
+}
+
+static void fill_close(struct tw_close *close) {
+    close->lineage = id(0x11);
+    close->parent = id(0x12);
+    close->round = 0x0102030405060708;
+    close->clock_tokens = 1000000;
+    close->fragment = 2;
+    close->roster_number = 7;
+    close->finals = 1;
+    close->contributors_count = 2;
+    close->contributors[0] = (struct tw_contributor){0, 30, 30720, id(0x21)};
+    close->contributors[1] = (struct tw_contributor){2, 15, 15360, id(0x22)};
+    close->parts_count = 2;
+    close->parts[0] = (struct tw_part){0, 65536, 0x5, id(0x31)};
+    close->parts[1] = (struct tw_part){.owner_idx = 2}; /* ABSENT */
+    close->next.number = 8;
+    close->next.count = 3;
+    close->next.members[0] = (struct tw_member){id(0x41), 1, 100};
+    close->next.members[1] = (struct tw_member){id(0x42), UINT64_MAX, 0};
+    close->next.members[2] = (struct tw_member){id(0x43), 0xABCDEF, UINT32_MAX};
+}
+
+static void fill_voting(struct tw_message *message) {
+    switch ((int)message->kind) {
+    case TW_MSG_PREPARE: message->u.prepare = (struct tw_msg_prepare){id(1), 5, 0x300000002}; break;
+    case TW_MSG_PROMISE:
+        fill_close(&message->u.promise.accepted);
+        message->u.promise.lineage = id(0x11);
+        message->u.promise.round = message->u.promise.accepted.round;
+        message->u.promise.ballot = 9;
+        message->u.promise.has_accepted = 1;
+        message->u.promise.accepted_ballot = 4;
+        break;
+    case TW_MSG_PROPOSE:
+        message->u.propose.ballot = 9;
+        fill_close(&message->u.propose.close);
+        break;
+    case TW_MSG_ACCEPT: message->u.accept = (struct tw_msg_accept){id(1), 5, 9, id(2)}; break;
+    case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id(1), 5, 10}; break;
+    case TW_MSG_COMMIT: fill_close(&message->u.commit.close); break;
+    default: fail();
+    }
+}
+
+static void fill_round(struct tw_message *message) {
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    struct tw_msg_result *result = &message->u.result;
+    if (message->kind == TW_MSG_CONTRIB) {
+        contrib->lineage = id(1);
+        contrib->round = 5;
+        contrib->base = id(2);
+        contrib->tokens = 30720;
+        contrib->steps = 30;
+        contrib->parts_count = 2;
+        contrib->hashes[0] = id(3);
+        contrib->hashes[1] = id(4);
+        contrib->bytes[0] = 70000;
+        contrib->bytes[1] = 1;
+    } else {
+        result->lineage = id(1);
+        result->round = 5;
+        result->part = 1;
+        result->bytes = 70000;
+        result->hash = id(2);
+        result->contributors_count = 2;
+        result->contributors[0] = (struct tw_contributor){0, 30, 30720, id(3)};
+        result->contributors[1] = (struct tw_contributor){63, 0, 0, id(4)};
+    }
+}
+
+static void fill(struct tw_message *message, enum tw_message_kind kind) {
+    memset(message, 0, sizeof(*message));
+    message->kind = kind;
+    switch (kind) {
+    case TW_MSG_STATUS:
+        message->u.status = (struct tw_msg_status){TW_STATE_MEMBER, id(1),    id(2), 812, 1 << 30,
+                                                   24000,           98304000, 51200, 3};
+        break;
+    case TW_MSG_PEERS:
+        message->u.peers.count = 2;
+        message->u.peers.records[0].id = id(1);
+        memcpy(message->u.peers.records[0].addrs[0], "10.0.0.1:4300", 13);
+        memcpy(message->u.peers.records[0].addrs[1], "[2001:db8::1]:4300", 18);
+        message->u.peers.records[1].id = id(2);
+        break;
+    case TW_MSG_LEAVE: message->u.leave.reason = TW_DENIED; break;
+    case TW_MSG_JOIN:
+        message->u.join = (struct tw_msg_join){id(1), 812, 0x1122334455667788, 5};
+        break;
+    case TW_MSG_CONTRIB:
+    case TW_MSG_RESULT: fill_round(message); break;
+    case TW_MSG_PREPARE:
+    case TW_MSG_PROMISE:
+    case TW_MSG_PROPOSE:
+    case TW_MSG_ACCEPT:
+    case TW_MSG_NACK:
+    case TW_MSG_COMMIT: fill_voting(message); break;
+    case TW_MSG_LOG_GET: message->u.log_get = (struct tw_msg_log_get){id(1), 700}; break;
+    case TW_MSG_LOG_NONE: message->u.log_none = (struct tw_msg_log_none){id(1), 748, 812}; break;
+    case TW_MSG_STATE_GET:
+        message->u.state_get.lineage = id(1);
+        message->u.state_get.digest = id(2);
+        message->u.state_get.fragment = 3;
+        break;
+    case TW_MSG_STATE:
+        message->u.state.lineage = id(1);
+        message->u.state.fragment = 3;
+        message->u.state.rounds = 812;
+        message->u.state.digest = id(2);
+        message->u.state.hash = id(3);
+        message->u.state.bytes = 1 << 20;
+        break;
+    case TW_MSG_PULL: message->u.pull = (struct tw_msg_pull){id(1), 4, 16}; break;
+    case TW_MSG_MISSING: message->u.missing.hash = id(1); break;
+    }
+}
+
+static void control_messages_have_their_golden_bodies(void **state) {
+    (void)state;
+    static struct tw_message message, back;
+    static uint8_t body[TW_CONTROL_BYTES_MAX];
+    for (unsigned kind = TW_MSG_STATUS; kind <= TW_MSG_MISSING; kind++) {
+        size_t size;
+        memset(&back, 0, sizeof(back));
+        fill(&message, (enum tw_message_kind)kind);
+        assert_int_equal(tw_control_encode(&message, body, sizeof(body), &size, &err), TW_OK);
+        expect(tw_message_name(message.kind), body, size);
+        assert_int_equal(tw_control_decode((uint16_t)kind, body, size, &back, &err), TW_OK);
+        assert_memory_equal(&message, &back, sizeof(message));
+    }
+}
+
+static void frames_have_their_golden_bytes(void **state) {
+    (void)state;
+    uint8_t frame[256];
+    const uint8_t payload[] = "payload";
+    const struct tw_id hash = id(1);
+    for (uint8_t i = 0; i < 8; i++) frame[TW_FRAME_HEADER_BYTES + i] = i;
+    tw_frame_header(frame, TW_MSG_PREPARE, 0, frame + TW_FRAME_HEADER_BYTES, 8);
+    expect("frame", frame, TW_FRAME_HEADER_BYTES + 8);
+    tw_frame_header(frame, TW_FRAME_HELLO, 0, NULL, 0);
+    expect("frame-empty", frame, TW_FRAME_HEADER_BYTES);
+    tw_frame_chunk_headers(frame, &hash, 3, payload, sizeof(payload));
+    memcpy(frame + TW_FRAME_CHUNK_HEADERS_BYTES, payload, sizeof(payload));
+    expect("frame-chunk", frame, TW_FRAME_CHUNK_HEADERS_BYTES + sizeof(payload));
+}
+
+static void golden_frames_are_read(void **state) {
+    (void)state;
+    unsigned frames = 0;
+    for (unsigned i = 0; i < vectors_count; i++) {
+        uint8_t buffer[512];
+        struct tw_reader reader;
+        struct tw_frame frame;
+        size_t space;
+        if (strncmp(vectors[i].name, "frame", 5) != 0) continue;
+        tw_reader_init(&reader, buffer, sizeof(buffer));
+        memcpy(tw_reader_space(&reader, &space), vectors[i].bytes, vectors[i].size);
+        tw_reader_fill(&reader, vectors[i].size);
+        assert_int_equal(tw_reader_next(&reader, &frame, &err), TW_OK);
+        assert_int_equal(frame.body_bytes, vectors[i].size - TW_FRAME_HEADER_BYTES);
+        frames++;
+    }
+    assert_int_equal(frames, 3);
+}
+
+static void manifests_have_their_golden_bytes_and_digest(void **state) {
+    (void)state;
+    static struct tw_close close, back;
+    static uint8_t bytes[TW_CLOSE_BYTES_MAX];
+    fill_close(&close);
+    const size_t size = tw_close_encode(&close, bytes);
+    expect("close", bytes, size);
+    assert_int_equal(tw_close_decode(bytes, size, &back, &err), TW_OK);
+    assert_memory_equal(&close, &back, sizeof(close));
+    const struct tw_id digest = tw_close_digest(&close);
+    expect("close-digest", digest.bytes, sizeof(digest.bytes));
+    const struct tw_id hashes[] = {id(1), id(2), id(3)};
+    const struct tw_id root = tw_contribution_root(hashes, 3);
+    expect("contribution-root", root.bytes, sizeof(root.bytes));
+}
+
+static void canonical_manifest_has_its_golden_run_id(void **state) {
+    (void)state;
+    static char canonical[TW_MANIFEST_BYTES_MAX];
+    struct tw_run run;
+    size_t canonical_size;
+    const size_t size = read_file("run.manifest");
+    assert_int_equal(tw_run_decode(text, size, &run, &err), TW_OK);
+    const struct tw_id run_id = tw_run_id(&run);
+    expect("run-id", run_id.bytes, sizeof(run_id.bytes));
+    tw_run_encode(&run, canonical, &canonical_size);
+    assert_int_equal(canonical_size, size);
+    assert_memory_equal(canonical, text, size);
+}
+
+static void no_golden_line_is_left_over(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < vectors_count; i++) {
+        if (!vectors[i].is_used) print_error("%s is used by no test\n", vectors[i].name);
+        assert_true(vectors[i].is_used);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        print_error("usage: %s tests/golden\n", argv[0]);
+        return 2;
+    }
+    folder = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(control_messages_have_their_golden_bodies),
+        cmocka_unit_test(frames_have_their_golden_bytes),
+        cmocka_unit_test(golden_frames_are_read),
+        cmocka_unit_test(manifests_have_their_golden_bytes_and_digest),
+        cmocka_unit_test(canonical_manifest_has_its_golden_run_id),
+        cmocka_unit_test(no_golden_line_is_left_over),
+    };
+    return cmocka_run_group_tests(tests, load, NULL);
+}
