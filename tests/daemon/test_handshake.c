@@ -1,0 +1,202 @@
+#include "base/bytes.h"
+#include "daemon/handshake.h"
+#include "tests/test.h"
+
+static const struct tw_secret secret = {{1, 2, 3}};
+static const uint8_t ekm[TW_TLS_EXPORT_BYTES] = {9, 9, 9};
+static struct tw_hello theirs, ours;
+
+static int setup(void **state) {
+    (void)state;
+    ours = (struct tw_hello){.version_min = 1, .version_max = 1, .boot = 3};
+    memset(ours.run.bytes, 0x11, 32);
+    memset(ours.id.bytes, 0x22, 32);
+    theirs = ours;
+    memset(theirs.id.bytes, 0x33, 32);
+    theirs.addrs_count = 2;
+    (void)snprintf(theirs.addrs[0], TW_ADDR_BYTES, "a.example:4300");
+    (void)snprintf(theirs.addrs[1], TW_ADDR_BYTES, "[2001:db8::1]:4300");
+    tw_hello_prove(&theirs, &secret, ekm);
+    return 0;
+}
+
+static enum tw_status check(struct tw_error *err) {
+    return tw_hello_check(&theirs, &ours, &theirs.id, &secret, ekm, err);
+}
+
+static void hello_survives_the_wire(void **state) {
+    (void)state;
+    uint8_t body[TW_HELLO_BYTES_MAX];
+    struct tw_hello back;
+    const uint32_t size = tw_hello_encode(&theirs, body);
+    assert_int_equal(size, 132 + 1 + 14 + 1 + 18);
+    assert_int_equal(tw_hello_decode(body, size, &back, NULL), TW_OK);
+    assert_memory_equal(&back, &theirs, sizeof(back));
+    assert_int_equal(check(NULL), TW_OK);
+}
+
+/* The layout of PROTOCOL.md section 3, to the byte. */
+static void hello_has_the_documented_layout(void **state) {
+    (void)state;
+    uint8_t body[TW_HELLO_BYTES_MAX];
+    theirs.version_max = 2;
+    theirs.role = TW_ROLE_BULK;
+    memset(theirs.link_tag, 0x44, sizeof(theirs.link_tag));
+    memset(theirs.proof, 0x55, sizeof(theirs.proof));
+    (void)tw_hello_encode(&theirs, body);
+    assert_int_equal(tw_get_u32(body), 1);
+    assert_int_equal(tw_get_u32(body + 4), 2);
+    assert_int_equal(tw_get_u32(body + 8), 1);
+    assert_int_equal(tw_get_u32(body + 12), 3);
+    assert_memory_equal(body + 16, theirs.run.bytes, 32);
+    assert_memory_equal(body + 48, theirs.id.bytes, 32);
+    assert_memory_equal(body + 80, theirs.link_tag, 16);
+    assert_memory_equal(body + 96, theirs.proof, 32);
+    assert_int_equal(tw_get_u32(body + 128), 2);
+    assert_int_equal(body[132], 14);
+    assert_memory_equal(body + 133, "a.example:4300", 14);
+}
+
+/* From an implementation of HMAC-SHA256 that is not ours (Python's hmac). */
+static void proof_is_the_documented_hmac(void **state) {
+    (void)state;
+    static const char expected[] =
+        "ac518b994f7a1207a046379eedbdaca1b866e2498a71df7b558f834336c8d519";
+    struct tw_id proof;
+    char hex[TW_ID_HEX_BYTES];
+    memcpy(proof.bytes, theirs.proof, 32);
+    tw_id_hex(&proof, hex);
+    assert_string_equal(hex, expected);
+}
+
+static void every_field_is_under_the_proof(void **state) {
+    (void)state;
+    uint8_t body[TW_HELLO_BYTES_MAX], changed[TW_HELLO_BYTES_MAX];
+    const uint32_t size = tw_hello_encode(&theirs, body);
+    for (uint32_t at = 0; at < size; at++) {
+        struct tw_hello read;
+        memcpy(changed, body, size);
+        changed[at] ^= 1;
+        if (tw_hello_decode(changed, size, &read, NULL) != TW_OK) continue;
+        const enum tw_status status = tw_hello_check(&read, &ours, &theirs.id, &secret, ekm, NULL);
+        assert_int_not_equal(status, TW_OK);
+    }
+}
+
+static void proof_of_another_session_is_refused(void **state) {
+    (void)state;
+    uint8_t other[TW_TLS_EXPORT_BYTES] = {8};
+    struct tw_error err;
+    tw_hello_prove(&theirs, &secret, other);
+    assert_int_equal(check(&err), TW_DENIED);
+}
+
+static void wrong_secret_is_told_from_another_run(void **state) {
+    (void)state;
+    const struct tw_secret other = {{7}};
+    struct tw_error err;
+    tw_hello_prove(&theirs, &other, ekm);
+    assert_int_equal(check(&err), TW_DENIED);
+    assert_non_null(strstr(err.message, "wrong run secret"));
+    memset(theirs.run.bytes, 0x99, 32);
+    assert_int_equal(check(&err), TW_DENIED);
+    assert_non_null(strstr(err.message, "other manifest"));
+    assert_non_null(strstr(err.message, "11111111"));
+    assert_non_null(strstr(err.message, "99999999"));
+}
+
+static void open_and_secret_nodes_do_not_mix(void **state) {
+    (void)state;
+    struct tw_error err;
+    tw_hello_prove(&theirs, NULL, ekm);
+    assert_int_equal(check(&err), TW_DENIED);
+    assert_int_equal(tw_hello_check(&theirs, &ours, &theirs.id, NULL, ekm, &err), TW_OK);
+}
+
+static void versions_must_overlap(void **state) {
+    (void)state;
+    struct tw_error err;
+    theirs.version_min = 2;
+    theirs.version_max = 3;
+    tw_hello_prove(&theirs, &secret, ekm);
+    assert_int_equal(check(&err), TW_VERSION);
+    assert_non_null(strstr(err.message, "update the older one"));
+    ours.version_max = 2;
+    assert_int_equal(check(&err), TW_OK);
+}
+
+static void hello_of_another_id_than_proven_is_refused(void **state) {
+    (void)state;
+    struct tw_error err;
+    assert_int_equal(tw_hello_check(&theirs, &ours, &ours.id, &secret, ekm, &err), TW_PROTO);
+}
+
+static void malformed_hellos_name_the_field(void **state) {
+    (void)state;
+    uint8_t body[TW_HELLO_BYTES_MAX] = {0};
+    struct tw_hello read;
+    struct tw_error err;
+    const uint32_t size = tw_hello_encode(&theirs, body);
+    for (uint32_t cut = 0; cut < size; cut++)
+        assert_int_equal(tw_hello_decode(body, cut, &read, &err), TW_PROTO);
+    assert_int_equal(tw_hello_decode(body, size + 1, &read, &err), TW_PROTO);
+    tw_put_u32(body + 8, 2);
+    assert_int_equal(tw_hello_decode(body, size, &read, &err), TW_PROTO);
+    assert_non_null(strstr(err.message, "role"));
+    tw_put_u32(body + 8, 0);
+    tw_put_u32(body + 128, TW_ADDRS_MAX + 1);
+    assert_int_equal(tw_hello_decode(body, size, &read, &err), TW_PROTO);
+    assert_non_null(strstr(err.message, "addresses"));
+    tw_put_u32(body + 128, 2);
+    tw_put_u32(body, 5); /* min above max */
+    assert_int_equal(tw_hello_decode(body, size, &read, &err), TW_PROTO);
+    tw_put_u32(body, 1);
+    body[133] = '\0';
+    assert_int_equal(tw_hello_decode(body, size, &read, &err), TW_PROTO);
+    assert_non_null(strstr(err.message, "host:port"));
+}
+
+static void goodbye_survives_the_wire_and_cleans_what_it_shows(void **state) {
+    (void)state;
+    uint8_t body[TW_HELLO_BYTES_MAX];
+    struct tw_goodbye goodbye;
+    uint32_t size = tw_goodbye_encode(TW_DENIED, "wrong run secret", body);
+    assert_int_equal(tw_goodbye_decode(body, size, &goodbye, NULL), TW_OK);
+    assert_int_equal(goodbye.status, TW_DENIED);
+    assert_string_equal(goodbye.sentence, "wrong run secret");
+    body[5] = 0x1b; /* no escape sequences into terminals and logs */
+    body[6] = '\n';
+    assert_int_equal(tw_goodbye_decode(body, size, &goodbye, NULL), TW_OK);
+    assert_string_equal(goodbye.sentence, "w??ng run secret");
+    tw_put_u32(body, 12345);
+    assert_int_equal(tw_goodbye_decode(body, size, &goodbye, NULL), TW_OK);
+    assert_int_equal(goodbye.status, TW_PROTO);
+    assert_int_equal(tw_goodbye_decode(body, 3, &goodbye, NULL), TW_PROTO);
+    memset(body, 'x', sizeof(body));
+    assert_int_equal(tw_goodbye_decode(body, sizeof(body), &goodbye, NULL), TW_OK);
+    assert_int_equal(strlen(goodbye.sentence), 255);
+    char longest[2048];
+    memset(longest, 'y', sizeof(longest));
+    longest[sizeof(longest) - 1] = '\0';
+    size = tw_goodbye_encode(TW_OK, longest, body);
+    assert_int_equal(size, 4 + 255);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(hello_survives_the_wire),
+        TEST(hello_has_the_documented_layout),
+        TEST(proof_is_the_documented_hmac),
+        TEST(every_field_is_under_the_proof),
+        TEST(proof_of_another_session_is_refused),
+        TEST(wrong_secret_is_told_from_another_run),
+        TEST(open_and_secret_nodes_do_not_mix),
+        TEST(versions_must_overlap),
+        TEST(hello_of_another_id_than_proven_is_refused),
+        TEST(malformed_hellos_name_the_field),
+        TEST(goodbye_survives_the_wire_and_cleans_what_it_shows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
