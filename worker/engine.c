@@ -135,6 +135,11 @@ void tw_engine_destroy(struct tw_engine *engine) {
     free(engine);
 }
 
+void tw_engine_use(struct tw_engine *engine, const struct tw_ops *ops, tw_matmul_fn *multiply) {
+    engine->memory->model.ops = ops;
+    engine->memory->model.multiply = multiply;
+}
+
 void tw_engine_describe(const struct tw_engine *engine, char *text, size_t size) {
     const struct tw_model *model = &engine->memory->model;
     (void)snprintf(text, size, "cpu, %u thread%s, %s, %s", engine->threads,

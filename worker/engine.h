@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "kernels/ops.h"
 #include "proto/layout.h"
 #include "proto/run.h"
 
@@ -49,6 +50,9 @@ uint64_t tw_engine_bytes(const struct tw_engine_config *config);
 enum tw_status tw_engine_create(struct tw_engine **engine_out,
                                 const struct tw_engine_config *config, struct tw_error *err);
 void tw_engine_destroy(struct tw_engine *engine); /* NULL is fine */
+
+/* Other arithmetic from the next step on, for tests and measurements. */
+void tw_engine_use(struct tw_engine *engine, const struct tw_ops *ops, tw_matmul_fn *multiply);
 
 /* "cpu, 1 thread, AVX-512, OpenBLAS" into text[size]. */
 void tw_engine_describe(const struct tw_engine *engine, char *text, size_t size);

@@ -10,8 +10,8 @@
 enum {
     ALIGN = 64,
     HUGE_PAGE_BYTES = 2 << 20,
-    LOGITS_MAX = 1 << 20,         /* floats held at a time */
-    PASS_BYTES = 8 * 1024 * 1024, /* activations of one pass, if one sequence is not more */
+    LOGITS_MAX = 1 << 20,          /* floats held at a time */
+    PASS_BYTES = 16 * 1024 * 1024, /* activations of one pass, if one sequence is not more */
 };
 
 /* Hands out aligned pieces of a block; without a block it only counts. */
