@@ -1,6 +1,6 @@
 /* frame.h - the 32-byte frame header of PROTOCOL.md section 2, and the incremental reader.
  *
- *   0  magic      u32  "TWF1"            16 stream    u32  0 on control; transfer number on bulk
+ *   0  magic      u32  "TWF1"            16 stream    u32  0 on control; the sender's on bulk
  *   4  version    u8   1                 20 reserved  u32  0
  *   5  flags      u8   0                 24 checksum  u64  xxh64 of bytes 0..23 and the body
  *   6  kind       u16

@@ -1,0 +1,95 @@
+/* test_protocol.c - the tables of PROTOCOL.md say what the code does. */
+#include "tests/test.h"
+
+#include "proto/close.h"
+#include "proto/frame.h"
+#include "proto/message.h"
+#include "proto/run_key.h"
+
+static const char *path;
+static char text[1 << 16];
+
+static int load(void **state) {
+    (void)state;
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) return -1;
+    const size_t size = fread(text, 1, sizeof(text) - 1, file);
+    (void)fclose(file);
+    text[size] = '\0';
+    return size > 0 && size < sizeof(text) - 1 ? 0 : -1;
+}
+
+/* Finds `row` at or after `from`; says which one is missing. */
+static const char *expect_row(const char *from, const char *row) {
+    const char *found = strstr(from, row);
+    if (found == NULL) fail_msg("PROTOCOL.md lacks, or has out of order: %s", row);
+    return found;
+}
+
+static void manifest_table_has_every_key_in_order_with_its_range(void **state) {
+    (void)state;
+    uint32_t count;
+    const struct tw_run_key *keys = tw_run_keys(&count);
+    const char *at = text;
+    for (uint32_t i = 0; i < count; i++) {
+        char accepts[160], row[512], prefix[64];
+        tw_run_key_accepts(&keys[i], accepts);
+        char *example = strstr(accepts, ", such as");
+        if (example != NULL) *example = '\0';
+        (void)snprintf(prefix, sizeof(prefix), "| `%s` | ", keys[i].name);
+        (void)snprintf(row, sizeof(row), " | %s | %s |\n", accepts, keys[i].help);
+        at = expect_row(at, prefix);
+        const char *line_end = strchr(at, '\n');
+        assert_non_null(line_end);
+        assert_true(expect_row(at, row) < line_end);
+    }
+}
+
+static void message_table_has_every_kind(void **state) {
+    (void)state;
+    const char *at = expect_row(text, "## 5.");
+    char row[64];
+#define X(name, value, member)                                                                     \
+    (void)snprintf(row, sizeof(row), "\n| %d | %s | ", value, #name);                              \
+    at = expect_row(at, row);
+    TW_MESSAGE_LIST(X)
+#undef X
+}
+
+static void sizes_are_those_of_the_code(void **state) {
+    (void)state;
+    char row[128];
+    (void)snprintf(row, sizeof(row), "| 0x%x | CHUNK, section 7 | bulk | %u |", TW_FRAME_CHUNK,
+                   tw_frame_body_max(TW_FRAME_CHUNK));
+    (void)expect_row(text, row);
+    (void)snprintf(row, sizeof(row), "| 0x%x | HELLO, section 3 | both | %u |", TW_FRAME_HELLO,
+                   tw_frame_body_max(TW_FRAME_HELLO));
+    (void)expect_row(text, row);
+    (void)snprintf(row, sizeof(row), "| 0x%x | GOODBYE, section 3 | both | %u |", TW_FRAME_GOODBYE,
+                   tw_frame_body_max(TW_FRAME_GOODBYE));
+    (void)expect_row(text, row);
+    (void)snprintf(row, sizeof(row), "| others | skipped | both | %u |", tw_frame_body_max(0x4242));
+    (void)expect_row(text, row);
+    (void)snprintf(row, sizeof(row), "at most %d bytes.", TW_CLOSE_BYTES_MAX);
+    (void)expect_row(text, row);
+    (void)snprintf(row, sizeof(row), "at most %d bytes: the line", TW_MANIFEST_BYTES_MAX);
+    (void)expect_row(text, row);
+    (void)snprintf(row, sizeof(row), "i x %d on", TW_CHUNK_BYTES_MAX);
+    (void)expect_row(text, row);
+    (void)snprintf(row, sizeof(row), "chunk index, below %d |", TW_CHUNKS_MAX);
+    (void)expect_row(text, row);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        print_error("usage: %s proto/PROTOCOL.md\n", argv[0]);
+        return 2;
+    }
+    path = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(manifest_table_has_every_key_in_order_with_its_range),
+        cmocka_unit_test(message_table_has_every_kind),
+        cmocka_unit_test(sizes_are_those_of_the_code),
+    };
+    return cmocka_run_group_tests(tests, load, NULL);
+}
