@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/exit_codes.h"
+#include "base/log.h"
 #include "proto/worker_msg.h"
 #include "worker/learner_engine.h"
 #include "worker/session.h"
@@ -79,7 +80,12 @@ static bool options_parse(int argc, char **argv, struct options *options, int *e
 
 static enum tw_status learner_open(void *self, struct tw_learner *learner,
                                    const struct tw_learner_config *config, struct tw_error *err) {
-    return tw_learner_engine_open(self, learner, config, err);
+    const struct tw_learner_engine *real = self;
+    char text[128];
+    TW_TRY(tw_learner_engine_open(self, learner, config, err));
+    tw_engine_describe(real->engine, text, sizeof(text));
+    tw_log(TW_LOG_INFO, "engine", "device=\"%s\"", text);
+    return TW_OK;
 }
 
 static void learner_close(void *self) {

@@ -358,6 +358,9 @@ enum tw_status tw_trainer_finish(struct tw_trainer *trainer, struct tw_error *er
     return snapshot_take(trainer, err);
 }
 
+static const char *const start_names[] = {
+    [TW_START_FRESH] = "fresh", [TW_START_SNAPSHOT] = "snapshot", [TW_START_ANCHOR] = "anchor"};
+
 enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err) {
     struct tw_worker_msg ready = {.kind = TW_WMSG_READY};
     struct tw_train_state state;
@@ -375,7 +378,7 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
     ready.u.ready.step = trainer->step;
     ready.u.ready.tokens = trainer->tokens;
     TW_TRY(tw_link_send(trainer->link, &ready, err));
-    tw_log(TW_LOG_INFO, "ready", "start=%d step=%" PRIu64 " tokens=%" PRIu64, (int)start,
+    tw_log(TW_LOG_INFO, "ready", "start=%s step=%" PRIu64 " tokens=%" PRIu64, start_names[start],
            trainer->step, trainer->tokens);
     trainer->boundary_us = now_us();
     TW_TRY(boundary(trainer, err));
