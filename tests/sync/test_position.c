@@ -1,0 +1,120 @@
+/* Tests of sync/position.c. */
+#include "../test.h"
+
+#include "../daemon/state_sample.h"
+#include "../proto/sample.h"
+#include "sync/position.h"
+
+static struct tw_error err;
+
+static void positions_come_back_to_the_bit(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        static struct tw_checkpoint_state sample;
+        static struct tw_position back;
+        uint8_t bytes[TW_POSITION_BYTES_MAX];
+        uint32_t fragments;
+        const uint32_t count = 1 + (uint32_t)(seed % TW_FRAGMENTS_MAX);
+        sample_state(&sample, count, seed % 4, seed);
+        const size_t size = tw_position_encode(&sample.position, count, bytes);
+        assert_int_equal(tw_position_decode(bytes, size, &back, &fragments, &err), TW_OK);
+        assert_int_equal(fragments, count);
+        assert_memory_equal(&back, &sample.position, sizeof(back));
+    }
+}
+
+static void votes_come_back_to_the_bit(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 50; seed++) {
+        static struct tw_vote vote, back;
+        uint8_t bytes[TW_VOTE_BYTES_MAX];
+        sample_vote(&vote, seed, seed);
+        if (seed % 3 == 0) {
+            vote.has_accepted = 0;
+            vote.accepted_ballot = 0;
+            memset(&vote.accepted, 0, sizeof(vote.accepted));
+        }
+        const size_t size = tw_vote_encode(&vote, bytes);
+        assert_int_equal(tw_vote_decode(bytes, size, &back, &err), TW_OK);
+        assert_memory_equal(&back, &vote, sizeof(back));
+    }
+}
+
+static void the_largest_fit_their_bounds(void **state) {
+    (void)state;
+    static struct tw_position position;
+    static struct tw_vote vote;
+    static uint8_t bytes[TW_POSITION_BYTES_MAX];
+    uint32_t fragments;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, 1);
+    tw_sample_close_full(&rng, &position.tip);
+    position.tip.round = 8;
+    position.rounds = 9;
+    position.has_tip = 1;
+    vote.accepted = position.tip;
+    vote.lineage = vote.accepted.lineage;
+    vote.round = 8;
+    vote.has_accepted = 1;
+    size_t size = tw_position_encode(&position, TW_FRAGMENTS_MAX, bytes);
+    assert_true(size <= TW_POSITION_BYTES_MAX);
+    assert_int_equal(tw_position_decode(bytes, size, &position, &fragments, &err), TW_OK);
+    size = tw_vote_encode(&vote, bytes);
+    assert_true(size <= TW_VOTE_BYTES_MAX);
+    assert_int_equal(tw_vote_decode(bytes, size, &vote, &err), TW_OK);
+}
+
+static void cut_and_grown_bytes_are_refused(void **state) {
+    (void)state;
+    static struct tw_checkpoint_state sample;
+    static struct tw_position position;
+    static struct tw_vote vote;
+    static uint8_t bytes[TW_POSITION_BYTES_MAX + 1];
+    uint32_t fragments;
+    sample_state(&sample, 3, 5, 1);
+    size_t size = tw_position_encode(&sample.position, 3, bytes);
+    for (size_t cut = 0; cut <= size + 1; cut++) {
+        if (cut == size) continue;
+        assert_int_equal(tw_position_decode(bytes, cut, &position, &fragments, &err), TW_CORRUPT);
+    }
+    sample_vote(&vote, 5, 1);
+    size = tw_vote_encode(&vote, bytes);
+    for (size_t cut = 0; cut <= size + 1; cut++) {
+        if (cut == size) continue;
+        assert_int_equal(tw_vote_decode(bytes, cut, &vote, &err), TW_CORRUPT);
+    }
+}
+
+static void what_does_not_belong_together_is_refused(void **state) {
+    (void)state;
+    static struct tw_checkpoint_state sample;
+    static struct tw_position position;
+    static struct tw_vote vote;
+    uint8_t bytes[TW_POSITION_BYTES_MAX];
+    uint32_t fragments;
+    sample_state(&sample, 3, 5, 1);
+    sample.position.rounds = 7;
+    size_t size = tw_position_encode(&sample.position, 3, bytes);
+    assert_int_equal(tw_position_decode(bytes, size, &position, &fragments, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, "of round 4, not of the last of 7"));
+
+    sample_vote(&vote, 5, 1);
+    vote.round = 6;
+    size = tw_vote_encode(&vote, bytes);
+    assert_int_equal(tw_vote_decode(bytes, size, &vote, &err), TW_CORRUPT);
+    sample_vote(&vote, 5, 1);
+    vote.lineage.bytes[0] ^= 1;
+    size = tw_vote_encode(&vote, bytes);
+    assert_int_equal(tw_vote_decode(bytes, size, &vote, &err), TW_CORRUPT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(positions_come_back_to_the_bit),
+        cmocka_unit_test(votes_come_back_to_the_bit),
+        cmocka_unit_test(the_largest_fit_their_bounds),
+        cmocka_unit_test(cut_and_grown_bytes_are_refused),
+        cmocka_unit_test(what_does_not_belong_together_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
