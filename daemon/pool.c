@@ -38,7 +38,7 @@ static enum tw_status row_add(struct tw_pool *pool, const struct tw_payload *row
         pool->refused++;
         return tw_fail(err, TW_LIMIT,
                        "no room for a payload of %u bytes: %u payloads fill %llu of %llu bytes "
-                       "(raise worker.pool)",
+                       "(the request is refused)",
                        row->bytes, pool->count, (unsigned long long)pool->used,
                        (unsigned long long)pool->bytes);
     }

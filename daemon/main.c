@@ -1,0 +1,79 @@
+/* thinwired - the daemon of one node: reads its configuration, then hands over to the shell. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include "base/log.h"
+#include "daemon/setup.h"
+#include "daemon/shell.h"
+
+static void usage_print(FILE *to) {
+    (void)fprintf(
+        to, "thinwired " TW_RELEASE ": trains one model together with other machines\n\n"
+            "usage: thinwired [--config FILE|NAME] [--fresh] [--verbose]\n\n"
+            "  -c, --config FILE  configuration (default $THINWIRE_CONFIG, else\n"
+            "                     /etc/thinwire/thinwire.conf); NAME: /etc/thinwire/NAME.conf\n"
+            "      --fresh        when both checkpoints are damaged, start without them\n"
+            "  -v, --verbose      log every state change\n"
+            "      --version      print the release\n"
+            "  -h, --help         print this\n\n"
+            "exit status\n");
+#define X(name, value, meaning) (void)fprintf(to, "  %d  %s\n", value, meaning);
+    TW_EXIT_LIST(X)
+#undef X
+}
+
+/* -1: go on; else exit with it. */
+static int options_read(int argc, char **argv, struct tw_setup_options *options) {
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0) {
+            usage_print(stdout);
+            return TW_EXIT_OK;
+        }
+        if (strcmp(arg, "--version") == 0) {
+            (void)printf("thinwired %s\n", TW_RELEASE);
+            return TW_EXIT_OK;
+        }
+        if (strcmp(arg, "--fresh") == 0) {
+            options->is_fresh = true;
+        } else if (strcmp(arg, "-v") == 0 || strcmp(arg, "--verbose") == 0) {
+            tw_log_set_level(TW_LOG_DEBUG);
+        } else if ((strcmp(arg, "-c") == 0 || strcmp(arg, "--config") == 0) && i + 1 < argc) {
+            options->config = argv[++i];
+        } else if (strncmp(arg, "--config=", 9) == 0) {
+            options->config = arg + 9;
+        } else {
+            (void)fprintf(stderr,
+                          "thinwired: unknown or incomplete option %s (see thinwired "
+                          "--help)\n",
+                          arg);
+            return TW_EXIT_USAGE;
+        }
+    }
+    return -1;
+}
+
+int main(int argc, char **argv) {
+    struct tw_setup_options options = {0};
+    const int early = options_read(argc, argv, &options);
+    if (early >= 0) return early;
+    /* The identity key lives in this memory: no core files, no debugger of the same user. */
+    (void)prctl(PR_SET_DUMPABLE, 0);
+    (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+
+    struct tw_setup *setup = malloc(sizeof(*setup));
+    struct tw_error err = {0};
+    if (setup == NULL) return TW_EXIT_FAILURE;
+    enum tw_exit code = tw_setup_open(setup, &options, &err);
+    if (code == TW_EXIT_OK) {
+        code = tw_shell_run(setup);
+    } else {
+        (void)fprintf(stderr, "thinwired: %s\n", err.message);
+    }
+    tw_setup_close(setup);
+    free(setup);
+    return (int)code;
+}

@@ -1,0 +1,62 @@
+/* restart.h - when and how a worker is started again, and when it hangs: pure rules, time comes in.
+ *
+ * Pause before the n-th restart in a row: none, then 1, 2, 4, ... 60 s (20 % jitter either way);
+ * ten healthy minutes begin the row again. A crash that comes back at the same place would repeat
+ * for ever, so deaths without a newer snapshot climb a ladder, three a rung:
+ *   resume from the snapshot -> also skip the next batches -> start from the anchor -> give up.
+ * The anchor is the newest state the whole run agrees on; a checkpoint holds the same bad theta. */
+#ifndef TW_DAEMON_RESTART_H
+#define TW_DAEMON_RESTART_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/rng.h"
+
+enum {
+    TW_RESTART_PAUSE_MAX_US = 60 * 1000 * 1000,
+    TW_RESTART_HEALTHY_US = 600 * 1000 * 1000,
+    TW_RESTART_RUNG = 3, /* deaths without progress before the next rung */
+    TW_HANG_FLOOR_US = 60 * 1000 * 1000,
+    TW_HANG_FACTOR = 10,                  /* times the mean step */
+    TW_HANG_FIRST_US = 600 * 1000 * 1000, /* loading, compiling, first step */
+};
+
+enum tw_restart_rung {
+    TW_RESTART_PLAIN,
+    TW_RESTART_SKIP,    /* and throw `skip` batches away */
+    TW_RESTART_ANCHOR,  /* without the snapshots: theta := phi, moments zero */
+    TW_RESTART_GIVE_UP, /* the node goes on without a worker */
+};
+
+struct tw_restart {
+    struct tw_rng rng;      /* of the jitter */
+    uint32_t row;           /* deaths since the last healthy stretch */
+    uint32_t stuck;         /* deaths since the last newer snapshot */
+    uint64_t snapshot_step; /* newest at the last death */
+    uint64_t started_us, stepped_us;
+    uint64_t step_mean_us; /* exponential mean, 1/8 each; 0 = none yet */
+    bool has_stepped;
+};
+
+struct tw_restart_verdict {
+    enum tw_restart_rung rung;
+    uint64_t pause_us;
+    uint64_t skip; /* batches */
+};
+
+void tw_restart_init(struct tw_restart *restart, uint64_t seed);
+void tw_restart_started(struct tw_restart *restart, uint64_t now_us);
+void tw_restart_stepped(struct tw_restart *restart, uint64_t step_us, uint64_t now_us);
+
+/* Something else than a step showed that it works: an evaluation, a resume. */
+void tw_restart_alive(struct tw_restart *restart, uint64_t now_us);
+
+/* The worker died; `snapshot_step` is the newest snapshot's (0 = none). */
+struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t snapshot_step,
+                                          uint64_t now_us);
+
+/* When it must be called hanging if nothing is heard until then. */
+uint64_t tw_restart_hang_us(const struct tw_restart *restart);
+
+#endif

@@ -1,0 +1,247 @@
+#include "daemon/setup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/durable.h"
+#include "daemon/file.h"
+
+/* A whole small file into text[capacity]. TW_IO, or TW_LIMIT when it is larger. */
+static enum tw_status file_read(const char *path, char *text, size_t capacity, size_t *size,
+                                struct tw_error *err) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
+    *size = 0;
+    ssize_t got = 1;
+    while (got > 0 && *size < capacity) {
+        got = read(fd, text + *size, capacity - *size);
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got > 0)
+            *size += (size_t)got;
+    }
+    const int reason = errno;
+    (void)close(fd);
+    if (got < 0) return tw_fail(err, TW_IO, "%s: %s", path, strerror(reason));
+    if (got > 0) return tw_fail(err, TW_LIMIT, "%s is larger than %zu bytes", path, capacity);
+    return TW_OK;
+}
+
+static bool join(char *path, const char *dir, const char *name) {
+    const int size = snprintf(path, TW_PATH_BYTES, "%s/%s", dir, name);
+    return size > 0 && size < TW_PATH_BYTES;
+}
+
+/* Makes `path` and its parents. */
+static enum tw_status dirs_make(const char *path, mode_t mode, struct tw_error *err) {
+    char partial[TW_PATH_BYTES];
+    (void)snprintf(partial, sizeof(partial), "%s", path);
+    for (char *at = partial + 1;; at++) {
+        if (*at != '/' && *at != '\0') continue;
+        const char end = *at;
+        *at = '\0';
+        if (mkdir(partial, mode) != 0 && errno != EEXIST) {
+            return tw_fail(err, TW_IO, "cannot make the folder %s: %s", partial, strerror(errno));
+        }
+        if (end == '\0') return TW_OK;
+        *at = end;
+    }
+}
+
+static enum tw_exit manifest_open(struct tw_setup *setup, struct tw_error *err) {
+    char path[TW_PATH_BYTES];
+    size_t size = 0;
+    struct tw_error reason;
+    if (setup->config.node.run[0] != '\0') {
+        (void)snprintf(path, sizeof(path), "%s", setup->config.node.run);
+    } else if (!join(path, setup->config.node.state_dir, "run.manifest")) {
+        (void)tw_fail(err, TW_CONFIG, "node.state_dir is too long");
+        return TW_EXIT_USAGE;
+    }
+    if (file_read(path, setup->manifest, TW_MANIFEST_BYTES_MAX, &size, &reason) != TW_OK) {
+        (void)tw_fail(err, TW_CONFIG,
+                      "no run manifest: %s (copy the file every node of the run has, or make one "
+                      "with `thinwire run new`)",
+                      reason.message);
+        return TW_EXIT_MANIFEST;
+    }
+    if (tw_run_read(setup->manifest, size, &setup->run, &reason) != TW_OK) {
+        (void)tw_fail(err, TW_CONFIG, "%s: %s", path, reason.message);
+        return TW_EXIT_MANIFEST;
+    }
+    tw_run_encode(&setup->run, setup->manifest, &size);
+    setup->manifest[size] = '\0';
+    if (tw_layout_init(&setup->layout, &setup->run, err) != TW_OK) return TW_EXIT_MANIFEST;
+    setup->run_id = tw_run_id(&setup->run);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit data_check(const struct tw_setup *setup, struct tw_error *err) {
+    const char *path = setup->config.node.data;
+    if (path[0] == '\0') {
+        (void)tw_fail(err, TW_DATA, "no training text: set node.data in %s",
+                      setup->config.path[0] != '\0' ? setup->config.path : "the configuration");
+        return TW_EXIT_DATA;
+    }
+    struct stat info;
+    if (stat(path, &info) != 0 || access(path, R_OK) != 0) {
+        (void)tw_fail(err, TW_DATA, "training text %s: %s (node.data names it)", path,
+                      strerror(errno));
+        return TW_EXIT_DATA;
+    }
+    if (!S_ISREG(info.st_mode) || info.st_size == 0) {
+        (void)tw_fail(err, TW_DATA, "training text %s is %s (node.data names it)", path,
+                      S_ISREG(info.st_mode) ? "empty" : "not a file");
+        return TW_EXIT_DATA;
+    }
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit state_open(struct tw_setup *setup, struct tw_error *err) {
+    const char *state_dir = setup->config.node.state_dir;
+    char hex[TW_ID_HEX_BYTES], path[TW_PATH_BYTES];
+    struct tw_error reason;
+    tw_id_hex(&setup->run_id, hex);
+    hex[16] = '\0';
+    if (!join(setup->run_state_dir, state_dir, hex) || !join(path, state_dir, "lock")) {
+        (void)tw_fail(err, TW_CONFIG, "node.state_dir is too long");
+        return TW_EXIT_USAGE;
+    }
+    if (dirs_make(setup->run_state_dir, 0700, &reason) != TW_OK) {
+        (void)tw_fail(err, TW_IO, "state folder: %s (node.state_dir; give it to this user)",
+                      reason.message);
+        return TW_EXIT_STATE_DIR;
+    }
+    setup->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (setup->lock_fd < 0 || access(setup->run_state_dir, W_OK) != 0) {
+        (void)tw_fail(err, TW_IO,
+                      "cannot write in the state folder %s: %s (node.state_dir; give "
+                      "it to this user)",
+                      state_dir, strerror(errno));
+        return TW_EXIT_STATE_DIR;
+    }
+    if (flock(setup->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        (void)tw_fail(err, TW_IO,
+                      "another daemon uses the state folder %s: stop it, or give this one its own "
+                      "node.state_dir",
+                      state_dir);
+        return TW_EXIT_STATE_DIR;
+    }
+    if (dirs_make(setup->config.node.run_dir, 0755, &reason) != TW_OK) {
+        (void)tw_fail(err, TW_IO, "run folder: %s (node.run_dir)", reason.message);
+        return TW_EXIT_STATE_DIR;
+    }
+    return TW_EXIT_OK;
+}
+
+/* Counts the starts of this node: durable before anybody is told. A lost count goes on from the
+ * clock, which is ahead of any count. */
+static enum tw_exit boot_count(struct tw_setup *setup, struct tw_error *err) {
+    const char *state_dir = setup->config.node.state_dir;
+    char path[TW_PATH_BYTES], text[32];
+    size_t size = 0;
+    setup->boot = 1;
+    if (!join(path, state_dir, "boot")) return TW_EXIT_USAGE;
+    if (access(path, F_OK) == 0) {
+        unsigned long last = 0;
+        if (file_read(path, text, sizeof(text) - 1, &size, NULL) == TW_OK) {
+            text[size] = '\0';
+            last = strtoul(text, NULL, 10);
+        }
+        setup->boot = last > 0 && last < UINT32_MAX ? (uint32_t)last + 1 : (uint32_t)time(NULL);
+    }
+    const int bytes = snprintf(text, sizeof(text), "%u\n", setup->boot);
+    const struct tw_file_ops *ops = tw_file_system();
+    const int dir = ops->dir_open(ops->ctx, state_dir);
+    struct tw_durable file;
+    enum tw_status status = TW_IO;
+    if (dir >= 0) status = tw_durable_begin(&file, ops, dir, "boot", (uint64_t)bytes, err);
+    if (status == TW_OK) {
+        status = tw_durable_write(&file, text, (size_t)bytes, 0, err);
+        if (status == TW_OK) {
+            status = tw_durable_commit(&file, err);
+        } else {
+            tw_durable_abort(&file);
+        }
+    }
+    if (dir >= 0) (void)ops->close(ops->ctx, dir);
+    return status == TW_OK ? TW_EXIT_OK : TW_EXIT_STATE_DIR;
+}
+
+static enum tw_exit identity_open(struct tw_setup *setup, struct tw_error *err) {
+    char path[TW_PATH_BYTES];
+    if (!join(path, setup->config.node.state_dir, "identity.key")) return TW_EXIT_USAGE;
+    if (tw_identity_open(path, &setup->identity, err) != TW_OK) return TW_EXIT_IDENTITY;
+    const bool wants_secret =
+        setup->config.network.links && setup->run.security.admission == TW_ADMISSION_SECRET;
+    if (!wants_secret) return TW_EXIT_OK;
+    if (setup->config.network.secret_file[0] != '\0') {
+        (void)snprintf(path, sizeof(path), "%s", setup->config.network.secret_file);
+    } else if (!join(path, setup->config.node.state_dir, "run.secret")) {
+        return TW_EXIT_USAGE;
+    }
+    if (tw_secret_open(path, &setup->secret, err) != TW_OK) return TW_EXIT_IDENTITY;
+    setup->has_secret = true;
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit worker_find(struct tw_setup *setup, struct tw_error *err) {
+    if (!join(setup->worker_socket, setup->config.node.run_dir, "worker.sock")) {
+        (void)tw_fail(err, TW_CONFIG, "node.run_dir is too long");
+        return TW_EXIT_USAGE;
+    }
+    if (setup->config.node.worker_path[0] != '\0') {
+        (void)snprintf(setup->worker_path, sizeof(setup->worker_path), "%s",
+                       setup->config.node.worker_path);
+    } else {
+        char own[TW_PATH_BYTES];
+        const ssize_t size = readlink("/proc/self/exe", own, sizeof(own) - 1);
+        own[size > 0 ? size : 0] = '\0';
+        char *slash = strrchr(own, '/');
+        if (slash != NULL) *slash = '\0';
+        if (!join(setup->worker_path, own, "thinwire-worker")) return TW_EXIT_USAGE;
+    }
+    if (setup->config.node.spawn_worker && access(setup->worker_path, X_OK) != 0) {
+        (void)tw_fail(err, TW_CONFIG,
+                      "the worker %s: %s (set node.worker_path, or node.spawn_worker = off)",
+                      setup->worker_path, strerror(errno));
+        return TW_EXIT_USAGE;
+    }
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit config_open(struct tw_setup *setup, struct tw_error *err) {
+    char path[TW_PATH_BYTES];
+    if (tw_config_find(setup->options.config, path, err) != TW_OK) return TW_EXIT_USAGE;
+    if (tw_config_load(&setup->config, path, err) != TW_OK) return TW_EXIT_USAGE;
+    return TW_EXIT_OK;
+}
+
+enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options *options,
+                           struct tw_error *err) {
+    memset(setup, 0, sizeof(*setup));
+    setup->options = *options;
+    setup->lock_fd = -1;
+    enum tw_exit code = config_open(setup, err);
+    if (code == TW_EXIT_OK) code = manifest_open(setup, err);
+    if (code == TW_EXIT_OK) code = data_check(setup, err);
+    if (code == TW_EXIT_OK) code = worker_find(setup, err);
+    if (code == TW_EXIT_OK) code = state_open(setup, err);
+    if (code == TW_EXIT_OK) code = identity_open(setup, err);
+    if (code == TW_EXIT_OK) code = boot_count(setup, err);
+    return code;
+}
+
+void tw_setup_close(struct tw_setup *setup) {
+    if (setup->identity.key != NULL) tw_identity_close(&setup->identity);
+    tw_secret_wipe(&setup->secret);
+    if (setup->lock_fd >= 0) (void)close(setup->lock_fd);
+    setup->lock_fd = -1;
+}

@@ -1,0 +1,247 @@
+/* shell.h - the daemon around the core: one libuv loop that turns what happens into events and
+ * actions into what is done. It decides nothing about the run; everything it keeps is for doing, or
+ * for showing.
+ *
+ *            transport   worker_host   vote store   timers
+ *                 \           |            |         /
+ *                  tw_shell_event --> tw_node --> actions --> shell_act.c
+ *
+ * Life:  open --> running --SIGTERM, SIGINT or `leave`--> leaving --> closing --> the loop is empty
+ *   leaving: the core says goodbye, a snapshot and a checkpoint are made, the worker ends;
+ *   closing: links, API and worker socket close. Both together take TW_LEAVE_US at most; a second
+ *   signal ends the process at once.
+ *
+ * shell.c        events, core, time, life        shell_store.c  votes, member cache
+ * shell_net.c    links, frames, dialling         shell_save.c   checkpoints
+ * shell_worker.c worker and supervisor           shell_view.c   what people see */
+#ifndef TW_DAEMON_SHELL_H
+#define TW_DAEMON_SHELL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/log.h"
+#include "daemon/api.h"
+#include "daemon/checkpoint.h"
+#include "daemon/exit_codes.h"
+#include "daemon/loop_lag.h"
+#include "daemon/setup.h"
+#include "daemon/status_view.h"
+#include "daemon/supervisor.h"
+#include "daemon/transport.h"
+#include "daemon/vote_store.h"
+#include "daemon/worker_host.h"
+#include "sync/members.h"
+#include "sync/node.h"
+
+enum {
+    TW_EVENT_QUEUE = 256,     /* events born inside actions; full = the worker is closed */
+    TW_SAVE_TICKETS_MAX = 16, /* API verbs that wait for one checkpoint */
+    TW_MINUTE_SAMPLES = 61,   /* one a second */
+    TW_OPENINGS_MAX = 16,     /* rounds whose start is remembered, for `took` */
+    TW_CHORES_US = 250 * 1000,
+    TW_GOSSIP_US = 10 * 1000 * 1000,
+    TW_CACHE_US = 60 * 1000 * 1000,
+    TW_LEAVE_US = 30 * 1000 * 1000,
+    TW_SNAPSHOT_WAIT_US = 10 * 1000 * 1000,
+};
+
+struct tw_shell_peer {
+    bool is_up;
+    struct tw_id id;
+    struct tw_traffic control, bulk; /* as last asked */
+};
+
+/* Why an address was last refused or did not answer; for the peers table. */
+struct tw_shell_refusal {
+    char address[TW_ADDR_BYTES];
+    char sentence[96];
+    bool is_denied;
+};
+
+enum { TW_REFUSALS_MAX = TW_BOOTSTRAP_MAX };
+
+struct tw_minute_sample {
+    uint64_t at_us, tokens, clock_tokens, step_us, sync_us, bytes_in, bytes_out;
+};
+
+/* A vote on its way to the disk. One is written, one waits; a newer one replaces the waiting one,
+ * for STORED answers every older number too. */
+struct tw_vote_job {
+    bool is_used;
+    uint64_t seq;
+    struct tw_vote vote;
+};
+
+enum tw_save_stage {
+    TW_SAVE_IDLE,
+    TW_SAVE_SNAPSHOT, /* the worker was asked for a snapshot */
+    TW_SAVE_FREEZE,   /* waiting until no change of (phi, u) is under way */
+    TW_SAVE_COPY,     /* thread: memory to memory */
+    TW_SAVE_WRITE,    /* thread: memory to disk */
+};
+
+struct tw_save {
+    enum tw_save_stage stage;
+    bool is_wanted_again; /* asked for while one was under way */
+    uint64_t due_us;      /* of the next periodic one */
+    uint64_t wait_until_us;
+    uint32_t tickets_count;
+    uint32_t tickets[TW_SAVE_TICKETS_MAX]; /* answered by the one under way */
+    uint32_t next_tickets_count;
+    uint32_t next_tickets[TW_SAVE_TICKETS_MAX];
+    bool has_live;
+    uint8_t *copy; /* phi, u, snapshot slot; exists from COPY to the end of WRITE */
+    struct tw_snapshot_slot slot;
+    struct tw_checkpoint_state state;
+    enum tw_status status;
+    struct tw_error err;
+    uv_work_t work;
+    /* the newest good one */
+    uint64_t step, at_us, bytes;
+    bool has_step;
+    char error[TW_VIEW_TEXT_BYTES];
+};
+
+/* What the worker said, for people. */
+struct tw_shell_train {
+    uint64_t step, tokens, started_us;
+    float loss_mean, lr, grad_norm;
+    bool has_loss;
+    struct tw_wmsg_evaluated evaluated;
+    bool has_evaluated, has_ready, is_stepping;
+    uint64_t steps_skipped, step_us, sync_us;
+    uint64_t snapshot_step;
+    struct tw_loss_history losses;
+    char device[64];
+    char error[TW_VIEW_TEXT_BYTES];
+    pid_t pid;
+};
+
+enum tw_shell_stage { TW_SHELL_RUNNING, TW_SHELL_LEAVING, TW_SHELL_CLOSING };
+
+struct tw_shell {
+    uv_loop_t loop;
+    struct tw_setup *setup; /* borrowed */
+    enum tw_shell_stage stage;
+    enum tw_exit exit_code;
+    uint64_t started_us;
+
+    struct tw_node *node; /* owned */
+    bool is_pumping;
+    uint32_t events_first, events_count;
+    struct tw_event *events;  /* TW_EVENT_QUEUE of them, owned */
+    uint8_t *body;            /* TW_CONTROL_BYTES_MAX, owned */
+    struct tw_node_view view; /* taken when needed */
+
+    uv_timer_t core_timer, chores_timer, leave_timer;
+    uv_signal_t sigterm, sigint;
+    struct tw_loop_lag lag;
+    struct tw_api *api;
+
+    /* network */
+    struct tw_transport *transport; /* NULL with links = off */
+    struct tw_members *members;     /* owned */
+    struct tw_shell_peer peers[TW_PEERS_MAX];
+    uint32_t sends[TW_PAYLOADS_MAX]; /* chunks of a pool row queued at the transport */
+    uint64_t gossip_due_us, cache_due_us;
+    struct tw_traffic bulk_gone; /* of peers that went */
+    uint64_t links_refused, chunk_bytes_in, chunk_bytes_out;
+    uint32_t refusals_next;
+    struct tw_shell_refusal refusals[TW_REFUSALS_MAX];
+    struct tw_log_limit refusal_limit;
+
+    /* worker */
+    struct tw_worker_host *host;
+    struct tw_supervisor supervisor;
+    bool has_supervisor;
+    bool is_paused;
+    struct tw_shell_train train;
+
+    /* disk */
+    struct tw_vote_store votes;
+    bool has_votes, is_vote_lost;
+    struct tw_vote_job vote_saving, vote_waiting;
+    uv_work_t vote_work;
+    uv_timer_t vote_timer; /* after a failed save */
+    enum tw_status vote_status;
+    struct tw_error vote_err;
+    struct tw_checkpoint *checkpoint;
+    struct tw_save save;
+    bool has_position;
+    struct tw_position position; /* loaded, until the core has it */
+    bool has_vote;
+    struct tw_vote vote;
+    char *cache_text; /* TW_MEMBERS_TEXT_MAX, owned */
+
+    /* for people */
+    struct tw_event_ring event_ring;
+    struct tw_round_ring round_ring;
+    struct {
+        uint64_t round, at_us, bytes;
+    } openings[TW_OPENINGS_MAX];
+    uint64_t rounds_contributed, lineage_changes, last_round_us, round_period_us;
+    uint32_t minute_next, minute_count;
+    struct tw_minute_sample minute[TW_MINUTE_SAMPLES];
+    uint64_t minute_due_us, watchdog_us, watchdog_due_us;
+    uint32_t leave_ticket;
+    bool has_leave_ticket, is_worker_gone;
+};
+
+/* ---- shell.c ------------------------------------------------------------------------------- */
+
+/* Runs the daemon until it has left; returns what to exit with. Says on stderr why it could not
+ * start. */
+enum tw_exit tw_shell_run(struct tw_setup *setup);
+
+uint64_t tw_shell_now_us(void);
+
+/* Gives an event to the core and does what it asks for. From anywhere on the loop; inside an
+ * action the event waits its turn. */
+void tw_shell_event(struct tw_shell *shell, const struct tw_event *event);
+
+/* One line in the log and one row of /v1/events. */
+void tw_shell_note(struct tw_shell *shell, enum tw_log_level level, const char *name,
+                   const char *fmt, ...) TW_PRINTF(4, 5);
+
+/* Begins to leave; again: nothing. `code` is what the process ends with. */
+void tw_shell_leave(struct tw_shell *shell, enum tw_exit code);
+
+/* Something leaving waits for was done. */
+void tw_shell_leave_step(struct tw_shell *shell);
+
+/* ---- shell_net.c --------------------------------------------------------------------------- */
+enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err);
+void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us);
+void tw_shell_net_send(struct tw_shell *shell, uint16_t peer, const struct tw_message *message);
+void tw_shell_net_chunk(struct tw_shell *shell, const struct tw_action *action);
+void tw_shell_net_drop(struct tw_shell *shell, const struct tw_id *payload);
+void tw_shell_net_close(struct tw_shell *shell);
+
+/* ---- shell_worker.c ------------------------------------------------------------------------ */
+enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err);
+enum tw_status tw_shell_worker_start(struct tw_shell *shell, struct tw_error *err);
+void tw_shell_worker_pause(struct tw_shell *shell, bool is_paused);
+enum tw_view_worker tw_shell_worker_state(const struct tw_shell *shell);
+
+/* ---- shell_store.c: votes and the member cache --------------------------------------------- */
+enum tw_status tw_shell_votes_open(struct tw_shell *shell, struct tw_error *err);
+void tw_shell_vote_store(struct tw_shell *shell, const struct tw_action *action);
+void tw_shell_cache_load(struct tw_shell *shell);
+void tw_shell_cache_save(struct tw_shell *shell);
+
+/* ---- shell_save.c: checkpoints ------------------------------------------------------------- */
+enum tw_exit tw_shell_load(struct tw_shell *shell, struct tw_error *err);
+/* Starts a checkpoint or joins the next one; `ticket` (or NULL) is answered. */
+void tw_shell_save(struct tw_shell *shell, const uint32_t *ticket);
+void tw_shell_save_snapshot_done(struct tw_shell *shell);
+void tw_shell_save_frozen(struct tw_shell *shell);
+void tw_shell_save_chores(struct tw_shell *shell, uint64_t now_us);
+
+/* ---- shell_view.c -------------------------------------------------------------------------- */
+void tw_shell_view_fill(void *user, struct tw_status_view *view);
+void tw_shell_view_chores(struct tw_shell *shell, uint64_t now_us);
+void tw_shell_view_round(struct tw_shell *shell, const struct tw_close *close);
+
+#endif

@@ -1,0 +1,311 @@
+/* shell_net.c - links: frames in, messages and chunks out, whom to dial, who told us of whom. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "daemon/shell.h"
+#include "proto/control.h"
+#include "proto/frame.h"
+
+enum { REFUSAL_LINE_US = 10 * 1000 * 1000 };
+
+/* ---- sending ------------------------------------------------------------------------------- */
+
+void tw_shell_net_send(struct tw_shell *shell, uint16_t peer, const struct tw_message *message) {
+    size_t size = 0;
+    struct tw_error err = {0};
+    if (shell->transport == NULL) return;
+    if (tw_control_encode(message, shell->body, TW_CONTROL_BYTES_MAX, &size, &err) != TW_OK) {
+        tw_log(TW_LOG_ERROR, "not_encoded", "kind=%s text=\"%s\"", tw_message_name(message->kind),
+               err.message);
+        return;
+    }
+    tw_transport_send_control(shell->transport, peer, (uint16_t)message->kind, shell->body,
+                              (uint32_t)size);
+}
+
+void tw_shell_net_chunk(struct tw_shell *shell, const struct tw_action *action) {
+    struct tw_payloads *payloads = &shell->host->payloads;
+    struct tw_chunk chunk = {.payload = action->u.payload.hash, .idx = action->u.payload.idx};
+    uint32_t row;
+    if (shell->transport == NULL) return;
+    if (tw_payloads_chunk_get(payloads, &chunk.payload, chunk.idx, &chunk.bytes, &chunk.size,
+                              &row) != TW_OK) {
+        return;
+    }
+    /* One hold per row however many of its chunks are queued: a drop forgets them all at once. */
+    if (shell->sends[row]++ > 0) tw_pool_release(&payloads->pool, row);
+    tw_transport_send_chunk(shell->transport, action->peer, &chunk);
+}
+
+static void sends_end(struct tw_shell *shell, uint32_t row, uint32_t count) {
+    shell->sends[row] -= count;
+    if (shell->sends[row] == 0) tw_pool_release(&shell->host->payloads.pool, row);
+}
+
+static void on_released(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent) {
+    struct tw_shell *shell = user;
+    (void)peer;
+    const int row = tw_payloads_row_at(&shell->host->payloads, chunk->bytes);
+    if (sent) shell->chunk_bytes_out += chunk->size;
+    if (row < 0 || shell->sends[row] == 0) return;
+    if (!tw_id_equal(&shell->host->payloads.pool.rows[row].hash, &chunk->payload)) return;
+    sends_end(shell, (uint32_t)row, 1);
+}
+
+void tw_shell_net_drop(struct tw_shell *shell, const struct tw_id *payload) {
+    const int row = tw_pool_find(&shell->host->payloads.pool, payload);
+    if (shell->transport == NULL || row < 0 || shell->sends[row] == 0) return;
+    tw_transport_drop(shell->transport, payload);
+    sends_end(shell, (uint32_t)row, shell->sends[row]);
+}
+
+/* ---- arriving ------------------------------------------------------------------------------ */
+
+static void chunk_take(struct tw_shell *shell, uint16_t peer, const struct tw_frame *frame) {
+    if (frame->body_bytes <= TW_CHUNK_HEADER_BYTES || tw_get_u32(frame->body + 36) != 0) {
+        tw_transport_close(shell->transport, peer, TW_PROTO, "a chunk without a proper header");
+        return;
+    }
+    struct tw_event event;
+    memset(&event, 0, sizeof(event));
+    event.kind = TW_EV_CHUNK;
+    event.peer = peer;
+    memcpy(event.u.chunk.hash.bytes, frame->body, sizeof(event.u.chunk.hash.bytes));
+    event.u.chunk.idx = tw_get_u32(frame->body + 32);
+    const uint32_t size = frame->body_bytes - TW_CHUNK_HEADER_BYTES;
+    shell->chunk_bytes_in += size;
+    const enum tw_status status =
+        tw_payloads_chunk_put(&shell->host->payloads, &event.u.chunk.hash, event.u.chunk.idx,
+                              frame->body + TW_CHUNK_HEADER_BYTES, size);
+    if (status == TW_OK) {
+        tw_shell_event(shell, &event);
+    } else if (status != TW_AGAIN) { /* AGAIN: asked for once, not needed any more */
+        tw_transport_close(shell->transport, peer, status, "a chunk that is not of its payload");
+    }
+}
+
+static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_frame *frame) {
+    struct tw_shell *shell = user;
+    static struct tw_message message; /* too large for a stack, and the loop is one thread */
+    struct tw_error err = {0};
+    if (is_bulk) {
+        chunk_take(shell, peer, frame);
+        return;
+    }
+    if (tw_control_decode(frame->kind, frame->body, frame->body_bytes, &message, &err) != TW_OK) {
+        tw_shell_note(shell, TW_LOG_WARN, "bad_message", "kind=%u text=\"%s\"", frame->kind,
+                      err.message);
+        tw_transport_close(shell->transport, peer, TW_PROTO, err.message);
+        return;
+    }
+    if (message.kind == TW_MSG_PEERS) {
+        tw_members_merge(shell->members, &message.u.peers, tw_shell_now_us());
+    }
+    const struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer, .u.message = &message};
+    tw_shell_event(shell, &event);
+}
+
+/* ---- peers --------------------------------------------------------------------------------- */
+
+static void gossip_send(struct tw_shell *shell, uint16_t peer) {
+    struct tw_message message;
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_PEERS;
+    tw_members_records(shell->members, tw_shell_now_us(), &message.u.peers);
+    tw_shell_net_send(shell, peer, &message);
+}
+
+static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello) {
+    struct tw_shell *shell = user;
+    char hex[9];
+    shell->peers[peer] = (struct tw_shell_peer){.is_up = true, .id = hello->id};
+    tw_members_connected(shell->members, hello, tw_shell_now_us());
+    tw_id_short(&hello->id, hex);
+    tw_shell_note(shell, TW_LOG_INFO, "peer_up", "peer=%s addr=%s", hex,
+                  hello->addrs[0][0] != '\0' ? hello->addrs[0] : "none");
+    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
+    event.u.id = hello->id;
+    tw_shell_event(shell, &event);
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (shell->peers[i].is_up) gossip_send(shell, i); /* all learn of the new one at once */
+    }
+}
+
+static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
+    struct tw_shell *shell = user;
+    char hex[9];
+    tw_id_short(&shell->peers[peer].id, hex);
+    tw_shell_note(shell, reason == TW_OK ? TW_LOG_INFO : TW_LOG_WARN, "peer_down",
+                  "peer=%s reason=%s text=\"%s\"", hex, tw_status_name(reason),
+                  sentence != NULL ? sentence : "");
+    tw_members_disconnected(shell->members, &shell->peers[peer].id, tw_shell_now_us());
+    shell->bulk_gone.bytes_in += shell->peers[peer].bulk.bytes_in;
+    shell->bulk_gone.bytes_out += shell->peers[peer].bulk.bytes_out;
+    shell->peers[peer] = (struct tw_shell_peer){0};
+    const struct tw_event event = {.kind = TW_EV_PEER_DOWN, .peer = peer};
+    tw_shell_event(shell, &event);
+}
+
+static void refusal_keep(struct tw_shell *shell, const char *address, enum tw_status reason,
+                         const char *sentence) {
+    struct tw_shell_refusal *row = NULL;
+    for (uint32_t i = 0; i < TW_REFUSALS_MAX && row == NULL; i++) {
+        if (strcmp(shell->refusals[i].address, address) == 0) row = &shell->refusals[i];
+    }
+    if (row == NULL) row = &shell->refusals[shell->refusals_next++ % TW_REFUSALS_MAX];
+    const bool is_new = strcmp(row->sentence, sentence) != 0;
+    (void)snprintf(row->address, sizeof(row->address), "%s", address);
+    (void)snprintf(row->sentence, sizeof(row->sentence), "%s", sentence);
+    row->is_denied = reason == TW_DENIED || reason == TW_VERSION;
+    uint64_t held_back = 0;
+    if (!is_new &&
+        !tw_log_may_say(&shell->refusal_limit, tw_shell_now_us(), REFUSAL_LINE_US, &held_back)) {
+        return;
+    }
+    tw_shell_note(shell, TW_LOG_WARN, row->is_denied ? "peer_refused" : "dial_failed",
+                  "addr=%s reason=%s text=\"%s\" held_back=%llu", address, tw_status_name(reason),
+                  sentence, (unsigned long long)held_back);
+}
+
+static void on_dial_done(void *user, const char *address, enum tw_status status,
+                         const struct tw_id *id, const char *sentence) {
+    struct tw_shell *shell = user;
+    tw_members_dialled(shell->members, address, status == TW_OK, id, tw_shell_now_us());
+    const bool is_self = id != NULL && tw_id_equal(id, &shell->setup->identity.id);
+    if (status == TW_OK) {
+        for (uint32_t i = 0; i < TW_REFUSALS_MAX; i++) {
+            if (strcmp(shell->refusals[i].address, address) == 0) {
+                shell->refusals[i] = (struct tw_shell_refusal){0};
+            }
+        }
+    } else if (!is_self) {
+        refusal_keep(shell, address, status, sentence != NULL ? sentence : "");
+    }
+}
+
+static void on_refused(void *user, const char *address, enum tw_status reason,
+                       const char *sentence) {
+    struct tw_shell *shell = user;
+    uint64_t held_back = 0;
+    shell->links_refused++;
+    if (!tw_log_may_say(&shell->refusal_limit, tw_shell_now_us(), REFUSAL_LINE_US, &held_back)) {
+        return;
+    }
+    tw_shell_note(shell, TW_LOG_WARN, "refused", "addr=%s reason=%s text=\"%s\" held_back=%llu",
+                  address, tw_status_name(reason), sentence, (unsigned long long)held_back);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static enum tw_status bootstrap_file(struct tw_shell *shell, const char *path,
+                                     struct tw_error *err) {
+    char line[256];
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        tw_shell_note(shell, TW_LOG_WARN, "no_peers_file", "text=\"%s cannot be read\"", path);
+        return TW_OK; /* never fatal: the others may dial us */
+    }
+    enum tw_status status = TW_OK;
+    while (status == TW_OK && fgets(line, sizeof(line), file) != NULL) {
+        char entry[256];
+        if (sscanf(line, " %255[^# \t\r\n]", entry) != 1) continue;
+        struct tw_error reason;
+        status = tw_members_bootstrap(shell->members, entry, tw_shell_now_us(), &reason);
+        if (status != TW_OK) (void)tw_fail(err, status, "%s: %s", path, reason.message);
+    }
+    (void)fclose(file);
+    return status;
+}
+
+static enum tw_status members_open(struct tw_shell *shell, struct tw_error *err) {
+    const struct tw_config *config = &shell->setup->config;
+    struct tw_members_config members = {.self = shell->setup->identity.id};
+    TW_ASSERT(uv_random(NULL, NULL, &members.seed, sizeof(members.seed), 0, NULL) == 0);
+    tw_members_init(shell->members, &members);
+    tw_members_set_self(shell->members, tw_transport_self(shell->transport));
+    for (uint32_t i = 0; i < config->network.peers_count; i++) {
+        const struct tw_bootstrap *peer = &config->network.peers[i];
+        char entry[TW_ADDR_BYTES + TW_ID_HEX_BYTES + 1], hex[TW_ID_HEX_BYTES];
+        tw_id_hex(&peer->id, hex);
+        (void)snprintf(entry, sizeof(entry), "%s%s%s", peer->address.text, peer->has_id ? "=" : "",
+                       peer->has_id ? hex : "");
+        TW_TRY(tw_members_bootstrap(shell->members, entry, tw_shell_now_us(), err));
+    }
+    if (config->network.peers_file[0] != '\0') {
+        TW_TRY(bootstrap_file(shell, config->network.peers_file, err));
+    }
+    tw_shell_cache_load(shell);
+    return TW_OK;
+}
+
+enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err) {
+    const struct tw_config *config = &shell->setup->config;
+    if (!config->network.links) return TW_OK;
+    struct tw_transport_config transport = {
+        .loop = &shell->loop,
+        .identity = &shell->setup->identity,
+        .secret = shell->setup->has_secret ? &shell->setup->secret : NULL,
+        .run = shell->setup->run_id,
+        .boot = shell->setup->boot,
+        .listen_count = config->network.listen_count,
+        .upload_bytes_per_s = config->network.upload_bytes_s,
+        .events = {.peer_up = on_peer_up,
+                   .peer_down = on_peer_down,
+                   .frame = on_frame,
+                   .released = on_released,
+                   .dial_done = on_dial_done,
+                   .refused = on_refused},
+        .user = shell,
+    };
+    for (uint32_t i = 0; i < config->network.listen_count; i++) {
+        memcpy(transport.listen[i], config->network.listen[i].text, TW_ADDR_BYTES);
+    }
+    for (uint32_t i = 0; i < config->network.advertise_count; i++) {
+        memcpy(transport.advertise[i], config->network.advertise[i].text, TW_ADDR_BYTES);
+    }
+    TW_TRY(tw_transport_create(&transport, &shell->transport, err));
+    return members_open(shell, err);
+}
+
+static void dial_due(struct tw_shell *shell, uint64_t now_us) {
+    struct tw_dial dial;
+    while (tw_members_next_dial(shell->members, now_us, &dial)) {
+        struct tw_error err = {0};
+        const enum tw_status status = tw_transport_connect(shell->transport, dial.address,
+                                                           dial.has_id ? &dial.id : NULL, &err);
+        if (status == TW_OK) continue;
+        tw_members_dialled(shell->members, dial.address, false, NULL, now_us);
+        if (status == TW_LIMIT) return; /* enough under way */
+        refusal_keep(shell, dial.address, status, err.message);
+    }
+}
+
+void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us) {
+    if (shell->transport == NULL) return;
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        struct tw_peer_net net;
+        if (!shell->peers[i].is_up || !tw_transport_peer(shell->transport, i, &net)) continue;
+        shell->peers[i].control = net.control;
+        shell->peers[i].bulk = net.bulk;
+    }
+    if (shell->stage != TW_SHELL_RUNNING) return;
+    dial_due(shell, now_us);
+    if (now_us >= shell->gossip_due_us) {
+        shell->gossip_due_us = now_us + TW_GOSSIP_US;
+        for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+            if (shell->peers[i].is_up) gossip_send(shell, i);
+        }
+    }
+    if (now_us >= shell->cache_due_us) {
+        if (shell->cache_due_us != 0) tw_shell_cache_save(shell);
+        shell->cache_due_us = now_us + TW_CACHE_US;
+    }
+}
+
+void tw_shell_net_close(struct tw_shell *shell) {
+    if (shell->transport == NULL) return;
+    tw_transport_destroy(shell->transport, "this node is shutting down", NULL);
+    shell->transport = NULL;
+}

@@ -1,0 +1,328 @@
+/* shell_save.c - checkpoints: memory to disk now and then, disk to memory at the start.
+ *
+ *   IDLE --due, verb, finish, end--> SNAPSHOT --done, late or no worker--> FREEZE --no change of
+ *   (phi, u) under way--> COPY (thread) --thaw--> WRITE (thread) --> IDLE, or once more
+ *
+ * The core's position is taken when frozen: it is the one that belongs to (phi, u). The copy keeps
+ * merges waiting for as long as memory takes, not for as long as the disk takes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "daemon/shell.h"
+
+/* ---- arrays -------------------------------------------------------------------------------- */
+
+static bool is_bf16(const struct tw_shell *shell) {
+    return shell->setup->config.node.snapshot == TW_SNAPSHOT_BF16_MOMENTS;
+}
+
+/* theta, m, v as a snapshot slot holds them. */
+static void live_arrays(const struct tw_shell *shell, uint8_t *slot,
+                        struct tw_checkpoint_arrays *arrays) {
+    const struct tw_layout *layout = &shell->setup->layout;
+    const uint64_t moment_bytes = layout->elements * (is_bf16(shell) ? 2 : 4);
+    uint8_t *m = slot + layout->elements * 4;
+    tw_checkpoint_arrays_set(arrays, TW_CHECKPOINT_LIVE, layout, slot, false);
+    tw_checkpoint_arrays_set(arrays, TW_CHECKPOINT_ADAM_M, layout, m, is_bf16(shell));
+    tw_checkpoint_arrays_set(arrays, TW_CHECKPOINT_ADAM_V, layout, m + moment_bytes,
+                             is_bf16(shell));
+}
+
+/* ---- loading ------------------------------------------------------------------------------- */
+
+/* After the arrays were filled: says in the control page what they are. */
+static void memory_describe(struct tw_shell *shell, const struct tw_checkpoint_state *state,
+                            bool has_live) {
+    const struct tw_shm *shm = &shell->host->memory.shm;
+    for (uint32_t p = 0; p < shm->fragments_count; p++) {
+        float *phi, *u;
+        tw_shm_home(shm, p, &phi, &u);
+        struct tw_shm_state home = {.rounds = 0};
+        home.digest = tw_shm_digest(phi, u, tw_shm_fragment_elements(shm, p));
+        if (shell->has_position) home.rounds = state->position.fragment_rounds[p];
+        tw_shm_home_set(shm, p, &home);
+    }
+    if (!has_live || shm->geometry.snapshot_bytes == 0) return;
+    struct tw_snapshot_slot slot;
+    memset(&slot, 0, sizeof(slot));
+    slot.step = state->step;
+    slot.tokens = state->tokens;
+    slot.updates = state->updates;
+    memcpy(slot.rng, state->rng, sizeof(slot.rng));
+    slot.cursor = state->cursor;
+    memcpy(slot.fragment_rounds, state->live_rounds, sizeof(slot.fragment_rounds));
+    if (!shell->has_position) memset(slot.fragment_rounds, 0, sizeof(slot.fragment_rounds));
+    tw_shm_snapshot_end(shm, 0, &slot);
+}
+
+/* Reads the newest whole generation into the memory. The position is kept only together with the
+ * vote it was made under: without it this node may have voted and forgotten. */
+static enum tw_status memory_load(struct tw_shell *shell, struct tw_checkpoint_found *found,
+                                  struct tw_checkpoint_state *state, struct tw_error *err) {
+    const struct tw_shm *shm = &shell->host->memory.shm;
+    const bool has_slots = shm->geometry.snapshot_bytes > 0;
+    struct tw_checkpoint_arrays arrays;
+    memset(&arrays, 0, sizeof(arrays));
+    float *phi, *u;
+    tw_shm_format(shm);
+    tw_shm_home(shm, 0, &phi, &u);
+    tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_ANCHOR, &shell->setup->layout, phi, false);
+    tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_MOMENTUM, &shell->setup->layout, u, false);
+    if (has_slots) {
+        tw_shm_snapshot_begin(shm, 0);
+        live_arrays(shell, tw_shm_snapshot_data(shm, 0), &arrays);
+    }
+    return tw_checkpoint_load(shell->checkpoint, &arrays, state, found, err);
+}
+
+static void loaded_take(struct tw_shell *shell, const struct tw_checkpoint_found *found,
+                        const struct tw_checkpoint_state *state) {
+    const bool has_live = found->has_kind[TW_CHECKPOINT_LIVE] &&
+                          found->has_kind[TW_CHECKPOINT_ADAM_M] &&
+                          found->has_kind[TW_CHECKPOINT_ADAM_V];
+    shell->has_position = state->has_position;
+    if (shell->has_position) shell->position = state->position;
+    const bool is_vote_lost = shell->is_vote_lost || !shell->has_vote;
+    if (shell->has_position && is_vote_lost && state->position.nonce != 0) {
+        tw_shell_note(shell, TW_LOG_WARN, "vote_missing",
+                      "text=\"the checkpoint has a membership and the disk no vote: joining again "
+                      "as a new member\"");
+        shell->has_position = false;
+    }
+    if (!shell->has_position) shell->has_vote = false;
+    memory_describe(shell, state, has_live);
+    shell->host->has_anchor = true;
+    shell->save.step = state->step;
+    shell->save.has_step = true;
+    shell->train.step = state->step;
+    shell->train.tokens = state->tokens;
+    for (unsigned i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
+        if (found->refused[i][0] == '\0') continue;
+        tw_shell_note(shell, TW_LOG_WARN, "checkpoint_refused",
+                      "text=\"%s: going on from the other generation\"", found->refused[i]);
+    }
+    tw_shell_note(shell, TW_LOG_INFO, "checkpoint_loaded", "generation=%llu step=%llu tokens=%llu",
+                  (unsigned long long)found->generation, (unsigned long long)state->step,
+                  (unsigned long long)state->tokens);
+}
+
+enum tw_exit tw_shell_load(struct tw_shell *shell, struct tw_error *err) {
+    static struct tw_checkpoint_found found;
+    static struct tw_checkpoint_state state;
+    struct tw_error reason = {0};
+    const char *dir = shell->setup->run_state_dir;
+    if (tw_checkpoint_create(&shell->checkpoint, tw_file_system(), dir, &shell->setup->layout,
+                             &shell->setup->run_id, err) != TW_OK) {
+        return TW_EXIT_STATE_DIR;
+    }
+    const enum tw_status status = memory_load(shell, &found, &state, &reason);
+    if (status == TW_OK && found.is_loaded) {
+        loaded_take(shell, &found, &state);
+        return TW_EXIT_OK;
+    }
+    tw_shm_format(&shell->host->memory.shm);
+    if (status == TW_OK) { /* no checkpoint at all: whatever was voted for belonged to nothing */
+        shell->has_vote = false;
+        return TW_EXIT_OK;
+    }
+    const bool is_damaged = status == TW_CORRUPT || status == TW_IO;
+    if (is_damaged && shell->setup->options.is_fresh) {
+        shell->has_vote = false;
+        tw_shell_note(shell, TW_LOG_WARN, "checkpoint_given_up",
+                      "text=\"%s: starting afresh, as asked\"", reason.message);
+        return TW_EXIT_OK;
+    }
+    (void)tw_fail(err, status, "%.170s%s", reason.message,
+                  is_damaged ? "; `thinwired --fresh` starts without it (peers give the model back)"
+                             : "");
+    return status == TW_DENIED || status == TW_CONFIG ? TW_EXIT_MANIFEST : TW_EXIT_CORRUPT;
+}
+
+/* ---- saving -------------------------------------------------------------------------------- */
+
+static uint64_t anchor_bytes(const struct tw_shell *shell) {
+    return shell->setup->layout.elements * 8;
+}
+
+/* On a thread, frozen: nobody changes (phi, u). A snapshot may be overwritten under us: then the
+ * other one is whole. */
+static void on_copy_work(uv_work_t *work) {
+    struct tw_shell *shell = work->data;
+    struct tw_save *save = &shell->save;
+    const struct tw_shm *shm = &shell->host->memory.shm;
+    const struct tw_layout *layout = &shell->setup->layout;
+    float *phi = (float *)(void *)save->copy, *u = phi + layout->elements;
+    for (uint32_t p = 0; p < shm->fragments_count; p++) {
+        struct tw_shm_view view;
+        tw_shm_view(shm, p, &view);
+        memcpy(phi + layout->fragment_begin[p], view.phi, view.elements * sizeof(float));
+        memcpy(u + layout->fragment_begin[p], view.u, view.elements * sizeof(float));
+    }
+    save->has_live = false;
+    if (shm->geometry.snapshot_bytes == 0) return;
+    for (unsigned i = 0; i < 4 && !save->has_live; i++) {
+        const int slot = tw_shm_snapshot_newest(shm, &save->slot);
+        if (slot < 0) return;
+        const uint64_t seq = atomic_load(&save->slot.seq);
+        memcpy(save->copy + anchor_bytes(shell), tw_shm_snapshot_data(shm, (uint32_t)slot),
+               shm->geometry.snapshot_bytes);
+        atomic_thread_fence(memory_order_acquire);
+        save->has_live = atomic_load(&tw_shm_control(shm)->snapshots[slot].seq) == seq;
+    }
+}
+
+static void on_write_work(uv_work_t *work) {
+    struct tw_shell *shell = work->data;
+    struct tw_save *save = &shell->save;
+    const struct tw_layout *layout = &shell->setup->layout;
+    struct tw_checkpoint_arrays arrays;
+    memset(&arrays, 0, sizeof(arrays));
+    float *phi = (float *)(void *)save->copy;
+    tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_ANCHOR, layout, phi, false);
+    tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_MOMENTUM, layout, phi + layout->elements,
+                             false);
+    if (save->has_live) live_arrays(shell, save->copy + anchor_bytes(shell), &arrays);
+    save->status = tw_checkpoint_save(shell->checkpoint, &save->state, &arrays, &save->err);
+}
+
+static void save_start(struct tw_shell *shell);
+
+static void save_end(struct tw_shell *shell, enum tw_status status, const char *sentence) {
+    struct tw_save *save = &shell->save;
+    free(save->copy);
+    save->copy = NULL;
+    save->stage = TW_SAVE_IDLE;
+    (void)snprintf(save->error, sizeof(save->error), "%s", status == TW_OK ? "" : sentence);
+    for (uint32_t i = 0; i < save->tickets_count; i++) {
+        if (shell->api != NULL) tw_api_answer(shell->api, save->tickets[i], status, sentence);
+    }
+    save->tickets_count = save->next_tickets_count;
+    memcpy(save->tickets, save->next_tickets, sizeof(save->tickets));
+    save->next_tickets_count = 0;
+    if (save->is_wanted_again) {
+        save->is_wanted_again = false;
+        save_start(shell);
+        return;
+    }
+    tw_shell_leave_step(shell);
+}
+
+static void on_write_done(uv_work_t *work, int status) {
+    struct tw_shell *shell = work->data;
+    struct tw_save *save = &shell->save;
+    char sentence[sizeof(save->err.message)];
+    if (status != 0 || shell->stage == TW_SHELL_CLOSING) return;
+    if (save->status != TW_OK) {
+        (void)snprintf(sentence, sizeof(sentence), "%s", save->err.message);
+        tw_shell_note(shell, TW_LOG_ERROR, "checkpoint_failed", "text=\"%s\"", sentence);
+        save_end(shell, save->status, sentence);
+        return;
+    }
+    save->step = save->state.step;
+    save->has_step = true;
+    save->at_us = tw_shell_now_us();
+    save->bytes = anchor_bytes(shell) +
+                  (save->has_live ? shell->host->memory.shm.geometry.snapshot_bytes : 0);
+    const unsigned long long generation = tw_checkpoint_generation(shell->checkpoint);
+    tw_shell_note(shell, TW_LOG_INFO, "checkpoint", "generation=%llu step=%llu bytes=%llu",
+                  generation, (unsigned long long)save->step, (unsigned long long)save->bytes);
+    (void)snprintf(sentence, sizeof(sentence), "checkpoint %llu of step %llu is on disk",
+                   generation, (unsigned long long)save->step);
+    save_end(shell, TW_OK, sentence);
+}
+
+static void on_copy_done(uv_work_t *work, int status) {
+    struct tw_shell *shell = work->data;
+    struct tw_save *save = &shell->save;
+    tw_worker_host_thaw(shell->host);
+    if (status != 0 || shell->stage == TW_SHELL_CLOSING) return;
+    if (save->has_live) {
+        save->state.step = save->slot.step;
+        save->state.tokens = save->slot.tokens;
+        save->state.updates = save->slot.updates;
+        memcpy(save->state.rng, save->slot.rng, sizeof(save->state.rng));
+        save->state.cursor = save->slot.cursor;
+        memcpy(save->state.live_rounds, save->slot.fragment_rounds,
+               sizeof(save->state.live_rounds));
+    } else {
+        save->state.step = shell->train.step;
+        save->state.tokens = shell->train.tokens;
+    }
+    save->stage = TW_SAVE_WRITE;
+    TW_ASSERT(uv_queue_work(&shell->loop, &save->work, on_write_work, on_write_done) == 0);
+}
+
+void tw_shell_save_frozen(struct tw_shell *shell) {
+    struct tw_save *save = &shell->save;
+    TW_ASSERT(save->stage == TW_SAVE_FREEZE);
+    memset(&save->state, 0, sizeof(save->state));
+    save->state.has_position = true;
+    tw_node_position(shell->node, &save->state.position);
+    save->copy = malloc(anchor_bytes(shell) + shell->host->memory.shm.geometry.snapshot_bytes);
+    if (save->copy == NULL) {
+        tw_worker_host_thaw(shell->host);
+        save_end(shell, TW_NOMEM, "no memory for a copy of the model: the next checkpoint may do");
+        return;
+    }
+    save->stage = TW_SAVE_COPY;
+    save->work.data = shell;
+    TW_ASSERT(uv_queue_work(&shell->loop, &save->work, on_copy_work, on_copy_done) == 0);
+}
+
+static void freeze_start(struct tw_shell *shell) {
+    shell->save.stage = TW_SAVE_FREEZE;
+    if (tw_worker_host_freeze(shell->host)) tw_shell_save_frozen(shell);
+}
+
+void tw_shell_save_snapshot_done(struct tw_shell *shell) {
+    if (shell->save.stage == TW_SAVE_SNAPSHOT) freeze_start(shell);
+}
+
+static void save_start(struct tw_shell *shell) {
+    struct tw_save *save = &shell->save;
+    const uint64_t interval = shell->setup->config.node.checkpoint_interval_us;
+    save->due_us = interval == 0 ? UINT64_MAX : tw_shell_now_us() + interval;
+    if (!shell->host->has_anchor) {
+        save_end(shell, TW_AGAIN, "nothing to save yet: no worker has started the model");
+        return;
+    }
+    const bool has_slots = shell->host->memory.shm.geometry.snapshot_bytes > 0;
+    if (has_slots && tw_worker_host_is_ready(shell->host)) {
+        save->stage = TW_SAVE_SNAPSHOT;
+        save->wait_until_us = tw_shell_now_us() + TW_SNAPSHOT_WAIT_US;
+        tw_worker_host_say(shell->host, TW_WMSG_SNAPSHOT);
+        return;
+    }
+    freeze_start(shell);
+}
+
+void tw_shell_save(struct tw_shell *shell, const uint32_t *ticket) {
+    struct tw_save *save = &shell->save;
+    const bool is_busy = save->stage != TW_SAVE_IDLE;
+    uint32_t *count = is_busy ? &save->next_tickets_count : &save->tickets_count;
+    if (ticket != NULL && *count == TW_SAVE_TICKETS_MAX) {
+        tw_api_answer(shell->api, *ticket, TW_LIMIT, "too many are waiting for a checkpoint");
+        return;
+    }
+    if (ticket != NULL) (is_busy ? save->next_tickets : save->tickets)[(*count)++] = *ticket;
+    if (is_busy) {
+        save->is_wanted_again = true;
+    } else {
+        save_start(shell);
+    }
+}
+
+void tw_shell_save_chores(struct tw_shell *shell, uint64_t now_us) {
+    struct tw_save *save = &shell->save;
+    if (save->due_us == 0) { /* the first one after a whole interval */
+        const uint64_t interval = shell->setup->config.node.checkpoint_interval_us;
+        save->due_us = interval == 0 ? UINT64_MAX : now_us + interval;
+    }
+    if (save->stage == TW_SAVE_SNAPSHOT && now_us >= save->wait_until_us) freeze_start(shell);
+    if (save->stage == TW_SAVE_IDLE && shell->stage == TW_SHELL_RUNNING && now_us >= save->due_us &&
+        shell->host->has_anchor) {
+        tw_shell_save(shell, NULL);
+    }
+}

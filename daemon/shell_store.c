@@ -1,0 +1,115 @@
+/* shell_store.c - the vote and the member cache on disk: written on threads, read at start. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "daemon/durable.h"
+#include "daemon/shell.h"
+
+enum { VOTE_RETRY_MS = 1000 };
+
+/* ---- votes --------------------------------------------------------------------------------- */
+
+enum tw_status tw_shell_votes_open(struct tw_shell *shell, struct tw_error *err) {
+    enum tw_vote_found found = TW_VOTE_NONE;
+    struct tw_error reason = {0};
+    TW_TRY(tw_vote_store_open(&shell->votes, tw_file_system(), shell->setup->run_state_dir,
+                              &shell->vote, &found, &reason) != TW_OK
+               ? tw_fail(err, TW_IO, "%s", reason.message)
+               : TW_OK);
+    shell->has_votes = true;
+    shell->has_vote = found == TW_VOTE_VALID;
+    if (found == TW_VOTE_CORRUPT) {
+        shell->is_vote_lost = true;
+        tw_shell_note(shell, TW_LOG_WARN, "vote_lost",
+                      "text=\"%s: this node joins its run again as a new member\"", reason.message);
+    }
+    return TW_OK;
+}
+
+static void on_vote_work(uv_work_t *work) {
+    struct tw_shell *shell = work->data;
+    shell->vote_status =
+        tw_vote_store_save(&shell->votes, &shell->vote_saving.vote, &shell->vote_err);
+}
+
+static void vote_save(struct tw_shell *shell);
+
+static void on_vote_timer(uv_timer_t *timer) {
+    vote_save(timer->data);
+}
+
+static void on_vote_done(uv_work_t *work, int status) {
+    struct tw_shell *shell = work->data;
+    if (shell->stage == TW_SHELL_CLOSING || status != 0) return;
+    if (shell->vote_status != TW_OK) {
+        tw_shell_note(shell, TW_LOG_ERROR, "vote_not_saved", "text=\"%s\"",
+                      shell->vote_err.message);
+        if (shell->stage == TW_SHELL_RUNNING) {
+            TW_ASSERT(uv_timer_start(&shell->vote_timer, on_vote_timer, VOTE_RETRY_MS, 0) == 0);
+            return;
+        }
+    }
+    const struct tw_event stored = {
+        .kind = TW_EV_STORED, .ok = true, .u.store_seq = shell->vote_saving.seq};
+    const bool ok = shell->vote_status == TW_OK;
+    shell->vote_saving.is_used = false;
+    if (shell->vote_waiting.is_used) {
+        shell->vote_saving = shell->vote_waiting;
+        shell->vote_waiting.is_used = false;
+        vote_save(shell);
+    }
+    if (ok) tw_shell_event(shell, &stored);
+    tw_shell_leave_step(shell);
+}
+
+static void vote_save(struct tw_shell *shell) {
+    if (shell->stage == TW_SHELL_CLOSING) return;
+    shell->vote_work.data = shell;
+    TW_ASSERT(uv_queue_work(&shell->loop, &shell->vote_work, on_vote_work, on_vote_done) == 0);
+}
+
+void tw_shell_vote_store(struct tw_shell *shell, const struct tw_action *action) {
+    struct tw_vote_job *job =
+        shell->vote_saving.is_used ? &shell->vote_waiting : &shell->vote_saving;
+    job->is_used = true;
+    job->seq = action->u.store.seq;
+    job->vote = *action->u.store.vote;
+    if (job == &shell->vote_saving) vote_save(shell);
+}
+
+/* ---- member cache -------------------------------------------------------------------------- */
+
+static const char cache_name[] = "members";
+
+void tw_shell_cache_load(struct tw_shell *shell) {
+    char path[TW_PATH_BYTES + 16];
+    (void)snprintf(path, sizeof(path), "%s/%s", shell->setup->run_state_dir, cache_name);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    const ssize_t size = read(fd, shell->cache_text, TW_MEMBERS_TEXT_MAX);
+    (void)close(fd);
+    if (size <= 0) return;
+    const uint32_t skipped =
+        tw_members_decode(shell->members, shell->cache_text, (size_t)size, tw_shell_now_us());
+    if (skipped > 0) tw_log(TW_LOG_WARN, "cache_damaged", "lines_skipped=%u", skipped);
+}
+
+/* At most a few hundred short lines, once a minute and at the end: written here, without a sync,
+ * for a lost cache costs a reconnect and nothing else. */
+void tw_shell_cache_save(struct tw_shell *shell) {
+    char path[TW_PATH_BYTES + 16], temporary[TW_PATH_BYTES + 24];
+    size_t size = 0;
+    if (shell->transport == NULL) return;
+    tw_members_encode(shell->members, shell->cache_text, TW_MEMBERS_TEXT_MAX, &size);
+    (void)snprintf(path, sizeof(path), "%s/%s", shell->setup->run_state_dir, cache_name);
+    (void)snprintf(temporary, sizeof(temporary), "%s.tmp", path);
+    const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return;
+    const bool ok = write(fd, shell->cache_text, size) == (ssize_t)size;
+    (void)close(fd);
+    if (ok && rename(temporary, path) == 0) return;
+    (void)unlink(temporary);
+}

@@ -1,0 +1,333 @@
+/* shell_view.c - what people see: fills the status view, keeps a minute of samples and the rounds.
+ */
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "daemon/shell.h"
+
+enum { SAMPLE_US = 1000 * 1000 };
+
+/* ---- kept between two fills ---------------------------------------------------------------- */
+
+/* Control and bulk bytes at the socket, this process. Failed handshakes count as control. */
+static void traffic_sum(const struct tw_shell *shell, struct tw_traffic *control,
+                        struct tw_traffic *bulk) {
+    *control = *bulk = (struct tw_traffic){0};
+    if (shell->transport == NULL) return;
+    const struct tw_traffic all = tw_transport_traffic(shell->transport);
+    struct tw_traffic live_bulk = shell->bulk_gone;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        live_bulk.bytes_in += shell->peers[i].bulk.bytes_in;
+        live_bulk.bytes_out += shell->peers[i].bulk.bytes_out;
+    }
+    *bulk = live_bulk;
+    control->bytes_in = all.bytes_in > bulk->bytes_in ? all.bytes_in - bulk->bytes_in : 0;
+    control->bytes_out = all.bytes_out > bulk->bytes_out ? all.bytes_out - bulk->bytes_out : 0;
+}
+
+void tw_shell_view_chores(struct tw_shell *shell, uint64_t now_us) {
+    if (now_us < shell->minute_due_us) return;
+    shell->minute_due_us = now_us + SAMPLE_US;
+    struct tw_minute_sample *sample = &shell->minute[shell->minute_next];
+    *sample = (struct tw_minute_sample){
+        .at_us = now_us,
+        .tokens = shell->train.tokens,
+        .step_us = shell->train.step_us,
+        .sync_us = shell->train.sync_us,
+    };
+    tw_node_view(shell->node, &shell->view);
+    sample->clock_tokens = shell->view.clock_tokens;
+    if (shell->transport != NULL) {
+        const struct tw_traffic all = tw_transport_traffic(shell->transport);
+        sample->bytes_in = all.bytes_in;
+        sample->bytes_out = all.bytes_out;
+    }
+    shell->minute_next = (shell->minute_next + 1) % TW_MINUTE_SAMPLES;
+    if (shell->minute_count < TW_MINUTE_SAMPLES) shell->minute_count++;
+}
+
+void tw_shell_view_round(struct tw_shell *shell, const struct tw_close *close) {
+    const uint64_t now = tw_shell_now_us();
+    const unsigned at = (unsigned)(close->round % TW_OPENINGS_MAX);
+    tw_node_view(shell->node, &shell->view);
+    struct tw_view_round row = {
+        .round = close->round,
+        .fragment = close->fragment,
+        .contributors = close->contributors_count,
+        .roster = shell->view.roster_count,
+        .is_ours = shell->view.rounds_contributed > shell->rounds_contributed,
+        .is_solo = close->parts_count == 0,
+        .took_us = TW_VIEW_NEVER,
+    };
+    if (shell->openings[at].round == close->round + 1) {
+        row.took_us = now - shell->openings[at].at_us;
+        row.bytes = shell->chunk_bytes_in + shell->chunk_bytes_out - shell->openings[at].bytes;
+    }
+    if (shell->last_round_us != 0) {
+        const uint64_t since = now - shell->last_round_us, mean = shell->round_period_us;
+        shell->round_period_us = mean == 0 ? since : mean - mean / 8 + since / 8;
+    }
+    shell->last_round_us = now;
+    shell->rounds_contributed = shell->view.rounds_contributed;
+    tw_round_ring_add(&shell->round_ring, now, &row);
+    char digest[TW_ID_HEX_BYTES];
+    const struct tw_id id = tw_close_digest(close);
+    tw_id_hex(&id, digest);
+    digest[16] = '\0';
+    tw_log(row.is_solo ? TW_LOG_DEBUG : TW_LOG_INFO, "round_done",
+           "round=%llu fragment=%u contributors=%u roster=%u ours=%d bytes=%llu took_us=%llu "
+           "digest=%s",
+           (unsigned long long)row.round, row.fragment, row.contributors, row.roster,
+           (int)row.is_ours, (unsigned long long)row.bytes,
+           row.took_us == TW_VIEW_NEVER ? 0 : (unsigned long long)row.took_us, digest);
+}
+
+/* ---- filling ------------------------------------------------------------------------------- */
+
+static uint64_t age(uint64_t now_us, uint64_t at_us) {
+    return now_us > at_us ? now_us - at_us : 0;
+}
+
+static void fill_node(const struct tw_shell *shell, uint64_t now_us, struct tw_status_view *view) {
+    const struct tw_config *config = &shell->setup->config;
+    view->node.id = shell->setup->identity.id;
+    if (config->node.name[0] != '\0') {
+        (void)snprintf(view->node.name, sizeof(view->node.name), "%s", config->node.name);
+    } else {
+        (void)gethostname(view->node.name, sizeof(view->node.name) - 1);
+    }
+    (void)snprintf(view->node.version, sizeof(view->node.version), "%s", TW_RELEASE);
+    view->node.uptime_us = age(now_us, shell->started_us);
+    view->node.state = shell->view.state;
+    view->node.is_leaving = shell->stage != TW_SHELL_RUNNING;
+    view->node.links = shell->transport != NULL;
+    view->node.loop_lag_us = tw_loop_lag_us(&shell->lag);
+}
+
+/* What a value grew by over the samples of the last minute, per second; NaN without two samples. */
+static double minute_rate(const struct tw_shell *shell, size_t field) {
+    if (shell->minute_count < 2) return NAN;
+    const uint32_t newest = (shell->minute_next + TW_MINUTE_SAMPLES - 1) % TW_MINUTE_SAMPLES;
+    const uint32_t oldest =
+        (shell->minute_next + TW_MINUTE_SAMPLES - shell->minute_count) % TW_MINUTE_SAMPLES;
+    const uint64_t wall = shell->minute[newest].at_us - shell->minute[oldest].at_us;
+    uint64_t from, to;
+    memcpy(&from, (const char *)&shell->minute[oldest] + field, sizeof(from));
+    memcpy(&to, (const char *)&shell->minute[newest] + field, sizeof(to));
+    if (wall == 0 || to < from) return NAN;
+    return (double)(to - from) * 1e6 / (double)wall;
+}
+
+static void fill_run(const struct tw_shell *shell, struct tw_status_view *view) {
+    const struct tw_setup *setup = shell->setup;
+    view->run.id = setup->run_id;
+    (void)snprintf(view->run.name, sizeof(view->run.name), "%s", setup->run.name);
+    view->run.lineage = shell->view.lineage;
+    view->run.clock_tokens = shell->view.clock_tokens;
+    view->run.budget_tokens = setup->run.train.tokens;
+    const double rate = minute_rate(shell, offsetof(struct tw_minute_sample, clock_tokens));
+    if (rate > 0 && view->run.budget_tokens >= view->run.clock_tokens) {
+        const double rest = (double)(view->run.budget_tokens - view->run.clock_tokens);
+        view->run.eta_us = (uint64_t)(rest / rate * 1e6);
+    }
+    view->run.fragments_count = setup->layout.fragments_count;
+    for (uint32_t p = 0; p < setup->layout.fragments_count; p++) {
+        struct tw_shm_view fragment;
+        tw_shm_view(&shell->host->memory.shm, p, &fragment);
+        view->run.fragment_versions[p] = fragment.state.rounds;
+    }
+    view->run.params = setup->layout.params;
+    if (shell->round_period_us > 0) view->run.period_us = shell->round_period_us;
+}
+
+static double utilisation(double step_us, double sync_us) {
+    return step_us + sync_us > 0 ? step_us / (step_us + sync_us) : NAN;
+}
+
+static void fill_train(const struct tw_shell *shell, struct tw_status_view *view) {
+    const struct tw_shell_train *train = &shell->train;
+    view->train.step = train->step;
+    view->train.tokens = train->tokens;
+    view->train.stop_step = shell->setup->config.node.stop_step;
+    view->train.tokens_per_s = minute_rate(shell, offsetof(struct tw_minute_sample, tokens));
+    if (train->has_loss) {
+        view->train.loss = train->loss_mean;
+        view->train.lr = train->lr;
+        view->train.grad_norm = train->grad_norm;
+    }
+    if (train->has_evaluated) {
+        view->train.loss_live = train->evaluated.loss_live;
+        view->train.loss_anchor = train->evaluated.loss_anchor;
+        view->train.eval_step = train->evaluated.step;
+        view->train.distance = train->evaluated.distance;
+    }
+    view->train.steps_skipped = train->steps_skipped;
+    view->train.utilisation = utilisation((double)train->step_us, (double)train->sync_us);
+    view->train.utilisation_minute =
+        utilisation(minute_rate(shell, offsetof(struct tw_minute_sample, step_us)),
+                    minute_rate(shell, offsetof(struct tw_minute_sample, sync_us)));
+    view->train.losses_count = train->losses.count;
+    memcpy(view->train.losses, train->losses.points, sizeof(view->train.losses));
+}
+
+static void fill_net(const struct tw_shell *shell, struct tw_status_view *view) {
+    const struct tw_config *config = &shell->setup->config;
+    struct tw_traffic control, bulk;
+    traffic_sum(shell, &control, &bulk);
+    view->net.control_in_bytes = control.bytes_in;
+    view->net.control_out_bytes = control.bytes_out;
+    view->net.bulk_in_bytes = bulk.bytes_in;
+    view->net.bulk_out_bytes = bulk.bytes_out;
+    view->net.in_bytes_per_s = minute_rate(shell, offsetof(struct tw_minute_sample, bytes_in));
+    view->net.out_bytes_per_s = minute_rate(shell, offsetof(struct tw_minute_sample, bytes_out));
+    view->net.upload_cap_bytes_s = config->network.upload_bytes_s;
+    view->net.links_refused = shell->links_refused;
+    view->net.pool_bytes = shell->host->payloads.pool.bytes;
+    view->net.pool_used_bytes = shell->host->payloads.pool.used;
+    if (shell->transport == NULL) return;
+    for (uint32_t i = 0; i < config->network.listen_count && i < TW_ADDRS_MAX; i++) {
+        const char *text = config->network.listen[i].text, *colon = strrchr(text, ':');
+        const int host_bytes = colon != NULL ? (int)(colon - text) : (int)strlen(text);
+        (void)snprintf(view->net.listen[i], sizeof(view->net.listen[i]), "%.*s:%u", host_bytes,
+                       text, tw_transport_port(shell->transport, i));
+    }
+}
+
+static void fill_worker(const struct tw_shell *shell, uint64_t now_us,
+                        struct tw_status_view *view) {
+    const uint64_t beat = atomic_load(&tw_shm_control(&shell->host->memory.shm)->heartbeat_us);
+    view->worker.state = tw_shell_worker_state(shell);
+    view->worker.pid = (uint32_t)shell->train.pid;
+    view->worker.restarts = shell->supervisor.deaths;
+    (void)snprintf(view->worker.device, sizeof(view->worker.device), "%s", shell->train.device);
+    (void)snprintf(view->worker.error, sizeof(view->worker.error), "%s", shell->train.error);
+    view->worker.snapshot_step = shell->train.snapshot_step;
+    if (beat > 0) view->worker.heartbeat_us = age(now_us, beat);
+    if (shell->save.has_step) {
+        view->checkpoint.step = shell->save.step;
+        if (shell->save.at_us != 0) view->checkpoint.age_us = age(now_us, shell->save.at_us);
+        view->checkpoint.bytes = shell->save.bytes;
+    }
+    (void)snprintf(view->checkpoint.error, sizeof(view->checkpoint.error), "%s", shell->save.error);
+}
+
+/* ---- peers --------------------------------------------------------------------------------- */
+
+static struct tw_view_peer *peer_row(struct tw_status_view *view, const struct tw_id *id) {
+    for (uint32_t i = 0; i < view->peers_count; i++) {
+        if (tw_id_equal(&view->peers[i].id, id)) return &view->peers[i];
+    }
+    if (view->peers_count == TW_VIEW_PEERS_MAX) return NULL;
+    struct tw_view_peer *row = &view->peers[view->peers_count++];
+    row->id = *id;
+    row->rtt_us = row->last_mixed_round = row->heard_us = TW_VIEW_NEVER;
+    return row;
+}
+
+static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
+                        struct tw_status_view *view) {
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        const struct tw_shell_peer *peer = &shell->peers[i];
+        if (!peer->is_up) continue;
+        struct tw_view_peer *row = peer_row(view, &peer->id);
+        if (row == NULL) return;
+        struct tw_peer_net net;
+        row->link = TW_VIEW_LINK_UP;
+        row->up_bytes = peer->control.bytes_out + peer->bulk.bytes_out;
+        row->down_bytes = peer->control.bytes_in + peer->bulk.bytes_in;
+        if (tw_transport_peer(shell->transport, i, &net)) {
+            (void)snprintf(row->addr, sizeof(row->addr), "%s", net.address);
+            if (net.rtt_us > 0) row->rtt_us = net.rtt_us;
+        }
+        const struct tw_msg_status *said = &shell->view.peers[i].status;
+        if (!shell->view.peers[i].is_up) continue;
+        row->is_member = shell->view.peers[i].is_member;
+        if (shell->view.peers[i].last_mixed_round > 0) {
+            row->last_mixed_round = shell->view.peers[i].last_mixed_round - 1;
+        }
+        if (tw_id_is_zero(&said->lineage)) continue; /* linked, has not spoken yet */
+        row->heard_us = age(now_us, shell->view.peers[i].heard_us);
+        if (row->heard_us < TW_PEER_SILENCE_US) row->link = TW_VIEW_LINK_ALIVE;
+        row->state = said->state;
+        row->same_lineage = tw_id_equal(&said->lineage, &shell->view.lineage);
+        row->step = said->step;
+        row->tokens = said->tokens;
+        row->tokens_per_s = said->tokens_per_s;
+        row->rounds = said->rounds;
+    }
+}
+
+static const struct tw_shell_refusal *refusal_find(const struct tw_shell *shell,
+                                                   const char *address) {
+    for (uint32_t i = 0; i < TW_REFUSALS_MAX; i++) {
+        if (address[0] != '\0' && strcmp(shell->refusals[i].address, address) == 0) {
+            return &shell->refusals[i];
+        }
+    }
+    return NULL;
+}
+
+/* Known members without a link, and bootstrap addresses nobody is known at yet. */
+static void fill_known(const struct tw_shell *shell, struct tw_status_view *view) {
+    for (uint32_t e = 0; e < TW_KNOWN_MAX; e++) {
+        const struct tw_member_entry *entry = &shell->members->entries[e];
+        if (!entry->is_used) continue;
+        bool is_bootstrap = false;
+        for (unsigned a = 0; a < TW_ADDRS_MAX; a++) is_bootstrap |= entry->addrs[a].is_bootstrap;
+        if (is_bootstrap) {
+            view->net.bootstrap_count++;
+            view->net.bootstrap_alive += entry->is_connected;
+        }
+        const bool is_self = entry->has_id && tw_id_equal(&entry->id, &shell->setup->identity.id);
+        if (entry->is_connected || is_self || (!entry->has_id && !is_bootstrap)) continue;
+        struct tw_view_peer *row = NULL;
+        if (entry->has_id) {
+            row = peer_row(view, &entry->id);
+        } else if (view->peers_count < TW_VIEW_PEERS_MAX) {
+            row = &view->peers[view->peers_count++];
+            row->rtt_us = row->last_mixed_round = row->heard_us = TW_VIEW_NEVER;
+        }
+        if (row == NULL) return;
+        row->link = TW_VIEW_LINK_KNOWN;
+        for (unsigned a = 0; a < TW_ADDRS_MAX; a++) {
+            const struct tw_member_addr *addr = &entry->addrs[a];
+            if (addr->text[0] == '\0') continue;
+            if (row->addr[0] == '\0')
+                (void)snprintf(row->addr, sizeof(row->addr), "%s", addr->text);
+            if (addr->is_dialling) row->link = TW_VIEW_LINK_DIALING;
+            const struct tw_shell_refusal *refusal = refusal_find(shell, addr->text);
+            if (refusal == NULL) continue;
+            (void)snprintf(row->error, sizeof(row->error), "%s", refusal->sentence);
+            if (refusal->is_denied) row->link = TW_VIEW_LINK_REFUSED;
+        }
+    }
+}
+
+void tw_shell_view_fill(void *user, struct tw_status_view *view) {
+    struct tw_shell *shell = user;
+    const uint64_t now = tw_shell_now_us();
+    tw_node_view(shell->node, &shell->view);
+    fill_node(shell, now, view);
+    fill_run(shell, view);
+    fill_train(shell, view);
+    view->sync.roster_count = shell->view.roster_count;
+    view->sync.alive = shell->view.alive;
+    view->sync.mixed = shell->view.mixed;
+    view->sync.rounds_committed = shell->view.rounds;
+    view->sync.rounds_contributed = shell->view.rounds_contributed;
+    view->sync.rounds_missed = shell->view.rounds_missed;
+    view->sync.lineage_changes = shell->lineage_changes;
+    fill_net(shell, view);
+    fill_worker(shell, now, view);
+    if (shell->transport != NULL) {
+        view->sync.known = tw_members_known(shell->members);
+        fill_linked(shell, now, view);
+        fill_known(shell, view);
+    }
+    tw_round_ring_fill(&shell->round_ring, now, view);
+    tw_event_ring_fill(&shell->event_ring, now, view);
+}

@@ -1,0 +1,248 @@
+/* shell_worker.c - the worker as the daemon sees it: what it says, and what keeps it running. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "daemon/shell.h"
+
+/* ---- what it says -------------------------------------------------------------------------- */
+
+/* Equal rounds of a lineage must mean equal digests everywhere: the log lets anybody compare. */
+static void applied_log(const struct tw_event *event) {
+    char digest[TW_ID_HEX_BYTES];
+    tw_id_hex(&event->u.applied.digest, digest);
+    digest[16] = '\0';
+    tw_log(TW_LOG_DEBUG, "applied", "fragment=%u rounds=%llu ok=%d digest=%s",
+           event->u.applied.fragment, (unsigned long long)event->u.applied.rounds, (int)event->ok,
+           digest);
+}
+
+static void on_event(void *user, const struct tw_event *event) {
+    if (event->kind == TW_EV_APPLIED) applied_log(event);
+    tw_shell_event(user, event);
+}
+
+static void on_attached(void *user, pid_t pid, const char *device) {
+    struct tw_shell *shell = user;
+    shell->train.pid = pid;
+    (void)snprintf(shell->train.device, sizeof(shell->train.device), "%s", device);
+    tw_shell_note(shell, TW_LOG_INFO, "worker_attached", "pid=%ld device=\"%s\"", (long)pid,
+                  device);
+}
+
+static const char *start_name(uint32_t start) {
+    switch (start) {
+    case TW_START_FRESH: return "fresh";
+    case TW_START_SNAPSHOT: return "snapshot";
+    case TW_START_ANCHOR: return "anchor";
+    default: return "unknown";
+    }
+}
+
+static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
+    struct tw_shell *shell = user;
+    if (!shell->train.has_ready) shell->train.started_us = tw_shell_now_us();
+    shell->train.has_ready = true;
+    shell->train.is_stepping = false;
+    shell->train.step = ready->step;
+    shell->train.tokens = ready->tokens;
+    tw_supervisor_alive(&shell->supervisor);
+    tw_shell_note(shell, TW_LOG_INFO, "worker_ready", "start=%s step=%llu tokens=%llu",
+                  start_name(ready->start), (unsigned long long)ready->step,
+                  (unsigned long long)ready->tokens);
+}
+
+static void finish_seen(struct tw_shell *shell) {
+    const uint64_t stop_step = shell->setup->config.node.stop_step;
+    if (stop_step == 0 || shell->train.step < stop_step || shell->host->is_finished) return;
+    shell->host->is_finished = true;
+    tw_supervisor_set_idle(&shell->supervisor, true);
+    tw_shell_note(shell, TW_LOG_INFO, "finished", "step=%llu text=\"stop_step is reached\"",
+                  (unsigned long long)shell->train.step);
+    tw_shell_save(shell, NULL);
+}
+
+static void on_stepped(void *user, const struct tw_wmsg_step *step) {
+    struct tw_shell *shell = user;
+    struct tw_shell_train *train = &shell->train;
+    train->is_stepping = true;
+    train->step = step->step;
+    train->tokens = step->tokens;
+    train->step_us += step->step_us;
+    train->sync_us += step->sync_us;
+    train->lr = step->lr;
+    if (step->is_skipped != 0) {
+        train->steps_skipped++;
+    } else {
+        train->loss_mean =
+            train->has_loss ? train->loss_mean + (step->loss - train->loss_mean) / 16 : step->loss;
+        train->has_loss = true;
+        train->grad_norm = step->grad_norm;
+        const struct tw_view_loss point = {
+            .step = step->step, .train = train->loss_mean, .live = NAN, .anchor = NAN};
+        tw_loss_history_add(&train->losses, &point);
+    }
+    tw_supervisor_stepped(&shell->supervisor, step->step_us);
+    finish_seen(shell);
+}
+
+static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) {
+    struct tw_shell *shell = user;
+    shell->train.evaluated = *evaluated;
+    shell->train.has_evaluated = true;
+    const struct tw_view_loss point = {.step = evaluated->step,
+                                       .train =
+                                           shell->train.has_loss ? shell->train.loss_mean : NAN,
+                                       .live = evaluated->loss_live,
+                                       .anchor = evaluated->loss_anchor};
+    tw_loss_history_add(&shell->train.losses, &point);
+    tw_supervisor_alive(&shell->supervisor);
+    tw_shell_note(shell, TW_LOG_INFO, "evaluated",
+                  "step=%llu loss_live=%.4f loss_anchor=%.4f distance=%.4f",
+                  (unsigned long long)evaluated->step, (double)evaluated->loss_live,
+                  (double)evaluated->loss_anchor, (double)evaluated->distance);
+}
+
+static void on_snapshot(void *user, uint32_t slot, uint64_t step) {
+    struct tw_shell *shell = user;
+    if (slot < TW_SNAPSHOT_SLOTS) {
+        shell->train.snapshot_step = step;
+        tw_supervisor_snapshot(&shell->supervisor, step);
+    }
+    tw_supervisor_alive(&shell->supervisor);
+    tw_shell_save_snapshot_done(shell);
+}
+
+static void on_gone(void *user, const char *sentence) {
+    struct tw_shell *shell = user;
+    shell->train.pid = 0;
+    shell->train.is_stepping = false;
+    if (shell->stage == TW_SHELL_RUNNING) {
+        (void)snprintf(shell->train.error, sizeof(shell->train.error), "%s", sentence);
+        tw_shell_note(shell, TW_LOG_WARN, "worker_gone", "text=\"%s\"", sentence);
+    }
+    if (shell->has_supervisor) tw_supervisor_unlinked(&shell->supervisor);
+    tw_shell_save_snapshot_done(shell); /* nobody answers any more: what is there will do */
+}
+
+static void on_turned_away(void *user, const char *sentence) {
+    tw_shell_note(user, TW_LOG_WARN, "worker_refused", "text=\"%s\"", sentence);
+}
+
+static void on_frozen(void *user) {
+    tw_shell_save_frozen(user);
+}
+
+/* ---- what keeps it running ----------------------------------------------------------------- */
+
+/* A worker that ends like this before it ever worked will do so every time: the person must act. */
+static bool is_hopeless(const struct tw_shell *shell, const struct tw_worker_death *death) {
+    if (shell->train.has_ready || death->signal != 0) return false;
+    return death->exit_status == TW_EXIT_USAGE || death->exit_status == TW_EXIT_MANIFEST ||
+           death->exit_status == TW_EXIT_DATA;
+}
+
+static void on_died(void *user, const struct tw_worker_death *death) {
+    struct tw_shell *shell = user;
+    if (death->is_wanted) {
+        tw_shell_leave_step(shell);
+        return;
+    }
+    if (death->signal != 0) {
+        (void)snprintf(shell->train.error, sizeof(shell->train.error), "%s by signal %d (%s)",
+                       death->was_hanging ? "ended for hanging" : "killed", death->signal,
+                       strsignal(death->signal));
+    }
+    if (is_hopeless(shell, death)) {
+        tw_shell_note(shell, TW_LOG_ERROR, "worker_failed", "exit=%d text=\"%s\"",
+                      death->exit_status, shell->train.error);
+        (void)tw_supervisor_stop(&shell->supervisor, 0);
+        tw_shell_leave(shell, (enum tw_exit)death->exit_status);
+        return;
+    }
+    const struct tw_restart_verdict *verdict = &death->verdict;
+    tw_shell_note(shell, TW_LOG_WARN, "worker_died",
+                  "exit=%d signal=%d deaths=%u restart_in_us=%llu text=\"%s\"", death->exit_status,
+                  death->signal, shell->supervisor.deaths, (unsigned long long)verdict->pause_us,
+                  shell->train.error);
+    switch (verdict->rung) {
+    case TW_RESTART_PLAIN: return;
+    case TW_RESTART_SKIP: shell->host->batches_to_skip = verdict->skip; return;
+    case TW_RESTART_ANCHOR: shell->host->is_anchor_wanted = true; return;
+    case TW_RESTART_GIVE_UP:
+        tw_shell_note(shell, TW_LOG_ERROR, "worker_given_up",
+                      "deaths=%u text=\"it dies without progress: the node goes on without "
+                      "training, restart the daemon once the cause is gone\"",
+                      shell->supervisor.deaths);
+        return;
+    }
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err) {
+    const struct tw_setup *setup = shell->setup;
+    const struct tw_worker_host_config host = {
+        .loop = &shell->loop,
+        .run = &setup->run,
+        .layout = &setup->layout,
+        .socket_path = setup->worker_socket,
+        .data_path = setup->config.node.data,
+        .worker_uid = (uid_t)-1,
+        .threads = setup->config.node.threads,
+        .snapshot_steps = setup->config.node.snapshot_steps,
+        .eval_steps = setup->config.node.eval_steps,
+        .snapshot_mode = setup->config.node.snapshot,
+        .stop_step = setup->config.node.stop_step,
+        .data_seed = tw_get_u64(setup->identity.id.bytes),
+        .events = {.event = on_event,
+                   .attached = on_attached,
+                   .ready = on_ready,
+                   .stepped = on_stepped,
+                   .evaluated = on_evaluated,
+                   .snapshot = on_snapshot,
+                   .gone = on_gone,
+                   .refused = on_turned_away,
+                   .frozen = on_frozen},
+        .user = shell,
+    };
+    TW_TRY(tw_worker_host_create(&shell->host, &host, err));
+    const struct tw_supervisor_config supervisor = {
+        .loop = &shell->loop,
+        .worker_path = setup->worker_path,
+        .socket_path = setup->worker_socket,
+        .seed = tw_get_u64(setup->identity.id.bytes + 8),
+        .died = on_died,
+        .user = shell,
+    };
+    tw_supervisor_init(&shell->supervisor, &supervisor);
+    return TW_OK;
+}
+
+enum tw_status tw_shell_worker_start(struct tw_shell *shell, struct tw_error *err) {
+    shell->has_supervisor = shell->setup->config.node.spawn_worker;
+    if (!shell->has_supervisor) return TW_OK;
+    return tw_supervisor_start(&shell->supervisor, err);
+}
+
+void tw_shell_worker_pause(struct tw_shell *shell, bool is_paused) {
+    shell->is_paused = is_paused;
+    tw_worker_host_say(shell->host, is_paused ? TW_WMSG_PAUSE : TW_WMSG_RESUME);
+    tw_supervisor_set_idle(&shell->supervisor, is_paused || shell->host->is_finished);
+    tw_shell_note(shell, TW_LOG_INFO, is_paused ? "paused" : "resumed", "by=user");
+}
+
+enum tw_view_worker tw_shell_worker_state(const struct tw_shell *shell) {
+    const bool is_there = tw_worker_link_is_open(&shell->host->link);
+    if (!is_there && shell->supervisor.state == TW_SUPERVISOR_FAILED) return TW_VIEW_WORKER_FAILED;
+    if (!is_there && shell->supervisor.deaths > 0) return TW_VIEW_WORKER_RESTARTING;
+    if (!is_there) {
+        return shell->has_supervisor ? TW_VIEW_WORKER_STARTING : TW_VIEW_WORKER_ABSENT;
+    }
+    if (shell->host->is_finished) return TW_VIEW_WORKER_FINISHED;
+    if (shell->is_paused) return TW_VIEW_WORKER_PAUSED;
+    return shell->train.is_stepping ? TW_VIEW_WORKER_RUNNING : TW_VIEW_WORKER_STARTING;
+}

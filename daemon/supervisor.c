@@ -1,0 +1,186 @@
+#include "daemon/supervisor.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+enum { WATCH_MS = 1000 };
+
+static uint64_t now_us(void) {
+    return uv_hrtime() / 1000;
+}
+
+static void process_kill(struct tw_supervisor *supervisor, int signal) {
+    if (supervisor->is_process_open) (void)uv_process_kill(&supervisor->process, signal);
+}
+
+/* ---- ending it ----------------------------------------------------------------------------- */
+
+static void on_kill_timer(uv_timer_t *timer) {
+    struct tw_supervisor *supervisor = timer->data;
+    if (!supervisor->is_killed) {
+        supervisor->is_killed = true;
+        process_kill(supervisor, SIGTERM);
+        TW_ASSERT(uv_timer_start(timer, on_kill_timer, TW_KILL_AFTER_US / 1000, 0) == 0);
+        return;
+    }
+    process_kill(supervisor, SIGKILL);
+}
+
+static void kill_after(struct tw_supervisor *supervisor, uint64_t grace_us) {
+    supervisor->is_killed = false;
+    TW_ASSERT(uv_timer_start(&supervisor->timer, on_kill_timer, grace_us / 1000, 0) == 0);
+}
+
+static void on_watch(uv_timer_t *timer) {
+    struct tw_supervisor *supervisor = timer->data;
+    if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->is_hanging) return;
+    if (supervisor->is_idle || supervisor->is_stopping) {
+        tw_restart_alive(&supervisor->restart, now_us());
+        return;
+    }
+    if (now_us() < tw_restart_hang_us(&supervisor->restart)) return;
+    supervisor->is_hanging = true;
+    kill_after(supervisor, 0);
+}
+
+/* ---- starting it --------------------------------------------------------------------------- */
+
+static void on_exit(uv_process_t *process, int64_t exit_status, int signal);
+
+static enum tw_status process_start(struct tw_supervisor *supervisor, struct tw_error *err) {
+    const struct tw_supervisor_config *config = &supervisor->config;
+    char *args[] = {(char *)(uintptr_t)config->worker_path, (char *)(uintptr_t) "--socket",
+                    (char *)(uintptr_t)config->socket_path, NULL};
+    uv_stdio_container_t stdio[3] = {
+        {.flags = UV_IGNORE},
+        {.flags = UV_IGNORE},
+        {.flags = UV_INHERIT_FD, .data.fd = 2},
+    };
+    const uv_process_options_t options = {
+        .file = config->worker_path,
+        .args = args,
+        .stdio = stdio,
+        .stdio_count = 3,
+        .exit_cb = on_exit,
+    };
+    const int rc = uv_spawn(config->loop, &supervisor->process, &options);
+    supervisor->process.data = supervisor;
+    supervisor->is_process_open = true; /* a failed uv_spawn leaves a handle to close, too */
+    if (rc != 0) {
+        return tw_fail(err, TW_IO, "cannot start the worker %s: %s (see node.worker_path)",
+                       config->worker_path, uv_strerror(rc));
+    }
+    supervisor->state = TW_SUPERVISOR_RUNNING;
+    supervisor->is_hanging = false;
+    supervisor->is_killed = false;
+    tw_restart_started(&supervisor->restart, now_us());
+    return TW_OK;
+}
+
+static void death_handle(struct tw_supervisor *supervisor, int exit_status, int signal);
+
+static void on_pause_over(uv_timer_t *timer) {
+    struct tw_supervisor *supervisor = timer->data;
+    if (process_start(supervisor, NULL) != TW_OK) death_handle(supervisor, 127, 0);
+}
+
+static void on_process_closed(uv_handle_t *handle) {
+    struct tw_supervisor *supervisor = handle->data;
+    supervisor->is_process_open = false;
+    if (supervisor->state != TW_SUPERVISOR_PAUSING || supervisor->is_stopping) return;
+    const uint64_t pause_ms = (supervisor->pause_us + 999) / 1000;
+    TW_ASSERT(uv_timer_start(&supervisor->timer, on_pause_over, pause_ms, 0) == 0);
+}
+
+static void death_handle(struct tw_supervisor *supervisor, int exit_status, int signal) {
+    struct tw_worker_death death = {.is_wanted = supervisor->is_stopping,
+                                    .exit_status = exit_status,
+                                    .signal = signal,
+                                    .was_hanging = supervisor->is_hanging};
+    (void)uv_timer_stop(&supervisor->timer);
+    supervisor->state = TW_SUPERVISOR_STOPPED;
+    if (!supervisor->is_stopping) {
+        supervisor->deaths++;
+        death.verdict = tw_restart_died(&supervisor->restart, supervisor->snapshot_step, now_us());
+        supervisor->state =
+            death.verdict.rung == TW_RESTART_GIVE_UP ? TW_SUPERVISOR_FAILED : TW_SUPERVISOR_PAUSING;
+        supervisor->pause_us = death.verdict.pause_us;
+    }
+    uv_close((uv_handle_t *)&supervisor->process, on_process_closed);
+    supervisor->config.died(supervisor->config.user, &death);
+}
+
+static void on_exit(uv_process_t *process, int64_t exit_status, int signal) {
+    death_handle(process->data, (int)exit_status, signal);
+}
+
+/* ---- interface ----------------------------------------------------------------------------- */
+
+void tw_supervisor_init(struct tw_supervisor *supervisor,
+                        const struct tw_supervisor_config *config) {
+    memset(supervisor, 0, sizeof(*supervisor));
+    supervisor->config = *config;
+    tw_restart_init(&supervisor->restart, config->seed);
+    TW_ASSERT(uv_timer_init(config->loop, &supervisor->timer) == 0);
+    TW_ASSERT(uv_timer_init(config->loop, &supervisor->watch) == 0);
+    supervisor->timer.data = supervisor;
+    supervisor->watch.data = supervisor;
+}
+
+enum tw_status tw_supervisor_start(struct tw_supervisor *supervisor, struct tw_error *err) {
+    TW_ASSERT(supervisor->state == TW_SUPERVISOR_STOPPED);
+    TW_TRY(process_start(supervisor, err));
+    TW_ASSERT(uv_timer_start(&supervisor->watch, on_watch, WATCH_MS, WATCH_MS) == 0);
+    return TW_OK;
+}
+
+void tw_supervisor_stepped(struct tw_supervisor *supervisor, uint64_t step_us) {
+    tw_restart_stepped(&supervisor->restart, step_us, now_us());
+}
+
+void tw_supervisor_alive(struct tw_supervisor *supervisor) {
+    tw_restart_alive(&supervisor->restart, now_us());
+}
+
+void tw_supervisor_snapshot(struct tw_supervisor *supervisor, uint64_t step) {
+    supervisor->snapshot_step = step;
+}
+
+void tw_supervisor_set_idle(struct tw_supervisor *supervisor, bool is_idle) {
+    supervisor->is_idle = is_idle;
+    tw_restart_alive(&supervisor->restart, now_us());
+}
+
+void tw_supervisor_unlinked(struct tw_supervisor *supervisor) {
+    if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->is_stopping) return;
+    if (!supervisor->is_hanging) kill_after(supervisor, TW_KILL_AFTER_US);
+}
+
+bool tw_supervisor_stop(struct tw_supervisor *supervisor, uint64_t grace_us) {
+    const bool runs = supervisor->state == TW_SUPERVISOR_RUNNING;
+    supervisor->is_stopping = true;
+    if (runs) {
+        kill_after(supervisor, grace_us);
+    } else {
+        (void)uv_timer_stop(&supervisor->timer);
+        supervisor->state = TW_SUPERVISOR_STOPPED;
+    }
+    return runs;
+}
+
+void tw_supervisor_close(struct tw_supervisor *supervisor) {
+    supervisor->is_stopping = true;
+    if (supervisor->is_process_open && !uv_is_closing((uv_handle_t *)&supervisor->process)) {
+        process_kill(supervisor, SIGKILL);
+        uv_close((uv_handle_t *)&supervisor->process, on_process_closed);
+    }
+    supervisor->state = TW_SUPERVISOR_STOPPED;
+    uv_close((uv_handle_t *)&supervisor->timer, NULL);
+    uv_close((uv_handle_t *)&supervisor->watch, NULL);
+}
+
+pid_t tw_supervisor_pid(const struct tw_supervisor *supervisor) {
+    return supervisor->state == TW_SUPERVISOR_RUNNING ? supervisor->process.pid : 0;
+}

@@ -1,0 +1,85 @@
+/* supervisor.h - keeps one worker process running: starts it, notices that it died or hangs, starts
+ * it again by the rules of restart.h. Not used when somebody else (systemd) runs the worker.
+ *
+ *   stopped --start--> running --exit--> pausing --timer--> running
+ *                        |  \--hang: SIGTERM, 5 s, SIGKILL--> exit
+ *                        \--stop: SIGTERM after a grace, 5 s, SIGKILL--> stopped
+ *   pausing --gives up--> failed */
+#ifndef TW_DAEMON_SUPERVISOR_H
+#define TW_DAEMON_SUPERVISOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "base/status.h"
+#include "daemon/restart.h"
+
+enum { TW_KILL_AFTER_US = 5 * 1000 * 1000 };
+
+enum tw_supervisor_state {
+    TW_SUPERVISOR_STOPPED,
+    TW_SUPERVISOR_RUNNING,
+    TW_SUPERVISOR_PAUSING,
+    TW_SUPERVISOR_FAILED,
+};
+
+struct tw_worker_death {
+    bool is_wanted;  /* the end of tw_supervisor_stop */
+    int exit_status; /* meaningful when signal is 0 */
+    int signal;
+    bool was_hanging;
+    struct tw_restart_verdict verdict;
+};
+
+struct tw_supervisor_config {
+    uv_loop_t *loop;
+    const char *worker_path; /* borrowed */
+    const char *socket_path; /* borrowed */
+    uint64_t seed;
+    /* Called by the loop after each end; the next start comes after verdict.pause_us. */
+    void (*died)(void *user, const struct tw_worker_death *death);
+    void *user;
+};
+
+struct tw_supervisor {
+    struct tw_supervisor_config config;
+    enum tw_supervisor_state state;
+    struct tw_restart restart;
+    uint32_t deaths; /* ever, the wanted one not counted */
+    uint64_t snapshot_step, pause_us;
+    bool is_stopping, is_hanging, is_killed;
+    bool is_idle; /* paused or finished: no step is due */
+    bool is_process_open;
+    uv_process_t process;
+    uv_timer_t timer; /* pause, or kill escalation */
+    uv_timer_t watch; /* looks for a hang once a second */
+};
+
+void tw_supervisor_init(struct tw_supervisor *supervisor,
+                        const struct tw_supervisor_config *config);
+
+/* Starts the first worker. TW_IO: cannot be executed; the sentence names it. */
+enum tw_status tw_supervisor_start(struct tw_supervisor *supervisor, struct tw_error *err);
+
+/* What the worker does, for the rules. */
+void tw_supervisor_stepped(struct tw_supervisor *supervisor, uint64_t step_us);
+void tw_supervisor_alive(struct tw_supervisor *supervisor);
+void tw_supervisor_snapshot(struct tw_supervisor *supervisor, uint64_t step);
+void tw_supervisor_set_idle(struct tw_supervisor *supervisor, bool is_idle);
+
+/* The link to it is gone: if the process is still there in 5 s, it is ended. */
+void tw_supervisor_unlinked(struct tw_supervisor *supervisor);
+
+/* Ends it for good: SIGTERM after `grace_us` (it may have been asked nicely), 5 s later SIGKILL.
+ * `died` with is_wanted follows if it runs; returns false when nothing ran. */
+bool tw_supervisor_stop(struct tw_supervisor *supervisor, uint64_t grace_us);
+
+/* Kills at once what still runs and closes the handles; no callback follows. */
+void tw_supervisor_close(struct tw_supervisor *supervisor);
+
+/* 0 = none runs. */
+pid_t tw_supervisor_pid(const struct tw_supervisor *supervisor);
+
+#endif

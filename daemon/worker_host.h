@@ -1,0 +1,159 @@
+/* worker_host.h - the daemon's side of the worker link: actions of the core become messages to the
+ * worker, its answers become events for the core, payloads lie in the memory between them.
+ *
+ *   nobody --HELLO--> verifying snapshots --WELCOME--> starting --READY--> ready --close--> nobody
+ *
+ * Invariants:
+ *  1. Every request is one row of `calls` from the action to its event; rows hold the payloads they
+ *     read, and own the room they write into, until then. An answer without a row, or that says
+ *     more than the row allows, closes the worker.
+ *  2. The core hears WORKER_UP once per READY and WORKER_DOWN once per end after it. Requests open
+ *     at the end are forgotten without an event: the core asks again after the next WORKER_UP.
+ *  3. A name (SHA-256) of bytes the worker wrote is made here, on a thread when they are many.
+ *  4. Nothing read from the page or a packet is an index or a size before it was compared with what
+ *     this side knows.
+ *  5. While frozen no request that changes (phi, u) is given to the worker: what a checkpoint
+ *     copies then belongs to the core's position. They are kept, in order, until the thaw. */
+#ifndef TW_DAEMON_WORKER_HOST_H
+#define TW_DAEMON_WORKER_HOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "base/status.h"
+#include "daemon/payloads.h"
+#include "daemon/worker_link.h"
+#include "daemon/worker_memory.h"
+#include "proto/layout.h"
+#include "proto/run.h"
+#include "sync/node.h"
+
+enum { TW_CALLS_MAX = 256, TW_DEFERRED_MAX = 2 * TW_FRAGMENTS_MAX };
+
+struct tw_worker_host_events {
+    /* For the core. May come from inside tw_worker_host_act: the caller queues it. */
+    void (*event)(void *user, const struct tw_event *event);
+
+    /* For people and the supervisor; the loop alone calls these. Any may be NULL. */
+    void (*attached)(void *user, pid_t pid, const char *device);
+    void (*ready)(void *user, const struct tw_wmsg_ready *ready);
+    void (*stepped)(void *user, const struct tw_wmsg_step *step);
+    void (*evaluated)(void *user, const struct tw_wmsg_evaluated *evaluated);
+    void (*snapshot)(void *user, uint32_t slot, uint64_t step);
+    void (*gone)(void *user, const char *sentence);
+    void (*refused)(void *user, const char *sentence);
+    /* After a tw_worker_host_freeze that said false. */
+    void (*frozen)(void *user);
+};
+
+struct tw_worker_host_config {
+    uv_loop_t *loop;
+    const struct tw_run *run;       /* borrowed */
+    const struct tw_layout *layout; /* borrowed */
+    const char *socket_path;
+    const char *data_path;
+    uid_t worker_uid; /* besides root and our own */
+    uint32_t threads, snapshot_steps, eval_steps;
+    enum tw_snapshot_mode snapshot_mode;
+    uint64_t stop_step, data_seed;
+    uint64_t pool_bytes; /* 0 = tw_worker_pool_bytes */
+    struct tw_worker_host_events events;
+    void *user;
+};
+
+enum tw_host_state {
+    TW_HOST_NOBODY,
+    TW_HOST_VERIFYING, /* HELLO came, the snapshots are being read */
+    TW_HOST_STARTING,  /* WELCOME is out */
+    TW_HOST_READY,
+};
+
+enum tw_call_stage { TW_CALL_FREE, TW_CALL_AT_WORKER, TW_CALL_HASHING, TW_CALL_DEFERRED };
+
+/* One request on its way: what came in with the action and what the event will need. */
+struct tw_call {
+    struct tw_worker_host *host;
+    enum tw_call_stage stage;
+    enum tw_action_kind kind;
+    uint64_t session; /* worker it was given to */
+    uint64_t order;   /* of requests, ever */
+    uint64_t round, elements;
+    uint32_t fragment, part;
+    uint32_t ins_count, outs_count;
+    uint32_t ins[TW_MEMBERS_MAX]; /* rows on hold */
+    uint32_t outs[TW_PARTS_MAX];  /* rows reserved; TW_PAYLOADS_MAX = an empty part */
+    uint32_t out_bytes[TW_PARTS_MAX];
+    struct tw_id hashes[TW_PARTS_MAX];
+    uint64_t step, tokens, rounds; /* from the answer */
+    struct tw_id digest;
+    uv_work_t work;
+};
+
+struct tw_worker_host {
+    struct tw_worker_host_config config;
+    struct tw_worker_memory memory;
+    struct tw_payloads payloads;
+    struct tw_worker_link link;
+    enum tw_host_state state;
+    uint64_t session;     /* counts workers */
+    uint64_t calls_order; /* counts requests */
+    bool has_anchor;      /* (phi, u) in the memory mean something */
+    bool is_frozen, is_freeze_told;
+    bool is_closing;
+    bool is_finished, is_paused; /* told to every worker when it is ready */
+    struct tw_wmsg_clock clock;  /* so is the newest one */
+    uint64_t batches_to_skip;    /* for the next worker */
+    bool is_anchor_wanted;       /* the next worker starts without the snapshots */
+    char last_words[256];        /* FATAL of the worker that is there */
+    uv_work_t start_work;        /* snapshots are verified on a thread */
+    int start_slot;
+    uint64_t start_session;
+    bool is_start_running;
+    struct tw_call calls[TW_CALLS_MAX];
+    uint32_t deferred_count;
+    struct tw_worker_msg *deferred; /* TW_DEFERRED_MAX of them, owned */
+};
+
+/* Makes the memory and listens. TW_IO, TW_CONFIG, TW_LIMIT with a sentence. Heap: the host, the
+ * queues and the shared memory; nothing after it. */
+enum tw_status tw_worker_host_create(struct tw_worker_host **host,
+                                     const struct tw_worker_host_config *config,
+                                     struct tw_error *err);
+
+/* Stops listening and closes the worker: no callback follows. Then run the loop until its handles
+ * and threads are done, and destroy. */
+void tw_worker_host_close(struct tw_worker_host *host);
+void tw_worker_host_destroy(struct tw_worker_host *host);
+
+/* Does one of EXPECT VERIFY DROP ENCODE REDUCE APPLY SOLO EXPORT LOAD CLOCK FINISH. Without a ready
+ * worker those that need one are dropped. What cannot be done for want of room is answered by the
+ * failed event of its kind. */
+void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *action);
+
+/* SNAPSHOT, PAUSE, RESUME or EXIT; PAUSE lasts over a change of worker, the others need one. */
+void tw_worker_host_say(struct tw_worker_host *host, enum tw_worker_msg_kind kind);
+
+/* No further change of (phi, u) is started. True: none is under way either. False: `frozen` will be
+ * called when the last one is done. */
+bool tw_worker_host_freeze(struct tw_worker_host *host);
+void tw_worker_host_thaw(struct tw_worker_host *host);
+
+bool tw_worker_host_is_ready(const struct tw_worker_host *host);
+
+/* ---- worker_calls.c: the table of requests -------------------------------------------------- */
+
+/* ENCODE REDUCE APPLY SOLO EXPORT LOAD to the ready worker; VERIFY. */
+void tw_calls_act(struct tw_worker_host *host, const struct tw_action *action);
+
+/* An answer; false when nobody asked for it or it says too much: close the worker. */
+bool tw_calls_answer(struct tw_worker_host *host, const struct tw_worker_msg *msg);
+
+/* The worker is gone: its requests are too. */
+void tw_calls_forget(struct tw_worker_host *host);
+
+/* Requests at the worker that change (phi, u). */
+uint32_t tw_calls_changes(const struct tw_worker_host *host);
+void tw_calls_thaw(struct tw_worker_host *host);
+
+#endif

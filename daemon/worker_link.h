@@ -1,0 +1,84 @@
+/* worker_link.h - the daemon's end of the worker socket: one SOCK_SEQPACKET Unix socket in the run
+ * folder, at most one worker behind it, whole packets of worker_msg.h in and out.
+ *
+ *   nobody --connect, right user--> greeting --HELLO--> open --close or fault--> nobody
+ *
+ * Only root, our own user and the configured worker user may connect. A worker that sends a packet
+ * which is not exactly one message of its side, says nothing for TW_WORKER_GREETING_US, or lets
+ * TW_WORKER_QUEUE packets pile up is closed: the process is then somebody else's to end. Callbacks
+ * are called by the loop alone, never from inside a tw_worker_link_* call. */
+#ifndef TW_DAEMON_WORKER_LINK_H
+#define TW_DAEMON_WORKER_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "base/status.h"
+#include "proto/worker_msg.h"
+
+enum { TW_WORKER_QUEUE = 256, TW_WORKER_GREETING_US = 5 * 1000 * 1000 };
+
+struct tw_worker_link_events {
+    /* A worker said HELLO. Nothing else is delivered before this. */
+    void (*hello)(void *user, const struct tw_wmsg_hello *hello, pid_t pid);
+    /* Any later message of the worker's side: size and kind checked, contents not. */
+    void (*message)(void *user, const struct tw_worker_msg *msg);
+    /* The worker that said HELLO is gone. */
+    void (*closed)(void *user, const char *sentence);
+    /* Somebody was turned away before HELLO. */
+    void (*refused)(void *user, const char *sentence);
+};
+
+struct tw_worker_link_config {
+    uv_loop_t *loop;
+    const char *socket_path;
+    uid_t worker_uid; /* besides root and our own */
+    struct tw_worker_link_events events;
+    void *user;
+};
+
+struct tw_worker_packet {
+    uint32_t bytes;
+    int fd; /* passed with it; -1 = none */
+    union {
+        uint8_t raw[TW_WORKER_MSG_BYTES_MAX];
+        uint32_t header[2];
+    } u;
+};
+
+struct tw_worker_link {
+    struct tw_worker_link_config config;
+    char socket_path[108];
+    int listen_fd, fd; /* -1 = closed */
+    bool is_greeted, is_closing;
+    pid_t pid;
+    char sentence[160]; /* why it is closing */
+    uv_poll_t listener, poll;
+    uv_timer_t greeting;
+    bool is_poll_open;
+    uint32_t queue_first, queue_count;
+    struct tw_worker_packet *queue; /* TW_WORKER_QUEUE of them, owned */
+};
+
+/* Listens. A socket file nobody answers on is replaced. TW_IO: the address is in use or refused,
+ * TW_CONFIG: the path is too long; both name it. */
+enum tw_status tw_worker_link_open(struct tw_worker_link *link,
+                                   const struct tw_worker_link_config *config,
+                                   struct tw_error *err);
+
+/* Stops listening, closes the worker, removes the file; no callback follows. *link must stay until
+ * the loop has run its close callbacks. */
+void tw_worker_link_close(struct tw_worker_link *link);
+
+bool tw_worker_link_is_open(const struct tw_worker_link *link);
+
+/* Sends now or queues. msg->kind and the union are set by the caller, msg->bytes is filled in. `fd`
+ * (-1 = none) is borrowed. Ignored when no worker is there. */
+void tw_worker_link_send(struct tw_worker_link *link, struct tw_worker_msg *msg, int fd);
+
+/* Closes the connection to the worker; `closed` follows from the loop. */
+void tw_worker_link_drop(struct tw_worker_link *link, const char *sentence);
+
+#endif

@@ -1,0 +1,66 @@
+#include "daemon/worker_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "compress/codec.h"
+#include "compress/pack.h"
+
+static enum tw_status memory_map(struct tw_worker_memory *memory,
+                                 const struct tw_shm_geometry *geometry, void **base,
+                                 struct tw_error *err) {
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    const unsigned long long bytes = geometry->bytes;
+    memory->fd = memfd_create("thinwire", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (memory->fd < 0) return tw_fail(err, TW_IO, "memfd_create: %s", strerror(errno));
+    if (ftruncate(memory->fd, (off_t)bytes) != 0 || fcntl(memory->fd, F_ADD_SEALS, seals) != 0) {
+        return tw_fail(err, TW_IO, "shared memory of %llu bytes: %s", bytes, strerror(errno));
+    }
+    *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
+    if (*base == MAP_FAILED) {
+        return tw_fail(err, TW_IO, "mapping %llu bytes of shared memory: %s", bytes,
+                       strerror(errno));
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_worker_memory_open(struct tw_worker_memory *memory,
+                                     const struct tw_layout *layout, enum tw_snapshot_mode mode,
+                                     uint64_t pool_bytes, struct tw_error *err) {
+    struct tw_shm_geometry geometry;
+    *memory = (struct tw_worker_memory){.fd = -1};
+    TW_TRY(tw_shm_geometry_init(&geometry, layout, mode, pool_bytes, err));
+    void *base = NULL;
+    const enum tw_status status = memory_map(memory, &geometry, &base, err);
+    if (status != TW_OK) {
+        tw_worker_memory_close(memory);
+        return status;
+    }
+    tw_shm_bind(&memory->shm, base, &geometry, layout);
+    tw_shm_format(&memory->shm);
+    return TW_OK;
+}
+
+void tw_worker_memory_close(struct tw_worker_memory *memory) {
+    if (memory->shm.base != NULL) {
+        TW_ASSERT(munmap(memory->shm.base, memory->shm.geometry.bytes) == 0);
+    }
+    if (memory->fd >= 0) (void)close(memory->fd);
+    *memory = (struct tw_worker_memory){.fd = -1};
+}
+
+uint64_t tw_worker_pool_bytes(const struct tw_run *run, const struct tw_layout *layout) {
+    enum { FRAGMENTS_KEPT = 32, PACKS_KEPT = 4, FLOOR_BYTES = 16 << 20 };
+    uint64_t largest = 0;
+    for (uint32_t p = 0; p < layout->fragments_count; p++) {
+        const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
+        if (elements > largest) largest = elements;
+    }
+    const uint64_t encoded = tw_codec_get(run->sync.codec)->bound((size_t)largest);
+    const uint64_t packed = tw_pack_bound((size_t)largest);
+    return FLOOR_BYTES + FRAGMENTS_KEPT * encoded + PACKS_KEPT * packed;
+}
