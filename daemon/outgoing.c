@@ -20,7 +20,7 @@ static void on_connect(uv_connect_t *request, int code) {
     const struct tw_id *expected = NULL;
     if (conn->bulk_of >= 0) expected = &conn->transport->peers[conn->bulk_of].record.id;
     if (dialling != NULL && dialling->has_expected) expected = &dialling->expected;
-    conn->deadline_us = tw_now_us() + TW_HANDSHAKE_US;
+    conn->deadline_us = tw_now_us() + conn->transport->config.handshake_us;
     if (tw_link_secure(&conn->link, &conn->transport->tls, true, expected, &err) != TW_OK)
         tw_link_fail(&conn->link, &err);
 }

@@ -151,7 +151,7 @@ struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err) {
     conn->transport = t;
     conn->peer = conn->bulk_of = -1;
     conn->since_us = tw_now_us();
-    conn->deadline_us = conn->since_us + TW_HANDSHAKE_US;
+    conn->deadline_us = conn->since_us + t->config.handshake_us;
     t->conns[at] = conn;
     t->handles_count++;
     return conn;
@@ -224,6 +224,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     const uint64_t now_us = tw_now_us();
     t->config = *config;
     t->config.secret = NULL;
+    if (config->handshake_us == 0) t->config.handshake_us = TW_HANDSHAKE_US;
     t->has_secret = config->secret != NULL;
     if (t->has_secret) t->secret = *config->secret;
     const enum tw_status status = tw_tls_context_init(&t->tls, config->identity, err);

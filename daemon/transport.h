@@ -74,6 +74,7 @@ struct tw_transport_config {
     char advertise[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* empty after the last; none: the addresses
                                                     listened on that are not wildcards */
     uint64_t upload_bytes_per_s;                 /* 0 = no cap */
+    uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; tests make it short */
 
     struct tw_transport_events events;
     void *user;

@@ -163,6 +163,53 @@ void world_dial(struct world_node *from, const struct world_node *to) {
     world_dial_pinned(from, to, NULL);
 }
 
+/* ---- bare clients -------------------------------------------------------------------------- */
+
+static void raw_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf) {
+    static uint8_t bytes[4096];
+    (void)handle;
+    (void)suggested;
+    *buf = uv_buf_init((char *)bytes, sizeof(bytes));
+}
+
+static void raw_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buf) {
+    struct world_raw *raw = stream->data;
+    (void)buf;
+    if (got > 0) raw->bytes_in += (uint64_t)got;
+    if (got >= 0) return;
+    raw->is_over = true;
+    (void)uv_read_stop(stream);
+}
+
+static void raw_connected(uv_connect_t *connect, int code) {
+    struct world_raw *raw = connect->data;
+    if (code != 0) {
+        raw->is_over = true;
+        return;
+    }
+    assert_int_equal(uv_read_start((uv_stream_t *)&raw->tcp, raw_alloc, raw_read), 0);
+    if (raw->size == 0) return;
+    const uv_buf_t buf = uv_buf_init((char *)(uintptr_t)raw->bytes, raw->size);
+    assert_int_equal(uv_write(&raw->write, (uv_stream_t *)&raw->tcp, &buf, 1, NULL), 0);
+}
+
+void world_raw_open(struct world_raw *raw, const struct world_node *to, const void *bytes,
+                    uint32_t size) {
+    struct sockaddr_in address;
+    *raw = (struct world_raw){.bytes = bytes, .size = size};
+    assert_int_equal(uv_ip4_addr("127.0.0.1", tw_transport_port(to->transport, 0), &address), 0);
+    assert_int_equal(uv_tcp_init(&to->world->loop, &raw->tcp), 0);
+    raw->tcp.data = raw->connect.data = raw;
+    assert_int_equal(
+        uv_tcp_connect(&raw->connect, &raw->tcp, (struct sockaddr *)&address, raw_connected), 0);
+}
+
+void world_raw_close(struct world_raw *raw) {
+    uv_close((uv_handle_t *)&raw->tcp, NULL);
+}
+
+/* ---- running ------------------------------------------------------------------------------- */
+
 void world_run(struct world *world, bool (*done)(struct world *world)) {
     enum { PATIENCE_MS = 20 * 1000 };
     world->is_late = false;

@@ -30,6 +30,17 @@ struct world_node {
     void (*on_up)(struct world_node *node, uint16_t peer);
 };
 
+/* A bare TCP client: what somebody who is no node does to a listener. */
+struct world_raw {
+    uv_tcp_t tcp;
+    uv_connect_t connect;
+    uv_write_t write;
+    const uint8_t *bytes; /* sent once connected */
+    uint32_t size;
+    bool is_over; /* the node closed it */
+    uint64_t bytes_in;
+};
+
 struct world {
     uv_loop_t loop;
     uv_timer_t watchdog;
@@ -55,6 +66,10 @@ void world_identities(struct world *world);
 void world_dial(struct world_node *from, const struct world_node *to);
 void world_dial_pinned(struct world_node *from, const struct world_node *to,
                        const struct tw_id *expected);
+
+void world_raw_open(struct world_raw *raw, const struct world_node *to, const void *bytes,
+                    uint32_t size);
+void world_raw_close(struct world_raw *raw); /* run the loop once more after it */
 
 /* Runs the loop until `done` is true. Fails the test when nothing comes of it for 20 s. */
 void world_run(struct world *world, bool (*done)(struct world *world));
