@@ -81,8 +81,7 @@ static void adopt(struct tw_node *node, uint16_t peer) {
     node->needs_tip = status->rounds > 0;
     node->is_solo_pending = false;
     node->is_finish_told = false;
-    node->at.tokens_listed = node->tokens;
-    node->at.steps_listed = node->step;
+    tw_log_settle(node);
     node->lineage_us = node->now_us;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) tw_lineage_unhold(node, p, mode);
     tw_vote_reset(node);

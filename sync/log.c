@@ -67,14 +67,20 @@ static void note_mixed(struct tw_node *node, const struct tw_close *close) {
     }
 }
 
+/* Whatever was trained so far is accounted for. Without a worker it is not known how much that is:
+ * greet_worker() lowers the mark to what the worker then says. */
+void tw_log_settle(struct tw_node *node) {
+    node->at.tokens_listed = node->worker_up ? node->tokens : UINT64_MAX;
+    node->at.steps_listed = node->worker_up ? node->step : UINT64_MAX;
+}
+
 static void note_own_part(struct tw_node *node, const struct tw_close *close) {
     const struct tw_contributor *self = find_self(node, close);
     if (self != NULL && node->round.own == OWN_SENT) {
         node->at.tokens_listed = node->round.own_tokens;
         node->at.steps_listed = node->round.own_step;
     } else if (self != NULL) { /* from before a restart: what was listed was trained before it */
-        node->at.tokens_listed = node->tokens;
-        node->at.steps_listed = node->step;
+        tw_log_settle(node);
     }
     if (self != NULL) node->contributed_count++;
     if (self == NULL && node->round.self_idx >= 0 && close->parts_count > 0) node->missed_count++;

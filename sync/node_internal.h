@@ -318,6 +318,7 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
 void tw_log_ask(struct tw_node *node, uint16_t peer, uint64_t round);
 void tw_log_clock(struct tw_node *node);
+void tw_log_settle(struct tw_node *node);
 void tw_log_applied(struct tw_node *node, const struct tw_event *event);
 void tw_log_advance(struct tw_node *node);
 /* The oldest committed round that fragment p still has to apply, or UINT64_MAX. */

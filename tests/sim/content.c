@@ -28,3 +28,9 @@ const struct tw_sim_content *tw_sim_contents_put(struct tw_sim_contents *content
     }
     return content;
 }
+
+const struct tw_sim_content *tw_sim_contents_find(const struct tw_sim_contents *contents,
+                                                  const struct tw_id *hash) {
+    const struct tw_sim_key key = {.id = *hash};
+    return tw_sim_map_get(&contents->map, &key);
+}

@@ -28,4 +28,9 @@ void tw_sim_contents_deinit(struct tw_sim_contents *contents);
 /* The content with these bytes, made when it is new. Lives as long as `contents`. */
 const struct tw_sim_content *tw_sim_contents_put(struct tw_sim_contents *contents,
                                                  const void *bytes, size_t size);
+
+/* The content of that name, or NULL. */
+const struct tw_sim_content *tw_sim_contents_find(const struct tw_sim_contents *contents,
+                                                  const struct tw_id *hash);
+
 #endif

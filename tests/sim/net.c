@@ -127,11 +127,11 @@ static void end_down(struct tw_sim_world *world, struct tw_sim_link *link, uint3
         link->pipes[2 * (1 - end) + bulk].is_armed = was_armed;
     }
     if (was_up) {
-        node->link_of_peer[peer] = -1;
         if (node->is_running) {
             const struct tw_event event = {.kind = TW_EV_PEER_DOWN, .peer = peer};
             tw_sim_deliver(world, node, &event);
         }
+        node->link_of_peer[peer] = -1;
     }
     dial_later(world, link);
 }

@@ -11,6 +11,7 @@
 #include "tests/sim/world.h"
 
 enum {
+    POOL_MAX = TW_PAYLOADS_MAX + 2 * TW_PARTS_MAX, /* the core names some it has no row for */
     FSYNC_US = 4 * 1000,
     SAVE_US = 500 * 1000,
     WORKER_START_US = 800 * 1000,
@@ -37,8 +38,8 @@ struct tw_sim_payload *tw_sim_pool_find(struct tw_sim_node *node, const struct t
 
 static struct tw_sim_payload *pool_add(struct tw_sim_world *world, struct tw_sim_node *node,
                                        const struct tw_id *hash, uint32_t bytes) {
-    if (node->pool_count == TW_PAYLOADS_MAX) {
-        tw_sim_fail(world, node, "20", "more than %d payloads", TW_PAYLOADS_MAX);
+    if (node->pool_count == POOL_MAX) {
+        tw_sim_fail(world, node, "20", "more than %d payloads", POOL_MAX);
         return NULL;
     }
     struct tw_sim_payload *payload = &node->pool[node->pool_count];
@@ -67,17 +68,31 @@ static bool is_whole(const struct tw_sim_payload *payload) {
     return payload->chunks == all;
 }
 
-void tw_sim_pool_hold(struct tw_sim_world *world, struct tw_sim_node *node,
-                      const struct tw_sim_content *content) {
-    struct tw_sim_payload *payload = tw_sim_pool_find(node, &content->hash);
-    const uint32_t bytes = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
-    if (payload == NULL) payload = pool_add(world, node, &content->hash, bytes);
+/* The worker says it made these bytes: from now on they have a name here. */
+static void pool_hold(struct tw_sim_world *world, struct tw_sim_node *node,
+                      const struct tw_id *hash, uint32_t bytes) {
+    struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
+    if (payload == NULL) payload = pool_add(world, node, hash, bytes);
     if (payload == NULL) return;
     payload->chunks =
         payload->chunks_count == 64 ? UINT64_MAX : ((uint64_t)1 << payload->chunks_count) - 1;
     payload->is_verified = true;
     payload->is_corrupt = false;
-    payload->content = content;
+    payload->content = tw_sim_contents_find(&world->contents, hash);
+}
+
+static void pool_hold_made(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_event *event) {
+    if (!event->ok) return;
+    if (event->kind == TW_EV_ENCODED) {
+        for (uint32_t k = 0; k < event->u.encoded.parts_count; k++) {
+            pool_hold(world, node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k]);
+        }
+    } else if (event->kind == TW_EV_REDUCED) {
+        pool_hold(world, node, &event->u.reduced.hash, event->u.reduced.bytes);
+    } else if (event->kind == TW_EV_EXPORTED) {
+        pool_hold(world, node, &event->u.exported.hash, event->u.exported.bytes);
+    }
 }
 
 static void expect(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -199,6 +214,33 @@ static void checkpoint(struct tw_sim_world *world, struct tw_sim_node *node) {
 
 /* ---- the core ------------------------------------------------------------------------------- */
 
+static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *node,
+                         const struct tw_action *action) {
+    static const char *const states[] = {"solo", "receiver", "member", "finished"};
+    char name[9], text[200] = "";
+    tw_id_short(&action->u.report.id, name);
+    switch (action->u.report.kind) {
+    case TW_REPORT_PEER_DEAD: tw_sim_trace(world, node, "** %s is silent", name); break;
+    case TW_REPORT_MISBEHAVED: tw_sim_trace(world, node, "** %s misbehaved", name); break;
+    case TW_REPORT_LINEAGE: tw_sim_trace(world, node, "** lineage %s", name); break;
+    case TW_REPORT_STATE: tw_sim_trace(world, node, "** %s", states[action->u.report.state]); break;
+    case TW_REPORT_ROUND_COMMITTED: {
+        const struct tw_close *close = action->u.report.close;
+        size_t used = 0;
+        for (uint32_t i = 0; i < close->contributors_count && used < sizeof text - 30; i++) {
+            used += (size_t)snprintf(text + used, sizeof text - used, " %u:%llu",
+                                     close->contributors[i].member_idx,
+                                     (unsigned long long)close->contributors[i].tokens);
+        }
+        tw_sim_trace(world, node, "** round %llu is %s: clock %llu, next roster %u of %u; tokens%s",
+                     (unsigned long long)close->round, name,
+                     (unsigned long long)close->clock_tokens, close->next.number, close->next.count,
+                     text);
+        break;
+    }
+    }
+}
+
 static void act(struct tw_sim_world *world, struct tw_sim_node *node,
                 const struct tw_action *action) {
     switch (action->kind) {
@@ -219,6 +261,7 @@ static void act(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_ACT_STORE_VOTE: store_vote(world, node, action); break;
     case TW_ACT_REPORT:
         if (action->u.report.kind == TW_REPORT_LINEAGE) world->result->lineages++;
+        if (world->trace != NULL) trace_report(world, node, action);
         break;
     }
 }
@@ -253,6 +296,19 @@ static void look(struct tw_sim_node *node) {
     node->state = node->core->state;
 }
 
+static void trace_event(struct tw_sim_world *world, const struct tw_sim_node *node,
+                        const struct tw_event *event, const char *name) {
+    if (event->kind == TW_EV_TICK || event->kind == TW_EV_STEP) return;
+    if (event->kind == TW_EV_MESSAGE && event->u.message->kind == TW_MSG_STATUS) return;
+    if (event->kind == TW_EV_MESSAGE || event->kind == TW_EV_PEER_UP ||
+        event->kind == TW_EV_PEER_DOWN || event->kind == TW_EV_CHUNK) {
+        const struct tw_sim_link *link = &world->links[node->link_of_peer[event->peer]];
+        tw_sim_trace(world, node, "%s from %u", name, link->nodes[link->nodes[0] == node->idx]);
+        return;
+    }
+    tw_sim_trace(world, node, "%s%s", name, event->ok ? "" : " (not ok)");
+}
+
 void tw_sim_deliver(struct tw_sim_world *world, struct tw_sim_node *node,
                     const struct tw_event *event) {
     TW_ASSERT(node->is_running);
@@ -266,12 +322,17 @@ void tw_sim_deliver(struct tw_sim_world *world, struct tw_sim_node *node,
     tw_sim_hash(world, tw_sim_event_hash(event));
     if (event->kind == TW_EV_WORKER_UP) node->core_sees_worker = true;
     if (event->kind == TW_EV_WORKER_DOWN) node->core_sees_worker = false;
-    if (world->trace != NULL && event->kind != TW_EV_TICK && event->kind != TW_EV_STEP) {
-        tw_sim_trace(world, node, "%s", tw_sim_event_name(column));
-    }
+    if (world->trace != NULL) trace_event(world, node, event, tw_sim_event_name(column));
     tw_sim_check_event(world, node, event);
+    const struct tw_position *at = &node->core->at;
+    const uint64_t clock_tokens = at->has_tip != 0 ? at->tip.clock_tokens : 0;
+    const struct tw_id lineage = node->lineage;
+    const enum tw_node_state state = node->state;
     tw_node_event(node->core, event, world->now_us + node->clock_offset_us);
     look(node);
+    if (!tw_id_equal(&lineage, &node->lineage)) {
+        tw_sim_check_moved(world, node, &lineage, state, clock_tokens);
+    }
     drain(world, node);
 }
 
@@ -396,6 +457,7 @@ void tw_sim_shell_timer(struct tw_sim_world *world, const struct tw_sim_timer *t
     if (timer->kind == TW_SIM_TIMER_TICK) {
         if (timer->b == node->tick_number) tick(world, node);
     } else if (timer->kind == TW_SIM_TIMER_TO_CORE) {
+        pool_hold_made(world, node, timer->data);
         tw_sim_deliver(world, node, timer->data);
     } else if (timer->kind == TW_SIM_TIMER_CHECKPOINT) {
         checkpoint(world, node);
@@ -418,8 +480,8 @@ void tw_sim_node_init(struct tw_sim_world *world, struct tw_sim_node *node, uint
     node->upload_bytes_per_s =
         (uint64_t)((double)options->upload_bytes_per_s * (0.3 + 1.4 * tw_rng_unit(&node->rng)));
     node->core = aligned_alloc(64, (tw_node_bytes() + 63) & ~(size_t)63);
-    node->pool = calloc(TW_PAYLOADS_MAX, sizeof *node->pool);
-    node->pool_prefix = calloc(TW_PAYLOADS_MAX, sizeof *node->pool_prefix);
+    node->pool = calloc(POOL_MAX, sizeof *node->pool);
+    node->pool_prefix = calloc(POOL_MAX, sizeof *node->pool_prefix);
     TW_ASSERT(node->core != NULL);
     TW_ASSERT(node->pool != NULL);
     TW_ASSERT(node->pool_prefix != NULL);

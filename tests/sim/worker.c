@@ -55,31 +55,25 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
                                   action->u.encode.begin[k], action->u.encode.count[k]);
         event.u.encoded.hashes[k] = content->hash;
         event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
-        if (!is_mute) tw_sim_pool_hold(world, node, content);
     }
     tw_sim_replica_encoded(&world->model, replica, fragment);
     tell(world, node, &event, is_mute);
 }
 
 static void reduce(struct tw_sim_world *world, struct tw_sim_node *node,
-                   const struct tw_action *action, bool is_mute) {
-    const struct tw_sim_content *inputs[TW_MEMBERS_MAX];
+                   const struct tw_sim_request *request, bool is_mute) {
+    const struct tw_action *action = &request->action;
     uint64_t tokens[TW_MEMBERS_MAX];
     const uint32_t count = action->u.reduce.inputs_count;
-    for (uint32_t k = 0; k < count; k++) {
-        inputs[k] = content_of(world, node, &action->u.reduce.inputs[k].hash, "REDUCE");
-        if (inputs[k] == NULL) return;
-        tokens[k] = action->u.reduce.inputs[k].tokens;
-    }
-    const struct tw_sim_content *content =
-        tw_sim_model_reduce(&world->contents, inputs, tokens, count, action->u.reduce.count);
+    for (uint32_t k = 0; k < count; k++) tokens[k] = action->u.reduce.inputs[k].tokens;
+    const struct tw_sim_content *content = tw_sim_model_reduce(
+        &world->contents, request->contents, tokens, count, action->u.reduce.count);
     struct tw_event event = {.kind = TW_EV_REDUCED, .ok = content != NULL};
     event.u.reduced.round = action->u.reduce.round;
     event.u.reduced.part = action->u.reduce.part;
     if (content != NULL) {
         event.u.reduced.hash = content->hash;
         event.u.reduced.bytes = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
-        if (!is_mute) tw_sim_pool_hold(world, node, content);
     }
     tell(world, node, &event, is_mute);
 }
@@ -104,15 +98,9 @@ static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
                   const struct tw_sim_request *request, bool is_mute) {
     const struct tw_action *action = &request->action;
     const uint32_t fragment = action->u.apply.fragment;
-    const struct tw_sim_content *contents[TW_PARTS_MAX] = {0};
-    for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
-        if (action->u.apply.parts[k].mode == TW_APPLY_ABSENT) continue;
-        contents[k] = content_of(world, node, &action->u.apply.parts[k].hash, "APPLY");
-        if (contents[k] == NULL) return;
-    }
     for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
         if (!tw_sim_replica_apply(&world->model, &node->worker.replica, fragment,
-                                  &action->u.apply.parts[k], contents[k],
+                                  &action->u.apply.parts[k], request->contents[k],
                                   action->u.apply.is_final)) {
             tw_sim_fail(world, node, "11", "part %u of round %llu has another length", k,
                         (unsigned long long)action->u.apply.round);
@@ -126,11 +114,9 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
                  const struct tw_sim_request *request, bool is_mute) {
     const struct tw_action *action = &request->action;
     const uint32_t fragment = action->u.load.fragment;
-    const struct tw_sim_content *content = NULL;
-    if (action->u.load.bytes != 0) {
-        content = content_of(world, node, &action->u.load.hash, "LOAD");
-        if (content == NULL) return;
-    } else if (!tw_id_equal(&node->worker.replica.digests[fragment], &action->u.load.digest)) {
+    const struct tw_sim_content *content = request->contents[0];
+    if (content == NULL &&
+        !tw_id_equal(&node->worker.replica.digests[fragment], &action->u.load.digest)) {
         struct tw_event event = {.kind = TW_EV_APPLIED};
         event.u.applied.fragment = fragment;
         event.u.applied.rounds = node->worker.replica.fragment_rounds[fragment];
@@ -162,7 +148,6 @@ static void export(struct tw_sim_world *world, struct tw_sim_node *node,
     event.u.exported.digest = node->worker.replica.digests[fragment];
     event.u.exported.hash = content->hash;
     event.u.exported.bytes = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
-    if (!is_mute) tw_sim_pool_hold(world, node, content);
     tell(world, node, &event, is_mute);
 }
 
@@ -171,7 +156,7 @@ static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_action *action = &request->action;
     switch ((int)action->kind) {
     case TW_ACT_ENCODE: encode(world, node, action, is_mute); break;
-    case TW_ACT_REDUCE: reduce(world, node, action, is_mute); break;
+    case TW_ACT_REDUCE: reduce(world, node, request, is_mute); break;
     case TW_ACT_APPLY: apply(world, node, request, is_mute); break;
     case TW_ACT_SOLO:
         tw_sim_replica_solo(&world->model, &node->worker.replica, action->u.apply.fragment);
@@ -218,6 +203,25 @@ static void serve_all(struct tw_sim_world *world, struct tw_sim_node *node, bool
     }
 }
 
+/* Every payload the request names, pinned until it is answered. */
+static void pin(struct tw_sim_world *world, struct tw_sim_node *node,
+                struct tw_sim_request *request) {
+    const struct tw_action *action = &request->action;
+    if (action->kind == TW_ACT_REDUCE) {
+        for (uint32_t k = 0; k < action->u.reduce.inputs_count; k++) {
+            request->contents[k] =
+                content_of(world, node, &action->u.reduce.inputs[k].hash, "REDUCE");
+        }
+    } else if (action->kind == TW_ACT_APPLY) {
+        for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
+            if (action->u.apply.parts[k].mode == TW_APPLY_ABSENT) continue;
+            request->contents[k] = content_of(world, node, &action->u.apply.parts[k].hash, "APPLY");
+        }
+    } else if (action->kind == TW_ACT_LOAD && action->u.load.bytes != 0) {
+        request->contents[0] = content_of(world, node, &action->u.load.hash, "LOAD");
+    }
+}
+
 void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_action *action) {
     struct tw_sim_worker *worker = &node->worker;
@@ -238,11 +242,11 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
         return;
     }
     if (!worker->is_up) return; /* died; the core will learn it */
-    struct tw_sim_request *request = malloc(sizeof *request);
+    struct tw_sim_request *request = calloc(1, sizeof *request);
     TW_ASSERT(request != NULL);
-    request->next = NULL;
     request->lineage = node->lineage;
     request->action = *action;
+    pin(world, node, request);
     if (worker->head == NULL) {
         worker->head = request;
     } else {

@@ -92,6 +92,7 @@ struct tw_sim_request {
     struct tw_sim_request *next;
     struct tw_id lineage; /* of the core when it asked */
     struct tw_action action;
+    const struct tw_sim_content *contents[TW_MEMBERS_MAX]; /* held from asking to answering */
 };
 
 struct tw_sim_worker {
@@ -242,9 +243,6 @@ void tw_sim_shell_timer(struct tw_sim_world *world, const struct tw_sim_timer *t
 void tw_sim_shell_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                         const struct tw_sim_item *item);
 struct tw_sim_payload *tw_sim_pool_find(struct tw_sim_node *node, const struct tw_id *hash);
-/* Adds what the worker made. */
-void tw_sim_pool_hold(struct tw_sim_world *world, struct tw_sim_node *node,
-                      const struct tw_sim_content *content);
 
 /* ---- worker.c */
 void tw_sim_worker_start(struct tw_sim_world *world, struct tw_sim_node *node);
@@ -264,6 +262,10 @@ void tw_sim_faults_timer(struct tw_sim_world *world, const struct tw_sim_timer *
 void tw_sim_check_init(struct tw_sim_world *world);
 void tw_sim_check_deinit(struct tw_sim_world *world);
 void tw_sim_check_start(struct tw_sim_world *world, struct tw_sim_node *node);
+/* The core has just left `lineage`, where it was in `state` and the clock stood at this. */
+void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_id *lineage, enum tw_node_state state,
+                        uint64_t clock_tokens);
 void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_action *action);
 void tw_sim_check_event(struct tw_sim_world *world, struct tw_sim_node *node,
