@@ -1,0 +1,124 @@
+/* thinwire config check | example | show */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/nearest.h"
+#include "daemon/cli/cli.h"
+#include "daemon/cli/manifest_text.h"
+#include "daemon/identity.h"
+
+enum { TEXT_BYTES = 64 * 1024 };
+
+/* One line per thing looked at; the first failure decides the exit status. */
+static void report(enum tw_exit *rc, enum tw_exit code, const char *what, const char *problem) {
+    if (problem == NULL) {
+        (void)printf("  good  %s\n", what);
+        return;
+    }
+    (void)printf("  BAD   %s\n", problem);
+    if (*rc == TW_EXIT_OK) *rc = code;
+}
+
+static void check_files(const struct tw_config *config, enum tw_exit *rc) {
+    static struct tw_run run;
+    struct tw_error err = {0};
+    struct tw_identity identity;
+    struct tw_secret secret;
+    char what[TW_PATH_BYTES + 32], key[TW_PATH_BYTES + 16];
+    const bool is_run = cli_manifest_load(config->node.run, &run, &err) == TW_OK;
+    (void)snprintf(what, sizeof(what), "manifest %s", config->node.run);
+    report(rc, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
+
+    uint64_t bytes = 0;
+    struct tw_id digest;
+    enum tw_status status = TW_OK;
+    if (config->node.data[0] == 0) {
+        status = tw_fail(&err, TW_DATA, "no training text: set `data = ` in section [node]");
+    } else {
+        status = cli_text_digest(config->node.data, &digest, &bytes, &err);
+    }
+    if (status == TW_OK && is_run && !tw_id_is_zero(&run.data.sha256) &&
+        !tw_id_equal(&digest, &run.data.sha256)) {
+        status = tw_fail(&err, TW_DATA,
+                         "%s is not the text the manifest names (its SHA-256 "
+                         "differs); fetch the right one",
+                         config->node.data);
+    }
+    (void)snprintf(what, sizeof(what), "training text %s", config->node.data);
+    report(rc, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
+
+    (void)snprintf(what, sizeof(what), "state directory %s", config->node.state_dir);
+    const bool is_writable = access(config->node.state_dir, W_OK | X_OK) == 0;
+    if (!is_writable) {
+        (void)tw_fail(&err, TW_IO, "state directory %.150s is missing or not writable by this user",
+                      config->node.state_dir);
+    }
+    report(rc, TW_EXIT_STATE_DIR, what, is_writable ? NULL : err.message);
+
+    (void)snprintf(key, sizeof(key), "%s/identity.key", config->node.state_dir);
+    status = tw_identity_open(key, &identity, &err);
+    if (status == TW_OK) tw_identity_close(&identity);
+    report(rc, TW_EXIT_IDENTITY, "identity", status == TW_OK ? NULL : err.message);
+    if (is_run && run.security.admission == TW_ADMISSION_OPEN) return;
+    status = tw_secret_open(config->network.secret_file, &secret, &err);
+    if (status == TW_OK) tw_secret_wipe(&secret);
+    report(rc, TW_EXIT_IDENTITY, "run secret", status == TW_OK ? NULL : err.message);
+}
+
+static enum tw_exit check(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--config", NULL};
+    static struct tw_config config;
+    const char *const path = cli_operand(cli);
+    enum tw_exit rc = cli_done(cli, "config check", OPTIONS);
+    if (rc != TW_EXIT_OK) return rc;
+    if (path != NULL) cli->config_option = path;
+    rc = cli_config(cli, &config);
+    if (rc != TW_EXIT_OK) return rc;
+    (void)printf("  good  configuration %s\n", config.path);
+    check_files(&config, &rc);
+    if (rc == TW_EXIT_OK) {
+        (void)puts("The daemon can start with this.");
+        return rc;
+    }
+    return cli_fail(rc,
+                    "the daemon would not start with this; `thinwire help exit-codes` tells "
+                    "what status %d means",
+                    (int)rc);
+}
+
+static enum tw_exit example(struct cli *cli) {
+    static char text[TEXT_BYTES];
+    const enum tw_exit rc = cli_done(cli, "config example", NULL);
+    if (rc != TW_EXIT_OK) return rc;
+    (void)tw_config_example(text, sizeof(text));
+    (void)fputs(text, stdout);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit show(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--config", NULL};
+    static struct tw_config config;
+    static char text[TEXT_BYTES];
+    const char *const path = cli_operand(cli);
+    enum tw_exit rc = cli_done(cli, "config show", OPTIONS);
+    if (path != NULL) cli->config_option = path;
+    if (rc == TW_EXIT_OK) rc = cli_config(cli, &config);
+    if (rc != TW_EXIT_OK) return rc;
+    (void)tw_config_show(&config, text, sizeof(text));
+    (void)fputs(text, stdout);
+    return TW_EXIT_OK;
+}
+
+enum tw_exit cli_config_verb(struct cli *cli) {
+    static const char *const WORDS[] = {"check", "example", "show"};
+    static enum tw_exit (*const ACTIONS[])(struct cli *) = {check, example, show};
+    const char *const word = cli_operand(cli);
+    for (unsigned i = 0; word != NULL && i < 3; i++) {
+        if (strcmp(word, WORDS[i]) == 0) return ACTIONS[i](cli);
+    }
+    const char *const near = word != NULL ? tw_nearest(word, WORDS, 3) : NULL;
+    if (near != NULL) return cli_fail(TW_EXIT_USAGE, "config: did you mean `config %s`?", near);
+    return cli_fail(TW_EXIT_USAGE, "config: `config check [FILE]`, `config show [FILE]` or `config "
+                                   "example`");
+}

@@ -1,0 +1,97 @@
+#include "daemon/cli/line.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+static const char *const CODES[] = {
+    [PLAIN] = "",          [BOLD] = "\033[1m", [DIM] = "\033[2m",  [GREEN] = "\033[32m",
+    [YELLOW] = "\033[33m", [RED] = "\033[31m", [BLUE] = "\033[36m"};
+
+static void paint(const struct screen *screen, const char *code) {
+    if (screen->has_colour) (void)fputs(code, screen->to);
+}
+
+static bool is_continuation(char c) {
+    return ((unsigned char)c & 0xC0) == 0x80;
+}
+
+static unsigned columns_of(const char *text) {
+    unsigned columns = 0;
+    for (; *text != 0; text++) columns += !is_continuation(*text);
+    return columns;
+}
+
+/* One code point; returns where the next one starts. */
+static const char *put_point(const struct screen *screen, const char *text) {
+    const bool is_control = (unsigned char)*text < 32 || *text == 127;
+    const bool is_foreign = !screen->has_utf8 && (unsigned char)*text > 127;
+    if (is_control || is_foreign) {
+        (void)fputc(is_control ? ' ' : '?', screen->to);
+        for (text++; is_foreign && is_continuation(*text);) text++;
+        return text;
+    }
+    do (void)fputc(*text++, screen->to);
+    while (is_continuation(*text));
+    return text;
+}
+
+void line_put(struct line *line, enum paint colour, const char *fmt, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (line->is_full || text[0] == 0) return;
+    const struct screen *const screen = line->screen;
+    const unsigned room = screen->width - line->columns, wanted = columns_of(text);
+    const bool is_cut = wanted > room;
+    if (room == 0) {
+        line->is_full = true;
+        return;
+    }
+    const unsigned tail = !is_cut ? 0 : screen->has_utf8 ? 1 : 3;
+    paint(screen, CODES[colour]);
+    const char *at = text;
+    for (unsigned left = is_cut ? (room > tail ? room - tail : 0) : wanted; left > 0; left--) {
+        at = put_point(screen, at);
+    }
+    if (is_cut) (void)fputs(screen->has_utf8 ? "…" : "...", screen->to);
+    if (colour != PLAIN) paint(screen, "\033[0m");
+    line->columns += is_cut ? room : wanted;
+    line->is_full = is_cut;
+}
+
+struct line line_begin(const struct screen *screen, const char *label) {
+    struct line line = {.screen = screen};
+    if (label != NULL) line_put(&line, DIM, "  %-10s", label);
+    return line;
+}
+
+void line_end(struct line *line) {
+    (void)fputc('\n', line->screen->to);
+}
+
+void line_wrap(const struct screen *screen, enum paint colour, const char *mark, unsigned indent,
+               const char *text) {
+    const unsigned room = screen->width > indent + 20 ? screen->width - indent : 20;
+    bool is_first = true;
+    while (*text == ' ') text++;
+    do {
+        size_t size = 0, fit = 0; /* bytes: scanned, and up to the last space that fits */
+        unsigned columns = 0;
+        while (text[size] != 0 && columns <= room) {
+            if (text[size] == ' ') fit = size;
+            columns += !is_continuation(text[size++]);
+        }
+        if (text[size] == 0 && columns <= room) fit = size;
+        if (fit == 0) fit = size; /* a word wider than the screen is cut */
+        struct line line = {.screen = screen};
+        const char *const front = is_first ? mark : "";
+        line_put(&line, colour, "%*s%s%.*s", (int)(indent - columns_of(front)), "", front, (int)fit,
+                 text);
+        line_end(&line);
+        text += fit;
+        while (*text == ' ') text++;
+        is_first = false;
+    } while (*text != 0);
+}

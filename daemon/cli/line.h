@@ -1,0 +1,38 @@
+/* line.h - one line of a screen: coloured pieces, never wider than the terminal. */
+#ifndef TW_DAEMON_CLI_LINE_H
+#define TW_DAEMON_CLI_LINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "base/status.h"
+
+enum paint { PLAIN, BOLD, DIM, GREEN, YELLOW, RED, BLUE };
+
+/* How the screen is. Columns are code points: what we print has no wide or combining ones, and what
+ * strangers sent is at worst cut short. */
+struct screen {
+    FILE *to;
+    bool has_colour, has_utf8;
+    unsigned width; /* columns */
+};
+
+struct line {
+    const struct screen *screen;
+    unsigned columns;
+    bool is_full;
+};
+
+/* "  Label     " in dim, then the pieces. */
+struct line line_begin(const struct screen *screen, const char *label);
+/* Appends; what goes beyond the width is cut with an ellipsis. Control bytes become spaces. */
+void line_put(struct line *line, enum paint paint, const char *fmt, ...) TW_PRINTF(3, 4);
+void line_end(struct line *line);
+
+/* Text over as many lines as it takes, broken at spaces, each after `indent` columns; `mark` stands
+ * in front of the first. */
+void line_wrap(const struct screen *screen, enum paint paint, const char *mark, unsigned indent,
+               const char *text);
+
+#endif

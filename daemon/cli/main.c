@@ -1,0 +1,121 @@
+/* thinwire - the command line: verbs, and the programs beside it that do the heavy ones. */
+#include <errno.h>
+#include <langinfo.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/nearest.h"
+#include "daemon/cli/cli.h"
+
+/* A verb of ours, or (`program` not NULL) one that a sibling program does, git style. */
+struct verb {
+    const char *name;
+    enum tw_exit (*run)(struct cli *cli);
+    const char *program;
+};
+
+static const struct verb VERBS[] = {
+    {"init", cli_init, NULL},
+    {"run", cli_run, NULL},
+    {"status", cli_status, NULL},
+    {"peers", cli_peers, NULL},
+    {"rounds", cli_rounds, NULL},
+    {"events", cli_events, NULL},
+    {"checkpoint", cli_checkpoint, NULL},
+    {"leave", cli_leave, NULL},
+    {"pause", cli_pause, NULL},
+    {"resume", cli_resume, NULL},
+    {"config", cli_config_verb, NULL},
+    {"version", cli_version, NULL},
+    {"help", cli_help, NULL},
+    {"generate", NULL, "thinwire-engine"},
+    {"eval", NULL, "thinwire-engine"},
+    {"train", NULL, "thinwire-engine"},
+    {"sim", NULL, "thinwire-sim"},
+};
+enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
+
+/* Becomes `program VERB ARGS...` (`sim` has one verb only: `thinwire-sim ARGS...`). */
+static enum tw_exit become(const char *program, int argc, char **argv) {
+    char path[TW_PATH_BYTES];
+    const ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 32);
+    if (size <= 0) return cli_fail(TW_EXIT_FAILURE, "/proc/self/exe: %s", strerror(errno));
+    path[size] = 0;
+    char *const slash = strrchr(path, '/');
+    (void)snprintf(slash + 1, sizeof(path) - (size_t)(slash + 1 - path), "%s", program);
+    char **const args = calloc((size_t)argc + 2, sizeof(*args));
+    if (args == NULL) return cli_fail(TW_EXIT_FAILURE, "out of memory");
+    const bool has_verb = strcmp(program, "thinwire-sim") != 0;
+    int used = 0;
+    args[used++] = path;
+    for (int i = has_verb ? 0 : 1; i < argc; i++) args[used++] = argv[i];
+    (void)execv(path, args);
+    const int why = errno;
+    free(args);
+    return cli_fail(TW_EXIT_FAILURE, "%s: %s; it is installed beside thinwire, and built with it",
+                    path, strerror(why));
+}
+
+static enum tw_exit set_colour(struct cli *cli) {
+    const char *when = "auto";
+    (void)cli_option(cli, "--color", &when);
+    const char *const term = getenv("TERM");
+    const bool is_terminal = isatty(STDOUT_FILENO) == 1 && getenv("NO_COLOR") == NULL &&
+                             term != NULL && strcmp(term, "dumb") != 0;
+    if (strcmp(when, "auto") != 0 && strcmp(when, "always") != 0 && strcmp(when, "never") != 0) {
+        return cli_fail(TW_EXIT_USAGE, "--color=%s: it is auto, always or never", when);
+    }
+    cli->has_colour = strcmp(when, "always") == 0 || (strcmp(when, "auto") == 0 && is_terminal);
+    cli->has_utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit unknown_verb(const char *name) {
+    const char *names[VERBS_COUNT];
+    for (size_t i = 0; i < VERBS_COUNT; i++) names[i] = VERBS[i].name;
+    const char *const near = tw_nearest(name, names, VERBS_COUNT);
+    if (near != NULL) {
+        return cli_fail(TW_EXIT_USAGE, "there is no command `%s`; did you mean `%s`?", name, near);
+    }
+    return cli_fail(TW_EXIT_USAGE, "there is no command `%s`; `thinwire help` lists them", name);
+}
+
+int main(int argc, char **argv) {
+    static struct cli cli;
+    (void)setlocale(LC_CTYPE, "");
+    int at = 1; /* the verb: the first argument that is no global flag or its value */
+    while (at < argc && argv[at][0] == '-') {
+        const bool has_value =
+            strcmp(argv[at], "--config") == 0 || strcmp(argv[at], "--socket") == 0;
+        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "--version") == 0) break;
+        at += has_value ? 2 : 1;
+    }
+    const char *verb = at < argc ? argv[at] : "help";
+    if (strcmp(verb, "--help") == 0) verb = "help";
+    if (strcmp(verb, "--version") == 0) verb = "version";
+    for (size_t i = 0; i < VERBS_COUNT; i++) {
+        if (VERBS[i].program != NULL && strcmp(VERBS[i].name, verb) == 0) {
+            return (int)become(VERBS[i].program, argc - at, argv + at);
+        }
+    }
+    for (int i = at; i < argc - 1; i++) argv[i] = argv[i + 1];
+    cli.argc = at < argc ? argc - 2 : argc - 1;
+    cli.argv = argv + 1;
+    cli.json = cli_flag(&cli, "--json");
+    (void)cli_option(&cli, "--config", &cli.config_option);
+    (void)cli_option(&cli, "--socket", &cli.socket_option);
+    const enum tw_exit coloured = set_colour(&cli);
+    if (coloured != TW_EXIT_OK) return (int)coloured;
+    for (size_t i = 0; i < VERBS_COUNT; i++) {
+        if (strcmp(VERBS[i].name, verb) != 0) continue;
+        if (cli_flag(&cli, "--help") && strcmp(verb, "help") != 0) {
+            const char *const text = cli_help_text(verb);
+            (void)fputs(text != NULL ? text : cli_help_text(""), stdout);
+            return TW_EXIT_OK;
+        }
+        return (int)VERBS[i].run(&cli);
+    }
+    return (int)unknown_verb(verb);
+}

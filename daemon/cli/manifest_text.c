@@ -1,0 +1,154 @@
+#include "daemon/cli/manifest_text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "daemon/cli/units.h"
+#include "proto/layout.h"
+
+enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw_error *err) {
+    char text[TW_MANIFEST_BYTES_MAX + 1];
+    FILE *const file = fopen(path, "re");
+    if (file == NULL) {
+        return tw_fail(err, TW_CONFIG, "%s: %s%s", path, strerror(errno),
+                       errno == ENOENT ? "; `thinwire run new` writes a manifest" : "");
+    }
+    const size_t size = fread(text, 1, sizeof(text), file);
+    const bool is_bad = ferror(file) != 0;
+    (void)fclose(file);
+    if (is_bad) return tw_fail(err, TW_CONFIG, "%s: cannot be read", path);
+    if (size == sizeof(text)) {
+        return tw_fail(err, TW_CONFIG, "%s: a manifest has at most %d KiB", path,
+                       TW_MANIFEST_BYTES_MAX / 1024);
+    }
+    struct tw_error inner;
+    if (tw_run_read(text, size, run, &inner) == TW_OK) return TW_OK;
+    return tw_fail(err, TW_CONFIG, "%s: %s", path, inner.message);
+}
+
+enum tw_status cli_text_digest(const char *path, struct tw_id *digest, uint64_t *bytes,
+                               struct tw_error *err) {
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return tw_fail(err, TW_DATA, "%s: %s", path, strerror(errno));
+    const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0;
+    void *const map =
+        is_file ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+    (void)close(fd);
+    if (map == MAP_FAILED) {
+        return tw_fail(err, TW_DATA, "%s: a training text is a regular file that is not empty",
+                       path);
+    }
+    *digest = tw_sha256(map, (size_t)info.st_size);
+    *bytes = (uint64_t)info.st_size;
+    (void)munmap(map, (size_t)info.st_size);
+    return TW_OK;
+}
+
+/* Bytes per element on the wire: int8 has a bf16 scale per block. */
+static double element_bytes(const struct tw_run *run) {
+    return run->sync.codec == TW_CODEC_BF16 ? 2.0 : 1.0 + 2.0 / 256;
+}
+
+/* What one node sends and receives for one round of an average fragment: its outer gradient goes to
+ * the owners of the other parts, and the result of its own part to the others. */
+static double round_bytes(const struct tw_run *run, double params) {
+    const double nodes = run->sync.nodes;
+    return 2 * (nodes - 1) / nodes * params / run->sync.fragments * element_bytes(run);
+}
+
+static void explain_model(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
+    char params[CLI_NUMBER_BYTES], memory[CLI_NUMBER_BYTES], tokens[CLI_NUMBER_BYTES],
+        batch[CLI_NUMBER_BYTES], steps[CLI_NUMBER_BYTES];
+    const double per_step = (double)run->train.batch * run->model.context;
+    (void)fprintf(to,
+                  "  Model     gpt2, %" PRIu32 " layers of width %" PRIu32 ", %" PRIu32
+                  " heads, context %" PRIu32 ": %s parameters\n",
+                  run->model.layers, run->model.width, run->model.heads, run->model.context,
+                  cli_count(params, (double)layout->params));
+    (void)fprintf(to,
+                  "            about %s of memory per node for parameters, optimizer, "
+                  "anchor\n            and snapshots; activations come on top\n",
+                  cli_bytes(memory, 48.0 * (double)layout->elements));
+    (void)fprintf(to,
+                  "  Training  %s tokens in all; %s per step and node, so %s steps each with "
+                  "%" PRIu32 " nodes\n",
+                  cli_short(tokens, (double)run->train.tokens), cli_count(batch, per_step),
+                  cli_count(steps, (double)run->train.tokens / per_step / run->sync.nodes),
+                  run->sync.nodes);
+}
+
+static void explain_outer(FILE *to, const struct tw_run *run) {
+    const uint64_t planned = tw_run_outer_steps(run);
+    char count[CLI_NUMBER_BYTES];
+    const double eta = run->sync.outer_lr_millionths / 1e6,
+                 mu = run->sync.outer_momentum_millionths / 1e6;
+    (void)fprintf(to, "  Outer     nesterov, rate %.3g, momentum %.3g", eta, mu);
+    if (mu > 0) (void)fprintf(to, " after %" PRIu32 " outer steps", run->sync.outer_ramp);
+    (void)fprintf(to, "; %s outer steps are planned\n", cli_count(count, (double)planned));
+    if (mu == 0 && run->sync.outer_lr_millionths == 1000000) {
+        (void)fprintf(to,
+                      "            plain averaging: in a run this short the published constants "
+                      "overshoot\n");
+    } else {
+        (void)fprintf(to,
+                      "            a steady change is amplified %.1f times; short runs want "
+                      "less, so this\n            follows from the planned outer steps\n",
+                      eta / (1 - mu));
+    }
+}
+
+static void explain_wire(FILE *to, const struct tw_run *run, double params, double steps_per_s) {
+    char round[CLI_NUMBER_BYTES], hour[CLI_NUMBER_BYTES], dense[CLI_NUMBER_BYTES];
+    const double nodes = run->sync.nodes;
+    const double bytes = round_bytes(run, params);
+    const double rounds_s = run->sync.pace == TW_PACE_CLOCK
+                                ? 1000.0 / run->sync.pace_ms
+                                : steps_per_s * run->sync.fragments / run->sync.period;
+    const double fp32 = 2 * (nodes - 1) / nodes * params * 4 * steps_per_s * 3600;
+    (void)fprintf(to, "  Wire      each node sends about %s a round (codec %s, %.0f nodes)\n",
+                  cli_bytes(round, bytes), run->sync.codec == TW_CODEC_BF16 ? "bf16" : "int8",
+                  nodes);
+    if (nodes < 2) return;
+    (void)fprintf(to,
+                  "            %s an hour (%.2f Mbit/s) at %.3g steps/s; fp32 data parallel "
+                  "would send\n            %s, %.0f times as much\n",
+                  cli_bytes(hour, bytes * rounds_s * 3600), bytes * rounds_s * 8 / 1e6, steps_per_s,
+                  cli_bytes(dense, fp32), fp32 / (bytes * rounds_s * 3600));
+}
+
+void cli_manifest_explain(FILE *to, const struct tw_run *run, double steps_per_s) {
+    static struct tw_layout layout;
+    struct tw_error err;
+    char hex[TW_ID_HEX_BYTES];
+    const struct tw_id id = tw_run_id(run);
+    tw_id_hex(&id, hex);
+    (void)fprintf(to, "run %s, id %s\n\n", run->name, hex);
+    if (tw_layout_init(&layout, run, &err) != TW_OK) {
+        (void)fprintf(to, "  %s\n", err.message);
+        return;
+    }
+    explain_model(to, run, &layout);
+    (void)fprintf(to,
+                  "  Sync      preset %s: %" PRIu32 " fragment%s, each every %" PRIu32
+                  " steps, overlap %" PRIu32 ", mixing %.2g, %s pace\n",
+                  run->sync.preset == TW_PRESET_DILOCO ? "diloco" : "streaming",
+                  run->sync.fragments, run->sync.fragments == 1 ? "" : "s", run->sync.period,
+                  run->sync.overlap, run->sync.mix_millionths / 1e6,
+                  run->sync.pace == TW_PACE_CLOCK ? "clock" : "steps");
+    explain_outer(to, run);
+    explain_wire(to, run, (double)layout.params, steps_per_s);
+    (void)fprintf(to, "  Data      %s; admission by %s\n",
+                  tw_id_is_zero(&run->data.sha256) ? "any text each node brings"
+                                                   : "one text, named by its SHA-256",
+                  run->security.admission == TW_ADMISSION_SECRET ? "run secret"
+                                                                 : "anybody who knows the run id");
+}

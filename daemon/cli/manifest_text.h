@@ -1,0 +1,21 @@
+/* manifest_text.h - run manifests as files, and what a manifest means in words and numbers. */
+#ifndef TW_DAEMON_CLI_MANIFEST_TEXT_H
+#define TW_DAEMON_CLI_MANIFEST_TEXT_H
+
+#include <stdio.h>
+
+#include "base/status.h"
+#include "proto/run.h"
+
+/* Reads a manifest or a run file a person edits. TW_CONFIG names the file and the line. */
+enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw_error *err);
+
+/* Model, training and synchronisation: sizes, planned outer steps, why these outer constants, bytes
+ * per round and per hour at steps_per_s inner steps a second. */
+void cli_manifest_explain(FILE *to, const struct tw_run *run, double steps_per_s);
+
+/* SHA-256 and size of a training text. TW_DATA. */
+enum tw_status cli_text_digest(const char *path, struct tw_id *digest, uint64_t *bytes,
+                               struct tw_error *err);
+
+#endif

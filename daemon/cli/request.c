@@ -1,0 +1,130 @@
+/* HTTP over the daemon's Unix socket. */
+#include <curl/curl.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/cli/cli.h"
+
+enum { ANSWER_BYTES_MAX = 8 * 1024 * 1024, READ_S = 10, VERB_S = 300 };
+
+struct answer {
+    char *bytes;
+    size_t size;
+};
+
+static size_t on_bytes(char *bytes, size_t one, size_t count, void *user) {
+    struct answer *const answer = user;
+    (void)one;
+    if (answer->size + count > ANSWER_BYTES_MAX) return 0;
+    char *const grown = realloc(answer->bytes, answer->size + count + 1);
+    if (grown == NULL) return 0;
+    memcpy(grown + answer->size, bytes, count);
+    answer->bytes = grown;
+    answer->size += count;
+    grown[answer->size] = 0;
+    return count;
+}
+
+/* --socket, or what the configuration says. Without any configuration file the default socket. */
+static enum tw_exit find_socket(const struct cli *cli, char path[TW_PATH_BYTES],
+                                char instance[64]) {
+    static struct tw_config config;
+    struct tw_error err;
+    if (cli->socket_option != NULL) {
+        (void)snprintf(path, TW_PATH_BYTES, "%s", cli->socket_option);
+        instance[0] = 0;
+        return TW_EXIT_OK;
+    }
+    char file[TW_PATH_BYTES];
+    if (tw_config_find(cli->config_option, file, &err) != TW_OK) {
+        return cli_fail(TW_EXIT_USAGE, "%s", err.message);
+    }
+    const bool is_asked = cli->config_option != NULL || getenv("THINWIRE_CONFIG") != NULL;
+    if (!is_asked && access(file, F_OK) != 0) {
+        tw_config_defaults(&config, "thinwire");
+    } else if (tw_config_load(&config, file, &err) != TW_OK) {
+        return cli_fail(TW_EXIT_USAGE, "%s", err.message);
+    }
+    (void)snprintf(path, TW_PATH_BYTES, "%s", config.api.socket);
+    (void)snprintf(instance, 64, "%s", config.instance);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit explain(CURLcode rc, const char *socket_path, const char *instance) {
+    const int access_rc = access(socket_path, R_OK | W_OK);
+    if (access_rc != 0 && errno == EACCES) {
+        return cli_fail(TW_EXIT_UNREACHABLE,
+                        "you may not open %s; use sudo, or have yourself added to its group",
+                        socket_path);
+    }
+    if (rc == CURLE_OPERATION_TIMEDOUT) {
+        return cli_fail(TW_EXIT_UNREACHABLE,
+                        "the daemon took the connection on %s but did not answer in time",
+                        socket_path);
+    }
+    return cli_fail(TW_EXIT_UNREACHABLE,
+                    "no daemon answers on %s; start it (systemctl start thinwired@%s) or name "
+                    "another with --config or --socket",
+                    socket_path, *instance != 0 ? instance : "NAME");
+}
+
+enum tw_exit cli_request(const struct cli *cli, const char *method, const char *path,
+                         long *code_out, char **body_out) {
+    char socket_path[TW_PATH_BYTES], instance[64], url[256];
+    const enum tw_exit found = find_socket(cli, socket_path, instance);
+    if (found != TW_EXIT_OK) return found;
+    struct answer answer = {NULL, 0};
+    CURL *const curl = curl_easy_init();
+    if (curl == NULL) return cli_fail(TW_EXIT_FAILURE, "libcurl could not start");
+    const bool is_post = strcmp(method, "POST") == 0;
+    (void)snprintf(url, sizeof(url), "http://localhost%s", path);
+    (void)curl_easy_setopt(curl, CURLOPT_URL, url);
+    (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
+    (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 3L);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, is_post ? (long)VERB_S : (long)READ_S);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
+    if (is_post) {
+        (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
+        (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
+    }
+    const CURLcode rc = curl_easy_perform(curl);
+    (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, code_out);
+    curl_easy_cleanup(curl);
+    if (rc != CURLE_OK || answer.bytes == NULL) {
+        free(answer.bytes);
+        return explain(rc, socket_path, instance);
+    }
+    *body_out = answer.bytes;
+    return TW_EXIT_OK;
+}
+
+enum tw_exit cli_get(const struct cli *cli, const char *path, json_t **json_out) {
+    long code = 0;
+    char *body = NULL;
+    json_error_t err;
+    *json_out = NULL;
+    const enum tw_exit rc = cli_request(cli, "GET", path, &code, &body);
+    if (rc != TW_EXIT_OK) return rc;
+    json_t *const json = json_loads(body, 0, &err);
+    if (json == NULL || code != 200) {
+        const char *const why = json_string_value(json_object_get(json, "error"));
+        const enum tw_exit failed = cli_fail(TW_EXIT_FAILURE, "the daemon answered %ld to %s: %s",
+                                             code, path, why != NULL ? why : "no JSON");
+        json_decref(json);
+        free(body);
+        return failed;
+    }
+    if (cli->json) {
+        (void)puts(body);
+        json_decref(json);
+    } else {
+        *json_out = json;
+    }
+    free(body);
+    return TW_EXIT_OK;
+}

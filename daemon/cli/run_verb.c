@@ -1,0 +1,196 @@
+/* thinwire run new | show */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/nearest.h"
+#include "daemon/cli/cli.h"
+#include "daemon/cli/json_path.h"
+#include "daemon/cli/manifest_text.h"
+#include "daemon/cli/units.h"
+
+enum { SETS_MAX = 64 };
+
+/* `--set key=value`, in the order they were given. */
+struct sets {
+    unsigned count;
+    char keys[SETS_MAX][48];
+    const char *values[SETS_MAX];
+};
+
+static enum tw_exit read_sets(struct cli *cli, struct sets *sets) {
+    const char *text;
+    while (cli_option(cli, "--set", &text)) {
+        const char *const equals = strchr(text, '=');
+        if (equals == NULL || equals - text >= 48) {
+            return cli_fail(TW_EXIT_USAGE,
+                            "--set %s: write --set key=value, such as "
+                            "--set sync.period=30",
+                            text);
+        }
+        if (sets->count == SETS_MAX) return cli_fail(TW_EXIT_USAGE, "too many --set");
+        (void)snprintf(sets->keys[sets->count], 48, "%.*s", (int)(equals - text), text);
+        sets->values[sets->count++] = equals + 1;
+    }
+    return TW_EXIT_OK;
+}
+
+/* What is planned (model, budget, nodes) first, then the preset fitted to it, then what the user
+ * wants otherwise. */
+static enum tw_exit build(struct tw_run *run, const char *name, const struct sets *sets) {
+    struct tw_error err;
+    tw_run_defaults(run);
+    if (tw_run_set(run, "run.name", name, &err) != TW_OK) {
+        return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+    }
+    for (unsigned pass = 0; pass < 2; pass++) {
+        for (unsigned i = 0; i < sets->count; i++) {
+            if (tw_run_set(run, sets->keys[i], sets->values[i], &err) != TW_OK) {
+                return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+            }
+        }
+        if (pass == 0) tw_run_apply_preset(run, run->sync.preset);
+    }
+    if (tw_run_check(run, &err) != TW_OK) return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit write_new(const char *path, const char *text, size_t size) {
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0 && errno == EEXIST) {
+        return cli_fail(TW_EXIT_MANIFEST,
+                        "%s exists; a manifest is never overwritten, since every "
+                        "node must have the same: choose another --out",
+                        path);
+    }
+    if (fd < 0) return cli_fail(TW_EXIT_MANIFEST, "%s: %s", path, strerror(errno));
+    const bool is_written = write(fd, text, size) == (ssize_t)size && fsync(fd) == 0;
+    const int why = errno;
+    if (close(fd) == 0 && is_written) return TW_EXIT_OK;
+    (void)unlink(path);
+    return cli_fail(TW_EXIT_MANIFEST, "%s: %s", path, strerror(why));
+}
+
+static enum tw_exit print_json(const struct tw_run *run, const char *path) {
+    char text[TW_MANIFEST_BYTES_MAX + 1], hex[TW_ID_HEX_BYTES];
+    size_t size;
+    const struct tw_id id = tw_run_id(run);
+    tw_id_hex(&id, hex);
+    tw_run_encode(run, text, &size);
+    text[size] = 0;
+    json_t *const json =
+        json_pack("{s:s,s:s,s:s?,s:I,s:s}", "id", hex, "name", run->name, "path", path,
+                  "planned_outer_steps", (json_int_t)tw_run_outer_steps(run), "manifest", text);
+    const int rc = json_dumpf(json, stdout, JSON_INDENT(1));
+    (void)fputc('\n', stdout);
+    json_decref(json);
+    return rc == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
+}
+
+static enum tw_exit read_speed(struct cli *cli, double *steps_per_s) {
+    const char *text = "10";
+    (void)cli_option(cli, "--steps-per-s", &text);
+    char *end;
+    *steps_per_s = strtod(text, &end);
+    if (*end == 0 && *steps_per_s > 0 && *steps_per_s < 1e6) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_USAGE, "--steps-per-s %s: a number above 0, such as 2.5", text);
+}
+
+static enum tw_exit run_new(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--set",  "--out",         "--data",   "--preset",
+                                          "--json", "--steps-per-s", "--config", NULL};
+    static struct tw_run run;
+    static struct sets sets;
+    const char *out = NULL, *data = NULL, *preset = NULL;
+    double steps_per_s;
+    enum tw_exit rc = read_sets(cli, &sets);
+    if (rc == TW_EXIT_OK) rc = read_speed(cli, &steps_per_s);
+    (void)cli_option(cli, "--out", &out);
+    const bool has_data = cli_option(cli, "--data", &data);
+    if (rc == TW_EXIT_OK && cli_option(cli, "--preset", &preset) && sets.count < SETS_MAX) {
+        (void)snprintf(sets.keys[sets.count], 48, "sync.preset");
+        sets.values[sets.count++] = preset;
+    }
+    const char *const name = cli_operand(cli);
+    if (rc == TW_EXIT_OK) rc = cli_done(cli, "run new", OPTIONS);
+    if (rc != TW_EXIT_OK) return rc;
+    if (name == NULL) {
+        return cli_fail(TW_EXIT_USAGE, "run new: name the run: `thinwire run new bible`");
+    }
+    char hex[TW_ID_HEX_BYTES], text[TW_MANIFEST_BYTES_MAX], path[TW_PATH_BYTES];
+    uint64_t data_bytes = 0;
+    if (has_data) {
+        struct tw_error err;
+        struct tw_id digest;
+        if (cli_text_digest(data, &digest, &data_bytes, &err) != TW_OK) {
+            return cli_fail(TW_EXIT_DATA, "%s", err.message);
+        }
+        tw_id_hex(&digest, hex);
+        if (sets.count == SETS_MAX) return cli_fail(TW_EXIT_USAGE, "too many --set");
+        (void)snprintf(sets.keys[sets.count], 48, "data.sha256");
+        sets.values[sets.count++] = hex;
+    }
+    rc = build(&run, name, &sets);
+    if (rc != TW_EXIT_OK) return rc;
+    size_t size;
+    tw_run_encode(&run, text, &size);
+    (void)snprintf(path, sizeof(path), "%s%s", out != NULL ? out : run.name,
+                   out != NULL ? "" : ".manifest");
+    rc = write_new(path, text, size);
+    if (rc != TW_EXIT_OK) return rc;
+    if (cli->json) return print_json(&run, path);
+    cli_manifest_explain(stdout, &run, steps_per_s);
+    if (has_data) {
+        char bytes[CLI_NUMBER_BYTES];
+        const double passes = (double)run.train.tokens / (double)data_bytes;
+        (void)printf("            %s is %s, read %.1f times over by all nodes together\n", data,
+                     cli_bytes(bytes, (double)data_bytes), passes);
+    }
+    (void)printf("\nWritten to %s. Give the same file to every node, and name it with `run = ` in "
+                 "its\nconfiguration. `thinwire run show %s` explains it again.\n",
+                 path, path);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit run_show(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--json", "--steps-per-s", "--config", "--socket", NULL};
+    static struct tw_run run;
+    struct tw_error err;
+    double steps_per_s;
+    enum tw_exit rc = read_speed(cli, &steps_per_s);
+    const char *const path = cli_operand(cli);
+    if (rc == TW_EXIT_OK) rc = cli_done(cli, "run show", OPTIONS);
+    if (rc != TW_EXIT_OK) return rc;
+    if (path != NULL) {
+        if (cli_manifest_load(path, &run, &err) != TW_OK) {
+            return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+        }
+        if (cli->json) return print_json(&run, path);
+        cli_manifest_explain(stdout, &run, steps_per_s);
+        return TW_EXIT_OK;
+    }
+    json_t *json = NULL;
+    rc = cli_get(cli, "/v1/run", &json);
+    if (rc != TW_EXIT_OK || json == NULL) return rc;
+    const char *const text = json_str(json, "manifest");
+    if (tw_run_decode(text, strlen(text), &run, &err) == TW_OK) {
+        cli_manifest_explain(stdout, &run, steps_per_s);
+    } else {
+        rc = cli_fail(TW_EXIT_MANIFEST, "the daemon's manifest: %s", err.message);
+    }
+    json_decref(json);
+    return rc;
+}
+
+enum tw_exit cli_run(struct cli *cli) {
+    static const char *const WORDS[] = {"new", "show"};
+    const char *const word = cli_operand(cli);
+    if (word != NULL && strcmp(word, "new") == 0) return run_new(cli);
+    if (word != NULL && strcmp(word, "show") == 0) return run_show(cli);
+    const char *const near = word != NULL ? tw_nearest(word, WORDS, 2) : NULL;
+    if (near != NULL) return cli_fail(TW_EXIT_USAGE, "run: did you mean `run %s`?", near);
+    return cli_fail(TW_EXIT_USAGE, "run: `run new NAME` makes a manifest, `run show [FILE]` "
+                                   "explains one");
+}

@@ -1,0 +1,290 @@
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/cli/json_path.h"
+#include "daemon/cli/screen.h"
+#include "daemon/cli/units.h"
+
+enum { SPARK_COLUMNS = 40, BAR_COLUMNS = 30 };
+
+static const char *sep(const struct screen *screen) {
+    return screen->has_utf8 ? " · " : ", ";
+}
+
+static const char *plural(double n) {
+    return n == 1 ? "" : "s";
+}
+
+/* ---- the sentence -------------------------------------------------------------------------- */
+
+static void company(const json_t *status, char *text, size_t capacity) {
+    const double alive = json_num(status, "sync.alive_peers");
+    const double mixed = json_num(status, "sync.mixed_peers");
+    const char *const state = json_str(status, "state");
+    if (strcmp(state, "member") == 0 && mixed > 0) {
+        (void)snprintf(text, capacity, "together with %.0f other%s", mixed, plural(mixed));
+    } else if (strcmp(state, "receiver") == 0) {
+        (void)snprintf(text, capacity, "and fetches the state of the others");
+    } else if (!json_yes(status, "node.links")) {
+        (void)snprintf(text, capacity, "alone, as configured");
+    } else if (alive > 0) {
+        (void)snprintf(text, capacity, "alone so far; %.0f peer%s alive", alive,
+                       alive == 1 ? " is" : "s are");
+    } else {
+        (void)snprintf(text, capacity, "alone; no peer is reachable");
+    }
+}
+
+void screen_sentence(const json_t *status, char *text, size_t capacity) {
+    const char *const name = json_str(status, "node.name"), *const run =
+                                                                json_str(status, "run.name");
+    const char *const worker = json_str(status, "worker.state");
+    char with[96];
+    if (json_yes(status, "node.leaving")) {
+        (void)snprintf(text, capacity, "%s is saving its state and saying goodbye", name);
+    } else if (strcmp(worker, "failed") == 0) {
+        (void)snprintf(text, capacity, "%s does not train: its worker failed", name);
+    } else if (strcmp(json_str(status, "state"), "finished") == 0) {
+        (void)snprintf(text, capacity, "%s has finished %s and serves it to others", name, run);
+    } else if (strcmp(worker, "absent") == 0) {
+        (void)snprintf(text, capacity, "%s does not train: no worker is attached", name);
+    } else if (strcmp(worker, "starting") == 0 || strcmp(worker, "restarting") == 0) {
+        (void)snprintf(text, capacity, "%s is %s its worker", name, worker);
+    } else if (strcmp(worker, "paused") == 0) {
+        (void)snprintf(text, capacity, "%s is paused; `thinwire resume` goes on", name);
+    } else if (strcmp(worker, "finished") == 0) {
+        (void)snprintf(text, capacity, "%s has reached its last step of %s", name, run);
+    } else {
+        company(status, with, sizeof(with));
+        (void)snprintf(text, capacity, "%s trains %s %s", name, run, with);
+    }
+}
+
+static void print_headline(const struct screen *screen, const json_t *status) {
+    char sentence[256];
+    const size_t warnings = json_array_size(json_at(status, "warnings"));
+    const char *const state = json_str(status, "state");
+    const bool is_bad = strcmp(state, "worker_failed") == 0;
+    const enum paint paint = is_bad ? RED : warnings > 0 ? YELLOW : GREEN;
+    struct line line = line_begin(screen, NULL);
+    screen_sentence(status, sentence, sizeof(sentence));
+    line_put(&line, paint, "%s ", screen->has_utf8 ? "●" : "*");
+    line_put(&line, BOLD, "%s", sentence);
+    line_end(&line);
+    for (size_t i = 0; i < warnings; i++) {
+        const json_t *const warning = json_array_get(json_at(status, "warnings"), i);
+        line_wrap(screen, YELLOW, "! ", 2, json_str(warning, "what"));
+        line_wrap(screen, PLAIN, screen->has_utf8 ? "→ " : "> ", 4, json_str(warning, "way_out"));
+    }
+    (void)fputc('\n', screen->to);
+}
+
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+/* The curve in SPARK_COLUMNS levels; values that were not measured are left out. */
+static void put_spark(struct line *line, const json_t *losses) {
+    static const char *const FINE[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    static const char *const COARSE[] = {"_", ".", "-", "=", "+", "*", "%", "#"};
+    const size_t count = json_array_size(losses);
+    double values[256], low = INFINITY, high = -INFINITY;
+    size_t used = 0;
+    for (size_t i = 0; i < count && used < 256; i++) {
+        const double value = json_num(json_array_get(losses, i), "train_nats");
+        if (!isfinite(value)) continue;
+        values[used++] = value;
+        low = fmin(low, value);
+        high = fmax(high, value);
+    }
+    if (used < 2) return;
+    const size_t columns = used < SPARK_COLUMNS ? used : SPARK_COLUMNS;
+    for (size_t i = 0; i < columns; i++) {
+        const double value = values[i * (used - 1) / (columns - 1)];
+        const unsigned level = high > low ? (unsigned)(7.999 * (value - low) / (high - low)) : 0;
+        line_put(line, BLUE, "%s", line->screen->has_utf8 ? FINE[level] : COARSE[level]);
+    }
+    char from[CLI_NUMBER_BYTES], to[CLI_NUMBER_BYTES];
+    line_put(line, DIM, "  %s %s %s", cli_loss(from, values[0]),
+             line->screen->has_utf8 ? "→" : "to", cli_loss(to, values[used - 1]));
+}
+
+static void print_loss(const struct screen *screen, const json_t *status) {
+    char train[CLI_NUMBER_BYTES], live[CLI_NUMBER_BYTES], anchor[CLI_NUMBER_BYTES],
+        distance[CLI_NUMBER_BYTES];
+    struct line line = line_begin(screen, "Loss");
+    line_put(&line, BOLD, "%s", cli_loss(train, json_num(status, "train.loss_nats")));
+    line_put(&line, PLAIN, " training%s", sep(screen));
+    line_put(&line, BOLD, "%s", cli_loss(live, json_num(status, "train.validation_live_nats")));
+    line_put(&line, PLAIN, " validation (anchor %s)",
+             cli_loss(anchor, json_num(status, "train.validation_anchor_nats")));
+    line_put(&line, DIM, " nats/token");
+    line_end(&line);
+    if (json_array_size(json_at(status, "train.losses")) > 1) {
+        line = line_begin(screen, "");
+        put_spark(&line, json_at(status, "train.losses"));
+        line_end(&line);
+    }
+    const double ratio = json_num(status, "train.distance_ratio");
+    if (isfinite(ratio)) {
+        line = line_begin(screen, "");
+        line_put(&line, PLAIN, "%s from the anchor", cli_percent(distance, ratio));
+        char step[CLI_NUMBER_BYTES];
+        line_put(&line, DIM, ", measured at step %s",
+                 cli_count(step, json_num(status, "train.validation_steps")));
+        line_end(&line);
+    }
+}
+
+static void print_clock(const struct screen *screen, const json_t *status) {
+    char all[CLI_NUMBER_BYTES], left[CLI_NUMBER_BYTES];
+    const double percent = json_num(status, "run.done_percent");
+    struct line line = line_begin(screen, "Run");
+    const double share = isfinite(percent) ? fmin(fmax(percent / 100, 0), 1) : 0;
+    const unsigned filled = (unsigned)(share * BAR_COLUMNS + 0.5);
+    for (unsigned i = 0; i < BAR_COLUMNS; i++) {
+        const bool is_done = i < filled;
+        line_put(&line, is_done ? GREEN : DIM, "%s",
+                 screen->has_utf8 ? (is_done ? "█" : "░") : (is_done ? "#" : "."));
+    }
+    if (isfinite(percent)) line_put(&line, BOLD, " %.1f %%", percent);
+    line_put(&line, PLAIN, " of %s tokens", cli_short(all, json_num(status, "run.budget_tokens")));
+    const double eta = json_num(status, "run.eta_s");
+    if (isfinite(eta)) line_put(&line, PLAIN, "%s%s left", sep(screen), cli_duration(left, eta));
+    line_end(&line);
+}
+
+static void print_training(const struct screen *screen, const json_t *status) {
+    char step[CLI_NUMBER_BYTES], speed[CLI_NUMBER_BYTES], whole[CLI_NUMBER_BYTES],
+        minute[CLI_NUMBER_BYTES];
+    struct line line = line_begin(screen, "Training");
+    line_put(&line, PLAIN, "step %s", cli_count(step, json_num(status, "train.steps")));
+    const double stop = json_num(status, "train.stop_steps");
+    if (isfinite(stop)) line_put(&line, PLAIN, " of %s", cli_count(step, stop));
+    line_put(&line, PLAIN, "%s%s tokens/s", sep(screen),
+             cli_short(speed, json_num(status, "train.tokens_per_s")));
+    const double used = json_num(status, "train.utilisation_ratio");
+    if (isfinite(used)) {
+        line_put(&line, PLAIN, "%s%s busy training", sep(screen), cli_percent(whole, used));
+    }
+    const double lately = json_num(status, "train.utilisation_minute_ratio");
+    if (isfinite(lately)) line_put(&line, DIM, " (%s lately)", cli_percent(minute, lately));
+    line_end(&line);
+    const double skipped = json_num(status, "train.steps_skipped");
+    if (skipped > 0) {
+        line = line_begin(screen, "");
+        line_put(&line, YELLOW, "%s step%s skipped: gradients were not finite",
+                 cli_count(step, skipped), plural(skipped));
+        line_end(&line);
+    }
+}
+
+static void print_sync(const struct screen *screen, const json_t *status) {
+    char committed[CLI_NUMBER_BYTES], ours[CLI_NUMBER_BYTES], missed[CLI_NUMBER_BYTES];
+    const double known = json_num(status, "sync.known_peers"),
+                 alive = json_num(status, "sync.alive_peers"),
+                 mixed = json_num(status, "sync.mixed_peers");
+    struct line line = line_begin(screen, "Peers");
+    line_put(&line, PLAIN, "%.0f known%s%.0f alive%s", known, sep(screen), alive, sep(screen));
+    line_put(&line, mixed > 0 ? GREEN : PLAIN, "%.0f mixed in lately", mixed);
+    const double roster = json_num(status, "sync.roster_members");
+    line_put(&line, DIM, "%sroster of %.0f", sep(screen), roster);
+    line_end(&line);
+    line = line_begin(screen, "Rounds");
+    line_put(&line, PLAIN, "%s committed%s%s with us",
+             cli_count(committed, json_num(status, "sync.rounds_committed")), sep(screen),
+             cli_count(ours, json_num(status, "sync.rounds_contributed")));
+    const double late = json_num(status, "sync.rounds_missed");
+    line_put(&line, late > 0 ? YELLOW : PLAIN, "%s%s missed", sep(screen), cli_count(missed, late));
+    const double period = json_num(status, "run.round_period_s");
+    if (isfinite(period)) {
+        line_put(&line, DIM, "%sone every %s", sep(screen), cli_duration(missed, period));
+    }
+    line_end(&line);
+}
+
+static void print_network(const struct screen *screen, const json_t *status) {
+    char total[CLI_NUMBER_BYTES], rate[CLI_NUMBER_BYTES], cap[CLI_NUMBER_BYTES];
+    const double out =
+        json_num(status, "network.bulk_out_bytes") + json_num(status, "network.control_out_bytes");
+    const double in =
+        json_num(status, "network.bulk_in_bytes") + json_num(status, "network.control_in_bytes");
+    struct line line = line_begin(screen, "Network");
+    line_put(&line, PLAIN, "%s %s", screen->has_utf8 ? "↑" : "up", cli_bytes(total, out));
+    line_put(&line, PLAIN, " at %s/s",
+             cli_bytes(rate, json_num(status, "network.out_bytes_per_s")));
+    const double most = json_num(status, "network.upload_cap_bytes_per_s");
+    if (isfinite(most)) line_put(&line, DIM, " (cap %s/s)", cli_bytes(cap, most));
+    line_put(&line, PLAIN, "%s%s %s", sep(screen), screen->has_utf8 ? "↓" : "down",
+             cli_bytes(total, in));
+    line_put(&line, PLAIN, " at %s/s", cli_bytes(rate, json_num(status, "network.in_bytes_per_s")));
+    line_end(&line);
+}
+
+static void print_worker(const struct screen *screen, const json_t *status) {
+    const char *const state = json_str(status, "worker.state");
+    const bool is_fine = strcmp(state, "running") == 0 || strcmp(state, "finished") == 0;
+    const double pid = json_num(status, "worker.pid"), deaths = json_num(status, "worker.restarts");
+    char snapshot[CLI_NUMBER_BYTES], step[CLI_NUMBER_BYTES], age[CLI_NUMBER_BYTES],
+        bytes[CLI_NUMBER_BYTES];
+    struct line line = line_begin(screen, "Worker");
+    line_put(&line, is_fine ? PLAIN : YELLOW, "%s", state);
+    if (json_str(status, "worker.device")[0] != 0) {
+        line_put(&line, PLAIN, " on %s", json_str(status, "worker.device"));
+    }
+    if (isfinite(pid)) line_put(&line, DIM, "%spid %.0f", sep(screen), pid);
+    if (deaths > 0) {
+        line_put(&line, YELLOW, "%s%.0f restart%s", sep(screen), deaths, plural(deaths));
+    }
+    line_end(&line);
+    line = line_begin(screen, "Saved");
+    const double saved = json_num(status, "checkpoint.steps");
+    if (isfinite(saved)) {
+        line_put(&line, PLAIN, "checkpoint of step %s, %s ago, %s", cli_count(step, saved),
+                 cli_duration(age, json_num(status, "checkpoint.age_s")),
+                 cli_bytes(bytes, json_num(status, "checkpoint.bytes")));
+    } else {
+        line_put(&line, PLAIN, "no checkpoint yet");
+    }
+    const double kept = json_num(status, "worker.snapshot_steps");
+    if (isfinite(kept)) {
+        line_put(&line, DIM, "%ssnapshot of %s", sep(screen), cli_count(snapshot, kept));
+    }
+    line_end(&line);
+}
+
+static void print_lately(const struct screen *screen, const json_t *status) {
+    const json_t *const events = json_at(status, "events");
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *const event = json_array_get(events, i);
+        char age[CLI_NUMBER_BYTES];
+        struct line line = line_begin(screen, i == 0 ? "Lately" : "");
+        line_put(&line, DIM, "%9s ago  ", cli_duration(age, json_num(event, "age_s")));
+        line_put(&line, json_yes(event, "warning") ? YELLOW : PLAIN, "%s", json_str(event, "name"));
+        line_put(&line, DIM, "  %s", json_str(event, "text"));
+        line_end(&line);
+    }
+}
+
+static void print_foot(const struct screen *screen, const json_t *status) {
+    char up[CLI_NUMBER_BYTES];
+    struct line line = line_begin(screen, NULL);
+    (void)fputc('\n', screen->to);
+    line_put(&line, DIM, "  node %s%slineage %s", json_str(status, "node.id_short"), sep(screen),
+             json_str(status, "run.lineage_short"));
+    line_put(&line, DIM, "%sup %s%sthinwire %s", sep(screen),
+             cli_duration(up, json_num(status, "node.uptime_s")), sep(screen),
+             json_str(status, "node.version"));
+    line_end(&line);
+}
+
+void screen_status(const struct screen *screen, const json_t *status) {
+    print_headline(screen, status);
+    print_loss(screen, status);
+    print_clock(screen, status);
+    print_training(screen, status);
+    print_sync(screen, status);
+    print_network(screen, status);
+    print_worker(screen, status);
+    print_lately(screen, status);
+    print_foot(screen, status);
+}

@@ -1,0 +1,122 @@
+/* Verbs that ask the daemon. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/cli/cli.h"
+#include "daemon/cli/screen.h"
+
+enum { WIDTH_MIN = 60, WIDTH_MAX = 160, WIDTH_PIPE = 80 };
+
+static struct screen screen_of(const struct cli *cli) {
+    struct winsize size = {0};
+    const bool has_size = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= WIDTH_MIN;
+    const unsigned width = has_size ? size.ws_col : WIDTH_PIPE;
+    return (struct screen){.to = stdout,
+                           .has_colour = cli->has_colour,
+                           .has_utf8 = cli->has_utf8,
+                           .width = width < WIDTH_MAX ? width : WIDTH_MAX};
+}
+
+/* Draws until interrupted; a daemon that is away for a moment is waited for. */
+static enum tw_exit watch(struct cli *cli, const char *path,
+                          void (*draw)(const struct screen *, const json_t *), double every_s) {
+    const struct timespec pause = {(time_t)every_s,
+                                   (long)((every_s - (double)(time_t)every_s) * 1e9)};
+    for (bool is_first = true;; is_first = false) {
+        json_t *json = NULL;
+        if (isatty(STDOUT_FILENO) == 1 && !cli->json) (void)fputs("\033[H\033[2J", stdout);
+        const enum tw_exit rc = cli_get(cli, path, &json);
+        if (rc != TW_EXIT_OK && is_first) return rc;
+        if (json != NULL) {
+            const struct screen screen = screen_of(cli);
+            draw(&screen, json);
+        }
+        json_decref(json);
+        if (fflush(stdout) != 0) return TW_EXIT_FAILURE;
+        if (nanosleep(&pause, NULL) != 0) return TW_EXIT_OK;
+    }
+}
+
+static enum tw_exit show(struct cli *cli, const char *verb, const char *path,
+                         void (*draw)(const struct screen *, const json_t *)) {
+    static const char *const OPTIONS[] = {"--watch",  "--every", "--json", "--config",
+                                          "--socket", "--color", NULL};
+    const char *every = "2";
+    const bool is_watch = cli_flag(cli, "--watch");
+    (void)cli_option(cli, "--every", &every);
+    const enum tw_exit usage = cli_done(cli, verb, OPTIONS);
+    if (usage != TW_EXIT_OK) return usage;
+    char *end;
+    const double every_s = strtod(every, &end);
+    if (*end != 0 || !(every_s >= 0.2 && every_s <= 3600)) {
+        return cli_fail(TW_EXIT_USAGE, "--every %s: seconds from 0.2 to 3600", every);
+    }
+    if (is_watch) return watch(cli, path, draw, every_s);
+    json_t *json = NULL;
+    const enum tw_exit rc = cli_get(cli, path, &json);
+    if (rc != TW_EXIT_OK || json == NULL) return rc;
+    const struct screen screen = screen_of(cli);
+    draw(&screen, json);
+    json_decref(json);
+    return TW_EXIT_OK;
+}
+
+enum tw_exit cli_status(struct cli *cli) {
+    return show(cli, "status", "/v1/status", screen_status);
+}
+
+enum tw_exit cli_peers(struct cli *cli) {
+    return show(cli, "peers", "/v1/peers", screen_peers);
+}
+
+enum tw_exit cli_rounds(struct cli *cli) {
+    return show(cli, "rounds", "/v1/rounds", screen_rounds);
+}
+
+enum tw_exit cli_events(struct cli *cli) {
+    return show(cli, "events", "/v1/events", screen_events);
+}
+
+static enum tw_exit ask(struct cli *cli, const char *verb) {
+    char path[64];
+    long code = 0;
+    char *body = NULL;
+    json_error_t err;
+    static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
+    enum tw_exit rc = cli_done(cli, verb, OPTIONS);
+    if (rc != TW_EXIT_OK) return rc;
+    (void)snprintf(path, sizeof(path), "/v1/%s", verb);
+    rc = cli_request(cli, "POST", path, &code, &body);
+    if (rc != TW_EXIT_OK) return rc;
+    json_t *const json = json_loads(body, 0, &err);
+    const char *const message = json_string_value(json_object_get(json, "message"));
+    const char *const error = json_string_value(json_object_get(json, "error"));
+    if (cli->json) (void)puts(body);
+    if (code == 200) {
+        if (!cli->json) (void)puts(message != NULL ? message : "done");
+    } else {
+        rc = cli_fail(TW_EXIT_FAILURE, "%s: %s", verb, error != NULL ? error : "no reason given");
+    }
+    json_decref(json);
+    free(body);
+    return rc;
+}
+
+enum tw_exit cli_checkpoint(struct cli *cli) {
+    return ask(cli, "checkpoint");
+}
+
+enum tw_exit cli_leave(struct cli *cli) {
+    return ask(cli, "leave");
+}
+
+enum tw_exit cli_pause(struct cli *cli) {
+    return ask(cli, "pause");
+}
+
+enum tw_exit cli_resume(struct cli *cli) {
+    return ask(cli, "resume");
+}

@@ -1,0 +1,235 @@
+/* The screens, drawn from one fixed view, against the files in tests/golden/cli/. Set
+ * TW_GOLDEN_WRITE=1 to write them anew, and look at the difference. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/cli/screen.h"
+#include "daemon/cli/units.h"
+#include "daemon/view_json.h"
+#include "view_sample.h"
+
+static struct tw_status_view view;
+static const char *golden_folder;
+static char drawn[16384];
+
+static int start(void **state) {
+    (void)state;
+    tw_status_view_init(&view);
+    view_sample(&view);
+    return 0;
+}
+
+enum look { ASCII, UTF8, COLOUR };
+
+static void draw(void (*screen_fn)(const struct screen *, const json_t *), json_t *json,
+                 enum look look, unsigned width) {
+    memset(drawn, 0, sizeof(drawn));
+    FILE *const to = fmemopen(drawn, sizeof(drawn) - 1, "w");
+    assert_non_null(to);
+    assert_non_null(json);
+    const struct screen screen = {to, look == COLOUR, look != ASCII, width};
+    screen_fn(&screen, json);
+    assert_int_equal(fclose(to), 0);
+    json_decref(json);
+}
+
+static void compare(const char *name) {
+    char path[512], want[sizeof(drawn)] = "";
+    (void)snprintf(path, sizeof(path), "%s/%s", golden_folder, name);
+    const bool is_write = getenv("TW_GOLDEN_WRITE") != NULL;
+    FILE *const file = fopen(path, is_write ? "w" : "r");
+    if (file == NULL) fail_msg("%s is missing", path);
+    if (is_write) {
+        assert_true(fputs(drawn, file) >= 0);
+    } else {
+        (void)fread(want, 1, sizeof(want) - 1, file);
+        assert_string_equal(drawn, want);
+    }
+    (void)fclose(file);
+}
+
+static unsigned widest(void) {
+    unsigned columns = 0, most = 0;
+    for (const char *c = drawn; *c != 0; c++) {
+        if (*c == '\n')
+            columns = 0;
+        else
+            columns += ((unsigned char)*c & 0xC0) != 0x80;
+        most = columns > most ? columns : most;
+    }
+    return most;
+}
+
+static void status_looks_as_it_should(void **state) {
+    (void)state;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    compare("status.txt");
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    compare("status_ascii.txt");
+}
+
+static void trouble_comes_first_with_its_way_out(void **state) {
+    (void)state;
+    view.worker.state = TW_VIEW_WORKER_FAILED;
+    view.worker.restarts = 9;
+    (void)snprintf(view.worker.error, sizeof(view.worker.error), "/srv/bible.txt: No such file");
+    view.sync.alive = view.sync.mixed = 0;
+    (void)snprintf(view.checkpoint.error, sizeof(view.checkpoint.error),
+                   "/var/lib/thinwire: no space left");
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    compare("status_trouble.txt");
+}
+
+static void a_fresh_node_shows_no_numbers_it_does_not_have(void **state) {
+    (void)state;
+    tw_status_view_init(&view);
+    (void)snprintf(view.node.name, sizeof(view.node.name), "attic");
+    (void)snprintf(view.run.name, sizeof(view.run.name), "bible");
+    view.node.links = true;
+    view.worker.state = TW_VIEW_WORKER_STARTING;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_null(strstr(drawn, "nan"));
+    compare("status_fresh.txt");
+}
+
+static void lists_look_as_they_should(void **state) {
+    (void)state;
+    draw(screen_peers, tw_view_json_peers(&view), UTF8, 80);
+    compare("peers.txt");
+    draw(screen_rounds, tw_view_json_rounds(&view), UTF8, 80);
+    compare("rounds.txt");
+    draw(screen_events, tw_view_json_events(&view), UTF8, 80);
+    compare("events.txt");
+}
+
+static void no_line_is_wider_than_the_terminal(void **state) {
+    (void)state;
+    memset(view.events[0].text, 'x', sizeof(view.events[0].text) - 1);
+    memset(view.worker.device, 'd', sizeof(view.worker.device) - 1);
+    for (unsigned width = 60; width <= 120; width += 20) {
+        draw(screen_status, tw_view_json_status(&view), UTF8, width);
+        assert_in_range(widest(), 1, width);
+        draw(screen_status, tw_view_json_status(&view), ASCII, width);
+        assert_in_range(widest(), 1, width);
+        draw(screen_peers, tw_view_json_peers(&view), ASCII, width);
+        assert_in_range(widest(), 1, width);
+    }
+}
+
+/* A peer or a log line must not be able to draw on the operator's terminal. */
+static void escape_bytes_of_strangers_are_not_printed(void **state) {
+    (void)state;
+    (void)snprintf(view.events[0].text, sizeof(view.events[0].text), "\033]0;owned\007\033[2J");
+    (void)snprintf(view.node.name, sizeof(view.node.name), "a\033[31mb");
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_null(strchr(drawn, '\033'));
+    assert_null(strchr(drawn, '\007'));
+}
+
+static void colour_changes_nothing_but_colour(void **state) {
+    (void)state;
+    static char plain[sizeof(drawn)], stripped[sizeof(drawn)];
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    memcpy(plain, drawn, sizeof(drawn));
+    draw(screen_status, tw_view_json_status(&view), COLOUR, 80);
+    size_t used = 0;
+    for (const char *c = drawn; *c != 0; c++) {
+        if (*c == '\033') {
+            while (*c != 'm') c++;
+        } else {
+            stripped[used++] = *c;
+        }
+    }
+    assert_string_equal(stripped, plain);
+    assert_string_not_equal(drawn, plain);
+}
+
+static void each_state_has_its_sentence(void **state) {
+    (void)state;
+    static const struct {
+        enum tw_node_state state;
+        enum tw_view_worker worker;
+        bool links;
+        uint32_t alive, mixed;
+        const char *sentence;
+    } CASES[] = {
+        {TW_STATE_MEMBER, TW_VIEW_WORKER_RUNNING, true, 3, 3,
+         "attic trains bible together with 3 others"},
+        {TW_STATE_MEMBER, TW_VIEW_WORKER_RUNNING, true, 1, 1,
+         "attic trains bible together with 1 other"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_RUNNING, false, 0, 0,
+         "attic trains bible alone, as configured"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_RUNNING, true, 0, 0,
+         "attic trains bible alone; no peer is reachable"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_RUNNING, true, 2, 0,
+         "attic trains bible alone so far; 2 peers are alive"},
+        {TW_STATE_RECEIVER, TW_VIEW_WORKER_RUNNING, true, 2, 0,
+         "attic trains bible and fetches the state of the others"},
+        {TW_STATE_MEMBER, TW_VIEW_WORKER_PAUSED, true, 2, 2,
+         "attic is paused; `thinwire resume` goes on"},
+        {TW_STATE_FINISHED, TW_VIEW_WORKER_FINISHED, true, 2, 2,
+         "attic has finished bible and serves it to others"},
+        {TW_STATE_MEMBER, TW_VIEW_WORKER_RESTARTING, true, 2, 2, "attic is restarting its worker"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_ABSENT, true, 2, 2,
+         "attic does not train: no worker is attached"},
+        {TW_STATE_MEMBER, TW_VIEW_WORKER_FAILED, true, 2, 2,
+         "attic does not train: its worker failed"},
+    };
+    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char sentence[256];
+        view.node.state = CASES[i].state;
+        view.worker.state = CASES[i].worker;
+        view.node.links = CASES[i].links;
+        view.sync.alive = CASES[i].alive;
+        view.sync.mixed = CASES[i].mixed;
+        json_t *const json = tw_view_json_status(&view);
+        screen_sentence(json, sentence, sizeof(sentence));
+        assert_string_equal(sentence, CASES[i].sentence);
+        json_decref(json);
+    }
+}
+
+static void numbers_have_one_unit_and_three_digits(void **state) {
+    (void)state;
+    char text[CLI_NUMBER_BYTES];
+    assert_string_equal(cli_count(text, 0), "0");
+    assert_string_equal(cli_count(text, 999), "999");
+    assert_string_equal(cli_count(text, 1234567), "1,234,567");
+    assert_string_equal(cli_count(text, -1234), "-1,234");
+    assert_string_equal(cli_short(text, 48758784), "48.8M");
+    assert_string_equal(cli_short(text, 999999), "1.00M");
+    assert_string_equal(cli_bytes(text, 0), "0 B");
+    assert_string_equal(cli_bytes(text, 101000), "101 kB");
+    assert_string_equal(cli_bytes(text, 9999), "10.0 kB");
+    assert_string_equal(cli_bytes(text, 75e6), "75.0 MB");
+    assert_string_equal(cli_duration(text, 0.0412), "41 ms");
+    assert_string_equal(cli_duration(text, 9.97), "9 s");
+    assert_string_equal(cli_duration(text, 119), "119 s");
+    assert_string_equal(cli_duration(text, 3720), "1 h 2 min");
+    assert_string_equal(cli_duration(text, 100000), "1 d 3 h");
+    assert_string_equal(cli_duration(text, -1), "-");
+    assert_string_equal(cli_percent(text, 0.9921), "99.2 %");
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(status_looks_as_it_should, start),
+        cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
+        cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
+        cmocka_unit_test_setup(lists_look_as_they_should, start),
+        cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
+        cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),
+        cmocka_unit_test_setup(colour_changes_nothing_but_colour, start),
+        cmocka_unit_test_setup(each_state_has_its_sentence, start),
+        cmocka_unit_test(numbers_have_one_unit_and_three_digits),
+    };
+    golden_folder = argc > 1 ? argv[1] : "tests/golden/cli";
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
