@@ -49,13 +49,14 @@ void line_put(struct line *line, enum paint colour, const char *fmt, ...) {
         line->is_full = true;
         return;
     }
-    const unsigned tail = !is_cut ? 0 : screen->has_utf8 ? 1 : 3;
+    const unsigned dots = screen->has_utf8 ? 1 : room < 3 ? room : 3;
     paint(screen, CODES[colour]);
     const char *at = text;
-    for (unsigned left = is_cut ? (room > tail ? room - tail : 0) : wanted; left > 0; left--) {
+    for (unsigned left = is_cut ? room - dots : wanted; left > 0; left--) {
         at = put_point(screen, at);
     }
-    if (is_cut) (void)fputs(screen->has_utf8 ? "…" : "...", screen->to);
+    if (is_cut && screen->has_utf8) (void)fputs("…", screen->to);
+    if (is_cut && !screen->has_utf8) (void)fprintf(screen->to, "%.*s", (int)dots, "...");
     if (colour != PLAIN) paint(screen, "\033[0m");
     line->columns += is_cut ? room : wanted;
     line->is_full = is_cut;
