@@ -101,16 +101,22 @@ uint64_t tw_checkpoint_generation(const struct tw_checkpoint *checkpoint) {
 
 /* ---- load: both slots, the newest whole one wins -------------------------------------------- */
 
+enum { ATTEMPTS = 2 };
+
 static void note_refusal(struct tw_checkpoint_found *found, uint32_t index,
                          const struct tw_error *err) {
     _Static_assert(sizeof(found->refused[0]) >= sizeof(err->message), "a whole sentence");
     (void)snprintf(found->refused[index], sizeof(found->refused[index]), "%s", err->message);
 }
 
-/* The slot's header; what is wrong with it is noted. */
+/* The slot's header; what is wrong with it is noted. A file that cannot be read is tried twice: a
+ * hiccup must not make us take the older generation. */
 static void look(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
                  struct tw_checkpoint_found *found) {
-    tw_checkpoint_slot_open(checkpoint, index, slot);
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        tw_checkpoint_slot_open(checkpoint, index, slot);
+        if (!slot->exists || slot->status != TW_IO) break;
+    }
     if (slot->exists && slot->status != TW_OK) note_refusal(found, index, &slot->err);
 }
 
@@ -118,20 +124,27 @@ static void put_away(struct tw_checkpoint *checkpoint, const struct slot *slot) 
     if (slot->status == TW_OK) (void)checkpoint->ops->close(checkpoint->ops->ctx, slot->file);
 }
 
-/* Tries one slot to the last bit. *slot says how it went. */
+/* Reads one slot to the last bit. *slot says how it went. */
+static void read_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
+                      const struct tw_checkpoint_arrays *arrays, struct tw_checkpoint_state *state,
+                      struct tw_checkpoint_found *found) {
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        look(checkpoint, index, slot, found); /* again: both share one header buffer */
+        if (!slot->exists || slot->status != TW_OK) return;
+        slot->status = tw_checkpoint_slot_load(checkpoint, slot, arrays, state, &slot->err);
+        (void)checkpoint->ops->close(checkpoint->ops->ctx, slot->file);
+        if (slot->status == TW_OK) return;
+        note_refusal(found, index, &slot->err);
+        if (slot->status != TW_IO) return;
+    }
+}
+
 static bool try_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
                      const struct tw_checkpoint_arrays *arrays, struct tw_checkpoint_state *state,
                      struct tw_checkpoint_found *found) {
-    look(checkpoint, index, slot, found); /* again: both share one header buffer */
+    read_slot(checkpoint, index, slot, arrays, state, found);
     if (!slot->exists || slot->status != TW_OK) return false;
-    const enum tw_status status =
-        tw_checkpoint_slot_load(checkpoint, slot, arrays, state, &slot->err);
-    put_away(checkpoint, slot);
-    slot->status = status;
-    if (status != TW_OK) {
-        note_refusal(found, index, &slot->err);
-        return false;
-    }
+    found->refused[index][0] = '\0';
     found->is_loaded = true;
     found->slot = index;
     found->generation = slot->generation;
@@ -175,6 +188,11 @@ enum tw_status tw_checkpoint_load(struct tw_checkpoint *checkpoint,
                             !(slots[0].exists && slots[0].status == TW_OK &&
                               slots[0].generation >= slots[1].generation);
     const uint32_t first = is_b_newer ? 1 : 0;
+    for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
+        if (!slots[i].exists || slots[i].generation > 0) continue;
+        /* Its number is unknown: at most one above the other's, and never to be used again. */
+        checkpoint->generation_seen++;
+    }
     if (try_slot(checkpoint, first, &slots[first], arrays, state, found)) return TW_OK;
     if (try_slot(checkpoint, 1 - first, &slots[1 - first], arrays, state, found)) return TW_OK;
     return nothing_usable(slots, found, err);

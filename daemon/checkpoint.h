@@ -80,7 +80,7 @@ void tw_checkpoint_destroy(struct tw_checkpoint *checkpoint);
  * bf16 are converted as needed, to nearest even), the others only checked; has_kind says which the
  * file holds. Must precede the first save.
  *   TW_OK       is_loaded, or the folder holds no checkpoint at all: a fresh start.
- *   TW_CORRUPT  there are checkpoints and none is whole; TW_IO: and one could not be read. The
+ *   TW_CORRUPT  there are checkpoints and none is whole; TW_IO: and one could not be read, twice. The
  *               arrays are undefined. Never start from zeros silently: fetch from peers or ask.
  *               A later save goes on with a generation above every one that was seen.
  *   TW_DENIED   a whole checkpoint of another run, TW_CONFIG: of another shape; both are named and

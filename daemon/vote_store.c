@@ -61,21 +61,25 @@ static enum tw_status read_bytes(const struct tw_vote_store *store, int file, co
     return decode_file(bytes, (size_t)size, found, err);
 }
 
-/* Fills *found; when the file is there and not intact, err says why. */
-static void read_file(const struct tw_vote_store *store, const char *name, struct found *found,
-                      struct tw_error *err) {
+/* Fills *found; when the file is there and not intact, err says why and the status comes back. */
+static enum tw_status try_file(const struct tw_vote_store *store, const char *name,
+                               struct found *found, struct tw_error *err) {
     struct tw_error inner = {.status = TW_OK};
     const int file = store->ops->open(store->ops->ctx, store->dir, name);
     found->is_intact = false;
     found->exists = file != -ENOENT;
-    if (!found->exists) return;
-    if (file < 0) {
-        (void)tw_fail(err, TW_IO, "%s cannot be opened: %s", name, strerror(-file));
-        return;
-    }
-    found->is_intact = read_bytes(store, file, name, found, &inner) == TW_OK;
+    if (!found->exists) return TW_OK;
+    if (file < 0) return tw_fail(err, TW_IO, "%s cannot be opened: %s", name, strerror(-file));
+    const enum tw_status status = read_bytes(store, file, name, found, &inner);
     (void)store->ops->close(store->ops->ctx, file);
-    if (!found->is_intact) (void)tw_fail(err, inner.status, "%s: %.200s", name, inner.message);
+    found->is_intact = status == TW_OK;
+    return status == TW_OK ? TW_OK : tw_fail(err, status, "%s: %.200s", name, inner.message);
+}
+
+/* A hiccup must not cost the membership: what cannot be read is tried twice. */
+static void read_file(const struct tw_vote_store *store, const char *name, struct found *found,
+                      struct tw_error *err) {
+    if (try_file(store, name, found, err) == TW_IO) (void)try_file(store, name, found, err);
 }
 
 /* The newest vote if the two files prove that it is the newest, or NULL. */

@@ -23,7 +23,7 @@ struct change {
 };
 
 struct file {
-    bool is_used;
+    bool is_used, is_bad;
     struct image seen, kept;
     struct change *pending;
     size_t pending_count;
@@ -281,6 +281,7 @@ static int64_t disk_read(void *ctx, int handle, void *bytes, size_t size, uint64
     const struct file *file = file_of(disk, handle);
     const int fault = enter(disk);
     if (fault < 0) return fault;
+    if (file->is_bad) return -EIO;
     if (offset >= file->seen.size) return 0;
     if (disk->transfer_max > 0 && size > disk->transfer_max) size = disk->transfer_max;
     if (size > file->seen.size - offset) size = file->seen.size - offset;
@@ -411,6 +412,7 @@ struct tw_disk *tw_disk_copy(const struct tw_disk *disk) {
         const struct file *from = &disk->files[i];
         struct file *to = &copy->files[i];
         to->is_used = from->is_used;
+        to->is_bad = from->is_bad;
         if (!from->is_used) continue;
         image_copy(&to->seen, &from->seen);
         image_copy(&to->kept, &from->kept);
@@ -434,6 +436,12 @@ uint64_t tw_disk_calls(const struct tw_disk *disk) {
 void tw_disk_fail_at(struct tw_disk *disk, uint64_t call, int error) {
     disk->fail_at = call;
     disk->error = error;
+}
+
+void tw_disk_set_bad(struct tw_disk *disk, const char *name) {
+    const struct entry *entry = entry_find(disk->seen, name);
+    TW_ASSERT(entry != NULL);
+    disk->files[entry->file].is_bad = true;
 }
 
 void tw_disk_set_transfer_max(struct tw_disk *disk, size_t bytes) {

@@ -35,6 +35,8 @@ const struct tw_file_ops *tw_disk_ops(struct tw_disk *disk);
 uint64_t tw_disk_calls(const struct tw_disk *disk);
 /* Call number `call` (counted from 0) returns -error without effect. Sync: see above. */
 void tw_disk_fail_at(struct tw_disk *disk, uint64_t call, int error);
+/* Every read of the file fails, as with a bad sector. */
+void tw_disk_set_bad(struct tw_disk *disk, const char *name);
 /* Writes and reads transfer at most this much at a time; 0 = all. */
 void tw_disk_set_transfer_max(struct tw_disk *disk, size_t bytes);
 /* Bytes the disk holds; 0 = unbounded. allocate and write return -ENOSPC beyond it. */
