@@ -161,12 +161,6 @@ static bool is_sound(const struct tw_node *node, const struct tw_close *close) {
     for (uint32_t i = 0; i < close->contributors_count; i++) {
         const struct tw_contributor *by = &close->contributors[i];
         if (by->member_idx >= node->roster.count) return false;
-        const struct contribution *heard = &node->round.contributions[by->member_idx];
-        if (heard->has) {
-            const struct tw_id root =
-                tw_contribution_root(heard->said.hashes, heard->said.parts_count);
-            if (!tw_id_equal(&root, &by->root)) return false;
-        }
         contributors |= UINT64_C(1) << by->member_idx;
         clock_tokens += by->tokens;
     }
@@ -184,6 +178,20 @@ static bool is_sound(const struct tw_node *node, const struct tw_close *close) {
            close->finals == finals && close->next.count > 0 && (has_parts || has_none);
 }
 
+/* Does it name the contributions this node has heard of? Only asked of a round's first ballot: a
+ * member that restarts contributes anew, and what a majority may have accepted before must still
+ * be carried through by later ballots. */
+static bool is_as_heard(const struct tw_node *node, const struct tw_close *close) {
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        const struct tw_contributor *by = &close->contributors[i];
+        const struct contribution *heard = &node->round.contributions[by->member_idx];
+        if (!heard->has) continue;
+        const struct tw_id root = tw_contribution_root(heard->said.hashes, heard->said.parts_count);
+        if (!tw_id_equal(&root, &by->root)) return false;
+    }
+    return true;
+}
+
 void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose) {
     struct round *round = &node->round;
     if (peer != NO_PEER && !is_about_now(node, peer, &propose->close.lineage, propose->close.round))
@@ -195,7 +203,8 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
         nack(node, peer);
         return;
     }
-    if (!is_sound(node, &propose->close)) {
+    if (!is_sound(node, &propose->close) ||
+        (propose->ballot == 1 && !is_as_heard(node, &propose->close))) {
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
     }
