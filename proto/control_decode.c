@@ -20,9 +20,8 @@ struct arena {
 
 static void *arena_alloc(void *user, size_t size) {
     struct arena *arena = user;
-    if (size > arena->limit - arena->used) return NULL;
+    if (size > arena->limit - arena->used) return NULL; /* multiples of ARENA_ALIGN, both */
     const size_t rounded = (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-    if (rounded > arena->limit - arena->used) return NULL;
     void *memory = arena->bytes + arena->used;
     arena->used += rounded;
     return memory;
@@ -276,7 +275,7 @@ enum tw_status tw_control_decode(uint16_t kind, const uint8_t *body, size_t body
         return tw_fail(err, TW_PROTO, "message of %zu bytes, at most %d", body_bytes,
                        TW_CONTROL_BYTES_MAX);
     arena.used = 0;
-    arena.limit = ARENA_FACTOR * body_bytes + ARENA_EXTRA;
+    arena.limit = (ARENA_FACTOR * body_bytes + ARENA_EXTRA) / ARENA_ALIGN * ARENA_ALIGN;
     memset(&decoded, 0, sizeof(decoded));
     decoded.kind = (enum tw_message_kind)kind;
     const void *unpacked = protobuf_c_message_unpack(descriptor, &allocator, body_bytes, body);

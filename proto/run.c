@@ -211,7 +211,7 @@ static enum tw_status read_keys(const char *text, size_t size, struct tw_run *ru
     bool has_started = false;
     size_t at = 0;
     for (unsigned number = 1; at < size; number++) {
-        struct line line;
+        struct line line = {{0}, {0}};
         struct tw_error why;
         TW_TRY(next_line(text, size, &at, number, &line, err));
         if (line.key[0] == '\0') continue;

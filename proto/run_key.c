@@ -7,7 +7,13 @@
 #include "base/nearest.h"
 #include "proto/run_value.h"
 
-enum { MILLION = 1000000, LAYERS_MAX = (TW_TENSORS_MAX - 4) / 12 };
+enum {
+    MILLION = 1000000,
+    BILLION = 1000000000,
+    HOUR_MS = 3600000,
+    DAY_MS = 86400000,
+    LAYERS_MAX = (TW_TENSORS_MAX - 4) / 12,
+};
 
 _Static_assert(sizeof(enum tw_family) == sizeof(uint32_t), "enums are stored as uint32_t");
 
@@ -58,9 +64,9 @@ static const struct tw_run_key keys[] = {
            "AdamW decay of the first moment"),
     NUMBER("train.beta2", TW_RUN_REAL, train.beta2_millionths, 0, MILLION - 1,
            "AdamW decay of the second moment"),
-    NUMBER("train.decay", TW_RUN_REAL, train.decay_millionths, 0, 10 * MILLION,
+    NUMBER("train.decay", TW_RUN_REAL, train.decay_millionths, 0, BILLION / 100,
            "AdamW weight decay of matrices"),
-    NUMBER("train.clip", TW_RUN_REAL, train.clip_millionths, 0, 1000 * MILLION,
+    NUMBER("train.clip", TW_RUN_REAL, train.clip_millionths, 0, BILLION,
            "largest norm of the whole gradient; 0 never clips"),
 
     ENUM("sync.preset", sync.preset, presets, "the row the other sync keys start from"),
@@ -76,7 +82,7 @@ static const struct tw_run_key keys[] = {
     NUMBER("sync.mix", TW_RUN_REAL, sync.mix_millionths, 0, MILLION - 1,
            "weight of the local parameters when a merge is applied"),
     ENUM("sync.outer", sync.outer, outer_rules, "rule of the outer step"),
-    NUMBER("sync.outer_lr", TW_RUN_REAL, sync.outer_lr_millionths, 1, 10 * MILLION,
+    NUMBER("sync.outer_lr", TW_RUN_REAL, sync.outer_lr_millionths, 1, BILLION / 100,
            "learning rate of the outer step; 1 with momentum 0 is plain averaging"),
     NUMBER("sync.outer_momentum", TW_RUN_REAL, sync.outer_momentum_millionths, 0, MILLION - 1,
            "momentum of the outer step, once sync.outer_ramp is over"),
@@ -85,11 +91,11 @@ static const struct tw_run_key keys[] = {
     ENUM("sync.weights", sync.weights, weights, "how much each contributor counts"),
     ENUM("sync.codec", sync.codec, codecs, "how outer gradients and results are coded"),
     ENUM("sync.pace", sync.pace, paces, "rounds follow each node's steps, or the time"),
-    NUMBER("sync.interval", TW_RUN_DURATION, sync.pace_ms, 10, 24 * 3600 * 1000,
+    NUMBER("sync.interval", TW_RUN_DURATION, sync.pace_ms, 10, DAY_MS,
            "between two rounds when sync.pace is clock"),
     NUMBER("sync.quorum", TW_RUN_U32, sync.quorum, 1, TW_MEMBERS_MAX,
            "contributors wanted before the grace starts"),
-    NUMBER("sync.grace", TW_RUN_DURATION, sync.grace_ms, 0, 3600 * 1000,
+    NUMBER("sync.grace", TW_RUN_DURATION, sync.grace_ms, 0, HOUR_MS,
            "longest wait for late contributors"),
     NUMBER("sync.members", TW_RUN_U32, sync.members, 1, TW_MEMBERS_MAX, "most nodes in the group"),
 
@@ -101,15 +107,12 @@ enum { KEYS_COUNT = sizeof(keys) / sizeof(keys[0]) };
 
 static const struct tw_unit plain_units[] = {{"", 1}, {NULL, 0}};
 static const struct tw_unit real_units[] = {{"", MILLION}, {"%", MILLION / 100}, {NULL, 0}};
-static const struct tw_unit token_units[] = {{"", 1},
-                                             {"k", 1000},
-                                             {"m", MILLION},
-                                             {"g", (uint64_t)1000 * MILLION},
-                                             {"b", (uint64_t)1000 * MILLION},
-                                             {"t", (uint64_t)MILLION *MILLION},
+static const struct tw_unit token_units[] = {{"", 1},        {"k", 1000},
+                                             {"m", MILLION}, {"g", BILLION},
+                                             {"b", BILLION}, {"t", (uint64_t)MILLION *MILLION},
                                              {NULL, 0}};
 static const struct tw_unit duration_units[] = {
-    {"ms", 1}, {"s", 1000}, {"min", 60000}, {"h", 3600 * 1000}, {NULL, 0}};
+    {"ms", 1}, {"s", 1000}, {"min", 60000}, {"h", HOUR_MS}, {NULL, 0}};
 
 const struct tw_run_key *tw_run_keys(uint32_t *count) {
     *count = KEYS_COUNT;
@@ -262,7 +265,7 @@ static bool parse(const struct tw_run_key *key, const char *text, struct tw_run 
     if (key->kind == TW_RUN_NAME) {
         if (!is_name(text)) return false;
         memset(to, 0, sizeof(run->name));
-        memcpy(to, text, strlen(text));
+        memcpy(to, text, strlen(text) + 1);
         return true;
     }
     if (key->kind == TW_RUN_SHA256) {

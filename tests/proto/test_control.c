@@ -102,6 +102,11 @@ static void memory_is_bounded_by_the_size_of_the_body(void **state) {
     sample.kind = TW_MSG_PEERS;
     size = sizeof(body);
     assert_int_equal(decode(), TW_PROTO);
+    for (size = 600; size <= 1000; size += 2) { /* 300 to 500 records of more than 80 bytes */
+        assert_int_equal(decode(), TW_PROTO);
+        assert_non_null(strstr(err.message, "too many fields"));
+    }
+    size = sizeof(body);
     for (size_t i = 0; i < sizeof(body); i += 2) body[i] = 0x78; /* unknown varint field 15 */
     assert_int_equal(decode(), TW_PROTO);
     assert_int_equal(tw_control_decode(TW_MSG_PEERS, body, sizeof(body) + 1, &back, &err),
@@ -190,10 +195,8 @@ static void addresses_are_visible_ascii_and_bounded(void **state) {
     /* PEERS { records { id: 32 x 1, addrs: "a:1" } } */
     uint8_t peers[256] = {0x0A, 34 + 5, 0x0A, 32};
     memset(peers + 4, 1, 32);
-    memcpy(peers + 36,
-           "\x12\x03"
-           "a:1",
-           5);
+    const uint8_t addrs[] = {0x12, 3, 'a', ':', '1'};
+    memcpy(peers + 36, addrs, sizeof(addrs));
     assert_int_equal(decode_bytes(TW_MSG_PEERS, peers, 41), TW_OK);
     assert_string_equal(back.u.peers.records[0].addrs[0], "a:1");
     const char wrong[] = {'\0', ' ', '\n', '\x7f', (char)0x80};

@@ -140,7 +140,8 @@ static void parts_tile_the_fragment(void **state) {
     for (unsigned trial = 0; trial < 5000; trial++) {
         uint32_t weights[TW_PARTS_MAX] = {0};
         const uint32_t parts_count = 1 + (uint32_t)tw_rng_below(&rng, TW_PARTS_MAX);
-        const uint64_t elements = TW_PART_ALIGN * tw_rng_below(&rng, 1 + (trial % 3) * 40000);
+        const uint64_t units_max = (uint64_t)(trial % 3) * 40000;
+        const uint64_t elements = TW_PART_ALIGN * tw_rng_below(&rng, 1 + units_max);
         for (uint32_t i = 0; i < parts_count; i++)
             weights[i] = (uint32_t)tw_rng_next(&rng) >> tw_rng_below(&rng, 33) % 32;
         if (trial % 5 == 0) memset(weights, 0, sizeof(weights));
@@ -162,7 +163,7 @@ static void part_sizes_follow_the_weights(void **state) {
     const uint64_t expected[3] = {25, 0, 75};
     for (uint32_t part = 0; part < 3; part++) {
         uint64_t begin, count;
-        tw_layout_part(100 * TW_PART_ALIGN, weights, 3, part, &begin, &count);
+        tw_layout_part((uint64_t)100 * TW_PART_ALIGN, weights, 3, part, &begin, &count);
         assert_int_equal(count, expected[part] * TW_PART_ALIGN);
     }
 }

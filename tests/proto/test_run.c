@@ -118,6 +118,7 @@ static void values_out_of_range_are_refused_and_change_nothing(void **state) {
         {"train.lr", "1."},
         {"train.tokens", "0"},
         {"train.tokens", "99999999999t"},
+        {"train.tokens", "18446745t"}, /* 2^64 + 9e11 */
         {"train.tokens", "1.0000001k"},
         {"sync.mix", "1"},
         {"sync.mix", "101%"},
