@@ -303,7 +303,9 @@ void tw_log_advance(struct tw_node *node) {
     if (oldest == UINT64_MAX) return;
     const uint32_t fragment = tw_round_fragment(node, oldest);
     const struct tw_close *close = tw_log_find(node, oldest);
-    bool is_lost = close == NULL;
+    /* Nobody keeps results for longer than we would: do not even ask. */
+    const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
+    bool is_lost = close == NULL || oldest + kept_count < node->at.rounds;
     if (close != NULL) {
         struct tw_action scratch;
         /* Solo rounds have no results to replay, and a roster we never saw no parts. */

@@ -1,0 +1,333 @@
+#include "tests/sync/mesh.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+
+enum { MESSAGE_US = 10000, WORK_US = 1000, STEP_US = 100000, BYTES = 100 };
+
+struct tw_id mesh_digest(uint64_t value) {
+    return tw_sha256(&value, sizeof(value));
+}
+
+static void post(struct mesh *mesh, uint32_t to, uint64_t delay_us, const struct tw_event *event) {
+    TW_ASSERT(mesh->events_count < MESH_EVENTS_MAX);
+    mesh->events[mesh->events_count++] = (struct mesh_event){
+        .at_us = mesh->now_us + delay_us, .seq = mesh->seq++, .to = to, .event = *event};
+}
+
+static void work(struct mesh *mesh, uint32_t node, const struct tw_event *event) {
+    if (mesh->workers[node].is_up) post(mesh, node, WORK_US, event);
+}
+
+static void answer_applied(struct mesh *mesh, uint32_t node, uint32_t fragment, uint64_t rounds) {
+    struct mesh_worker *worker = &mesh->workers[node];
+    worker->rounds[fragment] = rounds;
+    struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
+    event.u.applied.fragment = fragment;
+    event.u.applied.rounds = rounds;
+    event.u.applied.digest = mesh_digest(worker->phi[fragment]);
+    work(mesh, node, &event);
+}
+
+static void answer_encode(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+    struct tw_event event = {.kind = TW_EV_ENCODED, .ok = true};
+    event.u.encoded.round = action->u.encode.round;
+    event.u.encoded.step = mesh->workers[node].step;
+    event.u.encoded.tokens = mesh->workers[node].tokens;
+    event.u.encoded.parts_count = action->u.encode.parts_count;
+    for (uint32_t k = 0; k < action->u.encode.parts_count; k++) {
+        if (action->u.encode.count[k] == 0) continue;
+        event.u.encoded.hashes[k] = mesh_digest(mesh->workers[node].tokens * 64 + node + k * 8);
+        event.u.encoded.bytes[k] = BYTES;
+    }
+    work(mesh, node, &event);
+}
+
+static void answer_reduce(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+    struct tw_event event = {.kind = TW_EV_REDUCED, .ok = true};
+    struct tw_id sum = {{0}};
+    for (uint32_t i = 0; i < action->u.reduce.inputs_count; i++) {
+        for (unsigned b = 0; b < 32; b++) sum.bytes[b] ^= action->u.reduce.inputs[i].hash.bytes[b];
+    }
+    event.u.reduced.round = action->u.reduce.round;
+    event.u.reduced.part = action->u.reduce.part;
+    event.u.reduced.hash = tw_sha256(sum.bytes, 32);
+    event.u.reduced.bytes = BYTES;
+    work(mesh, node, &event);
+}
+
+static void answer_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+    struct mesh_worker *worker = &mesh->workers[node];
+    const uint32_t fragment = action->u.apply.fragment;
+    TW_ASSERT(worker->rounds[fragment] <= action->u.apply.round);
+    for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
+        uint64_t value = 0;
+        if (action->u.apply.parts[k].mode == TW_APPLY_ABSENT) continue;
+        memcpy(&value, action->u.apply.parts[k].hash.bytes, sizeof(value));
+        worker->phi[fragment] = worker->phi[fragment] * 3 + value;
+    }
+    answer_applied(mesh, node, fragment, action->u.apply.round + 1);
+}
+
+static void send_message(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+    const uint32_t to = action->peer;
+    if (!mesh->is_linked[node][to]) return;
+    struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = (uint16_t)node};
+    post(mesh, to, MESSAGE_US, &event);
+    struct tw_message *copy = malloc(sizeof(*copy));
+    TW_ASSERT(copy != NULL);
+    *copy = *action->u.message;
+    mesh->events[mesh->events_count - 1].message = copy;
+}
+
+static void load(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+    const uint32_t fragment = action->u.load.fragment;
+    if (action->u.load.bytes > 0) /* the payload's name carries the value: see EXPORT */
+        memcpy(&mesh->workers[node].phi[fragment], action->u.load.hash.bytes, 8);
+    const struct tw_id digest = mesh_digest(mesh->workers[node].phi[fragment]);
+    TW_ASSERT(tw_id_equal(&digest, &action->u.load.digest));
+    answer_applied(mesh, node, fragment, action->u.load.rounds);
+}
+
+static void export_state(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+    struct tw_event event = {.kind = TW_EV_EXPORTED, .ok = true};
+    const uint32_t fragment = action->u.load.fragment;
+    event.u.exported.fragment = fragment;
+    event.u.exported.rounds = mesh->workers[node].rounds[fragment];
+    event.u.exported.digest = mesh_digest(mesh->workers[node].phi[fragment]);
+    event.u.exported.hash = mesh_digest(fragment + 77);
+    memcpy(event.u.exported.hash.bytes, &mesh->workers[node].phi[fragment], 8);
+    event.u.exported.bytes = BYTES;
+    work(mesh, node, &event);
+}
+
+static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+    struct tw_event event = {.ok = true};
+    switch (action->kind) {
+    case TW_ACT_SEND: send_message(mesh, node, action); break;
+    case TW_ACT_CLOSE: mesh_unlink(mesh, node, action->peer); break;
+    case TW_ACT_SEND_CHUNK:
+        event.kind = TW_EV_CHUNK;
+        event.peer = (uint16_t)node;
+        event.u.chunk.hash = action->u.payload.hash;
+        event.u.chunk.idx = action->u.payload.idx;
+        if (mesh->is_linked[node][action->peer]) post(mesh, action->peer, MESSAGE_US, &event);
+        break;
+    case TW_ACT_VERIFY:
+        event.kind = TW_EV_VERIFIED;
+        event.u.chunk.hash = action->u.payload.hash;
+        post(mesh, node, WORK_US, &event);
+        break;
+    case TW_ACT_ENCODE: answer_encode(mesh, node, action); break;
+    case TW_ACT_REDUCE: answer_reduce(mesh, node, action); break;
+    case TW_ACT_APPLY: answer_apply(mesh, node, action); break;
+    case TW_ACT_SOLO:
+        mesh->workers[node].phi[action->u.apply.fragment] =
+            mesh->workers[node].tokens * 1000 + node;
+        answer_applied(mesh, node, action->u.apply.fragment, action->u.apply.round + 1);
+        break;
+    case TW_ACT_EXPORT: export_state(mesh, node, action); break;
+    case TW_ACT_LOAD: load(mesh, node, action); break;
+    case TW_ACT_STORE_VOTE:
+        mesh->votes[node] = *action->u.store.vote;
+        mesh->has_vote[node] = true;
+        event.kind = TW_EV_STORED;
+        event.u.store_seq = action->u.store.seq;
+        post(mesh, node, WORK_US, &event);
+        break;
+    case TW_ACT_FINISH: mesh->workers[node].is_finished = true; break;
+    case TW_ACT_REPORT:
+        mesh->commits[node] += action->u.report.kind == TW_REPORT_ROUND_COMMITTED;
+        mesh->forks[node] += action->u.report.kind == TW_REPORT_LINEAGE;
+        break;
+    case TW_ACT_EXPECT:
+    case TW_ACT_DROP:
+    case TW_ACT_CLOCK: break;
+    }
+}
+
+static void drain(struct mesh *mesh, uint32_t node) {
+    struct tw_action action;
+    while (tw_node_next_action(mesh->nodes[node], &action)) act(mesh, node, &action);
+}
+
+static void deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event) {
+    if (mesh->is_down[node]) return;
+    tw_node_event(mesh->nodes[node], event, mesh->now_us);
+    drain(mesh, node);
+}
+
+void mesh_init(struct mesh *mesh, uint32_t nodes_count, uint32_t fragments_count) {
+    memset(mesh, 0, sizeof(*mesh));
+    TW_ASSERT(nodes_count <= MESH_NODES_MAX && fragments_count <= MESH_FRAGMENTS_MAX);
+    mesh->nodes_count = nodes_count;
+    mesh->now_us = 1000000;
+    mesh->events = malloc(MESH_EVENTS_MAX * sizeof(*mesh->events));
+    TW_ASSERT(mesh->events != NULL);
+    mesh->config = (struct tw_node_config){.fragments_count = fragments_count,
+                                           .period_steps = 10,
+                                           .overlap_steps = 2,
+                                           .quorum = 1,
+                                           .grace_us = 2000000,
+                                           .budget_tokens = UINT64_MAX,
+                                           .members_max = 64,
+                                           .weight = 1,
+                                           .orphan_us = 120000000};
+    for (uint32_t p = 0; p < fragments_count; p++) mesh->config.fragment_elements[p] = 65536;
+    for (uint32_t i = 0; i < nodes_count; i++) mesh->step_us[i] = STEP_US;
+    for (uint32_t i = 0; i < nodes_count; i++) mesh_start(mesh, i, NULL);
+}
+
+void mesh_deinit(struct mesh *mesh) {
+    for (uint32_t i = 0; i < mesh->events_count; i++) free(mesh->events[i].message);
+    for (uint32_t i = 0; i < mesh->nodes_count; i++) free(mesh->nodes[i]);
+    free(mesh->events);
+}
+
+void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *position) {
+    struct tw_node_config config = mesh->config;
+    config.self.bytes[0] = (uint8_t)(0x11 * (node + 1));
+    config.run.bytes[0] = 0xAA;
+    config.seed = node;
+    config.boot = ++mesh->boots[node];
+    if (mesh->nodes[node] == NULL)
+        mesh->nodes[node] = aligned_alloc(64, (tw_node_bytes() + 63) / 64 * 64);
+    TW_ASSERT(mesh->nodes[node] != NULL);
+    mesh->is_down[node] = false;
+    const struct tw_vote *vote = mesh->has_vote[node] ? &mesh->votes[node] : NULL;
+    tw_node_init(mesh->nodes[node], &config, position, vote, mesh->now_us);
+    drain(mesh, node);
+    struct mesh_worker *worker = &mesh->workers[node];
+    if (position == NULL) memset(worker, 0, sizeof(*worker));
+    worker->is_up = true;
+    worker->step_due_us = mesh->now_us + mesh->step_us[node];
+    struct tw_event event = {.kind = TW_EV_WORKER_UP, .ok = true};
+    event.u.worker.step = worker->step;
+    event.u.worker.tokens = worker->tokens;
+    for (uint32_t p = 0; p < mesh->config.fragments_count; p++) {
+        event.u.worker.fragment_rounds[p] = worker->rounds[p];
+        event.u.worker.fragment_digests[p] = mesh_digest(worker->phi[p]);
+    }
+    deliver(mesh, node, &event);
+}
+
+void mesh_kill(struct mesh *mesh, uint32_t node) {
+    for (uint32_t i = 0; i < mesh->nodes_count; i++) {
+        if (mesh->is_linked[node][i]) mesh_unlink(mesh, node, i);
+    }
+    mesh->is_down[node] = true;
+    mesh->workers[node].is_up = false;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < mesh->events_count; i++) {
+        if (mesh->events[i].to == node) {
+            free(mesh->events[i].message);
+        } else {
+            mesh->events[kept++] = mesh->events[i];
+        }
+    }
+    mesh->events_count = kept;
+}
+
+void mesh_link(struct mesh *mesh, uint32_t a, uint32_t b) {
+    if (mesh->is_linked[a][b] || mesh->is_down[a] || mesh->is_down[b]) return;
+    mesh->is_linked[a][b] = mesh->is_linked[b][a] = true;
+    for (unsigned side = 0; side < 2; side++) {
+        const uint32_t to = side == 0 ? a : b, from = side == 0 ? b : a;
+        struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = (uint16_t)from};
+        event.u.id.bytes[0] = (uint8_t)(0x11 * (from + 1));
+        deliver(mesh, to, &event);
+    }
+}
+
+void mesh_unlink(struct mesh *mesh, uint32_t a, uint32_t b) {
+    if (!mesh->is_linked[a][b]) return;
+    mesh->is_linked[a][b] = mesh->is_linked[b][a] = false;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < mesh->events_count; i++) { /* in flight: lost */
+        struct mesh_event *event = &mesh->events[i];
+        const bool is_link = event->event.kind == TW_EV_MESSAGE || event->event.kind == TW_EV_CHUNK;
+        if (is_link && ((event->to == a && event->event.peer == b) ||
+                        (event->to == b && event->event.peer == a))) {
+            free(event->message);
+        } else {
+            mesh->events[kept++] = *event;
+        }
+    }
+    mesh->events_count = kept;
+    post(mesh, a, 0, &(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = (uint16_t)b});
+    post(mesh, b, 0, &(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = (uint16_t)a});
+}
+
+void mesh_link_all(struct mesh *mesh) {
+    for (uint32_t a = 0; a < mesh->nodes_count; a++) {
+        for (uint32_t b = 0; b < a; b++) {
+            if (!mesh->is_cut[a][b] && !mesh->is_cut[b][a]) mesh_link(mesh, a, b);
+        }
+    }
+}
+
+/* The earliest thing to happen: a posted event, a step, a deadline. */
+static void advance(struct mesh *mesh) {
+    uint64_t at_us = UINT64_MAX;
+    uint32_t first = UINT32_MAX, stepper = UINT32_MAX, ticker = UINT32_MAX;
+    for (uint32_t i = 0; i < mesh->events_count; i++) {
+        const struct mesh_event *event = &mesh->events[i];
+        if (event->at_us < at_us || (event->at_us == at_us && first != UINT32_MAX &&
+                                     event->seq < mesh->events[first].seq)) {
+            at_us = event->at_us;
+            first = i;
+        }
+    }
+    for (uint32_t i = 0; i < mesh->nodes_count; i++) {
+        if (mesh->is_down[i]) continue;
+        if (mesh->workers[i].is_up && !mesh->workers[i].is_finished &&
+            mesh->workers[i].step_due_us < at_us) {
+            at_us = mesh->workers[i].step_due_us;
+            stepper = i;
+            ticker = UINT32_MAX;
+        }
+        if (tw_node_deadline(mesh->nodes[i]) < at_us) {
+            at_us = tw_node_deadline(mesh->nodes[i]);
+            ticker = i;
+            stepper = UINT32_MAX;
+        }
+    }
+    TW_ASSERT(at_us != UINT64_MAX);
+    if (at_us > mesh->now_us) mesh->now_us = at_us;
+    if (ticker != UINT32_MAX) {
+        deliver(mesh, ticker, &(struct tw_event){.kind = TW_EV_TICK});
+    } else if (stepper != UINT32_MAX) {
+        struct mesh_worker *worker = &mesh->workers[stepper];
+        worker->step++;
+        worker->tokens += 100;
+        worker->step_due_us += mesh->step_us[stepper];
+        struct tw_event event = {.kind = TW_EV_STEP};
+        event.u.step.step = worker->step;
+        event.u.step.tokens = worker->tokens;
+        deliver(mesh, stepper, &event);
+    } else {
+        struct mesh_event event = mesh->events[first];
+        mesh->events[first] = mesh->events[--mesh->events_count];
+        event.event.u.message = event.message != NULL ? event.message : event.event.u.message;
+        deliver(mesh, event.to, &event.event);
+        free(event.message);
+    }
+}
+
+void mesh_run(struct mesh *mesh, uint64_t for_us) {
+    const uint64_t end_us = mesh->now_us + for_us;
+    uint64_t turns = 0;
+    while (mesh->now_us < end_us) {
+        advance(mesh);
+        TW_ASSERT(++turns < 100 * 1000 * 1000);
+    }
+}
+
+struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node) {
+    struct tw_node_view view;
+    tw_node_view(mesh->nodes[node], &view);
+    return view;
+}

@@ -1,0 +1,57 @@
+/* mesh.h - a handful of nodes in one process, perfect links, a worker that only counts.
+ *
+ * Small enough to read in a debugger; tests/sim/ is where the faults are. Time is virtual: a
+ * message takes 10 ms, work takes 1 ms, a step 100 ms. phi of a fragment is one 64-bit number. */
+#ifndef TW_TESTS_SYNC_MESH_H
+#define TW_TESTS_SYNC_MESH_H
+
+#include "sync/node.h"
+
+enum { MESH_NODES_MAX = 8, MESH_EVENTS_MAX = 65536, MESH_FRAGMENTS_MAX = 8 };
+
+struct mesh_worker {
+    bool is_up;
+    uint64_t step, tokens, step_due_us;
+    uint64_t phi[MESH_FRAGMENTS_MAX], rounds[MESH_FRAGMENTS_MAX];
+    bool is_finished;
+};
+
+struct mesh_event {
+    uint64_t at_us, seq;
+    uint32_t to;
+    struct tw_event event;
+    struct tw_message *message; /* owned copy, or NULL */
+};
+
+struct mesh {
+    uint32_t nodes_count;
+    uint64_t now_us, seq;
+    uint64_t step_us[MESH_NODES_MAX];
+    bool is_down[MESH_NODES_MAX];
+    bool is_cut[MESH_NODES_MAX][MESH_NODES_MAX];
+    bool is_linked[MESH_NODES_MAX][MESH_NODES_MAX];
+    struct tw_node_config config;
+    struct tw_node *nodes[MESH_NODES_MAX];
+    struct mesh_worker workers[MESH_NODES_MAX];
+    struct tw_vote votes[MESH_NODES_MAX];
+    bool has_vote[MESH_NODES_MAX];
+    uint32_t boots[MESH_NODES_MAX];
+    uint32_t commits[MESH_NODES_MAX], forks[MESH_NODES_MAX];
+    struct mesh_event *events;
+    uint32_t events_count;
+};
+
+void mesh_init(struct mesh *mesh, uint32_t nodes_count, uint32_t fragments_count);
+void mesh_deinit(struct mesh *mesh);
+/* Links two nodes (peer number = node number). */
+void mesh_link(struct mesh *mesh, uint32_t a, uint32_t b);
+void mesh_unlink(struct mesh *mesh, uint32_t a, uint32_t b);
+void mesh_link_all(struct mesh *mesh);
+/* kill -9 and start again from `position` (NULL: from nothing). */
+void mesh_kill(struct mesh *mesh, uint32_t node);
+void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *position);
+void mesh_run(struct mesh *mesh, uint64_t for_us);
+struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node);
+struct tw_id mesh_digest(uint64_t value);
+
+#endif

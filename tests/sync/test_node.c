@@ -1,0 +1,162 @@
+/* test_node.c - the core among well-behaved neighbours: what an operator would expect of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/sync/mesh.h"
+
+#define SECONDS(n) ((uint64_t)(n)*1000000)
+
+static struct mesh mesh;
+
+static void assert_agreement(uint32_t a, uint32_t b) {
+    const struct tw_node_view left = mesh_view(&mesh, a), right = mesh_view(&mesh, b);
+    assert_memory_equal(&left.lineage, &right.lineage, sizeof(left.lineage));
+    for (uint32_t p = 0; p < mesh.config.fragments_count; p++) {
+        if (mesh.workers[a].rounds[p] == mesh.workers[b].rounds[p])
+            assert_int_equal(mesh.workers[a].phi[p], mesh.workers[b].phi[p]);
+    }
+}
+
+static void lone_node_trains_in_solo_rounds(void **state) {
+    (void)state;
+    mesh_init(&mesh, 1, 3);
+    mesh_run(&mesh, SECONDS(60));
+    const struct tw_node_view view = mesh_view(&mesh, 0);
+    assert_int_equal(view.state, TW_STATE_SOLO);
+    assert_in_range(view.rounds, 40, 60);
+    assert_in_range(view.clock_tokens, 50000, 60000);
+    mesh_deinit(&mesh);
+}
+
+static void nodes_that_meet_become_one_group(void **state) {
+    (void)state;
+    mesh_init(&mesh, 4, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_MEMBER);
+        assert_int_equal(view.roster_count, 4);
+        assert_int_equal(view.alive, 3);
+        assert_int_equal(view.mixed, 3);
+        assert_in_range(view.rounds_contributed, 30, 60);
+        assert_agreement(0, i);
+    }
+    mesh_deinit(&mesh);
+}
+
+static void late_joiner_gets_the_state_and_contributes(void **state) {
+    (void)state;
+    mesh_init(&mesh, 3, 3);
+    mesh_link(&mesh, 0, 1);
+    mesh_run(&mesh, SECONDS(100));
+    const uint64_t solo_count = mesh_view(&mesh, 2).rounds_contributed;
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_MEMBER);
+        assert_int_equal(view.mixed, 2);
+        assert_agreement(0, i);
+    }
+    assert_in_range(mesh_view(&mesh, 2).rounds_contributed - solo_count, 30, 60);
+    mesh_deinit(&mesh);
+}
+
+static void killed_member_is_dropped_and_comes_back(void **state) {
+    (void)state;
+    mesh_init(&mesh, 4, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    struct tw_position position;
+    tw_node_position(mesh.nodes[3], &position);
+    const struct mesh_worker saved = mesh.workers[3];
+    mesh_run(&mesh, SECONDS(5));
+    mesh_kill(&mesh, 3);
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    mesh_run(&mesh, SECONDS(40));
+    assert_int_equal(mesh_view(&mesh, 0).roster_count, 3);
+    assert_in_range(mesh_view(&mesh, 0).rounds - rounds, 25, 45);
+    mesh.workers[3] = saved;
+    mesh_start(&mesh, 3, &position);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(10));
+    assert_int_equal(mesh_view(&mesh, 3).state, TW_STATE_MEMBER);
+    mesh_run(&mesh, SECONDS(20));
+    assert_int_equal(mesh_view(&mesh, 3).mixed, 3);
+    for (uint32_t i = 0; i < 3; i++) assert_agreement(3, i);
+    mesh_deinit(&mesh);
+}
+
+static void partition_ends_in_one_lineage(void **state) {
+    (void)state;
+    mesh_init(&mesh, 5, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    for (uint32_t a = 0; a < 3; a++) {
+        for (uint32_t b = 3; b < 5; b++) {
+            mesh_unlink(&mesh, a, b);
+        }
+    }
+    mesh_run(&mesh, SECONDS(600));
+    const struct tw_node_view large = mesh_view(&mesh, 0), small = mesh_view(&mesh, 3);
+    assert_int_equal(large.roster_count, 3);
+    assert_int_equal(small.roster_count, 2);
+    assert_memory_not_equal(&large.lineage, &small.lineage, sizeof(large.lineage));
+    assert_true(large.clock_tokens > small.clock_tokens);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    for (uint32_t i = 0; i < 5; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_memory_equal(&view.lineage, &large.lineage, sizeof(view.lineage));
+        assert_int_equal(view.state, TW_STATE_MEMBER);
+        assert_agreement(0, i);
+    }
+    mesh_deinit(&mesh);
+}
+
+static void slow_node_is_never_waited_for(void **state) {
+    (void)state;
+    mesh_init(&mesh, 3, 3);
+    mesh.step_us[2] = 2000000;
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(120));
+    assert_in_range(mesh_view(&mesh, 0).rounds_contributed, 60, 120);
+    assert_in_range(mesh_view(&mesh, 2).rounds_contributed, 2, 10);
+    assert_agreement(0, 2);
+    mesh_deinit(&mesh);
+}
+
+static void run_ends_with_equal_anchors_everywhere(void **state) {
+    (void)state;
+    mesh_init(&mesh, 3, 3);
+    mesh_deinit(&mesh);
+    mesh_init(&mesh, 3, 3);
+    mesh.config.budget_tokens = 100000;
+    for (uint32_t i = 0; i < 3; i++) mesh_start(&mesh, i, NULL);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(120));
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(mesh_view(&mesh, i).state, TW_STATE_FINISHED);
+        assert_true(mesh.workers[i].is_finished);
+        for (uint32_t p = 0; p < 3; p++)
+            assert_int_equal(mesh.workers[i].phi[p], mesh.workers[0].phi[p]);
+    }
+    mesh_deinit(&mesh);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lone_node_trains_in_solo_rounds),
+        cmocka_unit_test(nodes_that_meet_become_one_group),
+        cmocka_unit_test(late_joiner_gets_the_state_and_contributes),
+        cmocka_unit_test(killed_member_is_dropped_and_comes_back),
+        cmocka_unit_test(partition_ends_in_one_lineage),
+        cmocka_unit_test(slow_node_is_never_waited_for),
+        cmocka_unit_test(run_ends_with_equal_anchors_everywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
