@@ -1,0 +1,38 @@
+#include "tests/test.h"
+
+#include "base/hash.h"
+
+static void digests_are_the_published_ones(void **state) {
+    (void)state;
+    char hex[TW_ID_HEX_BYTES];
+    const struct tw_id empty = tw_sha256("", 0), abc = tw_sha256("abc", 3);
+    tw_id_hex(&empty, hex);
+    assert_string_equal(hex, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    tw_id_hex(&abc, hex);
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_true(tw_xxh64("", 0) == 0xEF46DB3751D8E999u);
+}
+
+static void ranges_hash_like_their_concatenation(void **state) {
+    (void)state;
+    uint8_t bytes[200];
+    for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 7);
+    for (size_t a = 0; a <= sizeof(bytes); a += 7) {
+        for (size_t b = a; b <= sizeof(bytes); b += 13) {
+            const struct tw_range ranges[] = {
+                {bytes, a}, {bytes + a, b - a}, {NULL, 0}, {bytes + b, sizeof(bytes) - b}};
+            assert_true(tw_xxh64_ranges(ranges, 4) == tw_xxh64(bytes, sizeof(bytes)));
+            const struct tw_id whole = tw_sha256(bytes, b);
+            const struct tw_id pair = tw_sha256_pair(bytes, a, bytes + a, b - a);
+            assert_true(tw_id_equal(&whole, &pair));
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(digests_are_the_published_ones),
+        cmocka_unit_test(ranges_hash_like_their_concatenation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
