@@ -1,0 +1,142 @@
+/* bench_codec.c - thinwire-codec-bench: codecs and outer arithmetic against memcpy, in the same
+ * run.
+ *
+ * Speeds are GB of float32 per processor second; ratios are what survives a noisy machine. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "base/rng.h"
+#include "compress/codec.h"
+#include "kernels/mix.h"
+#include "kernels/outer.h"
+
+enum { ROUNDS = 9, ELEMENTS_DEFAULT = 16 << 20 };
+
+struct arrays {
+    size_t n;
+    float *x, *y, *z;
+    uint8_t *coded;
+    size_t coded_bytes, capacity;
+    const struct tw_codec *codec;
+};
+
+static double cpu_s(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median GB/s of float32 over some rounds of `work`. */
+static double speed_of(void (*work)(struct arrays *a), struct arrays *a) {
+    double seconds[ROUNDS];
+    work(a);
+    for (int i = 0; i < ROUNDS; i++) {
+        const double start = cpu_s();
+        work(a);
+        seconds[i] = cpu_s() - start;
+    }
+    qsort(seconds, ROUNDS, sizeof(seconds[0]), compare);
+    return (double)(a->n * sizeof(float)) / seconds[ROUNDS / 2] * 1e-9;
+}
+
+static void copy(struct arrays *a) {
+    memcpy(a->y, a->x, a->n * sizeof(float));
+}
+
+static void encode(struct arrays *a) {
+    TW_ASSERT(a->codec->encode(a->x, a->n, a->coded, a->capacity, &a->coded_bytes) == TW_OK);
+}
+
+static void decode(struct arrays *a) {
+    TW_ASSERT(a->codec->decode(a->coded, a->coded_bytes, a->y, a->n) == TW_OK);
+}
+
+static void decode_add(struct arrays *a) {
+    TW_ASSERT(a->codec->decode_add(a->coded, a->coded_bytes, 0.25f, a->z, a->n) == TW_OK);
+}
+
+static void check(struct arrays *a) {
+    TW_ASSERT(a->codec->check(a->coded, a->coded_bytes, a->n) == TW_OK);
+}
+
+static void delta(struct arrays *a) {
+    tw_delta(a->y, a->x, a->z, a->n);
+}
+
+static void outer(struct arrays *a) {
+    tw_outer_nesterov(a->y, a->z, a->x, a->n, (struct tw_outer){.lr = 0.7f, .momentum = 0.9f});
+}
+
+static void print_speed(const char *codec, const char *what, double speed, double base) {
+    (void)printf("%-6s %-10s %7.2f GB/s  %5.2f of memcpy\n", codec, what, speed, speed / base);
+    (void)fflush(stdout);
+}
+
+static void bench_codec(struct arrays *a, const struct tw_codec *codec, double base) {
+    double error = 0.0, size = 0.0;
+    a->codec = codec;
+    print_speed(codec->name, "encode", speed_of(encode, a), base);
+    print_speed(codec->name, "decode", speed_of(decode, a), base);
+    print_speed(codec->name, "decode_add", speed_of(decode_add, a), base);
+    print_speed(codec->name, "check", speed_of(check, a), base);
+    decode(a);
+    for (size_t i = 0; i < a->n; i++) {
+        const double d = (double)a->x[i] - (double)a->y[i];
+        error += d * d;
+        size += (double)a->x[i] * (double)a->x[i];
+    }
+    (void)printf("%-6s %.4f bits per element, squared error %.2e of the signal\n", codec->name,
+                 8.0 * (double)a->coded_bytes / (double)a->n, error / size);
+}
+
+/* Roughly normal numbers: sums of four uniform ones. */
+static void fill(struct arrays *a) {
+    struct tw_rng rng;
+    tw_rng_seed(&rng, 1);
+    for (size_t i = 0; i < a->n; i++) {
+        const uint64_t bits = tw_rng_next(&rng);
+        double sum = -2.0;
+        for (unsigned j = 0; j < 4; j++) sum += (double)(bits >> 16 * j & 0xFFFF) / 65536.0;
+        a->x[i] = (float)(sum * sqrt(3.0) * 1e-3);
+        a->y[i] = a->z[i] = 0.0f;
+    }
+}
+
+int main(int argc, char **argv) {
+    struct arrays a = {.n = ELEMENTS_DEFAULT};
+    if (argc > 1) a.n = (size_t)strtoull(argv[1], NULL, 10);
+    if (argc > 2 || a.n == 0 || a.n > (size_t)1 << 30) {
+        (void)fprintf(stderr, "usage: thinwire-codec-bench [elements, at most 2^30]\n");
+        return 2;
+    }
+    a.capacity = 2 * a.n + 1024;
+    a.x = malloc(a.n * sizeof(float));
+    a.y = malloc(a.n * sizeof(float));
+    a.z = malloc(a.n * sizeof(float));
+    a.coded = malloc(a.capacity);
+    if (a.x == NULL || a.y == NULL || a.z == NULL || a.coded == NULL) {
+        (void)fprintf(stderr, "thinwire-codec-bench: no memory for %zu elements\n", a.n);
+        return 1;
+    }
+    fill(&a);
+    const double base = speed_of(copy, &a);
+    (void)printf("%zu elements, memcpy %.2f GB/s\n", a.n, base);
+    bench_codec(&a, tw_codec_get(TW_CODEC_BF16), base);
+    bench_codec(&a, tw_codec_get(TW_CODEC_INT8), base);
+    print_speed("", "delta", speed_of(delta, &a), base);
+    print_speed("", "outer", speed_of(outer, &a), base);
+    free(a.x);
+    free(a.y);
+    free(a.z);
+    free(a.coded);
+    return 0;
+}
