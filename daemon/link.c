@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "daemon/sockopt.h"
+#include "proto/message.h"
 
 enum {
     READ_BYTES = 64 * 1024,
@@ -108,20 +109,30 @@ static void address_read(struct tw_link *link) {
 
 /* ---- in ------------------------------------------------------------------------------------ */
 
-static bool kind_is_allowed(const struct tw_link *link, const struct tw_frame *frame) {
-    if (frame->kind == TW_FRAME_GOODBYE) return frame->body_bytes <= TW_HELLO_BYTES_MAX;
-    if (link->state == TW_LINK_GREETING) return frame->kind == TW_FRAME_HELLO;
-    if (link->role == TW_ROLE_CONTROL)
-        return frame->kind < TW_FRAME_CHUNK && frame->body_bytes <= TW_CONTROL_BYTES_MAX;
-    return frame->kind == TW_FRAME_CHUNK && frame->body_bytes > TW_CHUNK_HEADER_BYTES;
+enum fate { DELIVER, SKIP, REFUSE };
+
+/* Kinds nobody knows are skipped, so that a newer node can talk to an older one; kinds in the wrong
+ * place, and anything but HELLO before admission, are not. */
+static enum fate fate_of(const struct tw_link *link, const struct tw_frame *frame) {
+    const bool is_message = tw_message_name((enum tw_message_kind)frame->kind)[0] != '?';
+    if (frame->kind == TW_FRAME_GOODBYE) return DELIVER;
+    if (link->state == TW_LINK_GREETING) return frame->kind == TW_FRAME_HELLO ? DELIVER : REFUSE;
+    if (frame->kind == TW_FRAME_HELLO) return REFUSE;
+    if (frame->kind == TW_FRAME_CHUNK) {
+        const bool is_whole = frame->body_bytes > TW_CHUNK_HEADER_BYTES;
+        return link->role == TW_ROLE_BULK && is_whole ? DELIVER : REFUSE;
+    }
+    if (is_message) return link->role == TW_ROLE_CONTROL ? DELIVER : REFUSE;
+    return SKIP;
 }
 
-static void frame_deliver(struct tw_link *link, const struct tw_frame *frame) {
-    if (kind_is_allowed(link, frame)) {
-        link->events->frame(link, frame);
-        return;
-    }
+static void frame_take(struct tw_link *link, const struct tw_frame *frame) {
     struct tw_error err;
+    switch (fate_of(link, frame)) {
+    case SKIP: return;
+    case DELIVER: link->events->frame(link, frame); return;
+    case REFUSE: break;
+    }
     (void)tw_fail(&err, TW_PROTO, "a frame of kind 0x%x and %u bytes has no place here",
                   frame->kind, frame->body_bytes);
     tw_link_fail(link, &err);
@@ -142,7 +153,7 @@ static bool pump_step(struct tw_link *link, uint64_t now_us) {
     } else {
         status = tw_reader_next(&link->reader, &frame, &err);
         if (status == TW_OK) {
-            frame_deliver(link, &frame);
+            frame_take(link, &frame);
         } else if (status == TW_AGAIN) {
             size_t space = 0, got = 0;
             uint8_t *to = tw_reader_space(&link->reader, &space);

@@ -25,6 +25,11 @@ void tw_shell_net_send(struct tw_shell *shell, uint16_t peer, const struct tw_me
                               (uint32_t)size);
 }
 
+static void sends_end(struct tw_shell *shell, uint32_t row, uint32_t count) {
+    shell->sends[row] -= count;
+    if (shell->sends[row] == 0) tw_pool_release(&shell->host->payloads.pool, row);
+}
+
 void tw_shell_net_chunk(struct tw_shell *shell, const struct tw_action *action) {
     struct tw_payloads *payloads = &shell->host->payloads;
     struct tw_chunk chunk = {.payload = action->u.payload.hash, .idx = action->u.payload.idx};
@@ -36,12 +41,9 @@ void tw_shell_net_chunk(struct tw_shell *shell, const struct tw_action *action) 
     }
     /* One hold per row however many of its chunks are queued: a drop forgets them all at once. */
     if (shell->sends[row]++ > 0) tw_pool_release(&payloads->pool, row);
-    tw_transport_send_chunk(shell->transport, action->peer, &chunk);
-}
-
-static void sends_end(struct tw_shell *shell, uint32_t row, uint32_t count) {
-    shell->sends[row] -= count;
-    if (shell->sends[row] == 0) tw_pool_release(&shell->host->payloads.pool, row);
+    if (!tw_transport_send_chunk(shell->transport, action->peer, &chunk)) {
+        sends_end(shell, row, 1); /* the peer is on its way down */
+    }
 }
 
 static void on_released(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent) {

@@ -320,18 +320,19 @@ void tw_transport_send_control(struct tw_transport *t, uint16_t peer, uint16_t k
         tw_peer_end(t, peer, TW_LIMIT, "does not read: its control queue is full");
 }
 
-void tw_transport_send_chunk(struct tw_transport *t, uint16_t peer, const struct tw_chunk *chunk) {
+bool tw_transport_send_chunk(struct tw_transport *t, uint16_t peer, const struct tw_chunk *chunk) {
     struct tw_slot *slot = slot_up(t, peer);
     TW_ASSERT(chunk->size > 0 && chunk->size <= TW_CHUNK_BYTES_MAX);
-    if (slot == NULL) return;
+    if (slot == NULL) return false;
     if (slot->chunks_count == TW_BULK_QUEUE_CHUNKS) {
         tw_peer_end(t, peer, TW_LIMIT, "pulls faster than it reads: its bulk queue is full");
-        return;
+        return false;
     }
     const uint32_t at = (slot->chunks_begin + slot->chunks_count) % TW_BULK_QUEUE_CHUNKS;
     slot->chunks[at] = *chunk;
     slot->chunks_count++;
     tw_transport_soon(t);
+    return true;
 }
 
 void tw_transport_drop(struct tw_transport *t, const struct tw_id *payload) {

@@ -45,8 +45,8 @@ struct tw_transport_events {
     /* Also follows tw_transport_close. `peer` may be given to somebody else afterwards. */
     void (*peer_down)(void *user, uint16_t peer, enum tw_status reason, const char *sentence);
 
-    /* A whole frame, checksum right, kind and size allowed on that connection: control kinds below
-     * 0x100 with is_bulk false, TW_FRAME_CHUNK with is_bulk true. Body borrowed for the call. */
+    /* A whole frame, checksum right, kind and size allowed on that connection: a kind of message.h
+     * with is_bulk false, TW_FRAME_CHUNK with is_bulk true. Body borrowed for the call. */
     void (*frame)(void *user, uint16_t peer, bool is_bulk, const struct tw_frame *frame);
 
     /* The bytes of `chunk` are no longer needed; `sent` false: the peer went away first. */
@@ -101,8 +101,9 @@ enum tw_status tw_transport_connect(struct tw_transport *transport, const char *
 void tw_transport_send_control(struct tw_transport *transport, uint16_t peer, uint16_t kind,
                                const void *body, uint32_t body_bytes);
 
-/* Queues a chunk on the bulk connection (which may still be coming up). */
-void tw_transport_send_chunk(struct tw_transport *transport, uint16_t peer,
+/* Queues a chunk on the bulk connection (which may still be coming up). False, and nothing to be
+ * released: the peer is on its way down, or was sent there because its queue was full. */
+bool tw_transport_send_chunk(struct tw_transport *transport, uint16_t peer,
                              const struct tw_chunk *chunk);
 
 /* Forgets queued chunks of this payload at all peers: its bytes are not read after the call, and

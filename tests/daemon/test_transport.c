@@ -404,7 +404,7 @@ static void send_payload(struct world_node *from, uint16_t peer, uint32_t bytes)
             .size = left < CHUNK ? left : CHUNK,
             .bytes = payload + (size_t)idx * CHUNK,
         };
-        tw_transport_send_chunk(from->transport, peer, &chunk);
+        assert_true(tw_transport_send_chunk(from->transport, peer, &chunk));
     }
 }
 
@@ -504,7 +504,7 @@ static void dropped_payload_is_not_read_any_more(void **state) {
                                        .idx = i,
                                        .size = CHUNK,
                                        .bytes = i % 2 == 1 ? bytes : payload};
-        tw_transport_send_chunk(a->transport, peer, &chunk);
+        assert_true(tw_transport_send_chunk(a->transport, peer, &chunk));
     }
     const struct tw_id dropped = {{1}};
     tw_transport_drop(a->transport, &dropped);
@@ -528,7 +528,7 @@ static void peer_that_does_not_read_bulk_holds_up_nothing_else(void **state) {
     for (uint32_t i = 0; i < CHUNKS; i++) {
         const struct tw_chunk chunk = {
             .payload = payload_id, .idx = i, .size = CHUNK, .bytes = payload};
-        tw_transport_send_chunk(a->transport, peer, &chunk);
+        assert_true(tw_transport_send_chunk(a->transport, peer, &chunk));
     }
     struct tw_peer_net net;
     uint32_t queued = CHUNKS, quiet = 0;
@@ -573,7 +573,8 @@ static void pulling_too_far_ahead_closes_the_peer(void **state) {
     pair_up(a, b);
     const struct tw_chunk chunk = {.payload = payload_id, .size = 1, .bytes = payload};
     for (uint32_t i = 0; i <= TW_BULK_QUEUE_CHUNKS; i++)
-        tw_transport_send_chunk(a->transport, peer_of(a, b), &chunk);
+        assert_int_equal(tw_transport_send_chunk(a->transport, peer_of(a, b), &chunk),
+                         i < TW_BULK_QUEUE_CHUNKS);
     assert_int_equal(a->downs, 0); /* never from inside a call */
     while (a->downs == 0) (void)uv_run(&world.loop, UV_RUN_ONCE);
     assert_int_equal(a->down_reason, TW_LIMIT);

@@ -204,8 +204,13 @@ void world_raw_open(struct world_raw *raw, const struct world_node *to, const vo
         uv_tcp_connect(&raw->connect, &raw->tcp, (struct sockaddr *)&address, raw_connected), 0);
 }
 
+static void raw_closed(uv_handle_t *handle) {
+    ((struct world_raw *)handle->data)->is_gone = true;
+}
+
 void world_raw_close(struct world_raw *raw) {
-    uv_close((uv_handle_t *)&raw->tcp, NULL);
+    uv_close((uv_handle_t *)&raw->tcp, raw_closed);
+    while (!raw->is_gone) (void)uv_run(raw->tcp.loop, UV_RUN_NOWAIT);
 }
 
 /* ---- running ------------------------------------------------------------------------------- */

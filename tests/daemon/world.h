@@ -38,6 +38,7 @@ struct world_raw {
     const uint8_t *bytes; /* sent once connected */
     uint32_t size;
     bool is_over; /* the node closed it */
+    bool is_gone;
     uint64_t bytes_in;
 };
 
@@ -69,7 +70,7 @@ void world_dial_pinned(struct world_node *from, const struct world_node *to,
 
 void world_raw_open(struct world_raw *raw, const struct world_node *to, const void *bytes,
                     uint32_t size);
-void world_raw_close(struct world_raw *raw); /* run the loop once more after it */
+void world_raw_close(struct world_raw *raw);
 
 /* Runs the loop until `done` is true. Fails the test when nothing comes of it for 20 s. */
 void world_run(struct world *world, bool (*done)(struct world *world));
