@@ -142,10 +142,11 @@ struct tw_wmsg_ready {
 
 /* After every inner step; dropped, and its times added to the next, when the socket is full. */
 struct tw_wmsg_step {
-    uint64_t step, tokens; /* totals of this node */
-    uint64_t step_us;      /* inner steps since the last STEP, sync work not counted */
-    uint64_t sync_us;      /* requests, snapshots and waiting for the daemon since the last STEP;
-                              neither held-out evaluation nor a pause the user asked for */
+    uint64_t step, tokens;     /* totals of this node */
+    uint64_t step_us;          /* inner steps since the last STEP, sync work not counted */
+    uint64_t sync_us;          /* requests, snapshots and telling since the last STEP: the time they
+                                  computed plus the time the daemon held them up; neither held-out
+                                  evaluation nor a pause the user asked for */
     float loss, grad_norm, lr; /* nats per token */
     uint32_t is_skipped;       /* 1: gradients were not finite, parameters unchanged */
 };

@@ -20,7 +20,9 @@ static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_ste
 
 static enum tw_status heldout(void *self, const float *params, double *loss, struct tw_error *err) {
     const struct tw_learner_engine *real = self;
-    return tw_eval_heldout(real->engine, &real->data, params, TW_EVAL_WINDOWS, loss, err);
+    const uint64_t wanted = TW_EVAL_TOKENS / real->run->model.context;
+    const uint64_t windows = wanted > TW_EVAL_WINDOWS_MIN ? wanted : TW_EVAL_WINDOWS_MIN;
+    return tw_eval_heldout(real->engine, &real->data, params, windows, loss, err);
 }
 
 static float lr(void *self, uint64_t clock_tokens) {

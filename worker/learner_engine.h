@@ -5,9 +5,9 @@
 #include "worker/data.h"
 #include "worker/learner.h"
 
-/* Held-out windows per evaluation: the same ones on every node of a run with the same text, and
- * few enough to cost about as much as one inner step. */
-enum { TW_EVAL_WINDOWS = 64 };
+/* Held-out text per evaluation: as many windows as this makes, but at least TW_EVAL_WINDOWS_MIN.
+ * They depend on the run and its text alone, so every node measures the same ones. */
+enum { TW_EVAL_TOKENS = 4096, TW_EVAL_WINDOWS_MIN = 8 };
 
 struct tw_learner_engine {
     struct tw_engine *engine;

@@ -8,12 +8,13 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 enum tw_status tw_link_open(struct tw_link *link, const char *path, struct tw_error *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t length = strlen(path);
-    link->fd = -1;
+    *link = (struct tw_link){.fd = -1};
     if (length == 0 || length >= sizeof(address.sun_path)) {
         return tw_fail(err, TW_LIMIT, "socket path '%s' must have 1 to %zu characters", path,
                        sizeof(address.sun_path) - 1);
@@ -40,11 +41,11 @@ void tw_link_close(struct tw_link *link) {
 
 /* ---- packets ------------------------------------------------------------------------------- */
 
-static enum tw_status packet_send(struct tw_link *link, struct tw_worker_msg *msg, int flags,
-                                  struct tw_error *err) {
+enum tw_status tw_link_try_send(struct tw_link *link, struct tw_worker_msg *msg,
+                                struct tw_error *err) {
     msg->bytes = tw_worker_msg_bytes(msg->kind);
     for (;;) {
-        const ssize_t sent = send(link->fd, msg, msg->bytes, flags | MSG_NOSIGNAL);
+        const ssize_t sent = send(link->fd, msg, msg->bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent == (ssize_t)msg->bytes) return TW_OK;
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
@@ -54,13 +55,23 @@ static enum tw_status packet_send(struct tw_link *link, struct tw_worker_msg *ms
     }
 }
 
-enum tw_status tw_link_send(struct tw_link *link, struct tw_worker_msg *msg, struct tw_error *err) {
-    return packet_send(link, msg, 0, err);
+static uint64_t now_us(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-enum tw_status tw_link_try_send(struct tw_link *link, struct tw_worker_msg *msg,
-                                struct tw_error *err) {
-    return packet_send(link, msg, MSG_DONTWAIT, err);
+enum tw_status tw_link_send(struct tw_link *link, struct tw_worker_msg *msg, struct tw_error *err) {
+    enum tw_status status = tw_link_try_send(link, msg, err);
+    if (status != TW_AGAIN) return status;
+    const uint64_t begin_us = now_us();
+    while (status == TW_AGAIN) {
+        struct pollfd room = {.fd = link->fd, .events = POLLOUT};
+        (void)poll(&room, 1, -1);
+        status = tw_link_try_send(link, msg, err);
+    }
+    link->blocked_us += now_us() - begin_us;
+    return status;
 }
 
 /* The descriptor that came along, or -1; any further ones are closed. */

@@ -11,7 +11,8 @@
 #include "proto/worker_msg.h"
 
 struct tw_link {
-    int fd; /* owned; -1 = closed */
+    int fd;              /* owned; -1 = closed */
+    uint64_t blocked_us; /* time send has waited for the daemon, ever */
 };
 
 /* One attempt to reach the daemon's socket. TW_AGAIN when nobody listens there (yet), TW_LIMIT for

@@ -8,6 +8,7 @@
 
 #include "base/exit_codes.h"
 #include "base/log.h"
+#include "kernels/ops.h"
 #include "proto/worker_msg.h"
 #include "worker/learner_engine.h"
 #include "worker/session.h"
@@ -98,7 +99,9 @@ int main(int argc, char **argv) {
     char device[64];
     int exit_code = 0;
     if (!options_parse(argc, argv, &options, &exit_code)) return exit_code;
-    (void)snprintf(device, sizeof(device), "cpu, %ld cores", sysconf(_SC_NPROCESSORS_ONLN));
+    const long cores = options.threads > 0 ? (long)options.threads : sysconf(_SC_NPROCESSORS_ONLN);
+    (void)snprintf(device, sizeof(device), "cpu, %ld core%s, %s, %s", cores, cores == 1 ? "" : "s",
+                   tw_ops_cpu(0)->name, tw_matmul_name(tw_matmul_get(TW_MATMUL_AUTO)));
     const struct tw_session_config config = {
         .socket = options.socket,
         .device = device,

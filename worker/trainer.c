@@ -14,10 +14,17 @@
 
 enum { WAIT_MS = 200 };
 
-static uint64_t now_us(void) {
+static uint64_t clock_us(clockid_t clock) {
     struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    (void)clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* What sync work costs: the time this thread computes, and the time it is held up by the daemon.
+ * Not the time others have the core: a send wakes the daemon, and on a machine with more work than
+ * cores whoever runs then would be charged to us. */
+static uint64_t cost_us(const struct tw_trainer *trainer) {
+    return clock_us(CLOCK_THREAD_CPUTIME_ID) + trainer->link->blocked_us;
 }
 
 enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
@@ -61,11 +68,12 @@ uint64_t tw_trainer_clock(struct tw_trainer *trainer) {
 
 /* ---- snapshots and evaluation -------------------------------------------------------------- */
 
-/* Interval after a snapshot that took so long: what was asked for, or 1 % of the time. */
-static uint64_t snapshot_interval(const struct tw_trainer *trainer, uint64_t cost_us) {
+/* Steps until the next snapshot, when this one took so long: what was asked for, or 1 % of the
+ * time. */
+static uint64_t snapshot_interval(const struct tw_trainer *trainer, uint64_t took_us) {
     if (trainer->welcome->snapshot_steps > 0) return trainer->welcome->snapshot_steps;
     if (trainer->step_us_mean == 0) return 1; /* before the first step: nothing to compare with */
-    const uint64_t steps = cost_us * 100 / trainer->step_us_mean;
+    const uint64_t steps = (took_us * 100 + trainer->step_us_mean - 1) / trainer->step_us_mean;
     return steps > 0 ? steps : 1;
 }
 
@@ -80,18 +88,20 @@ static enum tw_status snapshot_take(struct tw_trainer *trainer, struct tw_error 
         .cursor = trainer->cursor,
     };
     struct tw_worker_msg done = {.kind = TW_WMSG_SNAPSHOT_DONE};
-    const uint64_t begin_us = now_us();
+    const uint64_t begin_us = cost_us(trainer);
     TW_TRY(tw_snapshot_save(trainer->shm, (enum tw_snapshot_mode)trainer->welcome->snapshot_mode,
                             &state, &done.u.snapshot_done.slot, err));
-    trainer->must_snapshot = false;
     trainer->snapshot_step = trainer->step;
-    trainer->snapshot_steps = snapshot_interval(trainer, now_us() - begin_us);
+    trainer->snapshot_steps = snapshot_interval(trainer, cost_us(trainer) - begin_us);
     done.u.snapshot_done.step = trainer->step;
-    return tw_link_send(trainer->link, &done, err);
+    const uint32_t answers = trainer->snapshots_asked > 0 ? trainer->snapshots_asked : 1;
+    trainer->snapshots_asked = 0;
+    for (uint32_t i = 0; i < answers; i++) TW_TRY(tw_link_send(trainer->link, &done, err));
+    return TW_OK;
 }
 
 static bool snapshot_is_due(const struct tw_trainer *trainer) {
-    if (trainer->must_snapshot) return true;
+    if (trainer->snapshots_asked > 0) return true;
     if (trainer->welcome->snapshot_mode == TW_SNAPSHOT_OFF) return false;
     if (trainer->snapshot_step == UINT64_MAX) return true;
     return trainer->step >= trainer->snapshot_step + trainer->snapshot_steps;
@@ -133,9 +143,9 @@ static bool evaluation_is_due(const struct tw_trainer *trainer) {
 static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_error *err) {
     if (snapshot_is_due(trainer)) TW_TRY(snapshot_take(trainer, err));
     if (!evaluation_is_due(trainer)) return TW_OK;
-    const uint64_t begin_us = now_us();
+    const uint64_t begin_us = cost_us(trainer);
     const enum tw_status status = evaluate(trainer, err);
-    trainer->boundary_us += now_us() - begin_us;
+    trainer->boundary_us += cost_us(trainer) - begin_us;
     return status;
 }
 
@@ -211,7 +221,7 @@ static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_w
                                    struct tw_error *err) {
     switch (msg->kind) {
     case TW_WMSG_CLOCK: trainer->clock = msg->u.clock; return TW_OK;
-    case TW_WMSG_SNAPSHOT: trainer->must_snapshot = true; return TW_OK;
+    case TW_WMSG_SNAPSHOT: trainer->snapshots_asked++; return TW_OK;
     case TW_WMSG_PAUSE: trainer->is_paused = true; break;
     case TW_WMSG_RESUME: trainer->is_paused = false; break;
     case TW_WMSG_FINISH: trainer->is_finished = true; break;
@@ -296,11 +306,11 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
     const struct tw_learner *learner = trainer->learner;
     const float lr = learner->lr(learner->self, tw_trainer_clock(trainer));
     struct tw_step_result result;
-    const uint64_t begin_us = now_us();
+    const uint64_t begin_us = clock_us(CLOCK_MONOTONIC);
     TW_TRY(learner->step(learner->self, &trainer->cursor, lr, &result, err));
-    trainer->boundary_us = now_us();
+    const uint64_t took_us = clock_us(CLOCK_MONOTONIC) - begin_us;
+    trainer->boundary_us = cost_us(trainer);
 
-    const uint64_t took_us = trainer->boundary_us - begin_us;
     trainer->step++;
     trainer->tokens += learner->tokens_per_step;
     trainer->step_us += took_us;
@@ -325,7 +335,7 @@ static enum tw_status boundary(struct tw_trainer *trainer, struct tw_error *err)
     TW_TRY(waiting_perform(trainer, err));
     if (trainer->is_over) return tw_trainer_finish(trainer, err);
     TW_TRY(boundary_extras(trainer, err));
-    trainer->sync_us += now_us() - trainer->boundary_us;
+    trainer->sync_us += cost_us(trainer) - trainer->boundary_us;
     return TW_OK;
 }
 
@@ -349,7 +359,7 @@ enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err)
     const enum tw_status status = tw_link_wait(trainer->link, WAIT_MS, err);
     if (status == TW_AGAIN) return finished_settle(trainer, err);
     TW_TRY(status);
-    trainer->boundary_us = now_us();
+    trainer->boundary_us = cost_us(trainer);
     return boundary(trainer, err);
 }
 
@@ -380,7 +390,7 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
     TW_TRY(tw_link_send(trainer->link, &ready, err));
     tw_log(TW_LOG_INFO, "ready", "start=%s step=%" PRIu64 " tokens=%" PRIu64, start_names[start],
            trainer->step, trainer->tokens);
-    trainer->boundary_us = now_us();
+    trainer->boundary_us = cost_us(trainer);
     TW_TRY(boundary(trainer, err));
     trainer->sync_us = 0; /* it kept nobody from training: that begins now */
     return TW_OK;

@@ -47,9 +47,9 @@ struct tw_trainer {
 
     uint64_t step_us, sync_us; /* since the last STEP that was sent */
     uint64_t step_us_mean;     /* moving average */
-    uint64_t boundary_us;      /* this boundary counts as sync from here on */
+    uint64_t boundary_us;      /* cost clock at the start of this boundary, see trainer.c */
 
-    bool must_snapshot;         /* asked for */
+    uint32_t snapshots_asked;   /* SNAPSHOT requests not answered yet */
     uint64_t snapshot_step;     /* of the newest; UINT64_MAX = none yet */
     uint64_t snapshot_steps;    /* until the next one */
     uint64_t evaluated_step;    /* UINT64_MAX = none yet */

@@ -241,9 +241,12 @@ static void asked_snapshot_is_answered(void **state) {
     turns(3);
     assert_false(answered(TW_WMSG_SNAPSHOT_DONE));
     send_kind(TW_WMSG_SNAPSHOT);
+    send_kind(TW_WMSG_SNAPSHOT); /* two people ask: one snapshot, two answers */
     turns(1);
+    assert_true(answered(TW_WMSG_SNAPSHOT_DONE));
     assert_true(fake_daemon_recv(&dae, TW_WMSG_SNAPSHOT_DONE, &msg));
     assert_int_equal(msg.u.snapshot_done.step, 4);
+    assert_false(answered(TW_WMSG_SNAPSHOT_DONE));
     struct tw_snapshot_slot meta;
     assert_int_equal(tw_shm_snapshot_check(&dae.shm, msg.u.snapshot_done.slot, &meta, &err), TW_OK);
     assert_int_equal(meta.step, 4);
