@@ -192,6 +192,7 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
     /* Too far behind to replay: take the state as it is now, and keep our own work in theta. */
     node->needs_tip = true;
+    tw_log_settle(node); /* we may be listed in what we shall never see */
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         tw_lineage_unhold(node, p, TW_LOAD_SHIFT);
     tw_node_derive_state(node);

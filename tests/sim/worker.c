@@ -261,7 +261,6 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
 
 static void verified(struct tw_sim_world *world, struct tw_sim_node *node,
                      struct tw_sim_payload *payload) {
-    payload->is_verify_waiting = false;
     bool ok =
         !payload->is_corrupt && payload->content != NULL &&
         tw_id_equal(&payload->content->hash, &payload->hash) &&
@@ -280,7 +279,6 @@ static void verified(struct tw_sim_world *world, struct tw_sim_node *node,
 void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
                           struct tw_sim_payload *payload, uint64_t elements) {
     payload->elements = elements;
-    payload->is_verify_waiting = true;
     if (elements == 0 || node->worker.is_up) verified(world, node, payload);
 }
 
@@ -352,9 +350,6 @@ void tw_sim_worker_start(struct tw_sim_world *world, struct tw_sim_node *node) {
     }
     tell(world, node, &event, false);
     tw_sim_trace(world, node, "worker starts at step %llu", (unsigned long long)worker->step);
-    for (uint32_t i = 0; i < node->pool_count; i++) {
-        if (node->pool[i].is_verify_waiting) verified(world, node, &node->pool[i]);
-    }
     tw_sim_push(world, world->now_us + step_us(world, node), TW_SIM_TIMER_STEP, node->idx, 0,
                 worker->life, NULL);
 }

@@ -83,8 +83,7 @@ struct tw_sim_payload {
     uint32_t bytes, chunks_count;
     uint64_t chunks; /* bit set of those stored */
     bool is_verified, is_corrupt;
-    uint64_t elements; /* of the VERIFY that waits for a worker */
-    bool is_verify_waiting;
+    uint64_t elements;                    /* it must decode to; 0 = state */
     const struct tw_sim_content *content; /* what was stored */
 };
 
