@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/exit_codes.h"
 #include "base/status.h"
 #include "daemon/config.h"
-#include "daemon/exit_codes.h"
 
 /* Global flags, and what is left of the command line for the verb. */
 struct cli {
