@@ -130,7 +130,7 @@ static float *floats_at(const struct tw_shm *shm, uint64_t offset) {
     return (float *)(void *)(shm->base + offset);
 }
 
-enum { AT_HOME = UINT32_MAX };
+enum { AT_HOME = TW_FRAGMENTS_MAX };
 
 /* Fragment that lives in the spare. A word no writer of ours would store reads as AT_HOME. */
 static uint32_t displaced_of(const struct tw_shm *shm, uint64_t published) {

@@ -128,29 +128,40 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
     return status;
 }
 
-static enum tw_status reduce_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
-                                    size_t *bytes_out, struct tw_error *err) {
-    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
+static enum tw_status reduce_check(const struct tw_merger *merger,
+                                   const struct tw_wmsg_reduce *request, struct tw_error *err) {
     uint64_t end = 0;
+    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
     TW_TRY(tw_request_range(merger->shm, request->fragment, request->begin, request->count, &end,
                             err));
     if (request->inputs_count == 0 || request->inputs_count > TW_MEMBERS_MAX) {
         return tw_fail(err, TW_PROTO, "a merge of %u contributions", request->inputs_count);
     }
-    uint64_t tokens[TW_MEMBERS_MAX];
-    float weights[TW_MEMBERS_MAX];
-    uint8_t *bytes;
     for (uint32_t i = 0; i < request->inputs_count; i++) {
         TW_TRY(tw_request_payload(merger->shm, merger->codec, &request->inputs[i].in,
                                   request->count, err));
-        tokens[i] = request->inputs[i].tokens;
     }
+    return TW_OK;
+}
+
+/* Shares of the inputs as the run says; they sum to 1. */
+static void reduce_weights(const struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                           float weights[TW_MEMBERS_MAX]) {
+    uint64_t tokens[TW_MEMBERS_MAX];
+    for (uint32_t i = 0; i < request->inputs_count; i++) tokens[i] = request->inputs[i].tokens;
     switch (merger->run->sync.weights) {
     case TW_WEIGHTS_EQUAL: tw_merge_weights_equal(weights, request->inputs_count); break;
     case TW_WEIGHTS_TOKENS: tw_merge_weights_tokens(weights, tokens, request->inputs_count); break;
     }
+}
 
+static enum tw_status reduce_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                                    size_t *bytes_out, struct tw_error *err) {
     const size_t n = (size_t)request->count;
+    float weights[TW_MEMBERS_MAX];
+    uint8_t *bytes;
+    TW_TRY(reduce_check(merger, request, err));
+    reduce_weights(merger, request, weights);
     memset(merger->scratch, 0, n * sizeof(float));
     for (uint32_t i = 0; i < request->inputs_count; i++) {
         const struct tw_span *span = &request->inputs[i].in;
