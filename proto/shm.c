@@ -65,7 +65,7 @@ enum tw_status tw_shm_geometry_init(struct tw_shm_geometry *geometry,
 enum tw_status tw_shm_geometry_check(const struct tw_shm_geometry *geometry,
                                      const struct tw_layout *layout, enum tw_snapshot_mode mode,
                                      uint64_t bytes_mapped, struct tw_error *err) {
-    struct tw_shm_geometry own;
+    struct tw_shm_geometry own = {0};
     TW_TRY(tw_shm_geometry_init(&own, layout, mode, geometry->pool_bytes, err));
     if (geometry->elements != own.elements || geometry->spare_elements != own.spare_elements) {
         return tw_fail(err, TW_PROTO,
@@ -317,8 +317,10 @@ uint32_t tw_shm_snapshot_oldest(const struct tw_shm *shm) {
 
 int tw_shm_snapshot_newest(const struct tw_shm *shm, struct tw_snapshot_slot *meta) {
     int newest = -1;
+    struct tw_snapshot_slot candidate;
+    memset(&candidate, 0, sizeof(candidate));
+    memset(meta, 0, sizeof(*meta));
     for (uint32_t slot = 0; slot < TW_SNAPSHOT_SLOTS; slot++) {
-        struct tw_snapshot_slot candidate;
         if (tw_shm_snapshot_check(shm, slot, &candidate, NULL) != TW_OK) continue;
         if (newest >= 0 && candidate.step <= meta->step) continue;
         slot_copy(meta, &candidate);
