@@ -260,7 +260,7 @@ bool tw_peers_is_live(const struct tw_node *node, uint16_t peer);
 bool tw_peers_in_lineage(const struct tw_node *node, uint16_t peer);
 /* A member of our lineage that may serve others. */
 bool tw_peers_is_donor(const struct tw_node *node, uint16_t peer);
-/* Member `idx` of the roster is us, or linked, heard and in our lineage. */
+/* Member `idx` of the roster is us, or linked, heard, and a member of our lineage as it says. */
 bool tw_peers_member_live(const struct tw_node *node, uint32_t idx);
 void tw_peers_broadcast(struct tw_node *node, const struct tw_message *message);
 /* `peer` is a voter of the open round and said that it is deciding it too: worth talking to. */

@@ -25,7 +25,8 @@ bool tw_peers_member_live(const struct tw_node *node, uint32_t idx) {
     const struct tw_id *id = &node->roster.members[idx].id;
     if (tw_id_equal(id, &node->cfg.self)) return true;
     const uint16_t peer = tw_peers_find(node, id);
-    return peer != NO_PEER && tw_peers_in_lineage(node, peer);
+    /* A receiver of that id cannot vote, merge or close: it came back without its membership. */
+    return peer != NO_PEER && tw_peers_is_donor(node, peer);
 }
 
 bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer) {

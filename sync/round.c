@@ -279,7 +279,7 @@ static bool intake_is_over(struct tw_node *node) {
         live_count += is_live;
         if (!entry->has) continue;
         if (entry->heard_us < first_us) first_us = entry->heard_us;
-        heard_count += is_live || entry->ready_us != 0;
+        heard_count += is_live;
         ready_count += entry->ready_us != 0;
         pending_count += is_live && !entry->is_bad && entry->ready_us == 0;
     }

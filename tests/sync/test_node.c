@@ -91,6 +91,24 @@ static void killed_member_is_dropped_and_comes_back(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Found with real processes: the others took it for a live voter and waited for it. */
+static void member_that_lost_its_disk_stalls_nobody(void **state) {
+    (void)state;
+    mesh_init(&mesh, 4, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    mesh_kill(&mesh, 3);
+    mesh.has_vote[3] = false;
+    mesh_start(&mesh, 3, NULL);
+    mesh_link_all(&mesh);
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    mesh_run(&mesh, SECONDS(20));
+    assert_in_range(mesh_view(&mesh, 0).rounds - rounds, 12, 25);
+    assert_int_equal(mesh_view(&mesh, 3).state, TW_STATE_MEMBER);
+    assert_int_equal(mesh_view(&mesh, 3).mixed, 3);
+    mesh_deinit(&mesh);
+}
+
 static void partition_ends_in_one_lineage(void **state) {
     (void)state;
     mesh_init(&mesh, 5, 3);
@@ -154,6 +172,7 @@ int main(void) {
         cmocka_unit_test(nodes_that_meet_become_one_group),
         cmocka_unit_test(late_joiner_gets_the_state_and_contributes),
         cmocka_unit_test(killed_member_is_dropped_and_comes_back),
+        cmocka_unit_test(member_that_lost_its_disk_stalls_nobody),
         cmocka_unit_test(partition_ends_in_one_lineage),
         cmocka_unit_test(slow_node_is_never_waited_for),
         cmocka_unit_test(run_ends_with_equal_anchors_everywhere),
