@@ -41,6 +41,7 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
     case TW_REPORT_ROUND_COMMITTED: tw_shell_view_round(shell, action->u.report.close); return;
     case TW_REPORT_LINEAGE:
         tw_id_short(&action->u.report.id, hex);
+        shell->lineage = action->u.report.id;
         shell->lineage_changes++;
         tw_shell_note(shell, TW_LOG_INFO, "lineage", "lineage=%s", hex);
         return;

@@ -181,6 +181,7 @@ struct tw_shell {
     struct {
         uint64_t round, at_us, bytes;
     } openings[TW_OPENINGS_MAX];
+    struct tw_id lineage; /* as last reported */
     uint64_t rounds_contributed, lineage_changes, last_round_us, round_period_us;
     uint32_t minute_next, minute_count;
     struct tw_minute_sample minute[TW_MINUTE_SAMPLES];

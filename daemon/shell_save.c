@@ -32,6 +32,23 @@ static void live_arrays(const struct tw_shell *shell, uint8_t *slot,
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
+/* Rounds applied to fragment `p` as the position says, if what was loaded is what it speaks of;
+ * else the fragment is marked to be fetched from a peer. */
+static uint64_t position_check(struct tw_shell *shell, uint32_t p, const struct tw_id *digest) {
+    struct tw_position *position = &shell->position;
+    const bool is_held = position->fragment_rounds[p] != UINT64_MAX;
+    if (is_held && !tw_id_equal(&position->fragment_digests[p], digest)) {
+        char saved[9], loaded[9];
+        tw_id_short(&position->fragment_digests[p], saved);
+        tw_id_short(digest, loaded);
+        tw_shell_note(shell, TW_LOG_ERROR, "anchor_differs",
+                      "fragment=%u rounds=%llu saved=%s loaded=%s text=\"fetching it from a peer\"",
+                      p, (unsigned long long)position->fragment_rounds[p], saved, loaded);
+        position->fragment_rounds[p] = UINT64_MAX;
+    }
+    return position->fragment_rounds[p];
+}
+
 /* After the arrays were filled: says in the control page what they are. */
 static void memory_describe(struct tw_shell *shell, const struct tw_checkpoint_state *state,
                             bool has_live) {
@@ -41,7 +58,7 @@ static void memory_describe(struct tw_shell *shell, const struct tw_checkpoint_s
         tw_shm_home(shm, p, &phi, &u);
         struct tw_shm_state home = {.rounds = 0};
         home.digest = tw_shm_digest(phi, u, tw_shm_fragment_elements(shm, p));
-        if (shell->has_position) home.rounds = state->position.fragment_rounds[p];
+        if (shell->has_position) home.rounds = position_check(shell, p, &home.digest);
         tw_shm_home_set(shm, p, &home);
     }
     if (!has_live || shm->geometry.snapshot_bytes == 0) return;
@@ -83,7 +100,10 @@ static void loaded_take(struct tw_shell *shell, const struct tw_checkpoint_found
                           found->has_kind[TW_CHECKPOINT_ADAM_M] &&
                           found->has_kind[TW_CHECKPOINT_ADAM_V];
     shell->has_position = state->has_position;
-    if (shell->has_position) shell->position = state->position;
+    if (shell->has_position) {
+        shell->position = state->position;
+        shell->lineage = state->position.lineage;
+    }
     const bool is_vote_lost = shell->is_vote_lost || !shell->has_vote;
     if (shell->has_position && is_vote_lost && state->position.nonce != 0) {
         tw_shell_note(shell, TW_LOG_WARN, "vote_missing",

@@ -11,17 +11,18 @@
 /* ---- what it says -------------------------------------------------------------------------- */
 
 /* Equal rounds of a lineage must mean equal digests everywhere: the log lets anybody compare. */
-static void applied_log(const struct tw_event *event) {
-    char digest[TW_ID_HEX_BYTES];
+static void applied_log(const struct tw_shell *shell, const struct tw_event *event) {
+    char digest[TW_ID_HEX_BYTES], lineage[9];
+    tw_id_short(&shell->lineage, lineage);
     tw_id_hex(&event->u.applied.digest, digest);
     digest[16] = '\0';
-    tw_log(TW_LOG_DEBUG, "applied", "fragment=%u rounds=%llu ok=%d digest=%s",
+    tw_log(TW_LOG_DEBUG, "applied", "lineage=%s fragment=%u rounds=%llu ok=%d digest=%s", lineage,
            event->u.applied.fragment, (unsigned long long)event->u.applied.rounds, (int)event->ok,
            digest);
 }
 
 static void on_event(void *user, const struct tw_event *event) {
-    if (event->kind == TW_EV_APPLIED) applied_log(event);
+    if (event->kind == TW_EV_APPLIED) applied_log(user, event);
     tw_shell_event(user, event);
 }
 

@@ -128,10 +128,10 @@ static void tree_remove(const char *dir) {
 void cluster_close(struct cluster *cluster, bool failed) {
     for (uint32_t i = 0; i < cluster->nodes_count; i++) {
         if (cluster->nodes[i].pid != 0) (void)cluster_end(cluster, i, SIGKILL, 5);
-        if (failed) print_message("---- node %u\n%s\n", i, cluster_log(cluster, i));
+        if (failed) (void)fprintf(stderr, "---- node %u\n%s\n", i, cluster_log(cluster, i));
     }
     if (failed) {
-        print_message("kept: %s\n", cluster->dir);
+        (void)fprintf(stderr, "kept: %s\n", cluster->dir);
     } else {
         tree_remove(cluster->dir);
     }

@@ -36,25 +36,30 @@ static void start_both(void) {
     assert_true(cluster_reaches(&cluster, 1, "sync.roster_members", 2, 20));
 }
 
-/* Every APPLY of one log that the other log has too (same fragment, same rounds): same digest? */
+/* Every APPLY of one log that the other log has too (same lineage, fragment and rounds) must have
+ * left the same (phi, u). Returns how many there were. */
 static unsigned digests_compare(void) {
     static char first[4 * CLUSTER_TEXT_MAX];
     unsigned equal = 0;
     (void)snprintf(first, sizeof(first), "%s", cluster_log(&cluster, 0));
     const char *second = cluster_log(&cluster, 1);
     for (const char *at = first; (at = strstr(at, "ev=applied ")) != NULL; at++) {
-        char line[160], digest[17];
+        char line[160], lineage[9], digest[17];
         unsigned fragment;
         unsigned long long rounds;
-        if (sscanf(at, "ev=applied fragment=%u rounds=%llu ok=1 digest=%16s", &fragment, &rounds,
-                   digest) != 3) {
+        if (sscanf(at, "ev=applied lineage=%8s fragment=%u rounds=%llu ok=1 digest=%16s", lineage,
+                   &fragment, &rounds, digest) != 4) {
             continue;
         }
         (void)snprintf(line, sizeof(line),
-                       "ev=applied fragment=%u rounds=%llu ok=1 digest=", fragment, rounds);
+                       "ev=applied lineage=%s fragment=%u rounds=%llu ok=1 digest=", lineage,
+                       fragment, rounds);
         const char *other = strstr(second, line);
         if (other == NULL) continue;
-        if (strncmp(other + strlen(line), digest, 16) == 0) equal++;
+        if (strncmp(other + strlen(line), digest, 16) != 0) {
+            fail_msg("%s%s here, %.16s there", line, digest, other + strlen(line));
+        }
+        equal++;
     }
     return equal;
 }
@@ -74,10 +79,94 @@ static void two_nodes_meet_and_hold_the_same_anchor(void **state) {
     has_passed = true;
 }
 
+static void killed_worker_stops_neither_node(void **state) {
+    (void)state;
+    start_both();
+    assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 20));
+    const double steps = cluster_number(&cluster, 1, "train.steps");
+    const double contributed = cluster_number(&cluster, 0, "sync.rounds_contributed");
+    assert_int_equal(kill((pid_t)cluster_number(&cluster, 0, "worker.pid"), SIGKILL), 0);
+    assert_true(cluster_says(&cluster, 0, "start=snapshot", 10));
+    assert_true(cluster_reaches(&cluster, 1, "train.steps", steps + 100, 20));
+    assert_true(cluster_reaches(&cluster, 0, "sync.rounds_contributed", contributed + 3, 20));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void killed_daemon_comes_back_and_mixes_again(void **state) {
+    (void)state;
+    start_both();
+    assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 20));
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
+    const double saved = cluster_number(&cluster, 0, "checkpoint.steps");
+    const double steps = cluster_number(&cluster, 1, "train.steps");
+    assert_int_equal(cluster_end(&cluster, 0, SIGKILL, 5), 1000 + SIGKILL);
+    assert_true(cluster_reaches(&cluster, 1, "train.steps", steps + 100, 20));
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_says(&cluster, 0, "ev=checkpoint_loaded", 10));
+    assert_null(strstr(cluster_log(&cluster, 0), "ev=anchor_differs"));
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", saved + 1, 20));
+    assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 2, 25));
+    assert_true(cluster_reaches(&cluster, 0, "sync.rounds_contributed", 2, 25));
+    assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 25));
+    const double rounds = cluster_number(&cluster, 0, "sync.rounds_committed");
+    assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 10, 25));
+    assert_true(digests_compare() >= 10);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void node_that_left_is_soon_off_the_roster(void **state) {
+    (void)state;
+    start_both();
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    const double steps = cluster_number(&cluster, 1, "train.steps");
+    assert_true(cluster_reaches(&cluster, 1, "train.steps", steps + 100, 20));
+    assert_true(cluster_says(&cluster, 1, "ev=peer_down", 5));
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+/* Nodes that must not meet: both say why, both train on alone, and no harm is done. */
+static void strangers_stay_apart(const struct cluster_options *options, const char *word) {
+    cluster_configure(&cluster, 1, options);
+    cluster_start(&cluster, 0, NULL);
+    cluster_start(&cluster, 1, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 50, 20));
+    assert_true(cluster_reaches(&cluster, 1, "train.steps", 50, 20));
+    assert_true(cluster_says(&cluster, 0, "reason=DENIED", 10));
+    assert_true(cluster_says(&cluster, 1, "reason=DENIED", 10));
+    assert_non_null(strstr(cluster_log(&cluster, 0), word));
+    assert_true(cluster_number(&cluster, 0, "sync.alive_peers") == 0);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void wrong_secret_is_refused_and_both_train_alone(void **state) {
+    (void)state;
+    const struct cluster_options options = {.has_own_secret = true};
+    strangers_stay_apart(&options, "secret");
+}
+
+static void other_manifest_is_refused_and_both_train_alone(void **state) {
+    (void)state;
+    const struct cluster_options options = {.seed = "2"};
+    strangers_stay_apart(&options, "run");
+}
+
 int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_two, close_all)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(two_nodes_meet_and_hold_the_same_anchor, open_two,
-                                        close_all),
+        TEST(two_nodes_meet_and_hold_the_same_anchor),
+        TEST(killed_worker_stops_neither_node),
+        TEST(killed_daemon_comes_back_and_mixes_again),
+        TEST(node_that_left_is_soon_off_the_roster),
+        TEST(wrong_secret_is_refused_and_both_train_alone),
+        TEST(other_manifest_is_refused_and_both_train_alone),
     };
+#undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,11 @@
 #include "tests/system/cluster.h"
 
 static struct cluster cluster;
+static bool has_passed;
 
 static int open_one(void **state) {
     (void)state;
+    has_passed = false;
     cluster_open(&cluster);
     cluster_make(&cluster, 1);
     return 0;
@@ -23,7 +25,7 @@ static int open_one(void **state) {
 
 static int close_all(void **state) {
     (void)state;
-    cluster_close(&cluster, false);
+    cluster_close(&cluster, !has_passed);
     return 0;
 }
 
@@ -35,12 +37,144 @@ static void node_without_peers_trains_and_says_solo(void **state) {
     cluster_string(&cluster, 0, "state", text);
     assert_string_equal(text, "solo");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void pid_kill(double pid) {
+    assert_true(pid > 1);
+    assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+}
+
+static void killed_worker_goes_on_from_its_snapshot(void **state) {
+    (void)state;
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 50, 20));
+    pid_kill(cluster_number(&cluster, 0, "worker.pid"));
+    assert_true(cluster_reaches(&cluster, 0, "worker.restarts", 1, 10));
+    assert_true(cluster_says(&cluster, 0, "start=snapshot", 10));
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 80, 20));
+    /* Snapshots come every 5 steps: no more than that many may be trained again. */
+    const char *ready = strstr(cluster_log(&cluster, 0), "start=snapshot");
+    unsigned long long step = 0;
+    assert_int_equal(sscanf(ready, "start=snapshot step=%llu", &step), 1);
+    assert_true(step >= 45);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void worker_that_keeps_dying_is_given_up_and_the_daemon_stays(void **state) {
+    (void)state;
+    const struct cluster_options options = {.stub = "--step-us 500 --die-at-update 12"};
+    cluster_configure(&cluster, 0, &options);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_says(&cluster, 0, "start=snapshot", 10));
+    assert_true(cluster_reaches(&cluster, 0, "worker.restarts", 3, 20));
+    char text[96];
+    cluster_string(&cluster, 0, "state", text);
+    assert_string_equal(text, "solo");
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void sigterm_saves_and_the_next_start_goes_on(void **state) {
+    (void)state;
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 40, 20));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    const char *saved = strstr(cluster_log(&cluster, 0), "ev=checkpoint generation=1 step=");
+    assert_non_null(saved);
+    unsigned long long step = 0;
+    assert_int_equal(sscanf(saved, "ev=checkpoint generation=1 step=%llu", &step), 1);
+    assert_true(step >= 40);
+    cluster_start(&cluster, 0, NULL);
+    char line[96];
+    (void)snprintf(line, sizeof(line), "start=snapshot step=%llu", step);
+    assert_true(cluster_says(&cluster, 0, line, 10));
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", (double)step + 20, 20));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void checkpoint_verb_answers_when_it_is_on_disk(void **state) {
+    (void)state;
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 20, 20));
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
+    assert_true(cluster_number(&cluster, 0, "checkpoint.steps") >= 20);
+    assert_int_equal(cluster_end(&cluster, 0, SIGKILL, 20), 1000 + SIGKILL);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_says(&cluster, 0, "start=snapshot", 10));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void leave_verb_ends_the_daemon(void **state) {
+    (void)state;
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 5, 20));
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/leave"), 200);
+    assert_int_equal(cluster_wait_end(&cluster, 0, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void pause_stops_the_steps_and_resume_goes_on(void **state) {
+    (void)state;
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 10, 20));
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
+    cluster_pause(0.3);
+    const double paused = cluster_number(&cluster, 0, "train.steps");
+    cluster_pause(0.3);
+    assert_true(cluster_number(&cluster, 0, "train.steps") == paused);
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/resume"), 200);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", paused + 10, 20));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void unlinked_node_stops_at_its_step(void **state) {
+    (void)state;
+    const struct cluster_options options = {.is_unlinked = true, .more = "stop_step = 60"};
+    char text[96];
+    cluster_configure(&cluster, 0, &options);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 60, 20));
+    assert_true(cluster_says(&cluster, 0, "stop_step is reached", 10));
+    cluster_pause(0.2);
+    assert_true(cluster_number(&cluster, 0, "train.steps") == 60);
+    cluster_string(&cluster, 0, "worker.state", text);
+    assert_string_equal(text, "finished");
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void second_signal_ends_at_once(void **state) {
+    (void)state;
+    /* A worker that is stopped answers neither the snapshot nor the wish to end. */
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 5, 20));
+    const pid_t worker = (pid_t)cluster_number(&cluster, 0, "worker.pid");
+    assert_int_equal(kill(worker, SIGSTOP), 0);
+    assert_int_equal(kill(cluster.nodes[0].pid, SIGTERM), 0);
+    assert_true(cluster_says(&cluster, 0, "ev=leaving", 5));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 3), 128 + SIGTERM);
+    (void)kill(worker, SIGKILL);
+    has_passed = true;
 }
 
 int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_one, close_all)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(node_without_peers_trains_and_says_solo, open_one,
-                                        close_all),
+        TEST(node_without_peers_trains_and_says_solo),
+        TEST(killed_worker_goes_on_from_its_snapshot),
+        TEST(worker_that_keeps_dying_is_given_up_and_the_daemon_stays),
+        TEST(sigterm_saves_and_the_next_start_goes_on),
+        TEST(checkpoint_verb_answers_when_it_is_on_disk),
+        TEST(leave_verb_ends_the_daemon),
+        TEST(pause_stops_the_steps_and_resume_goes_on),
+        TEST(unlinked_node_stops_at_its_step),
+        TEST(second_signal_ends_at_once),
     };
+#undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,20 +6,21 @@
 
 #include "base/rng.h"
 
-/* A number in [-1, 1) that depends on its arguments alone. */
-static float noise(uint64_t seed, uint64_t i) {
+/* A number in [-1, 1) that depends on its arguments alone; 0 in the padding. */
+static float noise(const struct stub_learner *stub, uint64_t seed, uint64_t i) {
+    if (stub->is_param[i] == 0) return 0;
     uint64_t state = seed * 0x9E3779B97F4A7C15u + i;
     return (float)(tw_splitmix64(&state) >> 40) * 0x1p-23f - 1.0f;
 }
 
 static float target_common(const struct stub_learner *stub, uint64_t i) {
-    return noise(stub->run->model.seed + 1, i);
+    return noise(stub, stub->run->model.seed + 1, i);
 }
 
 static void init(void *self, float *params) {
     const struct stub_learner *stub = self;
     for (uint64_t i = 0; i < stub->layout->elements; i++) {
-        params[i] = 0.1f * noise(stub->run->model.seed, i);
+        params[i] = 0.1f * noise(stub, stub->run->model.seed, i);
     }
 }
 
@@ -51,8 +52,8 @@ static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_ste
     }
     const uint64_t batch_seed = stub->data_seed * 1000003 + *cursor;
     for (uint64_t i = 0; i < elements; i++) {
-        const float target = target_common(stub, i) + 0.3f * noise(stub->data_seed + 7, i) +
-                             0.1f * noise(batch_seed, i);
+        const float target = target_common(stub, i) + 0.3f * noise(stub, stub->data_seed + 7, i) +
+                             0.1f * noise(stub, batch_seed, i);
         m[i] = target - theta[i];
         v[i] = m[i] * m[i];
         theta[i] += lr * m[i];
@@ -83,7 +84,15 @@ enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *l
     stub->updates = 0;
     const size_t elements = (size_t)config->layout->elements;
     stub->arrays = calloc(3 * elements, sizeof(float));
-    if (stub->arrays == NULL) return tw_fail(err, TW_NOMEM, "no memory for the stub's model");
+    stub->is_param = calloc(elements, 1);
+    if (stub->arrays == NULL || stub->is_param == NULL) {
+        stub_learner_close(stub);
+        return tw_fail(err, TW_NOMEM, "no memory for the stub's model");
+    }
+    for (uint32_t t = 0; t < config->layout->tensors_count; t++) {
+        const struct tw_tensor *tensor = &config->layout->tensors[t];
+        memset(stub->is_param + tensor->offset, 1, (size_t)tensor->rows * tensor->cols);
+    }
     *learner = (struct tw_learner){
         .self = stub,
         .theta = stub->arrays,
@@ -101,5 +110,7 @@ enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *l
 
 void stub_learner_close(struct stub_learner *stub) {
     free(stub->arrays);
+    free(stub->is_param);
     stub->arrays = NULL;
+    stub->is_param = NULL;
 }

@@ -12,6 +12,7 @@ struct stub_learner {
     uint64_t data_seed;
     uint64_t updates;
     float *arrays;          /* theta, m, v: (3, elements) */
+    uint8_t *is_param;      /* (elements): 0 in the padding, which stays zero */
     uint32_t step_us;       /* a step sleeps so long */
     uint64_t nan_from_step; /* gradients are not finite from this update on; 0 = never */
 };
