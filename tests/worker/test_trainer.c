@@ -1,6 +1,7 @@
 #include "tests/test.h"
 
 #include <math.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "sync/node.h"
@@ -356,6 +357,40 @@ static void times_add_up(void **state) {
     assert_int_equal(trainer.step_us, 0);     /* told */
 }
 
+enum { EVALUATION_CPU_US = 40000 };
+
+static uint64_t thread_cpu_us(void) {
+    struct timespec now;
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static enum tw_status costly_heldout(void *self, const float *params, double *loss,
+                                     struct tw_error *reason) {
+    const uint64_t end_us = thread_cpu_us() + EVALUATION_CPU_US;
+    (void)self;
+    (void)params;
+    (void)reason;
+    *loss = 1;
+    while (thread_cpu_us() < end_us) {
+    }
+    return TW_OK;
+}
+
+static void evaluation_and_pause_are_not_sync(void **state) {
+    (void)state;
+    dae.welcome.eval_steps = 2;
+    worker_open();
+    learner.heldout = costly_heldout;
+    assert_int_equal(tw_trainer_start(&trainer, &err), TW_OK);
+    turns(2);
+    assert_int_equal(trainer.evaluated_step, 2);
+    assert_true(trainer.sync_us < EVALUATION_CPU_US);
+    send_kind(TW_WMSG_PAUSE);
+    turns(2); /* the second waits for a packet that does not come */
+    assert_true(trainer.sync_us < EVALUATION_CPU_US);
+}
+
 static void poisoned_model_gives_up(void **state) {
     (void)state;
     worker_start();
@@ -401,6 +436,7 @@ int main(void) {
         FACT(unusable_snapshot_starts_from_the_anchor),
         FACT(clock_runs_with_the_contributors),
         FACT(times_add_up),
+        FACT(evaluation_and_pause_are_not_sync),
         FACT(poisoned_model_gives_up),
         FACT(non_finite_theta_is_never_saved),
         FACT(gone_daemon_ends_the_loop),
