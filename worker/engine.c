@@ -23,9 +23,19 @@ static uint64_t owned_arrays(const struct tw_engine_config *config) {
     return 1u + (config->theta == NULL) + (config->m == NULL) + (config->v == NULL);
 }
 
+/* 0 means all cores, but no more than one per million parameters: a small model gains little from
+ * more, and its barriers would disturb whatever else runs. */
+static uint32_t count_threads(const struct tw_engine_config *config) {
+    if (config->threads > 0) return config->threads;
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint64_t useful = 1 + config->layout->params / 1000000;
+    if (cores <= 1) return 1;
+    return useful < (uint64_t)cores ? (uint32_t)useful : (uint32_t)cores;
+}
+
 uint64_t tw_engine_bytes(const struct tw_engine_config *config) {
     return owned_arrays(config) * config->layout->elements * sizeof(float) +
-           tw_model_bytes(config->run);
+           tw_model_bytes(config->run, count_threads(config));
 }
 
 /* TW_MATMUL=onednn, openblas or reference in the environment overrules the default. */
@@ -52,12 +62,6 @@ static enum tw_status choose_multiply(tw_matmul_fn **multiply, struct tw_error *
                        names[backend]);
     }
     return TW_OK;
-}
-
-static uint32_t count_threads(uint32_t wanted) {
-    if (wanted > 0) return wanted;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores > 0 ? (uint32_t)cores : 1;
 }
 
 static float *take(float **rest, float *given, uint64_t elements) {
@@ -94,14 +98,14 @@ static enum tw_status init_engine(struct tw_engine *engine, const struct tw_engi
     tw_matmul_fn *multiply;
     engine->run = run;
     engine->layout = config->layout;
-    engine->threads = count_threads(config->threads);
+    engine->threads = count_threads(config);
     if (run->model.family != TW_FAMILY_GPT2) {
         return tw_fail(err, TW_CONFIG, "model.family is not built into this worker: use gpt2");
     }
     TW_TRY(choose_multiply(&multiply, err));
     tw_matmul_set_threads(engine->threads);
     TW_TRY(allocate_arrays(engine, config, err));
-    TW_TRY(tw_model_init(&engine->memory->model, run, config->layout, err));
+    TW_TRY(tw_model_init(&engine->memory->model, run, config->layout, engine->threads, err));
     engine->memory->model.ops = tw_ops_cpu(0);
     engine->memory->model.multiply = multiply;
     return TW_OK;

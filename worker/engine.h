@@ -19,7 +19,7 @@ struct tw_engine_memory; /* activations, engine_memory.c */
 struct tw_engine_config {
     const struct tw_run *run;       /* borrowed, must outlive the engine */
     const struct tw_layout *layout; /* borrowed, must outlive the engine */
-    uint32_t threads;               /* 0 = all cores; 1 = no pool at all */
+    uint32_t threads;               /* 0 = by model size, up to all cores; 1 = no pool at all */
     float *theta, *m, *v;           /* caller's arrays, or NULL: the engine allocates zeros */
 };
 

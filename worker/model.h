@@ -17,6 +17,11 @@
 #include "proto/layout.h"
 #include "proto/run.h"
 
+enum {
+    TW_MODEL_PIECE_ROWS = 64, /* rows that one thread takes at a time */
+    TW_MODEL_HEAD_ROWS_MAX = 4096,
+};
+
 /* Where a pair of weight and bias lies in any per-parameter array, in elements. A linear map is y
  * (rows, out) = x (rows, in) weight (in, out) + bias; a norm has in = out = width. */
 struct tw_model_pair {
@@ -42,7 +47,8 @@ struct tw_model_activations {
 struct tw_model {
     uint32_t layers_count, width, heads, context, vocab;
     uint32_t sequences_max; /* of one pass */
-    uint32_t head_rows;     /* rows of logits held at a time */
+    uint32_t threads;
+    uint32_t head_rows; /* rows of logits held at a time */
     const struct tw_ops *ops;
     tw_matmul_fn *multiply;
 
@@ -53,11 +59,12 @@ struct tw_model {
     float *output;                            /* (rows, width): after the last layer */
     float *norm, *mean, *rstd;                /* of the final norm */
     float *logits;                            /* (head_rows, vocab) */
-    float *scratch;                           /* attention */
-    float *dx, *dnorm;                        /* (rows, width) */
-    float *dwide;                             /* (rows, 4 width): of up, or of qkv */
-    uint32_t *targets;                        /* (rows) */
-    void *memory;                             /* everything above in one block */
+    float *scratch;                           /* attention, (threads, scratch_count) */
+    size_t scratch_count;
+    float *dx, *dnorm; /* (rows, width) */
+    float *dwide;      /* (rows, 4 width): of up, or of qkv */
+    uint32_t *targets; /* (rows) */
+    void *memory;      /* everything above in one block */
 };
 
 struct tw_model_batch {
@@ -67,11 +74,12 @@ struct tw_model_batch {
 };
 
 /* Bytes of the one block a model of `run` takes. */
-uint64_t tw_model_bytes(const struct tw_run *run);
+uint64_t tw_model_bytes(const struct tw_run *run, uint32_t threads);
 
 /* TW_NOMEM. `ops` and `multiply` stay as they are for the model's life. */
 enum tw_status tw_model_init(struct tw_model *model, const struct tw_run *run,
-                             const struct tw_layout *layout, struct tw_error *err);
+                             const struct tw_layout *layout, uint32_t threads,
+                             struct tw_error *err);
 void tw_model_deinit(struct tw_model *model);
 
 /* Activations of the batch under `params`, up to the final norm. sequences <= sequences_max,

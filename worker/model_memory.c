@@ -10,8 +10,9 @@
 enum {
     ALIGN = 64,
     HUGE_PAGE_BYTES = 2 << 20,
-    LOGITS_MAX = 1 << 20,          /* floats held at a time */
-    PASS_BYTES = 16 * 1024 * 1024, /* activations of one pass, if one sequence is not more */
+    LOGITS_MAX = 1 << 20, /* floats held at a time */
+    PASS_BYTES =
+        16 * 1024 * 1024, /* activations of one pass, if a sequence per thread is not more */
 };
 
 /* Hands out aligned pieces of a block; without a block it only counts. */
@@ -63,17 +64,18 @@ static void carve_model(struct carver *carver, struct tw_model *model) {
     model->mean = carve_floats(carver, rows);
     model->rstd = carve_floats(carver, rows);
     model->logits = carve_floats(carver, (uint64_t)model->head_rows * model->vocab);
-    const struct tw_attention attention = {model->sequences_max, model->context, model->heads,
-                                           model->width};
-    model->scratch = carve_floats(carver, tw_attention_scratch(&attention));
+    const struct tw_attention one = {1, model->context, model->heads, model->width};
+    model->scratch_count = (tw_attention_scratch(&one) + 15u) / 16u * 16u;
+    model->scratch = carve_floats(carver, model->threads * model->scratch_count);
     model->dx = carve_floats(carver, rows * width);
     model->dnorm = carve_floats(carver, rows * width);
     model->dwide = carve_floats(carver, rows * 4 * width);
     model->targets = carve(carver, rows, sizeof(*model->targets));
 }
 
-static void set_sizes(struct tw_model *model, const struct tw_run *run) {
-    *model = (struct tw_model){.layers_count = run->model.layers,
+static void set_sizes(struct tw_model *model, const struct tw_run *run, uint32_t threads) {
+    *model = (struct tw_model){.threads = threads,
+                               .layers_count = run->model.layers,
                                .width = run->model.width,
                                .heads = run->model.heads,
                                .context = run->model.context,
@@ -81,17 +83,18 @@ static void set_sizes(struct tw_model *model, const struct tw_run *run) {
     struct carver one = {.block = NULL, .used = 0};
     carve_layer(&one, NULL, run->model.context, model);
     const uint64_t fit = PASS_BYTES / (one.used * run->model.layers);
-    const uint64_t most = fit < 1 ? 1 : fit;
+    const uint64_t most = fit < threads ? threads : fit; /* a sequence for each thread */
     model->sequences_max = most < run->train.batch ? (uint32_t)most : run->train.batch;
     const uint64_t rows = (uint64_t)model->sequences_max * model->context;
-    const uint64_t head_rows = model->vocab >= LOGITS_MAX / 16 ? 16 : LOGITS_MAX / model->vocab;
+    uint64_t head_rows = model->vocab >= LOGITS_MAX / 16 ? 16 : LOGITS_MAX / model->vocab;
+    if (head_rows > TW_MODEL_HEAD_ROWS_MAX) head_rows = TW_MODEL_HEAD_ROWS_MAX;
     model->head_rows = (uint32_t)(head_rows < rows ? head_rows : rows);
 }
 
-uint64_t tw_model_bytes(const struct tw_run *run) {
+uint64_t tw_model_bytes(const struct tw_run *run, uint32_t threads) {
     struct tw_model model;
     struct carver carver = {.block = NULL, .used = 0};
-    set_sizes(&model, run);
+    set_sizes(&model, run, threads);
     carve_model(&carver, &model);
     return carver.used;
 }
@@ -142,8 +145,9 @@ static void find_tensors(struct tw_model *model, const struct tw_layout *layout)
 }
 
 enum tw_status tw_model_init(struct tw_model *model, const struct tw_run *run,
-                             const struct tw_layout *layout, struct tw_error *err) {
-    set_sizes(model, run);
+                             const struct tw_layout *layout, uint32_t threads,
+                             struct tw_error *err) {
+    set_sizes(model, run, threads);
     struct carver carver = {.block = NULL, .used = 0};
     carve_model(&carver, model);
     const uint64_t bytes = (carver.used + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
