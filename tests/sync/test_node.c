@@ -99,6 +99,7 @@ static void member_that_lost_its_disk_stalls_nobody(void **state) {
     mesh_run(&mesh, SECONDS(30));
     mesh_kill(&mesh, 3);
     mesh.has_vote[3] = false;
+    mesh_run(&mesh, SECONDS(1));
     mesh_start(&mesh, 3, NULL);
     mesh_link_all(&mesh);
     const uint64_t rounds = mesh_view(&mesh, 0).rounds;
