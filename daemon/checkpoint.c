@@ -50,7 +50,7 @@ enum tw_status tw_checkpoint_create(struct tw_checkpoint **checkpoint,
                                     const struct tw_file_ops *ops, const char *dir_path,
                                     const struct tw_layout *layout, const struct tw_id *run,
                                     struct tw_error *err) {
-    enum { HEADER_ROOM = 4 << 20, TENSOR_TEXT_BYTES = 320 };
+    enum { HEADER_ROOM = 1 << 20, TENSOR_TEXT_BYTES = 320, SPARE_TENSORS = 256 };
     const int dir = ops->dir_open(ops->ctx, dir_path);
     if (dir < 0) {
         return tw_fail(err, TW_IO, "cannot open the checkpoint folder %s: %s", dir_path,
@@ -72,9 +72,12 @@ enum tw_status tw_checkpoint_create(struct tw_checkpoint **checkpoint,
     new->header = malloc(new->header_capacity);
     new->hashes = malloc(new->hashes_capacity);
     new->block = malloc(BLOCK_BYTES);
-    new->pieces = calloc(TENSORS_MAX, sizeof(*new->pieces));
-    new->st.tensors = calloc(TENSORS_MAX, sizeof(*new->st.tensors));
-    new->st.tensors_capacity = TENSORS_MAX;
+    /* Room to name the shape of somewhat larger models too; the others are only said to be larger.
+     */
+    const uint32_t tensors_count = layout->tensors_count * TW_CHECKPOINT_KINDS;
+    new->pieces = calloc(tensors_count, sizeof(*new->pieces));
+    new->st.tensors_capacity = 2 * tensors_count + SPARE_TENSORS;
+    new->st.tensors = calloc(new->st.tensors_capacity, sizeof(*new->st.tensors));
     if (new->header == NULL || new->hashes == NULL || new->block == NULL || new->pieces == NULL ||
         new->st.tensors == NULL) {
         tw_checkpoint_destroy(new);

@@ -69,7 +69,8 @@ void tw_checkpoint_arrays_set(struct tw_checkpoint_arrays *arrays, enum tw_check
                               const struct tw_layout *layout, void *array, bool is_bf16);
 
 /* Opens the folder. `layout` and `ops` are borrowed until destroy. Allocates all it will ever need:
- * about 2 MiB and 100 bytes per MiB of a generation. TW_IO when there is no such folder. */
+ * about 2 MiB, 2 KiB per tensor of the model and 128 bytes per MiB of a generation. TW_IO when
+ * there is no such folder. */
 enum tw_status tw_checkpoint_create(struct tw_checkpoint **checkpoint,
                                     const struct tw_file_ops *ops, const char *dir_path,
                                     const struct tw_layout *layout, const struct tw_id *run,
@@ -80,11 +81,10 @@ void tw_checkpoint_destroy(struct tw_checkpoint *checkpoint);
  * bf16 are converted as needed, to nearest even), the others only checked; has_kind says which the
  * file holds. Must precede the first save.
  *   TW_OK       is_loaded, or the folder holds no checkpoint at all: a fresh start.
- *   TW_CORRUPT  there are checkpoints and none is whole; TW_IO: and one could not be read, twice. The
- *               arrays are undefined. Never start from zeros silently: fetch from peers or ask.
- *               A later save goes on with a generation above every one that was seen.
- *   TW_DENIED   a whole checkpoint of another run, TW_CONFIG: of another shape; both are named and
- *               this folder is not written to. */
+ *   TW_CORRUPT  there are checkpoints and none is whole; TW_IO: and one could not be read, twice.
+ * The arrays are undefined. Never start from zeros silently: fetch from peers or ask. A later save
+ * goes on with a generation above every one that was seen. TW_DENIED   a whole checkpoint of
+ * another run, TW_CONFIG: of another shape; both are named and this folder is not written to. */
 enum tw_status tw_checkpoint_load(struct tw_checkpoint *checkpoint,
                                   const struct tw_checkpoint_arrays *arrays,
                                   struct tw_checkpoint_state *state,

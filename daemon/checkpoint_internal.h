@@ -17,7 +17,6 @@ enum {
     DIGEST_DIGITS = 64,
     NUMBER_BYTES = 21,                            /* of a u64 in decimal, with NUL */
     LIST_BYTES = TW_FRAGMENTS_MAX * NUMBER_BYTES, /* of up to that many, with commas */
-    TENSORS_MAX = TW_CHECKPOINT_KINDS * TW_TENSORS_MAX,
 };
 
 /* Metadata as text, by name. */
@@ -52,7 +51,7 @@ struct tw_checkpoint {
     char *hashes; /* SHA-256 of each block in hex, one after the other */
     size_t hashes_capacity;
     uint8_t *block;       /* (BLOCK_BYTES) */
-    struct piece *pieces; /* (TENSORS_MAX) */
+    struct piece *pieces; /* (kinds * tensors of the layout) */
     struct meta meta;
 };
 

@@ -134,7 +134,7 @@ void tw_checkpoint_slot_open(struct tw_checkpoint *checkpoint, uint32_t index, s
         return;
     }
     slot->status = read_header(checkpoint, slot, &slot->err);
-    if (slot->status == TW_LIMIT) slot->status = TW_CORRUPT; /* more than any of ours holds */
+    if (slot->status == TW_LIMIT) slot->status = TW_CONFIG; /* of a much larger model */
     if (slot->status == TW_OK) return;
     (void)ops->close(ops->ctx, slot->file);
     name_it(slot);
