@@ -117,7 +117,8 @@ static const struct {
      "thinwire generate FILE --run MANIFEST [--prompt TEXT] [--tokens N] [--temperature T]\n"
      "                  [--top-k K] [--seed N] [--part live|anchor] [--json]\n"
      "\n"
-     "Writes text. FILE is a checkpoint of a node (STATE_DIR/ckpt.a.safetensors) or exported\n"
+     "Writes text. FILE is a checkpoint of a node (STATE_DIR/RUN_ID/ckpt.a.safetensors) or "
+     "exported\n"
      "weights (model.safetensors). Temperature 0 always takes the likeliest token.\n"},
     {"sim", "thinwire sim --seed S --nodes N --hours H [--json]\n"
             "\n"

@@ -11,7 +11,7 @@
 #include "daemon/identity.h"
 
 enum { EXAMPLE_BYTES = 32 * 1024, VALUES_MAX = 12 };
-_Static_assert(VALUES_MAX >= 9, "every flag may be given");
+_Static_assert(VALUES_MAX >= 10, "every flag may be given");
 
 /* What goes into the configuration instead of a commented line. */
 struct value {
@@ -173,9 +173,14 @@ static enum tw_exit make(const struct init *init, char hex[TW_ID_HEX_BYTES], boo
     return write_config(init);
 }
 
+/* Whether systemd will run it, daemon and worker as units of their own. */
+static bool is_service(const struct init *init) {
+    return strncmp(init->config_path, "/etc/thinwire/", 14) == 0;
+}
+
 static void say_next(const struct init *init, const char *hex, bool is_new_secret) {
     const struct tw_config *const config = &init->config;
-    const bool is_system = strncmp(init->config_path, "/etc/thinwire/", 14) == 0;
+    const bool is_system = is_service(init);
     (void)printf("This node is %s\n\n  %-14s%s\n  %-14s%s\n  %-14s%s (%s)\n\nWhat to do next:\n",
                  hex, "configuration", init->config_path, "identity", init->key_path, "run secret",
                  config->network.secret_file, is_new_secret ? "new" : "as given");
@@ -197,10 +202,15 @@ static void say_next(const struct init *init, const char *hex, bool is_new_secre
     if (config->network.peers_count == 0) {
         (void)printf("  %d. To meet other nodes, name one with `peers = host:port`.\n", n++);
     }
-    (void)printf("  %d. `thinwire --config %s config check`, then %s%s\n", n,
-                 is_system ? config->instance : init->config_path,
-                 is_system ? "systemctl start thinwired@" : "thinwired --config ",
-                 is_system ? config->instance : init->config_path);
+    if (is_system) {
+        (void)printf("  %d. `thinwire --config %s config check`, then\n"
+                     "     `systemctl enable --now thinwired@%s thinwire-worker@%s`\n",
+                     n, config->instance, config->instance, config->instance);
+    } else {
+        (void)printf("  %d. `thinwire --config %s config check`, then\n"
+                     "     `thinwired --config %s`\n",
+                     n, init->config_path, init->config_path);
+    }
 }
 
 enum tw_exit cli_init(struct cli *cli) {
@@ -231,6 +241,7 @@ enum tw_exit cli_init(struct cli *cli) {
     if (tw_config_find(cli->config_option, init.config_path, &err) != TW_OK) {
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
     }
+    if (is_service(&init)) put(&init.values, "spawn_worker", "off");
     rc = plan(&init);
     if (rc == TW_EXIT_OK) rc = make(&init, hex, &is_new_secret);
     if (rc != TW_EXIT_OK) return rc;

@@ -1,0 +1,52 @@
+/* api_server SOCKET - the local API of one fixed node, for tests of the command line. Says "ready"
+ * and ends when standard input does. `leave` fails, the other verbs do. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "daemon/api.h"
+#include "view_sample.h"
+
+static struct tw_api *api;
+static uv_poll_t input;
+
+static void fill(void *user, struct tw_status_view *view) {
+    (void)user;
+    view_sample(view);
+}
+
+static void verb(void *user, enum tw_api_verb kind, uint32_t ticket) {
+    (void)user;
+    if (kind == TW_API_LEAVE) {
+        tw_api_answer(api, ticket, TW_IO, "the disk is full");
+    } else {
+        tw_api_answer(api, ticket, TW_OK, kind == TW_API_PAUSE ? "paused" : "saved step 12000");
+    }
+}
+
+static void on_input(uv_poll_t *poll, int status, int events) {
+    char byte;
+    (void)status, (void)events;
+    if (read(STDIN_FILENO, &byte, 1) > 0) return;
+    uv_close((uv_handle_t *)poll, NULL);
+    tw_api_close(api);
+}
+
+int main(int argc, char **argv) {
+    uv_loop_t loop;
+    struct tw_error err;
+    if (argc != 2 || uv_loop_init(&loop) != 0) return 1;
+    const struct tw_api_config config = {
+        .loop = &loop, .socket_path = argv[1], .user = &loop, .fill = fill, .verb = verb};
+    if (tw_api_open(&api, &config, &err) != TW_OK) {
+        (void)fprintf(stderr, "%s\n", err.message);
+        return 1;
+    }
+    if (uv_poll_init(&loop, &input, STDIN_FILENO) != 0) return 1;
+    if (uv_poll_start(&input, UV_READABLE, on_input) != 0) return 1;
+    (void)puts("ready");
+    (void)fflush(stdout);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    return uv_loop_close(&loop) == 0 ? 0 : 1;
+}

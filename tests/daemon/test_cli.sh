@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# Sentences and exit statuses of `thinwire`, from the outside. BIN: folder of the built programs,
+# SOURCE: the repository.
+set -euo pipefail
+BIN=$1
+SOURCE=$2
+export LC_ALL=C.UTF-8
+unset THINWIRE_CONFIG
+home=$(mktemp -d /tmp/tw_cli_XXXXXX)
+server=
+finish() {
+    exec 7>&- || true
+    [[ -z $server ]] || wait "$server" || true
+    rm -rf "$home"
+}
+trap finish EXIT
+cd "$home"
+failures=0
+
+# expect STATUS PATTERN COMMAND...: both outputs together match, and the status is that.
+expect() {
+    local status=$1 pattern=$2 rc=0 out
+    shift 2
+    out=$("$@" 2>&1 </dev/null) || rc=$?
+    if [[ $rc -ne $status ]] || ! grep -qE -- "$pattern" <<<"$out"; then
+        echo "FAIL: $*: status $rc (wanted $status), wanted /$pattern/, got:"
+        sed 's/^/    /' <<<"$out"
+        failures=$((failures + 1))
+    fi
+}
+tw() { "$BIN/thinwire" "$@"; }
+
+# -- words
+expect 0 '^thinwire - train one language model' tw
+expect 0 '^thinwire - train one language model' tw --help
+expect 0 '^thinwire [0-9.]+, protocol thinwire/1' tw --version
+expect 0 '"version"' tw version --json
+expect 2 'no command `stauts`; did you mean `status`' tw stauts
+expect 2 'no command `banana`; `thinwire help` lists them' tw banana
+expect 2 'status: `--wacth` is unknown; did you mean --watch' tw status --wacth
+expect 2 '--color=blue: it is auto, always or never' tw status --color=blue
+expect 2 '--every 0: seconds' tw status --every 0
+expect 0 '^thinwire status ' tw help status
+expect 0 '^thinwire status ' tw status --help
+expect 2 'did you mean `status`' tw help statsu
+expect 0 '  9  stored state' tw help exit-codes
+for verb in init run status peers rounds events checkpoint leave pause resume config train eval \
+    generate sim; do
+    expect 0 "^thinwire $verb" tw help $verb
+    expect 0 "(^|[ ,])$verb" tw help
+done
+
+# -- no daemon
+expect 8 'no daemon answers on .*/none.sock; start it' tw status --socket "$home/none.sock"
+expect 8 'no daemon answers' tw checkpoint --socket "$home/none.sock"
+expect 2 'gone.conf: No such file or directory; `thinwire init`' tw status --config ./gone.conf
+
+# -- init
+expect 0 'This node is [0-9a-f]{64}' tw --config node.conf init --name attic \
+    --state-dir state --run-dir run --data text.txt --peers a.example:4747 --upload 5mbit
+for file in state/identity.key state/run.secret; do
+    [[ $(stat -c %a $file) == 600 ]] || { echo "FAIL: mode of $file"; failures=$((failures + 1)); }
+done
+cp node.conf before.conf
+cp state/identity.key before.key
+expect 2 'node.conf exists and is not overwritten' tw --config node.conf init
+expect 7 'identity.key exists and is not overwritten' tw --config other.conf init --state-dir state
+cmp node.conf before.conf && cmp state/identity.key before.key
+[[ ! -e other.conf ]] || { echo "FAIL: a refused init left a file"; failures=$((failures + 1)); }
+expect 2 'upload: `5` lacks its unit' tw --config bad.conf init --state-dir s2 --upload 5
+[[ ! -e s2 && ! -e bad.conf ]] || { echo "FAIL: a bad init left files"; failures=$((failures + 1)); }
+expect 0 'as given' tw --config two.conf init --state-dir two --secret-file state/run.secret
+cmp state/run.secret two/run.secret
+expect 2 'init: `--nme` is unknown; did you mean --name' tw --config x.conf init --nme x
+
+# -- config
+expect 0 '^upload = 5mbit$' tw --config node.conf config show
+expect 3 'run.manifest: No such file or directory; `thinwire run new`' \
+    tw --config node.conf config check
+expect 2 'did you mean `config check`' tw config chekc
+printf '[node]\nname = x\ntreads = 4\n' >broken.conf
+expect 2 'broken.conf:3: there is no key `treads` in \[node\]; did you mean `threads`' \
+    tw config check ./broken.conf
+expect 2 'broken.conf:3:' env THINWIRE_CONFIG=./broken.conf "$BIN/thinwire" status
+tw config example | diff - "$SOURCE/deploy/examples/thinwire.conf" ||
+    { echo "FAIL: deploy/examples/thinwire.conf is not what config example prints"; exit 1; }
+
+# -- run
+yes 'And it came to pass in those days that there went out a decree.' | head -c 40000 >text.txt || true
+small=(--set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=16
+    --set train.batch=2 --set train.tokens=4000 --set train.warmup_tokens=100)
+expect 0 'outer steps are planned' tw run new bible --data text.txt --out state/run.manifest "${small[@]}"
+expect 3 'exists; a manifest is never overwritten' tw run new bible --out state/run.manifest
+expect 3 'did you mean sync.period' tw run new x --out x.manifest --set sync.perid=30
+expect 3 'Bible!' tw run new 'Bible!' --out x.manifest
+expect 2 '--set sync.period: write --set key=value' tw run new x --set sync.period
+expect 2 'run new: name the run' tw run new
+expect 4 'nothing.txt: No such file' tw run new x --data nothing.txt
+[[ ! -e x.manifest ]] || { echo "FAIL: a refused manifest was written"; failures=$((failures + 1)); }
+expect 0 'run bible, id [0-9a-f]{64}' tw run show state/run.manifest
+expect 0 '"planned_outer_steps": [0-9]+' tw run show state/run.manifest --json
+expect 3 'text.txt' tw run show text.txt
+expect 0 'The daemon can start with this' tw --config node.conf config check
+echo tampered >>text.txt
+expect 4 'not the text the manifest names' tw --config node.conf config check
+head -c 40000 text.txt >good.txt && mv good.txt text.txt
+chmod 644 state/run.secret
+expect 7 'run.secret' tw --config node.conf config check
+chmod 600 state/run.secret
+
+# -- train, eval, generate: a model of a few thousand parameters
+expect 0 '"event": "done", "steps": 3' tw train --run state/run.manifest --data text.txt --steps 3 \
+    --threads 1 --out w.safetensors --json
+expect 2 'w.safetensors exists and is not overwritten' tw train --run state/run.manifest \
+    --data text.txt --steps 1 --threads 1 --out w.safetensors
+expect 0 'nats/token .* held-out tokens' tw eval w.safetensors --run state/run.manifest \
+    --data text.txt --threads 1
+expect 0 '"tokens": 5' tw generate w.safetensors --run state/run.manifest --tokens 5 --threads 1 --json
+expect 2 'usage: thinwire eval FILE' tw eval --run state/run.manifest --data text.txt
+expect 2 '--temprature. is unknown; did you mean --temperature' tw generate w --temprature 1
+expect 2 '--part both: it is live or anchor' tw generate w --part both
+expect 3 'none.manifest: No such file or directory' tw eval w.safetensors --run none.manifest --data text.txt
+expect 4 'none.txt' tw eval w.safetensors --run state/run.manifest --data none.txt
+expect 9 'text.txt: ' tw generate text.txt --run state/run.manifest
+head -c 2000 w.safetensors >cut.safetensors
+expect 9 'cut.safetensors: ' tw generate cut.safetensors --run state/run.manifest
+
+# -- a daemon that answers
+mkfifo hold ready
+"$BIN/api_server" "$home/api.sock" <hold >ready &
+server=$!
+exec 7>hold
+read -r word <ready
+[[ $word == ready ]]
+expect 0 'attic trains bible together with 3 others' tw status --socket "$home/api.sock"
+expect 0 '4 known, 3 alive, 3 mixed' tw peers --socket "$home/api.sock"
+expect 0 'contributors' tw rounds --socket "$home/api.sock"
+expect 0 'worker_died' tw events --socket "$home/api.sock"
+expect 0 'paused' tw pause --socket "$home/api.sock"
+expect 0 'saved step 12000' tw checkpoint --socket "$home/api.sock"
+expect 1 'leave: the disk is full' tw leave --socket "$home/api.sock"
+expect 1 '"ok": false' tw leave --socket "$home/api.sock" --json
+if command -v curl >/dev/null; then # --json is what the API says, unchanged
+    tw status --json --socket "$home/api.sock" >ours.json
+    curl -s --unix-socket "$home/api.sock" http://localhost/v1/status >theirs.json
+    echo >>theirs.json
+    cmp ours.json theirs.json || failures=$((failures + 1))
+fi
+if tw status --socket "$home/api.sock" --color=never | grep -q $'\033'; then
+    echo "FAIL: colour without being asked"
+    failures=$((failures + 1))
+fi
+if [[ $(tw status --socket "$home/api.sock" | wc -L) -gt 80 ]]; then
+    echo "FAIL: status is wider than 80 columns"
+    failures=$((failures + 1))
+fi
+LC_ALL=C tw status --socket "$home/api.sock" >ascii.txt
+if LC_ALL=C grep -q '[^ -~]' ascii.txt; then
+    echo "FAIL: bytes beyond ASCII in the C locale"
+    failures=$((failures + 1))
+fi
+
+[[ $failures -eq 0 ]] || { echo "$failures failed"; exit 1; }
+echo "all sentences and statuses are as promised"

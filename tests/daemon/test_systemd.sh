@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# systemd-analyze accepts the units. BIN: folder of the built programs, UNITS: deploy/systemd.
+set -euo pipefail
+BIN=$1
+UNITS=$2
+command -v systemd-analyze >/dev/null || { echo "systemd-analyze is not installed: skipped"; exit 77; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+for unit in thinwired@ thinwire-worker@; do
+    sed "s#^ExecStart=/usr/bin/#ExecStart=$BIN/#" "$UNITS/$unit.service" >"$folder/$unit.service"
+done
+cp "$folder/thinwired@.service" "$folder/thinwired@test.service"
+cp "$folder/thinwire-worker@.service" "$folder/thinwire-worker@test.service"
+found=$(SYSTEMD_UNIT_PATH=$folder: systemd-analyze verify --man=no "$folder/thinwired@test.service" \
+    "$folder/thinwire-worker@test.service" 2>&1) || { echo "$found"; exit 1; }
+# Other units of the machine are none of our business.
+if grep -E "thinwire" <<<"$found"; then exit 1; fi
+# A unit that is wrong is found: the check can fail.
+sed -i 's/^Type=notify/Type=notifi/' "$folder/thinwired@test.service"
+found=$(SYSTEMD_UNIT_PATH=$folder: systemd-analyze verify --man=no "$folder/thinwired@test.service" 2>&1) || true
+grep -q "notifi" <<<"$found"
+echo "units accepted"
