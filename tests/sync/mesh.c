@@ -214,6 +214,11 @@ void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *posi
     deliver(mesh, node, &event);
 }
 
+void mesh_stop_worker(struct mesh *mesh, uint32_t node) {
+    mesh->workers[node].is_up = false;
+    deliver(mesh, node, &(struct tw_event){.kind = TW_EV_WORKER_DOWN});
+}
+
 void mesh_kill(struct mesh *mesh, uint32_t node) {
     for (uint32_t i = 0; i < mesh->nodes_count; i++) {
         if (mesh->is_linked[node][i]) mesh_unlink(mesh, node, i);

@@ -50,6 +50,8 @@ void mesh_link_all(struct mesh *mesh);
 /* kill -9 and start again from `position` (NULL: from nothing). */
 void mesh_kill(struct mesh *mesh, uint32_t node);
 void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *position);
+/* The node goes on without its worker: it can neither encode nor load. */
+void mesh_stop_worker(struct mesh *mesh, uint32_t node);
 void mesh_run(struct mesh *mesh, uint64_t for_us);
 struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node);
 struct tw_id mesh_digest(uint64_t value);
