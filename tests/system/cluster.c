@@ -45,13 +45,13 @@ static void file_write(const char *path, const char *text, size_t size, mode_t m
     assert_int_equal(close(fd), 0);
 }
 
-static void manifest_write(const char *path, const char *seed) {
+static void manifest_write(const char *path, const char *seed, const char *tokens) {
     static char text[TW_MANIFEST_BYTES_MAX];
-    static const char *const keys[][2] = {
-        {"run.name", "system-test"},  {"model.layers", "2"},   {"model.width", "32"},
-        {"model.heads", "2"},         {"model.context", "32"}, {"model.seed", "1"},
-        {"train.batch", "4"},         {"train.tokens", "1g"},  {"train.warmup_tokens", "1000"},
-        {"sync.preset", "streaming"}, {"sync.fragments", "2"}, {"sync.period", "20"},
+    const char *const keys[][2] = {
+        {"run.name", "system-test"},  {"model.layers", "2"},    {"model.width", "32"},
+        {"model.heads", "2"},         {"model.context", "32"},  {"model.seed", "1"},
+        {"train.batch", "4"},         {"train.tokens", tokens}, {"train.warmup_tokens", "1000"},
+        {"sync.preset", "streaming"}, {"sync.fragments", "2"},  {"sync.period", "20"},
         {"sync.overlap", "2"},        {"sync.quorum", "2"},
     };
     struct tw_run run;
@@ -59,9 +59,7 @@ static void manifest_write(const char *path, const char *seed) {
     size_t size = 0;
     tw_run_defaults(&run);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        if (tw_run_set(&run, keys[i][0], keys[i][1], &err) != TW_OK) {
-            print_message("%s: %s\n", keys[i][0], err.message);
-        }
+        if (tw_run_set(&run, keys[i][0], keys[i][1], &err) != TW_OK) fail_msg("%s", err.message);
         if (strcmp(keys[i][0], "sync.preset") == 0) tw_run_apply_preset(&run, run.sync.preset);
     }
     if (seed != NULL) assert_int_equal(tw_run_set(&run, "model.seed", seed, &err), TW_OK);
@@ -95,7 +93,7 @@ static uint16_t port_free(void) {
     return ntohs(address.sin_port);
 }
 
-void cluster_open(struct cluster *cluster) {
+void cluster_open(struct cluster *cluster, const char *tokens) {
     memset(cluster, 0, sizeof(*cluster));
     cluster->daemon_path = getenv("TW_DAEMON");
     cluster->worker_path = getenv("TW_WORKER");
@@ -113,7 +111,7 @@ void cluster_open(struct cluster *cluster) {
     (void)snprintf(path, sizeof(path), "%s/secret", cluster->dir);
     assert_int_equal(tw_secret_create(path, &err), TW_OK);
     (void)snprintf(path, sizeof(path), "%s/manifest", cluster->dir);
-    manifest_write(path, NULL);
+    manifest_write(path, NULL, tokens);
 }
 
 static void tree_remove(const char *dir) {
@@ -157,7 +155,7 @@ void cluster_configure(struct cluster *cluster, uint32_t idx,
     if (options->port != 0) node->port = options->port;
     if (options->seed != NULL) {
         (void)snprintf(path, sizeof(path), "%s/manifest", node->dir);
-        manifest_write(path, options->seed);
+        manifest_write(path, options->seed, "1g");
     }
     for (uint32_t i = 0; i < cluster->nodes_count; i++) {
         char one[32];
@@ -170,7 +168,7 @@ void cluster_configure(struct cluster *cluster, uint32_t idx,
     const int size = snprintf(
         text, sizeof(text),
         "[node]\nname = node%u\nstate_dir = %s/state\nrun_dir = %s\nrun = %s/manifest\ndata = %s\n"
-        "threads = 1\nworker_path = %s\nsnapshot_steps = 5\neval_steps = 0\n%s\n"
+        "threads = 1\nworker_path = %s\nsnapshot_steps = 5\neval_steps = 50\n%s\n"
         "[network]\nlisten = 127.0.0.1:%u\npeers = %s\nlinks = %s\nsecret_file = %s/%s\n",
         idx, node->dir, node->dir, options->seed != NULL ? node->dir : cluster->dir,
         options->no_data != NULL ? options->no_data : cluster->data_path, worker,
@@ -307,12 +305,22 @@ void cluster_string(struct cluster *cluster, uint32_t idx, const char *path, cha
     json_decref(root);
 }
 
+/* True when the daemon is no more, which nobody who waits for it expects. */
+static bool has_ended(struct cluster *cluster, uint32_t idx) {
+    struct cluster_node *node = &cluster->nodes[idx];
+    int status = 0;
+    if (node->pid == 0 || waitpid(node->pid, &status, WNOHANG) != node->pid) return false;
+    print_message("node %u ended by itself: status 0x%x\n", idx, (unsigned)status);
+    node->pid = 0;
+    return true;
+}
+
 bool cluster_reaches(struct cluster *cluster, uint32_t idx, const char *path, double least,
                      double patience_s) {
     const double until = now_s() + patience_s;
     double value = -1;
     while ((value = cluster_number(cluster, idx, path)) < least) {
-        if (now_s() > until) {
+        if (has_ended(cluster, idx) || now_s() > until) {
             print_message("node %u: %s = %g after %g s, wanted %g\n", idx, path, value, patience_s,
                           least);
             return false;
@@ -334,7 +342,7 @@ const char *cluster_log(struct cluster *cluster, uint32_t idx) {
 bool cluster_says(struct cluster *cluster, uint32_t idx, const char *text, double patience_s) {
     const double until = now_s() + patience_s;
     while (strstr(cluster_log(cluster, idx), text) == NULL) {
-        if (now_s() > until) return false;
+        if (has_ended(cluster, idx) || now_s() > until) return false;
         cluster_pause(POLL_MS * 1e-3);
     }
     return true;

@@ -39,8 +39,8 @@ struct cluster_options {
 };
 
 /* Finds the binaries from the environment (TW_DAEMON, TW_WORKER; TW_STUB=1: the worker is the
- * stub) and makes secret, manifest and training text. */
-void cluster_open(struct cluster *cluster);
+ * stub) and makes secret, manifest (of a run over `tokens`, "1g") and training text. */
+void cluster_open(struct cluster *cluster, const char *tokens);
 /* Kills what runs and removes the folder; keeps it and says where when `failed`. */
 void cluster_close(struct cluster *cluster, bool failed);
 

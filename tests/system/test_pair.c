@@ -18,7 +18,7 @@ static bool has_passed;
 static int open_two(void **state) {
     (void)state;
     has_passed = false;
-    cluster_open(&cluster);
+    cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
     return 0;
 }

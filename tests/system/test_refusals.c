@@ -26,7 +26,7 @@ static bool has_passed;
 static int open_one(void **state) {
     (void)state;
     has_passed = false;
-    cluster_open(&cluster);
+    cluster_open(&cluster, "1g");
     cluster_make(&cluster, 1);
     return 0;
 }
