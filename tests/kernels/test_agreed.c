@@ -39,6 +39,7 @@ static void momentum_rises_to_its_value_over_the_ramp(void **state) {
     assert_true(tw_outer_at(400000, 900000, 10, 0).momentum == 0.0f);
     assert_true(tw_outer_at(400000, 900000, 10, 5).momentum == 0.45f);
     assert_true(tw_outer_at(400000, 900000, 10, 10).momentum == 0.9f);
+    assert_true(tw_outer_at(400000, 900000, 10, 11).momentum == 0.9f);
     assert_true(tw_outer_at(400000, 900000, 10, UINT64_MAX).momentum == 0.9f);
     assert_true(tw_outer_at(400000, 900000, 0, 0).momentum == 0.9f);
     assert_true(tw_outer_at(400000, 900000, UINT32_MAX, 1).momentum > 0.0f);
