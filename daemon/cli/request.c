@@ -27,14 +27,17 @@ static size_t on_bytes(char *bytes, size_t one, size_t count, void *user) {
     return count;
 }
 
-/* --socket, or what the configuration says. Without any configuration file the default socket. */
+enum { HINT_BYTES = TW_PATH_BYTES + 64 };
+
+/* --socket, or what the configuration says; without any configuration file the default socket.
+ * `hint` is how that daemon is started. */
 static enum tw_exit find_socket(const struct cli *cli, char path[TW_PATH_BYTES],
-                                char instance[64]) {
+                                char hint[HINT_BYTES]) {
     static struct tw_config config;
     struct tw_error err;
     if (cli->socket_option != NULL) {
         (void)snprintf(path, TW_PATH_BYTES, "%s", cli->socket_option);
-        instance[0] = 0;
+        (void)snprintf(hint, HINT_BYTES, "systemctl start thinwired@NAME");
         return TW_EXIT_OK;
     }
     char file[TW_PATH_BYTES];
@@ -48,11 +51,14 @@ static enum tw_exit find_socket(const struct cli *cli, char path[TW_PATH_BYTES],
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
     }
     (void)snprintf(path, TW_PATH_BYTES, "%s", config.api.socket);
-    (void)snprintf(instance, 64, "%s", config.instance);
+    const bool is_service = strncmp(file, "/etc/thinwire/", 14) == 0;
+    (void)snprintf(hint, HINT_BYTES, "%s%s",
+                   is_service ? "systemctl start thinwired@" : "thinwired --config ",
+                   is_service ? config.instance : file);
     return TW_EXIT_OK;
 }
 
-static enum tw_exit explain(CURLcode rc, const char *socket_path, const char *instance) {
+static enum tw_exit explain(CURLcode rc, const char *socket_path, const char *hint) {
     const int access_rc = access(socket_path, R_OK | W_OK);
     if (access_rc != 0 && errno == EACCES) {
         return cli_fail(TW_EXIT_UNREACHABLE,
@@ -65,15 +71,15 @@ static enum tw_exit explain(CURLcode rc, const char *socket_path, const char *in
                         socket_path);
     }
     return cli_fail(TW_EXIT_UNREACHABLE,
-                    "no daemon answers on %s; start it (systemctl start thinwired@%s) or name "
-                    "another with --config or --socket",
-                    socket_path, *instance != 0 ? instance : "NAME");
+                    "no daemon answers on %s; start it (%s) or name another with --config or "
+                    "--socket",
+                    socket_path, hint);
 }
 
 enum tw_exit cli_request(const struct cli *cli, const char *method, const char *path,
                          long *code_out, char **body_out) {
-    char socket_path[TW_PATH_BYTES], instance[64], url[256];
-    const enum tw_exit found = find_socket(cli, socket_path, instance);
+    char socket_path[TW_PATH_BYTES], hint[HINT_BYTES], url[256];
+    const enum tw_exit found = find_socket(cli, socket_path, hint);
     if (found != TW_EXIT_OK) return found;
     struct answer answer = {NULL, 0};
     CURL *const curl = curl_easy_init();
@@ -97,7 +103,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
     curl_easy_cleanup(curl);
     if (rc != CURLE_OK || answer.bytes == NULL) {
         free(answer.bytes);
-        return explain(rc, socket_path, instance);
+        return explain(rc, socket_path, hint);
     }
     *body_out = answer.bytes;
     return TW_EXIT_OK;

@@ -125,7 +125,7 @@ static void print_loss(const struct screen *screen, const json_t *status) {
         line_end(&line);
     }
     const double ratio = json_num(status, "train.distance_ratio");
-    if (isfinite(ratio)) {
+    if (isfinite(ratio) && json_num(status, "train.validation_steps") > 0) {
         line = line_begin(screen, "");
         line_put(&line, PLAIN, "%s from the anchor", cli_percent(distance, ratio));
         char step[CLI_NUMBER_BYTES];

@@ -14,6 +14,7 @@
 #include <semaphore.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,7 +41,8 @@ static uv_timer_t verb_timer;
 static struct client {
     const char *request;
     size_t request_bytes;
-    bool is_tcp, hangs_up; /* hangs up: closes without reading, once `may_close` is posted */
+    bool is_tcp, is_stranger,
+        hangs_up; /* hangs up: closes without reading, once `may_close` is posted */
     sem_t may_close;
     char reply[REPLY_BYTES];
 } client;
@@ -72,6 +74,8 @@ static void *run_client(void *arg) {
     const struct sockaddr_in tcp = {.sin_family = AF_INET,
                                     .sin_port = htons((uint16_t)port),
                                     .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    /* The raw call: only this thread becomes somebody else. */
+    if (c->is_stranger && syscall(SYS_setresuid, 65534, 65534, 65534) != 0) abort();
     const int fd = socket(c->is_tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int rc = c->is_tcp ? connect(fd, (const struct sockaddr *)&tcp, sizeof(tcp))
                              : connect(fd, (const struct sockaddr *)&local, sizeof(local));
@@ -408,6 +412,18 @@ static void only_root_and_ourselves_may_act(void **state) {
     assert_int_equal(unlink(path), 0);
 }
 
+/* Needs root, to have somebody else ask. */
+static void a_stranger_may_read_but_not_act(void **state) {
+    (void)state;
+    if (geteuid() != 0) skip();
+    assert_int_equal(chmod(folder, 0711) | chmod(socket_path, 0666), 0);
+    client.is_stranger = true;
+    assert_int_equal(exchange("GET", "/v1/status"), 200);
+    assert_int_equal(exchange("POST", "/v1/leave"), 403);
+    assert_non_null(strstr(body(), "try sudo"));
+    assert_int_equal(verbs_seen, 0);
+}
+
 static void loopback_is_recognised(void **state) {
     (void)state;
     assert_true(tw_api_is_loopback("127.0.0.1:80"));
@@ -472,6 +488,7 @@ int main(void) {
         T(the_socket_lets_in_owner_and_group_only),
         T(a_socket_in_use_is_not_taken_and_a_dead_one_is),
         T(only_root_and_ourselves_may_act),
+        T(a_stranger_may_read_but_not_act),
         T(loopback_is_recognised),
         T(the_tcp_listener_reads_and_never_acts),
     };

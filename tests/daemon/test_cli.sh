@@ -85,6 +85,8 @@ expect 2 'broken.conf:3:' env THINWIRE_CONFIG=./broken.conf "$BIN/thinwire" stat
 tw config example | diff - "$SOURCE/deploy/examples/thinwire.conf" ||
     { echo "FAIL: deploy/examples/thinwire.conf is not what config example prints"; exit 1; }
 
+expect 8 'start it \(thinwired --config ./node.conf\)' tw --config ./node.conf status
+
 # -- run
 yes 'And it came to pass in those days that there went out a decree.' | head -c 40000 >text.txt || true
 small=(--set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=16
