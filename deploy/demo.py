@@ -1,0 +1,549 @@
+"""demo.py - drives the demo: starts the nodes, shows them, kills one, judges the end.
+
+Everything here goes through what any user has: configuration files, signals, the status socket and
+the command line. Every verdict can be recomputed from OUT/demo.json. Standard library only.
+"""
+import argparse
+import array
+import http.client
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+from demo_plot import write_curves
+
+GOALS = {
+    "anchor_nats_max": 2.2,          # nats per byte, held out
+    "better_than_solo_nats_min": 0.05,
+    "nodes_spread_max": 0.01,        # of the loss
+    "bytes_ratio_min": 100.0,        # fp32 data parallel / ours
+    "utilisation_min": 0.97,
+    "rejoin_s": 10.0,                # + missing bytes / rate
+    "pause_s_max": 5.0,              # longest time another node showed no new step around the kill
+}
+
+
+class Api(http.client.HTTPConnection):
+    """One request to a node's Unix socket."""
+
+    def __init__(self, path):
+        super().__init__("localhost", timeout=4)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+def ask(path, what="/v1/status"):
+    """The node's answer, or None while it does not answer."""
+    api = Api(path)
+    try:
+        api.request("GET", what)
+        return json.loads(api.getresponse().read())
+    except (OSError, http.client.HTTPException, json.JSONDecodeError):
+        return None
+    finally:
+        api.close()
+
+
+class Node:
+    """One thinwired with its folder, its process and what it said over time."""
+
+    def __init__(self, name, folder, binaries):
+        self.name, self.folder, self.binaries = name, folder, binaries
+        self.config = folder / f"{name}.conf"
+        # Socket paths are short (108 bytes) and folders may be deep.
+        self.run_dir = pathlib.Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"),
+                                    f"thinwire-demo-{os.getpid()}", name)
+        self.socket = str(self.run_dir / "thinwired.sock")
+        self.process = None
+        self.status = None
+        self.samples = []   # (seconds since the start, steps, train, live, anchor)
+        self.sent_before = 0   # bytes sent by processes that are gone
+        self.received_before = 0
+        self.sent = self.received = 0
+        self.losses = {}
+        self.last_step, self.last_step_s, self.longest_pause_s = -1, None, 0.0
+
+    def init(self, args, port, ports, secret, manifest, data):
+        command = [self.binaries / "thinwire", "init", "--config", self.config, "--name", self.name,
+                   "--state-dir", self.folder / self.name, "--run-dir", self.run_dir,
+                   "--run", manifest, "--data", data, "--threads", "1"]
+        if port is not None:
+            command += ["--listen", f"127.0.0.1:{port}", "--upload", args.upload,
+                        "--peers", ",".join(f"127.0.0.1:{p}" for p in ports if p != port)]
+        if secret is not None:
+            command += ["--secret-file", secret]
+        check(command)
+        settings = {"checkpoint_interval": "20s", "eval_steps": str(args.eval_steps)}
+        if port is None:
+            settings["links"] = "off"
+        self.set(settings)
+
+    def set(self, settings):
+        """Uncomments or replaces `key = value` lines of the configuration."""
+        lines = self.config.read_text().splitlines()
+        for key, value in settings.items():
+            for i, line in enumerate(lines):
+                if line.lstrip("#").replace(" ", "").startswith(key + "="):
+                    lines[i] = f"{key} = {value}"
+                    break
+            else:
+                sys.exit(f"demo: {self.config} has no key {key}")
+        self.config.write_text("\n".join(lines) + "\n")
+
+    def start(self):
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        log = open(self.folder / f"{self.name}.log", "ab")
+        self.process = subprocess.Popen([self.binaries / "thinwired", "--config", self.config],
+                                        stdout=log, stderr=log, start_new_session=True)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.sent_before, self.received_before = self.sent, self.received
+        self.status = None
+
+    def stop(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+    def poll(self, now_s):
+        status = ask(self.socket)
+        if status is None:
+            return
+        self.status = status
+        net, train = status["network"], status["train"]
+        self.sent = self.sent_before + net["control_out_bytes"] + net["bulk_out_bytes"]
+        self.received = self.received_before + net["control_in_bytes"] + net["bulk_in_bytes"]
+        for row in train["losses"]:
+            old = self.losses.get(row["steps"], {})
+            self.losses[row["steps"]] = {k: v if v is not None else old.get(k)
+                                         for k, v in row.items()}
+        if train["validation_live_nats"] is not None:
+            self.losses.setdefault(train["validation_steps"], {"train_nats": None}).update(
+                live_nats=train["validation_live_nats"],
+                anchor_nats=train["validation_anchor_nats"])
+        self.samples.append((round(now_s, 2), train["steps"], train["tokens"]))
+        if train["steps"] != self.last_step:
+            self.last_step, self.last_step_s = train["steps"], now_s
+
+    def is_finished(self):
+        return self.status is not None and self.status["worker"]["state"] == "finished" and (
+            self.status["state"] in ("finished", "solo") or not self.status["node"]["links"])
+
+    def checkpoint_files(self):
+        return sorted(self.folder.glob(f"{self.name}/*/ckpt.?.safetensors"),
+                      key=lambda path: path.stat().st_mtime)
+
+
+def check(command, **options):
+    """Runs a command; what it printed is shown only when it fails."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, **options)
+    if done.returncode != 0:
+        sys.exit(f"demo: {' '.join(map(str, command))} failed with status {done.returncode}:\n"
+                 f"{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def corpus(folder):
+    """The King James Bible from Debian's bible-kjv as plain text: 4.4 MB of English."""
+    path = folder / "corpus.txt"
+    path.write_text(check(["bible", "-f", "gen1:1-rev22:21"]))
+    return path
+
+
+def free_ports(count):
+    """Ports nobody listens on right now."""
+    holders = []
+    for _ in range(count):
+        holder = socket.socket()
+        holder.bind(("127.0.0.1", 0))
+        holders.append(holder)
+    ports = [holder.getsockname()[1] for holder in holders]
+    for holder in holders:
+        holder.close()
+    return ports
+
+
+def number(value, form="{:.3f}", none="-"):
+    return none if value is None else form.format(value)
+
+
+class Table:
+    """The live table: redrawn in place on a terminal, a line per ten seconds elsewhere."""
+
+    HEAD = ("node    state        step  tok/s  train  valid  anchor  round  known/alive/mixed"
+            "    sent  busy%")
+
+    def __init__(self):
+        self.is_live = sys.stdout.isatty()
+        self.lines_count = 0
+        self.shown_s = -1e9
+
+    def row(self, node):
+        if node.process is None or node.process.poll() is not None:
+            return f"{node.name:<7} {'down':<10}"
+        if node.status is None:
+            return f"{node.name:<7} {'starting':<10}"
+        s, t, y = node.status, node.status["train"], node.status["sync"]
+        mixed = f"{y['known_peers']}/{y['alive_peers']}/{y['mixed_peers']}"
+        return (f"{node.name:<7} {s['state']:<10} {t['steps']:>6} {t['tokens_per_s'] or 0:>6.0f}"
+                f"  {number(t['loss_nats'])}  {number(t['validation_live_nats'])}"
+                f"  {number(t['validation_anchor_nats']):>6} {y['rounds_committed']:>6}"
+                f"  {mixed:>17} {node.sent / 1e6:>6.1f}M"
+                f"  {100 * (t['utilisation_ratio'] or 0):>5.1f}")
+
+    def show(self, nodes, now_s, note):
+        if not self.is_live and now_s - self.shown_s < 10:
+            return
+        self.shown_s = now_s
+        done = max((n.status["run"]["done_percent"] for n in nodes if n.status), default=0.0)
+        bar = int(done * 0.3)
+        lines = [f"{int(now_s):>4} s  [{'#' * bar}{'.' * (30 - bar)}] {done:5.1f} %  {note}",
+                 self.HEAD] + [self.row(node) for node in nodes]
+        if self.is_live and self.lines_count > 0:
+            sys.stdout.write(f"\x1b[{self.lines_count}F\x1b[J")
+        print("\n".join(lines), flush=True)
+        self.lines_count = len(lines)
+
+
+class Churn:
+    """Kills one node midway and starts it again; measures what that did to everybody."""
+
+    DOWN_S = 8.0
+
+    def __init__(self, victim, others, rate_bytes_s):
+        self.victim, self.others, self.rate_bytes_s = victim, others, rate_bytes_s
+        self.state = "before"
+        self.facts = {"victim": victim.name}
+
+    def step(self, now_s, done_percent):
+        """Returns a note for the table."""
+        if self.state == "before" and done_percent >= 40.0:
+            self.victim.kill()
+            self.facts["killed_at_s"] = round(now_s, 2)
+            self.killed_s, self.state = now_s, "down"
+            self.before_steps = {node.name: node.last_step for node in self.others}
+        elif self.state == "down" and now_s - self.killed_s >= self.DOWN_S:
+            self.received = self.victim.received
+            self.victim.start()
+            self.started_s, self.state = now_s, "back"
+            self.facts["restarted_at_s"] = round(now_s, 2)
+        elif self.state == "back" and self.victim.status is not None:
+            sync = self.victim.status["sync"]
+            if sync["rounds_contributed"] > 0 and sync["mixed_peers"] == len(self.others):
+                missing = self.victim.received - self.received
+                self.facts.update(
+                    mixing_after_s=round(now_s - self.started_s, 2), missing_bytes=missing,
+                    allowed_s=round(GOALS["rejoin_s"] + missing / self.rate_bytes_s, 2))
+                self.state = "over"
+        return {"before": "", "down": f"{self.victim.name} was killed with SIGKILL",
+                "back": f"{self.victim.name} was started again",
+                "over": f"{self.victim.name} came back and mixes"}[self.state]
+
+    def watch(self, now_s):
+        """The longest time any other node went without a new step while one was gone."""
+        if self.state not in ("down", "back"):
+            return
+        for node in self.others:
+            if node.last_step_s is not None and not node.is_finished():
+                since_s = now_s - max(node.last_step_s, self.killed_s)
+                node.longest_pause_s = max(node.longest_pause_s, since_s)
+
+
+def tensors(path, prefix):
+    """The float32 tensors of a checkpoint whose names start with `prefix`."""
+    with open(path, "rb") as file:
+        header_bytes = struct.unpack("<Q", file.read(8))[0]
+        header = json.loads(file.read(header_bytes))
+        for name, entry in sorted(header.items()):
+            if not name.startswith(prefix):
+                continue
+            begin, end = entry["data_offsets"]
+            file.seek(8 + header_bytes + begin)
+            values = array.array("f")
+            values.frombytes(file.read(end - begin))
+            yield values
+
+
+def distance(path_a, path_b, prefix):
+    """Relative L2 distance between the same tensors of two checkpoints."""
+    apart = size = 0.0
+    for a, b in zip(tensors(path_a, prefix), tensors(path_b, prefix)):
+        apart += math.fsum((x - y) * (x - y) for x, y in zip(a, b))
+        size += math.fsum(x * x for x in a)
+    return math.sqrt(apart / size) if size > 0 else float("nan")
+
+
+def evaluate(node, manifest, data, part, windows):
+    """Held-out loss of one part of a node's newest checkpoint, in nats per byte."""
+    files = node.checkpoint_files()
+    if not files:
+        return None
+    text = check([node.binaries / "thinwire", "eval", files[-1], "--run", manifest, "--data", data,
+                  "--part", part, "--windows", windows, "--threads", "2", "--json"])
+    return json.loads(text)["validation_nats"]
+
+
+def run_loop(args, group, solo, churn):
+    """Until everybody is done; returns seconds it took."""
+    table, start_s = Table(), time.monotonic()
+    nodes = group + [solo]
+    while True:
+        now_s = time.monotonic() - start_s
+        for node in nodes:
+            if node.process.poll() is None:
+                node.poll(now_s)
+            elif not (churn.state == "down" and node is churn.victim):
+                sys.exit(f"demo: {node.name} ended by itself with status "
+                         f"{node.process.returncode}; see {node.folder}/{node.name}.log")
+        done = max((n.status["run"]["done_percent"] for n in group if n.status), default=0.0)
+        note = churn.step(now_s, done) if args.kill else ""
+        churn.watch(now_s)
+        table.show(nodes, now_s, note)
+        if all(node.is_finished() for node in nodes):
+            table.shown_s = -1e9
+            table.show(nodes, now_s, "finished")
+            return now_s
+        if now_s > args.timeout:
+            print(f"demo: not finished after {args.timeout} s", file=sys.stderr)
+            return now_s
+        time.sleep(0.5)
+
+
+def stop_all(nodes):
+    for node in nodes:
+        node.stop()
+    deadline_s = time.monotonic() + 30
+    for node in nodes:
+        if node.process is None:
+            continue
+        try:
+            node.process.wait(max(0.1, deadline_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            node.process.kill()
+
+
+def judge(facts):
+    """(name, what was seen, whether it is enough), recomputable from the facts alone."""
+    group, solo = facts["nodes"], facts["solo"]
+    lives = [n["live_nats"] for n in group if n["live_nats"] is not None]
+    anchors = [n["anchor_nats"] for n in group if n["anchor_nats"] is not None]
+    rows = []
+
+    def add(name, seen, is_enough):
+        rows.append({"name": name, "seen": seen, "ok": bool(is_enough)})
+
+    anchor = max(anchors) if len(anchors) == len(group) else float("inf")
+    add(f"anchor loss at most {GOALS['anchor_nats_max']} nats/byte", f"{anchor:.4f}",
+        anchor <= GOALS["anchor_nats_max"])
+    gain = (solo["live_nats"] or 0) - anchor
+    add(f"better than the solo node by {GOALS['better_than_solo_nats_min']}", f"{gain:.4f}",
+        gain >= GOALS["better_than_solo_nats_min"])
+    spread = max(lives) / min(lives) - 1 if len(lives) == len(group) else float("inf")
+    add("nodes within 1 % of each other", f"{100 * spread:.2f} %",
+        spread <= GOALS["nodes_spread_max"])
+    add("one and the same anchor on all nodes", f"{facts['anchor_distance_max']:.2e}",
+        facts["anchor_distance_max"] == 0.0)
+    add("at least 100 times fewer bytes than fp32 data parallel", f"{facts['bytes_ratio']:.0f}x",
+        facts["bytes_ratio"] >= GOALS["bytes_ratio_min"])
+    busy = min(n["utilisation"] for n in group)
+    add("utilisation at least 97 %", f"{100 * busy:.1f} %", busy >= GOALS["utilisation_min"])
+    if facts["churn"] is not None:
+        churn = facts["churn"]
+        back, allowed = churn.get("mixing_after_s"), churn.get("allowed_s")
+        add(f"{churn['victim']} mixes again in time",
+            "never" if back is None else f"{back:.1f} s of {allowed:.1f} s allowed",
+            back is not None and back <= allowed)
+        pause = max(churn["pauses_s"].values())
+        add("the others never paused", f"longest time without a new step {pause:.1f} s",
+            pause <= GOALS["pause_s_max"])
+    add("everybody finished", "yes" if facts["is_finished"] else "no", facts["is_finished"])
+    return rows
+
+
+def describe(node, args):
+    status = node.status
+    return {
+        "name": node.name,
+        "steps": status["train"]["steps"], "tokens": status["train"]["tokens"],
+        "utilisation": status["train"]["utilisation_ratio"],
+        "rounds_contributed": status["sync"]["rounds_contributed"],
+        "sent_bytes": node.sent, "received_bytes": node.received,
+        "distance_to_anchor": status["train"]["distance_ratio"],
+        "live_nats": evaluate(node, node.manifest, node.data, "live", args.windows),
+        "anchor_nats": evaluate(node, node.manifest, node.data, "anchor", args.windows),
+        "start_nats": node.losses.get(0, {}).get("live_nats"),
+        "losses": [dict(steps=s, **{k: v for k, v in node.losses[s].items() if k != "steps"})
+                   for s in sorted(node.losses)],
+        "samples": node.samples,
+    }
+
+
+def gather(args, group, solo, churn, took_s):
+    params = group[0].status["run"]["model_params"]
+    nodes = [describe(node, args) for node in group]
+    steps = sum(node["steps"] for node in nodes)
+    # Ring all-reduce of fp32 gradients: each node sends 2 (n-1)/n of 4 bytes a parameter per step.
+    parallel = 2 * (len(group) - 1) / len(group) * params * 4 * steps
+    sent = sum(node["sent_bytes"] for node in nodes)
+    files = [node.checkpoint_files()[-1] for node in group if node.checkpoint_files()]
+    facts = {
+        "nodes": nodes, "solo": describe(solo, args), "model_params": params,
+        "took_s": round(took_s, 1), "is_finished": all(n.is_finished() for n in group + [solo]),
+        "upload_cap": args.upload, "goals": GOALS,
+        "sent_bytes": sent, "data_parallel_bytes": parallel,
+        "bytes_ratio": parallel / sent if sent > 0 else float("inf"),
+        "live_distance_max": max((distance(files[0], f, "live.") for f in files[1:]), default=0.0),
+        "anchor_distance_max": max((distance(files[0], f, "anchor.") for f in files[1:]),
+                                   default=0.0),
+        "distance_to_anchor_seen": max(n["distance_to_anchor"] or 0.0 for n in nodes),
+        "churn": None,
+    }
+    if args.kill:
+        churn.facts["pauses_s"] = {n.name: round(n.longest_pause_s, 2) for n in churn.others}
+        facts["churn"] = churn.facts
+    return facts
+
+
+def report(facts, text, out):
+    start = facts["nodes"][0]["start_nats"]
+    print("\nValidation loss, nats per byte")
+    print(f"  at the start   {number(start, '{:.4f}')}")
+    for node in facts["nodes"] + [facts["solo"]]:
+        print(f"  {node['name']:<14} {number(node['live_nats'], '{:.4f}')}"
+              f"   anchor {number(node['anchor_nats'], '{:.4f}')}   {node['steps']} steps,"
+              f" {node['sent_bytes'] / 1e6:.1f} MB sent")
+    print(f"Consensus      nodes {facts['live_distance_max']:.2e} apart at the end"
+          f" (relative L2); {facts['distance_to_anchor_seen']:.3f} from the anchor in between")
+    print(f"Bytes          {facts['sent_bytes'] / 1e6:.1f} MB at the socket, fp32 data parallel"
+          f" {facts['data_parallel_bytes'] / 1e9:.2f} GB: {facts['bytes_ratio']:.0f} times fewer")
+    print(f"Time           {facts['took_s']:.0f} s of training")
+    print("\nThe model writes:\n" + "\n".join("  | " + line for line in text.splitlines()))
+    print()
+    for row in facts["verdicts"]:
+        print(f"  {'ok  ' if row['ok'] else 'FAIL'}  {row['name']}: {row['seen']}")
+    print(f"\nLoss curves in {out}/loss.svg, every number in {out}/demo.json")
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        prog="deploy/demo",
+        description="Four nodes on loopback, 5 Mbit/s up each, train one model on real text;"
+                    " a fifth trains alone for comparison. Exit status 0 only if the goals hold.")
+    parser.add_argument("--bin", type=pathlib.Path, default="build/release/bin",
+                        help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=pathlib.Path, default="demo-out",
+                        help="folder for everything it makes (default: %(default)s, made anew)")
+    parser.add_argument("--nodes", type=int, default=4, help="nodes that train together")
+    parser.add_argument("--steps", type=int, default=1000, help="inner steps of each node")
+    parser.add_argument("--preset", default="streaming", choices=["streaming", "diloco"])
+    parser.add_argument("--upload", default="5mbit", help="upload cap of each node")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="changes the run's manifest, as in `thinwire run new`")
+    parser.add_argument("--no-kill", dest="kill", action="store_false",
+                        help="leaves everybody alive")
+    parser.add_argument("--no-sync", action="store_true",
+                        help="cuts the links: the verdict must then be a failure")
+    parser.add_argument("--keep", action="store_true", help="leaves the nodes running at the end")
+    parser.add_argument("--eval-steps", type=int, default=100, help=argparse.SUPPRESS)
+    parser.add_argument("--windows", type=int, default=400, help=argparse.SUPPRESS)
+    parser.add_argument("--timeout", type=int, default=900, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.nodes < 2:
+        parser.error("--nodes must be at least 2; for one node see `thinwire train`")
+    return args
+
+
+def prepare(args):
+    """Folders, corpus, manifests and configurations; returns (group, solo)."""
+    out = args.out.resolve()
+    if out.exists() and not (out / ".thinwire-demo").exists() and any(out.iterdir()):
+        sys.exit(f"demo: {out} is not empty and not from a demo; choose another --out")
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    (out / ".thinwire-demo").touch()
+    binaries = args.bin.resolve()
+    data = corpus(out)
+    chosen = [f"--set={pair}" for pair in args.set]
+
+    def manifest(name, nodes):
+        path = out / f"{name}.manifest"
+        tokens = args.steps * args.nodes * 8 * 128 * nodes // args.nodes
+        text = check([binaries / "thinwire", "run", "new", name, "--data", data, "--out", path,
+                      "--preset", args.preset, "--set", f"sync.nodes={nodes}",
+                      "--set", f"train.tokens={tokens}",
+                      "--set", f"train.warmup_tokens={tokens // 20}", *chosen])
+        return path, text
+
+    shared, text = manifest("demo", args.nodes)
+    # The same run for one node: the same batch, steps and schedule, a budget of its own steps.
+    alone, _ = manifest("demo-solo", 1)
+    print(text)
+    ports = free_ports(args.nodes)
+    group = [Node(f"node{i + 1}", out, binaries) for i in range(args.nodes)]
+    solo = Node("solo", out, binaries)
+    secret = None
+    for node, port in zip(group, ports):
+        node.manifest, node.data = shared, data
+        node.init(args, None if args.no_sync else port, ports, secret, shared, data)
+        secret = out / group[0].name / "run.secret"
+    solo.manifest, solo.data = alone, data
+    solo.init(args, None, ports, None, alone, data)
+    return group, solo
+
+
+def main():
+    args = parse()
+    if args.no_sync:
+        args.kill = False
+    group, solo = prepare(args)
+    rate_bytes_s = 5e6 / 8
+    if args.upload.endswith("mbit"):
+        rate_bytes_s = float(args.upload[:-4]) * 1e6 / 8
+    churn = Churn(group[-1], group[:-1], rate_bytes_s)
+    nodes = group + [solo]
+    is_kept = False
+    try:
+        for node in nodes:
+            node.start()
+        took_s = run_loop(args, group, solo, churn)
+        for node in nodes:
+            check([node.binaries / "thinwire", "--socket", node.socket, "checkpoint"])
+        facts = gather(args, group, solo, churn, took_s)
+        facts["verdicts"] = judge(facts)
+        facts["ok"] = all(row["ok"] for row in facts["verdicts"])
+        (args.out / "demo.json").write_text(json.dumps(facts, indent=1) + "\n")
+        write_curves(args.out / "loss.svg", facts)
+        text = check([group[0].binaries / "thinwire", "generate", group[0].checkpoint_files()[-1],
+                      "--run", group[0].manifest, "--prompt", "And the LORD said unto",
+                      "--tokens", "240", "--temperature", "0.7", "--seed", "1"])
+        report(facts, text, args.out)
+        is_kept = args.keep
+        return 0 if facts["ok"] else 1
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted; stopping the nodes", file=sys.stderr)
+        return 130
+    finally:
+        if is_kept:
+            print("The nodes go on running. Look at one:"
+                  f"\n  {args.bin}/thinwire --config {args.out}/node1.conf status"
+                  "\nStop them all:\n  kill " + " ".join(str(n.process.pid) for n in nodes))
+        else:
+            stop_all(nodes)
+            shutil.rmtree(group[0].run_dir.parent, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
