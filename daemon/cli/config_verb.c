@@ -10,17 +10,25 @@
 
 enum { TEXT_BYTES = 64 * 1024 };
 
-/* One line per thing looked at; the first failure decides the exit status. */
-static void report(enum tw_exit *rc, enum tw_exit code, const char *what, const char *problem) {
-    if (problem == NULL) {
-        (void)printf("  good  %s\n", what);
-        return;
+/* What was found, one line or one JSON object per thing; the first failure decides the status. */
+struct findings {
+    enum tw_exit rc;
+    json_t *list; /* NULL: print lines */
+};
+
+static void report(struct findings *findings, enum tw_exit code, const char *what,
+                   const char *problem) {
+    if (problem != NULL && findings->rc == TW_EXIT_OK) findings->rc = code;
+    if (findings->list != NULL) {
+        (void)json_array_append_new(findings->list, json_pack("{s:s,s:b,s:s?}", "what", what, "ok",
+                                                              problem == NULL, "error", problem));
+    } else {
+        (void)printf("  %s  %s\n", problem == NULL ? "good" : "BAD ",
+                     problem == NULL ? what : problem);
     }
-    (void)printf("  BAD   %s\n", problem);
-    if (*rc == TW_EXIT_OK) *rc = code;
 }
 
-static void check_files(const struct tw_config *config, enum tw_exit *rc) {
+static void check_files(const struct tw_config *config, struct findings *findings) {
     static struct tw_run run;
     struct tw_error err = {0};
     struct tw_identity identity;
@@ -28,7 +36,7 @@ static void check_files(const struct tw_config *config, enum tw_exit *rc) {
     char what[TW_PATH_BYTES + 32], key[TW_PATH_BYTES + 16];
     const bool is_run = cli_manifest_load(config->node.run, &run, &err) == TW_OK;
     (void)snprintf(what, sizeof(what), "manifest %s", config->node.run);
-    report(rc, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
+    report(findings, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
 
     uint64_t bytes = 0;
     struct tw_id digest;
@@ -46,7 +54,7 @@ static void check_files(const struct tw_config *config, enum tw_exit *rc) {
                          config->node.data);
     }
     (void)snprintf(what, sizeof(what), "training text %s", config->node.data);
-    report(rc, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
+    report(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
 
     (void)snprintf(what, sizeof(what), "state directory %s", config->node.state_dir);
     const bool is_writable = access(config->node.state_dir, W_OK | X_OK) == 0;
@@ -54,37 +62,49 @@ static void check_files(const struct tw_config *config, enum tw_exit *rc) {
         (void)tw_fail(&err, TW_IO, "state directory %.150s is missing or not writable by this user",
                       config->node.state_dir);
     }
-    report(rc, TW_EXIT_STATE_DIR, what, is_writable ? NULL : err.message);
+    report(findings, TW_EXIT_STATE_DIR, what, is_writable ? NULL : err.message);
 
     (void)snprintf(key, sizeof(key), "%s/identity.key", config->node.state_dir);
     status = tw_identity_open(key, &identity, &err);
     if (status == TW_OK) tw_identity_close(&identity);
-    report(rc, TW_EXIT_IDENTITY, "identity", status == TW_OK ? NULL : err.message);
+    report(findings, TW_EXIT_IDENTITY, "identity", status == TW_OK ? NULL : err.message);
     if (is_run && run.security.admission == TW_ADMISSION_OPEN) return;
     status = tw_secret_open(config->network.secret_file, &secret, &err);
     if (status == TW_OK) tw_secret_wipe(&secret);
-    report(rc, TW_EXIT_IDENTITY, "run secret", status == TW_OK ? NULL : err.message);
+    report(findings, TW_EXIT_IDENTITY, "run secret", status == TW_OK ? NULL : err.message);
 }
 
 static enum tw_exit check(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--config", NULL};
+    static const char *const OPTIONS[] = {"--config", "--json", NULL};
     static struct tw_config config;
+    char what[TW_PATH_BYTES + 32];
+    struct findings findings = {TW_EXIT_OK, NULL};
     const char *const path = cli_operand(cli);
     enum tw_exit rc = cli_done(cli, "config check", OPTIONS);
     if (rc != TW_EXIT_OK) return rc;
     if (path != NULL) cli->config_option = path;
     rc = cli_config(cli, &config);
     if (rc != TW_EXIT_OK) return rc;
-    (void)printf("  good  configuration %s\n", config.path);
-    check_files(&config, &rc);
-    if (rc == TW_EXIT_OK) {
-        (void)puts("The daemon can start with this.");
-        return rc;
+    if (cli->json) findings.list = json_array();
+    (void)snprintf(what, sizeof(what), "configuration %s", config.path);
+    report(&findings, TW_EXIT_USAGE, what, NULL);
+    check_files(&config, &findings);
+    if (cli->json) {
+        json_t *const json = json_pack("{s:b,s:i,s:o}", "ok", findings.rc == TW_EXIT_OK,
+                                       "exit_status", (int)findings.rc, "findings", findings.list);
+        (void)json_dumpf(json, stdout, JSON_INDENT(1));
+        (void)fputc('\n', stdout);
+        json_decref(json);
+        return findings.rc;
     }
-    return cli_fail(rc,
-                    "the daemon would not start with this; `thinwire help exit-codes` tells "
-                    "what status %d means",
-                    (int)rc);
+    if (findings.rc == TW_EXIT_OK) {
+        (void)puts("The daemon can start with this.");
+        return TW_EXIT_OK;
+    }
+    return cli_fail(findings.rc,
+                    "the daemon would not start with this; `thinwire help exit-codes` tells what "
+                    "status %d means",
+                    (int)findings.rc);
 }
 
 static enum tw_exit example(struct cli *cli) {

@@ -289,6 +289,28 @@ static void an_answer_to_a_client_that_left_meets_nobody(void **state) {
     assert_int_equal(exchange("POST", "/v1/pause"), 503);
 }
 
+static void a_used_ticket_does_not_answer_the_next_client(void **state) {
+    (void)state;
+    pthread_t thread;
+    static const char REQUEST[] = "POST /v1/leave HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    verb_mode = LATER;
+    assert_int_equal(exchange("POST", "/v1/pause"), 200);
+    const uint32_t used = ticket_last;
+    verb_mode = NEVER;
+    client.request = REQUEST;
+    client.request_bytes = sizeof(REQUEST) - 1;
+    assert_int_equal(pthread_create(&thread, NULL, run_client, &client), 0);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(verbs_seen, 2);
+    assert_int_not_equal(ticket_last, used);
+    tw_api_answer(api, used, TW_OK, "not for you");
+    tw_api_answer(api, ticket_last, TW_OK, "for you");
+    tw_api_answer(api, ticket_last, TW_OK, "too late");
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_non_null(strstr(body(), "\"for you\""));
+}
+
 static void closing_answers_those_who_wait(void **state) {
     pthread_t thread;
     static const char REQUEST[] = "POST /v1/leave HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -482,6 +504,7 @@ int main(void) {
         T(a_verb_that_fails_says_why),
         T(a_slow_verb_is_answered_when_it_is_done),
         T(an_answer_to_a_client_that_left_meets_nobody),
+        T(a_used_ticket_does_not_answer_the_next_client),
         T(closing_answers_those_who_wait),
         T(a_request_beyond_the_bound_is_refused),
         T(nonsense_does_not_stop_it),

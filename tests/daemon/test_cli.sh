@@ -103,7 +103,9 @@ expect 0 'run bible, id [0-9a-f]{64}' tw run show state/run.manifest
 expect 0 '"planned_outer_steps": [0-9]+' tw run show state/run.manifest --json
 expect 3 'text.txt' tw run show text.txt
 expect 0 'The daemon can start with this' tw --config node.conf config check
+expect 0 '"ok": true' tw --config node.conf config check --json
 echo tampered >>text.txt
+expect 4 '"exit_status": 4' tw --config node.conf config check --json
 expect 4 'not the text the manifest names' tw --config node.conf config check
 head -c 40000 text.txt >good.txt && mv good.txt text.txt
 chmod 644 state/run.secret
