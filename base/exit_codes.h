@@ -15,7 +15,7 @@
     X(STATE_DIR, 5, "state directory missing, unwritable, or in use by another daemon")            \
     X(PORT, 6, "a listening address or socket is in use or not ours")                              \
     X(IDENTITY, 7, "identity key or run secret missing, unreadable, or readable by others")        \
-    X(UNREACHABLE, 8, "the daemon does not answer on its socket, or refused")                                  \
+    X(UNREACHABLE, 8, "the daemon does not answer on its socket, or refused")                      \
     X(CORRUPT, 9, "stored state (checkpoint, vote, cache) is damaged")
 
 enum tw_exit {

@@ -138,7 +138,7 @@ static void frame_take(struct tw_link *link, const struct tw_frame *frame) {
     tw_link_fail(link, &err);
 }
 
-/* One step of decoding. False: nothing more to do for now. */
+/* One step of decoding. False: it needs more bytes first. */
 static bool pump_step(struct tw_link *link, uint64_t now_us) {
     struct tw_error err = {0};
     struct tw_frame frame;

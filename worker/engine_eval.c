@@ -1,3 +1,4 @@
+/* thinwire-engine eval: held-out loss of exported weights. */
 #include <math.h>
 #include <stdio.h>
 

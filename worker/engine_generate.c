@@ -1,3 +1,4 @@
+/* thinwire-engine generate: text from exported weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

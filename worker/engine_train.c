@@ -1,3 +1,4 @@
+/* thinwire-engine train: ordinary training of one model, no daemon. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>

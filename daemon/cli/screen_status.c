@@ -1,3 +1,4 @@
+/* The status screen: one page that a person understands at once. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Tests of base/hash.c. */
 #include "tests/test.h"
 
 #include "base/hash.h"

@@ -1,4 +1,4 @@
-#include "state_sample.h"
+#include "tests/daemon/state_sample.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Tests of daemon/config.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* Tests of daemon/handshake.c: two ends in memory. */
 #include "base/bytes.h"
 #include "daemon/handshake.h"
 #include "tests/test.h"

@@ -1,3 +1,4 @@
+/* Tests of daemon/identity.c. */
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+/* Tests of daemon/metrics.c: what a scraper reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

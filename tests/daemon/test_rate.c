@@ -1,3 +1,4 @@
+/* Tests of daemon/rate.c: the upload cap. */
 #include "base/limits.h"
 #include "daemon/rate.h"
 #include "tests/test.h"

@@ -1,3 +1,4 @@
+/* Tests of daemon/tls.c: two ends in memory, and files that are wrong. */
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>

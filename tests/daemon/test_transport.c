@@ -1,3 +1,4 @@
+/* Tests of daemon/transport.c: several transports on one loop. */
 #include "base/rng.h"
 #include "tests/daemon/world.h"
 #include "tests/test.h"

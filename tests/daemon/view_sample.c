@@ -1,4 +1,4 @@
-#include "view_sample.h"
+#include "tests/daemon/view_sample.h"
 
 #include <math.h>
 #include <stdio.h>

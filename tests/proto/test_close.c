@@ -1,3 +1,4 @@
+/* Tests of proto/close.c. */
 #include "tests/test.h"
 
 #include "base/bytes.h"

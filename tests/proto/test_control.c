@@ -1,3 +1,4 @@
+/* Tests of proto/control_encode.c and control_decode.c. */
 #include "tests/test.h"
 
 #include "proto/control.h"

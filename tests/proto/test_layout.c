@@ -1,3 +1,4 @@
+/* Tests of proto/layout.c. */
 #include "tests/test.h"
 
 #include "base/rng.h"

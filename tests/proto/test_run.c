@@ -1,3 +1,4 @@
+/* Tests of proto/run*.c: manifests and run files. */
 #include "tests/test.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* Tests of proto/shm.c. */
 #include "tests/test.h"
 
 #include <errno.h>

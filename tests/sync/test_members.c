@@ -1,3 +1,4 @@
+/* Tests of sync/members.c. */
 #include "sync/members.h"
 #include "tests/test.h"
 

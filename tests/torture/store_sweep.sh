@@ -1,6 +1,6 @@
 #!/bin/bash
-# Fails or kills one save of a checkpoint and of a vote at every occurrence of every system call that
-# matters, and checks after each that nothing acknowledged is lost and the next save works.
+# Fails or kills one save of a checkpoint and of a vote at every occurrence of every system call
+# that matters, and checks after each that nothing acknowledged is lost and the next save works.
 #   store_sweep.sh VICTIM FOLDER     VICTIM: bin/store_victim; FOLDER: for scratch files
 # Status 77 with the reason where strace cannot inject faults.
 set -u

@@ -1,3 +1,4 @@
+/* Tests of worker/anchor.c. */
 #include "tests/test.h"
 
 #include <errno.h>

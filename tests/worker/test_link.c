@@ -1,3 +1,4 @@
+/* Tests of worker/link.c. */
 #include "tests/test.h"
 
 #include <errno.h>

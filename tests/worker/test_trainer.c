@@ -1,3 +1,4 @@
+/* Tests of worker/trainer.c. */
 #include "tests/test.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Tests of worker/weights.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

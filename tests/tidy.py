@@ -1,0 +1,427 @@
+#!/usr/bin/env python3
+# tidy.py - the rules of CONTRIBUTING.md that no compiler checks: layers, purity, bounds of form.
+#
+#   tests/tidy.py [BUILD]   checks the sources; with a build folder also what the pure libraries
+#                           call. One line per finding, `file:line: sentence`; exit status 1 if any.
+"""Checks the layers, the purity and the form of Thinwire's sources."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# ---- what is allowed ------------------------------------------------------------------------
+
+# module -> modules it may include and link, besides itself. The architecture in eight lines.
+LAYERS = {
+    "base": set(),
+    "proto": {"base"},
+    "kernels": {"base"},
+    "compress": {"base", "proto", "kernels"},
+    "sync": {"base", "proto"},
+    "worker": {"base", "proto", "kernels", "compress", "sync"},
+    "daemon": {"base", "proto", "compress", "sync"},
+    "tests": {"base", "proto", "kernels", "compress", "sync", "worker", "daemon"},
+}
+
+PURE = ("base", "proto", "compress", "sync")  # no clock, socket, file, thread, stdio, globals, heap
+PURE_HEADERS = {"limits.h", "math.h", "stdalign.h", "stdarg.h", "stdatomic.h", "stdbool.h",
+                "stddef.h", "stdint.h", "string.h", "inttypes.h"}
+
+# file -> impure things it may use.
+IMPURE = {
+    # the last words of a broken program
+    "base/assert.c": {"stdio.h", "stdlib.h", "fprintf", "abort"},
+    # formats into the caller's error
+    "base/status.c": {"stdio.h", "vsnprintf"},
+    # arithmetic that comes from libraries
+    "base/hash.c": {"openssl/evp.h", "openssl/sha.h", "xxhash.h"},
+    # tw_log, which only daemon/ and worker/ link: a level, a clock, stderr
+    "base/log.c": {"stdio.h", "stdlib.h", "time.h", "unistd.h", "getenv", "snprintf",
+                   "vsnprintf", "clock_gettime", "gmtime_r", "strftime", "write", "global"},
+    # one arena and one zstd context, made at start
+    "compress/pack.c": {"stdlib.h", "zstd.h", "calloc", "malloc", "free"},
+}
+IMPURE_CALL = re.compile(
+    r"\b(malloc|calloc|realloc|free|strdup|abort|exit|_exit|getenv|setenv|f?open|close|read|write"
+    r"|fwrite|fread|v?f?printf|v?snprintf|puts|perror|time|clock|clock_gettime|gettimeofday"
+    r"|gmtime_r|localtime_r|nanosleep|usleep|sleep|socket|send|recv|sendmsg|recvmsg|mmap|munmap"
+    r"|fork|signal|pthread_\w+|uv_\w+|SSL_\w+|rand|random|getrandom)\s*\(")
+
+# What the archives of pure libraries may ask of others: arithmetic, memory and words, no system.
+PURE_SYMBOLS = re.compile(
+    r"(_?tw_\w+|thinwire__\w+|protobuf_c_\w+|mem(cpy|set|cmp|move|chr|rchr)|str\w+|bsearch|qsort"
+    r"|EVP_\w+|SHA256\w*|XXH64\w*|XXH_\w+|ZSTD_\w+|_GLOBAL_OFFSET_TABLE_|f?abs\w*|fma\w*"
+    r"|__(popcount|udiv|umod|asan|ubsan|tsan|sancov|sanitizer|lsan|llvm|start_|stop_|stack_chk)\w*"
+    r"|l?l?rintf?|nearbyintf?|ldexpf?|frexpf?|scalbnf?|isalnum|isalpha|isdigit|isspace|tolower)")
+PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw_pack"],
+                 "proto": ["tw_run", "tw_message", "tw_proto", "tw_shm", "tw_safetensors"],
+                 "sync": ["tw_sync", "tw_position", "tw_members"]}
+
+# Libraries from outside that a module may link. daemon and tests may use all that were chosen.
+CHOSEN = {"PkgConfig::" + name for name in (
+    "CRYPTO", "XXHASH", "PROTOBUF_C", "ZSTD", "OPENBLAS", "INIH", "JANSSON", "OPENSSL", "UV",
+    "MICROHTTPD", "CURL", "CMOCKA", "SYSTEM_JANSSON")} | {
+        "m", "gomp", "Threads::Threads", "CUDA::cudart", "CUDA::cudart_static", "${ONEDNN_LIBRARY}"}
+EXTERNAL = {
+    "base": {"PkgConfig::CRYPTO", "PkgConfig::XXHASH"},
+    "proto": {"PkgConfig::PROTOBUF_C"},
+    "kernels": {"m", "gomp", "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS", "CUDA::cudart",
+                "CUDA::cudart_static"},
+    "compress": {"m", "PkgConfig::ZSTD"},
+    "sync": set(),
+    "worker": {"m", "gomp", "Threads::Threads"},
+    "daemon": CHOSEN,
+    "tests": CHOSEN,
+}
+# What a GPU machine with a compiler and nothing else must be able to build: all these need.
+ENGINE = {"tw_engine", "tw_run", "tw_kernels", "tw_base", "tw_flags", "m", "gomp",
+          "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS"}
+
+# All nodes must compute the same bits here: correctly rounded operations only, no libm estimates.
+AGREED = re.compile(r"(kernels/(outer|merge|mix|norm)(_ref)?|compress/\w+)\.c")
+INEXACT = re.compile(r"\b(exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|tanh|sinh|cosh|atan2?"
+                     r"|erf|cbrt|hypot|tgamma|rsqrt)[fl]?\s*\(|#\s*pragma\s+omp\s+.*reduction"
+                     r"|-ffast-math|FLT_EVAL|\bFMA\b")
+FLOATS = re.compile(r"\b(float|double|_Float\w+|strto[df]|strtold)\b|\b\d+\.\d*f?\b|<math\.h>"
+                    r"|<float\.h>")
+
+BANNED = {  # call -> what to use
+    "strcpy": "memcpy with a bound", "strcat": "snprintf", "strncpy": "snprintf",
+    "strncat": "snprintf", "sprintf": "snprintf", "vsprintf": "vsnprintf", "gets": "getline",
+    "atoi": "strtol with its checks", "atol": "strtol", "atoll": "strtoll", "atof": "strtod",
+    "strtok": "strtok_r", "alloca": "the caller's memory", "system": "posix_spawn",
+    "popen": "posix_spawn", "tmpnam": "mkstemp", "mktemp": "mkstemp", "rand": "base/rng.h",
+    "srand": "base/rng.h", "random": "base/rng.h", "gmtime": "gmtime_r", "localtime": "localtime_r",
+    "asctime": "strftime", "ctime": "strftime", "strerror_l": "strerror", "setjmp": "a status",
+    "longjmp": "a status", "usleep": "nanosleep or an event", "sleep": "an event",
+}
+BANNED_CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
+# Tests build texts and words of known size with what is shortest; programs never do.
+BANNED_IN_TESTS = {"gets", "sprintf", "vsprintf", "alloca", "tmpnam", "mktemp", "rand", "srand",
+                   "random", "sleep", "usleep", "strtok_r"}
+ENDS = re.compile(r"(?<![\w.>])(exit|_exit|_Exit|quick_exit|abort)\s*\(")
+# main functions end a process; assert.c ends a broken one; the shell ends what will not end itself.
+MAY_END = re.compile(r"(.*/)?(main|engine_main|assert|shell)\.c")
+
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK|place" r"holder)\b|\bfor now\b"
+                        r"|not (yet )?implemented|\bstub(bed|s)?\b", re.I)
+# The tests have a worker without a model, which is called one, and PROTOCOL files may say it.
+MAY_SAY_STUB = re.compile(r"(tests/.*|CHANGELOG\.md|ARCHITECTURE\.md|CONTRIBUTING\.md|README\.md"
+                          r"|worker/(learner|session)\.h|proto/WORKER\.md|\.ci/.*)")
+MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|farm|root|home/[a-z]\w*)(?:/|\b(?=[\s\"']))")
+
+COLUMNS = 100
+SHELL_COLUMNS = 120  # a command of a script is one line
+LINES = 800
+
+
+# ---- reading sources -------------------------------------------------------------------------
+
+def blank(match):
+    """Keeps the lines of what is cut out."""
+    text = match.group(0)
+    if text[0] in "\"'":
+        return text[0] + " " * (len(text) - 2) + text[0]
+    return re.sub(r"[^\n]", " ", text)
+
+
+TOKENS = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+class Source:
+    def __init__(self, path):
+        self.path = path
+        self.text = (ROOT / path).read_text(encoding="utf-8")
+        self.lines = self.text.splitlines()
+        self.module = path.split("/")[0]
+        is_c = path.endswith((".c", ".h", ".cu"))
+        self.code = TOKENS.sub(blank, self.text).splitlines() if is_c else []
+
+    def calls(self, pattern):
+        for number, line in enumerate(self.code, 1):
+            for match in pattern.finditer(line):
+                yield number, match.group(1)
+
+
+def tracked_files():
+    """What git knows of, or everything where there is no git (a release archive)."""
+    try:
+        out = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
+                              "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
+        names = [name for name in out.stdout.decode().split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*")
+                 if "build" not in path.parts and ".git" not in path.parts]
+    return sorted(name for name in names if (ROOT / name).is_file())
+
+
+# ---- rules -----------------------------------------------------------------------------------
+
+def check_layers(src):
+    for number, line in enumerate(src.lines, 1):
+        include = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if not include:
+            continue
+        other = include[1].split("/")[0]
+        if "/" not in include[1] and not src.module == "tests":
+            yield number, f'include "{include[1]}" by its path from the top'
+        if other in LAYERS and other != src.module and other not in LAYERS[src.module]:
+            yield number, f"{src.module}/ may not include {other}/: see LAYERS in tests/tidy.py"
+
+
+def globals_of(src):
+    """Declarations of variables that live as long as the program and are not const."""
+    depth, statement, start, is_initialiser = 0, "", 0, False
+    for number, line in enumerate(src.code, 1):
+        if re.match(r"\s*#", line):
+            continue
+        local = re.match(r"\s+static\s+(?!inline\b)([^=;({]*)[=;]", line)
+        if depth > 0 and local and "const" not in local[1]:
+            yield number
+        for char in line + "\n":
+            if char == "{":
+                is_initialiser = depth == 0 and "=" in statement or is_initialiser
+                depth += 1
+            elif char == "}":
+                depth -= 1
+                if depth == 0 and not is_initialiser and "(" in statement:
+                    statement = ""  # the body of a function ended
+                continue
+            if depth > 0:
+                continue
+            if char == ";":
+                text = statement.strip()
+                if text and "(" not in text.split("=")[0] and "const" not in text and \
+                        not re.match(r"(typedef|extern|_Static_assert)\b", text) and \
+                        not re.match(r"(struct|enum|union)\s*\w*\s*$", text):
+                    yield start
+                statement, is_initialiser = "", False
+                continue
+            if not statement.strip():
+                start = number
+            statement += char
+
+
+def check_purity(src):
+    if src.module not in PURE:
+        return
+    allowed = IMPURE.get(src.path, set())
+    for number, line in enumerate(src.lines, 1):
+        include = re.match(r"\s*#\s*include\s+<([^>]+)>", line)
+        if include and include[1] not in PURE_HEADERS | allowed:
+            yield number, f"{src.module}/ is pure: <{include[1]}> is not among its headers"
+    for number, name in src.calls(IMPURE_CALL):
+        if name not in allowed:
+            yield number, f"{src.module}/ is pure: no {name}()"
+    if "global" not in allowed:
+        for number in globals_of(src):
+            yield number, f"{src.module}/ is pure: no mutable global state"
+
+
+def check_floats(src):
+    for number, line in enumerate(src.code, 1):
+        if src.module == "sync" and FLOATS.search(line):
+            yield number, "sync/ has no floats: it decides, the worker computes"
+        if AGREED.fullmatch(src.path) and INEXACT.search(line):
+            yield number, "all nodes must get the same bits here: no function that libm may round"
+
+
+def check_calls(src):
+    is_test = src.module == "tests"
+    for number, name in src.calls(BANNED_CALL):
+        if not is_test or name in BANNED_IN_TESTS:
+            yield number, f"{name}() is banned: use {BANNED[name]}"
+    if not is_test and not MAY_END.fullmatch(src.path):
+        for number, name in src.calls(ENDS):
+            yield number, f"{name}() belongs to main.c and assert.c: return a status"
+    for number, line in enumerate(src.code, 1):
+        if re.match(r"\s*typedef\s+(struct|enum|union)\b", line):
+            yield number, "no typedef for a struct, enum or union"
+
+
+def check_head(src):
+    first = src.lines[0] if src.lines else ""
+    if src.path.endswith((".c", ".h", ".cu")):
+        own = re.sub(r"\.cu?$", ".h", src.path)
+        names_own_header = first == f'#include "{own}"' and (ROOT / own).exists()
+        if not first.startswith("/* ") and not names_own_header:
+            yield 1, "the first line says what the file is (or includes the header that says it)"
+    elif src.path.endswith(".py") or first.startswith("#!"):
+        if not re.match(r"# \w", src.lines[1] if len(src.lines) > 1 else ""):
+            yield 2, "the line after #! says what the file is"
+    if not src.path.endswith(".h"):
+        return
+    wanted = "TW_" + re.sub(r"\W", "_", src.path).upper()
+    directives = [line for line in src.lines if re.match(r"\s*#", line)][:2]
+    if src.module == "tests" and directives and directives[0].startswith("#ifndef TW_"):
+        wanted = directives[0].split()[1]  # any name of ours, as nothing outside includes it
+    if directives != [f"#ifndef {wanted}", f"#define {wanted}"]:
+        yield 1, f"the header guard is {wanted}"
+
+
+def check_names(src):
+    """What has external linkage starts with tw_; tests and programs name theirs as they like."""
+    if not src.path.endswith(".h") or src.module == "tests" or \
+            src.path.startswith(("daemon/cli/", "worker/engine_verb.h")):
+        return
+    for number, line in enumerate(src.code, 1):
+        match = re.match(r"(?!static|typedef|#|extern \"C\")[a-z_][\w ]*[ *]+(\w+)\s*\(", line)
+        if match and not match[1].startswith(("tw_", "TW_", "_Static_assert")) and \
+                not line.startswith("_Static_assert"):
+            yield number, f"{match[1]} has external linkage: its name starts with tw_"
+
+
+def check_form(src):
+    columns = COLUMNS if src.path.endswith((".c", ".h", ".cu", ".py")) else SHELL_COLUMNS
+    for number, line in enumerate(src.lines, 1):
+        if len(line) > columns:
+            yield number, f"{len(line)} columns, {columns} are the most"
+        if line != line.rstrip():
+            yield number, "space at the end of the line"
+    if len(src.lines) > LINES:
+        yield LINES + 1, f"{len(src.lines)} lines, {LINES} are the most: one concept a file"
+
+
+def check_words(path, text):
+    for number, line in enumerate(text.splitlines(), 1):
+        for match in UNFINISHED.finditer(line):
+            if match[0].lower().startswith("stub") and MAY_SAY_STUB.fullmatch(path):
+                continue
+            yield number, f'"{match[0]}" marks something unfinished'
+        if MACHINE_PATH.search(line):
+            yield number, "a path of one machine"
+
+
+def link_lists(path, module):
+    """(target, library, line) of every target_link_libraries, PUBLIC or PRIVATE."""
+    text = re.sub(r"#[^\n]*", lambda m: " " * len(m[0]), (ROOT / path).read_text(encoding="utf-8"))
+    for match in re.finditer(r"\b(target_link_libraries|tw_test|tw_fuzz)\s*\(([^)]*)\)", text):
+        words = match[2].split()
+        libraries = words[1:]
+        if match[1] != "target_link_libraries":
+            at = words.index("LIBS") + 1 if "LIBS" in words else len(words)
+            libraries = words[at:]
+            libraries = libraries[:libraries.index("ARGS")] if "ARGS" in libraries else libraries
+        for library in libraries:
+            if library not in ("PUBLIC", "PRIVATE", "INTERFACE"):
+                yield words[0], library, text.count("\n", 0, match.start()) + 1
+
+
+def check_links(paths):
+    """The link lists of CMake go downward only, and reach outside where the module may."""
+    owner, edges, findings = {"tw_flags": "base"}, {}, []
+    lists = [path for path in paths if path.endswith("CMakeLists.txt") and "/" in path]
+    for path in lists:
+        for match in re.finditer(r"add_library\(\s*(tw_\w+)", (ROOT / path).read_text()):
+            owner[match[1]] = path.split("/")[0]
+    for path in lists:
+        module = path.split("/")[0]
+        for target, library, number in link_lists(path, module):
+            edges.setdefault(target, set()).add(library)
+            other = owner.get(library)
+            if library.startswith(("${ARG", "$<")):
+                continue
+            if other is None and library not in EXTERNAL[module]:
+                findings.append((path, number, f"{module}/ may not link {library}"))
+            if other not in (None, module) and other not in LAYERS[module] and \
+                    library != "tw_flags":
+                findings.append((path, number, f"{module}/ may not link {library} of {other}/"))
+    reached, open_ends = set(), ["tw_engine"]
+    while open_ends:
+        library = open_ends.pop()
+        if library not in reached:
+            reached.add(library)
+            open_ends.extend(edges.get(library, ()))
+    for library in sorted(reached - ENGINE):
+        findings.append(("worker/CMakeLists.txt", 1, f"tw_engine must build without {library}"))
+    return findings
+
+
+def check_archives(build):
+    """Nothing in a pure library calls the system, whatever macros and inlines did."""
+    if shutil.which("nm") is None:
+        return []
+    findings = []
+    for module, names in PURE_ARCHIVES.items():
+        for name in names:
+            archive = build / module / f"lib{name}.a"
+            if not archive.exists():
+                continue
+            out = subprocess.run(["nm", "-A", "-u", str(archive)], capture_output=True, text=True,
+                                 check=True).stdout
+            for line in out.splitlines():
+                place, symbol = line.split(": ")[0] if ": " in line else line, line.split()[-1]
+                member = place.split(":")[1] if ":" in place else place
+                allowed = IMPURE.get(f"{module}/{re.sub('[.]o$', '', member)}", set())
+                if not PURE_SYMBOLS.fullmatch(symbol) and symbol not in allowed | {"stderr"}:
+                    findings.append((f"{module}/{member}", 0, f"{module}/ is pure, {name} calls "
+                                                              f"{symbol}"))
+    return findings
+
+
+def check_format(paths):
+    """clang-format, where the version whose word counts is installed."""
+    tool = shutil.which("clang-format-14") or shutil.which("clang-format")
+    if tool is None:
+        return None, []
+    version = re.search(r"version (\d+)", subprocess.run([tool, "--version"], capture_output=True,
+                                                         text=True, check=True).stdout)
+    if version is None or version[1] != "14":
+        return None, []
+    files = [path for path in paths if path.endswith((".c", ".h"))]
+    groups = [files[i::16] for i in range(16)]
+
+    def run(group):
+        if not group:
+            return ""
+        return subprocess.run([tool, "--dry-run", "--ferror-limit=1", *group], cwd=ROOT,
+                              capture_output=True, text=True, check=False).stderr
+
+    findings = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for text in pool.map(run, groups):
+            for match in re.finditer(r"^([^\s:]+):(\d+):\d+: \w+: code should be", text, re.M):
+                findings.setdefault(match[1], int(match[2]))
+    return True, [(path, number, "clang-format -i would change this")
+                  for path, number in sorted(findings.items())]
+
+
+def main():
+    paths = tracked_files()
+    findings = []
+    for path in paths:
+        try:
+            text = (ROOT / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # corpus files
+        if path.startswith(("tests/fuzz/corpus/", "LICENSE")):
+            continue
+        findings += [(path, *found) for found in check_words(path, text)]
+        src = None
+        if path.endswith((".c", ".h", ".cu")) and path.split("/")[0] in LAYERS:
+            src = Source(path)
+            for rule in (check_layers, check_purity, check_floats, check_calls, check_head,
+                         check_names, check_form):
+                findings += [(path, *found) for found in rule(src)]
+        elif path.endswith((".py", ".sh")) or text.startswith("#!"):
+            src = Source(path)
+            findings += [(path, *found) for rule in (check_head, check_form) for found in rule(src)]
+    findings += check_links(paths)
+    if len(sys.argv) > 1:
+        findings += check_archives(pathlib.Path(sys.argv[1]))
+    is_checked, format_findings = check_format(paths)
+    findings += format_findings
+    for path, number, sentence in findings:
+        print(f"{path}:{number}: {sentence}")
+    how = "" if is_checked else "; clang-format 14 is not here, so the format was not looked at"
+    print(f"{len(paths)} files, {len(findings)} findings{how}")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
