@@ -144,7 +144,7 @@ static enum MHD_Result answer_read(struct tw_api *api, struct MHD_Connection *co
         if (strcmp(path, READS[i].path) != 0) continue;
         return respond_json(connection, MHD_HTTP_OK, READS[i].make(api));
     }
-    TW_ASSERT(!"find_read knew this path");
+    TW_ASSERT(false); /* is_read knew this path */
     return MHD_NO;
 }
 

@@ -31,7 +31,7 @@ struct reader {
 };
 
 /* The first failure wins; later lines are read only because inih goes on. */
-static int fail_line(struct reader *reader, const char *fmt, ...) {
+static int TW_PRINTF(2, 3) fail_line(struct reader *reader, const char *fmt, ...) {
     char sentence[200];
     if (reader->is_failed) return 0;
     va_list args;

@@ -296,7 +296,7 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
     case TW_CONFIG_ADDRESSES:
     case TW_CONFIG_PEERS: return read_list(config, key, value, err);
     }
-    TW_ASSERT(!"every type has its case");
+    TW_ASSERT(false); /* every type has its case */
     return TW_CONFIG;
 }
 
