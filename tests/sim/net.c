@@ -114,6 +114,19 @@ static void dial_later(struct tw_sim_world *world, struct tw_sim_link *link) {
                 NULL);
 }
 
+/* What is queued and has not left the uplink of `from` never will. */
+static void refund(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
+    uint64_t us = 0;
+    const struct tw_sim_item *item = link->pipes[2 * from + 1].head;
+    for (; item != NULL; item = item->next) {
+        if (item->sent_us < world->now_us) continue;
+        const uint64_t left_us = item->sent_us - world->now_us;
+        us += left_us < item->upload_us ? left_us : item->upload_us;
+    }
+    uint64_t *free_us = &node_of(world, link, from)->upload_free_us;
+    *free_us = *free_us > world->now_us + us ? *free_us - us : world->now_us;
+}
+
 /* This end no longer has a connection. What was on its way to it is lost. */
 static void end_down(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t end) {
     struct tw_sim_end *it = &link->ends[end];
@@ -121,6 +134,7 @@ static void end_down(struct tw_sim_world *world, struct tw_sim_link *link, uint3
     const bool was_up = it->is_up;
     const uint16_t peer = it->peer;
     *it = (struct tw_sim_end){0};
+    refund(world, link, 1 - end);
     for (uint32_t bulk = 0; bulk < 2; bulk++) {
         const bool was_armed = link->pipes[2 * (1 - end) + bulk].is_armed;
         clear(&link->pipes[2 * (1 - end) + bulk]);
@@ -143,8 +157,13 @@ static void say_end(struct tw_sim_world *world, struct tw_sim_link *link, uint32
     put(world, link, 2 * from, item);
 }
 
+static bool is_there(const struct tw_sim_end *end) {
+    return end->is_pending || (end->is_up && !end->is_closing);
+}
+
 static void dial(struct tw_sim_world *world, struct tw_sim_link *link) {
     link->is_dialling = false;
+    if (is_there(&link->ends[0]) && is_there(&link->ends[1])) return;
     bool is_possible = true;
     for (uint32_t end = 0; end < 2; end++) {
         const struct tw_sim_node *node = node_of(world, link, end);
@@ -273,14 +292,20 @@ void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint
     if (link == NULL) return;
     const uint32_t begin = idx * TW_CHUNK_BYTES_MAX, left = payload->bytes - begin;
     const uint32_t bytes = left < TW_CHUNK_BYTES_MAX ? left : TW_CHUNK_BYTES_MAX;
+    const uint64_t before_us = node->upload_free_us;
     const uint64_t sent_us = upload(world, node, FRAME_BYTES + bytes, true);
-    const struct tw_sim_item item = {.kind = TW_SIM_ITEM_CHUNK,
-                                     .at_us = sent_us + travel_us(world, link),
-                                     .content = payload->content,
-                                     .hash = payload->hash,
-                                     .idx = idx};
+    const struct tw_sim_item item = {
+        .kind = TW_SIM_ITEM_CHUNK,
+        .at_us = sent_us + travel_us(world, link),
+        .content = payload->content,
+        .hash = payload->hash,
+        .sent_us = sent_us,
+        .upload_us = sent_us - (before_us > world->now_us ? before_us : world->now_us),
+        .idx = idx};
     put(world, link, 2 * end_of(link, node) + 1, item);
     world->result->chunks++;
+    tw_sim_trace(world, node, "sends chunk %u, %.1f s of upload ahead of it", idx,
+                 (double)(sent_us - world->now_us) / 1e6);
 }
 
 void tw_sim_net_close(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer) {

@@ -48,6 +48,7 @@ struct tw_sim_item {
     enum tw_sim_item_kind kind;
     const struct tw_sim_content *content; /* CHUNK; what `hash` was when sent */
     struct tw_id hash;
+    uint64_t sent_us, upload_us; /* CHUNK: when it leaves the uplink, and how long that takes */
     uint32_t idx;
     struct tw_message *message; /* MESSAGE: owned, allocated up to its member */
 };
