@@ -251,7 +251,7 @@ def check_head(src):
         names_own_header = first == f'#include "{own}"' and (ROOT / own).exists()
         if not first.startswith("/* ") and not names_own_header:
             yield 1, "the first line says what the file is (or includes the header that says it)"
-    elif src.path.endswith(".py") or first.startswith("#!"):
+    elif not re.match(r'"""\w', first):
         if not re.match(r"# \w", src.lines[1] if len(src.lines) > 1 else ""):
             yield 2, "the line after #! says what the file is"
     if not src.path.endswith(".h"):
