@@ -45,6 +45,18 @@ static const struct value *find_value(const struct values *values, const char *l
     return NULL;
 }
 
+/* A list goes one entry a line: lines of the file are short. */
+static void print_value(FILE *to, const struct value *value) {
+    const bool is_list = strcmp(value->key, "peers") == 0 || strcmp(value->key, "listen") == 0;
+    const char *rest = value->text;
+    size_t size = 0;
+    do {
+        rest += size + (size > 0);
+        size = is_list ? strcspn(rest, ",") : strlen(rest);
+        (void)fprintf(to, "%s = %.*s\n", value->key, (int)size, rest);
+    } while (size > 0 && rest[size] == ',');
+}
+
 /* The commented example with the given keys filled in. */
 static void fill_example(FILE *to, const struct values *values) {
     static char example[EXAMPLE_BYTES];
@@ -53,7 +65,7 @@ static void fill_example(FILE *to, const struct values *values) {
         const size_t size = strcspn(line, "\n");
         const struct value *const value = find_value(values, line);
         if (value != NULL) {
-            (void)fprintf(to, "%s = %s\n", value->key, value->text);
+            print_value(to, value);
         } else {
             (void)fprintf(to, "%.*s\n", (int)size, line);
         }

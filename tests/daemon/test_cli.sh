@@ -73,6 +73,11 @@ expect 0 'as given' tw --config two.conf init --state-dir two --secret-file stat
 cmp state/run.secret two/run.secret
 expect 2 'init: `--nme` is unknown; did you mean --name' tw --config x.conf init --nme x
 
+many=$(seq -s, -f 'node%g.example.org:4747' 30)
+expect 0 'This node is' tw --config many.conf init --state-dir many --peers "$many"
+[[ $(grep -c '^peers = node' many.conf) -eq 30 ]] || { echo "FAIL: 30 peers"; failures=$((failures + 1)); }
+expect 0 '^peers = node30.example.org:4747' tw --config ./many.conf config show
+
 # -- config
 expect 0 '^upload = 5mbit$' tw --config node.conf config show
 expect 3 'run.manifest: No such file or directory; `thinwire run new`' \
