@@ -1,5 +1,6 @@
 #include "daemon/transport.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -213,12 +214,22 @@ static enum tw_status advertise_check(const struct tw_transport_config *config,
     return TW_OK;
 }
 
+/* A peer that vanishes must end in an error of the write, not of the process: libuv leaves this to
+ * its user. A handler somebody chose is left alone. */
+static void sigpipe_ignore(void) {
+    struct sigaction action;
+    if (sigaction(SIGPIPE, NULL, &action) != 0 || action.sa_handler != SIG_DFL) return;
+    action = (struct sigaction){.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &action, NULL);
+}
+
 enum tw_status tw_transport_create(const struct tw_transport_config *config,
                                    struct tw_transport **transport, struct tw_error *err) {
     TW_ASSERT(config->listen_count <= TW_LISTEN_MAX);
     TW_ASSERT(config->events.peer_up != NULL && config->events.peer_down != NULL);
     TW_ASSERT(config->events.frame != NULL);
     TW_TRY(advertise_check(config, err));
+    sigpipe_ignore();
     struct tw_transport *t = calloc(1, sizeof(*t));
     if (t == NULL) return tw_fail(err, TW_NOMEM, "no memory for the transport");
     const uint64_t now_us = tw_now_us();

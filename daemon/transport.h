@@ -81,7 +81,8 @@ struct tw_transport_config {
 };
 
 /* Binds and listens before it returns: TW_IO names the address and the way out (port in use, not
- * an address of this machine), TW_CONFIG for `open` on an address others can reach. */
+ * an address of this machine), TW_CONFIG for `open` on an address others can reach. Makes the
+ * process ignore SIGPIPE. */
 enum tw_status tw_transport_create(const struct tw_transport_config *config,
                                    struct tw_transport **transport, struct tw_error *err);
 
@@ -116,7 +117,8 @@ void tw_transport_close(struct tw_transport *transport, uint16_t peer, enum tw_s
                         const char *sentence);
 
 /* Stops and resumes reading one connection of a peer: no frame of it is delivered after the call,
- * also when made from inside `frame`; what is not consumed here stays with the sender. */
+ * also when made from inside `frame`; what is not consumed here stays with the sender, whose kernel
+ * gives the connection up after 30 s (control) or 60 s (bulk) without progress. */
 void tw_transport_pause(struct tw_transport *transport, uint16_t peer, bool is_bulk);
 void tw_transport_resume(struct tw_transport *transport, uint16_t peer, bool is_bulk);
 

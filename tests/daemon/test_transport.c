@@ -116,11 +116,11 @@ static void frames_arrive_whole_and_in_order(void **state) {
     const uint16_t peer = peer_of(a, b);
     tw_transport_send_control(a->transport, peer, 7, "hello", 5);
     tw_transport_send_control(a->transport, peer, 8, NULL, 0);
-    while (b->frames < 2) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->frames < 2);
     assert_int_equal(b->last_kind, 8);
     assert_int_equal(b->last_body_bytes, 0);
     tw_transport_send_control(a->transport, peer, 9, "again", 5);
-    while (b->frames < 3) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->frames < 3);
     assert_memory_equal(b->last_body, "again", 5);
 }
 
@@ -200,7 +200,7 @@ static void open_nodes_meet_each_other_and_nobody_else(void **state) {
     pair_up(a, b);
     const uint32_t refusals = c->refusals;
     world_dial(a, c);
-    while (c->refusals == refusals) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, c->refusals == refusals);
     assert_int_equal(c->refused_reason, TW_DENIED);
 }
 
@@ -234,7 +234,7 @@ static void dials_under_way_are_bounded(void **state) {
     for (unsigned i = 0; i < TW_DIALS_MAX; i++)
         assert_int_equal(tw_transport_connect(a->transport, "127.0.0.1:1", NULL, &err), TW_OK);
     assert_int_equal(tw_transport_connect(a->transport, "127.0.0.1:1", NULL, &err), TW_LIMIT);
-    while (a->dials < TW_DIALS_MAX) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, a->dials < TW_DIALS_MAX);
 }
 
 /* ---- start --------------------------------------------------------------------------------- */
@@ -333,10 +333,10 @@ static void second_dial_to_a_linked_peer_succeeds_without_a_second_link(void **s
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     world_dial(a, b);
-    while (a->dials < 2) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, a->dials < 2);
     assert_int_equal(a->dial_status, TW_OK);
     world_dial(b, a);
-    while (b->dials < 1) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->dials < 1);
     assert_int_equal(b->dial_status, TW_OK);
     world_turn(&world, 20);
     assert_int_equal(a->ups + b->ups, 2);
@@ -357,13 +357,13 @@ static void restarted_node(unsigned first, unsigned other) {
     again->identity = a->identity;
     (void)world_start(&world, 5, with_second_boot);
     world_dial(again, b);
-    while (again->ups < 1) (void)uv_run(&world.loop, UV_RUN_ONCE);
-    while (b->downs < 1 || a->downs < 1) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, again->ups < 1);
+    WAIT_WHILE(&world, b->downs < 1 || a->downs < 1);
     assert_int_equal(b->ups, 2);
     assert_int_equal(world_peers(b), 1);
     world_stop(again);
     again->identity = spare;
-    while (world_peers(b) > 0) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, world_peers(b) > 0);
 }
 
 static void restarted_lower_node_replaces_its_stale_link(void **state) {
@@ -430,7 +430,7 @@ static void megabyte_over_bulk_costs_one_percent_more_at_most(void **state) {
     const uint16_t peer = peer_of(a, b);
     const struct tw_traffic before = tw_transport_traffic(a->transport);
     send_payload(a, peer, PAYLOAD_BYTES); /* bulk may still be coming up */
-    while (b->chunk_bytes < PAYLOAD_BYTES) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->chunk_bytes < PAYLOAD_BYTES);
     const struct tw_traffic after = tw_transport_traffic(a->transport);
     const uint64_t cost = after.bytes_out - before.bytes_out;
     assert_in_range(cost, PAYLOAD_BYTES, PAYLOAD_BYTES + PAYLOAD_BYTES / 100);
@@ -453,10 +453,10 @@ static void control_is_not_delayed_by_capped_bulk(void **state) {
     for (unsigned i = 0; i < 5; i++) {
         tw_transport_send_control(a->transport, peer, 1, "x", 1);
         const uint32_t frames = b->frames;
-        while (b->frames == frames) (void)uv_run(&world.loop, UV_RUN_ONCE);
+        WAIT_WHILE(&world, b->frames == frames);
     }
     assert_true(b->chunk_bytes < PAYLOAD_BYTES);
-    while (b->chunk_bytes < PAYLOAD_BYTES) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->chunk_bytes < PAYLOAD_BYTES);
 }
 
 static uint64_t widest_gap;
@@ -487,8 +487,7 @@ static void upload_is_shared_fairly(void **state) {
     widest_gap = 0;
     send_payload(a, peer_of(a, b), 2 * PAYLOAD_BYTES); /* queued first, and served in turns */
     send_payload(a, peer_of(a, c), 2 * PAYLOAD_BYTES);
-    while (b->chunk_bytes + c->chunk_bytes < 4 * PAYLOAD_BYTES)
-        (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->chunk_bytes + c->chunk_bytes < 4 * PAYLOAD_BYTES);
     assert_true(widest_gap <= 2);
 }
 
@@ -511,7 +510,7 @@ static void dropped_payload_is_not_read_any_more(void **state) {
     tw_transport_drop(a->transport, &dropped);
     memset(bytes, 0, CHUNK);
     free(bytes); /* a sanitizer would see a read after this */
-    while (b->chunks < 10) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->chunks < 10);
     world_turn(&world, 20);
     assert_int_equal(b->chunks, 10);
     assert_int_equal(a->released, 10);
@@ -542,9 +541,9 @@ static void peer_that_does_not_read_bulk_holds_up_nothing_else(void **state) {
     assert_true(queued > 0); /* stays with the sender, where it takes no copy */
     assert_int_equal(b->chunks, 0);
     tw_transport_send_control(a->transport, peer, 3, "still here", 10);
-    while (b->frames < 1) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->frames < 1);
     tw_transport_resume(b->transport, back, true);
-    while (b->chunks < CHUNKS) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->chunks < CHUNKS);
     assert_int_equal(a->downs + b->downs, 0);
 }
 
@@ -577,7 +576,7 @@ static void pulling_too_far_ahead_closes_the_peer(void **state) {
         assert_int_equal(tw_transport_send_chunk(a->transport, peer_of(a, b), &chunk),
                          i < TW_BULK_QUEUE_CHUNKS);
     assert_int_equal(a->downs, 0); /* never from inside a call */
-    while (a->downs == 0) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, a->downs == 0);
     assert_int_equal(a->down_reason, TW_LIMIT);
     assert_int_equal(a->unsent, TW_BULK_QUEUE_CHUNKS);
 }
@@ -594,7 +593,7 @@ static void pause_holds_back_frames_that_arrived_already(void **state) {
     assert_int_equal(b->frames, 0);
     tw_transport_resume(b->transport, back, false);
     assert_int_equal(b->frames, 0);
-    while (b->frames < 10) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->frames < 10);
 }
 
 /* ---- ends ---------------------------------------------------------------------------------- */
@@ -608,7 +607,7 @@ static void close_tells_the_other_side_why(void **state) {
     assert_int_equal(a->downs, 0); /* never from inside a call */
     tw_transport_send_control(a->transport, peer, 1, "x", 1);
     tw_transport_close(a->transport, peer, TW_IO, "again");
-    while (a->downs < 1 || b->downs < 1) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, a->downs < 1 || b->downs < 1);
     assert_int_equal(a->down_reason, TW_PROTO);
     assert_int_equal(b->down_reason, TW_PROTO);
     has_word(b->down_sentence, "you spoke out of turn");
@@ -623,7 +622,7 @@ static void end_of_a_node_is_a_goodbye(void **state) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     world_stop(a);
-    while (b->downs < 1) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->downs < 1);
     assert_int_equal(b->down_reason, TW_OK);
     has_word(b->down_sentence, "the test is over");
 }
@@ -653,8 +652,8 @@ static void node_may_end_from_inside_a_callback(void **state) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     b->on_up = ender;
     world_dial(a, b);
-    while (b->transport != NULL) (void)uv_run(&world.loop, UV_RUN_ONCE);
-    while (a->ups != a->downs || a->dials < 1) (void)uv_run(&world.loop, UV_RUN_ONCE);
+    WAIT_WHILE(&world, b->transport != NULL);
+    WAIT_WHILE(&world, a->ups != a->downs || a->dials < 1);
     assert_true(nobody_is_linked(&world));
 }
 

@@ -119,6 +119,7 @@ static void refused(void *user, const char *address, enum tw_status reason, cons
     struct world_node *node = user;
     (void)address;
     node->refusals++;
+    node->limit_refusals += reason == TW_LIMIT;
     node->refused_reason = reason;
     (void)snprintf(node->refused_sentence, sizeof(node->refused_sentence), "%s", sentence);
 }
@@ -230,8 +231,9 @@ static void on_turn(uv_timer_t *timer) {
 
 void world_turn(struct world *world, unsigned ms) {
     const uint64_t until_us = uv_hrtime() / 1000 + 1000 * (uint64_t)ms;
+    uv_update_time(&world->loop);
+    (void)uv_timer_start(&world->watchdog, on_turn, 1, 1); /* no turn waits for ever */
     do {
-        (void)uv_timer_start(&world->watchdog, on_turn, 1, 0);
         (void)uv_run(&world->loop, UV_RUN_ONCE);
     } while (uv_hrtime() / 1000 < until_us);
     (void)uv_timer_stop(&world->watchdog);

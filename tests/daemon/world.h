@@ -16,7 +16,7 @@ struct world_node {
     struct tw_transport *transport;
     bool is_up[TW_PEERS_MAX];
     struct tw_record records[TW_PEERS_MAX];
-    uint32_t ups, downs, dials, refusals, frames, chunks, released, unsent;
+    uint32_t ups, downs, dials, refusals, limit_refusals, frames, chunks, released, unsent;
     uint64_t chunk_bytes;
     enum tw_status down_reason, dial_status, refused_reason;
     char down_sentence[256], dial_sentence[256], refused_sentence[256];
@@ -76,6 +76,16 @@ void world_raw_close(struct world_raw *raw);
 void world_run(struct world *world, bool (*done)(struct world *world));
 /* A few turns of the loop, with up to ms of waiting in it. */
 void world_turn(struct world *world, unsigned ms);
+
+/* Turns the loop while the condition holds; fails the test after 20 s of that. */
+#define WAIT_WHILE(world, condition)                                                               \
+    do {                                                                                           \
+        const uint64_t limit_ns = uv_hrtime() + UINT64_C(20000000000);                             \
+        while (condition) {                                                                        \
+            assert_true(uv_hrtime() < limit_ns);                                                   \
+            world_turn((world), 0);                                                                \
+        }                                                                                          \
+    } while (0)
 
 unsigned world_peers(const struct world_node *node);
 int world_peer_of(const struct world_node *node, const struct world_node *other);
