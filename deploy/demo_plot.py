@@ -66,7 +66,7 @@ def write_curves(path, facts):
                ' stroke="#888"/>')
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">'
                'inner steps of a node</text>')
-    label_y = []
+    label_y = []  # (height of the curve's end, name, colour, value)
     for name, colour, width, dash, series in curves:
         if not series:
             continue
@@ -74,10 +74,12 @@ def write_curves(path, facts):
         out.append(f'<polyline points="{line}" fill="none" stroke="{colour}"'
                    f' stroke-width="{width}" stroke-dasharray="{dash}"/>')
         label_y.append((at(*series[-1])[1], name, colour, series[-1][1]))
-    y_last = -1e9
-    for y, name, colour, value in sorted(label_y):  # labels at the right, never on each other
-        y = max(y, y_last + 17)
-        y_last = y
+    label_y.sort()
+    ceiling = HEIGHT - BOTTOM
+    for i in reversed(range(len(label_y))):  # labels at the right, never on each other
+        y, name, colour, value = label_y[i]
+        y = min(y, ceiling)
+        ceiling = y - 17
         out.append(f'<text x="{WIDTH - RIGHT + 8}" y="{y + 4:.1f}" fill="{colour}">{name}'
                    f' {value:.3f}</text>')
     out.append("</svg>")
