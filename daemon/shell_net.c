@@ -191,6 +191,10 @@ static void on_refused(void *user, const char *address, enum tw_status reason,
                        const char *sentence) {
     struct tw_shell *shell = user;
     uint64_t held_back = 0;
+    if (reason == TW_OK) { /* two nodes dialled each other at once: one link is enough */
+        tw_log(TW_LOG_DEBUG, "spare_link", "addr=%s text=\"%s\"", address, sentence);
+        return;
+    }
     shell->links_refused++;
     if (!tw_log_may_say(&shell->refusal_limit, tw_shell_now_us(), REFUSAL_LINE_US, &held_back)) {
         return;

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 #include "base/assert.h"
 #include "daemon/shell.h"
@@ -28,6 +30,14 @@ static void live_arrays(const struct tw_shell *shell, uint8_t *slot,
     tw_checkpoint_arrays_set(arrays, TW_CHECKPOINT_ADAM_M, layout, m, is_bf16(shell));
     tw_checkpoint_arrays_set(arrays, TW_CHECKPOINT_ADAM_V, layout, m + moment_bytes,
                              is_bf16(shell));
+}
+
+static uint64_t anchor_bytes(const struct tw_shell *shell) {
+    return shell->setup->layout.elements * 8;
+}
+
+static uint64_t save_bytes(const struct tw_shell *shell, bool has_live) {
+    return anchor_bytes(shell) + (has_live ? shell->host->memory.shm.geometry.snapshot_bytes : 0);
 }
 
 /* ---- loading ------------------------------------------------------------------------------- */
@@ -74,6 +84,19 @@ static void memory_describe(struct tw_shell *shell, const struct tw_checkpoint_s
     tw_shm_snapshot_end(shm, 0, &slot);
 }
 
+/* How old the loaded generation is, by the clock on the wall: for people. */
+static void loaded_date(struct tw_shell *shell, uint32_t slot, bool has_live) {
+    char path[TW_PATH_BYTES + 32];
+    struct stat info;
+    (void)snprintf(path, sizeof(path), "%s/ckpt.%c.safetensors", shell->setup->run_state_dir,
+                   slot == 0 ? 'a' : 'b');
+    if (stat(path, &info) != 0) return;
+    const time_t now = time(NULL);
+    const uint64_t age_us = now > info.st_mtime ? (uint64_t)(now - info.st_mtime) * 1000000 : 0;
+    shell->save.at_us = tw_shell_now_us() > age_us ? tw_shell_now_us() - age_us : 1;
+    shell->save.bytes = save_bytes(shell, has_live);
+}
+
 /* Reads the newest whole generation into the memory. The position is kept only together with the
  * vote it was made under: without it this node may have voted and forgotten. */
 static enum tw_status memory_load(struct tw_shell *shell, struct tw_checkpoint_found *found,
@@ -116,6 +139,7 @@ static void loaded_take(struct tw_shell *shell, const struct tw_checkpoint_found
     shell->host->has_anchor = true;
     shell->save.step = state->step;
     shell->save.has_step = true;
+    loaded_date(shell, found->slot, has_live);
     shell->train.step = state->step;
     shell->train.tokens = state->tokens;
     for (unsigned i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
@@ -161,10 +185,6 @@ enum tw_exit tw_shell_load(struct tw_shell *shell, struct tw_error *err) {
 }
 
 /* ---- saving -------------------------------------------------------------------------------- */
-
-static uint64_t anchor_bytes(const struct tw_shell *shell) {
-    return shell->setup->layout.elements * 8;
-}
 
 /* On a thread, frozen: nobody changes (phi, u). A snapshot may be overwritten under us: then the
  * other one is whole. */
@@ -243,8 +263,7 @@ static void on_write_done(uv_work_t *work, int status) {
     save->step = save->state.step;
     save->has_step = true;
     save->at_us = tw_shell_now_us();
-    save->bytes = anchor_bytes(shell) +
-                  (save->has_live ? shell->host->memory.shm.geometry.snapshot_bytes : 0);
+    save->bytes = save_bytes(shell, save->has_live);
     const unsigned long long generation = tw_checkpoint_generation(shell->checkpoint);
     tw_shell_note(shell, TW_LOG_INFO, "checkpoint", "generation=%llu step=%llu bytes=%llu",
                   generation, (unsigned long long)save->step, (unsigned long long)save->bytes);

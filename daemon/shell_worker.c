@@ -101,10 +101,9 @@ static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) 
                                        .anchor = evaluated->loss_anchor};
     tw_loss_history_add(&shell->train.losses, &point);
     tw_supervisor_alive(&shell->supervisor);
-    tw_shell_note(shell, TW_LOG_INFO, "evaluated",
-                  "step=%llu loss_live=%.4f loss_anchor=%.4f distance=%.4f",
-                  (unsigned long long)evaluated->step, (double)evaluated->loss_live,
-                  (double)evaluated->loss_anchor, (double)evaluated->distance);
+    tw_log(TW_LOG_DEBUG, "heard_evaluated", "step=%llu loss_live=%.4f loss_anchor=%.4f",
+           (unsigned long long)evaluated->step, (double)evaluated->loss_live,
+           (double)evaluated->loss_anchor);
 }
 
 static void on_snapshot(void *user, uint32_t slot, uint64_t step) {

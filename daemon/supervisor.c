@@ -11,8 +11,11 @@ static uint64_t now_us(void) {
     return uv_hrtime() / 1000;
 }
 
+/* Only what runs: the handle of a failed start has no process, and its pid 0 would be everybody's.
+ */
 static void process_kill(struct tw_supervisor *supervisor, int signal) {
-    if (supervisor->is_process_open) (void)uv_process_kill(&supervisor->process, signal);
+    if (supervisor->state == TW_SUPERVISOR_RUNNING)
+        (void)uv_process_kill(&supervisor->process, signal);
 }
 
 /* ---- ending it ----------------------------------------------------------------------------- */

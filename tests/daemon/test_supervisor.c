@@ -1,0 +1,184 @@
+/* The rules of restart.h under virtual time, and a supervisor with real processes. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/supervisor.h"
+
+enum { SECOND_US = 1000 * 1000 };
+
+/* ---- rules --------------------------------------------------------------------------------- */
+
+static void pauses_double_up_to_a_minute(void **state) {
+    (void)state;
+    static const uint64_t expected_s[] = {0, 1, 2, 4, 8, 16, 32, 60, 60};
+    struct tw_restart restart;
+    uint64_t now = SECOND_US;
+    tw_restart_init(&restart, 7);
+    for (unsigned i = 0; i < sizeof(expected_s) / sizeof(expected_s[0]); i++) {
+        tw_restart_started(&restart, now);
+        const uint64_t pause = tw_restart_died(&restart, i + 1, now).pause_us;
+        const uint64_t middle = expected_s[i] * SECOND_US;
+        assert_in_range(pause, middle - middle / 5, middle + middle / 5);
+        now += pause + SECOND_US;
+    }
+}
+
+static void ten_healthy_minutes_begin_the_row_again(void **state) {
+    (void)state;
+    struct tw_restart restart;
+    tw_restart_init(&restart, 7);
+    for (unsigned i = 0; i < 5; i++) {
+        tw_restart_started(&restart, SECOND_US);
+        (void)tw_restart_died(&restart, i + 1, 2 * SECOND_US);
+    }
+    tw_restart_started(&restart, SECOND_US);
+    tw_restart_stepped(&restart, 1000, 2 * SECOND_US);
+    assert_int_equal(tw_restart_died(&restart, 9, (uint64_t)602 * SECOND_US).pause_us, 0);
+}
+
+static void deaths_without_progress_climb_the_ladder(void **state) {
+    (void)state;
+    static const enum tw_restart_rung expected[] = {
+        TW_RESTART_PLAIN,  TW_RESTART_PLAIN,  TW_RESTART_SKIP,   TW_RESTART_SKIP,   TW_RESTART_SKIP,
+        TW_RESTART_ANCHOR, TW_RESTART_ANCHOR, TW_RESTART_ANCHOR, TW_RESTART_GIVE_UP};
+    struct tw_restart restart;
+    tw_restart_init(&restart, 7);
+    for (unsigned i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        tw_restart_started(&restart, SECOND_US);
+        const struct tw_restart_verdict verdict = tw_restart_died(&restart, 40, 2 * SECOND_US);
+        assert_int_equal(verdict.rung, expected[i]);
+        if (verdict.rung == TW_RESTART_SKIP) assert_int_equal(verdict.skip, i - 1);
+    }
+}
+
+static void newer_snapshot_is_progress(void **state) {
+    (void)state;
+    struct tw_restart restart;
+    tw_restart_init(&restart, 7);
+    for (unsigned i = 0; i < 100; i++) {
+        tw_restart_started(&restart, SECOND_US);
+        assert_int_equal(tw_restart_died(&restart, i, 2 * SECOND_US).rung, TW_RESTART_PLAIN);
+    }
+}
+
+static void patience_follows_the_steps(void **state) {
+    (void)state;
+    struct tw_restart restart;
+    tw_restart_init(&restart, 7);
+    tw_restart_started(&restart, 1000);
+    assert_int_equal(tw_restart_hang_us(&restart), 1000 + TW_HANG_FIRST_US);
+    tw_restart_stepped(&restart, SECOND_US, 5 * SECOND_US);
+    assert_int_equal(tw_restart_hang_us(&restart), 5 * SECOND_US + TW_HANG_FLOOR_US);
+    for (unsigned i = 0; i < 100; i++) {
+        tw_restart_stepped(&restart, 20 * SECOND_US, (uint64_t)100 * SECOND_US);
+    }
+    assert_in_range(tw_restart_hang_us(&restart), (uint64_t)295 * SECOND_US,
+                    (uint64_t)301 * SECOND_US);
+}
+
+/* ---- processes ----------------------------------------------------------------------------- */
+
+struct seen {
+    uv_loop_t loop;
+    struct tw_supervisor supervisor;
+    unsigned deaths, wanted;
+    struct tw_worker_death last;
+    char path[64];
+};
+
+static void on_died(void *user, const struct tw_worker_death *death) {
+    struct seen *seen = user;
+    seen->last = *death;
+    if (death->is_wanted) {
+        seen->wanted++;
+    } else {
+        seen->deaths++;
+    }
+}
+
+static void seen_open(struct seen *seen, const char *script) {
+    memset(seen, 0, sizeof(*seen));
+    (void)strcpy(seen->path, "/tmp/tw-sup-XXXXXX");
+    const int fd = mkstemp(seen->path);
+    assert_true(fd >= 0);
+    assert_int_equal(dprintf(fd, "#!/bin/sh\n%s\n", script), (int)strlen(script) + 11);
+    assert_int_equal(fchmod(fd, 0700), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(uv_loop_init(&seen->loop), 0);
+    const struct tw_supervisor_config config = {.loop = &seen->loop,
+                                                .worker_path = seen->path,
+                                                .socket_path = "/nowhere",
+                                                .seed = 1,
+                                                .died = on_died,
+                                                .user = seen};
+    tw_supervisor_init(&seen->supervisor, &config);
+}
+
+static void seen_close(struct seen *seen) {
+    tw_supervisor_close(&seen->supervisor);
+    (void)uv_run(&seen->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&seen->loop), 0);
+    (void)unlink(seen->path);
+}
+
+static void dead_worker_is_started_again_at_once(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exit 3");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    while (seen.deaths < 2) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_int_equal(seen.last.exit_status, 3);
+    assert_int_equal(seen.supervisor.deaths, 2);
+    assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_PAUSING);
+    seen_close(&seen);
+}
+
+static void stop_ends_it_for_good(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exec sleep 60");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    assert_true(tw_supervisor_pid(&seen.supervisor) > 0);
+    assert_true(tw_supervisor_stop(&seen.supervisor, 0));
+    while (seen.wanted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_int_equal(seen.last.signal, SIGTERM);
+    assert_int_equal(seen.deaths, 0);
+    assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_STOPPED);
+    assert_false(tw_supervisor_stop(&seen.supervisor, 0));
+    seen_close(&seen);
+}
+
+static void program_that_cannot_run_is_named(void **state) {
+    (void)state;
+    struct seen seen;
+    struct tw_error err = {0};
+    seen_open(&seen, "exit 0");
+    seen.supervisor.config.worker_path = "/nowhere/worker";
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, &err), TW_IO);
+    assert_non_null(strstr(err.message, "/nowhere/worker"));
+    seen_close(&seen);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pauses_double_up_to_a_minute),
+        cmocka_unit_test(ten_healthy_minutes_begin_the_row_again),
+        cmocka_unit_test(deaths_without_progress_climb_the_ladder),
+        cmocka_unit_test(newer_snapshot_is_progress),
+        cmocka_unit_test(patience_follows_the_steps),
+        cmocka_unit_test(dead_worker_is_started_again_at_once),
+        cmocka_unit_test(stop_ends_it_for_good),
+        cmocka_unit_test(program_that_cannot_run_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
