@@ -76,7 +76,10 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
     struct tw_error err;
     if (status != 0 || t->is_closing) return;
     struct tw_conn *conn = tw_conn_create(t, &err);
-    if (conn == NULL) return; /* stays in the backlog until a connection ends */
+    if (conn == NULL) {
+        ((struct tw_listener *)(void *)server)->is_stalled = true; /* until a connection ends */
+        return;
+    }
     conn->is_accepted = true;
     int size = sizeof(conn->remote);
     if (uv_accept(server, (uv_stream_t *)&conn->link.tcp) != 0 ||
@@ -189,10 +192,8 @@ void tw_admit_secured(struct tw_conn *conn) {
         if (conn->bulk_of >= 0) hello_send(conn, TW_ROLE_BULK, t->peers[conn->bulk_of].tag);
         return;
     }
-    if (tw_peer_find(t, id) >= 0)
-        refuse(conn, tw_peer_find(t, id) >= 0 ? TW_OK : TW_AGAIN, DUPLICATE);
-    else if (is_greeting(t, id))
-        refuse(conn, TW_AGAIN, DUPLICATE);
+    if (tw_peer_find(t, id) >= 0 || is_greeting(t, id))
+        refuse(conn, TW_OK, DUPLICATE);
     else
         hello_send(conn, TW_ROLE_CONTROL, NULL);
 }
@@ -220,12 +221,12 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
         return;
     }
     if (t->is_closing) return; /* the shell ended us from peer_down */
-    if (!conn->is_dialled) hello_send(conn, TW_ROLE_CONTROL, NULL);
     const int peer = tw_peer_open(conn, hello, &err);
     if (peer < 0) {
         refuse(conn, err.status, err.message);
         return;
     }
+    if (!conn->is_dialled) hello_send(conn, TW_ROLE_CONTROL, NULL);
     struct tw_dialling *dialling = conn->dialling;
     if (dialling != NULL) tw_outgoing_over(dialling, TW_OK, &hello->id, "connected");
     const struct tw_record record = t->peers[peer].record;
@@ -269,10 +270,12 @@ static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
         refuse(conn, err.status, err.message);
         return;
     }
-    const bool is_linked = tw_peer_find(conn->transport, &conn->link.tls.id) >= 0;
-    if (conn->dialling != NULL && goodbye.status == TW_AGAIN && is_linked) goodbye.status = TW_OK;
-    /* A refusal must not read as success, whatever its sender wrote. */
-    if (goodbye.status == TW_OK && !is_linked) goodbye.status = TW_AGAIN;
+    /* On a control connection AGAIN means: there is, or is about to be, another link. Nothing else
+     * may read as success, whatever its sender wrote. */
+    if (conn->dialling != NULL && goodbye.status == TW_AGAIN)
+        goodbye.status = TW_OK;
+    else if (goodbye.status == TW_OK)
+        goodbye.status = TW_AGAIN;
     (void)snprintf(sentence, sizeof(sentence), "refused by the other side: %s", goodbye.sentence);
     refuse(conn, goodbye.status, sentence);
 }

@@ -11,9 +11,10 @@
 #include "base/status.h"
 
 struct tw_listener {
-    uv_tcp_t tcp;  /* tcp.data is the owner's */
+    uv_tcp_t tcp;  /* first; tcp.data is the owner's */
     uint16_t port; /* really bound */
     bool is_open, is_loopback, is_wildcard;
+    bool is_stalled; /* a connection waits to be accepted: libuv offers no other before that */
 };
 
 struct tw_listen_options {

@@ -57,10 +57,10 @@ static void on_lookup(struct tw_lookup *lookup) {
     struct tw_dialling *dialling =
         (struct tw_dialling *)((char *)lookup - offsetof(struct tw_dialling, lookup));
     struct tw_transport *t = dialling->transport;
-    if (dialling->is_orphan) free(dialling);
-    if (t->is_closing) {
-        TW_ASSERT(t->handles_count > 0);
-        t->handles_count--; /* never the last: idle and timer are closed after this */
+    if (dialling->is_orphan) {
+        TW_ASSERT(t->orphans_count > 0);
+        t->orphans_count--;
+        free(dialling);
     }
     tw_transport_soon(t);
 }
@@ -152,7 +152,7 @@ void tw_outgoing_close(struct tw_transport *t) {
             continue;
         }
         dialling->is_orphan = true;
-        t->handles_count++;
+        t->orphans_count++;
         tw_lookup_cancel(&dialling->lookup);
     }
 }

@@ -67,11 +67,21 @@ static void timer_arm(struct tw_transport *t, uint64_t now_us) {
     (void)uv_timer_start(&t->timer, on_timer, (wait_us + 999) / 1000, 0);
 }
 
+static void accept_stalled(struct tw_transport *t) {
+    for (uint32_t i = 0; i < t->config.listen_count && !t->is_closing; i++) {
+        struct tw_listener *listener = &t->listeners[i];
+        if (!listener->is_stalled) continue;
+        listener->is_stalled = false;
+        tw_admit_accepted((uv_stream_t *)&listener->tcp, 0);
+    }
+}
+
 static void step(struct tw_transport *t) {
     const uint64_t now_us = tw_now_us();
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         if (t->conns[i] != NULL) conn_step(t->conns[i], now_us);
     }
+    accept_stalled(t);
     if (!t->is_closing) tw_outgoing_step(t, now_us);
     if (!t->is_closing) tw_peers_step(t, now_us);
     timer_arm(t, now_us);
@@ -121,6 +131,7 @@ static void on_gone(struct tw_link *link) {
         if (t->conns[i] == conn) t->conns[i] = NULL;
     }
     free(conn);
+    tw_transport_soon(t);
     handle_closed(t);
 }
 
@@ -283,8 +294,9 @@ static void on_handle_closed(uv_handle_t *handle) {
     handle_closed(handle->data);
 }
 
-/* Idle and timer are needed until the last connection is gone. */
+/* Idle and timer are needed until the last connection and the last lookup are gone. */
 static void closing_step(struct tw_transport *t) {
+    if (t->orphans_count > 0) return;
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         if (t->conns[i] != NULL) return;
     }

@@ -52,8 +52,9 @@ struct tw_transport_events {
     /* The bytes of `chunk` are no longer needed; `sent` false: the peer went away first. */
     void (*released)(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent);
 
-    /* The one answer to each tw_transport_connect. TW_OK: `address` leads to `id`, which is up (by
-     * this or by another connection). TW_DENIED with `id` = own id: the address is this node.
+    /* The one answer to each tw_transport_connect. TW_OK: `address` leads to `id`, which is up by
+     * this connection, or up (or about to be) by another: see peer_up. TW_DENIED with `id` = own
+     * id: the address is this node.
      * Otherwise `id` is NULL or who answered instead. */
     void (*dial_done)(void *user, const char *address, enum tw_status status,
                       const struct tw_id *id, const char *sentence);
@@ -88,7 +89,8 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
 
 /* Says GOODBYE to every peer and closes everything; peer_down and dial_done are not called any
  * more. `closed` (may be NULL) is called by the loop when the last handle is gone and the memory
- * freed: at once where nothing waits, within 2 s otherwise. Chunks are not read after the call. */
+ * freed: at once where nothing waits, within 2 s otherwise, or when a name lookup under way
+ * ends. Chunks are not read after the call. */
 void tw_transport_destroy(struct tw_transport *transport, const char *sentence,
                           void (*closed)(void *user));
 

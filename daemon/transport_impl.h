@@ -80,7 +80,8 @@ struct tw_transport {
     struct tw_record self;
     uv_idle_t idle;
     uv_timer_t timer;
-    uint32_t handles_count; /* not yet closed: idle, timer, listeners, connections, lookups */
+    uint32_t handles_count; /* not yet closed: idle, timer, listeners, connections */
+    uint32_t orphans_count; /* lookups that outlive their dial at the end */
     struct tw_listener listeners[TW_LISTEN_MAX];
     struct tw_conn *conns[TW_CONNS_MAX];
     struct tw_dialling *dials[TW_DIALS_MAX];
