@@ -1,0 +1,576 @@
+/* The daemon's side of the worker link against a worker that is this test: it may lie. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "daemon/worker_host.h"
+
+enum { EVENTS_MAX = 64 };
+
+static struct {
+    uv_loop_t loop;
+    struct tw_run run;
+    struct tw_layout layout;
+    struct tw_worker_host *host;
+    char dir[32], path[64];
+    int fd, memfd;
+    struct tw_shm shm;
+    struct tw_wmsg_welcome welcome;
+    struct tw_event events[EVENTS_MAX];
+    unsigned events_count, gone, refused, frozen;
+    char sentence[256];
+} t;
+
+/* ---- the daemon's side --------------------------------------------------------------------- */
+
+static void on_event(void *user, const struct tw_event *event) {
+    (void)user;
+    assert_true(t.events_count < EVENTS_MAX);
+    t.events[t.events_count++] = *event;
+}
+
+static void on_gone(void *user, const char *sentence) {
+    (void)user;
+    t.gone++;
+    (void)snprintf(t.sentence, sizeof(t.sentence), "%s", sentence);
+}
+
+static void on_refused(void *user, const char *sentence) {
+    (void)user;
+    t.refused++;
+    (void)snprintf(t.sentence, sizeof(t.sentence), "%s", sentence);
+}
+
+static void on_frozen(void *user) {
+    (void)user;
+    t.frozen++;
+}
+
+static int host_open(void **state) {
+    (void)state;
+    memset(&t, 0, sizeof(t));
+    t.fd = t.memfd = -1;
+    struct tw_error err = {0};
+    tw_run_defaults(&t.run);
+    assert_int_equal(tw_run_set(&t.run, "model.layers", "1", &err), TW_OK);
+    assert_int_equal(tw_run_set(&t.run, "model.width", "64", &err), TW_OK);
+    assert_int_equal(tw_run_set(&t.run, "model.heads", "2", &err), TW_OK);
+    assert_int_equal(tw_run_set(&t.run, "sync.fragments", "2", &err), TW_OK);
+    assert_int_equal(tw_layout_init(&t.layout, &t.run, &err), TW_OK);
+    (void)strcpy(t.dir, "/tmp/tw-host-XXXXXX");
+    assert_non_null(mkdtemp(t.dir));
+    (void)snprintf(t.path, sizeof(t.path), "%s/worker.sock", t.dir);
+    assert_int_equal(uv_loop_init(&t.loop), 0);
+    const struct tw_worker_host_config config = {
+        .loop = &t.loop,
+        .run = &t.run,
+        .layout = &t.layout,
+        .socket_path = t.path,
+        .data_path = "/text",
+        .worker_uid = (uid_t)-1,
+        .pool_bytes = 1 << 20,
+        .events = {.event = on_event, .gone = on_gone, .refused = on_refused, .frozen = on_frozen},
+    };
+    if (tw_worker_host_create(&t.host, &config, &err) != TW_OK) fail_msg("%s", err.message);
+    return 0;
+}
+
+static int host_close(void **state) {
+    (void)state;
+    if (t.fd >= 0) (void)close(t.fd);
+    if (t.memfd >= 0) {
+        (void)munmap(t.shm.base, t.shm.geometry.bytes);
+        (void)close(t.memfd);
+    }
+    tw_worker_host_close(t.host);
+    (void)uv_run(&t.loop, UV_RUN_DEFAULT);
+    tw_worker_host_destroy(t.host);
+    assert_int_equal(uv_loop_close(&t.loop), 0);
+    assert_int_equal(access(t.path, F_OK), -1); /* the socket file is gone, too */
+    (void)rmdir(t.dir);
+    return 0;
+}
+
+/* Turns the loop until something is true; a test that would wait for ever is ended by CTest. */
+#define PUMP_UNTIL(condition)                                                                      \
+    while (!(condition)) (void)uv_run(&t.loop, UV_RUN_ONCE)
+
+/* ---- the worker's side --------------------------------------------------------------------- */
+
+static int worker_connect(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", t.path);
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    return fd;
+}
+
+static struct tw_worker_msg message(enum tw_worker_msg_kind kind) {
+    struct tw_worker_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.kind = kind;
+    msg.bytes = tw_worker_msg_bytes(kind);
+    return msg;
+}
+
+static void say(const struct tw_worker_msg *msg) {
+    assert_int_equal(send(t.fd, msg, msg->bytes, 0), (ssize_t)msg->bytes);
+}
+
+/* The next message from the daemon, which must be of this kind. */
+static struct tw_worker_msg hear(enum tw_worker_msg_kind kind) {
+    struct tw_worker_msg msg;
+    char control[CMSG_SPACE(sizeof(int))];
+    struct iovec iov = {&msg, sizeof(msg)};
+    struct msghdr header = {.msg_iov = &iov,
+                            .msg_iovlen = 1,
+                            .msg_control = control,
+                            .msg_controllen = sizeof(control)};
+    memset(&msg, 0, sizeof(msg));
+    ssize_t size;
+    while ((size = recvmsg(t.fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
+        (void)uv_run(&t.loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(size, (ssize_t)msg.bytes);
+    assert_int_equal(msg.kind, kind);
+    const struct cmsghdr *cmsg = CMSG_FIRSTHDR(&header);
+    if (cmsg != NULL) memcpy(&t.memfd, CMSG_DATA(cmsg), sizeof(int));
+    return msg;
+}
+
+static void hear_nothing(void) {
+    struct tw_worker_msg msg;
+    for (unsigned i = 0; i < 8; i++) (void)uv_run(&t.loop, UV_RUN_NOWAIT);
+    assert_int_equal(recv(t.fd, &msg, sizeof(msg), MSG_DONTWAIT), -1);
+}
+
+static void worker_hello(void) {
+    struct tw_worker_msg hello = message(TW_WMSG_HELLO);
+    hello.u.hello.version = TW_WORKER_VERSION;
+    t.fd = worker_connect();
+    say(&hello);
+    t.welcome = hear(TW_WMSG_WELCOME).u.welcome;
+    assert_true(t.memfd >= 0);
+    void *base =
+        mmap(NULL, t.welcome.geometry.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, t.memfd, 0);
+    assert_true(base != MAP_FAILED);
+    tw_shm_bind(&t.shm, base, &t.welcome.geometry, &t.layout);
+}
+
+static void worker_ready(void) {
+    struct tw_worker_msg ready = message(TW_WMSG_READY);
+    ready.u.ready.step = 7;
+    ready.u.ready.tokens = 700;
+    say(&ready);
+    (void)hear(TW_WMSG_CLOCK);
+    assert_true(tw_worker_host_is_ready(t.host));
+}
+
+/* A ready worker, its WORKER_UP already taken. */
+static void worker_open(void) {
+    worker_hello();
+    worker_ready();
+    t.events_count = 0;
+}
+
+static void worker_close(void) {
+    (void)close(t.fd);
+    t.fd = -1;
+    const unsigned gone = t.gone;
+    PUMP_UNTIL(t.gone > gone);
+    (void)munmap(t.shm.base, t.shm.geometry.bytes);
+    (void)close(t.memfd);
+    t.memfd = -1;
+}
+
+static uint8_t *bytes_at(struct tw_span span) {
+    uint8_t *bytes = tw_shm_pool(&t.shm, span.offset, span.bytes);
+    assert_non_null(bytes);
+    return bytes;
+}
+
+static struct tw_wmsg_encode encode_ask(uint64_t round, uint64_t count) {
+    struct tw_action action;
+    memset(&action, 0, sizeof(action));
+    action.kind = TW_ACT_ENCODE;
+    action.u.encode.round = round;
+    action.u.encode.parts_count = 1;
+    action.u.encode.count[0] = count;
+    tw_worker_host_act(t.host, &action);
+    return hear(TW_WMSG_ENCODE).u.encode;
+}
+
+static void encode_answer(uint64_t round, uint32_t bytes) {
+    struct tw_worker_msg msg = message(TW_WMSG_ENCODED);
+    msg.u.encoded.round = round;
+    msg.u.encoded.parts_count = 1;
+    msg.u.encoded.bytes[0] = bytes;
+    say(&msg);
+}
+
+/* Makes a held payload of these bytes; its name. */
+static struct tw_id payload_make(uint64_t round, const void *bytes, uint32_t size) {
+    const struct tw_wmsg_encode encode = encode_ask(round, 1024);
+    memcpy(bytes_at(encode.parts[0].out), bytes, size);
+    encode_answer(round, size);
+    const unsigned before = t.events_count;
+    PUMP_UNTIL(t.events_count > before);
+    return t.events[before].u.encoded.hashes[0];
+}
+
+/* ---- facts --------------------------------------------------------------------------------- */
+
+static void worker_is_welcomed_with_sealed_memory(void **state) {
+    (void)state;
+    worker_hello();
+    assert_int_equal(t.welcome.start, TW_START_FRESH);
+    assert_string_equal(t.welcome.data_path, "/text");
+    assert_true((fcntl(t.memfd, F_GET_SEALS) & (F_SEAL_GROW | F_SEAL_SHRINK)) ==
+                (F_SEAL_GROW | F_SEAL_SHRINK));
+    assert_int_equal(ftruncate(t.memfd, 1), -1);
+    assert_int_equal(t.events_count, 0); /* the core hears of it when it is ready */
+    worker_ready();
+    assert_int_equal(t.events[0].kind, TW_EV_WORKER_UP);
+    assert_int_equal(t.events[0].u.worker.step, 7);
+}
+
+static void requests_before_ready_are_dropped(void **state) {
+    (void)state;
+    struct tw_action action;
+    memset(&action, 0, sizeof(action));
+    action.kind = TW_ACT_ENCODE;
+    action.u.encode.parts_count = 1;
+    action.u.encode.count[0] = 1024;
+    worker_hello();
+    tw_worker_host_act(t.host, &action);
+    worker_ready();
+    hear_nothing();
+    assert_int_equal(t.host->payloads.pool.used, 0);
+}
+
+static void output_gets_the_name_of_its_bytes(void **state) {
+    (void)state;
+    static uint8_t bytes[600 * 1024]; /* above what is named on the loop itself */
+    worker_open();
+    for (uint32_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 31);
+    static const uint32_t sizes[] = {1000, sizeof(bytes)};
+    for (unsigned i = 0; i < 2; i++) {
+        const struct tw_wmsg_encode encode = encode_ask(i, sizes[i] < 5000 ? 1024 : 512 * 1024);
+        assert_true(encode.parts[0].out.bytes >= sizes[i] || i == 1);
+        const uint32_t size =
+            sizes[i] < encode.parts[0].out.bytes ? sizes[i] : encode.parts[0].out.bytes;
+        memcpy(bytes_at(encode.parts[0].out), bytes, size);
+        encode_answer(i, size);
+        PUMP_UNTIL(t.events_count == i + 1);
+        const struct tw_event *event = &t.events[i];
+        const struct tw_id name = tw_sha256(bytes, size);
+        assert_int_equal(event->kind, TW_EV_ENCODED);
+        assert_true(event->ok);
+        assert_int_equal(event->u.encoded.bytes[0], size);
+        assert_memory_equal(&event->u.encoded.hashes[0], &name, sizeof(name));
+        assert_true(tw_pool_find(&t.host->payloads.pool, &name) >= 0);
+    }
+}
+
+static void unasked_answer_closes_the_worker(void **state) {
+    (void)state;
+    worker_open();
+    encode_answer(3, 10);
+    PUMP_UNTIL(t.gone == 1);
+    assert_int_equal(t.events[t.events_count - 1].kind, TW_EV_WORKER_DOWN);
+    assert_false(tw_worker_host_is_ready(t.host));
+}
+
+static void second_answer_to_one_request_closes_the_worker(void **state) {
+    (void)state;
+    worker_open();
+    (void)payload_make(1, "abc", 3);
+    encode_answer(1, 3);
+    PUMP_UNTIL(t.gone == 1);
+}
+
+static void answer_beyond_its_room_closes_the_worker_and_frees_the_room(void **state) {
+    (void)state;
+    worker_open();
+    const struct tw_wmsg_encode encode = encode_ask(1, 1024);
+    encode_answer(1, encode.parts[0].out.bytes + 1);
+    PUMP_UNTIL(t.gone == 1);
+    assert_int_equal(t.host->payloads.pool.used, 0);
+}
+
+static void foreign_packets_close_the_worker(void **state) {
+    (void)state;
+    static const uint32_t lengths[] = {1, 8, 100, 8000};
+    for (unsigned i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        char junk[8000];
+        memset(junk, (int)(3 + i), sizeof(junk));
+        worker_open();
+        assert_int_equal(send(t.fd, junk, lengths[i], 0), (ssize_t)lengths[i]);
+        worker_close();
+    }
+    assert_int_equal(t.gone, 4);
+}
+
+static void daemons_own_messages_are_refused_from_a_worker(void **state) {
+    (void)state;
+    worker_open();
+    const struct tw_worker_msg msg = message(TW_WMSG_FINISH);
+    say(&msg);
+    PUMP_UNTIL(t.gone == 1);
+}
+
+static void requests_of_a_dead_worker_are_forgotten(void **state) {
+    (void)state;
+    worker_open();
+    (void)encode_ask(1, 1024);
+    assert_true(t.host->payloads.pool.used > 0);
+    worker_close();
+    assert_int_equal(t.host->payloads.pool.used, 0);
+    assert_int_equal(t.events_count, 1); /* WORKER_DOWN and no ENCODED */
+    worker_open();
+    encode_answer(1, 10); /* the next one is not asked for what the last one owed */
+    PUMP_UNTIL(t.gone == 2);
+}
+
+static void second_worker_is_turned_away(void **state) {
+    (void)state;
+    worker_open();
+    const int second = worker_connect();
+    PUMP_UNTIL(t.refused == 1);
+    char byte;
+    assert_int_equal(recv(second, &byte, 1, 0), 0);
+    (void)close(second);
+    assert_true(tw_worker_host_is_ready(t.host));
+}
+
+static void last_words_are_passed_on(void **state) {
+    (void)state;
+    struct tw_worker_msg fatal = message(TW_WMSG_FATAL);
+    (void)strcpy(fatal.u.fatal.text, "no training text");
+    worker_open();
+    say(&fatal);
+    worker_close();
+    assert_string_equal(t.sentence, "no training text");
+}
+
+/* ---- arriving payloads --------------------------------------------------------------------- */
+
+static struct tw_event verify(const struct tw_id *name, uint32_t size, uint64_t elements,
+                              const char *bytes) {
+    struct tw_action action;
+    memset(&action, 0, sizeof(action));
+    action.kind = TW_ACT_EXPECT;
+    action.u.payload.hash = *name;
+    action.u.payload.bytes = size;
+    action.u.payload.elements = elements;
+    tw_worker_host_act(t.host, &action);
+    assert_int_equal(
+        tw_payloads_chunk_put(&t.host->payloads, name, 0, (const uint8_t *)bytes, size), TW_OK);
+    action.kind = TW_ACT_VERIFY;
+    const unsigned before = t.events_count;
+    tw_worker_host_act(t.host, &action);
+    if (elements > 0) {
+        struct tw_worker_msg checked = message(TW_WMSG_CHECKED);
+        checked.u.checked.tag = hear(TW_WMSG_CHECK).u.check.tag;
+        checked.u.checked.status = bytes[0] == 'x' ? TW_CORRUPT : TW_OK;
+        say(&checked);
+    }
+    PUMP_UNTIL(t.events_count > before);
+    assert_int_equal(t.events[before].kind, TW_EV_VERIFIED);
+    return t.events[before];
+}
+
+static void payload_is_held_only_under_its_own_name_and_decodable(void **state) {
+    (void)state;
+    worker_open();
+    struct tw_id name = tw_sha256("hello", 5);
+    assert_true(verify(&name, 5, 0, "hello").ok);
+    name = tw_sha256("right", 5);
+    assert_false(verify(&name, 5, 0, "wrong").ok);
+    name = tw_sha256("float", 5);
+    assert_true(verify(&name, 5, 100, "float").ok);
+    name = tw_sha256("xjunk", 5);
+    assert_false(verify(&name, 5, 100, "xjunk").ok);
+    assert_int_not_equal(
+        t.host->payloads.pool.rows[tw_pool_find(&t.host->payloads.pool, &name)].state,
+        TW_PAYLOAD_HELD);
+}
+
+static void chunk_of_the_wrong_size_or_place_is_refused(void **state) {
+    (void)state;
+    struct tw_payloads *payloads = &t.host->payloads;
+    static uint8_t bytes[TW_CHUNK_BYTES_MAX];
+    const struct tw_id name = {{1}}, other = {{2}};
+    uint32_t row, size;
+    const uint8_t *out;
+    assert_int_equal(tw_pool_expect(&payloads->pool, &name, TW_CHUNK_BYTES_MAX + 10, &row, NULL),
+                     TW_OK);
+    assert_int_equal(tw_payloads_chunk_put(payloads, &other, 0, bytes, 10), TW_AGAIN);
+    assert_int_equal(tw_payloads_chunk_put(payloads, &name, 0, bytes, 10), TW_PROTO);
+    assert_int_equal(tw_payloads_chunk_put(payloads, &name, 1, bytes, 11), TW_PROTO);
+    assert_int_equal(tw_payloads_chunk_put(payloads, &name, 2, bytes, 10), TW_PROTO);
+    assert_int_equal(tw_payloads_chunk_put(payloads, &name, UINT32_MAX, bytes, 10), TW_PROTO);
+    assert_int_equal(tw_payloads_chunk_put(payloads, &name, 0, bytes, sizeof(bytes)), TW_OK);
+    assert_int_equal(tw_payloads_chunk_put(payloads, &name, 1, bytes, 10), TW_OK);
+    assert_int_equal(tw_payloads_chunk_get(payloads, &name, 1, &out, &size, &row), TW_AGAIN);
+    tw_pool_verified(&payloads->pool, row);
+    assert_int_equal(tw_payloads_chunk_get(payloads, &name, 1, &out, &size, &row), TW_OK);
+    assert_int_equal(size, 10);
+    assert_int_equal(tw_payloads_row_at(payloads, out), (int)row);
+    assert_int_equal(tw_payloads_chunk_get(payloads, &name, 2, &out, &size, &row), TW_PROTO);
+}
+
+static void full_pool_answers_that_it_cannot(void **state) {
+    (void)state;
+    uint32_t row;
+    struct tw_action action;
+    memset(&action, 0, sizeof(action));
+    worker_open();
+    assert_int_equal(tw_pool_reserve(&t.host->payloads.pool, (1 << 20) - 64, &row, NULL), TW_OK);
+    action.kind = TW_ACT_ENCODE;
+    action.u.encode.parts_count = 1;
+    action.u.encode.count[0] = 4096;
+    tw_worker_host_act(t.host, &action);
+    assert_int_equal(t.events[0].kind, TW_EV_ENCODED);
+    assert_false(t.events[0].ok);
+    memset(&action, 0, sizeof(action));
+    action.kind = TW_ACT_EXPECT;
+    action.u.payload.hash.bytes[0] = 1;
+    action.u.payload.bytes = 4096;
+    tw_worker_host_act(t.host, &action);
+    assert_int_equal(t.events[1].kind, TW_EV_VERIFIED);
+    assert_false(t.events[1].ok);
+    hear_nothing();
+}
+
+/* ---- changes of (phi, u) ------------------------------------------------------------------- */
+
+static void apply_ask(const struct tw_id *name) {
+    struct tw_action action;
+    memset(&action, 0, sizeof(action));
+    action.kind = TW_ACT_APPLY;
+    action.u.apply.parts_count = 1;
+    action.u.apply.parts[0].mode = TW_APPLY_MIX;
+    action.u.apply.parts[0].count = 1024;
+    action.u.apply.parts[0].hash = *name;
+    tw_worker_host_act(t.host, &action);
+}
+
+static void applied_say(uint64_t rounds) {
+    struct tw_worker_msg applied = message(TW_WMSG_APPLIED);
+    applied.u.applied.rounds = rounds;
+    say(&applied);
+}
+
+static void payload_in_use_survives_its_drop(void **state) {
+    (void)state;
+    worker_open();
+    struct tw_action drop = {.kind = TW_ACT_DROP};
+    drop.u.payload.hash = payload_make(1, "abcd", 4);
+    apply_ask(&drop.u.payload.hash);
+    const struct tw_wmsg_apply apply = hear(TW_WMSG_APPLY).u.apply;
+    tw_worker_host_act(t.host, &drop);
+    assert_memory_equal(bytes_at(apply.parts[0].in), "abcd", 4);
+    assert_true(t.host->payloads.pool.used > 0);
+    applied_say(2);
+    PUMP_UNTIL(t.events[t.events_count - 1].kind == TW_EV_APPLIED);
+    assert_int_equal(t.host->payloads.pool.used, 0);
+}
+
+static void frozen_host_starts_no_change(void **state) {
+    (void)state;
+    worker_open();
+    const struct tw_id name = payload_make(1, "abcd", 4);
+    apply_ask(&name);
+    (void)hear(TW_WMSG_APPLY);
+    assert_false(tw_worker_host_freeze(t.host)); /* one is under way */
+    apply_ask(&name);
+    hear_nothing();
+    (void)encode_ask(2, 1024); /* not a change: goes through */
+    applied_say(2);
+    PUMP_UNTIL(t.frozen == 1);
+    hear_nothing();
+    tw_worker_host_thaw(t.host);
+    (void)hear(TW_WMSG_APPLY);
+    applied_say(3);
+    PUMP_UNTIL(t.events[t.events_count - 1].kind == TW_EV_APPLIED &&
+               t.events[t.events_count - 1].u.applied.rounds == 3);
+    assert_true(tw_worker_host_freeze(t.host));
+    tw_worker_host_thaw(t.host);
+}
+
+static void death_of_the_worker_completes_a_freeze(void **state) {
+    (void)state;
+    worker_open();
+    const struct tw_id name = payload_make(1, "abcd", 4);
+    apply_ask(&name);
+    assert_false(tw_worker_host_freeze(t.host));
+    worker_close();
+    assert_int_equal(t.frozen, 1);
+    tw_worker_host_thaw(t.host);
+}
+
+static void next_worker_resumes_from_the_newest_snapshot(void **state) {
+    (void)state;
+    struct tw_snapshot_slot slot;
+    memset(&slot, 0, sizeof(slot));
+    worker_open();
+    for (uint32_t i = 0; i < 2; i++) {
+        slot.step = 10 + i;
+        tw_shm_snapshot_begin(&t.shm, i);
+        tw_shm_snapshot_end(&t.shm, i, &slot);
+    }
+    worker_close();
+    worker_hello();
+    assert_int_equal(t.welcome.start, TW_START_SNAPSHOT);
+    assert_int_equal(t.welcome.slot, 1);
+    worker_ready();
+    tw_shm_snapshot_begin(&t.shm, 1); /* dies while it writes the newer one */
+    worker_close();
+    worker_hello();
+    assert_int_equal(t.welcome.slot, 0);
+    worker_ready();
+    worker_close();
+    t.host->is_anchor_wanted = true;
+    worker_hello();
+    assert_int_equal(t.welcome.start, TW_START_ANCHOR);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, host_open, host_close)
+    const struct CMUnitTest tests[] = {
+        TEST(worker_is_welcomed_with_sealed_memory),
+        TEST(requests_before_ready_are_dropped),
+        TEST(output_gets_the_name_of_its_bytes),
+        TEST(unasked_answer_closes_the_worker),
+        TEST(second_answer_to_one_request_closes_the_worker),
+        TEST(answer_beyond_its_room_closes_the_worker_and_frees_the_room),
+        TEST(foreign_packets_close_the_worker),
+        TEST(daemons_own_messages_are_refused_from_a_worker),
+        TEST(requests_of_a_dead_worker_are_forgotten),
+        TEST(second_worker_is_turned_away),
+        TEST(last_words_are_passed_on),
+        TEST(payload_is_held_only_under_its_own_name_and_decodable),
+        TEST(chunk_of_the_wrong_size_or_place_is_refused),
+        TEST(full_pool_answers_that_it_cannot),
+        TEST(payload_in_use_survives_its_drop),
+        TEST(frozen_host_starts_no_change),
+        TEST(death_of_the_worker_completes_a_freeze),
+        TEST(next_worker_resumes_from_the_newest_snapshot),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
