@@ -102,6 +102,7 @@ static uint16_t find_better(const struct tw_node *node) {
     const bool is_lost =
         node->state == TW_STATE_RECEIVER && node->now_us >= node->lineage_us + LINEAGE_LOST_US;
     uint64_t clock_tokens = node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0;
+    if (TW_PLANTED(node, TW_PLANT_ROUNDS_COMPARED)) clock_tokens = node->at.rounds;
     struct tw_id lineage = node->at.lineage;
     bool has_standing = !is_lost;
     uint16_t best = NO_PEER;
@@ -115,11 +116,13 @@ static uint16_t find_better(const struct tw_node *node) {
                 clock_tokens = status->clock_tokens;
             continue;
         }
-        if (has_standing &&
-            !is_better(status->clock_tokens, &status->lineage, clock_tokens, &lineage))
+        const uint64_t theirs =
+            TW_PLANTED(node, TW_PLANT_ROUNDS_COMPARED) ? status->rounds : status->clock_tokens;
+        if (has_standing && is_better(theirs, &status->lineage, clock_tokens, &lineage) ==
+                                TW_PLANTED(node, TW_PLANT_SMALLER_CLOCK))
             continue;
         has_standing = true;
-        clock_tokens = status->clock_tokens;
+        clock_tokens = theirs;
         lineage = status->lineage;
         best = i;
     }
@@ -142,7 +145,9 @@ void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_jo
 }
 
 static void ask_to_join(struct tw_node *node) {
-    if (node->state != TW_STATE_RECEIVER || !tw_log_is_current(node) || node->has_left) return;
+    const bool is_ready =
+        tw_log_is_current(node) || (TW_PLANTED(node, TW_PLANT_EARLY_JOIN) && !node->needs_tip);
+    if (node->state != TW_STATE_RECEIVER || !is_ready || node->has_left) return;
     if (node->round.self_idx >= 0 || node->stored_seq < node->nonce_seq) return;
     if (node->now_us < node->join_us + JOIN_US && node->join_us != 0) {
         tw_node_wake(node, node->join_us + JOIN_US);

@@ -76,7 +76,9 @@ void tw_log_settle(struct tw_node *node) {
 
 static void note_own_part(struct tw_node *node, const struct tw_close *close) {
     const struct tw_contributor *self = find_self(node, close);
-    if (self != NULL && node->round.own == OWN_SENT) {
+    if (self != NULL && TW_PLANTED(node, TW_PLANT_TOKENS_TWICE)) {
+        node->at.steps_listed = node->step;
+    } else if (self != NULL && node->round.own == OWN_SENT) {
         node->at.tokens_listed = node->round.own_tokens;
         node->at.steps_listed = node->round.own_step;
     } else if (self != NULL) { /* from before a restart: what was listed was trained before it */
@@ -120,7 +122,10 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     report->u.report.state = node->state;
     report->u.report.id = node->tip_digest;
     report->u.report.close = entry;
-    tw_node_set_roster(node, &entry->next);
+    if (TW_PLANTED(node, TW_PLANT_WRONG_ROSTER) && node->roster.count > 1)
+        tw_round_open(node);
+    else
+        tw_node_set_roster(node, &entry->next);
     tw_log_clock(node);
     node->status_us = 0; /* tell at once that we are at the next round */
 }
@@ -261,6 +266,10 @@ static bool divide(const struct tw_node *node, const struct tw_close *close,
         part->mode = close->parts[k].bytes == 0 ? TW_APPLY_ABSENT
                      : is_ours                  ? TW_APPLY_MIX
                                                 : TW_APPLY_SHIFT;
+        if (TW_PLANTED(node, TW_PLANT_ABSENT_APPLIED) && part->mode == TW_APPLY_ABSENT)
+            part->mode = TW_APPLY_SHIFT;
+        if (TW_PLANTED(node, TW_PLANT_MIX_FOR_SHIFT) && part->mode == TW_APPLY_SHIFT)
+            part->mode = TW_APPLY_MIX;
         part->hash = close->parts[k].result;
         part->bytes = close->parts[k].bytes;
     }
@@ -288,7 +297,8 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
         tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
         return;
     }
-    node->at.fragment_rounds[fragment] = event->u.applied.rounds;
+    if (!TW_PLANTED(node, TW_PLANT_DOUBLE_APPLY) || node->roster.count < 2)
+        node->at.fragment_rounds[fragment] = event->u.applied.rounds;
     node->at.fragment_digests[fragment] = event->u.applied.digest;
     node->exports[fragment].is_valid = false;
 }

@@ -39,6 +39,9 @@ struct tw_node_config {
     /* this node */
     uint32_t weight;    /* share of parts it offers to own, > 0 */
     uint64_t orphan_us; /* no majority for this long: form a child lineage (120 s) */
+#ifdef TW_PLANT
+    int plant; /* enum tw_plant: a bug switched on, in tests of the simulator alone */
+#endif
 };
 
 /* ---- what survives a restart -------------------------------------------------------------- */

@@ -20,9 +20,9 @@
 
 #ifdef TW_PLANT
 #include "sync/plant.h"
-#define TW_PLANTED(node, bug) ((node)->plant == (bug))
+#define TW_PLANTED(node, bug) ((node)->cfg.plant == (bug))
 #else
-#define TW_PLANTED(node, bug) false
+#define TW_PLANTED(node, bug) ((void)(node), false)
 #endif
 
 enum {
@@ -165,9 +165,6 @@ struct tw_node {
     struct tw_rng rng;
     uint64_t now_us, deadline_us;
     enum tw_node_state state;
-#ifdef TW_PLANT
-    enum tw_plant plant;
-#endif
 
     /* where we stand */
     struct tw_position at;

@@ -101,7 +101,9 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
     payload->have[idx / 64] |= UINT64_C(1) << (idx % 64);
     payload->chunks_have++;
     payload->progress_us = node->now_us;
-    if (payload->chunks_have == payload->chunks) {
+    if (payload->chunks_have == payload->chunks && TW_PLANTED(node, TW_PLANT_UNVERIFIED)) {
+        payload->state = PAYLOAD_HELD;
+    } else if (payload->chunks_have == payload->chunks) {
         payload->state = PAYLOAD_CHECKING;
         tw_act_payload(node, TW_ACT_VERIFY, payload);
     } else if (payload->source == peer) {

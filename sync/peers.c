@@ -74,7 +74,8 @@ void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_st
 static void send_status(struct tw_node *node) {
     struct tw_message *message = tw_act_message(node, TW_MSG_STATUS);
     if (message == NULL) return;
-    node->status_us = node->now_us + TW_HEARTBEAT_US;
+    node->status_us =
+        node->now_us + (TW_PLANTED(node, TW_PLANT_STUCK_DEADLINE) ? 0 : TW_HEARTBEAT_US);
     message->u.status = (struct tw_msg_status){
         .state = node->state,
         .lineage = node->at.lineage,

@@ -9,6 +9,7 @@
 #include "sync/node_internal.h"
 
 static uint32_t majority(const struct tw_node *node) {
+    if (TW_PLANTED(node, TW_PLANT_HALF_QUORUM)) return (node->roster.count + 1) / 2;
     return node->roster.count / 2 + 1;
 }
 
@@ -63,6 +64,7 @@ static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t pee
     struct reply *reply = &node->replies[node->replies_count++];
     *reply = (struct reply){.kind = kind, .to_self = peer == NO_PEER, .ballot = ballot, .seq = seq};
     if (peer != NO_PEER) reply->to = node->links[peer].id;
+    if (TW_PLANTED(node, TW_PLANT_LOST_ACK)) tw_vote_stored(node, seq, true);
 }
 
 static void send_reply(struct tw_node *node, const struct reply *reply) {
@@ -145,7 +147,7 @@ void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     if (tw_roster_find(&node->roster, &node->links[peer].id) < 0) return;
     turn_to_round(node);
     tw_round_touch(node);
-    if (prepare->ballot <= node->vote.promised) {
+    if (prepare->ballot <= node->vote.promised && !TW_PLANTED(node, TW_PLANT_STALE_PROMISE)) {
         nack(node, peer);
         return;
     }
@@ -199,7 +201,7 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     if (peer != NO_PEER && tw_roster_find(&node->roster, &node->links[peer].id) < 0) return;
     turn_to_round(node);
     tw_round_touch(node);
-    if (propose->ballot < node->vote.promised) {
+    if (propose->ballot < node->vote.promised && !TW_PLANTED(node, TW_PLANT_BALLOT_IGNORED)) {
         nack(node, peer);
         return;
     }
@@ -233,7 +235,7 @@ static void consider_offer(struct tw_node *node) {
     }
     if (!is_complete) return;
     round->has_offer = false;
-    if (round->offer_ballot < node->vote.promised) {
+    if (round->offer_ballot < node->vote.promised && !TW_PLANTED(node, TW_PLANT_BALLOT_IGNORED)) {
         nack(node, round->offer_from);
         return;
     }
@@ -297,14 +299,17 @@ static void next_roster(struct tw_node *node, const struct tw_close *close,
     next->number = node->roster.number + (is_changed ? 1 : 0);
 }
 
-static void add_contributors(struct tw_close *close, const struct tw_msg_result *result) {
+static void add_contributors(const struct tw_node *node, struct tw_close *close,
+                             const struct tw_msg_result *result) {
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         const struct tw_contributor *by = &result->contributors[i];
         uint32_t at = 0;
         while (at < close->contributors_count &&
                close->contributors[at].member_idx < by->member_idx)
             at++;
-        if (at < close->contributors_count && close->contributors[at].member_idx == by->member_idx)
+        if (at < close->contributors_count &&
+            close->contributors[at].member_idx == by->member_idx &&
+            !TW_PLANTED(node, TW_PLANT_LISTED_TWICE))
             continue;
         for (uint32_t j = close->contributors_count++; j > at; j--)
             close->contributors[j] = close->contributors[j - 1];
@@ -332,7 +337,7 @@ static void write_proposal(struct tw_node *node, struct tw_close *close) {
         part->result = result->hash;
         for (uint32_t i = 0; i < result->contributors_count; i++)
             part->contributors |= UINT64_C(1) << result->contributors[i].member_idx;
-        add_contributors(close, result);
+        add_contributors(node, close, result);
     }
     close->clock_tokens = tip != NULL ? tip->clock_tokens : 0;
     for (uint32_t i = 0; i < close->contributors_count; i++)
@@ -345,7 +350,7 @@ static void start_proposing(struct tw_node *node) {
     round->phase = CLOSER_PROPOSING;
     round->phase_us = node->now_us;
     round->accepted_by = 0;
-    if (round->has_best) {
+    if (round->has_best && !TW_PLANTED(node, TW_PLANT_OTHER_VALUE)) {
         round->proposal = round->best;
     } else {
         write_proposal(node, &round->proposal);

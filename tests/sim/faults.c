@@ -1,4 +1,6 @@
 /* faults.c - what goes wrong: the classes the seed has enabled, at their rates, until the calm. */
+#include <math.h>
+
 #include "base/assert.h"
 #include "tests/sim/world.h"
 
@@ -119,10 +121,31 @@ static void strike(struct tw_sim_world *world, enum tw_sim_fault fault) {
     schedule(world, fault);
 }
 
+/* How each side of the fixed split fares: side i % 2 holds node i. */
+static void look_at_sides(struct tw_sim_world *world, bool is_begin) {
+    for (uint32_t side = 0; side < 2; side++) {
+        struct tw_sim_side *result = &world->result->sides[side];
+        result->loss = INFINITY;
+        result->lineages = 0;
+        for (uint32_t i = side; i < world->nodes_count; i += 2) {
+            const struct tw_sim_node *node = &world->nodes[i];
+            if (!node->is_running) continue;
+            const double loss = tw_sim_model_loss(&world->model, node->worker.replica.phi);
+            if (loss < result->loss) result->loss = loss;
+            tw_node_view(node->core, world->view);
+            uint64_t *rounds = is_begin ? &result->rounds_before : &result->rounds;
+            if (world->view->rounds > *rounds) *rounds = world->view->rounds;
+            result->lineages +=
+                i == side || !tw_id_equal(&node->lineage, &world->nodes[i - 2].lineage);
+        }
+    }
+}
+
 static void heal(struct tw_sim_world *world, enum tw_sim_fault fault, uint32_t what) {
     if (fault == TW_SIM_SLOW) {
         world->nodes[what].slow = 1;
     } else if (fault == TW_SIM_PARTITION) {
+        if (world->options.split_end_us != 0) look_at_sides(world, false);
         world->is_split = false;
         tw_sim_trace(world, NULL, "the network is whole again");
         tw_sim_net_healed(world);
@@ -179,6 +202,7 @@ void tw_sim_faults_timer(struct tw_sim_world *world, const struct tw_sim_timer *
     } else if (timer->kind == TW_SIM_TIMER_HEAL) {
         heal(world, (enum tw_sim_fault)timer->a, timer->b);
     } else if (timer->a == TW_SIM_FAULTS_COUNT) {
+        look_at_sides(world, true);
         for (uint32_t i = 0; i < world->nodes_count; i++) world->side[i] = i % 2;
         world->is_split = true;
         world->is_split_one_way = false;

@@ -369,6 +369,9 @@ static void config_fill(struct tw_sim_world *world, struct tw_sim_node *node,
         .members_max = options->members_max,
         .weight = (uint32_t)(node->upload_bytes_per_s / 1000 + 1),
         .orphan_us = options->orphan_us,
+#ifdef TW_PLANT
+        .plant = options->plant,
+#endif
     };
     for (uint32_t f = 0; f < options->fragments_count; f++) {
         config->fragment_elements[f] = (uint64_t)options->dims_per_fragment * TW_PART_ALIGN;

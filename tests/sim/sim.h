@@ -26,6 +26,11 @@ struct tw_sim_result {
     double node_hours;           /* of running nodes */
     double loss_start, loss_end; /* of the mean anchor of the nodes running at the end */
     uint64_t clock_tokens;       /* greatest, at the end */
+    struct tw_sim_side {
+        double loss;     /* best anchor of this side, when the split of the options ended */
+        uint64_t rounds; /* its lineage had then */
+        uint64_t rounds_before, lineages; /* when it began; lineages on this side when it ended */
+    } sides[2];
     uint32_t lineages_end, members_end, running_end, finished_end;
     uint64_t histogram[TW_SIM_STATES][TW_SIM_EVENTS];
 };

@@ -1,0 +1,38 @@
+/* plant.h - bugs that can be switched on in the library tw_sync_planted, and only there.
+ *
+ * Each is one line at the place where a hand might slip. The simulator has to find every one of
+ * them: a checker that finds no bug that is there proves nothing about those that are not. */
+#ifndef TW_SYNC_PLANT_H
+#define TW_SYNC_PLANT_H
+
+/* X(NAME, name on the command line, what it does) */
+#define TW_PLANT_LIST(X)                                                                           \
+    X(DOUBLE_APPLY, "double-apply", "an applied round is not noted, so it is applied again")       \
+    X(BALLOT_IGNORED, "ballot-ignored", "proposals below the promised ballot are accepted")        \
+    X(STALE_PROMISE, "stale-promise", "ballots below the promised one are promised")               \
+    X(WRONG_ROSTER, "wrong-roster", "the roster of the last round decides the next one too")       \
+    X(HALF_QUORUM, "half-quorum", "half of the roster counts as a majority")                       \
+    X(LOST_ACK, "lost-acknowledgement", "a vote is told before it is on disk")                     \
+    X(FORGOTTEN_VOTE, "forgotten-vote", "a restart forgets the vote and keeps the seat")           \
+    X(KEPT_NAME, "kept-name", "a restart alone goes on under the old lineage")                     \
+    X(OTHER_VALUE, "other-value", "a closer proposes its own manifest over an accepted one")       \
+    X(ABSENT_APPLIED, "absent-applied", "a part without a result is applied like one with")        \
+    X(MIX_FOR_SHIFT, "mix-for-shift", "who did not contribute mixes instead of shifting")          \
+    X(TOKENS_TWICE, "tokens-twice", "listed tokens are offered again in the next round")           \
+    X(LISTED_TWICE, "listed-twice", "who is in two parts is listed twice as a contributor")        \
+    X(UNVERIFIED, "unverified", "a payload is used as soon as its last chunk came")                \
+    X(EARLY_JOIN, "early-join", "a follower asks to join before it holds the state")               \
+    X(ROUNDS_COMPARED, "rounds-compared", "lineages are compared by rounds, not by clock")         \
+    X(SMALLER_CLOCK, "smaller-clock", "the lineage with the smaller clock wins")                   \
+    X(EARLY_FINISH, "early-finish", "the run ends at half of its budget")                          \
+    X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")
+
+enum tw_plant {
+    TW_PLANT_NONE,
+#define X(name, text, what) TW_PLANT_##name,
+    TW_PLANT_LIST(X)
+#undef X
+        TW_PLANTS_COUNT
+};
+
+#endif
