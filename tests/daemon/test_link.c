@@ -209,11 +209,11 @@ static void on_connected(uv_connect_t *connect, int code) {
     assert_int_equal(tw_link_secure(&rogue.link, &rogue.context, true, NULL, NULL), TW_OK);
 }
 
-/* A secured link from node 1's key to the victim. */
-static void rogue_open(void) {
+/* A secured link from that node's key to the victim. */
+static void rogue_open_as(struct world_node *node) {
     struct sockaddr_in address;
     memset(&rogue, 0, sizeof(rogue));
-    rogue.node = &world.nodes[1];
+    rogue.node = node;
     assert_int_equal(tw_tls_context_init(&rogue.context, &rogue.node->identity, NULL), TW_OK);
     assert_int_equal(tw_link_init(&rogue.link, &world.loop, &events, NULL), TW_OK);
     assert_int_equal(uv_ip4_addr("127.0.0.1", tw_transport_port(victim->transport, 0), &address),
@@ -222,6 +222,10 @@ static void rogue_open(void) {
         uv_tcp_connect(&rogue.connect, &rogue.link.tcp, (struct sockaddr *)&address, on_connected),
         0);
     WAIT_WHILE(&world, !rogue.is_secured);
+}
+
+static void rogue_open(void) {
+    rogue_open_as(&world.nodes[1]);
 }
 
 static void rogue_enter(void) {
@@ -346,6 +350,37 @@ static void torn_connection_is_a_peer_down(void **state) {
     victim_is_well();
 }
 
+/* ---- which of two links stays -------------------------------------------------------------- */
+
+static void dialled_by_the_victim(struct world_node *node) {
+    world_dial(victim, node);
+    WAIT_WHILE(&world, victim->ups < 1 || node->ups < 1);
+}
+
+static void higher_id_keeps_the_link_it_dialled(void **state) {
+    (void)state;
+    struct world_node *lower = world_start(&world, 1, NULL);
+    dialled_by_the_victim(lower);
+    rogue_open_as(lower);
+    rogue_hello(); /* as sent before the lower id saw the other connection */
+    WAIT_WHILE(&world, !rogue.is_heard);
+    assert_int_equal(rogue.heard.status, TW_AGAIN);
+    assert_int_equal(victim->downs + lower->downs, 0);
+    rogue_close();
+}
+
+static void lower_id_obeys_a_hello_of_the_higher(void **state) {
+    (void)state;
+    struct world_node *higher = world_start(&world, 5, NULL);
+    dialled_by_the_victim(higher);
+    rogue_open_as(higher);
+    rogue_hello();
+    WAIT_WHILE(&world, !rogue.is_admitted || victim->ups < 2);
+    assert_int_equal(victim->downs, 1);
+    assert_int_equal(world_peers(victim), 1);
+    rogue_close();
+}
+
 /* ---- what a reader that stops costs -------------------------------------------------------- */
 
 static void sender_holds_no_more_than_its_bound_for_a_reader_that_stops(void **state) {
@@ -389,6 +424,8 @@ int main(void) {
         TEST(unknown_kinds_are_skipped),
         TEST(frames_that_come_with_the_hello_are_not_lost),
         TEST(torn_connection_is_a_peer_down),
+        TEST(higher_id_keeps_the_link_it_dialled),
+        TEST(lower_id_obeys_a_hello_of_the_higher),
         TEST(sender_holds_no_more_than_its_bound_for_a_reader_that_stops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
