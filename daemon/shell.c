@@ -34,7 +34,7 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
     char hex[9];
     switch (action->u.report.kind) {
     case TW_REPORT_PEER_DEAD:
-        tw_id_short(&shell->peers[action->peer % TW_PEERS_MAX].id, hex);
+        tw_id_short(&action->u.report.id, hex);
         tw_shell_note(shell, TW_LOG_WARN, "peer_dead", "peer=%s silent_us=%u", hex,
                       (unsigned)TW_PEER_SILENCE_US);
         return;
@@ -51,7 +51,7 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
         tw_notify("STATUS=%s", tw_view_state_name(action->u.report.state));
         return;
     case TW_REPORT_MISBEHAVED:
-        tw_id_short(&shell->peers[action->peer % TW_PEERS_MAX].id, hex);
+        tw_id_short(&action->u.report.id, hex);
         tw_shell_note(shell, TW_LOG_WARN, "misbehaved", "peer=%s reason=%s", hex,
                       tw_status_name(action->u.report.reason));
         return;
@@ -238,7 +238,7 @@ static void closing_begin(struct tw_shell *shell) {
     tw_shell_net_close(shell);
     tw_api_close(shell->api);
     shell->api = NULL;
-    if (shell->has_supervisor) tw_supervisor_close(&shell->supervisor);
+    tw_supervisor_close(&shell->supervisor);
     tw_worker_host_close(shell->host);
     uv_close((uv_handle_t *)&shell->core_timer, NULL);
     uv_close((uv_handle_t *)&shell->chores_timer, NULL);

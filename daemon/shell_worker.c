@@ -157,8 +157,13 @@ static void on_died(void *user, const struct tw_worker_death *death) {
                        strsignal(death->signal));
     }
     if (is_hopeless(shell, death)) {
-        tw_shell_note(shell, TW_LOG_ERROR, "worker_failed", "exit=%d text=\"%s\"",
-                      death->exit_status, shell->train.error);
+        if (shell->train.error[0] == '\0') {
+            (void)snprintf(shell->train.error, sizeof(shell->train.error),
+                           "the worker %.160s ended before it began, its own words are above",
+                           shell->setup->worker_path);
+        }
+        tw_shell_note(shell, TW_LOG_ERROR, "worker_failed", "exit=%d", death->exit_status);
+        (void)fprintf(stderr, "thinwired: %s\n", shell->train.error);
         (void)tw_supervisor_stop(&shell->supervisor, 0);
         tw_shell_leave(shell, (enum tw_exit)death->exit_status);
         return;

@@ -149,6 +149,14 @@ static void readable_secret_is_refused(void **state) {
     has_passed = true;
 }
 
+static void worker_that_cannot_begin_ends_the_daemon(void **state) {
+    (void)state;
+    const struct cluster_options options = {.stub = "--nonsense"};
+    cluster_configure(&cluster, 0, &options);
+    must_refuse(TW_EXIT_USAGE, "worker");
+    has_passed = true;
+}
+
 /* ---- checkpoints --------------------------------------------------------------------------- */
 
 /* Two generations on disk: one at the first end, one at the second. */
@@ -247,6 +255,7 @@ int main(void) {
         TEST(port_in_use_is_named),
         TEST(missing_identity_is_named),
         TEST(readable_secret_is_refused),
+        TEST(worker_that_cannot_begin_ends_the_daemon),
         TEST(damaged_checkpoint_falls_back_to_the_older_one),
         TEST(two_damaged_checkpoints_are_never_started_over_silently),
         TEST(damaged_vote_costs_the_membership_only),

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -148,6 +150,33 @@ static void unlinked_node_stops_at_its_step(void **state) {
     has_passed = true;
 }
 
+static void worker_of_somebody_else_may_come_and_go(void **state) {
+    (void)state;
+    const struct cluster_options options = {.more = "spawn_worker = off"};
+    char program[96], path[96], text[96];
+    cluster_configure(&cluster, 0, &options);
+    (void)snprintf(program, sizeof(program), "%s/n0/worker", cluster.dir);
+    (void)snprintf(path, sizeof(path), "%s/n0/worker.sock", cluster.dir);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 1, 20));
+    cluster_string(&cluster, 0, "worker.state", text);
+    assert_string_equal(text, "absent");
+    for (unsigned life = 1; life <= 2; life++) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            (void)execl(program, program, "--socket", path, (char *)NULL);
+            _exit(127);
+        }
+        assert_true(cluster_reaches(&cluster, 0, "train.steps", 20 * life, 20));
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_true(cluster_says(&cluster, 0, "ev=worker_gone", 5));
+    }
+    assert_non_null(strstr(cluster_log(&cluster, 0), "start=snapshot"));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
 static void second_signal_ends_at_once(void **state) {
     (void)state;
     /* A worker that is stopped answers neither the snapshot nor the wish to end. */
@@ -173,6 +202,7 @@ int main(void) {
         TEST(leave_verb_ends_the_daemon),
         TEST(pause_stops_the_steps_and_resume_goes_on),
         TEST(unlinked_node_stops_at_its_step),
+        TEST(worker_of_somebody_else_may_come_and_go),
         TEST(second_signal_ends_at_once),
     };
 #undef TEST

@@ -1,10 +1,13 @@
 /* Two daemons with the real worker: a run from its first step to its end. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -50,8 +53,27 @@ static void run_is_trained_to_its_end_by_both(void **state) {
     has_passed = true;
 }
 
+static void text_too_short_to_train_on_is_named(void **state) {
+    (void)state;
+    char path[64];
+    (void)snprintf(path, sizeof(path), "%s/short", cluster.dir);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_int_equal(write(fd, "In the", 6), 6);
+    (void)close(fd);
+    const struct cluster_options options = {.no_data = path};
+    cluster_configure(&cluster, 0, &options);
+    cluster_start(&cluster, 0, NULL);
+    assert_int_equal(cluster_wait_end(&cluster, 0, 20), TW_EXIT_DATA);
+    const char *said = strstr(cluster_log(&cluster, 0), "thinwired: ");
+    assert_non_null(said);
+    print_message("%.*s\n", (int)strcspn(said, "\n"), said);
+    assert_non_null(strstr(said, path));
+    has_passed = true;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(text_too_short_to_train_on_is_named, open_two, close_all),
         cmocka_unit_test_setup_teardown(run_is_trained_to_its_end_by_both, open_two, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
