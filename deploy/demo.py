@@ -31,6 +31,14 @@ GOALS = {
 }
 
 
+class Stopped(Exception):
+    """SIGTERM: stop the nodes as after an interrupt from the keyboard."""
+
+
+def on_sigterm(_number, _frame):
+    raise Stopped
+
+
 class Api(http.client.HTTPConnection):
     """One request to a node's Unix socket."""
 
@@ -87,8 +95,8 @@ class Node:
             command += ["--secret-file", secret]
         check(command)
         settings = {"checkpoint_interval": "20s", "eval_steps": str(args.eval_steps)}
-        if port is None:
-            settings["links"] = "off"
+        if port is None: # alone: the whole budget is not its own, its steps are
+            settings.update(links="off", stop_step=str(args.steps))
         self.set(settings)
 
     def set(self, settings):
@@ -295,7 +303,7 @@ def evaluate(node, part, windows):
     if not files:
         return None
     text = check([node.binaries / "thinwire", "eval", files[-1], "--run", node.manifest, "--data",
-                  node.data, "--part", part, "--windows", windows, "--threads", "2", "--json"])
+                  node.data, "--part", part, "--windows", windows, "--threads", "1", "--json"])
     return json.loads(text)["validation_nats"]
 
 
@@ -359,8 +367,10 @@ def judge(facts):
         spread <= GOALS["nodes_spread_max"])
     add("one and the same anchor on all nodes", f"{facts['anchor_distance_max']:.2e}",
         facts["anchor_distance_max"] == 0.0)
-    add("at least 100 times fewer bytes than fp32 data parallel", f"{facts['bytes_ratio']:.0f}x",
-        facts["bytes_ratio"] >= GOALS["bytes_ratio_min"])
+    ratio = facts["bytes_ratio"]
+    add("at least 100 times fewer bytes than fp32 data parallel",
+        "nothing was sent" if ratio is None else f"{ratio:.0f} times",
+        ratio is not None and ratio >= GOALS["bytes_ratio_min"])
     busy = min(n["utilisation"] for n in group)
     add("utilisation at least 97 %", f"{100 * busy:.1f} %", busy >= GOALS["utilisation_min"])
     if facts["churn"] is not None:
@@ -407,7 +417,7 @@ def gather(args, group, solo, churn, took_s):
         "took_s": round(took_s, 1), "is_finished": all(n.is_finished() for n in group + [solo]),
         "upload_cap": args.upload, "goals": GOALS,
         "sent_bytes": sent, "data_parallel_bytes": parallel,
-        "bytes_ratio": parallel / sent if sent > 0 else float("inf"),
+        "bytes_ratio": parallel / sent if sent > 0 else None,  # None: nothing was exchanged
         "live_distance_max": max((distance(files[0], f, "live.") for f in files[1:]), default=0.0),
         "anchor_distance_max": max((distance(files[0], f, "anchor.") for f in files[1:]),
                                    default=0.0),
@@ -432,7 +442,8 @@ def report(facts, text, out):
           f" (relative L2); at most {facts['distance_to_anchor_max']:.3f} from the anchor on the"
           " way")
     print(f"Bytes          {facts['sent_bytes'] / 1e6:.1f} MB at the socket, fp32 data parallel"
-          f" {facts['data_parallel_bytes'] / 1e9:.2f} GB: {facts['bytes_ratio']:.0f} times fewer")
+          f" {facts['data_parallel_bytes'] / 1e9:.2f} GB: {number(facts['bytes_ratio'], '{:.0f}')}"
+          " times fewer")
     print(f"Time           {facts['took_s']:.0f} s of training")
     print("\nThe model writes:\n" + "\n".join("  | " + line for line in text.splitlines()))
     print()
@@ -512,6 +523,7 @@ def main():
     args = parse()
     if args.no_sync:
         args.kill = False
+    signal.signal(signal.SIGTERM, on_sigterm)
     group, solo = prepare(args)
     rate_bytes_s = 5e6 / 8
     if args.upload.endswith("mbit"):
@@ -537,7 +549,7 @@ def main():
         report(facts, text, args.out)
         is_kept = args.keep
         return 0 if facts["ok"] else 1
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped):
         print("\ndemo: interrupted; stopping the nodes", file=sys.stderr)
         return 130
     finally:

@@ -51,8 +51,8 @@ def write_curves(path, facts):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"'
            ' font-family="sans-serif" font-size="13">',
            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-           f'<text x="{LEFT}" y="26" font-size="16">Validation loss, nats per byte: together,'
-           f' {facts["bytes_ratio"]:.0f}x fewer bytes than data parallel</text>']
+           f'<text x="{LEFT}" y="26" font-size="16">Validation loss, nats per byte; together with'
+           f' {facts["bytes_ratio"] or 0:.0f} times fewer bytes than data parallel</text>']
     for tick in _ticks(low, high, 7):
         y = at(0, tick)[1]
         out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>'

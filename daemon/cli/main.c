@@ -51,6 +51,7 @@ static enum tw_exit become(const char *program, int argc, char **argv) {
     int used = 0;
     args[used++] = path;
     for (int i = has_verb ? 0 : 1; i < argc; i++) args[used++] = argv[i];
+    (void)setenv("OMP_WAIT_POLICY", "passive", 0); /* see daemon/main.c */
     (void)execv(path, args);
     const int why = errno;
     free(args);
