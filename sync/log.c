@@ -109,6 +109,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
         node->log_begin = node->at.rounds - TW_ROUNDS_KEPT + 1;
     note_mixed(node, entry);
     note_own_part(node, entry);
+    tw_round_note_missed(node, entry);
     node->at.tip = *entry;
     node->at.has_tip = 1;
     node->tip_digest = tw_close_digest(entry);

@@ -290,6 +290,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event);
 void tw_round_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_round_advance(struct tw_node *node);
 void tw_round_touch(struct tw_node *node);
+void tw_round_note_missed(struct tw_node *node, const struct tw_close *close);
 uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round);
 bool tw_round_is_final(const struct tw_node *node);
 /* Results of the open round are kept until this round is decided, for those who missed them. */

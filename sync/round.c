@@ -344,6 +344,19 @@ static void merge(struct tw_node *node) {
     round->is_reducing = true;
 }
 
+/* Who is alive and not listed came later than anybody waited: counted as the longest grace, so that
+ * a grace learnt from the punctual alone cannot shut the others out for good. */
+void tw_round_note_missed(struct tw_node *node, const struct tw_close *close) {
+    uint64_t listed = 0;
+    if (close->contributors_count == 0) return;
+    for (uint32_t i = 0; i < close->contributors_count; i++)
+        listed |= UINT64_C(1) << close->contributors[i].member_idx;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((listed >> i & 1) != 0 || !tw_peers_member_live(node, i)) continue;
+        node->arrivals_us[node->arrivals_count++ % ARRIVALS_KEPT] = node->cfg.grace_us;
+    }
+}
+
 static void close_intake(struct tw_node *node) {
     struct round *round = &node->round;
     uint64_t first_us = UINT64_MAX;
