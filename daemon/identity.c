@@ -264,7 +264,7 @@ enum tw_status tw_secret_open(const char *path, struct tw_secret *secret, struct
     TW_TRY(private_read(path, text, &size, err));
     while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r' || text[size - 1] == ' '))
         text[--size] = '\0';
-    const bool is_good = size == 2 * TW_SECRET_BYTES && tw_id_parse(text, &parsed);
+    const bool is_good = size == (size_t)2 * TW_SECRET_BYTES && tw_id_parse(text, &parsed);
     if (is_good) memcpy(secret->bytes, parsed.bytes, TW_SECRET_BYTES);
     OPENSSL_cleanse(text, sizeof(text));
     OPENSSL_cleanse(&parsed, sizeof(parsed));

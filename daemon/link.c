@@ -52,7 +52,7 @@ static void buffers_free(struct tw_link *link) {
 
 enum tw_status tw_link_init(struct tw_link *link, uv_loop_t *loop,
                             const struct tw_link_events *events, struct tw_error *err) {
-    *link = (struct tw_link){.events = events, .queue_capacity = 2 * GREETING_BYTES};
+    *link = (struct tw_link){.events = events, .queue_capacity = (size_t)2 * GREETING_BYTES};
     link->in = malloc(GREETING_BYTES);
     link->queue = malloc(link->queue_capacity);
     link->cipher = malloc(TW_INFLIGHT_BYTES_MAX);

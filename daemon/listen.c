@@ -9,21 +9,15 @@
 
 enum { BACKLOG = 128 };
 
-static bool is_ipv4_loopback(const uint8_t bytes[4]) {
-    return bytes[0] == 127;
-}
-
 bool tw_sockaddr_is_loopback(const struct sockaddr *address) {
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     if (address->sa_family == AF_INET) {
-        uint8_t bytes[4];
-        memcpy(bytes, &((const struct sockaddr_in *)(const void *)address)->sin_addr, 4);
-        return is_ipv4_loopback(bytes);
+        const struct sockaddr_in *in4 = (const struct sockaddr_in *)(const void *)address;
+        return ntohl(in4->sin_addr.s_addr) >> 24 == 127;
     }
     if (address->sa_family != AF_INET6) return false;
     const struct in6_addr *in6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
-    if (memcmp(in6->s6_addr, mapped, sizeof(mapped)) == 0)
-        return is_ipv4_loopback(in6->s6_addr + 12);
+    if (memcmp(in6->s6_addr, mapped, sizeof(mapped)) == 0) return in6->s6_addr[12] == 127;
     return memcmp(in6, &in6addr_loopback, sizeof(*in6)) == 0;
 }
 

@@ -58,6 +58,7 @@ static int select_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_s
 
 /* Counts what a peer sends on the handshake layer of a secured session: key updates cost us work
  * and carry nothing. */
+/* NOLINTNEXTLINE(readability-function-size): the parameters are OpenSSL's. */
 static void count_updates(int is_write, int version, int content_type, const void *bytes,
                           size_t size, SSL *ssl, void *unused) {
     (void)version;
