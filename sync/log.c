@@ -153,6 +153,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close 
     if (node->needs_tip) {
         /* A fresh child lineage still ends in a manifest of its parent: go by the digest. */
         const struct tw_id digest = tw_close_digest(close);
+        if (close->round < node->at.rounds) return; /* an answer that was late: not the newest */
         if (tw_peers_is_donor(node, peer) && (tw_id_equal(&digest, &node->links[peer].status.tip) ||
                                               tw_id_equal(&close->lineage, &node->at.lineage)))
             adopt_tip(node, close, &digest);
@@ -196,6 +197,13 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
     if (!tw_id_equal(&none->lineage, &node->at.lineage) || node->needs_tip) return;
     if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
+    node->links[peer].log_begin = none->oldest_round;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        /* Its log may be short only because it came late: others may have what we miss. */
+        if (tw_peers_is_donor(node, i) && node->links[i].status.rounds > node->at.rounds &&
+            node->links[i].log_begin <= node->at.rounds)
+            return;
+    }
     /* Too far behind to replay: take the state as it is now, and keep our own work in theta. */
     node->needs_tip = true;
     tw_log_settle(node); /* we may be listed in what we shall never see */
@@ -226,7 +234,8 @@ static void catch_up(struct tw_node *node) {
         if (node->needs_tip) {
             if (status->state != TW_STATE_RECEIVER && status->rounds > 0)
                 tw_log_ask(node, i, status->rounds - 1);
-        } else if (status->rounds > node->at.rounds) {
+        } else if (status->rounds > node->at.rounds &&
+                   node->links[i].log_begin <= node->at.rounds) {
             tw_log_ask(node, i, node->at.rounds);
         }
     }

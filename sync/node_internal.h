@@ -63,6 +63,7 @@ struct link {
     struct tw_msg_status status;
     uint64_t up_us, heard_us;
     uint64_t log_asked_us;
+    uint64_t log_begin; /* the oldest round it still has, as far as it told */
     /* what it was told of the open round, since it said it is there: round + 1, ballot */
     uint64_t told_contrib, told_result, told_prepare, told_propose;
 };
