@@ -56,7 +56,7 @@ struct tw_shell_peer {
 /* Why an address was last refused or did not answer; for the peers table. */
 struct tw_shell_refusal {
     char address[TW_ADDR_BYTES];
-    char sentence[96];
+    char sentence[TW_VIEW_TEXT_BYTES];
     bool is_denied;
 };
 

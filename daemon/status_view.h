@@ -44,9 +44,9 @@ enum tw_view_link {
 };
 
 struct tw_view_peer {
-    struct tw_id id;          /* zero: a bootstrap address whose id is not known yet */
-    char addr[TW_ADDR_BYTES]; /* "" when only it dials us */
-    char error[96];           /* why the last attempt failed; "" when it did not */
+    struct tw_id id;                /* zero: a bootstrap address whose id is not known yet */
+    char addr[TW_ADDR_BYTES];       /* "" when only it dials us */
+    char error[TW_VIEW_TEXT_BYTES]; /* why the last attempt failed; "" when it did not */
     enum tw_view_link link;
     enum tw_node_state state; /* as it last said; only meaningful when heard */
     bool is_member;           /* of our roster */

@@ -53,7 +53,7 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
 }
 
 static void judge_network(const struct tw_status_view *view, struct list *list) {
-    if (!view->node.links || view->node.uptime_us < MINUTE_US / 2) return;
+    if (!view->node.links) return;
     const struct tw_view_peer *refused = NULL;
     for (uint32_t i = 0; i < view->peers_count && refused == NULL; i++) {
         if (view->peers[i].link == TW_VIEW_LINK_REFUSED) refused = &view->peers[i];
@@ -62,6 +62,7 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
         add(list, "compare the run manifest and the run secret of both nodes", "%s refuses us: %s",
             refused->addr, refused->error[0] != 0 ? refused->error : "no reason given");
     }
+    if (view->node.uptime_us < MINUTE_US / 2) return; /* links take their time */
     if (view->net.bootstrap_count > 0 && view->sync.alive == 0) {
         add(list, "is the port open, the address right? `thinwire peers` shows each error",
             "None of the %" PRIu32 " configured peers is reachable; this node trains alone",

@@ -29,8 +29,8 @@ static void print_peer(const struct screen *screen, const json_t *peer) {
     line_put(&line, DIM, "           %s", *address != 0 ? address : "dials us");
     if (isfinite(mixed)) line_put(&line, DIM, ", last mixed in round %s", cli_count(step, mixed));
     if (is_split) line_put(&line, YELLOW, ", in another lineage");
-    if (*error != 0) line_put(&line, YELLOW, ", %s", error);
     line_end(&line);
+    if (*error != 0) line_wrap(screen, YELLOW, "", 11, error);
 }
 
 void screen_peers(const struct screen *screen, const json_t *json) {

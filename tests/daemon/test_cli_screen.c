@@ -151,6 +151,21 @@ static void colour_changes_nothing_but_colour(void **state) {
     assert_string_not_equal(drawn, plain);
 }
 
+/* Nobody waits half a minute to hear that the secret is wrong; the reason is never cut. */
+static void refusal_is_said_at_once_and_whole(void **state) {
+    (void)state;
+    view.node.uptime_us = 2000000;
+    view.peers[0].link = TW_VIEW_LINK_REFUSED;
+    (void)snprintf(view.peers[0].error, sizeof(view.peers[0].error),
+                   "wrong run secret: these two nodes hold different files and the remedy comes at "
+                   "the very end of a sentence longer than a line");
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_non_null(strstr(drawn, "refuses us: wrong run secret"));
+    draw(screen_peers, tw_view_json_peers(&view), ASCII, 80);
+    assert_non_null(strstr(drawn, "longer than a line"));
+    assert_in_range(widest(), 1, 80);
+}
+
 static void each_state_has_its_sentence(void **state) {
     (void)state;
     static const struct {
@@ -227,6 +242,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),
         cmocka_unit_test_setup(colour_changes_nothing_but_colour, start),
+        cmocka_unit_test_setup(refusal_is_said_at_once_and_whole, start),
         cmocka_unit_test_setup(each_state_has_its_sentence, start),
         cmocka_unit_test(numbers_have_one_unit_and_three_digits),
     };
