@@ -261,6 +261,12 @@ enum tw_status tw_secret_open(const char *path, struct tw_secret *secret, struct
     char text[FILE_BYTES_MAX];
     size_t size = 0;
     struct tw_id parsed;
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return tw_fail(
+            err, TW_CONFIG,
+            "%s does not exist: copy run.secret from a node of the run (mode 600); for a "
+            "new run `thinwire init` makes one",
+            path);
     TW_TRY(private_read(path, text, &size, err));
     while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r' || text[size - 1] == ' '))
         text[--size] = '\0';

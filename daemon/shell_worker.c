@@ -155,6 +155,11 @@ static void on_died(void *user, const struct tw_worker_death *death) {
         (void)snprintf(shell->train.error, sizeof(shell->train.error), "%s by signal %d (%s)",
                        death->was_hanging ? "ended for hanging" : "killed", death->signal,
                        strsignal(death->signal));
+    } else if (!shell->train.has_ready && shell->train.error[0] == '\0') {
+        (void)snprintf(shell->train.error, sizeof(shell->train.error),
+                       "%.160s ended with status %d before it attached to the daemon: is it a "
+                       "Thinwire worker?",
+                       shell->setup->worker_path, death->exit_status);
     }
     if (is_hopeless(shell, death)) {
         if (shell->train.error[0] == '\0') {

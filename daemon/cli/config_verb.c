@@ -28,6 +28,19 @@ static void report(struct findings *findings, enum tw_exit code, const char *wha
     }
 }
 
+/* The worker's own rule: one window on either side of the held-out split (worker/data.c). */
+static enum tw_status check_length(const struct tw_run *run, const char *path, uint64_t bytes,
+                                   struct tw_error *err) {
+    const uint64_t share = run->data.heldout_millionths;
+    const uint64_t heldout = bytes / 1000000 * share + bytes % 1000000 * share / 1000000;
+    const uint64_t window = (uint64_t)run->model.context + 1;
+    if (bytes - heldout >= window && (share == 0 || heldout >= window)) return TW_OK;
+    return tw_fail(err, TW_DATA,
+                   "%.120s has %llu bytes, too few for one window of %llu on either side of the "
+                   "held-out split: use a longer text or a shorter context",
+                   path, (unsigned long long)bytes, (unsigned long long)window);
+}
+
 static void check_files(const struct tw_config *config, struct findings *findings) {
     static struct tw_run run;
     struct tw_error err = {0};
@@ -53,6 +66,7 @@ static void check_files(const struct tw_config *config, struct findings *finding
                          "differs); fetch the right one",
                          config->node.data);
     }
+    if (status == TW_OK && is_run) status = check_length(&run, config->node.data, bytes, &err);
     (void)snprintf(what, sizeof(what), "training text %s", config->node.data);
     report(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
 

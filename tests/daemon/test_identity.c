@@ -160,6 +160,14 @@ static void secret_survives_the_file(void **state) {
     assert_memory_equal(first.bytes, zero.bytes, TW_SECRET_BYTES);
 }
 
+static void missing_secret_is_to_be_copied_not_made(void **state) {
+    (void)state;
+    struct tw_secret secret;
+    struct tw_error err;
+    assert_int_equal(tw_secret_open(path, &secret, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "copy run.secret from a node of the run"));
+}
+
 static void secret_of_a_friend_is_imported(void **state) {
     (void)state;
     struct tw_secret secret;
@@ -207,6 +215,7 @@ int main(void) {
         TEST(key_of_another_kind_is_refused),
         TEST(unwritable_folder_is_said_so),
         TEST(secret_survives_the_file),
+        TEST(missing_secret_is_to_be_copied_not_made),
         TEST(secret_of_a_friend_is_imported),
         TEST(bad_secret_files_are_refused_without_showing_them),
     };
