@@ -498,12 +498,14 @@ static void check_contrib(struct tw_sim_world *world, struct tw_sim_node *node,
 static void check_join(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_msg_join *join) {
     const uint32_t count = world->options.fragments_count;
+    const struct tw_sim_replica *held =
+        node->worker.has_memory ? &node->worker.replica : &node->disk.checkpoint.replica;
     for (uint32_t f = 0; f < count; f++) {
         const uint64_t version = (join->rounds + count - 1 - f) / count;
         const struct tw_sim_key key = key_of(&join->lineage, f, version);
         const struct tw_id *digest = tw_sim_map_get(&world->check->memory, &key);
         if (digest == NULL) continue; /* nobody has got there */
-        if (!tw_id_equal(digest, &node->worker.replica.digests[f])) {
+        if (!tw_id_equal(digest, &held->digests[f])) {
             tw_sim_fail(world, node, "G2", "asks to join without the state of fragment %u", f);
         }
     }

@@ -76,6 +76,7 @@ static bool strike_node(struct tw_sim_world *world, enum tw_sim_fault fault,
         start_later(world, node, outage_us(world) + SETTLE_US);
         return true;
     case TW_SIM_CORRUPT: node->is_chunk_corrupted = true; return true;
+    case TW_SIM_REFUSE: node->refusals = 1 + (uint32_t)tw_rng_below(&world->rng, 3); return true;
     default: TW_ASSERT(!"not a fault of a node");
     }
     return false;
@@ -168,6 +169,7 @@ static void calm(struct tw_sim_world *world) {
         struct tw_sim_node *node = &world->nodes[i];
         node->slow = 1;
         node->is_chunk_corrupted = false;
+        node->refusals = 0;
         if (node->stalled_until_us > world->now_us) node->stalled_until_us = world->now_us;
         start_later(world, node, tw_rng_below(&world->rng, SETTLE_US));
     }

@@ -22,9 +22,9 @@ static uint32_t pick(struct tw_rng *rng, const uint32_t *values, uint32_t count)
 }
 
 static void draw_faults(struct tw_sim_options *options, struct tw_rng *rng) {
-    options->faults = (uint32_t)tw_rng_next(rng) & ((1u << TW_SIM_FAULTS_COUNT) - 1);
+    options->faults = (uint32_t)tw_rng_next(rng) & ((1u << TW_SIM_REFUSE) - 1);
     if (tw_rng_below(rng, 16) == 0) options->faults = 0;
-    for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) {
+    for (uint32_t i = 0; i < TW_SIM_REFUSE; i++) {
         options->fault_per_hour[i] = log_uniform(rng, 2, 40);
     }
     /* Few networks split every minute, and few disks are lost by the hour. */
@@ -99,6 +99,11 @@ void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t
             (double)options->chaos_us / (double)options->step_us * (0.5 + 0.5 * tw_rng_unit(&rng));
         options->budget_tokens =
             (uint64_t)(steps * options->tokens_per_step * options->nodes_count);
+    }
+    /* Classes that came later are drawn last: older seeds keep most of their meaning. */
+    options->fault_per_hour[TW_SIM_REFUSE] = log_uniform(&rng, 2, 40);
+    if (options->faults != 0 && tw_rng_below(&rng, 2) == 0) {
+        options->faults |= 1u << TW_SIM_REFUSE;
     }
 }
 

@@ -23,7 +23,8 @@
     X(ONEWAY, "one-way block of a link")                                                           \
     X(RESET, "link reset")                                                                         \
     X(LOSS, "loss bursts: stalled links")                                                          \
-    X(CORRUPT, "a chunk stored wrongly")
+    X(CORRUPT, "a chunk stored wrongly")                                                           \
+    X(REFUSE, "no room, no memory or a failed write")
 
 enum tw_sim_fault {
 #define X(name, text) TW_SIM_##name,

@@ -77,7 +77,7 @@ static void pool_hold(struct tw_sim_world *world, struct tw_sim_node *node,
     payload->chunks =
         payload->chunks_count == 64 ? UINT64_MAX : ((uint64_t)1 << payload->chunks_count) - 1;
     payload->is_verified = true;
-    payload->is_corrupt = false;
+    payload->is_corrupt = payload->is_refused = false;
     payload->content = tw_sim_contents_find(&world->contents, hash);
 }
 
@@ -95,6 +95,12 @@ static void pool_hold_made(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
+static bool is_refused(struct tw_sim_node *node) {
+    if (node->refusals == 0) return false;
+    node->refusals--;
+    return true;
+}
+
 static void expect(struct tw_sim_world *world, struct tw_sim_node *node,
                    const struct tw_action *action) {
     if (action->u.payload.bytes == 0 || action->u.payload.bytes > TW_PAYLOAD_BYTES_MAX) {
@@ -102,7 +108,12 @@ static void expect(struct tw_sim_world *world, struct tw_sim_node *node,
     } else if (tw_sim_pool_find(node, &action->u.payload.hash) != NULL) {
         tw_sim_fail(world, node, "20", "a payload is expected that is there");
     } else {
-        pool_add(world, node, &action->u.payload.hash, action->u.payload.bytes);
+        struct tw_sim_payload *payload =
+            pool_add(world, node, &action->u.payload.hash, action->u.payload.bytes);
+        if (payload != NULL && is_refused(node)) {
+            payload->is_refused = true;
+            tw_sim_worker_refuse(world, node, &payload->hash);
+        }
     }
     uint32_t arriving = 0;
     for (uint32_t i = 0; i < node->pool_count; i++) arriving += !is_whole(&node->pool[i]);
@@ -128,6 +139,7 @@ void tw_sim_shell_chunk(struct tw_sim_world *world, struct tw_sim_node *node, ui
                         const struct tw_sim_item *item) {
     struct tw_sim_payload *payload = tw_sim_pool_find(node, &item->hash);
     if (payload == NULL || item->idx >= payload->chunks_count) return; /* no longer wanted */
+    if (payload->is_refused) return;
     if ((payload->chunks >> item->idx & 1) != 0) return;
     payload->chunks |= (uint64_t)1 << item->idx;
     payload->content = item->content;
@@ -174,10 +186,13 @@ static void vote_is_durable(struct tw_sim_world *world, struct tw_sim_node *node
 
 static void stored(struct tw_sim_world *world, struct tw_sim_node *node,
                    const struct tw_sim_store *store) {
-    vote_is_durable(world, node, &store->vote);
-    if (node->disk.pending == store) node->disk.pending = NULL;
-    struct tw_event event = {.kind = TW_EV_STORED, .ok = true};
+    struct tw_event event = {.kind = TW_EV_STORED, .ok = !is_refused(node)};
     event.u.store_seq = store->seq;
+    /* After a failed fsync nobody knows what the disk holds. */
+    if (event.ok || tw_rng_below(&node->rng, 2) == 0) {
+        vote_is_durable(world, node, &store->vote);
+    }
+    if (node->disk.pending == store) node->disk.pending = NULL;
     tw_sim_deliver(world, node, &event);
 }
 

@@ -49,6 +49,12 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
     event.u.encoded.step = worker->step;
     event.u.encoded.tokens = worker->tokens;
     event.u.encoded.parts_count = count;
+    if (node->refusals > 0) {
+        node->refusals--;
+        event.ok = false;
+        tell(world, node, &event, is_mute);
+        return;
+    }
     for (uint32_t k = 0; k < count; k++) {
         const struct tw_sim_content *content =
             tw_sim_replica_encode(&world->model, &world->contents, replica, fragment,
@@ -273,6 +279,13 @@ static void verified(struct tw_sim_world *world, struct tw_sim_node *node,
     payload->is_corrupt = false;
     struct tw_event event = {.kind = TW_EV_VERIFIED, .ok = ok};
     event.u.chunk.hash = payload->hash;
+    tell(world, node, &event, false);
+}
+
+void tw_sim_worker_refuse(struct tw_sim_world *world, struct tw_sim_node *node,
+                          const struct tw_id *hash) {
+    struct tw_event event = {.kind = TW_EV_VERIFIED};
+    event.u.chunk.hash = *hash;
     tell(world, node, &event, false);
 }
 

@@ -84,6 +84,7 @@ struct tw_sim_payload {
     uint32_t bytes, chunks_count;
     uint64_t chunks; /* bit set of those stored */
     bool is_verified, is_corrupt;
+    bool is_refused;                      /* no room: chunks find no place */
     uint64_t elements;                    /* it must decode to; 0 = state */
     const struct tw_sim_content *content; /* what was stored */
 };
@@ -140,6 +141,7 @@ struct tw_sim_node {
     bool is_running, is_leaving, has_started;
     uint64_t life; /* starts so far; also `boot` */
     bool core_sees_worker, is_chunk_corrupted;
+    uint32_t refusals; /* of the next things asked for that may be refused */
     uint64_t clock_offset_us, stalled_until_us;
     bool is_worker_stalled; /* the stall is of the whole machine */
     double speed, slow;
@@ -252,6 +254,9 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_action *action);
 void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
                           struct tw_sim_payload *payload, uint64_t elements);
+/* "There is no room for this payload", as a failed verification. */
+void tw_sim_worker_refuse(struct tw_sim_world *world, struct tw_sim_node *node,
+                          const struct tw_id *hash);
 void tw_sim_worker_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer);
 
 /* ---- faults.c */
