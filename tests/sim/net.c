@@ -371,7 +371,7 @@ static void arrive(struct tw_sim_world *world, struct tw_sim_link *link, uint32_
     } else if (item->kind == TW_SIM_ITEM_END) {
         end_down(world, link, to);
     } else if (item->kind == TW_SIM_ITEM_CHUNK) {
-        if (!end->is_closing) tw_sim_shell_chunk(world, node, end->peer, item);
+        if (!end->is_closing) tw_sim_pool_chunk(world, node, end->peer, item);
     } else if (!end->is_closing) {
         struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = end->peer};
         memcpy(world->scratch, item->message,

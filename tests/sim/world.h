@@ -78,6 +78,9 @@ struct tw_sim_link {
 
 /* ---- nodes: shell.c and worker.c ------------------------------------------------------------ */
 
+/* Rows of a pool: the core names some payloads it has no row for, only to drop them. */
+enum { TW_SIM_POOL_MAX = TW_PAYLOADS_MAX + 2 * TW_PARTS_MAX };
+
 /* A payload in the pool of a node. */
 struct tw_sim_payload {
     struct tw_id hash;
@@ -153,7 +156,7 @@ struct tw_sim_node {
 
     struct tw_sim_worker worker;
     struct tw_sim_disk disk;
-    struct tw_sim_payload *pool; /* TW_PAYLOADS_MAX + 1 */
+    struct tw_sim_payload *pool; /* TW_SIM_POOL_MAX */
     uint64_t *pool_prefix;       /* first bytes of each hash: the scan stays in cache */
     uint32_t pool_count;
     int32_t link_of_peer[TW_PEERS_MAX]; /* -1 = free */
@@ -242,9 +245,24 @@ void tw_sim_node_leave(struct tw_sim_world *world, struct tw_sim_node *node);
 void tw_sim_deliver(struct tw_sim_world *world, struct tw_sim_node *node,
                     const struct tw_event *event);
 void tw_sim_shell_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer);
-void tw_sim_shell_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
-                        const struct tw_sim_item *item);
+
+/* ---- pool.c: one function per action or event that is about payloads */
 struct tw_sim_payload *tw_sim_pool_find(struct tw_sim_node *node, const struct tw_id *hash);
+void tw_sim_pool_expect(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_action *action);
+void tw_sim_pool_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                       const struct tw_sim_item *item);
+void tw_sim_pool_verify(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_action *action);
+void tw_sim_pool_send_chunk(struct tw_sim_world *world, struct tw_sim_node *node,
+                            const struct tw_action *action);
+void tw_sim_pool_drop(struct tw_sim_world *world, struct tw_sim_node *node,
+                      const struct tw_id *hash);
+/* The worker says it made these bytes: from now on they have a name here. */
+void tw_sim_pool_hold_made(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_event *event);
+/* True when the next thing asked for is to be refused. */
+bool tw_sim_node_refuses(struct tw_sim_node *node);
 
 /* ---- worker.c */
 void tw_sim_worker_start(struct tw_sim_world *world, struct tw_sim_node *node);

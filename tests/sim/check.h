@@ -1,0 +1,95 @@
+/* check.h - what the judge remembers; shared by the check*.c files and nobody else. */
+#ifndef TW_SIM_CHECK_H
+#define TW_SIM_CHECK_H
+
+#include "tests/sim/world.h"
+
+/* A roster by node number. */
+struct tw_sim_roster {
+    uint32_t number, count;
+    struct {
+        uint64_t nonce;
+        uint8_t node;
+        bool has_weight;
+    } members[TW_MEMBERS_MAX];
+};
+
+enum { TW_SIM_BALLOTS_KEPT = 16, TW_SIM_ENCODED_KEPT = 4 };
+
+/* A committed manifest. */
+struct tw_sim_commit {
+    struct tw_id digest, lineage;
+    uint64_t round, clock_tokens;
+    uint32_t parts_count, contributors_count;
+    struct {
+        struct tw_id result;
+        uint64_t contributors; /* by roster index */
+    } parts[TW_PARTS_MAX];
+    struct tw_sim_roster roster, next; /* that decided it, that decides the next one */
+    uint64_t listed[TW_MEMBERS_MAX];   /* tokens of each node along the chain so far */
+};
+
+/* Who durably accepted a manifest, per ballot. */
+struct tw_sim_acceptance {
+    uint32_t count;
+    struct {
+        uint64_t ballot, nodes; /* bit set of node numbers */
+    } ballots[TW_SIM_BALLOTS_KEPT];
+};
+
+struct tw_sim_chosen {
+    struct tw_id digest;
+    uint64_t ballot;
+};
+
+/* What a node told others about its vote in one round. */
+struct tw_sim_told {
+    uint64_t promised, accepted_ballot;
+};
+
+/* Contributions a node encoded for one round (more than one after a restart). */
+struct tw_sim_encoded {
+    uint32_t count;
+    struct {
+        struct tw_id root;
+        bool is_told;
+        uint64_t tokens;
+    } all[TW_SIM_ENCODED_KEPT];
+};
+
+struct tw_sim_check {
+    struct tw_sim_map commits;  /* digest -> struct tw_sim_commit */
+    struct tw_sim_map rounds;   /* (lineage, round) -> digest */
+    struct tw_sim_map memory;   /* (lineage, fragment, version) -> digest of (phi, u) */
+    struct tw_sim_map accepted; /* manifest digest -> struct tw_sim_acceptance */
+    struct tw_sim_map chosen;   /* (lineage, round) -> struct tw_sim_chosen */
+    struct tw_sim_map ballots;  /* (lineage, round, ballot) -> digest of what was proposed */
+    struct tw_sim_map told;     /* (lineage, round, node) -> struct tw_sim_told */
+    struct tw_sim_map encoded;  /* (lineage, round, node) -> struct tw_sim_encoded */
+    struct tw_sim_map joins;    /* (lineage, nonce) -> rounds + 1 */
+    struct {
+        struct tw_id lineage;
+        uint64_t rounds, clock_tokens; /* of the newest commit it reported in this life */
+    } nodes[TW_MEMBERS_MAX];
+};
+
+static inline struct tw_sim_key tw_sim_key_of(const struct tw_id *id, uint64_t a, uint64_t b) {
+    return (struct tw_sim_key){.id = *id, .a = a, .b = b};
+}
+
+/* Place of a node in the roster, or -1. */
+int tw_sim_roster_find(const struct tw_sim_roster *roster, uint32_t node);
+
+/* A node reports a round as committed. */
+void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node,
+                            const struct tw_action *action);
+
+/* A node says something about a ballot. */
+void tw_sim_check_promise(struct tw_sim_world *world, struct tw_sim_node *node,
+                          const struct tw_msg_promise *promise);
+void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_msg_accept *accept);
+void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
+                          const struct tw_msg_propose *propose);
+
+#endif

@@ -1,0 +1,222 @@
+/* check_commit.c - manifests: one per round, from a majority, with the accounts in order. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "tests/sim/check.h"
+
+/* ---- rosters -------------------------------------------------------------------------------- */
+
+static int node_number(const struct tw_sim_world *world, const struct tw_id *id) {
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        if (tw_id_equal(&world->nodes[i].id, id)) return (int)i;
+    }
+    return -1;
+}
+
+static void roster_take(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_roster *from, struct tw_sim_roster *to) {
+    to->number = from->number;
+    to->count = from->count;
+    for (uint32_t i = 0; i < from->count; i++) {
+        const int number = node_number(world, &from->members[i].id);
+        if (number < 0) {
+            tw_sim_fail(world, node, "G3", "a roster names a node that does not exist");
+            return;
+        }
+        to->members[i].node = (uint8_t)number;
+        to->members[i].has_weight = from->members[i].weight > 0;
+        to->members[i].nonce = from->members[i].nonce;
+        if (i > 0 && tw_id_compare(&from->members[i - 1].id, &from->members[i].id) >= 0) {
+            tw_sim_fail(world, node, "G3", "a roster is not in order, or names a node twice");
+        }
+    }
+}
+
+int tw_sim_roster_find(const struct tw_sim_roster *roster, uint32_t node) {
+    for (uint32_t i = 0; i < roster->count; i++) {
+        if (roster->members[i].node == node) return (int)i;
+    }
+    return -1;
+}
+
+/* ---- manifests ------------------------------------------------------------------------------ */
+
+static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *node,
+                               const struct tw_close *close, struct tw_sim_commit *commit) {
+    uint64_t clock_tokens = 0, listed = 0;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        const struct tw_contributor *by = &close->contributors[i];
+        if (by->member_idx >= commit->roster.count) {
+            tw_sim_fail(world, node, "G3", "round %" PRIu64 " lists member %u of %u", close->round,
+                        by->member_idx, commit->roster.count);
+            return;
+        }
+        if (i > 0 && by->member_idx <= close->contributors[i - 1].member_idx) {
+            tw_sim_fail(world, node, "G3", "round %" PRIu64 " lists a contributor twice",
+                        close->round);
+        }
+        const uint32_t who = commit->roster.members[by->member_idx].node;
+        clock_tokens += by->tokens;
+        listed |= UINT64_C(1) << by->member_idx;
+        commit->listed[who] += by->tokens;
+        if (commit->listed[who] > world->nodes[who].tokens_ever) {
+            tw_sim_fail(world, node, "G3",
+                        "node %u is listed for %" PRIu64 " tokens and trained %" PRIu64, who,
+                        commit->listed[who], world->nodes[who].tokens_ever);
+        }
+        if (close->parts_count == 0) continue; /* alone */
+        const struct tw_sim_key key = tw_sim_key_of(&close->lineage, close->round, who);
+        const struct tw_sim_encoded *encoded = tw_sim_map_get(&world->check->encoded, &key);
+        bool is_made = false;
+        for (uint32_t k = 0; encoded != NULL && k < encoded->count && k < TW_SIM_ENCODED_KEPT;
+             k++) {
+            is_made |= tw_id_equal(&encoded->all[k].root, &by->root) &&
+                       (!encoded->all[k].is_told || encoded->all[k].tokens == by->tokens);
+        }
+        if (!is_made) {
+            tw_sim_fail(world, node, "G3",
+                        "round %" PRIu64 " lists a contribution node %u never made", close->round,
+                        who);
+        }
+    }
+    commit->clock_tokens += clock_tokens;
+    if (commit->clock_tokens != close->clock_tokens) {
+        tw_sim_fail(world, node, "G3", "clock of round %" PRIu64 " is not its parent's and its own",
+                    close->round);
+    }
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        const struct tw_part *part = &close->parts[k];
+        if ((part->bytes == 0) != tw_id_is_zero(&part->result) ||
+            (part->bytes == 0 && part->contributors != 0) ||
+            (part->bytes != 0 && part->contributors == 0) || (part->contributors & ~listed) != 0) {
+            tw_sim_fail(world, node, "G3", "part %u of round %" PRIu64 " contradicts itself", k,
+                        close->round);
+        }
+    }
+}
+
+static void check_roster(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_close *close, struct tw_sim_commit *commit) {
+    if (close->roster_number != commit->roster.number) {
+        tw_sim_fail(world, node, "G3", "round %" PRIu64 " is decided by roster %u, not %u",
+                    close->round, close->roster_number, commit->roster.number);
+    }
+    roster_take(world, node, &close->next, &commit->next);
+    if (close->next.count == 0 || close->next.count > world->options.members_max) {
+        tw_sim_fail(world, node, "G3", "roster of %u members", close->next.count);
+    }
+    for (uint32_t i = 0; i < commit->next.count; i++) {
+        const uint64_t nonce = commit->next.members[i].nonce;
+        const int before = tw_sim_roster_find(&commit->roster, commit->next.members[i].node);
+        if (before >= 0 && commit->roster.members[before].nonce == nonce) continue;
+        const struct tw_sim_key key = tw_sim_key_of(&close->lineage, nonce, 0);
+        const uint64_t *rounds = tw_sim_map_get(&world->check->joins, &key);
+        if (rounds == NULL || *rounds != close->round + 1) {
+            tw_sim_fail(world, node, "G3",
+                        "round %" PRIu64 " admits node %u, which did not ask there", close->round,
+                        commit->next.members[i].node);
+        }
+    }
+    uint32_t owners = 0;
+    for (uint32_t i = 0; i < commit->roster.count; i++) {
+        owners += commit->roster.members[i].has_weight;
+    }
+    if (owners > TW_PARTS_MAX) owners = TW_PARTS_MAX;
+    if (close->parts_count != 0 && close->parts_count != owners) {
+        tw_sim_fail(world, node, "G3", "round %" PRIu64 " has %u parts for %u owners", close->round,
+                    close->parts_count, owners);
+    }
+}
+
+/* The parent's record gives roster and sums; the first round of a lineage is its founder's. */
+static bool inherit(struct tw_sim_world *world, struct tw_sim_node *node,
+                    const struct tw_close *close, struct tw_sim_commit *commit) {
+    const struct tw_sim_key key = tw_sim_key_of(&close->parent, 0, 0);
+    const struct tw_sim_commit *parent = tw_sim_map_get(&world->check->commits, &key);
+    if (parent == NULL && (close->round != 0 || !tw_id_is_zero(&close->parent))) {
+        tw_sim_fail(world, node, "G1", "the parent of round %" PRIu64 " was never committed",
+                    close->round);
+        return false;
+    }
+    commit->roster.count = 1;
+    commit->roster.number = close->roster_number;
+    commit->roster.members[0].node = (uint8_t)node->idx;
+    commit->roster.members[0].nonce = close->next.members[0].nonce;
+    commit->roster.members[0].has_weight = true;
+    for (uint32_t i = 0; i < close->next.count; i++) {
+        if (tw_id_equal(&close->next.members[i].id, &node->id)) {
+            commit->roster.members[0].nonce = close->next.members[i].nonce;
+        }
+    }
+    if (parent == NULL) return true;
+    if (parent->round + 1 != close->round) {
+        tw_sim_fail(world, node, "G1", "round %" PRIu64 " follows round %" PRIu64, close->round,
+                    parent->round);
+    }
+    if (tw_id_equal(&parent->lineage, &close->lineage)) commit->roster = parent->next;
+    commit->clock_tokens = parent->clock_tokens;
+    memcpy(commit->listed, parent->listed, sizeof commit->listed);
+    return true;
+}
+
+static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *node,
+                             const struct tw_close *close, const struct tw_id *digest) {
+    struct tw_sim_check *check = world->check;
+    const struct tw_id actual = tw_close_digest(close);
+    if (!tw_id_equal(&actual, digest)) {
+        tw_sim_fail(world, node, "G1", "round %" PRIu64 " has another digest", close->round);
+    }
+    const struct tw_sim_key key = tw_sim_key_of(digest, 0, 0);
+    struct tw_sim_commit *commit = tw_sim_map_put(&check->commits, &key, NULL);
+    commit->digest = *digest;
+    commit->lineage = close->lineage;
+    commit->round = close->round;
+    commit->parts_count = close->parts_count;
+    commit->contributors_count = close->contributors_count;
+    if (!inherit(world, node, close, commit)) return;
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        commit->parts[k].result = close->parts[k].result;
+        commit->parts[k].contributors = close->parts[k].contributors;
+    }
+    if (close->fragment != close->round % world->options.fragments_count) {
+        tw_sim_fail(world, node, "G3", "round %" PRIu64 " merges fragment %u", close->round,
+                    close->fragment);
+    }
+    check_contributors(world, node, close, commit);
+    check_roster(world, node, close, commit);
+    world->result->rounds++;
+    if (close->contributors_count > 1) world->result->group_rounds++;
+    const struct tw_sim_key round = tw_sim_key_of(&close->lineage, close->round, 0);
+    const struct tw_sim_chosen *chosen = tw_sim_map_get(&check->chosen, &round);
+    if (commit->roster.count > 1 && (chosen == NULL || !tw_id_equal(&chosen->digest, digest))) {
+        tw_sim_fail(world, node, "G1",
+                    "round %" PRIu64 " is taken as committed and no majority accepted it",
+                    close->round);
+    }
+}
+
+void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node,
+                            const struct tw_action *action) {
+    struct tw_sim_check *check = world->check;
+    const struct tw_close *close = action->u.report.close;
+    const struct tw_sim_key key = tw_sim_key_of(&close->lineage, close->round, 0);
+    bool is_new;
+    struct tw_id *digest = tw_sim_map_put(&check->rounds, &key, &is_new);
+    if (is_new) {
+        *digest = action->u.report.id;
+        check_new_commit(world, node, close, digest);
+    } else if (!tw_id_equal(digest, &action->u.report.id)) {
+        tw_sim_fail(world, node, "G1", "two manifests are committed for round %" PRIu64,
+                    close->round);
+    }
+    /* Monotone: within a lineage rounds and clock only grow. */
+    if (!tw_id_equal(&check->nodes[node->idx].lineage, &close->lineage)) {
+        check->nodes[node->idx].lineage = close->lineage;
+        check->nodes[node->idx].rounds = 0;
+    }
+    if (close->round + 1 <= check->nodes[node->idx].rounds) {
+        tw_sim_fail(world, node, "1", "learns round %" PRIu64 " again", close->round);
+    }
+    check->nodes[node->idx].rounds = close->round + 1;
+    check->nodes[node->idx].clock_tokens = close->clock_tokens;
+}

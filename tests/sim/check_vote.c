@@ -1,0 +1,142 @@
+/* check_vote.c - votes: durable before told, never contradicted, one choice per round. */
+#include <inttypes.h>
+
+#include "base/assert.h"
+#include "tests/sim/check.h"
+
+static uint32_t bits(uint64_t set) {
+    return (uint32_t)__builtin_popcountll(set);
+}
+
+static uint64_t roster_set(const struct tw_sim_roster *roster) {
+    uint64_t set = 0;
+    for (uint32_t i = 0; i < roster->count; i++) set |= UINT64_C(1) << roster->members[i].node;
+    return set;
+}
+
+void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
+                       const struct tw_vote *vote) {
+    if (!vote->has_accepted) return;
+    struct tw_sim_check *check = world->check;
+    const struct tw_id digest = tw_close_digest(&vote->accepted);
+    const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
+    struct tw_sim_acceptance *acceptance = tw_sim_map_put(&check->accepted, &key, NULL);
+    uint32_t row = 0;
+    while (row < acceptance->count && acceptance->ballots[row].ballot != vote->accepted_ballot) {
+        row++;
+    }
+    if (row == TW_SIM_BALLOTS_KEPT) return;
+    if (row == acceptance->count) {
+        acceptance->ballots[acceptance->count++].ballot = vote->accepted_ballot;
+    }
+    const struct tw_sim_key parent_key = tw_sim_key_of(&vote->accepted.parent, 0, 0);
+    const struct tw_sim_commit *parent = tw_sim_map_get(&check->commits, &parent_key);
+    if (parent == NULL || !tw_id_equal(&parent->lineage, &vote->lineage)) return; /* alone */
+    const int member = tw_sim_roster_find(&parent->next, node->idx);
+    if (member < 0 || parent->next.members[member].nonce != vote->nonce) {
+        tw_sim_fail(world, node, "17", "votes in round %" PRIu64 " without a seat there",
+                    vote->round);
+        return;
+    }
+    acceptance->ballots[row].nodes |= UINT64_C(1) << node->idx;
+    const uint64_t nodes = acceptance->ballots[row].nodes & roster_set(&parent->next);
+    if (bits(nodes) <= parent->next.count / 2) return;
+    const struct tw_sim_key round = tw_sim_key_of(&vote->lineage, vote->round, 0);
+    bool is_new;
+    struct tw_sim_chosen *chosen = tw_sim_map_put(&check->chosen, &round, &is_new);
+    if (is_new) {
+        *chosen = (struct tw_sim_chosen){.digest = digest, .ballot = vote->accepted_ballot};
+    } else if (!tw_id_equal(&chosen->digest, &digest)) {
+        tw_sim_fail(world, node, "G1", "two majorities accept two manifests for round %" PRIu64,
+                    vote->round);
+    } else if (vote->accepted_ballot < chosen->ballot) {
+        chosen->ballot = vote->accepted_ballot;
+    }
+}
+
+/* One ballot, one manifest; and once a majority has accepted one, higher ballots carry it on. */
+static void check_ballot(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_id *lineage, uint64_t round, uint64_t ballot,
+                         const struct tw_id *digest) {
+    struct tw_sim_check *check = world->check;
+    TW_ASSERT(round < UINT64_C(1) << 40);
+    const struct tw_sim_key key = tw_sim_key_of(lineage, round, ballot);
+    bool is_new;
+    struct tw_id *first = tw_sim_map_put(&check->ballots, &key, &is_new);
+    if (is_new) *first = *digest;
+    if (!tw_id_equal(first, digest)) {
+        tw_sim_fail(world, node, "17", "round %" PRIu64 " ballot %" PRIu64 " has two manifests",
+                    round, ballot);
+    }
+    const struct tw_sim_key chosen_key = tw_sim_key_of(lineage, round, 0);
+    const struct tw_sim_chosen *chosen = tw_sim_map_get(&check->chosen, &chosen_key);
+    if (chosen != NULL && ballot > chosen->ballot && !tw_id_equal(&chosen->digest, digest)) {
+        tw_sim_fail(world, node, "G1",
+                    "round %" PRIu64 ": ballot %" PRIu64 " proposes other than what ballot %" PRIu64
+                    " had chosen",
+                    round, ballot, chosen->ballot);
+    }
+}
+
+static bool is_durable(const struct tw_sim_node *node, const struct tw_id *lineage,
+                       uint64_t round) {
+    const struct tw_sim_disk *disk = &node->disk;
+    return disk->has_vote && disk->vote.round == round && tw_id_equal(&disk->vote.lineage, lineage);
+}
+
+static struct tw_sim_told *told_of(struct tw_sim_world *world, struct tw_sim_node *node,
+                                   const struct tw_id *lineage, uint64_t round) {
+    const struct tw_sim_key key = tw_sim_key_of(lineage, round, node->idx);
+    return tw_sim_map_put(&world->check->told, &key, NULL);
+}
+
+void tw_sim_check_promise(struct tw_sim_world *world, struct tw_sim_node *node,
+                          const struct tw_msg_promise *promise) {
+    const struct tw_vote *vote = &node->disk.vote;
+    if (!is_durable(node, &promise->lineage, promise->round) || vote->promised < promise->ballot) {
+        tw_sim_fail(world, node, "17", "promises ballot %" PRIu64 " before it is on disk",
+                    promise->ballot);
+        return;
+    }
+    struct tw_sim_told *told = told_of(world, node, &promise->lineage, promise->round);
+    if (promise->ballot < told->promised) {
+        tw_sim_fail(world, node, "17", "promises ballot %" PRIu64 " after %" PRIu64,
+                    promise->ballot, told->promised);
+    }
+    if (told->accepted_ballot != 0 &&
+        (!promise->has_accepted || promise->accepted_ballot < told->accepted_ballot)) {
+        tw_sim_fail(world, node, "17", "promises and does not say what it accepted");
+    }
+    told->promised = promise->ballot;
+}
+
+void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_msg_accept *accept) {
+    const struct tw_vote *vote = &node->disk.vote;
+    bool is_kept = is_durable(node, &accept->lineage, accept->round) && vote->has_accepted &&
+                   vote->accepted_ballot == accept->ballot;
+    if (is_kept) {
+        const struct tw_id digest = tw_close_digest(&vote->accepted);
+        is_kept = tw_id_equal(&digest, &accept->digest);
+    }
+    if (!is_kept) {
+        tw_sim_fail(world, node, "17", "says it accepted ballot %" PRIu64 " before it is on disk",
+                    accept->ballot);
+        return;
+    }
+    struct tw_sim_told *told = told_of(world, node, &accept->lineage, accept->round);
+    if (accept->ballot < told->promised) {
+        tw_sim_fail(world, node, "17", "accepts ballot %" PRIu64 " although it promised %" PRIu64,
+                    accept->ballot, told->promised);
+    }
+    told->promised = accept->ballot;
+    told->accepted_ballot = accept->ballot;
+    check_ballot(world, node, &accept->lineage, accept->round, accept->ballot, &accept->digest);
+}
+
+void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
+                          const struct tw_msg_propose *propose) {
+    const struct tw_id digest = tw_close_digest(&propose->close);
+    check_ballot(world, node, &propose->close.lineage, propose->close.round, propose->ballot,
+                 &digest);
+}

@@ -1,0 +1,144 @@
+/* pool.c - the payloads of one node: room, chunks, names; nothing is used or served unverified. */
+#include <string.h>
+
+#include "tests/sim/world.h"
+
+static uint64_t prefix_of(const struct tw_id *hash) {
+    uint64_t prefix;
+    memcpy(&prefix, hash->bytes, sizeof prefix);
+    return prefix;
+}
+
+struct tw_sim_payload *tw_sim_pool_find(struct tw_sim_node *node, const struct tw_id *hash) {
+    const uint64_t prefix = prefix_of(hash);
+    for (uint32_t i = 0; i < node->pool_count; i++) {
+        if (node->pool_prefix[i] != prefix) continue;
+        if (tw_id_equal(&node->pool[i].hash, hash)) return &node->pool[i];
+    }
+    return NULL;
+}
+
+static struct tw_sim_payload *pool_add(struct tw_sim_world *world, struct tw_sim_node *node,
+                                       const struct tw_id *hash, uint32_t bytes) {
+    if (node->pool_count == TW_SIM_POOL_MAX) {
+        tw_sim_fail(world, node, "20", "more than %d payloads", TW_SIM_POOL_MAX);
+        return NULL;
+    }
+    struct tw_sim_payload *payload = &node->pool[node->pool_count];
+    node->pool_prefix[node->pool_count++] = prefix_of(hash);
+    *payload = (struct tw_sim_payload){.hash = *hash, .bytes = bytes};
+    payload->chunks_count = (bytes + TW_CHUNK_BYTES_MAX - 1) / TW_CHUNK_BYTES_MAX;
+    if (payload->chunks_count > 64) tw_sim_fail(world, node, "20", "payload of %u bytes", bytes);
+    return payload;
+}
+
+void tw_sim_pool_drop(struct tw_sim_world *world, struct tw_sim_node *node,
+                      const struct tw_id *hash) {
+    struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
+    if (payload == NULL) {
+        tw_sim_fail(world, node, "20", "a payload is dropped that is not there");
+        return;
+    }
+    const uint32_t i = (uint32_t)(payload - node->pool), last = --node->pool_count;
+    node->pool[i] = node->pool[last];
+    node->pool_prefix[i] = node->pool_prefix[last];
+}
+
+static bool is_whole(const struct tw_sim_payload *payload) {
+    const uint64_t all =
+        payload->chunks_count == 64 ? UINT64_MAX : ((uint64_t)1 << payload->chunks_count) - 1;
+    return payload->chunks == all;
+}
+
+/* The worker says it made these bytes: from now on they have a name here. */
+static void pool_hold(struct tw_sim_world *world, struct tw_sim_node *node,
+                      const struct tw_id *hash, uint32_t bytes) {
+    struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
+    if (payload == NULL) payload = pool_add(world, node, hash, bytes);
+    if (payload == NULL) return;
+    payload->chunks =
+        payload->chunks_count == 64 ? UINT64_MAX : ((uint64_t)1 << payload->chunks_count) - 1;
+    payload->is_verified = true;
+    payload->is_corrupt = payload->is_refused = false;
+    payload->content = tw_sim_contents_find(&world->contents, hash);
+}
+
+void tw_sim_pool_hold_made(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_event *event) {
+    if (!event->ok) return;
+    if (event->kind == TW_EV_ENCODED) {
+        for (uint32_t k = 0; k < event->u.encoded.parts_count; k++) {
+            pool_hold(world, node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k]);
+        }
+    } else if (event->kind == TW_EV_REDUCED) {
+        pool_hold(world, node, &event->u.reduced.hash, event->u.reduced.bytes);
+    } else if (event->kind == TW_EV_EXPORTED) {
+        pool_hold(world, node, &event->u.exported.hash, event->u.exported.bytes);
+    }
+}
+
+bool tw_sim_node_refuses(struct tw_sim_node *node) {
+    if (node->refusals == 0) return false;
+    node->refusals--;
+    return true;
+}
+
+void tw_sim_pool_expect(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_action *action) {
+    if (action->u.payload.bytes == 0 || action->u.payload.bytes > TW_PAYLOAD_BYTES_MAX) {
+        tw_sim_fail(world, node, "20", "room asked for %u bytes", action->u.payload.bytes);
+    } else if (tw_sim_pool_find(node, &action->u.payload.hash) != NULL) {
+        tw_sim_fail(world, node, "20", "a payload is expected that is there");
+    } else {
+        struct tw_sim_payload *payload =
+            pool_add(world, node, &action->u.payload.hash, action->u.payload.bytes);
+        if (payload != NULL && tw_sim_node_refuses(node)) {
+            payload->is_refused = true;
+            tw_sim_worker_refuse(world, node, &payload->hash);
+        }
+    }
+    uint32_t arriving = 0;
+    for (uint32_t i = 0; i < node->pool_count; i++) arriving += !is_whole(&node->pool[i]);
+    if (arriving > TW_TRANSFERS_MAX) {
+        tw_sim_fail(world, node, "20", "%u payloads arriving at a time", arriving);
+    }
+}
+
+void tw_sim_pool_send_chunk(struct tw_sim_world *world, struct tw_sim_node *node,
+                            const struct tw_action *action) {
+    const struct tw_sim_payload *payload = tw_sim_pool_find(node, &action->u.payload.hash);
+    if (payload == NULL || !is_whole(payload) || !payload->is_verified) {
+        tw_sim_fail(world, node, "11", "a chunk is served from a payload that is not held");
+    } else if (action->u.payload.idx >= payload->chunks_count) {
+        tw_sim_fail(world, node, "11", "chunk %u of %u is served", action->u.payload.idx,
+                    payload->chunks_count);
+    } else {
+        tw_sim_net_chunk(world, node, action->peer, payload, action->u.payload.idx);
+    }
+}
+
+void tw_sim_pool_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                       const struct tw_sim_item *item) {
+    struct tw_sim_payload *payload = tw_sim_pool_find(node, &item->hash);
+    if (payload == NULL || item->idx >= payload->chunks_count) return; /* no longer wanted */
+    if (payload->is_refused) return;
+    if ((payload->chunks >> item->idx & 1) != 0) return;
+    payload->chunks |= (uint64_t)1 << item->idx;
+    payload->content = item->content;
+    if (node->is_chunk_corrupted) payload->is_corrupt = true;
+    node->is_chunk_corrupted = false;
+    struct tw_event event = {.kind = TW_EV_CHUNK, .peer = peer};
+    event.u.chunk.hash = item->hash;
+    event.u.chunk.idx = item->idx;
+    tw_sim_deliver(world, node, &event);
+}
+
+void tw_sim_pool_verify(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_action *action) {
+    struct tw_sim_payload *payload = tw_sim_pool_find(node, &action->u.payload.hash);
+    if (payload == NULL || !is_whole(payload)) {
+        tw_sim_fail(world, node, "11", "a payload is verified that is not whole");
+        return;
+    }
+    tw_sim_worker_verify(world, node, payload, action->u.payload.elements);
+}
