@@ -194,6 +194,15 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
     }
 }
 
+bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
+                  uint64_t round) {
+    if (!tw_id_equal(lineage, &node->at.lineage) || node->needs_tip) return false;
+    if (round > node->at.rounds) tw_log_ask(node, peer, node->at.rounds);
+    if (round < node->at.rounds)
+        tw_log_get(node, peer, &(struct tw_msg_log_get){.lineage = *lineage, .round = round});
+    return round == node->at.rounds;
+}
+
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
     if (!tw_id_equal(&none->lineage, &node->at.lineage) || node->needs_tip) return;
     if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;

@@ -315,6 +315,9 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close);
 void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close *close);
 void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get);
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
+/* Is a message about the round being decided here? A sender that is behind gets the log, and one
+ * that is ahead is asked for it. */
+bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage, uint64_t round);
 void tw_log_ask(struct tw_node *node, uint16_t peer, uint64_t round);
 void tw_log_clock(struct tw_node *node);
 void tw_log_settle(struct tw_node *node);

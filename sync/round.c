@@ -87,18 +87,6 @@ void tw_round_touch(struct tw_node *node) {
 
 /* ---- what others say ------------------------------------------------------------------------ */
 
-/* Sorts out messages of other rounds: true when it is about the round being decided here. */
-static bool is_about_now(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
-                         uint64_t number) {
-    if (!tw_id_equal(lineage, &node->at.lineage) || node->needs_tip) return false;
-    if (number > node->at.rounds) tw_log_ask(node, peer, node->at.rounds);
-    if (number < node->at.rounds) {
-        const struct tw_msg_log_get get = {.lineage = *lineage, .round = number};
-        tw_log_get(node, peer, &get);
-    }
-    return number == node->at.rounds;
-}
-
 /* More than half of the roster starts from the same other anchor: ours is wrong, fetch theirs. */
 static void heal(struct tw_node *node, const struct tw_id *base) {
     const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
@@ -118,7 +106,7 @@ static void heal(struct tw_node *node, const struct tw_id *base) {
 
 void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib) {
     struct round *round = &node->round;
-    if (!is_about_now(node, peer, &contrib->lineage, contrib->round)) return;
+    if (!tw_log_is_at(node, peer, &contrib->lineage, contrib->round)) return;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
     if (idx < 0 || contrib->parts_count != round->owners_count) return;
     struct contribution *entry = &round->contributions[idx];
@@ -130,7 +118,7 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
 
 void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result) {
     struct round *round = &node->round;
-    if (!is_about_now(node, peer, &result->lineage, result->round)) return;
+    if (!tw_log_is_at(node, peer, &result->lineage, result->round)) return;
     if (result->part >= round->owners_count) return;
     const struct tw_id *owner = &node->roster.members[round->owners[result->part]].id;
     if (!tw_id_equal(owner, &node->links[peer].id)) return;

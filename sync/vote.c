@@ -131,19 +131,9 @@ static void nack(struct tw_node *node, uint16_t peer) {
     tw_act_send(node, message, peer);
 }
 
-static bool is_about_now(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
-                         uint64_t round) {
-    if (!tw_id_equal(lineage, &node->at.lineage) || node->needs_tip) return false;
-    if (round > node->at.rounds) tw_log_ask(node, peer, node->at.rounds);
-    if (round < node->at.rounds) {
-        const struct tw_msg_log_get get = {.lineage = *lineage, .round = round};
-        tw_log_get(node, peer, &get);
-    }
-    return round == node->at.rounds && tw_node_is_voter(node);
-}
-
 void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare) {
-    if (!is_about_now(node, peer, &prepare->lineage, prepare->round)) return;
+    if (!tw_log_is_at(node, peer, &prepare->lineage, prepare->round)) return;
+    if (!tw_node_is_voter(node)) return;
     if (tw_roster_find(&node->roster, &node->links[peer].id) < 0) return;
     turn_to_round(node);
     tw_round_touch(node);
@@ -196,8 +186,9 @@ static bool is_as_heard(const struct tw_node *node, const struct tw_close *close
 
 void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose) {
     struct round *round = &node->round;
-    if (peer != NO_PEER && !is_about_now(node, peer, &propose->close.lineage, propose->close.round))
+    if (peer != NO_PEER && !tw_log_is_at(node, peer, &propose->close.lineage, propose->close.round))
         return;
+    if (!tw_node_is_voter(node)) return;
     if (peer != NO_PEER && tw_roster_find(&node->roster, &node->links[peer].id) < 0) return;
     turn_to_round(node);
     tw_round_touch(node);
