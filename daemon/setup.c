@@ -161,18 +161,22 @@ static enum tw_exit boot_count(struct tw_setup *setup, struct tw_error *err) {
     const struct tw_file_ops *ops = tw_file_system();
     const int dir = ops->dir_open(ops->ctx, state_dir);
     struct tw_durable file;
+    struct tw_error reason = {0};
     enum tw_status status = TW_IO;
-    if (dir >= 0) status = tw_durable_begin(&file, ops, dir, "boot", (uint64_t)bytes, err);
+    if (dir >= 0) status = tw_durable_begin(&file, ops, dir, "boot", (uint64_t)bytes, &reason);
     if (status == TW_OK) {
-        status = tw_durable_write(&file, text, (size_t)bytes, 0, err);
+        status = tw_durable_write(&file, text, (size_t)bytes, 0, &reason);
         if (status == TW_OK) {
-            status = tw_durable_commit(&file, err);
+            status = tw_durable_commit(&file, &reason);
         } else {
             tw_durable_abort(&file);
         }
     }
     if (dir >= 0) (void)ops->close(ops->ctx, dir);
-    return status == TW_OK ? TW_EXIT_OK : TW_EXIT_STATE_DIR;
+    if (status == TW_OK) return TW_EXIT_OK;
+    (void)tw_fail(err, TW_IO, "state folder %.80s: %s", state_dir,
+                  dir >= 0 ? reason.message : strerror(errno));
+    return TW_EXIT_STATE_DIR;
 }
 
 static enum tw_exit identity_open(struct tw_setup *setup, struct tw_error *err) {

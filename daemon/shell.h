@@ -167,6 +167,7 @@ struct tw_shell {
     uv_timer_t vote_timer; /* after a failed save */
     enum tw_status vote_status;
     struct tw_error vote_err;
+    char vote_error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not on disk; "" */
     struct tw_checkpoint *checkpoint;
     struct tw_save save;
     bool has_position;

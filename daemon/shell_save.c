@@ -255,7 +255,10 @@ static void on_write_done(uv_work_t *work, int status) {
     char sentence[sizeof(save->err.message)];
     if (status != 0 || shell->stage == TW_SHELL_CLOSING) return;
     if (save->status != TW_OK) {
-        (void)snprintf(sentence, sizeof(sentence), "%s", save->err.message);
+        (void)snprintf(sentence, sizeof(sentence), "%.80s: %.170s", shell->setup->run_state_dir,
+                       save->err.message);
+        if (shell->stage == TW_SHELL_LEAVING && shell->exit_code == TW_EXIT_OK)
+            shell->exit_code = TW_EXIT_STATE_DIR;
         tw_shell_note(shell, TW_LOG_ERROR, "checkpoint_failed", "text=\"%s\"", sentence);
         save_end(shell, save->status, sentence);
         return;

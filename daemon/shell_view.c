@@ -213,6 +213,8 @@ static void fill_worker(const struct tw_shell *shell, uint64_t now_us,
         view->checkpoint.bytes = shell->save.bytes;
     }
     (void)snprintf(view->checkpoint.error, sizeof(view->checkpoint.error), "%s", shell->save.error);
+    (void)snprintf(view->checkpoint.vote_error, sizeof(view->checkpoint.vote_error), "%s",
+                   shell->vote_error);
 }
 
 /* ---- peers --------------------------------------------------------------------------------- */

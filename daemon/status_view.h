@@ -156,7 +156,8 @@ struct tw_status_view {
         uint64_t step;   /* TW_VIEW_NEVER: none yet */
         uint64_t age_us; /* TW_VIEW_NEVER */
         uint64_t bytes;
-        char error[TW_VIEW_TEXT_BYTES]; /* why the last attempt failed; "" */
+        char error[TW_VIEW_TEXT_BYTES];      /* why the last attempt failed; "" */
+        char vote_error[TW_VIEW_TEXT_BYTES]; /* why the vote of the open round is not saved; "" */
     } checkpoint;
 
     uint32_t peers_count, rounds_count, events_count;

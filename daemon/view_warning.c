@@ -97,6 +97,10 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
         add(&list, "free some space or repair the state directory, then `thinwire checkpoint`",
             "The last checkpoint failed: %s", view->checkpoint.error);
     }
+    if (view->checkpoint.vote_error[0] != 0) {
+        add(&list, "free some space or repair the state directory: rounds wait for this node",
+            "This node cannot write down its votes: %s", view->checkpoint.vote_error);
+    }
     judge_network(view, &list);
     judge_training(view, &list);
     if (view->node.loop_lag_us > 1000000) {

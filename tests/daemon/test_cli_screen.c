@@ -166,6 +166,15 @@ static void refusal_is_said_at_once_and_whole(void **state) {
     assert_in_range(widest(), 1, 80);
 }
 
+static void full_disk_is_said_where_it_hurts_others(void **state) {
+    (void)state;
+    (void)snprintf(view.checkpoint.vote_error, sizeof(view.checkpoint.vote_error),
+                   "cannot reserve room for vote.a: No space left on device");
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_non_null(strstr(drawn, "! This node cannot write down its votes: cannot reserve"));
+    assert_non_null(strstr(drawn, "free some space"));
+}
+
 static void each_state_has_its_sentence(void **state) {
     (void)state;
     static const struct {
@@ -243,6 +252,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),
         cmocka_unit_test_setup(colour_changes_nothing_but_colour, start),
         cmocka_unit_test_setup(refusal_is_said_at_once_and_whole, start),
+        cmocka_unit_test_setup(full_disk_is_said_where_it_hurts_others, start),
         cmocka_unit_test_setup(each_state_has_its_sentence, start),
         cmocka_unit_test(numbers_have_one_unit_and_three_digits),
     };
