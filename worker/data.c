@@ -40,8 +40,8 @@ enum tw_status tw_data_open(struct tw_data *data, const char *path, const struct
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
         return tw_fail(err, TW_DATA,
-                       "training text %.120s: %s; set data.path to a text file this user can read",
-                       path, strerror(errno));
+                       "training text %.120s: %s; name a text file that this user can read", path,
+                       strerror(errno));
     }
     const enum tw_status status = map_file(data, fd, path, err);
     (void)close(fd);

@@ -1,8 +1,12 @@
 /* thinwire-engine train: ordinary training of one model, no daemon. */
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "worker/engine_verb.h"
@@ -97,6 +101,15 @@ static enum tw_status start(struct engine_bench *bench, struct tw_error *err) {
     if (options->out != NULL && access(options->out, F_OK) == 0) {
         return tw_fail(err, TW_CONFIG, "%s exists and is not overwritten; choose another --out",
                        options->out);
+    }
+    if (options->out != NULL) { /* better now than after the last step */
+        char folder[PATH_MAX];
+        (void)snprintf(folder, sizeof(folder), "%s", options->out);
+        const char *const dir = dirname(folder);
+        if (access(dir, W_OK) != 0) {
+            return tw_fail(err, TW_IO, "cannot write in %s: %s; choose another --out", dir,
+                           strerror(errno));
+        }
     }
     if (options->from != NULL) {
         return tw_weights_load(options->from, &bench->layout, options->part, bench->engine->theta,

@@ -31,7 +31,8 @@ enum tw_status tw_link_open(struct tw_link *link, const char *path, struct tw_er
     if (reason == ENOENT || reason == ECONNREFUSED || reason == EAGAIN || reason == EINTR) {
         return tw_fail(err, TW_AGAIN, "no daemon at %s yet: %s", path, strerror(reason));
     }
-    return tw_fail(err, TW_IO, "connect to the daemon at %s: %s", path, strerror(reason));
+    return tw_fail(err, TW_IO, "connect to the daemon at %s: %s%s", path, strerror(reason),
+                   reason == EACCES ? "; run the worker as the daemon's user" : "");
 }
 
 void tw_link_close(struct tw_link *link) {
@@ -165,6 +166,12 @@ static enum tw_status refusal(const struct tw_wmsg_fatal *fatal, struct tw_error
                    (int)sizeof(fatal->text) - 1, fatal->text);
 }
 
+static enum tw_status turned_away(struct tw_error *err) {
+    return tw_fail(err, TW_DENIED,
+                   "the daemon turned this worker away (another one is attached, or it runs as "
+                   "another user): the daemon's log says which");
+}
+
 enum tw_status tw_link_attach(struct tw_link *link, const char *device, int timeout_ms,
                               struct tw_wmsg_welcome *welcome, int *memfd_out,
                               struct tw_error *err) {
@@ -174,17 +181,16 @@ enum tw_status tw_link_attach(struct tw_link *link, const char *device, int time
     msg.u.hello.version = TW_WORKER_VERSION;
     msg.u.hello.pid = (uint32_t)getpid();
     memcpy(msg.u.hello.device, device, strnlen(device, sizeof(msg.u.hello.device) - 1));
-    TW_TRY(tw_link_send(link, &msg, err));
+    const enum tw_status greeted = tw_link_send(link, &msg, err);
+    if (greeted == TW_IO) return turned_away(err); /* it did not even wait for our HELLO */
+    TW_TRY(greeted);
 
     if (tw_link_wait(link, timeout_ms, err) != TW_OK) {
         return tw_fail(err, TW_AGAIN, "the daemon did not answer within %d ms", timeout_ms);
     }
     int fd = -1;
     const enum tw_status status = packet_recv(link, &msg, &fd, err);
-    if (status == TW_IO) {
-        return tw_fail(err, TW_DENIED,
-                       "the daemon closed the link without a WELCOME: its log says why");
-    }
+    if (status == TW_IO) return turned_away(err);
     TW_TRY(status);
     enum tw_status checked = TW_OK;
     if (msg.kind == TW_WMSG_FATAL) {

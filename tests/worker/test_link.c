@@ -72,6 +72,14 @@ static void closed_link_is_a_refusal(void **state) {
     assert_int_equal(attach(&memfd), TW_DENIED);
 }
 
+static void link_closed_before_hello_is_a_refusal(void **state) {
+    (void)state;
+    int memfd;
+    assert_return_code(shutdown(dae.fd, SHUT_RDWR), errno);
+    assert_int_equal(attach(&memfd), TW_DENIED);
+    assert_non_null(strstr(err.message, "turned this worker away"));
+}
+
 static void silent_daemon_is_tried_again(void **state) {
     (void)state;
     int memfd;
@@ -204,12 +212,13 @@ static void every_kind_has_its_size(void **state) {
 int main(void) {
 #define FACT(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
     const struct CMUnitTest tests[] = {
-        FACT(worker_attaches_and_maps),        FACT(refusal_carries_its_reason),
-        FACT(closed_link_is_a_refusal),        FACT(silent_daemon_is_tried_again),
-        FACT(absent_daemon_is_tried_again),    FACT(bad_welcomes_are_refused),
-        FACT(memory_without_seals_is_refused), FACT(memory_of_another_size_is_refused),
-        FACT(malformed_packets_are_refused),   FACT(full_socket_does_not_hold_a_step),
-        FACT(gone_daemon_is_noticed),          FACT(every_kind_has_its_size),
+        FACT(worker_attaches_and_maps),          FACT(refusal_carries_its_reason),
+        FACT(closed_link_is_a_refusal),          FACT(link_closed_before_hello_is_a_refusal),
+        FACT(silent_daemon_is_tried_again),      FACT(absent_daemon_is_tried_again),
+        FACT(bad_welcomes_are_refused),          FACT(memory_without_seals_is_refused),
+        FACT(memory_of_another_size_is_refused), FACT(malformed_packets_are_refused),
+        FACT(full_socket_does_not_hold_a_step),  FACT(gone_daemon_is_noticed),
+        FACT(every_kind_has_its_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
