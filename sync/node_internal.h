@@ -196,6 +196,7 @@ struct tw_node {
     struct tw_vote vote;
     uint64_t vote_floor; /* from disk: we may have voted in rounds below this */
     uint64_t store_seq, stored_seq, nonce_seq;
+    uint64_t store_failed_us; /* 0 = the last one asked for has not failed */
     struct reply replies[NOT_HELD_REPLIES_MAX];
     uint32_t replies_count;
 
@@ -306,6 +307,8 @@ void tw_vote_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_acc
 void tw_vote_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
 void tw_vote_stored(struct tw_node *node, uint64_t seq, bool ok);
 void tw_vote_reset(struct tw_node *node); /* a new membership: nothing promised; stored */
+/* The membership we ask for is on disk; asks for it again when writing it failed. */
+bool tw_vote_has_nonce(struct tw_node *node);
 void tw_vote_advance(struct tw_node *node);
 
 /* ---- log.c ---------------------------------------------------------------------------------- */

@@ -53,6 +53,18 @@ static void turn_to_round(struct tw_node *node) {
     node->replies_count = 0;
 }
 
+bool tw_vote_has_nonce(struct tw_node *node) {
+    if (node->stored_seq >= node->nonce_seq) return true;
+    if (node->store_failed_us == 0) return false; /* on its way */
+    if (node->now_us < node->store_failed_us + RETRY_US) {
+        tw_node_wake(node, node->store_failed_us + RETRY_US);
+        return false;
+    }
+    node->store_failed_us = 0;
+    node->nonce_seq = store(node);
+    return false;
+}
+
 static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t peer,
                         uint64_t ballot) {
     const uint64_t seq = store(node);
@@ -104,6 +116,7 @@ static void send_reply(struct tw_node *node, const struct reply *reply) {
 void tw_vote_stored(struct tw_node *node, uint64_t seq, bool ok) {
     if (!ok) { /* what the disk holds is unknown: say nothing, ask again later */
         node->replies_count = 0;
+        node->store_failed_us = node->now_us;
         return;
     }
     if (seq > node->stored_seq) node->stored_seq = seq;
