@@ -90,7 +90,7 @@ struct contribution {
     struct tw_msg_contrib said;
 };
 
-enum own_state { OWN_IDLE, OWN_ENCODING, OWN_SENT, OWN_SKIPPED };
+enum own_state { OWN_IDLE, OWN_ENCODING, OWN_SENT };
 enum closer_phase { CLOSER_IDLE, CLOSER_STORING, CLOSER_PREPARING, CLOSER_PROPOSING };
 
 /* The one round being decided: number node->at.rounds. */
@@ -102,7 +102,7 @@ struct round {
     int self_idx, self_part, self_rank; /* -1: not in the roster, no owner */
 
     enum own_state own;
-    uint64_t own_step, own_tokens;
+    uint64_t own_step, own_tokens, own_retry_us;
     struct contribution contributions[TW_MEMBERS_MAX];
 
     bool intake_closed, is_reducing, is_reduced;

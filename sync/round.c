@@ -66,6 +66,7 @@ void tw_round_open(struct tw_node *node) {
     round->self_idx = round->self_part = round->self_rank = -1;
     round->owners_count = 0;
     round->own = OWN_IDLE;
+    round->own_retry_us = 0;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) round->contributions[i].has = false;
     round->intake_closed = round->is_reducing = round->is_reduced = false;
     round->merged = 0;
@@ -156,6 +157,10 @@ static void contribute(struct tw_node *node) {
     if (round->own != OWN_IDLE || !node->worker_up || node->is_applying) return;
     if (round->owners_count == 0 || tw_log_due(node, fragment) != UINT64_MAX) return;
     if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due(node)) return;
+    if (node->now_us < round->own_retry_us) {
+        tw_node_wake(node, round->own_retry_us);
+        return;
+    }
     round->own = OWN_ENCODING;
     struct tw_action *action = tw_act_body(node, TW_ACT_ENCODE);
     action->u.encode.round = node->at.rounds;
@@ -178,7 +183,9 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     }
     if (!is_now) return;
     node->last_send_step = node->step;
-    round->own = OWN_SKIPPED;
+    /* Refused: once more a little later, or a round in which all were refused never starts. */
+    round->own = OWN_IDLE;
+    round->own_retry_us = node->now_us + PATIENCE_FLOOR_US;
     if (!event->ok || event->u.encoded.parts_count != round->owners_count) return;
     round->own = OWN_SENT;
     round->own_step = event->u.encoded.step;
