@@ -129,7 +129,10 @@ static void sweep(struct tw_disk *disk) {
 /* ---- contents ------------------------------------------------------------------------------ */
 
 static struct change *change_add(struct file *file) {
-    file->pending = grow(file->pending, (file->pending_count + 1) * sizeof(*file->pending));
+    /* Room is a power of two, for a sanitizer's realloc always copies. */
+    const size_t count = file->pending_count;
+    if ((count & (count - 1)) == 0)
+        file->pending = grow(file->pending, (count > 0 ? 2 * count : 1) * sizeof(*file->pending));
     struct change *change = &file->pending[file->pending_count++];
     memset(change, 0, sizeof(*change));
     return change;
@@ -415,7 +418,9 @@ struct tw_disk *tw_disk_copy(const struct tw_disk *disk) {
         image_copy(&to->seen, &from->seen);
         image_copy(&to->kept, &from->kept);
         to->pending_count = from->pending_count;
-        to->pending = grow(NULL, from->pending_count * sizeof(*from->pending));
+        size_t room = 1;
+        while (room < from->pending_count) room *= 2;
+        to->pending = grow(NULL, room * sizeof(*from->pending));
         if (from->pending_count > 0) {
             memcpy(to->pending, from->pending, from->pending_count * sizeof(*from->pending));
         }
