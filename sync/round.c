@@ -148,7 +148,10 @@ static bool is_due(struct tw_node *node) {
         if (node->now_us < due_us) tw_node_wake(node, due_us);
         return node->now_us >= due_us;
     }
-    return node->step >= node->last_send_step + node->cfg.period_steps;
+    /* The first whose period is over opens the round; who has done most of its own joins at once.
+     * Otherwise equal machines keep their phases, and the last ones miss every round. */
+    const uint32_t early = node->round.active_us != 0 ? node->cfg.period_steps / 4 : 0;
+    return node->step >= node->last_send_step + node->cfg.period_steps - early;
 }
 
 static void contribute(struct tw_node *node) {
