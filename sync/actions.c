@@ -70,8 +70,9 @@ void tw_act_report(struct tw_node *node, enum tw_report_kind kind, const struct 
 }
 
 void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reason) {
+    const uint32_t before = node->bodies_count;
     tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
-    if (node->bodies_count > 0) node->bodies[node->bodies_count - 1].u.report.reason = reason;
+    if (node->bodies_count > before) node->bodies[before].u.report.reason = reason;
     tw_act_close(node, peer, reason);
 }
 

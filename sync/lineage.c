@@ -97,6 +97,11 @@ static bool is_better(uint64_t clock_a, const struct tw_id *id_a, uint64_t clock
     return tw_id_compare(id_a, id_b) < 0;
 }
 
+static uint64_t claim_of(const struct tw_node *node, const struct tw_msg_status *status) {
+    if (TW_PLANTED(node, TW_PLANT_ROUNDS_COMPARED)) return status->rounds;
+    return status->clock_tokens;
+}
+
 /* The peer whose lineage should be followed instead of ours, or NO_PEER. */
 static uint16_t find_better(const struct tw_node *node) {
     const bool is_lost =
@@ -106,18 +111,18 @@ static uint16_t find_better(const struct tw_node *node) {
     struct tw_id lineage = node->at.lineage;
     bool has_standing = !is_lost;
     uint16_t best = NO_PEER;
+    /* A follower stands where its lineage stands, not where it has got to: first of all, or it
+     * would go back and forth between the lineages it hears of. */
+    for (uint16_t i = 0; i < node->links_end && has_standing; i++) {
+        if (!tw_peers_is_donor(node, i)) continue;
+        const uint64_t ours = claim_of(node, &node->links[i].status);
+        if (ours > clock_tokens) clock_tokens = ours;
+    }
     for (uint16_t i = 0; i < node->links_end; i++) {
-        if (!tw_peers_is_live(node, i)) continue;
+        if (!tw_peers_is_live(node, i) || tw_peers_in_lineage(node, i)) continue;
         const struct tw_msg_status *status = &node->links[i].status;
         if (status->state == TW_STATE_RECEIVER) continue;
-        if (tw_id_equal(&status->lineage, &node->at.lineage)) {
-            /* A follower stands where its lineage stands, not where it has got to. */
-            if (status->clock_tokens > clock_tokens && has_standing && best == NO_PEER)
-                clock_tokens = status->clock_tokens;
-            continue;
-        }
-        const uint64_t theirs =
-            TW_PLANTED(node, TW_PLANT_ROUNDS_COMPARED) ? status->rounds : status->clock_tokens;
+        const uint64_t theirs = claim_of(node, status);
         if (has_standing && is_better(theirs, &status->lineage, clock_tokens, &lineage) ==
                                 TW_PLANTED(node, TW_PLANT_SMALLER_CLOCK))
             continue;
@@ -226,7 +231,7 @@ void tw_lineage_exported(struct tw_node *node, const struct tw_event *event) {
     TW_ASSERT(fragment < node->cfg.fragments_count);
     node->is_exporting = false;
     if (!event->ok) return;
-    tw_payload_hold(node, &event->u.exported.hash, event->u.exported.bytes, 0);
+    tw_payload_hold(node, &event->u.exported.hash, event->u.exported.bytes, 0, 0);
     struct payload *payload = tw_payload_find(node, &event->u.exported.hash);
     if (payload == NULL) return;
     payload->keep_us = node->now_us + STATE_KEEP_US;
@@ -248,7 +253,12 @@ void tw_lineage_state(struct tw_node *node, uint16_t peer, const struct tw_msg_s
     if (state->fragment >= node->cfg.fragments_count) return;
     if (node->at.fragment_rounds[state->fragment] != NOT_HELD) return;
     struct state_fetch *fetch = &node->fetch[state->fragment];
-    if (fetch->has_offer) return;
+    if (fetch->has_offer || fetch->asked_us == 0 || !tw_peers_is_donor(node, peer)) return;
+    /* Its status may lag behind by the rounds of a moment; "nothing to transfer" must be true. */
+    if (state->rounds > node->links[peer].status.rounds + TW_ROUNDS_KEPT ||
+        (state->bytes == 0 &&
+         !tw_id_equal(&state->digest, &node->at.fragment_digests[state->fragment])))
+        return;
     fetch->has_offer = true;
     fetch->donor = node->links[peer].id;
     fetch->offer = *state;
@@ -321,7 +331,8 @@ static void receive_states(struct tw_node *node) {
 /* A lineage of one: phi follows theta, fragment after fragment, and the clock runs on. */
 static void solo_round(struct tw_node *node) {
     if (node->state != TW_STATE_SOLO || !node->worker_up || node->is_applying) return;
-    if (node->round.phase != CLOSER_IDLE || node->vote.has_accepted != 0) return;
+    const bool has_voted = node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
+    if (node->round.phase != CLOSER_IDLE || has_voted) return;
     if (!tw_log_is_current(node)) return;
     if (node->now_us < node->solo_hold_us) {
         tw_node_wake(node, node->solo_hold_us);

@@ -150,7 +150,12 @@ static void adopt_tip(struct tw_node *node, const struct tw_close *close,
 }
 
 void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close *close) {
+    if (node->is_solo_pending) return; /* only we decide this round */
     if (node->needs_tip) {
+        const bool is_past = close->round + 1 < node->at.rounds;
+        if (close->round >= ROUNDS_MAX || is_past ||
+            close->fragment != tw_round_fragment(node, close->round))
+            return;
         /* A fresh child lineage still ends in a manifest of its parent: go by the digest. */
         const struct tw_id digest = tw_close_digest(close);
         if (close->round < node->at.rounds) return; /* an answer that was late: not the newest */
@@ -166,7 +171,8 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close 
     }
     if (close->round < node->at.rounds) return;
     if (!tw_id_equal(&close->parent, &node->tip_digest) ||
-        close->fragment != tw_round_fragment(node, close->round)) {
+        close->fragment != tw_round_fragment(node, close->round) ||
+        (node->roster.count > 0 && !tw_vote_is_sound(node, close))) {
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
@@ -241,7 +247,8 @@ static void catch_up(struct tw_node *node) {
         if (!tw_peers_in_lineage(node, i)) continue;
         const struct tw_msg_status *status = &node->links[i].status;
         if (node->needs_tip) {
-            if (status->state != TW_STATE_RECEIVER && status->rounds > 0)
+            if (status->state != TW_STATE_RECEIVER && status->rounds > 0 &&
+                status->rounds >= node->at.rounds)
                 tw_log_ask(node, i, status->rounds - 1);
         } else if (status->rounds > node->at.rounds &&
                    node->links[i].log_begin <= node->at.rounds) {
@@ -250,12 +257,14 @@ static void catch_up(struct tw_node *node) {
     }
 }
 
-static bool has_results(struct tw_node *node, const struct tw_close *close, bool *is_lost) {
+static bool has_results(struct tw_node *node, const struct tw_close *close,
+                        const struct tw_action *division, bool *is_lost) {
     bool is_complete = true;
     for (uint32_t k = 0; k < close->parts_count; k++) {
         const struct tw_part *part = &close->parts[k];
         if (part->bytes == 0) continue;
-        struct payload *payload = tw_payload_want(node, &part->result, part->bytes, 0);
+        struct payload *payload =
+            tw_payload_want(node, &part->result, part->bytes, division->u.apply.parts[k].count);
         if (payload == NULL) return false;
         payload->is_shared = true;
         if (payload->keep_round < tw_round_keep(node)) payload->keep_round = tw_round_keep(node);
@@ -336,13 +345,13 @@ void tw_log_advance(struct tw_node *node) {
     /* Nobody keeps results for longer than we would: do not even ask. */
     const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
     bool is_lost = close == NULL || oldest + kept_count < node->at.rounds;
+    struct tw_action division;
     if (close != NULL) {
-        struct tw_action scratch;
         /* Solo rounds have no results to replay, and a roster we never saw no parts. */
         const bool is_solo = close->parts_count == 0 && close->contributors_count > 0;
-        is_lost |= is_solo || (close->parts_count > 0 && !divide(node, close, &scratch));
+        is_lost |= is_solo || (close->parts_count > 0 && !divide(node, close, &division));
     }
-    if (!is_lost && has_results(node, close, &is_lost)) {
+    if (!is_lost && has_results(node, close, &division, &is_lost)) {
         apply(node, close);
         return;
     }

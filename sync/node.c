@@ -163,7 +163,8 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
         if (node->at.fragment_rounds[p] == NOT_HELD) continue;
         /* An APPLY whose answer was lost with the worker was still applied; a solo round that was
          * never written down makes phi something nobody has a name for. */
-        if (rounds > node->at.fragment_rounds[p]) node->at.fragment_rounds[p] = rounds;
+        if (rounds <= node->at.fragment_rounds[p]) continue; /* a state may be ahead of the log */
+        node->at.fragment_rounds[p] = rounds;
         is_unknown |= rounds > node->at.rounds;
     }
     if (is_unknown) tw_lineage_fork(node);

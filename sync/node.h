@@ -264,6 +264,11 @@ void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t 
 /* Pops the oldest action. False when there is none. */
 bool tw_node_next_action(struct tw_node *node, struct tw_action *action);
 
+/* Whether this node waits for this chunk from this peer. A shell asks before it stores the bytes:
+ * what nobody asked for must not touch a payload that is arriving, being checked or held. */
+bool tw_node_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
+                         uint32_t idx);
+
 /* When TW_EV_TICK is due, in us; UINT64_MAX for never. */
 uint64_t tw_node_deadline(const struct tw_node *node);
 

@@ -36,6 +36,11 @@ enum {
     ARRIVALS_KEPT = 32,
 };
 
+/* What no honest run comes near: beyond it a number of a peer is a lie, and sums could wrap. */
+#define ROUNDS_MAX (UINT64_C(1) << 40)
+#define TOKENS_MAX (UINT64_C(1) << 48)          /* of one contribution */
+#define BALLOT_LEAP_MAX (TW_MEMBERS_MAX * 1024) /* above the highest ballot of the round so far */
+
 #define NOT_HELD UINT64_MAX /* fragment_rounds: (phi, u) belong to another lineage */
 
 /* Times in us. What follows measured behaviour is adaptive; these are its floors and ceilings. */
@@ -79,6 +84,7 @@ struct payload {
     uint32_t bytes, chunks, chunks_have, chunks_asked, cycles;
     uint64_t elements; /* > 0: must decode to so many finite values */
     uint64_t tried;    /* peers that could not give it */
+    uint64_t asked;    /* peers whose chunks are taken */
     uint64_t progress_us;
     uint64_t keep_round, keep_us; /* dropped when both have passed */
     uint64_t have[TW_CHUNKS_MAX / 64];
@@ -272,7 +278,7 @@ struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, 
                                 uint64_t elements);
 /* The shell made these bytes; they stay until `keep_round` is decided. */
 void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
-                     uint64_t keep_round);
+                     uint64_t elements, uint64_t keep_round);
 bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
 void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx);
 void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok);
@@ -306,6 +312,7 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
 void tw_vote_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
 void tw_vote_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
 void tw_vote_stored(struct tw_node *node, uint64_t seq, bool ok);
+bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close);
 void tw_vote_reset(struct tw_node *node); /* a new membership: nothing promised; stored */
 /* The membership we ask for is on disk; asks for it again when writing it failed. */
 bool tw_vote_has_nonce(struct tw_node *node);

@@ -50,7 +50,7 @@ struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, 
 }
 
 void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
-                     uint64_t keep_round) {
+                     uint64_t elements, uint64_t keep_round) {
     struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL) payload = add(node, hash, bytes, PAYLOAD_HELD);
     if (payload == NULL) { /* no row left: the shell may forget it */
@@ -58,6 +58,9 @@ void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t by
         return;
     }
     payload->state = PAYLOAD_HELD;
+    payload->bytes = bytes;
+    payload->chunks = (bytes + TW_CHUNK_BYTES_MAX - 1) / TW_CHUNK_BYTES_MAX;
+    payload->elements = elements;
     payload->is_shared = true;
     if (payload->keep_round < keep_round) payload->keep_round = keep_round;
 }
@@ -89,15 +92,27 @@ static void pull(struct tw_node *node, struct payload *payload) {
         message->u.pull =
             (struct tw_msg_pull){.hash = payload->hash, .first = first, .count = count};
         tw_act_send(node, message, payload->source);
+        payload->asked |= UINT64_C(1) << payload->source;
         payload->chunks_asked = first + count;
     }
 }
 
+bool tw_node_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
+                         uint32_t idx) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    for (uint32_t i = 0; i < node->payloads_end; i++) {
+        const struct payload *payload = &node->payloads[i];
+        if (payload->state != PAYLOAD_WANTED || !tw_id_equal(&payload->hash, hash)) continue;
+        return (payload->asked >> peer & 1) != 0 && idx < payload->chunks &&
+               !has_chunk(payload, idx);
+    }
+    return false;
+}
+
 void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx) {
     node->links[peer].heard_us = node->now_us;
+    if (!tw_node_wants_chunk(node, peer, hash, idx)) return;
     struct payload *payload = tw_payload_find(node, hash);
-    if (payload == NULL || payload->state != PAYLOAD_WANTED || idx >= payload->chunks) return;
-    if (has_chunk(payload, idx)) return;
     payload->have[idx / 64] |= UINT64_C(1) << (idx % 64);
     payload->chunks_have++;
     payload->progress_us = node->now_us;
@@ -118,6 +133,7 @@ static void give_up_source(struct tw_node *node, struct payload *payload, bool i
     payload->chunks_asked = 0;
     payload->progress_us = node->now_us;
     if (!is_wrong) return;
+    payload->asked = 0;
     payload->chunks_have = 0;
     for (uint32_t i = 0; i < TW_CHUNKS_MAX / 64; i++) payload->have[i] = 0;
 }
@@ -151,7 +167,9 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
-    if (payload->keep_us < node->now_us + STATE_KEEP_US)
+    /* Who is slow may take longer, but nobody may fill the table by asking. */
+    if (node->payloads_end <= TW_PAYLOADS_MAX / 2 &&
+        payload->keep_us < node->now_us + STATE_KEEP_US)
         payload->keep_us = node->now_us + STATE_KEEP_US;
     /* A slow uplink needs long for one chunk: hold still as long as we keep the bytes. */
     if (node->solo_hold_us < node->now_us + STATE_KEEP_US)
@@ -173,6 +191,7 @@ void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
         if (payload->state == PAYLOAD_WANTED && payload->source == peer)
             give_up_source(node, payload, false);
         payload->tried &= ~(UINT64_C(1) << peer); /* the number may be somebody else's next */
+        payload->asked &= ~(UINT64_C(1) << peer);
         if (payload->source == peer) payload->source = NO_PEER;
     }
 }

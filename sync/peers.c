@@ -67,6 +67,10 @@ void tw_peers_down(struct tw_node *node, uint16_t peer) {
 }
 
 void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_status *status) {
+    if (tw_id_is_zero(&status->lineage) || status->rounds > ROUNDS_MAX) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
     node->links[peer].status = *status;
     node->links[peer].has_status = true;
 }

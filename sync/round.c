@@ -109,7 +109,8 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     struct round *round = &node->round;
     if (!tw_log_is_at(node, peer, &contrib->lineage, contrib->round)) return;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
-    if (idx < 0 || contrib->parts_count != round->owners_count) return;
+    if (idx < 0 || contrib->parts_count != round->owners_count || contrib->tokens > TOKENS_MAX)
+        return;
     struct contribution *entry = &round->contributions[idx];
     if (entry->has) return;
     *entry = (struct contribution){.has = true, .heard_us = node->now_us, .said = *contrib};
@@ -123,8 +124,10 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
     if (result->part >= round->owners_count) return;
     const struct tw_id *owner = &node->roster.members[round->owners[result->part]].id;
     if (!tw_id_equal(owner, &node->links[peer].id)) return;
+    if (result->bytes > 0 && round->count[result->part] == 0) return;
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         if (result->contributors[i].member_idx >= node->roster.count) return;
+        if (result->contributors[i].tokens > TOKENS_MAX) return;
     }
     if (round->results[result->part].has) return;
     round->results[result->part].has = true;
@@ -182,7 +185,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     for (uint32_t k = 0; event->ok && k < event->u.encoded.parts_count; k++) {
         if (event->u.encoded.bytes[k] == 0) continue;
         tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k],
-                        is_now ? node->at.rounds : 0);
+                        is_now ? round->count[k] : 0, is_now ? node->at.rounds : 0);
     }
     if (!is_now) return;
     node->last_send_step = node->step;
@@ -228,8 +231,17 @@ static void collect(struct tw_node *node) {
             tw_act_report(node, TW_REPORT_MISBEHAVED, &node->roster.members[i].id);
             continue;
         }
-        struct payload *payload = tw_payload_want(node, &entry->said.hashes[part],
-                                                  entry->said.bytes[part], round->count[part]);
+        const struct tw_id *hash = &entry->said.hashes[part];
+        const struct payload *known = tw_payload_find(node, hash);
+        /* Other bytes under that name: its own word must not undo what others are sending. */
+        if (entry->said.bytes[part] == 0 ||
+            (known != NULL &&
+             (known->bytes != entry->said.bytes[part] || known->elements != round->count[part]))) {
+            entry->is_bad = true;
+            continue;
+        }
+        struct payload *payload =
+            tw_payload_want(node, hash, entry->said.bytes[part], round->count[part]);
         if (payload == NULL) continue;
         payload->from = node->roster.members[i].id;
         if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
@@ -396,6 +408,7 @@ void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     const bool is_now = round->is_reducing && event->u.reduced.round == node->at.rounds;
     if (event->ok) {
         tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
+                        is_now ? round->count[round->self_part] : 0,
                         is_now ? tw_round_keep(node) : 0);
     }
     if (!is_now) return;

@@ -144,11 +144,23 @@ static void nack(struct tw_node *node, uint16_t peer) {
     tw_act_send(node, message, peer);
 }
 
+/* A ballot names its closer, so that no two ever use the same one, and follows those before it. */
+static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t ballot) {
+    const struct round *round = &node->round;
+    const uint64_t rank = ballot == 1 ? 0 : ballot % TW_MEMBERS_MAX;
+    if (ballot == 0 || (ballot > 1 && ballot < TW_MEMBERS_MAX)) return false;
+    if (ballot > node->vote.promised && ballot - node->vote.promised > BALLOT_LEAP_MAX)
+        return false;
+    return rank < node->roster.count &&
+           tw_id_equal(&node->roster.members[round->rank[rank]].id, &node->links[peer].id);
+}
+
 void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare) {
     if (!tw_log_is_at(node, peer, &prepare->lineage, prepare->round)) return;
     if (!tw_node_is_voter(node)) return;
     if (tw_roster_find(&node->roster, &node->links[peer].id) < 0) return;
     turn_to_round(node);
+    if (!is_ballot_of(node, peer, prepare->ballot)) return;
     tw_round_touch(node);
     if (prepare->ballot <= node->vote.promised && !TW_PLANTED(node, TW_PLANT_STALE_PROMISE)) {
         nack(node, peer);
@@ -159,13 +171,13 @@ void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
 }
 
 /* Could an honest closer have proposed this for the open round? */
-static bool is_sound(const struct tw_node *node, const struct tw_close *close) {
+bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close) {
     const struct tw_close *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
     uint64_t clock_tokens = tip != NULL ? tip->clock_tokens : 0, contributors = 0;
     const uint32_t finals = tw_round_is_final(node) ? tip->finals + 1 : 0;
     for (uint32_t i = 0; i < close->contributors_count; i++) {
         const struct tw_contributor *by = &close->contributors[i];
-        if (by->member_idx >= node->roster.count) return false;
+        if (by->member_idx >= node->roster.count || by->tokens > TOKENS_MAX) return false;
         contributors |= UINT64_C(1) << by->member_idx;
         clock_tokens += by->tokens;
     }
@@ -175,12 +187,15 @@ static bool is_sound(const struct tw_node *node, const struct tw_close *close) {
         if (close->parts[k].bytes > 0 && node->round.count[k] == 0) return false;
     }
     const bool has_parts = close->parts_count == node->round.owners_count;
+    const bool is_solo = node->roster.count == 1 && close->parts_count == 0;
     const bool has_none = close->parts_count == 0 && close->contributors_count == 0;
+    uint32_t owners[TW_PARTS_MAX];
+    if (tw_roster_owners(&close->next, owners) == 0) return false;
     return tw_id_equal(&close->lineage, &node->at.lineage) &&
            tw_id_equal(&close->parent, &node->tip_digest) && close->round == node->at.rounds &&
            close->fragment == tw_round_fragment(node, close->round) &&
            close->roster_number == node->roster.number && close->clock_tokens == clock_tokens &&
-           close->finals == finals && close->next.count > 0 && (has_parts || has_none);
+           close->finals == finals && (has_parts || has_none || is_solo);
 }
 
 /* Does it name the contributions this node has heard of? Only asked of a round's first ballot: a
@@ -204,12 +219,13 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     if (!tw_node_is_voter(node)) return;
     if (peer != NO_PEER && tw_roster_find(&node->roster, &node->links[peer].id) < 0) return;
     turn_to_round(node);
+    if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
     tw_round_touch(node);
     if (propose->ballot < node->vote.promised && !TW_PLANTED(node, TW_PLANT_BALLOT_IGNORED)) {
         nack(node, peer);
         return;
     }
-    if (!is_sound(node, &propose->close) ||
+    if (!tw_vote_is_sound(node, &propose->close) ||
         (propose->ballot == 1 && !is_as_heard(node, &propose->close))) {
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
@@ -231,7 +247,8 @@ static void consider_offer(struct tw_node *node) {
         if (part->bytes == 0) continue;
         struct payload *payload =
             tw_payload_want(node, &part->result, part->bytes, round->count[k]);
-        is_complete &= payload != NULL && payload->state == PAYLOAD_HELD;
+        is_complete &= payload != NULL && payload->state == PAYLOAD_HELD &&
+                       payload->bytes == part->bytes && payload->elements == round->count[k];
         if (payload == NULL) continue;
         payload->is_shared = true;
         payload->from = node->roster.members[part->owner_idx].id;
@@ -260,9 +277,13 @@ static int sender_idx(const struct tw_node *node, uint16_t peer) {
 /* The next roster: who is here or was lately, and who asks to come in. */
 static void next_roster(struct tw_node *node, const struct tw_close *close,
                         struct tw_roster *next) {
-    uint64_t contributed = 0;
+    uint64_t contributed = 0, absent = 0;
     bool is_changed = false;
     next->count = 0;
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        if (close->parts[k].bytes == 0 && node->round.count[k] > 0)
+            absent |= UINT64_C(1) << close->parts[k].owner_idx;
+    }
     for (uint32_t i = 0; i < close->contributors_count; i++)
         contributed |= UINT64_C(1) << close->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -273,7 +294,7 @@ static void next_roster(struct tw_node *node, const struct tw_close *close,
         is_changed |= is_gone;
         if (is_gone) continue;
         /* Who met the deadline owns a part next time; if nobody did, everybody may try. */
-        member.weight = contributed == 0 || (contributed >> i & 1) != 0 ? 1 : 0;
+        member.weight = contributed == 0 || ((contributed & ~absent) >> i & 1) != 0 ? 1 : 0;
         next->members[next->count++] = member;
     }
     for (uint32_t j = 0; j < JOINS_MAX; j++) {
@@ -387,7 +408,8 @@ void tw_vote_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     if (promise->round != node->at.rounds || round->phase != CLOSER_PREPARING) return;
     const int idx = sender_idx(node, peer);
     if (idx < 0 || promise->ballot != round->ballot) return;
-    if (promise->has_accepted != 0 && !is_sound(node, &promise->accepted)) return;
+    if (promise->has_accepted != 0 && promise->accepted_ballot >= promise->ballot) return;
+    if (promise->has_accepted != 0 && !tw_vote_is_sound(node, &promise->accepted)) return;
     round->promised_by |= UINT64_C(1) << idx;
     if (promise->has_accepted != 0 &&
         (!round->has_best || promise->accepted_ballot > round->best_ballot)) {
@@ -421,6 +443,7 @@ void tw_vote_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack 
     if (!tw_id_equal(&nack_said->lineage, &node->at.lineage)) return;
     if (nack_said->round != node->at.rounds || round->phase == CLOSER_IDLE) return;
     if (nack_said->promised <= round->ballot || sender_idx(node, peer) < 0) return;
+    if (nack_said->promised - round->ballot > BALLOT_LEAP_MAX) return;
     /* Somebody is ahead: let them finish, then try above them. */
     turn_to_round(node);
     if (node->vote.promised < nack_said->promised) node->vote.promised = nack_said->promised;

@@ -1,0 +1,636 @@
+/* test_node_hostile.c - one node among neighbours that lie: it neither stops nor is led astray.
+ *
+ * The node is member 0 of {0, 1, 2}, between rounds 9 and 10; the test speaks for everybody else.
+ * Votes are stored at once, every other action is kept for the test to look at. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "sync/node.h"
+
+#define SECONDS(n) ((uint64_t)(n)*1000000)
+
+enum { FRAGMENTS = 3, ROUNDS = 10, SEEN_MAX = 4096 };
+
+static struct tw_node *node;
+static uint64_t now_us;
+static bool is_disk_full;
+static struct tw_position start;
+static struct tw_vote vote;
+/* What the node did since forget(); messages by value. */
+static struct {
+    struct tw_action action;
+    struct tw_message message;
+} * seen;
+static uint32_t seen_count;
+
+static struct tw_id id_of(uint32_t member) {
+    return (struct tw_id){{(uint8_t)(0x11 * (member + 1))}};
+}
+
+static struct tw_id name_of(const char *text) {
+    return tw_sha256(text, strlen(text));
+}
+
+static void feed(const struct tw_event *event);
+
+static void drain(void) {
+    struct tw_action action;
+    uint64_t seqs[8];
+    uint32_t seqs_count = 0;
+    while (tw_node_next_action(node, &action)) {
+        assert_true(seen_count < SEEN_MAX);
+        seen[seen_count].action = action;
+        if (action.kind == TW_ACT_SEND) seen[seen_count].message = *action.u.message;
+        seen_count++;
+        if (action.kind == TW_ACT_STORE_VOTE) seqs[seqs_count++] = action.u.store.seq;
+    }
+    for (uint32_t i = 0; i < seqs_count; i++) {
+        struct tw_event event = {.kind = TW_EV_STORED, .ok = !is_disk_full};
+        event.u.store_seq = seqs[i];
+        feed(&event);
+    }
+}
+
+static void feed(const struct tw_event *event) {
+    tw_node_event(node, event, now_us);
+    drain();
+}
+
+static void say(uint16_t peer, const struct tw_message *message) {
+    struct tw_error err;
+    assert_int_equal(tw_message_check(message, &err), TW_OK); /* as it would come off the wire */
+    struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer};
+    event.u.message = message;
+    feed(&event);
+}
+
+static struct tw_message *message_of(enum tw_message_kind kind) {
+    static struct tw_message message;
+    memset(&message, 0, sizeof(message));
+    message.kind = kind;
+    return &message;
+}
+
+static void say_status(uint16_t peer, const struct tw_id *lineage, uint64_t rounds,
+                       uint64_t clock_tokens) {
+    struct tw_message *message = message_of(TW_MSG_STATUS);
+    message->u.status.state = TW_STATE_MEMBER;
+    message->u.status.lineage = *lineage;
+    message->u.status.rounds = rounds;
+    message->u.status.clock_tokens = clock_tokens;
+    say(peer, message);
+}
+
+static void link_up(uint16_t peer) {
+    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
+    event.u.id = id_of(peer);
+    feed(&event);
+}
+
+static void worker_up(void) {
+    struct tw_event event = {.kind = TW_EV_WORKER_UP, .ok = true};
+    event.u.worker.step = event.u.worker.tokens = 1000;
+    for (uint32_t p = 0; p < FRAGMENTS; p++) {
+        event.u.worker.fragment_rounds[p] = start.fragment_rounds[p];
+        event.u.worker.fragment_digests[p] = start.fragment_digests[p];
+    }
+    feed(&event);
+}
+
+static void step_to(uint64_t step) {
+    struct tw_event event = {.kind = TW_EV_STEP};
+    event.u.step.step = event.u.step.tokens = step;
+    feed(&event);
+}
+
+/* Ticks until `for_us` has passed; 1 and 2 go on saying that they stand where we stand. */
+static void wait_us(uint64_t for_us) {
+    const uint64_t end_us = now_us + for_us;
+    while (now_us < end_us) {
+        now_us += SECONDS(1);
+        struct tw_node_view view;
+        tw_node_view(node, &view);
+        for (uint16_t peer = 1; peer <= 2; peer++) {
+            if (view.peers[peer].is_up) say_status(peer, &start.lineage, view.rounds, 5000);
+        }
+        feed(&(struct tw_event){.kind = TW_EV_TICK});
+        assert_true(tw_node_deadline(node) > now_us);
+    }
+}
+
+static void forget(void) {
+    seen_count = 0;
+}
+
+static const struct tw_action *find_action(enum tw_action_kind kind) {
+    for (uint32_t i = seen_count; i-- > 0;) {
+        if (seen[i].action.kind == kind) return &seen[i].action;
+    }
+    return NULL;
+}
+
+static const struct tw_message *find_message(enum tw_message_kind kind, uint16_t peer) {
+    for (uint32_t i = seen_count; i-- > 0;) {
+        if (seen[i].action.kind == TW_ACT_SEND && seen[i].action.peer == peer &&
+            seen[i].message.kind == kind)
+            return &seen[i].message;
+    }
+    return NULL;
+}
+
+static struct tw_node_view view_now(void) {
+    struct tw_node_view view;
+    tw_node_view(node, &view);
+    return view;
+}
+
+static void assert_follows(const struct tw_id *lineage) {
+    const struct tw_node_view view = view_now();
+    assert_memory_equal(&view.lineage, lineage, sizeof(*lineage));
+}
+
+/* A sound manifest that nobody contributed to, on top of `parent`. */
+static struct tw_close empty_close(const struct tw_close *parent) {
+    struct tw_close close = *parent;
+    close.parent = tw_close_digest(parent);
+    close.round = parent->round + 1;
+    close.fragment = (uint32_t)(close.round % FRAGMENTS);
+    close.contributors_count = close.parts_count = 0;
+    close.roster_number = parent->next.number;
+    return close;
+}
+
+static void start_node(void) {
+    struct tw_node_config config = {.fragments_count = FRAGMENTS,
+                                    .period_steps = 10,
+                                    .quorum = 1,
+                                    .grace_us = SECONDS(2),
+                                    .budget_tokens = UINT64_C(1) << 40,
+                                    .members_max = 8,
+                                    .weight = 1,
+                                    .orphan_us = SECONDS(120)};
+    for (uint32_t p = 0; p < FRAGMENTS; p++) config.fragment_elements[p] = 65536;
+    config.self = id_of(0);
+    config.seed = 1;
+    tw_node_init(node, &config, &start, &vote, now_us);
+    drain();
+}
+
+static int set_up(void **state) {
+    (void)state;
+    now_us = SECONDS(1000);
+    is_disk_full = false;
+    memset(&start, 0, sizeof(start));
+    memset(&vote, 0, sizeof(vote));
+    start.lineage = name_of("lineage");
+    start.nonce = 7;
+    start.rounds = ROUNDS;
+    start.has_tip = 1;
+    struct tw_close *tip = &start.tip;
+    tip->lineage = start.lineage;
+    tip->round = ROUNDS - 1;
+    tip->fragment = (ROUNDS - 1) % FRAGMENTS;
+    tip->clock_tokens = 5000;
+    tip->next.count = 3;
+    for (uint32_t i = 0; i < 3; i++)
+        tip->next.members[i] = (struct tw_member){.id = id_of(i), .nonce = 7 + i, .weight = 1};
+    for (uint32_t p = 0; p < FRAGMENTS; p++) {
+        start.fragment_rounds[p] = ROUNDS;
+        start.fragment_digests[p] = name_of("phi");
+    }
+    vote.lineage = start.lineage;
+    vote.nonce = start.nonce;
+    vote.round = ROUNDS;
+    node = aligned_alloc(64, (tw_node_bytes() + 63) / 64 * 64);
+    seen = calloc(SEEN_MAX, sizeof(*seen));
+    TW_ASSERT(node != NULL && seen != NULL);
+    seen_count = 0;
+    start_node();
+    link_up(1);
+    link_up(2);
+    wait_us(SECONDS(1));
+    assert_int_equal(view_now().state, TW_STATE_MEMBER);
+    forget();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    free(node);
+    free(seen);
+    return 0;
+}
+
+/* Makes the round active in the node's eyes. */
+static void contribute_as(uint16_t peer) {
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    contrib->lineage = start.lineage;
+    contrib->round = ROUNDS;
+    contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    contrib->tokens = 100;
+    contrib->steps = 10;
+    contrib->parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) {
+        contrib->hashes[k] = name_of(peer == 1 ? "one" : "two");
+        contrib->hashes[k].bytes[0] = (uint8_t)k;
+        contrib->bytes[k] = 100;
+    }
+    say(peer, message);
+}
+
+/* ---- ballots -------------------------------------------------------------------------------- */
+
+static void endless_ballot_does_not_stop_the_node(void **state) {
+    (void)state;
+    contribute_as(1);
+    struct tw_message *message = message_of(TW_MSG_PREPARE);
+    message->u.prepare = (struct tw_msg_prepare){
+        .lineage = start.lineage, .round = ROUNDS, .ballot = UINT64_MAX - 1};
+    say(1, message);
+    wait_us(SECONDS(200));
+    message = message_of(TW_MSG_NACK);
+    message->u.nack =
+        (struct tw_msg_nack){.lineage = start.lineage, .round = ROUNDS, .promised = UINT64_MAX - 1};
+    say(1, message);
+    wait_us(SECONDS(100));
+    assert_non_null(find_message(TW_MSG_PREPARE, 2)); /* it still tries */
+}
+
+static void ballot_belongs_to_its_closer(void **state) {
+    (void)state;
+    uint32_t accepted_count = 0;
+    struct tw_message *message = message_of(TW_MSG_PROPOSE);
+    message->u.propose.ballot = 1; /* the first closer's, and it is only one of them */
+    message->u.propose.close = empty_close(&start.tip);
+    for (uint16_t peer = 1; peer <= 2; peer++) {
+        say(peer, message);
+        accepted_count += find_message(TW_MSG_ACCEPT, peer) != NULL;
+    }
+    assert_true(accepted_count <= 1);
+}
+
+/* ---- lineages ------------------------------------------------------------------------------- */
+
+static void follower_stands_where_its_lineage_stands(void **state) {
+    (void)state;
+    /* 1 is in a better lineage than ours, 2 in the best one: whoever comes first in the table. */
+    const struct tw_id better = name_of("better"), best = name_of("best");
+    say_status(2, &best, 50, 9000);
+    assert_follows(&best);
+    say_status(1, &better, 40, 8000);
+    now_us += 1000;
+    say_status(1, &better, 40, 8000);
+    assert_follows(&best);
+}
+
+static void lineage_without_a_name_is_not_followed(void **state) {
+    (void)state;
+    const struct tw_id zero = {{0}};
+    say_status(1, &zero, 50, 9000);
+    assert_follows(&start.lineage);
+}
+
+/* ---- the log -------------------------------------------------------------------------------- */
+
+static void rounds_never_go_back(void **state) {
+    (void)state;
+    say_status(1, &start.lineage, ROUNDS + 200, 90000);
+    struct tw_message *message = message_of(TW_MSG_LOG_NONE);
+    message->u.log_none = (struct tw_msg_log_none){
+        .lineage = start.lineage, .oldest_round = ROUNDS + 100, .rounds = ROUNDS + 200};
+    say(1, message);
+    say_status(2, &start.lineage, ROUNDS - 3, 4000);
+    message = message_of(TW_MSG_COMMIT); /* 2 is behind us, and says so */
+    message->u.commit.close = start.tip;
+    message->u.commit.close.round = ROUNDS - 4;
+    message->u.commit.close.fragment = (ROUNDS - 4) % FRAGMENTS;
+    say(2, message);
+    assert_true(view_now().rounds >= ROUNDS);
+}
+
+static void tip_of_no_fragment_is_refused(void **state) {
+    (void)state;
+    const struct tw_id other = name_of("other");
+    say_status(1, &other, 50, 9000);
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = start.tip;
+    message->u.commit.close.lineage = other;
+    message->u.commit.close.round = 49;
+    message->u.commit.close.fragment = FRAGMENTS;
+    say(1, message);
+    assert_int_equal(view_now().rounds, 0);
+    message->u.commit.close.round = UINT64_MAX;
+    message->u.commit.close.fragment = (uint32_t)(UINT64_MAX % FRAGMENTS);
+    say(1, message);
+    struct tw_position position;
+    tw_node_position(node, &position);
+    assert_int_equal(position.has_tip, 0);
+}
+
+static void commit_nobody_could_have_accepted_closes_the_link(void **state) {
+    (void)state;
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = empty_close(&start.tip);
+    message->u.commit.close.clock_tokens = UINT64_C(1) << 50; /* would end the run */
+    say(1, message);
+    assert_int_equal(view_now().rounds, ROUNDS);
+    assert_non_null(find_action(TW_ACT_CLOSE));
+}
+
+static void roster_without_owners_is_refused(void **state) {
+    (void)state;
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = empty_close(&start.tip);
+    for (uint32_t i = 0; i < 3; i++) message->u.commit.close.next.members[i].weight = 0;
+    say(1, message);
+    assert_int_equal(view_now().rounds, ROUNDS); /* nobody could ever merge again */
+}
+
+static void alone_after_a_group_is_not_stuck(void **state) {
+    (void)state;
+    /* We accepted round 10, which drops the others: their commit tells that it was decided. */
+    struct tw_message *message = message_of(TW_MSG_PROPOSE);
+    message->u.propose.close = empty_close(&start.tip);
+    message->u.propose.close.next.count = 1;
+    message->u.propose.close.next.number++;
+    for (uint16_t peer = 1; peer <= 2; peer++) {
+        message->u.propose.ballot = 1;
+        say(peer, message);
+    }
+    assert_true(find_message(TW_MSG_ACCEPT, 1) != NULL || find_message(TW_MSG_ACCEPT, 2) != NULL);
+    const struct tw_close close = message->u.propose.close;
+    message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = close;
+    say(1, message);
+    assert_int_equal(view_now().state, TW_STATE_SOLO);
+    worker_up();
+    struct tw_event applied = {.kind = TW_EV_APPLIED, .ok = true};
+    applied.u.applied.fragment = close.fragment;
+    applied.u.applied.rounds = ROUNDS + 1;
+    feed(&applied);
+    for (uint16_t peer = 1; peer <= 2; peer++)
+        feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
+    wait_us(SECONDS(10));
+    step_to(1100);
+    assert_non_null(find_action(TW_ACT_SOLO));
+}
+
+/* ---- state ---------------------------------------------------------------------------------- */
+
+/* The node begins to follow the lineage of peer 1 and asks it for the state. */
+static struct tw_id follow_peer(void) {
+    const struct tw_id other = name_of("other");
+    worker_up();
+    say_status(1, &other, 50, 9000);
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = start.tip;
+    message->u.commit.close.lineage = other;
+    message->u.commit.close.round = 49;
+    message->u.commit.close.fragment = 49 % FRAGMENTS;
+    message->u.commit.close.clock_tokens = 9000;
+    message->u.commit.close.next.count = 1;
+    message->u.commit.close.next.members[0].id = id_of(1);
+    say(1, message);
+    assert_non_null(find_message(TW_MSG_STATE_GET, 1));
+    return other;
+}
+
+static void state_of_no_round_is_not_loaded(void **state) {
+    (void)state;
+    const struct tw_id other = follow_peer();
+    struct tw_message *message = message_of(TW_MSG_STATE);
+    message->u.state.lineage = other;
+    message->u.state.digest = start.fragment_digests[0];
+    const uint64_t rounds[] = {UINT64_MAX, UINT64_MAX - 1, UINT64_C(1) << 60, 50 + 1000};
+    for (uint32_t i = 0; i < 4; i++) {
+        message->u.state.rounds = rounds[i];
+        say(1, message);
+        assert_null(find_action(TW_ACT_LOAD));
+    }
+    message->u.state.rounds = 50;
+    say(1, message);
+    assert_non_null(find_action(TW_ACT_LOAD));
+}
+
+static void state_comes_from_members_of_the_lineage(void **state) {
+    (void)state;
+    const struct tw_id other = follow_peer();
+    struct tw_message *message = message_of(TW_MSG_STATE);
+    message->u.state.lineage = other;
+    message->u.state.digest = start.fragment_digests[0];
+    message->u.state.rounds = 50;
+    say(2, message); /* which is still in the old lineage */
+    assert_null(find_action(TW_ACT_LOAD));
+}
+
+static void equal_state_is_equal(void **state) {
+    (void)state;
+    const struct tw_id other = follow_peer();
+    struct tw_message *message = message_of(TW_MSG_STATE);
+    message->u.state.lineage = other;
+    message->u.state.digest = name_of("not ours");
+    message->u.state.rounds = 50;
+    say(1, message); /* no bytes: "you hold it already" */
+    assert_null(find_action(TW_ACT_LOAD));
+}
+
+/* Found by the simulator: nobody asked for that write again, and the node never joined. */
+static void membership_the_disk_refused_is_written_again(void **state) {
+    (void)state;
+    is_disk_full = true;
+    const struct tw_id other = follow_peer();
+    is_disk_full = false;
+    for (uint32_t p = 0; p < FRAGMENTS; p++) {
+        struct tw_message *message = message_of(TW_MSG_STATE);
+        message->u.state.lineage = other;
+        message->u.state.fragment = p;
+        message->u.state.digest = start.fragment_digests[p];
+        message->u.state.rounds = 50;
+        say(1, message);
+        struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
+        event.u.applied.fragment = p;
+        event.u.applied.rounds = 50;
+        event.u.applied.digest = start.fragment_digests[p];
+        feed(&event);
+    }
+    assert_null(find_message(TW_MSG_JOIN, 1));
+    for (uint32_t i = 0; i < 4; i++) {
+        now_us += SECONDS(1);
+        say_status(1, &other, 50, 9000);
+        feed(&(struct tw_event){.kind = TW_EV_TICK});
+    }
+    assert_non_null(find_message(TW_MSG_JOIN, 1));
+}
+
+static void state_ahead_of_the_log_survives_the_worker(void **state) {
+    (void)state;
+    const struct tw_id other = follow_peer();
+    struct tw_message *message = message_of(TW_MSG_STATE);
+    message->u.state.lineage = other;
+    message->u.state.digest = start.fragment_digests[0];
+    message->u.state.rounds = 52;
+    say(1, message);
+    assert_non_null(find_action(TW_ACT_LOAD));
+    struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
+    event.u.applied.rounds = 52;
+    event.u.applied.digest = start.fragment_digests[0];
+    feed(&event);
+    feed(&(struct tw_event){.kind = TW_EV_WORKER_DOWN});
+    start.fragment_rounds[0] = 52;
+    worker_up();
+    assert_follows(&other);
+}
+
+/* ---- payloads ------------------------------------------------------------------------------- */
+
+static void bytes_come_from_whom_they_were_asked(void **state) {
+    (void)state;
+    worker_up();
+    contribute_as(1);
+    const struct tw_message *pull = find_message(TW_MSG_PULL, 1);
+    assert_non_null(pull);
+    struct tw_event chunk = {.kind = TW_EV_CHUNK, .peer = 2};
+    chunk.u.chunk.hash = pull->u.pull.hash;
+    feed(&chunk);
+    assert_null(find_action(TW_ACT_VERIFY));
+    chunk.peer = 1;
+    feed(&chunk);
+    assert_non_null(find_action(TW_ACT_VERIFY));
+}
+
+/* Answers ENCODE: parts 0, 1, 2 are named "a", "b", "c". */
+static void encode_ours(void) {
+    step_to(1010);
+    const struct tw_action *encode = find_action(TW_ACT_ENCODE);
+    assert_non_null(encode);
+    struct tw_event event = {.kind = TW_EV_ENCODED, .ok = true};
+    event.u.encoded.round = ROUNDS;
+    event.u.encoded.step = event.u.encoded.tokens = 1010;
+    event.u.encoded.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) {
+        event.u.encoded.hashes[k] = name_of(k == 0 ? "a" : k == 1 ? "b" : "c");
+        event.u.encoded.bytes[k] = 100 + k;
+    }
+    feed(&event);
+}
+
+static void assert_merges_ours_alone(void) {
+    wait_us(SECONDS(5));
+    const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
+    assert_non_null(reduce);
+    const struct tw_id ours = name_of("a");
+    assert_int_equal(reduce->u.reduce.inputs_count, 1);
+    assert_memory_equal(&reduce->u.reduce.inputs[0].hash, &ours, sizeof(ours));
+}
+
+static void part_that_names_another_payload_is_not_merged(void **state) {
+    (void)state;
+    worker_up();
+    encode_ours();
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    contrib->lineage = start.lineage;
+    contrib->round = ROUNDS;
+    contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    contrib->parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) {
+        contrib->hashes[k] = name_of("c"); /* held, verified, of another part and size */
+        contrib->bytes[k] = 102;
+    }
+    say(1, message);
+    assert_merges_ours_alone();
+}
+
+static void part_without_bytes_is_not_waited_for(void **state) {
+    (void)state;
+    worker_up();
+    encode_ours();
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    contrib->lineage = start.lineage;
+    contrib->round = ROUNDS;
+    contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    contrib->parts_count = 3;
+    say(1, message);
+    assert_merges_ours_alone();
+}
+
+static void lie_about_a_size_does_not_disturb_the_transfer(void **state) {
+    (void)state;
+    worker_up();
+    contribute_as(1);
+    const struct tw_message *pull = find_message(TW_MSG_PULL, 1);
+    assert_non_null(pull);
+    const struct tw_id hash = pull->u.pull.hash;
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    contrib->lineage = start.lineage;
+    contrib->round = ROUNDS;
+    contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    contrib->parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) {
+        contrib->hashes[k] = hash;
+        contrib->bytes[k] = 99;
+    }
+    forget();
+    say(2, message);
+    wait_us(SECONDS(3));
+    assert_null(find_action(TW_ACT_DROP));
+    assert_null(find_action(TW_ACT_EXPECT));
+}
+
+static void tokens_beyond_reason_are_not_counted(void **state) {
+    (void)state;
+    worker_up();
+    encode_ours();
+    struct tw_message *message = message_of(TW_MSG_RESULT);
+    struct tw_msg_result *result = &message->u.result;
+    result->lineage = start.lineage;
+    result->round = ROUNDS;
+    result->part = 1;
+    result->bytes = 10;
+    result->hash = name_of("result");
+    result->contributors_count = 1;
+    result->contributors[0].tokens = UINT64_MAX - 4000; /* 5000 + this: the clock goes back */
+    result->contributors[0].member_idx = 1;
+    say(1, message);
+    wait_us(SECONDS(300));
+    for (uint32_t i = 0; i < seen_count; i++) {
+        if (seen[i].action.kind != TW_ACT_SEND || seen[i].message.kind != TW_MSG_PROPOSE) continue;
+        assert_in_range(seen[i].message.u.propose.close.clock_tokens, 5000, 10000);
+    }
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(ballot_belongs_to_its_closer),
+        TEST(follower_stands_where_its_lineage_stands),
+        TEST(lineage_without_a_name_is_not_followed),
+        TEST(rounds_never_go_back),
+        TEST(tip_of_no_fragment_is_refused),
+        TEST(commit_nobody_could_have_accepted_closes_the_link),
+        TEST(roster_without_owners_is_refused),
+        TEST(alone_after_a_group_is_not_stuck),
+        TEST(state_of_no_round_is_not_loaded),
+        TEST(state_comes_from_members_of_the_lineage),
+        TEST(equal_state_is_equal),
+        TEST(membership_the_disk_refused_is_written_again),
+        TEST(state_ahead_of_the_log_survives_the_worker),
+        TEST(bytes_come_from_whom_they_were_asked),
+        TEST(part_that_names_another_payload_is_not_merged),
+        TEST(part_without_bytes_is_not_waited_for),
+        TEST(lie_about_a_size_does_not_disturb_the_transfer),
+        TEST(tokens_beyond_reason_are_not_counted),
+        TEST(endless_ballot_does_not_stop_the_node),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
