@@ -78,6 +78,8 @@ static void chunk_take(struct tw_shell *shell, uint16_t peer, const struct tw_fr
     event.u.chunk.idx = tw_get_u32(frame->body + 32);
     const uint32_t size = frame->body_bytes - TW_CHUNK_HEADER_BYTES;
     shell->chunk_bytes_in += size;
+    /* Late, repeated, or never asked for: it must not touch what is there. */
+    if (!tw_node_wants_chunk(shell->node, peer, &event.u.chunk.hash, event.u.chunk.idx)) return;
     const enum tw_status status =
         tw_payloads_chunk_put(&shell->host->payloads, &event.u.chunk.hash, event.u.chunk.idx,
                               frame->body + TW_CHUNK_HEADER_BYTES, size);
