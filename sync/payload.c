@@ -251,6 +251,10 @@ static void fetch(struct tw_node *node, struct payload *payload) {
 
 void tw_payload_advance(struct tw_node *node) {
     uint32_t arriving_count = 0;
+    for (uint32_t i = 0; i < node->payloads_end; i++) {
+        const struct payload *payload = &node->payloads[i];
+        arriving_count += payload->state == PAYLOAD_WANTED && payload->is_expected;
+    }
     for (uint32_t i = node->payloads_end; i-- > 0;) {
         struct payload *payload = &node->payloads[i];
         if (payload->state == PAYLOAD_FREE) continue;
@@ -258,7 +262,10 @@ void tw_payload_advance(struct tw_node *node) {
             payload->keep_round >= node->at.rounds || payload->keep_us > node->now_us;
         if (!is_needed) {
             drop(node, payload);
-        } else if (payload->state == PAYLOAD_WANTED && arriving_count++ < TW_TRANSFERS_MAX) {
+        } else if (payload->state == PAYLOAD_WANTED) {
+            /* Room is found for so many at a time; the others wait until one has come. */
+            if (!payload->is_expected && arriving_count >= TW_TRANSFERS_MAX) continue;
+            if (!payload->is_expected) arriving_count++;
             fetch(node, payload);
         }
     }

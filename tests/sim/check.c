@@ -205,6 +205,7 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_id *lineage, enum tw_node_state state,
                         uint64_t clock_tokens) {
     struct tw_position *position = world->position;
+    world->check->nodes[node->idx].rounds = 0;
     tw_node_position(node->core, position);
     const bool is_child = tw_id_equal(&position->lineage_parent, lineage) &&
                           position->first_round == position->rounds && position->rounds > 0;
