@@ -74,6 +74,16 @@ void tw_log_settle(struct tw_node *node) {
     node->at.steps_listed = node->worker_up ? node->step : UINT64_MAX;
 }
 
+/* Does it list this node under a membership it has given up since? */
+static bool was_listed_before(const struct tw_node *node, const struct tw_close *close) {
+    const int seat = tw_roster_find(&node->roster, &node->cfg.self);
+    if (seat < 0 || seat == node->round.self_idx) return false;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        if ((int)close->contributors[i].member_idx == seat) return true;
+    }
+    return false;
+}
+
 static void note_own_part(struct tw_node *node, const struct tw_close *close) {
     const struct tw_contributor *self = find_self(node, close);
     if (self != NULL && TW_PLANTED(node, TW_PLANT_TOKENS_TWICE)) {
@@ -84,6 +94,7 @@ static void note_own_part(struct tw_node *node, const struct tw_close *close) {
     } else if (self != NULL) { /* from before a restart: what was listed was trained before it */
         tw_log_settle(node);
     }
+    if (was_listed_before(node, close)) tw_log_settle(node);
     if (self != NULL) node->contributed_count++;
     if (self == NULL && node->round.self_idx >= 0 && close->parts_count > 0) node->missed_count++;
     for (uint32_t k = 0; k < close->parts_count; k++) {
