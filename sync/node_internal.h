@@ -118,6 +118,7 @@ struct round {
         bool has;
         struct tw_msg_result said;
     } results[TW_PARTS_MAX];
+    uint64_t results_us; /* every one of them is here since; 0 = not yet */
 
     /* acceptor: the proposal we would accept once its results are here */
     bool has_offer;

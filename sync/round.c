@@ -71,6 +71,7 @@ void tw_round_open(struct tw_node *node) {
     round->intake_closed = round->is_reducing = round->is_reduced = false;
     round->merged = 0;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) round->results[k].has = false;
+    round->results_us = 0;
     round->has_offer = round->has_best = false;
     round->phase = CLOSER_IDLE;
     round->attempt = 0;

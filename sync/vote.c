@@ -462,6 +462,19 @@ static bool has_all_results(const struct tw_node *node) {
     return true;
 }
 
+/* All results are here and no closer has said a word about them: one that is linked, but cannot
+ * write down its ballot (its disk is full), must not hold up the others for the whole patience. */
+static bool is_closer_mute(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->has_offer || (node->vote.round == node->at.rounds && node->vote.promised > 0))
+        return false;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        if (round->count[k] > 0 && !round->results[k].has) return false;
+    }
+    if (round->results_us == 0) round->results_us = node->now_us;
+    return true;
+}
+
 static bool is_my_turn(struct tw_node *node) {
     const struct round *round = &node->round;
     for (int rank = 0; rank < round->self_rank; rank++) {
@@ -491,8 +504,10 @@ static bool should_close(struct tw_node *node) {
         return false;
     }
     if (is_my_turn(node) && has_all_results(node)) return true;
-    const uint64_t late_us =
-        round->active_us + 2 * node->patience_us + (uint64_t)round->self_rank * TAKEOVER_STEP_US;
+    const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;
+    uint64_t late_us = round->active_us + 2 * node->patience_us + step_us;
+    if (is_closer_mute(node) && round->results_us + step_us < late_us)
+        late_us = round->results_us + step_us;
     if (node->now_us < late_us) tw_node_wake(node, late_us);
     return node->now_us >= late_us;
 }

@@ -132,6 +132,7 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
     case TW_ACT_EXPORT: export_state(mesh, node, action); break;
     case TW_ACT_LOAD: load(mesh, node, action); break;
     case TW_ACT_STORE_VOTE:
+        if (mesh->is_disk_full[node]) break;
         mesh->votes[node] = *action->u.store.vote;
         mesh->has_vote[node] = true;
         event.kind = TW_EV_STORED;

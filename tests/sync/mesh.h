@@ -35,6 +35,7 @@ struct mesh {
     struct mesh_worker workers[MESH_NODES_MAX];
     struct tw_vote votes[MESH_NODES_MAX];
     bool has_vote[MESH_NODES_MAX];
+    bool is_disk_full[MESH_NODES_MAX]; /* votes wait for room, everything else goes on */
     uint32_t boots[MESH_NODES_MAX];
     uint32_t commits[MESH_NODES_MAX], forks[MESH_NODES_MAX];
     struct mesh_event *events;

@@ -111,6 +111,20 @@ static void member_that_lost_its_disk_stalls_nobody(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Found with real processes: linked and alive, but unable to write down a ballot, it was waited for
+ * ever longer in each round it should have closed. */
+static void member_with_a_full_disk_stalls_nobody(void **state) {
+    (void)state;
+    mesh_init(&mesh, 3, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    mesh.is_disk_full[1] = true;
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    mesh_run(&mesh, SECONDS(300));
+    assert_in_range(mesh_view(&mesh, 0).rounds - rounds, 60, 300);
+    mesh_deinit(&mesh);
+}
+
 static void partition_ends_in_one_lineage(void **state) {
     (void)state;
     mesh_init(&mesh, 5, 3);
@@ -175,6 +189,7 @@ int main(void) {
         cmocka_unit_test(late_joiner_gets_the_state_and_contributes),
         cmocka_unit_test(killed_member_is_dropped_and_comes_back),
         cmocka_unit_test(member_that_lost_its_disk_stalls_nobody),
+        cmocka_unit_test(member_with_a_full_disk_stalls_nobody),
         cmocka_unit_test(partition_ends_in_one_lineage),
         cmocka_unit_test(slow_node_is_never_waited_for),
         cmocka_unit_test(run_ends_with_equal_anchors_everywhere),
