@@ -246,6 +246,7 @@ static void closing_begin(struct tw_shell *shell) {
     uv_close((uv_handle_t *)&shell->vote_timer, NULL);
     uv_close((uv_handle_t *)&shell->sigterm, NULL);
     uv_close((uv_handle_t *)&shell->sigint, NULL);
+    uv_close((uv_handle_t *)&shell->sighup, NULL);
     tw_loop_lag_close(&shell->lag);
 }
 
@@ -321,10 +322,14 @@ static void timers_open(struct tw_shell *shell) {
     TW_ASSERT(uv_timer_start(&shell->chores_timer, on_chores, chores_ms, chores_ms) == 0);
     TW_ASSERT(uv_signal_init(&shell->loop, &shell->sigterm) == 0);
     TW_ASSERT(uv_signal_init(&shell->loop, &shell->sigint) == 0);
+    TW_ASSERT(uv_signal_init(&shell->loop, &shell->sighup) == 0);
     shell->sigterm.data = shell;
     shell->sigint.data = shell;
+    shell->sighup.data = shell;
     TW_ASSERT(uv_signal_start(&shell->sigterm, on_signal, SIGTERM) == 0);
     TW_ASSERT(uv_signal_start(&shell->sigint, on_signal, SIGINT) == 0);
+    /* Its terminal was closed: as good a reason to save and leave. */
+    TW_ASSERT(uv_signal_start(&shell->sighup, on_signal, SIGHUP) == 0);
     shell->watchdog_us = tw_notify_watchdog_us();
 }
 

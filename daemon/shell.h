@@ -136,7 +136,7 @@ struct tw_shell {
     struct tw_node_view view; /* taken when needed */
 
     uv_timer_t core_timer, chores_timer, leave_timer;
-    uv_signal_t sigterm, sigint;
+    uv_signal_t sigterm, sigint, sighup;
     struct tw_loop_lag lag;
     struct tw_api *api;
 

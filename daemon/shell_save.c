@@ -71,7 +71,11 @@ static void memory_describe(struct tw_shell *shell, const struct tw_checkpoint_s
         if (shell->has_position) home.rounds = position_check(shell, p, &home.digest);
         tw_shm_home_set(shm, p, &home);
     }
-    if (!has_live || shm->geometry.snapshot_bytes == 0) return;
+    if (!has_live || shm->geometry.snapshot_bytes == 0) {
+        atomic_store(&tw_shm_control(shm)->step,
+                     state->step); /* counting goes on from the anchor */
+        return;
+    }
     struct tw_snapshot_slot slot;
     memset(&slot, 0, sizeof(slot));
     slot.step = state->step;
@@ -331,9 +335,9 @@ static void save_start(struct tw_shell *shell) {
         return;
     }
     const bool has_slots = shell->host->memory.shm.geometry.snapshot_bytes > 0;
+    save->wait_until_us = tw_shell_now_us() + TW_SNAPSHOT_WAIT_US;
     if (has_slots && tw_worker_host_is_ready(shell->host)) {
         save->stage = TW_SAVE_SNAPSHOT;
-        save->wait_until_us = tw_shell_now_us() + TW_SNAPSHOT_WAIT_US;
         tw_worker_host_say(shell->host, TW_WMSG_SNAPSHOT);
         return;
     }
@@ -356,13 +360,25 @@ void tw_shell_save(struct tw_shell *shell, const uint32_t *ticket) {
     }
 }
 
+/* A worker that does not answer must not cost the last checkpoint: once it is dead, nobody writes
+ * into the memory and the newest snapshot is as good as it gets. */
+static void worker_give_up(struct tw_shell *shell) {
+    if (!shell->has_supervisor || shell->is_worker_gone) return;
+    tw_shell_note(shell, TW_LOG_WARN, "worker_hangs", "text=\"it does not answer: ending it\"");
+    shell->is_worker_gone = true;
+    (void)tw_supervisor_stop(&shell->supervisor, 0);
+}
+
 void tw_shell_save_chores(struct tw_shell *shell, uint64_t now_us) {
     struct tw_save *save = &shell->save;
     if (save->due_us == 0) { /* the first one after a whole interval */
         const uint64_t interval = shell->setup->config.node.checkpoint_interval_us;
         save->due_us = interval == 0 ? UINT64_MAX : now_us + interval;
     }
-    if (save->stage == TW_SAVE_SNAPSHOT && now_us >= save->wait_until_us) freeze_start(shell);
+    const bool is_waiting = save->stage == TW_SAVE_SNAPSHOT || save->stage == TW_SAVE_FREEZE;
+    const bool is_late = is_waiting && now_us >= save->wait_until_us;
+    if (is_late && shell->stage == TW_SHELL_LEAVING) worker_give_up(shell);
+    if (is_late && save->stage == TW_SAVE_SNAPSHOT) freeze_start(shell);
     if (save->stage == TW_SAVE_IDLE && shell->stage == TW_SHELL_RUNNING && now_us >= save->due_us &&
         shell->host->has_anchor) {
         tw_shell_save(shell, NULL);

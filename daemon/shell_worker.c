@@ -43,6 +43,16 @@ static const char *start_name(uint32_t start) {
     }
 }
 
+static void finish_seen(struct tw_shell *shell) {
+    const uint64_t stop_step = shell->setup->config.node.stop_step;
+    if (stop_step == 0 || shell->train.step < stop_step || shell->host->is_finished) return;
+    shell->host->is_finished = true;
+    tw_supervisor_set_idle(&shell->supervisor, true);
+    tw_shell_note(shell, TW_LOG_INFO, "finished", "step=%llu text=\"stop_step is reached\"",
+                  (unsigned long long)shell->train.step);
+    tw_shell_save(shell, NULL);
+}
+
 static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     struct tw_shell *shell = user;
     if (!shell->train.has_ready) shell->train.started_us = tw_shell_now_us();
@@ -54,16 +64,7 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     tw_shell_note(shell, TW_LOG_INFO, "worker_ready", "start=%s step=%llu tokens=%llu",
                   start_name(ready->start), (unsigned long long)ready->step,
                   (unsigned long long)ready->tokens);
-}
-
-static void finish_seen(struct tw_shell *shell) {
-    const uint64_t stop_step = shell->setup->config.node.stop_step;
-    if (stop_step == 0 || shell->train.step < stop_step || shell->host->is_finished) return;
-    shell->host->is_finished = true;
-    tw_supervisor_set_idle(&shell->supervisor, true);
-    tw_shell_note(shell, TW_LOG_INFO, "finished", "step=%llu text=\"stop_step is reached\"",
-                  (unsigned long long)shell->train.step);
-    tw_shell_save(shell, NULL);
+    finish_seen(shell);
 }
 
 static void on_stepped(void *user, const struct tw_wmsg_step *step) {

@@ -97,6 +97,27 @@ static void sigterm_saves_and_the_next_start_goes_on(void **state) {
     has_passed = true;
 }
 
+static void worker_that_hangs_does_not_cost_the_checkpoint(void **state) {
+    (void)state;
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "worker.snapshot_steps", 5, 20));
+    const pid_t worker = (pid_t)cluster_number(&cluster, 0, "worker.pid");
+    assert_int_equal(kill(worker, SIGSTOP), 0);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 40), TW_EXIT_OK);
+    assert_true(cluster_says(&cluster, 0, "ev=checkpoint generation=1", 1));
+    assert_int_equal(kill(worker, 0), -1);
+    has_passed = true;
+}
+
+static void closed_terminal_saves_and_leaves(void **state) {
+    (void)state;
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 5, 20));
+    assert_int_equal(cluster_end(&cluster, 0, SIGHUP, 20), TW_EXIT_OK);
+    assert_true(cluster_says(&cluster, 0, "ev=checkpoint generation=1", 1));
+    has_passed = true;
+}
+
 static void checkpoint_verb_answers_when_it_is_on_disk(void **state) {
     (void)state;
     cluster_start(&cluster, 0, NULL);
@@ -144,6 +165,12 @@ static void unlinked_node_stops_at_its_step(void **state) {
     assert_true(cluster_says(&cluster, 0, "stop_step is reached", 10));
     cluster_pause(0.2);
     assert_true(cluster_number(&cluster, 0, "train.steps") == 60);
+    cluster_string(&cluster, 0, "worker.state", text);
+    assert_string_equal(text, "finished");
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    cluster_start(&cluster, 0, NULL); /* it is still finished */
+    assert_true(cluster_says(&cluster, 0, "start=snapshot step=60", 10));
+    cluster_pause(0.2);
     cluster_string(&cluster, 0, "worker.state", text);
     assert_string_equal(text, "finished");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
@@ -198,6 +225,8 @@ int main(void) {
         TEST(killed_worker_goes_on_from_its_snapshot),
         TEST(worker_that_keeps_dying_is_given_up_and_the_daemon_stays),
         TEST(sigterm_saves_and_the_next_start_goes_on),
+        TEST(worker_that_hangs_does_not_cost_the_checkpoint),
+        TEST(closed_terminal_saves_and_leaves),
         TEST(checkpoint_verb_answers_when_it_is_on_disk),
         TEST(leave_verb_ends_the_daemon),
         TEST(pause_stops_the_steps_and_resume_goes_on),
