@@ -84,6 +84,20 @@ static bool was_listed_before(const struct tw_node *node, const struct tw_close 
     return false;
 }
 
+/* Who says that it contributes and then does not deliver is waited for ever more seldom. */
+static void note_deliveries(struct tw_node *node, const struct tw_close *close) {
+    uint64_t listed = 0;
+    for (uint32_t i = 0; i < close->contributors_count; i++)
+        listed |= UINT64_C(1) << close->contributors[i].member_idx;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((listed >> i & 1) != 0) {
+            node->member_missed[i] = 0;
+        } else if (node->round.contributions[i].has && node->member_missed[i] < MISSED_MAX) {
+            node->member_missed[i]++;
+        }
+    }
+}
+
 static void note_own_part(struct tw_node *node, const struct tw_close *close) {
     const struct tw_contributor *self = find_self(node, close);
     if (self != NULL && TW_PLANTED(node, TW_PLANT_TOKENS_TWICE)) {
@@ -119,6 +133,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     if (node->at.rounds - node->log_begin >= TW_ROUNDS_KEPT)
         node->log_begin = node->at.rounds - TW_ROUNDS_KEPT + 1;
     note_mixed(node, entry);
+    note_deliveries(node, entry);
     note_own_part(node, entry);
     tw_round_note_missed(node, entry);
     node->at.tip = *entry;

@@ -34,6 +34,7 @@ enum {
     LOG_PER_REPLY_MAX = 16,
     PULL_WINDOW = 8, /* chunks asked for ahead of the last one that came */
     ARRIVALS_KEPT = 32,
+    MISSED_MAX = 12, /* then it is waited for in every 64th round */
 };
 
 /* What no honest run comes near: beyond it a number of a peer is a lie, and sums could wrap. */
@@ -198,6 +199,7 @@ struct tw_node {
     uint32_t arrivals_count;
     uint64_t member_seen_us[TW_MEMBERS_MAX]; /* by roster index */
     bool member_left[TW_MEMBERS_MAX];
+    uint8_t member_missed[TW_MEMBERS_MAX]; /* rounds it announced itself for and did not deliver */
 
     /* vote */
     struct tw_vote vote;

@@ -294,7 +294,8 @@ static bool intake_is_over(struct tw_node *node) {
         if (entry->heard_us < first_us) first_us = entry->heard_us;
         heard_count += is_live;
         ready_count += entry->ready_us != 0;
-        pending_count += is_live && !entry->is_bad && entry->ready_us == 0;
+        const bool is_turn = node->at.rounds % (UINT64_C(1) << node->member_missed[i] / 2) == 0;
+        pending_count += is_live && !entry->is_bad && entry->ready_us == 0 && is_turn;
     }
     if (first_us == UINT64_MAX) first_us = round->active_us;
     const uint32_t wanted = node->cfg.quorum < live_count ? node->cfg.quorum : live_count;

@@ -114,6 +114,7 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         event.peer = (uint16_t)node;
         event.u.chunk.hash = action->u.payload.hash;
         event.u.chunk.idx = action->u.payload.idx;
+        if (mesh->is_mute[node]) break;
         if (mesh->is_linked[node][action->peer]) post(mesh, action->peer, MESSAGE_US, &event);
         break;
     case TW_ACT_VERIFY:

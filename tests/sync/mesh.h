@@ -28,6 +28,7 @@ struct mesh {
     uint64_t now_us, seq;
     uint64_t step_us[MESH_NODES_MAX];
     bool is_down[MESH_NODES_MAX];
+    bool is_mute[MESH_NODES_MAX]; /* it says much, but its chunks never leave */
     bool is_cut[MESH_NODES_MAX][MESH_NODES_MAX];
     bool is_linked[MESH_NODES_MAX][MESH_NODES_MAX];
     struct tw_node_config config;

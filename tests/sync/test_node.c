@@ -164,6 +164,19 @@ static void slow_node_is_never_waited_for(void **state) {
     mesh_deinit(&mesh);
 }
 
+static void member_that_never_delivers_does_not_slow_the_rest(void **state) {
+    (void)state;
+    mesh_init(&mesh, 4, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    mesh.is_mute[3] = true;
+    mesh_run(&mesh, SECONDS(600));
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    mesh_run(&mesh, SECONDS(1200));
+    assert_in_range(mesh_view(&mesh, 0).rounds - rounds, 300, 1300);
+    mesh_deinit(&mesh);
+}
+
 static void run_ends_with_equal_anchors_everywhere(void **state) {
     (void)state;
     mesh_init(&mesh, 3, 3);
@@ -192,6 +205,7 @@ int main(void) {
         cmocka_unit_test(member_with_a_full_disk_stalls_nobody),
         cmocka_unit_test(partition_ends_in_one_lineage),
         cmocka_unit_test(slow_node_is_never_waited_for),
+        cmocka_unit_test(member_that_never_delivers_does_not_slow_the_rest),
         cmocka_unit_test(run_ends_with_equal_anchors_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
