@@ -331,7 +331,7 @@ bool cluster_reaches(struct cluster *cluster, uint32_t idx, const char *path, do
 }
 
 const char *cluster_log(struct cluster *cluster, uint32_t idx) {
-    static char text[4 * CLUSTER_TEXT_MAX];
+    static char text[CLUSTER_LOG_MAX];
     const int fd = open(cluster->nodes[idx].log, O_RDONLY | O_CLOEXEC);
     const ssize_t size = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
     if (fd >= 0) (void)close(fd);
@@ -346,4 +346,30 @@ bool cluster_says(struct cluster *cluster, uint32_t idx, const char *text, doubl
         cluster_pause(POLL_MS * 1e-3);
     }
     return true;
+}
+
+unsigned cluster_digests(struct cluster *cluster, uint32_t a, uint32_t b) {
+    static char first[CLUSTER_LOG_MAX];
+    unsigned equal = 0;
+    (void)snprintf(first, sizeof(first), "%s", cluster_log(cluster, a));
+    const char *second = cluster_log(cluster, b);
+    for (const char *at = first; (at = strstr(at, "ev=applied ")) != NULL; at++) {
+        char line[160], lineage[9], digest[17];
+        unsigned fragment;
+        unsigned long long rounds;
+        if (sscanf(at, "ev=applied lineage=%8s fragment=%u rounds=%llu ok=1 digest=%16s", lineage,
+                   &fragment, &rounds, digest) != 4) {
+            continue;
+        }
+        (void)snprintf(line, sizeof(line),
+                       "ev=applied lineage=%s fragment=%u rounds=%llu ok=1 digest=", lineage,
+                       fragment, rounds);
+        const char *other = strstr(second, line);
+        if (other == NULL) continue;
+        if (strncmp(other + strlen(line), digest, 16) != 0) {
+            fail_msg("%s%s here, %.16s there", line, digest, other + strlen(line));
+        }
+        equal++;
+    }
+    return equal;
 }

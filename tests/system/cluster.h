@@ -10,7 +10,7 @@
 
 #include <jansson.h>
 
-enum { CLUSTER_NODES_MAX = 4, CLUSTER_TEXT_MAX = 256 * 1024 };
+enum { CLUSTER_NODES_MAX = 4, CLUSTER_TEXT_MAX = 256 * 1024, CLUSTER_LOG_MAX = 16 << 20 };
 
 struct cluster_node {
     char dir[64], config[96], log[96], socket[96];
@@ -72,6 +72,10 @@ bool cluster_reaches(struct cluster *cluster, uint32_t idx, const char *path, do
 const char *cluster_log(struct cluster *cluster, uint32_t idx);
 /* Waits until the log of the node contains `text`. */
 bool cluster_says(struct cluster *cluster, uint32_t idx, const char *text, double patience_s);
+
+/* Every APPLY in the log of `a` that the log of `b` has too (same lineage, fragment and rounds)
+ * must have left the same (phi, u). Returns how many there were. */
+unsigned cluster_digests(struct cluster *cluster, uint32_t a, uint32_t b);
 
 void cluster_pause(double seconds);
 

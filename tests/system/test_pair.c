@@ -36,34 +36,6 @@ static void start_both(void) {
     assert_true(cluster_reaches(&cluster, 1, "sync.roster_members", 2, 20));
 }
 
-/* Every APPLY of one log that the other log has too (same lineage, fragment and rounds) must have
- * left the same (phi, u). Returns how many there were. */
-static unsigned digests_compare(void) {
-    static char first[4 * CLUSTER_TEXT_MAX];
-    unsigned equal = 0;
-    (void)snprintf(first, sizeof(first), "%s", cluster_log(&cluster, 0));
-    const char *second = cluster_log(&cluster, 1);
-    for (const char *at = first; (at = strstr(at, "ev=applied ")) != NULL; at++) {
-        char line[160], lineage[9], digest[17];
-        unsigned fragment;
-        unsigned long long rounds;
-        if (sscanf(at, "ev=applied lineage=%8s fragment=%u rounds=%llu ok=1 digest=%16s", lineage,
-                   &fragment, &rounds, digest) != 4) {
-            continue;
-        }
-        (void)snprintf(line, sizeof(line),
-                       "ev=applied lineage=%s fragment=%u rounds=%llu ok=1 digest=", lineage,
-                       fragment, rounds);
-        const char *other = strstr(second, line);
-        if (other == NULL) continue;
-        if (strncmp(other + strlen(line), digest, 16) != 0) {
-            fail_msg("%s%s here, %.16s there", line, digest, other + strlen(line));
-        }
-        equal++;
-    }
-    return equal;
-}
-
 static void two_nodes_meet_and_hold_the_same_anchor(void **state) {
     (void)state;
     start_both();
@@ -72,8 +44,8 @@ static void two_nodes_meet_and_hold_the_same_anchor(void **state) {
     const double rounds = cluster_number(&cluster, 0, "sync.rounds_committed");
     assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", rounds + 10, 20));
     assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 10, 20));
-    print_message("%u equal digests\n", digests_compare());
-    assert_true(digests_compare() >= 10);
+    print_message("%u equal digests\n", cluster_digests(&cluster, 0, 1));
+    assert_true(cluster_digests(&cluster, 0, 1) >= 10);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
@@ -112,7 +84,7 @@ static void killed_daemon_comes_back_and_mixes_again(void **state) {
     assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 25));
     const double rounds = cluster_number(&cluster, 0, "sync.rounds_committed");
     assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 10, 25));
-    assert_true(digests_compare() >= 10);
+    assert_true(cluster_digests(&cluster, 0, 1) >= 10);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
