@@ -103,6 +103,7 @@ static enum tw_exit run_new(struct cli *cli) {
                                           "--json", "--steps-per-s", "--config", NULL};
     static struct tw_run run;
     static struct sets sets;
+    static char hex[TW_ID_HEX_BYTES]; /* one of the values in `sets` */
     const char *out = NULL, *data = NULL, *preset = NULL;
     double steps_per_s;
     enum tw_exit rc = read_sets(cli, &sets);
@@ -119,7 +120,7 @@ static enum tw_exit run_new(struct cli *cli) {
     if (name == NULL) {
         return cli_fail(TW_EXIT_USAGE, "run new: name the run: `thinwire run new bible`");
     }
-    char hex[TW_ID_HEX_BYTES], text[TW_MANIFEST_BYTES_MAX], path[TW_PATH_BYTES];
+    char text[TW_MANIFEST_BYTES_MAX], path[TW_PATH_BYTES];
     uint64_t data_bytes = 0;
     if (has_data) {
         struct tw_error err;
