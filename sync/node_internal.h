@@ -32,6 +32,7 @@ enum {
     BODIES_PER_EVENT_MAX = 16,
     JOINS_MAX = 16,
     LOG_PER_REPLY_MAX = 16,
+    LOST_CYCLES = 4, /* times everybody was asked for a result in vain */
     PULL_WINDOW = 8, /* chunks asked for ahead of the last one that came */
     ARRIVALS_KEPT = 32,
     MISSED_MAX = 12, /* then it is waited for in every 64th round */
@@ -122,8 +123,8 @@ struct round {
     uint64_t results_us; /* every one of them is here since; 0 = not yet */
 
     /* acceptor: the proposal we would accept once its results are here */
-    bool has_offer;
-    uint16_t offer_from; /* NO_PEER = ourselves */
+    bool has_offer, is_lost; /* is_lost: nobody has one of its results */
+    uint16_t offer_from;     /* NO_PEER = ourselves */
     uint64_t offer_ballot;
     struct tw_close offer;
 

@@ -104,8 +104,8 @@ static void note_members(struct tw_node *node) {
     /* A majority that cannot close its round is none: its results may have died with those who
      * accepted them. Then the orphan's way out, a child lineage, is everybody's. */
     const uint64_t stuck_us = node->cfg.orphan_us + 4 * node->patience_us;
-    const bool is_stuck =
-        node->round.active_us != 0 && node->now_us > node->round.active_us + stuck_us;
+    const bool is_stuck = node->round.is_lost || (node->round.active_us != 0 &&
+                                                  node->now_us > node->round.active_us + stuck_us);
     if (live_count > node->roster.count / 2 && !is_stuck) node->majority_us = node->now_us;
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (tw_peers_is_donor(node, i)) node->lineage_us = node->now_us;

@@ -72,7 +72,7 @@ void tw_round_open(struct tw_node *node) {
     round->merged = 0;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) round->results[k].has = false;
     round->results_us = 0;
-    round->has_offer = round->has_best = false;
+    round->has_offer = round->has_best = round->is_lost = false;
     round->phase = CLOSER_IDLE;
     round->attempt = 0;
     round->ballot = 0;

@@ -240,6 +240,7 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
 /* Accepts the offer once every result in it is here and verified. */
 static void consider_offer(struct tw_node *node) {
     struct round *round = &node->round;
+    round->is_lost = false;
     if (!round->has_offer) return;
     bool is_complete = true;
     for (uint32_t k = 0; k < round->offer.parts_count; k++) {
@@ -251,6 +252,7 @@ static void consider_offer(struct tw_node *node) {
                        payload->bytes == part->bytes && payload->elements == round->count[k];
         if (payload == NULL) continue;
         payload->is_shared = true;
+        round->is_lost |= payload->state == PAYLOAD_WANTED && payload->cycles > LOST_CYCLES;
         payload->from = node->roster.members[part->owner_idx].id;
         if (payload->keep_round < tw_round_keep(node)) payload->keep_round = tw_round_keep(node);
     }
