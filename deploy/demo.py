@@ -507,7 +507,10 @@ def prepare(args):
     (out / ".thinwire-demo").touch()
     binaries = args.bin.resolve()
     data = corpus(out)
-    settings = dict(MANIFEST, **dict(pair.partition("=")[::2] for pair in args.set))
+    manifest_keys = dict(MANIFEST)
+    if args.preset == "diloco":  # the whole model at once, as its authors do
+        del manifest_keys["sync.fragments"]
+    settings = dict(manifest_keys, **dict(pair.partition("=")[::2] for pair in args.set))
     chosen = [f"--set={key}={value}" for key, value in settings.items()]
     step_tokens = int(settings["train.batch"]) * int(settings["model.context"])
 
