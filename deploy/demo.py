@@ -101,7 +101,7 @@ class Node:
         if secret is not None:
             command += ["--secret-file", secret]
         check(command)
-        settings = {"checkpoint_interval": "20s", "eval_steps": str(args.eval_steps)}
+        settings = {"checkpoint_interval": "5s", "eval_steps": str(args.eval_steps)}
         if port is None: # alone: the whole budget is not its own, its steps are
             settings.update(links="off", stop_step=str(args.steps))
         self.set(settings)
@@ -167,7 +167,7 @@ class Node:
 
 def check(command, **options):
     """Runs a command; what it printed is shown only when it fails."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace",
                           **options)
     if done.returncode != 0:
         sys.exit(f"demo: {' '.join(map(str, command))} failed with status {done.returncode}:\n"
@@ -263,7 +263,7 @@ class Churn:
             self.started_s, self.state = now_s, "back"
             self.facts["restarted_at_s"] = round(now_s, 2)
         elif self.state == "back" and self.victim.status is not None:
-            if self.is_mixed():
+            if self.victim.status["state"] in ("member", "finished") and self.is_mixed():
                 missing = self.victim.received - self.received
                 self.facts.update(
                     mixing_after_s=round(now_s - self.started_s, 2), missing_bytes=missing,

@@ -35,7 +35,8 @@ enum {
     LOST_CYCLES = 4, /* times everybody was asked for a result in vain */
     PULL_WINDOW = 8, /* chunks asked for ahead of the last one that came */
     ARRIVALS_KEPT = 32,
-    MISSED_MAX = 12, /* then it is waited for in every 64th round */
+    RESULT_ROUNDS_MAX = 24, /* results are kept for: see tw_round_keep */
+    MISSED_MAX = 12,        /* then it is waited for in every 64th round */
 };
 
 /* What no honest run comes near: beyond it a number of a peer is a lie, and sums could wrap. */

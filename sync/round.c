@@ -12,9 +12,14 @@ uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round) {
 }
 
 uint64_t tw_round_keep(const struct tw_node *node) {
-    uint64_t rounds = 2 * (uint64_t)node->cfg.fragments_count;
-    const uint64_t most = TW_PAYLOADS_MAX / 2 / TW_PARTS_MAX; /* rows of the payload table */
-    if (rounds > most) rounds = most;
+    /* Four outer steps of each fragment: who was away that long replays instead of fetching
+     * (phi, u), which is eight times the bytes. Bounded by the rows of the payload table and by the
+     * pool, which has room for 32 fragments. */
+    uint64_t rounds = 4 * (uint64_t)node->cfg.fragments_count;
+    const uint64_t owners_count = node->round.owners_count > 0 ? node->round.owners_count : 1;
+    const uint64_t rows = TW_PAYLOADS_MAX / 2 / owners_count;
+    if (rounds > rows) rounds = rows;
+    if (rounds > RESULT_ROUNDS_MAX) rounds = RESULT_ROUNDS_MAX;
     return node->at.rounds + rounds;
 }
 

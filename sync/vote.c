@@ -360,6 +360,10 @@ static void write_proposal(struct tw_node *node, struct tw_close *close) {
         *part = (struct tw_part){.owner_idx = round->owners[k]};
         const struct tw_msg_result *result = &round->results[k].said;
         if (!round->results[k].has || result->bytes == 0) continue;
+        /* Announced by an owner that died before we had it: nobody could accept it. */
+        if (!tw_payload_is_held(node, &result->hash) &&
+            !tw_peers_member_live(node, round->owners[k]))
+            continue;
         part->bytes = result->bytes;
         part->result = result->hash;
         for (uint32_t i = 0; i < result->contributors_count; i++)
