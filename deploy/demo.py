@@ -167,8 +167,8 @@ class Node:
 
 def check(command, **options):
     """Runs a command; what it printed is shown only when it fails."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, errors="replace",
-                          **options)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          errors="replace", **options)
     if done.returncode != 0:
         sys.exit(f"demo: {' '.join(map(str, command))} failed with status {done.returncode}:\n"
                  f"{done.stdout}{done.stderr}")
