@@ -27,7 +27,7 @@
 
 enum {
     NO_PEER = 0xFFFF, /* "no peer", and "this node" where a sender is meant */
-    NOT_HELD_REPLIES_MAX = 8,
+    REPLIES_MAX = 8,
     MESSAGES_PER_EVENT_MAX = 48,
     BODIES_PER_EVENT_MAX = 16,
     JOINS_MAX = 16,
@@ -208,7 +208,7 @@ struct tw_node {
     uint64_t vote_floor; /* from disk: we may have voted in rounds below this */
     uint64_t store_seq, stored_seq, nonce_seq;
     uint64_t store_failed_us; /* 0 = the last one asked for has not failed */
-    struct reply replies[NOT_HELD_REPLIES_MAX];
+    struct reply replies[REPLIES_MAX];
     uint32_t replies_count;
 
     struct round round;

@@ -69,7 +69,7 @@ static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t pee
                         uint64_t ballot) {
     const uint64_t seq = store(node);
     /* Full: the oldest asker repeats itself. */
-    if (node->replies_count == NOT_HELD_REPLIES_MAX) {
+    if (node->replies_count == REPLIES_MAX) {
         for (uint32_t i = 1; i < node->replies_count; i++) node->replies[i - 1] = node->replies[i];
         node->replies_count--;
     }
