@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "daemon/cli/units.h"
+#include "base/units.h"
 #include "proto/layout.h"
 
 enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw_error *err) {
@@ -66,34 +66,35 @@ static double round_bytes(const struct tw_run *run, double params) {
 }
 
 static void explain_model(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
-    char params[CLI_NUMBER_BYTES], memory[CLI_NUMBER_BYTES], tokens[CLI_NUMBER_BYTES],
-        batch[CLI_NUMBER_BYTES], steps[CLI_NUMBER_BYTES];
+    char params[TW_UNITS_BYTES], memory[TW_UNITS_BYTES], tokens[TW_UNITS_BYTES],
+        batch[TW_UNITS_BYTES], steps[TW_UNITS_BYTES];
     const double per_step = (double)run->train.batch * run->model.context;
     (void)fprintf(to,
                   "  Model     gpt2, %" PRIu32 " layers of width %" PRIu32 ", %" PRIu32
                   " heads, context %" PRIu32 ": %s parameters\n",
                   run->model.layers, run->model.width, run->model.heads, run->model.context,
-                  cli_count(params, (double)layout->params));
+                  tw_units_count(params, (double)layout->params));
     (void)fprintf(to,
                   "            about %s of memory per node for parameters, optimizer, "
                   "anchor\n            and snapshots; activations come on top\n",
-                  cli_bytes(memory, 48.0 * (double)layout->elements));
+                  tw_units_bytes(memory, 48.0 * (double)layout->elements));
     (void)fprintf(to,
                   "  Training  %s tokens in all; %s per step and node, so %s steps each with "
                   "%" PRIu32 " nodes\n",
-                  cli_short(tokens, (double)run->train.tokens), cli_count(batch, per_step),
-                  cli_count(steps, (double)run->train.tokens / per_step / run->sync.nodes),
+                  tw_units_short(tokens, (double)run->train.tokens),
+                  tw_units_count(batch, per_step),
+                  tw_units_count(steps, (double)run->train.tokens / per_step / run->sync.nodes),
                   run->sync.nodes);
 }
 
 static void explain_outer(FILE *to, const struct tw_run *run) {
     const uint64_t planned = tw_run_outer_steps(run);
-    char count[CLI_NUMBER_BYTES];
+    char count[TW_UNITS_BYTES];
     const double eta = run->sync.outer_lr_millionths / 1e6,
                  mu = run->sync.outer_momentum_millionths / 1e6;
     (void)fprintf(to, "  Outer     nesterov, rate %.3g, momentum %.3g", eta, mu);
     if (mu > 0) (void)fprintf(to, " after %" PRIu32 " outer steps", run->sync.outer_ramp);
-    (void)fprintf(to, "; %s outer steps are planned\n", cli_count(count, (double)planned));
+    (void)fprintf(to, "; %s outer steps are planned\n", tw_units_count(count, (double)planned));
     if (mu == 0 && run->sync.outer_lr_millionths == 1000000) {
         (void)fprintf(to,
                       "            plain averaging: in a run this short the published constants "
@@ -107,7 +108,7 @@ static void explain_outer(FILE *to, const struct tw_run *run) {
 }
 
 static void explain_wire(FILE *to, const struct tw_run *run, double params, double steps_per_s) {
-    char round[CLI_NUMBER_BYTES], hour[CLI_NUMBER_BYTES], dense[CLI_NUMBER_BYTES];
+    char round[TW_UNITS_BYTES], hour[TW_UNITS_BYTES], dense[TW_UNITS_BYTES];
     const double nodes = run->sync.nodes;
     const double bytes = round_bytes(run, params);
     const double rounds_s = run->sync.pace == TW_PACE_CLOCK
@@ -115,14 +116,14 @@ static void explain_wire(FILE *to, const struct tw_run *run, double params, doub
                                 : steps_per_s * run->sync.fragments / run->sync.period;
     const double fp32 = 2 * (nodes - 1) / nodes * params * 4 * steps_per_s * 3600;
     (void)fprintf(to, "  Wire      each node sends about %s a round (codec %s, %.0f nodes)\n",
-                  cli_bytes(round, bytes), run->sync.codec == TW_CODEC_BF16 ? "bf16" : "int8",
+                  tw_units_bytes(round, bytes), run->sync.codec == TW_CODEC_BF16 ? "bf16" : "int8",
                   nodes);
     if (nodes < 2) return;
     (void)fprintf(to,
                   "            %s an hour (%.2f Mbit/s) at %.3g steps/s; fp32 data parallel "
                   "would send\n            %s, %.0f times as much\n",
-                  cli_bytes(hour, bytes * rounds_s * 3600), bytes * rounds_s * 8 / 1e6, steps_per_s,
-                  cli_bytes(dense, fp32), fp32 / (bytes * rounds_s * 3600));
+                  tw_units_bytes(hour, bytes * rounds_s * 3600), bytes * rounds_s * 8 / 1e6,
+                  steps_per_s, tw_units_bytes(dense, fp32), fp32 / (bytes * rounds_s * 3600));
 }
 
 void cli_manifest_explain(FILE *to, const struct tw_run *run, double steps_per_s) {

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
+#include "base/units.h"
 #include "daemon/cli/cli.h"
 #include "daemon/cli/json_path.h"
 #include "daemon/cli/manifest_text.h"
-#include "daemon/cli/units.h"
 
 enum { SETS_MAX = 64 };
 
@@ -144,10 +144,10 @@ static enum tw_exit run_new(struct cli *cli) {
     if (cli->json) return print_json(&run, path);
     cli_manifest_explain(stdout, &run, steps_per_s);
     if (has_data) {
-        char bytes[CLI_NUMBER_BYTES];
+        char bytes[TW_UNITS_BYTES];
         const double passes = (double)run.train.tokens / (double)data_bytes;
         (void)printf("            %s is %s, read %.1f times over by all nodes together\n", data,
-                     cli_bytes(bytes, (double)data_bytes), passes);
+                     tw_units_bytes(bytes, (double)data_bytes), passes);
     }
     (void)printf("\nWritten to %s. Give the same file to every node, and name it with `run = ` in "
                  "its\nconfiguration. `thinwire run show %s` explains it again.\n",

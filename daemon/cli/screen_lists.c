@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "daemon/cli/json_path.h"
 #include "daemon/cli/screen.h"
-#include "daemon/cli/units.h"
 
 static void print_peer(const struct screen *screen, const json_t *peer) {
-    char step[CLI_NUMBER_BYTES], rtt[CLI_NUMBER_BYTES], up[CLI_NUMBER_BYTES],
-        down[CLI_NUMBER_BYTES], heard[CLI_NUMBER_BYTES];
+    char step[TW_UNITS_BYTES], rtt[TW_UNITS_BYTES], up[TW_UNITS_BYTES], down[TW_UNITS_BYTES],
+        heard[TW_UNITS_BYTES];
     const char *const link = json_str(peer, "link");
     const bool is_alive = strcmp(link, "alive") == 0;
     const char *const id = json_str(peer, "id_short");
@@ -17,17 +17,18 @@ static void print_peer(const struct screen *screen, const json_t *peer) {
     struct line line = line_begin(screen, NULL);
     line_put(&line, is_alive ? GREEN : strcmp(link, "refused") == 0 ? RED : DIM, "  %-9s", link);
     line_put(&line, PLAIN, "%-9s %-9s", *id != 0 ? id : "?", json_str(peer, "state"));
-    line_put(&line, PLAIN, "%9s %7s", cli_count(step, json_num(peer, "steps")),
-             cli_duration(rtt, json_num(peer, "rtt_us") / 1e6));
-    line_put(&line, PLAIN, " %8s %8s", cli_bytes(up, json_num(peer, "up_bytes")),
-             cli_bytes(down, json_num(peer, "down_bytes")));
-    line_put(&line, DIM, " %7s", cli_duration(heard, json_num(peer, "heard_age_s")));
+    line_put(&line, PLAIN, "%9s %7s", tw_units_count(step, json_num(peer, "steps")),
+             tw_units_duration(rtt, json_num(peer, "rtt_us") / 1e6));
+    line_put(&line, PLAIN, " %8s %8s", tw_units_bytes(up, json_num(peer, "up_bytes")),
+             tw_units_bytes(down, json_num(peer, "down_bytes")));
+    line_put(&line, DIM, " %7s", tw_units_duration(heard, json_num(peer, "heard_age_s")));
     line_end(&line);
     const char *const address = json_str(peer, "address"), *const error = json_str(peer, "error");
     const double mixed = json_num(peer, "last_mixed_round");
     line = line_begin(screen, NULL);
     line_put(&line, DIM, "           %s", *address != 0 ? address : "dials us");
-    if (isfinite(mixed)) line_put(&line, DIM, ", last mixed in round %s", cli_count(step, mixed));
+    if (isfinite(mixed))
+        line_put(&line, DIM, ", last mixed in round %s", tw_units_count(step, mixed));
     if (is_split) line_put(&line, YELLOW, ", in another lineage");
     line_end(&line);
     if (*error != 0) line_wrap(screen, YELLOW, "", 11, error);
@@ -63,15 +64,16 @@ void screen_rounds(const struct screen *screen, const json_t *json) {
     line_end(&line);
     for (size_t i = 0; i < json_array_size(rounds); i++) {
         const json_t *const round = json_array_get(rounds, i);
-        char number[CLI_NUMBER_BYTES], bytes[CLI_NUMBER_BYTES], took[CLI_NUMBER_BYTES],
-            age[CLI_NUMBER_BYTES];
+        char number[TW_UNITS_BYTES], bytes[TW_UNITS_BYTES], took[TW_UNITS_BYTES],
+            age[TW_UNITS_BYTES];
         line = line_begin(screen, NULL);
         line_put(&line, PLAIN, "  %9s %8.0f %6.0f of %3.0f",
-                 cli_count(number, json_num(round, "round")), json_num(round, "fragment"),
+                 tw_units_count(number, json_num(round, "round")), json_num(round, "fragment"),
                  json_num(round, "contributors"), json_num(round, "roster_members"));
-        line_put(&line, PLAIN, " %9s %9s %9s", cli_bytes(bytes, json_num(round, "payload_bytes")),
-                 cli_duration(took, json_num(round, "took_us") / 1e6),
-                 cli_duration(age, json_num(round, "age_s")));
+        line_put(&line, PLAIN, " %9s %9s %9s",
+                 tw_units_bytes(bytes, json_num(round, "payload_bytes")),
+                 tw_units_duration(took, json_num(round, "took_us") / 1e6),
+                 tw_units_duration(age, json_num(round, "age_s")));
         if (json_yes(round, "solo")) {
             line_put(&line, DIM, "  solo");
         } else if (!json_yes(round, "ours")) {
@@ -85,9 +87,9 @@ void screen_events(const struct screen *screen, const json_t *json) {
     const json_t *const events = json_at(json, "events");
     for (size_t i = json_array_size(events); i-- > 0;) { /* newest last, as a log */
         const json_t *const event = json_array_get(events, i);
-        char age[CLI_NUMBER_BYTES];
+        char age[TW_UNITS_BYTES];
         struct line line = line_begin(screen, NULL);
-        line_put(&line, DIM, "%10s ago  ", cli_duration(age, json_num(event, "age_s")));
+        line_put(&line, DIM, "%10s ago  ", tw_units_duration(age, json_num(event, "age_s")));
         line_put(&line, json_yes(event, "warning") ? YELLOW : PLAIN, "%s", json_str(event, "name"));
         line_put(&line, DIM, "  %s", json_str(event, "text"));
         line_end(&line);

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "daemon/cli/json_path.h"
 #include "daemon/cli/screen.h"
-#include "daemon/cli/units.h"
 
 enum { SPARK_COLUMNS = 40, BAR_COLUMNS = 30 };
 
@@ -104,20 +104,21 @@ static void put_spark(struct line *line, const json_t *losses) {
         const unsigned level = high > low ? (unsigned)(7.999 * (value - low) / (high - low)) : 0;
         line_put(line, BLUE, "%s", line->screen->has_utf8 ? FINE[level] : COARSE[level]);
     }
-    char from[CLI_NUMBER_BYTES], to[CLI_NUMBER_BYTES];
-    line_put(line, DIM, "  %s %s %s", cli_loss(from, values[0]),
-             line->screen->has_utf8 ? "→" : "to", cli_loss(to, values[used - 1]));
+    char from[TW_UNITS_BYTES], to[TW_UNITS_BYTES];
+    line_put(line, DIM, "  %s %s %s", tw_units_loss(from, values[0]),
+             line->screen->has_utf8 ? "→" : "to", tw_units_loss(to, values[used - 1]));
 }
 
 static void print_loss(const struct screen *screen, const json_t *status) {
-    char train[CLI_NUMBER_BYTES], live[CLI_NUMBER_BYTES], anchor[CLI_NUMBER_BYTES],
-        distance[CLI_NUMBER_BYTES];
+    char train[TW_UNITS_BYTES], live[TW_UNITS_BYTES], anchor[TW_UNITS_BYTES],
+        distance[TW_UNITS_BYTES];
     struct line line = line_begin(screen, "Loss");
-    line_put(&line, BOLD, "%s", cli_loss(train, json_num(status, "train.loss_nats")));
+    line_put(&line, BOLD, "%s", tw_units_loss(train, json_num(status, "train.loss_nats")));
     line_put(&line, PLAIN, " training%s", sep(screen));
-    line_put(&line, BOLD, "%s", cli_loss(live, json_num(status, "train.validation_live_nats")));
+    line_put(&line, BOLD, "%s",
+             tw_units_loss(live, json_num(status, "train.validation_live_nats")));
     line_put(&line, PLAIN, " validation (anchor %s)",
-             cli_loss(anchor, json_num(status, "train.validation_anchor_nats")));
+             tw_units_loss(anchor, json_num(status, "train.validation_anchor_nats")));
     line_put(&line, DIM, " nats/token");
     line_end(&line);
     if (json_array_size(json_at(status, "train.losses")) > 1) {
@@ -128,16 +129,16 @@ static void print_loss(const struct screen *screen, const json_t *status) {
     const double ratio = json_num(status, "train.distance_ratio");
     if (isfinite(ratio) && json_num(status, "train.validation_steps") > 0) {
         line = line_begin(screen, "");
-        line_put(&line, PLAIN, "%s from the anchor", cli_percent(distance, ratio));
-        char step[CLI_NUMBER_BYTES];
+        line_put(&line, PLAIN, "%s from the anchor", tw_units_percent(distance, ratio));
+        char step[TW_UNITS_BYTES];
         line_put(&line, DIM, ", measured at step %s",
-                 cli_count(step, json_num(status, "train.validation_steps")));
+                 tw_units_count(step, json_num(status, "train.validation_steps")));
         line_end(&line);
     }
 }
 
 static void print_clock(const struct screen *screen, const json_t *status) {
-    char all[CLI_NUMBER_BYTES], left[CLI_NUMBER_BYTES];
+    char all[TW_UNITS_BYTES], left[TW_UNITS_BYTES];
     const double percent = json_num(status, "run.done_percent");
     struct line line = line_begin(screen, "Run");
     const double share = isfinite(percent) ? fmin(fmax(percent / 100, 0), 1) : 0;
@@ -148,39 +149,40 @@ static void print_clock(const struct screen *screen, const json_t *status) {
                  screen->has_utf8 ? (is_done ? "█" : "░") : (is_done ? "#" : "."));
     }
     if (isfinite(percent)) line_put(&line, BOLD, " %.1f %%", percent);
-    line_put(&line, PLAIN, " of %s tokens", cli_short(all, json_num(status, "run.budget_tokens")));
+    line_put(&line, PLAIN, " of %s tokens",
+             tw_units_short(all, json_num(status, "run.budget_tokens")));
     const double eta = json_num(status, "run.eta_s");
-    if (isfinite(eta)) line_put(&line, PLAIN, "%s%s left", sep(screen), cli_duration(left, eta));
+    if (isfinite(eta))
+        line_put(&line, PLAIN, "%s%s left", sep(screen), tw_units_duration(left, eta));
     line_end(&line);
 }
 
 static void print_training(const struct screen *screen, const json_t *status) {
-    char step[CLI_NUMBER_BYTES], speed[CLI_NUMBER_BYTES], whole[CLI_NUMBER_BYTES],
-        minute[CLI_NUMBER_BYTES];
+    char step[TW_UNITS_BYTES], speed[TW_UNITS_BYTES], whole[TW_UNITS_BYTES], minute[TW_UNITS_BYTES];
     struct line line = line_begin(screen, "Training");
-    line_put(&line, PLAIN, "step %s", cli_count(step, json_num(status, "train.steps")));
+    line_put(&line, PLAIN, "step %s", tw_units_count(step, json_num(status, "train.steps")));
     const double stop = json_num(status, "train.stop_steps");
-    if (isfinite(stop)) line_put(&line, PLAIN, " of %s", cli_count(step, stop));
+    if (isfinite(stop)) line_put(&line, PLAIN, " of %s", tw_units_count(step, stop));
     line_put(&line, PLAIN, "%s%s tokens/s", sep(screen),
-             cli_short(speed, json_num(status, "train.tokens_per_s")));
+             tw_units_short(speed, json_num(status, "train.tokens_per_s")));
     const double used = json_num(status, "train.utilisation_ratio");
     if (isfinite(used)) {
-        line_put(&line, PLAIN, "%s%s busy training", sep(screen), cli_percent(whole, used));
+        line_put(&line, PLAIN, "%s%s busy training", sep(screen), tw_units_percent(whole, used));
     }
     const double lately = json_num(status, "train.utilisation_minute_ratio");
-    if (isfinite(lately)) line_put(&line, DIM, " (%s lately)", cli_percent(minute, lately));
+    if (isfinite(lately)) line_put(&line, DIM, " (%s lately)", tw_units_percent(minute, lately));
     line_end(&line);
     const double skipped = json_num(status, "train.steps_skipped");
     if (skipped > 0) {
         line = line_begin(screen, "");
         line_put(&line, YELLOW, "%s step%s skipped: gradients were not finite",
-                 cli_count(step, skipped), plural(skipped));
+                 tw_units_count(step, skipped), plural(skipped));
         line_end(&line);
     }
 }
 
 static void print_sync(const struct screen *screen, const json_t *status) {
-    char committed[CLI_NUMBER_BYTES], ours[CLI_NUMBER_BYTES], missed[CLI_NUMBER_BYTES];
+    char committed[TW_UNITS_BYTES], ours[TW_UNITS_BYTES], missed[TW_UNITS_BYTES];
     const double known = json_num(status, "sync.known_peers"),
                  alive = json_num(status, "sync.alive_peers"),
                  mixed = json_num(status, "sync.mixed_peers");
@@ -192,32 +194,34 @@ static void print_sync(const struct screen *screen, const json_t *status) {
     line_end(&line);
     line = line_begin(screen, "Rounds");
     line_put(&line, PLAIN, "%s committed%s%s with us",
-             cli_count(committed, json_num(status, "sync.rounds_committed")), sep(screen),
-             cli_count(ours, json_num(status, "sync.rounds_contributed")));
+             tw_units_count(committed, json_num(status, "sync.rounds_committed")), sep(screen),
+             tw_units_count(ours, json_num(status, "sync.rounds_contributed")));
     const double late = json_num(status, "sync.rounds_missed");
-    line_put(&line, late > 0 ? YELLOW : PLAIN, "%s%s missed", sep(screen), cli_count(missed, late));
+    line_put(&line, late > 0 ? YELLOW : PLAIN, "%s%s missed", sep(screen),
+             tw_units_count(missed, late));
     const double period = json_num(status, "run.round_period_s");
     if (isfinite(period)) {
-        line_put(&line, DIM, "%sone every %s", sep(screen), cli_duration(missed, period));
+        line_put(&line, DIM, "%sone every %s", sep(screen), tw_units_duration(missed, period));
     }
     line_end(&line);
 }
 
 static void print_network(const struct screen *screen, const json_t *status) {
-    char total[CLI_NUMBER_BYTES], rate[CLI_NUMBER_BYTES], cap[CLI_NUMBER_BYTES];
+    char total[TW_UNITS_BYTES], rate[TW_UNITS_BYTES], cap[TW_UNITS_BYTES];
     const double out =
         json_num(status, "network.bulk_out_bytes") + json_num(status, "network.control_out_bytes");
     const double in =
         json_num(status, "network.bulk_in_bytes") + json_num(status, "network.control_in_bytes");
     struct line line = line_begin(screen, "Network");
-    line_put(&line, PLAIN, "%s %s", screen->has_utf8 ? "↑" : "up", cli_bytes(total, out));
+    line_put(&line, PLAIN, "%s %s", screen->has_utf8 ? "↑" : "up", tw_units_bytes(total, out));
     line_put(&line, PLAIN, " at %s/s",
-             cli_bytes(rate, json_num(status, "network.out_bytes_per_s")));
+             tw_units_bytes(rate, json_num(status, "network.out_bytes_per_s")));
     const double most = json_num(status, "network.upload_cap_bytes_per_s");
-    if (isfinite(most)) line_put(&line, DIM, " (cap %s/s)", cli_bytes(cap, most));
+    if (isfinite(most)) line_put(&line, DIM, " (cap %s/s)", tw_units_bytes(cap, most));
     line_put(&line, PLAIN, "%s%s %s", sep(screen), screen->has_utf8 ? "↓" : "down",
-             cli_bytes(total, in));
-    line_put(&line, PLAIN, " at %s/s", cli_bytes(rate, json_num(status, "network.in_bytes_per_s")));
+             tw_units_bytes(total, in));
+    line_put(&line, PLAIN, " at %s/s",
+             tw_units_bytes(rate, json_num(status, "network.in_bytes_per_s")));
     line_end(&line);
 }
 
@@ -225,8 +229,7 @@ static void print_worker(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "worker.state");
     const bool is_fine = strcmp(state, "running") == 0 || strcmp(state, "finished") == 0;
     const double pid = json_num(status, "worker.pid"), deaths = json_num(status, "worker.restarts");
-    char snapshot[CLI_NUMBER_BYTES], step[CLI_NUMBER_BYTES], age[CLI_NUMBER_BYTES],
-        bytes[CLI_NUMBER_BYTES];
+    char snapshot[TW_UNITS_BYTES], step[TW_UNITS_BYTES], age[TW_UNITS_BYTES], bytes[TW_UNITS_BYTES];
     struct line line = line_begin(screen, "Worker");
     line_put(&line, is_fine ? PLAIN : YELLOW, "%s", state);
     if (json_str(status, "worker.device")[0] != 0) {
@@ -240,15 +243,15 @@ static void print_worker(const struct screen *screen, const json_t *status) {
     line = line_begin(screen, "Saved");
     const double saved = json_num(status, "checkpoint.steps");
     if (isfinite(saved)) {
-        line_put(&line, PLAIN, "checkpoint of step %s, %s ago, %s", cli_count(step, saved),
-                 cli_duration(age, json_num(status, "checkpoint.age_s")),
-                 cli_bytes(bytes, json_num(status, "checkpoint.bytes")));
+        line_put(&line, PLAIN, "checkpoint of step %s, %s ago, %s", tw_units_count(step, saved),
+                 tw_units_duration(age, json_num(status, "checkpoint.age_s")),
+                 tw_units_bytes(bytes, json_num(status, "checkpoint.bytes")));
     } else {
         line_put(&line, PLAIN, "no checkpoint yet");
     }
     const double kept = json_num(status, "worker.snapshot_steps");
     if (isfinite(kept)) {
-        line_put(&line, DIM, "%ssnapshot of %s", sep(screen), cli_count(snapshot, kept));
+        line_put(&line, DIM, "%ssnapshot of %s", sep(screen), tw_units_count(snapshot, kept));
     }
     line_end(&line);
 }
@@ -257,9 +260,9 @@ static void print_lately(const struct screen *screen, const json_t *status) {
     const json_t *const events = json_at(status, "events");
     for (size_t i = 0; i < json_array_size(events); i++) {
         const json_t *const event = json_array_get(events, i);
-        char age[CLI_NUMBER_BYTES];
+        char age[TW_UNITS_BYTES];
         struct line line = line_begin(screen, i == 0 ? "Lately" : "");
-        line_put(&line, DIM, "%9s ago  ", cli_duration(age, json_num(event, "age_s")));
+        line_put(&line, DIM, "%9s ago  ", tw_units_duration(age, json_num(event, "age_s")));
         line_put(&line, json_yes(event, "warning") ? YELLOW : PLAIN, "%s", json_str(event, "name"));
         line_put(&line, DIM, "  %s", json_str(event, "text"));
         line_end(&line);
@@ -267,13 +270,13 @@ static void print_lately(const struct screen *screen, const json_t *status) {
 }
 
 static void print_foot(const struct screen *screen, const json_t *status) {
-    char up[CLI_NUMBER_BYTES];
+    char up[TW_UNITS_BYTES];
     struct line line = line_begin(screen, NULL);
     (void)fputc('\n', screen->to);
     line_put(&line, DIM, "  node %s%slineage %s", json_str(status, "node.id_short"), sep(screen),
              json_str(status, "run.lineage_short"));
     line_put(&line, DIM, "%sup %s%sthinwire %s", sep(screen),
-             cli_duration(up, json_num(status, "node.uptime_s")), sep(screen),
+             tw_units_duration(up, json_num(status, "node.uptime_s")), sep(screen),
              json_str(status, "node.version"));
     line_end(&line);
 }

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
+#include "base/units.h"
 #include "daemon/cli/screen.h"
-#include "daemon/cli/units.h"
 #include "daemon/view_json.h"
 #include "view_sample.h"
 
@@ -222,24 +222,24 @@ static void each_state_has_its_sentence(void **state) {
 
 static void numbers_have_one_unit_and_three_digits(void **state) {
     (void)state;
-    char text[CLI_NUMBER_BYTES];
-    assert_string_equal(cli_count(text, 0), "0");
-    assert_string_equal(cli_count(text, 999), "999");
-    assert_string_equal(cli_count(text, 1234567), "1,234,567");
-    assert_string_equal(cli_count(text, -1234), "-1,234");
-    assert_string_equal(cli_short(text, 48758784), "48.8M");
-    assert_string_equal(cli_short(text, 999999), "1.00M");
-    assert_string_equal(cli_bytes(text, 0), "0 B");
-    assert_string_equal(cli_bytes(text, 101000), "101 kB");
-    assert_string_equal(cli_bytes(text, 9999), "10.0 kB");
-    assert_string_equal(cli_bytes(text, 75e6), "75.0 MB");
-    assert_string_equal(cli_duration(text, 0.0412), "41 ms");
-    assert_string_equal(cli_duration(text, 9.97), "9 s");
-    assert_string_equal(cli_duration(text, 119), "119 s");
-    assert_string_equal(cli_duration(text, 3720), "1 h 2 min");
-    assert_string_equal(cli_duration(text, 100000), "1 d 3 h");
-    assert_string_equal(cli_duration(text, -1), "-");
-    assert_string_equal(cli_percent(text, 0.9921), "99.2 %");
+    char text[TW_UNITS_BYTES];
+    assert_string_equal(tw_units_count(text, 0), "0");
+    assert_string_equal(tw_units_count(text, 999), "999");
+    assert_string_equal(tw_units_count(text, 1234567), "1,234,567");
+    assert_string_equal(tw_units_count(text, -1234), "-1,234");
+    assert_string_equal(tw_units_short(text, 48758784), "48.8M");
+    assert_string_equal(tw_units_short(text, 999999), "1.00M");
+    assert_string_equal(tw_units_bytes(text, 0), "0 B");
+    assert_string_equal(tw_units_bytes(text, 101000), "101 kB");
+    assert_string_equal(tw_units_bytes(text, 9999), "10.0 kB");
+    assert_string_equal(tw_units_bytes(text, 75e6), "75.0 MB");
+    assert_string_equal(tw_units_duration(text, 0.0412), "41 ms");
+    assert_string_equal(tw_units_duration(text, 9.97), "9 s");
+    assert_string_equal(tw_units_duration(text, 119), "119 s");
+    assert_string_equal(tw_units_duration(text, 3720), "1 h 2 min");
+    assert_string_equal(tw_units_duration(text, 100000), "1 d 3 h");
+    assert_string_equal(tw_units_duration(text, -1), "-");
+    assert_string_equal(tw_units_percent(text, 0.9921), "99.2 %");
 }
 
 int main(int argc, char **argv) {
