@@ -1,10 +1,17 @@
-/* ops.h - the operations of a decoder, as tables of functions: one table per instruction set, and a
- * plain reference table that says what each operation means.
+/* ops.h - the operations of a decoder, as tables of functions: one table per instruction set and
+ * type of activation, and plain reference tables that say what each operation means.
  *
- * All arrays are float32, row-major, in host memory, and must not overlap unless said. `rows` is
- * sequences * context. Operations are serial and cannot fail; non-finite input gives non-finite
- * output. The fast tables may round differently from each other: nothing here has to agree between
- * machines (what has to is in outer.h, merge.h, mix.h, norm.h). */
+ * Activations (`void *`) are arrays of the table's type, float32 or bf16; what is float32 whatever
+ * the table is written float. Arithmetic is float32 and each stored activation is rounded once, to
+ * nearest even. Arrays are row-major, in host memory, at any element's alignment, and must not
+ * overlap unless said.
+ *
+ * Operations are serial, callable from any thread, allocate nothing and cannot fail; non-finite
+ * input gives non-finite output. None splits its work by itself: callers cut rows, columns or
+ * ranges. What adds to a float array (gradients) adds its rows in order, so a caller that cuts
+ * columns, or cuts rows in fixed blocks with a partial sum each, gets the same bits with any number
+ * of threads. The fast tables may round differently from each other: nothing here has to agree
+ * between machines (what has to is in outer.h, merge.h, mix.h, norm.h). */
 #ifndef TW_KERNELS_OPS_H
 #define TW_KERNELS_OPS_H
 
@@ -12,17 +19,45 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define TW_LAYERNORM_EPS 1e-5f
+#include "kernels/type.h"
 
-struct tw_layernorm {
+struct tw_norm {
+    bool is_rms; /* RMSNorm, else LayerNorm */
     uint32_t rows, width;
-    const float *x;      /* (rows, width) */
+    float eps;
     const float *weight; /* (width) */
-    float *mean, *rstd;  /* (rows): written by the forward pass, read by the backward pass */
+    const float *bias;   /* (width); RMSNorm has none: NULL */
 };
 
+/* One key/value head and the `group` query heads that share it. */
 struct tw_attention {
-    uint32_t sequences, context, heads, width; /* heads divides width */
+    uint32_t queries, keys; /* query i sees keys [0, keys - queries + i]; queries <= keys */
+    uint32_t group, head_size;
+    size_t q_stride, kv_stride, out_stride; /* elements between rows */
+};
+
+/* cos, sin (rows, head_size / 2): of the positions of the rows given, any scaling included. */
+struct tw_rope {
+    uint32_t heads, head_size; /* head_size is even */
+    const float *cos, *sin;
+};
+
+struct tw_cross_entropy {
+    uint32_t rows, vocab;
+    size_t logits_stride, dlogits_stride; /* elements between rows, at least vocab */
+    float scale;                          /* of the gradient, for instance 1 / tokens of a step */
+    float z_loss;                         /* 0: none */
+};
+
+/* Rows [row_first, row_first + rows) of a batch whose row r is token t = r mod context of sequence
+ * b = r / context: the token is tokens[b * token_stride + t], its position position_first + t. */
+struct tw_embedding {
+    uint32_t row_first, rows;
+    uint32_t context, width;
+    uint32_t position_first;
+    const uint32_t *tokens;
+    uint32_t token_stride;
+    uint32_t column_first, columns; /* embedding_backward only: the part of a row it adds */
 };
 
 /* AdamW, arXiv 1711.05101, Algorithm 2, with the learning rate in front of the decay:
@@ -37,97 +72,100 @@ struct tw_adamw {
 
 struct tw_ops {
     const char *name; /* "AVX-512" */
+    enum tw_type type;
+    uint32_t type_bytes;
 
-    /* y (rows, n) = bias (n) + residual (rows, n); residual may be NULL or y itself. */
-    void (*bias_fill)(float *y, const float *residual, const float *bias, uint32_t rows,
-                      uint32_t n);
-    /* dbias (n) += column sums of dy (rows, n) */
-    void (*bias_backward)(float *dbias, const float *dy, uint32_t rows, uint32_t n);
+    /* x (rows, width) += residual when not NULL, then y (rows, width) = norm(x):
+     *     LayerNorm, arXiv 1607.06450: (x - mean) rstd weight + bias
+     *     RMSNorm, arXiv 1910.07467:   x rstd weight, with mean 0
+     * with rstd = 1 / sqrt(mean((x - mean)^2) + eps) over the x that was stored. stats (rows, 2):
+     * mean and rstd of each row, for the backward pass; NULL: not wanted. y may be x. */
+    void (*norm)(void *y, void *x, const void *residual, float *stats, const struct tw_norm *norm);
+    /* dx (rows, width) += dL/dx; dweight (width) += dL/dweight, dbias (width) += dL/dbias, either
+     * NULL when not wanted. x, stats as norm left them; dy (rows, width). */
+    void (*norm_backward)(void *dx, float *dweight, float *dbias, const void *dy, const void *x,
+                          const float *stats, const struct tw_norm *norm);
 
-    /* y (rows, width) = (x - mean) rstd weight + bias */
-    void (*layernorm)(float *y, const float *bias, const struct tw_layernorm *ln);
-    /* dx += dL/dx; dweight, dbias (width) += dL/d. dy (rows, width) */
-    void (*layernorm_backward)(float *dx, float *dweight, float *dbias, const float *dy,
-                               const struct tw_layernorm *ln);
+    /* y (n) += x */
+    void (*add)(void *y, const void *x, size_t n);
+    /* y (rows, n) += bias (n) */
+    void (*bias)(void *y, const float *bias, uint32_t rows, uint32_t n);
+    /* dbias (n) += column sums of dy (rows, n), whose rows lie dy_stride elements apart */
+    void (*bias_backward)(float *dbias, const void *dy, size_t dy_stride, uint32_t rows,
+                          uint32_t n);
 
-    /* y = x Phi(x) in the tanh form of arXiv 1606.08415:
-     * x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) */
-    void (*gelu)(float *y, const float *x, size_t n);
-    /* dy = dy * gelu'(x), in place */
-    void (*gelu_backward)(float *dy, const float *x, size_t n);
+    /* Rotary embedding, arXiv 2104.09864, in place: with a = x[i], b = x[i + head_size / 2] of a
+     * head, i < head_size / 2 (the halves of Hugging Face, not neighbours):
+     *     a, b = a cos - b sin, b cos + a sin
+     * is_inverse: by the opposite angle, which is the backward pass. A row of x is `heads` heads;
+     * rows lie x_stride elements apart. */
+    void (*rope)(void *x, size_t x_stride, uint32_t rows, const struct tw_rope *rope,
+                 bool is_inverse);
 
-    /* Causal self-attention. qkv (sequences, context, 3 width) holds q | k | v, heads contiguous
-     * within each; out (sequences, context, width); lse (sequences, heads, context) is log sum exp
-     * of each row of scores. scratch: tw_attention_scratch() floats, contents of no matter.
-     * Holds 32 rows of scores at a time, never (context, context). */
-    void (*attention)(float *out, float *lse, const float *qkv, float *scratch,
-                      const struct tw_attention *shape);
-    /* dqkv = dL/dqkv (overwritten) from dout; out and lse as the forward pass left them. */
-    void (*attention_backward)(float *dqkv, const float *dout, const float *qkv, const float *out,
-                               const float *lse, float *scratch, const struct tw_attention *shape);
+    /* x (rows, n) += bias (n; NULL: none), stored, then y = x Phi(x) in the tanh form of
+     * arXiv 1606.08415: x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). y may be x when the
+     * backward pass is not to follow. */
+    void (*gelu)(void *y, void *x, const float *bias, uint32_t rows, uint32_t n);
+    /* dy (n) *= gelu'(x) */
+    void (*gelu_backward)(void *dy, const void *x, size_t n);
 
-    /* In place: logits (rows, vocab) become scale * (softmax(logits) - onehot(target)), the
-     * gradient of scale * sum of losses. Returns the sum of losses in nats, not scaled.
-     * targets[i] < vocab. */
-    double (*cross_entropy)(float *logits, const uint32_t *targets, uint32_t rows, uint32_t vocab,
-                            float scale);
+    /* arXiv 2002.05202: x (rows, 2 n) holds gate | up; y (rows, n) = silu(gate) up,
+     * silu(g) = g / (1 + e^-g) */
+    void (*swiglu)(void *y, const void *x, uint32_t rows, uint32_t n);
+    /* dx (rows, 2 n) = dL/dx from dy (rows, n); dx may be x */
+    void (*swiglu_backward)(void *dx, const void *dy, const void *x, uint32_t rows, uint32_t n);
+
+    /* Causal attention of one key/value head. q (queries, group * head_size), k, v (keys,
+     * head_size), out as q; lse (group, queries): log sum exp of each row of scores, or NULL.
+     * scratch: tw_attention_scratch() floats, contents of no matter. */
+    void (*attention)(void *out, float *lse, const void *q, const void *k, const void *v,
+                      float *scratch, const struct tw_attention *shape);
+    /* dq, dk, dv = dL/d (overwritten; strides as q and k, v) from dout; out and lse as the forward
+     * pass left them. queries == keys. */
+    void (*attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q,
+                               const void *k, const void *v, const void *out, const float *lse,
+                               float *scratch, const struct tw_attention *shape);
+
+    /* With lse = log sum exp of a row of logits (rows, vocab; overwritten):
+     *     loss = lse - logits[target], to which z_loss lse^2 is added (arXiv 2204.02311, 5)
+     *     dlogits = scale ((1 + 2 z_loss lse) softmax(logits) - onehot(target))
+     * Returns the sum of losses in nats, neither scaled nor with the z_loss term. dlogits NULL: the
+     * loss only. dlogits may be the memory of logits if each row of dlogits begins where that of
+     * logits begins (bf16: dlogits_stride = 2 logits_stride). targets[i] < vocab. */
+    double (*cross_entropy)(void *dlogits, float *logits, const uint32_t *targets,
+                            const struct tw_cross_entropy *cfg);
+
+    /* x (rows, width) = wte[token] + wpe[position]; wpe NULL: none. Tokens and positions are inside
+     * the tables (of `width` floats a row). */
+    void (*embedding)(void *x, const float *wte, const float *wpe, const struct tw_embedding *in);
+    /* dwte[token] += dx, dwpe[position] += dx (NULL: none), columns [column_first, column_first +
+     * columns) alone; dx (rows, width). */
+    void (*embedding_backward)(float *dwte, float *dwpe, const void *dx,
+                               const struct tw_embedding *in);
 
     /* theta, m, v (n): in/out */
     void (*adamw)(float *theta, float *m, float *v, const float *gradient, size_t n,
                   const struct tw_adamw *cfg);
+    /* sum x[i]^2 in double; NaN or infinity exactly if an element is not finite */
+    double (*sum_squares)(const float *x, size_t n);
+
+    /* to (n) = from (n) */
+    void (*from_f32)(void *to, const float *from, size_t n);
+    void (*to_f32)(float *to, const void *from, size_t n);
 };
 
 /* Floats of scratch for either attention pass. */
 size_t tw_attention_scratch(const struct tw_attention *shape);
 
-/* Plain C, written to be read. */
-const struct tw_ops *tw_ops_ref(void);
+/* Plain C, written to be read: the specification. */
+const struct tw_ops *tw_ops_ref(enum tw_type type);
 
 /* Table `i` of those this processor can run, best first; NULL past the last. */
-const struct tw_ops *tw_ops_cpu(uint32_t i);
+const struct tw_ops *tw_ops_cpu(enum tw_type type, uint32_t i);
 
-/* ---- embedding: gathers rows, the same for every instruction set --------------------------- */
-
-struct tw_embedding {
-    uint32_t sequences, context, width;
-    const uint32_t *tokens; /* token t of sequence b at tokens[b * token_stride + t] */
-    uint32_t token_stride;
-};
-
-/* x (sequences, context, width) = wte[token] + wpe[t]. Every token is inside wte. */
-void tw_embedding(float *x, const float *wte, const float *wpe, const struct tw_embedding *in);
-/* dwte[token] += dx, dwpe[t] += dx */
-void tw_embedding_backward(float *dwte, float *dwpe, const float *dx,
-                           const struct tw_embedding *in);
-
-/* ---- matrix products: a library behind one file, cpu/matmul.c ------------------------------ */
-
-enum tw_matmul_form {
-    TW_MATMUL_NN, /* y (m, n) = a (m, k) b (k, n): forward */
-    TW_MATMUL_NT, /* y (m, n) = a (m, k) b (n, k)^T: gradient of the input; the tied head */
-    TW_MATMUL_TN, /* y (m, n) = a (k, m)^T b (k, n): gradient of the weights */
-};
-
-struct tw_matmul {
-    uint32_t m, k, n;
-    enum tw_matmul_form form;
-    bool is_added; /* y += instead of y = */
-};
-
-typedef void tw_matmul_fn(float *y, const float *a, const float *b, struct tw_matmul shape);
-
-enum tw_matmul_backend { TW_MATMUL_AUTO, TW_MATMUL_ONEDNN, TW_MATMUL_OPENBLAS, TW_MATMUL_REF };
-
-/* The product of that library, or NULL when it was not built in. AUTO: the fastest built in for
- * the shapes of small models (see tests/bench/engine), never NULL. */
-tw_matmul_fn *tw_matmul_get(enum tw_matmul_backend backend);
-tw_matmul_fn tw_matmul_ref;
-
-/* "oneDNN", "OpenBLAS", "reference" for a function of tw_matmul_get. */
-const char *tw_matmul_name(tw_matmul_fn *fn);
-
-/* Threads of every library's pool, for the whole process, before its first product. 1: no pool is
- * started, so that many workers can share few cores. */
-void tw_matmul_set_threads(uint32_t threads);
+/* The type that trains fastest here, given a matrix product that makes use of it: BF16 where the
+ * processor multiplies it faster than float32 (AMX, or avx512_bf16 at full width on AMD), else
+ * F32. */
+enum tw_type tw_ops_best_type(void);
 
 #endif
