@@ -1,39 +1,17 @@
-/* ops.c - which table of operations this processor can run. */
+/* ops.c - which tables of operations this processor can run, and which type suits it. */
 #include "kernels/ops.h"
 
-#include "kernels/ref.h"
-
-extern const struct tw_ops tw_cpu_base_table;
+extern const struct tw_ops tw_ref_f32_table, tw_ref_bf16_table;
+extern const struct tw_ops tw_base_f32_table, tw_base_bf16_table;
 #ifdef TW_KERNELS_X86
-extern const struct tw_ops tw_cpu_avx2_table;
-extern const struct tw_ops tw_cpu_avx512_table;
+#include <cpuid.h>
+
+extern const struct tw_ops tw_avx2_f32_table, tw_avx2_bf16_table;
+extern const struct tw_ops tw_avx512_f32_table, tw_avx512_bf16_table;
 #endif
 
-enum { ATTENTION_ROWS = 32, VECTOR_FLOATS_MAX = 16 };
-
-size_t tw_attention_scratch(const struct tw_attention *shape) {
-    const size_t context =
-        (shape->context + VECTOR_FLOATS_MAX - 1u) / VECTOR_FLOATS_MAX * VECTOR_FLOATS_MAX;
-    const size_t head = shape->width / shape->heads;
-    /* two blocks of scores, k and v transposed */
-    return 2 * ATTENTION_ROWS * context + 2 * head * context;
-}
-
-const struct tw_ops *tw_ops_ref(void) {
-    static const struct tw_ops ref = {
-        .name = "reference",
-        .bias_fill = tw_bias_fill_ref,
-        .bias_backward = tw_bias_backward_ref,
-        .layernorm = tw_layernorm_ref,
-        .layernorm_backward = tw_layernorm_backward_ref,
-        .gelu = tw_gelu_ref,
-        .gelu_backward = tw_gelu_backward_ref,
-        .attention = tw_attention_ref,
-        .attention_backward = tw_attention_backward_ref,
-        .cross_entropy = tw_cross_entropy_ref,
-        .adamw = tw_adamw_ref,
-    };
-    return &ref;
+const struct tw_ops *tw_ops_ref(enum tw_type type) {
+    return type == TW_BF16 ? &tw_ref_bf16_table : &tw_ref_f32_table;
 }
 
 #ifdef TW_KERNELS_X86
@@ -46,15 +24,41 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512cd");
 }
+
+/* Bits of leaf 7 that compilers of some years ago have no name for. AMX is usable only where the
+ * operating system keeps the tiles: state components 17 and 18 of XCR0. */
+static bool has_amx_bf16(void) {
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & 1u << 27) == 0) return false; /* OSXSAVE */
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & 3u << 17) != 3u << 17) return false;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 22) != 0 && (d & 1u << 24) != 0;
+}
+
+static bool has_avx512_bf16(void) {
+    unsigned a, b, c, d;
+    return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5) != 0;
+}
 #endif
 
-const struct tw_ops *tw_ops_cpu(uint32_t i) {
+const struct tw_ops *tw_ops_cpu(enum tw_type type, uint32_t i) {
+    const bool is_bf16 = type == TW_BF16;
     const struct tw_ops *found[3];
     uint32_t count = 0;
 #ifdef TW_KERNELS_X86
-    if (has_avx512()) found[count++] = &tw_cpu_avx512_table;
-    if (has_avx2()) found[count++] = &tw_cpu_avx2_table;
+    if (has_avx512()) found[count++] = is_bf16 ? &tw_avx512_bf16_table : &tw_avx512_f32_table;
+    if (has_avx2()) found[count++] = is_bf16 ? &tw_avx2_bf16_table : &tw_avx2_f32_table;
 #endif
-    found[count++] = &tw_cpu_base_table;
+    found[count++] = is_bf16 ? &tw_base_bf16_table : &tw_base_f32_table;
     return i < count ? found[i] : NULL;
+}
+
+/* Intel's processors do vdpbf16ps at half the rate of float32 products (only their AMX is fast),
+ * AMD's at twice the rate. */
+enum tw_type tw_ops_best_type(void) {
+#ifdef TW_KERNELS_X86
+    if (has_amx_bf16()) return TW_BF16;
+    if (has_avx512_bf16() && __builtin_cpu_is("amd")) return TW_BF16;
+#endif
+    return TW_F32;
 }

@@ -1,36 +1,47 @@
-/* isa.h - files of kernels/cpu/ that say TW_CPU(op) are compiled once per instruction set, under
- * one name each: tw_cpu_avx512_gelu, tw_cpu_avx2_gelu, tw_cpu_base_gelu. */
+/* isa.h - files of kernels/cpu/ that say TW_CPU(op) are compiled once per instruction set and type
+ * of activation, under one name each: tw_avx512_bf16_gelu, tw_avx2_f32_gelu, tw_base_f32_gelu. */
 #ifndef TW_KERNELS_CPU_ISA_H
 #define TW_KERNELS_CPU_ISA_H
 
+#include "kernels/act.h"
 #include "kernels/ops.h"
 
+/* TW_VEC floats are a vector (vec.h); VEC_REGISTERS of them stay in registers. */
 #if defined(TW_ISA_AVX512)
-#define TW_CPU(op) tw_cpu_avx512_##op
+#define TW_CPU(op) TW_ACT_NAME(avx512, op)
 #define TW_CPU_NAME "AVX-512"
 enum { TW_VEC = 16, TW_VEC_REGISTERS = 32 };
 #elif defined(TW_ISA_AVX2)
-#define TW_CPU(op) tw_cpu_avx2_##op
+#define TW_CPU(op) TW_ACT_NAME(avx2, op)
 #define TW_CPU_NAME "AVX2"
 enum { TW_VEC = 8, TW_VEC_REGISTERS = 16 };
 #else
-#define TW_CPU(op) tw_cpu_base_##op
+#define TW_CPU(op) TW_ACT_NAME(base, op)
 #define TW_CPU_NAME "baseline"
 enum { TW_VEC = 4, TW_VEC_REGISTERS = 16 };
 #endif
 
 #define TW_CPU_DECLARE(op) __typeof__(*((const struct tw_ops *)0)->op) TW_CPU(op)
 
-TW_CPU_DECLARE(bias_fill);
+TW_CPU_DECLARE(norm);
+TW_CPU_DECLARE(norm_backward);
+TW_CPU_DECLARE(add);
+TW_CPU_DECLARE(bias);
 TW_CPU_DECLARE(bias_backward);
-TW_CPU_DECLARE(layernorm);
-TW_CPU_DECLARE(layernorm_backward);
+TW_CPU_DECLARE(rope);
 TW_CPU_DECLARE(gelu);
 TW_CPU_DECLARE(gelu_backward);
+TW_CPU_DECLARE(swiglu);
+TW_CPU_DECLARE(swiglu_backward);
 TW_CPU_DECLARE(attention);
 TW_CPU_DECLARE(attention_backward);
 TW_CPU_DECLARE(cross_entropy);
+TW_CPU_DECLARE(embedding);
+TW_CPU_DECLARE(embedding_backward);
 TW_CPU_DECLARE(adamw);
+TW_CPU_DECLARE(sum_squares);
+TW_CPU_DECLARE(from_f32);
+TW_CPU_DECLARE(to_f32);
 extern const struct tw_ops TW_CPU(table);
 
 #endif

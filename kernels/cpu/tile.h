@@ -4,13 +4,7 @@
 #ifndef TW_KERNELS_CPU_TILE_H
 #define TW_KERNELS_CPU_TILE_H
 
-#include <string.h>
-
-#include "kernels/cpu/isa.h"
-
-typedef float tw_vec __attribute__((vector_size(TW_VEC * 4)));
-
-#define TW_INLINE static inline __attribute__((always_inline))
+#include "kernels/cpu/vec.h"
 
 struct tw_tile {
     size_t m, k, n;      /* n a multiple of TW_VEC is fast, any n is right */
@@ -18,16 +12,6 @@ struct tw_tile {
     size_t b_row, y_row; /* strides of the rows of b and y */
     bool is_added;
 };
-
-TW_INLINE tw_vec tw_vec_load(const float *from) {
-    tw_vec value;
-    memcpy(&value, from, sizeof(value));
-    return value;
-}
-
-TW_INLINE void tw_vec_store(float *to, tw_vec value) {
-    memcpy(to, &value, sizeof(value));
-}
 
 /* A block of `rows` by `vecs` vectors of y held in registers. rows, vecs are literals. */
 TW_INLINE void tw_tile_block(float *y, const float *a, const float *b, const struct tw_tile *t,
