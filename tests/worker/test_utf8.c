@@ -1,0 +1,92 @@
+/* test_utf8.c - characters come out whole, and what is none comes out as U+FFFD. */
+#include "worker/utf8.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+
+#define BAD "\xEF\xBF\xBD"
+
+static size_t stream(const uint8_t *text, size_t size, uint8_t *out) {
+    struct tw_utf8_stream held = {.held_bytes = 0};
+    size_t written = 0;
+    for (size_t i = 0; i < size; i++) {
+        const size_t n = tw_utf8_take(&held, text[i], out + written);
+        assert_true(n <= TW_UTF8_TAKE_BYTES);
+        for (size_t k = 0; k < n;) { /* nothing but whole characters at any time */
+            const int one = tw_utf8_size(out + written + k, n - k);
+            assert_true(one > 0);
+            k += (size_t)one;
+        }
+        written += n;
+    }
+    return written + tw_utf8_end(&held, out + written);
+}
+
+static void assert_stream(const char *text, const char *wanted) {
+    uint8_t out[256];
+    const size_t size = stream((const uint8_t *)text, strlen(text), out);
+    assert_int_equal(size, strlen(wanted));
+    assert_memory_equal(out, wanted, size);
+}
+
+static void well_formed_text_passes_unchanged(void **state) {
+    (void)state;
+    const char *const text = "plain, \xC3\xA9, \xE2\x82\xAC, \xF0\x9F\x9A\x80, \xED\x9F\xBF, \n";
+    assert_stream(text, text);
+}
+
+static void a_character_waits_for_its_last_byte(void **state) {
+    (void)state;
+    struct tw_utf8_stream held = {.held_bytes = 0};
+    uint8_t out[TW_UTF8_TAKE_BYTES];
+    assert_int_equal(tw_utf8_take(&held, 0xE2, out), 0);
+    assert_int_equal(tw_utf8_take(&held, 0x82, out), 0);
+    assert_int_equal(tw_utf8_take(&held, 0xAC, out), 3);
+    assert_memory_equal(out, "\xE2\x82\xAC", 3);
+}
+
+static void what_is_no_character_is_replaced_byte_by_byte(void **state) {
+    (void)state;
+    assert_stream("a\x80"
+                  "b",
+                  "a" BAD "b");
+    assert_stream("\xC3(", BAD "(");
+    assert_stream("\xC0\xAF", BAD BAD);         /* overlong */
+    assert_stream("\xE0\x80\x80", BAD BAD BAD); /* overlong */
+    assert_stream("\xED\xA0\x80", BAD BAD BAD); /* surrogate */
+    assert_stream("\xF4\x90\x80\x80", BAD BAD BAD BAD);
+    assert_stream("\xF0\x9F\x9A", BAD BAD BAD); /* the end came too early */
+    assert_stream("\xE2\x82\xC3\xA9", BAD BAD "\xC3\xA9");
+}
+
+static void any_bytes_come_out_as_well_formed_text(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    static uint8_t text[4096], out[3 * 4096];
+    tw_rng_seed(&rng, 20);
+    for (unsigned round = 0; round < 50; round++) {
+        for (size_t i = 0; i < sizeof(text); i++) {
+            const uint64_t random = tw_rng_next(&rng);
+            text[i] = (uint8_t)(random % 3 == 0 ? random >> 8 : 0x80 + (random >> 8) % 0x80);
+        }
+        (void)stream(text, sizeof(text), out);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(well_formed_text_passes_unchanged),
+        cmocka_unit_test(a_character_waits_for_its_last_byte),
+        cmocka_unit_test(what_is_no_character_is_replaced_byte_by_byte),
+        cmocka_unit_test(any_bytes_come_out_as_well_formed_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
