@@ -79,6 +79,7 @@ static enum tw_exit manifest_open(struct tw_setup *setup, struct tw_error *err) 
     tw_run_encode(&setup->run, setup->manifest, &size);
     setup->manifest[size] = '\0';
     if (tw_layout_init(&setup->layout, &setup->run, err) != TW_OK) return TW_EXIT_MANIFEST;
+    if (tw_layout_check_group(&setup->layout, err) != TW_OK) return TW_EXIT_MANIFEST;
     setup->run_id = tw_run_id(&setup->run);
     return TW_EXIT_OK;
 }

@@ -22,51 +22,104 @@ static char *append_number(char *to, uint32_t number) {
     return to;
 }
 
-static struct tw_tensor *add(struct tw_layout *layout, const char *name, uint32_t fragment) {
+/* Sizes of a tensor's sides, as kinds: which number a run has for each. */
+enum size { NONE, WIDTH, Q, KV, QKV, FFN, HEAD, SIZES_COUNT };
+
+struct row {
+    const char *name;
+    enum size rows, cols; /* cols NONE: a vector */
+    enum { ALWAYS, IF_QKV_BIAS, IF_QK_NORM } when;
+    bool is_residual;
+};
+
+static const struct row gpt2_rows[] = {
+    {".ln_1.weight", WIDTH, NONE, ALWAYS, false},
+    {".ln_1.bias", WIDTH, NONE, ALWAYS, false},
+    {".attn.c_attn.weight", WIDTH, QKV, ALWAYS, false},
+    {".attn.c_attn.bias", QKV, NONE, ALWAYS, false},
+    {".attn.c_proj.weight", Q, WIDTH, ALWAYS, true},
+    {".attn.c_proj.bias", WIDTH, NONE, ALWAYS, false},
+    {".ln_2.weight", WIDTH, NONE, ALWAYS, false},
+    {".ln_2.bias", WIDTH, NONE, ALWAYS, false},
+    {".mlp.c_fc.weight", WIDTH, FFN, ALWAYS, false},
+    {".mlp.c_fc.bias", FFN, NONE, ALWAYS, false},
+    {".mlp.c_proj.weight", FFN, WIDTH, ALWAYS, true},
+    {".mlp.c_proj.bias", WIDTH, NONE, ALWAYS, false},
+    {NULL, NONE, NONE, ALWAYS, false},
+};
+
+static const struct row llama_rows[] = {
+    {".input_layernorm.weight", WIDTH, NONE, ALWAYS, false},
+    {".self_attn.q_proj.weight", Q, WIDTH, ALWAYS, false},
+    {".self_attn.k_proj.weight", KV, WIDTH, ALWAYS, false},
+    {".self_attn.v_proj.weight", KV, WIDTH, ALWAYS, false},
+    {".self_attn.q_proj.bias", Q, NONE, IF_QKV_BIAS, false},
+    {".self_attn.k_proj.bias", KV, NONE, IF_QKV_BIAS, false},
+    {".self_attn.v_proj.bias", KV, NONE, IF_QKV_BIAS, false},
+    {".self_attn.q_norm.weight", HEAD, NONE, IF_QK_NORM, false},
+    {".self_attn.k_norm.weight", HEAD, NONE, IF_QK_NORM, false},
+    {".self_attn.o_proj.weight", WIDTH, Q, ALWAYS, true},
+    {".post_attention_layernorm.weight", WIDTH, NONE, ALWAYS, false},
+    {".mlp.gate_proj.weight", FFN, WIDTH, ALWAYS, false},
+    {".mlp.up_proj.weight", FFN, WIDTH, ALWAYS, false},
+    {".mlp.down_proj.weight", WIDTH, FFN, ALWAYS, true},
+    {NULL, NONE, NONE, ALWAYS, false},
+};
+
+/* What the families call what both have. */
+static const struct family {
+    const char *layer; /* before the number */
+    const struct row *rows;
+    const char *tokens, *positions, *norm_weight, *norm_bias; /* NULL: it has none */
+} families[] = {
+    [TW_FAMILY_GPT2] = {"h.", gpt2_rows, "wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"},
+    [TW_FAMILY_LLAMA] = {"model.layers.", llama_rows, "model.embed_tokens.weight", NULL,
+                         "model.norm.weight", NULL},
+};
+
+static struct tw_tensor *add(struct tw_layout *layout, const char *name, uint32_t fragment,
+                             uint32_t rows, uint32_t cols) {
     TW_ASSERT(layout->tensors_count < TW_TENSORS_MAX);
     struct tw_tensor *tensor = &layout->tensors[layout->tensors_count++];
     memset(tensor, 0, sizeof(*tensor));
     (void)append_text(tensor->name, name);
     tensor->fragment = fragment;
+    tensor->rows = rows;
+    tensor->cols = cols == 0 ? 1 : cols;
+    tensor->rank = cols == 0 ? 1 : 2;
+    tensor->has_decay = cols != 0;
     return tensor;
 }
 
-static void add_matrix(struct tw_layout *layout, const char *name, uint32_t fragment, uint32_t rows,
-                       uint32_t cols) {
-    struct tw_tensor *tensor = add(layout, name, fragment);
-    tensor->rows = rows;
-    tensor->cols = cols;
-    tensor->rank = 2;
-    tensor->has_decay = true;
+static bool has_row(const struct tw_run *run, const struct row *row) {
+    if (row->when == IF_QKV_BIAS) return run->model.qkv_bias == TW_YES;
+    if (row->when == IF_QK_NORM) return run->model.qk_norm == TW_YES;
+    return true;
 }
 
-static void add_vector(struct tw_layout *layout, const char *name, uint32_t fragment,
-                       uint32_t size) {
-    struct tw_tensor *tensor = add(layout, name, fragment);
-    tensor->rows = size;
-    tensor->cols = 1;
-    tensor->rank = 1;
+static uint32_t rows_count(const struct tw_run *run) {
+    uint32_t count = 0;
+    for (const struct row *row = families[run->model.family].rows; row->name != NULL; row++)
+        count += has_row(run, row);
+    return count;
 }
 
-static void add_layer(struct tw_layout *layout, uint32_t layer, uint32_t fragment, uint32_t width) {
-    /* Rows and columns in widths; 0 rows marks a vector of `cols` widths. */
-    static const struct {
-        const char *name;
-        uint32_t rows, cols;
-    } rows[] = {
-        {".ln_1.weight", 0, 1},      {".ln_1.bias", 0, 1},          {".attn.c_attn.weight", 1, 3},
-        {".attn.c_attn.bias", 0, 3}, {".attn.c_proj.weight", 1, 1}, {".attn.c_proj.bias", 0, 1},
-        {".ln_2.weight", 0, 1},      {".ln_2.bias", 0, 1},          {".mlp.c_fc.weight", 1, 4},
-        {".mlp.c_fc.bias", 0, 4},    {".mlp.c_proj.weight", 4, 1},  {".mlp.c_proj.bias", 0, 1},
+static void add_layer(struct tw_layout *layout, const struct tw_run *run, uint32_t layer,
+                      uint32_t fragment) {
+    const struct tw_run_shape shape = tw_run_shape(run);
+    const struct family *family = &families[run->model.family];
+    const uint32_t sizes[SIZES_COUNT] = {
+        [WIDTH] = run->model.width, [Q] = shape.q_width,
+        [KV] = shape.kv_width,      [QKV] = shape.q_width + 2 * shape.kv_width,
+        [FFN] = shape.ffn,          [HEAD] = shape.head_size,
     };
     char name[sizeof(layout->tensors[0].name)];
-    for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        (void)append_text(append_number(append_text(name, "h."), layer), rows[i].name);
-        if (rows[i].rows == 0) {
-            add_vector(layout, name, fragment, rows[i].cols * width);
-        } else {
-            add_matrix(layout, name, fragment, rows[i].rows * width, rows[i].cols * width);
-        }
+    for (const struct row *row = family->rows; row->name != NULL; row++) {
+        if (!has_row(run, row)) continue;
+        (void)append_text(append_number(append_text(name, family->layer), layer), row->name);
+        struct tw_tensor *tensor = add(layout, name, fragment, sizes[row->rows], sizes[row->cols]);
+        tensor->is_hidden = tensor->rank == 2;
+        tensor->is_residual = row->is_residual;
     }
 }
 
@@ -98,27 +151,35 @@ static void place(struct tw_layout *layout) {
 enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run,
                               struct tw_error *err) {
     TW_TRY(tw_run_check(run, err));
-    const uint64_t tensors = 4 + 12 * (uint64_t)run->model.layers;
+    const struct family *family = &families[run->model.family];
+    const uint32_t width = run->model.width, vocab = run->model.vocab;
+    const uint64_t tensors = 4 + (uint64_t)rows_count(run) * run->model.layers;
     if (tensors > TW_TENSORS_MAX)
         return tw_fail(err, TW_LIMIT, "model.layers = %u makes %llu tensors; at most %d fit",
                        run->model.layers, (unsigned long long)tensors, TW_TENSORS_MAX);
     memset(layout, 0, sizeof(*layout));
     layout->fragments_count = run->sync.fragments;
-    const uint32_t width = run->model.width;
-    add_matrix(layout, "wte.weight", 0, run->model.vocab, width);
-    add_matrix(layout, "wpe.weight", 0, run->model.context, width);
+    (void)add(layout, family->tokens, 0, vocab, width);
+    if (family->positions != NULL)
+        (void)add(layout, family->positions, 0, run->model.context, width);
     for (uint32_t layer = 0; layer < run->model.layers; layer++)
-        add_layer(layout, layer, fragment_of_layer(run, layer), width);
-    add_vector(layout, "ln_f.weight", 0, width);
-    add_vector(layout, "ln_f.bias", 0, width);
+        add_layer(layout, run, layer, fragment_of_layer(run, layer));
+    (void)add(layout, family->norm_weight, 0, width, 0);
+    if (family->norm_bias != NULL) (void)add(layout, family->norm_bias, 0, width, 0);
+    if (!run->model.is_tied) (void)add(layout, "lm_head.weight", 0, vocab, width);
     place(layout);
+    return TW_OK;
+}
+
+enum tw_status tw_layout_check_group(const struct tw_layout *layout, struct tw_error *err) {
     for (uint32_t i = 0; i < layout->fragments_count; i++) {
         const uint64_t elements = layout->fragment_begin[i + 1] - layout->fragment_begin[i];
         if (elements > TW_FRAGMENT_ELEMENTS_MAX)
             return tw_fail(err, TW_LIMIT,
-                           "fragment %u has %llu parameters, at most %d fit one transfer: use a "
-                           "smaller model or more sync.fragments",
-                           i, (unsigned long long)elements, TW_FRAGMENT_ELEMENTS_MAX);
+                           "fragment %u has %llu parameters, at most %d fit one transfer between "
+                           "nodes: use a smaller %s or more sync.fragments",
+                           i, (unsigned long long)elements, TW_FRAGMENT_ELEMENTS_MAX,
+                           i == 0 ? "model.vocab or model.width" : "model");
     }
     return TW_OK;
 }

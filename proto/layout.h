@@ -6,7 +6,9 @@
  * (`sequential`). With one fragment everything is in fragment 0. A part of a round is a range of
  * elements of its fragment, cut at multiples of TW_PART_ALIGN.
  *
- * GPT-2 names and orientation are Hugging Face's: Conv1D weights are (in, out), row-major. */
+ * Names and orientation are Hugging Face's. gpt2: Conv1D weights are (in, out), row-major. llama:
+ * Linear weights are (out, in); q, k, v and gate, up follow each other, so that each group is one
+ * (out, in) matrix and its biases one vector. */
 #ifndef TW_PROTO_LAYOUT_H
 #define TW_PROTO_LAYOUT_H
 
@@ -18,12 +20,14 @@
 #include "proto/run.h"
 
 struct tw_tensor {
-    char name[48];       /* "h.3.attn.c_attn.weight" */
+    char name[56];       /* "model.layers.3.self_attn.q_proj.weight" */
     uint32_t rows, cols; /* cols = 1 for a vector of `rows` elements; row-major */
     uint32_t rank;       /* 1 or 2 */
     uint32_t fragment;
-    uint64_t offset; /* elements from the start of the parameters */
-    bool has_decay;  /* AdamW decays matrices only */
+    uint64_t offset;  /* elements from the start of the parameters */
+    bool has_decay;   /* weight decay is for matrices only */
+    bool is_hidden;   /* a matrix of a layer, not an embedding or the head: Muon's */
+    bool is_residual; /* a matrix whose product is added to the residual stream */
 };
 
 struct tw_layout {
@@ -34,9 +38,14 @@ struct tw_layout {
     struct tw_tensor tensors[TW_TENSORS_MAX];      /* in the model's order, not by offset */
 };
 
-/* Fills *layout from a checked run. TW_LIMIT when the model has too many tensors. */
+/* Fills *layout from a run. TW_CONFIG from tw_run_check; TW_LIMIT when the model has too many
+ * tensors. */
 enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run,
                               struct tw_error *err);
+
+/* Whether every fragment fits one transfer between nodes: TW_LIMIT. A model that one machine trains
+ * alone need not pass. */
+enum tw_status tw_layout_check_group(const struct tw_layout *layout, struct tw_error *err);
 
 /* The tensor of that name, or NULL. */
 const struct tw_tensor *tw_layout_find(const struct tw_layout *layout, const char *name);

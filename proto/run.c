@@ -22,16 +22,59 @@ static const char *section_title(const char *key) {
 
 /* ---- relations between keys ---------------------------------------------------------------- */
 
-static enum tw_status check_model(const struct tw_run *run, struct tw_error *err) {
-    if (run->model.width % run->model.heads != 0)
+static enum tw_status check_gpt2(const struct tw_run *run, struct tw_error *err) {
+    const struct tw_run_shape shape = tw_run_shape(run);
+    if (shape.kv_heads != shape.heads)
         return tw_fail(err, TW_CONFIG,
-                       "model.heads (%u) must divide model.width (%u): each head gets an equal "
-                       "share of the channels",
-                       run->model.heads, run->model.width);
+                       "model.kv_heads (%u) differs from model.heads (%u): shared heads need "
+                       "model.family = llama",
+                       shape.kv_heads, shape.heads);
+    if (shape.q_width != run->model.width)
+        return tw_fail(err, TW_CONFIG,
+                       "model.head_size (%u) x model.heads (%u) is not model.width (%u): other "
+                       "head sizes need model.family = llama",
+                       shape.head_size, shape.heads, run->model.width);
+    if (run->model.qk_norm || run->model.qkv_bias)
+        return tw_fail(err, TW_CONFIG, "model.%s = yes needs model.family = llama",
+                       run->model.qk_norm ? "qk_norm" : "qkv_bias");
+    return TW_OK;
+}
+
+static enum tw_status check_llama(const struct tw_run *run, struct tw_error *err) {
+    const struct tw_run_shape shape = tw_run_shape(run);
+    if (shape.head_size % 2 != 0 || shape.head_size > 512)
+        return tw_fail(err, TW_CONFIG,
+                       "heads of %u channels cannot be rotated: model.width / model.heads, or "
+                       "model.head_size, must be even and at most 512",
+                       shape.head_size);
+    if (run->model.rope_low_millionths >= run->model.rope_high_millionths)
+        return tw_fail(err, TW_CONFIG,
+                       "model.rope_low (%.6g) must be less than model.rope_high (%.6g)",
+                       run->model.rope_low_millionths / 1e6, run->model.rope_high_millionths / 1e6);
+    return TW_OK;
+}
+
+static enum tw_status check_model(const struct tw_run *run, struct tw_error *err) {
+    const uint32_t heads = run->model.heads, kv_heads = run->model.kv_heads;
+    if (run->model.head_size == 0 && run->model.width % heads != 0)
+        return tw_fail(err, TW_CONFIG,
+                       "model.heads (%u) must divide model.width (%u) when model.head_size is 0: "
+                       "each head gets an equal share of the channels",
+                       heads, run->model.width);
+    if (kv_heads != 0 && heads % kv_heads != 0)
+        return tw_fail(err, TW_CONFIG,
+                       "model.kv_heads (%u) must divide model.heads (%u): each serves an equal "
+                       "group of heads",
+                       kv_heads, heads);
+    if (run->model.family == TW_FAMILY_GPT2) {
+        TW_TRY(check_gpt2(run, err));
+    } else {
+        TW_TRY(check_llama(run, err));
+    }
     if (run->data.tokenizer == TW_TOKENIZER_BYTES && run->model.vocab != 256)
         return tw_fail(err, TW_CONFIG,
                        "model.vocab is %u, but data.tokenizer = bytes has 256 tokens: set "
-                       "model.vocab = 256",
+                       "model.vocab = 256, or data.tokenizer = ids for a file of token numbers",
                        run->model.vocab);
     return TW_OK;
 }

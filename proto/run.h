@@ -13,8 +13,11 @@
 #include "base/limits.h"
 #include "base/status.h"
 
-enum tw_family { TW_FAMILY_GPT2 };
-enum tw_tokenizer { TW_TOKENIZER_BYTES };
+enum tw_answer { TW_NO, TW_YES };
+enum tw_family { TW_FAMILY_GPT2, TW_FAMILY_LLAMA };
+enum tw_tokenizer { TW_TOKENIZER_BYTES, TW_TOKENIZER_IDS };
+enum tw_optimizer { TW_OPTIMIZER_ADAMW, TW_OPTIMIZER_MUON };
+enum tw_schedule { TW_SCHEDULE_COSINE, TW_SCHEDULE_WSD, TW_SCHEDULE_LINEAR };
 enum tw_pattern { TW_PATTERN_STRIDED, TW_PATTERN_SEQUENTIAL };
 enum tw_preset { TW_PRESET_DILOCO, TW_PRESET_STREAMING };
 enum tw_outer_rule { TW_OUTER_NESTEROV };
@@ -28,7 +31,16 @@ struct tw_run {
 
     struct {
         enum tw_family family;
-        uint32_t layers, width, heads, context, vocab;
+        uint32_t layers, width, heads;
+        uint32_t kv_heads, head_size, ffn; /* 0 = by the family: tw_run_shape says */
+        uint32_t context, vocab;
+        enum tw_answer is_tied; /* the output head is the token embedding */
+        uint32_t norm_eps_millionths;
+        /* llama only: */
+        enum tw_answer qk_norm, qkv_bias;
+        uint32_t rope_theta;
+        uint32_t rope_factor_millionths; /* Llama 3's scaling of the frequencies; 1 = none */
+        uint32_t rope_low_millionths, rope_high_millionths, rope_original;
         uint64_t seed; /* of the initial weights */
     } model;
 
@@ -43,10 +55,15 @@ struct tw_run {
         uint64_t tokens;              /* budget of the whole run; the run clock ends here */
         uint64_t warmup_tokens;       /* linear warm-up on the run clock */
         uint32_t lr_millionths;       /* peak of the inner learning rate */
-        uint32_t lr_final_millionths; /* end of the cosine, as a share of the peak */
+        uint32_t lr_final_millionths; /* end of the schedule, as a share of the peak */
+        enum tw_schedule schedule;
+        uint32_t wsd_decay_millionths; /* wsd: the last share of the budget, over which it falls */
+        enum tw_optimizer optimizer;
         uint32_t beta1_millionths, beta2_millionths;
-        uint32_t decay_millionths; /* AdamW weight decay on matrices */
-        uint32_t clip_millionths;  /* global gradient norm; 0 = no clip */
+        uint32_t muon_momentum_millionths;
+        uint32_t decay_millionths;  /* weight decay on matrices */
+        uint32_t clip_millionths;   /* global gradient norm; 0 = no clip */
+        uint32_t z_loss_millionths; /* weight of log^2 of the softmax's normaliser */
     } train;
 
     struct {
@@ -84,6 +101,22 @@ void tw_run_defaults(struct tw_run *run);
 enum tw_status tw_run_set(struct tw_run *run, const char *key, const char *value,
                           struct tw_error *err);
 
+/* Sizes that follow from the model's keys, with the family's choice where a key is 0. */
+struct tw_run_shape {
+    uint32_t heads, kv_heads, head_size;
+    uint32_t q_width, kv_width; /* heads * head_size, kv_heads * head_size */
+    uint32_t ffn;
+};
+struct tw_run_shape tw_run_shape(const struct tw_run *run);
+
+/* Overwrites every model.* key but the seed, and data.tokenizer, with a well-known shape such as
+ * "gpt2-124m" or "llama-1b": run_model.c. TW_CONFIG when there is none of that name; *run is then
+ * unchanged. */
+enum tw_status tw_run_apply_model(struct tw_run *run, const char *name, struct tw_error *err);
+
+/* Name of shape `i`, smallest first; NULL past the last. */
+const char *tw_run_model_name(uint32_t i);
+
 /* Overwrites every sync.* knob but sync.nodes, sync.members, sync.pace and sync.interval with the
  * row of the preset, fitted to the model and to the planned number of outer steps: run_preset.c. */
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
@@ -92,7 +125,7 @@ void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
  * before the first one. An estimate: the nodes that will come are not known. */
 uint64_t tw_run_outer_steps(const struct tw_run *run);
 
-/* Checks the range of every key and the relations between keys: heads divide width, fragments
+/* Checks the range of every key and the relations between keys: kv_heads divide heads, fragments
  * divide period, overlap < period / fragments, ... TW_CONFIG. */
 enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err);
 

@@ -19,8 +19,11 @@ _Static_assert(sizeof(enum tw_family) == sizeof(uint32_t), "enums are stored as 
 
 static const uint64_t tokens_max = (uint64_t)1000 * 1000 * 1000 * 1000 * 1000;
 
-static const char *const families[] = {"gpt2", NULL};
-static const char *const tokenizers[] = {"bytes", NULL};
+static const char *const answers[] = {"no", "yes", NULL};
+static const char *const families[] = {"gpt2", "llama", NULL};
+static const char *const tokenizers[] = {"bytes", "ids", NULL};
+static const char *const optimizers[] = {"adamw", "muon", NULL};
+static const char *const schedules[] = {"cosine", "wsd", "linear", NULL};
 static const char *const presets[] = {"diloco", "streaming", NULL};
 static const char *const patterns[] = {"strided", "sequential", NULL};
 static const char *const outer_rules[] = {"nesterov", NULL};
@@ -41,12 +44,36 @@ static const struct tw_run_key keys[] = {
     ENUM("model.family", model.family, families, "architecture"),
     NUMBER("model.layers", TW_RUN_U32, model.layers, 1, LAYERS_MAX, "transformer blocks"),
     NUMBER("model.width", TW_RUN_U32, model.width, 8, 16384, "channels of the residual stream"),
-    NUMBER("model.heads", TW_RUN_U32, model.heads, 1, 256, "attention heads; divides model.width"),
-    NUMBER("model.context", TW_RUN_U32, model.context, 2, 65536, "tokens the model sees at once"),
+    NUMBER("model.heads", TW_RUN_U32, model.heads, 1, 256, "attention heads"),
+    NUMBER("model.kv_heads", TW_RUN_U32, model.kv_heads, 0, 256,
+           "heads of keys and values, each shared by a group of attention heads; 0 is model.heads"),
+    NUMBER("model.head_size", TW_RUN_U32, model.head_size, 0, 512,
+           "channels of one head; 0 is model.width / model.heads"),
+    NUMBER("model.ffn", TW_RUN_U32, model.ffn, 0, 131072,
+           "channels between the feed-forward matrices; 0 is 4 model.width for gpt2, 8/3 of it "
+           "rounded up to a multiple of 64 for llama"),
+    NUMBER("model.context", TW_RUN_U32, model.context, 2, 131072, "tokens the model sees at once"),
     NUMBER("model.vocab", TW_RUN_U32, model.vocab, 256, 1 << 20, "tokens in the vocabulary"),
+    ENUM("model.tied", model.is_tied, answers, "whether the output head is the token embedding"),
+    NUMBER("model.norm_eps", TW_RUN_REAL, model.norm_eps_millionths, 1, MILLION / 100,
+           "added to the variance by the norms"),
+    ENUM("model.qk_norm", model.qk_norm, answers, "llama: norms on each head's queries and keys"),
+    ENUM("model.qkv_bias", model.qkv_bias, answers,
+         "llama: biases on queries, keys and values; gpt2 always has all of its own"),
+    NUMBER("model.rope_theta", TW_RUN_U32, model.rope_theta, 1, BILLION,
+           "llama: base of the rotation frequencies"),
+    NUMBER("model.rope_factor", TW_RUN_REAL, model.rope_factor_millionths, MILLION, BILLION,
+           "llama: low frequencies are divided by this, as Llama 3 does; 1 leaves them"),
+    NUMBER("model.rope_low", TW_RUN_REAL, model.rope_low_millionths, MILLION / 100, BILLION,
+           "llama: turns within rope_original below which a frequency is low"),
+    NUMBER("model.rope_high", TW_RUN_REAL, model.rope_high_millionths, MILLION / 100, BILLION,
+           "llama: turns within rope_original above which a frequency is kept"),
+    NUMBER("model.rope_original", TW_RUN_U32, model.rope_original, 2, 1 << 20,
+           "llama: context before the frequencies were scaled"),
     NUMBER("model.seed", TW_RUN_U64, model.seed, 0, UINT64_MAX, "of the initial weights"),
 
-    ENUM("data.tokenizer", data.tokenizer, tokenizers, "how text becomes tokens"),
+    ENUM("data.tokenizer", data.tokenizer, tokenizers,
+         "how text becomes tokens; ids: the file holds token numbers already"),
     NUMBER("data.sha256", TW_RUN_SHA256, data.sha256, 0, 0,
            "of the training text every node must have; `any` lets each node bring its own"),
     NUMBER("data.heldout", TW_RUN_REAL, data.heldout_millionths, 1000, MILLION / 2,
@@ -57,17 +84,28 @@ static const struct tw_run_key keys[] = {
            "budget of the whole run, all nodes together; the run ends here"),
     NUMBER("train.warmup_tokens", TW_RUN_TOKENS, train.warmup_tokens, 0, tokens_max,
            "of the run over which the learning rate rises from 0"),
-    NUMBER("train.lr", TW_RUN_REAL, train.lr_millionths, 1, MILLION, "peak learning rate of AdamW"),
+    NUMBER("train.lr", TW_RUN_REAL, train.lr_millionths, 1, MILLION, "peak learning rate"),
     NUMBER("train.lr_final", TW_RUN_REAL, train.lr_final_millionths, 0, MILLION,
-           "end of the cosine as a share of the peak"),
+           "end of the schedule as a share of the peak"),
+    ENUM(
+        "train.schedule", train.schedule, schedules,
+        "how the learning rate falls after the warm-up; wsd stays at the peak until the end nears"),
+    NUMBER("train.wsd_decay", TW_RUN_REAL, train.wsd_decay_millionths, 0, MILLION,
+           "wsd: last share of train.tokens, over which the learning rate falls"),
+    ENUM("train.optimizer", train.optimizer, optimizers,
+         "muon: for the matrices of the layers, AdamW for the rest"),
     NUMBER("train.beta1", TW_RUN_REAL, train.beta1_millionths, 0, MILLION - 1,
            "AdamW decay of the first moment"),
     NUMBER("train.beta2", TW_RUN_REAL, train.beta2_millionths, 0, MILLION - 1,
            "AdamW decay of the second moment"),
+    NUMBER("train.muon_momentum", TW_RUN_REAL, train.muon_momentum_millionths, 0, MILLION - 1,
+           "muon: decay of the momentum"),
     NUMBER("train.decay", TW_RUN_REAL, train.decay_millionths, 0, BILLION / 100,
-           "AdamW weight decay of matrices"),
+           "weight decay of matrices"),
     NUMBER("train.clip", TW_RUN_REAL, train.clip_millionths, 0, BILLION,
            "largest norm of the whole gradient; 0 never clips"),
+    NUMBER("train.z_loss", TW_RUN_REAL, train.z_loss_millionths, 0, MILLION,
+           "weight of the squared logarithm of the softmax's normaliser in the loss; 0 is none"),
 
     ENUM("sync.preset", sync.preset, presets, "the row the other sync keys start from"),
     NUMBER("sync.nodes", TW_RUN_U32, sync.nodes, 1, TW_MEMBERS_MAX,

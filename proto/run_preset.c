@@ -90,6 +90,13 @@ void tw_run_defaults(struct tw_run *run) {
     run->model.heads = 4;
     run->model.context = 128;
     run->model.vocab = 256;
+    run->model.is_tied = TW_YES;
+    run->model.norm_eps_millionths = 10;
+    run->model.rope_theta = 10000;
+    run->model.rope_factor_millionths = 1000000;
+    run->model.rope_low_millionths = 1000000;
+    run->model.rope_high_millionths = 4000000;
+    run->model.rope_original = 8192;
     run->model.seed = 1;
     run->data.tokenizer = TW_TOKENIZER_BYTES;
     run->data.heldout_millionths = 50000;
@@ -98,8 +105,12 @@ void tw_run_defaults(struct tw_run *run) {
     run->train.warmup_tokens = 200000;
     run->train.lr_millionths = 4000;
     run->train.lr_final_millionths = 50000;
+    run->train.schedule = TW_SCHEDULE_COSINE;
+    run->train.wsd_decay_millionths = 200000;
+    run->train.optimizer = TW_OPTIMIZER_ADAMW;
     run->train.beta1_millionths = 900000;
     run->train.beta2_millionths = 950000;
+    run->train.muon_momentum_millionths = 950000;
     run->train.decay_millionths = 100000;
     run->train.clip_millionths = 1000000;
     run->sync.nodes = 4;

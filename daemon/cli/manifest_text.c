@@ -70,9 +70,10 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
         batch[TW_UNITS_BYTES], steps[TW_UNITS_BYTES];
     const double per_step = (double)run->train.batch * run->model.context;
     (void)fprintf(to,
-                  "  Model     gpt2, %" PRIu32 " layers of width %" PRIu32 ", %" PRIu32
+                  "  Model     %s, %" PRIu32 " layers of width %" PRIu32 ", %" PRIu32
                   " heads, context %" PRIu32 ": %s parameters\n",
-                  run->model.layers, run->model.width, run->model.heads, run->model.context,
+                  run->model.family == TW_FAMILY_LLAMA ? "llama" : "gpt2", run->model.layers,
+                  run->model.width, run->model.heads, run->model.context,
                   tw_units_count(params, (double)layout->params));
     (void)fprintf(to,
                   "            about %s of memory per node for parameters, optimizer, "
@@ -138,6 +139,8 @@ void cli_manifest_explain(FILE *to, const struct tw_run *run, double steps_per_s
         return;
     }
     explain_model(to, run, &layout);
+    if (tw_layout_check_group(&layout, &err) != TW_OK)
+        (void)fprintf(to, "  Group     not for a group of nodes: %s\n", err.message);
     (void)fprintf(to,
                   "  Sync      preset %s: %" PRIu32 " fragment%s, each every %" PRIu32
                   " steps, overlap %" PRIu32 ", mixing %.2g, %s pace\n",

@@ -103,6 +103,112 @@ static void tensors_have_the_shapes_of_gpt2(void **state) {
     assert_null(tw_layout_find(&layout, ""));
 }
 
+static void tensors_have_the_shapes_of_llama(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    run.model.family = TW_FAMILY_LLAMA;
+    run.model.kv_heads = 2;
+    run.model.head_size = 48;
+    run.model.is_tied = TW_NO;
+    run.model.qk_norm = TW_YES;
+    run.model.qkv_bias = TW_YES;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+    check_layout();
+    const struct {
+        const char *name;
+        uint32_t rows, cols, rank, fragment;
+        bool is_hidden, is_residual;
+    } rows[] = {
+        {"model.embed_tokens.weight", 256, 128, 2, 0, false, false},
+        {"model.layers.0.input_layernorm.weight", 128, 1, 1, 1, false, false},
+        {"model.layers.0.self_attn.q_proj.weight", 192, 128, 2, 1, true, false},
+        {"model.layers.0.self_attn.k_proj.weight", 96, 128, 2, 1, true, false},
+        {"model.layers.0.self_attn.v_proj.weight", 96, 128, 2, 1, true, false},
+        {"model.layers.1.self_attn.q_proj.bias", 192, 1, 1, 2, false, false},
+        {"model.layers.1.self_attn.k_proj.bias", 96, 1, 1, 2, false, false},
+        {"model.layers.1.self_attn.k_norm.weight", 48, 1, 1, 2, false, false},
+        {"model.layers.2.self_attn.o_proj.weight", 128, 192, 2, 1, true, true},
+        {"model.layers.3.post_attention_layernorm.weight", 128, 1, 1, 2, false, false},
+        {"model.layers.3.mlp.gate_proj.weight", 384, 128, 2, 2, true, false},
+        {"model.layers.3.mlp.down_proj.weight", 128, 384, 2, 2, true, true},
+        {"model.norm.weight", 128, 1, 1, 0, false, false},
+        {"lm_head.weight", 256, 128, 2, 0, false, false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct tw_tensor *tensor = tw_layout_find(&layout, rows[i].name);
+        assert_non_null(tensor);
+        assert_int_equal(tensor->rows, rows[i].rows);
+        assert_int_equal(tensor->cols, rows[i].cols);
+        assert_int_equal(tensor->rank, rows[i].rank);
+        assert_int_equal(tensor->fragment, rows[i].fragment);
+        assert_int_equal(tensor->is_hidden, rows[i].is_hidden);
+        assert_int_equal(tensor->is_residual, rows[i].is_residual);
+    }
+    run.model.is_tied = TW_YES;
+    run.model.qk_norm = TW_NO;
+    run.model.qkv_bias = TW_NO;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+    assert_int_equal(layout.tensors_count, 2 + 9 * 4);
+    assert_null(tw_layout_find(&layout, "lm_head.weight"));
+}
+
+/* The engine takes q, k, v as one matrix and gate, up as one. */
+static void matrices_that_make_one_follow_each_other(void **state) {
+    (void)state;
+    static const char *const groups[][3] = {
+        {"q_proj.weight", "k_proj.weight", "v_proj.weight"},
+        {"q_proj.bias", "k_proj.bias", "v_proj.bias"},
+    };
+    tw_run_defaults(&run);
+    run.model.family = TW_FAMILY_LLAMA;
+    run.model.kv_heads = 1;
+    run.model.qkv_bias = TW_YES;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t at = 0;
+        for (unsigned j = 0; j < 3; j++) {
+            char name[64];
+            (void)snprintf(name, sizeof(name), "model.layers.2.self_attn.%s", groups[i][j]);
+            const struct tw_tensor *tensor = tw_layout_find(&layout, name);
+            if (j > 0) assert_int_equal(tensor->offset, at);
+            at = tensor->offset + size_of(tensor);
+        }
+    }
+    const struct tw_tensor *gate = tw_layout_find(&layout, "model.layers.2.mlp.gate_proj.weight");
+    const struct tw_tensor *up = tw_layout_find(&layout, "model.layers.2.mlp.up_proj.weight");
+    assert_int_equal(up->offset, gate->offset + size_of(gate));
+}
+
+static void named_models_have_their_parameters(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        uint64_t params;
+    } rows[] = {
+        {"gpt2-124m", 124439808},       {"gpt2-350m", 354823168},    {"gpt2-774m", 774030080},
+        {"gpt2-1.5b", 1557611200},      {"smollm-135m", 134515008},  {"smollm-360m", 361821120},
+        {"tinyllama-1.1b", 1100048384}, {"llama-1b", 1235814400},    {"llama-3b", 3212749824},
+        {"llama-8b", 8030261248},       {"qwen2.5-0.5b", 494032768}, {"qwen3-0.6b", 596049920},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tw_run_defaults(&run);
+        assert_int_equal(tw_run_apply_model(&run, rows[i].name, &err), TW_OK);
+        assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+        assert_int_equal(layout.params, rows[i].params);
+    }
+    uint64_t last = 0; /* and they are in order of size */
+    for (uint32_t i = 0; tw_run_model_name(i) != NULL; i++) {
+        tw_run_defaults(&run);
+        assert_int_equal(tw_run_apply_model(&run, tw_run_model_name(i), &err), TW_OK);
+        assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+        print_message("%-14s %5.1f M\n", tw_run_model_name(i), (double)layout.params / 1e6);
+        assert_true(layout.params >= last);
+        last = layout.params;
+    }
+    assert_int_equal(tw_run_apply_model(&run, "lama-8b", &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "did you mean llama-8b?"));
+}
+
 static void sequential_fragments_are_consecutive_blocks(void **state) {
     (void)state;
     make(7, 4, TW_PATTERN_SEQUENTIAL);
@@ -130,7 +236,8 @@ static void fragment_too_large_for_a_payload_is_refused(void **state) {
     tw_run_defaults(&run);
     run.model.width = 16384;
     run.sync.fragments = 5;
-    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_LIMIT);
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK); /* fine for one machine */
+    assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "sync.fragments"));
 }
 
@@ -174,6 +281,9 @@ int main(void) {
         cmocka_unit_test(every_element_belongs_to_at_most_one_tensor),
         cmocka_unit_test(parameters_number_what_the_formula_says),
         cmocka_unit_test(tensors_have_the_shapes_of_gpt2),
+        cmocka_unit_test(tensors_have_the_shapes_of_llama),
+        cmocka_unit_test(matrices_that_make_one_follow_each_other),
+        cmocka_unit_test(named_models_have_their_parameters),
         cmocka_unit_test(sequential_fragments_are_consecutive_blocks),
         cmocka_unit_test(names_of_the_deepest_model_fit),
         cmocka_unit_test(fragment_too_large_for_a_payload_is_refused),

@@ -176,6 +176,11 @@ static void check_names(const char *key, const char *value, const char *word) {
 static void relations_between_keys_are_checked(void **state) {
     (void)state;
     check_names("model.heads", "3", "model.width");
+    check_names("model.kv_heads", "3", "model.heads");
+    check_names("model.kv_heads", "2", "model.family = llama");
+    check_names("model.head_size", "64", "model.family = llama");
+    check_names("model.qk_norm", "yes", "model.qk_norm");
+    check_names("model.qkv_bias", "yes", "model.qkv_bias");
     check_names("model.vocab", "257", "256");
     check_names("train.tokens", "1000", "train.batch");
     check_names("train.warmup_tokens", "1g", "train.tokens");
@@ -183,6 +188,49 @@ static void relations_between_keys_are_checked(void **state) {
     check_names("sync.fragments", "4", "32 would do");
     check_names("sync.overlap", "10", "sync.overlap");
     check_names("sync.members", "3", "sync.nodes");
+}
+
+static void llama_relations_are_checked(void **state) {
+    (void)state;
+    const struct {
+        const char *key, *value, *word;
+    } rows[] = {
+        {"model.heads", "3", "model.head_size"},
+        {"model.kv_heads", "3", "model.heads"},
+        {"model.head_size", "33", "even"},
+        {"model.rope_low", "4", "model.rope_high"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tw_run_defaults(&run);
+        run.model.family = TW_FAMILY_LLAMA;
+        run.model.kv_heads = 2;
+        assert_int_equal(tw_run_check(&run, &err), TW_OK);
+        assert_int_equal(tw_run_set(&run, rows[i].key, rows[i].value, &err), TW_OK);
+        assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
+        assert_non_null(strstr(err.message, rows[i].word));
+    }
+}
+
+static void shape_follows_from_the_keys(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    struct tw_run_shape shape = tw_run_shape(&run);
+    assert_int_equal(shape.kv_heads, 4);
+    assert_int_equal(shape.head_size, 32);
+    assert_int_equal(shape.ffn, 512);
+    run.model.family = TW_FAMILY_LLAMA;
+    run.model.width = 4096;
+    run.model.heads = 32;
+    run.model.kv_heads = 8;
+    shape = tw_run_shape(&run);
+    assert_int_equal(shape.ffn, 10944); /* 8/3 of 4096 is 10922.67 */
+    assert_int_equal(shape.kv_width, 1024);
+    run.model.head_size = 64;
+    run.model.ffn = 11008;
+    shape = tw_run_shape(&run);
+    assert_int_equal(shape.q_width, 2048);
+    assert_int_equal(shape.kv_width, 512);
+    assert_int_equal(shape.ffn, 11008);
 }
 
 static void only_canonical_bytes_decode(void **state) {
@@ -345,6 +393,8 @@ int main(void) {
         cmocka_unit_test(values_out_of_range_are_refused_and_change_nothing),
         cmocka_unit_test(unknown_key_is_answered_with_the_nearest),
         cmocka_unit_test(relations_between_keys_are_checked),
+        cmocka_unit_test(llama_relations_are_checked),
+        cmocka_unit_test(shape_follows_from_the_keys),
         cmocka_unit_test(only_canonical_bytes_decode),
         cmocka_unit_test(run_file_may_have_comments_and_leave_keys_out),
         cmocka_unit_test(run_file_takes_left_out_sync_keys_from_its_preset),
