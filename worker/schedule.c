@@ -3,6 +3,32 @@
 
 #include "worker/engine.h"
 
+static const double PI = 3.14159265358979323846;
+
+/* How much of the way from the peak to the final rate is left between warm-up and budget: 1 at the
+ * peak, 0 at the end.
+ *
+ *     cosine   (1 + cos(pi s)) / 2,  s = (clock - warmup) / (budget - warmup)
+ *     linear   1 - s
+ *     wsd      1 while clock <= b = max(warmup, (1 - decay) budget),
+ *              then 1 - sqrt((clock - b) / (budget - b))
+ *
+ * Warm-up, stable, decay: arXiv 2404.06395, section 4; its decay as 1 - sqrt, which ended lower
+ * than a straight line: arXiv 2405.18392, section 3. */
+static double left_of(const struct tw_run *run, uint64_t clock_tokens) {
+    const double budget = (double)run->train.tokens, warmup = (double)run->train.warmup_tokens;
+    const double clock = (double)clock_tokens;
+    const double share = (clock - warmup) / (budget - warmup);
+    switch (run->train.schedule) {
+    case TW_SCHEDULE_COSINE: return 0.5 * (1.0 + cos(PI * share));
+    case TW_SCHEDULE_LINEAR: return 1.0 - share;
+    case TW_SCHEDULE_WSD: break;
+    }
+    const double decay = run->train.wsd_decay_millionths / 1e6;
+    const double begin = fmax(warmup, budget * (1.0 - decay));
+    return clock <= begin ? 1.0 : 1.0 - sqrt((clock - begin) / (budget - begin));
+}
+
 float tw_schedule_lr(const struct tw_run *run, uint64_t clock_tokens) {
     const double peak = run->train.lr_millionths / 1e6;
     const double last = peak * (run->train.lr_final_millionths / 1e6);
@@ -14,6 +40,5 @@ float tw_schedule_lr(const struct tw_run *run, uint64_t clock_tokens) {
         return (float)(peak * ((double)reached / (double)warmup));
     }
     if (clock_tokens >= budget) return (float)last;
-    const double share = (double)(clock_tokens - warmup) / (double)(budget - warmup);
-    return (float)(last + (peak - last) * 0.5 * (1.0 + cos(3.14159265358979323846 * share)));
+    return (float)(last + (peak - last) * left_of(run, clock_tokens));
 }

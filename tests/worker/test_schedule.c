@@ -18,6 +18,8 @@ static struct tw_run run_of(void) {
     run.train.warmup_tokens = 10000;
     run.train.lr_millionths = 4000;
     run.train.lr_final_millionths = 50000;
+    run.train.schedule = TW_SCHEDULE_COSINE;
+    run.train.wsd_decay_millionths = 200000;
     return run;
 }
 
@@ -42,6 +44,68 @@ static void rate_warms_up_then_falls_along_a_cosine(void **state) {
     }
 }
 
+static void linear_falls_in_a_straight_line(void **state) {
+    (void)state;
+    struct tw_run run = run_of();
+    run.train.schedule = TW_SCHEDULE_LINEAR;
+    assert_lr(&run, 10000, 0.0040);
+    assert_lr(&run, 257500, 0.0002 + 0.0038 * 0.75);
+    assert_lr(&run, 505000, 0.0002 + 0.0038 / 2);
+    assert_lr(&run, 1000000, 0.0002);
+}
+
+static void wsd_stays_at_the_peak_until_the_last_share(void **state) {
+    (void)state;
+    struct tw_run run = run_of();
+    run.train.schedule = TW_SCHEDULE_WSD;
+    assert_lr(&run, 4000, 0.0020);
+    assert_lr(&run, 10000, 0.0040);
+    assert_lr(&run, 500000, 0.0040);
+    assert_lr(&run, 800000, 0.0040);
+    assert_lr(&run, 850000, 0.0002 + 0.0038 / 2); /* a quarter of the decay: sqrt is a half */
+    assert_lr(&run, 1000000, 0.0002);
+    run.train.wsd_decay_millionths = 0;
+    assert_lr(&run, 999000, 0.0040);
+    run.train.wsd_decay_millionths = 1000000; /* no stable part: it falls after the warm-up */
+    assert_lr(&run, 10000, 0.0040);
+    assert_lr(&run, 257500, 0.0002 + 0.0038 / 2);
+}
+
+/* No jump: neither where warm-up meets decay, nor at the end of the budget. sqrt begins steeply:
+ * over one step of 200 in the decay it takes a fourteenth of the way. */
+static void every_schedule_is_continuous_and_falls(void **state) {
+    (void)state;
+    struct tw_run run = run_of();
+    const enum tw_schedule all[] = {TW_SCHEDULE_COSINE, TW_SCHEDULE_WSD, TW_SCHEDULE_LINEAR};
+    for (unsigned i = 0; i < 3; i++) {
+        run.train.schedule = all[i];
+        for (uint64_t t = 0; t <= 1010000; t += 1000) {
+            const double now = (double)tw_schedule_lr(&run, t);
+            const double next = (double)tw_schedule_lr(&run, t + 1000);
+            assert_true(now >= 0.0002 - 1e-9 && now <= 0.0040 + 1e-9);
+            if (t < 9000) assert_true(next > now);
+            if (t >= 9000) assert_true(next <= now);
+            assert_true(fabs(next - now) <= (t < 9000 ? 0.00041 : 0.0038 / 14));
+        }
+    }
+}
+
+/* The first step learns: every schedule is one batch ahead in the warm-up, and there only. */
+static void first_step_is_not_wasted(void **state) {
+    (void)state;
+    struct tw_run run = run_of();
+    const enum tw_schedule all[] = {TW_SCHEDULE_COSINE, TW_SCHEDULE_WSD, TW_SCHEDULE_LINEAR};
+    for (unsigned i = 0; i < 3; i++) {
+        run.train.schedule = all[i];
+        run.train.warmup_tokens = 10000;
+        assert_lr(&run, 0, 0.0004);
+        run.train.warmup_tokens = 500; /* less than a batch */
+        assert_lr(&run, 0, 0.0040);
+        run.train.warmup_tokens = 0;
+        assert_lr(&run, 0, 0.0040);
+    }
+}
+
 static void odd_schedules_stay_finite(void **state) {
     (void)state;
     struct tw_run run = run_of();
@@ -50,11 +114,18 @@ static void odd_schedules_stay_finite(void **state) {
     run.train.warmup_tokens = run.train.tokens; /* warm-up is the whole run */
     assert_lr(&run, run.train.tokens - 1000, 0.0040);
     assert_lr(&run, run.train.tokens, 0.0002);
+    run.train.schedule = TW_SCHEDULE_WSD;
+    assert_lr(&run, run.train.tokens - 1000, 0.0040);
+    assert_lr(&run, run.train.tokens, 0.0002);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rate_warms_up_then_falls_along_a_cosine),
+        cmocka_unit_test(linear_falls_in_a_straight_line),
+        cmocka_unit_test(wsd_stays_at_the_peak_until_the_last_share),
+        cmocka_unit_test(every_schedule_is_continuous_and_falls),
+        cmocka_unit_test(first_step_is_not_wasted),
         cmocka_unit_test(odd_schedules_stay_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
