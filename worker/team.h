@@ -1,18 +1,35 @@
-/* team.h - loops over independent pieces of work, shared among threads.
+/* team.h - threads that share independent pieces of work.
  *
- * The threads are OpenMP's, the same that oneDNN uses: one pool in the process. With one thread, or
- * without OpenMP in the compiler, everything runs in the caller and no pool exists. Which thread
- * takes which piece does not change any result. */
+ * A team is its caller and threads - 1 helpers, which live as long as it does and sleep between
+ * runs (after spinning for some microseconds, since the next run is mostly near). A piece goes to
+ * whoever is free next, so a core that a neighbour uses too takes fewer pieces, and a run waits for
+ * pieces, never for a helper that has none. Which thread takes a piece must not change a result. */
 #ifndef TW_WORKER_TEAM_H
 #define TW_WORKER_TEAM_H
 
 #include <stdint.h>
 
-/* work(context, piece, thread): pieces run in any order, thread < threads. */
+#include "base/status.h"
+
+enum { TW_TEAM_THREADS_MAX = 256 };
+
+struct tw_team;
+
+/* work(context, piece, thread): pieces in any order, several at a time; thread < threads, and one
+ * thread does one piece at a time. What was written before tw_team_run is seen by every piece, and
+ * what pieces wrote is seen after it. */
 typedef void tw_team_fn(void *context, uint32_t piece, uint32_t thread);
 
-/* Calls work for every piece in [0, pieces) on at most `threads` threads; returns when all are
- * done. */
-void tw_team_run(uint32_t threads, uint32_t pieces, tw_team_fn *work, void *context);
+/* threads in [1, TW_TEAM_THREADS_MAX]; 1: no thread is started. Helpers block all signals.
+ * TW_NOMEM, TW_LIMIT: the system has no more threads. */
+enum tw_status tw_team_create(struct tw_team **team, uint32_t threads, struct tw_error *err);
+/* Takes NULL. Not from inside a piece. */
+void tw_team_destroy(struct tw_team *team);
+
+uint32_t tw_team_threads(const struct tw_team *team);
+
+/* Calls work once for every piece in [0, pieces) and returns when all are done. One run at a time:
+ * not from inside a piece. */
+void tw_team_run(struct tw_team *team, uint32_t pieces, tw_team_fn *work, void *context);
 
 #endif
