@@ -1,5 +1,7 @@
 #include "base/units.h"
 
+#include <ctype.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +50,11 @@ const char *tw_units_bytes(char *text, double bytes) {
     return print_scaled(text, bytes, UNITS, " ");
 }
 
+const char *tw_units_flops(char *text, double flops_s) {
+    static const char *const UNITS[] = {"FLOP/s", "kFLOP/s", "MFLOP/s", "GFLOP/s", "TFLOP/s", NULL};
+    return print_scaled(text, flops_s, UNITS, " ");
+}
+
 const char *tw_units_duration(char *text, double s) {
     if (!isfinite(s) || s < 0 || s > 1e12) return print_none(text);
     const unsigned long long whole = (unsigned long long)s;
@@ -77,5 +84,68 @@ const char *tw_units_loss(char *text, double nats) {
 const char *tw_units_percent(char *text, double ratio) {
     if (!isfinite(ratio)) return print_none(text);
     (void)snprintf(text, TW_UNITS_BYTES, "%.1f %%", 100 * ratio);
+    return text;
+}
+
+static const struct {
+    const char *name;
+    uint64_t bytes;
+} SIZES[] = {{"B", 1},
+             {"kB", 1000},
+             {"MB", 1000000},
+             {"GB", 1000000000},
+             {"TB", UINT64_C(1000000000000)},
+             {"KiB", 1024},
+             {"MiB", 1048576},
+             {"GiB", 1073741824},
+             {"TiB", UINT64_C(1) << 40}};
+enum { SIZES_COUNT = sizeof(SIZES) / sizeof(SIZES[0]) };
+
+static bool is_same_word(const char *a, const char *b) {
+    while (*a != 0 && tolower((unsigned char)*a) == tolower((unsigned char)*b)) a++, b++;
+    return *a == 0 && *b == 0;
+}
+
+bool tw_units_parse_bytes(const char *text, uint64_t *bytes) {
+    uint64_t whole = 0, part = 0, scale = 1; /* value = whole + part / scale */
+    if (!isdigit((unsigned char)*text)) return false;
+    for (; isdigit((unsigned char)*text); text++) {
+        if (whole > 1000000000000000) return false;
+        whole = whole * 10 + (uint64_t)(*text - '0');
+    }
+    if (*text == '.') {
+        if (!isdigit((unsigned char)*++text)) return false;
+        for (; isdigit((unsigned char)*text) && scale < 1000000; text++) {
+            part = part * 10 + (uint64_t)(*text - '0');
+            scale *= 10;
+        }
+    }
+    while (*text == ' ') text++;
+    if (*text == 0 && whole == 0 && part == 0) {
+        *bytes = 0;
+        return true;
+    }
+    for (unsigned i = 0; i < SIZES_COUNT; i++) {
+        if (!is_same_word(text, SIZES[i].name)) continue;
+        if (whole > (UINT64_MAX >> 1) / SIZES[i].bytes) return false;
+        /* part < 10^6 and a unit of at most 2^40: below 2^60 */
+        *bytes = whole * SIZES[i].bytes + part * SIZES[i].bytes / scale;
+        return true;
+    }
+    return false;
+}
+
+const char *tw_units_exact_bytes(char *text, uint64_t bytes) {
+    unsigned best = 0;
+    for (unsigned i = 0; i < SIZES_COUNT; i++) {
+        const bool is_whole = bytes % SIZES[i].bytes == 0;
+        if (is_whole && SIZES[i].bytes > SIZES[best].bytes) best = i;
+    }
+    if (bytes == 0) {
+        (void)snprintf(text, TW_UNITS_BYTES, "0");
+    } else {
+        (void)snprintf(text, TW_UNITS_BYTES, "%" PRIu64 "%s", bytes / SIZES[best].bytes,
+                       SIZES[best].name);
+    }
     return text;
 }

@@ -2,16 +2,25 @@
 #ifndef TW_BASE_UNITS_H
 #define TW_BASE_UNITS_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { TW_UNITS_BYTES = 40 };
 
 /* Each writes into text[TW_UNITS_BYTES] and returns it; a value that is not finite is "-". */
-const char *tw_units_count(char *text, double value); /* 1,234,567 */
-const char *tw_units_short(char *text, double value); /* 48.8M */
-const char *tw_units_bytes(char *text, double bytes); /* 75.0 MB, decimal units */
-const char *tw_units_duration(char *text, double s);  /* 850 ms, 12 s, 3 min, 2 h 5 min, 3 d 4 h */
-const char *tw_units_loss(char *text, double nats);   /* 1.652 */
+const char *tw_units_count(char *text, double value);   /* 1,234,567 */
+const char *tw_units_short(char *text, double value);   /* 48.8M */
+const char *tw_units_bytes(char *text, double bytes);   /* 75.0 MB, decimal units */
+const char *tw_units_flops(char *text, double flops_s); /* 51.8 GFLOP/s */
+const char *tw_units_duration(char *text, double s); /* 850 ms, 12 s, 3 min, 2 h 5 min, 3 d 4 h */
+const char *tw_units_loss(char *text, double nats);  /* 1.652 */
 const char *tw_units_percent(char *text, double ratio); /* 99.2 % */
+
+/* "8GB", "512 MiB", "1.5gb", "1000B" in bytes; a bare 0 needs no unit. False for anything else. */
+bool tw_units_parse_bytes(const char *text, uint64_t *bytes);
+
+/* The inverse: the largest unit that leaves a whole number, into text[TW_UNITS_BYTES]. */
+const char *tw_units_exact_bytes(char *text, uint64_t bytes);
 
 #endif

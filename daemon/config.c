@@ -59,7 +59,8 @@ static void check_section(struct reader *reader, const char *line) {
     while (tw_config_sections()[count] != NULL) count++;
     const char *const near = tw_nearest(name, tw_config_sections(), count);
     (void)fail_line(reader, "there is no section [%s]; %s%s%s", name,
-                    near != NULL ? "did you mean [" : "sections are [node], [network], [api",
+                    near != NULL ? "did you mean ["
+                                 : "sections are [node], [worker], [network], [api",
                     near != NULL ? near : "", near != NULL ? "]?" : "]");
 }
 

@@ -14,6 +14,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "proto/compute.h"
 #include "proto/worker_msg.h" /* enum tw_snapshot_mode */
 
 enum {
@@ -43,7 +44,6 @@ struct tw_config {
         char run_dir[TW_PATH_BYTES];     /* sockets: thinwired.sock, worker.sock */
         char run[TW_PATH_BYTES];         /* manifest file; empty = STATE_DIR/run.manifest */
         char data[TW_PATH_BYTES];        /* training text; empty = none configured */
-        uint32_t threads;                /* of the worker; 0 = all cores */
         bool spawn_worker;               /* the daemon starts and restarts the worker itself */
         char worker_path[TW_PATH_BYTES]; /* empty = thinwire-worker beside the daemon's binary */
         enum tw_snapshot_mode snapshot;
@@ -52,6 +52,8 @@ struct tw_config {
         uint32_t eval_steps;             /* inner steps between held-out evaluations; 0 = never */
         uint64_t stop_step; /* finish at this inner step; 0 = at the run's token budget */
     } node;
+
+    struct tw_compute_config worker; /* section [worker]; threads is in [node] */
 
     struct {
         uint32_t listen_count, advertise_count, peers_count;

@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-static const char *const SECTIONS[] = {"node", "network", "api", NULL};
+static const char *const SECTIONS[] = {"node", "worker", "network", "api", NULL};
+static const char *const COMPUTES[] = {"auto", "fp32", "bf16", NULL};
+static const char *const RECOMPUTES[] = {"auto", "off", "on", NULL};
 static const char *const SNAPSHOTS[] = {"full", "bf16-moments", "off", NULL};
 
 #define FIELD(member) offsetof(struct tw_config, member), 0, sizeof(((struct tw_config *)0)->member)
@@ -23,7 +25,7 @@ static const struct tw_config_key KEYS[] = {
      "STATE_DIR/run.manifest when left out."},
     {"node", "data", TW_CONFIG_PATH, FIELD(node.data), 0, 0, "", NULL, "/srv/text/bible.txt",
      "Training text, UTF-8 or any bytes. The end of it is held out for validation."},
-    {"node", "threads", TW_CONFIG_COUNT, FIELD(node.threads), 0, 4096, "0", NULL, NULL,
+    {"node", "threads", TW_CONFIG_COUNT, FIELD(worker.threads), 0, 4096, "0", NULL, NULL,
      "Threads of the worker; 0 uses every core."},
     {"node", "spawn_worker", TW_CONFIG_BOOL, FIELD(node.spawn_worker), 0, 0, "on", NULL, NULL,
      "on: the daemon starts and restarts the worker. off: thinwire-worker@.service does."},
@@ -42,6 +44,20 @@ static const struct tw_config_key KEYS[] = {
      NULL, "Inner steps between measurements of the validation loss; 0 never measures."},
     {"node", "stop_step", TW_CONFIG_STEPS, FIELD(node.stop_step), 0, UINT64_C(1) << 62, "0", NULL,
      NULL, "Finish at this inner step; 0 finishes at the run's token budget."},
+
+    {"worker", "compute", TW_CONFIG_CHOICE, FIELD(worker.compute), 0, 0, "auto", COMPUTES, NULL,
+     "Type of activations and matrix products: auto is bf16 where the processor is faster\n"
+     "with it. Parameters and optimizer are fp32 always."},
+    {"worker", "micro_batch", TW_CONFIG_COUNT, FIELD(worker.micro_batch), 0, 65536, "0", NULL, NULL,
+     "Sequences of one pass through the model; 0 takes as many as help and fit. The batch\n"
+     "of a step is the run's, whatever this is."},
+    {"worker", "recompute", TW_CONFIG_CHOICE, FIELD(worker.recompute), 0, 0, "auto", RECOMPUTES,
+     NULL,
+     "Compute activations again in the backward pass: less memory, more time. auto does so\n"
+     "only when they would not fit."},
+    {"worker", "memory", TW_CONFIG_BYTES, FIELD(worker.memory_bytes), 0, 0, "0", NULL, "8GB",
+     "Most the engine may take, such as 8GB or 512MiB; 0 for what the machine has free. A\n"
+     "model that does not fit is refused with the numbers before it starts."},
 
     {"network", "listen", TW_CONFIG_ADDRESSES, LIST(network.listen, network.listen_count), 0,
      TW_LISTEN_MAX, "0.0.0.0:4747", NULL, NULL,
@@ -92,6 +108,7 @@ const char *const *tw_config_sections(void) {
 
 const char *tw_config_section_help(const char *section) {
     if (strcmp(section, "node") == 0) return "This machine: where it keeps things, what it trains.";
+    if (strcmp(section, "worker") == 0) return "How the worker computes; the run does not care.";
     if (strcmp(section, "network") == 0)
         return "The other machines, and how much of the line is ours.";
     return "Who may ask this node how it is doing.";

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/nearest.h"
+#include "base/units.h"
 #include "daemon/config_table.h"
 
 struct unit {
@@ -275,6 +276,9 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
     case TW_CONFIG_STEPS: return read_integer(key, value, field, err);
     case TW_CONFIG_BOOL: return read_bool(value, field, err);
     case TW_CONFIG_RATE: return read_rate(key, value, field, err);
+    case TW_CONFIG_BYTES:
+        if (tw_units_parse_bytes(value, field)) return TW_OK;
+        return tw_fail(err, TW_CONFIG, "`%s` is no size; write one such as 8GB or 512MiB", value);
     case TW_CONFIG_DURATION: return read_duration(key, value, field, err);
     case TW_CONFIG_CHOICE: {
         int choice = 0;
@@ -340,6 +344,11 @@ bool tw_config_get(const struct tw_config *config, const struct tw_config_key *k
         break;
     case TW_CONFIG_BOOL: (void)snprintf(text, capacity, *(const bool *)field ? "on" : "off"); break;
     case TW_CONFIG_RATE: print_quantity(*(const uint64_t *)field * 8, RATES, text, capacity); break;
+    case TW_CONFIG_BYTES: {
+        char size[TW_UNITS_BYTES];
+        (void)snprintf(text, capacity, "%s", tw_units_exact_bytes(size, *(const uint64_t *)field));
+        break;
+    }
     case TW_CONFIG_DURATION:
         print_quantity(*(const uint64_t *)field, DURATIONS, text, capacity);
         break;

@@ -79,6 +79,10 @@ static void put_training(struct out *to, const struct tw_status_view *view) {
     total(to, "train_steps_skipped_total", "Steps with gradients that were not finite.",
           view->train.steps_skipped);
     gauge(to, "train_tokens_per_second", "Speed of training.", view->train.tokens_per_s);
+    gauge(to, "train_flops_per_second", "Arithmetic of training at that speed.",
+          view->train.flops_s);
+    gauge(to, "train_mfu_ratio", "That to what the worker's matrix products alone reach.",
+          view->train.mfu);
     gauge(to, "train_loss_nats", "Training loss per token, smoothed.", (double)view->train.loss);
     gauge(to, "train_learning_rate", "Inner learning rate in force.", (double)view->train.lr);
     gauge(to, "train_grad_norm", "Gradient norm before clipping.", (double)view->train.grad_norm);

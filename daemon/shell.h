@@ -115,6 +115,7 @@ struct tw_shell_train {
     uint64_t snapshot_step;
     struct tw_loss_history losses;
     char device[64];
+    struct tw_wmsg_about about; /* of the learner that was ready last */
     char error[TW_VIEW_TEXT_BYTES];
     pid_t pid;
 };

@@ -154,6 +154,12 @@ static void fill_train(const struct tw_shell *shell, struct tw_status_view *view
     view->train.tokens = train->tokens;
     view->train.stop_step = shell->setup->config.node.stop_step;
     view->train.tokens_per_s = minute_rate(shell, offsetof(struct tw_minute_sample, tokens));
+    if (train->about.flops_token > 0) {
+        view->train.flops_s = view->train.tokens_per_s * (double)train->about.flops_token;
+    }
+    if (train->about.peak_flops_s > 0) {
+        view->train.mfu = view->train.flops_s / (double)train->about.peak_flops_s;
+    }
     if (train->has_loss) {
         view->train.loss = train->loss_mean;
         view->train.lr = train->lr;
@@ -204,6 +210,9 @@ static void fill_worker(const struct tw_shell *shell, uint64_t now_us,
     view->worker.pid = (uint32_t)shell->train.pid;
     view->worker.restarts = shell->supervisor.deaths;
     (void)snprintf(view->worker.device, sizeof(view->worker.device), "%s", shell->train.device);
+    (void)snprintf(view->worker.engine, sizeof(view->worker.engine), "%s",
+                   shell->train.about.engine);
+    view->worker.memory_bytes = shell->train.about.memory_bytes;
     (void)snprintf(view->worker.error, sizeof(view->worker.error), "%s", shell->train.error);
     view->worker.snapshot_step = shell->train.snapshot_step;
     if (beat > 0) view->worker.heartbeat_us = age(now_us, beat);

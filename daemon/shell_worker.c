@@ -60,6 +60,8 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     shell->train.is_stepping = false;
     shell->train.step = ready->step;
     shell->train.tokens = ready->tokens;
+    shell->train.about = ready->about;
+    shell->train.about.engine[sizeof(ready->about.engine) - 1] = '\0';
     tw_supervisor_alive(&shell->supervisor);
     tw_shell_note(shell, TW_LOG_INFO, "worker_ready", "start=%s step=%llu tokens=%llu",
                   start_name(ready->start), (unsigned long long)ready->step,
@@ -203,7 +205,7 @@ enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err
         .socket_path = setup->worker_socket,
         .data_path = setup->config.node.data,
         .worker_uid = (uid_t)-1,
-        .threads = setup->config.node.threads,
+        .compute = setup->config.worker,
         .snapshot_steps = setup->config.node.snapshot_steps,
         .eval_steps = setup->config.node.eval_steps,
         .snapshot_mode = setup->config.node.snapshot,

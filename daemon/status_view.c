@@ -10,6 +10,7 @@ void tw_status_view_init(struct tw_status_view *view) {
     view->run.eta_us = TW_VIEW_NEVER;
     view->run.period_us = TW_VIEW_NEVER;
     view->train.tokens_per_s = NAN;
+    view->train.flops_s = view->train.mfu = NAN;
     view->train.loss = view->train.lr = view->train.grad_norm = NAN;
     view->train.loss_live = view->train.loss_anchor = view->train.distance = NAN;
     view->train.utilisation = view->train.utilisation_minute = NAN;

@@ -111,6 +111,8 @@ struct tw_status_view {
         uint64_t step, tokens;
         uint64_t stop_step;  /* 0 = none */
         double tokens_per_s; /* last minute or since start, whichever is shorter */
+        double flops_s;      /* of its steps at that speed */
+        double mfu;          /* that to what its matrix products alone reach, a ratio */
         float loss;          /* training, EWMA, nats per token */
         float lr, grad_norm;
         float loss_live, loss_anchor; /* held out, nats per token, at eval_step */
@@ -147,6 +149,8 @@ struct tw_status_view {
         uint32_t pid;      /* 0 = none */
         uint32_t restarts; /* deaths since the daemon started */
         char device[64];
+        char engine[96];                /* what computes, once a worker is ready; "" before */
+        uint64_t memory_bytes;          /* of its engine; 0 = it did not say */
         char error[TW_VIEW_TEXT_BYTES]; /* of the last death; "" */
         uint64_t snapshot_step;         /* TW_VIEW_NEVER */
         uint64_t heartbeat_us;          /* ago; TW_VIEW_NEVER */

@@ -84,12 +84,13 @@ static json_t *train_json(const struct tw_status_view *view) {
         real(view->train.tokens_per_s), "loss_nats", real(view->train.loss), "learning_rate",
         real(view->train.lr), "grad_norm", real(view->train.grad_norm), "steps_skipped",
         count(view->train.steps_skipped), "losses", losses_json(view));
-    json_t *const measured =
-        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "validation_live_nats", real(view->train.loss_live),
-                  "validation_anchor_nats", real(view->train.loss_anchor), "validation_steps",
-                  count(view->train.eval_step), "distance_ratio", real(view->train.distance),
-                  "utilisation_ratio", real(view->train.utilisation), "utilisation_minute_ratio",
-                  real(view->train.utilisation_minute));
+    json_t *const measured = json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "flops_per_s", real(view->train.flops_s), "mfu_ratio",
+        real(view->train.mfu), "validation_live_nats", real(view->train.loss_live),
+        "validation_anchor_nats", real(view->train.loss_anchor), "validation_steps",
+        count(view->train.eval_step), "distance_ratio", real(view->train.distance),
+        "utilisation_ratio", real(view->train.utilisation), "utilisation_minute_ratio",
+        real(view->train.utilisation_minute));
     if (train != NULL && measured != NULL) (void)json_object_update(train, measured);
     json_decref(measured);
     return train;
@@ -126,9 +127,11 @@ static json_t *network_json(const struct tw_status_view *view) {
 
 static json_t *worker_json(const struct tw_status_view *view) {
     return json_pack(
-        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "state", tw_view_worker_name(view->worker.state), "pid",
-        view->worker.pid == 0 ? json_null() : count(view->worker.pid), "restarts",
-        count(view->worker.restarts), "device", text(view->worker.device), "error",
+        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state", tw_view_worker_name(view->worker.state),
+        "pid", view->worker.pid == 0 ? json_null() : count(view->worker.pid), "restarts",
+        count(view->worker.restarts), "device", text(view->worker.device), "engine",
+        view->worker.engine[0] != 0 ? text(view->worker.engine) : json_null(), "memory_bytes",
+        view->worker.memory_bytes > 0 ? count(view->worker.memory_bytes) : json_null(), "error",
         view->worker.error[0] != 0 ? text(view->worker.error) : json_null(), "snapshot_steps",
         maybe(view->worker.snapshot_step), "heartbeat_age_s", seconds(view->worker.heartbeat_us));
 }

@@ -26,7 +26,11 @@ static void welcome_send(struct tw_worker_host *host, int slot) {
     welcome->snapshot_mode = (uint32_t)config->snapshot_mode;
     welcome->snapshot_steps = config->snapshot_steps;
     welcome->eval_steps = config->eval_steps;
-    welcome->threads = config->threads;
+    welcome->compute = (uint32_t)config->compute.compute;
+    welcome->recompute = (uint32_t)config->compute.recompute;
+    welcome->threads = config->compute.threads;
+    welcome->micro_batch = config->compute.micro_batch;
+    welcome->memory_bytes = config->compute.memory_bytes;
     welcome->stop_step = config->stop_step;
     welcome->data_seed = config->data_seed;
     welcome->batches_to_skip = host->batches_to_skip;

@@ -54,7 +54,8 @@ struct tw_worker_host_config {
     const char *socket_path;
     const char *data_path;
     uid_t worker_uid; /* besides root and our own */
-    uint32_t threads, snapshot_steps, eval_steps;
+    struct tw_compute_config compute;
+    uint32_t snapshot_steps, eval_steps;
     enum tw_snapshot_mode snapshot_mode;
     uint64_t stop_step, data_seed;
     uint64_t pool_bytes; /* 0 = tw_worker_pool_bytes */

@@ -36,10 +36,11 @@
 
 #include "base/id.h"
 #include "base/limits.h"
+#include "proto/compute.h"
 #include "proto/message.h"
 #include "proto/run.h"
 
-enum { TW_WORKER_VERSION = 1, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_WORKER_VERSION = 2, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -134,10 +135,19 @@ struct tw_wmsg_hello {
     char device[64]; /* "cpu, 2 threads, AVX-512, oneDNN" */
 };
 
+/* What the learner came to, for people; empty and zero where it does not know. */
+struct tw_wmsg_about {
+    char engine[96];       /* "cpu, 2 threads, AVX-512, bf16, oneDNN" */
+    uint64_t flops_token;  /* of a step, per token */
+    uint64_t peak_flops_s; /* its matrix products alone, measured at the start */
+    uint64_t memory_bytes; /* parameters, optimizer and activations */
+};
+
 struct tw_wmsg_ready {
     uint32_t start; /* enum tw_worker_start it really used: ANCHOR when the snapshot was unusable */
     uint32_t reserved;
     uint64_t step, tokens; /* totals it goes on from */
+    struct tw_wmsg_about about;
 };
 
 /* After every inner step; dropped, and its times added to the next, when the socket is full. */
@@ -212,12 +222,14 @@ enum tw_worker_start {
 
 struct tw_wmsg_welcome {
     uint32_t version;
-    uint32_t start, slot;    /* enum tw_worker_start */
-    uint32_t snapshot_mode;  /* enum tw_snapshot_mode */
-    uint32_t snapshot_steps; /* between snapshots; 0 = by a 1 % time budget */
-    uint32_t eval_steps;     /* between held-out evaluations; 0 = never */
-    uint32_t threads;        /* 0 = all */
+    uint32_t start, slot;          /* enum tw_worker_start */
+    uint32_t snapshot_mode;        /* enum tw_snapshot_mode */
+    uint32_t snapshot_steps;       /* between snapshots; 0 = by a 1 % time budget */
+    uint32_t eval_steps;           /* between held-out evaluations; 0 = never */
+    uint32_t compute, recompute;   /* enum tw_compute, enum tw_recompute; of proto/compute.h, */
+    uint32_t threads, micro_batch; /* and so are these: 0 = the worker chooses */
     uint32_t reserved;
+    uint64_t memory_bytes;
     uint64_t stop_step;       /* solo comparisons: FINISH by itself at this step; 0 = never */
     uint64_t data_seed;       /* of this node's sampling order */
     uint64_t batches_to_skip; /* drawn and thrown away first: a batch that crashed us before */

@@ -39,7 +39,7 @@ IMPURE = {
     # formats into the caller's error
     "base/status.c": {"stdio.h", "vsnprintf"},
     # numbers as text, into the caller's room
-    "base/units.c": {"stdio.h", "snprintf"},
+    "base/units.c": {"ctype.h", "stdio.h", "snprintf"},
     # arithmetic that comes from libraries
     "base/hash.c": {"openssl/evp.h", "openssl/sha.h", "xxhash.h"},
     # tw_log, which only daemon/ and worker/ link: a level, a clock, stderr

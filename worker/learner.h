@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "proto/compute.h"
+#include "proto/worker_msg.h"
 #include "worker/engine.h"
 
 struct tw_learner {
@@ -13,6 +15,7 @@ struct tw_learner {
     float *theta, *m, *v; /* (elements), layout.h order */
     uint64_t *updates;    /* optimizer steps that made m and v */
     uint64_t tokens_per_step;
+    struct tw_wmsg_about about; /* zero where it does not know */
 
     /* Initial weights of the run into params (elements): the same bits on every node. */
     void (*init)(void *self, float *params);
@@ -32,7 +35,7 @@ struct tw_learner_config {
     const struct tw_layout *layout; /* borrowed, must outlive the learner */
     const char *data_path;          /* training text */
     uint64_t data_seed;             /* of this node's sampling order */
-    uint32_t threads;               /* 0 = all */
+    struct tw_compute_config compute;
 };
 
 #endif

@@ -97,13 +97,17 @@ static enum tw_status learner_run(const struct tw_session_config *config, struct
         .layout = layout,
         .data_path = welcome->data_path,
         .data_seed = welcome->data_seed,
-        .threads = config->threads > 0 ? config->threads : welcome->threads,
+        .compute = {.compute = (enum tw_compute)welcome->compute,
+                    .recompute = (enum tw_recompute)welcome->recompute,
+                    .threads = config->threads > 0 ? config->threads : welcome->threads,
+                    .micro_batch = welcome->micro_batch,
+                    .memory_bytes = welcome->memory_bytes},
     };
     TW_TRY(tw_heartbeat_open(&heartbeat, tw_shm_control(shm), err));
     enum tw_status status = config->learner_open(config->self, &learner, &wanted, err);
     if (status == TW_OK) {
         tw_log(TW_LOG_INFO, "attached", "run=%s params=%llu threads=%u", welcome->run.name,
-               (unsigned long long)layout->params, wanted.threads);
+               (unsigned long long)layout->params, wanted.compute.threads);
         status = train(link, welcome, shm, &learner, err);
         config->learner_close(config->self);
     }

@@ -387,6 +387,7 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
     ready.u.ready.start = start;
     ready.u.ready.step = trainer->step;
     ready.u.ready.tokens = trainer->tokens;
+    ready.u.ready.about = trainer->learner->about;
     TW_TRY(tw_link_send(trainer->link, &ready, err));
     tw_log(TW_LOG_INFO, "ready", "start=%s step=%" PRIu64 " tokens=%" PRIu64, start_names[start],
            trainer->step, trainer->tokens);

@@ -157,6 +157,21 @@ static void print_clock(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
+/* How the last steps went, and what the machine makes of its arithmetic. */
+static void print_arithmetic(const struct screen *screen, const json_t *status) {
+    char flops[TW_UNITS_BYTES], share[TW_UNITS_BYTES];
+    const double norm = json_num(status, "train.grad_norm"),
+                 rate = json_num(status, "train.learning_rate"),
+                 speed = json_num(status, "train.flops_per_s"),
+                 mfu = json_num(status, "train.mfu_ratio");
+    if (!isfinite(norm)) return;
+    struct line line = line_begin(screen, "");
+    line_put(&line, PLAIN, "gradient norm %.3g%srate %.3g", norm, sep(screen), rate);
+    if (isfinite(speed)) line_put(&line, PLAIN, "%s%s", sep(screen), tw_units_flops(flops, speed));
+    if (isfinite(mfu)) line_put(&line, DIM, ", MFU %s", tw_units_percent(share, mfu));
+    line_end(&line);
+}
+
 static void print_training(const struct screen *screen, const json_t *status) {
     char step[TW_UNITS_BYTES], speed[TW_UNITS_BYTES], whole[TW_UNITS_BYTES], minute[TW_UNITS_BYTES];
     struct line line = line_begin(screen, "Training");
@@ -172,6 +187,7 @@ static void print_training(const struct screen *screen, const json_t *status) {
     const double lately = json_num(status, "train.utilisation_minute_ratio");
     if (isfinite(lately)) line_put(&line, DIM, " (%s lately)", tw_units_percent(minute, lately));
     line_end(&line);
+    print_arithmetic(screen, status);
     const double skipped = json_num(status, "train.steps_skipped");
     if (skipped > 0) {
         line = line_begin(screen, "");
@@ -232,13 +248,13 @@ static void print_worker(const struct screen *screen, const json_t *status) {
     char snapshot[TW_UNITS_BYTES], step[TW_UNITS_BYTES], age[TW_UNITS_BYTES], bytes[TW_UNITS_BYTES];
     struct line line = line_begin(screen, "Worker");
     line_put(&line, is_fine ? PLAIN : YELLOW, "%s", state);
-    if (json_str(status, "worker.device")[0] != 0) {
-        line_put(&line, PLAIN, " on %s", json_str(status, "worker.device"));
-    }
-    if (isfinite(pid)) line_put(&line, DIM, "%spid %.0f", sep(screen), pid);
+    const char *const engine = json_str(status, "worker.engine");
+    const char *const device = engine[0] != 0 ? engine : json_str(status, "worker.device");
+    if (device[0] != 0) line_put(&line, PLAIN, " on %s", device);
     if (deaths > 0) {
         line_put(&line, YELLOW, "%s%.0f restart%s", sep(screen), deaths, plural(deaths));
     }
+    if (isfinite(pid)) line_put(&line, DIM, "%spid %.0f", sep(screen), pid);
     line_end(&line);
     line = line_begin(screen, "Saved");
     const double saved = json_num(status, "checkpoint.steps");

@@ -60,6 +60,11 @@ static void every_kind_of_value_is_read(void **state) {
                            "snapshot = bf16-moments\n"
                            "checkpoint_interval = 1.5h\n"
                            "stop_step = 5000000000\n"
+                           "[worker]\n"
+                           "compute = bf16\n"
+                           "micro_batch = 4\n"
+                           "recompute = on\n"
+                           "memory = 1.5 GiB\n"
                            "[network]\n"
                            "; a comment\n"
                            "listen = 127.0.0.1:0, [::1]:4747\n"
@@ -72,7 +77,11 @@ static void every_kind_of_value_is_read(void **state) {
     assert_string_equal(config.node.name, "attic");
     assert_string_equal(config.node.run, "/etc/thinwire/bible.manifest");
     assert_string_equal(config.node.data, "/srv/garage.txt");
-    assert_int_equal(config.node.threads, 3);
+    assert_int_equal(config.worker.threads, 3);
+    assert_int_equal(config.worker.compute, TW_COMPUTE_BF16);
+    assert_int_equal(config.worker.micro_batch, 4);
+    assert_int_equal(config.worker.recompute, TW_RECOMPUTE_ON);
+    assert_int_equal(config.worker.memory_bytes, 1610612736);
     assert_false(config.node.spawn_worker);
     assert_int_equal(config.node.snapshot, TW_SNAPSHOT_BF16_MOMENTS);
     assert_int_equal(config.node.checkpoint_interval_us, UINT64_C(5400000000));
@@ -97,7 +106,7 @@ static void unknown_names_are_refused_with_the_nearest(void **state) {
     (void)state;
     refuse("[node]\nname = x\ntreads = 4\n", 3, "did you mean `threads`?");
     refuse("\n[netwrok]\n", 2, "did you mean [network]?");
-    refuse("[banana]\n", 1, "sections are [node], [network], [api]");
+    refuse("[banana]\n", 1, "sections are [node], [worker], [network], [api]");
     refuse("[node]\nbanana = 1\n", 2, "`thinwire config example` lists them");
     refuse("[node]\nupload = 5mbit\n", 2, "belongs into section [network], not [node]");
     refuse("threads = 4\n", 1, "before the first section");
@@ -110,6 +119,9 @@ static void every_bad_value_names_line_key_and_the_way_out(void **state) {
     refuse("[node]\nthreads = -1\n", 2, "threads: ");
     refuse("[node]\nthreads = 99999999999999999999\n", 2, "threads: ");
     refuse("[node]\nspawn_worker = maybe\n", 2, "spawn_worker: `maybe` is neither on nor off");
+    refuse("[worker]\ncompute = fp16\n", 2, "compute: `fp16` is none of auto, fp32, bf16");
+    refuse("[worker]\nmemory = 8\n", 2, "memory: `8` is no size; write one such as 8GB");
+    refuse("[worker]\nmemory = 8 apples\n", 2, "memory: ");
     refuse("[node]\nsnapshot = half\n", 2, "snapshot: `half` is none of full, bf16-moments, off");
     refuse("[node]\ncheckpoint_interval = 10\n", 2, "checkpoint_interval: `10` lacks its unit");
     refuse("[node]\ncheckpoint_interval = 10 weeks\n", 2, "`weeks` is no unit here; write a time");

@@ -97,6 +97,8 @@ void view_sample(struct tw_status_view *view) {
     view->train.step = 12000;
     view->train.tokens = 12288000;
     view->train.tokens_per_s = 10240;
+    view->train.flops_s = 56e9;
+    view->train.mfu = 0.612;
     view->train.loss = 1.652f;
     view->train.lr = 0.0021f;
     view->train.grad_norm = 0.71f;
@@ -131,6 +133,8 @@ void view_sample(struct tw_status_view *view) {
     view->worker.pid = 4711;
     view->worker.restarts = 1;
     SET(view->worker.device, "cpu, 2 threads, AVX-512, OpenBLAS");
+    SET(view->worker.engine, "cpu, 2 threads, AVX-512, bf16, oneDNN");
+    view->worker.memory_bytes = 31000000;
     view->worker.snapshot_step = 11990;
     view->worker.heartbeat_us = 80000;
 

@@ -1,0 +1,69 @@
+/* test_units.c - sizes as people write them. */
+#include "base/units.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void assert_bytes(const char *text, uint64_t wanted) {
+    uint64_t bytes = 1;
+    if (!tw_units_parse_bytes(text, &bytes)) fail_msg("%s was refused", text);
+    if (bytes != wanted) fail_msg("%s is %llu", text, (unsigned long long)bytes);
+}
+
+static void sizes_are_read_as_people_write_them(void **state) {
+    (void)state;
+    assert_bytes("8GB", 8000000000);
+    assert_bytes("8 gb", 8000000000);
+    assert_bytes("1.5 GiB", 1610612736);
+    assert_bytes("0.25kB", 250);
+    assert_bytes("512MiB", 536870912);
+    assert_bytes("77B", 77);
+    assert_bytes("0", 0);
+}
+
+static void what_is_no_size_is_refused(void **state) {
+    (void)state;
+    const char *const bad[] = {"",
+                               "8",
+                               "GB",
+                               "-1GB",
+                               "8GBs",
+                               "1.GB",
+                               "1e3MB",
+                               "8 GB ",
+                               "8 XB",
+                               "1,5GB",
+                               " 8GB",
+                               "8..5GB",
+                               "99999999999999999999GB",
+                               "9999999999999TB"};
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        uint64_t bytes;
+        if (tw_units_parse_bytes(bad[i], &bytes)) fail_msg("`%s` was taken", bad[i]);
+    }
+}
+
+static void exact_sizes_read_back(void **state) {
+    (void)state;
+    const uint64_t sizes[] = {0, 1, 999, 1000, 1024, 8000000000, 1610612736, 1500000, 123456789};
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        char text[TW_UNITS_BYTES];
+        assert_bytes(tw_units_exact_bytes(text, sizes[i]), sizes[i]);
+    }
+    char text[TW_UNITS_BYTES];
+    assert_string_equal(tw_units_exact_bytes(text, 8000000000), "8GB");
+    assert_string_equal(tw_units_exact_bytes(text, 1610612736), "1536MiB");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_read_as_people_write_them),
+        cmocka_unit_test(what_is_no_size_is_refused),
+        cmocka_unit_test(exact_sizes_read_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
