@@ -1,19 +1,23 @@
-/* bias_ref.c - what adding a bias means. */
+/* bias_ref.c - what adding a residual and adding a bias mean. */
 #include "kernels/ref.h"
 
-void tw_bias_fill_ref(float *y, const float *residual, const float *bias, uint32_t rows,
-                      uint32_t n) {
+void TW_REF(add)(void *y, const void *x, size_t n) {
+    for (size_t i = 0; i < n; i++) tw_ref_put(y, i, tw_ref_get(y, i) + tw_ref_get(x, i));
+}
+
+void TW_REF(bias)(void *y, const float *bias, uint32_t rows, uint32_t n) {
     for (size_t r = 0; r < rows; r++) {
         for (size_t i = 0; i < n; i++) {
-            y[r * n + i] = bias[i] + (residual == NULL ? 0.0f : residual[r * n + i]);
+            tw_ref_put(y, r * n + i, tw_ref_get(y, r * n + i) + (double)bias[i]);
         }
     }
 }
 
-void tw_bias_backward_ref(float *dbias, const float *dy, uint32_t rows, uint32_t n) {
+void TW_REF(bias_backward)(float *dbias, const void *dy, size_t dy_stride, uint32_t rows,
+                           uint32_t n) {
     for (size_t i = 0; i < n; i++) {
-        double sum = 0.0;
-        for (size_t r = 0; r < rows; r++) sum += (double)dy[r * n + i];
-        dbias[i] += (float)sum;
+        double sum = (double)dbias[i];
+        for (size_t r = 0; r < rows; r++) sum += tw_ref_get(dy, r * dy_stride + i);
+        dbias[i] = (float)sum;
     }
 }

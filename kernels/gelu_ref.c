@@ -5,18 +5,19 @@
 
 #define SQRT_2_OVER_PI 0.79788456080286535588
 
-void tw_gelu_ref(float *y, const float *x, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        const double t = (double)x[i];
-        y[i] = (float)(0.5 * t * (1.0 + tanh(SQRT_2_OVER_PI * (t + 0.044715 * t * t * t))));
+void TW_REF(gelu)(void *y, void *x, const float *bias, uint32_t rows, uint32_t n) {
+    for (size_t i = 0; i < (size_t)rows * n; i++) {
+        if (bias != NULL) tw_ref_put(x, i, tw_ref_get(x, i) + (double)bias[i % n]);
+        const double t = tw_ref_get(x, i);
+        tw_ref_put(y, i, 0.5 * t * (1.0 + tanh(SQRT_2_OVER_PI * (t + 0.044715 * t * t * t))));
     }
 }
 
-void tw_gelu_backward_ref(float *dy, const float *x, size_t n) {
+void TW_REF(gelu_backward)(void *dy, const void *x, size_t n) {
     for (size_t i = 0; i < n; i++) {
-        const double t = (double)x[i];
+        const double t = tw_ref_get(x, i);
         const double h = tanh(SQRT_2_OVER_PI * (t + 0.044715 * t * t * t));
         const double dh = (1.0 - h * h) * SQRT_2_OVER_PI * (1.0 + 3.0 * 0.044715 * t * t);
-        dy[i] = (float)((double)dy[i] * (0.5 * (1.0 + h) + 0.5 * t * dh));
+        tw_ref_put(dy, i, tw_ref_get(dy, i) * (0.5 * (1.0 + h) + 0.5 * t * dh));
     }
 }

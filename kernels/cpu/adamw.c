@@ -18,3 +18,17 @@ void TW_CPU(adamw)(float *restrict theta, float *restrict m, float *restrict v,
         theta[i] -= step * m_new / (sqrtf(v_new) * root_scale + eps) + shrink * theta[i];
     }
 }
+
+/* Sums in double, so that no finite float overflows and no float is lost. */
+double TW_CPU(sum_squares)(const float *x, size_t n) {
+    enum { LANES = 32 };
+    double sum[LANES] = {0}, total = 0.0;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+#pragma omp simd
+        for (size_t j = 0; j < LANES; j++) sum[j] += (double)x[i + j] * (double)x[i + j];
+    }
+    for (; i < n; i++) total += (double)x[i] * (double)x[i];
+    for (size_t j = 0; j < LANES; j++) total += sum[j];
+    return total;
+}

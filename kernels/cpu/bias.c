@@ -1,33 +1,49 @@
-/* bias.c - bias and residual. */
-#include "kernels/cpu/isa.h"
+/* bias.c - adding a residual, adding a bias, and the column sums that are its gradient. */
+#include "kernels/cpu/vec.h"
 
-void TW_CPU(bias_fill)(float *y, const float *residual, const float *bias, uint32_t rows,
-                       uint32_t n) {
-    for (size_t r = 0; r < rows; r++) {
-        if (residual == NULL) {
-            for (size_t i = 0; i < n; i++) y[r * n + i] = bias[i];
-            continue;
+void TW_CPU(add)(void *y, const void *x, size_t n) {
+    tw_act *to = y;
+    const tw_act *from = x;
+    size_t i = 0;
+    for (; i + TW_VEC <= n; i += TW_VEC) {
+        tw_act_store(to + i, tw_act_load(to + i) + tw_act_load(from + i));
+    }
+    for (; i < n; i++) tw_act_put(to + i, tw_act_get(to + i) + tw_act_get(from + i));
+}
+
+void TW_CPU(bias)(void *y, const float *bias, uint32_t rows, uint32_t n) {
+    tw_act *row = y;
+    for (size_t r = 0; r < rows; r++, row += n) {
+        size_t i = 0;
+        for (; i + TW_VEC <= n; i += TW_VEC) {
+            tw_act_store(row + i, tw_act_load(row + i) + tw_vec_load(bias + i));
         }
-#pragma omp simd
-        for (size_t i = 0; i < n; i++) y[r * n + i] = bias[i] + residual[r * n + i];
+        for (; i < n; i++) tw_act_put(row + i, tw_act_get(row + i) + bias[i]);
     }
 }
 
 /* Columns in strips that stay in registers while the rows go by. */
-void TW_CPU(bias_backward)(float *restrict dbias, const float *restrict dy, uint32_t rows,
+void TW_CPU(bias_backward)(float *dbias, const void *dy, size_t dy_stride, uint32_t rows,
                            uint32_t n) {
-    enum { STRIP = 8 * TW_VEC };
-    size_t begin = 0;
-    for (; begin + STRIP <= n; begin += STRIP) {
-        float sum[STRIP] = {0};
+    enum { STRIP = 8 };
+    const tw_act *from = dy;
+    size_t i = 0;
+    for (; i + STRIP * TW_VEC <= n; i += STRIP * TW_VEC) {
+        tw_vec sum[STRIP];
+        for (size_t j = 0; j < STRIP; j++) sum[j] = tw_vec_load(dbias + i + j * TW_VEC);
         for (size_t r = 0; r < rows; r++) {
-#pragma omp simd
-            for (size_t i = 0; i < STRIP; i++) sum[i] += dy[r * n + begin + i];
+            for (size_t j = 0; j < STRIP; j++) {
+                sum[j] += tw_act_load(from + r * dy_stride + i + j * TW_VEC);
+            }
         }
-        for (size_t i = 0; i < STRIP; i++) dbias[begin + i] += sum[i];
+        for (size_t j = 0; j < STRIP; j++) tw_vec_store(dbias + i + j * TW_VEC, sum[j]);
     }
-    for (size_t r = 0; r < rows; r++) {
-#pragma omp simd
-        for (size_t i = begin; i < n; i++) dbias[i] += dy[r * n + i];
+    for (; i + TW_VEC <= n; i += TW_VEC) {
+        tw_vec sum = tw_vec_load(dbias + i);
+        for (size_t r = 0; r < rows; r++) sum += tw_act_load(from + r * dy_stride + i);
+        tw_vec_store(dbias + i, sum);
+    }
+    for (; i < n; i++) {
+        for (size_t r = 0; r < rows; r++) dbias[i] += tw_act_get(from + r * dy_stride + i);
     }
 }
