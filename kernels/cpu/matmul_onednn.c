@@ -1,0 +1,323 @@
+/* matmul_onednn.c - matrix products by oneDNN (the interface of versions 2): the one file that
+ * knows it.
+ *
+ * bf16: its matmul primitive, which uses AMX or avx512_bf16 as the processor has them, with weights
+ * in the layout it asks for. float32: its sgemm, but the primitive for a transposed b, where sgemm
+ * is slower; both measured. Primitives are prepared once per shape and multiplier; generated code
+ * is shared by the cache inside oneDNN.
+ *
+ * oneDNN runs on OpenMP's threads, as many as the calling thread may start: one. */
+#include <oneapi/dnnl/dnnl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "kernels/matmul_library.h"
+
+/* Declared here because clang ships no omp.h of gcc's runtime. */
+void omp_set_num_threads(int threads);
+
+enum {
+    WAYS = 8,
+    SETS = TW_MATMUL_SHAPES_MAX / WAYS,
+    SCRATCH_ALIGN = 4096,
+};
+
+enum kind { PRODUCT = 1, PACKED_PRODUCT, PACK };
+
+/* Compared as bytes: no padding. */
+struct key {
+    uint32_t kind, m, k, n, form, type, y_type, is_added;
+    uint64_t a_stride, b_stride, y_stride;
+};
+_Static_assert(sizeof(struct key) == 8 * 4 + 3 * 8, "struct key has padding");
+
+/* A primitive and the arguments it runs with. */
+struct prepared {
+    struct key key; /* kind 0: free */
+    uint64_t last_use;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t a, b, y, scratch; /* PACK: from a to y */
+};
+
+struct multiplier {
+    struct tw_multiplier base;
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    void *scratch; /* the largest any primitive asked for */
+    size_t scratch_bytes;
+    uint64_t uses;
+    struct prepared prepared[SETS][WAYS];
+};
+
+/* What it refuses is a wrong argument, or memory for a small object. */
+static void must(dnnl_status_t status) {
+    TW_ASSERT(status == dnnl_success);
+}
+
+static dnnl_data_type_t data_type(enum tw_type type) {
+    return type == TW_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* ---- layouts ------------------------------------------------------------------------------- */
+
+/* (rows, columns) with rows `stride` apart, or the same memory transposed */
+static dnnl_memory_desc_t matrix(uint64_t rows, uint64_t columns, enum tw_type type,
+                                 uint64_t stride, bool is_transposed) {
+    const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)columns};
+    const dnnl_dims_t strides = {is_transposed ? 1 : (dnnl_dim_t)stride,
+                                 is_transposed ? (dnnl_dim_t)stride : 1};
+    dnnl_memory_desc_t desc;
+    must(dnnl_memory_desc_init_by_strides(&desc, 2, dims, data_type(type), strides));
+    return desc;
+}
+
+static dnnl_memory_desc_t any_layout(uint64_t rows, uint64_t columns, enum tw_type type) {
+    const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)columns};
+    dnnl_memory_desc_t desc;
+    must(dnnl_memory_desc_init_by_tag(&desc, 2, dims, data_type(type), dnnl_format_tag_any));
+    return desc;
+}
+
+static dnnl_primitive_desc_t matmul_primitive(dnnl_engine_t engine, const dnnl_memory_desc_t *a,
+                                              const dnnl_memory_desc_t *b,
+                                              const dnnl_memory_desc_t *y, bool is_added) {
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_attr_t attributes;
+    dnnl_post_ops_t post;
+    dnnl_primitive_desc_t primitive;
+    must(dnnl_matmul_desc_init(&desc, a, b, NULL, y));
+    must(dnnl_primitive_attr_create(&attributes));
+    must(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
+    must(dnnl_post_ops_create(&post));
+    if (is_added) must(dnnl_post_ops_append_sum(post, 1.0f));
+    must(dnnl_primitive_attr_set_post_ops(attributes, post));
+    must(dnnl_primitive_desc_create(&primitive, &desc, attributes, engine, NULL));
+    must(dnnl_post_ops_destroy(post));
+    must(dnnl_primitive_attr_destroy(attributes));
+    return primitive;
+}
+
+static size_t packed_bytes_max(uint64_t k, uint64_t columns, enum tw_type type) {
+    return (size_t)((k + 63) / 64 * 64 * ((columns + 63) / 64 * 64) * tw_type_bytes(type));
+}
+
+/* The layout oneDNN likes best for a packed panel. Asked with one number of rows: what is packed
+ * has to serve any. */
+static dnnl_memory_desc_t packed_layout(dnnl_engine_t engine, uint64_t k, uint64_t columns,
+                                        enum tw_type type) {
+    const dnnl_memory_desc_t a = matrix(TW_MATMUL_ROWS, k, type, k, false);
+    const dnnl_memory_desc_t b = any_layout(k, columns, type);
+    const dnnl_memory_desc_t y = matrix(TW_MATMUL_ROWS, columns, type, columns, false);
+    dnnl_primitive_desc_t primitive = matmul_primitive(engine, &a, &b, &y, false);
+    const dnnl_memory_desc_t layout =
+        *dnnl_primitive_desc_query_md(primitive, dnnl_query_weights_md, 0);
+    must(dnnl_primitive_desc_destroy(primitive));
+    TW_ASSERT(dnnl_memory_desc_get_size(&layout) <= packed_bytes_max(k, columns, type));
+    return layout;
+}
+
+/* ---- prepared primitives ------------------------------------------------------------------- */
+
+static uint64_t hash_of(const struct key *key) {
+    const unsigned char *bytes = (const unsigned char *)key;
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (size_t i = 0; i < sizeof(*key); i++) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash ^ hash >> 32;
+}
+
+static void forget(struct prepared *prepared) {
+    if (prepared->key.kind == 0) return;
+    (void)dnnl_memory_destroy(prepared->a);
+    if (prepared->b != NULL) (void)dnnl_memory_destroy(prepared->b);
+    (void)dnnl_memory_destroy(prepared->y);
+    (void)dnnl_memory_destroy(prepared->scratch);
+    (void)dnnl_primitive_destroy(prepared->primitive);
+    memset(prepared, 0, sizeof(*prepared));
+}
+
+static void grow_scratch(struct multiplier *multiplier, size_t bytes) {
+    if (bytes <= multiplier->scratch_bytes) return;
+    bytes = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    free(multiplier->scratch);
+    multiplier->scratch = aligned_alloc(SCRATCH_ALIGN, bytes);
+    multiplier->scratch_bytes = bytes;
+    TW_ASSERT(multiplier->scratch != NULL);
+}
+
+static dnnl_memory_t memory_of(struct multiplier *multiplier, const dnnl_memory_desc_t *desc) {
+    dnnl_memory_t memory;
+    must(dnnl_memory_create(&memory, desc, multiplier->engine, DNNL_MEMORY_NONE));
+    return memory;
+}
+
+static dnnl_primitive_desc_t describe_product(struct multiplier *multiplier,
+                                              struct prepared *prepared) {
+    const struct key *s = &prepared->key;
+    const enum tw_type type = (enum tw_type)s->type;
+    const dnnl_memory_desc_t a = matrix(s->m, s->k, type, s->a_stride, s->form == TW_MATMUL_TN);
+    const dnnl_memory_desc_t b =
+        s->kind == PACKED_PRODUCT ? packed_layout(multiplier->engine, s->k, s->n, type)
+                                  : matrix(s->k, s->n, type, s->b_stride, s->form == TW_MATMUL_NT);
+    const dnnl_memory_desc_t y = matrix(s->m, s->n, (enum tw_type)s->y_type, s->y_stride, false);
+    prepared->a = memory_of(multiplier, &a);
+    prepared->b = memory_of(multiplier, &b);
+    prepared->y = memory_of(multiplier, &y);
+    return matmul_primitive(multiplier->engine, &a, &b, &y, s->is_added != 0);
+}
+
+static dnnl_primitive_desc_t describe_pack(struct multiplier *multiplier,
+                                           struct prepared *prepared) {
+    const struct key *s = &prepared->key;
+    const dnnl_memory_desc_t from =
+        matrix(s->k, s->n, TW_F32, s->b_stride, s->form == TW_MATMUL_NT);
+    const dnnl_memory_desc_t to =
+        packed_layout(multiplier->engine, s->k, s->n, (enum tw_type)s->type);
+    dnnl_primitive_attr_t attributes;
+    dnnl_primitive_desc_t primitive;
+    must(dnnl_primitive_attr_create(&attributes));
+    must(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
+    must(dnnl_reorder_primitive_desc_create(&primitive, &from, multiplier->engine, &to,
+                                            multiplier->engine, attributes));
+    must(dnnl_primitive_attr_destroy(attributes));
+    prepared->a = memory_of(multiplier, &from);
+    prepared->y = memory_of(multiplier, &to);
+    return primitive;
+}
+
+static void prepare(struct multiplier *multiplier, struct prepared *prepared,
+                    const struct key *key) {
+    forget(prepared);
+    prepared->key = *key;
+    dnnl_primitive_desc_t desc = key->kind == PACK ? describe_pack(multiplier, prepared)
+                                                   : describe_product(multiplier, prepared);
+    const dnnl_memory_desc_t *scratch =
+        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    grow_scratch(multiplier, dnnl_memory_desc_get_size(scratch));
+    prepared->scratch = memory_of(multiplier, scratch);
+    must(dnnl_primitive_create(&prepared->primitive, desc));
+    must(dnnl_primitive_desc_destroy(desc));
+}
+
+static struct prepared *find(struct multiplier *multiplier, const struct key *key) {
+    struct prepared *set = multiplier->prepared[hash_of(key) % SETS], *oldest = &set[0];
+    for (int i = 0; i < WAYS; i++) {
+        if (memcmp(&set[i].key, key, sizeof(*key)) == 0) {
+            oldest = &set[i];
+            break;
+        }
+        if (set[i].last_use < oldest->last_use) oldest = &set[i];
+    }
+    if (memcmp(&oldest->key, key, sizeof(*key)) != 0) prepare(multiplier, oldest, key);
+    oldest->last_use = ++multiplier->uses;
+    return oldest;
+}
+
+/* oneDNN's handles are not const; it writes y and scratch alone. */
+static void *handle(const void *pointer) {
+    return (void *)(uintptr_t)pointer;
+}
+
+static void execute(struct multiplier *multiplier, const struct key *key, void *y, const void *a,
+                    const void *b) {
+    omp_set_num_threads(1); /* of this thread */
+    const struct prepared *p = find(multiplier, key);
+    const bool is_pack = key->kind == PACK;
+    const dnnl_exec_arg_t arguments[] = {{is_pack ? DNNL_ARG_FROM : DNNL_ARG_SRC, p->a},
+                                         {is_pack ? DNNL_ARG_TO : DNNL_ARG_DST, p->y},
+                                         {DNNL_ARG_SCRATCHPAD, p->scratch},
+                                         {DNNL_ARG_WEIGHTS, p->b}};
+    must(dnnl_memory_set_data_handle(p->a, handle(a)));
+    must(dnnl_memory_set_data_handle(p->y, y));
+    must(dnnl_memory_set_data_handle(p->scratch, multiplier->scratch));
+    if (!is_pack) must(dnnl_memory_set_data_handle(p->b, handle(b)));
+    must(dnnl_primitive_execute(p->primitive, multiplier->stream, is_pack ? 3 : 4, arguments));
+}
+
+/* ---- the library --------------------------------------------------------------------------- */
+
+static bool has(enum tw_type type) {
+    if (type == TW_F32) return true;
+    const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(); /* a set of bits */
+    return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+}
+
+static void destroy(struct tw_multiplier *base) {
+    struct multiplier *multiplier = (struct multiplier *)base;
+    for (int i = 0; i < SETS * WAYS; i++) forget(&multiplier->prepared[i / WAYS][i % WAYS]);
+    if (multiplier->stream != NULL) (void)dnnl_stream_destroy(multiplier->stream);
+    if (multiplier->engine != NULL) (void)dnnl_engine_destroy(multiplier->engine);
+    free(multiplier->scratch);
+    free(multiplier);
+}
+
+static struct tw_multiplier *create(void) {
+    struct multiplier *multiplier = calloc(1, sizeof(*multiplier));
+    if (multiplier == NULL) return NULL;
+    if (dnnl_engine_create(&multiplier->engine, dnnl_cpu, 0) == dnnl_success &&
+        dnnl_stream_create(&multiplier->stream, multiplier->engine, dnnl_stream_in_order) ==
+            dnnl_success) {
+        return &multiplier->base;
+    }
+    destroy(&multiplier->base);
+    return NULL;
+}
+
+static struct key key_of(enum kind kind, const struct tw_matmul *s) {
+    return (struct key){.kind = kind,
+                        .m = s->m,
+                        .k = s->k,
+                        .n = s->n,
+                        .form = s->form,
+                        .type = s->type,
+                        .y_type = s->y_type,
+                        .is_added = s->is_added,
+                        .a_stride = s->a_stride,
+                        .b_stride = s->b_stride,
+                        .y_stride = s->y_stride};
+}
+
+static void multiply(struct tw_multiplier *base, void *y, const void *a, const void *b,
+                     const struct tw_matmul *s) {
+    if (s->type == TW_F32 && s->form != TW_MATMUL_NT) {
+        omp_set_num_threads(1);
+        must(dnnl_sgemm(s->form == TW_MATMUL_TN ? 'T' : 'N', 'N', s->m, s->n, s->k, 1.0f, a,
+                        (dnnl_dim_t)s->a_stride, b, (dnnl_dim_t)s->b_stride,
+                        s->is_added ? 1.0f : 0.0f, y, (dnnl_dim_t)s->y_stride));
+        return;
+    }
+    const struct key key = key_of(PRODUCT, s);
+    execute((struct multiplier *)base, &key, y, a, b);
+}
+
+/* Float32 masters are used where they are: packing would gain a few percent for 8 bytes a
+ * parameter. Packed bf16 is padded to whole tiles; packed_layout() checks that bound. */
+static size_t panel_bytes(const struct tw_weight_panel *panel) {
+    if (panel->type == TW_F32) return 0;
+    return packed_bytes_max(panel->k, panel->columns, panel->type);
+}
+
+static void pack(struct tw_multiplier *base, void *packed, const struct tw_weight_panel *panel) {
+    const struct key key = {.kind = PACK,
+                            .k = panel->k,
+                            .n = panel->columns,
+                            .form = panel->form,
+                            .type = panel->type,
+                            .b_stride = panel->master_stride};
+    execute((struct multiplier *)base, &key, packed, panel->master, NULL);
+}
+
+static void multiply_packed(struct tw_multiplier *base, void *y, const void *a, const void *packed,
+                            const struct tw_matmul *shape) {
+    const struct key key = key_of(PACKED_PRODUCT, shape);
+    execute((struct multiplier *)base, &key, y, a, packed);
+}
+
+const struct tw_matmul_library tw_matmul_onednn = {.name = "oneDNN",
+                                                   .has = has,
+                                                   .create = create,
+                                                   .destroy = destroy,
+                                                   .multiply = multiply,
+                                                   .panel_bytes = panel_bytes,
+                                                   .pack = pack,
+                                                   .multiply_packed = multiply_packed};

@@ -1,0 +1,48 @@
+/* matmul_openblas.c - float32 products by OpenBLAS: the one file that knows it. Weights are used
+ * where they are; bf16 is not in its interface as it is mostly built. */
+#include <cblas.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "kernels/matmul_library.h"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* For the whole process: products run in the thread that asks. */
+static void use_one_thread(void) {
+    openblas_set_num_threads(1);
+}
+
+static bool has(enum tw_type type) {
+    return type == TW_F32;
+}
+
+static struct tw_multiplier *create(void) {
+    (void)pthread_once(&once, use_one_thread);
+    return calloc(1, sizeof(struct tw_multiplier));
+}
+
+static void destroy(struct tw_multiplier *multiplier) {
+    free(multiplier);
+}
+
+static void multiply(struct tw_multiplier *multiplier, void *y, const void *a, const void *b,
+                     const struct tw_matmul *s) {
+    (void)multiplier;
+    cblas_sgemm(CblasRowMajor, s->form == TW_MATMUL_TN ? CblasTrans : CblasNoTrans,
+                s->form == TW_MATMUL_NT ? CblasTrans : CblasNoTrans, (blasint)s->m, (blasint)s->n,
+                (blasint)s->k, 1.0f, a, (blasint)s->a_stride, b, (blasint)s->b_stride,
+                s->is_added ? 1.0f : 0.0f, y, (blasint)s->y_stride);
+}
+
+static size_t panel_bytes(const struct tw_weight_panel *panel) {
+    (void)panel;
+    return 0;
+}
+
+const struct tw_matmul_library tw_matmul_openblas = {.name = "OpenBLAS",
+                                                     .has = has,
+                                                     .create = create,
+                                                     .destroy = destroy,
+                                                     .multiply = multiply,
+                                                     .panel_bytes = panel_bytes};

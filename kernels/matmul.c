@@ -1,0 +1,158 @@
+/* matmul.c - choice of a library, and weights as panels: see matmul.h. */
+#include "kernels/matmul.h"
+
+#include "base/assert.h"
+#include "kernels/matmul_library.h"
+
+enum { PACKED_ALIGN = 64 };
+
+const struct tw_matmul_library *tw_matmul_library_get(enum tw_matmul_backend backend) {
+    const struct tw_matmul_library *onednn = NULL, *openblas = NULL;
+#ifdef TW_HAVE_ONEDNN
+    onednn = &tw_matmul_onednn;
+#endif
+#ifdef TW_HAVE_OPENBLAS
+    openblas = &tw_matmul_openblas;
+#endif
+    switch (backend) {
+    case TW_MATMUL_ONEDNN: return onednn;
+    case TW_MATMUL_OPENBLAS: return openblas;
+    case TW_MATMUL_REF: return &tw_matmul_ref;
+    case TW_MATMUL_AUTO: break;
+    }
+    if (onednn != NULL) return onednn;
+    return openblas != NULL ? openblas : &tw_matmul_ref;
+}
+
+const char *tw_matmul_library_name(const struct tw_matmul_library *library) {
+    return library->name;
+}
+
+bool tw_matmul_library_has(const struct tw_matmul_library *library, enum tw_type type) {
+    return library->has(type);
+}
+
+enum tw_status tw_multiplier_create(struct tw_multiplier **multiplier,
+                                    const struct tw_matmul_library *library, struct tw_error *err) {
+    *multiplier = library->create();
+    if (*multiplier == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", library->name);
+    (*multiplier)->library = library;
+    return TW_OK;
+}
+
+void tw_multiplier_destroy(struct tw_multiplier *multiplier) {
+    if (multiplier != NULL) multiplier->library->destroy(multiplier);
+}
+
+static void check(const struct tw_multiplier *multiplier, const struct tw_matmul *shape) {
+    TW_ASSERT(shape->m > 0 && shape->k > 0 && shape->n > 0);
+    TW_ASSERT(multiplier->library->has(shape->type));
+    TW_ASSERT(shape->y_type == TW_F32 || shape->y_type == shape->type);
+    TW_ASSERT(!shape->is_added || shape->y_type == TW_F32);
+}
+
+void tw_multiply(struct tw_multiplier *multiplier, void *y, const void *a, const void *b,
+                 const struct tw_matmul *shape) {
+    struct tw_matmul full = *shape;
+    check(multiplier, shape);
+    if (full.a_stride == 0) full.a_stride = full.form == TW_MATMUL_TN ? full.m : full.k;
+    if (full.b_stride == 0) full.b_stride = full.form == TW_MATMUL_NT ? full.k : full.n;
+    if (full.y_stride == 0) full.y_stride = full.n;
+    multiplier->library->multiply(multiplier, y, a, b, &full);
+}
+
+/* ---- weights ------------------------------------------------------------------------------- */
+
+/* Columns of a panel, a multiple of 64: about 4 Mi elements, but neither so narrow that rows of
+ * activations are read often, nor wider than helps anything. */
+static uint32_t panel_columns(const struct tw_weight *weight) {
+    enum { ELEMENTS = 1 << 22, COLUMNS_MIN = 192, COLUMNS_MAX = 1024 };
+    const uint32_t columns = (uint32_t)ELEMENTS / weight->k / 64 * 64;
+    if (columns < COLUMNS_MIN) return COLUMNS_MIN;
+    return columns > COLUMNS_MAX ? COLUMNS_MAX : columns;
+}
+
+uint32_t tw_weight_panels(const struct tw_weight *weight) {
+    const uint32_t columns = panel_columns(weight);
+    TW_ASSERT(weight->k > 0 && weight->n > 0);
+    return weight->n / columns + (weight->n % columns != 0);
+}
+
+uint32_t tw_weight_column(const struct tw_weight *weight, uint32_t panel) {
+    TW_ASSERT(panel <= tw_weight_panels(weight));
+    if (panel == tw_weight_panels(weight)) return weight->n;
+    return panel * panel_columns(weight);
+}
+
+static struct tw_weight_panel panel_of(const struct tw_weight *weight, uint32_t panel) {
+    const uint32_t column = tw_weight_column(weight, panel);
+    const bool is_nt = weight->form == TW_MATMUL_NT;
+    TW_ASSERT(weight->form == TW_MATMUL_NN || is_nt);
+    return (struct tw_weight_panel){
+        .master = weight->master == NULL
+                      ? NULL
+                      : weight->master + (is_nt ? (size_t)column * weight->k : column),
+        .master_stride = is_nt ? weight->k : weight->n,
+        .form = weight->form,
+        .type = weight->type,
+        .k = weight->k,
+        .columns = tw_weight_column(weight, panel + 1) - column};
+}
+
+static size_t panel_bytes(const struct tw_matmul_library *library, const struct tw_weight *weight,
+                          uint32_t panel) {
+    const struct tw_weight_panel shape = panel_of(weight, panel);
+    return (library->panel_bytes(&shape) + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
+}
+
+/* All panels but the last are of one size. */
+static char *panel_at(const struct tw_matmul_library *library, const struct tw_weight *weight,
+                      uint32_t panel) {
+    return (char *)weight->packed + panel * panel_bytes(library, weight, 0);
+}
+
+size_t tw_weight_bytes(const struct tw_matmul_library *library, const struct tw_weight *weight) {
+    const uint32_t last = tw_weight_panels(weight) - 1;
+    return last * panel_bytes(library, weight, 0) + panel_bytes(library, weight, last);
+}
+
+void tw_weight_pack(struct tw_multiplier *multiplier, const struct tw_weight *weight,
+                    uint32_t panel) {
+    const struct tw_matmul_library *library = multiplier->library;
+    const struct tw_weight_panel shape = panel_of(weight, panel);
+    if (library->panel_bytes(&shape) == 0) return;
+    TW_ASSERT(weight->packed != NULL);
+    library->pack(multiplier, panel_at(library, weight, panel), &shape);
+}
+
+void tw_multiply_weight(struct tw_multiplier *multiplier, void *y, const void *a,
+                        const struct tw_weight *weight, const struct tw_weight_product *product) {
+    const struct tw_matmul_library *library = multiplier->library;
+    const uint32_t all = tw_weight_panels(weight), first = product->panel_first;
+    const uint32_t end = product->panels == 0 ? all : first + product->panels;
+    TW_ASSERT(first < end && end <= all);
+    for (uint32_t i = first; i < end; i++) {
+        const struct tw_weight_panel panel = panel_of(weight, i);
+        const struct tw_matmul shape = {
+            .m = product->rows,
+            .k = weight->k,
+            .n = panel.columns,
+            .type = weight->type,
+            .y_type = product->y_type,
+            .is_added = product->is_added,
+            .a_stride = product->a_stride == 0 ? weight->k : product->a_stride,
+            .y_stride = product->y_stride == 0 ? weight->n : product->y_stride,
+        };
+        char *to = (char *)y + (size_t)tw_weight_column(weight, i) * tw_type_bytes(shape.y_type);
+        check(multiplier, &shape);
+        if (weight->packed != NULL) {
+            library->multiply_packed(multiplier, to, a, panel_at(library, weight, i), &shape);
+            continue;
+        }
+        struct tw_matmul plain = shape;
+        TW_ASSERT(weight->type == TW_F32); /* a master is float32 */
+        plain.form = panel.form;
+        plain.b_stride = panel.master_stride;
+        library->multiply(multiplier, to, a, panel.master, &plain);
+    }
+}

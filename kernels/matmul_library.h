@@ -1,0 +1,45 @@
+/* matmul_library.h - what a file that knows a library implements; callers use matmul.h. */
+#ifndef TW_KERNELS_MATMUL_LIBRARY_H
+#define TW_KERNELS_MATMUL_LIBRARY_H
+
+#include "kernels/matmul.h"
+
+/* One panel of a weight's master: `columns` columns, at `master`, which for form NN is (k, columns)
+ * and for NT (columns, k), rows master_stride elements apart. */
+struct tw_weight_panel {
+    const float *master;
+    size_t master_stride;
+    enum tw_matmul_form form;
+    enum tw_type type;
+    uint32_t k, columns;
+};
+
+struct tw_matmul_library {
+    const char *name;
+    bool (*has)(enum tw_type type);
+
+    /* Its own struct, beginning with a struct tw_multiplier; NULL: no memory. */
+    struct tw_multiplier *(*create)(void);
+    void (*destroy)(struct tw_multiplier *multiplier);
+
+    /* As tw_multiply; no stride is 0. */
+    void (*multiply)(struct tw_multiplier *multiplier, void *y, const void *a, const void *b,
+                     const struct tw_matmul *shape);
+
+    /* Bytes of a packed panel of that k, columns and type (the rest is not set); 0: masters are
+     * used as they are, and the two functions below are not called. */
+    size_t (*panel_bytes)(const struct tw_weight_panel *panel);
+    void (*pack)(struct tw_multiplier *multiplier, void *packed,
+                 const struct tw_weight_panel *panel);
+    /* y (m, n) = or += a (m, k) times a packed panel (k, n); of the shape: form NN, no b_stride */
+    void (*multiply_packed)(struct tw_multiplier *multiplier, void *y, const void *a,
+                            const void *packed, const struct tw_matmul *shape);
+};
+
+struct tw_multiplier {
+    const struct tw_matmul_library *library;
+};
+
+extern const struct tw_matmul_library tw_matmul_onednn, tw_matmul_openblas, tw_matmul_ref;
+
+#endif
