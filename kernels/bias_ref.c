@@ -15,9 +15,7 @@ void TW_REF(bias)(void *y, const float *bias, uint32_t rows, uint32_t n) {
 
 void TW_REF(bias_backward)(float *dbias, const void *dy, size_t dy_stride, uint32_t rows,
                            uint32_t n) {
-    for (size_t i = 0; i < n; i++) {
-        double sum = (double)dbias[i];
-        for (size_t r = 0; r < rows; r++) sum += tw_ref_get(dy, r * dy_stride + i);
-        dbias[i] = (float)sum;
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = 0; i < n; i++) dbias[i] += (float)tw_ref_get(dy, r * dy_stride + i);
     }
 }

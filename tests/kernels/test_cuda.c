@@ -39,7 +39,7 @@ static void adamw_has_the_bits_of_the_reference(void **state) {
     float *on_gradient = to_device(gradient), *on_theta = to_device(theta);
     float *on_m = to_device(m), *on_v = to_device(v);
     assert_int_equal(tw_cuda_adamw(on_theta, on_m, on_v, on_gradient, N, &cfg, NULL, NULL), TW_OK);
-    tw_ops_ref()->adamw(theta, m, v, gradient, N, &cfg);
+    tw_ops_ref(TW_F32)->adamw(theta, m, v, gradient, N, &cfg);
     assert_on_device(on_theta, theta);
     assert_on_device(on_m, m);
     assert_on_device(on_v, v);
