@@ -32,13 +32,18 @@ static void report(struct findings *findings, enum tw_exit code, const char *wha
 static enum tw_status check_length(const struct tw_run *run, const char *path, uint64_t bytes,
                                    struct tw_error *err) {
     const uint64_t share = run->data.heldout_millionths;
-    const uint64_t heldout = bytes / 1000000 * share + bytes % 1000000 * share / 1000000;
+    const uint64_t size = run->data.tokenizer == TW_TOKENIZER_BYTES ? 1
+                          : run->model.vocab <= 65536               ? 2
+                                                                    : 4;
+    const uint64_t tokens = bytes / size;
+    const uint64_t heldout = tokens / 1000000 * share + tokens % 1000000 * share / 1000000;
     const uint64_t window = (uint64_t)run->model.context + 1;
-    if (bytes - heldout >= window && (share == 0 || heldout >= window)) return TW_OK;
-    return tw_fail(err, TW_DATA,
-                   "%.120s has %llu bytes, too few for one window of %llu on either side of the "
-                   "held-out split: use a longer text or a shorter context",
-                   path, (unsigned long long)bytes, (unsigned long long)window);
+    if (tokens - heldout >= window && (share == 0 || heldout >= window)) return TW_OK;
+    return tw_fail(
+        err, TW_DATA,
+        "%.120s has %llu bytes, too few for one window of %llu tokens on either side of the "
+        "held-out split: use a longer text or a shorter context",
+        path, (unsigned long long)bytes, (unsigned long long)window);
 }
 
 static void check_files(const struct tw_config *config, struct findings *findings) {

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "worker/tokenizer.h"
 
 enum { CONTEXT = 8, WINDOW = CONTEXT + 1 };
@@ -55,7 +56,7 @@ static void the_end_is_held_out_and_never_drawn(void **state) {
     struct fixture *f = *state;
     write_file(f, 240); /* no value repeats: a byte names its place */
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
-    assert_int_equal(f->data.train_bytes, 216);
+    assert_int_equal(f->data.train_count, 216);
     uint32_t tokens[WINDOW];
     uint64_t cursor = 0;
     bool is_seen[240] = {false};
@@ -132,6 +133,74 @@ static void unusable_files_are_refused_by_name(void **state) {
     assert_null(f->data.text);
 }
 
+/* `count` token numbers 1000 + i as little-endian words of `size` bytes, behind `head` bytes. */
+static void write_ids(struct fixture *f, const uint8_t *head, size_t head_bytes, size_t count,
+                      size_t size) {
+    (void)snprintf(f->path, sizeof(f->path), "/tmp/tw-test-data-XXXXXX");
+    const int fd = mkstemp(f->path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, head, head_bytes), head_bytes);
+    for (size_t i = 0; i < count; i++) {
+        uint8_t word[4];
+        tw_put_u32(word, 1000 + (uint32_t)i);
+        assert_int_equal(write(fd, word, size), size);
+    }
+    (void)close(fd);
+}
+
+static void token_numbers_are_read_by_the_size_of_the_vocabulary(void **state) {
+    struct fixture *f = *state;
+    uint32_t tokens[WINDOW];
+    f->run.data.tokenizer = TW_TOKENIZER_IDS;
+    for (unsigned i = 0; i < 2; i++) {
+        f->run.model.vocab = i == 0 ? 50257 : 128256;
+        write_ids(f, NULL, 0, 200, i == 0 ? 2 : 4);
+        assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
+        assert_int_equal(f->data.tokens_count, 200);
+        assert_int_equal(f->data.train_count, 180);
+        tw_data_heldout(&f->data, 0, 1, tokens);
+        for (unsigned k = 0; k < WINDOW; k++) assert_int_equal(tokens[k], 1180 + k);
+        tw_data_close(&f->data);
+        (void)unlink(f->path);
+    }
+}
+
+static void a_token_shard_is_known_by_its_header(void **state) {
+    struct fixture *f = *state;
+    struct tw_error err;
+    uint8_t head[1024] = {0};
+    uint32_t tokens[WINDOW];
+    f->run.data.tokenizer = TW_TOKENIZER_IDS;
+    f->run.model.vocab = 128256; /* the header says 16 bits all the same */
+    tw_put_u32(head, 20240520);
+    tw_put_u32(head + 4, 1);
+    tw_put_u32(head + 8, 200);
+    write_ids(f, head, sizeof(head), 200, 2);
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
+    assert_int_equal(f->data.tokens_count, 200);
+    tw_data_heldout(&f->data, 0, 1, tokens);
+    assert_int_equal(tokens[0], 1180);
+    tw_data_close(&f->data);
+    assert_int_equal(truncate(f->path, 1024 + 398), 0);
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "cut off"));
+}
+
+static void token_numbers_that_cannot_be_are_refused(void **state) {
+    struct fixture *f = *state;
+    struct tw_error err;
+    f->run.data.tokenizer = TW_TOKENIZER_IDS;
+    f->run.model.vocab = 1100;
+    write_ids(f, NULL, 0, 200, 2);
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "token 100 is 1100, outside the vocabulary of 1100"));
+    f->run.model.vocab = 1200;
+    assert_int_equal(truncate(f->path, 399), 0);
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "no whole number of 2-byte"));
+    assert_null(f->data.text);
+}
+
 static void bytes_are_tokens(void **state) {
     (void)state;
     uint8_t text[256], back[256];
@@ -154,6 +223,9 @@ int main(void) {
         TEST(held_out_windows_cover_the_end_without_overlap),
         TEST(the_shortest_text_that_fits_is_taken),
         TEST(unusable_files_are_refused_by_name),
+        TEST(token_numbers_are_read_by_the_size_of_the_vocabulary),
+        TEST(a_token_shard_is_known_by_its_header),
+        TEST(token_numbers_that_cannot_be_are_refused),
         cmocka_unit_test(bytes_are_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
