@@ -1,100 +1,147 @@
-/* attention_ref.c - causal self-attention, arXiv 1706.03762, one query at a time. */
+/* attention_ref.c - causal attention, arXiv 1706.03762, one query and one key at a time. */
 #include <math.h>
 
 #include "kernels/ref.h"
 
-/* Where a head's vectors lie: token t of q, k, v at q + t * stride and so on. */
+/* Query head g of the group, and the key/value head. */
 struct head {
-    size_t context, size, stride;
-    const float *q, *k, *v;
+    const struct tw_attention *shape;
+    const void *q, *k, *v, *dout, *out;
+    const float *lse; /* (queries) */
+    size_t at;        /* of the head within a row of q and out */
     double scale;
 };
 
-static struct head head_of(const float *qkv, const struct tw_attention *shape, size_t b, size_t h) {
-    const size_t width = shape->width, size = width / shape->heads;
-    const float *q = qkv + b * shape->context * 3 * width + h * size;
-    return (struct head){.context = shape->context,
-                         .size = size,
-                         .stride = 3 * width,
+static struct head head_of(const struct tw_attention *shape, size_t g, const void *q, const void *k,
+                           const void *v) {
+    return (struct head){.shape = shape,
                          .q = q,
-                         .k = q + width,
-                         .v = q + 2 * width,
-                         .scale = 1.0 / sqrt((double)size)};
+                         .k = k,
+                         .v = v,
+                         .at = g * shape->head_size,
+                         .scale = 1.0 / sqrt((double)shape->head_size)};
 }
 
-static double dot(const float *a, const float *b, size_t n) {
+static double dot(const void *a, size_t at_a, const void *b, size_t at_b, size_t n) {
     double sum = 0.0;
-    for (size_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    for (size_t i = 0; i < n; i++) sum += tw_ref_get(a, at_a + i) * tw_ref_get(b, at_b + i);
     return sum;
 }
 
-static void head_forward(float *out, float *lse, const struct head *head, size_t width,
-                         float *scores) {
-    for (size_t t = 0; t < head->context; t++) {
+static size_t first_of(const struct tw_attention *shape) {
+    return (size_t)shape->keys - shape->queries; /* query i sees keys [0, first + i] */
+}
+
+static double score(const struct head *head, size_t t, size_t s) {
+    const struct tw_attention *shape = head->shape;
+    return head->scale * dot(head->q, t * shape->q_stride + head->at, head->k, s * shape->kv_stride,
+                             shape->head_size);
+}
+
+static void head_forward(void *out, float *lse, const struct head *head, float *p) {
+    const struct tw_attention *shape = head->shape;
+    for (size_t t = 0; t < shape->queries; t++) {
+        const size_t seen = first_of(shape) + t + 1;
         double max = -INFINITY, sum = 0.0;
-        for (size_t s = 0; s <= t; s++) {
-            const double score = head->scale * dot(head->q + t * head->stride,
-                                                   head->k + s * head->stride, head->size);
-            scores[s] = (float)score;
-            if (!(score <= max)) max = score;
+        for (size_t s = 0; s < seen; s++) {
+            p[s] = (float)score(head, t, s);
+            if (!((double)p[s] <= max)) max = (double)p[s];
         }
-        for (size_t s = 0; s <= t; s++) sum += exp((double)scores[s] - max);
-        for (size_t i = 0; i < head->size; i++) {
+        for (size_t s = 0; s < seen; s++) {
+            const double value = exp((double)p[s] - max);
+            p[s] = (float)value;
+            sum += value;
+        }
+        for (size_t i = 0; i < shape->head_size; i++) {
             double value = 0.0;
-            for (size_t s = 0; s <= t; s++) {
-                value += exp((double)scores[s] - max) / sum * (double)head->v[s * head->stride + i];
+            for (size_t s = 0; s < seen; s++) {
+                value += (double)p[s] * tw_ref_get(head->v, s * shape->kv_stride + i);
             }
-            out[t * width + i] = (float)value;
+            tw_ref_put(out, t * shape->out_stride + head->at + i, value / sum);
         }
-        lse[t] = (float)(max + log(sum));
+        if (lse != NULL) lse[t] = (float)(max + log(sum));
     }
 }
 
-void tw_attention_ref(float *out, float *lse, const float *qkv, float *scratch,
-                      const struct tw_attention *shape) {
-    for (size_t b = 0; b < shape->sequences; b++) {
-        for (size_t h = 0; h < shape->heads; h++) {
-            const struct head head = head_of(qkv, shape, b, h);
-            head_forward(out + b * shape->context * shape->width + h * head.size,
-                         lse + (b * shape->heads + h) * shape->context, &head, shape->width,
-                         scratch);
-        }
+void TW_REF(attention)(void *out, float *lse, const void *q, const void *k, const void *v,
+                       float *scratch, const struct tw_attention *shape) {
+    for (size_t g = 0; g < shape->group; g++) {
+        const struct head head = head_of(shape, g, q, k, v);
+        head_forward(out, lse == NULL ? NULL : lse + g * shape->queries, &head, scratch);
     }
 }
 
-/* p = exp(score - lse), dp = dout . v, dscore = p (dp - dout . out):
- *     dq += dscore scale k,  dk += dscore scale q,  dv += p dout */
-static void head_backward(float *dq, const float *dout, const float *out, const float *lse,
-                          const struct head *head, size_t width) {
-    float *dk = dq + width, *dv = dk + width;
-    for (size_t t = 0; t < head->context; t++) {
-        const float *d = dout + t * width;
-        const double row = dot(d, out + t * width, head->size);
-        for (size_t s = 0; s <= t; s++) {
-            const size_t at_t = t * head->stride, at_s = s * head->stride;
-            const double score = head->scale * dot(head->q + at_t, head->k + at_s, head->size);
-            const double p = exp(score - (double)lse[t]);
-            const double ds = p * (dot(d, head->v + at_s, head->size) - row) * head->scale;
-            for (size_t i = 0; i < head->size; i++) {
-                dq[at_t + i] += (float)(ds * (double)head->k[at_s + i]);
-                dk[at_s + i] += (float)(ds * (double)head->q[at_t + i]);
-                dv[at_s + i] += (float)(p * (double)d[i]);
+/* P and dS of query t and key s:
+ *     P = exp(score - lse),  dS = P (dout . v - dout . out) scale */
+static double p_of(double *ds, const struct head *head, size_t t, size_t s) {
+    const struct tw_attention *shape = head->shape;
+    const size_t at = t * shape->out_stride + head->at, n = shape->head_size;
+    const double p = exp(score(head, t, s) - (double)head->lse[t]);
+    *ds = p * head->scale *
+          (dot(head->dout, at, head->v, s * shape->kv_stride, n) -
+           dot(head->dout, at, head->out, at, n));
+    return p;
+}
+
+/* dq of query t = sum over the keys it sees of dS k. ds: (keys) of scratch. */
+static void query_backward(void *dq, const struct head *head, size_t t, float *ds) {
+    const struct tw_attention *shape = head->shape;
+    const size_t seen = first_of(shape) + t + 1;
+    for (size_t s = 0; s < seen; s++) {
+        double value;
+        p_of(&value, head, t, s);
+        ds[s] = (float)value;
+    }
+    for (size_t i = 0; i < shape->head_size; i++) {
+        double sum = 0.0;
+        for (size_t s = 0; s < seen; s++) {
+            sum += (double)ds[s] * tw_ref_get(head->k, s * shape->kv_stride + i);
+        }
+        tw_ref_put(dq, t * shape->q_stride + head->at + i, sum);
+    }
+}
+
+/* dk, dv of key s from P and dS (group, queries) of those that see it: sums over all of dS q and of
+ * P dout */
+static void key_backward(void *dk, void *dv, const struct head *head, size_t s, const float *p,
+                         const float *ds) {
+    const struct tw_attention *shape = head->shape;
+    const size_t first = first_of(shape), from = s < first ? 0 : s - first;
+    for (size_t i = 0; i < shape->head_size; i++) {
+        double sum_k = 0.0, sum_v = 0.0;
+        for (size_t g = 0; g < shape->group; g++) {
+            for (size_t t = from; t < shape->queries; t++) {
+                const size_t at = g * shape->head_size + i, of = g * shape->queries + t;
+                sum_k += (double)ds[of] * tw_ref_get(head->q, t * shape->q_stride + at);
+                sum_v += (double)p[of] * tw_ref_get(head->dout, t * shape->out_stride + at);
             }
         }
+        tw_ref_put(dk, s * shape->kv_stride + i, sum_k);
+        tw_ref_put(dv, s * shape->kv_stride + i, sum_v);
     }
 }
 
-void tw_attention_backward_ref(float *dqkv, const float *dout, const float *qkv, const float *out,
-                               const float *lse, float *scratch, const struct tw_attention *shape) {
-    (void)scratch;
-    const size_t width = shape->width, rows = (size_t)shape->sequences * shape->context;
-    for (size_t i = 0; i < rows * 3 * width; i++) dqkv[i] = 0.0f;
-    for (size_t b = 0; b < shape->sequences; b++) {
-        for (size_t h = 0; h < shape->heads; h++) {
-            const struct head head = head_of(qkv, shape, b, h);
-            const size_t at = b * shape->context * width + h * head.size;
-            head_backward(dqkv + (head.q - qkv), dout + at, out + at,
-                          lse + (b * shape->heads + h) * shape->context, &head, width);
+void TW_REF(attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q,
+                                const void *k, const void *v, const void *out, const float *lse,
+                                float *scratch, const struct tw_attention *shape) {
+    const size_t first = first_of(shape);
+    float *p = scratch, *ds = scratch + (size_t)shape->group * shape->queries;
+    for (size_t s = 0; s < shape->keys; s++) {
+        struct head head = {0};
+        for (size_t g = 0; g < shape->group; g++) {
+            head = head_of(shape, g, q, k, v);
+            head.dout = dout, head.out = out, head.lse = lse + g * shape->queries;
+            for (size_t t = s < first ? 0 : s - first; t < shape->queries; t++) {
+                double value;
+                p[g * shape->queries + t] = (float)p_of(&value, &head, t, s);
+                ds[g * shape->queries + t] = (float)value;
+            }
         }
+        key_backward(dk, dv, &head, s, p, ds);
+    }
+    for (size_t g = 0; g < shape->group; g++) {
+        struct head head = head_of(shape, g, q, k, v);
+        head.dout = dout, head.out = out, head.lse = lse + g * shape->queries;
+        for (size_t t = 0; t < shape->queries; t++) query_backward(dq, &head, t, scratch);
     }
 }

@@ -7,7 +7,7 @@ extern const struct tw_ops tw_base_f32_table, tw_base_bf16_table;
 #include <cpuid.h>
 
 extern const struct tw_ops tw_avx2_f32_table, tw_avx2_bf16_table;
-extern const struct tw_ops tw_avx512_f32_table, tw_avx512_bf16_table;
+extern const struct tw_ops tw_avx512_f32_table, tw_avx512_bf16_table, tw_avx512bf16_bf16_table;
 #endif
 
 const struct tw_ops *tw_ops_ref(enum tw_type type) {
@@ -39,13 +39,20 @@ static bool has_avx512_bf16(void) {
     unsigned a, b, c, d;
     return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5) != 0;
 }
+
+/* Intel's processors do vdpbf16ps at half the rate of float32 products (only their AMX is fast),
+ * AMD's at twice the rate. */
+static bool has_fast_avx512_bf16(void) {
+    return has_avx512_bf16() && __builtin_cpu_is("amd");
+}
 #endif
 
 const struct tw_ops *tw_ops_cpu(enum tw_type type, uint32_t i) {
     const bool is_bf16 = type == TW_BF16;
-    const struct tw_ops *found[3];
+    const struct tw_ops *found[4];
     uint32_t count = 0;
 #ifdef TW_KERNELS_X86
+    if (is_bf16 && has_fast_avx512_bf16()) found[count++] = &tw_avx512bf16_bf16_table;
     if (has_avx512()) found[count++] = is_bf16 ? &tw_avx512_bf16_table : &tw_avx512_f32_table;
     if (has_avx2()) found[count++] = is_bf16 ? &tw_avx2_bf16_table : &tw_avx2_f32_table;
 #endif
@@ -53,12 +60,10 @@ const struct tw_ops *tw_ops_cpu(enum tw_type type, uint32_t i) {
     return i < count ? found[i] : NULL;
 }
 
-/* Intel's processors do vdpbf16ps at half the rate of float32 products (only their AMX is fast),
- * AMD's at twice the rate. */
 enum tw_type tw_ops_best_type(void) {
 #ifdef TW_KERNELS_X86
     if (has_amx_bf16()) return TW_BF16;
-    if (has_avx512_bf16() && __builtin_cpu_is("amd")) return TW_BF16;
+    if (has_fast_avx512_bf16()) return TW_BF16;
 #endif
     return TW_F32;
 }

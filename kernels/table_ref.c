@@ -15,10 +15,8 @@ const struct tw_ops TW_REF(table) = {
     .gelu_backward = TW_REF(gelu_backward),
     .swiglu = TW_REF(swiglu),
     .swiglu_backward = TW_REF(swiglu_backward),
-#ifdef TW_HAVE_ATTENTION
     .attention = TW_REF(attention),
     .attention_backward = TW_REF(attention_backward),
-#endif
     .cross_entropy = TW_REF(cross_entropy),
     .embedding = TW_REF(embedding),
     .embedding_backward = TW_REF(embedding_backward),

@@ -1,197 +1,174 @@
-/* attention.c - causal attention, a block of 32 queries of one head at a time: the scores of the
- * block against the keys it may see, their softmax, and the product with the values. The backward
- * pass recomputes the scores from the stored log-sum-exp (arXiv 2205.14135, section 3.1). */
-#include <math.h>
+/* attention.c - causal attention of one key/value head: a block of queries against a block of keys
+ * at a time, with the largest score and the sum of each query's softmax kept up to date (online
+ * softmax, arXiv 1805.02867; blocks as in arXiv 2205.14135, Algorithm 1). */
+#include "kernels/cpu/attention.h"
 
-#include "kernels/cpu/exp.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/exp2.h"
 
-enum { QUERIES = 32 };
-
-struct head {
-    size_t context, size, stride; /* stride between tokens in qkv */
-    size_t padded;                /* context rounded up to a vector: row length of scratch */
-    size_t width;                 /* stride between tokens in out */
-    const float *q, *k, *v;
-    float *scores, *dscores; /* (QUERIES, padded) */
-    float *k_t, *v_t;        /* (size, padded): transposed, so that scores are row vectors */
-    float scale;
+struct work {
+    struct tw_head head;
+    float *k;                  /* (keys, length) units along rows */
+    float *v;                  /* (keys / TW_UNIT, width) units across rows */
+    float *q_rows;             /* (TW_BLOCK, length) */
+    float *q;                  /* (length, TW_BLOCK) */
+    float *p;                  /* (TW_KEYS, TW_BLOCK): scores, then softmax as units across rows */
+    float *o;                  /* (TW_BLOCK, width): not yet divided by sum */
+    float *max, *sum, *factor; /* (TW_BLOCK) */
 };
 
-static struct head head_of(const float *qkv, float *scratch, const struct tw_attention *shape,
-                           size_t b, size_t h) {
-    const size_t width = shape->width, size = width / shape->heads;
-    const size_t padded = (shape->context + 15u) / 16u * 16u;
-    const float *q = qkv + b * shape->context * 3 * width + h * size;
-    return (struct head){
-        .context = shape->context,
-        .size = size,
-        .stride = 3 * width,
-        .padded = padded,
-        .width = width,
-        .q = q,
-        .k = q + width,
-        .v = q + 2 * width,
-        .scores = scratch,
-        .dscores = scratch + QUERIES * padded,
-        .k_t = scratch + 2 * QUERIES * padded,
-        .v_t = scratch + 2 * QUERIES * padded + size * padded,
-        .scale = 1.0f / sqrtf((float)size),
-    };
-}
-
-/* to (size, padded) = from (context, size)^T, zero beyond the context. */
-static void transpose(float *restrict to, const float *restrict from, const struct head *head) {
-    for (size_t i = 0; i < head->size; i++) {
-        float *row = to + i * head->padded;
-        for (size_t t = 0; t < head->context; t++) row[t] = from[t * head->stride + i];
-        for (size_t t = head->context; t < head->padded; t++) row[t] = 0.0f;
+/* The softmax of `vecs` vectors of queries from `lane` on. vecs, is_first are literals. */
+TW_INLINE void softmax_lanes(const struct work *work, const struct tw_block *block, size_t lane,
+                             const size_t vecs, const bool is_first) {
+    const size_t keys = block->keys, clear = tw_clear_keys(block, lane);
+    const tw_vec scale = tw_vec_all(work->head.scale2);
+    tw_vec max[4], sum[4];
+    float *p = work->p + lane;
+    TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+        max[j] =
+            is_first ? tw_vec_load(p + j * TW_VEC) : tw_vec_load(work->max + lane + j * TW_VEC);
     }
-}
-
-/* Keys the block of queries [first, first + rows) may see, rounded up to whole vectors. */
-static size_t keys_of(size_t first, size_t rows) {
-    return (first + rows + TW_VEC - 1u) / TW_VEC * TW_VEC;
-}
-
-/* scores (rows, keys) = x (rows, size) y_t (size, keys) */
-static void scores_of(float *scores, const float *x, size_t x_stride, const float *y_t,
-                      const struct head *head, size_t rows, size_t keys) {
-    const struct tw_tile tile = {.m = rows,
-                                 .k = head->size,
-                                 .n = keys,
-                                 .a_row = x_stride,
-                                 .a_col = 1,
-                                 .b_row = head->padded,
-                                 .y_row = head->padded};
-    tw_tile_multiply(scores, x, y_t, &tile);
-}
-
-/* Row of scores -> probabilities over [0, seen), zero over [seen, keys). Returns log sum exp. */
-static float softmax_row(float *restrict row, size_t seen, size_t keys, float scale) {
-    float max = row[0], sum = 0.0f;
-#pragma omp simd reduction(max : max)
-    for (size_t s = 0; s < seen; s++) max = row[s] > max ? row[s] : max;
-#pragma omp simd reduction(+ : sum)
-    for (size_t s = 0; s < seen; s++) {
-        row[s] = tw_exp((row[s] - max) * scale);
-        sum += row[s];
-    }
-    const float factor = 1.0f / sum;
-#pragma omp simd
-    for (size_t s = 0; s < seen; s++) row[s] *= factor;
-    for (size_t s = seen; s < keys; s++) row[s] = 0.0f;
-    return max * scale + logf(sum);
-}
-
-static void head_forward(float *out, float *lse, const struct head *head) {
-    transpose(head->k_t, head->k, head);
-    for (size_t first = 0; first < head->context; first += QUERIES) {
-        const size_t left = head->context - first, rows = left < QUERIES ? left : QUERIES;
-        const size_t keys = keys_of(first, rows);
-        scores_of(head->scores, head->q + first * head->stride, head->stride, head->k_t, head, rows,
-                  keys);
-        for (size_t r = 0; r < rows; r++) {
-            float *row = head->scores + r * head->padded;
-            lse[first + r] = softmax_row(row, first + r + 1, keys, head->scale);
+    for (size_t s = 0; s < clear; s++) {
+        TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+            max[j] = tw_vec_max(tw_vec_load(p + s * TW_BLOCK + j * TW_VEC), max[j]);
         }
-        const struct tw_tile tile = {.m = rows,
-                                     .k = first + rows,
-                                     .n = head->size,
-                                     .a_row = head->padded,
-                                     .a_col = 1,
-                                     .b_row = head->stride,
-                                     .y_row = head->width};
-        tw_tile_multiply(out + first * head->width, head->scores, head->v, &tile);
+    }
+    for (size_t s = clear; s < keys; s++) {
+        TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+            const tw_vec x = tw_vec_load(p + s * TW_BLOCK + j * TW_VEC);
+            max[j] = tw_vec_max(tw_seen(block, s, lane + j * TW_VEC, x, -INFINITY), max[j]);
+        }
+    }
+    TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+        sum[j] = (tw_vec){0};
+        if (!is_first) {
+            const tw_vec old = tw_vec_load(work->max + lane + j * TW_VEC);
+            const tw_vec factor = tw_vec_exp2((old - max[j]) * scale);
+            tw_vec_store(work->factor + lane + j * TW_VEC, factor);
+            sum[j] = tw_vec_load(work->sum + lane + j * TW_VEC) * factor;
+        }
+        tw_vec_store(work->max + lane + j * TW_VEC, max[j]);
+        max[j] *= scale;
+    }
+    for (size_t s = 0; s < keys; s += TW_UNIT) {
+        TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+            tw_vec unit[TW_UNIT];
+            TW_UNROLL for (size_t u = 0; u < TW_UNIT; u++) {
+                const tw_vec x = tw_vec_load(p + (s + u) * TW_BLOCK + j * TW_VEC);
+                unit[u] = tw_vec_exp2(x * scale - max[j]);
+                if (s + u >= clear) unit[u] = tw_seen(block, s + u, lane + j * TW_VEC, unit[u], 0);
+                sum[j] += unit[u];
+            }
+            tw_vec_store(p + s / TW_UNIT * TW_BLOCK + j * TW_VEC, tw_unit_of(unit));
+        }
+    }
+    TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+        tw_vec_store(work->sum + lane + j * TW_VEC, sum[j]);
     }
 }
 
-void TW_CPU(attention)(float *out, float *lse, const float *qkv, float *scratch,
-                       const struct tw_attention *shape) {
-    for (size_t b = 0; b < shape->sequences; b++) {
-        for (size_t h = 0; h < shape->heads; h++) {
-            const struct head head = head_of(qkv, scratch, shape, b, h);
-            head_forward(out + b * shape->context * head.width + h * head.size,
-                         lse + (b * shape->heads + h) * shape->context, &head);
+static void softmax_of(const struct work *work, const struct tw_block *block) {
+    size_t lane = 0;
+    for (; lane + 4 * TW_VEC <= block->lanes; lane += 4 * TW_VEC) {
+        if (block->key == 0) {
+            softmax_lanes(work, block, lane, 4, true);
+        } else {
+            softmax_lanes(work, block, lane, 4, false);
+        }
+    }
+    for (; lane < block->lanes; lane += TW_VEC) {
+        if (block->key == 0) {
+            softmax_lanes(work, block, lane, 1, true);
+        } else {
+            softmax_lanes(work, block, lane, 1, false);
         }
     }
 }
 
-/* One row: p = exp(score - lse) and dscore = p (dp - dout . out) scale, in place. */
-static void softmax_row_backward(float *restrict p, float *restrict dp, size_t seen, size_t keys,
-                                 float lse, float row_sum, float scale) {
-#pragma omp simd
-    for (size_t s = 0; s < seen; s++) {
-        p[s] = tw_exp(p[s] * scale - lse);
-        dp[s] = p[s] * (dp[s] - row_sum) * scale;
-    }
-    for (size_t s = seen; s < keys; s++) {
-        p[s] = 0.0f;
-        dp[s] = 0.0f;
-    }
-}
-
-/* dq of the block, and its share of dk and dv. The last block comes first: it sees every key, so
- * it writes dk and dv and the others add. */
-static void block_backward(float *dq, const float *dout, const struct head *head, size_t first,
-                           size_t rows) {
-    const bool is_first_visit = first + rows == head->context;
-    float *dk = dq + head->width, *dv = dk + head->width;
-    const struct tw_tile to_query = {.m = rows,
-                                     .k = first + rows,
-                                     .n = head->size,
-                                     .a_row = head->padded,
-                                     .a_col = 1,
-                                     .b_row = head->stride,
-                                     .y_row = head->stride};
-    tw_tile_multiply(dq + first * head->stride, head->dscores, head->k, &to_query);
-    struct tw_tile to_key = {.m = first + rows,
-                             .k = rows,
-                             .n = head->size,
-                             .a_row = 1,
-                             .a_col = head->padded,
-                             .b_row = head->stride,
-                             .y_row = head->stride,
-                             .is_added = !is_first_visit};
-    tw_tile_multiply(dk, head->dscores, head->q + first * head->stride, &to_key);
-    to_key.b_row = head->width;
-    tw_tile_multiply(dv, head->scores, dout + first * head->width, &to_key);
-}
-
-static void head_backward(float *dq, const float *dout, const float *out, const float *lse,
-                          const struct head *head) {
-    transpose(head->k_t, head->k, head);
-    transpose(head->v_t, head->v, head);
-    for (size_t blocks = (head->context + QUERIES - 1) / QUERIES; blocks > 0; blocks--) {
-        const size_t first = (blocks - 1) * QUERIES, left = head->context - first;
-        const size_t rows = left < QUERIES ? left : QUERIES, keys = keys_of(first, rows);
-        scores_of(head->scores, head->q + first * head->stride, head->stride, head->k_t, head, rows,
-                  keys);
-        scores_of(head->dscores, dout + first * head->width, head->width, head->v_t, head, rows,
-                  keys);
-        for (size_t r = 0; r < rows; r++) {
-            const float *d = dout + (first + r) * head->width;
-            const float *o = out + (first + r) * head->width;
-            float row_sum = 0.0f;
-#pragma omp simd reduction(+ : row_sum)
-            for (size_t i = 0; i < head->size; i++) row_sum += d[i] * o[i];
-            softmax_row_backward(head->scores + r * head->padded, head->dscores + r * head->padded,
-                                 first + r + 1, keys, lse[first + r], row_sum, head->scale);
+/* o = factor o + p v */
+static void values_of(const struct work *work, const struct tw_block *block) {
+    const struct tw_head *head = &work->head;
+    struct tw_tile tile = {.n = head->width,
+                           .a_row = 1,
+                           .a_col = TW_BLOCK,
+                           .b_row = head->width,
+                           .y_row = head->width,
+                           .is_added = block->key > 0};
+    for (size_t r = 0; tile.is_added && r < block->rows; r++) {
+        const tw_vec factor = tw_vec_all(work->factor[r]);
+        float *o = work->o + r * head->width;
+        if (work->factor[r] == 1.0f) continue;
+        for (size_t i = 0; i < head->width; i += TW_VEC) {
+            tw_vec_store(o + i, tw_vec_load(o + i) * factor);
         }
-        block_backward(dq, dout, head, first, rows);
+    }
+    const float *v = work->v + block->key / TW_UNIT * head->width;
+    const size_t step = tw_clear_keys(block, 0) == block->keys ? TW_BLOCK : TW_STEP;
+    for (size_t r = 0; r < block->rows; r += step) {
+        tile.m = tw_least(step, block->rows - r);
+        tile.k = (tw_clear_keys(block, r + tile.m - 1) + TW_UNIT - 1) / TW_UNIT;
+        if (tile.k > 0) tw_tile_multiply(work->o + r * head->width, work->p + r, v, &tile);
     }
 }
 
-void TW_CPU(attention_backward)(float *dqkv, const float *dout, const float *qkv, const float *out,
-                                const float *lse, float *scratch,
-                                const struct tw_attention *shape) {
-    for (size_t b = 0; b < shape->sequences; b++) {
-        for (size_t h = 0; h < shape->heads; h++) {
-            const struct head head = head_of(qkv, scratch, shape, b, h);
-            const size_t at = b * shape->context * head.width + h * head.size;
-            head_backward(dqkv + (head.q - qkv), dout + at, out + at,
-                          lse + (b * shape->heads + h) * shape->context, &head);
+/* One block of queries of one head. out, q: its first row. lse: NULL or (rows). */
+static void block_forward(tw_act *out, float *lse, const tw_act *q, const struct work *work,
+                          const struct tw_attention *shape, struct tw_block block) {
+    const struct tw_head *head = &work->head;
+    tw_pack_rows(work->q_rows, q, shape->q_stride, block.rows, head);
+    memset(work->q_rows + block.rows * head->length, 0,
+           (block.lanes - block.rows) * head->length * sizeof(float));
+    tw_transpose(work->q, work->q_rows, block.lanes, head);
+    const size_t seen = head->first + block.query + block.rows;
+    for (size_t key = 0; key < seen; key += TW_KEYS) {
+        tw_block_move(&block, key, head);
+        tw_scores_of(work->p, work->k, work->q, &block, head);
+        softmax_of(work, &block);
+        values_of(work, &block);
+    }
+    for (size_t r = 0; r < block.rows; r++) {
+        const tw_vec factor = tw_vec_all(1.0f / work->sum[r]);
+        for (size_t i = 0; i < head->width; i += TW_VEC) {
+            const tw_vec o = tw_vec_load(work->o + r * head->width + i) * factor;
+            tw_row_store(out + r * shape->out_stride, i, head->size, o);
+        }
+        if (lse != NULL) lse[r] = work->max[r] * head->scale + logf(work->sum[r]);
+    }
+}
+
+static struct work work_of(float *scratch, const struct tw_attention *shape) {
+    struct work work = {.head = tw_head_of(shape)};
+    const struct tw_head *head = &work.head;
+    float *at = tw_aligned(scratch);
+    work.k = tw_take(&at, head->keys * head->length);
+    work.v = tw_take(&at, (head->keys + TW_UNIT - 1) / TW_UNIT * head->width);
+    work.q_rows = tw_take(&at, TW_BLOCK * head->length);
+    work.q = tw_take(&at, TW_BLOCK * head->length);
+    work.p = tw_take(&at, TW_KEYS * TW_BLOCK);
+    work.o = tw_take(&at, TW_BLOCK * head->width);
+    work.max = tw_take(&at, TW_BLOCK);
+    work.sum = tw_take(&at, TW_BLOCK);
+    work.factor = tw_take(&at, TW_BLOCK);
+    return work;
+}
+
+void TW_CPU(attention)(void *out, float *lse, const void *q, const void *k, const void *v,
+                       float *scratch, const struct tw_attention *shape) {
+    if (shape->queries <= TW_FEW) {
+        TW_CPU(attention_few)(out, lse, q, k, v, scratch, shape);
+        return;
+    }
+    const struct work work = work_of(scratch, shape);
+    const struct tw_head *head = &work.head;
+    tw_pack_rows(work.k, k, shape->kv_stride, head->keys, head);
+    tw_pack_across(work.v, v, shape->kv_stride, head->keys, head);
+    for (size_t g = 0; g < shape->group; g++) {
+        for (size_t query = 0; query < head->queries; query += TW_BLOCK) {
+            const size_t rows = tw_least(TW_BLOCK, head->queries - query), at = g * head->size;
+            const struct tw_block block = {
+                .query = query, .rows = rows, .lanes = tw_round_up(rows, TW_VEC)};
+            block_forward((tw_act *)out + query * shape->out_stride + at,
+                          lse == NULL ? NULL : lse + g * head->queries + query,
+                          (const tw_act *)q + query * shape->q_stride + at, &work, shape, block);
         }
     }
 }

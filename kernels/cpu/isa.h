@@ -8,8 +8,13 @@
 
 /* TW_VEC floats are a vector (vec.h); VEC_REGISTERS of them stay in registers. */
 #if defined(TW_ISA_AVX512)
+#if defined(TW_ISA_AVX512_BF16) /* which has products of pairs of bf16 besides: attention */
+#define TW_CPU(op) TW_ACT_NAME(avx512bf16, op)
+#define TW_CPU_NAME "AVX-512 BF16"
+#else
 #define TW_CPU(op) TW_ACT_NAME(avx512, op)
 #define TW_CPU_NAME "AVX-512"
+#endif
 enum { TW_VEC = 16, TW_VEC_REGISTERS = 32 };
 #elif defined(TW_ISA_AVX2)
 #define TW_CPU(op) TW_ACT_NAME(avx2, op)

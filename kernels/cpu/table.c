@@ -15,10 +15,8 @@ const struct tw_ops TW_CPU(table) = {
     .gelu_backward = TW_CPU(gelu_backward),
     .swiglu = TW_CPU(swiglu),
     .swiglu_backward = TW_CPU(swiglu_backward),
-#ifdef TW_HAVE_ATTENTION
     .attention = TW_CPU(attention),
     .attention_backward = TW_CPU(attention_backward),
-#endif
     .cross_entropy = TW_CPU(cross_entropy),
     .embedding = TW_CPU(embedding),
     .embedding_backward = TW_CPU(embedding_backward),

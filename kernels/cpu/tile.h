@@ -1,66 +1,117 @@
-/* tile.h - small matrix products inside attention: y (m, n) = or += a b with a read one element at
- * a time at any stride and the rows of b read as vectors. Operands sit in the second-level cache.
- */
+/* tile.h - small matrix products inside attention: y (m, n) = or += a b, with operands that sit in
+ * the first- and second-level caches. a is read one unit at a time at any stride and spread over a
+ * vector, the rows of b are read as vectors.
+ *
+ * A unit is four bytes of an operand along the inner dimension: one float; or, where the processor
+ * multiplies them at twice the rate of floats (TW_UNIT 2), two neighbouring bf16 values. The sums
+ * are float32 either way. */
 #ifndef TW_KERNELS_CPU_TILE_H
 #define TW_KERNELS_CPU_TILE_H
 
 #include "kernels/cpu/vec.h"
 
+#if defined(TW_ACT_BF16) && defined(__AVX512BF16__)
+enum { TW_UNIT = 2 };
+#else
+enum { TW_UNIT = 1 };
+#endif
+
+#if defined(__clang__)
+#define TW_UNROLL _Pragma("unroll")
+#else
+#define TW_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 struct tw_tile {
-    size_t m, k, n;      /* n a multiple of TW_VEC is fast, any n is right */
-    size_t a_row, a_col; /* element (i, l) of a at i * a_row + l * a_col */
+    size_t m, k, n;      /* k in units; n a multiple of TW_VEC */
+    size_t a_row, a_col; /* unit (i, l) of a at i * a_row + l * a_col */
     size_t b_row, y_row; /* strides of the rows of b and y */
     bool is_added;
 };
 
-/* A block of `rows` by `vecs` vectors of y held in registers. rows, vecs are literals. */
+/* sum + a b, where a is one unit */
+TW_INLINE tw_vec tw_unit_multiply(tw_vec sum, const float *a, tw_vec b, const int unit) {
+#if defined(TW_ACT_BF16) && defined(__AVX512BF16__)
+    if (unit == 2) {
+        int pair;
+        memcpy(&pair, a, sizeof(pair));
+        return (tw_vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(pair),
+                                        (__m512bh)b);
+    }
+#endif
+    (void)unit;
+    return sum + *a * b;
+}
+
+/* A block of `rows` by `vecs` vectors of y held in registers. rows, vecs, unit are literals. */
 TW_INLINE void tw_tile_block(float *y, const float *a, const float *b, const struct tw_tile *t,
-                             const size_t rows, const size_t vecs) {
-    tw_vec sum[8][3];
-    for (size_t i = 0; i < rows; i++) {
-        for (size_t j = 0; j < vecs; j++) {
+                             const size_t rows, const size_t vecs, const int unit) {
+    tw_vec sum[6][4];
+    TW_UNROLL for (size_t i = 0; i < rows; i++) {
+        TW_UNROLL for (size_t j = 0; j < vecs; j++) {
             sum[i][j] = (tw_vec){0};
             if (t->is_added) sum[i][j] = tw_vec_load(y + i * t->y_row + j * TW_VEC);
         }
     }
-    for (size_t l = 0; l < t->k; l++) {
-        tw_vec row[3];
-        for (size_t j = 0; j < vecs; j++) row[j] = tw_vec_load(b + l * t->b_row + j * TW_VEC);
-        for (size_t i = 0; i < rows; i++) {
-            const float value = a[i * t->a_row + l * t->a_col];
-            for (size_t j = 0; j < vecs; j++) sum[i][j] += value * row[j];
+    const size_t k = t->k, a_row = t->a_row, a_col = t->a_col, b_row = t->b_row;
+    for (size_t l = 0; l < k; l++) {
+        tw_vec row[4];
+        TW_UNROLL for (size_t j = 0; j < vecs; j++) row[j] = tw_vec_load(b + j * TW_VEC);
+        TW_UNROLL for (size_t i = 0; i < rows; i++) {
+            TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+                sum[i][j] = tw_unit_multiply(sum[i][j], a + i * a_row, row[j], unit);
+            }
         }
+        a += a_col;
+        b += b_row;
     }
-    for (size_t i = 0; i < rows; i++) {
-        for (size_t j = 0; j < vecs; j++) tw_vec_store(y + i * t->y_row + j * TW_VEC, sum[i][j]);
+    TW_UNROLL for (size_t i = 0; i < rows; i++) {
+        TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+            tw_vec_store(y + i * t->y_row + j * TW_VEC, sum[i][j]);
+        }
     }
 }
 
 /* All columns of `rows` rows of y. */
 TW_INLINE void tw_tile_rows(float *y, const float *a, const float *b, const struct tw_tile *t,
-                            const size_t rows) {
-    size_t j = 0;
-    for (; j + 2 * TW_VEC <= t->n; j += 2 * TW_VEC) tw_tile_block(y + j, a, b + j, t, rows, 2);
-    for (; j + TW_VEC <= t->n; j += TW_VEC) tw_tile_block(y + j, a, b + j, t, rows, 1);
-    for (; j < t->n; j++) {
-        for (size_t i = 0; i < rows; i++) {
-            float sum = t->is_added ? y[i * t->y_row + j] : 0.0f;
-            for (size_t l = 0; l < t->k; l++) {
-                sum += a[i * t->a_row + l * t->a_col] * b[l * t->b_row + j];
-            }
-            y[i * t->y_row + j] = sum;
-        }
+                            const size_t rows, const int unit) {
+    enum { VECS = TW_VEC_REGISTERS == 32 ? 4 : 2 };
+    const size_t wide = t->n / (VECS * TW_VEC) * (VECS * TW_VEC);
+    for (size_t j = 0; j < wide; j += VECS * TW_VEC) {
+        tw_tile_block(y + j, a, b + j, t, rows, VECS, unit);
+    }
+    for (size_t j = wide; j < t->n; j += TW_VEC) {
+        tw_tile_block(y + j, a, b + j, t, rows, 1, unit);
     }
 }
 
-static inline void tw_tile_multiply(float *y, const float *a, const float *b,
-                                    const struct tw_tile *t) {
-    enum { ROWS = TW_VEC_REGISTERS == 32 ? 8 : 4 };
+TW_INLINE void tw_tile_run(float *y, const float *a, const float *b, const struct tw_tile *t,
+                           const int unit) {
     size_t i = 0;
-    for (; i + ROWS <= t->m; i += ROWS) {
-        tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, ROWS);
+    for (; i + 6 <= t->m; i += 6) {
+        tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 6, unit);
     }
-    for (; i < t->m; i++) tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 1);
+    if (i + 4 <= t->m) {
+        tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 4, unit);
+        i += 4;
+    }
+    if (i + 2 <= t->m) {
+        tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 2, unit);
+        i += 2;
+    }
+    if (i < t->m) tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 1, unit);
+}
+
+/* Operands of units. */
+static __attribute__((noinline, unused)) void
+tw_tile_multiply(float *y, const float *a, const float *b, const struct tw_tile *t) {
+    tw_tile_run(y, a, b, t, TW_UNIT);
+}
+
+/* Operands of floats, whatever a unit is. */
+static __attribute__((noinline, unused)) void
+tw_tile_multiply_floats(float *y, const float *a, const float *b, const struct tw_tile *t) {
+    tw_tile_run(y, a, b, t, 1);
 }
 
 #endif
