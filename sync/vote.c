@@ -557,9 +557,27 @@ static void promise_self(struct tw_node *node) {
     tw_vote_promise(node, NO_PEER, &own);
 }
 
+/* A result in our own proposal died with its owner before we had it: not even we can accept it.
+ * Another ballot leaves it out. A link that breaks for a moment is no death. */
+static bool is_hopeless(struct tw_node *node) {
+    const struct round *round = &node->round;
+    if (round->phase != CLOSER_PROPOSING || round->has_best) return false;
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
+        const struct tw_part *part = &round->proposal.parts[k];
+        if (part->bytes == 0 || tw_payload_is_held(node, &part->result) ||
+            tw_peers_member_live(node, part->owner_idx))
+            continue;
+        const uint64_t dead_us = node->member_seen_us[part->owner_idx] + RETRY_US;
+        if (node->now_us >= dead_us) return true;
+        tw_node_wake(node, dead_us);
+    }
+    return false;
+}
+
 void tw_vote_advance(struct tw_node *node) {
     struct round *round = &node->round;
     if (!tw_node_is_voter(node)) return;
+    if (is_hopeless(node)) round->phase = CLOSER_IDLE;
     if (round->phase == CLOSER_IDLE && should_close(node)) start_ballot(node);
     if (round->phase == CLOSER_STORING && node->stored_seq >= round->ballot_seq) {
         if (round->ballot == 1) {

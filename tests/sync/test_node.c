@@ -177,6 +177,39 @@ static void member_that_never_delivers_does_not_slow_the_rest(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* The owner's RESULT is on its way to everybody else. */
+static bool is_announced(uint32_t owner) {
+    uint32_t heralds_count = 0;
+    for (uint32_t i = 0; i < mesh.events_count; i++) {
+        const struct mesh_event *event = &mesh.events[i];
+        if (event->event.kind != TW_EV_MESSAGE || event->event.peer != owner) continue;
+        heralds_count +=
+            event->message->kind == TW_MSG_RESULT && event->message->u.result.bytes > 0;
+    }
+    return heralds_count == mesh.nodes_count - 1;
+}
+
+/* Found with real processes: every ballot named the bytes that had died with their owner. */
+static void dead_owners_unseen_result_is_left_out(void **state) {
+    (void)state;
+    for (uint32_t owner = 0; owner < 4; owner++) {
+        mesh_init(&mesh, 4, 3);
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(30));
+        const uint32_t witness = owner == 0 ? 1 : 0;
+        const struct tw_node_view before = mesh_view(&mesh, witness);
+        assert_true(before.roster.members[owner].weight > 0);
+        while (!is_announced(owner)) mesh_run(&mesh, 1000);
+        mesh_run(&mesh, 15000); /* RESULT is there, and no PULL for its bytes has come */
+        mesh_kill(&mesh, owner);
+        mesh_run(&mesh, SECONDS(60));
+        const struct tw_node_view after = mesh_view(&mesh, witness);
+        assert_true(after.rounds > before.rounds + 50);
+        assert_memory_equal(&after.lineage, &before.lineage, sizeof(after.lineage));
+        mesh_deinit(&mesh);
+    }
+}
+
 static void run_ends_with_equal_anchors_everywhere(void **state) {
     (void)state;
     mesh_init(&mesh, 3, 3);
@@ -206,6 +239,7 @@ int main(void) {
         cmocka_unit_test(partition_ends_in_one_lineage),
         cmocka_unit_test(slow_node_is_never_waited_for),
         cmocka_unit_test(member_that_never_delivers_does_not_slow_the_rest),
+        cmocka_unit_test(dead_owners_unseen_result_is_left_out),
         cmocka_unit_test(run_ends_with_equal_anchors_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
