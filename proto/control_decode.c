@@ -77,6 +77,7 @@ static enum tw_status get_status(const void *body, struct tw_msg_status *to, str
     to->tokens = from->tokens;
     to->tokens_per_s = from->tokens_per_s;
     to->boot = from->boot;
+    to->nonce = from->nonce;
     TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
     return get_id("tip", &from->tip, &to->tip, err);
 }

@@ -43,6 +43,7 @@ static enum tw_status put_status(const struct tw_msg_status *from, struct out *o
     to.tokens = from->tokens;
     to.tokens_per_s = from->tokens_per_s;
     to.boot = from->boot;
+    to.nonce = from->nonce;
     return pack(&to.base, out, err);
 }
 

@@ -55,7 +55,8 @@ struct tw_msg_status {
     uint64_t clock_tokens; /* of the tip */
     uint64_t step, tokens; /* its own, ever */
     uint32_t tokens_per_s;
-    uint32_t boot; /* starts of this node: increases */
+    uint32_t boot;  /* starts of this node: increases */
+    uint64_t nonce; /* of its membership: it votes in the seat that a roster lists under this */
 };
 
 /* One row of the member table. Empty strings after the last address. */

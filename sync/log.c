@@ -84,7 +84,8 @@ static bool was_listed_before(const struct tw_node *node, const struct tw_close 
     return false;
 }
 
-/* Who says that it contributes and then does not deliver is waited for ever more seldom. */
+/* Who says that it contributes and then does not deliver is waited for ever more seldom. Nobody
+ * waits for a receiver anyway: it has missed nothing. */
 static void note_deliveries(struct tw_node *node, const struct tw_close *close) {
     uint64_t listed = 0;
     for (uint32_t i = 0; i < close->contributors_count; i++)
@@ -92,7 +93,8 @@ static void note_deliveries(struct tw_node *node, const struct tw_close *close) 
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((listed >> i & 1) != 0) {
             node->member_missed[i] = 0;
-        } else if (node->round.contributions[i].has && node->member_missed[i] < MISSED_MAX) {
+        } else if (node->round.contributions[i].has && node->member_missed[i] < MISSED_MAX &&
+                   tw_peers_member_live(node, i)) {
             node->member_missed[i]++;
         }
     }

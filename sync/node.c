@@ -33,16 +33,18 @@ void tw_node_derive_state(struct tw_node *node) {
 }
 
 void tw_node_set_roster(struct tw_node *node, const struct tw_roster *roster) {
-    uint64_t seen_us[TW_MEMBERS_MAX];
+    uint64_t seen_us[TW_MEMBERS_MAX], live_us[TW_MEMBERS_MAX];
     bool has_left[TW_MEMBERS_MAX];
     uint8_t missed[TW_MEMBERS_MAX];
     for (uint32_t i = 0; i < roster->count; i++) {
         const int before = tw_roster_find(&node->roster, &roster->members[i].id);
         seen_us[i] = before >= 0 ? node->member_seen_us[before] : node->now_us;
+        live_us[i] = before >= 0 ? node->member_live_us[before] : node->now_us;
         has_left[i] = before >= 0 && node->member_left[before];
         missed[i] = before >= 0 ? node->member_missed[before] : 0;
     }
     memcpy(node->member_seen_us, seen_us, roster->count * sizeof(seen_us[0]));
+    memcpy(node->member_live_us, live_us, roster->count * sizeof(live_us[0]));
     memcpy(node->member_left, has_left, roster->count * sizeof(has_left[0]));
     memcpy(node->member_missed, missed, roster->count * sizeof(missed[0]));
     node->roster.number = roster->number;

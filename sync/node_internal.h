@@ -199,7 +199,8 @@ struct tw_node {
     uint64_t patience_us;
     uint64_t arrivals_us[ARRIVALS_KEPT];
     uint32_t arrivals_count;
-    uint64_t member_seen_us[TW_MEMBERS_MAX]; /* by roster index */
+    uint64_t member_seen_us[TW_MEMBERS_MAX]; /* seated last, by roster index */
+    uint64_t member_live_us[TW_MEMBERS_MAX];
     bool member_left[TW_MEMBERS_MAX];
     uint8_t member_missed[TW_MEMBERS_MAX]; /* rounds it announced itself for and did not deliver */
 
@@ -270,8 +271,11 @@ bool tw_peers_is_live(const struct tw_node *node, uint16_t peer);
 bool tw_peers_in_lineage(const struct tw_node *node, uint16_t peer);
 /* A member of our lineage that may serve others. */
 bool tw_peers_is_donor(const struct tw_node *node, uint16_t peer);
-/* Member `idx` of the roster is us, or linked, heard, and a member of our lineage as it says. */
+/* Member `idx` of the roster is us, or linked, heard, and a member of our lineage as it says: worth
+ * waiting for. */
 bool tw_peers_member_live(const struct tw_node *node, uint32_t idx);
+/* Or it fetches (phi, u) under the nonce that the roster lists: it votes, and delivers nothing. */
+bool tw_peers_member_seated(const struct tw_node *node, uint32_t idx);
 void tw_peers_broadcast(struct tw_node *node, const struct tw_message *message);
 /* `peer` is a voter of the open round and said that it is deciding it too: worth talking to. */
 bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer);

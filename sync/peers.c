@@ -25,8 +25,16 @@ bool tw_peers_member_live(const struct tw_node *node, uint32_t idx) {
     const struct tw_id *id = &node->roster.members[idx].id;
     if (tw_id_equal(id, &node->cfg.self)) return true;
     const uint16_t peer = tw_peers_find(node, id);
-    /* A receiver of that id cannot vote, merge or close: it came back without its membership. */
+    /* A receiver of that id may vote, if its seat stands, but nobody waits for it. */
     return peer != NO_PEER && tw_peers_is_donor(node, peer);
+}
+
+bool tw_peers_member_seated(const struct tw_node *node, uint32_t idx) {
+    const struct tw_member *member = &node->roster.members[idx];
+    if (tw_peers_member_live(node, idx)) return true;
+    const uint16_t peer = tw_peers_find(node, &member->id);
+    return peer != NO_PEER && tw_peers_in_lineage(node, peer) &&
+           node->links[peer].status.nonce == member->nonce;
 }
 
 bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer) {
@@ -89,24 +97,26 @@ static void send_status(struct tw_node *node) {
         .tokens = node->tokens,
         .tokens_per_s = node->tokens_per_s,
         .boot = node->cfg.boot,
+        .nonce = node->at.nonce,
         .tip = node->tip_digest,
     };
     for (uint16_t i = 0; i < node->links_end; i++) tw_act_send(node, message, i);
 }
 
 static void note_members(struct tw_node *node) {
-    uint32_t live_count = 0;
+    uint32_t seated_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        if (!tw_peers_member_live(node, i)) continue;
+        if (!tw_peers_member_seated(node, i)) continue;
         node->member_seen_us[i] = node->now_us;
-        live_count++;
+        seated_count++;
+        if (tw_peers_member_live(node, i)) node->member_live_us[i] = node->now_us;
     }
     /* A majority that cannot close its round is none: its results may have died with those who
      * accepted them. Then the orphan's way out, a child lineage, is everybody's. */
     const uint64_t stuck_us = node->cfg.orphan_us + 4 * node->patience_us;
     const bool is_stuck = node->round.is_lost || (node->round.active_us != 0 &&
                                                   node->now_us > node->round.active_us + stuck_us);
-    if (live_count > node->roster.count / 2 && !is_stuck) node->majority_us = node->now_us;
+    if (seated_count > node->roster.count / 2 && !is_stuck) node->majority_us = node->now_us;
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (tw_peers_is_donor(node, i)) node->lineage_us = node->now_us;
     }

@@ -152,6 +152,8 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
 
 static bool is_due(struct tw_node *node) {
     if (tw_round_is_final(node)) return true;
+    /* Due long since, having held other fragments back: opening a round it would be alone in it. */
+    if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
     if (node->cfg.pace_us > 0) {
         const uint64_t due_us = node->last_commit_us + node->cfg.pace_us;
         if (node->now_us < due_us) tw_node_wake(node, due_us);

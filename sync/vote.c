@@ -276,9 +276,36 @@ static int sender_idx(const struct tw_node *node, uint16_t peer) {
     return tw_roster_find(&node->roster, &node->links[peer].id);
 }
 
+static bool is_silent(const struct tw_node *node, uint32_t idx) {
+    return (int)idx != node->round.self_idx &&
+           (node->member_left[idx] || node->now_us - node->member_seen_us[idx] > MEMBER_DEAD_US);
+}
+
+/* How long a member keeps its seat while it fetches (phi, u). To get a new one it would have to be
+ * at the newest round with everything applied, which on a full link takes longer than the fetch.
+ * Nobody waits for it, so the seat costs nothing while the others are a majority without it; else
+ * rounds would go at the pace of its link. And who cannot fetch cannot vote either: a seat that
+ * stays silent for good brings the group closer to having no majority, so there is an end. */
+static uint64_t receiver_seat_us(const struct tw_node *node) {
+    uint32_t seats_count = 0, live_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (is_silent(node, i)) continue;
+        seats_count++;
+        live_count += tw_peers_member_live(node, i);
+    }
+    return live_count > seats_count / 2 ? node->cfg.orphan_us : MEMBER_DEAD_US;
+}
+
+/* Whole, as far as we know: to be trusted with a part. */
+static bool can_own(const struct tw_node *node, uint32_t idx) {
+    if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
+    return tw_peers_member_live(node, idx);
+}
+
 /* The next roster: who is here or was lately, and who asks to come in. */
 static void next_roster(struct tw_node *node, const struct tw_close *close,
                         struct tw_roster *next) {
+    const uint64_t seat_us = receiver_seat_us(node);
     uint64_t contributed = 0, absent = 0;
     bool is_changed = false;
     next->count = 0;
@@ -291,12 +318,13 @@ static void next_roster(struct tw_node *node, const struct tw_close *close,
     for (uint32_t i = 0; i < node->roster.count; i++) {
         struct tw_member member = node->roster.members[i];
         const bool is_gone =
-            (int)i != node->round.self_idx &&
-            (node->member_left[i] || node->now_us - node->member_seen_us[i] > MEMBER_DEAD_US);
+            is_silent(node, i) ||
+            ((int)i != node->round.self_idx && node->now_us - node->member_live_us[i] > seat_us);
         is_changed |= is_gone;
         if (is_gone) continue;
         /* Who met the deadline owns a part next time; if nobody did, everybody may try. */
-        member.weight = contributed == 0 || ((contributed & ~absent) >> i & 1) != 0 ? 1 : 0;
+        const bool is_in_time = contributed == 0 || ((contributed & ~absent) >> i & 1) != 0;
+        member.weight = is_in_time && can_own(node, i) ? 1 : 0;
         next->members[next->count++] = member;
     }
     for (uint32_t j = 0; j < JOINS_MAX; j++) {
@@ -557,9 +585,27 @@ static void promise_self(struct tw_node *node) {
     tw_vote_promise(node, NO_PEER, &own);
 }
 
+/* A result in our own proposal died with its owner before we had it: not even we can accept it.
+ * Another ballot leaves it out. A link that breaks for a moment is no death. */
+static bool is_hopeless(struct tw_node *node) {
+    const struct round *round = &node->round;
+    if (round->phase != CLOSER_PROPOSING || round->has_best) return false;
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
+        const struct tw_part *part = &round->proposal.parts[k];
+        if (part->bytes == 0 || tw_payload_is_held(node, &part->result) ||
+            tw_peers_member_live(node, part->owner_idx))
+            continue;
+        const uint64_t dead_us = node->member_seen_us[part->owner_idx] + RETRY_US;
+        if (node->now_us >= dead_us) return true;
+        tw_node_wake(node, dead_us);
+    }
+    return false;
+}
+
 void tw_vote_advance(struct tw_node *node) {
     struct round *round = &node->round;
     if (!tw_node_is_voter(node)) return;
+    if (is_hopeless(node)) round->phase = CLOSER_IDLE;
     if (round->phase == CLOSER_IDLE && should_close(node)) start_ballot(node);
     if (round->phase == CLOSER_STORING && node->stored_seq >= round->ballot_seq) {
         if (round->ballot == 1) {

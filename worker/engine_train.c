@@ -3,7 +3,6 @@
 #include <libgen.h>
 #include <limits.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +10,10 @@
 
 #include "worker/engine_verb.h"
 #include "worker/eval.h"
+#include "worker/interrupt.h"
 #include "worker/weights.h"
 
 enum { EVAL_WINDOWS = 64 };
-
-static volatile sig_atomic_t is_interrupted;
-
-static void on_signal(int number) {
-    (void)number;
-    is_interrupted = 1;
-}
 
 /* Where the training is. */
 struct progress {
@@ -74,7 +67,7 @@ static enum tw_status train(struct engine_bench *bench, uint32_t *tokens, struct
                             struct tw_error *err) {
     const struct tw_run *const run = &bench->run;
     uint64_t cursor = 0;
-    for (; progress->step < progress->steps && is_interrupted == 0;) {
+    for (; progress->step < progress->steps && !tw_interrupt_wanted();) {
         struct tw_step_result result;
         tw_data_draw(&bench->data, bench->options->seed, &cursor, run->train.batch, tokens);
         TW_TRY(tw_engine_step(bench->engine, tokens, tw_schedule_lr(run, progress->tokens), &result,
@@ -122,7 +115,6 @@ static enum tw_status start(struct engine_bench *bench, struct tw_error *err) {
 enum tw_exit engine_train(struct engine_bench *bench) {
     const struct engine_options *const options = bench->options;
     const uint64_t step_tokens = (uint64_t)bench->run.train.batch * bench->run.model.context;
-    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     struct tw_error err;
     struct progress progress = {.steps = options->steps > 0
                                              ? options->steps
@@ -130,8 +122,7 @@ enum tw_exit engine_train(struct engine_bench *bench) {
                                 .validation = (double)NAN,
                                 .start_s = engine_now_s(),
                                 .is_terminal = isatty(STDERR_FILENO) == 1};
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
+    tw_interrupt_catch(true);
     uint32_t *const tokens =
         calloc((size_t)bench->run.train.batch * (bench->run.model.context + 1), sizeof(*tokens));
     if (tokens == NULL) {
@@ -149,7 +140,7 @@ enum tw_exit engine_train(struct engine_bench *bench) {
     free(tokens);
     if (status != TW_OK) return engine_fail(&err);
     if (options->json) {
-        print_json(&progress, is_interrupted != 0 ? "interrupted" : "done");
+        print_json(&progress, tw_interrupt_wanted() ? "interrupted" : "done");
     } else {
         if (progress.is_terminal) show(&progress, true);
         if (options->out != NULL) (void)printf("written to %s\n", options->out);

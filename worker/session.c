@@ -7,25 +7,11 @@
 #include "base/exit_codes.h"
 #include "base/log.h"
 #include "worker/heartbeat.h"
+#include "worker/interrupt.h"
 #include "worker/link.h"
 #include "worker/trainer.h"
 
 enum { RETRY_MS = 500, REMIND_TRIES = 60, ANSWER_MS = 10000 };
-
-static volatile sig_atomic_t must_end;
-
-static void on_signal(int number) {
-    (void)number;
-    must_end = 1;
-}
-
-static void signals_catch(void) {
-    struct sigaction action;
-    memset(&action, 0, sizeof(action));
-    action.sa_handler = on_signal; /* without SA_RESTART: waiting ends */
-    (void)sigaction(SIGTERM, &action, NULL);
-    (void)sigaction(SIGINT, &action, NULL);
-}
 
 static int exit_of(enum tw_status status) {
     switch (status) {
@@ -55,7 +41,7 @@ static void pause_ms(long ms) {
 static enum tw_status daemon_attach(const struct tw_session_config *config, struct tw_link *link,
                                     struct tw_wmsg_welcome *welcome, int *memfd,
                                     struct tw_error *err) {
-    for (uint64_t tries = 0; !must_end; tries++) {
+    for (uint64_t tries = 0; !tw_interrupt_wanted(); tries++) {
         enum tw_status status = tw_link_open(link, config->socket, err);
         if (status == TW_OK) {
             status = tw_link_attach(link, config->device, ANSWER_MS, welcome, memfd, err);
@@ -80,7 +66,8 @@ static enum tw_status train(struct tw_link *link, const struct tw_wmsg_welcome *
     TW_TRY(tw_trainer_init(&trainer, link, welcome, shm, learner, err));
     enum tw_status status = tw_trainer_start(&trainer, err);
     while (status == TW_OK && !trainer.is_over) {
-        status = must_end ? tw_trainer_finish(&trainer, err) : tw_trainer_turn(&trainer, err);
+        status = tw_interrupt_wanted() ? tw_trainer_finish(&trainer, err)
+                                       : tw_trainer_turn(&trainer, err);
     }
     tw_trainer_deinit(&trainer);
     return status;
@@ -147,7 +134,7 @@ int tw_session_run(const struct tw_session_config *config) {
     struct tw_error err = {.status = TW_OK};
     struct tw_link link = {.fd = -1};
     int memfd = -1;
-    signals_catch();
+    tw_interrupt_catch(false);
     enum tw_status status = daemon_attach(config, &link, &welcome, &memfd, &err);
     if (status == TW_OK) {
         status = attached_run(config, &link, &welcome, memfd, &err);
@@ -157,7 +144,7 @@ int tw_session_run(const struct tw_session_config *config) {
         } else if (status != TW_OK) {
             fatal_tell(&link, &err);
         }
-    } else if (must_end) {
+    } else if (tw_interrupt_wanted()) {
         status = TW_OK;
     }
     tw_link_close(&link);

@@ -439,6 +439,11 @@ static void hear(uint8_t how) {
     struct tw_error err;
     struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = how % PEERS};
     near_message(&message);
+    if (message.kind == TW_MSG_STATUS) { /* a receiver may hold its seat */
+        const struct tw_id id = peer_id(event.peer);
+        const int seat = tw_roster_find(&rig.view.roster, &id);
+        if (seat >= 0) message.u.status.nonce = rig.view.roster.members[seat].nonce;
+    }
     if (!rig.is_up[event.peer] || tw_message_check(&message, &err) != TW_OK) return;
     event.u.message = &message;
     feed(&event);

@@ -159,7 +159,8 @@ static void sample_status(struct tw_rng *rng, struct tw_msg_status *status) {
                                      .step = draw_u64(rng),
                                      .tokens = draw_u64(rng),
                                      .tokens_per_s = draw_u32(rng),
-                                     .boot = draw_u32(rng)};
+                                     .boot = draw_u32(rng),
+                                     .nonce = draw_u64(rng)};
 }
 
 static void sample_state(struct tw_rng *rng, struct tw_msg_state *state) {

@@ -149,8 +149,9 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
     message->kind = kind;
     switch (kind) {
     case TW_MSG_STATUS:
-        message->u.status = (struct tw_msg_status){TW_STATE_MEMBER, id(1),    id(2), 812, 1 << 30,
-                                                   24000,           98304000, 51200, 3};
+        message->u.status =
+            (struct tw_msg_status){TW_STATE_MEMBER, id(1),    id(2), 812, 1 << 30,
+                                   24000,           98304000, 51200, 3,   0x1122334455667788};
         break;
     case TW_MSG_PEERS:
         message->u.peers.count = 2;

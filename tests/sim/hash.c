@@ -58,6 +58,7 @@ static uint64_t mix_status(uint64_t h, const struct tw_msg_status *status) {
     h = tw_sim_mix(h, status->clock_tokens);
     h = tw_sim_mix(h, status->step);
     h = tw_sim_mix(h, status->tokens);
+    h = tw_sim_mix(h, status->nonce);
     return tw_sim_mix(h, status->boot);
 }
 

@@ -92,13 +92,26 @@ static void load(struct mesh *mesh, uint32_t node, const struct tw_action *actio
     answer_applied(mesh, node, fragment, action->u.load.rounds);
 }
 
+/* Of a packed (phi, u), except for the first 8 bytes: these are the value. */
+static struct tw_id state_name(uint32_t fragment) {
+    return mesh_digest(fragment + 77);
+}
+
+static bool is_state(const struct tw_id *hash) {
+    for (uint32_t p = 0; p < MESH_FRAGMENTS_MAX; p++) {
+        const struct tw_id name = state_name(p);
+        if (memcmp(name.bytes + 8, hash->bytes + 8, sizeof(name.bytes) - 8) == 0) return true;
+    }
+    return false;
+}
+
 static void export_state(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     struct tw_event event = {.kind = TW_EV_EXPORTED, .ok = true};
     const uint32_t fragment = action->u.load.fragment;
     event.u.exported.fragment = fragment;
     event.u.exported.rounds = mesh->workers[node].rounds[fragment];
     event.u.exported.digest = mesh_digest(mesh->workers[node].phi[fragment]);
-    event.u.exported.hash = mesh_digest(fragment + 77);
+    event.u.exported.hash = state_name(fragment);
     memcpy(event.u.exported.hash.bytes, &mesh->workers[node].phi[fragment], 8);
     event.u.exported.bytes = BYTES;
     work(mesh, node, &event);
@@ -115,7 +128,10 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         event.u.chunk.hash = action->u.payload.hash;
         event.u.chunk.idx = action->u.payload.idx;
         if (mesh->is_mute[node]) break;
-        if (mesh->is_linked[node][action->peer]) post(mesh, action->peer, MESSAGE_US, &event);
+        if (!mesh->is_linked[node][action->peer]) break;
+        post(mesh, action->peer,
+             MESSAGE_US + (is_state(&event.u.chunk.hash) ? mesh->state_us[action->peer] : 0),
+             &event);
         break;
     case TW_ACT_VERIFY:
         event.kind = TW_EV_VERIFIED;

@@ -27,6 +27,7 @@ struct mesh {
     uint32_t nodes_count;
     uint64_t now_us, seq;
     uint64_t step_us[MESH_NODES_MAX];
+    uint64_t state_us[MESH_NODES_MAX]; /* what a packed (phi, u) takes longer on its way to it */
     bool is_down[MESH_NODES_MAX];
     bool is_mute[MESH_NODES_MAX]; /* it says much, but its chunks never leave */
     bool is_cut[MESH_NODES_MAX][MESH_NODES_MAX];

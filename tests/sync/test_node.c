@@ -177,6 +177,117 @@ static void member_that_never_delivers_does_not_slow_the_rest(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Kills a member of the group and starts it again from where it was 14 rounds ago, which is more
+ * than anybody keeps results for. Its vote is newer: its seat stands. Each fragment
+ * takes `state_us` to come. */
+static void come_back_from_an_old_checkpoint(uint32_t node, uint64_t state_us) {
+    struct tw_position position;
+    tw_node_position(mesh.nodes[node], &position);
+    const struct mesh_worker saved = mesh.workers[node];
+    mesh_run(&mesh, SECONDS(14));
+    mesh_kill(&mesh, node);
+    mesh_run(&mesh, SECONDS(1));
+    mesh.workers[node] = saved;
+    mesh.state_us[node] = state_us;
+    mesh_start(&mesh, node, &position);
+    mesh_link_all(&mesh);
+}
+
+static void assert_rounds_in(uint64_t seconds) {
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    mesh_run(&mesh, SECONDS(seconds));
+    assert_true(mesh_view(&mesh, 0).rounds - rounds >= seconds * 8 / 10);
+}
+
+/* Found with real processes: it was dropped, and on full links it took 45 s to get in again. */
+static void member_keeps_its_seat_while_it_fetches(void **state) {
+    (void)state;
+    mesh_init(&mesh, 4, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    const struct tw_member before = mesh_view(&mesh, 0).roster.members[3];
+    come_back_from_an_old_checkpoint(3, SECONDS(10));
+    for (unsigned i = 0; i < 5; i++) {
+        assert_rounds_in(5); /* nobody waits for it */
+        assert_int_equal(mesh_view(&mesh, 3).state, TW_STATE_RECEIVER);
+        assert_int_equal(mesh_view(&mesh, 0).roster_count, 4);
+        assert_int_equal(mesh_view(&mesh, 0).roster.members[3].weight, 0);
+    }
+    assert_rounds_in(10);
+    const struct tw_member after = mesh_view(&mesh, 0).roster.members[3];
+    assert_int_equal(mesh_view(&mesh, 3).state, TW_STATE_MEMBER);
+    assert_int_equal(after.nonce, before.nonce);
+    assert_true(after.weight > 0);
+    for (uint32_t i = 0; i < 3; i++) assert_agreement(3, i);
+    mesh_deinit(&mesh);
+}
+
+static void endless_fetch_costs_the_seat(void **state) {
+    (void)state;
+    mesh_init(&mesh, 4, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    come_back_from_an_old_checkpoint(3, SECONDS(600));
+    assert_rounds_in(110);
+    assert_int_equal(mesh_view(&mesh, 0).roster_count, 4);
+    assert_rounds_in(20);
+    assert_int_equal(mesh_view(&mesh, 0).roster_count, 3);
+    mesh.state_us[3] = 0;
+    mesh_run(&mesh, SECONDS(60));
+    assert_int_equal(mesh_view(&mesh, 3).state, TW_STATE_MEMBER);
+    assert_int_equal(mesh_view(&mesh, 0).roster_count, 4);
+    mesh_deinit(&mesh);
+}
+
+static void seat_of_who_fetches_is_given_up_where_its_vote_is_needed(void **state) {
+    (void)state;
+    mesh_init(&mesh, 4, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    come_back_from_an_old_checkpoint(3, SECONDS(600));
+    assert_rounds_in(20);
+    assert_int_equal(mesh_view(&mesh, 0).roster_count, 4);
+    mesh_kill(&mesh, 2); /* two that are whole are no majority of four */
+    assert_rounds_in(10);
+    assert_int_equal(mesh_view(&mesh, 0).roster_count, 3);
+    assert_rounds_in(10);
+    assert_int_equal(mesh_view(&mesh, 0).roster_count, 2);
+    mesh_deinit(&mesh);
+}
+
+/* The owner's RESULT is on its way to everybody else. */
+static bool is_announced(uint32_t owner) {
+    uint32_t heralds_count = 0;
+    for (uint32_t i = 0; i < mesh.events_count; i++) {
+        const struct mesh_event *event = &mesh.events[i];
+        if (event->event.kind != TW_EV_MESSAGE || event->event.peer != owner) continue;
+        heralds_count +=
+            event->message->kind == TW_MSG_RESULT && event->message->u.result.bytes > 0;
+    }
+    return heralds_count == mesh.nodes_count - 1;
+}
+
+/* Found with real processes: every ballot named the bytes that had died with their owner. */
+static void dead_owners_unseen_result_is_left_out(void **state) {
+    (void)state;
+    for (uint32_t owner = 0; owner < 4; owner++) {
+        mesh_init(&mesh, 4, 3);
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(30));
+        const uint32_t witness = owner == 0 ? 1 : 0;
+        const struct tw_node_view before = mesh_view(&mesh, witness);
+        assert_true(before.roster.members[owner].weight > 0);
+        while (!is_announced(owner)) mesh_run(&mesh, 1000);
+        mesh_run(&mesh, 15000); /* RESULT is there, and no PULL for its bytes has come */
+        mesh_kill(&mesh, owner);
+        mesh_run(&mesh, SECONDS(60));
+        const struct tw_node_view after = mesh_view(&mesh, witness);
+        assert_true(after.rounds > before.rounds + 50);
+        assert_memory_equal(&after.lineage, &before.lineage, sizeof(after.lineage));
+        mesh_deinit(&mesh);
+    }
+}
+
 static void run_ends_with_equal_anchors_everywhere(void **state) {
     (void)state;
     mesh_init(&mesh, 3, 3);
@@ -206,6 +317,10 @@ int main(void) {
         cmocka_unit_test(partition_ends_in_one_lineage),
         cmocka_unit_test(slow_node_is_never_waited_for),
         cmocka_unit_test(member_that_never_delivers_does_not_slow_the_rest),
+        cmocka_unit_test(member_keeps_its_seat_while_it_fetches),
+        cmocka_unit_test(endless_fetch_costs_the_seat),
+        cmocka_unit_test(seat_of_who_fetches_is_given_up_where_its_vote_is_needed),
+        cmocka_unit_test(dead_owners_unseen_result_is_left_out),
         cmocka_unit_test(run_ends_with_equal_anchors_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,21 @@
+/* interrupt.h - SIGTERM and SIGINT in a process whose threads multiply matrices.
+ *
+ * oneDNN's sgemm keeps its working memory right below the stack pointer of its generated code,
+ * which it moves into a small heap buffer: a signal delivered there writes its frame over whatever
+ * lies before that buffer. Handlers here therefore run on a stack of their own, and every thread
+ * that may multiply must be known to this file or have its signals blocked. */
+#ifndef TW_WORKER_INTERRUPT_H
+#define TW_WORKER_INTERRUPT_H
+
+#include <stdbool.h>
+
+/* From now on SIGTERM and SIGINT only make tw_interrupt_wanted() true, and end waiting (no
+ * SA_RESTART). second_kills: the second one has its default effect, for a person at a terminal.
+ * The calling thread gets the stack for handlers; call it there before the first product, and start
+ * other threads with all signals blocked. */
+void tw_interrupt_catch(bool second_kills);
+
+/* Has somebody asked this process to end? */
+bool tw_interrupt_wanted(void);
+
+#endif
