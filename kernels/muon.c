@@ -1,0 +1,100 @@
+#include "kernels/muon.h"
+
+#include <math.h>
+
+#include "base/assert.h"
+
+enum { STEPS = 5, ALIGNMENT = 64 };
+
+static const float A = 3.4445f, B = -4.7750f, C = 2.0315f;
+
+/* With s = min(rows, cols): x in float32 and as the products read it, its s by s Gram matrix, the
+ * square of that, and either as the products read it. */
+struct scratch {
+    float *x, *gram, *square;
+    void *x_act, *small_act;
+    size_t bytes;
+};
+
+static void *take(void *memory, size_t *at, size_t bytes) {
+    void *taken = memory == NULL ? NULL : (char *)memory + *at;
+    *at += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return taken;
+}
+
+static struct scratch scratch_of(void *memory, size_t rows, size_t cols, enum tw_type type) {
+    const size_t n = rows * cols, side = rows < cols ? rows : cols, small = side * side;
+    const size_t act = tw_type_bytes(type);
+    struct scratch s = {.bytes = 0};
+    s.x = take(memory, &s.bytes, n * sizeof(float));
+    s.gram = take(memory, &s.bytes, small * sizeof(float));
+    s.square = take(memory, &s.bytes, small * sizeof(float));
+    s.x_act = take(memory, &s.bytes, n * act);
+    s.small_act = take(memory, &s.bytes, small * act);
+    return s;
+}
+
+size_t tw_muon_scratch(uint32_t rows, uint32_t cols, enum tw_type type) {
+    return scratch_of(NULL, rows, cols, type).bytes;
+}
+
+static void multiply(const struct tw_muon *cfg, float *y, const void *a, const void *b,
+                     struct tw_matmul shape) {
+    shape.type = cfg->ops->type;
+    shape.y_type = TW_F32;
+    cfg->multiply(cfg->context, y, a, b, &shape);
+}
+
+/* x = A x + (B gram + C gram^2) x, or with the small matrix on the right where x is tall, which is
+ * the same of its transpose. */
+static void newton_schulz(float *x, const struct scratch *s, const struct tw_muon *cfg) {
+    const uint32_t rows = cfg->rows, cols = cfg->cols;
+    const bool is_tall = rows > cols;
+    const uint32_t side = is_tall ? cols : rows, deep = is_tall ? rows : cols;
+    const size_t n = (size_t)rows * cols, small = (size_t)side * side;
+    cfg->ops->from_f32(s->x_act, x, n);
+    multiply(cfg, s->gram, s->x_act, s->x_act,
+             (struct tw_matmul){
+                 .m = side, .k = deep, .n = side, .form = is_tall ? TW_MATMUL_TN : TW_MATMUL_NT});
+    cfg->ops->from_f32(s->small_act, s->gram, small);
+    multiply(cfg, s->square, s->small_act, s->small_act,
+             (struct tw_matmul){.m = side, .k = side, .n = side, .form = TW_MATMUL_NN});
+    for (size_t i = 0; i < small; i++) s->gram[i] = B * s->gram[i] + C * s->square[i];
+    cfg->ops->from_f32(s->small_act, s->gram, small);
+    for (size_t i = 0; i < n; i++) x[i] *= A;
+    multiply(cfg, x, is_tall ? s->x_act : s->small_act, is_tall ? s->small_act : s->x_act,
+             (struct tw_matmul){
+                 .m = rows, .k = side, .n = cols, .form = TW_MATMUL_NN, .is_added = true});
+}
+
+void tw_muon_orthogonalise(float *x, void *scratch, const struct tw_muon *cfg) {
+    const struct scratch s = scratch_of(scratch, cfg->rows, cfg->cols, cfg->ops->type);
+    const size_t n = (size_t)cfg->rows * cfg->cols;
+    const double norm = sqrt(cfg->ops->sum_squares(x, n));
+    const float scale = norm < 1e-30 ? 0.0f : (float)(1.0 / norm);
+    for (size_t i = 0; i < n; i++) x[i] *= scale;
+    for (int step = 0; step < STEPS; step++) newton_schulz(x, &s, cfg);
+}
+
+void tw_muon_step(float *theta, float *m, const float *gradient, void *scratch,
+                  const struct tw_muon *cfg) {
+    const size_t rows = cfg->rows, cols = cfg->cols, stride = cfg->stride;
+    const float mu = cfg->momentum, scale = cfg->gradient_scale;
+    float *x = scratch_of(scratch, rows, cols, cfg->ops->type).x;
+    TW_ASSERT(stride >= cols);
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = 0; i < cols; i++) {
+            const float g = gradient[r * stride + i] * scale;
+            m[r * stride + i] = mu * m[r * stride + i] + (1.0f - mu) * g;
+            x[r * cols + i] = mu * m[r * stride + i] + (1.0f - mu) * g;
+        }
+    }
+    tw_muon_orthogonalise(x, scratch, cfg);
+    const float step = cfg->lr * 0.2f * sqrtf((float)(rows > cols ? rows : cols));
+    const float keep = 1.0f - cfg->lr * cfg->decay;
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = 0; i < cols; i++) {
+            theta[r * stride + i] = keep * theta[r * stride + i] - step * x[r * cols + i];
+        }
+    }
+}

@@ -1,0 +1,177 @@
+/* test_muon.c - Muon's matrices come out orthogonal, with every library and either type, and its
+ * step is the one of the header. */
+#include "kernels/muon.h"
+
+#include "tests/kernels/tables.h"
+
+enum { SIDE_MAX = 64 };
+
+static void product(void *context, void *y, const void *a, const void *b,
+                    const struct tw_matmul *shape) {
+    tw_multiply(context, y, a, b, shape);
+}
+
+/* Runs `check` with every library for every type it has. */
+static void each_library(void (*check)(struct tw_muon *cfg, struct tw_rng *rng)) {
+    for (int backend = TW_MATMUL_AUTO; backend <= TW_MATMUL_REF; backend++) {
+        const struct tw_matmul_library *library =
+            tw_matmul_library_get((enum tw_matmul_backend)backend);
+        for (int type = TW_F32; library != NULL && type <= TW_BF16; type++) {
+            if (!tw_matmul_library_has(library, (enum tw_type)type)) continue;
+            struct tw_muon cfg = {.ops = tw_ops_cpu((enum tw_type)type, 0), .multiply = product};
+            struct tw_multiplier *multiplier = NULL;
+            struct tw_error err;
+            struct tw_rng rng;
+            tw_rng_seed(&rng, TABLES_SEED);
+            assert_int_equal(tw_multiplier_create(&multiplier, library, &err), TW_OK);
+            cfg.context = multiplier;
+            check(&cfg, &rng);
+            tw_multiplier_destroy(multiplier);
+        }
+    }
+}
+
+static void *scratch_new(const struct tw_muon *cfg) {
+    const size_t bytes = tw_muon_scratch(cfg->rows, cfg->cols, cfg->ops->type);
+    void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_non_null(scratch);
+    return memset(scratch, 0xff, bytes); /* its contents are of no matter: NaNs */
+}
+
+/* Eigenvalues of the symmetric matrix a (n, n), by Jacobi's rotations, left on its diagonal. */
+static void eigenvalues(double a[SIDE_MAX][SIDE_MAX], size_t n) {
+    for (int sweep = 0; sweep < 30; sweep++) {
+        for (size_t p = 0; p < n; p++) {
+            for (size_t q = p + 1; q < n; q++) {
+                const double angle = 0.5 * atan2(2.0 * a[p][q], a[q][q] - a[p][p]);
+                const double c = cos(angle), s = sin(angle);
+                for (size_t i = 0; i < n; i++) {
+                    const double ip = a[i][p], iq = a[i][q];
+                    a[i][p] = c * ip - s * iq, a[i][q] = s * ip + c * iq;
+                }
+                for (size_t i = 0; i < n; i++) {
+                    const double pi = a[p][i], qi = a[q][i];
+                    a[p][i] = c * pi - s * qi, a[q][i] = s * pi + c * qi;
+                }
+            }
+        }
+    }
+}
+
+/* Element (i, j) of x (rows, cols), or of its transpose where that is the wide one. */
+static double wide(const float *x, const struct tw_muon *cfg, size_t i, size_t j) {
+    return cfg->rows <= cfg->cols ? (double)x[i * cfg->cols + j] : (double)x[j * cfg->cols + i];
+}
+
+/* x has singular values near 1, and the singular vectors of g: x g^T is symmetric and positive. */
+static void assert_orthogonal(const float *x, const float *g, const struct tw_muon *cfg) {
+    const size_t side = cfg->rows < cfg->cols ? cfg->rows : cfg->cols;
+    const size_t deep = cfg->rows < cfg->cols ? cfg->cols : cfg->rows;
+    const double slack = cfg->ops->type == TW_BF16 ? 0.05 : 0.01;
+    static double gram[SIDE_MAX][SIDE_MAX], cross[SIDE_MAX][SIDE_MAX];
+    double size = 0.0;
+    for (size_t i = 0; i < side; i++) {
+        for (size_t j = 0; j < side; j++) {
+            gram[i][j] = cross[i][j] = 0.0;
+            for (size_t l = 0; l < deep; l++) {
+                gram[i][j] += wide(x, cfg, i, l) * wide(x, cfg, j, l);
+                cross[i][j] += wide(x, cfg, i, l) * wide(g, cfg, j, l);
+            }
+            size = fmax(size, fabs(cross[i][j]));
+        }
+    }
+    for (size_t i = 0; i < side; i++) {
+        for (size_t j = 0; j < i; j++) {
+            assert_true(fabs(cross[i][j] - cross[j][i]) <= 0.5 * slack * size);
+        }
+    }
+    eigenvalues(gram, side);
+    eigenvalues(cross, side);
+    for (size_t i = 0; i < side; i++) {
+        const double singular = sqrt(gram[i][i]);
+        if (singular < 0.68 - slack || singular > 1.21 + slack) {
+            fail_msg("singular value %zu of a (%u, %u) matrix is %.3f", i, cfg->rows, cfg->cols,
+                     singular);
+        }
+        assert_true(cross[i][i] > 0.0);
+    }
+}
+
+static void check_orthogonal(struct tw_muon *cfg, struct tw_rng *rng) {
+    const uint32_t rows[] = {1, 17, 3, 33, 64, 20}, cols[] = {1, 65, 127, 16, 128, 31};
+    const float scales[] = {1.0f, 1e-12f, 1e8f};
+    for (size_t s = 0; s < 6; s++) {
+        cfg->rows = rows[s], cfg->cols = cols[s];
+        const size_t n = (size_t)cfg->rows * cfg->cols;
+        float *g = fill_new(rng, n, scales[s % 3]), *x = fill_copy(g, n);
+        void *scratch = scratch_new(cfg);
+        tw_muon_orthogonalise(x, scratch, cfg);
+        for (size_t i = 0; i < n; i++) g[i] /= scales[s % 3];
+        assert_orthogonal(x, g, cfg);
+        free(g), free(x), free(scratch);
+    }
+}
+
+/* The step of the header, with the orthogonal matrix of the function checked above; the matrix is
+ * a block of columns of a wider one, whose others stay. */
+static void check_step(struct tw_muon *cfg, struct tw_rng *rng) {
+    enum { ROWS = 24, COLS = 15, STRIDE = 40, AT = 5, N = ROWS * STRIDE };
+    cfg->rows = ROWS, cfg->cols = COLS, cfg->stride = STRIDE;
+    cfg->lr = 0.02f, cfg->momentum = 0.95f, cfg->decay = 0.1f, cfg->gradient_scale = 0.5f;
+    float *theta = fill_new(rng, N, 1.0f), *theta_0 = fill_copy(theta, N);
+    float *m = fill_new(rng, N, 1.0f), *m_0 = fill_copy(m, N), *gradient = fill_new(rng, N, 1.0f);
+    float x[ROWS * COLS];
+    void *scratch = scratch_new(cfg);
+    tw_muon_step(theta + AT, m + AT, gradient + AT, scratch, cfg);
+    for (size_t i = 0; i < ROWS * COLS; i++) {
+        const size_t at = i / COLS * STRIDE + AT + i % COLS;
+        const double g = 0.5 * (double)gradient[at], moment = 0.95 * (double)m_0[at] + 0.05 * g;
+        fill_assert_near("m", m + at, (const float[]){(float)moment}, 1, 1e-6);
+        x[i] = (float)(0.95 * moment + 0.05 * g);
+    }
+    tw_muon_orthogonalise(x, scratch, cfg);
+    for (size_t i = 0; i < N; i++) {
+        const size_t r = i / STRIDE, c = i % STRIDE;
+        const bool is_inside = c >= AT && c < AT + COLS;
+        const double step = is_inside ? 0.2 * sqrt(24.0) * (double)x[r * COLS + c - AT] : 0.0;
+        const double decay = is_inside ? 0.1 * (double)theta_0[i] : 0.0;
+        const float want = (float)((double)theta_0[i] - (double)cfg->lr * (step + decay));
+        fill_assert_near("theta", theta + i, &want, 1, cfg->ops->type == TW_BF16 ? 1e-3 : 1e-5);
+        if (!is_inside) assert_true(theta[i] == theta_0[i] && m[i] == m_0[i]);
+    }
+    free(theta), free(theta_0), free(m), free(m_0), free(gradient), free(scratch);
+}
+
+static void check_odd_gradients(struct tw_muon *cfg, struct tw_rng *rng) {
+    enum { SIDE = 16, N = SIDE * SIDE };
+    cfg->rows = cfg->cols = SIDE, cfg->stride = SIDE;
+    cfg->lr = 0.02f, cfg->momentum = 0.95f, cfg->decay = 0.0f, cfg->gradient_scale = 1.0f;
+    float *theta = fill_new(rng, N, 1.0f), *before = fill_copy(theta, N);
+    float m[N] = {0}, gradient[N] = {0};
+    void *scratch = scratch_new(cfg);
+    tw_muon_step(theta, m, gradient, scratch, cfg); /* of zeros: nowhere */
+    assert_memory_equal(theta, before, N * sizeof(float));
+    gradient[N - 1] = NAN;
+    tw_muon_step(theta, m, gradient, scratch, cfg);
+    for (size_t i = 0; i < N; i++) assert_true(!isfinite(theta[i]));
+    free(theta), free(before), free(scratch);
+}
+
+#define TEST(name, check)                                                                          \
+    static void name(void **state) {                                                               \
+        (void)state;                                                                               \
+        each_library(check);                                                                       \
+    }
+TEST(matrices_come_out_orthogonal, check_orthogonal)
+TEST(step_is_that_of_the_header, check_step)
+TEST(zeros_step_nowhere_and_nan_everywhere, check_odd_gradients)
+
+int main(void) {
+    print_message("seed %d\n", TABLES_SEED);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matrices_come_out_orthogonal),
+        cmocka_unit_test(step_is_that_of_the_header),
+        cmocka_unit_test(zeros_step_nowhere_and_nan_everywhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
