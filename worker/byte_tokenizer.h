@@ -1,0 +1,19 @@
+/* byte_tokenizer.h - the byte tokenizer in the words of others: a byte-level BPE without merges.
+ *
+ * GPT-2's byte-level BPE writes each byte as one printable character; with these 256 as its whole
+ * vocabulary, in the order of the bytes, and no merges, it is the byte tokenizer. */
+#ifndef TW_WORKER_BYTE_TOKENIZER_H
+#define TW_WORKER_BYTE_TOKENIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TW_BYTE_TOKEN_BYTES = 3, TW_BYTE_TOKENIZER_BYTES = 8 * 1024 };
+
+/* The character that stands for `byte`, as UTF-8 with NUL. Returns its bytes, 1 or 2. */
+size_t tw_byte_token(uint8_t byte, char text[TW_BYTE_TOKEN_BYTES]);
+
+/* tokenizer.json of Hugging Face's tokenizers. Returns its bytes, without NUL. */
+size_t tw_byte_tokenizer_json(char text[TW_BYTE_TOKENIZER_BYTES]);
+
+#endif

@@ -1,0 +1,49 @@
+#include "worker/hf_json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum tw_status tw_hf_json_parse(json_t **root_out, const char *json, size_t size, size_t bytes_max,
+                                struct tw_error *err) {
+    json_error_t why;
+    if (size > bytes_max) {
+        return tw_fail(err, TW_CORRUPT, "%zu bytes of JSON; at most %zu are read", size, bytes_max);
+    }
+    json_t *const root = json_loadb(json, size, JSON_REJECT_DUPLICATES, &why);
+    if (root == NULL && json_error_code(&why) == json_error_out_of_memory) {
+        return tw_fail(err, TW_NOMEM, "no memory for %zu bytes of JSON", size);
+    }
+    if (root == NULL) {
+        /* jansson quotes what stands near, which may be anything. */
+        char text[JSON_ERROR_TEXT_LENGTH];
+        (void)snprintf(text, sizeof(text), "%s", why.text);
+        for (char *at = text; *at != 0; at++) {
+            if (*at < ' ' || *at > '~') *at = '?';
+        }
+        return tw_fail(err, TW_CORRUPT, "line %d, column %d: %s", why.line, why.column, text);
+    }
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return tw_fail(err, TW_CORRUPT, "an object was expected: { ... }");
+    }
+    *root_out = root;
+    return TW_OK;
+}
+
+static int append(const char *bytes, size_t size, void *context) {
+    char *const shown = context;
+    const size_t used = strlen(shown), room = TW_HF_SHOWN_BYTES - 1 - used;
+    const size_t take = size < room ? size : room;
+    memcpy(shown + used, bytes, take);
+    shown[used + take] = 0;
+    if (take < size) memcpy(shown + TW_HF_SHOWN_BYTES - 4, "...", 4);
+    return take < size ? -1 : 0; /* enough was seen */
+}
+
+const char *tw_hf_show(const json_t *value, char shown[TW_HF_SHOWN_BYTES]) {
+    shown[0] = 0;
+    if (value == NULL) return "nothing";
+    (void)json_dump_callback(value, append, shown,
+                             JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+    return shown;
+}

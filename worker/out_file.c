@@ -1,0 +1,122 @@
+#include "worker/out_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+
+static enum tw_status is_taken(const char *path, struct tw_error *err) {
+    return tw_fail(err, TW_CONFIG, "%s exists and is not overwritten; choose another --out", path);
+}
+
+enum tw_status tw_out_is_free(const char *path, struct tw_error *err) {
+    struct stat info;
+    return lstat(path, &info) == 0 ? is_taken(path, err) : TW_OK;
+}
+
+enum tw_status tw_out_open(struct tw_out_file *file, const char *path, uint64_t bytes,
+                           struct tw_error *err) {
+    file->fd = -1;
+    file->at = 0;
+    if (strlen(path) >= sizeof(file->path)) {
+        return tw_fail(err, TW_CONFIG, "a path has at most %d bytes: %.60s...",
+                       TW_OUT_PATH_BYTES - 1, path);
+    }
+    (void)snprintf(file->path, sizeof(file->path), "%s", path);
+    (void)snprintf(file->part, sizeof(file->part), "%s.part", path);
+    TW_TRY(tw_out_is_free(path, err));
+    file->fd = open(file->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file->fd < 0 && errno == EEXIST) {
+        return tw_fail(err, TW_CONFIG,
+                       "%s exists: somebody is writing it, or was killed while doing so; remove it",
+                       file->part);
+    }
+    if (file->fd < 0) return tw_fail(err, TW_IO, "%s: %s", file->part, strerror(errno));
+    /* Not every file system can; what matters is to know early where one can. */
+    if (bytes > 0 && fallocate(file->fd, 0, 0, (off_t)bytes) != 0 &&
+        (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
+        const int why = errno;
+        tw_out_abort(file);
+        return tw_fail(err, TW_IO, "%s needs %.1f MB: %s", file->path, (double)bytes / 1e6,
+                       strerror(why));
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_out_write(struct tw_out_file *file, const void *bytes, size_t size,
+                            struct tw_error *err) {
+    const char *from = bytes;
+    while (size > 0) {
+        const ssize_t n = write(file->fd, from, size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            return tw_fail(err, TW_IO, "%s: %s after %.1f MB", file->part,
+                           strerror(n == 0 ? ENOSPC : errno), (double)file->at / 1e6);
+        }
+        from += n;
+        size -= (size_t)n;
+        file->at += (uint64_t)n;
+    }
+    return TW_OK;
+}
+
+/* The new name lasts only when its folder is on disk as well. */
+static bool sync_folder(const char *path) {
+    char folder[TW_OUT_PATH_BYTES];
+    const char *const slash = strrchr(path, '/');
+    const size_t size = slash == NULL ? 0 : (size_t)(slash - path);
+    TW_ASSERT(size + 2 <= sizeof(folder));
+    memcpy(folder, path, size);
+    memcpy(folder + size, slash == NULL ? "." : "/", 2);
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno == EACCES; /* may be written, but not read: so be it */
+    const bool is_synced = fsync(fd) == 0 || errno == EINVAL;
+    const int why = errno;
+    (void)close(fd);
+    errno = why;
+    return is_synced;
+}
+
+enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *err) {
+    int failed = renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
+    if (failed != 0 && (errno == EINVAL || errno == ENOSYS)) { /* a file system that cannot */
+        TW_TRY(tw_out_is_free(to, err));
+        failed = rename(from, to);
+    }
+    if (failed != 0 && errno == EEXIST) return is_taken(to, err);
+    if (failed != 0 || !sync_folder(to)) {
+        return tw_fail(err, TW_IO, "%s: %s", to, strerror(errno));
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err) {
+    struct stat info;
+    /* fallocate may have made it longer than what was written. */
+    const bool is_whole =
+        fstat(file->fd, &info) == 0 &&
+        ((uint64_t)info.st_size == file->at || ftruncate(file->fd, (off_t)file->at) == 0) &&
+        fsync(file->fd) == 0;
+    const int why = errno;
+    const bool is_closed = close(file->fd) == 0;
+    file->fd = -1;
+    enum tw_status status = TW_OK;
+    if (!is_whole || !is_closed) {
+        status = tw_fail(err, TW_IO, "%s: %s", file->part, strerror(is_whole ? errno : why));
+    }
+    if (status == TW_OK) status = tw_out_rename(file->part, file->path, err);
+    if (status != TW_OK) (void)unlink(file->part);
+    return status;
+}
+
+void tw_out_abort(struct tw_out_file *file) {
+    if (file->fd < 0) return;
+    (void)close(file->fd);
+    file->fd = -1;
+    (void)unlink(file->part);
+}
