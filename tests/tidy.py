@@ -67,7 +67,7 @@ PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw
 # Libraries from outside that a module may link. daemon and tests may use all that were chosen.
 CHOSEN = {"PkgConfig::" + name for name in (
     "CRYPTO", "XXHASH", "PROTOBUF_C", "ZSTD", "OPENBLAS", "INIH", "JANSSON", "OPENSSL", "UV",
-    "MICROHTTPD", "CURL", "CMOCKA", "SYSTEM_JANSSON")} | {
+    "MICROHTTPD", "CURL", "CMOCKA", "SYSTEM_JANSSON", "MODEL_JANSSON")} | {
         "m", "gomp", "Threads::Threads", "CUDA::cudart", "CUDA::cudart_static", "${ONEDNN_LIBRARY}"}
 EXTERNAL = {
     "base": {"PkgConfig::CRYPTO", "PkgConfig::XXHASH"},
@@ -76,7 +76,7 @@ EXTERNAL = {
                 "CUDA::cudart_static"},
     "compress": {"m", "PkgConfig::ZSTD"},
     "sync": set(),
-    "worker": {"m", "gomp", "Threads::Threads"},
+    "worker": {"m", "gomp", "Threads::Threads", "PkgConfig::MODEL_JANSSON"},
     "daemon": CHOSEN,
     "tests": CHOSEN,
 }
