@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/nearest.h"
+#include "worker/engine_convert.h"
 #include "worker/engine_verb.h"
 
 enum tw_exit engine_fail(const struct tw_error *err) {
@@ -197,6 +198,9 @@ int main(int argc, char **argv) {
                                      .top_k = 40,
                                      .eval_steps = 200};
     struct tw_error err;
+    if (argc > 1 && (strcmp(argv[1], "import") == 0 || strcmp(argv[1], "export") == 0)) {
+        return (int)engine_convert(argc, argv);
+    }
     for (unsigned i = 0; argc > 1 && i < VERBS_COUNT; i++) {
         if (strcmp(argv[1], VERBS[i].name) != 0) continue;
         if (parse(&options, argc, argv, &err) != TW_OK) return (int)engine_fail(&err);
@@ -209,6 +213,7 @@ int main(int argc, char **argv) {
         }
         return (int)work(i, &options);
     }
-    (void)fprintf(stderr, "thinwire-engine does generate, eval and train for `thinwire`\n");
+    (void)fprintf(stderr,
+                  "thinwire-engine does generate, eval, train, import and export for `thinwire`\n");
     return TW_EXIT_USAGE;
 }

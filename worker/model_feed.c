@@ -16,7 +16,7 @@ enum tw_dtype tw_model_feed_dtype(const struct tw_model_feed *feed, uint32_t i,
 enum tw_status tw_model_feed_read(const struct tw_model_feed *feed, uint32_t i, uint64_t first,
                                   uint64_t count, float *to, struct tw_error *err) {
     const struct tw_tensor *const tensor = &feed->layout->tensors[i];
-    if (feed->is_interrupted != NULL && *feed->is_interrupted != 0) {
+    if (feed->is_interrupted != NULL && feed->is_interrupted()) {
         return tw_fail(err, TW_AGAIN, "interrupted; nothing was written");
     }
     if (feed->params == NULL) return tw_model_source_read(feed->source, i, first, count, to, err);

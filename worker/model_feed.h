@@ -3,6 +3,7 @@
 #ifndef TW_WORKER_MODEL_FEED_H
 #define TW_WORKER_MODEL_FEED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -15,7 +16,7 @@ struct tw_model_feed {
     const struct tw_layout *layout;       /* of run */
     const float *params;                  /* (layout->elements); NULL: read `source` */
     const struct tw_model_source *source; /* bound to `layout` */
-    const volatile int *is_interrupted;   /* NULL: never; when it turns 1, reading fails */
+    bool (*is_interrupted)(void);         /* NULL: never; when it says yes, reading fails */
 };
 
 enum { TW_FEED_KEEP = TW_DTYPES_COUNT }; /* a dtype to write: as the source has it */

@@ -33,6 +33,8 @@ static const struct verb VERBS[] = {
     {"generate", NULL, "thinwire-engine"},
     {"eval", NULL, "thinwire-engine"},
     {"train", NULL, "thinwire-engine"},
+    {"import", NULL, "thinwire-engine"},
+    {"export", NULL, "thinwire-engine"},
     {"sim", NULL, "thinwire-sim"},
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };

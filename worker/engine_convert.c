@@ -1,0 +1,262 @@
+/* thinwire-engine import, export: models of others in, ours out. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/nearest.h"
+#include "base/units.h"
+#include "worker/engine_convert.h"
+#include "worker/engine_model.h"
+#include "worker/gguf_write.h"
+#include "worker/hf_write.h"
+#include "worker/interrupt.h"
+#include "worker/out_file.h"
+
+/* ---- command line ---------------------------------------------------------------------------- */
+
+struct convert {
+    const char *from, *run, *out, *name, *context, *format, *dtype, *shard, *part;
+    bool json;
+};
+
+static enum tw_status parse(struct convert *convert, const char *verb, int argc, char **argv,
+                            struct tw_error *err) {
+    const bool is_import = strcmp(verb, "import") == 0;
+    const struct {
+        const char *name;
+        const char **value;
+        bool is_known;
+    } OPTIONS[] = {
+        {"--run", &convert->run, true},
+        {"--out", &convert->out, true},
+        {"--dtype", &convert->dtype, true},
+        {"--name", &convert->name, is_import},
+        {"--context", &convert->context, is_import},
+        {"--format", &convert->format, !is_import},
+        {"--shard", &convert->shard, !is_import},
+        {"--part", &convert->part, !is_import},
+    };
+    enum { COUNT = sizeof(OPTIONS) / sizeof(OPTIONS[0]) };
+    for (int i = 2; i < argc; i++) {
+        const size_t size = strcspn(argv[i], "=");
+        unsigned k = 0;
+        while (k < COUNT && !(OPTIONS[k].is_known && strlen(OPTIONS[k].name) == size &&
+                              strncmp(OPTIONS[k].name, argv[i], size) == 0)) {
+            k++;
+        }
+        if (k < COUNT && argv[i][size] == '=') {
+            *OPTIONS[k].value = argv[i] + size + 1;
+        } else if (k < COUNT && i + 1 < argc) {
+            *OPTIONS[k].value = argv[++i];
+        } else if (k < COUNT) {
+            return tw_fail(err, TW_CONFIG, "%s wants a value", argv[i]);
+        } else if (strcmp(argv[i], "--json") == 0) {
+            convert->json = true;
+        } else if (argv[i][0] != '-' && convert->from == NULL) {
+            convert->from = argv[i];
+        } else {
+            const char *names[COUNT];
+            unsigned count = 0;
+            for (k = 0; k < COUNT; k++) {
+                if (OPTIONS[k].is_known) names[count++] = OPTIONS[k].name;
+            }
+            const char *const near = tw_nearest(argv[i], names, count);
+            return tw_fail(err, TW_CONFIG, "%s: `%s` is unknown%s%s; see `thinwire help %s`", verb,
+                           argv[i], near != NULL ? "; did you mean " : "", near != NULL ? near : "",
+                           verb);
+        }
+    }
+    return TW_OK;
+}
+
+static enum tw_status parse_dtype(const char *text, enum tw_dtype *dtype, struct tw_error *err) {
+    static const struct {
+        const char *name;
+        enum tw_dtype dtype;
+    } DTYPES[] = {{"f32", TW_DTYPE_F32}, {"bf16", TW_DTYPE_BF16}, {"f16", TW_DTYPE_F16}};
+    for (unsigned i = 0; text != NULL && i < 3; i++) {
+        if (strcmp(text, DTYPES[i].name) != 0) continue;
+        *dtype = DTYPES[i].dtype;
+        return TW_OK;
+    }
+    return text == NULL ? TW_OK
+                        : tw_fail(err, TW_CONFIG, "--dtype %s: it is f32, bf16 or f16", text);
+}
+
+static const char *dtype_word(enum tw_dtype dtype) {
+    if (dtype == TW_DTYPE_BF16) return "bf16";
+    return dtype == TW_DTYPE_F16 ? "f16" : "f32";
+}
+
+/* ---- import ---------------------------------------------------------------------------------- */
+
+/* The last part of a path that names something: "models/SmolLM/" gives "SmolLM". */
+static void default_name(const char *path, char name[64]) {
+    size_t end = strlen(path);
+    while (end > 0 && path[end - 1] == '/') end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/') begin--;
+    (void)snprintf(name, 64, "%.*s", (int)(end - begin < 63 ? end - begin : 63), path + begin);
+}
+
+static enum tw_status parse_context(const char *text, uint32_t *context, struct tw_error *err) {
+    *context = 0;
+    if (text == NULL) return TW_OK;
+    char *end;
+    errno = 0;
+    const unsigned long value = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || value < 2 ||
+        value > 1u << 20) {
+        return tw_fail(err, TW_CONFIG,
+                       "--context %s: a whole number from 2 to the positions the "
+                       "model knows",
+                       text);
+    }
+    *context = (uint32_t)value;
+    return TW_OK;
+}
+
+static enum tw_status write_manifest(const char *path, const struct tw_run *run,
+                                     struct tw_error *err) {
+    char text[TW_MANIFEST_BYTES_MAX];
+    size_t size = 0;
+    struct tw_out_file file;
+    tw_run_write(run, text, &size);
+    TW_TRY(tw_out_open(&file, path, size, err));
+    const enum tw_status status = tw_out_write(&file, text, size, err);
+    if (status == TW_OK) return tw_out_commit(&file, err);
+    tw_out_abort(&file);
+    return status;
+}
+
+static void tell_import(const struct convert *convert, const struct tw_run *run, uint64_t params,
+                        uint64_t bytes, uint32_t known) {
+    char count[TW_UNITS_BYTES], size[TW_UNITS_BYTES];
+    if (convert->json) {
+        (void)printf("{\"name\": \"%s\", \"parameters\": %llu, \"bytes\": %llu, \"context\": %u, "
+                     "\"positions\": %u}\n",
+                     run->name, (unsigned long long)params, (unsigned long long)bytes,
+                     run->model.context, known);
+        return;
+    }
+    (void)printf("%s: %s, %u layers, width %u, %s parameters\n", run->name,
+                 run->model.family == TW_FAMILY_GPT2 ? "gpt2" : "llama", run->model.layers,
+                 run->model.width, tw_units_short(count, (double)params));
+    (void)printf("weights   %s (%s)\n", convert->out, tw_units_bytes(size, (double)bytes));
+    if (convert->run != NULL) (void)printf("manifest  %s\n", convert->run);
+    if (run->model.context < known) {
+        (void)printf(
+            "\nThe model knows %u positions; model.context is %u, the length of a training "
+            "sequence:\nchange it in the manifest or give --context.\n",
+            known, run->model.context);
+    }
+    if (run->data.tokenizer == TW_TOKENIZER_IDS) {
+        (void)printf("\nIts tokenizer is not read: data.tokenizer = ids takes a file of its token "
+                     "numbers.\n");
+    }
+    if (convert->run == NULL) {
+        (void)printf("\nNo manifest was written: --run FILE makes one that fits.\n");
+    } else {
+        (void)printf("\nThe training keys of the manifest are for going on with a trained model "
+                     "(train.lr = %g);\nedit them before the first step.\n",
+                     run->train.lr_millionths / 1e6);
+    }
+}
+
+static enum tw_status import(const struct convert *convert, struct tw_model_source *source,
+                             struct tw_error *err) {
+    static struct tw_run run;
+    static struct tw_layout layout;
+    char name[64];
+    uint32_t context = 0, known = 0;
+    uint64_t bytes = 0;
+    enum tw_dtype dtype = (enum tw_dtype)TW_FEED_KEEP;
+    TW_TRY(parse_dtype(convert->dtype, &dtype, err));
+    TW_TRY(parse_context(convert->context, &context, err));
+    TW_TRY(tw_out_is_free(convert->out, err));
+    if (convert->run != NULL) TW_TRY(tw_out_is_free(convert->run, err));
+    TW_TRY(tw_model_source_open(source, convert->from, err));
+    default_name(convert->from, name);
+    TW_TRY(tw_engine_manifest_make(source, convert->name != NULL ? convert->name : name, context,
+                                   &run, &known, err));
+    TW_TRY(tw_layout_init(&layout, &run, err));
+    TW_TRY(tw_model_source_bind(source, &layout, "live", err));
+    const struct tw_model_feed feed = {
+        .run = &run, .layout = &layout, .source = source, .is_interrupted = tw_interrupt_wanted};
+    TW_TRY(tw_hf_write_file(convert->out, &feed, dtype, &bytes, err));
+    if (convert->run != NULL) TW_TRY(write_manifest(convert->run, &run, err));
+    tell_import(convert, &run, layout.params, bytes, known);
+    return TW_OK;
+}
+
+/* ---- export ---------------------------------------------------------------------------------- */
+
+static void tell_export(const struct convert *convert, const char *format, enum tw_dtype dtype,
+                        uint64_t params, uint64_t bytes, uint32_t files) {
+    char count[TW_UNITS_BYTES], size[TW_UNITS_BYTES];
+    if (convert->json) {
+        (void)printf("{\"format\": \"%s\", \"dtype\": \"%s\", \"parameters\": %llu, \"bytes\": "
+                     "%llu, \"files\": %u}\n",
+                     format, dtype_word(dtype), (unsigned long long)params,
+                     (unsigned long long)bytes, files);
+        return;
+    }
+    (void)printf("%s: %s parameters as %s, %s in %u file%s\n", convert->out,
+                 tw_units_short(count, (double)params), dtype_word(dtype),
+                 tw_units_bytes(size, (double)bytes), files, files == 1 ? "" : "s");
+}
+
+static enum tw_status export(const struct convert *convert, struct tw_model_source *source,
+                             struct tw_error *err) {
+    static struct tw_run run; static struct tw_layout layout;
+    const bool is_gguf = convert->format != NULL && strcmp(convert->format, "gguf") == 0;
+    struct tw_hf_folder folder = {.dtype = TW_DTYPE_F32, .files_count = 1};
+    if (convert->format != NULL && !is_gguf && strcmp(convert->format, "hf") != 0){
+        return tw_fail(err, TW_CONFIG, "--format %s: it is hf or gguf", convert->format);}
+if (strcmp(convert->part, "live") != 0 && strcmp(convert->part, "anchor") != 0) {
+    return tw_fail(err, TW_CONFIG, "--part %s: it is live or anchor", convert->part);
+}
+TW_TRY(parse_dtype(convert->dtype, &folder.dtype, err));
+if (!tw_units_parse_bytes(convert->shard, &folder.shard_bytes)) {
+    return tw_fail(err, TW_CONFIG, "--shard %s: a size such as 5GB or 500MB, 0 for one file",
+                   convert->shard);
+}
+TW_TRY(tw_out_is_free(convert->out, err));
+TW_TRY(tw_engine_manifest_read(convert->run, &run, &layout, err));
+TW_TRY(tw_engine_source_open(source, convert->from, &run, &layout, convert->part, err));
+const struct tw_model_feed feed = {
+    .run = &run, .layout = &layout, .source = source, .is_interrupted = tw_interrupt_wanted};
+if (is_gguf) {
+    TW_TRY(tw_gguf_write(convert->out, &feed, folder.dtype, &folder.bytes, err));
+} else {
+    TW_TRY(tw_hf_write_folder(convert->out, &feed, &folder, err));
+}
+tell_export(convert, is_gguf ? "gguf" : "hf", folder.dtype, layout.params, folder.bytes,
+            folder.files_count);
+return TW_OK;
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+enum tw_exit engine_convert(int argc, char **argv) {
+    const char *const verb = argv[1];
+    const bool is_import = strcmp(verb, "import") == 0;
+    struct convert convert = {.part = "live", .shard = "5GB"};
+    struct tw_model_source source = {0};
+    struct tw_error err;
+    if (parse(&convert, verb, argc, argv, &err) != TW_OK) return engine_fail(&err);
+    if (convert.from == NULL || convert.out == NULL || (!is_import && convert.run == NULL)) {
+        (void)fprintf(stderr, "thinwire: usage: thinwire %s; `thinwire help %s` tells more\n",
+                      is_import ? "import FOLDER --out FILE [--run MANIFEST]"
+                                : "export FILE --run MANIFEST --out FOLDER [--format hf|gguf]",
+                      verb);
+        return TW_EXIT_USAGE;
+    }
+    tw_interrupt_catch(true);
+    const enum tw_status status =
+        is_import ? import(&convert, &source, &err) : export(&convert, &source, &err);
+    tw_model_source_close(&source);
+    if (status != TW_OK) return engine_fail(&err);
+    return fflush(stdout) == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
+}
