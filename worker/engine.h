@@ -1,68 +1,94 @@
-/* engine.h - one node's model, optimizer and arithmetic: a GPT-2-family decoder on the CPU.
+/* engine.h - one node's model, optimizer and arithmetic, on the CPU: GPT-2 and Llama families.
  *
  * Every per-parameter array (theta, gradient, m, v, and any `params` argument) has layout.elements
  * floats in layout.h order; padding is zero and stays zero. Single caller: an engine belongs to one
- * thread. With a fixed thread count and matmul backend the same inputs give the same bits. */
+ * thread. The same inputs give the same bits on one machine with any number of threads. */
 #ifndef TW_WORKER_ENGINE_H
 #define TW_WORKER_ENGINE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
+#include "kernels/matmul.h"
 #include "kernels/ops.h"
+#include "proto/compute.h"
 #include "proto/layout.h"
 #include "proto/run.h"
 
-struct tw_engine_memory; /* activations, engine_memory.c */
+struct tw_engine_memory; /* model, team and optimizer: engine_memory.h */
 
 struct tw_engine_config {
-    const struct tw_run *run;       /* borrowed, must outlive the engine */
-    const struct tw_layout *layout; /* borrowed, must outlive the engine */
-    uint32_t threads;               /* 0 = by model size, up to all cores; 1 = no pool at all */
-    float *theta, *m, *v;           /* caller's arrays, or NULL: the engine allocates zeros */
+    const struct tw_run *run;         /* borrowed, must outlive the engine */
+    const struct tw_layout *layout;   /* borrowed, must outlive the engine */
+    struct tw_compute_config compute; /* zeros: everything as is best here */
+    bool is_inference;                /* never steps: theta alone, one layer's activations */
+    float *theta, *m, *v;             /* caller's arrays, or NULL: the engine allocates zeros */
+    enum tw_matmul_backend matmul;    /* AUTO: the environment's TW_MATMUL, else the fastest */
+    const struct tw_ops *ops;         /* NULL: the fastest; its type overrules compute.compute */
+};
+
+/* What an engine would take, in bytes by use. Arrays the caller gives are not counted. */
+struct tw_engine_plan {
+    uint64_t parameters, gradients, optimizer; /* float32, 4 bytes each */
+    uint64_t weights;                          /* matrices in the form products want them */
+    uint64_t activations, logits;              /* of one pass */
+    uint64_t total;
+    uint64_t limit;       /* compute.memory_bytes, or what the system has available */
+    uint32_t micro_batch; /* sequences of one pass */
+    uint32_t threads;
+    enum tw_type type; /* of activations and products */
+    bool is_recomputed;
 };
 
 struct tw_engine {
     const struct tw_run *run;
     const struct tw_layout *layout;
+    struct tw_engine_plan plan;
     float *theta;     /* live parameters; the owner may write them between steps */
-    float *gradient;  /* of the last step, before clipping */
-    float *m, *v;     /* AdamW moments */
-    uint64_t updates; /* AdamW steps that made m and v: 0 when they are zero, saved with them */
+    float *gradient;  /* of the last step, before clipping; NULL with is_inference, and so m, v */
+    float *m, *v;     /* AdamW moments; for a matrix that Muon trains m is its momentum, v zero */
+    uint64_t updates; /* steps that made m and v: 0 when they are zero, saved with them */
     uint64_t skipped; /* steps whose gradient was not finite */
-    uint32_t threads;
     struct tw_engine_memory *memory;
 };
 
 struct tw_step_result {
-    float loss;      /* mean nats per token of the batch, before the update */
+    float loss;      /* mean nats per token of the batch, before the update, without z-loss */
     float grad_norm; /* before clipping */
     bool is_skipped; /* gradient or loss not finite: theta, m, v unchanged */
 };
 
-/* What tw_engine_create allocates, in bytes, for the sentence printed before the start. Arrays the
- * caller gives are not counted. */
-uint64_t tw_engine_bytes(const struct tw_engine_config *config);
+/* Fills *plan. TW_NOMEM with a sentence of numbers when it does not fit the limit (*plan is then
+ * filled too); TW_CONFIG when compute asks for what is not there. */
+enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
+                                   const struct tw_engine_config *config, struct tw_error *err);
 
-/* Heap. TW_NOMEM names the size; TW_CONFIG when the family or the tokenizer is not built in.
- * theta is not initialised: see tw_engine_init_params. */
+/* Heap. As tw_engine_plan_make, before anything large is allocated; TW_NOMEM also when the system
+ * refuses. theta is not initialised: see tw_engine_init_params. */
 enum tw_status tw_engine_create(struct tw_engine **engine_out,
                                 const struct tw_engine_config *config, struct tw_error *err);
 void tw_engine_destroy(struct tw_engine *engine); /* NULL is fine */
 
-/* Other arithmetic from the next step on, for tests and measurements. */
-void tw_engine_use(struct tw_engine *engine, const struct tw_ops *ops, tw_matmul_fn *multiply);
-
-/* "cpu, 1 thread, AVX-512, OpenBLAS" into text[size]. */
+/* "cpu, 2 threads, AVX-512, bf16, oneDNN" into text[size]. */
 void tw_engine_describe(const struct tw_engine *engine, char *text, size_t size);
 
-/* GPT-2 initialisation from run->model.seed: N(0, 0.02), residual projections N(0, 0.02 /
- * sqrt(2 layers)), norm weights 1, biases 0. Bit-identical on every machine: integers and IEEE
- * + * / sqrt only. */
+/* Multiplications and additions of a training step per token: for the share of the machine's peak
+ * that is used (MFU).
+ *
+ *     6 (elements of the layers' matrices + vocab width) + 6 layers q_width (context + 1)
+ *
+ * 2 per element forward and 4 backward; attention sees half its context on average, in two
+ * products. Work done again (recompute, attention's backward pass) does not count. */
+uint64_t tw_engine_flops_token(const struct tw_run *run);
+
+/* Initialisation from run->model.seed as GPT-2's: matrices N(0, 0.02), those added to the residual
+ * stream N(0, 0.02 / sqrt(2 layers)), norm weights 1, biases 0. Bit-identical on every machine:
+ * integers and IEEE + * / sqrt only. */
 void tw_engine_init_params(const struct tw_run *run, const struct tw_layout *layout, float *params);
 
-/* One inner step: forward, backward, clip, AdamW. tokens (batch, context + 1): row b predicts
+/* One inner step: forward, backward, clip, update. tokens (batch, context + 1): row b predicts
  * tokens[b][1..context] from tokens[b][0..context-1]. TW_DATA when a token is outside the
  * vocabulary (nothing changed). A gradient that is not finite is no error: is_skipped. */
 enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, float lr,
@@ -77,6 +103,31 @@ enum tw_status tw_engine_loss(struct tw_engine *engine, const float *params, con
 enum tw_status tw_engine_logits(struct tw_engine *engine, const float *params,
                                 const uint32_t *tokens, uint32_t count, float *logits,
                                 struct tw_error *err);
+
+/* Logits (count, vocab) that follow each of tokens (count). */
+enum tw_status tw_engine_logits_all(struct tw_engine *engine, const float *params,
+                                    const uint32_t *tokens, uint32_t count, float *logits,
+                                    struct tw_error *err);
+
+/* ---- token by token ------------------------------------------------------------------------ */
+
+struct tw_engine_cache; /* keys and values of one sequence so far */
+
+/* For sequences under `params`, which must stay and not change while the cache is used. Borrows the
+ * engine. TW_NOMEM. */
+enum tw_status tw_engine_cache_create(struct tw_engine_cache **cache, struct tw_engine *engine,
+                                      const float *params, struct tw_error *err);
+void tw_engine_cache_destroy(struct tw_engine_cache *cache); /* NULL is fine */
+
+/* Appends tokens (count >= 1), all at once, and gives the logits (vocab) that follow the last.
+ * TW_LIMIT when the sequence would be longer than the context (nothing changed), TW_DATA. */
+enum tw_status tw_engine_cache_extend(struct tw_engine_cache *cache, const uint32_t *tokens,
+                                      uint32_t count, float *logits, struct tw_error *err);
+
+uint32_t tw_engine_cache_used(const struct tw_engine_cache *cache); /* tokens so far */
+void tw_engine_cache_clear(struct tw_engine_cache *cache);          /* of an empty sequence again */
+
+/* ---- schedule ------------------------------------------------------------------------------ */
 
 /* Inner learning rate at `clock_tokens` of the run clock: linear warm-up to lr, then a cosine to
  * lr * lr_final at the token budget, constant after it. */

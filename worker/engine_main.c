@@ -176,7 +176,7 @@ static enum tw_exit work(unsigned verb, const struct engine_options *options) {
     if (rc == TW_EXIT_OK && VERBS[verb].wants_data) rc = open_data(&bench);
     if (rc == TW_EXIT_OK) {
         const struct tw_engine_config config = {
-            .run = &bench.run, .layout = &bench.layout, .threads = options->threads};
+            .run = &bench.run, .layout = &bench.layout, .compute = {.threads = options->threads}};
         if (tw_engine_create(&bench.engine, &config, &err) != TW_OK) rc = engine_fail(&err);
     }
     if (rc == TW_EXIT_OK) rc = VERBS[verb].run(&bench);

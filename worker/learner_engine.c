@@ -52,7 +52,7 @@ static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_lear
         calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(*real->tokens));
     if (real->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
     const struct tw_engine_config engine = {
-        .run = run, .layout = config->layout, .threads = config->compute.threads};
+        .run = run, .layout = config->layout, .compute = config->compute};
     TW_TRY(tw_engine_create(&real->engine, &engine, err));
     *learner = (struct tw_learner){
         .self = real,

@@ -101,7 +101,8 @@ int main(int argc, char **argv) {
     if (!options_parse(argc, argv, &options, &exit_code)) return exit_code;
     const long cores = options.threads > 0 ? (long)options.threads : sysconf(_SC_NPROCESSORS_ONLN);
     (void)snprintf(device, sizeof(device), "cpu, %ld core%s, %s, %s", cores, cores == 1 ? "" : "s",
-                   tw_ops_cpu(0)->name, tw_matmul_name(tw_matmul_get(TW_MATMUL_AUTO)));
+                   tw_ops_cpu(tw_ops_best_type(), 0)->name,
+                   tw_matmul_library_name(tw_matmul_library_get(TW_MATMUL_AUTO)));
     const struct tw_session_config config = {
         .socket = options.socket,
         .device = device,

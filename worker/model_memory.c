@@ -1,18 +1,18 @@
-/* model_memory.c - where a model's tensors and activations lie: one block, measured, then carved.
- */
-#include <stdio.h>
+/* model_memory.c - where a model's activations and packed weights lie: one block, measured, then
+ * carved. */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "base/assert.h"
-#include "worker/model.h"
+#include "worker/model_pass.h"
+#include "worker/model_shape.h"
 
 enum {
     ALIGN = 64,
     HUGE_PAGE_BYTES = 2 << 20,
-    LOGITS_MAX = 1 << 20, /* floats held at a time */
-    PASS_BYTES =
-        16 * 1024 * 1024, /* activations of one pass, if a sequence per thread is not more */
+    LOGITS_BYTES = 128 << 20, /* held at a time, but at least a block of rows */
+    LOGITS_ALIGN = 64,        /* elements of a row */
 };
 
 /* Hands out aligned pieces of a block; without a block it only counts. */
@@ -31,142 +31,224 @@ static float *carve_floats(struct carver *carver, uint64_t count) {
     return carve(carver, count, sizeof(float));
 }
 
-static void carve_layer(struct carver *carver, struct tw_model_activations *a, uint64_t rows,
-                        const struct tw_model *model) {
-    const uint64_t width = model->width;
-    struct tw_model_activations unused;
-    if (a == NULL) a = &unused;
-    a->input = carve_floats(carver, rows * width);
-    a->norm1 = carve_floats(carver, rows * width);
-    a->mean1 = carve_floats(carver, rows);
-    a->rstd1 = carve_floats(carver, rows);
-    a->qkv = carve_floats(carver, rows * 3 * width);
-    a->attention = carve_floats(carver, rows * width);
-    a->lse = carve_floats(carver, rows * model->heads);
-    a->middle = carve_floats(carver, rows * width);
-    a->norm2 = carve_floats(carver, rows * width);
-    a->mean2 = carve_floats(carver, rows);
-    a->rstd2 = carve_floats(carver, rows);
-    a->up = carve_floats(carver, rows * 4 * width);
-    a->gelu = carve_floats(carver, rows * 4 * width);
+static uint64_t rows_max(const struct tw_model *model) {
+    return (uint64_t)model->config.sequences * model->shape.context;
 }
 
-static void carve_model(struct carver *carver, struct tw_model *model) {
-    const uint64_t rows = (uint64_t)model->sequences_max * model->context, width = model->width;
-    model->layers = carve(carver, model->layers_count, sizeof(*model->layers));
-    model->activations = carve(carver, model->layers_count, sizeof(*model->activations));
-    for (uint32_t l = 0; l < model->layers_count; l++) {
-        carve_layer(carver, model->activations == NULL ? NULL : &model->activations[l], rows,
-                    model);
+static void carve_slot(struct carver *carver, struct tw_model_slot *slot,
+                       const struct tw_model *model) {
+    const struct tw_model_shape *shape = &model->shape;
+    const uint64_t rows = rows_max(model), size = model->ops->type_bytes;
+    const uint64_t heads = shape->heads + shape->kv_heads;
+    struct tw_model_slot unused;
+    if (carver->block == NULL) slot = &unused;
+    slot->qkv = carve(carver, rows * shape->qkv_width, size);
+    slot->qk = NULL;
+    slot->qk_stats = NULL;
+    if (shape->has_qk_norm) {
+        slot->qk = carve(carver, rows * (shape->q_width + shape->kv_width), size);
+        slot->qk_stats = carve_floats(carver, rows * 2 * heads);
     }
-    model->output = carve_floats(carver, rows * width);
-    model->norm = carve_floats(carver, rows * width);
-    model->mean = carve_floats(carver, rows);
-    model->rstd = carve_floats(carver, rows);
-    model->logits = carve_floats(carver, (uint64_t)model->head_rows * model->vocab);
-    const struct tw_attention one = {1, model->context, model->heads, model->width};
-    model->scratch_count = (tw_attention_scratch(&one) + 15u) / 16u * 16u;
-    model->scratch = carve_floats(carver, model->threads * model->scratch_count);
-    model->dx = carve_floats(carver, rows * width);
-    model->dnorm = carve_floats(carver, rows * width);
-    model->dwide = carve_floats(carver, rows * 4 * width);
+    slot->attention = carve(carver, rows * shape->q_width, size);
+    slot->middle = carve(carver, rows * shape->width, size);
+    slot->up = carve(carver, rows * shape->up_width, size);
+    slot->stats1 = carve_floats(carver, rows * 2);
+    slot->stats2 = carve_floats(carver, rows * 2);
+    slot->lse = carve_floats(carver, rows * shape->heads);
+}
+
+/* One thread's: attention's, or a block of rows of the widest intermediate. */
+static size_t scratch_bytes(const struct tw_model *model) {
+    const struct tw_model_shape *shape = &model->shape;
+    const struct tw_attention cfg = {.queries = shape->context,
+                                     .keys = shape->context,
+                                     .group = shape->group,
+                                     .head_size = shape->head_size,
+                                     .q_stride = shape->qkv_width,
+                                     .kv_stride = shape->qkv_width,
+                                     .out_stride = shape->q_width};
+    const size_t attention = tw_attention_scratch(&cfg) * sizeof(float);
+    const size_t widest = shape->ffn > shape->width ? shape->ffn : shape->width;
+    const size_t block = (size_t)TW_MATMUL_ROWS * widest * model->ops->type_bytes;
+    return ((attention > block ? attention : block) + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static void carve_backward(struct carver *carver, struct tw_model *model) {
+    const struct tw_model_shape *shape = &model->shape;
+    const uint64_t rows = rows_max(model), size = model->ops->type_bytes;
+    const uint64_t blocks = (rows + TW_MATMUL_ROWS - 1) / TW_MATMUL_ROWS;
+    for (unsigned i = 0; i < 2; i++) {
+        model->dx[i] = carve(carver, rows * shape->width, size);
+        model->dqkv[i] = carve(carver, rows * shape->qkv_width, size);
+        model->partial[i] =
+            carve_floats(carver, blocks * 2 * ((uint64_t)shape->width + shape->head_size));
+    }
+    if (shape->has_qk_norm)
+        model->dqk = carve(carver, rows * (shape->q_width + shape->kv_width), size);
+    model->dnorm = carve(carver, rows * shape->width, size);
+    model->norm1 = carve(carver, rows * shape->width, size);
+    model->norm2 = carve(carver, rows * shape->width, size);
+    model->act = carve(carver, rows * shape->ffn, size);
+    model->dup = carve(carver, rows * shape->up_width, size);
+    model->dattention = carve(carver, rows * shape->q_width, size);
+}
+
+static void carve_activations(struct carver *carver, struct tw_model *model) {
+    const struct tw_model_shape *shape = &model->shape;
+    const bool is_there = carver->block != NULL;
+    const uint64_t rows = rows_max(model), size = model->ops->type_bytes;
+    const uint64_t positions = (uint64_t)shape->context * (shape->head_size / 2);
+    model->slots = carve(carver, model->slots_count, sizeof(*model->slots));
+    for (uint32_t i = 0; i < model->slots_count; i++)
+        carve_slot(carver, is_there ? &model->slots[i] : NULL, model);
+    model->x = carve(carver, shape->layers + 1, sizeof(*model->x));
+    for (uint32_t i = 0; i <= shape->layers; i++) {
+        /* Without backward passes a block of rows replaces itself. */
+        const bool is_own = i == 0 || model->config.is_learning;
+        void *x = is_own ? carve(carver, rows * shape->width, size) : NULL;
+        if (is_there) model->x[i] = is_own ? x : model->x[0];
+    }
+    model->norm = carve(carver, rows * shape->width, size);
+    model->stats_f = carve_floats(carver, rows * 2);
     model->targets = carve(carver, rows, sizeof(*model->targets));
+    if (shape->has_rope) {
+        model->cos = carve_floats(carver, positions);
+        model->sin = carve_floats(carver, positions);
+    }
+    model->scratch_bytes = scratch_bytes(model);
+    model->scratch = carve(carver, model->config.threads, model->scratch_bytes);
+    if (model->config.is_learning) carve_backward(carver, model);
 }
 
-static void set_sizes(struct tw_model *model, const struct tw_run *run, uint32_t threads) {
-    *model = (struct tw_model){.threads = threads,
-                               .layers_count = run->model.layers,
-                               .width = run->model.width,
-                               .heads = run->model.heads,
-                               .context = run->model.context,
-                               .vocab = run->model.vocab};
-    struct carver one = {.block = NULL, .used = 0};
-    carve_layer(&one, NULL, run->model.context, model);
-    const uint64_t fit = PASS_BYTES / (one.used * run->model.layers);
-    const uint64_t most = fit < threads ? threads : fit; /* a sequence for each thread */
-    model->sequences_max = most < run->train.batch ? (uint32_t)most : run->train.batch;
-    const uint64_t rows = (uint64_t)model->sequences_max * model->context;
-    uint64_t head_rows = model->vocab >= LOGITS_MAX / 16 ? 16 : LOGITS_MAX / model->vocab;
-    if (head_rows > TW_MODEL_HEAD_ROWS_MAX) head_rows = TW_MODEL_HEAD_ROWS_MAX;
-    model->head_rows = (uint32_t)(head_rows < rows ? head_rows : rows);
+static void carve_logits(struct carver *carver, struct tw_model *model) {
+    const uint64_t rows = rows_max(model);
+    const uint64_t stride =
+        ((uint64_t)model->shape.vocab + LOGITS_ALIGN - 1) / LOGITS_ALIGN * LOGITS_ALIGN;
+    uint64_t fit = LOGITS_BYTES / (stride * sizeof(float)) / TW_MATMUL_ROWS * TW_MATMUL_ROWS;
+    if (fit == 0) fit = TW_MATMUL_ROWS;
+    /* Chunks of one size, up to a block. */
+    const uint64_t chunks = (rows + fit - 1) / fit;
+    const uint64_t even = (rows + chunks - 1) / chunks;
+    const uint64_t blocks = (even + TW_MATMUL_ROWS - 1) / TW_MATMUL_ROWS;
+    const uint64_t most = blocks * TW_MATMUL_ROWS;
+    model->logits_stride = (uint32_t)stride;
+    model->head_rows = (uint32_t)(most < rows ? most : rows);
+    model->logits = carve_floats(carver, model->head_rows * stride);
+    model->losses = carve(carver, model->head_rows, sizeof(*model->losses));
 }
 
-uint64_t tw_model_bytes(const struct tw_run *run, uint32_t threads) {
+static void carve_weight(struct carver *carver, const struct tw_model *model,
+                         struct tw_weight *weight) {
+    const size_t bytes = tw_weight_bytes(model->config.library, weight);
+    weight->packed = bytes == 0 ? NULL : carve(carver, bytes, 1);
+}
+
+static void carve_linear(struct carver *carver, const struct tw_model *model,
+                         struct tw_model_linear *linear) {
+    carve_weight(carver, model, &linear->forward);
+    if (model->config.is_learning) carve_weight(carver, model, &linear->backward);
+}
+
+static void carve_weights(struct carver *carver, struct tw_model *model) {
+    for (uint32_t l = 0; l < model->shape.layers; l++) {
+        struct tw_model_layer *layer = &model->layers[l];
+        carve_linear(carver, model, &layer->qkv);
+        carve_linear(carver, model, &layer->out);
+        carve_linear(carver, model, &layer->up);
+        carve_linear(carver, model, &layer->down);
+    }
+    carve_linear(carver, model, &model->head);
+}
+
+static void set_up(struct tw_model *model, const struct tw_model_config *config) {
+    *model = (struct tw_model){
+        .config = *config, .shape = tw_model_shape_of(config->run), .ops = config->ops};
+    const bool is_one = config->is_recomputed || !config->is_learning;
+    model->slots_count = is_one ? 1 : model->shape.layers;
+}
+
+static struct tw_model_bytes carve_model(struct carver *carver, struct tw_model *model) {
+    struct tw_model_bytes bytes = {0};
+    carve_activations(carver, model);
+    bytes.activations = carver->used;
+    carve_logits(carver, model);
+    bytes.logits = carver->used - bytes.activations;
+    carve_weights(carver, model);
+    bytes.weights = carver->used - bytes.activations - bytes.logits;
+    return bytes;
+}
+
+enum tw_status tw_model_measure(struct tw_model_bytes *bytes, const struct tw_model_config *config,
+                                struct tw_error *err) {
     struct tw_model model;
     struct carver carver = {.block = NULL, .used = 0};
-    set_sizes(&model, run, threads);
-    carve_model(&carver, &model);
-    return carver.used;
+    set_up(&model, config);
+    model.layers = calloc(model.shape.layers, sizeof(*model.layers));
+    if (model.layers == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of layers");
+    tw_model_find(&model);
+    *bytes = carve_model(&carver, &model);
+    free(model.layers);
+    return TW_OK;
 }
 
-static uint64_t offset_of(const struct tw_layout *layout, const char *name) {
-    const struct tw_tensor *tensor = tw_layout_find(layout, name);
-    TW_ASSERT(tensor != NULL);
-    return tensor->offset;
+static enum tw_status create_multipliers(struct tw_model *model, struct tw_error *err) {
+    const uint32_t threads = model->config.threads;
+    model->multipliers = calloc(threads, sizeof(struct tw_multiplier *));
+    if (model->multipliers == NULL)
+        return tw_fail(err, TW_NOMEM, "no memory for %u threads", threads);
+    for (uint32_t i = 0; i < threads; i++)
+        TW_TRY(tw_multiplier_create(&model->multipliers[i], model->config.library, err));
+    return TW_OK;
 }
 
-/* The pair `prefix`.weight, `prefix`.bias. */
-static struct tw_model_pair pair_of(const struct tw_layout *layout, const char *prefix, uint32_t in,
-                                    uint32_t out) {
-    char name[sizeof(layout->tensors[0].name)];
-    struct tw_model_pair pair = {.in = in, .out = out};
-    (void)snprintf(name, sizeof(name), "%s.weight", prefix);
-    pair.weight = offset_of(layout, name);
-    (void)snprintf(name, sizeof(name), "%s.bias", prefix);
-    pair.bias = offset_of(layout, name);
-    return pair;
-}
-
-static void find_tensors(struct tw_model *model, const struct tw_layout *layout) {
-    const uint32_t width = model->width;
-    model->wte = offset_of(layout, "wte.weight");
-    model->wpe = offset_of(layout, "wpe.weight");
-    model->norm_pair = pair_of(layout, "ln_f", width, width);
-    for (uint32_t l = 0; l < model->layers_count; l++) {
-        struct tw_model_layer *layer = &model->layers[l];
-        const struct {
-            const char *name;
-            struct tw_model_pair *pair;
-            uint32_t in, out;
-        } pairs[] = {
-            {"ln_1", &layer->norm1, width, width},
-            {"attn.c_attn", &layer->qkv, width, 3 * width},
-            {"attn.c_proj", &layer->proj, width, width},
-            {"ln_2", &layer->norm2, width, width},
-            {"mlp.c_fc", &layer->up, width, 4 * width},
-            {"mlp.c_proj", &layer->down, 4 * width, width},
-        };
-        for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
-            char prefix[32];
-            (void)snprintf(prefix, sizeof(prefix), "h.%u.%s", l, pairs[i].name);
-            *pairs[i].pair = pair_of(layout, prefix, pairs[i].in, pairs[i].out);
-        }
-    }
-}
-
-enum tw_status tw_model_init(struct tw_model *model, const struct tw_run *run,
-                             const struct tw_layout *layout, uint32_t threads,
-                             struct tw_error *err) {
-    set_sizes(model, run, threads);
+static enum tw_status allocate(struct tw_model *model, struct tw_error *err) {
+    const uint32_t layers = model->shape.layers;
     struct carver carver = {.block = NULL, .used = 0};
-    carve_model(&carver, model);
+    TW_TRY(create_multipliers(model, err));
+    model->layers = calloc(layers, sizeof(*model->layers));
+    model->weights = calloc(8 * (size_t)layers + 2, sizeof(struct tw_weight *));
+    if (model->layers == NULL || model->weights == NULL)
+        return tw_fail(err, TW_NOMEM, "no memory for a list of %u layers", layers);
+    tw_model_find(model);
+    (void)carve_model(&carver, model);
     const uint64_t bytes = (carver.used + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    uint8_t *block = aligned_alloc(HUGE_PAGE_BYTES, bytes);
-    if (block == NULL) {
+    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) {
         return tw_fail(err, TW_NOMEM,
-                       "the activations of this model need %.0f MiB of memory and the system "
+                       "activations and working weights need %.0f MiB of memory and the system "
                        "refused: choose a smaller batch, context or model",
                        (double)bytes / 1048576.0);
     }
     (void)madvise(block, bytes, MADV_HUGEPAGE); /* a hint: fewer page walks where it is allowed */
-    carver = (struct carver){.block = block, .used = 0};
-    carve_model(&carver, model);
     model->memory = block;
-    find_tensors(model, layout);
+    model->memory_bytes = bytes;
+    carver = (struct carver){.block = block, .used = 0};
+    (void)carve_model(&carver, model);
+    TW_ASSERT(carver.used <= bytes);
+    tw_model_fill_rotation(model);
     return TW_OK;
 }
 
+enum tw_status tw_model_init(struct tw_model *model, const struct tw_model_config *config,
+                             struct tw_team *team, struct tw_error *err) {
+    set_up(model, config);
+    model->team = team;
+    const enum tw_status status = allocate(model, err);
+    if (status != TW_OK) tw_model_deinit(model);
+    return status;
+}
+
 void tw_model_deinit(struct tw_model *model) {
-    free(model->memory);
-    model->memory = NULL;
+    if (model->memory != NULL) (void)munmap(model->memory, model->memory_bytes);
+    for (uint32_t i = 0; model->multipliers != NULL && i < model->config.threads; i++)
+        tw_multiplier_destroy(model->multipliers[i]);
+    free(model->multipliers);
+    free(model->weights);
+    free(model->layers);
+    *model = (struct tw_model){0};
+}
+
+uint64_t tw_model_cache_bytes(const struct tw_model *model) {
+    return (uint64_t)model->shape.layers * model->shape.context * 2 * model->shape.kv_width *
+           model->ops->type_bytes;
 }

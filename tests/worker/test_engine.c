@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "tests/worker/gpt2_double.h"
+#include "tests/worker/model_double.h"
 
 enum { SEED = 4711, BATCH = 7, CONTEXT = 10, VOCAB = 256, TOKENS = BATCH * (CONTEXT + 1) };
 
@@ -26,23 +26,53 @@ struct fixture {
 };
 
 static struct tw_engine *engine_of(const struct fixture *f) {
-    const struct tw_engine_config config = {.run = &f->run, .layout = &f->layout, .threads = 1};
+    const struct tw_engine_config config = {
+        .run = &f->run,
+        .layout = &f->layout,
+        .compute = {.compute = TW_COMPUTE_FP32, .threads = 1, .micro_batch = 3}};
     struct tw_engine *engine;
     assert_int_equal(tw_engine_create(&engine, &config, NULL), TW_OK);
     tw_engine_init_params(&f->run, &f->layout, engine->theta);
     return engine;
 }
 
-static int set_up(void **state) {
+/* What a test runs on: small odd sizes of every kind of model. */
+enum variant { GPT2, GPT2_UNTIED, LLAMA, LLAMA_FULL, VARIANTS_COUNT };
+
+static void shape(struct tw_run *run, enum variant variant) {
+    run->model.layers = 2;
+    run->model.width = 24;
+    run->model.heads = 3;
+    run->model.context = CONTEXT;
+    run->model.vocab = VOCAB;
+    run->train.batch = BATCH;
+    if (variant == GPT2_UNTIED) run->model.is_tied = TW_NO;
+    if (variant == GPT2_UNTIED) run->model.ffn = 40;
+    if (variant < LLAMA) return;
+    run->model.family = TW_FAMILY_LLAMA;
+    run->model.norm_eps_millionths = 1;
+    if (variant == LLAMA) {
+        run->model.kv_heads = 1;
+        return;
+    }
+    run->model.heads = 4;
+    run->model.kv_heads = 2;
+    run->model.head_size = 10;
+    run->model.ffn = 36;
+    run->model.is_tied = TW_NO;
+    run->model.qk_norm = TW_YES;
+    run->model.qkv_bias = TW_YES;
+    run->model.rope_theta = 50;
+    run->model.rope_factor_millionths = 8000000; /* with frequencies low, high and between */
+    run->model.rope_original = 20;
+    run->train.z_loss_millionths = 1000;
+}
+
+static int set_up_variant(void **state, enum variant variant) {
     struct fixture *f = calloc(1, sizeof(*f));
     assert_non_null(f);
     tw_run_defaults(&f->run);
-    f->run.model.layers = 2;
-    f->run.model.width = 24;
-    f->run.model.heads = 3;
-    f->run.model.context = CONTEXT;
-    f->run.model.vocab = VOCAB;
-    f->run.train.batch = BATCH;
+    shape(&f->run, variant);
     tw_run_apply_preset(&f->run, TW_PRESET_STREAMING);
     struct tw_error err;
     if (tw_layout_init(&f->layout, &f->run, &err) != TW_OK) fail_msg("%s", err.message);
@@ -51,6 +81,22 @@ static int set_up(void **state) {
     f->engine = engine_of(f);
     *state = f;
     return 0;
+}
+
+static int set_up(void **state) {
+    return set_up_variant(state, GPT2);
+}
+
+static int set_up_gpt2_untied(void **state) {
+    return set_up_variant(state, GPT2_UNTIED);
+}
+
+static int set_up_llama(void **state) {
+    return set_up_variant(state, LLAMA);
+}
+
+static int set_up_llama_full(void **state) {
+    return set_up_variant(state, LLAMA_FULL);
 }
 
 static int tear_down(void **state) {
@@ -77,8 +123,11 @@ static void every_gradient_matches_finite_differences(void **state) {
     double *params = calloc(f->layout.elements, sizeof(*params));
     for (uint64_t i = 0; i < f->layout.elements; i++) params[i] = (double)f->engine->theta[i];
     assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.0f, &result, NULL), TW_OK);
-    const double loss = gpt2_double_loss(&f->run, &f->layout, params, f->tokens, BATCH);
+    const uint32_t z_loss = f->run.train.z_loss_millionths;
+    f->run.train.z_loss_millionths = 0; /* not part of the loss that is reported */
+    const double loss = model_double_loss(&f->run, &f->layout, params, f->tokens, BATCH);
     assert_true(fabs((double)result.loss - loss) < 1e-5);
+    f->run.train.z_loss_millionths = z_loss;
     for (uint32_t i = 0; i < f->layout.tensors_count; i++) {
         const struct tw_tensor *tensor = &f->layout.tensors[i];
         const uint64_t count = (uint64_t)tensor->rows * tensor->cols;
@@ -86,9 +135,9 @@ static void every_gradient_matches_finite_differences(void **state) {
             const uint64_t at = tensor->offset + tw_rng_below(&f->rng, count);
             const double kept = params[at], h = 1e-4;
             params[at] = kept + h;
-            const double up = gpt2_double_loss(&f->run, &f->layout, params, f->tokens, BATCH);
+            const double up = model_double_loss(&f->run, &f->layout, params, f->tokens, BATCH);
             params[at] = kept - h;
-            const double down = gpt2_double_loss(&f->run, &f->layout, params, f->tokens, BATCH);
+            const double down = model_double_loss(&f->run, &f->layout, params, f->tokens, BATCH);
             params[at] = kept;
             const double want = (up - down) / (2.0 * h), got = (double)f->engine->gradient[at];
             if (fabs(want - got) > 1e-6 + 1e-4 * fabs(want)) {
@@ -106,7 +155,7 @@ static void held_out_loss_matches_the_double_model(void **state) {
     double *params = calloc(f->layout.elements, sizeof(*params)), loss;
     for (uint64_t i = 0; i < f->layout.elements; i++) params[i] = (double)f->engine->theta[i];
     for (uint32_t sequences = 1; sequences <= BATCH; sequences++) {
-        const double want = gpt2_double_loss(&f->run, &f->layout, params, f->tokens, sequences);
+        const double want = model_double_loss(&f->run, &f->layout, params, f->tokens, sequences);
         assert_int_equal(
             tw_engine_loss(f->engine, f->engine->theta, f->tokens, sequences, &loss, NULL), TW_OK);
         assert_true(fabs(loss - want) < 1e-5);
@@ -152,28 +201,65 @@ static void equal_steps_give_equal_bits(void **state) {
     tw_engine_destroy(other);
 }
 
-/* Pieces of rows and sequences are the same for any number of threads, and losses are summed in one
- * order: only the library's products may split differently, so their reference is used here. */
-static void threads_do_not_change_the_bits_of_our_own_operations(void **state) {
-    struct fixture *f = *state;
-    struct tw_engine_config config = {.run = &f->run, .layout = &f->layout, .threads = 3};
-    struct tw_engine *other;
-    struct tw_step_result a, b;
-#ifdef __SANITIZE_THREAD__
-    skip(); /* the barriers of gcc's OpenMP are invisible to the sanitizer */
-#endif
-    assert_int_equal(tw_engine_create(&other, &config, NULL), TW_OK);
-    tw_engine_init_params(&f->run, &f->layout, other->theta);
-    tw_engine_use(other, tw_ops_cpu(0), tw_matmul_ref);
-    tw_engine_use(f->engine, tw_ops_cpu(0), tw_matmul_ref);
+static struct tw_engine *engine_with(struct fixture *f, const struct tw_compute_config *compute,
+                                     enum tw_matmul_backend matmul) {
+    const struct tw_engine_config config = {
+        .run = &f->run, .layout = &f->layout, .compute = *compute, .matmul = matmul};
+    struct tw_engine *engine;
+    struct tw_error err;
+    if (tw_engine_create(&engine, &config, &err) != TW_OK) fail_msg("%s", err.message);
+    memcpy(engine->theta, f->engine->theta, f->layout.elements * sizeof(float));
+    return engine;
+}
+
+static void expect_same_steps(struct fixture *f, struct tw_engine *a, struct tw_engine *b) {
+    struct tw_step_result first, second;
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.01f, &a, NULL), TW_OK);
-        assert_int_equal(tw_engine_step(other, f->tokens, 0.01f, &b, NULL), TW_OK);
-        assert_memory_equal(&a.loss, &b.loss, sizeof(a.loss));
+        assert_int_equal(tw_engine_step(a, f->tokens, 0.01f, &first, NULL), TW_OK);
+        assert_int_equal(tw_engine_step(b, f->tokens, 0.01f, &second, NULL), TW_OK);
+        assert_memory_equal(&first.loss, &second.loss, sizeof(first.loss));
+        assert_memory_equal(&first.grad_norm, &second.grad_norm, sizeof(first.grad_norm));
     }
-    assert_memory_equal(f->engine->theta, other->theta, f->layout.elements * sizeof(float));
-    tw_engine_destroy(other);
-    tw_matmul_set_threads(1);
+    const size_t bytes = f->layout.elements * sizeof(float);
+    assert_memory_equal(a->gradient, b->gradient, bytes);
+    assert_memory_equal(a->theta, b->theta, bytes);
+    assert_memory_equal(a->v, b->v, bytes);
+    tw_engine_destroy(a);
+    tw_engine_destroy(b);
+}
+
+static const enum tw_compute computes[] = {TW_COMPUTE_FP32, TW_COMPUTE_BF16};
+
+static bool has_bf16(void) {
+    return tw_matmul_library_has(tw_matmul_library_get(TW_MATMUL_AUTO), TW_BF16);
+}
+
+static void threads_do_not_change_the_bits(void **state) {
+    struct fixture *f = *state;
+    shake(f);
+    for (unsigned i = 0; i < 1u + has_bf16(); i++) {
+        for (uint32_t threads = 2; threads <= 3; threads++) {
+            const struct tw_compute_config one = {.compute = computes[i], .threads = 1};
+            const struct tw_compute_config more = {.compute = computes[i], .threads = threads};
+            expect_same_steps(f, engine_with(f, &one, TW_MATMUL_AUTO),
+                              engine_with(f, &more, TW_MATMUL_AUTO));
+        }
+    }
+}
+
+static void recompute_does_not_change_the_bits(void **state) {
+    struct fixture *f = *state;
+    shake(f);
+    for (unsigned i = 0; i < 1u + has_bf16(); i++) {
+        const struct tw_compute_config kept = {
+            .compute = computes[i], .recompute = TW_RECOMPUTE_OFF, .threads = 2};
+        const struct tw_compute_config again = {
+            .compute = computes[i], .recompute = TW_RECOMPUTE_ON, .threads = 2};
+        struct tw_engine *a = engine_with(f, &kept, TW_MATMUL_AUTO);
+        struct tw_engine *b = engine_with(f, &again, TW_MATMUL_AUTO);
+        assert_true(b->plan.activations < a->plan.activations);
+        expect_same_steps(f, a, b);
+    }
 }
 
 static void a_batch_is_learnt_by_heart(void **state) {
@@ -245,14 +331,17 @@ static void clipping_bounds_the_step_but_not_its_direction(void **state) {
 static void callers_arrays_are_used_in_place(void **state) {
     struct fixture *f = *state;
     float *theta = calloc(f->layout.elements, sizeof(float));
-    struct tw_engine_config config = {.run = &f->run, .layout = &f->layout, .threads = 1};
-    const uint64_t all = tw_engine_bytes(&config);
+    struct tw_engine_config config = {
+        .run = &f->run, .layout = &f->layout, .compute = {.threads = 1}};
+    struct tw_engine_plan all, less;
+    assert_int_equal(tw_engine_plan_make(&all, &config, NULL), TW_OK);
     config.theta = theta;
-    assert_true(tw_engine_bytes(&config) == all - f->layout.elements * sizeof(float));
+    assert_int_equal(tw_engine_plan_make(&less, &config, NULL), TW_OK);
+    assert_true(less.total == all.total - f->layout.elements * sizeof(float));
     struct tw_engine *engine;
     assert_int_equal(tw_engine_create(&engine, &config, NULL), TW_OK);
     assert_ptr_equal(engine->theta, theta);
-    char text[64];
+    char text[96];
     tw_engine_describe(engine, text, sizeof(text));
     print_message("%s\n", text);
     assert_non_null(strstr(text, "1 thread,"));
@@ -291,12 +380,21 @@ static void initial_weights_are_the_same_everywhere(void **state) {
 int main(void) {
     print_message("seed %d\n", SEED);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define GRADIENTS(kind)                                                                            \
+    {                                                                                              \
+        "every_gradient_matches_finite_differences " #kind,                                        \
+            every_gradient_matches_finite_differences, set_up_##kind, tear_down, NULL              \
+    }
     const struct CMUnitTest tests[] = {
         TEST(every_gradient_matches_finite_differences),
+        GRADIENTS(gpt2_untied),
+        GRADIENTS(llama),
+        GRADIENTS(llama_full),
         TEST(held_out_loss_matches_the_double_model),
         TEST(padding_stays_zero),
         TEST(equal_steps_give_equal_bits),
-        TEST(threads_do_not_change_the_bits_of_our_own_operations),
+        TEST(threads_do_not_change_the_bits),
+        TEST(recompute_does_not_change_the_bits),
         TEST(a_batch_is_learnt_by_heart),
         TEST(a_gradient_that_is_not_finite_changes_nothing),
         TEST(a_token_outside_the_vocabulary_is_refused),

@@ -45,7 +45,8 @@ static int set_up(void **state) {
     if (tw_layout_init(&f->layout, &f->run, &err) != TW_OK) fail_msg("%s", err.message);
     assert_int_equal(tw_data_open(&f->data, path, &f->run, NULL), TW_OK);
     (void)unlink(path);
-    const struct tw_engine_config config = {.run = &f->run, .layout = &f->layout, .threads = 1};
+    const struct tw_engine_config config = {
+        .run = &f->run, .layout = &f->layout, .compute = {.threads = 1}};
     assert_int_equal(tw_engine_create(&f->engine, &config, NULL), TW_OK);
     tw_engine_init_params(&f->run, &f->layout, f->engine->theta);
     uint64_t cursor = 0;

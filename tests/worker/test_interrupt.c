@@ -27,7 +27,8 @@ static void losses_of(float losses[STEPS]) {
     tw_run_defaults(&run);
     run.train.batch = 4;
     if (tw_layout_init(&layout, &run, &err) != TW_OK) fail_msg("%s", err.message);
-    const struct tw_engine_config config = {.run = &run, .layout = &layout, .threads = 1};
+    const struct tw_engine_config config = {
+        .run = &run, .layout = &layout, .compute = {.threads = 1}};
     if (tw_engine_create(&engine, &config, &err) != TW_OK) fail_msg("%s", err.message);
     tw_engine_init_params(&run, &layout, engine->theta);
     const size_t count = (size_t)run.train.batch * (run.model.context + 1);

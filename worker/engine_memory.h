@@ -1,0 +1,52 @@
+/* engine_memory.h - inside engine*.c: what an engine owns. */
+#ifndef TW_WORKER_ENGINE_MEMORY_H
+#define TW_WORKER_ENGINE_MEMORY_H
+
+#include "worker/engine.h"
+#include "worker/model.h"
+
+/* A piece of the optimizer's work: elements of one tensor, or a whole matrix for Muon. */
+struct tw_engine_range {
+    uint64_t begin, count;
+    uint32_t rows, cols; /* of a matrix for Muon; 0: AdamW */
+    bool has_decay;
+};
+
+struct tw_engine_memory {
+    struct tw_model model;
+    struct tw_team *team;
+    float *owned; /* gradient, and those of theta, m, v that the caller did not give */
+    uint64_t owned_bytes;
+    struct tw_engine_range *ranges;
+    double *squares; /* (ranges_count) */
+    uint32_t ranges_count;
+    uint64_t uses; /* how often the model was given parameters: a cache sees that it has to again */
+};
+
+/* ranges of the run's optimizer. TW_NOMEM. */
+enum tw_status tw_engine_optimizer_init(struct tw_engine *engine, struct tw_error *err);
+
+/* Norm of the whole gradient, in double; not finite if an element is not. */
+double tw_engine_gradient_norm(struct tw_engine *engine);
+
+/* theta, m, v from the gradient, whose norm is given for clipping. */
+void tw_engine_update(struct tw_engine *engine, float lr, double norm);
+
+/* Makes the model use params as they are now. */
+void tw_engine_use(struct tw_engine *engine, const float *params);
+
+/* TW_DATA when a token is outside the vocabulary. */
+enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint32_t *tokens,
+                                      uint64_t count, struct tw_error *err);
+
+/* What the configuration asks for: table and library. TW_CONFIG. */
+enum tw_status tw_engine_choose(const struct tw_engine_config *config, const struct tw_ops **ops,
+                                const struct tw_matmul_library **library, struct tw_error *err);
+
+/* The model's part of the configuration. */
+struct tw_model_config tw_engine_model_config(const struct tw_engine_config *config,
+                                              const struct tw_engine_plan *plan,
+                                              const struct tw_ops *ops,
+                                              const struct tw_matmul_library *library);
+
+#endif

@@ -1,0 +1,192 @@
+/* engine_plan.c - how an engine computes and what it takes, decided before anything is allocated.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "worker/engine_memory.h"
+#include "worker/memory.h"
+
+enum {
+    PASS_ROWS = 4096,                /* of one pass, when we choose: more bring no more speed */
+    PASS_BYTES = 1024 * 1024 * 1024, /* of activations, likewise */
+    INFERENCE_SEQUENCES = 8,
+    MIB = 1 << 20,
+};
+
+/* 0 means all cores, but no more than one per half a million parameters: a small model gains little
+ * from more. */
+static uint32_t count_threads(const struct tw_engine_config *config) {
+    const uint32_t most = TW_TEAM_THREADS_MAX;
+    if (config->compute.threads > 0)
+        return config->compute.threads < most ? config->compute.threads : most;
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint64_t useful = 1 + config->layout->params / 500000;
+    if (cores <= 1) return 1;
+    const uint64_t threads = useful < (uint64_t)cores ? useful : (uint64_t)cores;
+    return threads < most ? (uint32_t)threads : most;
+}
+
+/* TW_MATMUL=onednn, openblas or reference in the environment chooses for AUTO. */
+static enum tw_status choose_library(enum tw_matmul_backend backend,
+                                     const struct tw_matmul_library **library,
+                                     struct tw_error *err) {
+    static const char *const names[] = {[TW_MATMUL_AUTO] = "auto",
+                                        [TW_MATMUL_ONEDNN] = "onednn",
+                                        [TW_MATMUL_OPENBLAS] = "openblas",
+                                        [TW_MATMUL_REF] = "reference"};
+    const char *wanted = backend == TW_MATMUL_AUTO ? getenv("TW_MATMUL") : NULL;
+    if (wanted != NULL) {
+        unsigned i = 0;
+        while (i < 4 && strcmp(wanted, names[i]) != 0) i++;
+        if (i == 4)
+            return tw_fail(err, TW_CONFIG,
+                           "TW_MATMUL=%.32s is not known: use auto, onednn, openblas or reference",
+                           wanted);
+        backend = (enum tw_matmul_backend)i;
+    }
+    *library = tw_matmul_library_get(backend);
+    if (*library == NULL)
+        return tw_fail(err, TW_CONFIG,
+                       "matrix products by %s were not built in: take another (TW_MATMUL=auto) or "
+                       "rebuild with it",
+                       names[backend]);
+    return TW_OK;
+}
+
+enum tw_status tw_engine_choose(const struct tw_engine_config *config, const struct tw_ops **ops,
+                                const struct tw_matmul_library **library, struct tw_error *err) {
+    TW_TRY(choose_library(config->matmul, library, err));
+    enum tw_type type = TW_F32;
+    if (config->ops != NULL) {
+        type = config->ops->type;
+    } else if (config->compute.compute == TW_COMPUTE_BF16) {
+        type = TW_BF16;
+    } else if (config->compute.compute == TW_COMPUTE_AUTO) {
+        type = tw_ops_best_type();
+        if (!tw_matmul_library_has(*library, type)) type = TW_F32;
+    }
+    if (!tw_matmul_library_has(*library, type))
+        return tw_fail(err, TW_CONFIG,
+                       "compute = bf16, but %s has no bf16 products on this processor: use "
+                       "compute = auto or fp32",
+                       tw_matmul_library_name(*library));
+    *ops = config->ops != NULL ? config->ops : tw_ops_cpu(type, 0);
+    return TW_OK;
+}
+
+struct tw_model_config tw_engine_model_config(const struct tw_engine_config *config,
+                                              const struct tw_engine_plan *plan,
+                                              const struct tw_ops *ops,
+                                              const struct tw_matmul_library *library) {
+    return (struct tw_model_config){.run = config->run,
+                                    .layout = config->layout,
+                                    .type = ops->type,
+                                    .ops = ops,
+                                    .library = library,
+                                    .threads = plan->threads,
+                                    .sequences = plan->micro_batch,
+                                    .is_recomputed = plan->is_recomputed,
+                                    .is_learning = !config->is_inference};
+}
+
+/* ---- sizes --------------------------------------------------------------------------------- */
+
+static void sum_up(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes) {
+    plan->weights = bytes->weights;
+    plan->activations = bytes->activations;
+    plan->logits = bytes->logits;
+    plan->total = plan->parameters + plan->gradients + plan->optimizer + plan->weights +
+                  plan->activations + plan->logits;
+}
+
+/* Sequences of a pass of at most `most`, in passes of one size. */
+static uint32_t even(uint32_t batch, uint64_t most) {
+    if (most < 1) most = 1;
+    const uint64_t passes = (batch + most - 1) / most;
+    return (uint32_t)((batch + passes - 1) / passes);
+}
+
+/* Fills *plan for one choice of recompute and the largest micro-batch that fits the limit, or for
+ * micro-batches of one sequence when none does. */
+static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_config *config,
+                          struct tw_model_config model, struct tw_error *err) {
+    const uint32_t batch = config->is_inference ? INFERENCE_SEQUENCES : config->run->train.batch;
+    const uint32_t asked = config->compute.micro_batch;
+    struct tw_model_bytes one, two, bytes;
+    model.is_recomputed = plan->is_recomputed;
+    model.sequences = 1;
+    TW_TRY(tw_model_measure(&one, &model, err));
+    model.sequences = 2;
+    TW_TRY(tw_model_measure(&two, &model, err));
+    uint64_t most = PASS_ROWS / config->run->model.context;
+    const uint64_t each = two.activations - one.activations;
+    if (most > PASS_BYTES / each) most = PASS_BYTES / each;
+    if (asked > 0) most = asked;
+    for (plan->micro_batch = even(batch, most);; plan->micro_batch = even(batch, most)) {
+        model.sequences = plan->micro_batch;
+        TW_TRY(tw_model_measure(&bytes, &model, err));
+        sum_up(plan, &bytes);
+        if (plan->total <= plan->limit || plan->micro_batch == 1 || asked > 0) return TW_OK;
+        const uint64_t over = (plan->total - plan->limit + each - 1) / each;
+        most = over < plan->micro_batch ? plan->micro_batch - over : 1;
+    }
+}
+
+static enum tw_status refuse(const struct tw_engine_plan *plan, struct tw_error *err) {
+    return tw_fail(
+        err, TW_NOMEM,
+        "this model needs %.0f MiB of memory (parameters %.0f, gradient %.0f, optimizer %.0f, "
+        "working weights %.0f, activations %.0f, logits %.0f) and there are %.0f: choose a smaller "
+        "model, context or micro_batch%s",
+        (double)plan->total / MIB, (double)plan->parameters / MIB, (double)plan->gradients / MIB,
+        (double)plan->optimizer / MIB, (double)plan->weights / MIB, (double)plan->activations / MIB,
+        (double)plan->logits / MIB, (double)plan->limit / MIB,
+        plan->is_recomputed ? "" : ", or recompute = on");
+}
+
+static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_config *config,
+                           const struct tw_ops *ops, const struct tw_matmul_library *library,
+                           struct tw_error *err) {
+    const uint64_t array = config->layout->elements * sizeof(float);
+    const bool is_learning = !config->is_inference;
+    *plan = (struct tw_engine_plan){
+        .parameters = config->theta == NULL ? array : 0,
+        .gradients = is_learning ? array : 0,
+        .optimizer =
+            is_learning ? (config->m == NULL ? array : 0) + (config->v == NULL ? array : 0) : 0,
+        .limit = config->compute.memory_bytes,
+        .threads = count_threads(config),
+        .type = ops->type,
+        .is_recomputed = is_learning && config->compute.recompute == TW_RECOMPUTE_ON,
+    };
+    if (plan->limit == 0) plan->limit = tw_memory_available();
+    const struct tw_model_config model = tw_engine_model_config(config, plan, ops, library);
+    TW_TRY(fit(plan, config, model, err));
+    if (plan->total > plan->limit && is_learning &&
+        config->compute.recompute == TW_RECOMPUTE_AUTO) {
+        plan->is_recomputed = true;
+        TW_TRY(fit(plan, config, model, err));
+    }
+    return plan->total > plan->limit ? refuse(plan, err) : TW_OK;
+}
+
+enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
+                                   const struct tw_engine_config *config, struct tw_error *err) {
+    const struct tw_ops *ops;
+    const struct tw_matmul_library *library;
+    TW_TRY(tw_engine_choose(config, &ops, &library, err));
+    return make(plan, config, ops, library, err);
+}
+
+uint64_t tw_engine_flops_token(const struct tw_run *run) {
+    const struct tw_run_shape shape = tw_run_shape(run);
+    const uint64_t width = run->model.width, layers = run->model.layers;
+    const uint64_t up = run->model.family == TW_FAMILY_GPT2 ? shape.ffn : 2 * (uint64_t)shape.ffn;
+    const uint64_t layer = width * (shape.q_width + 2 * (uint64_t)shape.kv_width) +
+                           shape.q_width * width + width * up + shape.ffn * width;
+    return 6 * (layers * layer + run->model.vocab * width) +
+           6 * layers * shape.q_width * ((uint64_t)run->model.context + 1);
+}

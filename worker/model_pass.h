@@ -1,0 +1,102 @@
+/* model_pass.h - inside model_*.c: phases of a pass as lists of tasks, cut in pieces for the team.
+ */
+#ifndef TW_WORKER_MODEL_PASS_H
+#define TW_WORKER_MODEL_PASS_H
+
+#include "worker/model.h"
+
+/* What every step of a pass needs. */
+struct tw_pass {
+    struct tw_model *model;
+    const struct tw_model_batch *batch;
+    const struct tw_model_learn *learn; /* NULL in a forward pass */
+    uint32_t rows;
+};
+
+/* Pieces of one kind within a phase; which members the work uses is its own matter. */
+struct tw_task {
+    void (*work)(const struct tw_task *task, uint32_t piece, uint32_t thread);
+    uint32_t pieces;
+    const struct tw_pass *pass;
+    uint32_t layer;   /* that is worked on */
+    bool is_again;    /* forward work repeated in the backward pass */
+    bool is_backward; /* gradients of that layer's second half as well */
+    const struct tw_model_linear
+        *linear; /* gradient of a weight: of x (rows, in), dy (rows, out) */
+    const void *x, *dy;
+    size_t dy_stride;
+    uint32_t row_first, rows; /* of the pass: a chunk of the head */
+};
+
+enum { TW_TASKS_MAX = 8 };
+
+/* All pieces of all tasks at once over the team. */
+void tw_tasks_run(const struct tw_task *tasks, uint32_t count);
+
+/* Blocks of TW_MATMUL_ROWS rows. */
+static inline uint32_t tw_blocks(uint32_t rows) {
+    return (rows + TW_MATMUL_ROWS - 1) / TW_MATMUL_ROWS;
+}
+
+static inline uint32_t tw_block_rows(uint32_t rows, uint32_t block) {
+    const uint32_t left = rows - block * TW_MATMUL_ROWS;
+    return left < TW_MATMUL_ROWS ? left : TW_MATMUL_ROWS;
+}
+
+/* Element `at` of an array of activations. */
+static inline void *tw_at(const struct tw_pass *pass, const void *base, size_t at) {
+    return (uint8_t *)(uintptr_t)base + at * pass->model->ops->type_bytes;
+}
+
+static inline struct tw_model_slot *tw_slot(const struct tw_pass *pass, uint32_t layer) {
+    return &pass->model->slots[layer % pass->model->slots_count];
+}
+
+static inline void *tw_scratch(const struct tw_pass *pass, uint32_t thread) {
+    return (uint8_t *)pass->model->scratch + thread * pass->model->scratch_bytes;
+}
+
+/* An array of parameters, or NULL for TW_MODEL_NONE. */
+static inline const float *tw_param(const struct tw_pass *pass, uint64_t offset) {
+    return offset == TW_MODEL_NONE ? NULL : pass->model->params + offset;
+}
+
+static inline float *tw_grad(const struct tw_pass *pass, uint64_t offset) {
+    return offset == TW_MODEL_NONE ? NULL : pass->learn->gradient + offset;
+}
+
+struct tw_norm tw_norm_of(const struct tw_pass *pass, const struct tw_model_norm *norm,
+                          uint32_t rows);
+
+/* y (rows, out) = x W + bias, in the calling thread. */
+void tw_linear(const struct tw_pass *pass, const struct tw_model_linear *linear, void *y,
+               const void *x, uint32_t rows, uint32_t thread);
+/* dx (rows, in) = dy W^T */
+void tw_linear_dx(const struct tw_pass *pass, const struct tw_model_linear *linear, void *dx,
+                  const void *dy, uint32_t rows, uint32_t thread);
+/* Adds (or writes) the gradient of linear's weight and bias from task's x, dy, rows. */
+struct tw_task tw_linear_dw(const struct tw_pass *pass, const struct tw_model_linear *linear,
+                            const void *x, const void *dy);
+
+/* Rotates rows [first, first + rows) of the pass; x has rows of qkv_width. */
+void tw_rotate(const struct tw_pass *pass, void *x, uint32_t first, uint32_t rows, bool is_inverse);
+
+/* Parts of a layer for one block of rows: model_forward.c. */
+void tw_attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_t thread,
+                  bool is_again);
+void tw_feed(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_t thread,
+             bool is_again);
+/* y (rows, ffn) = activation of up (rows, up_width) */
+void tw_activate(const struct tw_pass *pass, void *y, void *up, uint32_t rows);
+/* Attention of every sequence and key/value head. */
+struct tw_task tw_attention_task(const struct tw_pass *pass, uint32_t layer);
+
+struct tw_attention tw_attention_of(const struct tw_pass *pass);
+
+/* Head: losses, and with pass->learn the gradient of the last norm's output. model_head.c */
+double tw_head(const struct tw_pass *pass);
+
+struct tw_pass tw_pass_of(struct tw_model *model, const struct tw_model_batch *batch,
+                          const struct tw_model_learn *learn);
+
+#endif

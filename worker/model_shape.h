@@ -1,0 +1,15 @@
+/* model_shape.h - inside model_*.c: from a run to sizes, tensors and tables. */
+#ifndef TW_WORKER_MODEL_SHAPE_H
+#define TW_WORKER_MODEL_SHAPE_H
+
+#include "worker/model.h"
+
+struct tw_model_shape tw_model_shape_of(const struct tw_run *run);
+
+/* Fills offsets and sizes of all tensors; model->config, shape and layers are there. */
+void tw_model_find(struct tw_model *model);
+
+/* Fills cos and sin for every position of the context. */
+void tw_model_fill_rotation(struct tw_model *model);
+
+#endif
