@@ -1,0 +1,211 @@
+/* bench_attention.c - how fast attention is, in GFLOP/s of what a causal pass needs (4 head_size
+ * per query and key it sees forward, 10 backward), beside the float32 rate of one core of this
+ * machine measured between the rows, since clocks and neighbours change.
+ *
+ *     thinwire-attention-bench            the tables that would be chosen here, one thread
+ *     thinwire-attention-bench --all      every table, the reference too */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/ops.h"
+
+/* Of this thread's processor: what else runs here costs less in the figures. */
+static double now_s(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* ---- peak ----------------------------------------------------------------------------------- */
+
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 20")
+#endif
+
+/* GFLOP/s of `lanes` wide multiply-adds, twenty at a time, none waiting for another. */
+#define PEAK(name, lanes, ...)                                                                     \
+    typedef float name##_vec __attribute__((vector_size(lanes * 4)));                              \
+    __VA_ARGS__ static double name(void) {                                                         \
+        enum { LOOPS = 2000000, SUMS = 20 };                                                       \
+        static volatile float input = 0.5f;                                                        \
+        static volatile float output;                                                              \
+        const name##_vec a = (name##_vec){0} + input, b = a + input;                               \
+        name##_vec sum[SUMS];                                                                      \
+        UNROLL for (int j = 0; j < SUMS; j++) sum[j] = a * (float)j;                               \
+        const double start = now_s();                                                              \
+        for (int i = 0; i < LOOPS; i++) {                                                          \
+            UNROLL for (int j = 0; j < SUMS; j++) sum[j] = sum[j] * a + b;                         \
+        }                                                                                          \
+        const double took_s = now_s() - start;                                                     \
+        UNROLL for (int j = 1; j < SUMS; j++) sum[0] += sum[j];                                    \
+        output = sum[0][0];                                                                        \
+        (void)output;                                                                              \
+        return LOOPS * 2.0 * SUMS * lanes / took_s * 1e-9;                                         \
+    }
+#if defined(__x86_64__)
+PEAK(peak_avx512, 16, __attribute__((target("avx512f,fma"))))
+PEAK(peak_avx2, 8, __attribute__((target("avx2,fma"))))
+#endif
+PEAK(peak_base, 4, )
+
+static double peak_gflops(void) {
+    double best = 0.0;
+    for (int i = 0; i < 3; i++) {
+#if defined(__x86_64__)
+        const double peak = __builtin_cpu_supports("avx512f") ? peak_avx512()
+                            : __builtin_cpu_supports("avx2")  ? peak_avx2()
+                                                              : peak_base();
+#else
+        const double peak = peak_base();
+#endif
+        if (peak > best) best = peak;
+    }
+    return best;
+}
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+struct arrays {
+    unsigned char *q, *k, *v, *out, *dout, *dq, *dk, *dv;
+    float *lse, *scratch;
+};
+
+static unsigned char *activations(const struct tw_ops *ops, size_t n) {
+    float *x = malloc(n * sizeof(*x));
+    unsigned char *to = malloc(n * ops->type_bytes);
+    if (x == NULL || to == NULL) exit(1);
+    for (size_t i = 0; i < n; i++) x[i] = (float)rand() / (float)RAND_MAX - 0.5f;
+    ops->from_f32(to, x, n);
+    free(x);
+    return to;
+}
+
+static float *floats(size_t n) {
+    float *x = aligned_alloc(64, (n * sizeof(*x) + 63) / 64 * 64);
+    if (x == NULL) exit(1);
+    return x;
+}
+
+/* As in a model of width 12 heads: q, k, v are columns of one matrix. */
+static struct arrays arrays_new(const struct tw_ops *ops, const struct tw_attention *shape) {
+    const size_t q = shape->queries * shape->q_stride, k = shape->keys * shape->kv_stride;
+    const size_t out = shape->queries * shape->out_stride;
+    return (struct arrays){.q = activations(ops, q),
+                           .k = activations(ops, k),
+                           .v = activations(ops, k),
+                           .out = activations(ops, out),
+                           .dout = activations(ops, out),
+                           .dq = activations(ops, q),
+                           .dk = activations(ops, k),
+                           .dv = activations(ops, k),
+                           .lse = floats((size_t)shape->group * shape->queries),
+                           .scratch = floats(tw_attention_scratch(shape))};
+}
+
+static void arrays_free(struct arrays *a) {
+    free(a->q), free(a->k), free(a->v), free(a->out), free(a->dout);
+    free(a->dq), free(a->dk), free(a->dv), free(a->lse), free(a->scratch);
+}
+
+/* Median seconds of one pass, over about a third of a second. */
+static double time_pass(const struct tw_ops *ops, const struct arrays *a,
+                        const struct tw_attention *shape, bool is_backward) {
+    enum { TIMES = 400 };
+    double took_s[TIMES], start = now_s();
+    int count = 0;
+    do {
+        const double begin = now_s();
+        if (is_backward) {
+            ops->attention_backward(a->dq, a->dk, a->dv, a->dout, a->q, a->k, a->v, a->out, a->lse,
+                                    a->scratch, shape);
+        } else {
+            ops->attention(a->out, a->lse, a->q, a->k, a->v, a->scratch, shape);
+        }
+        took_s[count++] = now_s() - begin;
+        for (int i = count - 1; i > 0 && took_s[i] < took_s[i - 1]; i--) {
+            const double swap = took_s[i];
+            took_s[i] = took_s[i - 1];
+            took_s[i - 1] = swap;
+        }
+    } while (count < TIMES && now_s() - start < 0.3);
+    return took_s[count / 2];
+}
+
+static void bench_training(const struct tw_ops *ops, uint32_t length, uint32_t head_size) {
+    const struct tw_attention shape = {.queries = length,
+                                       .keys = length,
+                                       .group = 1,
+                                       .head_size = head_size,
+                                       .q_stride = 36 * 64,
+                                       .kv_stride = 36 * 64,
+                                       .out_stride = 12 * 64};
+    struct arrays a = arrays_new(ops, &shape);
+    const double pairs = 0.5 * length * (length + 1.0) * head_size * 1e-9;
+    const double before = peak_gflops();
+    const double forward_s = time_pass(ops, &a, &shape, false);
+    const double backward_s = time_pass(ops, &a, &shape, true);
+    const double after = peak_gflops(), peak = before > after ? before : after;
+    const double forward = 4.0 * pairs / forward_s, backward = 10.0 * pairs / backward_s;
+    printf(
+        "%-13s %-4s  T %4u  head %3u  forward %7.1f GFLOP/s (%5.1f %%)  backward %7.1f (%5.1f %%)"
+        "  of %.0f float32\n",
+        ops->name, ops->type == TW_F32 ? "f32" : "bf16", length, head_size, forward,
+        100.0 * forward / peak, backward, 100.0 * backward / peak, peak);
+    fflush(stdout);
+    arrays_free(&a);
+}
+
+/* One new token for a head with a cache that was last used a layer ago: from memory or L3. */
+static void bench_decoding(const struct tw_ops *ops, uint32_t keys, uint32_t group) {
+    enum { LAYERS = 12, STEPS = 20 };
+    const struct tw_attention shape = {.queries = 1,
+                                       .keys = keys,
+                                       .group = group,
+                                       .head_size = 64,
+                                       .q_stride = 64 * (size_t)group,
+                                       .kv_stride = 12 * 64,
+                                       .out_stride = 64 * (size_t)group};
+    struct arrays a[LAYERS];
+    for (int i = 0; i < LAYERS; i++) a[i] = arrays_new(ops, &shape);
+    double best_s = 1e9;
+    for (int step = 0; step < STEPS; step++) {
+        const double start = now_s();
+        for (int i = 0; i < LAYERS; i++) {
+            ops->attention(a[i].out, NULL, a[i].q, a[i].k, a[i].v, a[i].scratch, &shape);
+        }
+        const double took_s = (now_s() - start) / LAYERS;
+        if (took_s < best_s) best_s = took_s;
+    }
+    printf("%-13s %-4s  decode, %4u keys, group %u: %7.1f us, %5.1f GB/s of k and v\n", ops->name,
+           ops->type == TW_F32 ? "f32" : "bf16", keys, group, best_s * 1e6,
+           2.0 * keys * 64.0 * ops->type_bytes / best_s * 1e-9);
+    for (int i = 0; i < LAYERS; i++) arrays_free(&a[i]);
+}
+
+static void bench_table(const struct tw_ops *ops, bool is_reference) {
+    const uint32_t lengths[] = {256, 1024, 2048}, sizes[] = {64, 128};
+    for (size_t s = 0; s < 2; s++) {
+        for (size_t l = 0; l < (is_reference ? 1 : 3); l++) {
+            bench_training(ops, lengths[l], sizes[s]);
+        }
+    }
+    bench_decoding(ops, 1024, 1);
+    bench_decoding(ops, 4096, 1);
+    bench_decoding(ops, 1024, 4);
+}
+
+int main(int argc, char **argv) {
+    const bool is_all = argc > 1 && strcmp(argv[1], "--all") == 0;
+    const enum tw_type types[] = {TW_F32, TW_BF16};
+    for (size_t t = 0; t < 2; t++) {
+        for (uint32_t i = 0; tw_ops_cpu(types[t], i) != NULL && (is_all || i == 0); i++) {
+            bench_table(tw_ops_cpu(types[t], i), false);
+        }
+        if (is_all) bench_table(tw_ops_ref(types[t]), true);
+    }
+    return 0;
+}
