@@ -6,8 +6,8 @@
 
 #include "base/nearest.h"
 #include "base/units.h"
-#include "worker/engine_convert.h"
 #include "worker/engine_model.h"
+#include "worker/engine_verb.h"
 #include "worker/gguf_write.h"
 #include "worker/hf_write.h"
 #include "worker/interrupt.h"

@@ -7,7 +7,6 @@
 
 #include "base/hash.h"
 #include "base/nearest.h"
-#include "worker/engine_convert.h"
 #include "worker/engine_verb.h"
 
 enum tw_exit engine_fail(const struct tw_error *err) {

@@ -34,6 +34,9 @@ enum tw_exit engine_generate(struct engine_bench *bench);
 enum tw_exit engine_eval(struct engine_bench *bench);
 enum tw_exit engine_train(struct engine_bench *bench);
 
+/* The verb argv[1], import or export, with options of its own. */
+enum tw_exit engine_convert(int argc, char **argv);
+
 /* "thinwire: ..." on standard error, and the exit status that belongs to it. */
 enum tw_exit engine_fail(const struct tw_error *err);
 

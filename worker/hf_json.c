@@ -1,7 +1,19 @@
 #include "worker/hf_json.h"
 
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* jansson drops a byte of a string it has no memory for, and goes on: what was read while an
+ * allocation failed is not to be believed. */
+static _Thread_local bool is_out_of_memory;
+
+static void *allocate(size_t size) {
+    void *const block = malloc(size);
+    if (block == NULL) is_out_of_memory = true;
+    return block;
+}
 
 enum tw_status tw_hf_json_parse(json_t **root_out, const char *json, size_t size, size_t bytes_max,
                                 struct tw_error *err) {
@@ -9,8 +21,11 @@ enum tw_status tw_hf_json_parse(json_t **root_out, const char *json, size_t size
     if (size > bytes_max) {
         return tw_fail(err, TW_CORRUPT, "%zu bytes of JSON; at most %zu are read", size, bytes_max);
     }
+    json_set_alloc_funcs(allocate, free);
+    is_out_of_memory = false;
     json_t *const root = json_loadb(json, size, JSON_REJECT_DUPLICATES, &why);
-    if (root == NULL && json_error_code(&why) == json_error_out_of_memory) {
+    if (is_out_of_memory) {
+        json_decref(root);
         return tw_fail(err, TW_NOMEM, "no memory for %zu bytes of JSON", size);
     }
     if (root == NULL) {

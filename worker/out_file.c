@@ -89,10 +89,12 @@ enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *
         failed = rename(from, to);
     }
     if (failed != 0 && errno == EEXIST) return is_taken(to, err);
-    if (failed != 0 || !sync_folder(to)) {
-        return tw_fail(err, TW_IO, "%s: %s", to, strerror(errno));
+    if (failed == 0 && !sync_folder(to)) {
+        failed = errno;
+        (void)rename(to, from); /* so that the caller can remove what did not become durable */
+        errno = failed;
     }
-    return TW_OK;
+    return failed == 0 ? TW_OK : tw_fail(err, TW_IO, "%s: %s", to, strerror(errno));
 }
 
 enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err) {

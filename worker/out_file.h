@@ -34,7 +34,8 @@ enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err);
 /* Closes and removes PATH.part. */
 void tw_out_abort(struct tw_out_file *file);
 
-/* Renames without replacing, for folders and files alike. TW_CONFIG when `to` exists. */
+/* Renames without replacing, for folders and files alike. TW_CONFIG when `to` exists; TW_IO. On
+ * failure it is called `from` still. */
 enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *err);
 
 /* TW_CONFIG when something is there already: for a clear word before hours of work. */

@@ -28,8 +28,8 @@ GPT2 = {"vocab_size": 256, "n_positions": 16, "n_embd": 8, "n_layer": 1, "n_head
 # name -> configuration, dtype, limit of a file, golden
 MODELS = {
     "gpt2": (GPT2Config(**GPT2), torch.float32, None, True),
-    "gpt2-untied": (GPT2Config(**{**GPT2, "n_layer": 2, "n_inner": 20, "n_embd": 12}, tie_word_embeddings=False),
-                    torch.float32, "12KB", False),
+    "gpt2-untied": (GPT2Config(**{**GPT2, "n_layer": 2, "n_inner": 20, "n_embd": 12},
+                               tie_word_embeddings=False), torch.float32, "12KB", False),
     "gpt2-f16": (GPT2Config(**GPT2), torch.float16, None, False),
     "llama": (LlamaConfig(**{**LLAMA, "hidden_size": 16, "num_hidden_layers": 2,
                              "num_attention_heads": 4, "num_key_value_heads": 2}, head_dim=6,

@@ -65,6 +65,7 @@ size_t file_read(const char *path, uint8_t bytes[FOLDER_FILE_BYTES]) {
 }
 
 void file_write(const char *path, const void *bytes, size_t size) {
+    (void)unlink(path); /* file systems flush what is truncated and written again */
     FILE *const file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);

@@ -1,0 +1,31 @@
+/* Any bytes as config.json: refused with a sentence, or a model that our own writer can say again
+ * and that means the same when read back. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "proto/model_config.h"
+#include "worker/hf_config.h"
+#include "worker/model_same.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct tw_run run, back, before;
+    struct tw_error err = {TW_OK, ""};
+    char text[TW_MODEL_CONFIG_BYTES];
+    size_t text_size;
+    tw_run_defaults(&run);
+    before = run;
+    if (tw_hf_config_parse(&run, (const char *)data, size, &err) != TW_OK) {
+        TW_ASSERT(err.message[0] != 0);
+        TW_ASSERT(memcmp(&run, &before, sizeof(run)) == 0);
+        return 0;
+    }
+    if (tw_run_check(&run, &err) != TW_OK) return 0;
+    if (tw_model_config_write(&run, TW_DTYPE_F32, text, &text_size, &err) != TW_OK) return 0;
+    back = before;
+    TW_ASSERT(tw_hf_config_parse(&back, text, text_size, &err) == TW_OK);
+    TW_ASSERT(tw_model_same(&back, &run, &err) == TW_OK);
+    TW_ASSERT(back.model.context == run.model.context);
+    return 0;
+}

@@ -1,0 +1,333 @@
+/* test_model_write.c - folders and GGUF files out: whole or not at all, never over anything; and
+ * every call of the system and of the allocator failing in turn. ARGS: the folder tests/golden/hf.
+ *
+ * The program is linked with --wrap: calls come here first. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "tests/test.h"
+#include "tests/worker/model_folder.h"
+#include "worker/engine_model.h"
+#include "worker/gguf_write.h"
+#include "worker/hf_write.h"
+#include "worker/out_file.h"
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+enum call { ALLOCATION, PREAD, OPEN, FALLOCATE, WRITE, FSYNC, RENAME, MKDIR, CALLS_COUNT };
+static const char *const CALL_NAMES[] = {"allocation", "pread", "open",     "fallocate",
+                                         "write",      "fsync", "renameat", "mkdir"};
+
+static struct {
+    enum call call;
+    unsigned countdown; /* 0: no fault */
+    int why;
+    bool is_lasting; /* a full disk stays full */
+    unsigned hits;
+} fault;
+
+static bool is_faulty(enum call call) {
+    if (fault.countdown == 0 || call != fault.call) return false;
+    if (fault.countdown > 1) {
+        fault.countdown--;
+        return false;
+    }
+    if (!fault.is_lasting) fault.countdown = 0;
+    fault.hits++;
+    errno = fault.why;
+    return true;
+}
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+ssize_t __real_pread(int fd, void *to, size_t size, off_t at);
+int __real_open(const char *path, int flags, ...);
+int __real_fallocate(int fd, int mode, off_t at, off_t size);
+ssize_t __real_write(int fd, const void *from, size_t size);
+int __real_fsync(int fd);
+int __real_renameat2(int a, const char *from, int b, const char *to, unsigned flags);
+int __real_mkdir(const char *path, mode_t mode);
+
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+ssize_t __wrap_pread(int fd, void *to, size_t size, off_t at);
+int __wrap_open(const char *path, int flags, mode_t mode);
+int __wrap_fallocate(int fd, int mode, off_t at, off_t size);
+ssize_t __wrap_write(int fd, const void *from, size_t size);
+int __wrap_fsync(int fd);
+int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags);
+int __wrap_mkdir(const char *path, mode_t mode);
+
+void *__wrap_malloc(size_t size) {
+    return is_faulty(ALLOCATION) ? NULL : __real_malloc(size);
+}
+void *__wrap_calloc(size_t count, size_t size) {
+    return is_faulty(ALLOCATION) ? NULL : __real_calloc(count, size);
+}
+void *__wrap_realloc(void *old, size_t size) {
+    return is_faulty(ALLOCATION) ? NULL : __real_realloc(old, size);
+}
+ssize_t __wrap_pread(int fd, void *to, size_t size, off_t at) {
+    /* In small pieces, as a file system may. */
+    return is_faulty(PREAD) ? -1 : __real_pread(fd, to, size < 1000 ? size : 1000, at);
+}
+int __wrap_open(const char *path, int flags, mode_t mode) {
+    return is_faulty(OPEN) ? -1 : __real_open(path, flags, mode);
+}
+int __wrap_fallocate(int fd, int mode, off_t at, off_t size) {
+    return is_faulty(FALLOCATE) ? -1 : __real_fallocate(fd, mode, at, size);
+}
+ssize_t __wrap_write(int fd, const void *from, size_t size) {
+    return is_faulty(WRITE) ? -1 : __real_write(fd, from, size < 1000 ? size : 1000);
+}
+int __wrap_fsync(int fd) {
+    return is_faulty(FSYNC) ? -1 : __real_fsync(fd);
+}
+int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags) {
+    return is_faulty(RENAME) ? -1 : __real_renameat2(a, from, b, to, flags);
+}
+int __wrap_mkdir(const char *path, mode_t mode) {
+    return is_faulty(MKDIR) ? -1 : __real_mkdir(path, mode);
+}
+
+/* ---- what is tested -------------------------------------------------------------------------- */
+
+static const char *golden;
+static char folder[FOLDER_PATH_BYTES], out[FOLDER_PATH_BYTES];
+static struct tw_run run;
+static struct tw_layout layout;
+static struct tw_error err;
+
+static int start(void **state) {
+    (void)state;
+    folder_make(folder);
+    folder_path(out, folder, "out");
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    fault.countdown = 0;
+    folder_remove(folder);
+    return 0;
+}
+
+enum form { FILE_FORM, FOLDER_FORM, GGUF_FORM, FORMS_COUNT };
+
+static enum tw_status write_form(const struct tw_model_source *source, enum form form) {
+    const struct tw_model_feed feed = {.run = &run, .layout = &layout, .source = source};
+    struct tw_hf_folder result = {.dtype = TW_DTYPE_F32, .shard_bytes = 12000};
+    switch (form) {
+    case FILE_FORM: return tw_hf_write_file(out, &feed, (enum tw_dtype)TW_FEED_KEEP, NULL, &err);
+    case FOLDER_FORM: return tw_hf_write_folder(out, &feed, &result, &err);
+    case GGUF_FORM: return tw_gguf_write(out, &feed, TW_DTYPE_BF16, NULL, &err);
+    case FORMS_COUNT: break;
+    }
+    return TW_CONFIG;
+}
+
+/* As `thinwire import` and `export` do it. */
+static enum tw_status convert(const char *model, enum form form) {
+    char path[FOLDER_PATH_BYTES];
+    struct tw_model_source source;
+    folder_path(path, golden, model);
+    TW_TRY(tw_model_source_open(&source, path, &err));
+    enum tw_status status = tw_engine_manifest_make(&source, "test", 0, &run, NULL, &err);
+    if (status == TW_OK) status = tw_layout_init(&layout, &run, &err);
+    if (status == TW_OK) status = tw_model_source_bind(&source, &layout, "live", &err);
+    if (status == TW_OK) status = write_form(&source, form);
+    tw_model_source_close(&source);
+    return status;
+}
+
+static void remove_out(void) {
+    struct stat info;
+    if (lstat(out, &info) != 0) return;
+    if (S_ISDIR(info.st_mode)) {
+        folder_remove(out);
+    } else {
+        assert_int_equal(unlink(out), 0);
+    }
+}
+
+static void every_failing_call_is_an_error_that_leaves_nothing(void **state) {
+    (void)state;
+    static const struct {
+        enum call call;
+        int why;
+        bool is_lasting;
+    } FAULTS[] = {
+        {ALLOCATION, ENOMEM, false}, {ALLOCATION, ENOMEM, true}, {PREAD, EIO, false},
+        {OPEN, EMFILE, false},       {OPEN, EACCES, true},       {FALLOCATE, ENOSPC, false},
+        {WRITE, ENOSPC, false},      {WRITE, EIO, true},         {FSYNC, EIO, false},
+        {RENAME, EIO, false},        {MKDIR, ENOSPC, false},
+    };
+    static const char *const MODELS[] = {"gpt2", "llama-untied"};
+    unsigned total = 0;
+    for (unsigned i = 0; i < 2 * FORMS_COUNT * sizeof(FAULTS) / sizeof(FAULTS[0]); i++) {
+        const unsigned f = i / (2 * FORMS_COUNT);
+        const enum form form = (enum form)(i / 2 % FORMS_COUNT);
+        for (unsigned at = 1;; at++) {
+            fault.call = FAULTS[f].call;
+            fault.why = FAULTS[f].why;
+            fault.is_lasting = FAULTS[f].is_lasting;
+            fault.hits = 0;
+            fault.countdown = at;
+            err.message[0] = 0;
+            const enum tw_status status = convert(MODELS[i % 2], form);
+            fault.countdown = 0;
+            if (fault.hits == 0) { /* every call has had its turn */
+                assert_int_equal(status, TW_OK);
+                remove_out();
+                break;
+            }
+            total++;
+            const enum tw_status wanted = fault.call == ALLOCATION ? TW_NOMEM : TW_IO;
+            const unsigned left = folder_count(folder);
+            /* A folder that may not be read cannot be flushed either: tolerated. */
+            if (status == TW_OK && fault.call == OPEN && fault.why == EACCES) {
+                remove_out();
+                continue;
+            }
+            if (status != wanted || err.message[0] == 0 || left != 0) {
+                fail_msg("%s %u, form %u of %s: status %d, %u left: %s", CALL_NAMES[fault.call], at,
+                         form, MODELS[i % 2], (int)status, left, err.message);
+            }
+            remove_out();
+        }
+    }
+    print_message("%u faults\n", total);
+    assert_true(total > 100);
+}
+
+static void nothing_is_overwritten(void **state) {
+    (void)state;
+    char part[FOLDER_PATH_BYTES];
+    folder_path(part, folder, "out.part");
+    for (unsigned form = 0; form < FORMS_COUNT; form++) {
+        static uint8_t bytes[FOLDER_FILE_BYTES];
+        file_write(out, "precious", 8);
+        assert_int_equal(convert("llama", (enum form)form), TW_CONFIG);
+        assert_non_null(strstr(err.message, "is not overwritten"));
+        assert_int_equal(unlink(out), 0);
+        file_write(part, "precious", 8);
+        assert_int_equal(convert("llama", (enum form)form), TW_CONFIG);
+        assert_non_null(strstr(err.message, "somebody is writing it"));
+        assert_int_equal(file_read(part, bytes), 8);
+        assert_memory_equal(bytes, "precious", 8);
+        assert_int_equal(unlink(part), 0);
+        /* A link that leads nowhere is something, too. */
+        assert_int_equal(symlink("/nowhere/at/all", out), 0);
+        assert_int_equal(convert("llama", (enum form)form), TW_CONFIG);
+        assert_int_equal(unlink(out), 0);
+        assert_int_equal(folder_count(folder), 0);
+    }
+}
+
+/* Somebody makes the file while ours is being written: theirs stays. */
+static void what_appears_meanwhile_is_not_overwritten(void **state) {
+    (void)state;
+    static uint8_t bytes[FOLDER_FILE_BYTES];
+    struct tw_out_file file;
+    assert_int_equal(tw_out_open(&file, out, 5, &err), TW_OK);
+    assert_int_equal(tw_out_write(&file, "ours!", 5, &err), TW_OK);
+    file_write(out, "theirs", 6);
+    assert_int_equal(tw_out_commit(&file, &err), TW_CONFIG);
+    assert_int_equal(file_read(out, bytes), 6);
+    assert_memory_equal(bytes, "theirs", 6);
+    assert_int_equal(folder_count(folder), 1);
+}
+
+static void a_folder_that_is_not_there_is_named(void **state) {
+    (void)state;
+    folder_path(out, folder, "no/where");
+    for (unsigned form = 0; form < FORMS_COUNT; form++) {
+        assert_int_equal(convert("llama", (enum form)form), TW_IO);
+        assert_non_null(strstr(err.message, "no/where.part"));
+    }
+}
+
+static void a_number_too_large_for_float16_is_named(void **state) {
+    (void)state;
+    static float params[200000];
+    tw_run_defaults(&run);
+    run.model.width = 8;
+    run.model.heads = 1;
+    run.model.context = 8;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+    assert_in_range(layout.elements, 1, 200000);
+    const struct tw_tensor *const tensor = tw_layout_find(&layout, "h.0.mlp.c_fc.weight");
+    params[tensor->offset + 3] = 70000;
+    const struct tw_model_feed feed = {.run = &run, .layout = &layout, .params = params};
+    struct tw_hf_folder result = {.dtype = TW_DTYPE_F16};
+    assert_int_equal(tw_hf_write_folder(out, &feed, &result, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "h.0.mlp.c_fc.weight holds numbers too large for F16"));
+    assert_int_equal(tw_gguf_write(out, &feed, TW_DTYPE_F16, NULL, &err), TW_CONFIG);
+    assert_int_equal(tw_gguf_write(out, &feed, TW_DTYPE_BF16, NULL, &err), TW_OK);
+}
+
+/* The first bytes of a GGUF file, byte by byte; the rest is for the gguf package: tests/interop. */
+static void gguf_starts_as_it_should(void **state) {
+    (void)state;
+    static uint8_t bytes[FOLDER_FILE_BYTES];
+    assert_int_equal(convert("qwen2", GGUF_FORM), TW_OK);
+    const size_t size = file_read(out, bytes);
+    static const uint8_t START[] = {'G', 'G', 'U', 'F', 3, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0};
+    assert_memory_equal(bytes, START, sizeof(START));
+    static const char FIRST[] = "\x14\0\0\0\0\0\0\0general.architecture\x08\0\0\0"
+                                "\x05\0\0\0\0\0\0\0qwen2";
+    assert_memory_equal(bytes + 24, FIRST, sizeof(FIRST) - 1);
+    assert_int_equal(size % 32, 0);
+}
+
+static void a_model_gguf_cannot_compute_is_refused(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    run.model.family = TW_FAMILY_LLAMA;
+    run.model.qk_norm = TW_YES;
+    run.model.rope_factor_millionths = 8000000;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+    const struct tw_model_feed feed = {.run = &run, .layout = &layout};
+    assert_int_equal(tw_gguf_write(out, &feed, TW_DTYPE_F32, NULL, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "model.rope_factor"));
+    assert_int_equal(folder_count(folder), 0);
+}
+
+static bool says_yes(void) {
+    return true;
+}
+
+static void an_interrupt_leaves_nothing(void **state) {
+    (void)state;
+    static float params[200000];
+    tw_run_defaults(&run);
+    run.model.width = 16;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+    const struct tw_model_feed feed = {
+        .run = &run, .layout = &layout, .params = params, .is_interrupted = says_yes};
+    struct tw_hf_folder result = {.dtype = TW_DTYPE_F32};
+    assert_int_equal(tw_hf_write_folder(out, &feed, &result, &err), TW_AGAIN);
+    assert_int_equal(tw_gguf_write(out, &feed, TW_DTYPE_F32, NULL, &err), TW_AGAIN);
+    assert_int_equal(folder_count(folder), 0);
+}
+
+int main(int argc, char **argv) {
+#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        T(every_failing_call_is_an_error_that_leaves_nothing),
+        T(nothing_is_overwritten),
+        T(what_appears_meanwhile_is_not_overwritten),
+        T(a_folder_that_is_not_there_is_named),
+        T(a_number_too_large_for_float16_is_named),
+        T(gguf_starts_as_it_should),
+        T(a_model_gguf_cannot_compute_is_refused),
+        T(an_interrupt_leaves_nothing),
+    };
+    golden = argc > 1 ? argv[1] : "tests/golden/hf";
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
