@@ -190,10 +190,12 @@ static struct tw_model_place find(const struct tw_model_source *source, const ch
     return place;
 }
 
-/* Hugging Face puts all but the head below "transformer". */
+/* Hugging Face puts all but the head below "transformer". A name that would be too long becomes
+ * empty, which equals none. */
 static void full_name(const char *prefix, const char *name, char full[TW_SAFETENSORS_NAME_BYTES]) {
     const bool is_bare = strcmp(prefix, "transformer.") == 0 && strcmp(name, HEAD) == 0;
-    (void)snprintf(full, TW_SAFETENSORS_NAME_BYTES, "%s%s", is_bare ? "" : prefix, name);
+    const int size = snprintf(full, TW_SAFETENSORS_NAME_BYTES, "%s%s", is_bare ? "" : prefix, name);
+    if (size >= TW_SAFETENSORS_NAME_BYTES) full[0] = 0;
 }
 
 static enum tw_status choose_prefix(const struct tw_model_source *source, const char *part,
