@@ -3,8 +3,8 @@
  *
  * Activations (`void *`) are arrays of the table's type, float32 or bf16; what is float32 whatever
  * the table is written float. Arithmetic is float32 and each stored activation is rounded once, to
- * nearest even. Arrays are row-major, in host memory, at any element's alignment, and must not
- * overlap unless said.
+ * nearest even (bf16 below the least normal number may become 0). Arrays are row-major, in host
+ * memory, at any element's alignment, and must not overlap unless said.
  *
  * Operations are serial, callable from any thread, allocate nothing and cannot fail; non-finite
  * input gives non-finite output. None splits its work by itself: callers cut rows, columns or

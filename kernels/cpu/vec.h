@@ -46,14 +46,38 @@ TW_INLINE void tw_vec_store_part(float *to, tw_vec value, size_t count) {
 TW_INLINE tw_vec tw_act_load(const tw_act *from) {
     tw_hvec half;
     memcpy(&half, from, sizeof(half));
+#if defined(__AVX512F__)
+    return (tw_vec)((tw_uvec)_mm512_cvtepu16_epi32((__m256i)half) << 16);
+#elif defined(__AVX2__)
+    return (tw_vec)((tw_uvec)_mm256_cvtepu16_epi32((__m128i)half) << 16);
+#else
     return (tw_vec)(__builtin_convertvector(half, tw_uvec) << 16);
+#endif
 }
 
-/* To nearest even; what is not a number stays so. */
+/* To nearest even; what is not a number stays so. The instruction for it takes numbers below the
+ * least normal float for 0. */
 TW_INLINE tw_hvec tw_act_round(tw_vec value) {
-    const tw_uvec bits = (tw_uvec)value, is_nan = (tw_uvec)(value != value);
-    const tw_uvec rounded = bits + 0x7fffu + (bits >> 16 & 1u), nan = bits | 0x400000u;
-    return __builtin_convertvector(((rounded & ~is_nan) | (nan & is_nan)) >> 16, tw_hvec);
+#if defined(__AVX512BF16__)
+    return (tw_hvec)_mm512_cvtneps_pbh((__m512)value);
+#else
+    const tw_uvec bits = (tw_uvec)value, rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+#if defined(__AVX512F__)
+    const __mmask16 is_nan = _mm512_cmp_ps_mask((__m512)value, (__m512)value, _CMP_UNORD_Q);
+    const __m512i kept =
+        _mm512_mask_or_epi32((__m512i)rounded, is_nan, (__m512i)bits, _mm512_set1_epi32(0x400000));
+    return (tw_hvec)_mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16));
+#else
+    const tw_uvec is_nan = (tw_uvec)(value != value), nan = bits | 0x400000u;
+    const tw_uvec kept = ((rounded & ~is_nan) | (nan & is_nan)) >> 16;
+#if defined(__AVX2__)
+    const __m256i packed = _mm256_packus_epi32((__m256i)kept, (__m256i)kept);
+    return (tw_hvec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+#else
+    return __builtin_convertvector(kept, tw_hvec);
+#endif
+#endif
+#endif
 }
 
 TW_INLINE void tw_act_store(tw_act *to, tw_vec value) {

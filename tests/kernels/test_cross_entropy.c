@@ -93,20 +93,23 @@ static void check_in_place(const struct tw_ops *ops, struct tw_rng *rng) {
 
 /* Far apart logits cost nothing but what they should; each row is by itself. */
 static void check_extremes(const struct tw_ops *ops, struct tw_rng *rng) {
-    float logits[3 * 20] = {0};
-    uint32_t targets[3] = {0, 1, 2};
+    enum { VOCAB = 19, N = 4 * VOCAB };
+    float logits[N] = {0};
+    const uint32_t targets[4] = {0, 1, 2, 3};
     const struct tw_cross_entropy cfg = {
-        .rows = 3, .vocab = 20, .logits_stride = 20, .dlogits_stride = 20, .scale = 1.0f};
-    void *dlogits = act_new(ops, rng, 3 * 20, 1.0f);
-    logits[0] = 1e30f;       /* the target, alone: no loss */
-    logits[20 + 5] = 1e4f;   /* another one: a loss of 1e4 */
-    logits[40 + 2] = -1e30f; /* the target, out of reach */
+        .rows = 4, .vocab = VOCAB, .logits_stride = VOCAB, .dlogits_stride = VOCAB, .scale = 1.0f};
+    void *dlogits = act_new(ops, rng, N, 1.0f);
+    logits[0] = 1e30f;              /* the target, alone: no loss */
+    logits[VOCAB + 5] = 1e4f;       /* another one: a loss of 1e4 */
+    logits[2 * VOCAB + 2] = -1e30f; /* the target, out of reach */
+    logits[4 * VOCAB - 1] = 1e30f;  /* another one, in what is left of a vector */
     const double loss = ops->cross_entropy(dlogits, logits, targets, &cfg);
-    assert_close(ops, "loss", 0, loss, 1e30, 1e-6, 1e30);
+    assert_close(ops, "loss", 0, loss, 2e30, 1e-6, 1e30);
     assert_act(ops, "dlogits", dlogits, 0, 0.0, 1e-7, 1.0);
-    assert_act(ops, "dlogits", dlogits, 20 + 1, -1.0, 1e-7, 1.0);
-    assert_act(ops, "dlogits", dlogits, 20 + 5, 1.0, 1e-7, 1.0);
-    assert_act(ops, "dlogits", dlogits, 40 + 2, -1.0, 1e-7, 1.0);
+    assert_act(ops, "dlogits", dlogits, VOCAB + 1, -1.0, 1e-7, 1.0);
+    assert_act(ops, "dlogits", dlogits, VOCAB + 5, 1.0, 1e-7, 1.0);
+    assert_act(ops, "dlogits", dlogits, 2 * VOCAB + 2, -1.0, 1e-7, 1.0);
+    assert_act(ops, "dlogits", dlogits, 4 * VOCAB - 1, 1.0, 1e-7, 1.0);
     free(dlogits);
 }
 
