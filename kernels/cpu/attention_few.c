@@ -3,16 +3,21 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/exp2.h"
 
-enum { ROWS = 4 };
+enum {
+    ROWS = 4,
+    VECS = TW_VEC_REGISTERS == 32 ? 4 : 2, /* of a row of values at a time */
+};
 
 /* Up to ROWS rows of queries: row i is query i % queries of query head i / queries. */
-struct rows {
-    size_t first, count;
-    float *q;      /* (ROWS, width), zero beyond count */
-    float *scores; /* (ROWS, stride): scores, then their softmax */
-    size_t stride; /* keys rounded up to TW_KEYS */
-    float *o;      /* (ROWS, width) */
-    float *block;  /* (TW_KEYS, width): keys or values as floats */
+struct work {
+    struct tw_head head;
+    const tw_act *k, *v;
+    size_t kv_stride;
+    size_t first, count; /* rows at work */
+    float *q;            /* (ROWS, width) */
+    float *scores;       /* (ROWS, stride): scores, then their softmax */
+    size_t stride;       /* keys rounded up to vectors */
+    float *o;            /* (ROWS, width) */
 };
 
 /* Sum of each of TW_VEC vectors: pairs are zipped and added until one vector is left. */
@@ -26,22 +31,55 @@ TW_INLINE tw_vec sums_of(tw_vec part[TW_VEC]) {
     return part[0];
 }
 
-/* scores [key, key + TW_VEC) of every row */
-static void scores_of(const struct rows *rows, const float *k, size_t key,
-                      const struct tw_head *head) {
+/* scores [key, key + TW_VEC) of `count` rows; zero beyond the last key. count is a literal. */
+TW_INLINE void scores_at(const struct work *work, size_t key, const size_t count) {
+    const struct tw_head *head = &work->head;
+    const size_t keys = tw_least(TW_VEC, head->keys - key);
     tw_vec part[ROWS][TW_VEC];
-    for (size_t s = 0; s < TW_VEC; s++) {
-        tw_vec sum[ROWS] = {{0}};
+    for (size_t s = 0; s < keys; s++) {
+        const tw_act *k = work->k + (key + s) * work->kv_stride;
+        tw_vec sum[ROWS];
+        TW_UNROLL for (size_t r = 0; r < count; r++) sum[r] = (tw_vec){0};
         for (size_t i = 0; i < head->width; i += TW_VEC) {
-            const tw_vec row = tw_vec_load(k + s * head->width + i);
-            TW_UNROLL for (size_t r = 0; r < ROWS; r++) {
-                sum[r] += row * tw_vec_load(rows->q + r * head->width + i);
+            const tw_vec row = tw_row_load(k, i, head->size);
+            TW_UNROLL for (size_t r = 0; r < count; r++) {
+                sum[r] += row * tw_vec_load(work->q + r * head->width + i);
             }
         }
-        TW_UNROLL for (size_t r = 0; r < ROWS; r++) part[r][s] = sum[r];
+        TW_UNROLL for (size_t r = 0; r < count; r++) part[r][s] = sum[r];
     }
-    for (size_t r = 0; r < rows->count; r++) {
-        tw_vec_store(rows->scores + r * rows->stride + key, sums_of(part[r]));
+    TW_UNROLL for (size_t r = 0; r < count; r++) {
+        for (size_t s = keys; s < TW_VEC; s++) part[r][s] = (tw_vec){0};
+        tw_vec_store(work->scores + r * work->stride + key, sums_of(part[r]));
+    }
+}
+
+/* o += p v over keys [key, key + TW_KEYS), `vecs` vectors from element i on, for `count` rows.
+ * count, vecs are literals. */
+TW_INLINE void values_at(const struct work *work, size_t key, size_t i, const size_t count,
+                         const size_t vecs) {
+    const struct tw_head *head = &work->head;
+    const size_t end = tw_least(key + TW_KEYS, head->keys);
+    tw_vec sum[ROWS][VECS];
+    TW_UNROLL for (size_t r = 0; r < count; r++) {
+        TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+            sum[r][j] =
+                key == 0 ? (tw_vec){0} : tw_vec_load(work->o + r * head->width + i + j * TW_VEC);
+        }
+    }
+    for (size_t s = key; s < end; s++) {
+        const tw_act *v = work->v + s * work->kv_stride;
+        TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+            const tw_vec row = tw_row_load(v, i + j * TW_VEC, head->size);
+            TW_UNROLL for (size_t r = 0; r < count; r++) {
+                sum[r][j] += work->scores[r * work->stride + s] * row;
+            }
+        }
+    }
+    TW_UNROLL for (size_t r = 0; r < count; r++) {
+        TW_UNROLL for (size_t j = 0; j < vecs; j++) {
+            tw_vec_store(work->o + r * head->width + i + j * TW_VEC, sum[r][j]);
+        }
     }
 }
 
@@ -71,58 +109,52 @@ static float softmax_of(float *row, size_t seen, size_t keys, const struct tw_he
     return largest * head->scale + logf(total);
 }
 
-static void rows_attend(const struct rows *rows, float *lse, const tw_act *k, const tw_act *v,
-                        const struct tw_attention *shape, const struct tw_head *head) {
-    for (size_t key = 0; key < head->keys; key += TW_KEYS) {
-        const size_t keys = tw_least(TW_KEYS, head->keys - key);
-        tw_pack_floats(rows->block, k + key * shape->kv_stride, shape->kv_stride, keys, head);
-        for (size_t s = 0; s < keys; s += TW_VEC) {
-            scores_of(rows, rows->block + s * head->width, key + s, head);
-        }
-    }
-    for (size_t r = 0; r < rows->count; r++) {
-        const size_t row = rows->first + r, seen = head->first + row % head->queries + 1;
-        const float sum = softmax_of(rows->scores + r * rows->stride, seen, head->keys, head);
+/* count is a literal */
+TW_INLINE void rows_attend(const struct work *work, float *lse, const size_t count) {
+    const struct tw_head *head = &work->head;
+    for (size_t key = 0; key < head->keys; key += TW_VEC) scores_at(work, key, count);
+    for (size_t r = 0; r < work->count; r++) {
+        const size_t row = work->first + r, seen = head->first + row % head->queries + 1;
+        const float sum = softmax_of(work->scores + r * work->stride, seen, head->keys, head);
         if (lse != NULL) lse[row] = sum;
     }
-    struct tw_tile tile = {.m = rows->count,
-                           .n = head->width,
-                           .a_row = rows->stride,
-                           .a_col = 1,
-                           .b_row = head->width,
-                           .y_row = head->width};
     for (size_t key = 0; key < head->keys; key += TW_KEYS) {
-        tile.k = tw_least(TW_KEYS, head->keys - key);
-        tile.is_added = key > 0;
-        tw_pack_floats(rows->block, v + key * shape->kv_stride, shape->kv_stride, tile.k, head);
-        tw_tile_multiply_floats(rows->o, rows->scores + key, rows->block, &tile);
+        size_t i = 0;
+        for (; i + VECS * TW_VEC <= head->width; i += VECS * TW_VEC) {
+            values_at(work, key, i, count, VECS);
+        }
+        for (; i < head->width; i += TW_VEC) values_at(work, key, i, count, 1);
     }
 }
 
 void TW_CPU(attention_few)(void *out, float *lse, const void *q, const void *k, const void *v,
                            float *scratch, const struct tw_attention *shape) {
-    const struct tw_head head = tw_head_of(shape);
-    struct rows rows = {.stride = tw_round_up(head.keys, TW_KEYS)};
+    struct work work = {.head = tw_head_of(shape), .k = k, .v = v, .kv_stride = shape->kv_stride};
+    const struct tw_head *head = &work.head;
     float *at = tw_aligned(scratch);
-    rows.q = tw_take(&at, ROWS * head.width);
-    rows.scores = tw_take(&at, ROWS * rows.stride);
-    rows.o = tw_take(&at, ROWS * head.width);
-    rows.block = tw_take(&at, TW_KEYS * head.width);
-    const size_t count = shape->group * head.queries;
-    for (; rows.first < count; rows.first += ROWS) {
-        rows.count = tw_least(ROWS, count - rows.first);
-        memset(rows.q, 0, ROWS * head.width * sizeof(float));
-        for (size_t r = 0; r < rows.count; r++) {
-            const size_t row = rows.first + r, i = row % head.queries, g = row / head.queries;
-            const tw_act *from = (const tw_act *)q + i * shape->q_stride + g * head.size;
-            tw_pack_floats(rows.q + r * head.width, from, 0, 1, &head);
+    work.stride = tw_round_up(head->keys, TW_VEC);
+    work.q = tw_take(&at, ROWS * head->width);
+    work.o = tw_take(&at, ROWS * head->width);
+    work.scores = tw_take(&at, ROWS * work.stride);
+    memset(work.q, 0, ROWS * head->width * sizeof(float));
+    const size_t rows = shape->group * head->queries;
+    for (; work.first < rows; work.first += ROWS) {
+        work.count = tw_least(ROWS, rows - work.first);
+        for (size_t r = 0; r < work.count; r++) {
+            const size_t i = (work.first + r) % head->queries, g = (work.first + r) / head->queries;
+            const tw_act *from = (const tw_act *)q + i * shape->q_stride + g * head->size;
+            tw_pack_floats(work.q + r * head->width, from, 0, 1, head);
         }
-        rows_attend(&rows, lse, k, v, shape, &head);
-        for (size_t r = 0; r < rows.count; r++) {
-            const size_t row = rows.first + r, i = row % head.queries, g = row / head.queries;
-            tw_act *to = (tw_act *)out + i * shape->out_stride + g * head.size;
-            for (size_t j = 0; j < head.width; j += TW_VEC) {
-                tw_row_store(to, j, head.size, tw_vec_load(rows.o + r * head.width + j));
+        if (work.count == 1) {
+            rows_attend(&work, lse, 1);
+        } else {
+            rows_attend(&work, lse, ROWS);
+        }
+        for (size_t r = 0; r < work.count; r++) {
+            const size_t i = (work.first + r) % head->queries, g = (work.first + r) / head->queries;
+            tw_act *to = (tw_act *)out + i * shape->out_stride + g * head->size;
+            for (size_t j = 0; j < head->width; j += TW_VEC) {
+                tw_row_store(to, j, head->size, tw_vec_load(work.o + r * head->width + j));
             }
         }
     }
