@@ -92,11 +92,7 @@ void tw_engine_destroy(struct tw_engine *engine) {
 }
 
 void tw_engine_describe(const struct tw_engine *engine, char *text, size_t size) {
-    const struct tw_model *model = &engine->memory->model;
-    (void)snprintf(text, size, "cpu, %u thread%s, %s, %s, %s", engine->plan.threads,
-                   engine->plan.threads == 1 ? "" : "s", model->ops->name,
-                   model->ops->type == TW_BF16 ? "bf16" : "fp32",
-                   tw_matmul_library_name(model->config.library));
+    tw_engine_plan_describe(&engine->plan, text, size);
 }
 
 enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint32_t *tokens,

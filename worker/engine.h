@@ -40,6 +40,8 @@ struct tw_engine_plan {
     uint32_t threads;
     enum tw_type type; /* of activations and products */
     bool is_recomputed;
+    const struct tw_ops *ops;
+    const struct tw_matmul_library *library;
 };
 
 struct tw_engine {
@@ -72,6 +74,7 @@ enum tw_status tw_engine_create(struct tw_engine **engine_out,
 void tw_engine_destroy(struct tw_engine *engine); /* NULL is fine */
 
 /* "cpu, 2 threads, AVX-512, bf16, oneDNN" into text[size]. */
+void tw_engine_plan_describe(const struct tw_engine_plan *plan, char *text, size_t size);
 void tw_engine_describe(const struct tw_engine *engine, char *text, size_t size);
 
 /* Multiplications and additions of a training step per token: for the share of the machine's peak
@@ -129,8 +132,8 @@ void tw_engine_cache_clear(struct tw_engine_cache *cache);          /* of an emp
 
 /* ---- schedule ------------------------------------------------------------------------------ */
 
-/* Inner learning rate at `clock_tokens` of the run clock: linear warm-up to lr, then a cosine to
- * lr * lr_final at the token budget, constant after it. */
+/* Inner learning rate at `clock_tokens` of the run clock: linear warm-up to lr, then by the run's
+ * schedule (schedule.c) to lr * lr_final at the token budget, constant after it. */
 float tw_schedule_lr(const struct tw_run *run, uint64_t clock_tokens);
 
 #endif

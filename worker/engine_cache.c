@@ -24,7 +24,8 @@ enum tw_status tw_engine_cache_create(struct tw_engine_cache **cache_out, struct
                        "choose a smaller model",
                        engine->run->model.context, (double)bytes / 1048576.0);
     }
-    *cache = (struct tw_engine_cache){.engine = engine, .params = params, .kv = {.kv = kv}};
+    *cache = (struct tw_engine_cache){
+        .engine = engine, .params = params, .uses = UINT64_MAX, .kv = {.kv = kv}};
     *cache_out = cache;
     return TW_OK;
 }

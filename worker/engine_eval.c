@@ -1,31 +1,57 @@
-/* thinwire-engine eval: held-out loss of exported weights. */
+/* thinwire-engine eval: held-out loss of a model. */
 #include <math.h>
 #include <stdio.h>
 
+#include "base/units.h"
 #include "worker/engine_verb.h"
 #include "worker/eval.h"
-#include "worker/weights.h"
+
+static void print_json(const struct engine_bench *bench, const struct tw_eval *eval,
+                       double tokens_s) {
+    const bool is_bytes = bench->run.data.tokenizer == TW_TOKENIZER_BYTES;
+    (void)printf("{\"validation_nats\": %.6f, \"perplexity\": %.6g", eval->nats, exp(eval->nats));
+    if (isfinite(eval->standard_error)) {
+        (void)printf(", \"standard_error_nats\": %.6f", eval->standard_error);
+    }
+    if (is_bytes) (void)printf(", \"bits_per_byte\": %.6f", eval->nats / log(2));
+    (void)printf(", \"windows\": %llu, \"tokens\": %llu, \"tokens_per_s\": %.6g, \"part\": "
+                 "\"%s\"}\n",
+                 (unsigned long long)eval->windows, (unsigned long long)eval->tokens, tokens_s,
+                 bench->options->part);
+}
+
+static void print(const struct engine_bench *bench, const struct tw_eval *eval, double tokens_s) {
+    char tokens[TW_UNITS_BYTES], windows[TW_UNITS_BYTES], speed[TW_UNITS_BYTES], engine[128];
+    (void)printf("%.4f", eval->nats);
+    if (isfinite(eval->standard_error)) (void)printf(" +- %.4f", eval->standard_error);
+    (void)printf(" nats/token, perplexity %.2f", exp(eval->nats));
+    if (bench->run.data.tokenizer == TW_TOKENIZER_BYTES) {
+        (void)printf(", %.4f bits per byte", eval->nats / log(2));
+    }
+    tw_engine_describe(bench->engine, engine, sizeof(engine));
+    (void)printf("\non %s held-out tokens in %s windows of %u; %s tokens/s, %s\n",
+                 tw_units_count(tokens, (double)eval->tokens),
+                 tw_units_count(windows, (double)eval->windows), bench->run.model.context,
+                 tw_units_short(speed, tokens_s), engine);
+}
 
 enum tw_exit engine_eval(struct engine_bench *bench) {
     const struct engine_options *const options = bench->options;
     struct tw_error err;
-    double loss = NAN;
-    if (tw_weights_load(options->file, &bench->layout, options->part, bench->engine->theta, &err) !=
-            TW_OK ||
-        tw_eval_heldout(bench->engine, &bench->data, bench->engine->theta, options->windows, &loss,
-                        &err) != TW_OK) {
-        return engine_fail(&err);
+    struct tw_eval eval;
+    enum tw_status status = engine_open(bench, true, &err);
+    if (status == TW_OK) status = engine_load(bench, options->file, &err);
+    const double begin_s = engine_now_s();
+    if (status == TW_OK) {
+        status = tw_eval_heldout(bench->engine, &bench->data, bench->engine->theta,
+                                 options->windows, &eval, &err);
     }
-    const uint64_t all = tw_data_heldout_count(&bench->data);
-    const uint64_t windows =
-        options->windows == 0 || options->windows > all ? all : options->windows;
-    const unsigned long long tokens = (unsigned long long)windows * bench->run.model.context;
+    if (status != TW_OK) return engine_fail(&err);
+    const double tokens_s = (double)eval.tokens / fmax(engine_now_s() - begin_s, 1e-9);
     if (options->json) {
-        (void)printf("{\"validation_nats\": %.6f, \"tokens\": %llu, \"part\": \"%s\"}\n", loss,
-                     tokens, options->part);
+        print_json(bench, &eval, tokens_s);
     } else {
-        (void)printf("%.4f nats/token (%.3f bits, perplexity %.2f) on %llu held-out tokens\n", loss,
-                     loss / log(2), exp(loss), tokens);
+        print(bench, &eval, tokens_s);
     }
     return TW_EXIT_OK;
 }

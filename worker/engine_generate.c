@@ -1,117 +1,185 @@
-/* thinwire-engine generate: text from exported weights. */
+/* thinwire-engine generate: text from a model, streamed as it is made. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "worker/engine_verb.h"
 #include "worker/generate.h"
+#include "worker/interrupt.h"
+#include "worker/json_text.h"
 #include "worker/tokenizer.h"
-#include "worker/weights.h"
+#include "worker/utf8.h"
 
-enum { PROMPT_BYTES_MAX = 64 * 1024 };
+enum { PROMPT_BYTES_MAX = 1024 * 1024 };
 
-/* Length of the well-formed UTF-8 sequence at text, or 0. Overlong forms and surrogates pass no
- * reader that matters here: their lead bytes are refused. */
-static size_t utf8_size(const uint8_t *text, size_t left) {
-    const size_t size = text[0] < 0x80                       ? 1
-                        : text[0] >= 0xC2 && text[0] <= 0xDF ? 2
-                        : text[0] >= 0xE0 && text[0] <= 0xEF ? 3
-                        : text[0] >= 0xF0 && text[0] <= 0xF4 ? 4
-                                                             : 0;
-    if (size == 0 || size > left) return 0;
-    for (size_t i = 1; i < size; i++) {
-        if ((text[i] & 0xC0) != 0x80) return 0;
-    }
-    if (text[0] == 0xE0 && text[1] < 0xA0) return 0;
-    if (text[0] == 0xED && text[1] > 0x9F) return 0;
-    if (text[0] == 0xF0 && text[1] < 0x90) return 0;
-    if (text[0] == 0xF4 && text[1] > 0x8F) return 0;
-    return size;
-}
+struct text {
+    struct tw_generator generator;
+    bool is_ids, is_terminal, json;
+    uint32_t *tokens; /* (prompt_count + options->tokens) */
+    size_t prompt_count, count;
+    struct tw_utf8_stream stream;
+    double took_s; /* making tokens, prompts included */
+    uint64_t made;
+};
 
-static void print_json_string(const uint8_t *text, size_t bytes) {
-    (void)putchar('"');
-    for (size_t i = 0; i < bytes;) {
-        const size_t size = utf8_size(text + i, bytes - i);
-        if (size == 0) {
-            (void)fputs("\\ufffd", stdout);
-        } else if (size == 1 && (text[i] < 32 || text[i] == '"' || text[i] == '\\')) {
-            (void)printf("\\u%04x", text[i]);
-        } else {
-            (void)fwrite(text + i, 1, size, stdout);
+/* ---- the prompt ------------------------------------------------------------------------------ */
+
+/* "12 7 4096": token numbers, where the tokenizer is somebody else's. */
+static enum tw_status read_ids(struct text *text, const char *prompt, uint32_t vocab,
+                               struct tw_error *err) {
+    for (text->prompt_count = 0; *prompt != 0;) {
+        char *end;
+        const unsigned long id = strtoul(prompt, &end, 10);
+        if (end == prompt || *prompt == '-' || id >= vocab) {
+            return tw_fail(err, TW_CONFIG,
+                           "--prompt: `%.20s` is no token number below %u; this model's tokenizer "
+                           "is not built in, so prompts are token numbers: --prompt \"12 7 40\"",
+                           prompt, vocab);
         }
-        i += size == 0 ? 1 : size;
+        text->tokens[text->prompt_count++] = (uint32_t)id;
+        prompt = end + strspn(end, " ,\n\t");
     }
-    (void)putchar('"');
+    if (text->prompt_count == 0) text->tokens[text->prompt_count++] = 0;
+    return TW_OK;
 }
+
+static enum tw_status read_prompt(struct text *text, const struct engine_bench *bench,
+                                  struct tw_error *err) {
+    const char *prompt = bench->options->prompt;
+    const size_t size = strlen(prompt);
+    if (size > PROMPT_BYTES_MAX) {
+        return tw_fail(err, TW_CONFIG, "--prompt has more than %d KiB", PROMPT_BYTES_MAX / 1024);
+    }
+    text->tokens = malloc((size + 1 + bench->options->tokens) * sizeof(*text->tokens));
+    if (text->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for the text");
+    text->is_ids = bench->run.data.tokenizer == TW_TOKENIZER_IDS;
+    if (text->is_ids) return read_ids(text, prompt, bench->run.model.vocab, err);
+    const uint8_t *const bytes = size > 0 ? (const uint8_t *)prompt : (const uint8_t *)"\n";
+    text->prompt_count = tw_tokenizer_encode(bytes, size > 0 ? size : 1, text->tokens);
+    return TW_OK;
+}
+
+/* ---- printing -------------------------------------------------------------------------------- */
 
 /* A model may say anything; a terminal shall not obey it. */
-static void print_byte(uint8_t byte, bool is_terminal) {
-    const bool is_control = (byte < 32 && byte != '\n' && byte != '\t') || byte == 127;
-    (void)putchar(is_terminal && is_control ? '?' : byte);
-    if (is_terminal) (void)fflush(stdout);
+static void print_character(const struct text *text, const uint8_t *bytes, size_t size) {
+    const bool is_control = (bytes[0] < 32 && bytes[0] != '\n' && bytes[0] != '\t') ||
+                            bytes[0] == 127 || (bytes[0] == 0xC2 && size == 2 && bytes[1] < 0xA0);
+    if (text->is_terminal && is_control) {
+        (void)putchar('?');
+    } else {
+        (void)fwrite(bytes, 1, size, stdout);
+    }
 }
 
-static enum tw_exit sample(struct engine_bench *bench, const float *params, uint32_t *tokens,
-                           size_t prompt, size_t *count) {
-    const struct engine_options *const options = bench->options;
-    const struct tw_generate_config config = {(float)options->temperature, options->top_k};
-    const bool is_terminal = isatty(STDOUT_FILENO) == 1;
-    struct tw_rng rng;
-    struct tw_error err;
-    tw_rng_seed(&rng, options->seed);
-    for (size_t i = 0; !options->json && i < prompt; i++) {
-        print_byte((uint8_t)tokens[i], is_terminal);
+/* On a terminal and into a pipe alike whole characters, at once. */
+static void print_settled(const struct text *text, const uint8_t *bytes, size_t size) {
+    for (size_t i = 0; i < size;) {
+        const size_t one = (size_t)tw_utf8_size(bytes + i, size - i);
+        print_character(text, bytes + i, one);
+        i += one;
     }
-    for (*count = prompt; *count < prompt + options->tokens; (*count)++) {
-        uint8_t byte;
-        if (tw_generate_next(bench->engine, params, config, &rng, tokens, *count, &tokens[*count],
-                             &err) != TW_OK) {
-            return engine_fail(&err);
+    if (size > 0) (void)fflush(stdout);
+}
+
+static void print_token(struct text *text, uint32_t token) {
+    uint8_t byte, out[TW_UTF8_TAKE_BYTES];
+    if (text->json) return;
+    if (text->is_ids) {
+        (void)printf("%u ", token);
+        (void)fflush(stdout);
+        return;
+    }
+    (void)tw_tokenizer_decode(&token, 1, &byte);
+    print_settled(text, out, tw_utf8_take(&text->stream, byte, out));
+}
+
+static void print_json(struct text *text, const struct engine_bench *bench, uint32_t sample,
+                       double took_s) {
+    const size_t made = text->count - text->prompt_count;
+    const uint32_t *const tokens = text->tokens + text->prompt_count;
+    (void)printf("{\"sample\": %u, \"prompt\": ", sample);
+    tw_json_string_print(stdout, bench->options->prompt);
+    (void)printf(", \"text\": ");
+    if (text->is_ids) {
+        (void)putchar('[');
+        for (size_t i = 0; i < made; i++) (void)printf("%s%u", i > 0 ? ", " : "", tokens[i]);
+        (void)putchar(']');
+    } else {
+        uint8_t *const bytes = malloc(made + 1);
+        if (bytes != NULL) {
+            tw_json_text_print(stdout, bytes, tw_tokenizer_decode(tokens, made, bytes));
         }
-        (void)tw_tokenizer_decode(&tokens[*count], 1, &byte);
-        if (!options->json) print_byte(byte, is_terminal);
+        free(bytes);
     }
-    if (!options->json) (void)putchar('\n');
-    return TW_EXIT_OK;
+    (void)printf(", \"tokens\": %zu, \"took_s\": %.3f, \"tokens_per_s\": %.6g}\n", made, took_s,
+                 (double)made / fmax(took_s, 1e-9));
+    (void)fflush(stdout);
+}
+
+/* ---- sampling -------------------------------------------------------------------------------- */
+
+static enum tw_status make_sample(struct text *text, const struct engine_bench *bench,
+                                  uint32_t sample, struct tw_error *err) {
+    const struct engine_options *const options = bench->options;
+    const double begin_s = engine_now_s();
+    uint8_t out[TW_UTF8_TAKE_BYTES];
+    TW_TRY(tw_generator_begin(&text->generator, options->seed + sample, text->tokens,
+                              text->prompt_count, err));
+    if (!text->json && options->samples > 1) {
+        (void)printf("%s--- %u, seed %llu\n", sample > 0 ? "\n" : "", sample + 1,
+                     (unsigned long long)(options->seed + sample));
+    }
+    for (size_t i = 0; i < text->prompt_count; i++) print_token(text, text->tokens[i]);
+    text->count = text->prompt_count;
+    while (text->count < text->prompt_count + options->tokens && !tw_interrupt_wanted()) {
+        TW_TRY(tw_generator_next(&text->generator, &text->tokens[text->count], err));
+        print_token(text, text->tokens[text->count++]);
+    }
+    const double took_s = engine_now_s() - begin_s;
+    text->took_s += took_s;
+    text->made += text->count - text->prompt_count;
+    if (text->json) {
+        print_json(text, bench, sample, took_s);
+    } else {
+        print_settled(text, out, tw_utf8_end(&text->stream, out));
+        (void)putchar('\n');
+    }
+    return TW_OK;
+}
+
+static enum tw_status generate(struct text *text, struct engine_bench *bench,
+                               struct tw_error *err) {
+    const struct engine_options *const options = bench->options;
+    const struct tw_sample_config config = {.temperature = (float)options->temperature,
+                                            .top_k = options->top_k,
+                                            .top_p = (float)options->top_p,
+                                            .repeat_penalty = (float)options->repeat_penalty};
+    TW_TRY(read_prompt(text, bench, err));
+    TW_TRY(engine_open(bench, true, err));
+    TW_TRY(engine_load(bench, options->file, err));
+    TW_TRY(tw_generator_open(&text->generator, bench->engine, &config, err));
+    for (uint32_t i = 0; i < options->samples && !tw_interrupt_wanted(); i++) {
+        TW_TRY(make_sample(text, bench, i, err));
+    }
+    if (text->json) return TW_OK;
+    char engine[128], speed[TW_UNITS_BYTES], made[TW_UNITS_BYTES];
+    tw_engine_describe(bench->engine, engine, sizeof(engine));
+    (void)fprintf(stderr, "%s tokens, %s tokens/s on %s\n",
+                  tw_units_count(made, (double)text->made),
+                  tw_units_short(speed, (double)text->made / fmax(text->took_s, 1e-9)), engine);
+    return TW_OK;
 }
 
 enum tw_exit engine_generate(struct engine_bench *bench) {
-    const struct engine_options *const options = bench->options;
-    const char *const prompt = options->prompt[0] != 0 ? options->prompt : "\n";
-    const size_t prompt_bytes = strlen(prompt);
+    struct text text = {.json = bench->options->json, .is_terminal = isatty(STDOUT_FILENO) == 1};
     struct tw_error err;
-    if (prompt_bytes > PROMPT_BYTES_MAX) {
-        (void)tw_fail(&err, TW_CONFIG, "--prompt has more than %d KiB", PROMPT_BYTES_MAX / 1024);
-        return engine_fail(&err);
-    }
-    const size_t capacity = prompt_bytes + options->tokens;
-    uint32_t *const tokens = malloc(capacity * sizeof(*tokens));
-    uint8_t *const text = malloc(capacity);
-    enum tw_exit rc = TW_EXIT_FAILURE;
-    if (tokens == NULL || text == NULL) {
-        (void)tw_fail(&err, TW_NOMEM, "no memory for %zu tokens", capacity);
-        rc = engine_fail(&err);
-    } else if (tw_weights_load(options->file, &bench->layout, options->part, bench->engine->theta,
-                               &err) != TW_OK) {
-        rc = engine_fail(&err);
-    } else {
-        const double start_s = engine_now_s();
-        size_t count = 0;
-        const size_t prompted = tw_tokenizer_encode((const uint8_t *)prompt, prompt_bytes, tokens);
-        rc = sample(bench, bench->engine->theta, tokens, prompted, &count);
-        if (rc == TW_EXIT_OK && options->json) {
-            const size_t bytes = tw_tokenizer_decode(tokens + prompted, count - prompted, text);
-            (void)printf("{\"prompt\": ");
-            print_json_string((const uint8_t *)prompt, prompt_bytes);
-            (void)printf(", \"text\": ");
-            print_json_string(text, bytes);
-            (void)printf(", \"tokens\": %zu, \"took_s\": %.3f}\n", count - prompted,
-                         engine_now_s() - start_s);
-        }
-    }
-    free(text);
-    free(tokens);
-    return rc;
+    tw_interrupt_catch(true);
+    const enum tw_status status = generate(&text, bench, &err);
+    tw_generator_close(&text.generator);
+    free(text.tokens);
+    return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
 }

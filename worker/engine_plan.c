@@ -160,6 +160,8 @@ static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_c
         .limit = config->compute.memory_bytes,
         .threads = count_threads(config),
         .type = ops->type,
+        .ops = ops,
+        .library = library,
         .is_recomputed = is_learning && config->compute.recompute == TW_RECOMPUTE_ON,
     };
     if (plan->limit == 0) plan->limit = tw_memory_available();
@@ -179,6 +181,12 @@ enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
     const struct tw_matmul_library *library;
     TW_TRY(tw_engine_choose(config, &ops, &library, err));
     return make(plan, config, ops, library, err);
+}
+
+void tw_engine_plan_describe(const struct tw_engine_plan *plan, char *text, size_t size) {
+    (void)snprintf(text, size, "cpu, %u thread%s, %s, %s, %s", plan->threads,
+                   plan->threads == 1 ? "" : "s", plan->ops->name,
+                   plan->type == TW_BF16 ? "bf16" : "fp32", tw_matmul_library_name(plan->library));
 }
 
 uint64_t tw_engine_flops_token(const struct tw_run *run) {

@@ -6,144 +6,271 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "worker/engine_verb.h"
 #include "worker/eval.h"
 #include "worker/interrupt.h"
-#include "worker/weights.h"
+#include "worker/peak.h"
+#include "worker/train_file.h"
+#include "worker/train_report.h"
 
-enum { EVAL_WINDOWS = 64 };
+enum { EVAL_WINDOWS = 64, SKIPS_MAX = 16 };
+static const double SAVE_PAUSE_S = 600; /* when --save-every says nothing */
 
-/* Where the training is. */
-struct progress {
-    uint64_t step, steps, tokens, measured_step;
-    double loss, validation; /* loss: moving average over about 20 steps */
-    double start_s, shown_s;
-    bool is_terminal;
+struct training {
+    struct engine_bench *bench;
+    struct tw_train_file file; /* state->theta, m, v are the engine's */
+    struct tw_train_report report;
+    char out[PATH_MAX];
+    bool is_resumed; /* goes on with the training in --from */
+    uint64_t steps, measured_step, saved_step;
+    double saved_s;
+    uint32_t *tokens; /* (batch, context + 1) */
 };
 
-static void show(const struct progress *progress, bool is_last) {
-    const double elapsed_s = engine_now_s() - progress->start_s;
-    const double tokens_s = (double)progress->tokens / fmax(elapsed_s, 1e-9);
-    const double left_s =
-        elapsed_s / (double)progress->step * (double)(progress->steps - progress->step);
-    (void)fprintf(stderr,
-                  "%sstep %llu of %llu (%.0f %%), loss %.3f, validation %.3f nats/token, "
-                  "%.0f tokens/s, %.0f s left%s",
-                  progress->is_terminal ? "\r\033[K" : "", (unsigned long long)progress->step,
-                  (unsigned long long)progress->steps,
-                  100.0 * (double)progress->step / (double)progress->steps, progress->loss,
-                  progress->validation, tokens_s, left_s,
-                  progress->is_terminal && !is_last ? "" : "\n");
+/* ---- where it begins and what it writes ------------------------------------------------------ */
+
+static bool is_same_run(const struct tw_run *a, const struct tw_run *b) {
+    static char a_text[TW_MANIFEST_BYTES_MAX], b_text[TW_MANIFEST_BYTES_MAX];
+    size_t a_size, b_size;
+    tw_run_encode(a, a_text, &a_size);
+    tw_run_encode(b, b_text, &b_size);
+    return a_size == b_size && memcmp(a_text, b_text, a_size) == 0;
 }
 
-static void print_json(const struct progress *progress, const char *event) {
-    (void)printf("{\"event\": \"%s\", \"steps\": %llu, \"tokens\": %llu, \"loss_nats\": %.6f, "
-                 "\"elapsed_s\": %.3f",
-                 event, (unsigned long long)progress->step, (unsigned long long)progress->tokens,
-                 progress->loss, engine_now_s() - progress->start_s);
-    if (isfinite(progress->validation)) {
-        (void)printf(", \"validation_nats\": %.6f", progress->validation);
+static bool is_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Better now than after the last step. */
+static enum tw_status check_out(const struct training *training, struct tw_error *err) {
+    const char *const from = training->bench->options->from;
+    char copy[PATH_MAX];
+    if (access(training->out, F_OK) == 0 &&
+        !(training->is_resumed && is_same_file(training->out, from))) {
+        struct tw_run other;
+        const bool can_go_on = tw_train_file_peek(training->out, &other);
+        return tw_fail(err, TW_CONFIG, "%s exists and is not overwritten; %schoose another --out",
+                       training->out, can_go_on ? "go on with it by --from, or " : "");
     }
-    (void)printf("}\n");
-    (void)fflush(stdout);
+    (void)snprintf(copy, sizeof(copy), "%s", training->out);
+    const char *const folder = dirname(copy);
+    if (access(folder, W_OK | X_OK) == 0) return TW_OK;
+    return tw_fail(err, TW_IO, "cannot write in %s: %s; choose another --out", folder,
+                   strerror(errno));
 }
 
-static enum tw_status measure(struct engine_bench *bench, struct progress *progress,
-                              struct tw_error *err) {
-    TW_TRY(tw_eval_heldout(bench->engine, &bench->data, bench->engine->theta, EVAL_WINDOWS,
-                           &progress->validation, err));
-    progress->measured_step = progress->step;
-    if (bench->options->json) {
-        print_json(progress, "validation");
-    } else if (!progress->is_terminal && progress->step > 0) {
-        show(progress, false);
+static enum tw_status plan_files(struct training *training, struct tw_error *err) {
+    const struct engine_options *const options = training->bench->options;
+    const struct tw_run *const run = &training->bench->run;
+    static struct tw_run found;
+    training->is_resumed = options->from != NULL && tw_train_file_peek(options->from, &found) &&
+                           is_same_run(&found, run);
+    int n;
+    if (options->out != NULL) {
+        n = snprintf(training->out, sizeof(training->out), "%s", options->out);
+    } else if (training->is_resumed) {
+        n = snprintf(training->out, sizeof(training->out), "%s", options->from);
+    } else {
+        n = snprintf(training->out, sizeof(training->out), "%s.safetensors", run->name);
     }
-    return TW_OK;
+    if (n >= (int)sizeof(training->out) - 8) return tw_fail(err, TW_CONFIG, "--out is too long");
+    return options->is_plan ? TW_OK : check_out(training, err);
 }
 
-static enum tw_status train(struct engine_bench *bench, uint32_t *tokens, struct progress *progress,
-                            struct tw_error *err) {
-    const struct tw_run *const run = &bench->run;
-    uint64_t cursor = 0;
-    for (; progress->step < progress->steps && !tw_interrupt_wanted();) {
-        struct tw_step_result result;
-        tw_data_draw(&bench->data, bench->options->seed, &cursor, run->train.batch, tokens);
-        TW_TRY(tw_engine_step(bench->engine, tokens, tw_schedule_lr(run, progress->tokens), &result,
-                              err));
-        const double weight = progress->step == 0 ? 1 : 0.05;
-        progress->step++;
-        progress->tokens += (uint64_t)run->train.batch * run->model.context;
-        if (!result.is_skipped) {
-            progress->loss += weight * ((double)result.loss - progress->loss);
-        }
-        const uint64_t every = bench->options->eval_steps;
-        if (every > 0 && progress->step % every == 0) TW_TRY(measure(bench, progress, err));
-        const double now_s = engine_now_s();
-        if (progress->is_terminal && !bench->options->json && now_s - progress->shown_s > 0.25) {
-            show(progress, false);
-            progress->shown_s = now_s;
-        }
-    }
-    return TW_OK;
-}
-
-static enum tw_status start(struct engine_bench *bench, struct tw_error *err) {
+/* Parameters, moments and counters of step 0, or of the step the file in --from was saved at. */
+static enum tw_status begin(struct training *training, struct tw_error *err) {
+    struct engine_bench *const bench = training->bench;
     const struct engine_options *const options = bench->options;
-    if (options->out != NULL && access(options->out, F_OK) == 0) {
-        return tw_fail(err, TW_CONFIG, "%s exists and is not overwritten; choose another --out",
-                       options->out);
+    struct tw_train_file *const file = &training->file;
+    file->run = bench->run;
+    file->data_seed = options->seed;
+    file->state.theta = bench->engine->theta;
+    file->state.m = bench->engine->m;
+    file->state.v = bench->engine->v;
+    if (!training->is_resumed) {
+        if (options->from != NULL) return engine_load(bench, options->from, err);
+        tw_engine_init_params(&bench->run, &bench->layout, bench->engine->theta);
+        return TW_OK;
     }
-    if (options->out != NULL) { /* better now than after the last step */
-        char folder[PATH_MAX];
-        (void)snprintf(folder, sizeof(folder), "%s", options->out);
-        const char *const dir = dirname(folder);
-        if (access(dir, W_OK) != 0) {
-            return tw_fail(err, TW_IO, "cannot write in %s: %s; choose another --out", dir,
-                           strerror(errno));
+    TW_TRY(tw_train_file_load(options->from, &bench->layout, file, err));
+    if (options->has_seed && options->seed != file->data_seed) {
+        return tw_fail(err, TW_CONFIG,
+                       "--seed %llu, but %s was trained with %llu: leave it out to go on exactly",
+                       (unsigned long long)options->seed, options->from,
+                       (unsigned long long)file->data_seed);
+    }
+    bench->engine->updates = file->state.updates;
+    bench->engine->skipped = file->skipped;
+    return TW_OK;
+}
+
+static enum tw_status save(struct training *training, struct tw_error *err) {
+    struct tw_train_file *const file = &training->file;
+    file->state.updates = training->bench->engine->updates;
+    file->skipped = training->bench->engine->skipped;
+    TW_TRY(tw_train_file_save(training->out, &training->bench->layout, file, err));
+    training->saved_step = file->state.step;
+    training->saved_s = engine_now_s();
+    tw_train_report_saved(&training->report, training->out);
+    return TW_OK;
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+static enum tw_status measure(struct training *training, struct tw_error *err) {
+    struct engine_bench *const bench = training->bench;
+    struct tw_eval eval;
+    TW_TRY(tw_eval_heldout(bench->engine, &bench->data, bench->engine->theta, EVAL_WINDOWS, &eval,
+                           err));
+    training->measured_step = training->file.state.step;
+    tw_train_report_validation(&training->report, eval.nats);
+    return TW_OK;
+}
+
+static enum tw_status take_step(struct training *training, bool *is_skipped, struct tw_error *err) {
+    struct engine_bench *const bench = training->bench;
+    struct tw_train_state *const state = &training->file.state;
+    const uint32_t batch = bench->run.train.batch;
+    struct tw_step_result result;
+    const double begin_s = engine_now_s();
+    const float lr = tw_schedule_lr(&bench->run, state->tokens);
+    tw_data_draw(&bench->data, training->file.data_seed, &state->cursor, batch, training->tokens);
+    TW_TRY(tw_engine_step(bench->engine, training->tokens, lr, &result, err));
+    state->step++;
+    state->tokens += (uint64_t)batch * bench->run.model.context;
+    *is_skipped = result.is_skipped;
+    tw_train_report_step(&training->report, &result, lr, engine_now_s() - begin_s);
+    return TW_OK;
+}
+
+static bool is_time_to_save(const struct training *training) {
+    const uint64_t every = training->bench->options->save_steps;
+    if (every > 0) return training->file.state.step % every == 0;
+    return engine_now_s() - training->saved_s > SAVE_PAUSE_S;
+}
+
+static enum tw_status run_steps(struct training *training, struct tw_error *err) {
+    const uint64_t eval_steps = training->bench->options->eval_steps;
+    uint32_t skips = 0;
+    while (training->file.state.step < training->steps && !tw_interrupt_wanted()) {
+        bool is_skipped = false;
+        TW_TRY(take_step(training, &is_skipped, err));
+        skips = is_skipped ? skips + 1 : 0;
+        if (skips == SKIPS_MAX) {
+            return tw_fail(err, TW_CORRUPT,
+                           "gradients of %d steps in a row are not finite: lower train.lr, or look "
+                           "at the text near byte %llu of the sampling order",
+                           SKIPS_MAX, (unsigned long long)training->file.state.cursor);
         }
+        if (eval_steps > 0 && training->file.state.step % eval_steps == 0) {
+            TW_TRY(measure(training, err));
+        }
+        if (is_time_to_save(training)) TW_TRY(save(training, err));
     }
-    if (options->from != NULL) {
-        return tw_weights_load(options->from, &bench->layout, options->part, bench->engine->theta,
-                               err);
+    return TW_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static enum tw_status show_plan(struct training *training, struct tw_error *err) {
+    struct engine_bench *const bench = training->bench;
+    struct tw_train_report *const report = &training->report;
+    struct tw_engine_plan plan;
+    const struct tw_engine_config config = {
+        .run = &bench->run, .layout = &bench->layout, .compute = bench->options->compute};
+    char engine[128];
+    if (!report->json) {
+        tw_train_report_run(&bench->run, &bench->layout, bench->options->data, bench->data.bytes,
+                            training->steps);
     }
-    tw_engine_init_params(&bench->run, &bench->layout, bench->engine->theta);
+    const enum tw_status status = tw_engine_plan_make(&plan, &config, err);
+    if (status != TW_OK && status != TW_NOMEM) return status;
+    tw_engine_plan_describe(&plan, engine, sizeof(engine));
+    if (status == TW_OK) {
+        TW_TRY(tw_peak_measure(plan.library, plan.type, plan.threads, &report->peak_flops_s, err));
+    }
+    if (report->json) {
+        tw_train_report_plan_json(&bench->run, &bench->layout, &plan, engine, report->peak_flops_s);
+    } else {
+        tw_train_report_plan(&plan, engine, report->peak_flops_s);
+    }
+    return status;
+}
+
+static enum tw_status prepare(struct training *training, struct tw_error *err) {
+    struct engine_bench *const bench = training->bench;
+    const struct tw_run *const run = &bench->run;
+    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
+    const uint64_t asked = bench->options->steps;
+    training->steps = asked > 0 ? asked : 1 + (run->train.tokens - 1) / step_tokens;
+    training->report = (struct tw_train_report){
+        .is_terminal = isatty(STDERR_FILENO) == 1,
+        .json = bench->options->json,
+        .steps = training->steps,
+        .step_tokens = step_tokens,
+        .flops_token = tw_engine_flops_token(run),
+        .loss = (double)NAN,
+        .validation = (double)NAN,
+    };
+    TW_TRY(plan_files(training, err));
+    TW_TRY(show_plan(training, err));
+    if (bench->options->is_plan) return TW_OK;
+    training->tokens =
+        calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(*training->tokens));
+    if (training->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
+    TW_TRY(engine_open(bench, false, err));
+    TW_TRY(begin(training, err));
+    const uint64_t step = training->file.state.step;
+    training->report.step = training->report.first_step = step;
+    training->report.tokens = training->file.state.tokens;
+    training->report.skipped = training->file.skipped;
+    training->saved_step = training->measured_step = step;
+    training->saved_s = training->report.start_s = training->report.shown_s = engine_now_s();
+    if (training->is_resumed && step >= training->steps) {
+        return tw_fail(err, TW_CONFIG,
+                       "%s is at step %llu, where this run ends: nothing is left to train; --steps "
+                       "asks for more",
+                       bench->options->from, (unsigned long long)step);
+    }
+    if (training->is_resumed && !training->report.json) {
+        (void)fprintf(stderr, "  Goes on     at step %llu of %s\n", (unsigned long long)step,
+                      bench->options->from);
+    }
+    return TW_OK;
+}
+
+/* The state is kept whatever happened: a step that failed has changed nothing. */
+static enum tw_status finish(struct training *training, enum tw_status status,
+                             struct tw_error *err) {
+    const uint64_t step = training->file.state.step;
+    struct tw_error later;
+    struct stat info = {.st_size = 0};
+    if (status == TW_OK && training->measured_step < step) status = measure(training, err);
+    if (step > training->saved_step || access(training->out, F_OK) != 0) {
+        const enum tw_status saved = save(training, status == TW_OK ? err : &later);
+        if (status == TW_OK) status = saved;
+    }
+    if (status != TW_OK) return status;
+    (void)stat(training->out, &info);
+    tw_train_report_end(&training->report, step < training->steps ? "interrupted" : "done",
+                        training->out, (uint64_t)info.st_size);
     return TW_OK;
 }
 
 enum tw_exit engine_train(struct engine_bench *bench) {
-    const struct engine_options *const options = bench->options;
-    const uint64_t step_tokens = (uint64_t)bench->run.train.batch * bench->run.model.context;
+    static struct training training; /* paths: too large for a stack */
     struct tw_error err;
-    struct progress progress = {.steps = options->steps > 0
-                                             ? options->steps
-                                             : 1 + (bench->run.train.tokens - 1) / step_tokens,
-                                .validation = (double)NAN,
-                                .start_s = engine_now_s(),
-                                .is_terminal = isatty(STDERR_FILENO) == 1};
+    training.bench = bench;
     tw_interrupt_catch(true);
-    uint32_t *const tokens =
-        calloc((size_t)bench->run.train.batch * (bench->run.model.context + 1), sizeof(*tokens));
-    if (tokens == NULL) {
-        (void)tw_fail(&err, TW_NOMEM, "no memory for a batch of tokens");
-        return engine_fail(&err);
+    enum tw_status status = prepare(&training, &err);
+    if (status == TW_OK && !bench->options->is_plan) {
+        status = run_steps(&training, &err);
+        status = finish(&training, status, &err);
     }
-    enum tw_status status = start(bench, &err);
-    if (status == TW_OK) status = train(bench, tokens, &progress, &err);
-    if (status == TW_OK && progress.measured_step < progress.step) {
-        status = measure(bench, &progress, &err);
-    }
-    if (status == TW_OK && options->out != NULL) {
-        status = tw_weights_save(options->out, &bench->layout, bench->engine->theta, &err);
-    }
-    free(tokens);
-    if (status != TW_OK) return engine_fail(&err);
-    if (options->json) {
-        print_json(&progress, tw_interrupt_wanted() ? "interrupted" : "done");
-    } else {
-        if (progress.is_terminal) show(&progress, true);
-        if (options->out != NULL) (void)printf("written to %s\n", options->out);
-    }
-    return TW_EXIT_OK;
+    free(training.tokens);
+    return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
 }

@@ -1,4 +1,4 @@
-/* engine_verb.h - what thinwire-engine can do without a daemon: generate, eval, train. */
+/* engine_verb.h - what thinwire-engine can do without a daemon: train, eval, generate. */
 #ifndef TW_WORKER_ENGINE_VERB_H
 #define TW_WORKER_ENGINE_VERB_H
 
@@ -11,17 +11,10 @@
 #include "proto/run.h"
 #include "worker/data.h"
 #include "worker/engine.h"
+#include "worker/engine_options.h"
 
-/* The command line; strings are borrowed from it. */
-struct engine_options {
-    const char *file, *run, *data, *out, *from, *prompt, *part;
-    uint64_t tokens, steps, seed, windows, eval_steps;
-    uint32_t threads, top_k;
-    double temperature;
-    bool json;
-};
-
-/* Everything open: manifest, layout, engine, and the text where there is one. */
+/* What a verb works with: manifest and layout, the text where there is one, and the engine once the
+ * verb made it. */
 struct engine_bench {
     const struct engine_options *options;
     struct tw_run run;
@@ -33,6 +26,13 @@ struct engine_bench {
 enum tw_exit engine_generate(struct engine_bench *bench);
 enum tw_exit engine_eval(struct engine_bench *bench);
 enum tw_exit engine_train(struct engine_bench *bench);
+enum tw_exit engine_models(struct engine_bench *bench);
+
+/* Makes bench->engine as the options want it. */
+enum tw_status engine_open(struct engine_bench *bench, bool is_inference, struct tw_error *err);
+
+/* Parameters of bench->engine from a checkpoint, a training file, weights or a folder. */
+enum tw_status engine_load(struct engine_bench *bench, const char *path, struct tw_error *err);
 
 /* The verb argv[1], import or export, with options of its own. */
 enum tw_exit engine_convert(int argc, char **argv);

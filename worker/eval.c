@@ -1,12 +1,45 @@
-/* eval.c - held-out loss, one window at a time. */
+/* eval.c - held-out loss, a group of windows at a time. */
 #include "worker/eval.h"
 
+#include <math.h>
 #include <stdlib.h>
 
-enum { WINDOWS_AT_A_TIME = 8 };
+enum { GROUP_MAX = 8, GROUPS_WANTED = 16 };
+
+/* Sums over groups of windows: mean and spread in one pass.
+ *
+ *     mean = sum w_g m_g,  w_g = windows of g / all windows
+ *     error^2 = n / (n - 1) sum (w_g (m_g - mean))^2  over n groups
+ *
+ * where sum (w m)^2, sum w^2 m and sum w^2 are what must be kept. */
+struct sums {
+    double mean, squares, cross, weights;
+    uint64_t groups;
+};
+
+static void add_group(struct sums *sums, double mean, double weight) {
+    sums->mean += weight * mean;
+    sums->squares += weight * mean * weight * mean;
+    sums->cross += weight * weight * mean;
+    sums->weights += weight * weight;
+    sums->groups++;
+}
+
+static double error_of(const struct sums *sums) {
+    if (sums->groups < 2) return (double)NAN;
+    const double n = (double)sums->groups, mean = sums->mean;
+    const double apart = sums->squares - 2 * mean * sums->cross + mean * mean * sums->weights;
+    return sqrt(fmax(apart, 0) * n / (n - 1));
+}
+
+/* Few windows: smaller groups, so that there is a spread to measure. */
+static uint32_t group_of(uint64_t windows) {
+    const uint64_t group = windows / GROUPS_WANTED;
+    return group < 1 ? 1 : group > GROUP_MAX ? GROUP_MAX : (uint32_t)group;
+}
 
 enum tw_status tw_eval_heldout(struct tw_engine *engine, const struct tw_data *data,
-                               const float *params, uint64_t windows_count, double *loss_out,
+                               const float *params, uint64_t windows_count, struct tw_eval *eval,
                                struct tw_error *err) {
     const uint64_t there = tw_data_heldout_count(data);
     const uint64_t count = windows_count == 0 || windows_count > there ? there : windows_count;
@@ -14,20 +47,25 @@ enum tw_status tw_eval_heldout(struct tw_engine *engine, const struct tw_data *d
         return tw_fail(err, TW_DATA, "nothing is held out: data.heldout of this run is zero");
     }
     const size_t window = (size_t)data->context + 1;
-    uint32_t *tokens = malloc(WINDOWS_AT_A_TIME * window * sizeof(*tokens));
+    const uint32_t group = group_of(count);
+    uint32_t *tokens = malloc(group * window * sizeof(*tokens));
     if (tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for held-out windows");
     enum tw_status status = TW_OK;
-    double sum = 0.0;
+    struct sums sums = {.groups = 0};
     for (uint64_t i = 0; i < count && status == TW_OK;) {
         uint32_t taken = 0;
-        for (; taken < WINDOWS_AT_A_TIME && i < count; taken++, i++) {
+        for (; taken < group && i < count; taken++, i++) {
             tw_data_heldout(data, i, count, tokens + taken * window);
         }
         double loss = 0.0;
         status = tw_engine_loss(engine, params, tokens, taken, &loss, err);
-        sum += loss * (double)taken;
+        add_group(&sums, loss, (double)taken / (double)count);
     }
     free(tokens);
-    if (status == TW_OK) *loss_out = sum / (double)count;
-    return status;
+    if (status != TW_OK) return status;
+    *eval = (struct tw_eval){.nats = sums.mean,
+                             .standard_error = error_of(&sums),
+                             .windows = count,
+                             .tokens = count * data->context};
+    return TW_OK;
 }

@@ -5,10 +5,16 @@
 #include "worker/data.h"
 #include "worker/engine.h"
 
-/* Mean nats per token over `windows_count` evenly spaced held-out windows (0 or more than there
- * are: all of them). The same windows every time. */
+struct tw_eval {
+    double nats;           /* mean per token */
+    double standard_error; /* of that mean, from the spread among groups of windows; NaN for one */
+    uint64_t windows, tokens;
+};
+
+/* Over `windows_count` evenly spaced held-out windows (0 or more than there are: all of them). The
+ * same windows every time. TW_DATA when nothing is held out. */
 enum tw_status tw_eval_heldout(struct tw_engine *engine, const struct tw_data *data,
-                               const float *params, uint64_t windows_count, double *loss_out,
+                               const float *params, uint64_t windows_count, struct tw_eval *eval,
                                struct tw_error *err);
 
 #endif

@@ -1,71 +1,90 @@
-/* generate.c - the next token, sampled from a softened and cut distribution. */
 #include "worker/generate.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "kernels/norm.h"
 
-static uint32_t likeliest(const float *logits, uint32_t vocab) {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < vocab; i++) {
-        if (logits[i] > logits[best]) best = i;
-    }
-    return best;
-}
-
-static int compare_descending(const void *a, const void *b) {
-    const float x = *(const float *)a, y = *(const float *)b;
-    return (x < y) - (x > y);
-}
-
-/* The k-th largest logit: what falls below it is not sampled. */
-static float threshold_of(const float *logits, float *sorted, uint32_t vocab, uint32_t k) {
-    if (k == 0 || k >= vocab) return -INFINITY;
-    memcpy(sorted, logits, vocab * sizeof(*sorted));
-    qsort(sorted, vocab, sizeof(*sorted), compare_descending);
-    return sorted[k - 1];
-}
-
-static uint32_t sample(const float *logits, float *scratch, uint32_t vocab,
-                       struct tw_generate_config config, struct tw_rng *rng) {
-    const uint32_t best = likeliest(logits, vocab);
-    if (!(config.temperature > 0.0f)) return best;
-    const float threshold = threshold_of(logits, scratch, vocab, config.top_k);
-    const double heat = (double)config.temperature, max = (double)logits[best];
-    double sum = 0.0;
-    for (uint32_t i = 0; i < vocab; i++) {
-        const bool is_in = logits[i] >= threshold;
-        scratch[i] = is_in ? (float)exp(((double)logits[i] - max) / heat) : 0.0f;
-        sum += (double)scratch[i];
-    }
-    double left = tw_rng_unit(rng) * sum;
-    for (uint32_t i = 0; i < vocab; i++) {
-        left -= (double)scratch[i];
-        if (left < 0.0) return i;
-    }
-    return best; /* rounding ate the last share */
-}
-
-enum tw_status tw_generate_next(struct tw_engine *engine, const float *params,
-                                struct tw_generate_config config, struct tw_rng *rng,
-                                const uint32_t *tokens, size_t count, uint32_t *next_out,
-                                struct tw_error *err) {
-    TW_ASSERT(count > 0);
+enum tw_status tw_generator_open(struct tw_generator *generator, struct tw_engine *engine,
+                                 const struct tw_sample_config *config, struct tw_error *err) {
     const uint32_t vocab = engine->run->model.vocab, context = engine->run->model.context;
-    const uint32_t seen = count < context ? (uint32_t)count : context;
-    float *logits = malloc(2 * (size_t)vocab * sizeof(*logits));
-    if (logits == NULL) return tw_fail(err, TW_NOMEM, "no memory for %u logits", vocab);
-    enum tw_status status =
-        tw_engine_logits(engine, params, tokens + count - seen, seen, logits, err);
-    if (status == TW_OK && !tw_is_finite(logits, vocab)) {
-        status = tw_fail(err, TW_CORRUPT,
-                         "the model's output is not finite: its parameters are "
-                         "damaged, load another checkpoint");
+    *generator = (struct tw_generator){
+        .engine = engine,
+        .config = *config,
+        .logits = calloc(vocab, sizeof(float)),
+        .candidates = calloc(vocab, sizeof(struct tw_candidate)),
+        .seen = calloc(context, sizeof(uint32_t)),
+    };
+    enum tw_status status = TW_OK;
+    if (generator->logits == NULL || generator->candidates == NULL || generator->seen == NULL) {
+        status = tw_fail(err, TW_NOMEM, "no memory to sample from %u tokens", vocab);
     }
-    if (status == TW_OK) *next_out = sample(logits, logits + vocab, vocab, config, rng);
-    free(logits);
+    if (status == TW_OK) {
+        status = tw_engine_cache_create(&generator->cache, engine, engine->theta, err);
+    }
+    if (status != TW_OK) tw_generator_close(generator);
     return status;
+}
+
+void tw_generator_close(struct tw_generator *generator) {
+    tw_engine_cache_destroy(generator->cache);
+    free(generator->seen);
+    free(generator->candidates);
+    free(generator->logits);
+    memset(generator, 0, sizeof(*generator));
+}
+
+static enum tw_status extend(struct tw_generator *generator, const uint32_t *tokens, uint32_t count,
+                             struct tw_error *err) {
+    TW_TRY(tw_engine_cache_extend(generator->cache, tokens, count, generator->logits, err));
+    if (tw_is_finite(generator->logits, generator->engine->run->model.vocab)) return TW_OK;
+    return tw_fail(err, TW_CORRUPT,
+                   "the model's output is not finite: its parameters are damaged, load another "
+                   "checkpoint");
+}
+
+enum tw_status tw_generator_begin(struct tw_generator *generator, uint64_t seed,
+                                  const uint32_t *prompt, size_t count, struct tw_error *err) {
+    const uint32_t most = generator->engine->run->model.context - 1;
+    TW_ASSERT(count > 0);
+    generator->seen_count = count < most ? (uint32_t)count : most;
+    memcpy(generator->seen, prompt + count - generator->seen_count,
+           generator->seen_count * sizeof(*prompt));
+    tw_rng_seed(&generator->rng, seed);
+    tw_engine_cache_clear(generator->cache);
+    return extend(generator, generator->seen, generator->seen_count, err);
+}
+
+/* The newer half, read again as the beginning of a sequence. */
+static enum tw_status start_over(struct tw_generator *generator, struct tw_error *err) {
+    const uint32_t kept = (generator->seen_count + 1) / 2;
+    memmove(generator->seen, generator->seen + generator->seen_count - kept,
+            kept * sizeof(*generator->seen));
+    generator->seen_count = kept;
+    tw_engine_cache_clear(generator->cache);
+    return extend(generator, generator->seen, kept, err);
+}
+
+enum tw_status tw_generator_next(struct tw_generator *generator, uint32_t *token_out,
+                                 struct tw_error *err) {
+    const struct tw_run *const run = generator->engine->run;
+    const uint32_t used = tw_engine_cache_used(generator->cache);
+    /* The token given last is not in the cache yet: it may never be needed. */
+    if (used < generator->seen_count) {
+        if (generator->seen_count == run->model.context) {
+            TW_TRY(start_over(generator, err));
+        } else {
+            TW_TRY(extend(generator, generator->seen + used, generator->seen_count - used, err));
+        }
+    }
+    const uint32_t back =
+        generator->seen_count < TW_REPEAT_WINDOW ? generator->seen_count : TW_REPEAT_WINDOW;
+    tw_sample_penalise(generator->logits, run->model.vocab,
+                       generator->seen + generator->seen_count - back, back,
+                       generator->config.repeat_penalty);
+    *token_out = tw_sample(generator->logits, run->model.vocab, &generator->config,
+                           generator->candidates, &generator->rng);
+    generator->seen[generator->seen_count++] = *token_out;
+    return TW_OK;
 }

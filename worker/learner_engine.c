@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "worker/eval.h"
+#include "worker/peak.h"
 
 static void init(void *self, float *params) {
     const struct tw_learner_engine *real = self;
@@ -22,7 +23,10 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
     const struct tw_learner_engine *real = self;
     const uint64_t wanted = TW_EVAL_TOKENS / real->run->model.context;
     const uint64_t windows = wanted > TW_EVAL_WINDOWS_MIN ? wanted : TW_EVAL_WINDOWS_MIN;
-    return tw_eval_heldout(real->engine, &real->data, params, windows, loss, err);
+    struct tw_eval eval;
+    TW_TRY(tw_eval_heldout(real->engine, &real->data, params, windows, &eval, err));
+    *loss = eval.nats;
+    return TW_OK;
 }
 
 static float lr(void *self, uint64_t clock_tokens) {
@@ -42,6 +46,18 @@ static enum tw_status text_check(const struct tw_learner_engine *real, const cha
                    "%s is not the text of this run: its SHA-256 begins with %s, the manifest wants "
                    "%s; get the same file as the other nodes",
                    path, found_hex, wanted_hex);
+}
+
+/* For people. A peak that cannot be measured is none. */
+static void about_fill(const struct tw_learner_engine *real, struct tw_wmsg_about *about) {
+    const struct tw_engine_plan *const plan = &real->engine->plan;
+    double peak = 0;
+    tw_engine_describe(real->engine, about->engine, sizeof(about->engine));
+    about->flops_token = tw_engine_flops_token(real->run);
+    about->memory_bytes = plan->total;
+    if (tw_peak_measure(plan->library, plan->type, plan->threads, &peak, NULL) == TW_OK) {
+        about->peak_flops_s = (uint64_t)peak;
+    }
 }
 
 static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_learner *learner,
@@ -66,6 +82,7 @@ static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_lear
         .heldout = heldout,
         .lr = lr,
     };
+    about_fill(real, &learner->about);
     return TW_OK;
 }
 

@@ -81,11 +81,12 @@ static bool options_parse(int argc, char **argv, struct options *options, int *e
 
 static enum tw_status learner_open(void *self, struct tw_learner *learner,
                                    const struct tw_learner_config *config, struct tw_error *err) {
-    const struct tw_learner_engine *real = self;
-    char text[128];
     TW_TRY(tw_learner_engine_open(self, learner, config, err));
-    tw_engine_describe(real->engine, text, sizeof(text));
-    tw_log(TW_LOG_INFO, "engine", "device=\"%s\"", text);
+    tw_log(TW_LOG_INFO, "engine",
+           "device=\"%s\" memory_bytes=%llu flops_per_token=%llu peak_flops_per_s=%llu",
+           learner->about.engine, (unsigned long long)learner->about.memory_bytes,
+           (unsigned long long)learner->about.flops_token,
+           (unsigned long long)learner->about.peak_flops_s);
     return TW_OK;
 }
 

@@ -7,14 +7,7 @@
 
 #include "base/status.h"
 #include "proto/shm.h"
-
-/* Everything an inner step changes, of one step. Arrays (elements), borrowed. */
-struct tw_train_state {
-    float *theta, *m, *v;
-    uint64_t step, tokens; /* totals of this node */
-    uint64_t updates;      /* optimizer steps that made m and v */
-    uint64_t cursor;       /* of the data, in tokens drawn */
-};
+#include "worker/train_state.h"
 
 /* Copies the state into the older slot and seals it; *slot_out says which. m and v are rounded to
  * bf16 (nearest, ties to even) in that mode. TW_CORRUPT, and no slot touched, when something is not

@@ -70,76 +70,133 @@ static int tear_down(void **state) {
 
 static void held_out_loss_falls_below_the_start(void **state) {
     struct fixture *f = *state;
-    double trained, some, fresh;
+    struct tw_eval trained, some, fresh;
     assert_int_equal(tw_eval_heldout(f->engine, &f->data, f->engine->theta, 0, &trained, NULL),
                      TW_OK);
     assert_int_equal(tw_eval_heldout(f->engine, &f->data, f->engine->theta, 3, &some, NULL), TW_OK);
     float *start = calloc(f->layout.elements, sizeof(*start));
     tw_engine_init_params(&f->run, &f->layout, start);
     assert_int_equal(tw_eval_heldout(f->engine, &f->data, start, 0, &fresh, NULL), TW_OK);
-    print_message("held-out loss %.3f -> %.3f (three windows: %.3f)\n", fresh, trained, some);
-    assert_true(fabs(fresh - log(256.0)) < 0.2);
-    assert_true(trained < 0.5);
-    assert_true(fabs(some - trained) < 0.5);
+    print_message("held-out loss %.3f -> %.3f (three windows: %.3f)\n", fresh.nats, trained.nats,
+                  some.nats);
+    assert_true(fabs(fresh.nats - log(256.0)) < 0.2);
+    assert_true(trained.nats < 0.5);
+    assert_true(fabs(some.nats - trained.nats) < 0.5);
+    assert_int_equal(some.windows, 3);
+    assert_int_equal(some.tokens, 3 * CONTEXT);
     free(start);
+}
+
+/* The mean and its error against the plain formulas, window by window. */
+static void standard_error_is_that_of_the_groups(void **state) {
+    struct fixture *f = *state;
+    enum { WINDOWS = 12 }; /* fewer than 16: every window is a group */
+    double sum = 0, squares = 0;
+    struct tw_eval eval;
+    for (uint64_t i = 0; i < WINDOWS; i++) {
+        uint32_t tokens[CONTEXT + 1];
+        double loss;
+        tw_data_heldout(&f->data, i, WINDOWS, tokens);
+        assert_int_equal(tw_engine_loss(f->engine, f->engine->theta, tokens, 1, &loss, NULL),
+                         TW_OK);
+        sum += loss;
+        squares += loss * loss;
+    }
+    const double mean = sum / WINDOWS;
+    const double error = sqrt((squares / WINDOWS - mean * mean) / (WINDOWS - 1));
+    assert_int_equal(tw_eval_heldout(f->engine, &f->data, f->engine->theta, WINDOWS, &eval, NULL),
+                     TW_OK);
+    assert_true(fabs(eval.nats - mean) < 1e-6);
+    assert_true(error > 0 && fabs(eval.standard_error - error) < 1e-4 * error + 1e-9);
+    assert_int_equal(tw_eval_heldout(f->engine, &f->data, f->engine->theta, 1, &eval, NULL), TW_OK);
+    assert_true(isnan(eval.standard_error));
+}
+
+static void next(struct tw_generator *generator, uint32_t *token) {
+    struct tw_error err;
+    if (tw_generator_next(generator, token, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
 static void greedy_text_goes_on_with_the_pattern_beyond_the_context(void **state) {
     struct fixture *f = *state;
-    struct tw_rng rng;
-    tw_rng_seed(&rng, 1);
-    uint32_t tokens[3 * CONTEXT] = {'c', 'd', 'e', 'a', 'b'};
-    for (size_t count = 5; count < 3 * CONTEXT; count++) {
-        const struct tw_generate_config greedy = {.temperature = 0.0f};
-        assert_int_equal(tw_generate_next(f->engine, f->engine->theta, greedy, &rng, tokens, count,
-                                          &tokens[count], NULL),
-                         TW_OK);
-        assert_int_equal(tokens[count], "abcde"[(count + 2) % 5]);
+    struct tw_generator generator;
+    const struct tw_sample_config greedy = {.temperature = 0};
+    const uint32_t prompt[] = {'c', 'd', 'e', 'a', 'b'};
+    assert_int_equal(tw_generator_open(&generator, f->engine, &greedy, NULL), TW_OK);
+    for (unsigned round = 0; round < 2; round++) { /* a second sequence begins anew */
+        assert_int_equal(tw_generator_begin(&generator, 1, prompt, 5, NULL), TW_OK);
+        for (size_t count = 5; count < 5 * CONTEXT; count++) {
+            uint32_t token;
+            next(&generator, &token);
+            assert_int_equal(token, "abcde"[(count + 2) % 5]);
+        }
     }
+    tw_generator_close(&generator);
+}
+
+/* Kept keys and values against a whole pass over the sequence, token by token. */
+static void kept_keys_and_values_change_no_choice(void **state) {
+    struct fixture *f = *state;
+    struct tw_generator generator;
+    const struct tw_sample_config hot = {.temperature = 3};
+    uint32_t tokens[CONTEXT] = {'c', 'd'};
+    float logits[256];
+    struct tw_candidate candidates[256];
+    struct tw_rng rng;
+    assert_int_equal(tw_generator_open(&generator, f->engine, &hot, NULL), TW_OK);
+    assert_int_equal(tw_generator_begin(&generator, 5, tokens, 2, NULL), TW_OK);
+    tw_rng_seed(&rng, 5);
+    for (uint32_t count = 2; count < CONTEXT; count++) {
+        next(&generator, &tokens[count]);
+    }
+    for (uint32_t count = 2; count < CONTEXT; count++) {
+        assert_int_equal(tw_engine_logits(f->engine, f->engine->theta, tokens, count, logits, NULL),
+                         TW_OK);
+        assert_int_equal(tokens[count], tw_sample(logits, 256, &hot, candidates, &rng));
+    }
+    tw_generator_close(&generator);
 }
 
 static void top_one_is_greedy_and_heat_is_not(void **state) {
     struct fixture *f = *state;
-    struct tw_rng rng;
-    tw_rng_seed(&rng, 1);
     const uint32_t prompt[] = {'a', 'b', 'c'};
-    unsigned others = 0;
-    for (unsigned i = 0; i < 200; i++) {
-        uint32_t next;
-        assert_int_equal(tw_generate_next(f->engine, f->engine->theta,
-                                          (struct tw_generate_config){1.0f, 1}, &rng, prompt, 3,
-                                          &next, NULL),
-                         TW_OK);
-        assert_int_equal(next, 'd');
-        assert_int_equal(tw_generate_next(f->engine, f->engine->theta,
-                                          (struct tw_generate_config){50.0f, 0}, &rng, prompt, 3,
-                                          &next, NULL),
-                         TW_OK);
-        assert_true(next < 256);
-        others += next != 'd';
+    const struct tw_sample_config configs[] = {{.temperature = 1, .top_k = 1}, {.temperature = 50}};
+    for (unsigned i = 0; i < 2; i++) {
+        struct tw_generator generator;
+        unsigned others = 0;
+        assert_int_equal(tw_generator_open(&generator, f->engine, &configs[i], NULL), TW_OK);
+        for (uint64_t seed = 0; seed < 200; seed++) {
+            uint32_t token;
+            assert_int_equal(tw_generator_begin(&generator, seed, prompt, 3, NULL), TW_OK);
+            next(&generator, &token);
+            assert_true(token < 256);
+            others += token != 'd';
+        }
+        assert_true(i == 0 ? others == 0 : others > 100);
+        tw_generator_close(&generator);
     }
-    assert_true(others > 100);
 }
 
 static void damaged_parameters_are_named(void **state) {
     struct fixture *f = *state;
-    struct tw_rng rng;
+    struct tw_generator generator;
     struct tw_error err;
-    uint32_t next = 0;
     const uint32_t prompt[] = {'a'};
-    tw_rng_seed(&rng, 1);
+    const struct tw_sample_config greedy = {.temperature = 0};
     f->engine->theta[tw_layout_find(&f->layout, "ln_f.weight")->offset] = NAN;
-    assert_int_equal(tw_generate_next(f->engine, f->engine->theta, (struct tw_generate_config){0},
-                                      &rng, prompt, 1, &next, &err),
-                     TW_CORRUPT);
+    assert_int_equal(tw_generator_open(&generator, f->engine, &greedy, NULL), TW_OK);
+    assert_int_equal(tw_generator_begin(&generator, 1, prompt, 1, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, "not finite"));
+    tw_generator_close(&generator);
 }
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(held_out_loss_falls_below_the_start),
+        TEST(standard_error_is_that_of_the_groups),
         TEST(greedy_text_goes_on_with_the_pattern_beyond_the_context),
+        TEST(kept_keys_and_values_change_no_choice),
         TEST(top_one_is_greedy_and_heat_is_not),
         TEST(damaged_parameters_are_named),
     };

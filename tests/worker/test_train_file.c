@@ -1,0 +1,203 @@
+/* test_train_file.c - a training that is put aside comes back to the bit, or not at all. */
+#include "worker/train_file.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+
+static struct tw_layout layout;
+static struct tw_train_file saved, loaded;
+static char folder[64], path[96];
+static struct tw_error err;
+
+/* Random numbers where the tensors are, zero in the padding. */
+static float *array(uint64_t seed) {
+    struct tw_rng rng;
+    float *const numbers = calloc(layout.elements, sizeof(float));
+    assert_non_null(numbers);
+    tw_rng_seed(&rng, seed);
+    for (uint32_t i = 0; seed != 0 && i < layout.tensors_count; i++) {
+        const struct tw_tensor *const tensor = &layout.tensors[i];
+        for (uint64_t k = 0; k < (uint64_t)tensor->rows * tensor->cols; k++) {
+            numbers[tensor->offset + k] = (float)tw_rng_unit(&rng) - 0.5f;
+        }
+    }
+    return numbers;
+}
+
+static int set_up(void **state) {
+    (void)state;
+    tw_run_defaults(&saved.run);
+    saved.run.model.layers = 2;
+    saved.run.model.width = 16;
+    saved.run.model.heads = 2;
+    saved.run.model.context = 8;
+    tw_run_apply_preset(&saved.run, TW_PRESET_STREAMING);
+    if (tw_layout_init(&layout, &saved.run, &err) != TW_OK) fail_msg("%s", err.message);
+    saved.data_seed = 77;
+    saved.skipped = 3;
+    saved.state = (struct tw_train_state){.theta = array(1),
+                                          .m = array(2),
+                                          .v = array(3),
+                                          .step = 1000,
+                                          .tokens = 64000,
+                                          .updates = 997,
+                                          .cursor = 64000};
+    memset(&loaded, 0, sizeof(loaded));
+    loaded.state = (struct tw_train_state){.theta = array(0), .m = array(0), .v = array(0)};
+    memcpy(folder, "/tmp/tw_train_XXXXXX", 21);
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/run.state", folder);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    struct tw_train_state *const states[] = {&saved.state, &loaded.state};
+    for (unsigned i = 0; i < 2; i++) {
+        free(states[i]->theta);
+        free(states[i]->m);
+        free(states[i]->v);
+    }
+    (void)unlink(path);
+    return rmdir(folder); /* fails when a temporary file was left */
+}
+
+static void save(void) {
+    if (tw_train_file_save(path, &layout, &saved, &err) != TW_OK) fail_msg("%s", err.message);
+}
+
+static void a_training_comes_back_to_the_bit(void **state) {
+    (void)state;
+    const size_t bytes = layout.elements * sizeof(float);
+    save();
+    if (tw_train_file_load(path, &layout, &loaded, &err) != TW_OK) fail_msg("%s", err.message);
+    assert_memory_equal(loaded.state.theta, saved.state.theta, bytes);
+    assert_memory_equal(loaded.state.m, saved.state.m, bytes);
+    assert_memory_equal(loaded.state.v, saved.state.v, bytes);
+    assert_int_equal(loaded.state.step, 1000);
+    assert_int_equal(loaded.state.tokens, 64000);
+    assert_int_equal(loaded.state.updates, 997);
+    assert_int_equal(loaded.state.cursor, 64000);
+    assert_int_equal(loaded.data_seed, 77);
+    assert_int_equal(loaded.skipped, 3);
+    char a[TW_MANIFEST_BYTES_MAX], b[TW_MANIFEST_BYTES_MAX];
+    size_t a_size, b_size;
+    tw_run_encode(&saved.run, a, &a_size);
+    tw_run_encode(&loaded.run, b, &b_size);
+    assert_int_equal(a_size, b_size);
+    assert_memory_equal(a, b, a_size);
+    struct tw_run peeked;
+    assert_true(tw_train_file_peek(path, &peeked));
+    assert_int_equal(peeked.model.width, 16);
+}
+
+static void a_later_save_takes_the_place_of_an_earlier_one(void **state) {
+    (void)state;
+    save();
+    saved.state.step = 2000;
+    saved.state.theta[0] = 9;
+    save();
+    assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
+    assert_int_equal(loaded.state.step, 2000);
+    assert_true(loaded.state.theta[0] == 9);
+}
+
+static void what_is_not_finite_is_not_saved(void **state) {
+    (void)state;
+    save();
+    saved.state.m[3] = NAN;
+    assert_int_equal(tw_train_file_save(path, &layout, &saved, &err), TW_CORRUPT);
+    assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
+}
+
+static void a_save_that_fails_leaves_the_earlier_one(void **state) {
+    (void)state;
+    char blocked[128];
+    save();
+    (void)snprintf(blocked, sizeof(blocked), "%s.part", path);
+    assert_int_equal(mkdir(blocked, 0700), 0); /* the name it would write under */
+    assert_int_equal(tw_train_file_save(path, &layout, &saved, &err), TW_IO);
+    assert_int_equal(rmdir(blocked), 0);
+    assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
+}
+
+/* Every cut and every changed byte of a sample of places is noticed. */
+static void damage_anywhere_is_noticed(void **state) {
+    (void)state;
+    struct stat info;
+    const size_t bytes = layout.elements * sizeof(float);
+    unsigned harmless = 0;
+    save();
+    assert_int_equal(stat(path, &info), 0);
+    const off_t size = info.st_size;
+    for (off_t at = 0; at < size; at += at < 4096 ? 1 : 997) {
+        uint8_t byte, changed;
+        const int fd = open(path, O_RDWR);
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        changed = byte ^ 0x10;
+        assert_int_equal(pwrite(fd, &changed, 1, at), 1);
+        const enum tw_status status = tw_train_file_load(path, &layout, &loaded, &err);
+        /* Nothing we read depends on `format`. */
+        const bool is_same = loaded.state.step == 1000 && loaded.data_seed == 77 &&
+                             loaded.run.model.width == 16 &&
+                             memcmp(loaded.state.theta, saved.state.theta, bytes) == 0;
+        if (status == TW_OK && !is_same) fail_msg("byte %ld", (long)at);
+        harmless += status == TW_OK;
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        assert_int_equal(close(fd), 0);
+    }
+    assert_true(harmless <= 8);
+    for (off_t cut = size - 1; cut > 0; cut -= 1 + size / 50) {
+        assert_int_equal(truncate(path, cut), 0);
+        assert_int_not_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
+        assert_false(cut < 100 && tw_train_file_peek(path, &loaded.run));
+    }
+}
+
+static void another_model_is_refused_by_name(void **state) {
+    (void)state;
+    struct tw_layout other;
+    struct tw_run run = saved.run;
+    save();
+    run.model.width = 24;
+    assert_int_equal(tw_layout_init(&other, &run, NULL), TW_OK);
+    loaded.state.theta = realloc(loaded.state.theta, other.elements * sizeof(float));
+    loaded.state.m = realloc(loaded.state.m, other.elements * sizeof(float));
+    loaded.state.v = realloc(loaded.state.v, other.elements * sizeof(float));
+    assert_int_equal(tw_train_file_load(path, &other, &loaded, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "another shape"));
+    run.model.width = 16;
+    run.model.layers = 3;
+    assert_int_equal(tw_layout_init(&other, &run, NULL), TW_OK);
+    loaded.state.theta = realloc(loaded.state.theta, other.elements * sizeof(float));
+    loaded.state.m = realloc(loaded.state.m, other.elements * sizeof(float));
+    loaded.state.v = realloc(loaded.state.v, other.elements * sizeof(float));
+    assert_int_equal(tw_train_file_load(path, &other, &loaded, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "holds no live.h.2."));
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_training_comes_back_to_the_bit),
+        TEST(a_later_save_takes_the_place_of_an_earlier_one),
+        TEST(what_is_not_finite_is_not_saved),
+        TEST(a_save_that_fails_leaves_the_earlier_one),
+        TEST(damage_anywhere_is_noticed),
+        TEST(another_model_is_refused_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,157 @@
+#include "worker/engine_options.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/nearest.h"
+#include "base/units.h"
+
+enum type { TEXT, FLAG, U32, U64, REAL, BYTES, CHOICE, MICRO_BATCH };
+
+static const char *const COMPUTES[] = {"auto", "fp32", "bf16", NULL};
+static const char *const RECOMPUTES[] = {"auto", "off", "on", NULL};
+
+enum {
+    ALL = ENGINE_TRAIN | ENGINE_EVAL | ENGINE_GENERATE | ENGINE_MODELS,
+    USE = ENGINE_EVAL | ENGINE_GENERATE,
+};
+
+static const struct option {
+    const char *name;
+    unsigned verbs; /* that have it */
+    enum type type;
+    size_t offset;
+    double max; /* of a number */
+    const char *const *choices;
+} OPTIONS[] = {
+#define AT(member) offsetof(struct engine_options, member)
+    {"--run", ENGINE_TRAIN | USE, TEXT, AT(run), 0, NULL},
+    {"--data", ENGINE_TRAIN | ENGINE_EVAL, TEXT, AT(data), 0, NULL},
+    {"--out", ENGINE_TRAIN, TEXT, AT(out), 0, NULL},
+    {"--from", ENGINE_TRAIN, TEXT, AT(from), 0, NULL},
+    {"--part", ENGINE_TRAIN | USE, TEXT, AT(part), 0, NULL},
+    {"--prompt", ENGINE_GENERATE, TEXT, AT(prompt), 0, NULL},
+    {"--steps", ENGINE_TRAIN, U64, AT(steps), 1e12, NULL},
+    {"--eval-steps", ENGINE_TRAIN, U64, AT(eval_steps), 1e12, NULL},
+    {"--save-every", ENGINE_TRAIN, U64, AT(save_steps), 1e12, NULL},
+    {"--windows", ENGINE_EVAL, U64, AT(windows), 1e12, NULL},
+    {"--tokens", ENGINE_GENERATE, U64, AT(tokens), 1e7, NULL},
+    {"--seed", ENGINE_TRAIN | ENGINE_GENERATE, U64, AT(seed), 1e15, NULL},
+    {"--samples", ENGINE_GENERATE, U32, AT(samples), 1e6, NULL},
+    {"-n", ENGINE_GENERATE, U32, AT(samples), 1e6, NULL},
+    {"--top-k", ENGINE_GENERATE, U32, AT(top_k), 1e6, NULL},
+    {"--top-p", ENGINE_GENERATE, REAL, AT(top_p), 1, NULL},
+    {"--temperature", ENGINE_GENERATE, REAL, AT(temperature), 100, NULL},
+    {"--repeat-penalty", ENGINE_GENERATE, REAL, AT(repeat_penalty), 100, NULL},
+    {"--threads", ALL, U32, AT(compute.threads), 256, NULL},
+    {"--compute", ALL, CHOICE, AT(compute.compute), 0, COMPUTES},
+    {"--recompute", ENGINE_TRAIN, CHOICE, AT(compute.recompute), 0, RECOMPUTES},
+    {"--micro-batch", ENGINE_TRAIN, MICRO_BATCH, AT(compute.micro_batch), 65536, NULL},
+    {"--memory", ALL, BYTES, AT(compute.memory_bytes), 0, NULL},
+    {"--plan", ENGINE_TRAIN, FLAG, AT(is_plan), 0, NULL},
+    {"--json", ALL, FLAG, AT(json), 0, NULL},
+};
+enum { OPTIONS_COUNT = sizeof(OPTIONS) / sizeof(OPTIONS[0]) };
+
+static enum tw_status set_number(const struct option *option, void *field, const char *text,
+                                 struct tw_error *err) {
+    char *end;
+    errno = 0;
+    const double value = strtod(text, &end);
+    const bool is_good =
+        end != text && *end == 0 && errno == 0 && value >= 0 && value <= option->max;
+    const uint64_t whole = is_good ? (uint64_t)value : 0;
+    if (!is_good || (option->type != REAL && (double)whole != value)) {
+        return tw_fail(err, TW_CONFIG, "%s %s: a %s from 0 to %.15g", option->name, text,
+                       option->type == REAL ? "number" : "whole number", option->max);
+    }
+    const uint32_t narrow = (uint32_t)whole;
+    if (option->type == REAL) memcpy(field, &value, sizeof(value));
+    if (option->type == U64) memcpy(field, &whole, sizeof(whole));
+    if (option->type == U32 || option->type == MICRO_BATCH) memcpy(field, &narrow, sizeof(narrow));
+    return TW_OK;
+}
+
+static enum tw_status set_choice(const struct option *option, void *field, const char *text,
+                                 struct tw_error *err) {
+    unsigned i = 0;
+    while (option->choices[i] != NULL && strcmp(option->choices[i], text) != 0) i++;
+    if (option->choices[i] == NULL) {
+        return tw_fail(err, TW_CONFIG, "%s %s: it is %s, %s or %s", option->name, text,
+                       option->choices[0], option->choices[1], option->choices[2]);
+    }
+    memcpy(field, &i, sizeof(i));
+    return TW_OK;
+}
+
+static enum tw_status set(struct engine_options *options, const struct option *option,
+                          const char *text, struct tw_error *err) {
+    void *const field = (char *)options + option->offset;
+    if (option->offset == AT(seed)) options->has_seed = true;
+    switch (option->type) {
+    case TEXT: memcpy(field, &text, sizeof(text)); return TW_OK;
+    case CHOICE: return set_choice(option, field, text, err);
+    case MICRO_BATCH:
+        if (strcmp(text, "auto") == 0) text = "0";
+        return set_number(option, field, text, err);
+    case BYTES:
+        if (tw_units_parse_bytes(text, field)) return TW_OK;
+        return tw_fail(err, TW_CONFIG, "%s %s: a size such as 8GB or 512MiB", option->name, text);
+    case U32:
+    case U64:
+    case REAL: return set_number(option, field, text, err);
+    case FLAG: break;
+    }
+    return tw_fail(err, TW_CONFIG, "%s takes no value", option->name);
+}
+
+static enum tw_status unknown(const char *argument, enum engine_verb verb, struct tw_error *err) {
+    const char *names[OPTIONS_COUNT];
+    size_t count = 0;
+    for (unsigned i = 0; i < OPTIONS_COUNT; i++) {
+        if ((OPTIONS[i].verbs & verb) != 0) names[count++] = OPTIONS[i].name;
+    }
+    const char *const near = tw_nearest(argument, names, count);
+    if (near != NULL) {
+        return tw_fail(err, TW_CONFIG, "`%s` is unknown; did you mean %s?", argument, near);
+    }
+    return tw_fail(err, TW_CONFIG, "`%s` is unknown; see `thinwire help`", argument);
+}
+
+static const struct option *find(const char *argument, enum engine_verb verb) {
+    const size_t size = strcspn(argument, "=");
+    for (unsigned i = 0; i < OPTIONS_COUNT; i++) {
+        const bool is_same =
+            strlen(OPTIONS[i].name) == size && strncmp(OPTIONS[i].name, argument, size) == 0;
+        if (is_same && (OPTIONS[i].verbs & verb) != 0) return &OPTIONS[i];
+    }
+    return NULL;
+}
+
+enum tw_status tw_engine_options_parse(struct engine_options *options, enum engine_verb verb,
+                                       int argc, char **argv, struct tw_error *err) {
+    for (int i = 2; i < argc; i++) {
+        const struct option *const option = find(argv[i], verb);
+        const char *const equals = strchr(argv[i], '=');
+        if (option == NULL && argv[i][0] != '-' && options->file == NULL && (USE & verb) != 0) {
+            options->file = argv[i];
+        } else if (option == NULL) {
+            return unknown(argv[i], verb, err);
+        } else if (equals != NULL) {
+            TW_TRY(set(options, option, equals + 1, err));
+        } else if (option->type == FLAG) {
+            memcpy((char *)options + option->offset, &(bool){true}, sizeof(bool));
+        } else if (i + 1 < argc) {
+            TW_TRY(set(options, option, argv[++i], err));
+        } else {
+            return tw_fail(err, TW_CONFIG, "%s wants a value", argv[i]);
+        }
+    }
+    if (strcmp(options->part, "live") != 0 && strcmp(options->part, "anchor") != 0) {
+        return tw_fail(err, TW_CONFIG, "--part %s: it is live or anchor", options->part);
+    }
+    return TW_OK;
+}

@@ -1,0 +1,33 @@
+/* engine_options.h - the command line of the verbs that need a model but no daemon. */
+#ifndef TW_WORKER_ENGINE_OPTIONS_H
+#define TW_WORKER_ENGINE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "proto/compute.h"
+
+enum engine_verb {
+    ENGINE_TRAIN = 1,
+    ENGINE_EVAL = 2,
+    ENGINE_GENERATE = 4,
+    ENGINE_MODELS = 8,
+};
+
+/* Strings are borrowed from the command line; NULL where not given. */
+struct engine_options {
+    const char *file, *run, *data, *out, *from, *prompt, *part;
+    struct tw_compute_config compute;
+    uint64_t tokens, steps, seed, windows, eval_steps, save_steps;
+    uint32_t top_k, samples;
+    double temperature, top_p, repeat_penalty;
+    bool has_seed, json, is_plan; /* is_plan: say what it would take, and stop */
+};
+
+/* Options of one verb from argv[2..argc), over what *options holds. TW_CONFIG with a sentence:
+ * unknown ones with the nearest of this verb, wrong values with what would be accepted. */
+enum tw_status tw_engine_options_parse(struct engine_options *options, enum engine_verb verb,
+                                       int argc, char **argv, struct tw_error *err);
+
+#endif

@@ -1,0 +1,97 @@
+#include "worker/peak.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/assert.h"
+#include "worker/team.h"
+
+enum {
+    SIZE = 1024,     /* the weight is (SIZE, SIZE) */
+    SIZE_SLOW = 128, /* for the reference, which does a billion operations a second */
+    PIECES = 4,      /* per thread and try */
+    TRIES_MAX = 10,
+};
+static const double TRYING_S = 0.15;
+
+struct peak {
+    struct tw_multiplier **multipliers; /* (threads) */
+    float *memory;                      /* master, packed, then a and y of each thread */
+    struct tw_weight weight;
+    char *rows; /* (threads, 2, TW_MATMUL_ROWS * size) of the type */
+    size_t rows_bytes;
+};
+
+static double now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void multiply_piece(void *context, uint32_t piece, uint32_t thread) {
+    const struct peak *const peak = context;
+    char *const a = peak->rows + 2 * thread * peak->rows_bytes;
+    const struct tw_weight_product product = {.rows = TW_MATMUL_ROWS, .y_type = peak->weight.type};
+    (void)piece;
+    tw_multiply_weight(peak->multipliers[thread], a + peak->rows_bytes, a, &peak->weight, &product);
+}
+
+/* One block: master, packed copy, rows. Zeros multiply as fast as anything. */
+static enum tw_status prepare(struct peak *peak, const struct tw_matmul_library *library,
+                              uint32_t size, uint32_t threads, struct tw_error *err) {
+    const size_t master_bytes = (size_t)size * size * sizeof(float);
+    const size_t packed_bytes = (tw_weight_bytes(library, &peak->weight) + 63) / 64 * 64;
+    peak->rows_bytes = (size_t)TW_MATMUL_ROWS * size * (peak->weight.type == TW_F32 ? 4 : 2);
+    const size_t bytes = master_bytes + packed_bytes + 2 * threads * peak->rows_bytes;
+    peak->memory = aligned_alloc(64, bytes);
+    peak->multipliers = calloc(threads, sizeof(struct tw_multiplier *));
+    if (peak->memory == NULL || peak->multipliers == NULL) {
+        return tw_fail(err, TW_NOMEM, "no memory to measure the speed of matrix products");
+    }
+    for (size_t i = 0; i < bytes / sizeof(float); i++) peak->memory[i] = 0;
+    char *const at = (char *)peak->memory + master_bytes;
+    peak->weight.master = peak->memory;
+    peak->weight.packed = packed_bytes > 0 ? at : NULL;
+    peak->rows = at + packed_bytes;
+    for (uint32_t i = 0; i < threads; i++) {
+        TW_TRY(tw_multiplier_create(&peak->multipliers[i], library, err));
+    }
+    for (uint32_t i = 0; packed_bytes > 0 && i < tw_weight_panels(&peak->weight); i++) {
+        tw_weight_pack(peak->multipliers[0], &peak->weight, i);
+    }
+    return TW_OK;
+}
+
+static double best_of(struct peak *peak, struct tw_team *team, uint32_t size) {
+    const uint32_t pieces = PIECES * tw_team_threads(team);
+    const double operations = 2.0 * TW_MATMUL_ROWS * (double)size * (double)size * (double)pieces;
+    const double begin_s = now_s();
+    double best_s = 1e9;
+    tw_team_run(team, tw_team_threads(team), multiply_piece, peak); /* kernels are made here */
+    for (unsigned i = 0; i < TRIES_MAX && (i < 2 || now_s() < begin_s + TRYING_S); i++) {
+        const double start_s = now_s();
+        tw_team_run(team, pieces, multiply_piece, peak);
+        const double took_s = now_s() - start_s;
+        if (took_s < best_s) best_s = took_s;
+    }
+    return operations / (best_s > 1e-9 ? best_s : 1e-9);
+}
+
+enum tw_status tw_peak_measure(const struct tw_matmul_library *library, enum tw_type type,
+                               uint32_t threads, double *flops_s, struct tw_error *err) {
+    const bool is_slow = library == tw_matmul_library_get(TW_MATMUL_REF);
+    const uint32_t size = is_slow ? SIZE_SLOW : SIZE;
+    struct peak peak = {.weight = {.k = size, .n = size, .form = TW_MATMUL_NN, .type = type}};
+    struct tw_team *team = NULL;
+    TW_ASSERT(tw_matmul_library_has(library, type));
+    enum tw_status status = tw_team_create(&team, threads, err);
+    if (status == TW_OK) status = prepare(&peak, library, size, threads, err);
+    if (status == TW_OK) *flops_s = best_of(&peak, team, size);
+    for (uint32_t i = 0; peak.multipliers != NULL && i < threads; i++) {
+        tw_multiplier_destroy(peak.multipliers[i]);
+    }
+    free(peak.multipliers);
+    free(peak.memory);
+    tw_team_destroy(team);
+    return status;
+}

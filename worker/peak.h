@@ -1,0 +1,19 @@
+/* peak.h - what this machine's matrix products reach: the yardstick of model FLOPs utilisation.
+ *
+ * Measured, not computed: products of a block of activations with a packed weight that fits the
+ * caches, on all threads at a time, best of a few tries. No step of a model can be faster than its
+ * products, so MFU against this says how much of a step is products at their best. */
+#ifndef TW_WORKER_PEAK_H
+#define TW_WORKER_PEAK_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/matmul.h"
+
+/* Operations per second into *flops_s; takes a tenth of a second or two, and threads of its own
+ * meanwhile. TW_NOMEM. */
+enum tw_status tw_peak_measure(const struct tw_matmul_library *library, enum tw_type type,
+                               uint32_t threads, double *flops_s, struct tw_error *err);
+
+#endif

@@ -1,0 +1,335 @@
+#include "worker/train_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "kernels/norm.h"
+#include "proto/safetensors.h"
+#include "worker/tensor_file.h"
+
+enum { PARTS = 3, PATH_BYTES = 4096, WRITE_BYTES = 64 * 1024 * 1024 };
+
+static const char *const PREFIXES[PARTS] = {"live", "adam_m", "adam_v"};
+
+static void arrays_of(const struct tw_train_state *state, float *arrays[PARTS]) {
+    arrays[0] = state->theta;
+    arrays[1] = state->m;
+    arrays[2] = state->v;
+}
+
+/* ---- metadata -------------------------------------------------------------------------------- */
+
+/* Values of the metadata are one line of printable ASCII. A manifest has no '|', so it stands for
+ * the ends of its lines. */
+enum { LINE_END = '|' };
+
+enum field { VERSION, STEP, TOKENS, UPDATES, CURSOR, SEED, SKIPPED, SUM, FIELDS };
+static const char *const FIELD_NAMES[FIELDS] = {
+    "thinwire.training", "thinwire.step",      "thinwire.tokens",  "thinwire.updates",
+    "thinwire.cursor",   "thinwire.data_seed", "thinwire.skipped", "thinwire.xxh64"};
+static const char MANIFEST_NAME[] = "thinwire.manifest";
+
+enum { FORMAT_VERSION = 1 };
+
+struct metadata {
+    char manifest[TW_MANIFEST_BYTES_MAX];
+    size_t manifest_bytes;
+    char numbers[FIELDS][24];
+};
+
+static void counters_of(const struct tw_train_file *file, uint64_t values[FIELDS]) {
+    const uint64_t counters[FIELDS] = {
+        [VERSION] = FORMAT_VERSION,    [STEP] = file->state.step,
+        [TOKENS] = file->state.tokens, [UPDATES] = file->state.updates,
+        [CURSOR] = file->state.cursor, [SEED] = file->data_seed,
+        [SKIPPED] = file->skipped};
+    memcpy(values, counters, sizeof(counters));
+}
+
+static void metadata_fill(struct metadata *to, const struct tw_train_file *file, uint64_t sum) {
+    uint64_t values[FIELDS];
+    counters_of(file, values);
+    values[SUM] = sum;
+    tw_run_encode(&file->run, to->manifest, &to->manifest_bytes);
+    for (size_t i = 0; i < to->manifest_bytes; i++) {
+        TW_ASSERT(to->manifest[i] != LINE_END);
+        if (to->manifest[i] == '\n') to->manifest[i] = LINE_END;
+    }
+    for (unsigned i = 0; i < FIELDS; i++) {
+        (void)snprintf(to->numbers[i], sizeof(to->numbers[i]), "%" PRIu64, values[i]);
+    }
+}
+
+static struct tw_safetensors_text text_of(const char *text) {
+    return (struct tw_safetensors_text){text, strlen(text)};
+}
+
+static void metadata_put(struct tw_safetensors *st, const struct metadata *from) {
+    st->metadata[0].key = text_of("format");
+    st->metadata[0].value = text_of("pt");
+    st->metadata[1].key = text_of(MANIFEST_NAME);
+    st->metadata[1].value = (struct tw_safetensors_text){from->manifest, from->manifest_bytes};
+    for (unsigned i = 0; i < FIELDS; i++) {
+        st->metadata[2 + i].key = text_of(FIELD_NAMES[i]);
+        st->metadata[2 + i].value = text_of(from->numbers[i]);
+    }
+    st->metadata_count = 2 + FIELDS;
+}
+
+static bool read_number(const struct tw_safetensors *st, enum field field, uint64_t *value) {
+    const struct tw_safetensors_text *const text = tw_safetensors_metadata(st, FIELD_NAMES[field]);
+    *value = 0;
+    if (text == NULL || text->size == 0 || text->size > 20) return false;
+    for (size_t i = 0; i < text->size; i++) {
+        const char digit = text->bytes[i];
+        if (digit < '0' || digit > '9' || *value > (UINT64_MAX - 9) / 10) return false;
+        *value = *value * 10 + (uint64_t)(digit - '0');
+    }
+    return true;
+}
+
+static bool read_manifest(const struct tw_safetensors *st, struct tw_run *run) {
+    char text[TW_MANIFEST_BYTES_MAX];
+    const struct tw_safetensors_text *const line = tw_safetensors_metadata(st, MANIFEST_NAME);
+    if (line == NULL || line->size > sizeof(text)) return false;
+    for (size_t i = 0; i < line->size; i++) {
+        text[i] = line->bytes[i] == LINE_END ? '\n' : line->bytes[i];
+    }
+    return tw_run_decode(text, line->size, run, NULL) == TW_OK;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* Over counters, manifest and numbers. */
+static enum tw_status sum_of(const struct tw_layout *layout, const struct tw_train_file *file,
+                             uint64_t *sum_out, struct tw_error *err) {
+    float *arrays[PARTS];
+    uint64_t counters[FIELDS];
+    char manifest[TW_MANIFEST_BYTES_MAX];
+    struct tw_range *const ranges =
+        calloc(2 + PARTS * (size_t)layout->tensors_count, sizeof(*ranges));
+    if (ranges == NULL) return tw_fail(err, TW_NOMEM, "no memory for a checksum");
+    counters_of(file, counters);
+    ranges[0] = (struct tw_range){counters, sizeof(counters)};
+    ranges[1].bytes = manifest;
+    tw_run_encode(&file->run, manifest, &ranges[1].size);
+    size_t count = 2;
+    arrays_of(&file->state, arrays);
+    for (unsigned part = 0; part < PARTS; part++) {
+        for (uint32_t i = 0; i < layout->tensors_count; i++) {
+            const struct tw_tensor *const tensor = &layout->tensors[i];
+            ranges[count++] = (struct tw_range){
+                arrays[part] + tensor->offset, (size_t)tensor->rows * tensor->cols * sizeof(float)};
+        }
+    }
+    *sum_out = tw_xxh64_ranges(ranges, count);
+    free(ranges);
+    return TW_OK;
+}
+
+/* tensors (3 tensors_count), in the order of the file. */
+static void describe(struct tw_safetensors *st, const struct tw_layout *layout) {
+    st->tensors_count = 0;
+    for (unsigned part = 0; part < PARTS; part++) {
+        for (uint32_t i = 0; i < layout->tensors_count; i++) {
+            const struct tw_tensor *const tensor = &layout->tensors[i];
+            struct tw_safetensors_tensor *const to = &st->tensors[st->tensors_count++];
+            (void)snprintf(to->name, sizeof(to->name), "%s.%s", PREFIXES[part], tensor->name);
+            to->dtype = TW_DTYPE_F32;
+            to->rank = tensor->rank;
+            to->shape[0] = tensor->rows;
+            to->shape[1] = tensor->cols;
+        }
+    }
+}
+
+static bool write_bytes(int fd, const void *bytes, size_t size) {
+    const char *from = bytes;
+    while (size > 0) {
+        const ssize_t n = write(fd, from, size < WRITE_BYTES ? size : WRITE_BYTES);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        from += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+static bool write_all(int fd, const uint8_t *header, size_t header_bytes,
+                      const struct tw_layout *layout, const struct tw_train_state *state) {
+    const uint16_t one = 1;
+    float *arrays[PARTS];
+    TW_ASSERT(*(const uint8_t *)&one == 1); /* floats go out as they lie in memory */
+    if (!write_bytes(fd, header, header_bytes)) return false;
+    arrays_of(state, arrays);
+    for (unsigned part = 0; part < PARTS; part++) {
+        for (uint32_t i = 0; i < layout->tensors_count; i++) {
+            const struct tw_tensor *const tensor = &layout->tensors[i];
+            const size_t bytes = (size_t)tensor->rows * tensor->cols * sizeof(float);
+            if (!write_bytes(fd, arrays[part] + tensor->offset, bytes)) return false;
+        }
+    }
+    return fsync(fd) == 0;
+}
+
+/* The name is durable, too; a folder that cannot be synced is no failure of ours. */
+static void sync_folder(const char *path) {
+    char copy[PATH_BYTES];
+    (void)snprintf(copy, sizeof(copy), "%s", path);
+    const int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    (void)fsync(fd);
+    (void)close(fd);
+}
+
+static enum tw_status replace(const char *path, const uint8_t *header, size_t header_bytes,
+                              const struct tw_layout *layout, const struct tw_train_state *state,
+                              struct tw_error *err) {
+    char part[PATH_BYTES];
+    if (snprintf(part, sizeof(part), "%s.part", path) >= (int)sizeof(part)) {
+        return tw_fail(err, TW_IO, "%.80s...: the path is too long", path);
+    }
+    const int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return tw_fail(err, TW_IO, "%s: %s", part, strerror(errno));
+    bool is_good = write_all(fd, header, header_bytes, layout, state);
+    int why = errno;
+    if (close(fd) != 0 && is_good) {
+        is_good = false;
+        why = errno;
+    }
+    if (is_good && rename(part, path) != 0) {
+        is_good = false;
+        why = errno;
+    }
+    if (is_good) {
+        sync_folder(path);
+        return TW_OK;
+    }
+    (void)unlink(part);
+    return tw_fail(err, TW_IO, "%s: %s; what was saved before is as it was", path, strerror(why));
+}
+
+enum tw_status tw_train_file_save(const char *path, const struct tw_layout *layout,
+                                  const struct tw_train_file *file, struct tw_error *err) {
+    struct tw_safetensors st = {.tensors_capacity = PARTS * layout->tensors_count};
+    struct metadata metadata;
+    uint64_t sum = 0;
+    float *arrays[PARTS];
+    arrays_of(&file->state, arrays);
+    for (unsigned part = 0; part < PARTS; part++) {
+        if (tw_is_finite(arrays[part], layout->elements)) continue;
+        return tw_fail(err, TW_CORRUPT, "the training state is not finite and is not saved");
+    }
+    TW_TRY(sum_of(layout, file, &sum, err));
+    metadata_fill(&metadata, file, sum);
+    st.tensors = calloc(st.tensors_capacity, sizeof(*st.tensors));
+    if (st.tensors == NULL) return tw_fail(err, TW_NOMEM, "no memory for a header");
+    describe(&st, layout);
+    metadata_put(&st, &metadata);
+    const size_t capacity = tw_safetensors_bound(&st);
+    uint8_t *const header = malloc(capacity);
+    size_t header_bytes = 0;
+    enum tw_status status = header != NULL
+                                ? tw_safetensors_encode(&st, header, capacity, &header_bytes, err)
+                                : tw_fail(err, TW_NOMEM, "no memory for a header");
+    if (status == TW_OK) {
+        status = replace(path, header, header_bytes, layout, &file->state, err);
+    }
+    free(header);
+    free(st.tensors);
+    return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+bool tw_train_file_peek(const char *path, struct tw_run *run) {
+    struct tw_tensor_file source;
+    uint64_t version = 0;
+    if (tw_tensor_file_open(&source, path, NULL) != TW_OK) return false;
+    const bool is_one = read_number(&source.st, VERSION, &version) && version == FORMAT_VERSION &&
+                        read_manifest(&source.st, run);
+    tw_tensor_file_close(&source);
+    return is_one;
+}
+
+static enum tw_status read_counters(const struct tw_tensor_file *source, struct tw_train_file *file,
+                                    uint64_t *sum, struct tw_error *err) {
+    uint64_t version = 0;
+    if (!read_number(&source->st, VERSION, &version)) {
+        return tw_fail(err, TW_CORRUPT,
+                       "%s holds no state of a training, only numbers to start another from",
+                       source->name);
+    }
+    if (version != FORMAT_VERSION) {
+        return tw_fail(err, TW_CORRUPT, "%s: training file of version %" PRIu64 ", %d is known",
+                       source->name, version, FORMAT_VERSION);
+    }
+    const bool is_whole = read_number(&source->st, STEP, &file->state.step) &&
+                          read_number(&source->st, TOKENS, &file->state.tokens) &&
+                          read_number(&source->st, UPDATES, &file->state.updates) &&
+                          read_number(&source->st, CURSOR, &file->state.cursor) &&
+                          read_number(&source->st, SEED, &file->data_seed) &&
+                          read_number(&source->st, SKIPPED, &file->skipped) &&
+                          read_number(&source->st, SUM, sum) &&
+                          read_manifest(&source->st, &file->run);
+    if (is_whole) return TW_OK;
+    return tw_fail(err, TW_CORRUPT, "%s: its counters or its manifest are damaged", source->name);
+}
+
+static enum tw_status read_tensor(const struct tw_tensor_file *source, const char *prefix,
+                                  const struct tw_tensor *tensor, float *to, struct tw_error *err) {
+    char name[TW_SAFETENSORS_NAME_BYTES];
+    (void)snprintf(name, sizeof(name), "%s.%s", prefix, tensor->name);
+    const struct tw_safetensors_tensor *const found = tw_safetensors_find(&source->st, name);
+    if (found == NULL) {
+        return tw_fail(err, TW_CONFIG,
+                       "%s holds no %s: it belongs to a model of another shape; name the manifest "
+                       "it was trained with",
+                       source->name, name);
+    }
+    if (found->dtype != TW_DTYPE_F32 || found->rank != tensor->rank ||
+        found->shape[0] != tensor->rows || (tensor->rank > 1 && found->shape[1] != tensor->cols)) {
+        return tw_fail(err, TW_CONFIG,
+                       "%s: %s has another shape than the manifest's model; name the manifest it "
+                       "was trained with",
+                       source->name, name);
+    }
+    return tw_tensor_file_read(source, found, 0, (uint64_t)tensor->rows * tensor->cols, to, err);
+}
+
+static enum tw_status read_all(const struct tw_tensor_file *source, const struct tw_layout *layout,
+                               struct tw_train_file *file, struct tw_error *err) {
+    float *arrays[PARTS];
+    uint64_t wanted = 0, sum = 0;
+    TW_TRY(read_counters(source, file, &wanted, err));
+    arrays_of(&file->state, arrays);
+    for (unsigned part = 0; part < PARTS; part++) {
+        memset(arrays[part], 0, layout->elements * sizeof(float));
+        for (uint32_t i = 0; i < layout->tensors_count; i++) {
+            const struct tw_tensor *const tensor = &layout->tensors[i];
+            TW_TRY(read_tensor(source, PREFIXES[part], tensor, arrays[part] + tensor->offset, err));
+        }
+    }
+    TW_TRY(sum_of(layout, file, &sum, err));
+    if (sum == wanted) return TW_OK;
+    return tw_fail(err, TW_CORRUPT, "%s is damaged: what it holds is not what was saved",
+                   source->name);
+}
+
+enum tw_status tw_train_file_load(const char *path, const struct tw_layout *layout,
+                                  struct tw_train_file *file, struct tw_error *err) {
+    struct tw_tensor_file source;
+    TW_TRY(tw_tensor_file_open(&source, path, err));
+    const enum tw_status status = read_all(&source, layout, file, err);
+    tw_tensor_file_close(&source);
+    return status;
+}

@@ -1,0 +1,40 @@
+/* train_file.h - a training that can go on: parameters, moments and counters in one safetensors
+ * file.
+ *
+ * Tensors `live.NAME`, `adam_m.NAME`, `adam_v.NAME` of the layout as F32; counters, the run's
+ * manifest and an xxh64 of all of it in the metadata (`thinwire.*`). Whoever reads safetensors
+ * reads the parameters. The file is replaced whole or not at all. */
+#ifndef TW_WORKER_TRAIN_FILE_H
+#define TW_WORKER_TRAIN_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "proto/layout.h"
+#include "proto/run.h"
+#include "worker/train_state.h"
+
+struct tw_train_file {
+    struct tw_run run;  /* it was trained with */
+    uint64_t data_seed; /* of the sampling order */
+    uint64_t skipped;   /* steps with gradients that were not finite */
+    struct tw_train_state state;
+};
+
+/* Writes PATH.part, makes it durable, and renames it to PATH, which it replaces. TW_IO: the file is
+ * as it was; TW_CORRUPT: something is not finite, nothing was written. */
+enum tw_status tw_train_file_save(const char *path, const struct tw_layout *layout,
+                                  const struct tw_train_file *file, struct tw_error *err);
+
+/* Whether the file is one of these; then *run is the run it was trained with. Reads the header
+ * only; false as well for what cannot be read. */
+bool tw_train_file_peek(const char *path, struct tw_run *run);
+
+/* Fills run, counters, and the arrays file->state points to, which belong to the caller and have
+ * layout->elements floats. TW_IO; TW_CORRUPT: damaged, or no training file; TW_CONFIG: of a model
+ * of another shape. On failure the arrays are undefined. */
+enum tw_status tw_train_file_load(const char *path, const struct tw_layout *layout,
+                                  struct tw_train_file *file, struct tw_error *err);
+
+#endif
