@@ -109,7 +109,7 @@ static enum tw_status get_flag(const json_t *object, const char *key, bool missi
 static enum tw_status check_flags(const json_t *root, const char *const *keys, bool wanted,
                                   struct tw_error *err) {
     for (; *keys != NULL; keys++) {
-        enum tw_answer is_set;
+        enum tw_answer is_set = TW_NO;
         TW_TRY(get_flag(root, *keys, wanted, &is_set, err));
         if ((is_set == TW_YES) != wanted)
             return refuse(*keys, get(root, *keys), wanted ? "true" : "false", err);
@@ -250,7 +250,7 @@ static enum tw_status get_rotation(const json_t *root, const struct kind *kind, 
 /* Every layer sees everything before it. */
 static enum tw_status check_window(const json_t *root, const struct kind *kind,
                                    struct tw_error *err) {
-    enum tw_answer is_used;
+    enum tw_answer is_used = TW_NO;
     const json_t *const window = json_object_get(root, "sliding_window");
     const json_t *const types = get(root, "layer_types");
     TW_TRY(get_flag(root, "use_sliding_window", false, &is_used, err));
