@@ -64,10 +64,6 @@ int main(int argc, char **argv) {
     (void)prctl(PR_SET_DUMPABLE, 0);
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
 
-    /* For the worker's OpenMP, which reads it when loaded: idle threads sleep instead of spinning.
-     * On a core shared with anything else, spinning made two threads 15 times slower than one. */
-    (void)setenv("OMP_WAIT_POLICY", "passive", 0);
-
     struct tw_setup *setup = malloc(sizeof(*setup));
     struct tw_error err = {0};
     if (setup == NULL) return TW_EXIT_FAILURE;

@@ -71,8 +71,28 @@ static enum tw_status find_ids(struct tw_data *data, const char *path, const str
                    path, left, data->token_bytes);
 }
 
+/* Two letters are a number below 31355, so text would be taken for tokens without a word. */
+static bool looks_like_text(const struct tw_data *data) {
+    enum { LOOKED_AT = 4096 };
+    const size_t count = data->bytes < LOOKED_AT ? data->bytes : LOOKED_AT;
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t byte = data->text[i];
+        const bool is_text =
+            (byte >= 32 && byte < 127) || byte == '\n' || byte == '\t' || byte == '\r';
+        if (!is_text) return false;
+    }
+    return true;
+}
+
 static enum tw_status check_ids(const struct tw_data *data, const char *path, uint32_t vocab,
                                 struct tw_error *err) {
+    if (looks_like_text(data)) {
+        return tw_fail(err, TW_DATA,
+                       "training text %.120s is text, but data.tokenizer is ids: give token "
+                       "numbers, or make a run with --set data.tokenizer=bytes --set "
+                       "model.vocab=256",
+                       path);
+    }
     for (uint64_t i = 0; i < data->tokens_count; i++) {
         if (token_at(data, i) < vocab) continue;
         return tw_fail(err, TW_DATA,

@@ -51,6 +51,10 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
 /* GET that must be JSON. With --json the body is printed as it came and *json_out is NULL. */
 enum tw_exit cli_get(const struct cli *cli, const char *path, json_t **json_out);
 
+/* Becomes the program beside this one, with argv[0..argc) as its arguments; only returns when that
+ * fails. */
+enum tw_exit cli_become(const char *program, int argc, char **argv);
+
 /* ---- verbs ------------------------------------------------------------------------------------
  */
 

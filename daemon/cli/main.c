@@ -39,8 +39,7 @@ static const struct verb VERBS[] = {
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
-/* Becomes `program VERB ARGS...` (`sim` has one verb only: `thinwire-sim ARGS...`). */
-static enum tw_exit become(const char *program, int argc, char **argv) {
+enum tw_exit cli_become(const char *program, int argc, char **argv) {
     char path[TW_PATH_BYTES];
     const ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 32);
     if (size <= 0) return cli_fail(TW_EXIT_FAILURE, "/proc/self/exe: %s", strerror(errno));
@@ -49,16 +48,19 @@ static enum tw_exit become(const char *program, int argc, char **argv) {
     (void)snprintf(slash + 1, sizeof(path) - (size_t)(slash + 1 - path), "%s", program);
     char **const args = calloc((size_t)argc + 2, sizeof(*args));
     if (args == NULL) return cli_fail(TW_EXIT_FAILURE, "out of memory");
-    const bool has_verb = strcmp(program, "thinwire-sim") != 0;
-    int used = 0;
-    args[used++] = path;
-    for (int i = has_verb ? 0 : 1; i < argc; i++) args[used++] = argv[i];
-    (void)setenv("OMP_WAIT_POLICY", "passive", 0); /* see daemon/main.c */
+    args[0] = path;
+    for (int i = 0; i < argc; i++) args[i + 1] = argv[i];
     (void)execv(path, args);
     const int why = errno;
     free(args);
     return cli_fail(TW_EXIT_FAILURE, "%s: %s; it is installed beside thinwire, and built with it",
                     path, strerror(why));
+}
+
+/* Programs of several verbs are told which; `sim` is one by itself. */
+static enum tw_exit become(const struct verb *verb, int argc, char **argv) {
+    const int skipped = strcmp(verb->program, "thinwire-sim") == 0 ? 1 : 0;
+    return cli_become(verb->program, argc - skipped, argv + skipped);
 }
 
 static enum tw_exit set_colour(struct cli *cli) {
@@ -100,7 +102,7 @@ int main(int argc, char **argv) {
     if (strcmp(verb, "--version") == 0) verb = "version";
     for (size_t i = 0; i < VERBS_COUNT; i++) {
         if (VERBS[i].program != NULL && strcmp(VERBS[i].name, verb) == 0) {
-            return (int)become(VERBS[i].program, argc - at, argv + at);
+            return (int)become(&VERBS[i], argc - at, argv + at);
         }
     }
     for (int i = at; i < argc - 1; i++) argv[i] = argv[i + 1];

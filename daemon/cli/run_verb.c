@@ -1,4 +1,4 @@
-/* thinwire run new | show */
+/* thinwire run new | show | models */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include "daemon/cli/cli.h"
 #include "daemon/cli/json_path.h"
 #include "daemon/cli/manifest_text.h"
+#include "proto/layout.h"
 
 enum { SETS_MAX = 64 };
 
@@ -37,11 +38,49 @@ static enum tw_exit read_sets(struct cli *cli, struct sets *sets) {
     return TW_EXIT_OK;
 }
 
+/* Training keys for a named model, where the defaults are for a tiny one.
+ *
+ *     rate    0.512 / width: within a fifth of table 2.1 of arXiv 2005.14165 from 125M to 6.7B
+ *     budget  20 tokens per parameter: arXiv 2203.15556
+ *     batch   8192 tokens a step for models of 30M and more, 1024 below
+ *
+ * The warm-up follows the budget the user wants. */
+static enum tw_exit fit_training(struct tw_run *run) {
+    static struct tw_layout layout;
+    struct tw_error err;
+    if (tw_layout_init(&layout, run, &err) != TW_OK) {
+        return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+    }
+    const uint32_t rate = 512000 / run->model.width;
+    const uint32_t batch = (layout.params < 30000000 ? 1024 : 8192) / run->model.context;
+    run->train.lr_millionths = rate < 4000 ? rate : 4000;
+    run->train.batch = batch > 0 ? batch : 1;
+    run->train.tokens = 20 * layout.params;
+    return TW_EXIT_OK;
+}
+
+/* 1 % of the budget, but 100 steps where that is no more than a twentieth of it. */
+static void fit_warmup(struct tw_run *run) {
+    const uint64_t steps = 100 * (uint64_t)run->train.batch * run->model.context;
+    const uint64_t share = run->train.tokens / 100, most = run->train.tokens / 20;
+    const uint64_t least = steps < most ? steps : most;
+    run->train.warmup_tokens = share > least ? share : least;
+}
+
 /* What is planned (model, budget, nodes) first, then the preset fitted to it, then what the user
- * wants otherwise. */
-static enum tw_exit build(struct tw_run *run, const char *name, const struct sets *sets) {
+ * wants otherwise. model NULL: the small one of the defaults. */
+static enum tw_exit build(struct tw_run *run, const char *name, const char *model,
+                          const struct sets *sets) {
     struct tw_error err;
     tw_run_defaults(run);
+    if (model != NULL) {
+        if (tw_run_apply_model(run, model, &err) != TW_OK) {
+            return cli_fail(TW_EXIT_USAGE, "%s", err.message);
+        }
+        tw_run_apply_preset(run, run->sync.preset); /* fragments of this many layers */
+        const enum tw_exit rc = fit_training(run);
+        if (rc != TW_EXIT_OK) return rc;
+    }
     if (tw_run_set(run, "run.name", name, &err) != TW_OK) {
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     }
@@ -51,6 +90,7 @@ static enum tw_exit build(struct tw_run *run, const char *name, const struct set
                 return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
             }
         }
+        if (pass == 0 && model != NULL) fit_warmup(run);
         if (pass == 0) tw_run_apply_preset(run, run->sync.preset);
     }
     if (tw_run_check(run, &err) != TW_OK) return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
@@ -98,17 +138,29 @@ static enum tw_exit read_speed(struct cli *cli, double *steps_per_s) {
     return cli_fail(TW_EXIT_USAGE, "--steps-per-s %s: a number above 0, such as 2.5", text);
 }
 
+/* The engine knows what training each of them takes on this machine. */
+static enum tw_exit run_models(const struct cli *cli) {
+    char verb[] = "models", json[] = "--json";
+    char *argv[] = {verb, json};
+    return cli_become("thinwire-engine", cli->json ? 2 : 1, argv);
+}
+
 static enum tw_exit run_new(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--set",  "--out",         "--data",   "--preset",
-                                          "--json", "--steps-per-s", "--config", NULL};
+    static const char *const OPTIONS[] = {"--set",    "--out",   "--data",
+                                          "--preset", "--json",  "--steps-per-s",
+                                          "--config", "--model", NULL};
     static struct tw_run run;
     static struct sets sets;
     static char hex[TW_ID_HEX_BYTES]; /* one of the values in `sets` */
-    const char *out = NULL, *data = NULL, *preset = NULL;
+    const char *out = NULL, *data = NULL, *preset = NULL, *model = NULL;
     double steps_per_s;
     enum tw_exit rc = read_sets(cli, &sets);
     if (rc == TW_EXIT_OK) rc = read_speed(cli, &steps_per_s);
     (void)cli_option(cli, "--out", &out);
+    (void)cli_option(cli, "--model", &model);
+    if (model != NULL && (strcmp(model, "help") == 0 || strcmp(model, "list") == 0)) {
+        return run_models(cli);
+    }
     const bool has_data = cli_option(cli, "--data", &data);
     if (rc == TW_EXIT_OK && cli_option(cli, "--preset", &preset) && sets.count < SETS_MAX) {
         (void)snprintf(sets.keys[sets.count], 48, "sync.preset");
@@ -133,7 +185,7 @@ static enum tw_exit run_new(struct cli *cli) {
         (void)snprintf(sets.keys[sets.count], 48, "data.sha256");
         sets.values[sets.count++] = hex;
     }
-    rc = build(&run, name, &sets);
+    rc = build(&run, name, model, &sets);
     if (rc != TW_EXIT_OK) return rc;
     size_t size;
     tw_run_encode(&run, text, &size);
@@ -186,12 +238,13 @@ static enum tw_exit run_show(struct cli *cli) {
 }
 
 enum tw_exit cli_run(struct cli *cli) {
-    static const char *const WORDS[] = {"new", "show"};
+    static const char *const WORDS[] = {"new", "show", "models"};
     const char *const word = cli_operand(cli);
     if (word != NULL && strcmp(word, "new") == 0) return run_new(cli);
     if (word != NULL && strcmp(word, "show") == 0) return run_show(cli);
-    const char *const near = word != NULL ? tw_nearest(word, WORDS, 2) : NULL;
+    if (word != NULL && strcmp(word, "models") == 0) return run_models(cli);
+    const char *const near = word != NULL ? tw_nearest(word, WORDS, 3) : NULL;
     if (near != NULL) return cli_fail(TW_EXIT_USAGE, "run: did you mean `run %s`?", near);
     return cli_fail(TW_EXIT_USAGE, "run: `run new NAME` makes a manifest, `run show [FILE]` "
-                                   "explains one");
+                                   "explains one, `run models` lists models by name");
 }

@@ -117,14 +117,35 @@ chmod 644 state/run.secret
 expect 7 'run.secret' tw --config node.conf config check
 chmod 600 state/run.secret
 
+# -- models by name
+expect 0 '^gpt2-124m +gpt2 +124M' tw run models
+expect 0 '"name": "llama-8b"' tw run models --json
+expect 0 '^1m +gpt2' tw run new x --model help
+expect 2 'there is no model `gpt2-125m`: did you mean gpt2-124m' tw run new x --model gpt2-125m
+expect 0 '124,439,808 parameters' tw run new x --model gpt2-124m --out big.manifest
+expect 0 '"warmup|train.warmup_tokens = 102400' tw run new x --model 1m --set train.tokens=10m \
+    --out one.manifest --json
+expect 2 'run: did you mean `run models`' tw run model
+
 # -- train, eval, generate: a model of a few thousand parameters
 expect 0 '"event": "done", "steps": 3' tw train --run state/run.manifest --data text.txt --steps 3 \
     --threads 1 --out w.safetensors --json
 expect 2 'w.safetensors exists and is not overwritten' tw train --run state/run.manifest \
     --data text.txt --steps 1 --threads 1 --out w.safetensors
-expect 0 'nats/token .* held-out tokens' tw eval w.safetensors --run state/run.manifest \
+expect 0 'nats/token, perplexity .* bits per byte' tw eval w.safetensors --run state/run.manifest \
     --data text.txt --threads 1
 expect 0 '"tokens": 5' tw generate w.safetensors --run state/run.manifest --tokens 5 --threads 1 --json
+expect 0 'passes of 2 sequences' tw train --run state/run.manifest --data text.txt --plan
+expect 0 '"event": "plan".*"limit": 8000000000' tw train --run state/run.manifest --data text.txt \
+    --plan --json --memory 8GB
+expect 1 'needs .* MiB of memory .* and there are 0' tw train --run state/run.manifest \
+    --data text.txt --memory 100kB
+expect 2 '--memory 8: a size such as 8GB' tw train --run x --data y --memory 8
+expect 2 '--compute fp16: it is auto, fp32 or bf16' tw eval x --data y --compute fp16
+expect 2 '`--top-k` is unknown' tw train --run x --data y --top-k 3
+expect 2 'w.safetensors was trained with 1: leave it out' tw train --from w.safetensors \
+    --data text.txt --seed 5
+expect 2 'is at step 3, where this run ends' tw train --from w.safetensors --data text.txt --steps 3
 expect 2 'usage: thinwire eval FILE' tw eval --run state/run.manifest --data text.txt
 expect 2 '--temprature. is unknown; did you mean --temperature' tw generate w --temprature 1
 expect 2 '--part both: it is live or anchor' tw generate w --part both

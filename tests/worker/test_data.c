@@ -1,6 +1,7 @@
 /* test_data.c - windows: what is drawn, what is held out, what is refused. */
 #include "worker/data.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -198,6 +199,12 @@ static void token_numbers_that_cannot_be_are_refused(void **state) {
     assert_int_equal(truncate(f->path, 399), 0);
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
     assert_non_null(strstr(err.message, "no whole number of 2-byte"));
+    const int fd = open(f->path, O_WRONLY | O_TRUNC);
+    for (unsigned i = 0; i < 50; i++) assert_int_equal(write(fd, "In the beginning", 16), 16);
+    (void)close(fd);
+    f->run.model.vocab = 50257; /* any two letters are one of its tokens */
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "is text, but data.tokenizer is ids"));
     assert_null(f->data.text);
 }
 
