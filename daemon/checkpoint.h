@@ -101,11 +101,4 @@ enum tw_status tw_checkpoint_save(struct tw_checkpoint *checkpoint,
 /* Generation of the newest acknowledged save or load; 0 = none yet. */
 uint64_t tw_checkpoint_generation(const struct tw_checkpoint *checkpoint);
 
-/* Writes what Hugging Face's GPT2LMHeadModel reads into the folder: model.safetensors (the kind
- * `kind` of `arrays`, float32) and config.json. Durable. TW_IO. */
-enum tw_status tw_checkpoint_export(const struct tw_file_ops *ops, const char *dir_path,
-                                    const struct tw_run *run, const struct tw_layout *layout,
-                                    const struct tw_checkpoint_arrays *arrays,
-                                    enum tw_checkpoint_kind kind, struct tw_error *err);
-
 #endif

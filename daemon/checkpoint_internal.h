@@ -2,8 +2,7 @@
  *
  *   checkpoint.c         the folder: which generation lies where
  *   checkpoint_meta.c    counters and digests to metadata texts and back
- *   checkpoint_save.c    memory to file          checkpoint_load.c   file to memory
- *   checkpoint_export.c  plain model files */
+ *   checkpoint_save.c    memory to file          checkpoint_load.c   file to memory */
 #ifndef TW_DAEMON_CHECKPOINT_INTERNAL_H
 #define TW_DAEMON_CHECKPOINT_INTERNAL_H
 
@@ -101,9 +100,9 @@ struct stream {
 enum tw_status tw_checkpoint_stream_put(struct stream *stream, const uint8_t *bytes, uint64_t size);
 enum tw_status tw_checkpoint_stream_flush(struct stream *stream);
 
-/* Adds the tensors of one kind to st, named with or without the kind. */
+/* Adds the tensors of one kind to st, as `KIND.NAME`. */
 void tw_checkpoint_describe(struct tw_safetensors *st, const struct tw_layout *layout,
-                            enum tw_checkpoint_kind kind, bool is_bf16, bool is_prefixed);
+                            enum tw_checkpoint_kind kind, bool is_bf16);
 
 /* ---- checkpoint_load.c ---------------------------------------------------------------------- */
 

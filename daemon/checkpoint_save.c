@@ -41,17 +41,13 @@ enum tw_status tw_checkpoint_stream_put(struct stream *stream, const uint8_t *by
 }
 
 void tw_checkpoint_describe(struct tw_safetensors *st, const struct tw_layout *layout,
-                            enum tw_checkpoint_kind kind, bool is_bf16, bool is_prefixed) {
+                            enum tw_checkpoint_kind kind, bool is_bf16) {
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
         const struct tw_tensor *from = &layout->tensors[i];
         TW_ASSERT(st->tensors_count < st->tensors_capacity);
         struct tw_safetensors_tensor *to = &st->tensors[st->tensors_count++];
         memset(to, 0, sizeof(*to));
-        if (is_prefixed) {
-            tw_checkpoint_tensor_name(kind, from, to->name);
-        } else {
-            memcpy(to->name, from->name, strnlen(from->name, sizeof(from->name)));
-        }
+        tw_checkpoint_tensor_name(kind, from, to->name);
         to->dtype = is_bf16 ? TW_DTYPE_BF16 : TW_DTYPE_F32;
         to->rank = from->rank;
         to->shape[0] = from->rows;
@@ -125,7 +121,7 @@ static uint64_t describe_all(struct tw_checkpoint *checkpoint,
     const uint32_t kinds = kinds_in_order(arrays, order);
     for (uint32_t i = 0; i < kinds; i++) {
         const bool is_bf16 = arrays->is_bf16[order[i]];
-        tw_checkpoint_describe(st, checkpoint->layout, order[i], is_bf16, true);
+        tw_checkpoint_describe(st, checkpoint->layout, order[i], is_bf16);
         data_bytes += checkpoint->layout->params * (is_bf16 ? 2 : 4);
     }
     const size_t hashes_size =

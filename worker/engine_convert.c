@@ -12,6 +12,7 @@
 #include "worker/hf_write.h"
 #include "worker/interrupt.h"
 #include "worker/out_file.h"
+#include "worker/train_file.h"
 
 /* ---- command line ---------------------------------------------------------------------------- */
 
@@ -28,14 +29,10 @@ static enum tw_status parse(struct convert *convert, const char *verb, int argc,
         const char **value;
         bool is_known;
     } OPTIONS[] = {
-        {"--run", &convert->run, true},
-        {"--out", &convert->out, true},
-        {"--dtype", &convert->dtype, true},
-        {"--name", &convert->name, is_import},
-        {"--context", &convert->context, is_import},
-        {"--format", &convert->format, !is_import},
-        {"--shard", &convert->shard, !is_import},
-        {"--part", &convert->part, !is_import},
+        {"--run", &convert->run, true},           {"--out", &convert->out, true},
+        {"--dtype", &convert->dtype, true},       {"--name", &convert->name, is_import},
+        {"--context", &convert->context, true},   {"--format", &convert->format, !is_import},
+        {"--shard", &convert->shard, !is_import}, {"--part", &convert->part, !is_import},
     };
     enum { COUNT = sizeof(OPTIONS) / sizeof(OPTIONS[0]) };
     for (int i = 2; i < argc; i++) {
@@ -108,10 +105,7 @@ static enum tw_status parse_context(const char *text, uint32_t *context, struct 
     const unsigned long value = strtoul(text, &end, 10);
     if (text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || value < 2 ||
         value > 1u << 20) {
-        return tw_fail(err, TW_CONFIG,
-                       "--context %s: a whole number from 2 to the positions the "
-                       "model knows",
-                       text);
+        return tw_fail(err, TW_CONFIG, "--context %s: a whole number from 2 to 1048576", text);
     }
     *context = (uint32_t)value;
     return TW_OK;
@@ -164,8 +158,8 @@ static void tell_import(const struct convert *convert, const struct tw_run *run,
     }
 }
 
-static enum tw_status import(const struct convert *convert, struct tw_model_source *source,
-                             struct tw_error *err) {
+static enum tw_status do_import(const struct convert *convert, struct tw_model_source *source,
+                                struct tw_error *err) {
     static struct tw_run run;
     static struct tw_layout layout;
     char name[64];
@@ -207,34 +201,72 @@ static void tell_export(const struct convert *convert, const char *format, enum 
                  tw_units_bytes(size, (double)bytes), files, files == 1 ? "" : "s");
 }
 
-static enum tw_status export(const struct convert *convert, struct tw_model_source *source,
-                             struct tw_error *err) {
-    static struct tw_run run; static struct tw_layout layout;
+/* A manifest that is named counts; a training file brings its own, a folder its config.json. */
+static enum tw_status open_trained(const struct convert *convert, struct tw_model_source *source,
+                                   struct tw_run *run, struct tw_layout *layout,
+                                   struct tw_error *err) {
+    uint32_t known = 0;
+    char name[64];
+    if (convert->run != NULL) {
+        TW_TRY(tw_engine_manifest_read(convert->run, run, layout, err));
+        return tw_engine_source_open(source, convert->from, run, layout, convert->part, err);
+    }
+    if (tw_train_file_peek(convert->from, run)) {
+        TW_TRY(tw_layout_init(layout, run, err));
+        return tw_engine_source_open(source, convert->from, run, layout, convert->part, err);
+    }
+    TW_TRY(tw_model_source_open(source, convert->from, err));
+    if (source->config == NULL) {
+        return tw_fail(err, TW_CONFIG,
+                       "%s does not say what model it is: name its manifest with "
+                       "--run",
+                       convert->from);
+    }
+    default_name(convert->from, name);
+    TW_TRY(tw_engine_manifest_make(source, name, 0, run, &known, err));
+    run->model.context = known; /* nothing is trained here */
+    TW_TRY(tw_layout_init(layout, run, err));
+    return tw_model_source_bind(source, layout, convert->part, err);
+}
+
+static enum tw_status do_export(const struct convert *convert, struct tw_model_source *source,
+                                struct tw_error *err) {
+    static struct tw_run run;
+    static struct tw_layout layout;
     const bool is_gguf = convert->format != NULL && strcmp(convert->format, "gguf") == 0;
     struct tw_hf_folder folder = {.dtype = TW_DTYPE_F32, .files_count = 1};
-    if (convert->format != NULL && !is_gguf && strcmp(convert->format, "hf") != 0){
-        return tw_fail(err, TW_CONFIG, "--format %s: it is hf or gguf", convert->format);}
-if (strcmp(convert->part, "live") != 0 && strcmp(convert->part, "anchor") != 0) {
-    return tw_fail(err, TW_CONFIG, "--part %s: it is live or anchor", convert->part);
-}
-TW_TRY(parse_dtype(convert->dtype, &folder.dtype, err));
-if (!tw_units_parse_bytes(convert->shard, &folder.shard_bytes)) {
-    return tw_fail(err, TW_CONFIG, "--shard %s: a size such as 5GB or 500MB, 0 for one file",
-                   convert->shard);
-}
-TW_TRY(tw_out_is_free(convert->out, err));
-TW_TRY(tw_engine_manifest_read(convert->run, &run, &layout, err));
-TW_TRY(tw_engine_source_open(source, convert->from, &run, &layout, convert->part, err));
-const struct tw_model_feed feed = {
-    .run = &run, .layout = &layout, .source = source, .is_interrupted = tw_interrupt_wanted};
-if (is_gguf) {
-    TW_TRY(tw_gguf_write(convert->out, &feed, folder.dtype, &folder.bytes, err));
-} else {
-    TW_TRY(tw_hf_write_folder(convert->out, &feed, &folder, err));
-}
-tell_export(convert, is_gguf ? "gguf" : "hf", folder.dtype, layout.params, folder.bytes,
-            folder.files_count);
-return TW_OK;
+    if (convert->format != NULL && !is_gguf && strcmp(convert->format, "hf") != 0) {
+        return tw_fail(err, TW_CONFIG, "--format %s: it is hf or gguf", convert->format);
+    }
+    if (strcmp(convert->part, "live") != 0 && strcmp(convert->part, "anchor") != 0) {
+        return tw_fail(err, TW_CONFIG, "--part %s: it is live or anchor", convert->part);
+    }
+    uint32_t context = 0;
+    TW_TRY(parse_dtype(convert->dtype, &folder.dtype, err));
+    TW_TRY(parse_context(convert->context, &context, err));
+    if (!tw_units_parse_bytes(convert->shard, &folder.shard_bytes)) {
+        return tw_fail(err, TW_CONFIG, "--shard %s: a size such as 5GB or 500MB, 0 for one file",
+                       convert->shard);
+    }
+    TW_TRY(tw_out_is_free(convert->out, err));
+    TW_TRY(open_trained(convert, source, &run, &layout, err));
+    if (context != 0 && context != run.model.context && run.model.family == TW_FAMILY_GPT2) {
+        return tw_fail(err, TW_CONFIG,
+                       "--context %u: the positions of this model are weights, "
+                       "%u of them",
+                       context, run.model.context);
+    }
+    if (context != 0) run.model.context = context;
+    const struct tw_model_feed feed = {
+        .run = &run, .layout = &layout, .source = source, .is_interrupted = tw_interrupt_wanted};
+    if (is_gguf) {
+        TW_TRY(tw_gguf_write(convert->out, &feed, folder.dtype, &folder.bytes, err));
+    } else {
+        TW_TRY(tw_hf_write_folder(convert->out, &feed, &folder, err));
+    }
+    tell_export(convert, is_gguf ? "gguf" : "hf", folder.dtype, layout.params, folder.bytes,
+                folder.files_count);
+    return TW_OK;
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
@@ -246,16 +278,16 @@ enum tw_exit engine_convert(int argc, char **argv) {
     struct tw_model_source source = {0};
     struct tw_error err;
     if (parse(&convert, verb, argc, argv, &err) != TW_OK) return engine_fail(&err);
-    if (convert.from == NULL || convert.out == NULL || (!is_import && convert.run == NULL)) {
+    if (convert.from == NULL || convert.out == NULL) {
         (void)fprintf(stderr, "thinwire: usage: thinwire %s; `thinwire help %s` tells more\n",
                       is_import ? "import FOLDER --out FILE [--run MANIFEST]"
-                                : "export FILE --run MANIFEST --out FOLDER [--format hf|gguf]",
+                                : "export FILE [--run MANIFEST] --out FOLDER [--format hf|gguf]",
                       verb);
         return TW_EXIT_USAGE;
     }
     tw_interrupt_catch(true);
     const enum tw_status status =
-        is_import ? import(&convert, &source, &err) : export(&convert, &source, &err);
+        is_import ? do_import(&convert, &source, &err) : do_export(&convert, &source, &err);
     tw_model_source_close(&source);
     if (status != TW_OK) return engine_fail(&err);
     return fflush(stdout) == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;

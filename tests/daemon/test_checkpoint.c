@@ -546,42 +546,6 @@ static void no_crash_loses_an_acknowledged_generation(void **state) {
     assert_true(states > 10000);
 }
 
-static uint32_t word_at(const uint8_t *bytes) {
-    return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
-           (uint32_t)bytes[3] << 24;
-}
-
-static void an_export_holds_plain_tensors_and_a_config(void **state) {
-    (void)state;
-    static struct tw_safetensors_tensor tensors[64];
-    struct tw_safetensors st = {.tensors = tensors, .tensors_capacity = 64};
-    size_t size;
-    sample_fill(&saved, &layout, 4);
-    assert_int_equal(tw_checkpoint_export(tw_disk_ops(disk), "out", &run, &layout, &saved.at,
-                                          TW_CHECKPOINT_ANCHOR, &err),
-                     TW_OK);
-    const uint8_t *bytes = tw_disk_bytes(disk, "model.safetensors", &size);
-    assert_non_null(bytes);
-    const size_t json_bytes = word_at(bytes);
-    assert_int_equal(
-        tw_safetensors_parse(&st, (const char *)bytes + 8, json_bytes, size - 8 - json_bytes, &err),
-        TW_OK);
-    assert_int_equal(st.tensors_count, layout.tensors_count);
-    for (uint32_t i = 0; i < layout.tensors_count; i++) {
-        const struct tw_tensor *tensor = &layout.tensors[i];
-        const struct tw_safetensors_tensor *there = tw_safetensors_find(&st, tensor->name);
-        assert_non_null(there);
-        assert_memory_equal(bytes + 8 + json_bytes + there->begin,
-                            saved.kinds[TW_CHECKPOINT_ANCHOR] + tensor->offset * 4,
-                            there->end - there->begin);
-    }
-    assert_memory_equal(tw_safetensors_metadata(&st, "format")->bytes, "pt", 2);
-    bytes = tw_disk_bytes(disk, "config.json", &size);
-    assert_non_null(bytes);
-    assert_non_null(memmem(bytes, size, "\"n_layer\": 2,", 13));
-    assert_non_null(memmem(bytes, size, "\"vocab_size\": 16,", 17));
-}
-
 /* More than one block, and blocks that begin and end within tensors. */
 static void models_larger_than_a_block_work(void **state) {
     (void)state;
@@ -624,7 +588,6 @@ int main(void) {
         CASE(a_full_disk_leaves_older_generations_alone),
         CASE(failed_saves_are_never_acknowledged),
         CASE(no_crash_loses_an_acknowledged_generation),
-        CASE(an_export_holds_plain_tensors_and_a_config),
         CASE(models_larger_than_a_block_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
