@@ -99,30 +99,39 @@ static struct tw_weight_panel panel_of(const struct tw_weight *weight, uint32_t 
         .columns = tw_weight_column(weight, panel + 1) - column};
 }
 
-static size_t panel_bytes(const struct tw_matmul_library *library, const struct tw_weight *weight,
-                          uint32_t panel) {
-    const struct tw_weight_panel shape = panel_of(weight, panel);
-    return (library->panel_bytes(&shape) + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
-}
-
-/* All panels but the last are of one size. */
-static char *panel_at(const struct tw_matmul_library *library, const struct tw_weight *weight,
-                      uint32_t panel) {
-    return (char *)weight->packed + panel * panel_bytes(library, weight, 0);
+static size_t packed_bytes(const struct tw_matmul_library *library, const struct tw_weight *weight,
+                           uint32_t columns) {
+    return library->packed_bytes(weight->k, columns, weight->type);
 }
 
 size_t tw_weight_bytes(const struct tw_matmul_library *library, const struct tw_weight *weight) {
-    const uint32_t last = tw_weight_panels(weight) - 1;
-    return last * panel_bytes(library, weight, 0) + panel_bytes(library, weight, last);
+    const size_t bytes = packed_bytes(library, weight, weight->n);
+    return (bytes + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
+}
+
+static char *packed_at(const struct tw_matmul_library *library, const struct tw_weight *weight,
+                       uint32_t column) {
+    return (char *)weight->packed + packed_bytes(library, weight, column);
 }
 
 void tw_weight_pack(struct tw_multiplier *multiplier, const struct tw_weight *weight,
                     uint32_t panel) {
     const struct tw_matmul_library *library = multiplier->library;
     const struct tw_weight_panel shape = panel_of(weight, panel);
-    if (library->panel_bytes(&shape) == 0) return;
+    if (packed_bytes(library, weight, weight->n) == 0) return;
     TW_ASSERT(weight->packed != NULL);
-    library->pack(multiplier, panel_at(library, weight, panel), &shape);
+    library->pack(multiplier, packed_at(library, weight, tw_weight_column(weight, panel)), &shape);
+}
+
+/* Widens k and n of a product with a packed weight to its strides. */
+static void pad(struct tw_matmul *shape, const struct tw_weight *weight) {
+    const size_t k_max = ((size_t)weight->k + TW_MATMUL_PAD_K - 1) / TW_MATMUL_PAD_K;
+    const size_t n_max = ((size_t)weight->n + TW_MATMUL_PAD_N - 1) / TW_MATMUL_PAD_N;
+    TW_ASSERT(shape->n == weight->n);
+    TW_ASSERT(shape->a_stride <= k_max * TW_MATMUL_PAD_K);
+    TW_ASSERT(shape->y_stride <= n_max * TW_MATMUL_PAD_N);
+    shape->k = (uint32_t)shape->a_stride;
+    shape->n = (uint32_t)shape->y_stride;
 }
 
 void tw_multiply_weight(struct tw_multiplier *multiplier, void *y, const void *a,
@@ -130,29 +139,28 @@ void tw_multiply_weight(struct tw_multiplier *multiplier, void *y, const void *a
     const struct tw_matmul_library *library = multiplier->library;
     const uint32_t all = tw_weight_panels(weight), first = product->panel_first;
     const uint32_t end = product->panels == 0 ? all : first + product->panels;
-    TW_ASSERT(first < end && end <= all);
-    for (uint32_t i = first; i < end; i++) {
-        const struct tw_weight_panel panel = panel_of(weight, i);
-        const struct tw_matmul shape = {
-            .m = product->rows,
-            .k = weight->k,
-            .n = panel.columns,
-            .type = weight->type,
-            .y_type = product->y_type,
-            .is_added = product->is_added,
-            .a_stride = product->a_stride == 0 ? weight->k : product->a_stride,
-            .y_stride = product->y_stride == 0 ? weight->n : product->y_stride,
-        };
-        char *to = (char *)y + (size_t)tw_weight_column(weight, i) * tw_type_bytes(shape.y_type);
-        check(multiplier, &shape);
-        if (weight->packed != NULL) {
-            library->multiply_packed(multiplier, to, a, panel_at(library, weight, i), &shape);
-            continue;
-        }
-        struct tw_matmul plain = shape;
-        TW_ASSERT(weight->type == TW_F32); /* a master is float32 */
-        plain.form = panel.form;
-        plain.b_stride = panel.master_stride;
-        library->multiply(multiplier, to, a, panel.master, &plain);
+    const uint32_t column = tw_weight_column(weight, first);
+    char *to = (char *)y + (size_t)column * tw_type_bytes(product->y_type);
+    TW_ASSERT(first < end);
+    struct tw_matmul shape = {
+        .m = product->rows,
+        .k = weight->k,
+        .n = tw_weight_column(weight, end) - column,
+        .type = weight->type,
+        .y_type = product->y_type,
+        .is_added = product->is_added,
+        .a_stride = product->a_stride == 0 ? weight->k : product->a_stride,
+        .y_stride = product->y_stride == 0 ? weight->n : product->y_stride,
+    };
+    check(multiplier, &shape);
+    if (weight->packed != NULL) {
+        if (product->is_padded) pad(&shape, weight);
+        library->multiply_packed(multiplier, to, a, packed_at(library, weight, column), &shape);
+        return;
     }
+    const struct tw_weight_panel panel = panel_of(weight, first);
+    TW_ASSERT(weight->type == TW_F32); /* a master is float32 */
+    shape.form = panel.form;
+    shape.b_stride = panel.master_stride;
+    library->multiply(multiplier, to, a, panel.master, &shape);
 }

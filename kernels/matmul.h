@@ -25,6 +25,9 @@
 
 enum {
     TW_MATMUL_SHAPES_MAX = 256,
+    /* See struct tw_weight_product, is_padded. */
+    TW_MATMUL_PAD_K = 32,
+    TW_MATMUL_PAD_N = 64,
     /* Rows of activations for one piece of work. */
     TW_MATMUL_ROWS = 128,
     /* Tile of a weight gradient for one piece of work; whole matrices where there is 1 thread. */
@@ -92,8 +95,7 @@ struct tw_weight {
 size_t tw_weight_bytes(const struct tw_matmul_library *library, const struct tw_weight *weight);
 
 /* A weight is cut in panels of whole columns (panel i is columns [tw_weight_column(i),
- * tw_weight_column(i + 1))), packed and multiplied one by one, so that threads can share even one
- * large matrix. */
+ * tw_weight_column(i + 1))), so that threads can share the packing of even one large matrix. */
 uint32_t tw_weight_panels(const struct tw_weight *weight);
 uint32_t tw_weight_column(const struct tw_weight *weight, uint32_t panel);
 
@@ -101,12 +103,19 @@ uint32_t tw_weight_column(const struct tw_weight *weight, uint32_t panel);
 void tw_weight_pack(struct tw_multiplier *multiplier, const struct tw_weight *weight,
                     uint32_t panel);
 
+/* Products over all columns with rows that touch (strides 0), or padded ones, are the fast ones;
+ * any other goes through dense copies of a and y. */
 struct tw_weight_product {
     uint32_t rows;
     uint32_t panel_first, panels; /* columns of y computed; panels 0: all */
     enum tw_type y_type;          /* F32, or the weight's type */
     bool is_added;                /* y += ; y_type is F32 */
-    size_t a_stride, y_stride;    /* elements between rows; 0: k, n */
+    /* For k or n that are not round: a's rows go on with zeros (or with anything finite, where
+     * the weight is not packed) up to a_stride, which is even and at most k rounded up to
+     * TW_MATMUL_PAD_K; y's may be overwritten up to y_stride, at most n rounded up to
+     * TW_MATMUL_PAD_N. panels is 0, or all. */
+    bool is_padded;
+    size_t a_stride, y_stride; /* elements between rows; 0: k, n */
 };
 
 /* y (rows, n) = or += a W in the columns of those panels; y and a point at column 0 of row 0. */

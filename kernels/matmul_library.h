@@ -26,12 +26,14 @@ struct tw_matmul_library {
     void (*multiply)(struct tw_multiplier *multiplier, void *y, const void *a, const void *b,
                      const struct tw_matmul *shape);
 
-    /* Bytes of a packed panel of that k, columns and type (the rest is not set); 0: masters are
-     * used as they are, and the two functions below are not called. */
-    size_t (*panel_bytes)(const struct tw_weight_panel *panel);
+    /* Bytes of a packed matrix; 0: masters are used as they are, and the two functions below are
+     * not called. Columns lie one after another: those from column c on, a multiple of
+     * TW_MATMUL_PAD_N, begin at packed_bytes(k, c, type). */
+    size_t (*packed_bytes)(uint32_t k, uint32_t columns, enum tw_type type);
     void (*pack)(struct tw_multiplier *multiplier, void *packed,
                  const struct tw_weight_panel *panel);
-    /* y (m, n) = or += a (m, k) times a packed panel (k, n); of the shape: form NN, no b_stride */
+    /* y (m, n) = or += a (m, k) times packed columns (k, n). Of the shape: form NN, no b_stride; k
+     * and n may have been rounded up within the padding of what was packed. */
     void (*multiply_packed)(struct tw_multiplier *multiplier, void *y, const void *a,
                             const void *packed, const struct tw_matmul *shape);
 };

@@ -1,6 +1,8 @@
 /* matmul_ref.c - the matrix products as their indices say, in float64: slow, and the specification.
- * Packed panels are bf16 matrices (k, columns). */
+ * Packed is bf16, transposed
+ * (columns, k), both padded with zeros. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/matmul_library.h"
 
@@ -44,20 +46,27 @@ static void destroy(struct tw_multiplier *multiplier) {
     free(multiplier);
 }
 
-static size_t panel_bytes(const struct tw_weight_panel *panel) {
-    if (panel->type == TW_F32) return 0;
-    return (size_t)panel->k * panel->columns * tw_type_bytes(panel->type);
+static size_t padded_k(uint32_t k) {
+    return ((size_t)k + TW_MATMUL_PAD_K - 1) / TW_MATMUL_PAD_K * TW_MATMUL_PAD_K;
+}
+
+static size_t packed_bytes(uint32_t k, uint32_t columns, enum tw_type type) {
+    const size_t padded = ((size_t)columns + TW_MATMUL_PAD_N - 1) / TW_MATMUL_PAD_N;
+    if (type == TW_F32) return 0;
+    return padded_k(k) * padded * TW_MATMUL_PAD_N * tw_type_bytes(type);
 }
 
 static void pack(struct tw_multiplier *multiplier, void *packed,
                  const struct tw_weight_panel *panel) {
-    const bool is_nt = panel->form == TW_MATMUL_NT;
+    const size_t stride = padded_k(panel->k), master_stride = panel->master_stride;
     uint16_t *to = packed;
     (void)multiplier;
-    for (size_t l = 0; l < panel->k; l++) {
-        for (size_t j = 0; j < panel->columns; j++) {
-            const size_t at = is_nt ? j * panel->master_stride + l : l * panel->master_stride + j;
-            to[l * panel->columns + j] = tw_bf16_from_f32(panel->master[at]);
+    memset(packed, 0, packed_bytes(panel->k, panel->columns, panel->type));
+    for (size_t j = 0; j < panel->columns; j++) {
+        for (size_t l = 0; l < panel->k; l++) {
+            const size_t at =
+                panel->form == TW_MATMUL_NT ? j * master_stride + l : l * master_stride + j;
+            to[j * stride + l] = tw_bf16_from_f32(panel->master[at]);
         }
     }
 }
@@ -65,7 +74,8 @@ static void pack(struct tw_multiplier *multiplier, void *packed,
 static void multiply_packed(struct tw_multiplier *multiplier, void *y, const void *a,
                             const void *packed, const struct tw_matmul *shape) {
     struct tw_matmul plain = *shape;
-    plain.b_stride = shape->n;
+    plain.form = TW_MATMUL_NT;
+    plain.b_stride = padded_k(shape->k);
     multiply(multiplier, y, a, packed, &plain);
 }
 
@@ -74,6 +84,6 @@ const struct tw_matmul_library tw_matmul_ref = {.name = "reference",
                                                 .create = create,
                                                 .destroy = destroy,
                                                 .multiply = multiply,
-                                                .panel_bytes = panel_bytes,
+                                                .packed_bytes = packed_bytes,
                                                 .pack = pack,
                                                 .multiply_packed = multiply_packed};

@@ -40,12 +40,17 @@ struct prepared {
     dnnl_memory_t a, b, y, scratch; /* PACK: from a to y */
 };
 
+struct buffer {
+    void *memory;
+    size_t bytes;
+};
+
 struct multiplier {
     struct tw_multiplier base;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    void *scratch; /* the largest any primitive asked for */
-    size_t scratch_bytes;
+    struct buffer scratch; /* the largest any primitive asked for */
+    struct buffer dense;   /* copies of a and y */
     uint64_t uses;
     struct prepared prepared[SETS][WAYS];
 };
@@ -53,6 +58,10 @@ struct multiplier {
 /* What it refuses is a wrong argument, or memory for a small object. */
 static void must(dnnl_status_t status) {
     TW_ASSERT(status == dnnl_success);
+}
+
+static size_t round_up(size_t n, size_t unit) {
+    return (n + unit - 1) / unit * unit;
 }
 
 static dnnl_data_type_t data_type(enum tw_type type) {
@@ -72,10 +81,12 @@ static dnnl_memory_desc_t matrix(uint64_t rows, uint64_t columns, enum tw_type t
     return desc;
 }
 
-static dnnl_memory_desc_t any_layout(uint64_t rows, uint64_t columns, enum tw_type type) {
-    const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)columns};
+/* What its bf16 kernels want b in: columns in blocks of 64 one after another, in each of them k in
+ * blocks of 32, in each pairs of k of 64 columns; padded with zeros. */
+static dnnl_memory_desc_t packed_layout(uint64_t k, uint64_t columns) {
+    const dnnl_dims_t dims = {(dnnl_dim_t)k, (dnnl_dim_t)columns};
     dnnl_memory_desc_t desc;
-    must(dnnl_memory_desc_init_by_tag(&desc, 2, dims, data_type(type), dnnl_format_tag_any));
+    must(dnnl_memory_desc_init_by_tag(&desc, 2, dims, dnnl_bf16, dnnl_BA16a64b2a));
     return desc;
 }
 
@@ -98,25 +109,6 @@ static dnnl_primitive_desc_t matmul_primitive(dnnl_engine_t engine, const dnnl_m
     return primitive;
 }
 
-static size_t packed_bytes_max(uint64_t k, uint64_t columns, enum tw_type type) {
-    return (size_t)((k + 63) / 64 * 64 * ((columns + 63) / 64 * 64) * tw_type_bytes(type));
-}
-
-/* The layout oneDNN likes best for a packed panel. Asked with one number of rows: what is packed
- * has to serve any. */
-static dnnl_memory_desc_t packed_layout(dnnl_engine_t engine, uint64_t k, uint64_t columns,
-                                        enum tw_type type) {
-    const dnnl_memory_desc_t a = matrix(TW_MATMUL_ROWS, k, type, k, false);
-    const dnnl_memory_desc_t b = any_layout(k, columns, type);
-    const dnnl_memory_desc_t y = matrix(TW_MATMUL_ROWS, columns, type, columns, false);
-    dnnl_primitive_desc_t primitive = matmul_primitive(engine, &a, &b, &y, false);
-    const dnnl_memory_desc_t layout =
-        *dnnl_primitive_desc_query_md(primitive, dnnl_query_weights_md, 0);
-    must(dnnl_primitive_desc_destroy(primitive));
-    TW_ASSERT(dnnl_memory_desc_get_size(&layout) <= packed_bytes_max(k, columns, type));
-    return layout;
-}
-
 /* ---- prepared primitives ------------------------------------------------------------------- */
 
 static uint64_t hash_of(const struct key *key) {
@@ -136,13 +128,13 @@ static void forget(struct prepared *prepared) {
     memset(prepared, 0, sizeof(*prepared));
 }
 
-static void grow_scratch(struct multiplier *multiplier, size_t bytes) {
-    if (bytes <= multiplier->scratch_bytes) return;
-    bytes = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
-    free(multiplier->scratch);
-    multiplier->scratch = aligned_alloc(SCRATCH_ALIGN, bytes);
-    multiplier->scratch_bytes = bytes;
-    TW_ASSERT(multiplier->scratch != NULL);
+static void grow(struct buffer *buffer, size_t bytes) {
+    if (bytes <= buffer->bytes) return;
+    bytes = round_up(bytes, SCRATCH_ALIGN);
+    free(buffer->memory);
+    buffer->memory = aligned_alloc(SCRATCH_ALIGN, bytes);
+    buffer->bytes = bytes;
+    TW_ASSERT(buffer->memory != NULL);
 }
 
 static dnnl_memory_t memory_of(struct multiplier *multiplier, const dnnl_memory_desc_t *desc) {
@@ -157,7 +149,7 @@ static dnnl_primitive_desc_t describe_product(struct multiplier *multiplier,
     const enum tw_type type = (enum tw_type)s->type;
     const dnnl_memory_desc_t a = matrix(s->m, s->k, type, s->a_stride, s->form == TW_MATMUL_TN);
     const dnnl_memory_desc_t b =
-        s->kind == PACKED_PRODUCT ? packed_layout(multiplier->engine, s->k, s->n, type)
+        s->kind == PACKED_PRODUCT ? packed_layout(s->k, s->n)
                                   : matrix(s->k, s->n, type, s->b_stride, s->form == TW_MATMUL_NT);
     const dnnl_memory_desc_t y = matrix(s->m, s->n, (enum tw_type)s->y_type, s->y_stride, false);
     prepared->a = memory_of(multiplier, &a);
@@ -171,8 +163,7 @@ static dnnl_primitive_desc_t describe_pack(struct multiplier *multiplier,
     const struct key *s = &prepared->key;
     const dnnl_memory_desc_t from =
         matrix(s->k, s->n, TW_F32, s->b_stride, s->form == TW_MATMUL_NT);
-    const dnnl_memory_desc_t to =
-        packed_layout(multiplier->engine, s->k, s->n, (enum tw_type)s->type);
+    const dnnl_memory_desc_t to = packed_layout(s->k, s->n);
     dnnl_primitive_attr_t attributes;
     dnnl_primitive_desc_t primitive;
     must(dnnl_primitive_attr_create(&attributes));
@@ -193,7 +184,7 @@ static void prepare(struct multiplier *multiplier, struct prepared *prepared,
                                                    : describe_product(multiplier, prepared);
     const dnnl_memory_desc_t *scratch =
         dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    grow_scratch(multiplier, dnnl_memory_desc_get_size(scratch));
+    grow(&multiplier->scratch, dnnl_memory_desc_get_size(scratch));
     prepared->scratch = memory_of(multiplier, scratch);
     must(dnnl_primitive_create(&prepared->primitive, desc));
     must(dnnl_primitive_desc_destroy(desc));
@@ -229,7 +220,7 @@ static void execute(struct multiplier *multiplier, const struct key *key, void *
                                          {DNNL_ARG_WEIGHTS, p->b}};
     must(dnnl_memory_set_data_handle(p->a, handle(a)));
     must(dnnl_memory_set_data_handle(p->y, y));
-    must(dnnl_memory_set_data_handle(p->scratch, multiplier->scratch));
+    must(dnnl_memory_set_data_handle(p->scratch, multiplier->scratch.memory));
     if (!is_pack) must(dnnl_memory_set_data_handle(p->b, handle(b)));
     must(dnnl_primitive_execute(p->primitive, multiplier->stream, is_pack ? 3 : 4, arguments));
 }
@@ -247,7 +238,8 @@ static void destroy(struct tw_multiplier *base) {
     for (int i = 0; i < SETS * WAYS; i++) forget(&multiplier->prepared[i / WAYS][i % WAYS]);
     if (multiplier->stream != NULL) (void)dnnl_stream_destroy(multiplier->stream);
     if (multiplier->engine != NULL) (void)dnnl_engine_destroy(multiplier->engine);
-    free(multiplier->scratch);
+    free(multiplier->scratch.memory);
+    free(multiplier->dense.memory);
     free(multiplier);
 }
 
@@ -291,10 +283,10 @@ static void multiply(struct tw_multiplier *base, void *y, const void *a, const v
 }
 
 /* Float32 masters are used where they are: packing would gain a few percent for 8 bytes a
- * parameter. Packed bf16 is padded to whole tiles; packed_layout() checks that bound. */
-static size_t panel_bytes(const struct tw_weight_panel *panel) {
-    if (panel->type == TW_F32) return 0;
-    return packed_bytes_max(panel->k, panel->columns, panel->type);
+ * parameter. */
+static size_t packed_bytes(uint32_t k, uint32_t columns, enum tw_type type) {
+    if (type == TW_F32) return 0;
+    return round_up(k, TW_MATMUL_PAD_K) * round_up(columns, TW_MATMUL_PAD_N) * sizeof(uint16_t);
 }
 
 static void pack(struct tw_multiplier *base, void *packed, const struct tw_weight_panel *panel) {
@@ -307,10 +299,54 @@ static void pack(struct tw_multiplier *base, void *packed, const struct tw_weigh
     execute((struct multiplier *)base, &key, packed, panel->master, NULL);
 }
 
+/* Rows of a that touch, k even: a copy with a zero at the end of each row where k is odd. */
+static void *dense_copy(void *to, const void *a, const struct tw_matmul *shape, uint32_t k) {
+    for (size_t i = 0; i < shape->m; i++) {
+        uint16_t *row = (uint16_t *)to + i * k;
+        memcpy(row, (const uint16_t *)a + i * shape->a_stride, shape->k * sizeof(*row));
+        if (k > shape->k) row[shape->k] = 0;
+    }
+    return to;
+}
+
+/* y = or += dense rows of n */
+static void from_dense(void *y, const void *dense, const struct tw_matmul *shape) {
+    const size_t bytes = tw_type_bytes(shape->y_type), n = shape->n;
+    for (size_t i = 0; i < shape->m; i++) {
+        if (!shape->is_added) {
+            memcpy((char *)y + i * shape->y_stride * bytes, (const char *)dense + i * n * bytes,
+                   n * bytes);
+            continue;
+        }
+        float *to = (float *)y + i * shape->y_stride;
+        for (size_t j = 0; j < n; j++) to[j] += ((const float *)dense)[i * n + j];
+    }
+}
+
+/* Its bf16 kernels with packed weights take rows that touch, and an even k; with anything else it
+ * would quietly use its slow reference. */
 static void multiply_packed(struct tw_multiplier *base, void *y, const void *a, const void *packed,
                             const struct tw_matmul *shape) {
-    const struct key key = key_of(PACKED_PRODUCT, shape);
-    execute((struct multiplier *)base, &key, y, a, packed);
+    struct multiplier *multiplier = (struct multiplier *)base;
+    struct tw_matmul dense = *shape;
+    dense.k += dense.k % 2;
+    dense.a_stride = dense.k;
+    dense.y_stride = dense.n;
+    const bool has_a = shape->a_stride == dense.k && shape->k == dense.k;
+    const bool has_y = shape->y_stride == dense.n || shape->m == 1;
+    dense.is_added = shape->is_added && has_y;
+    const struct key key = key_of(PACKED_PRODUCT, &dense);
+    if (has_a && has_y) {
+        execute(multiplier, &key, y, a, packed);
+        return;
+    }
+    const size_t a_bytes = round_up((size_t)dense.m * dense.k * sizeof(uint16_t), SCRATCH_ALIGN);
+    const size_t y_bytes = (size_t)dense.m * dense.n * tw_type_bytes(dense.y_type);
+    grow(&multiplier->dense, a_bytes + y_bytes);
+    void *dense_y = (char *)multiplier->dense.memory + a_bytes;
+    execute(multiplier, &key, has_y ? y : dense_y,
+            has_a ? a : dense_copy(multiplier->dense.memory, a, shape, dense.k), packed);
+    if (!has_y) from_dense(y, dense_y, shape);
 }
 
 const struct tw_matmul_library tw_matmul_onednn = {.name = "oneDNN",
@@ -318,6 +354,6 @@ const struct tw_matmul_library tw_matmul_onednn = {.name = "oneDNN",
                                                    .create = create,
                                                    .destroy = destroy,
                                                    .multiply = multiply,
-                                                   .panel_bytes = panel_bytes,
+                                                   .packed_bytes = packed_bytes,
                                                    .pack = pack,
                                                    .multiply_packed = multiply_packed};

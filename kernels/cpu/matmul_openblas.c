@@ -35,8 +35,8 @@ static void multiply(struct tw_multiplier *multiplier, void *y, const void *a, c
                 s->is_added ? 1.0f : 0.0f, y, (blasint)s->y_stride);
 }
 
-static size_t panel_bytes(const struct tw_weight_panel *panel) {
-    (void)panel;
+static size_t packed_bytes(uint32_t k, uint32_t columns, enum tw_type type) {
+    (void)k, (void)columns, (void)type;
     return 0;
 }
 
@@ -45,4 +45,4 @@ const struct tw_matmul_library tw_matmul_openblas = {.name = "OpenBLAS",
                                                      .create = create,
                                                      .destroy = destroy,
                                                      .multiply = multiply,
-                                                     .panel_bytes = panel_bytes};
+                                                     .packed_bytes = packed_bytes};
