@@ -1,160 +1,288 @@
-/* bench_engine.c - thinwire-engine-bench: inner steps of a model, against a plain baseline in the
- * same run.
+/* bench_engine.c - thinwire-engine-bench: training steps of a model, and the bound that its matrix
+ * products set (bound.h), in alternating rounds, so that a machine whose speed changes changes
+ * both.
  *
- * The baseline is the same model through the plain reference operations and products of kernels/,
- * measured on one step: it shows the ratio that survives a noisy machine. */
+ * --serve lets another program alternate this with others: it prints a line that describes, then
+ * runs a round for every line read from stdin and prints its seconds and processor seconds. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/rng.h"
-#include "kernels/ops.h"
+#include "base/units.h"
+#include "tests/bench/engine/bound.h"
 #include "worker/engine.h"
+#include "worker/team.h"
 
-/* Processor time of the whole process: what a busy machine does to others does not count. */
-static double cpu_s(void) {
+enum { ROUNDS_MAX = 1000 };
+
+struct options {
+    struct tw_run run;
+    struct tw_compute_config compute;
+    uint32_t rounds;
+    bool has_step, has_bound, is_served, is_detailed;
+};
+
+struct bench {
+    const struct options *options;
+    struct tw_layout layout;
+    struct tw_engine *engine; /* NULL: bound only */
+    struct bound *bound;      /* NULL: step only */
+    uint32_t *tokens;
+    double step_s[ROUNDS_MAX], bound_s[ROUNDS_MAX];
+};
+
+static double now_s(clockid_t clock) {
     struct timespec t;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    (void)clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int compare(const void *a, const void *b) {
+static int order(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static int fail(const struct tw_error *err) {
-    (void)fprintf(stderr, "thinwire-engine-bench: %s\n", err->message);
-    return 1;
+static double median(double *seconds, uint32_t n) {
+    qsort(seconds, n, sizeof(*seconds), order);
+    return seconds[n / 2];
 }
 
-/* Multiplications and additions of the matrix products of one step, forward and backward. */
-static double step_flops(const struct tw_run *run) {
-    const double width = run->model.width, context = run->model.context;
-    const double tokens = (double)run->train.batch * context;
-    const double weights = run->model.layers * 12.0 * width * width + run->model.vocab * width;
-    const double attention = run->model.layers * 2.0 * width * context / 2.0; /* causal: half */
-    return 6.0 * tokens * (weights + attention);
+static uint64_t rows_of(const struct tw_run *run) {
+    return (uint64_t)run->train.batch * run->model.context;
 }
 
-/* Median and best processor seconds per step over `steps` steps after two to warm up. */
-static enum tw_status measure(struct tw_engine *engine, const uint32_t *tokens, int steps,
-                              double *median_s, double *best_s, struct tw_error *err) {
-    double *seconds = calloc((size_t)steps, sizeof(*seconds));
-    if (seconds == NULL) return tw_fail(err, TW_NOMEM, "no memory for %d samples", steps);
-    enum tw_status status = TW_OK;
-    for (int i = -2; i < steps && status == TW_OK; i++) {
-        struct tw_step_result result;
-        const double start = cpu_s();
-        status = tw_engine_step(engine, tokens, 1e-3f, &result, err);
-        if (i >= 0) seconds[i] = cpu_s() - start;
-    }
-    qsort(seconds, (size_t)steps, sizeof(*seconds), compare);
-    *median_s = seconds[steps / 2];
-    *best_s = seconds[0];
-    free(seconds);
-    return status;
-}
+/* ---- rounds -------------------------------------------------------------------------------- */
 
-struct options {
-    int steps, threads;
-    bool has_baseline;
-};
-
-static int read_options(int argc, char **argv, struct tw_run *run, struct options *options) {
-    static const struct option names[] = {{"layers", required_argument, NULL, 'l'},
-                                          {"width", required_argument, NULL, 'w'},
-                                          {"heads", required_argument, NULL, 'h'},
-                                          {"context", required_argument, NULL, 'c'},
-                                          {"batch", required_argument, NULL, 'b'},
-                                          {"steps", required_argument, NULL, 's'},
-                                          {"threads", required_argument, NULL, 't'},
-                                          {"no-baseline", no_argument, NULL, 'n'},
-                                          {NULL, 0, NULL, 0}};
-    int c;
-    while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        const int value = optarg == NULL ? 0 : atoi(optarg);
-        if (c != 'n' && value <= 0) return 1;
-        switch (c) {
-        case 'l': run->model.layers = (uint32_t)value; break;
-        case 'w': run->model.width = (uint32_t)value; break;
-        case 'h': run->model.heads = (uint32_t)value; break;
-        case 'c': run->model.context = (uint32_t)value; break;
-        case 'b': run->train.batch = (uint32_t)value; break;
-        case 's': options->steps = value; break;
-        case 't': options->threads = value; break;
-        case 'n': options->has_baseline = false; break;
-        default: return 1;
-        }
-    }
-    return 0;
-}
-
-static enum tw_status report(const char *what, struct tw_engine *engine, const uint32_t *tokens,
-                             int steps, double *median_s, struct tw_error *err) {
-    const struct tw_run *run = engine->run;
-    double best_s = 0.0;
-    TW_TRY(measure(engine, tokens, steps, median_s, &best_s, err));
-    (void)printf(
-        "%-28s %9.2f CPU ms/step median, %9.2f best, %9.0f tokens/CPU s, %7.1f GFLOP/CPU s\n", what,
-        *median_s * 1e3, best_s * 1e3, (double)run->train.batch * run->model.context / *median_s,
-        step_flops(run) / *median_s * 1e-9);
-    (void)fflush(stdout);
+static enum tw_status step(struct bench *bench, struct tw_error *err) {
+    struct tw_step_result result;
+    TW_TRY(tw_engine_step(bench->engine, bench->tokens, 1e-4f, &result, err));
+    if (result.is_skipped) return tw_fail(err, TW_CORRUPT, "the step's gradient is not finite");
     return TW_OK;
 }
 
-static enum tw_status bench(const struct tw_run *run, const struct tw_layout *layout,
-                            const struct options *options, struct tw_error *err) {
+static enum tw_status open_step(struct bench *bench, struct tw_error *err) {
+    const struct tw_run *run = &bench->options->run;
     const struct tw_engine_config config = {
-        .run = run, .layout = layout, .threads = (uint32_t)options->threads};
-    const size_t tokens_count = (size_t)run->train.batch * (run->model.context + 1);
-    uint32_t *tokens = calloc(tokens_count, sizeof(*tokens));
-    if (tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch");
-    struct tw_engine *engine = NULL;
+        .run = run, .layout = &bench->layout, .compute = bench->options->compute};
+    const size_t count = (size_t)run->train.batch * (run->model.context + 1);
     struct tw_rng rng;
-    double fast_s = 0.0, plain_s = 0.0;
-    char text[96];
+    bench->tokens = calloc(count, sizeof(*bench->tokens));
+    if (bench->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch");
     tw_rng_seed(&rng, 1);
-    for (size_t i = 0; i < tokens_count; i++) tokens[i] = (uint32_t)tw_rng_below(&rng, 256);
-    enum tw_status status = tw_engine_create(&engine, &config, err);
-    if (status == TW_OK) {
-        tw_engine_init_params(run, layout, engine->theta);
-        tw_engine_describe(engine, text, sizeof(text));
-        status = report(text, engine, tokens, options->steps, &fast_s, err);
+    for (size_t i = 0; i < count; i++) {
+        bench->tokens[i] = (uint32_t)tw_rng_below(&rng, run->model.vocab);
     }
-    if (status == TW_OK && options->has_baseline) {
-        tw_engine_use(engine, tw_ops_ref(), tw_matmul_ref);
-        status = report("plain reference", engine, tokens, 1, &plain_s, err);
-        if (status == TW_OK) (void)printf("ratio: %.1f times the reference\n", plain_s / fast_s);
+    TW_TRY(tw_engine_create(&bench->engine, &config, err));
+    tw_engine_init_params(run, &bench->layout, bench->engine->theta);
+    return TW_OK;
+}
+
+static enum tw_status open_bound(struct bench *bench, struct tw_error *err) {
+    const struct tw_run *run = &bench->options->run;
+    const struct tw_engine_config config = {
+        .run = run, .layout = &bench->layout, .compute = bench->options->compute};
+    struct tw_engine_plan plan;
+    TW_TRY(tw_engine_plan_make(&plan, &config, err));
+    return bound_create(&bench->bound, run, rows_of(run), plan.type, plan.threads, err);
+}
+
+static enum tw_status alternate(struct bench *bench, struct tw_error *err) {
+    const uint32_t rounds = bench->options->rounds;
+    for (uint32_t i = 0; i < rounds + 1; i++) { /* the first warms up */
+        const uint32_t at = i == 0 ? 0 : i - 1;
+        if (bench->engine != NULL) {
+            const double start = now_s(CLOCK_MONOTONIC);
+            TW_TRY(step(bench, err));
+            bench->step_s[at] = now_s(CLOCK_MONOTONIC) - start;
+        }
+        if (bench->bound != NULL) bench->bound_s[at] = bound_round(bench->bound);
     }
-    tw_engine_destroy(engine);
-    free(tokens);
-    return status;
+    return TW_OK;
+}
+
+/* ---- output -------------------------------------------------------------------------------- */
+
+static void print_row(const struct bench *bench, const char *what, double seconds, double flops) {
+    char rate[TW_UNITS_BYTES], speed[TW_UNITS_BYTES];
+    (void)printf("%-42s %9.1f ms %12s tokens/s %16s\n", what, seconds * 1e3,
+                 tw_units_count(rate, (double)rows_of(&bench->options->run) / seconds),
+                 tw_units_flops(speed, flops / seconds));
+}
+
+static void print_results(struct bench *bench) {
+    const struct tw_run *run = &bench->options->run;
+    const uint32_t rounds = bench->options->rounds;
+    const double flops = (double)tw_engine_flops_token(run) * (double)rows_of(run);
+    double step_s = 0.0, bound_s = 0.0;
+    char text[96], share[TW_UNITS_BYTES], size[TW_UNITS_BYTES];
+    (void)printf("%s, %u layers, width %u, %s parameters; batch %u, context %u; medians of %u\n",
+                 run->model.family == TW_FAMILY_LLAMA ? "Llama" : "GPT-2", run->model.layers,
+                 run->model.width, tw_units_short(size, (double)bench->layout.params),
+                 run->train.batch, run->model.context, rounds);
+    if (bench->engine != NULL) {
+        tw_engine_describe(bench->engine, text, sizeof(text));
+        step_s = median(bench->step_s, rounds);
+        print_row(bench, text, step_s, flops);
+    }
+    if (bench->bound != NULL) {
+        bound_s = median(bench->bound_s, rounds);
+        print_row(bench, "its matrix products alone", bound_s, bound_flops(bench->bound));
+    }
+    if (bench->engine == NULL || bench->bound == NULL) return;
+    (void)printf("of that bound: %s\n", tw_units_percent(share, bound_s / step_s));
+    (void)printf("of the fastest product (MFU): %s\n",
+                 tw_units_percent(share, flops / step_s / bound_peak(bench->bound)));
+}
+
+static void print_served(const struct bench *bench) {
+    const struct tw_run *run = &bench->options->run;
+    char text[96] = "matrix products alone";
+    if (bench->engine != NULL) tw_engine_describe(bench->engine, text, sizeof(text));
+    (void)printf("{\"what\":\"%s\",\"tokens\":%llu,\"flops\":%.0f,\"peak\":%.0f}\n", text,
+                 (unsigned long long)rows_of(run),
+                 bench->bound != NULL ? bound_flops(bench->bound)
+                                      : (double)tw_engine_flops_token(run) * (double)rows_of(run),
+                 bench->bound != NULL ? bound_peak(bench->bound) : 0.0);
+    (void)fflush(stdout);
+}
+
+static enum tw_status serve(struct bench *bench, struct tw_error *err) {
+    char line[16];
+    print_served(bench);
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        const double start = now_s(CLOCK_MONOTONIC), busy = now_s(CLOCK_PROCESS_CPUTIME_ID);
+        if (bench->engine != NULL) TW_TRY(step(bench, err));
+        if (bench->bound != NULL) (void)bound_round(bench->bound);
+        (void)printf("%.6f %.6f\n", now_s(CLOCK_MONOTONIC) - start,
+                     now_s(CLOCK_PROCESS_CPUTIME_ID) - busy);
+        (void)fflush(stdout);
+    }
+    return TW_OK;
+}
+
+/* ---- command line -------------------------------------------------------------------------- */
+
+static const char usage[] =
+    "usage: thinwire-engine-bench [--model NAME] [--KEY VALUE ...] [--compute auto|fp32|bf16]\n"
+    "           [--recompute auto|off|on] [--micro-batch N] [--threads N] [--rounds N]\n"
+    "           [--only step|bound] [--details] [--serve]\n"
+    "NAME as in `thinwire run new --model`; default: the model of the demo. KEY: a key of a run\n"
+    "file, for instance --model.layers 4 --train.batch 8.\n";
+
+static enum tw_status read_choice(const char *value, const char *const *names, int *choice,
+                                  struct tw_error *err) {
+    for (int i = 0; names[i] != NULL; i++) {
+        if (strcmp(value, names[i]) != 0) continue;
+        *choice = i;
+        return TW_OK;
+    }
+    return tw_fail(err, TW_CONFIG, "%s is none of the choices; see --help", value);
+}
+
+static enum tw_status read_number(const char *value, uint32_t max, uint32_t *number,
+                                  struct tw_error *err) {
+    char *end;
+    const unsigned long read = strtoul(value, &end, 10);
+    if (*value < '0' || *value > '9' || *end != 0 || read > max) {
+        return tw_fail(err, TW_CONFIG, "%s is not a number up to %u", value, max);
+    }
+    *number = (uint32_t)read;
+    return TW_OK;
+}
+
+static enum tw_status read_option(struct options *options, const char *name, const char *value,
+                                  struct tw_error *err) {
+    static const char *const computes[] = {"auto", "fp32", "bf16", NULL};
+    static const char *const recomputes[] = {"auto", "off", "on", NULL};
+    static const char *const only[] = {"step", "bound", NULL};
+    int choice = 0;
+    if (strcmp(name, "model") == 0) return tw_run_apply_model(&options->run, value, err);
+    if (strcmp(name, "threads") == 0) {
+        return read_number(value, TW_TEAM_THREADS_MAX, &options->compute.threads, err);
+    }
+    if (strcmp(name, "micro-batch") == 0) {
+        return read_number(value, 1u << 20, &options->compute.micro_batch, err);
+    }
+    if (strcmp(name, "rounds") == 0) {
+        TW_TRY(read_number(value, ROUNDS_MAX, &options->rounds, err));
+        if (options->rounds == 0) return tw_fail(err, TW_CONFIG, "--rounds 0 measures nothing");
+        return TW_OK;
+    }
+    if (strcmp(name, "compute") == 0) {
+        TW_TRY(read_choice(value, computes, &choice, err));
+        options->compute.compute = (enum tw_compute)choice;
+    } else if (strcmp(name, "recompute") == 0) {
+        TW_TRY(read_choice(value, recomputes, &choice, err));
+        options->compute.recompute = (enum tw_recompute)choice;
+    } else if (strcmp(name, "only") == 0) {
+        TW_TRY(read_choice(value, only, &choice, err));
+        options->has_step = choice == 0;
+        options->has_bound = choice == 1;
+    } else {
+        return tw_run_set(&options->run, name, value, err);
+    }
+    return TW_OK;
+}
+
+static enum tw_status read_options(struct options *options, int argc, char **argv,
+                                   struct tw_error *err) {
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i];
+        if (strncmp(name, "--", 2) != 0) {
+            return tw_fail(err, TW_CONFIG, "%s is no option; see --help", name);
+        }
+        if (strcmp(name, "--serve") == 0) {
+            options->is_served = true;
+        } else if (strcmp(name, "--details") == 0) {
+            options->is_detailed = true;
+        } else if (i + 1 == argc) {
+            return tw_fail(err, TW_CONFIG, "%s needs a value; see --help", name);
+        } else {
+            TW_TRY(read_option(options, name + 2, argv[++i], err));
+        }
+    }
+    return TW_OK;
+}
+
+/* The model the demo trains. */
+static void set_demo(struct tw_run *run) {
+    tw_run_defaults(run);
+    run->model.layers = 4;
+    run->model.width = 128;
+    run->model.heads = 4;
+    run->model.context = 128;
+    run->train.batch = 8;
+}
+
+static enum tw_status run(struct bench *bench, struct tw_error *err) {
+    const struct options *options = bench->options;
+    TW_TRY(tw_layout_init(&bench->layout, &options->run, err));
+    if (options->has_step) TW_TRY(open_step(bench, err));
+    if (options->has_bound) TW_TRY(open_bound(bench, err));
+    if (options->is_served) return serve(bench, err);
+    if (options->is_detailed && bench->bound != NULL) bound_print(bench->bound);
+    TW_TRY(alternate(bench, err));
+    print_results(bench);
+    return TW_OK;
 }
 
 int main(int argc, char **argv) {
-    static struct tw_layout layout;
-    struct tw_run run;
+    static struct options options;
+    static struct bench bench = {.options = &options};
     struct tw_error err;
-    struct options options = {.steps = 20, .threads = 1, .has_baseline = true};
-    tw_run_defaults(&run);
-    run.model.layers = 4;
-    run.model.width = 128;
-    run.model.heads = 4;
-    run.model.context = 128;
-    run.train.batch = 8;
-    if (read_options(argc, argv, &run, &options) != 0) {
-        (void)fprintf(stderr, "usage: thinwire-engine-bench [--layers N] [--width N] [--heads N] "
-                              "[--context N] [--batch N] [--threads N] [--steps N] "
-                              "[--no-baseline]\n");
-        return 2;
-    }
-    tw_run_apply_preset(&run, TW_PRESET_STREAMING);
-    if (tw_layout_init(&layout, &run, &err) != TW_OK) return fail(&err);
-    (void)printf("%u layers, width %u, %u heads, context %u, batch %u: %.2f M parameters\n",
-                 run.model.layers, run.model.width, run.model.heads, run.model.context,
-                 run.train.batch, (double)layout.params * 1e-6);
-    return bench(&run, &layout, &options, &err) == TW_OK ? 0 : fail(&err);
+    options = (struct options){.rounds = 10, .has_step = true, .has_bound = true};
+    set_demo(&options.run);
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) return fputs(usage, stdout) < 0;
+    enum tw_status status = read_options(&options, argc, argv, &err);
+    tw_run_apply_preset(&options.run, TW_PRESET_STREAMING);
+    if (status == TW_OK) status = run(&bench, &err);
+    if (status != TW_OK) (void)fprintf(stderr, "thinwire-engine-bench: %s\n", err.message);
+    tw_engine_destroy(bench.engine);
+    bound_destroy(bench.bound);
+    free(bench.tokens);
+    return status == TW_OK ? 0 : status == TW_CONFIG ? 2 : 1;
 }
