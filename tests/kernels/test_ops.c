@@ -13,6 +13,7 @@ static void check_whole(const struct tw_ops *ops, struct tw_rng *rng) {
     assert_true(ops->add != NULL && ops->bias != NULL && ops->bias_backward != NULL);
     assert_true(ops->rope != NULL && ops->gelu != NULL && ops->gelu_backward != NULL);
     assert_true(ops->swiglu != NULL && ops->swiglu_backward != NULL);
+    assert_true(ops->attention != NULL && ops->attention_backward != NULL);
     assert_true(ops->cross_entropy != NULL && ops->adamw != NULL && ops->sum_squares != NULL);
     assert_true(ops->embedding != NULL && ops->embedding_backward != NULL);
     assert_true(ops->from_f32 != NULL && ops->to_f32 != NULL);
