@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# A model alone, without a daemon: trained, stopped by a signal, gone on with, measured, and asked
+# for text. BIN: folder of the built programs.
+set -euo pipefail
+BIN=$1
+export LC_ALL=C.UTF-8
+home=$(mktemp -d /tmp/tw_alone_XXXXXX)
+child=
+finish() {
+    [[ -z $child ]] || kill -9 "$child" 2>/dev/null || true
+    rm -rf "$home"
+}
+trap finish EXIT
+cd "$home"
+tw() { "$BIN/thinwire" "$@"; }
+fail() {
+    echo "FAIL: $*"
+    exit 1
+}
+
+# Sentences made of a few words: a model of some thousand parameters learns them in seconds.
+awk 'BEGIN {
+    srand(7)
+    split("the a one every|king prophet shepherd city|saw made blessed gave|bread water light peace", w, "|")
+    for (k = 1; k <= 4; k++) counts[k] = split(w[k], words, " ")
+    for (i = 0; i < 6000; i++) {
+        line = ""
+        for (k = 1; k <= 4; k++) { split(w[k], words, " "); line = line words[int(rand() * counts[k]) + 1] " " }
+        print line "é."
+    }
+}' >text.txt
+tw run new alone --data text.txt --out alone.manifest --set model.layers=2 --set model.width=32 \
+    --set model.heads=2 --set model.context=32 --set train.batch=4 --set train.tokens=38400 \
+    --set train.warmup_tokens=1k --set train.lr=0.01 >/dev/null
+
+# -- uninterrupted: 300 steps
+tw train --run alone.manifest --data text.txt --out whole.safetensors --threads 2 --json \
+    --eval-steps 100 >whole.json 2>/dev/null
+grep -q '"event": "done", "steps": 300' whole.json || fail "300 steps: $(tail -1 whole.json)"
+
+# -- stopped at step 50, then by a signal, then to the end: the same files to the byte, the same curve
+tw train --run alone.manifest --data text.txt --out parts.safetensors --threads 2 --json \
+    --eval-steps 100 --steps 50 >first.json 2>/dev/null
+mkfifo events
+"$BIN/thinwire-engine" train --from parts.safetensors --data text.txt --threads 1 --json \
+    --eval-steps 100 >events 2>/dev/null &
+child=$!
+while read -r line; do
+    echo "$line" >>second.json
+    if [[ $line == *'"event": "step", "steps": 70,'* ]]; then kill -INT $child; fi
+done <events
+wait $child || fail "a signal ended training with $?"
+child=
+grep -q '"event": "interrupted"' second.json || fail "no word of the interruption"
+[[ $(grep -c '"event": "step"' second.json) -lt 200 ]] || fail "the signal stopped nothing"
+tw train --from parts.safetensors --data text.txt --threads 2 --json --eval-steps 100 \
+    >third.json 2>/dev/null
+cmp whole.safetensors parts.safetensors || fail "stopped and gone on is not the same as never stopped"
+curve() { cat "$@" | grep '"event": "step"' | sed 's/, "tokens_per_s.*//'; }
+diff <(curve whole.json) <(curve first.json second.json third.json) || fail "another curve"
+
+# -- a manifest that differs begins anew from the parameters
+sed 's/^train.lr = .*/train.lr = 0.001/' alone.manifest >gentle.manifest
+tw train --run gentle.manifest --from whole.safetensors --data text.txt --steps 2 --json \
+    --out tuned.safetensors 2>/dev/null | grep -q '"event": "done", "steps": 2' || fail "fine-tuning"
+
+# -- it learnt: below 1.7 nats per byte, where no model at all has 5.5
+tw eval whole.safetensors --data text.txt --json >eval.json
+python3 - <<'PY' || fail "eval: $(cat eval.json)"
+import json, math
+e = json.load(open("eval.json"))
+assert e["validation_nats"] < 1.7, e
+assert 0 < e["standard_error_nats"] < 0.1, e
+assert abs(e["bits_per_byte"] - e["validation_nats"] / math.log(2)) < 1e-4
+assert abs(e["perplexity"] / math.exp(e["validation_nats"]) - 1) < 1e-3
+done = json.loads(open("third.json").read().splitlines()[-1])
+assert done["steps_skipped"] == 0 and 0 < done["mfu_ratio"] < 1.5, done
+PY
+
+# -- text: the same seed says the same, whole characters only, as many samples as asked for
+tw generate whole.safetensors --prompt 'the king ' --tokens 120 --seed 3 >a.txt 2>speed.txt
+tw generate whole.safetensors --prompt 'the king ' --tokens 120 --seed 3 --threads 2 2>/dev/null |
+    cmp - a.txt || fail "the same seed, another text"
+iconv -f UTF-8 -t UTF-8 a.txt >/dev/null || fail "text is no UTF-8"
+grep -q '^the king ' a.txt || fail "the prompt is not where it should be"
+grep -qE 'tokens, .* tokens/s on cpu' speed.txt || fail "no speed: $(cat speed.txt)"
+[[ $(tw generate whole.safetensors -n 3 --tokens 20 --json | grep -c '"sample"') == 3 ]] ||
+    fail "three samples"
+tw generate whole.safetensors --prompt 'the king ' --tokens 60 --temperature 0 2>/dev/null >greedy.txt
+grep -qE '(saw|made|blessed|gave) (bread|water|light|peace) é\.' greedy.txt ||
+    fail "it does not say what it read: $(cat greedy.txt)"
+
+# -- fp32 and the plainest arithmetic train as well
+TW_MATMUL=reference tw train --run alone.manifest --data text.txt --out plain.safetensors --steps 20 \
+    --compute fp32 --json 2>/dev/null | tail -1 >plain.json
+python3 -c 'import json; e = json.load(open("plain.json")); assert e["validation_nats"] < 3.5, e' ||
+    fail "plain arithmetic: $(cat plain.json)"
+echo "trained alone, stopped, went on, measured, generated: $(tr '\n' '|' <greedy.txt | head -c 100)"
