@@ -67,7 +67,8 @@ PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw
 # Libraries from outside that a module may link. daemon and tests may use all that were chosen.
 CHOSEN = {"PkgConfig::" + name for name in (
     "CRYPTO", "XXHASH", "PROTOBUF_C", "ZSTD", "OPENBLAS", "INIH", "JANSSON", "OPENSSL", "UV",
-    "MICROHTTPD", "CURL", "CMOCKA", "SYSTEM_JANSSON", "MODEL_JANSSON")} | {
+    "MICROHTTPD", "CURL", "CMOCKA", "SYSTEM_JANSSON", "MODEL_JANSSON", "TEXT_PCRE2",
+    "TEXT_UTF8PROC")} | {
         "m", "gomp", "Threads::Threads", "CUDA::cudart", "CUDA::cudart_static", "${ONEDNN_LIBRARY}"}
 EXTERNAL = {
     "base": {"PkgConfig::CRYPTO", "PkgConfig::XXHASH"},
@@ -76,12 +77,13 @@ EXTERNAL = {
                 "CUDA::cudart_static"},
     "compress": {"m", "PkgConfig::ZSTD"},
     "sync": set(),
-    "worker": {"m", "gomp", "Threads::Threads", "PkgConfig::MODEL_JANSSON"},
+    "worker": {"m", "gomp", "Threads::Threads", "PkgConfig::MODEL_JANSSON", "PkgConfig::TEXT_PCRE2",
+               "PkgConfig::TEXT_UTF8PROC"},
     "daemon": CHOSEN,
     "tests": CHOSEN,
 }
 # What a GPU machine with a compiler and nothing else must be able to build: all these need.
-ENGINE = {"tw_engine", "tw_run", "tw_kernels", "tw_base", "tw_flags", "m", "gomp",
+ENGINE = {"tw_engine", "tw_utf8", "tw_run", "tw_kernels", "tw_base", "tw_flags", "m", "gomp",
           "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS"}
 
 # All nodes must compute the same bits here: correctly rounded operations only, no libm estimates.

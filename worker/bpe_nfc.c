@@ -1,0 +1,166 @@
+#include "worker/bpe_nfc.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "base/assert.h"
+
+enum { FIRST_UNSTABLE = 0x300 }; /* below, everything is its own normal form and stays it */
+
+static const utf8proc_option_t DECOMPOSE = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+static const utf8proc_option_t COMPOSE = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
+
+/* ---- which characters are stable -------------------------------------------------------------
+ *
+ * Stable: it is its own normal form, nothing before it can compose with it (so that a text may be
+ * cut before it, UAX #15 section 9), and no mark is reordered across it. */
+
+static bool is_own_form(int32_t code) {
+    int32_t codes[TW_BPE_NFC_PARTS_MAX];
+    const utf8proc_ssize_t count =
+        utf8proc_decompose_char(code, codes, TW_BPE_NFC_PARTS_MAX, DECOMPOSE, NULL);
+    TW_ASSERT(count >= 1 && count <= TW_BPE_NFC_PARTS_MAX);
+    return utf8proc_normalize_utf32(codes, count, COMPOSE) == 1 && codes[0] == code;
+}
+
+void tw_bpe_nfc_init(struct tw_bpe_nfc *nfc) {
+    memset(nfc, 0, sizeof(*nfc));
+    for (int32_t code = FIRST_UNSTABLE; code < TW_BPE_NFC_CODES; code++) {
+        const utf8proc_property_t *const is = utf8proc_get_property(code);
+        const bool is_jamo = code >= 0x1161 && code <= 0x11C2; /* vowels and finals of Hangul */
+        const bool is_second = is->comb_index != UINT16_MAX && is->comb_index >= 0x8000;
+        const bool is_decomposed = is->decomp_seqindex != UINT16_MAX && is->decomp_type == 0;
+        if (is->combining_class != 0 || is_jamo || is_second ||
+            (is_decomposed && !is_own_form(code))) {
+            nfc->unstable[code / 64] |= UINT64_C(1) << (code % 64);
+        }
+    }
+}
+
+static bool is_unstable(const struct tw_bpe_nfc *nfc, int32_t code) {
+    return code >= FIRST_UNSTABLE && code < TW_BPE_NFC_CODES &&
+           (nfc->unstable[code / 64] >> (code % 64) & 1) != 0;
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+/* The character at text, valid UTF-8, and its bytes. */
+static size_t code_at(const uint8_t *text, int32_t *code) {
+    const int32_t a = text[0];
+    if (a < 0x80) {
+        *code = a;
+        return 1;
+    }
+    if (a < 0xE0) {
+        *code = (a & 31) << 6 | (text[1] & 63);
+        return 2;
+    }
+    if (a < 0xF0) {
+        *code = (a & 15) << 12 | (text[1] & 63) << 6 | (text[2] & 63);
+        return 3;
+    }
+    *code = (a & 7) << 18 | (text[1] & 63) << 12 | (text[2] & 63) << 6 | (text[3] & 63);
+    return 4;
+}
+
+/* A run to normalise: from the last stable character before the first unstable one, to the next
+ * stable one. Both ends are piece.bytes when there is none. */
+static struct tw_bpe_range find_run(const struct tw_bpe_nfc *nfc, struct tw_bpe_piece piece,
+                                    size_t from) {
+    size_t begin = from, at = from, size, count = 0;
+    int32_t code;
+    for (; at < piece.bytes; begin = at, at += size) {
+        size = piece.text[at] < 0x80 ? 1 : 2;
+        if (piece.text[at] < 0xCC) continue; /* U+0300 begins with CC */
+        size = code_at(piece.text + at, &code);
+        if (is_unstable(nfc, code)) break;
+    }
+    if (at == piece.bytes) return (struct tw_bpe_range){piece.bytes, piece.bytes};
+    for (; at < piece.bytes && count < TW_BPE_NFC_RUN_MAX - 2; at += size, count++) {
+        size = code_at(piece.text + at, &code);
+        if (!is_unstable(nfc, code)) break;
+    }
+    return (struct tw_bpe_range){begin, at};
+}
+
+static int class_of(int32_t code) {
+    return utf8proc_get_property(code)->combining_class & 255;
+}
+
+/* Marks after one base, in the order of their classes, those of one class as they stood: a counting
+ * sort, as an insertion sort would be quadratic in a text of marks. */
+static void sort_marks(int32_t *codes, int32_t *sorted, size_t count) {
+    size_t places[257] = {0};
+    for (size_t i = 0; i < count; i++) places[class_of(codes[i]) + 1]++;
+    for (size_t i = 1; i < 257; i++) places[i] += places[i - 1];
+    for (size_t i = 0; i < count; i++) sorted[places[class_of(codes[i])]++] = codes[i];
+    memcpy(codes, sorted, count * sizeof(*codes));
+}
+
+static void order(int32_t *codes, int32_t *sorted, size_t count) {
+    for (size_t begin = 0, end; begin < count; begin = end) {
+        bool is_ordered = true;
+        for (end = begin; end < count && class_of(codes[end]) != 0; end++) {
+            if (end > begin && class_of(codes[end]) < class_of(codes[end - 1])) is_ordered = false;
+        }
+        if (!is_ordered) sort_marks(codes + begin, sorted, end - begin);
+        if (end == begin) end++;
+    }
+}
+
+/* Appends the normal form of a run; there is room. */
+static void put_normal(struct tw_bpe_nfc_buffer *buffer, struct tw_bpe_piece run) {
+    const size_t room = sizeof(buffer->codes) / sizeof(*buffer->codes);
+    size_t count = 0;
+    for (size_t at = 0; at < run.bytes;) {
+        int32_t code;
+        at += code_at(run.text + at, &code);
+        const utf8proc_ssize_t parts = utf8proc_decompose_char(
+            code, buffer->codes + count, (utf8proc_ssize_t)(room - count), DECOMPOSE, NULL);
+        TW_ASSERT(parts >= 0 && (size_t)parts <= room - count);
+        count += (size_t)parts;
+    }
+    order(buffer->codes, buffer->sorted, count);
+    const utf8proc_ssize_t composed =
+        utf8proc_normalize_utf32(buffer->codes, (utf8proc_ssize_t)count, COMPOSE);
+    TW_ASSERT(composed >= 0);
+    for (utf8proc_ssize_t i = 0; i < composed; i++) {
+        buffer->count +=
+            (size_t)utf8proc_encode_char(buffer->codes[i], buffer->bytes + buffer->count);
+    }
+}
+
+static enum tw_status reserve(struct tw_bpe_nfc_buffer *buffer, size_t more, struct tw_error *err) {
+    if (more <= buffer->capacity - buffer->count) return TW_OK;
+    const size_t capacity = (buffer->count + more) / 2 * 3 + 64;
+    uint8_t *const bytes = realloc(buffer->bytes, capacity);
+    if (bytes == NULL) return tw_fail(err, TW_NOMEM, "no memory to normalise %zu bytes", capacity);
+    buffer->bytes = bytes;
+    buffer->capacity = capacity;
+    return TW_OK;
+}
+
+void tw_bpe_nfc_buffer_deinit(struct tw_bpe_nfc_buffer *buffer) {
+    free(buffer->bytes);
+    buffer->bytes = NULL;
+    buffer->count = buffer->capacity = 0;
+}
+
+enum tw_status tw_bpe_nfc_apply(const struct tw_bpe_nfc *nfc, struct tw_bpe_nfc_buffer *buffer,
+                                struct tw_bpe_piece *piece, struct tw_error *err) {
+    struct tw_bpe_range run = find_run(nfc, *piece, 0);
+    if (run.begin == piece->bytes) return TW_OK;
+    buffer->count = 0;
+    for (size_t from = 0; from < piece->bytes; run = find_run(nfc, *piece, from)) {
+        /* No character grows to more than 3 times its bytes (UAX #15, table 5). */
+        TW_TRY(reserve(buffer, run.begin - from + 3 * (run.end - run.begin), err));
+        memcpy(buffer->bytes + buffer->count, piece->text + from, run.begin - from);
+        buffer->count += run.begin - from;
+        put_normal(buffer, (struct tw_bpe_piece){piece->text + run.begin, run.end - run.begin});
+        from = run.end;
+    }
+    *piece = (struct tw_bpe_piece){buffer->bytes, buffer->count};
+    return TW_OK;
+}

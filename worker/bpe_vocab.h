@@ -1,0 +1,58 @@
+/* bpe_vocab.h - the tokens of a vocabulary: the bytes of each, and the token of given bytes. */
+#ifndef TW_WORKER_BPE_VOCAB_H
+#define TW_WORKER_BPE_VOCAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum {
+    TW_BPE_VOCAB_MAX = 1 << 20,   /* tokens */
+    TW_BPE_TOKEN_BYTES_MAX = 1024 /* of one token */
+};
+
+enum tw_bpe_token_flags {
+    TW_BPE_TOKEN_SET = 1,     /* the id has a token */
+    TW_BPE_TOKEN_WORD = 2,    /* merges make it, so that it is found by its bytes */
+    TW_BPE_TOKEN_ADDED = 4,   /* found in the text before anything else */
+    TW_BPE_TOKEN_SPECIAL = 8, /* of these, one that means something */
+};
+
+struct tw_bpe_token {
+    uint32_t offset; /* of its bytes in the arena */
+    uint16_t bytes;
+    uint16_t flags;
+};
+
+/* Zero-initialised is empty. Immutable after tw_bpe_vocab_index. */
+struct tw_bpe_vocab {
+    struct tw_bpe_token *tokens; /* (count); ids without a token have no flags */
+    uint32_t count;
+    uint8_t *arena; /* (arena_bytes of arena_max) */
+    size_t arena_bytes, arena_max;
+    uint32_t *table; /* of ids, at most half full */
+    uint32_t mask;
+};
+
+/* count <= TW_BPE_VOCAB_MAX ids and arena_max < 2^32 bytes for all texts. TW_NOMEM. */
+enum tw_status tw_bpe_vocab_init(struct tw_bpe_vocab *vocab, uint32_t count, size_t arena_max,
+                                 struct tw_error *err);
+void tw_bpe_vocab_deinit(struct tw_bpe_vocab *vocab);
+
+/* Gives id < count its bytes and flags, or other ones than before. TW_CORRUPT: longer than
+ * TW_BPE_TOKEN_BYTES_MAX, or the arena is full. */
+enum tw_status tw_bpe_vocab_set(struct tw_bpe_vocab *vocab, uint32_t id, const uint8_t *bytes,
+                                size_t size, enum tw_bpe_token_flags flags, struct tw_error *err);
+
+/* Makes the tokens with TW_BPE_TOKEN_WORD findable. TW_NOMEM. */
+enum tw_status tw_bpe_vocab_index(struct tw_bpe_vocab *vocab, struct tw_error *err);
+
+/* The token of these bytes, or TW_BPE_NONE. */
+uint32_t tw_bpe_vocab_find(const struct tw_bpe_vocab *vocab, const uint8_t *bytes, size_t size);
+
+/* A fast mix of a few bytes, the same on every machine of one byte order. */
+uint64_t tw_bpe_hash(const uint8_t *bytes, size_t size);
+
+#endif

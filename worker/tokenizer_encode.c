@@ -1,0 +1,341 @@
+/* tokenizer_encode.c - from text to tokens: pieces, words, a cache of words, merges. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "worker/tokenizer_inner.h"
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+void tw_tokens_deinit(struct tw_tokens *tokens) {
+    free(tokens->tokens);
+    *tokens = (struct tw_tokens){.tokens = NULL};
+}
+
+static enum tw_status grow(struct tw_tokens *tokens, size_t more, struct tw_error *err) {
+    const size_t capacity = (tokens->count + more) / 2 * 3 + 64;
+    uint32_t *const bigger = realloc(tokens->tokens, capacity * sizeof(*bigger));
+    if (bigger == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu tokens", capacity);
+    tokens->tokens = bigger;
+    tokens->capacity = capacity;
+    return TW_OK;
+}
+
+static inline enum tw_status reserve(struct tw_tokens *tokens, size_t more, struct tw_error *err) {
+    return more <= tokens->capacity - tokens->count ? TW_OK : grow(tokens, more, err);
+}
+
+static enum tw_status push(struct tw_tokens *tokens, uint32_t token, struct tw_error *err) {
+    TW_TRY(reserve(tokens, 1, err));
+    tokens->tokens[tokens->count++] = token;
+    return TW_OK;
+}
+
+/* ---- the encoder ----------------------------------------------------------------------------- */
+
+enum { SLOT_TOKENS = 7, SLOT_BYTES = 30 };
+
+/* A word and its tokens, in one cache line. A word has one place; the later of two takes it. */
+struct slot {
+    uint32_t tokens[SLOT_TOKENS];
+    uint32_t tag; /* hash bits that the place does not say */
+    uint8_t bytes, count;
+    uint8_t word[SLOT_BYTES];
+};
+_Static_assert(sizeof(struct slot) == 64, "one cache line");
+_Static_assert((TW_WORDS_CACHED & (TW_WORDS_CACHED - 1)) == 0, "a place is some bits of the hash");
+
+struct tw_encoder {
+    const struct tw_tokenizer *tokenizer;
+    struct slot *slots; /* (TW_WORDS_CACHED) */
+    struct tw_bpe_scratch scratch;
+    struct tw_bpe_matcher matcher;
+    struct tw_bpe_nfc_buffer *nfc; /* NULL: no normalizer */
+    uint8_t *spaced;               /* a piece with a space before it */
+    size_t spaced_capacity;
+    uint64_t lost_bytes;
+};
+
+/* One call: where from, where to. */
+struct call {
+    struct tw_encoder *encoder;
+    const struct tw_tokenizer *tokenizer;
+    struct tw_tokens *out;
+    bool is_plain;
+};
+
+enum tw_status tw_encoder_create(struct tw_encoder **encoder_out,
+                                 const struct tw_tokenizer *tokenizer, struct tw_error *err) {
+    struct tw_encoder *const encoder = calloc(1, sizeof(*encoder));
+    if (encoder == NULL) return tw_fail(err, TW_NOMEM, "no memory for an encoder");
+    encoder->tokenizer = tokenizer;
+    bool has_memory = true;
+    enum tw_status status = TW_OK;
+    if (!tokenizer->is_bytes) {
+        status = tw_bpe_matcher_init(&encoder->matcher, err);
+        encoder->slots = aligned_alloc(64, TW_WORDS_CACHED * sizeof(*encoder->slots));
+        if (tokenizer->nfc != NULL) encoder->nfc = calloc(1, sizeof(*encoder->nfc));
+        has_memory = encoder->slots != NULL && (encoder->nfc == NULL) == (tokenizer->nfc == NULL);
+    }
+    if (status == TW_OK && !has_memory) {
+        status = tw_fail(err, TW_NOMEM, "no memory for an encoder's cache of words");
+    }
+    if (status != TW_OK) {
+        tw_encoder_destroy(encoder);
+        return status;
+    }
+    /* No word has 0 bytes: an empty place is equal to none. */
+    if (encoder->slots != NULL) memset(encoder->slots, 0, TW_WORDS_CACHED * sizeof(struct slot));
+    *encoder_out = encoder;
+    return TW_OK;
+}
+
+void tw_encoder_destroy(struct tw_encoder *encoder) {
+    if (encoder == NULL) return;
+    if (encoder->nfc != NULL) tw_bpe_nfc_buffer_deinit(encoder->nfc);
+    free(encoder->nfc);
+    free(encoder->spaced);
+    free(encoder->slots);
+    tw_bpe_scratch_deinit(&encoder->scratch);
+    tw_bpe_matcher_deinit(&encoder->matcher);
+    free(encoder);
+}
+
+uint64_t tw_encoder_lost_bytes(const struct tw_encoder *encoder) {
+    return encoder->lost_bytes;
+}
+
+/* ---- words ----------------------------------------------------------------------------------- */
+
+/* The tokens of a word's bytes, before any merge. There is room for one a byte. */
+static size_t put_bytes(struct tw_encoder *encoder, struct tw_bpe_piece word, uint32_t *out) {
+    const struct tw_tokenizer *const tokenizer = encoder->tokenizer;
+    bool is_after_unknown = false;
+    size_t count = 0;
+    for (size_t i = 0; i < word.bytes; i++) {
+        const uint32_t token = tokenizer->byte_tokens[word.text[i]];
+        if (token != TW_TOKEN_NONE) {
+            out[count++] = token;
+            is_after_unknown = false;
+            continue;
+        }
+        encoder->lost_bytes++;
+        if (tokenizer->unknown == TW_TOKEN_NONE) continue;
+        if (!is_after_unknown || !tokenizer->is_unknown_fused) out[count++] = tokenizer->unknown;
+        is_after_unknown = true;
+    }
+    return count;
+}
+
+/* Appends a word's tokens. There is room for one a byte. */
+static enum tw_status encode_word(struct tw_encoder *encoder, struct tw_bpe_piece word,
+                                  struct tw_tokens *out, struct tw_error *err) {
+    const struct tw_tokenizer *const tokenizer = encoder->tokenizer;
+    uint32_t *const tokens = out->tokens + out->count;
+    if (tokenizer->has_whole_words && word.bytes <= TW_TOKEN_BYTES_MAX) {
+        const uint32_t whole = tw_bpe_vocab_find(&tokenizer->vocab, word.text, word.bytes);
+        if (whole != TW_TOKEN_NONE) {
+            tokens[0] = whole;
+            out->count++;
+            return TW_OK;
+        }
+    }
+    size_t count = put_bytes(encoder, word, tokens);
+    TW_TRY(tw_bpe_apply(&tokenizer->bpe, &encoder->scratch, tokens, &count, err));
+    out->count += count;
+    return TW_OK;
+}
+
+/* Appends the tokens of a short word, from the cache if it is there. */
+static inline enum tw_status encode_cached(struct tw_encoder *encoder, struct tw_bpe_piece word,
+                                           struct tw_tokens *out, struct tw_error *err) {
+    const uint64_t hash = tw_bpe_hash(word.text, word.bytes);
+    struct slot *const slot = &encoder->slots[hash & (TW_WORDS_CACHED - 1)];
+    const uint32_t tag = (uint32_t)(hash >> 32);
+    if (slot->tag == tag && slot->bytes == word.bytes &&
+        memcmp(slot->word, word.text, word.bytes) == 0) {
+        for (size_t i = 0; i < slot->count; i++) out->tokens[out->count + i] = slot->tokens[i];
+        out->count += slot->count;
+        return TW_OK;
+    }
+    const size_t before = out->count;
+    const uint64_t lost_before = encoder->lost_bytes;
+    TW_TRY(encode_word(encoder, word, out, err));
+    const size_t count = out->count - before;
+    if (count > SLOT_TOKENS || encoder->lost_bytes != lost_before) return TW_OK;
+    slot->tag = tag;
+    slot->bytes = (uint8_t)word.bytes;
+    slot->count = (uint8_t)count;
+    memcpy(slot->word, word.text, word.bytes);
+    memcpy(slot->tokens, out->tokens + before, count * sizeof(*slot->tokens));
+    return TW_OK;
+}
+
+static enum tw_status encode_piece(const struct call *call, struct tw_bpe_piece piece,
+                                   struct tw_error *err) {
+    TW_TRY(reserve(call->out, piece.bytes, err));
+    if (piece.bytes <= SLOT_BYTES) return encode_cached(call->encoder, piece, call->out, err);
+    while (piece.bytes > 0) { /* once, but for words beyond all bounds */
+        const size_t bytes = piece.bytes < TW_WORD_BYTES_MAX ? piece.bytes : TW_WORD_BYTES_MAX;
+        const struct tw_bpe_piece part = {piece.text, bytes};
+        TW_TRY(encode_word(call->encoder, part, call->out, err));
+        piece.text += bytes;
+        piece.bytes -= bytes;
+    }
+    return TW_OK;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static enum tw_status put_space_before(struct tw_encoder *encoder, struct tw_bpe_piece *piece,
+                                       struct tw_error *err) {
+    if (piece->text[0] == ' ') return TW_OK;
+    if (piece->bytes + 1 > encoder->spaced_capacity) {
+        const size_t capacity = 2 * (piece->bytes + 1);
+        uint8_t *const bigger = realloc(encoder->spaced, capacity);
+        if (bigger == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu bytes", capacity);
+        encoder->spaced = bigger;
+        encoder->spaced_capacity = capacity;
+    }
+    encoder->spaced[0] = ' ';
+    memcpy(encoder->spaced + 1, piece->text, piece->bytes);
+    *piece = (struct tw_bpe_piece){encoder->spaced, piece->bytes + 1};
+    return TW_OK;
+}
+
+/* From step `at` on. Calls itself once for each step of the tokenizer, of which there are few. */
+static enum tw_status split(const struct call *call, struct tw_bpe_piece piece, uint32_t at,
+                            struct tw_error *err) {
+    const struct tw_tokenizer *const tokenizer = call->tokenizer;
+    if (at == tokenizer->prefix_step) TW_TRY(put_space_before(call->encoder, &piece, err));
+    if (at == tokenizer->steps_count) return encode_piece(call, piece, err);
+    const struct tw_split_step *const step = &tokenizer->steps[at];
+    const bool is_last = at + 1 == tokenizer->steps_count && tokenizer->prefix_step != at + 1;
+    for (size_t from = 0; from < piece.bytes;) {
+        struct tw_bpe_range match;
+        TW_TRY(
+            tw_bpe_matcher_next(&call->encoder->matcher, &step->pattern, piece, from, &match, err));
+        const struct tw_bpe_piece rest = {piece.text + from, match.begin - from};
+        const struct tw_bpe_piece found = {piece.text + match.begin, match.end - match.begin};
+        if (rest.bytes > 0 && step->is_rest_dropped) {
+            call->encoder->lost_bytes += rest.bytes;
+        } else if (rest.bytes > 0) {
+            TW_TRY(split(call, rest, at + 1, err));
+        }
+        if (found.bytes > 0) {
+            TW_TRY(is_last ? encode_piece(call, found, err) : split(call, found, at + 1, err));
+        }
+        from = match.end;
+    }
+    return TW_OK;
+}
+
+/* Text without what was looked for before the normalizer. */
+static enum tw_status encode_between(const struct call *call, struct tw_bpe_piece piece,
+                                     struct tw_error *err) {
+    const struct tw_tokenizer *const tokenizer = call->tokenizer;
+    if (tokenizer->nfc != NULL) {
+        TW_TRY(tw_bpe_nfc_apply(tokenizer->nfc, call->encoder->nfc, &piece, err));
+    }
+    struct tw_bpe_search search = {.added = &tokenizer->added[1],
+                                   .matcher = &call->encoder->matcher,
+                                   .word = &tokenizer->word,
+                                   .piece = piece,
+                                   .is_plain = call->is_plain};
+    struct tw_bpe_range range;
+    size_t from = 0;
+    for (uint32_t token; tw_bpe_search_next(&search, &range, &token); from = range.end) {
+        const struct tw_bpe_piece before = {piece.text + from, range.begin - from};
+        if (range.begin > from) TW_TRY(split(call, before, 0, err));
+        TW_TRY(push(call->out, token, err));
+    }
+    const struct tw_bpe_piece rest = {piece.text + from, piece.bytes - from};
+    return rest.bytes > 0 ? split(call, rest, 0, err) : TW_OK;
+}
+
+static enum tw_status encode_valid(const struct call *call, struct tw_bpe_piece piece,
+                                   struct tw_error *err) {
+    struct tw_bpe_search search = {.added = &call->tokenizer->added[0],
+                                   .matcher = &call->encoder->matcher,
+                                   .word = &call->tokenizer->word,
+                                   .piece = piece,
+                                   .is_plain = call->is_plain};
+    struct tw_bpe_range range;
+    size_t from = 0;
+    for (uint32_t token; tw_bpe_search_next(&search, &range, &token); from = range.end) {
+        const struct tw_bpe_piece before = {piece.text + from, range.begin - from};
+        if (range.begin > from) TW_TRY(encode_between(call, before, err));
+        TW_TRY(push(call->out, token, err));
+    }
+    const struct tw_bpe_piece rest = {piece.text + from, piece.bytes - from};
+    return rest.bytes > 0 ? encode_between(call, rest, err) : TW_OK;
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+/* Bytes of valid UTF-8 that text[bytes] begins with. */
+static size_t valid_prefix(const uint8_t *text, size_t bytes) {
+    size_t at = 0;
+    while (at < bytes) {
+        uint64_t eight;
+        if (bytes - at >= sizeof(eight)) {
+            memcpy(&eight, text + at, sizeof(eight));
+            if ((eight & 0x8080808080808080u) == 0) {
+                at += sizeof(eight);
+                continue;
+            }
+        }
+        const int size = tw_utf8_size(text + at, bytes - at);
+        if (size <= 0) break;
+        at += (size_t)size;
+    }
+    return at;
+}
+
+static enum tw_status encode_bytes(struct tw_tokens *out, const uint8_t *text, size_t bytes,
+                                   struct tw_error *err) {
+    TW_TRY(reserve(out, bytes, err));
+    for (size_t i = 0; i < bytes; i++) out->tokens[out->count + i] = text[i];
+    out->count += bytes;
+    return TW_OK;
+}
+
+static enum tw_status encode_text(const struct call *call, const uint8_t *text, size_t bytes,
+                                  struct tw_error *err) {
+    for (size_t at = 0; at < bytes;) {
+        const size_t valid = valid_prefix(text + at, bytes - at);
+        const struct tw_bpe_piece piece = {text + at, valid};
+        if (valid > 0) TW_TRY(encode_valid(call, piece, err));
+        at += valid;
+        if (at == bytes) break;
+        const struct tw_bpe_piece invalid = {text + at, 1};
+        TW_TRY(reserve(call->out, 1, err));
+        call->out->count += put_bytes(call->encoder, invalid, call->out->tokens + call->out->count);
+        at++;
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_encoder_append(struct tw_encoder *encoder, const uint8_t *text, size_t bytes,
+                                 enum tw_encode_flags flags, struct tw_tokens *tokens,
+                                 struct tw_error *err) {
+    const struct tw_tokenizer *const tokenizer = encoder->tokenizer;
+    const bool has_template = ((unsigned)flags & TW_ENCODE_TEMPLATE) != 0;
+    const struct call call = {encoder, tokenizer, tokens, ((unsigned)flags & TW_ENCODE_PLAIN) != 0};
+    const size_t count = tokens->count;
+    if (bytes > TW_TEXT_BYTES_MAX) {
+        return tw_fail(err, TW_LIMIT, "a text of %zu bytes; at most %d are encoded at a time",
+                       bytes, TW_TEXT_BYTES_MAX);
+    }
+    if (tokenizer->is_bytes) return encode_bytes(tokens, text, bytes, err);
+    enum tw_status status = TW_OK;
+    for (uint32_t i = 0; status == TW_OK && has_template && i < tokenizer->before_count; i++) {
+        status = push(tokens, tokenizer->before[i], err);
+    }
+    if (status == TW_OK) status = encode_text(&call, text, bytes, err);
+    for (uint32_t i = 0; status == TW_OK && has_template && i < tokenizer->after_count; i++) {
+        status = push(tokens, tokenizer->after[i], err);
+    }
+    if (status != TW_OK) tokens->count = count;
+    return status;
+}
