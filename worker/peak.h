@@ -1,8 +1,9 @@
 /* peak.h - what this machine's matrix products reach: the yardstick of model FLOPs utilisation.
  *
- * Measured, not computed: products of a block of activations with a packed weight that fits the
- * caches, on all threads at a time, best of a few tries. No step of a model can be faster than its
- * products, so MFU against this says how much of a step is products at their best. */
+ * Measured, not computed: products of a block of activations with a weight that fits the caches, on
+ * all threads at a time, each thread's best by its own clock of CPU time, so that a busy neighbour
+ * does not lower the yardstick. MFU against this says how much of a step is products at their best;
+ * it is no share of what the data sheet promises. */
 #ifndef TW_WORKER_PEAK_H
 #define TW_WORKER_PEAK_H
 

@@ -1,0 +1,35 @@
+/* test_peak.c - the yardstick of MFU is a number, whatever multiplies. */
+#include "worker/peak.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void every_library_has_a_rate(void **state) {
+    (void)state;
+    const enum tw_matmul_backend all[] = {TW_MATMUL_AUTO, TW_MATMUL_ONEDNN, TW_MATMUL_OPENBLAS,
+                                          TW_MATMUL_REF};
+    for (unsigned i = 0; i < 4; i++) {
+        const struct tw_matmul_library *const library = tw_matmul_library_get(all[i]);
+        for (unsigned type = TW_F32; type <= TW_BF16 && library != NULL; type++) {
+            double flops_s = 0;
+            struct tw_error err;
+            if (!tw_matmul_library_has(library, (enum tw_type)type)) continue;
+            if (tw_peak_measure(library, (enum tw_type)type, 1 + i, &flops_s, &err) != TW_OK) {
+                fail_msg("%s", err.message);
+            }
+            print_message("%s, %s, %u threads: %.3g FLOP/s\n", tw_matmul_library_name(library),
+                          type == TW_F32 ? "fp32" : "bf16", 1 + i, flops_s);
+            assert_true(isfinite(flops_s) && flops_s > 1e6);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_library_has_a_rate)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
