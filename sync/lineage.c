@@ -123,6 +123,10 @@ static uint16_t find_better(const struct tw_node *node) {
         const struct tw_msg_status *status = &node->links[i].status;
         if (status->state == TW_STATE_RECEIVER) continue;
         const uint64_t theirs = claim_of(node, status);
+        /* Whoever left a lineage behind does not go back to it while it has not got anywhere. */
+        if (has_standing && theirs == clock_tokens &&
+            tw_id_equal(&status->lineage, &node->at.lineage_parent))
+            continue;
         if (has_standing && is_better(theirs, &status->lineage, clock_tokens, &lineage) ==
                                 TW_PLANTED(node, TW_PLANT_SMALLER_CLOCK))
             continue;
@@ -376,20 +380,60 @@ void tw_lineage_solo_done(struct tw_node *node) {
     tw_log_commit(node, &close);
 }
 
+/* ---- the end of a lineage ------------------------------------------------------------------- */
+
+/* So many members said goodbye that those who are left decide nothing any more. */
+static bool is_left_behind(const struct tw_node *node) {
+    uint32_t staying_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) staying_count += !node->member_left[i];
+    return staying_count <= node->roster.count / 2;
+}
+
+/* Every member of the roster is here, and none stands further than we do in this lineage. */
+static bool is_nobody_ahead(const struct tw_node *node) {
+    if (tw_roster_find(&node->roster, &node->cfg.self) < 0 || node->needs_tip) return false;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct tw_id *id = &node->roster.members[i].id;
+        if (tw_id_equal(id, &node->cfg.self)) continue;
+        const uint16_t peer = tw_peers_find(node, id);
+        if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return false;
+        if (tw_peers_in_lineage(node, peer) && node->links[peer].status.rounds > node->at.rounds)
+            return false;
+    }
+    return true;
+}
+
+/* What the orphan time waits for cannot come. All were killed in one round: as members they carry
+ * an accepted manifest whose results died with every pool, as receivers they stand before rounds in
+ * which they may have voted and which nobody can tell them. Nothing may be decided there in their
+ * place, but a child lineage can begin: at once, as nobody is missing who could know more. */
+static bool is_hopeless(const struct tw_node *node) {
+    if (node->state == TW_STATE_MEMBER)
+        return is_left_behind(node) || (node->round.is_lost && is_nobody_ahead(node));
+    return node->now_us >= node->lineage_us + LINEAGE_LOST_US && is_nobody_ahead(node);
+}
+
+static void consider_fork(struct tw_node *node) {
+    if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
+    const bool is_member = node->state == TW_STATE_MEMBER;
+    const uint64_t orphan_us =
+        (is_member ? node->majority_us : node->lineage_us) + node->cfg.orphan_us;
+    if (node->now_us >= orphan_us || is_hopeless(node)) {
+        if (node->is_applying || node->has_left) return;
+        tw_lineage_fork(node);
+        /* The others will be where we are: let them come before phi goes on alone. */
+        node->solo_hold_us = node->now_us + SOLO_HOLD_US;
+        return;
+    }
+    tw_node_wake(node, orphan_us);
+    if (!is_member && node->now_us < node->lineage_us + LINEAGE_LOST_US)
+        tw_node_wake(node, node->lineage_us + LINEAGE_LOST_US);
+}
+
 void tw_lineage_advance(struct tw_node *node) {
     const uint16_t better = find_better(node);
     if (better != NO_PEER && !node->is_applying && !node->has_left) adopt(node, better);
-    const bool is_member = node->state == TW_STATE_MEMBER;
-    const uint64_t alone_us = is_member ? node->majority_us : node->lineage_us;
-    if (node->state == TW_STATE_MEMBER || node->state == TW_STATE_RECEIVER) {
-        if (node->now_us < alone_us + node->cfg.orphan_us) {
-            tw_node_wake(node, alone_us + node->cfg.orphan_us);
-        } else if (!node->is_applying && !node->has_left) {
-            tw_lineage_fork(node);
-        }
-        if (!is_member && node->now_us < node->lineage_us + LINEAGE_LOST_US)
-            tw_node_wake(node, node->lineage_us + LINEAGE_LOST_US);
-    }
+    consider_fork(node);
     receive_states(node);
     ask_to_join(node);
     export_states(node);

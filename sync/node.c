@@ -122,6 +122,8 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_LEAVE: {
         const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
         if (idx >= 0) node->member_left[idx] = true;
+        node->links[peer].has_left = true;
+        node->links[peer].has_status = false;
         break;
     }
     case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;

@@ -67,6 +67,7 @@ enum {
 
 struct link {
     bool is_up, has_status;
+    bool has_left; /* it said goodbye: what it still says of itself counts no more */
     struct tw_id id;
     struct tw_msg_status status;
     uint64_t up_us, heard_us;
