@@ -23,16 +23,32 @@ static void forget_fetches(struct tw_node *node) {
     for (uint32_t j = 0; j < JOINS_MAX; j++) node->joins[j].heard_us = 0;
 }
 
-void tw_lineage_fork(struct tw_node *node) {
+/* The name of the lineage that this node founds, or founded, under its present nonce. */
+static struct tw_id founded_name(const struct tw_node *node) {
     uint8_t bytes[24 + 32 + 32 + 8] = "thinwire-lineage-v1";
-    const uint64_t nonce = tw_lineage_nonce(node);
-    const struct tw_id parent = tw_id_is_zero(&node->at.lineage) ? node->cfg.run : node->at.lineage;
-    memcpy(bytes + 24, parent.bytes, 32);
+    memcpy(bytes + 24, node->at.lineage_parent.bytes, 32);
     memcpy(bytes + 56, node->cfg.self.bytes, 32);
-    for (unsigned i = 0; i < 8; i++) bytes[88 + i] = (uint8_t)(nonce >> (8 * i));
-    node->at.lineage_parent = parent;
-    node->at.lineage = tw_sha256(bytes, sizeof(bytes));
-    node->at.nonce = nonce;
+    for (unsigned i = 0; i < 8; i++) bytes[88 + i] = (uint8_t)(node->at.nonce >> (8 * i));
+    return tw_sha256(bytes, sizeof(bytes));
+}
+
+bool tw_lineage_is_ours(const struct tw_node *node) {
+    const struct tw_id name = founded_name(node);
+    return tw_id_equal(&name, &node->at.lineage);
+}
+
+struct tw_roster tw_lineage_founder(const struct tw_node *node) {
+    struct tw_roster alone = {.number = 0, .count = 1};
+    alone.members[0] =
+        (struct tw_member){.id = node->cfg.self, .nonce = node->at.nonce, .weight = 1};
+    if (node->at.has_tip != 0) alone.number = node->at.tip.next.number + 1;
+    return alone;
+}
+
+void tw_lineage_fork(struct tw_node *node) {
+    node->at.lineage_parent = tw_id_is_zero(&node->at.lineage) ? node->cfg.run : node->at.lineage;
+    node->at.nonce = tw_lineage_nonce(node);
+    node->at.lineage = founded_name(node);
     node->at.first_round = node->at.rounds;
     node->needs_tip = false;
     tw_payload_drop_all(node);
@@ -46,9 +62,7 @@ void tw_lineage_fork(struct tw_node *node) {
         node->fetch[p].offer = (struct tw_msg_state){.fragment = p, .rounds = node->at.rounds};
     }
     tw_vote_reset(node);
-    struct tw_roster alone = {.number = 0, .count = 1};
-    alone.members[0] = (struct tw_member){.id = node->cfg.self, .nonce = nonce, .weight = 1};
-    if (node->at.has_tip != 0) alone.number = node->at.tip.next.number + 1;
+    const struct tw_roster alone = tw_lineage_founder(node);
     tw_node_set_roster(node, &alone);
     tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
     node->status_us = 0;

@@ -84,6 +84,8 @@ static void resume(struct tw_node *node, const struct tw_position *position,
         tw_lineage_fork(node);
         return;
     }
+    /* From before the first round of a lineage of our own. */
+    if (roster.count == 0 && tw_lineage_is_ours(node)) roster = tw_lineage_founder(node);
     tw_node_set_roster(node, &roster);
     if (!has_vote) { /* we may have voted and forgotten: come back as somebody new */
         node->at.nonce = tw_lineage_nonce(node);

@@ -368,6 +368,37 @@ static void group_killed_as_a_whole_does_not_wait_for_the_dead(void **state) {
     }
 }
 
+/* Found by the simulator: who founded a lineage and started again from before its first round did
+ * not see itself in the manifest of that round, and offered the same tokens again. */
+static void founder_knows_the_tokens_of_its_first_round_again(void **state) {
+    (void)state;
+    mesh_init(&mesh, 2, 3);
+    const struct tw_node_view zero = mesh_view(&mesh, 0), one = mesh_view(&mesh, 1);
+    const uint32_t founder = tw_id_compare(&zero.lineage, &one.lineage) < 0 ? 0 : 1;
+    mesh_stop_worker(&mesh, 1 - founder); /* it follows the log, and cannot join yet */
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(1) / 2);
+    struct tw_position position;
+    tw_node_position(mesh.nodes[founder], &position);
+    const struct mesh_worker saved = mesh.workers[founder];
+    assert_int_equal(position.rounds, 0);
+    assert_true(saved.tokens > 0);
+    while (mesh_view(&mesh, founder).rounds == 0) mesh_run(&mesh, 1000);
+    mesh_start_worker(&mesh, 1 - founder);
+    while (mesh_view(&mesh, founder).roster_count == 1) mesh_run(&mesh, 1000);
+    assert_int_equal(mesh_view(&mesh, founder).rounds, 2); /* its own, and the admission */
+    mesh_kill(&mesh, founder);
+    mesh_run(&mesh, SECONDS(1));
+    mesh.workers[founder] = saved;
+    mesh_start(&mesh, founder, &position);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(1) / 10); /* not long enough to contribute once more */
+    tw_node_position(mesh.nodes[founder], &position);
+    assert_true(position.rounds > 0);
+    assert_int_equal(position.tokens_listed, saved.tokens);
+    mesh_deinit(&mesh);
+}
+
 static void run_ends_with_equal_anchors_everywhere(void **state) {
     (void)state;
     mesh_init(&mesh, 3, 3);
@@ -404,6 +435,7 @@ int main(void) {
         cmocka_unit_test(goodbye_of_the_only_other_is_no_loss_of_time),
         cmocka_unit_test(goodbye_of_half_the_group_is_no_loss_of_time),
         cmocka_unit_test(group_killed_as_a_whole_does_not_wait_for_the_dead),
+        cmocka_unit_test(founder_knows_the_tokens_of_its_first_round_again),
         cmocka_unit_test(run_ends_with_equal_anchors_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
