@@ -320,13 +320,25 @@ static bool fetch_state(struct tw_node *node, struct state_fetch *fetch) {
     return payload->state == PAYLOAD_HELD;
 }
 
+/* Alone, without the state of a fragment, and nobody to ask: a LOAD was lost with the worker, or
+ * the results of a round are gone. What is there is the state of a new lineage. */
+static bool is_state_lost(const struct tw_node *node) {
+    if (node->state != TW_STATE_SOLO || node->has_left) return false;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_donor(node, i)) return false;
+    }
+    return true;
+}
+
 /* One fragment after the other, so that a slow link carries one state at a time. */
 static void receive_states(struct tw_node *node) {
     if (node->needs_tip || !node->worker_up || node->is_applying) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         struct state_fetch *fetch = &node->fetch[p];
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
-        if (!fetch->has_offer) {
+        if (!fetch->has_offer && is_state_lost(node)) {
+            tw_lineage_fork(node); /* the next walk finds an offer for each */
+        } else if (!fetch->has_offer) {
             ask_for_state(node, p);
         } else if (fetch_state(node, fetch)) {
             struct tw_action *action = tw_act_body(node, TW_ACT_LOAD);

@@ -236,7 +236,19 @@ void mesh_start_worker(struct mesh *mesh, uint32_t node) {
     deliver(mesh, node, &event);
 }
 
+static bool is_answer_of_worker(enum tw_event_kind kind) {
+    return kind == TW_EV_ENCODED || kind == TW_EV_REDUCED || kind == TW_EV_APPLIED ||
+           kind == TW_EV_EXPORTED;
+}
+
 void mesh_stop_worker(struct mesh *mesh, uint32_t node) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < mesh->events_count; i++) {
+        const struct mesh_event *event = &mesh->events[i];
+        if (event->to == node && is_answer_of_worker(event->event.kind)) continue;
+        mesh->events[kept++] = *event;
+    }
+    mesh->events_count = kept;
     mesh->workers[node].is_up = false;
     deliver(mesh, node, &(struct tw_event){.kind = TW_EV_WORKER_DOWN});
 }

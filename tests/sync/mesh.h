@@ -55,7 +55,7 @@ void mesh_kill(struct mesh *mesh, uint32_t node);
 /* It says goodbye, and its process ends. */
 void mesh_leave(struct mesh *mesh, uint32_t node);
 void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *position);
-/* The node goes on without its worker: it can neither encode nor load. */
+/* The node goes on without its worker, whose answers under way are lost. */
 void mesh_stop_worker(struct mesh *mesh, uint32_t node);
 void mesh_start_worker(struct mesh *mesh, uint32_t node);
 void mesh_run(struct mesh *mesh, uint64_t for_us);

@@ -368,6 +368,31 @@ static void group_killed_as_a_whole_does_not_wait_for_the_dead(void **state) {
     }
 }
 
+/* Found by the simulator: alone in its new lineage it asked for the state for ever, and whoever
+ * came to follow it waited as long. */
+static void worker_that_dies_in_a_fork_does_not_take_the_state_along(void **state) {
+    (void)state;
+    mesh_init(&mesh, 2, 3);
+    mesh_run(&mesh, SECONDS(20));
+    const uint32_t loser =
+        mesh_view(&mesh, 0).clock_tokens < mesh_view(&mesh, 1).clock_tokens ? 0 : 1;
+    mesh.state_us[loser] = SECONDS(600);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(5));
+    assert_int_equal(mesh_view(&mesh, loser).state, TW_STATE_RECEIVER);
+    mesh_unlink(&mesh, 0, 1);
+    const uint32_t forks = mesh.forks[loser];
+    while (mesh.forks[loser] == forks) mesh_run(&mesh, 1);
+    mesh_stop_worker(&mesh, loser);
+    mesh_run(&mesh, SECONDS(1));
+    mesh_start_worker(&mesh, loser);
+    const uint64_t rounds = mesh_view(&mesh, loser).rounds;
+    mesh_run(&mesh, SECONDS(20));
+    assert_int_equal(mesh_view(&mesh, loser).state, TW_STATE_SOLO);
+    assert_true(mesh_view(&mesh, loser).rounds > rounds + 10);
+    mesh_deinit(&mesh);
+}
+
 /* Found by the simulator: who founded a lineage and started again from before its first round did
  * not see itself in the manifest of that round, and offered the same tokens again. */
 static void founder_knows_the_tokens_of_its_first_round_again(void **state) {
@@ -435,6 +460,7 @@ int main(void) {
         cmocka_unit_test(goodbye_of_the_only_other_is_no_loss_of_time),
         cmocka_unit_test(goodbye_of_half_the_group_is_no_loss_of_time),
         cmocka_unit_test(group_killed_as_a_whole_does_not_wait_for_the_dead),
+        cmocka_unit_test(worker_that_dies_in_a_fork_does_not_take_the_state_along),
         cmocka_unit_test(founder_knows_the_tokens_of_its_first_round_again),
         cmocka_unit_test(run_ends_with_equal_anchors_everywhere),
     };
