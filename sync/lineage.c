@@ -23,16 +23,32 @@ static void forget_fetches(struct tw_node *node) {
     for (uint32_t j = 0; j < JOINS_MAX; j++) node->joins[j].heard_us = 0;
 }
 
-void tw_lineage_fork(struct tw_node *node) {
+/* The name of the lineage that this node founds, or founded, under its present nonce. */
+static struct tw_id founded_name(const struct tw_node *node) {
     uint8_t bytes[24 + 32 + 32 + 8] = "thinwire-lineage-v1";
-    const uint64_t nonce = tw_lineage_nonce(node);
-    const struct tw_id parent = tw_id_is_zero(&node->at.lineage) ? node->cfg.run : node->at.lineage;
-    memcpy(bytes + 24, parent.bytes, 32);
+    memcpy(bytes + 24, node->at.lineage_parent.bytes, 32);
     memcpy(bytes + 56, node->cfg.self.bytes, 32);
-    for (unsigned i = 0; i < 8; i++) bytes[88 + i] = (uint8_t)(nonce >> (8 * i));
-    node->at.lineage_parent = parent;
-    node->at.lineage = tw_sha256(bytes, sizeof(bytes));
-    node->at.nonce = nonce;
+    for (unsigned i = 0; i < 8; i++) bytes[88 + i] = (uint8_t)(node->at.nonce >> (8 * i));
+    return tw_sha256(bytes, sizeof(bytes));
+}
+
+bool tw_lineage_is_ours(const struct tw_node *node) {
+    const struct tw_id name = founded_name(node);
+    return tw_id_equal(&name, &node->at.lineage);
+}
+
+struct tw_roster tw_lineage_founder(const struct tw_node *node) {
+    struct tw_roster alone = {.number = 0, .count = 1};
+    alone.members[0] =
+        (struct tw_member){.id = node->cfg.self, .nonce = node->at.nonce, .weight = 1};
+    if (node->at.has_tip != 0) alone.number = node->at.tip.next.number + 1;
+    return alone;
+}
+
+void tw_lineage_fork(struct tw_node *node) {
+    node->at.lineage_parent = tw_id_is_zero(&node->at.lineage) ? node->cfg.run : node->at.lineage;
+    node->at.nonce = tw_lineage_nonce(node);
+    node->at.lineage = founded_name(node);
     node->at.first_round = node->at.rounds;
     node->needs_tip = false;
     tw_payload_drop_all(node);
@@ -46,9 +62,7 @@ void tw_lineage_fork(struct tw_node *node) {
         node->fetch[p].offer = (struct tw_msg_state){.fragment = p, .rounds = node->at.rounds};
     }
     tw_vote_reset(node);
-    struct tw_roster alone = {.number = 0, .count = 1};
-    alone.members[0] = (struct tw_member){.id = node->cfg.self, .nonce = nonce, .weight = 1};
-    if (node->at.has_tip != 0) alone.number = node->at.tip.next.number + 1;
+    const struct tw_roster alone = tw_lineage_founder(node);
     tw_node_set_roster(node, &alone);
     tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
     node->status_us = 0;
@@ -123,6 +137,10 @@ static uint16_t find_better(const struct tw_node *node) {
         const struct tw_msg_status *status = &node->links[i].status;
         if (status->state == TW_STATE_RECEIVER) continue;
         const uint64_t theirs = claim_of(node, status);
+        /* Whoever left a lineage behind does not go back to it while it has not got anywhere. */
+        if (has_standing && theirs == clock_tokens &&
+            tw_id_equal(&status->lineage, &node->at.lineage_parent))
+            continue;
         if (has_standing && is_better(theirs, &status->lineage, clock_tokens, &lineage) ==
                                 TW_PLANTED(node, TW_PLANT_SMALLER_CLOCK))
             continue;
@@ -302,13 +320,25 @@ static bool fetch_state(struct tw_node *node, struct state_fetch *fetch) {
     return payload->state == PAYLOAD_HELD;
 }
 
+/* Alone, without the state of a fragment, and nobody to ask: a LOAD was lost with the worker, or
+ * the results of a round are gone. What is there is the state of a new lineage. */
+static bool is_state_lost(const struct tw_node *node) {
+    if (node->state != TW_STATE_SOLO || node->has_left) return false;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_donor(node, i)) return false;
+    }
+    return true;
+}
+
 /* One fragment after the other, so that a slow link carries one state at a time. */
 static void receive_states(struct tw_node *node) {
     if (node->needs_tip || !node->worker_up || node->is_applying) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         struct state_fetch *fetch = &node->fetch[p];
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
-        if (!fetch->has_offer) {
+        if (!fetch->has_offer && is_state_lost(node)) {
+            tw_lineage_fork(node); /* the next walk finds an offer for each */
+        } else if (!fetch->has_offer) {
             ask_for_state(node, p);
         } else if (fetch_state(node, fetch)) {
             struct tw_action *action = tw_act_body(node, TW_ACT_LOAD);
@@ -376,20 +406,60 @@ void tw_lineage_solo_done(struct tw_node *node) {
     tw_log_commit(node, &close);
 }
 
+/* ---- the end of a lineage ------------------------------------------------------------------- */
+
+/* So many members said goodbye that those who are left decide nothing any more. */
+static bool is_left_behind(const struct tw_node *node) {
+    uint32_t staying_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) staying_count += !node->member_left[i];
+    return staying_count <= node->roster.count / 2;
+}
+
+/* Every member of the roster is here, and none stands further than we do in this lineage. */
+static bool is_nobody_ahead(const struct tw_node *node) {
+    if (tw_roster_find(&node->roster, &node->cfg.self) < 0 || node->needs_tip) return false;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct tw_id *id = &node->roster.members[i].id;
+        if (tw_id_equal(id, &node->cfg.self)) continue;
+        const uint16_t peer = tw_peers_find(node, id);
+        if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return false;
+        if (tw_peers_in_lineage(node, peer) && node->links[peer].status.rounds > node->at.rounds)
+            return false;
+    }
+    return true;
+}
+
+/* What the orphan time waits for cannot come. All were killed in one round: as members they carry
+ * an accepted manifest whose results died with every pool, as receivers they stand before rounds in
+ * which they may have voted and which nobody can tell them. Nothing may be decided there in their
+ * place, but a child lineage can begin: at once, as nobody is missing who could know more. */
+static bool is_hopeless(const struct tw_node *node) {
+    if (node->state == TW_STATE_MEMBER)
+        return is_left_behind(node) || (node->round.is_lost && is_nobody_ahead(node));
+    return node->now_us >= node->lineage_us + LINEAGE_LOST_US && is_nobody_ahead(node);
+}
+
+static void consider_fork(struct tw_node *node) {
+    if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
+    const bool is_member = node->state == TW_STATE_MEMBER;
+    const uint64_t orphan_us =
+        (is_member ? node->majority_us : node->lineage_us) + node->cfg.orphan_us;
+    if (node->now_us >= orphan_us || is_hopeless(node)) {
+        if (node->is_applying || node->has_left) return;
+        tw_lineage_fork(node);
+        /* The others will be where we are: let them come before phi goes on alone. */
+        node->solo_hold_us = node->now_us + SOLO_HOLD_US;
+        return;
+    }
+    tw_node_wake(node, orphan_us);
+    if (!is_member && node->now_us < node->lineage_us + LINEAGE_LOST_US)
+        tw_node_wake(node, node->lineage_us + LINEAGE_LOST_US);
+}
+
 void tw_lineage_advance(struct tw_node *node) {
     const uint16_t better = find_better(node);
     if (better != NO_PEER && !node->is_applying && !node->has_left) adopt(node, better);
-    const bool is_member = node->state == TW_STATE_MEMBER;
-    const uint64_t alone_us = is_member ? node->majority_us : node->lineage_us;
-    if (node->state == TW_STATE_MEMBER || node->state == TW_STATE_RECEIVER) {
-        if (node->now_us < alone_us + node->cfg.orphan_us) {
-            tw_node_wake(node, alone_us + node->cfg.orphan_us);
-        } else if (!node->is_applying && !node->has_left) {
-            tw_lineage_fork(node);
-        }
-        if (!is_member && node->now_us < node->lineage_us + LINEAGE_LOST_US)
-            tw_node_wake(node, node->lineage_us + LINEAGE_LOST_US);
-    }
+    consider_fork(node);
     receive_states(node);
     ask_to_join(node);
     export_states(node);

@@ -84,6 +84,8 @@ static void resume(struct tw_node *node, const struct tw_position *position,
         tw_lineage_fork(node);
         return;
     }
+    /* From before the first round of a lineage of our own. */
+    if (roster.count == 0 && tw_lineage_is_ours(node)) roster = tw_lineage_founder(node);
     tw_node_set_roster(node, &roster);
     if (!has_vote) { /* we may have voted and forgotten: come back as somebody new */
         node->at.nonce = tw_lineage_nonce(node);
@@ -122,6 +124,8 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_LEAVE: {
         const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
         if (idx >= 0) node->member_left[idx] = true;
+        node->links[peer].has_left = true;
+        node->links[peer].has_status = false;
         break;
     }
     case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;

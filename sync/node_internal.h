@@ -67,6 +67,7 @@ enum {
 
 struct link {
     bool is_up, has_status;
+    bool has_left; /* it said goodbye: what it still says of itself counts no more */
     struct tw_id id;
     struct tw_msg_status status;
     uint64_t up_us, heard_us;
@@ -350,6 +351,9 @@ bool tw_log_is_current(const struct tw_node *node);
 
 uint64_t tw_lineage_nonce(struct tw_node *node);
 void tw_lineage_fork(struct tw_node *node);
+/* This node founded the lineage it is in; then its first round was decided by this roster. */
+bool tw_lineage_is_ours(const struct tw_node *node);
+struct tw_roster tw_lineage_founder(const struct tw_node *node);
 void tw_lineage_unhold(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode);
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join);
 void tw_lineage_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get);

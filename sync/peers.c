@@ -79,6 +79,7 @@ void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_st
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
+    if (node->links[peer].has_left) return;
     node->links[peer].status = *status;
     node->links[peer].has_status = true;
 }

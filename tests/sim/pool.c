@@ -122,7 +122,8 @@ void tw_sim_pool_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uin
     struct tw_sim_payload *payload = tw_sim_pool_find(node, &item->hash);
     if (payload == NULL || item->idx >= payload->chunks_count) return; /* no longer wanted */
     if (payload->is_refused) return;
-    if ((payload->chunks >> item->idx & 1) != 0) return;
+    /* As the daemon asks: what is stored and not reported would never be asked for again. */
+    if (!tw_node_wants_chunk(node->core, peer, &item->hash, item->idx)) return;
     payload->chunks |= (uint64_t)1 << item->idx;
     payload->content = item->content;
     if (node->is_chunk_corrupted) payload->is_corrupt = true;

@@ -218,8 +218,12 @@ void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *posi
     const struct tw_vote *vote = mesh->has_vote[node] ? &mesh->votes[node] : NULL;
     tw_node_init(mesh->nodes[node], &config, position, vote, mesh->now_us);
     drain(mesh, node);
+    if (position == NULL) memset(&mesh->workers[node], 0, sizeof(mesh->workers[node]));
+    mesh_start_worker(mesh, node);
+}
+
+void mesh_start_worker(struct mesh *mesh, uint32_t node) {
     struct mesh_worker *worker = &mesh->workers[node];
-    if (position == NULL) memset(worker, 0, sizeof(*worker));
     worker->is_up = true;
     worker->step_due_us = mesh->now_us + mesh->step_us[node];
     struct tw_event event = {.kind = TW_EV_WORKER_UP, .ok = true};
@@ -232,7 +236,19 @@ void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *posi
     deliver(mesh, node, &event);
 }
 
+static bool is_answer_of_worker(enum tw_event_kind kind) {
+    return kind == TW_EV_ENCODED || kind == TW_EV_REDUCED || kind == TW_EV_APPLIED ||
+           kind == TW_EV_EXPORTED;
+}
+
 void mesh_stop_worker(struct mesh *mesh, uint32_t node) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < mesh->events_count; i++) {
+        const struct mesh_event *event = &mesh->events[i];
+        if (event->to == node && is_answer_of_worker(event->event.kind)) continue;
+        mesh->events[kept++] = *event;
+    }
+    mesh->events_count = kept;
     mesh->workers[node].is_up = false;
     deliver(mesh, node, &(struct tw_event){.kind = TW_EV_WORKER_DOWN});
 }
@@ -252,6 +268,12 @@ void mesh_kill(struct mesh *mesh, uint32_t node) {
         }
     }
     mesh->events_count = kept;
+}
+
+void mesh_leave(struct mesh *mesh, uint32_t node) {
+    deliver(mesh, node, &(struct tw_event){.kind = TW_EV_LEAVE});
+    mesh_run(mesh, 2 * MESSAGE_US);
+    mesh_kill(mesh, node);
 }
 
 void mesh_link(struct mesh *mesh, uint32_t a, uint32_t b) {

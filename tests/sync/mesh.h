@@ -52,9 +52,12 @@ void mesh_unlink(struct mesh *mesh, uint32_t a, uint32_t b);
 void mesh_link_all(struct mesh *mesh);
 /* kill -9 and start again from `position` (NULL: from nothing). */
 void mesh_kill(struct mesh *mesh, uint32_t node);
+/* It says goodbye, and its process ends. */
+void mesh_leave(struct mesh *mesh, uint32_t node);
 void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *position);
-/* The node goes on without its worker: it can neither encode nor load. */
+/* The node goes on without its worker, whose answers under way are lost. */
 void mesh_stop_worker(struct mesh *mesh, uint32_t node);
+void mesh_start_worker(struct mesh *mesh, uint32_t node);
 void mesh_run(struct mesh *mesh, uint64_t for_us);
 struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node);
 struct tw_id mesh_digest(uint64_t value);
