@@ -15,7 +15,7 @@
 
 enum tw_answer { TW_NO, TW_YES };
 enum tw_family { TW_FAMILY_GPT2, TW_FAMILY_LLAMA };
-enum tw_tokenizer { TW_TOKENIZER_BYTES, TW_TOKENIZER_IDS };
+enum tw_tokenizer_kind { TW_TOKENIZER_BYTES, TW_TOKENIZER_IDS };
 enum tw_optimizer { TW_OPTIMIZER_ADAMW, TW_OPTIMIZER_MUON };
 enum tw_schedule { TW_SCHEDULE_COSINE, TW_SCHEDULE_WSD, TW_SCHEDULE_LINEAR };
 enum tw_pattern { TW_PATTERN_STRIDED, TW_PATTERN_SEQUENTIAL };
@@ -45,7 +45,7 @@ struct tw_run {
     } model;
 
     struct {
-        enum tw_tokenizer tokenizer;
+        enum tw_tokenizer_kind tokenizer;
         struct tw_id sha256;         /* of the training text; zero = any text */
         uint32_t heldout_millionths; /* the last share of the text is never trained on */
     } data;

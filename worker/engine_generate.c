@@ -1,4 +1,5 @@
 /* thinwire-engine generate: text from a model, streamed as it is made. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,55 +11,103 @@
 #include "worker/generate.h"
 #include "worker/interrupt.h"
 #include "worker/json_text.h"
-#include "worker/tokenizer.h"
+#include "worker/tokenizer_text.h"
 #include "worker/utf8.h"
 
 enum { PROMPT_BYTES_MAX = 1024 * 1024 };
 
 struct text {
     struct tw_generator generator;
-    bool is_ids, is_terminal, json;
-    uint32_t *tokens; /* (prompt_count + options->tokens) */
+    struct tw_tokenizer *tokenizer; /* NULL: prompt and text are token numbers */
+    struct tw_decoder decoder;
+    bool is_terminal, json;
+    struct tw_tokens tokens; /* (prompt_count + options->tokens) */
     size_t prompt_count, count;
-    struct tw_utf8_stream stream;
     double took_s; /* making tokens, prompts included */
     uint64_t made;
 };
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
-/* "12 7 4096": token numbers, where the tokenizer is somebody else's. */
-static enum tw_status read_ids(struct text *text, const char *prompt, uint32_t vocab,
+/* The tokenizer that is named, or the model's own: bytes, or a tokenizer.json beside it. */
+static enum tw_status open_tokenizer(struct text *text, const struct engine_bench *bench,
+                                     struct tw_error *err) {
+    const struct engine_options *const options = bench->options;
+    char path[PATH_MAX];
+    if (options->tokenizer != NULL) {
+        return tw_tokenizer_create_file(&text->tokenizer, options->tokenizer, err);
+    }
+    if (bench->run.data.tokenizer == TW_TOKENIZER_BYTES) {
+        return tw_tokenizer_create_bytes(&text->tokenizer, err);
+    }
+    const int n = snprintf(path, sizeof(path), "%s/tokenizer.json", options->file);
+    if (n >= (int)sizeof(path) || access(path, R_OK) != 0) return TW_OK;
+    return tw_tokenizer_create_file(&text->tokenizer, path, err);
+}
+
+static enum tw_status add_token(struct tw_tokens *tokens, uint32_t token, struct tw_error *err) {
+    if (tokens->count == tokens->capacity) {
+        const size_t capacity = 2 * tokens->capacity + 64;
+        uint32_t *const more = realloc(tokens->tokens, capacity * sizeof(*more));
+        if (more == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu tokens", capacity);
+        tokens->tokens = more;
+        tokens->capacity = capacity;
+    }
+    tokens->tokens[tokens->count++] = token;
+    return TW_OK;
+}
+
+/* "12 7 4096": token numbers, where no tokenizer is at hand. */
+static enum tw_status read_ids(struct tw_tokens *tokens, const char *prompt, uint32_t vocab,
                                struct tw_error *err) {
-    for (text->prompt_count = 0; *prompt != 0;) {
+    while (*prompt != 0) {
         char *end;
         const unsigned long id = strtoul(prompt, &end, 10);
         if (end == prompt || *prompt == '-' || id >= vocab) {
             return tw_fail(err, TW_CONFIG,
-                           "--prompt: `%.20s` is no token number below %u; this model's tokenizer "
-                           "is not built in, so prompts are token numbers: --prompt \"12 7 40\"",
+                           "--prompt: `%.20s` is no token number below %u; name the model's "
+                           "tokenizer.json with --tokenizer, or prompt with numbers: \"12 7 40\"",
                            prompt, vocab);
         }
-        text->tokens[text->prompt_count++] = (uint32_t)id;
+        TW_TRY(add_token(tokens, (uint32_t)id, err));
         prompt = end + strspn(end, " ,\n\t");
     }
-    if (text->prompt_count == 0) text->tokens[text->prompt_count++] = 0;
-    return TW_OK;
+    return tokens->count > 0 ? TW_OK : add_token(tokens, 0, err);
+}
+
+/* Where nothing is said: what begins a text, or ends the one before, or a new line. */
+static enum tw_status encode(struct text *text, const char *prompt, struct tw_error *err) {
+    const uint32_t bos = tw_tokenizer_bos(text->tokenizer), eos = tw_tokenizer_eos(text->tokenizer);
+    if (prompt[0] == 0 && (bos != TW_TOKEN_NONE || eos != TW_TOKEN_NONE)) {
+        return add_token(&text->tokens, bos != TW_TOKEN_NONE ? bos : eos, err);
+    }
+    if (prompt[0] == 0) prompt = "\n";
+    struct tw_encoder *encoder = NULL;
+    TW_TRY(tw_encoder_create(&encoder, text->tokenizer, err));
+    const enum tw_status status = tw_encoder_append(
+        encoder, (const uint8_t *)prompt, strlen(prompt), TW_ENCODE_TEMPLATE, &text->tokens, err);
+    tw_encoder_destroy(encoder);
+    return status;
 }
 
 static enum tw_status read_prompt(struct text *text, const struct engine_bench *bench,
                                   struct tw_error *err) {
-    const char *prompt = bench->options->prompt;
-    const size_t size = strlen(prompt);
-    if (size > PROMPT_BYTES_MAX) {
+    const char *const prompt = bench->options->prompt;
+    const uint32_t vocab = bench->run.model.vocab;
+    if (strlen(prompt) > PROMPT_BYTES_MAX) {
         return tw_fail(err, TW_CONFIG, "--prompt has more than %d KiB", PROMPT_BYTES_MAX / 1024);
     }
-    text->tokens = malloc((size + 1 + bench->options->tokens) * sizeof(*text->tokens));
-    if (text->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for the text");
-    text->is_ids = bench->run.data.tokenizer == TW_TOKENIZER_IDS;
-    if (text->is_ids) return read_ids(text, prompt, bench->run.model.vocab, err);
-    const uint8_t *const bytes = size > 0 ? (const uint8_t *)prompt : (const uint8_t *)"\n";
-    text->prompt_count = tw_tokenizer_encode(bytes, size > 0 ? size : 1, text->tokens);
+    TW_TRY(open_tokenizer(text, bench, err));
+    TW_TRY(text->tokenizer == NULL ? read_ids(&text->tokens, prompt, vocab, err)
+                                   : encode(text, prompt, err));
+    text->prompt_count = text->tokens.count;
+    for (size_t i = 0; i < text->prompt_count; i++) {
+        if (text->tokens.tokens[i] < vocab) continue;
+        return tw_fail(err, TW_CONFIG,
+                       "--prompt: its token %u is outside the model's vocabulary of %u: is it this "
+                       "model's tokenizer?",
+                       text->tokens.tokens[i], vocab);
+    }
     return TW_OK;
 }
 
@@ -86,35 +135,41 @@ static void print_settled(const struct text *text, const uint8_t *bytes, size_t 
 }
 
 static void print_token(struct text *text, uint32_t token) {
-    uint8_t byte, out[TW_UTF8_TAKE_BYTES];
+    uint8_t out[TW_DECODER_BYTES_MAX];
     if (text->json) return;
-    if (text->is_ids) {
+    if (text->tokenizer == NULL) {
         (void)printf("%u ", token);
         (void)fflush(stdout);
         return;
     }
-    (void)tw_tokenizer_decode(&token, 1, &byte);
-    print_settled(text, out, tw_utf8_take(&text->stream, byte, out));
+    print_settled(text, out, tw_decoder_take(&text->decoder, token, out));
 }
 
-static void print_json(struct text *text, const struct engine_bench *bench, uint32_t sample,
+static void print_json_text(const struct text *text, const uint32_t *tokens, size_t count) {
+    if (text->tokenizer == NULL) {
+        (void)putchar('[');
+        for (size_t i = 0; i < count; i++) (void)printf("%s%u", i > 0 ? ", " : "", tokens[i]);
+        (void)putchar(']');
+        return;
+    }
+    const size_t size = tw_tokenizer_join(text->tokenizer, tokens, count, NULL, 0);
+    uint8_t *const bytes = malloc(size + 1);
+    if (bytes != NULL) {
+        (void)tw_tokenizer_join(text->tokenizer, tokens, count, bytes, size);
+        tw_json_text_print(stdout, bytes, size);
+    } else {
+        (void)fputs("null", stdout);
+    }
+    free(bytes);
+}
+
+static void print_json(const struct text *text, const struct engine_bench *bench, uint32_t sample,
                        double took_s) {
     const size_t made = text->count - text->prompt_count;
-    const uint32_t *const tokens = text->tokens + text->prompt_count;
     (void)printf("{\"sample\": %u, \"prompt\": ", sample);
     tw_json_string_print(stdout, bench->options->prompt);
     (void)printf(", \"text\": ");
-    if (text->is_ids) {
-        (void)putchar('[');
-        for (size_t i = 0; i < made; i++) (void)printf("%s%u", i > 0 ? ", " : "", tokens[i]);
-        (void)putchar(']');
-    } else {
-        uint8_t *const bytes = malloc(made + 1);
-        if (bytes != NULL) {
-            tw_json_text_print(stdout, bytes, tw_tokenizer_decode(tokens, made, bytes));
-        }
-        free(bytes);
-    }
+    print_json_text(text, text->tokens.tokens + text->prompt_count, made);
     (void)printf(", \"tokens\": %zu, \"took_s\": %.3f, \"tokens_per_s\": %.6g}\n", made, took_s,
                  (double)made / fmax(took_s, 1e-9));
     (void)fflush(stdout);
@@ -122,32 +177,46 @@ static void print_json(struct text *text, const struct engine_bench *bench, uint
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
+/* Until there are enough tokens, or the model says that the text ends. */
+static enum tw_status make_text(struct text *text, const struct engine_options *options,
+                                struct tw_error *err) {
+    const uint32_t eos =
+        text->tokenizer != NULL ? tw_tokenizer_eos(text->tokenizer) : TW_TOKEN_NONE;
+    text->tokens.count = text->count = text->prompt_count;
+    while (text->count < text->prompt_count + options->tokens && !tw_interrupt_wanted()) {
+        uint32_t token;
+        TW_TRY(tw_generator_next(&text->generator, &token, err));
+        if (token == eos) return TW_OK;
+        TW_TRY(add_token(&text->tokens, token, err));
+        text->count++;
+        print_token(text, token);
+    }
+    return TW_OK;
+}
+
 static enum tw_status make_sample(struct text *text, const struct engine_bench *bench,
                                   uint32_t sample, struct tw_error *err) {
     const struct engine_options *const options = bench->options;
     const double begin_s = engine_now_s();
-    uint8_t out[TW_UTF8_TAKE_BYTES];
-    TW_TRY(tw_generator_begin(&text->generator, options->seed + sample, text->tokens,
+    uint8_t out[TW_DECODER_BYTES_MAX];
+    TW_TRY(tw_generator_begin(&text->generator, options->seed + sample, text->tokens.tokens,
                               text->prompt_count, err));
+    text->decoder = (struct tw_decoder){.tokenizer = text->tokenizer};
     if (!text->json && options->samples > 1) {
         (void)printf("%s--- %u, seed %llu\n", sample > 0 ? "\n" : "", sample + 1,
                      (unsigned long long)(options->seed + sample));
     }
-    for (size_t i = 0; i < text->prompt_count; i++) print_token(text, text->tokens[i]);
-    text->count = text->prompt_count;
-    while (text->count < text->prompt_count + options->tokens && !tw_interrupt_wanted()) {
-        TW_TRY(tw_generator_next(&text->generator, &text->tokens[text->count], err));
-        print_token(text, text->tokens[text->count++]);
-    }
+    for (size_t i = 0; i < text->prompt_count; i++) print_token(text, text->tokens.tokens[i]);
+    TW_TRY(make_text(text, options, err));
     const double took_s = engine_now_s() - begin_s;
     text->took_s += took_s;
     text->made += text->count - text->prompt_count;
     if (text->json) {
         print_json(text, bench, sample, took_s);
-    } else {
-        print_settled(text, out, tw_utf8_end(&text->stream, out));
-        (void)putchar('\n');
+        return TW_OK;
     }
+    if (text->tokenizer != NULL) print_settled(text, out, tw_decoder_end(&text->decoder, out));
+    (void)putchar('\n');
     return TW_OK;
 }
 
@@ -180,6 +249,7 @@ enum tw_exit engine_generate(struct engine_bench *bench) {
     tw_interrupt_catch(true);
     const enum tw_status status = generate(&text, bench, &err);
     tw_generator_close(&text.generator);
-    free(text.tokens);
+    tw_tokens_deinit(&text.tokens);
+    tw_tokenizer_destroy(text.tokenizer);
     return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
 }

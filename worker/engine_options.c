@@ -34,6 +34,7 @@ static const struct option {
     {"--from", ENGINE_TRAIN, TEXT, AT(from), 0, NULL},
     {"--part", ENGINE_TRAIN | USE, TEXT, AT(part), 0, NULL},
     {"--prompt", ENGINE_GENERATE, TEXT, AT(prompt), 0, NULL},
+    {"--tokenizer", ENGINE_GENERATE, TEXT, AT(tokenizer), 0, NULL},
     {"--steps", ENGINE_TRAIN, U64, AT(steps), 1e12, NULL},
     {"--eval-steps", ENGINE_TRAIN, U64, AT(eval_steps), 1e12, NULL},
     {"--save-every", ENGINE_TRAIN, U64, AT(save_steps), 1e12, NULL},

@@ -17,7 +17,7 @@ enum engine_verb {
 
 /* Strings are borrowed from the command line; NULL where not given. */
 struct engine_options {
-    const char *file, *run, *data, *out, *from, *prompt, *part;
+    const char *file, *run, *data, *out, *from, *prompt, *part, *tokenizer;
     struct tw_compute_config compute;
     uint64_t tokens, steps, seed, windows, eval_steps, save_steps;
     uint32_t top_k, samples;
