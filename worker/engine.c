@@ -19,9 +19,10 @@ static float *take(float **rest, float *given, uint64_t elements) {
 
 static enum tw_status allocate_arrays(struct tw_engine *engine,
                                       const struct tw_engine_config *config, struct tw_error *err) {
-    const struct tw_engine_plan *plan = &engine->plan;
     const uint64_t elements = config->layout->elements;
-    const uint64_t bytes = plan->parameters + plan->gradients + plan->optimizer;
+    const uint64_t learning =
+        config->is_inference ? 0 : 1u + (config->m == NULL) + (config->v == NULL);
+    const uint64_t bytes = ((config->theta == NULL) + learning) * elements * sizeof(float);
     float *owned = NULL;
     if (bytes > 0) {
         owned = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -82,8 +83,7 @@ enum tw_status tw_engine_create(struct tw_engine **engine_out,
 void tw_engine_destroy(struct tw_engine *engine) {
     if (engine == NULL) return;
     struct tw_engine_memory *memory = engine->memory;
-    free(memory->squares);
-    free(memory->ranges);
+    tw_engine_optimizer_deinit(engine);
     if (memory->model.memory != NULL) tw_model_deinit(&memory->model);
     tw_team_destroy(memory->team);
     if (memory->owned != NULL) (void)munmap(memory->owned, memory->owned_bytes);

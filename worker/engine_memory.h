@@ -5,11 +5,17 @@
 #include "worker/engine.h"
 #include "worker/model.h"
 
-/* A piece of the optimizer's work: elements of one tensor, or a whole matrix for Muon. */
+/* A piece of the optimizer's work: elements of one tensor. */
 struct tw_engine_range {
     uint64_t begin, count;
-    uint32_t rows, cols; /* of a matrix for Muon; 0: AdamW */
     bool has_decay;
+    bool is_muon; /* part of a matrix below */
+};
+
+/* A matrix that Muon trains. */
+struct tw_engine_matrix {
+    uint64_t begin;
+    uint32_t rows, cols, stride;
 };
 
 struct tw_engine_memory {
@@ -20,11 +26,20 @@ struct tw_engine_memory {
     struct tw_engine_range *ranges;
     double *squares; /* (ranges_count) */
     uint32_t ranges_count;
+    struct tw_engine_matrix *matrices; /* largest first; of a run that trains with Muon */
+    uint32_t matrices_count;
+    uint8_t *muon_scratch; /* (threads, muon_scratch_bytes) */
+    size_t muon_scratch_bytes;
     uint64_t uses; /* how often the model was given parameters: a cache sees that it has to again */
 };
 
-/* ranges of the run's optimizer. TW_NOMEM. */
+/* ranges and matrices of the run's optimizer. TW_NOMEM. */
 enum tw_status tw_engine_optimizer_init(struct tw_engine *engine, struct tw_error *err);
+void tw_engine_optimizer_deinit(struct tw_engine *engine);
+
+/* Bytes of one thread's scratch for Muon; 0 when the run trains without. */
+size_t tw_engine_muon_bytes(const struct tw_run *run, const struct tw_layout *layout,
+                            enum tw_type type);
 
 /* Norm of the whole gradient, in double; not finite if an element is not. */
 double tw_engine_gradient_norm(struct tw_engine *engine);

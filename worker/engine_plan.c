@@ -164,6 +164,9 @@ static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_c
         .library = library,
         .is_recomputed = is_learning && config->compute.recompute == TW_RECOMPUTE_ON,
     };
+    if (is_learning)
+        plan->optimizer +=
+            plan->threads * tw_engine_muon_bytes(config->run, config->layout, ops->type);
     if (plan->limit == 0) plan->limit = tw_memory_available();
     const struct tw_model_config model = tw_engine_model_config(config, plan, ops, library);
     TW_TRY(fit(plan, config, model, err));
