@@ -112,7 +112,8 @@ struct tw_model {
     float *stats_f;   /* (rows, 2) */
     float *cos, *sin; /* (context, head_size / 2); NULL without rotation */
 
-    float *logits; /* (head_rows, logits_stride); their gradient takes the same memory */
+    float *logits; /* (head_rows, logits_stride) */
+    void *dlogits; /* (head_rows, logits_stride), zeros past vocab; logits themselves if float32 */
     uint32_t head_rows;
     uint32_t logits_stride;
     double *losses;    /* one per piece of a chunk of rows, so that their sum has one order */

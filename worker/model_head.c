@@ -7,42 +7,32 @@
 
 enum { LOSS_ROWS = 16 }; /* rows of logits one thread takes at a time */
 
-/* A piece of a product: block of rows `piece % blocks`, panel `piece / blocks`, so that the pieces
- * taken one after another share a panel of the weight. */
-static struct tw_weight_product part_of(const struct tw_task *task, uint32_t piece,
-                                        uint32_t *first) {
-    const uint32_t blocks = tw_blocks(task->rows);
-    *first = piece % blocks * TW_MATMUL_ROWS;
-    return (struct tw_weight_product){.rows = tw_block_rows(task->rows, piece % blocks),
-                                      .panel_first = piece / blocks,
-                                      .panels = 1};
-}
-
-static void logits_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
+static void logits_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const struct tw_model *model = pass->model;
-    uint32_t first;
-    struct tw_weight_product product = part_of(task, piece, &first);
-    product.y_type = TW_F32;
-    product.y_stride = model->logits_stride;
-    tw_multiply_weight(
-        model->multipliers[thread], model->logits + (size_t)first * model->logits_stride,
-        tw_at(pass, model->norm, (size_t)(task->row_first + first) * model->shape.width),
-        &model->head.forward, &product);
+    const size_t first = (size_t)block * TW_MATMUL_ROWS;
+    const struct tw_weight_product product = {.rows = tw_block_rows(task->rows, block),
+                                              .y_type = TW_F32,
+                                              .is_padded = true,
+                                              .y_stride = model->logits_stride};
+    tw_multiply_weight(model->multipliers[thread], model->logits + first * model->logits_stride,
+                       tw_at(pass, model->norm, (task->row_first + first) * model->shape.width),
+                       &model->head.forward, &product);
 }
 
 /* dnorm = dlogits head */
-static void dnorm_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
+static void dnorm_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const struct tw_model *model = pass->model;
-    uint32_t first;
-    struct tw_weight_product product = part_of(task, piece, &first);
-    product.y_type = model->ops->type;
-    product.a_stride = task->dy_stride;
-    tw_multiply_weight(
-        model->multipliers[thread],
-        tw_at(pass, model->dnorm, (size_t)(task->row_first + first) * model->shape.width),
-        tw_at(pass, model->logits, first * task->dy_stride), &model->head.backward, &product);
+    const size_t first = (size_t)block * TW_MATMUL_ROWS;
+    const struct tw_weight_product product = {.rows = tw_block_rows(task->rows, block),
+                                              .y_type = model->ops->type,
+                                              .is_padded = true,
+                                              .a_stride = model->logits_stride};
+    tw_multiply_weight(model->multipliers[thread],
+                       tw_at(pass, model->dnorm, (task->row_first + first) * model->shape.width),
+                       tw_at(pass, model->dlogits, first * model->logits_stride),
+                       &model->head.backward, &product);
 }
 
 static void loss_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
@@ -53,15 +43,15 @@ static void loss_piece(const struct tw_task *task, uint32_t piece, uint32_t thre
         .rows = task->rows - first < LOSS_ROWS ? task->rows - first : LOSS_ROWS,
         .vocab = model->shape.vocab,
         .logits_stride = model->logits_stride,
-        .dlogits_stride = task->dy_stride,
+        .dlogits_stride = model->logits_stride,
         .scale = pass->learn == NULL ? 0.0f : pass->learn->scale,
         .z_loss = pass->learn == NULL ? 0.0f : pass->learn->z_loss,
     };
-    float *logits = model->logits + (size_t)first * model->logits_stride;
+    const size_t at = (size_t)first * model->logits_stride;
+    void *dlogits = pass->learn == NULL ? NULL : tw_at(pass, model->dlogits, at);
     (void)thread;
-    model->losses[piece] =
-        model->ops->cross_entropy(pass->learn == NULL ? NULL : logits, logits,
-                                  model->targets + task->row_first + first, &cfg);
+    model->losses[piece] = model->ops->cross_entropy(
+        dlogits, model->logits + at, model->targets + task->row_first + first, &cfg);
 }
 
 static void gather_targets(const struct tw_pass *pass) {
@@ -76,8 +66,7 @@ static void gather_targets(const struct tw_pass *pass) {
 
 static struct tw_task logits_task(const struct tw_pass *pass, uint32_t first, uint32_t rows) {
     return (struct tw_task){.work = logits_piece,
-                            .pieces =
-                                tw_blocks(rows) * tw_weight_panels(&pass->model->head.forward),
+                            .pieces = tw_blocks(rows),
                             .pass = pass,
                             .row_first = first,
                             .rows = rows};
@@ -87,8 +76,6 @@ static double chunk(const struct tw_pass *pass, uint32_t first, uint32_t rows) {
     const struct tw_model *model = pass->model;
     struct tw_task tasks[2] = {logits_task(pass, first, rows)};
     tw_tasks_run(tasks, 1);
-    /* A row of dlogits begins where the row of logits did. */
-    tasks[0].dy_stride = (size_t)model->logits_stride * (sizeof(float) / model->ops->type_bytes);
     tasks[0].work = loss_piece;
     tasks[0].pieces = (rows + LOSS_ROWS - 1) / LOSS_ROWS;
     tw_tasks_run(tasks, 1);
@@ -97,12 +84,12 @@ static double chunk(const struct tw_pass *pass, uint32_t first, uint32_t rows) {
     if (pass->learn == NULL) return loss;
     tasks[1] =
         tw_linear_dw(pass, &model->head,
-                     tw_at(pass, model->norm, (size_t)first * model->shape.width), model->logits);
-    tasks[1].dy_stride = tasks[0].dy_stride;
+                     tw_at(pass, model->norm, (size_t)first * model->shape.width), model->dlogits);
+    tasks[1].dy_stride = model->logits_stride;
     tasks[1].row_first = first;
     tasks[1].rows = rows;
     tasks[0].work = dnorm_piece;
-    tasks[0].pieces = tw_blocks(rows) * tw_weight_panels(&model->head.backward);
+    tasks[0].pieces = tw_blocks(rows);
     tw_tasks_run(tasks, 2);
     return loss;
 }

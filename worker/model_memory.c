@@ -11,8 +11,7 @@
 enum {
     ALIGN = 64,
     HUGE_PAGE_BYTES = 2 << 20,
-    LOGITS_BYTES = 128 << 20, /* held at a time, but at least a block of rows */
-    LOGITS_ALIGN = 64,        /* elements of a row */
+    LOGITS_BYTES = 160 << 20, /* held at a time with their gradient, but at least a block of rows */
 };
 
 /* Hands out aligned pieces of a block; without a block it only counts. */
@@ -122,9 +121,11 @@ static void carve_activations(struct carver *carver, struct tw_model *model) {
 
 static void carve_logits(struct carver *carver, struct tw_model *model) {
     const uint64_t rows = rows_max(model);
-    const uint64_t stride =
-        ((uint64_t)model->shape.vocab + LOGITS_ALIGN - 1) / LOGITS_ALIGN * LOGITS_ALIGN;
-    uint64_t fit = LOGITS_BYTES / (stride * sizeof(float)) / TW_MATMUL_ROWS * TW_MATMUL_ROWS;
+    const uint64_t size = model->ops->type_bytes, pad = TW_MATMUL_PAD_K;
+    const uint64_t stride = (model->shape.vocab + pad - 1) / pad * pad;
+    const bool is_own = model->config.is_learning && model->config.type != TW_F32;
+    const uint64_t row_bytes = stride * (sizeof(float) + (is_own ? size : 0));
+    uint64_t fit = LOGITS_BYTES / row_bytes / TW_MATMUL_ROWS * TW_MATMUL_ROWS;
     if (fit == 0) fit = TW_MATMUL_ROWS;
     /* Chunks of one size, up to a block. */
     const uint64_t chunks = (rows + fit - 1) / fit;
@@ -134,6 +135,7 @@ static void carve_logits(struct carver *carver, struct tw_model *model) {
     model->logits_stride = (uint32_t)stride;
     model->head_rows = (uint32_t)(most < rows ? most : rows);
     model->logits = carve_floats(carver, model->head_rows * stride);
+    model->dlogits = is_own ? carve(carver, model->head_rows * stride, size) : model->logits;
     model->losses = carve(carver, model->head_rows, sizeof(*model->losses));
 }
 
