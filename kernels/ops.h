@@ -117,11 +117,14 @@ struct tw_ops {
 
     /* Causal attention of one key/value head. q (queries, group * head_size), k, v (keys,
      * head_size), out as q; lse (group, queries): log sum exp of each row of scores, or NULL.
-     * scratch: tw_attention_scratch() floats, contents of no matter. */
+     *     P = softmax(q k^T / sqrt(head_size)) over the keys a query sees,  out = P v
+     * Sums are float32; a bf16 table may round P (and dS below) to bf16 before it multiplies them.
+     * Never (queries, keys) of anything: blocks of 64 by 64, or for up to four queries a row of
+     * scores each. scratch: tw_attention_scratch() floats, contents of no matter. */
     void (*attention)(void *out, float *lse, const void *q, const void *k, const void *v,
                       float *scratch, const struct tw_attention *shape);
     /* dq, dk, dv = dL/d (overwritten; strides as q and k, v) from dout; out and lse as the forward
-     * pass left them. queries == keys. */
+     * pass left them. */
     void (*attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q,
                                const void *k, const void *v, const void *out, const float *lse,
                                float *scratch, const struct tw_attention *shape);

@@ -30,22 +30,19 @@ struct tw_tile {
 };
 
 /* sum + a b, where a is one unit */
-TW_INLINE tw_vec tw_unit_multiply(tw_vec sum, const float *a, tw_vec b, const int unit) {
+TW_INLINE tw_vec tw_unit_multiply(tw_vec sum, const float *a, tw_vec b) {
 #if defined(TW_ACT_BF16) && defined(__AVX512BF16__)
-    if (unit == 2) {
-        int pair;
-        memcpy(&pair, a, sizeof(pair));
-        return (tw_vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(pair),
-                                        (__m512bh)b);
-    }
-#endif
-    (void)unit;
+    int pair;
+    memcpy(&pair, a, sizeof(pair));
+    return (tw_vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)b);
+#else
     return sum + *a * b;
+#endif
 }
 
-/* A block of `rows` by `vecs` vectors of y held in registers. rows, vecs, unit are literals. */
+/* A block of `rows` by `vecs` vectors of y held in registers. rows, vecs are literals. */
 TW_INLINE void tw_tile_block(float *y, const float *a, const float *b, const struct tw_tile *t,
-                             const size_t rows, const size_t vecs, const int unit) {
+                             const size_t rows, const size_t vecs) {
     tw_vec sum[6][4];
     TW_UNROLL for (size_t i = 0; i < rows; i++) {
         TW_UNROLL for (size_t j = 0; j < vecs; j++) {
@@ -59,7 +56,7 @@ TW_INLINE void tw_tile_block(float *y, const float *a, const float *b, const str
         TW_UNROLL for (size_t j = 0; j < vecs; j++) row[j] = tw_vec_load(b + j * TW_VEC);
         TW_UNROLL for (size_t i = 0; i < rows; i++) {
             TW_UNROLL for (size_t j = 0; j < vecs; j++) {
-                sum[i][j] = tw_unit_multiply(sum[i][j], a + i * a_row, row[j], unit);
+                sum[i][j] = tw_unit_multiply(sum[i][j], a + i * a_row, row[j]);
             }
         }
         a += a_col;
@@ -74,44 +71,33 @@ TW_INLINE void tw_tile_block(float *y, const float *a, const float *b, const str
 
 /* All columns of `rows` rows of y. */
 TW_INLINE void tw_tile_rows(float *y, const float *a, const float *b, const struct tw_tile *t,
-                            const size_t rows, const int unit) {
+                            const size_t rows) {
     enum { VECS = TW_VEC_REGISTERS == 32 ? 4 : 2 };
-    const size_t wide = t->n / (VECS * TW_VEC) * (VECS * TW_VEC);
-    for (size_t j = 0; j < wide; j += VECS * TW_VEC) {
-        tw_tile_block(y + j, a, b + j, t, rows, VECS, unit);
+    size_t j = 0;
+    for (; j + VECS * TW_VEC <= t->n; j += VECS * TW_VEC) {
+        tw_tile_block(y + j, a, b + j, t, rows, VECS);
     }
-    for (size_t j = wide; j < t->n; j += TW_VEC) {
-        tw_tile_block(y + j, a, b + j, t, rows, 1, unit);
+    for (; j + 2 * TW_VEC <= t->n; j += 2 * TW_VEC) {
+        tw_tile_block(y + j, a, b + j, t, rows, 2);
     }
+    if (j < t->n) tw_tile_block(y + j, a, b + j, t, rows, 1);
 }
 
-TW_INLINE void tw_tile_run(float *y, const float *a, const float *b, const struct tw_tile *t,
-                           const int unit) {
+static inline void tw_tile_multiply(float *y, const float *a, const float *b,
+                                    const struct tw_tile *t) {
     size_t i = 0;
     for (; i + 6 <= t->m; i += 6) {
-        tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 6, unit);
+        tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 6);
     }
     if (i + 4 <= t->m) {
-        tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 4, unit);
+        tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 4);
         i += 4;
     }
     if (i + 2 <= t->m) {
-        tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 2, unit);
+        tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 2);
         i += 2;
     }
-    if (i < t->m) tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 1, unit);
-}
-
-/* Operands of units. */
-static __attribute__((noinline, unused)) void
-tw_tile_multiply(float *y, const float *a, const float *b, const struct tw_tile *t) {
-    tw_tile_run(y, a, b, t, TW_UNIT);
-}
-
-/* Operands of floats, whatever a unit is. */
-static __attribute__((noinline, unused)) void
-tw_tile_multiply_floats(float *y, const float *a, const float *b, const struct tw_tile *t) {
-    tw_tile_run(y, a, b, t, 1);
+    if (i < t->m) tw_tile_rows(y + i * t->y_row, a + i * t->a_row, b, t, 1);
 }
 
 #endif

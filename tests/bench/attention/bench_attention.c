@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/rng.h"
 #include "kernels/ops.h"
 
 /* Of this thread's processor: what else runs here costs less in the figures. */
@@ -77,8 +78,10 @@ struct arrays {
 static unsigned char *activations(const struct tw_ops *ops, size_t n) {
     float *x = malloc(n * sizeof(*x));
     unsigned char *to = malloc(n * ops->type_bytes);
+    struct tw_rng rng;
     if (x == NULL || to == NULL) exit(1);
-    for (size_t i = 0; i < n; i++) x[i] = (float)rand() / (float)RAND_MAX - 0.5f;
+    tw_rng_seed(&rng, 1);
+    for (size_t i = 0; i < n; i++) x[i] = (float)tw_rng_unit(&rng) - 0.5f;
     ops->from_f32(to, x, n);
     free(x);
     return to;
