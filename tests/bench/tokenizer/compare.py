@@ -6,7 +6,8 @@
 # BENCH is thinwire-tokenizer-bench. Trains a tokenizer of each layout on mixed text of this machine
 # (the King James bible, translations of programs, C and Python), encodes that text and a wild one
 # (all characters, emoji, invalid UTF-8) with both, and prints one line each. Exit status 1 if any
-# token differs. Needs the package `tokenizers`; both sides use one thread.
+# token differs. Tokenizers stay in DIR for the next time. Needs the package `tokenizers`; both
+# sides use one thread.
 """Compares Thinwire's tokenizer with the package `tokenizers`."""
 import os
 
@@ -216,18 +217,16 @@ def show_difference(tok, document, mine, other):
     print("   theirs", [tok.id_to_token(i) for i in other[max(0, at - 3):at + 5]], flush=True)
 
 
-def compare(bench, name, tok, documents, out):
-    path = out / f"{name}.json"
-    tok.save(str(path))
+def compare(bench, path, tok, documents, out):
     mine, said = ours(bench, path, documents, out)
     other, speed = theirs(tok, documents)
     different = [i for i, (a, b) in enumerate(zip(mine, other)) if a != b]
     size = sum(map(len, documents)) / 1e6
     speed = f", theirs {speed:.2f} MB/s, {said['mb_per_s'] / speed:.1f} times" if speed else ""
     back = f"{said['changed']} do not come back{'' if said['is_exact'] else ' (not exact)'}"
-    print(f"{size:6.1f} MB, {said['tokens']} tokens: {len(different)} of {len(documents)} documents "
-          f"differ, {back}; ours {said['mb_per_s']:.1f} MB/s{speed}; load {said['load_s']:.2f} s",
-          flush=True)
+    print(f"{size:6.1f} MB, {said['tokens']} tokens: {len(different)} of {len(documents)} "
+          f"documents differ, {back}; ours {said['mb_per_s']:.1f} MB/s{speed}; "
+          f"load {said['load_s']:.2f} s", flush=True)
     for i in different[:3]:
         show_difference(tok, documents[i], mine[i], other[i])
     return bool(different) or (said["is_exact"] and said["changed"] > 0)
@@ -245,13 +244,16 @@ def main():
     print(f"tokenizers {tokenizers.__version__}, vocabulary {args.vocab}")
     documents, bad = mixed(args.mb), False
     for name in args.layouts.split(","):
-        texts = [document.decode() for document in documents]
-        tok = layouts.train(name, texts, args.vocab)
+        path = args.out / f"{name}.{args.vocab}.json"
+        if not path.exists():
+            texts = [document.decode() for document in documents]
+            layouts.train(name, texts, args.vocab).save(str(path))
+        tok = tokenizers.Tokenizer.from_file(str(path))
         tokens = [token.content for token in tok.get_added_tokens_decoder().values()]
         print(f"{name:7} mixed", end=" ")
-        bad |= compare(args.bench, name, tok, documents, args.out)
+        bad |= compare(args.bench, path, tok, documents, args.out)
         print(f"{name:7} wild ", end=" ")
-        bad |= compare(args.bench, name, tok, wild(args.mb, tokens), args.out)
+        bad |= compare(args.bench, path, tok, wild(args.mb, tokens), args.out)
     return 1 if bad else 0
 
 

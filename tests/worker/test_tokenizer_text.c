@@ -1,0 +1,478 @@
+/* Tests of worker/tokenizer_text.c and what it is made of, on small tokenizers of real layouts that
+ * tests/golden/make_tokenizers.py trained, with the tokens that the package of their authors gives.
+ */
+#include "worker/tokenizer_text.h"
+
+#include <jansson.h>
+#include <pthread.h>
+
+#include "base/rng.h"
+#include "tests/test.h"
+#include "worker/byte_tokenizer.h"
+
+static const char *const LAYOUTS[] = {"gpt2", "llama3", "qwen2", "smollm", "flags"};
+enum { LAYOUTS_COUNT = 5 };
+
+static const char *folder;
+static struct tw_tokenizer *golden[LAYOUTS_COUNT];
+static json_t *cases;
+static struct tw_error err;
+
+static const uint8_t *bytes_of(const char *text) {
+    return (const uint8_t *)text;
+}
+
+static struct tw_tokenizer *create(const char *json) {
+    struct tw_tokenizer *tokenizer = NULL;
+    if (tw_tokenizer_create_json(&tokenizer, json, strlen(json), &err) != TW_OK) {
+        fail_msg("%s", err.message);
+    }
+    return tokenizer;
+}
+
+static struct tw_encoder *encoder_of(const struct tw_tokenizer *tokenizer) {
+    struct tw_encoder *encoder = NULL;
+    assert_int_equal(tw_encoder_create(&encoder, tokenizer, &err), TW_OK);
+    return encoder;
+}
+
+/* ---- the tokens of the package --------------------------------------------------------------- */
+
+static void assert_ids(const struct tw_tokens *tokens, const json_t *wanted, const char *layout,
+                       size_t index) {
+    const size_t count = json_array_size(wanted);
+    for (size_t i = 0; i < count || i < tokens->count; i++) {
+        const json_int_t id = json_integer_value(json_array_get(wanted, i));
+        if (i >= count || i >= tokens->count || id != (json_int_t)tokens->tokens[i]) {
+            fail_msg("%s, text %zu: token %zu of %zu differs from %zu", layout, index, i,
+                     tokens->count, count);
+        }
+    }
+}
+
+static void assert_all(const char *kind, enum tw_encode_flags flags) {
+    const json_t *const texts = json_object_get(cases, "texts");
+    for (size_t k = 0; k < LAYOUTS_COUNT; k++) {
+        const json_t *wanted = json_object_get(json_object_get(cases, kind), LAYOUTS[k]);
+        if (wanted == NULL) wanted = json_object_get(json_object_get(cases, "plain"), LAYOUTS[k]);
+        struct tw_encoder *const encoder = encoder_of(golden[k]);
+        assert_int_equal(json_array_size(wanted), json_array_size(texts));
+        for (int again = 0; again < 2; again++) { /* the second time out of the cache */
+            for (size_t i = 0; i < json_array_size(texts); i++) {
+                const json_t *const text = json_array_get(texts, i);
+                struct tw_tokens tokens = {.tokens = NULL};
+                assert_int_equal(tw_encoder_append(encoder, bytes_of(json_string_value(text)),
+                                                   json_string_length(text), flags, &tokens, &err),
+                                 TW_OK);
+                assert_ids(&tokens, json_array_get(wanted, i), LAYOUTS[k], i);
+                tw_tokens_deinit(&tokens);
+            }
+        }
+        tw_encoder_destroy(encoder);
+    }
+}
+
+static void tokens_are_those_of_the_package(void **state) {
+    (void)state;
+    assert_all("plain", (enum tw_encode_flags)0);
+}
+
+static void templates_are_those_of_the_package(void **state) {
+    (void)state;
+    assert_all("template", TW_ENCODE_TEMPLATE);
+}
+
+/* ---- there and back -------------------------------------------------------------------------- */
+
+static void assert_back(const struct tw_tokenizer *tokenizer, struct tw_encoder *encoder,
+                        const uint8_t *text, size_t bytes) {
+    struct tw_tokens tokens = {.tokens = NULL};
+    uint8_t *const back = malloc(bytes + 1);
+    assert_non_null(back);
+    for (int plain = 0; plain < 2; plain++) {
+        tokens.count = 0;
+        assert_int_equal(
+            tw_encoder_append(encoder, text, bytes, (enum tw_encode_flags)plain, &tokens, &err),
+            TW_OK);
+        const size_t size = tw_tokenizer_join(tokenizer, tokens.tokens, tokens.count, back, bytes);
+        assert_int_equal(size, bytes);
+        assert_memory_equal(back, text, bytes);
+    }
+    free(back);
+    tw_tokens_deinit(&tokens);
+}
+
+static void any_bytes_come_back(void **state) {
+    (void)state;
+    const uint64_t seed = 7;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, seed);
+    print_message("seed %llu\n", (unsigned long long)seed);
+    const json_t *const texts = json_object_get(cases, "texts");
+    for (size_t k = 0; k < LAYOUTS_COUNT; k++) {
+        if (!tw_tokenizer_is_exact(golden[k])) continue;
+        struct tw_encoder *const encoder = encoder_of(golden[k]);
+        for (uint32_t round = 0; round < 500; round++) {
+            uint8_t text[300];
+            const json_t *const some =
+                json_array_get(texts, tw_rng_below(&rng, json_array_size(texts)));
+            size_t bytes = json_string_length(some);
+            if (bytes > sizeof(text)) bytes = sizeof(text); /* cuts characters */
+            memcpy(text, json_string_value(some), bytes);
+            for (uint64_t i = tw_rng_below(&rng, 8); bytes > 0 && i > 0; i--) {
+                text[tw_rng_below(&rng, bytes)] = (uint8_t)tw_rng_next(&rng);
+            }
+            assert_back(golden[k], encoder, text, bytes);
+        }
+        tw_encoder_destroy(encoder);
+    }
+}
+
+static void what_is_exact_is_known(void **state) {
+    (void)state;
+    assert_true(tw_tokenizer_is_exact(golden[0]));
+    assert_true(tw_tokenizer_is_exact(golden[1]));
+    assert_false(tw_tokenizer_is_exact(golden[2])); /* NFC */
+    assert_true(tw_tokenizer_is_exact(golden[3]));
+    assert_false(tw_tokenizer_is_exact(golden[4])); /* a space before, and strips */
+}
+
+static void a_byte_of_no_character_is_its_own_token(void **state) {
+    (void)state;
+    /* The text around it is encoded as if it stood alone. */
+    static const char *const TEXT = "the\xE2\x82 the\xFF";
+    struct tw_encoder *const encoder = encoder_of(golden[0]);
+    struct tw_tokens tokens = {.tokens = NULL}, apart = {.tokens = NULL};
+    assert_int_equal(tw_encoder_append(encoder, bytes_of(TEXT), 10, 0, &tokens, &err), TW_OK);
+    assert_int_equal(tw_encoder_append(encoder, bytes_of("the"), 3, 0, &apart, &err), TW_OK);
+    for (size_t i = 0; i < 3; i++) {
+        size_t size;
+        const size_t at = i < 2 ? apart.count + i : tokens.count - 1;
+        const uint8_t *const text = tw_tokenizer_token(golden[0], tokens.tokens[at], &size);
+        assert_int_equal(size, 1);
+        assert_int_equal(*text, bytes_of("\xE2\x82\xFF")[i]);
+    }
+    assert_memory_equal(tokens.tokens, apart.tokens, apart.count * sizeof(*apart.tokens));
+    apart.count = 0;
+    assert_int_equal(tw_encoder_append(encoder, bytes_of(" the"), 4, 0, &apart, &err), TW_OK);
+    assert_memory_equal(tokens.tokens + tokens.count - 1 - apart.count, apart.tokens,
+                        apart.count * sizeof(*apart.tokens));
+    tw_tokens_deinit(&tokens);
+    tw_tokens_deinit(&apart);
+    tw_encoder_destroy(encoder);
+}
+
+static void special_tokens_of_strangers_are_text(void **state) {
+    (void)state;
+    static const char *const TEXT = "a<|endoftext|>b";
+    struct tw_encoder *const encoder = encoder_of(golden[0]);
+    struct tw_tokens tokens = {.tokens = NULL};
+    const uint32_t end = tw_tokenizer_find(golden[0], "<|endoftext|>");
+    assert_int_not_equal(end, TW_TOKEN_NONE);
+    assert_true(tw_tokenizer_is_special(golden[0], end));
+    assert_int_equal(tw_encoder_append(encoder, bytes_of(TEXT), 15, 0, &tokens, &err), TW_OK);
+    assert_int_equal(tokens.count, 3);
+    assert_int_equal(tokens.tokens[1], end);
+    tokens.count = 0;
+    assert_int_equal(tw_encoder_append(encoder, bytes_of(TEXT), 15, TW_ENCODE_PLAIN, &tokens, &err),
+                     TW_OK);
+    for (size_t i = 0; i < tokens.count; i++) assert_int_not_equal(tokens.tokens[i], end);
+    tw_tokens_deinit(&tokens);
+    tw_encoder_destroy(encoder);
+}
+
+static void a_long_word_takes_no_quadratic_time(void **state) {
+    (void)state;
+    enum { BYTES = TW_WORD_BYTES_MAX + 1000 }; /* a quadratic way takes hours */
+    uint8_t *const text = malloc(BYTES);
+    assert_non_null(text);
+    struct tw_encoder *const encoder = encoder_of(golden[0]);
+    for (size_t i = 0; i < BYTES; i++) text[i] = bytes_of("theinging")[i % 9];
+    assert_back(golden[0], encoder, text, BYTES);
+    memset(text, ' ', BYTES);
+    assert_back(golden[0], encoder, text, BYTES);
+    tw_encoder_destroy(encoder);
+    free(text);
+}
+
+static void text_streams_in_whole_characters(void **state) {
+    (void)state;
+    static const char *const TEXT = "\xE5\xA4\x9A\xE3\x81\x8F\xED\x95\x99 \xF0\x9F\x91\x8D";
+    struct tw_encoder *const encoder = encoder_of(golden[0]);
+    struct tw_tokens tokens = {.tokens = NULL};
+    struct tw_decoder decoder = {.tokenizer = golden[0]};
+    uint8_t out[TW_DECODER_BYTES_MAX + 1], back[64];
+    size_t bytes = 0;
+    assert_int_equal(tw_encoder_append(encoder, bytes_of(TEXT), strlen(TEXT), 0, &tokens, &err),
+                     TW_OK);
+    for (size_t i = 0; i < tokens.count; i++) {
+        const size_t size = tw_decoder_take(&decoder, tokens.tokens[i], out);
+        for (size_t at = 0; at < size;) {
+            const int one = tw_utf8_size(out + at, size - at);
+            assert_true(one > 0);
+            at += (size_t)one;
+        }
+        memcpy(back + bytes, out, size);
+        bytes += size;
+    }
+    assert_int_equal(tw_decoder_end(&decoder, out), 0);
+    assert_int_equal(bytes, strlen(TEXT));
+    assert_memory_equal(back, TEXT, bytes);
+    (void)tw_decoder_take(&decoder, tokens.tokens[0], out);
+    assert_int_equal(tw_decoder_take(&decoder, 99999999, out), 0); /* no token: no text */
+    tw_tokens_deinit(&tokens);
+    tw_encoder_destroy(encoder);
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+static void assert_bytes(struct tw_tokenizer *tokenizer) {
+    struct tw_encoder *const encoder = encoder_of(tokenizer);
+    struct tw_tokens tokens = {.tokens = NULL};
+    uint8_t text[256];
+    for (size_t i = 0; i < 256; i++) text[i] = (uint8_t)(i * 37);
+    assert_int_equal(tw_tokenizer_vocab(tokenizer), 256);
+    assert_int_equal(tw_tokenizer_bos(tokenizer), TW_TOKEN_NONE);
+    assert_int_equal(tw_encoder_append(encoder, text, 256, 0, &tokens, &err), TW_OK);
+    assert_int_equal(tokens.count, 256);
+    for (size_t i = 0; i < 256; i++) assert_int_equal(tokens.tokens[i], text[i]);
+    assert_back(tokenizer, encoder, text, 256);
+    tw_tokens_deinit(&tokens);
+    tw_encoder_destroy(encoder);
+    tw_tokenizer_destroy(tokenizer);
+}
+
+static void bytes_are_a_tokenizer_too(void **state) {
+    (void)state;
+    struct tw_tokenizer *tokenizer;
+    assert_int_equal(tw_tokenizer_create_bytes(&tokenizer, &err), TW_OK);
+    assert_bytes(tokenizer);
+}
+
+static void our_file_for_bytes_reads_as_bytes(void **state) {
+    (void)state;
+    char json[TW_BYTE_TOKENIZER_BYTES];
+    (void)tw_byte_tokenizer_json(json);
+    assert_bytes(create(json));
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+#define MODEL                                                                                      \
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"?\":3},\"merges\":[\"a "    \
+    "b\"]%s}"
+#define PRE "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
+
+static void assert_refused(enum tw_status status, const char *json, const char *why) {
+    struct tw_tokenizer *tokenizer = NULL;
+    if (tw_tokenizer_create_json(&tokenizer, json, strlen(json), &err) != status ||
+        strstr(err.message, why) == NULL) {
+        fail_msg("%s: %s", json, err.message);
+    }
+}
+
+/* A whole file but for one part. */
+static void assert_part_refused(const char *part, const char *why) {
+    char json[1024];
+    const char *const pre = strstr(part, "pre_tokenizer") != NULL ? "" : PRE ",";
+    (void)snprintf(json, sizeof(json), "{%s%s," MODEL "}", pre, part, "");
+    assert_refused(TW_CONFIG, json, why);
+}
+
+static void assert_model_refused(enum tw_status status, const char *more, const char *why) {
+    char json[1024];
+    (void)snprintf(json, sizeof(json), "{" PRE "," MODEL "}", more);
+    assert_refused(status, json, why);
+}
+
+static void what_is_not_supported_is_named(void **state) {
+    (void)state;
+    assert_part_refused("\"normalizer\":{\"type\":\"Lowercase\"}", "Lowercase");
+    assert_part_refused("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},"
+                        "{\"type\":\"NFD\"}]}",
+                        "none and NFC are");
+    assert_part_refused("\"pre_tokenizer\":{\"type\":\"Metaspace\"}", "Metaspace");
+    assert_part_refused("\"pre_tokenizer\":null", "ByteLevel is");
+    assert_part_refused("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+                        "\"ByteLevel\"},{\"type\":\"Digits\"}]}",
+                        "as the last step");
+    assert_part_refused("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+                        "\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Removed\"}]}",
+                        "pre_tokenizer");
+    assert_part_refused("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+                        "\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Removed\"},"
+                        "{\"type\":\"ByteLevel\"}]}",
+                        "Split.behavior \"Removed\"");
+    assert_part_refused("\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":"
+                        "\"Split\",\"pattern\":{\"Regex\":\"\\\\w\"},\"behavior\":\"Isolated\"},"
+                        "{\"type\":\"ByteLevel\"}]}",
+                        "split pattern, at \"\\w\"");
+    assert_part_refused("\"post_processor\":{\"type\":\"RobertaProcessing\"}", "RobertaProcessing");
+    assert_part_refused("\"decoder\":{\"type\":\"WordPiece\"}", "WordPiece");
+    assert_model_refused(TW_CONFIG, ",\"byte_fallback\":true", "byte_fallback");
+    assert_model_refused(TW_CONFIG, ",\"dropout\":0.1", "dropout");
+    assert_model_refused(TW_CONFIG, ",\"end_of_word_suffix\":\"</w>\"", "end_of_word_suffix");
+    assert_refused(TW_CONFIG, "{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "Unigram");
+    assert_refused(TW_CONFIG, "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece");
+}
+
+static void what_is_malformed_is_refused(void **state) {
+    (void)state;
+    assert_refused(TW_CORRUPT, "", "line 1");
+    assert_refused(TW_CORRUPT, "[]", "object");
+    assert_refused(TW_CORRUPT, "{}", "model");
+    assert_refused(TW_CORRUPT, "{\"model\":{\"type\":\"BPE\",\"merges\":[]}}", "vocab");
+    assert_refused(TW_CORRUPT, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}}",
+                   "empty");
+    assert_refused(TW_CONFIG, "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}",
+                   "-1");
+    assert_refused(TW_CONFIG,
+                   "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1048576},\"merges\":[]}}",
+                   "1048576");
+    assert_refused(TW_CORRUPT,
+                   "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}}",
+                   "number 1");
+    assert_refused(TW_CORRUPT,
+                   "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"a a\"]}}",
+                   "not all of these");
+    assert_refused(TW_CORRUPT,
+                   "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"aa\"]}}",
+                   "no merge");
+    assert_model_refused(TW_CORRUPT, "},\"added_tokens\":[{\"id\":9,\"content\":\"a\"}],\"z\":{",
+                         "number 9");
+    assert_model_refused(TW_CORRUPT,
+                         "},\"added_tokens\":[{\"id\":9,\"content\":\"x\"},{\"id\":9,\"content\":"
+                         "\"y\"}],\"z\":{",
+                         "two have");
+    assert_model_refused(TW_CORRUPT,
+                         "},\"added_tokens\":[{\"id\":9,\"content\":\"x\"},{\"id\":8,\"content\":"
+                         "\"x\"}],\"z\":{",
+                         "twice");
+}
+
+static void a_byte_without_a_token_is_counted(void **state) {
+    (void)state;
+    char json[1024];
+    for (int has_unknown = 0; has_unknown < 2; has_unknown++) {
+        (void)snprintf(json, sizeof(json), "{" PRE "," MODEL "}",
+                       has_unknown ? ",\"unk_token\":\"?\",\"fuse_unk\":true" : "");
+        struct tw_tokenizer *const tokenizer = create(json);
+        struct tw_encoder *const encoder = encoder_of(tokenizer);
+        struct tw_tokens tokens = {.tokens = NULL};
+        assert_false(tw_tokenizer_is_exact(tokenizer));
+        for (int again = 0; again < 2; again++) {
+            tokens.count = 0;
+            assert_int_equal(tw_encoder_append(encoder, bytes_of("abxxa"), 5, 0, &tokens, &err),
+                             TW_OK);
+            assert_int_equal(tokens.count, has_unknown ? 3 : 2);
+            assert_int_equal(tokens.tokens[0], 2);
+            assert_int_equal(tokens.tokens[tokens.count - 1], 0);
+            assert_int_equal(tw_encoder_lost_bytes(encoder), again ? 4 : 2);
+        }
+        tw_tokens_deinit(&tokens);
+        tw_encoder_destroy(encoder);
+        tw_tokenizer_destroy(tokenizer);
+    }
+}
+
+static void errors_name_the_file(void **state) {
+    (void)state;
+    struct tw_tokenizer *tokenizer;
+    assert_int_equal(tw_tokenizer_create_file(&tokenizer, "nowhere/t.json", &err), TW_IO);
+    assert_non_null(strstr(err.message, "nowhere/t.json"));
+    assert_int_equal(tw_tokenizer_create_file(&tokenizer, folder, &err), TW_IO);
+    assert_non_null(strstr(err.message, "no plain file"));
+}
+
+static void ends_of_texts_are_found(void **state) {
+    (void)state;
+    assert_int_equal(tw_tokenizer_eos(golden[0]), tw_tokenizer_find(golden[0], "<|endoftext|>"));
+    assert_int_equal(tw_tokenizer_bos(golden[0]), TW_TOKEN_NONE);
+    assert_int_equal(tw_tokenizer_bos(golden[1]),
+                     tw_tokenizer_find(golden[1], "<|begin_of_text|>"));
+    assert_int_equal(tw_tokenizer_eos(golden[1]), tw_tokenizer_find(golden[1], "<|end_of_text|>"));
+    assert_int_equal(tw_tokenizer_eos(golden[2]), tw_tokenizer_find(golden[2], "<|endoftext|>"));
+    assert_int_equal(tw_tokenizer_find(golden[2], "<|end"), TW_TOKEN_NONE);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static void *encode_many(void *argument) {
+    const json_t *const texts = json_object_get(cases, "texts");
+    struct tw_tokens *const tokens = argument;
+    struct tw_encoder *encoder = NULL;
+    if (tw_encoder_create(&encoder, golden[2], NULL) != TW_OK) return NULL;
+    for (size_t round = 0; round < 20; round++) {
+        tokens->count = 0;
+        for (size_t i = 0; i < json_array_size(texts); i++) {
+            const json_t *const text = json_array_get(texts, i);
+            (void)tw_encoder_append(encoder, bytes_of(json_string_value(text)),
+                                    json_string_length(text), 0, tokens, NULL);
+        }
+    }
+    tw_encoder_destroy(encoder);
+    return NULL;
+}
+
+static void threads_share_a_tokenizer(void **state) {
+    (void)state;
+    enum { THREADS = 3 };
+    struct tw_tokens tokens[THREADS] = {{.tokens = NULL}};
+    pthread_t threads[THREADS];
+    for (size_t i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_many, &tokens[i]), 0);
+    }
+    for (size_t i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (size_t i = 0; i < THREADS; i++) {
+        assert_true(tokens[i].count > 1000);
+        assert_int_equal(tokens[i].count, tokens[0].count);
+        assert_memory_equal(tokens[i].tokens, tokens[0].tokens,
+                            tokens[0].count * sizeof(*tokens[0].tokens));
+    }
+    for (size_t i = 0; i < THREADS; i++) tw_tokens_deinit(&tokens[i]);
+}
+
+static int start(void **state) {
+    (void)state;
+    char path[512];
+    for (size_t k = 0; k < LAYOUTS_COUNT; k++) {
+        (void)snprintf(path, sizeof(path), "%s/%s.json", folder, LAYOUTS[k]);
+        if (tw_tokenizer_create_file(&golden[k], path, &err) == TW_OK) continue;
+        print_message("%s\n", err.message);
+        return 1;
+    }
+    (void)snprintf(path, sizeof(path), "%s/cases.json", folder);
+    cases = json_load_file(path, JSON_ALLOW_NUL, NULL);
+    return cases == NULL;
+}
+
+static int stop(void **state) {
+    (void)state;
+    for (size_t k = 0; k < LAYOUTS_COUNT; k++) tw_tokenizer_destroy(golden[k]);
+    json_decref(cases);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_are_those_of_the_package),
+        cmocka_unit_test(templates_are_those_of_the_package),
+        cmocka_unit_test(any_bytes_come_back),
+        cmocka_unit_test(what_is_exact_is_known),
+        cmocka_unit_test(a_byte_of_no_character_is_its_own_token),
+        cmocka_unit_test(special_tokens_of_strangers_are_text),
+        cmocka_unit_test(a_long_word_takes_no_quadratic_time),
+        cmocka_unit_test(text_streams_in_whole_characters),
+        cmocka_unit_test(bytes_are_a_tokenizer_too),
+        cmocka_unit_test(our_file_for_bytes_reads_as_bytes),
+        cmocka_unit_test(what_is_not_supported_is_named),
+        cmocka_unit_test(what_is_malformed_is_refused),
+        cmocka_unit_test(a_byte_without_a_token_is_counted),
+        cmocka_unit_test(errors_name_the_file),
+        cmocka_unit_test(ends_of_texts_are_found),
+        cmocka_unit_test(threads_share_a_tokenizer),
+    };
+    if (argc != 2) return 2;
+    folder = argv[1];
+    return cmocka_run_group_tests(tests, start, stop);
+}
