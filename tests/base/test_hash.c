@@ -1,6 +1,7 @@
-/* Tests of base/hash.c. */
+/* Tests of base/hash.h: with libraries (test_hash) and without (test_hash_plain). */
 #include "tests/test.h"
 
+#include "base/bytes.h"
 #include "base/hash.h"
 
 static void digests_are_the_published_ones(void **state) {
@@ -12,6 +13,24 @@ static void digests_are_the_published_ones(void **state) {
     tw_id_hex(&abc, hex);
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     assert_true(tw_xxh64("", 0) == 0xEF46DB3751D8E999u);
+}
+
+/* Every size to 299 bytes, each digest into one of all. The first was made by Python's hashlib, the
+ * second by xxHash 0.8. */
+static void digests_of_every_size_are_those_of_others(void **state) {
+    (void)state;
+    static uint8_t bytes[300], digests[300 * sizeof(struct tw_id)], hashes[300 * 8];
+    char hex[TW_ID_HEX_BYTES];
+    for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 7);
+    for (size_t n = 0; n < sizeof(bytes); n++) {
+        const struct tw_id digest = tw_sha256(bytes, n);
+        memcpy(digests + n * sizeof(digest), &digest, sizeof(digest));
+        tw_put_u64(hashes + n * 8, tw_xxh64(bytes, n));
+    }
+    const struct tw_id all = tw_sha256(digests, sizeof(digests));
+    tw_id_hex(&all, hex);
+    assert_string_equal(hex, "f65f14b090e805017546322e618401d41f0710c213e013a5131eb38bbe8f367f");
+    assert_int_equal(tw_xxh64(hashes, sizeof(hashes)), 0x81523968AA023DD2u);
 }
 
 static void ranges_hash_like_their_concatenation(void **state) {
@@ -33,6 +52,7 @@ static void ranges_hash_like_their_concatenation(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(digests_are_the_published_ones),
+        cmocka_unit_test(digests_of_every_size_are_those_of_others),
         cmocka_unit_test(ranges_hash_like_their_concatenation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
