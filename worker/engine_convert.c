@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/nearest.h"
 #include "base/units.h"
@@ -17,7 +18,7 @@
 /* ---- command line ---------------------------------------------------------------------------- */
 
 struct convert {
-    const char *from, *run, *out, *name, *context, *format, *dtype, *shard, *part;
+    const char *from, *run, *out, *name, *context, *format, *dtype, *shard, *part, *tokenizer;
     bool json;
 };
 
@@ -29,10 +30,15 @@ static enum tw_status parse(struct convert *convert, const char *verb, int argc,
         const char **value;
         bool is_known;
     } OPTIONS[] = {
-        {"--run", &convert->run, true},           {"--out", &convert->out, true},
-        {"--dtype", &convert->dtype, true},       {"--name", &convert->name, is_import},
-        {"--context", &convert->context, true},   {"--format", &convert->format, !is_import},
-        {"--shard", &convert->shard, !is_import}, {"--part", &convert->part, !is_import},
+        {"--run", &convert->run, true},
+        {"--out", &convert->out, true},
+        {"--dtype", &convert->dtype, true},
+        {"--name", &convert->name, is_import},
+        {"--context", &convert->context, true},
+        {"--format", &convert->format, !is_import},
+        {"--shard", &convert->shard, !is_import},
+        {"--part", &convert->part, !is_import},
+        {"--tokenizer", &convert->tokenizer, !is_import},
     };
     enum { COUNT = sizeof(OPTIONS) / sizeof(OPTIONS[0]) };
     for (int i = 2; i < argc; i++) {
@@ -146,8 +152,9 @@ static void tell_import(const struct convert *convert, const struct tw_run *run,
             known, run->model.context);
     }
     if (run->data.tokenizer == TW_TOKENIZER_IDS) {
-        (void)printf("\nIts tokenizer is not read: data.tokenizer = ids takes a file of its token "
-                     "numbers.\n");
+        (void)printf("\nIts tokenizer.json stays where it is: generate and export take it with "
+                     "--tokenizer,\ntraining takes a file of its token numbers (data.tokenizer = "
+                     "ids).\n");
     }
     if (convert->run == NULL) {
         (void)printf("\nNo manifest was written: --run FILE makes one that fits.\n");
@@ -229,12 +236,40 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
     return tw_model_source_bind(source, layout, convert->part, err);
 }
 
+/* A tokenizer.json that is named, or that lies in the folder the model comes from. NULL: none. */
+static enum tw_status read_tokenizer(const struct convert *convert, bool is_folder, char **text,
+                                     size_t *size, struct tw_error *err) {
+    enum { BYTES_MAX = 64 * 1024 * 1024 };
+    char path[TW_OUT_PATH_BYTES];
+    if (convert->tokenizer != NULL) {
+        return tw_text_file_read(convert->tokenizer, BYTES_MAX, text, size, err);
+    }
+    const int n = snprintf(path, sizeof(path), "%s/tokenizer.json", convert->from);
+    if (!is_folder || n >= (int)sizeof(path) || access(path, F_OK) != 0) return TW_OK;
+    return tw_text_file_read(path, BYTES_MAX, text, size, err);
+}
+
+static enum tw_status export_folder(const struct convert *convert, const struct tw_model_feed *feed,
+                                    struct tw_hf_folder *folder, struct tw_error *err) {
+    char *text = NULL;
+    TW_TRY(read_tokenizer(convert, feed->source->is_folder, &text, &folder->tokenizer_bytes, err));
+    folder->tokenizer = text;
+    const enum tw_status status = tw_hf_write_folder(convert->out, feed, folder, err);
+    free(text);
+    return status;
+}
+
 static enum tw_status do_export(const struct convert *convert, struct tw_model_source *source,
                                 struct tw_error *err) {
     static struct tw_run run;
     static struct tw_layout layout;
     const bool is_gguf = convert->format != NULL && strcmp(convert->format, "gguf") == 0;
     struct tw_hf_folder folder = {.dtype = TW_DTYPE_F32, .files_count = 1};
+    if (is_gguf && convert->tokenizer != NULL) {
+        return tw_fail(err, TW_CONFIG,
+                       "--tokenizer goes with --format hf: a GGUF file gets the "
+                       "vocabulary of bytes, or none");
+    }
     if (convert->format != NULL && !is_gguf && strcmp(convert->format, "hf") != 0) {
         return tw_fail(err, TW_CONFIG, "--format %s: it is hf or gguf", convert->format);
     }
@@ -262,7 +297,7 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
     if (is_gguf) {
         TW_TRY(tw_gguf_write(convert->out, &feed, folder.dtype, &folder.bytes, err));
     } else {
-        TW_TRY(tw_hf_write_folder(convert->out, &feed, &folder, err));
+        TW_TRY(export_folder(convert, &feed, &folder, err));
     }
     tell_export(convert, is_gguf ? "gguf" : "hf", folder.dtype, layout.params, folder.bytes,
                 folder.files_count);

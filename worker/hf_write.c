@@ -219,7 +219,10 @@ static enum tw_status fill(struct folder *folder, struct tw_error *err) {
     size_t size = 0;
     TW_TRY(tw_model_config_write(run, folder->shard.dtype, text, &size, err));
     TW_TRY(write_text(folder, "config.json", text, size, err));
-    if (run->data.tokenizer == TW_TOKENIZER_BYTES) {
+    if (folder->result->tokenizer != NULL) {
+        TW_TRY(write_text(folder, "tokenizer.json", folder->result->tokenizer,
+                          folder->result->tokenizer_bytes, err));
+    } else if (run->data.tokenizer == TW_TOKENIZER_BYTES) {
         char *const tokenizer = malloc(TW_BYTE_TOKENIZER_BYTES);
         if (tokenizer == NULL) return tw_fail(err, TW_NOMEM, "no memory for a tokenizer");
         size = tw_byte_tokenizer_json(tokenizer);

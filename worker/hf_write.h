@@ -16,16 +16,20 @@
 enum tw_status tw_hf_write_file(const char *path, const struct tw_model_feed *feed,
                                 enum tw_dtype dtype, uint64_t *bytes_out, struct tw_error *err);
 
-/* Tensor data of one file before another is begun; a tensor is never cut. 0: no limit. */
+/* shard_bytes: tensor data of one file before another is begun; a tensor is never cut; 0: no limit.
+ */
 struct tw_hf_folder {
     enum tw_dtype dtype; /* F32, BF16 or F16 */
     uint64_t shard_bytes;
+    const char *tokenizer; /* text of a tokenizer.json to put beside the model; NULL: bytes, none */
+    size_t tokenizer_bytes;
     uint32_t files_count; /* out */
     uint64_t bytes;       /* out: of tensors */
 };
 
-/* A folder with config.json, model.safetensors (or shards and their index) and, for models on
- * bytes, tokenizer.json. It is written as PATH.part and renamed. Errors as above. */
+/* A folder with config.json, model.safetensors (or shards and their index) and tokenizer.json,
+ * where one is given or the model is on bytes. It is written as PATH.part and renamed. Errors as
+ * above. */
 enum tw_status tw_hf_write_folder(const char *path, const struct tw_model_feed *feed,
                                   struct tw_hf_folder *folder, struct tw_error *err);
 

@@ -173,7 +173,8 @@ static const struct {
      "                       (default: what the model knows, up to 2048)\n"
      "  --name NAME          of the run (default: the folder's)\n"
      "\n"
-     "Tokenizers are not read: data.tokenizer = ids takes a file of the model's token numbers.\n"},
+     "The folder's tokenizer.json is for generate and export (--tokenizer); training takes a file\n"
+     "of the model's token numbers (data.tokenizer = ids).\n"},
     {"export",
      "thinwire export FILE [--run MANIFEST] --out FOLDER [--format hf] [--shard 5GB]\n"
      "                [--dtype f32|bf16|f16] [--part live|anchor] [--json]\n"
@@ -182,8 +183,10 @@ static const struct {
      "Writes a model as others read it. FILE is a checkpoint of a node, a file of `train` (which\n"
      "knows its manifest), imported weights, or a Hugging Face folder.\n"
      "\n"
-     "  --format hf          a folder for transformers: config.json, safetensors and, for a model\n"
-     "                       on bytes, tokenizer.json; files are cut at --shard (0: never)\n"
+     "  --format hf          a folder for transformers: config.json, safetensors, tokenizer.json;\n"
+     "                       files are cut at --shard (0: never)\n"
+     "  --tokenizer FILE     the tokenizer.json to put there (default: bytes as one, for a model\n"
+     "                       on bytes, or the one in the folder FILE)\n"
      "  --format gguf        one file for llama.cpp and its relatives; a model on bytes gets its\n"
      "                       vocabulary, one on token numbers gets none\n"
      "  --context N          positions to say the model knows (default: the manifest's)\n"
