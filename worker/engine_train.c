@@ -257,7 +257,7 @@ static enum tw_status finish(struct training *training, enum tw_status status,
     if (status != TW_OK) return status;
     (void)stat(training->out, &info);
     tw_train_report_end(&training->report, step < training->steps ? "interrupted" : "done",
-                        training->out, (uint64_t)info.st_size);
+                        training->out, (uint64_t)info.st_size, training->bench->options->data);
     return TW_OK;
 }
 

@@ -233,7 +233,7 @@ void tw_train_report_saved(struct tw_train_report *report, const char *path) {
 }
 
 void tw_train_report_end(struct tw_train_report *report, const char *event, const char *path,
-                         uint64_t bytes) {
+                         uint64_t bytes, const char *data_path) {
     char size[TW_UNITS_BYTES], time[TW_UNITS_BYTES];
     const double took_s = now_s() - report->start_s;
     if (report->json) {
@@ -259,5 +259,6 @@ void tw_train_report_end(struct tw_train_report *report, const char *event, cons
     if (path == NULL) return;
     (void)fprintf(stderr, "%s holds parameters and optimizer, %s\n", path,
                   tw_units_bytes(size, (double)bytes));
-    if (is_stopped) (void)fprintf(stderr, "go on with `thinwire train --from %s`\n", path);
+    if (!is_stopped) return;
+    (void)fprintf(stderr, "go on with `thinwire train --from %s --data %s`\n", path, data_path);
 }

@@ -43,6 +43,6 @@ void tw_train_report_validation(struct tw_train_report *report, double nats);
 void tw_train_report_saved(struct tw_train_report *report, const char *path);
 /* The last line, or the event: "done", "interrupted". path NULL: nothing was written. */
 void tw_train_report_end(struct tw_train_report *report, const char *event, const char *path,
-                         uint64_t bytes);
+                         uint64_t bytes, const char *data_path);
 
 #endif

@@ -1,0 +1,97 @@
+/* tokenizer_plain.c - tokenizer_text.h where the libraries of a tokenizer.json are absent: bytes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/tokenizer_text.h"
+
+struct tw_tokenizer {
+    uint8_t bytes[256]; /* a token is its byte */
+};
+
+struct tw_encoder {
+    const struct tw_tokenizer *tokenizer;
+};
+
+enum tw_status tw_tokenizer_create_bytes(struct tw_tokenizer **tokenizer, struct tw_error *err) {
+    *tokenizer = malloc(sizeof(**tokenizer));
+    if (*tokenizer == NULL) return tw_fail(err, TW_NOMEM, "no memory for a tokenizer");
+    for (unsigned i = 0; i < 256; i++) (*tokenizer)->bytes[i] = (uint8_t)i;
+    return TW_OK;
+}
+
+enum tw_status tw_tokenizer_create_file(struct tw_tokenizer **tokenizer, const char *path,
+                                        struct tw_error *err) {
+    *tokenizer = NULL;
+    return tw_fail(
+        err, TW_CONFIG,
+        "%s: this program was built without jansson, PCRE2 and utf8proc, which read such "
+        "files: build it with them, or prompt with token numbers",
+        path);
+}
+
+void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer) {
+    free(tokenizer);
+}
+
+uint32_t tw_tokenizer_bos(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return TW_TOKEN_NONE;
+}
+
+uint32_t tw_tokenizer_eos(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return TW_TOKEN_NONE;
+}
+
+void tw_tokens_deinit(struct tw_tokens *tokens) {
+    free(tokens->tokens);
+    memset(tokens, 0, sizeof(*tokens));
+}
+
+enum tw_status tw_encoder_create(struct tw_encoder **encoder, const struct tw_tokenizer *tokenizer,
+                                 struct tw_error *err) {
+    *encoder = malloc(sizeof(**encoder));
+    if (*encoder == NULL) return tw_fail(err, TW_NOMEM, "no memory for a tokenizer");
+    (*encoder)->tokenizer = tokenizer;
+    return TW_OK;
+}
+
+void tw_encoder_destroy(struct tw_encoder *encoder) {
+    free(encoder);
+}
+
+enum tw_status tw_encoder_append(struct tw_encoder *encoder, const uint8_t *text, size_t bytes,
+                                 enum tw_encode_flags flags, struct tw_tokens *tokens,
+                                 struct tw_error *err) {
+    (void)encoder;
+    (void)flags;
+    if (bytes > TW_TEXT_BYTES_MAX) return tw_fail(err, TW_LIMIT, "the text is too long");
+    if (tokens->capacity - tokens->count < bytes) {
+        const size_t capacity = tokens->count + bytes;
+        uint32_t *const more = realloc(tokens->tokens, capacity * sizeof(*more));
+        if (more == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu tokens", capacity);
+        tokens->tokens = more;
+        tokens->capacity = capacity;
+    }
+    for (size_t i = 0; i < bytes; i++) tokens->tokens[tokens->count++] = text[i];
+    return TW_OK;
+}
+
+size_t tw_tokenizer_join(const struct tw_tokenizer *tokenizer, const uint32_t *tokens, size_t count,
+                         uint8_t *text, size_t room) {
+    for (size_t i = 0; i < count && i < room; i++) {
+        text[i] = tokens[i] < 256 ? tokenizer->bytes[tokens[i]] : (uint8_t)'?';
+    }
+    return count;
+}
+
+size_t tw_decoder_take(struct tw_decoder *decoder, uint32_t token, uint8_t *out) {
+    uint8_t byte;
+    (void)tw_tokenizer_join(decoder->tokenizer, &token, 1, &byte, 1);
+    return tw_utf8_take(&decoder->stream, byte, out);
+}
+
+size_t tw_decoder_end(struct tw_decoder *decoder, uint8_t *out) {
+    return tw_utf8_end(&decoder->stream, out);
+}
