@@ -77,14 +77,14 @@ EXTERNAL = {
                 "CUDA::cudart_static"},
     "compress": {"m", "PkgConfig::ZSTD"},
     "sync": set(),
-    "worker": {"m", "gomp", "Threads::Threads", "PkgConfig::MODEL_JANSSON", "PkgConfig::TEXT_PCRE2",
+    "worker": {"m", "Threads::Threads", "PkgConfig::MODEL_JANSSON", "PkgConfig::TEXT_PCRE2",
                "PkgConfig::TEXT_UTF8PROC"},
     "daemon": CHOSEN,
     "tests": CHOSEN,
 }
 # What a GPU machine with a compiler and nothing else must be able to build: all these need.
-ENGINE = {"tw_engine", "tw_utf8", "tw_run", "tw_kernels", "tw_base", "tw_flags", "m", "gomp",
-          "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS"}
+ENGINE = {"tw_engine", "tw_utf8", "tw_run", "tw_kernels", "tw_matmul", "tw_team", "tw_base",
+          "tw_flags", "m", "gomp", "Threads::Threads", "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS"}
 
 # All nodes must compute the same bits here: correctly rounded operations only, no libm estimates.
 AGREED = re.compile(r"(kernels/(outer|merge|mix|norm)(_ref)?|compress/\w+)\.c")

@@ -1,24 +1,16 @@
 /* matmul_openblas.c - float32 products by OpenBLAS: the one file that knows it. Weights are used
  * where they are; bf16 is not in its interface as it is mostly built. */
 #include <cblas.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "kernels/matmul_library.h"
-
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* For the whole process: products run in the thread that asks. */
-static void use_one_thread(void) {
-    openblas_set_num_threads(1);
-}
 
 static bool has(enum tw_type type) {
     return type == TW_F32;
 }
 
 static struct tw_multiplier *create(void) {
-    (void)pthread_once(&once, use_one_thread);
+    openblas_set_num_threads(1); /* of the whole process: products run in the thread that asks */
     return calloc(1, sizeof(struct tw_multiplier));
 }
 

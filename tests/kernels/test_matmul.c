@@ -305,7 +305,6 @@ struct thread_job {
 
 static void *multiply_in_thread(void *argument) {
     const struct thread_job *job = argument;
-    check_products(job->library, job->type);
     check_weights(job->library, job->type);
     return NULL;
 }
