@@ -285,6 +285,114 @@ static void gguf_starts_as_it_should(void **state) {
     assert_int_equal(size % 32, 0);
 }
 
+/* ---- a small reader of GGUF, for the order of elements --------------------------------------- */
+
+struct gguf {
+    uint8_t bytes[FOLDER_FILE_BYTES];
+    size_t at;
+};
+
+static uint64_t take(struct gguf *gguf, unsigned size) {
+    uint64_t value = 0;
+    for (unsigned i = 0; i < size; i++) value |= (uint64_t)gguf->bytes[gguf->at++] << 8 * i;
+    return value;
+}
+
+static void skip_value(struct gguf *gguf, uint64_t type) {
+    static const unsigned SIZES[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    assert_in_range(type, 0, 12);
+    if (type == 8) {
+        const uint64_t size = take(gguf, 8);
+        gguf->at += size;
+    } else if (type == 9) {
+        const uint64_t inner = take(gguf, 4), count = take(gguf, 8);
+        assert_int_not_equal(inner, 9);
+        for (uint64_t i = 0; i < count; i++) skip_value(gguf, inner);
+    } else {
+        gguf->at += SIZES[type];
+    }
+}
+
+/* The float32 matrix `wanted`, (rows, cols), of the file in `gguf`. */
+static const uint8_t *find_matrix(struct gguf *gguf, const char *wanted, uint64_t rows,
+                                  uint64_t cols) {
+    uint64_t found = UINT64_MAX;
+    gguf->at = 8;
+    const uint64_t tensors = take(gguf, 8), pairs = take(gguf, 8);
+    for (uint64_t i = 0; i < pairs; i++) {
+        const uint64_t size = take(gguf, 8);
+        gguf->at += size;
+        const uint64_t type = take(gguf, 4);
+        skip_value(gguf, type);
+    }
+    for (uint64_t i = 0; i < tensors; i++) {
+        const uint64_t size = take(gguf, 8);
+        const bool is_it =
+            size == strlen(wanted) && memcmp(gguf->bytes + gguf->at, wanted, size) == 0;
+        gguf->at += size;
+        const uint64_t rank = take(gguf, 4), inner = take(gguf, 8);
+        const uint64_t outer = rank == 2 ? take(gguf, 8) : 0, type = take(gguf, 4);
+        const uint64_t offset = take(gguf, 8);
+        if (!is_it) continue;
+        assert_true(type == 0 && inner == cols && outer == rows);
+        found = offset;
+    }
+    assert_true(found != UINT64_MAX);
+    return gguf->bytes + (gguf->at + 31) / 32 * 32 + found;
+}
+
+/* Element (row, col) there is element from(row, col) of our tensor. */
+static void check_order(const char *model, const char *ours, const char *theirs, bool is_transposed,
+                        uint32_t head_size) {
+    static struct gguf gguf;
+    static float values[4096];
+    struct tw_model_source source;
+    char path[FOLDER_PATH_BYTES];
+    folder_path(path, golden, model);
+    assert_int_equal(tw_model_source_open(&source, path, &err), TW_OK);
+    assert_int_equal(tw_engine_manifest_make(&source, "test", 0, &run, NULL, &err), TW_OK);
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
+    assert_int_equal(tw_model_source_bind(&source, &layout, "live", &err), TW_OK);
+    const struct tw_model_feed feed = {.run = &run, .layout = &layout, .source = &source};
+    assert_int_equal(tw_gguf_write(out, &feed, TW_DTYPE_F32, NULL, &err), TW_OK);
+    const struct tw_tensor *const tensor = tw_layout_find(&layout, ours);
+    assert_non_null(tensor);
+    assert_in_range((uint64_t)tensor->rows * tensor->cols, 1, 4096);
+    assert_int_equal(tw_model_source_read(&source, (uint32_t)(tensor - layout.tensors), 0,
+                                          (uint64_t)tensor->rows * tensor->cols, values, &err),
+                     TW_OK);
+    tw_model_source_close(&source);
+    (void)file_read(out, gguf.bytes);
+    const uint32_t rows = is_transposed ? tensor->cols : tensor->rows;
+    const uint32_t cols = is_transposed ? tensor->rows : tensor->cols;
+    const uint8_t *const there = find_matrix(&gguf, theirs, rows, cols);
+    for (uint32_t row = 0; row < rows; row++) {
+        /* Meta's pairs (2 j, 2 j + 1) are Hugging Face's (j, j + size / 2). */
+        const uint32_t within = head_size == 0 ? 0 : row % head_size;
+        const uint32_t from = head_size == 0    ? row
+                              : within % 2 == 0 ? row - within + within / 2
+                                                : row - within + within / 2 + head_size / 2;
+        for (uint32_t col = 0; col < cols; col++) {
+            const float wanted = is_transposed ? values[(size_t)col * rows + row]
+                                               : values[(size_t)from * cols + col];
+            assert_memory_equal(there + ((size_t)row * cols + col) * 4, &wanted, 4);
+        }
+    }
+    assert_int_equal(unlink(out), 0);
+}
+
+static void gguf_has_its_own_order_of_elements(void **state) {
+    (void)state;
+    check_order("llama", "model.layers.1.self_attn.q_proj.weight", "blk.1.attn_q.weight", false, 6);
+    check_order("llama", "model.layers.0.self_attn.k_proj.weight", "blk.0.attn_k.weight", false, 6);
+    check_order("llama", "model.layers.0.self_attn.v_proj.weight", "blk.0.attn_v.weight", false, 0);
+    check_order("llama-untied", "lm_head.weight", "output.weight", false, 0);
+    check_order("qwen3", "model.layers.0.self_attn.q_proj.weight", "blk.0.attn_q.weight", false, 0);
+    check_order("gpt2", "h.0.attn.c_attn.weight", "blk.0.attn_qkv.weight", true, 0);
+    check_order("gpt2", "h.0.mlp.c_proj.weight", "blk.0.ffn_down.weight", true, 0);
+    check_order("gpt2", "wpe.weight", "position_embd.weight", false, 0);
+}
+
 static void a_model_gguf_cannot_compute_is_refused(void **state) {
     (void)state;
     tw_run_defaults(&run);
@@ -325,6 +433,7 @@ int main(int argc, char **argv) {
         T(a_folder_that_is_not_there_is_named),
         T(a_number_too_large_for_float16_is_named),
         T(gguf_starts_as_it_should),
+        T(gguf_has_its_own_order_of_elements),
         T(a_model_gguf_cannot_compute_is_refused),
         T(an_interrupt_leaves_nothing),
     };
