@@ -169,6 +169,8 @@ static void what_is_not_understood_is_refused_by_name(void **state) {
         {LLAMA, "rope_scaling", "{\"factor\": 2.0}", "has the key \"factor\""},
         {LLAMA, "rope_scaling", "{\"rope_type\": \"llama3\", \"factor\": 8.0}",
          "low_freq_factor is nothing"},
+        {LLAMA, "rope_scaling", "{\"rope_type\": \"default\", \"rope_theta\": 7}",
+         "rope_theta is 500000.0; supported: one value"},
         {LLAMA, "rope_scaling", "[]", "rope_scaling is []"},
         {LLAMA, "rope_parameters", "{\"full_attention\": {\"rope_type\": \"default\"}}",
          "has the key \"full_attention\""},
