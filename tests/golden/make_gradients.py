@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make_gradients.py - losses and gradients of PyTorch for tests/worker/test_gradients.c.
 """Writes gradients.txt: losses and gradients of small models as PyTorch and transformers have them.
 
 Wants torch and transformers (any of 2024 or later), which the build and the tests do not: run it by
