@@ -1,5 +1,6 @@
 #include "worker/bpe_nfc.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,10 @@ static bool is_own_form(int32_t code) {
     return utf8proc_normalize_utf32(codes, count, COMPOSE) == 1 && codes[0] == code;
 }
 
-void tw_bpe_nfc_init(struct tw_bpe_nfc *nfc) {
-    memset(nfc, 0, sizeof(*nfc));
+static struct tw_bpe_nfc table;
+static pthread_once_t table_once = PTHREAD_ONCE_INIT;
+
+static void fill_table(void) {
     for (int32_t code = FIRST_UNSTABLE; code < TW_BPE_NFC_CODES; code++) {
         const utf8proc_property_t *const is = utf8proc_get_property(code);
         const bool is_jamo = code >= 0x1161 && code <= 0x11C2; /* vowels and finals of Hangul */
@@ -34,9 +37,14 @@ void tw_bpe_nfc_init(struct tw_bpe_nfc *nfc) {
         const bool is_decomposed = is->decomp_seqindex != UINT16_MAX && is->decomp_type == 0;
         if (is->combining_class != 0 || is_jamo || is_second ||
             (is_decomposed && !is_own_form(code))) {
-            nfc->unstable[code / 64] |= UINT64_C(1) << (code % 64);
+            table.unstable[code / 64] |= UINT64_C(1) << (code % 64);
         }
     }
+}
+
+const struct tw_bpe_nfc *tw_bpe_nfc_table(void) {
+    (void)pthread_once(&table_once, fill_table);
+    return &table;
 }
 
 static bool is_unstable(const struct tw_bpe_nfc *nfc, int32_t code) {

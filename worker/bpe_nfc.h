@@ -16,7 +16,8 @@ struct tw_bpe_nfc {
     uint64_t unstable[TW_BPE_NFC_CODES / 64];
 };
 
-void tw_bpe_nfc_init(struct tw_bpe_nfc *nfc);
+/* Made by the first who asks, the same for all; never freed. Any thread. */
+const struct tw_bpe_nfc *tw_bpe_nfc_table(void);
 
 enum {
     /* Characters normalised together; UAX #15's stream-safe text has at most 31. A longer run of

@@ -232,7 +232,6 @@ enum tw_status tw_bpe_matcher_init(struct tw_bpe_matcher *matcher, struct tw_err
         tw_bpe_matcher_deinit(matcher);
         return tw_fail(err, TW_NOMEM, "no memory to match a split pattern");
     }
-    (void)pcre2_set_match_limit(matcher->context, TW_BPE_MATCH_LIMIT);
     (void)pcre2_set_heap_limit(matcher->context, TW_BPE_HEAP_KIB);
     /* Without a stack of its own the compiled pattern makes do with 32 KiB of ours. */
     pcre2_jit_stack_assign(matcher->context, NULL, matcher->stack);
@@ -250,6 +249,10 @@ enum tw_status tw_bpe_matcher_next(const struct tw_bpe_matcher *matcher,
                                    const struct tw_bpe_pattern *pattern, struct tw_bpe_piece piece,
                                    size_t from, struct tw_bpe_range *match, struct tw_error *err) {
     const PCRE2_SPTR text = (PCRE2_SPTR)piece.text;
+    const uint64_t steps =
+        TW_BPE_MATCH_STEPS + TW_BPE_MATCH_STEPS_PER_BYTE * (uint64_t)(piece.bytes - from);
+    (void)pcre2_set_match_limit(matcher->context,
+                                steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX);
     const int rc = pattern->has_jit
                        ? pcre2_jit_match(pattern->code, text, piece.bytes, from, 0, matcher->data,
                                          matcher->context)

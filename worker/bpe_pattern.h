@@ -15,8 +15,11 @@
 
 enum {
     TW_BPE_PATTERN_BYTES_MAX = 16 * 1024,
-    TW_BPE_MATCH_LIMIT = 10 * 1000 * 1000, /* steps of one match, of PCRE2's own kind */
-    TW_BPE_HEAP_KIB = 64 * 1024,           /* where there is no just-in-time compiler */
+    /* Steps of one match, of PCRE2's own kind: so many, and so many for each byte of the piece, as
+     * a pattern may go back over a long run once or twice. */
+    TW_BPE_MATCH_STEPS = 10 * 1000 * 1000,
+    TW_BPE_MATCH_STEPS_PER_BYTE = 3,
+    TW_BPE_HEAP_KIB = 64 * 1024, /* where there is no just-in-time compiler */
     TW_BPE_JIT_STACK_BYTES = 1 << 20,
 };
 
@@ -62,7 +65,7 @@ struct tw_bpe_range {
 };
 
 /* The first match at or after `from`; begin = end = piece.bytes when there is none. It is never
- * empty otherwise. TW_LIMIT: the pattern needs more steps than TW_BPE_MATCH_LIMIT. */
+ * empty otherwise. TW_LIMIT: the pattern needs more steps than TW_BPE_MATCH_STEPS. */
 enum tw_status tw_bpe_matcher_next(const struct tw_bpe_matcher *matcher,
                                    const struct tw_bpe_pattern *pattern, struct tw_bpe_piece piece,
                                    size_t from, struct tw_bpe_range *match, struct tw_error *err);

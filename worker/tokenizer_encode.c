@@ -33,7 +33,11 @@ static enum tw_status push(struct tw_tokens *tokens, uint32_t token, struct tw_e
 
 /* ---- the encoder ----------------------------------------------------------------------------- */
 
-enum { SLOT_TOKENS = 7, SLOT_BYTES = 30 };
+enum {
+    SLOT_TOKENS = 7,
+    SLOT_BYTES = 30,
+    WORDS_WITHOUT = 4096, /* a prompt needs no cache */
+};
 
 /* A word and its tokens, in one cache line. A word has one place; the later of two takes it. */
 struct slot {
@@ -47,7 +51,8 @@ _Static_assert((TW_WORDS_CACHED & (TW_WORDS_CACHED - 1)) == 0, "a place is some 
 
 struct tw_encoder {
     const struct tw_tokenizer *tokenizer;
-    struct slot *slots; /* (TW_WORDS_CACHED) */
+    struct slot *slots;   /* (TW_WORDS_CACHED), or NULL while few words came */
+    uint32_t words_count; /* before there were slots */
     struct tw_bpe_scratch scratch;
     struct tw_bpe_matcher matcher;
     struct tw_bpe_nfc_buffer *nfc; /* NULL: no normalizer */
@@ -69,23 +74,16 @@ enum tw_status tw_encoder_create(struct tw_encoder **encoder_out,
     struct tw_encoder *const encoder = calloc(1, sizeof(*encoder));
     if (encoder == NULL) return tw_fail(err, TW_NOMEM, "no memory for an encoder");
     encoder->tokenizer = tokenizer;
-    bool has_memory = true;
     enum tw_status status = TW_OK;
-    if (!tokenizer->is_bytes) {
-        status = tw_bpe_matcher_init(&encoder->matcher, err);
-        encoder->slots = aligned_alloc(64, TW_WORDS_CACHED * sizeof(*encoder->slots));
-        if (tokenizer->nfc != NULL) encoder->nfc = calloc(1, sizeof(*encoder->nfc));
-        has_memory = encoder->slots != NULL && (encoder->nfc == NULL) == (tokenizer->nfc == NULL);
-    }
-    if (status == TW_OK && !has_memory) {
-        status = tw_fail(err, TW_NOMEM, "no memory for an encoder's cache of words");
+    if (!tokenizer->is_bytes) status = tw_bpe_matcher_init(&encoder->matcher, err);
+    if (tokenizer->nfc != NULL) {
+        encoder->nfc = calloc(1, sizeof(*encoder->nfc));
+        if (encoder->nfc == NULL) status = tw_fail(err, TW_NOMEM, "no memory for an encoder");
     }
     if (status != TW_OK) {
         tw_encoder_destroy(encoder);
         return status;
     }
-    /* No word has 0 bytes: an empty place is equal to none. */
-    if (encoder->slots != NULL) memset(encoder->slots, 0, TW_WORDS_CACHED * sizeof(struct slot));
     *encoder_out = encoder;
     return TW_OK;
 }
@@ -146,9 +144,27 @@ static enum tw_status encode_word(struct tw_encoder *encoder, struct tw_bpe_piec
     return TW_OK;
 }
 
+/* Whether there is a cache. It is made when enough words have come; without the memory for it words
+ * are merged each time. */
+static bool has_cache(struct tw_encoder *encoder) {
+    if (encoder->words_count < WORDS_WITHOUT) {
+        encoder->words_count++;
+        return false;
+    }
+    const size_t bytes = TW_WORDS_CACHED * sizeof(*encoder->slots);
+    encoder->words_count = 0; /* asked for again after as many more, if there was no memory */
+    encoder->slots = aligned_alloc(64, bytes);
+    /* No word has 0 bytes: an empty place is equal to none. */
+    if (encoder->slots != NULL) memset(encoder->slots, 0, bytes);
+    return encoder->slots != NULL;
+}
+
 /* Appends the tokens of a short word, from the cache if it is there. */
 static inline enum tw_status encode_cached(struct tw_encoder *encoder, struct tw_bpe_piece word,
                                            struct tw_tokens *out, struct tw_error *err) {
+    if (encoder->slots == NULL && !has_cache(encoder)) {
+        return encode_word(encoder, word, out, err);
+    }
     const uint64_t hash = tw_bpe_hash(word.text, word.bytes);
     struct slot *const slot = &encoder->slots[hash & (TW_WORDS_CACHED - 1)];
     const uint32_t tag = (uint32_t)(hash >> 32);

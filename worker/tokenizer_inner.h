@@ -35,7 +35,7 @@ struct tw_tokenizer {
     bool is_unknown_fused;     /* one for many in a row */
     bool has_whole_words; /* ignore_merges: a word that is a token is it, whatever merges say */
 
-    struct tw_bpe_nfc *nfc;       /* NULL: no normalizer */
+    const struct tw_bpe_nfc *nfc; /* NULL: no normalizer */
     struct tw_bpe_added added[2]; /* looked for before and after the normalizer */
     struct tw_bpe_pattern word;   /* a character of a word, if an added token is a single word */
 

@@ -24,9 +24,7 @@ static enum tw_status read_normalizer(struct tw_tokenizer *tokenizer, const json
         if (json_array_size(list) == 1) part = json_array_get(list, 0);
     }
     if (!is_type(part, "NFC")) return tw_tokenizer_refuse(err, "normalizer", part, SUPPORTED);
-    tokenizer->nfc = malloc(sizeof(*tokenizer->nfc));
-    if (tokenizer->nfc == NULL) return tw_fail(err, TW_NOMEM, "no memory to normalise");
-    tw_bpe_nfc_init(tokenizer->nfc);
+    tokenizer->nfc = tw_bpe_nfc_table();
     tokenizer->is_exact = false;
     return TW_OK;
 }

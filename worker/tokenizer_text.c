@@ -30,7 +30,6 @@ void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer) {
     tw_bpe_pattern_free(&tokenizer->word);
     free(tokenizer->added[0].tokens);
     free(tokenizer->added[1].tokens);
-    free(tokenizer->nfc);
     tw_bpe_deinit(&tokenizer->bpe);
     tw_bpe_vocab_deinit(&tokenizer->vocab);
     free(tokenizer);

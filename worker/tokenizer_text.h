@@ -12,9 +12,11 @@
  * it is encoded as if it were a text of its own. So join(encode(x)) = x for every x, valid or not,
  * if the tokenizer is exact (tw_tokenizer_is_exact).
  *
- * Three differences from the package are known. Characters that Unicode assigned after version 14
- * may be split otherwise, as PCRE2 knows them or not. A word of more than TW_WORD_BYTES_MAX bytes
- * is merged in parts. And an added token decodes to its own text, always. */
+ * Four differences from the package are known. Characters that Unicode assigned after version 14
+ * may be split otherwise, as PCRE2 knows them or not. NFC orders and composes the marks that
+ * Unicode assigned in its versions 10 to 14, 98 of them, which the package leaves as they stand. A
+ * word of more than TW_WORD_BYTES_MAX bytes is merged in parts. And an added token decodes to its
+ * own text, always. */
 #ifndef TW_WORKER_TOKENIZER_TEXT_H
 #define TW_WORKER_TOKENIZER_TEXT_H
 
