@@ -3,7 +3,8 @@
  * both.
  *
  * --serve lets another program alternate this with others: it prints a line that describes, then
- * runs a round for every line read from stdin and prints its seconds and processor seconds. */
+ * does as many steps as each line read from stdin says, and prints the seconds and processor
+ * seconds of one. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,10 +156,13 @@ static enum tw_status serve(struct bench *bench, struct tw_error *err) {
     print_served(bench);
     while (fgets(line, sizeof(line), stdin) != NULL) {
         const double start = now_s(CLOCK_MONOTONIC), busy = now_s(CLOCK_PROCESS_CPUTIME_ID);
-        if (bench->engine != NULL) TW_TRY(step(bench, err));
-        if (bench->bound != NULL) (void)bound_round(bench->bound);
-        (void)printf("%.6f %.6f\n", now_s(CLOCK_MONOTONIC) - start,
-                     now_s(CLOCK_PROCESS_CPUTIME_ID) - busy);
+        const unsigned long read = strtoul(line, NULL, 10), steps = read == 0 ? 1 : read;
+        for (unsigned long i = 0; i < steps; i++) {
+            if (bench->engine != NULL) TW_TRY(step(bench, err));
+            if (bench->bound != NULL) (void)bound_round(bench->bound);
+        }
+        (void)printf("%.6f %.6f\n", (now_s(CLOCK_MONOTONIC) - start) / (double)steps,
+                     (now_s(CLOCK_PROCESS_CPUTIME_ID) - busy) / (double)steps);
         (void)fflush(stdout);
     }
     return TW_OK;

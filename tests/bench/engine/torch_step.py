@@ -1,6 +1,6 @@
 """A training step of a GPT-2-shaped model in PyTorch, for compare: the same work as
-`thinwire-engine-bench --only step --serve`, spoken to in the same way (a line in, a round, its
-seconds out). Attention, norms and GELU as PyTorch's modules have them, AdamW, mean cross-entropy,
+`thinwire-engine-bench --only step --serve`, spoken to in the same way (a number of steps in,
+seconds of one out). Attention, norms and GELU as PyTorch's modules have them, AdamW, mean cross-entropy,
 gradient clipping at 1; with --compute bf16 the products run under autocast.
 """
 import argparse
@@ -102,7 +102,10 @@ def step():
 print(json.dumps({"what": f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads, "
                           + ("bf16 autocast" if options.compute == "bf16" else "fp32"),
                   "tokens": options.batch * options.context}), flush=True)
-for _ in sys.stdin:
+for line in sys.stdin:
+    steps = int(line)
     start, busy = time.monotonic(), time.process_time()
-    step()
-    print(f"{time.monotonic() - start:.6f} {time.process_time() - busy:.6f}", flush=True)
+    for _ in range(steps):
+        step()
+    print(f"{(time.monotonic() - start) / steps:.6f} {(time.process_time() - busy) / steps:.6f}",
+          flush=True)
