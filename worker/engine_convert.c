@@ -177,6 +177,12 @@ static enum tw_status do_import(const struct convert *convert, struct tw_model_s
     TW_TRY(parse_context(convert->context, &context, err));
     TW_TRY(tw_out_is_free(convert->out, err));
     if (convert->run != NULL) TW_TRY(tw_out_is_free(convert->run, err));
+    if (convert->run != NULL && strcmp(convert->run, convert->out) == 0) {
+        return tw_fail(err, TW_CONFIG,
+                       "--run and --out name one file, %s: weights and manifest "
+                       "are two",
+                       convert->out);
+    }
     TW_TRY(tw_model_source_open(source, convert->from, err));
     default_name(convert->from, name);
     TW_TRY(tw_engine_manifest_make(source, convert->name != NULL ? convert->name : name, context,
@@ -186,7 +192,11 @@ static enum tw_status do_import(const struct convert *convert, struct tw_model_s
     const struct tw_model_feed feed = {
         .run = &run, .layout = &layout, .source = source, .is_interrupted = tw_interrupt_wanted};
     TW_TRY(tw_hf_write_file(convert->out, &feed, dtype, &bytes, err));
-    if (convert->run != NULL) TW_TRY(write_manifest(convert->run, &run, err));
+    if (convert->run != NULL) {
+        const enum tw_status status = write_manifest(convert->run, &run, err);
+        if (status != TW_OK) (void)unlink(convert->out); /* both or nothing */
+        TW_TRY(status);
+    }
     tell_import(convert, &run, layout.params, bytes, known);
     return TW_OK;
 }
@@ -313,7 +323,7 @@ enum tw_exit engine_convert(int argc, char **argv) {
     struct tw_model_source source = {0};
     struct tw_error err;
     if (parse(&convert, verb, argc, argv, &err) != TW_OK) return engine_fail(&err);
-    if (convert.from == NULL || convert.out == NULL) {
+    if (convert.from == NULL || convert.out == NULL || convert.out[0] == 0) {
         (void)fprintf(stderr, "thinwire: usage: thinwire %s; `thinwire help %s` tells more\n",
                       is_import ? "import FOLDER --out FILE [--run MANIFEST]"
                                 : "export FILE [--run MANIFEST] --out FOLDER [--format hf|gguf]",

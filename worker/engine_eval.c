@@ -9,7 +9,9 @@
 static void print_json(const struct engine_bench *bench, const struct tw_eval *eval,
                        double tokens_s) {
     const bool is_bytes = bench->run.data.tokenizer == TW_TOKENIZER_BYTES;
-    (void)printf("{\"validation_nats\": %.6f, \"perplexity\": %.6g", eval->nats, exp(eval->nats));
+    (void)printf("{\"validation_nats\": %.6f", eval->nats);
+    /* JSON has no infinity */
+    if (isfinite(exp(eval->nats))) (void)printf(", \"perplexity\": %.6g", exp(eval->nats));
     if (isfinite(eval->standard_error)) {
         (void)printf(", \"standard_error_nats\": %.6f", eval->standard_error);
     }
@@ -45,6 +47,12 @@ enum tw_exit engine_eval(struct engine_bench *bench) {
     if (status == TW_OK) {
         status = tw_eval_heldout(bench->engine, &bench->data, bench->engine->theta,
                                  options->windows, &eval, &err);
+    }
+    if (status == TW_OK && !isfinite(eval.nats)) {
+        status = tw_fail(&err, TW_CORRUPT,
+                         "%s: the loss of this model is not finite: its parameters are damaged, "
+                         "load another checkpoint",
+                         options->file);
     }
     if (status != TW_OK) return engine_fail(&err);
     const double tokens_s = (double)eval.tokens / fmax(engine_now_s() - begin_s, 1e-9);

@@ -101,6 +101,11 @@ static enum tw_status read_prompt(struct text *text, const struct engine_bench *
     TW_TRY(text->tokenizer == NULL ? read_ids(&text->tokens, prompt, vocab, err)
                                    : encode(text, prompt, err));
     text->prompt_count = text->tokens.count;
+    if (text->prompt_count == 0) {
+        return tw_fail(err, TW_CONFIG,
+                       "--prompt: the tokenizer has no token for any of its characters: is it this "
+                       "model's tokenizer?");
+    }
     for (size_t i = 0; i < text->prompt_count; i++) {
         if (text->tokens.tokens[i] < vocab) continue;
         return tw_fail(err, TW_CONFIG,

@@ -93,7 +93,10 @@ static enum tw_status set(struct engine_options *options, const struct option *o
     void *const field = (char *)options + option->offset;
     if (option->offset == AT(seed)) options->has_seed = true;
     switch (option->type) {
-    case TEXT: memcpy(field, &text, sizeof(text)); return TW_OK;
+    case TEXT:
+        if (text[0] == 0 && option->offset != AT(prompt)) break;
+        memcpy(field, &text, sizeof(text));
+        return TW_OK;
     case CHOICE: return set_choice(option, field, text, err);
     case MICRO_BATCH:
         if (strcmp(text, "auto") == 0) text = "0";
@@ -106,7 +109,8 @@ static enum tw_status set(struct engine_options *options, const struct option *o
     case REAL: return set_number(option, field, text, err);
     case FLAG: break;
     }
-    return tw_fail(err, TW_CONFIG, "%s takes no value", option->name);
+    return tw_fail(err, TW_CONFIG, "%s %s", option->name,
+                   option->type == FLAG ? "takes no value" : "wants a value");
 }
 
 static enum tw_status unknown(const char *argument, enum engine_verb verb, struct tw_error *err) {
@@ -153,6 +157,10 @@ enum tw_status tw_engine_options_parse(struct engine_options *options, enum engi
     }
     if (strcmp(options->part, "live") != 0 && strcmp(options->part, "anchor") != 0) {
         return tw_fail(err, TW_CONFIG, "--part %s: it is live or anchor", options->part);
+    }
+    if (options->repeat_penalty < 0.01) { /* logits are divided by it */
+        return tw_fail(err, TW_CONFIG, "--repeat-penalty %g: a number from 0.01 to 100",
+                       options->repeat_penalty);
     }
     return TW_OK;
 }

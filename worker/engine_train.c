@@ -1,5 +1,6 @@
 /* thinwire-engine train: ordinary training of one model, no daemon. */
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
 #include <math.h>
@@ -45,6 +46,27 @@ static bool is_same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+/* What a save writes first can be made there, and is not somebody else's. */
+static enum tw_status check_part(const char *out, struct tw_error *err) {
+    char part[PATH_MAX + sizeof(".part")];
+    struct stat info;
+    (void)snprintf(part, sizeof(part), "%s.part", out);
+    const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) {
+        (void)close(fd);
+        (void)unlink(part);
+        return TW_OK;
+    }
+    const int why = errno;
+    if (why != EEXIST) {
+        return tw_fail(err, TW_IO, "cannot write %s: %s; choose another --out", part,
+                       strerror(why));
+    }
+    /* A save that was killed leaves a plain file. */
+    if (lstat(part, &info) == 0 && S_ISREG(info.st_mode)) return TW_OK;
+    return tw_fail(err, TW_CONFIG, "%s is in the way; remove it or choose another --out", part);
+}
+
 /* Better now than after the last step. */
 static enum tw_status check_out(const struct training *training, struct tw_error *err) {
     const char *const from = training->bench->options->from;
@@ -58,7 +80,7 @@ static enum tw_status check_out(const struct training *training, struct tw_error
     }
     (void)snprintf(copy, sizeof(copy), "%s", training->out);
     const char *const folder = dirname(copy);
-    if (access(folder, W_OK | X_OK) == 0) return TW_OK;
+    if (access(folder, W_OK | X_OK) == 0) return check_part(training->out, err);
     return tw_fail(err, TW_IO, "cannot write in %s: %s; choose another --out", folder,
                    strerror(errno));
 }

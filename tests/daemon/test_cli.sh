@@ -154,6 +154,35 @@ expect 4 'none.txt' tw eval w.safetensors --run state/run.manifest --data none.t
 expect 9 'text.txt: ' tw generate text.txt --run state/run.manifest
 head -c 2000 w.safetensors >cut.safetensors
 expect 9 'cut.safetensors: ' tw generate cut.safetensors --run state/run.manifest
+expect 2 '--repeat-penalty 0: a number from 0.01' tw generate w.safetensors --repeat-penalty 0
+
+# -- what a training could not be saved to is refused before its first step
+expect 2 '--out wants a value' tw train --run state/run.manifest --data text.txt --out ''
+expect 1 'cannot write nowhere/.part: No such file' tw train --run state/run.manifest \
+    --data text.txt --out nowhere/
+ln -s text.txt link.part
+expect 2 'link.part is in the way; remove it' tw train --run state/run.manifest --data text.txt --out link
+
+# -- models of others: what is not whole leaves nothing behind
+tw export w.safetensors --out other >/dev/null
+expect 2 'one file, m: weights and manifest are two' tw import other --out m --run m
+expect 1 'nowhere/m.part: No such file' tw import other --out m --run nowhere/m
+expect 0 'manifest  m.manifest' tw import other --out m --run m.manifest
+python3 - <<'PY'
+import json, struct
+with open("other/tokenizer.json") as f:
+    t = json.load(f)
+t["model"]["vocab"] = {"a": 0}
+json.dump(t, open("a.json", "w"))
+with open("other/model.safetensors", "rb") as f:
+    b = f.read()
+n = struct.unpack("<Q", b[:8])[0] + 8
+values = [v * 1e15 for (v,) in struct.iter_unpack("<f", b[n:])]
+open("other/model.safetensors", "wb").write(b[:n] + struct.pack("<%df" % len(values), *values))
+PY
+expect 2 'the tokenizer has no token for any of its characters' tw generate w.safetensors \
+    --tokenizer a.json --prompt zzz
+expect 9 'the loss of this model is not finite' tw eval other --data text.txt --json
 
 # -- a daemon that answers
 mkfifo hold ready
