@@ -30,7 +30,7 @@ enum {
     TW_MATMUL_PAD_N = 64,
     /* Rows of activations for one piece of work. */
     TW_MATMUL_ROWS = 128,
-    /* Tile of a weight gradient for one piece of work; whole matrices where there is 1 thread. */
+    /* Tile of a weight gradient for one piece of work, whatever the number of threads. */
     TW_MATMUL_TILE_M = 256,
     TW_MATMUL_TILE_N = 1024,
 };
