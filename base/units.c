@@ -1,6 +1,5 @@
 #include "base/units.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -101,21 +100,30 @@ static const struct {
              {"TiB", UINT64_C(1) << 40}};
 enum { SIZES_COUNT = sizeof(SIZES) / sizeof(SIZES[0]) };
 
+/* Without the C library's, which ask the locale. */
+static char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
 static bool is_same_word(const char *a, const char *b) {
-    while (*a != 0 && tolower((unsigned char)*a) == tolower((unsigned char)*b)) a++, b++;
+    while (*a != 0 && lower(*a) == lower(*b)) a++, b++;
     return *a == 0 && *b == 0;
 }
 
 bool tw_units_parse_bytes(const char *text, uint64_t *bytes) {
     uint64_t whole = 0, part = 0, scale = 1; /* value = whole + part / scale */
-    if (!isdigit((unsigned char)*text)) return false;
-    for (; isdigit((unsigned char)*text); text++) {
+    if (!is_digit(*text)) return false;
+    for (; is_digit(*text); text++) {
         if (whole > 1000000000000000) return false;
         whole = whole * 10 + (uint64_t)(*text - '0');
     }
     if (*text == '.') {
-        if (!isdigit((unsigned char)*++text)) return false;
-        for (; isdigit((unsigned char)*text) && scale < 1000000; text++) {
+        if (!is_digit(*++text)) return false;
+        for (; is_digit(*text) && scale < 1000000; text++) {
             part = part * 10 + (uint64_t)(*text - '0');
             scale *= 10;
         }
