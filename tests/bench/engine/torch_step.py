@@ -1,7 +1,7 @@
 """torch_step.py - a training step of a GPT-2-shaped model in PyTorch, for compare.
 
-The same work as `thinwire-engine-bench --only step --serve`, spoken to in the same way: a number
-of steps in, seconds of one out. Attention, norms and GELU are PyTorch's own modules, then AdamW, mean
+The same work as `thinwire-engine-bench --only step --serve`, spoken to in the same way: a number of
+steps in, seconds of one out. Attention, norms and GELU are PyTorch's own modules, then AdamW, mean
 cross-entropy, gradient clipping at 1; with --compute bf16 the products run under autocast.
 """
 import argparse
