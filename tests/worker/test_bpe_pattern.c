@@ -35,6 +35,7 @@ static void assert_refused(const char *regex, const char *why) {
 static void classes_are_those_of_unicode(void **state) {
     (void)state;
     assert_split("\\s+", "a \xE2\x80\xA8\xC2\x85 b", "(a) \xE2\x80\xA8\xC2\x85 |(b)|");
+    assert_split("\\s+", "a\xE1\xA0\x8E b", "(a\xE1\xA0\x8E) |(b)|"); /* U+180E is no space */
     assert_split("\\S+",
                  "a\xE1\xA0\x8E"
                  "b c",

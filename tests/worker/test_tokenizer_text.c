@@ -57,7 +57,7 @@ static void assert_all(const char *kind, enum tw_encode_flags flags) {
         if (wanted == NULL) wanted = json_object_get(json_object_get(cases, "plain"), LAYOUTS[k]);
         struct tw_encoder *const encoder = encoder_of(golden[k]);
         assert_int_equal(json_array_size(wanted), json_array_size(texts));
-        for (int again = 0; again < 2; again++) { /* the second time out of the cache */
+        for (int again = 0; again < 12; again++) { /* the last times out of the cache */
             for (size_t i = 0; i < json_array_size(texts); i++) {
                 const json_t *const text = json_array_get(texts, i);
                 struct tw_tokens tokens = {.tokens = NULL};
@@ -361,14 +361,14 @@ static void a_byte_without_a_token_is_counted(void **state) {
         struct tw_encoder *const encoder = encoder_of(tokenizer);
         struct tw_tokens tokens = {.tokens = NULL};
         assert_false(tw_tokenizer_is_exact(tokenizer));
-        for (int again = 0; again < 2; again++) {
+        for (uint64_t again = 1; again < 5000; again++) { /* the cache must not hide it */
             tokens.count = 0;
             assert_int_equal(tw_encoder_append(encoder, bytes_of("abxxa"), 5, 0, &tokens, &err),
                              TW_OK);
             assert_int_equal(tokens.count, has_unknown ? 3 : 2);
             assert_int_equal(tokens.tokens[0], 2);
             assert_int_equal(tokens.tokens[tokens.count - 1], 0);
-            assert_int_equal(tw_encoder_lost_bytes(encoder), again ? 4 : 2);
+            assert_int_equal(tw_encoder_lost_bytes(encoder), 2 * again);
         }
         tw_tokens_deinit(&tokens);
         tw_encoder_destroy(encoder);
