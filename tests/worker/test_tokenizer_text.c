@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "tests/test.h"
+#include "worker/bpe_vocab.h"
 #include "worker/byte_tokenizer.h"
 
 static const char *const LAYOUTS[] = {"gpt2", "llama3", "qwen2", "smollm", "flags"};
@@ -396,6 +397,62 @@ static void ends_of_texts_are_found(void **state) {
     assert_int_equal(tw_tokenizer_find(golden[2], "<|end"), TW_TOKEN_NONE);
 }
 
+/* ---- the cache ------------------------------------------------------------------------------- */
+
+/* What tw_bpe_hash holds after the first 8 of 16 bytes. */
+static uint64_t half_hash(uint64_t eight) {
+    const uint64_t mixed = ((0x9E3779B97F4A7C15u ^ 16) ^ eight) * 0xD6E8FEB86659FD93u;
+    return mixed ^ mixed >> 32;
+}
+
+/* Two words of 16 ASCII characters with one hash: the second half undoes what the first does. */
+static void collide(uint64_t a[2], uint64_t b[2]) {
+    memcpy(a, "two words, a has", 16);
+    for (b[0] = 0x2020202020202020u;; b[0]++) {
+        b[1] = a[1] ^ half_hash(a[0]) ^ half_hash(b[0]);
+        if (((b[0] | b[1]) & 0x8080808080808080u) == 0) break;
+    }
+    assert_int_equal(tw_bpe_hash((const uint8_t *)a, 16), tw_bpe_hash((const uint8_t *)b, 16));
+}
+
+/* Appends a word as a key of JSON. */
+static void put_key(char *json, size_t room, const uint64_t word[2]) {
+    for (size_t i = 0; i < 16; i++) {
+        char text[TW_BYTE_TOKEN_BYTES];
+        const size_t used = strlen(json);
+        (void)tw_byte_token(((const uint8_t *)word)[i], text);
+        const bool is_escaped = text[0] == '"' || text[0] == '\\';
+        (void)snprintf(json + used, room - used, "%s%s", is_escaped ? "\\" : "", text);
+    }
+}
+
+static void words_of_one_hash_are_told_apart(void **state) {
+    (void)state;
+    uint64_t words[2][2];
+    char json[512] = "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+                     "\"use_regex\":false},\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,"
+                     "\"merges\":[],\"vocab\":{\"";
+    collide(words[0], words[1]);
+    put_key(json, sizeof(json), words[0]);
+    (void)snprintf(json + strlen(json), sizeof(json) - strlen(json), "\":0,\"");
+    put_key(json, sizeof(json), words[1]);
+    (void)snprintf(json + strlen(json), sizeof(json) - strlen(json), "\":1}}}");
+    struct tw_tokenizer *const tokenizer = create(json);
+    struct tw_encoder *const encoder = encoder_of(tokenizer);
+    struct tw_tokens tokens = {.tokens = NULL};
+    for (uint32_t again = 0; again < 5000; again++) { /* until there is a cache */
+        tokens.count = 0;
+        assert_int_equal(
+            tw_encoder_append(encoder, (const uint8_t *)words[again % 2], 16, 0, &tokens, &err),
+            TW_OK);
+        assert_int_equal(tokens.count, 1);
+        assert_int_equal(tokens.tokens[0], again % 2);
+    }
+    tw_tokens_deinit(&tokens);
+    tw_encoder_destroy(encoder);
+    tw_tokenizer_destroy(tokenizer);
+}
+
 /* ---- threads --------------------------------------------------------------------------------- */
 
 static void *encode_many(void *argument) {
@@ -471,6 +528,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_byte_without_a_token_is_counted),
         cmocka_unit_test(errors_name_the_file),
         cmocka_unit_test(ends_of_texts_are_found),
+        cmocka_unit_test(words_of_one_hash_are_told_apart),
         cmocka_unit_test(threads_share_a_tokenizer),
     };
     if (argc != 2) return 2;
