@@ -263,6 +263,12 @@ static enum tw_status export_folder(const struct convert *convert, const struct 
                                     struct tw_hf_folder *folder, struct tw_error *err) {
     char *text = NULL;
     TW_TRY(read_tokenizer(convert, feed->source->is_folder, &text, &folder->tokenizer_bytes, err));
+    /* What is in it is for transformers to say; that it is JSON at all is easily checked. */
+    if (text != NULL && text[strspn(text, " \t\r\n")] != '{') {
+        free(text);
+        return tw_fail(err, TW_CONFIG, "%s is no tokenizer.json: name another with --tokenizer",
+                       convert->tokenizer != NULL ? convert->tokenizer : convert->from);
+    }
     folder->tokenizer = text;
     const enum tw_status status = tw_hf_write_folder(convert->out, feed, folder, err);
     free(text);
