@@ -5,9 +5,8 @@
 
 #define SQRT_2_OVER_PI 0.79788456080286535588
 
-void TW_REF(gelu)(void *y, void *x, const float *bias, uint32_t rows, uint32_t n) {
-    for (size_t i = 0; i < (size_t)rows * n; i++) {
-        if (bias != NULL) tw_ref_put(x, i, tw_ref_get(x, i) + (double)bias[i % n]);
+void TW_REF(gelu)(void *y, const void *x, size_t n) {
+    for (size_t i = 0; i < n; i++) {
         const double t = tw_ref_get(x, i);
         tw_ref_put(y, i, 0.5 * t * (1.0 + tanh(SQRT_2_OVER_PI * (t + 0.044715 * t * t * t))));
     }

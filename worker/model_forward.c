@@ -188,7 +188,7 @@ void tw_activate(const struct tw_pass *pass, void *y, void *up, uint32_t rows) {
     if (shape->is_gated) {
         pass->model->ops->swiglu(y, up, rows, shape->ffn);
     } else {
-        pass->model->ops->gelu(y, up, NULL, rows, shape->ffn);
+        pass->model->ops->gelu(y, up, (size_t)rows * shape->ffn);
     }
 }
 

@@ -19,31 +19,12 @@ TW_INLINE tw_vec gelu_slope(tw_vec t) {
     return s + near * s * (1.0f - s) * slope + (t - t);
 }
 
-static void gelu_row(tw_act *y, tw_act *x, const float *bias, size_t n) {
+void TW_CPU(gelu)(void *y, const void *x, size_t n) {
+    tw_act *to = y;
+    const tw_act *from = x;
     size_t i = 0;
-    for (; i + TW_VEC <= n; i += TW_VEC) {
-        tw_vec t = tw_act_load(x + i);
-        if (bias != NULL) {
-            tw_act_store(x + i, t + tw_vec_load(bias + i));
-            t = tw_act_load(x + i);
-        }
-        tw_act_store(y + i, gelu(t));
-    }
-    if (i == n) return;
-    if (bias != NULL) {
-        for (size_t j = i; j < n; j++) tw_act_put(x + j, tw_act_get(x + j) + bias[j]);
-    }
-    tw_act_store_part(y + i, gelu(tw_act_load_part(x + i, n - i)), n - i);
-}
-
-void TW_CPU(gelu)(void *y, void *x, const float *bias, uint32_t rows, uint32_t n) {
-    if (bias == NULL) {
-        gelu_row(y, x, NULL, (size_t)rows * n);
-        return;
-    }
-    for (size_t r = 0; r < rows; r++) {
-        gelu_row((tw_act *)y + r * n, (tw_act *)x + r * n, bias, n);
-    }
+    for (; i + TW_VEC <= n; i += TW_VEC) tw_act_store(to + i, gelu(tw_act_load(from + i)));
+    if (i < n) tw_act_store_part(to + i, gelu(tw_act_load_part(from + i, n - i)), n - i);
 }
 
 void TW_CPU(gelu_backward)(void *dy, const void *x, size_t n) {
