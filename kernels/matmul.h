@@ -7,7 +7,8 @@
  * A multiplier is what one thread multiplies with: the library's prepared kernels for the shapes
  * seen (at most TW_MATMUL_SHAPES_MAX, the oldest makes room) and their scratch memory. One per
  * thread; two threads must not use one at the same time. The first product of a shape prepares it
- * (milliseconds, heap); later ones take nothing from the heap.
+ * (milliseconds, heap); later ones take nothing from the heap. Where
+ * there is no memory to prepare it, that product is computed plainly: slowly, and right.
  *
  * What was measured (tests/bench/engine, Zen 5 with avx512_bf16, one thread, of 250 GFLOP/s float32
  * and 500 bf16 at most): bf16 with packed weights 450-490 from 64 rows up and from width 128 up,

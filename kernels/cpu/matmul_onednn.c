@@ -6,12 +6,16 @@
  * is slower; both measured. Primitives are prepared once per shape and multiplier; generated code
  * is shared by the cache inside oneDNN.
  *
- * oneDNN runs on OpenMP's threads, as many as the calling thread may start: one. */
+ * oneDNN runs on OpenMP's threads, as many as the calling thread may start: one.
+ *
+ * Where there is no memory for a primitive, its scratch or a dense copy, that call alone is
+ * computed plainly and slowly; the next tries again. */
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "kernels/cpu/matmul_packed.h"
 #include "kernels/matmul_library.h"
 
 /* Declared here because clang ships no omp.h of gcc's runtime. */
@@ -55,9 +59,16 @@ struct multiplier {
     struct prepared prepared[SETS][WAYS];
 };
 
-/* What it refuses is a wrong argument, or memory for a small object. */
+/* What cannot fail but of a wrong argument. */
 static void must(dnnl_status_t status) {
     TW_ASSERT(status == dnnl_success);
+}
+
+/* False: no memory. It says so in several ways: an implementation it has no memory to describe is
+ * none it has, and generated code that finds no pages is an error at run time. */
+static bool is_done(dnnl_status_t status) {
+    TW_ASSERT(status != dnnl_invalid_arguments);
+    return status == dnnl_success;
 }
 
 static size_t round_up(size_t n, size_t unit) {
@@ -81,8 +92,7 @@ static dnnl_memory_desc_t matrix(uint64_t rows, uint64_t columns, enum tw_type t
     return desc;
 }
 
-/* What its bf16 kernels want b in: columns in blocks of 64 one after another, in each of them k in
- * blocks of 32, in each pairs of k of 64 columns; padded with zeros. */
+/* What its bf16 kernels want b in: see matmul_packed.h. */
 static dnnl_memory_desc_t packed_layout(uint64_t k, uint64_t columns) {
     const dnnl_dims_t dims = {(dnnl_dim_t)k, (dnnl_dim_t)columns};
     dnnl_memory_desc_t desc;
@@ -90,23 +100,20 @@ static dnnl_memory_desc_t packed_layout(uint64_t k, uint64_t columns) {
     return desc;
 }
 
-static dnnl_primitive_desc_t matmul_primitive(dnnl_engine_t engine, const dnnl_memory_desc_t *a,
-                                              const dnnl_memory_desc_t *b,
-                                              const dnnl_memory_desc_t *y, bool is_added) {
-    dnnl_matmul_desc_t desc;
-    dnnl_primitive_attr_t attributes;
-    dnnl_post_ops_t post;
-    dnnl_primitive_desc_t primitive;
-    must(dnnl_matmul_desc_init(&desc, a, b, NULL, y));
-    must(dnnl_primitive_attr_create(&attributes));
-    must(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
-    must(dnnl_post_ops_create(&post));
-    if (is_added) must(dnnl_post_ops_append_sum(post, 1.0f));
-    must(dnnl_primitive_attr_set_post_ops(attributes, post));
-    must(dnnl_primitive_desc_create(&primitive, &desc, attributes, engine, NULL));
-    must(dnnl_post_ops_destroy(post));
-    must(dnnl_primitive_attr_destroy(attributes));
-    return primitive;
+/* Sums into y where is_added; scratch memory is ours. NULL: no memory. */
+static dnnl_primitive_attr_t attributes_of(bool is_added) {
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_post_ops_t post = NULL;
+    const bool is_good =
+        is_done(dnnl_primitive_attr_create(&attributes)) &&
+        is_done(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user)) &&
+        is_done(dnnl_post_ops_create(&post)) &&
+        (!is_added || is_done(dnnl_post_ops_append_sum(post, 1.0f))) &&
+        is_done(dnnl_primitive_attr_set_post_ops(attributes, post));
+    if (post != NULL) (void)dnnl_post_ops_destroy(post);
+    if (is_good) return attributes;
+    if (attributes != NULL) (void)dnnl_primitive_attr_destroy(attributes);
+    return NULL;
 }
 
 /* ---- prepared primitives ------------------------------------------------------------------- */
@@ -120,31 +127,34 @@ static uint64_t hash_of(const struct key *key) {
 
 static void forget(struct prepared *prepared) {
     if (prepared->key.kind == 0) return;
-    (void)dnnl_memory_destroy(prepared->a);
+    if (prepared->a != NULL) (void)dnnl_memory_destroy(prepared->a);
     if (prepared->b != NULL) (void)dnnl_memory_destroy(prepared->b);
-    (void)dnnl_memory_destroy(prepared->y);
-    (void)dnnl_memory_destroy(prepared->scratch);
-    (void)dnnl_primitive_destroy(prepared->primitive);
+    if (prepared->y != NULL) (void)dnnl_memory_destroy(prepared->y);
+    if (prepared->scratch != NULL) (void)dnnl_memory_destroy(prepared->scratch);
+    if (prepared->primitive != NULL) (void)dnnl_primitive_destroy(prepared->primitive);
     memset(prepared, 0, sizeof(*prepared));
 }
 
-static void grow(struct buffer *buffer, size_t bytes) {
-    if (bytes <= buffer->bytes) return;
+/* False: no memory, and the buffer is as it was: others count on its size. */
+static bool grow(struct buffer *buffer, size_t bytes) {
+    if (bytes <= buffer->bytes) return true;
     bytes = round_up(bytes, SCRATCH_ALIGN);
+    void *const memory = aligned_alloc(SCRATCH_ALIGN, bytes);
+    if (memory == NULL) return false;
     free(buffer->memory);
-    buffer->memory = aligned_alloc(SCRATCH_ALIGN, bytes);
+    buffer->memory = memory;
     buffer->bytes = bytes;
-    TW_ASSERT(buffer->memory != NULL);
+    return true;
 }
 
-static dnnl_memory_t memory_of(struct multiplier *multiplier, const dnnl_memory_desc_t *desc) {
-    dnnl_memory_t memory;
-    must(dnnl_memory_create(&memory, desc, multiplier->engine, DNNL_MEMORY_NONE));
-    return memory;
+static bool memory_of(dnnl_memory_t *memory, const struct multiplier *multiplier,
+                      const dnnl_memory_desc_t *desc) {
+    return is_done(dnnl_memory_create(memory, desc, multiplier->engine, DNNL_MEMORY_NONE));
 }
 
-static dnnl_primitive_desc_t describe_product(struct multiplier *multiplier,
-                                              struct prepared *prepared) {
+/* The two below make the memory objects and what is to be run on them; false: no memory. */
+static bool describe_product(dnnl_primitive_desc_t *primitive, const struct multiplier *multiplier,
+                             struct prepared *prepared) {
     const struct key *s = &prepared->key;
     const enum tw_type type = (enum tw_type)s->type;
     const dnnl_memory_desc_t a = matrix(s->m, s->k, type, s->a_stride, s->form == TW_MATMUL_TN);
@@ -152,44 +162,53 @@ static dnnl_primitive_desc_t describe_product(struct multiplier *multiplier,
         s->kind == PACKED_PRODUCT ? packed_layout(s->k, s->n)
                                   : matrix(s->k, s->n, type, s->b_stride, s->form == TW_MATMUL_NT);
     const dnnl_memory_desc_t y = matrix(s->m, s->n, (enum tw_type)s->y_type, s->y_stride, false);
-    prepared->a = memory_of(multiplier, &a);
-    prepared->b = memory_of(multiplier, &b);
-    prepared->y = memory_of(multiplier, &y);
-    return matmul_primitive(multiplier->engine, &a, &b, &y, s->is_added != 0);
+    dnnl_matmul_desc_t desc;
+    const dnnl_primitive_attr_t attributes = attributes_of(s->is_added != 0);
+    if (attributes == NULL) return false;
+    const bool is_good =
+        is_done(dnnl_matmul_desc_init(&desc, &a, &b, NULL, &y)) &&
+        is_done(dnnl_primitive_desc_create(primitive, &desc, attributes, multiplier->engine, NULL));
+    (void)dnnl_primitive_attr_destroy(attributes);
+    return is_good && memory_of(&prepared->a, multiplier, &a) &&
+           memory_of(&prepared->b, multiplier, &b) && memory_of(&prepared->y, multiplier, &y);
 }
 
-static dnnl_primitive_desc_t describe_pack(struct multiplier *multiplier,
-                                           struct prepared *prepared) {
+static bool describe_pack(dnnl_primitive_desc_t *primitive, const struct multiplier *multiplier,
+                          struct prepared *prepared) {
     const struct key *s = &prepared->key;
     const dnnl_memory_desc_t from =
         matrix(s->k, s->n, TW_F32, s->b_stride, s->form == TW_MATMUL_NT);
     const dnnl_memory_desc_t to = packed_layout(s->k, s->n);
-    dnnl_primitive_attr_t attributes;
-    dnnl_primitive_desc_t primitive;
-    must(dnnl_primitive_attr_create(&attributes));
-    must(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
-    must(dnnl_reorder_primitive_desc_create(&primitive, &from, multiplier->engine, &to,
-                                            multiplier->engine, attributes));
-    must(dnnl_primitive_attr_destroy(attributes));
-    prepared->a = memory_of(multiplier, &from);
-    prepared->y = memory_of(multiplier, &to);
-    return primitive;
+    const dnnl_primitive_attr_t attributes = attributes_of(false);
+    if (attributes == NULL) return false;
+    const bool is_good = is_done(dnnl_reorder_primitive_desc_create(
+        primitive, &from, multiplier->engine, &to, multiplier->engine, attributes));
+    (void)dnnl_primitive_attr_destroy(attributes);
+    return is_good && memory_of(&prepared->a, multiplier, &from) &&
+           memory_of(&prepared->y, multiplier, &to);
 }
 
-static void prepare(struct multiplier *multiplier, struct prepared *prepared,
+/* False: no memory, and the place is free. */
+static bool prepare(struct multiplier *multiplier, struct prepared *prepared,
                     const struct key *key) {
+    dnnl_primitive_desc_t desc = NULL;
     forget(prepared);
     prepared->key = *key;
-    dnnl_primitive_desc_t desc = key->kind == PACK ? describe_pack(multiplier, prepared)
-                                                   : describe_product(multiplier, prepared);
-    const dnnl_memory_desc_t *scratch =
-        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    grow(&multiplier->scratch, dnnl_memory_desc_get_size(scratch));
-    prepared->scratch = memory_of(multiplier, scratch);
-    must(dnnl_primitive_create(&prepared->primitive, desc));
-    must(dnnl_primitive_desc_destroy(desc));
+    bool is_good = key->kind == PACK ? describe_pack(&desc, multiplier, prepared)
+                                     : describe_product(&desc, multiplier, prepared);
+    if (is_good) {
+        const dnnl_memory_desc_t *scratch =
+            dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+        is_good = grow(&multiplier->scratch, dnnl_memory_desc_get_size(scratch)) &&
+                  memory_of(&prepared->scratch, multiplier, scratch) &&
+                  is_done(dnnl_primitive_create(&prepared->primitive, desc));
+    }
+    if (desc != NULL) (void)dnnl_primitive_desc_destroy(desc);
+    if (!is_good) forget(prepared);
+    return is_good;
 }
 
+/* NULL: no memory. */
 static struct prepared *find(struct multiplier *multiplier, const struct key *key) {
     struct prepared *set = multiplier->prepared[hash_of(key) % SETS], *oldest = &set[0];
     for (int i = 0; i < WAYS; i++) {
@@ -199,7 +218,9 @@ static struct prepared *find(struct multiplier *multiplier, const struct key *ke
         }
         if (set[i].last_use < oldest->last_use) oldest = &set[i];
     }
-    if (memcmp(&oldest->key, key, sizeof(*key)) != 0) prepare(multiplier, oldest, key);
+    if (memcmp(&oldest->key, key, sizeof(*key)) != 0 && !prepare(multiplier, oldest, key)) {
+        return NULL;
+    }
     oldest->last_use = ++multiplier->uses;
     return oldest;
 }
@@ -209,11 +230,13 @@ static void *handle(const void *pointer) {
     return (void *)(uintptr_t)pointer;
 }
 
-static void execute(struct multiplier *multiplier, const struct key *key, void *y, const void *a,
+/* False: no memory, and y is as it was. */
+static bool execute(struct multiplier *multiplier, const struct key *key, void *y, const void *a,
                     const void *b) {
     omp_set_num_threads(1); /* of this thread */
     const struct prepared *p = find(multiplier, key);
     const bool is_pack = key->kind == PACK;
+    if (p == NULL) return false;
     const dnnl_exec_arg_t arguments[] = {{is_pack ? DNNL_ARG_FROM : DNNL_ARG_SRC, p->a},
                                          {is_pack ? DNNL_ARG_TO : DNNL_ARG_DST, p->y},
                                          {DNNL_ARG_SCRATCHPAD, p->scratch},
@@ -222,7 +245,8 @@ static void execute(struct multiplier *multiplier, const struct key *key, void *
     must(dnnl_memory_set_data_handle(p->y, y));
     must(dnnl_memory_set_data_handle(p->scratch, multiplier->scratch.memory));
     if (!is_pack) must(dnnl_memory_set_data_handle(p->b, handle(b)));
-    must(dnnl_primitive_execute(p->primitive, multiplier->stream, is_pack ? 3 : 4, arguments));
+    return is_done(
+        dnnl_primitive_execute(p->primitive, multiplier->stream, is_pack ? 3 : 4, arguments));
 }
 
 /* ---- the library --------------------------------------------------------------------------- */
@@ -271,15 +295,17 @@ static struct key key_of(enum kind kind, const struct tw_matmul *s) {
 
 static void multiply(struct tw_multiplier *base, void *y, const void *a, const void *b,
                      const struct tw_matmul *s) {
+    bool is_good;
     if (s->type == TW_F32 && s->form != TW_MATMUL_NT) {
         omp_set_num_threads(1);
-        must(dnnl_sgemm(s->form == TW_MATMUL_TN ? 'T' : 'N', 'N', s->m, s->n, s->k, 1.0f, a,
-                        (dnnl_dim_t)s->a_stride, b, (dnnl_dim_t)s->b_stride,
-                        s->is_added ? 1.0f : 0.0f, y, (dnnl_dim_t)s->y_stride));
-        return;
+        is_good = is_done(dnnl_sgemm(s->form == TW_MATMUL_TN ? 'T' : 'N', 'N', s->m, s->n, s->k,
+                                     1.0f, a, (dnnl_dim_t)s->a_stride, b, (dnnl_dim_t)s->b_stride,
+                                     s->is_added ? 1.0f : 0.0f, y, (dnnl_dim_t)s->y_stride));
+    } else {
+        const struct key key = key_of(PRODUCT, s);
+        is_good = execute((struct multiplier *)base, &key, y, a, b);
     }
-    const struct key key = key_of(PRODUCT, s);
-    execute((struct multiplier *)base, &key, y, a, b);
+    if (!is_good) tw_matmul_ref.multiply(base, y, a, b, s);
 }
 
 /* Float32 masters are used where they are: packing would gain a few percent for 8 bytes a
@@ -296,7 +322,9 @@ static void pack(struct tw_multiplier *base, void *packed, const struct tw_weigh
                             .form = panel->form,
                             .type = panel->type,
                             .b_stride = panel->master_stride};
-    execute((struct multiplier *)base, &key, packed, panel->master, NULL);
+    if (!execute((struct multiplier *)base, &key, packed, panel->master, NULL)) {
+        tw_matmul_packed_fill(packed, panel);
+    }
 }
 
 /* Rows of a that touch, k even: a copy with a zero at the end of each row where k is odd. */
@@ -325,9 +353,8 @@ static void from_dense(void *y, const void *dense, const struct tw_matmul *shape
 
 /* Its bf16 kernels with packed weights take rows that touch, and an even k; with anything else it
  * would quietly use its slow reference. */
-static void multiply_packed(struct tw_multiplier *base, void *y, const void *a, const void *packed,
-                            const struct tw_matmul *shape) {
-    struct multiplier *multiplier = (struct multiplier *)base;
+static bool try_packed(struct multiplier *multiplier, void *y, const void *a, const void *packed,
+                       const struct tw_matmul *shape) {
     struct tw_matmul dense = *shape;
     dense.k += dense.k % 2;
     dense.a_stride = dense.k;
@@ -336,17 +363,21 @@ static void multiply_packed(struct tw_multiplier *base, void *y, const void *a, 
     const bool has_y = shape->y_stride == dense.n || shape->m == 1;
     dense.is_added = shape->is_added && has_y;
     const struct key key = key_of(PACKED_PRODUCT, &dense);
-    if (has_a && has_y) {
-        execute(multiplier, &key, y, a, packed);
-        return;
-    }
+    if (has_a && has_y) return execute(multiplier, &key, y, a, packed);
     const size_t a_bytes = round_up((size_t)dense.m * dense.k * sizeof(uint16_t), SCRATCH_ALIGN);
     const size_t y_bytes = (size_t)dense.m * dense.n * tw_type_bytes(dense.y_type);
-    grow(&multiplier->dense, a_bytes + y_bytes);
+    if (!grow(&multiplier->dense, a_bytes + y_bytes)) return false;
     void *dense_y = (char *)multiplier->dense.memory + a_bytes;
-    execute(multiplier, &key, has_y ? y : dense_y,
-            has_a ? a : dense_copy(multiplier->dense.memory, a, shape, dense.k), packed);
+    const void *dense_a = has_a ? a : dense_copy(multiplier->dense.memory, a, shape, dense.k);
+    if (!execute(multiplier, &key, has_y ? y : dense_y, dense_a, packed)) return false;
     if (!has_y) from_dense(y, dense_y, shape);
+    return true;
+}
+
+static void multiply_packed(struct tw_multiplier *base, void *y, const void *a, const void *packed,
+                            const struct tw_matmul *shape) {
+    if (try_packed((struct multiplier *)base, y, a, packed, shape)) return;
+    tw_matmul_packed_multiply(y, a, packed, shape);
 }
 
 const struct tw_matmul_library tw_matmul_onednn = {.name = "oneDNN",
