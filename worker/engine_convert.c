@@ -228,7 +228,7 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
         TW_TRY(tw_engine_manifest_read(convert->run, run, layout, err));
         return tw_engine_source_open(source, convert->from, run, layout, convert->part, err);
     }
-    if (tw_train_file_peek(convert->from, run)) {
+    if (tw_train_file_peek(convert->from, run, NULL)) {
         TW_TRY(tw_layout_init(layout, run, err));
         return tw_engine_source_open(source, convert->from, run, layout, convert->part, err);
     }

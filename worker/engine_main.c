@@ -36,7 +36,7 @@ static enum tw_exit open_run(struct engine_bench *bench) {
     enum tw_status status;
     if (options->run != NULL) {
         status = tw_engine_manifest_read(options->run, &bench->run, &bench->layout, &err);
-    } else if (tw_train_file_peek(model, &bench->run)) {
+    } else if (tw_train_file_peek(model, &bench->run, NULL)) {
         status = tw_layout_init(&bench->layout, &bench->run, &err);
     } else {
         struct tw_model_source source;
@@ -73,7 +73,7 @@ static enum tw_exit open_data(struct engine_bench *bench) {
 enum tw_status engine_open(struct engine_bench *bench, bool is_inference, struct tw_error *err) {
     const struct tw_engine_config config = {.run = &bench->run,
                                             .layout = &bench->layout,
-                                            .compute = bench->options->compute,
+                                            .compute = bench->compute,
                                             .is_inference = is_inference};
     return tw_engine_create(&bench->engine, &config, err);
 }
@@ -113,6 +113,7 @@ enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 static enum tw_exit work(unsigned verb, const struct engine_options *options) {
     static struct engine_bench bench;
     bench.options = options;
+    bench.compute = options->compute;
     enum tw_exit rc = VERBS[verb].wants_model ? open_run(&bench) : TW_EXIT_OK;
     if (rc == TW_EXIT_OK && VERBS[verb].wants_data) rc = open_data(&bench);
     if (rc == TW_EXIT_OK) rc = VERBS[verb].run(&bench);

@@ -1,6 +1,7 @@
 /* thinwire-engine train: ordinary training of one model, no daemon. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <math.h>
@@ -25,7 +26,8 @@ struct training {
     struct tw_train_file file; /* state->theta, m, v are the engine's */
     struct tw_train_report report;
     char out[PATH_MAX];
-    bool is_resumed; /* goes on with the training in --from */
+    bool is_resumed;               /* goes on with the training in --from */
+    struct tw_train_pass recorded; /* in --from, when it is resumed */
     uint64_t steps, measured_step, saved_step;
     double saved_s;
     uint32_t *tokens; /* (batch, context + 1) */
@@ -74,7 +76,7 @@ static enum tw_status check_out(const struct training *training, struct tw_error
     if (access(training->out, F_OK) == 0 &&
         !(training->is_resumed && is_same_file(training->out, from))) {
         struct tw_run other;
-        const bool can_go_on = tw_train_file_peek(training->out, &other);
+        const bool can_go_on = tw_train_file_peek(training->out, &other, NULL);
         return tw_fail(err, TW_CONFIG, "%s exists and is not overwritten; %schoose another --out",
                        training->out, can_go_on ? "go on with it by --from, or " : "");
     }
@@ -89,7 +91,8 @@ static enum tw_status plan_files(struct training *training, struct tw_error *err
     const struct engine_options *const options = training->bench->options;
     const struct tw_run *const run = &training->bench->run;
     static struct tw_run found;
-    training->is_resumed = options->from != NULL && tw_train_file_peek(options->from, &found) &&
+    training->is_resumed = options->from != NULL &&
+                           tw_train_file_peek(options->from, &found, &training->recorded) &&
                            is_same_run(&found, run);
     int n;
     if (options->out != NULL) {
@@ -101,6 +104,55 @@ static enum tw_status plan_files(struct training *training, struct tw_error *err
     }
     if (n >= (int)sizeof(training->out) - 8) return tw_fail(err, TW_CONFIG, "--out is too long");
     return options->is_plan ? TW_OK : check_out(training, err);
+}
+
+/* ---- how it goes on -------------------------------------------------------------------------- */
+
+static struct tw_train_pass pass_of(const struct tw_engine_plan *plan) {
+    return (struct tw_train_pass){.micro_batch = plan->micro_batch,
+                                  .compute =
+                                      plan->type == TW_BF16 ? TW_COMPUTE_BF16 : TW_COMPUTE_FP32};
+}
+
+/* A curve that may part from the one it goes on with says so. */
+static void remark(const struct tw_train_pass *was, const struct tw_engine_plan *plan) {
+    const struct tw_train_pass now = pass_of(plan);
+    if (was->micro_batch == 0) {
+        (void)fprintf(stderr, "thinwire: the file does not say what size and type its passes had: "
+                              "the curve may differ in rounding\n");
+    } else if (now.micro_batch != was->micro_batch || now.compute != was->compute) {
+        (void)fprintf(stderr,
+                      "thinwire: passes of %" PRIu32 " sequence%s in %s, and of %" PRIu32
+                      " in %s before: the curve may differ in rounding\n",
+                      now.micro_batch, now.micro_batch == 1 ? "" : "s",
+                      now.compute == TW_COMPUTE_BF16 ? "bf16" : "fp32", was->micro_batch,
+                      was->compute == TW_COMPUTE_BF16 ? "bf16" : "fp32");
+    }
+}
+
+/* As the file in --from was computed, but what the command line says goes first; what this machine
+ * cannot do is chosen anew. */
+static enum tw_status plan_passes(struct training *training, struct tw_error *err) {
+    struct engine_bench *const bench = training->bench;
+    const struct tw_train_pass *const was = &training->recorded;
+    struct tw_compute_config *const compute = &bench->compute;
+    const bool is_size_ours = compute->micro_batch == 0, is_type_ours = compute->compute == 0;
+    struct tw_engine_config config = {.run = &bench->run, .layout = &bench->layout};
+    struct tw_engine_plan plan;
+    if (is_size_ours) compute->micro_batch = was->micro_batch;
+    if (is_type_ours) compute->compute = was->compute;
+    config.compute = *compute;
+    enum tw_status status = tw_engine_plan_make(&plan, &config, err);
+    if (status == TW_CONFIG && is_type_ours) {
+        config.compute.compute = compute->compute = TW_COMPUTE_AUTO;
+        status = tw_engine_plan_make(&plan, &config, err);
+    }
+    if (status == TW_NOMEM && is_size_ours) {
+        config.compute.micro_batch = compute->micro_batch = 0;
+        status = tw_engine_plan_make(&plan, &config, err);
+    }
+    if (status == TW_OK) remark(was, &plan);
+    return status == TW_NOMEM ? TW_OK : status; /* the plan is shown first, and then refused */
 }
 
 /* Parameters, moments and counters of step 0, or of the step the file in --from was saved at. */
@@ -134,6 +186,7 @@ static enum tw_status save(struct training *training, struct tw_error *err) {
     struct tw_train_file *const file = &training->file;
     file->state.updates = training->bench->engine->updates;
     file->skipped = training->bench->engine->skipped;
+    file->pass = pass_of(&training->bench->engine->plan);
     TW_TRY(tw_train_file_save(training->out, &training->bench->layout, file, err));
     training->saved_step = file->state.step;
     training->saved_s = engine_now_s();
@@ -203,7 +256,7 @@ static enum tw_status show_plan(struct training *training, struct tw_error *err)
     struct tw_train_report *const report = &training->report;
     struct tw_engine_plan plan;
     const struct tw_engine_config config = {
-        .run = &bench->run, .layout = &bench->layout, .compute = bench->options->compute};
+        .run = &bench->run, .layout = &bench->layout, .compute = bench->compute};
     char engine[128];
     if (!report->json) {
         tw_train_report_run(&bench->run, &bench->layout, bench->options->data, bench->data.bytes,
@@ -239,6 +292,7 @@ static enum tw_status prepare(struct training *training, struct tw_error *err) {
         .validation = (double)NAN,
     };
     TW_TRY(plan_files(training, err));
+    if (training->is_resumed) TW_TRY(plan_passes(training, err));
     TW_TRY(show_plan(training, err));
     if (bench->options->is_plan) return TW_OK;
     training->tokens =

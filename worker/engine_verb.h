@@ -17,6 +17,7 @@
  * verb made it. */
 struct engine_bench {
     const struct engine_options *options;
+    struct tw_compute_config compute; /* the options', and what a training file adds to them */
     struct tw_run run;
     struct tw_layout layout;
     struct tw_engine *engine;

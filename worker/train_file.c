@@ -32,26 +32,50 @@ static void arrays_of(const struct tw_train_state *state, float *arrays[PARTS]) 
  * the ends of its lines. */
 enum { LINE_END = '|' };
 
-enum field { VERSION, STEP, TOKENS, UPDATES, CURSOR, SEED, SKIPPED, SUM, FIELDS };
+enum field {
+    VERSION,
+    STEP,
+    TOKENS,
+    UPDATES,
+    CURSOR,
+    SEED,
+    SKIPPED,
+    SUM,
+    MICRO_BATCH,
+    COMPUTE_BITS,
+    FIELDS
+};
 static const char *const FIELD_NAMES[FIELDS] = {
-    "thinwire.training", "thinwire.step",      "thinwire.tokens",  "thinwire.updates",
-    "thinwire.cursor",   "thinwire.data_seed", "thinwire.skipped", "thinwire.xxh64"};
+    "thinwire.training",    "thinwire.step",        "thinwire.tokens",  "thinwire.updates",
+    "thinwire.cursor",      "thinwire.data_seed",   "thinwire.skipped", "thinwire.xxh64",
+    "thinwire.micro_batch", "thinwire.compute_bits"};
 static const char MANIFEST_NAME[] = "thinwire.manifest";
 
 enum { FORMAT_VERSION = 1 };
+
+/* Files of before passes were recorded have neither of their fields, in the sum nor outside. */
+static unsigned fields_count(const struct tw_train_pass *pass) {
+    return pass->micro_batch > 0 ? FIELDS : MICRO_BATCH;
+}
 
 struct metadata {
     char manifest[TW_MANIFEST_BYTES_MAX];
     size_t manifest_bytes;
     char numbers[FIELDS][24];
+    unsigned numbers_count;
 };
 
 static void counters_of(const struct tw_train_file *file, uint64_t values[FIELDS]) {
-    const uint64_t counters[FIELDS] = {
-        [VERSION] = FORMAT_VERSION,    [STEP] = file->state.step,
-        [TOKENS] = file->state.tokens, [UPDATES] = file->state.updates,
-        [CURSOR] = file->state.cursor, [SEED] = file->data_seed,
-        [SKIPPED] = file->skipped};
+    const uint64_t counters[FIELDS] = {[VERSION] = FORMAT_VERSION,
+                                       [STEP] = file->state.step,
+                                       [TOKENS] = file->state.tokens,
+                                       [UPDATES] = file->state.updates,
+                                       [CURSOR] = file->state.cursor,
+                                       [SEED] = file->data_seed,
+                                       [SKIPPED] = file->skipped,
+                                       [MICRO_BATCH] = file->pass.micro_batch,
+                                       [COMPUTE_BITS] =
+                                           file->pass.compute == TW_COMPUTE_BF16 ? 16 : 32};
     memcpy(values, counters, sizeof(counters));
 }
 
@@ -64,7 +88,8 @@ static void metadata_fill(struct metadata *to, const struct tw_train_file *file,
         TW_ASSERT(to->manifest[i] != LINE_END);
         if (to->manifest[i] == '\n') to->manifest[i] = LINE_END;
     }
-    for (unsigned i = 0; i < FIELDS; i++) {
+    to->numbers_count = fields_count(&file->pass);
+    for (unsigned i = 0; i < to->numbers_count; i++) {
         (void)snprintf(to->numbers[i], sizeof(to->numbers[i]), "%" PRIu64, values[i]);
     }
 }
@@ -78,11 +103,11 @@ static void metadata_put(struct tw_safetensors *st, const struct metadata *from)
     st->metadata[0].value = text_of("pt");
     st->metadata[1].key = text_of(MANIFEST_NAME);
     st->metadata[1].value = (struct tw_safetensors_text){from->manifest, from->manifest_bytes};
-    for (unsigned i = 0; i < FIELDS; i++) {
+    for (unsigned i = 0; i < from->numbers_count; i++) {
         st->metadata[2 + i].key = text_of(FIELD_NAMES[i]);
         st->metadata[2 + i].value = text_of(from->numbers[i]);
     }
-    st->metadata_count = 2 + FIELDS;
+    st->metadata_count = 2 + from->numbers_count;
 }
 
 static bool read_number(const struct tw_safetensors *st, enum field field, uint64_t *value) {
@@ -94,6 +119,20 @@ static bool read_number(const struct tw_safetensors *st, enum field field, uint6
         if (digit < '0' || digit > '9' || *value > (UINT64_MAX - 9) / 10) return false;
         *value = *value * 10 + (uint64_t)(digit - '0');
     }
+    return true;
+}
+
+/* False when what it says of passes cannot be; it may say nothing. */
+static bool read_pass(const struct tw_safetensors *st, struct tw_train_pass *pass) {
+    uint64_t micro_batch, bits;
+    *pass = (struct tw_train_pass){.compute = TW_COMPUTE_AUTO};
+    const bool has_size = read_number(st, MICRO_BATCH, &micro_batch);
+    const bool has_type = read_number(st, COMPUTE_BITS, &bits);
+    if (!has_size && !has_type) return true;
+    if (!has_size || !has_type || micro_batch == 0 || micro_batch > UINT32_MAX) return false;
+    if (bits != 16 && bits != 32) return false;
+    pass->micro_batch = (uint32_t)micro_batch;
+    pass->compute = bits == 16 ? TW_COMPUTE_BF16 : TW_COMPUTE_FP32;
     return true;
 }
 
@@ -119,7 +158,7 @@ static enum tw_status sum_of(const struct tw_layout *layout, const struct tw_tra
         calloc(2 + PARTS * (size_t)layout->tensors_count, sizeof(*ranges));
     if (ranges == NULL) return tw_fail(err, TW_NOMEM, "no memory for a checksum");
     counters_of(file, counters);
-    ranges[0] = (struct tw_range){counters, sizeof(counters)};
+    ranges[0] = (struct tw_range){counters, fields_count(&file->pass) * sizeof(*counters)};
     ranges[1].bytes = manifest;
     tw_run_encode(&file->run, manifest, &ranges[1].size);
     size_t count = 2;
@@ -251,12 +290,14 @@ enum tw_status tw_train_file_save(const char *path, const struct tw_layout *layo
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-bool tw_train_file_peek(const char *path, struct tw_run *run) {
+bool tw_train_file_peek(const char *path, struct tw_run *run, struct tw_train_pass *pass) {
     struct tw_tensor_file source;
+    struct tw_train_pass found;
     uint64_t version = 0;
     if (tw_tensor_file_open(&source, path, NULL) != TW_OK) return false;
     const bool is_one = read_number(&source.st, VERSION, &version) && version == FORMAT_VERSION &&
-                        read_manifest(&source.st, run);
+                        read_manifest(&source.st, run) && read_pass(&source.st, &found);
+    if (is_one && pass != NULL) *pass = found;
     tw_tensor_file_close(&source);
     return is_one;
 }
@@ -273,14 +314,14 @@ static enum tw_status read_counters(const struct tw_tensor_file *source, struct 
         return tw_fail(err, TW_CORRUPT, "%s: training file of version %" PRIu64 ", %d is known",
                        source->name, version, FORMAT_VERSION);
     }
-    const bool is_whole = read_number(&source->st, STEP, &file->state.step) &&
-                          read_number(&source->st, TOKENS, &file->state.tokens) &&
-                          read_number(&source->st, UPDATES, &file->state.updates) &&
-                          read_number(&source->st, CURSOR, &file->state.cursor) &&
-                          read_number(&source->st, SEED, &file->data_seed) &&
-                          read_number(&source->st, SKIPPED, &file->skipped) &&
-                          read_number(&source->st, SUM, sum) &&
-                          read_manifest(&source->st, &file->run);
+    const bool is_whole =
+        read_number(&source->st, STEP, &file->state.step) &&
+        read_number(&source->st, TOKENS, &file->state.tokens) &&
+        read_number(&source->st, UPDATES, &file->state.updates) &&
+        read_number(&source->st, CURSOR, &file->state.cursor) &&
+        read_number(&source->st, SEED, &file->data_seed) &&
+        read_number(&source->st, SKIPPED, &file->skipped) && read_number(&source->st, SUM, sum) &&
+        read_pass(&source->st, &file->pass) && read_manifest(&source->st, &file->run);
     if (is_whole) return TW_OK;
     return tw_fail(err, TW_CORRUPT, "%s: its counters or its manifest are damaged", source->name);
 }

@@ -11,14 +11,22 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "proto/compute.h"
 #include "proto/layout.h"
 #include "proto/run.h"
 #include "worker/train_state.h"
+
+/* What its steps were computed with: others round otherwise. */
+struct tw_train_pass {
+    uint32_t micro_batch;    /* sequences of one pass; 0: the file does not say */
+    enum tw_compute compute; /* FP32 or BF16; AUTO: the file does not say */
+};
 
 struct tw_train_file {
     struct tw_run run;  /* it was trained with */
     uint64_t data_seed; /* of the sampling order */
     uint64_t skipped;   /* steps with gradients that were not finite */
+    struct tw_train_pass pass;
     struct tw_train_state state;
 };
 
@@ -27,9 +35,9 @@ struct tw_train_file {
 enum tw_status tw_train_file_save(const char *path, const struct tw_layout *layout,
                                   const struct tw_train_file *file, struct tw_error *err);
 
-/* Whether the file is one of these; then *run is the run it was trained with. Reads the header
- * only; false as well for what cannot be read. */
-bool tw_train_file_peek(const char *path, struct tw_run *run);
+/* Whether the file is one of these; then *run is the run it was trained with, and *pass (NULL:
+ * not wanted) how. Reads the header only; false as well for what cannot be read. */
+bool tw_train_file_peek(const char *path, struct tw_run *run, struct tw_train_pass *pass);
 
 /* Fills run, counters, and the arrays file->state points to, which belong to the caller and have
  * layout->elements floats. TW_IO; TW_CORRUPT: damaged, or no training file; TW_CONFIG: of a model

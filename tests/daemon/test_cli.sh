@@ -156,6 +156,24 @@ head -c 2000 w.safetensors >cut.safetensors
 expect 9 'cut.safetensors: ' tw generate cut.safetensors --run state/run.manifest
 expect 2 '--repeat-penalty 0: a number from 0.01' tw generate w.safetensors --repeat-penalty 0
 
+# -- a training goes on with the very steps, whatever memory is free then
+go_on() { tw train --from half.safetensors --data text.txt --steps 4 --eval-steps 0 "$@"; }
+begin() {
+    tw train --run state/run.manifest --data text.txt --eval-steps 0 --compute fp32 --json "$@" \
+        >/dev/null 2>&1
+}
+begin --steps 4 --micro-batch 1 --out whole.safetensors
+begin --steps 2 --micro-batch 1 --out half.safetensors
+expect 0 'passes of 1 sequence$' go_on --out rest.safetensors
+expect 0 '^$' cmp whole.safetensors rest.safetensors
+expect 0 'passes of 2 sequences in fp32, and of 1 in fp32 before: the curve may differ' go_on \
+    --micro-batch 2 --out other.safetensors
+rm half.safetensors
+begin --steps 2 --out half.safetensors
+expect 0 'passes of 1 sequence in fp32, and of 2 in fp32 before: the curve may differ' go_on \
+    --memory 430kB --out small.safetensors
+expect 1 'needs .* of memory' go_on --memory 100kB --out none.safetensors
+
 # -- what a training could not be saved to is refused before its first step
 expect 2 '--out wants a value' tw train --run state/run.manifest --data text.txt --out ''
 expect 1 'cannot write nowhere/.part: No such file' tw train --run state/run.manifest \

@@ -48,6 +48,7 @@ static int set_up(void **state) {
     if (tw_layout_init(&layout, &saved.run, &err) != TW_OK) fail_msg("%s", err.message);
     saved.data_seed = 77;
     saved.skipped = 3;
+    saved.pass = (struct tw_train_pass){.micro_batch = 5, .compute = TW_COMPUTE_BF16};
     saved.state = (struct tw_train_state){.theta = array(1),
                                           .m = array(2),
                                           .v = array(3),
@@ -100,8 +101,23 @@ static void a_training_comes_back_to_the_bit(void **state) {
     assert_int_equal(a_size, b_size);
     assert_memory_equal(a, b, a_size);
     struct tw_run peeked;
-    assert_true(tw_train_file_peek(path, &peeked));
+    struct tw_train_pass pass;
+    assert_true(tw_train_file_peek(path, &peeked, &pass));
     assert_int_equal(peeked.model.width, 16);
+    assert_int_equal(pass.micro_batch, 5);
+    assert_int_equal(pass.compute, TW_COMPUTE_BF16);
+    assert_int_equal(loaded.pass.micro_batch, 5);
+    assert_int_equal(loaded.pass.compute, TW_COMPUTE_BF16);
+}
+
+static void a_file_that_does_not_say_how_it_was_computed_is_read(void **state) {
+    (void)state;
+    saved.pass = (struct tw_train_pass){.micro_batch = 0};
+    save();
+    loaded.pass = (struct tw_train_pass){.micro_batch = 5, .compute = TW_COMPUTE_BF16};
+    assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
+    assert_int_equal(loaded.pass.micro_batch, 0);
+    assert_int_equal(loaded.pass.compute, TW_COMPUTE_AUTO);
 }
 
 static void a_later_save_takes_the_place_of_an_earlier_one(void **state) {
@@ -151,9 +167,10 @@ static void damage_anywhere_is_noticed(void **state) {
         assert_int_equal(pwrite(fd, &changed, 1, at), 1);
         const enum tw_status status = tw_train_file_load(path, &layout, &loaded, &err);
         /* Nothing we read depends on `format`. */
-        const bool is_same = loaded.state.step == 1000 && loaded.data_seed == 77 &&
-                             loaded.run.model.width == 16 &&
-                             memcmp(loaded.state.theta, saved.state.theta, bytes) == 0;
+        const bool is_same =
+            loaded.state.step == 1000 && loaded.data_seed == 77 && loaded.pass.micro_batch == 5 &&
+            loaded.pass.compute == TW_COMPUTE_BF16 && loaded.run.model.width == 16 &&
+            memcmp(loaded.state.theta, saved.state.theta, bytes) == 0;
         if (status == TW_OK && !is_same) fail_msg("byte %ld", (long)at);
         harmless += status == TW_OK;
         assert_int_equal(pwrite(fd, &byte, 1, at), 1);
@@ -163,7 +180,7 @@ static void damage_anywhere_is_noticed(void **state) {
     for (off_t cut = size - 1; cut > 0; cut -= 1 + size / 50) {
         assert_int_equal(truncate(path, cut), 0);
         assert_int_not_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
-        assert_false(cut < 100 && tw_train_file_peek(path, &loaded.run));
+        assert_false(cut < 100 && tw_train_file_peek(path, &loaded.run, NULL));
     }
 }
 
@@ -193,6 +210,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_training_comes_back_to_the_bit),
+        TEST(a_file_that_does_not_say_how_it_was_computed_is_read),
         TEST(a_later_save_takes_the_place_of_an_earlier_one),
         TEST(what_is_not_finite_is_not_saved),
         TEST(a_save_that_fails_leaves_the_earlier_one),
