@@ -33,8 +33,8 @@ GOALS = {
 # What two cores can train in two minutes, five nodes at a time. The inner rate is a low one, where
 # neither the group nor the solo node depends on luck (at 0.004 three solo runs ended between 1.80
 # and 1.94); the outer momentum makes up for it. Five fragments keep a merge short on a slow line.
-MANIFEST = {"train.batch": "8", "model.context": "128", "train.lr": "0.002",
-            "sync.period": "60", "sync.fragments": "5",
+MANIFEST = {"train.batch": "8", "model.context": "256", "train.lr": "0.002",
+            "sync.period": "40", "sync.fragments": "5",
             "sync.outer_lr": "1", "sync.outer_momentum": "0.7"}
 
 
@@ -478,7 +478,7 @@ def parse():
     parser.add_argument("--out", type=pathlib.Path, default="demo-out",
                         help="folder for everything it makes (default: %(default)s, made anew)")
     parser.add_argument("--nodes", type=int, default=4, help="nodes that train together")
-    parser.add_argument("--steps", type=int, default=2000, help="inner steps of each node")
+    parser.add_argument("--steps", type=int, default=1200, help="inner steps of each node")
     parser.add_argument("--preset", default="streaming", choices=["streaming", "diloco"])
     parser.add_argument("--upload", default="5mbit", help="upload cap of each node")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
