@@ -49,4 +49,10 @@ void tw_muon_step(float *theta, float *m, const float *gradient, void *scratch,
  * near 1. */
 void tw_muon_orthogonalise(float *x, void *scratch, const struct tw_muon *cfg);
 
+/* The specification of tw_muon_step: float64, with products of its own; of cfg it reads neither
+ * ops nor multiply. scratch: tw_muon_ref_scratch bytes. */
+size_t tw_muon_ref_scratch(uint32_t rows, uint32_t cols);
+void tw_muon_step_ref(float *theta, float *m, const float *gradient, double *scratch,
+                      const struct tw_muon *cfg);
+
 #endif

@@ -146,6 +146,43 @@ static void check_step(struct tw_muon *cfg, struct tw_rng *rng) {
     free(theta), free(theta_0), free(m), free(m_0), free(gradient), free(scratch);
 }
 
+/* Steps on a block of columns of a wider matrix, each from the reference's weights. */
+static void check_reference(struct tw_muon *cfg, struct tw_rng *rng) {
+    const uint32_t rows[] = {1, 1, 7, 5, 13, 33, 65, 24}, cols[] = {1, 9, 1, 31, 13, 17, 3, 131};
+    const double slack = cfg->ops->type == TW_BF16 ? 0.05 : 1e-3;
+    cfg->lr = 0.02f, cfg->momentum = 0.9f, cfg->decay = 0.3f, cfg->gradient_scale = 0.7f;
+    for (size_t s = 0; s < sizeof(rows) / sizeof(rows[0]); s++) {
+        enum { GAP = 3, STEPS = 3 };
+        cfg->rows = rows[s], cfg->cols = cols[s], cfg->stride = cols[s] + GAP;
+        const size_t n = cfg->rows * cfg->stride;
+        float *theta = fill_new(rng, n, 1.0f), *want = fill_copy(theta, n);
+        float *m = fill_new(rng, n, 1.0f), *want_m = fill_copy(m, n);
+        /* of an orthogonal matrix's step */
+        const double size = (double)cfg->lr * 0.2 * sqrt((double)cfg->rows * (double)cfg->cols);
+        void *scratch = scratch_new(cfg);
+        double *ref = malloc(tw_muon_ref_scratch(cfg->rows, cfg->cols));
+        assert_non_null(ref);
+        for (int step = 0; step < STEPS; step++) {
+            float *gradient = fill_new(rng, n, 1.0f), *before = fill_copy(want, n);
+            memcpy(theta, want, n * sizeof(float));
+            tw_muon_step(theta, m, gradient, scratch, cfg);
+            tw_muon_step_ref(want, want_m, gradient, ref, cfg);
+            fill_assert_near("m", m, want_m, n, 1e-6);
+            double off = 0.0;
+            for (size_t i = 0; i < n; i++) {
+                off += pow((double)theta[i] - (double)want[i], 2.0);
+                if (i % cfg->stride >= cfg->cols) assert_true(want[i] == before[i]);
+            }
+            if (!(sqrt(off) <= slack * size)) {
+                fail_msg("(%u, %u): a step of %.3g is %.3g off", cfg->rows, cfg->cols, size,
+                         sqrt(off));
+            }
+            free(gradient), free(before);
+        }
+        free(theta), free(want), free(m), free(want_m), free(scratch), free(ref);
+    }
+}
+
 static void check_odd_gradients(struct tw_muon *cfg, struct tw_rng *rng) {
     enum { SIDE = 16, N = SIDE * SIDE };
     cfg->rows = cfg->cols = SIDE, cfg->stride = SIDE;
@@ -168,6 +205,7 @@ static void check_odd_gradients(struct tw_muon *cfg, struct tw_rng *rng) {
     }
 TEST(matrices_come_out_orthogonal, check_orthogonal)
 TEST(step_is_that_of_the_header, check_step)
+TEST(step_is_that_of_the_reference, check_reference)
 TEST(zeros_step_nowhere_and_nan_everywhere, check_odd_gradients)
 
 int main(void) {
@@ -175,6 +213,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matrices_come_out_orthogonal),
         cmocka_unit_test(step_is_that_of_the_header),
+        cmocka_unit_test(step_is_that_of_the_reference),
         cmocka_unit_test(zeros_step_nowhere_and_nan_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
