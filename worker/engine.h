@@ -24,6 +24,7 @@ struct tw_engine_config {
     const struct tw_layout *layout;   /* borrowed, must outlive the engine */
     struct tw_compute_config compute; /* zeros: everything as is best here */
     bool is_inference;                /* never steps: theta alone, one layer's activations */
+    bool has_cache;                   /* of inference: one cache, and passes of one sequence */
     float *theta, *m, *v;             /* caller's arrays, or NULL: the engine allocates zeros */
     enum tw_matmul_backend matmul;    /* AUTO: the environment's TW_MATMUL, else the fastest */
     const struct tw_ops *ops;         /* NULL: the fastest; its type overrules compute.compute */
@@ -34,6 +35,7 @@ struct tw_engine_plan {
     uint64_t parameters, gradients, optimizer; /* float32, 4 bytes each */
     uint64_t weights;                          /* matrices in the form products want them */
     uint64_t activations, logits;              /* of one pass */
+    uint64_t cache;                            /* keys and values of one sequence; has_cache */
     uint64_t total;
     uint64_t limit;       /* compute.memory_bytes, or what the system has available */
     uint32_t micro_batch; /* sequences of one pass */

@@ -13,7 +13,7 @@ struct tw_engine_cache {
 
 enum tw_status tw_engine_cache_create(struct tw_engine_cache **cache_out, struct tw_engine *engine,
                                       const float *params, struct tw_error *err) {
-    const uint64_t bytes = tw_model_cache_bytes(&engine->memory->model);
+    const uint64_t bytes = tw_model_cache_bytes(engine->run, engine->plan.type);
     struct tw_engine_cache *cache = calloc(1, sizeof(*cache));
     void *kv = malloc(bytes);
     if (cache == NULL || kv == NULL) {

@@ -41,7 +41,7 @@ enum tw_exit engine_eval(struct engine_bench *bench) {
     const struct engine_options *const options = bench->options;
     struct tw_error err;
     struct tw_eval eval;
-    enum tw_status status = engine_open(bench, true, &err);
+    enum tw_status status = engine_open(bench, ENGINE_EVAL, &err);
     if (status == TW_OK) status = engine_load(bench, options->file, &err);
     const double begin_s = engine_now_s();
     if (status == TW_OK) {

@@ -233,7 +233,7 @@ static enum tw_status generate(struct text *text, struct engine_bench *bench,
                                             .top_p = (float)options->top_p,
                                             .repeat_penalty = (float)options->repeat_penalty};
     TW_TRY(read_prompt(text, bench, err));
-    TW_TRY(engine_open(bench, true, err));
+    TW_TRY(engine_open(bench, ENGINE_GENERATE, err));
     TW_TRY(engine_load(bench, options->file, err));
     TW_TRY(tw_generator_open(&text->generator, bench->engine, &config, err));
     for (uint32_t i = 0; i < options->samples && !tw_interrupt_wanted(); i++) {

@@ -70,11 +70,13 @@ static enum tw_exit open_data(struct engine_bench *bench) {
     return engine_fail(&err);
 }
 
-enum tw_status engine_open(struct engine_bench *bench, bool is_inference, struct tw_error *err) {
+enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb,
+                           struct tw_error *err) {
     const struct tw_engine_config config = {.run = &bench->run,
                                             .layout = &bench->layout,
                                             .compute = bench->compute,
-                                            .is_inference = is_inference};
+                                            .is_inference = verb != ENGINE_TRAIN,
+                                            .has_cache = verb == ENGINE_GENERATE};
     return tw_engine_create(&bench->engine, &config, err);
 }
 

@@ -99,7 +99,7 @@ static void sum_up(struct tw_engine_plan *plan, const struct tw_model_bytes *byt
     plan->activations = bytes->activations;
     plan->logits = bytes->logits;
     plan->total = plan->parameters + plan->gradients + plan->optimizer + plan->weights +
-                  plan->activations + plan->logits;
+                  plan->activations + plan->logits + plan->cache;
 }
 
 /* Sequences of a pass of at most `most`, in passes of one size. */
@@ -109,11 +109,17 @@ static uint32_t even(uint32_t batch, uint64_t most) {
     return (uint32_t)((batch + passes - 1) / passes);
 }
 
+/* That passes are made of. */
+static uint32_t sequences_count(const struct tw_engine_config *config) {
+    if (!config->is_inference) return config->run->train.batch;
+    return config->has_cache ? 1 : INFERENCE_SEQUENCES;
+}
+
 /* Fills *plan for one choice of recompute and the largest micro-batch that fits the limit, or for
  * micro-batches of one sequence when none does. */
 static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_config *config,
                           struct tw_model_config model, struct tw_error *err) {
-    const uint32_t batch = config->is_inference ? INFERENCE_SEQUENCES : config->run->train.batch;
+    const uint32_t batch = sequences_count(config);
     const uint32_t asked = config->compute.micro_batch;
     struct tw_model_bytes one, two, bytes;
     model.is_recomputed = plan->is_recomputed;
@@ -139,11 +145,12 @@ static enum tw_status refuse(const struct tw_engine_plan *plan, struct tw_error 
     return tw_fail(
         err, TW_NOMEM,
         "this model needs %.0f MiB of memory (parameters %.0f, gradient %.0f, optimizer %.0f, "
-        "working weights %.0f, activations %.0f, logits %.0f) and there are %.0f: choose a smaller "
+        "working weights %.0f, activations %.0f, logits %.0f, keys and values %.0f) and there are "
+        "%.0f: choose a smaller "
         "model, context or micro_batch%s",
         (double)plan->total / MIB, (double)plan->parameters / MIB, (double)plan->gradients / MIB,
         (double)plan->optimizer / MIB, (double)plan->weights / MIB, (double)plan->activations / MIB,
-        (double)plan->logits / MIB, (double)plan->limit / MIB,
+        (double)plan->logits / MIB, (double)plan->cache / MIB, (double)plan->limit / MIB,
         plan->is_recomputed ? "" : ", or recompute = on");
 }
 
@@ -152,11 +159,13 @@ static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_c
                            struct tw_error *err) {
     const uint64_t array = config->layout->elements * sizeof(float);
     const bool is_learning = !config->is_inference;
+    TW_ASSERT(config->is_inference || !config->has_cache);
     *plan = (struct tw_engine_plan){
         .parameters = config->theta == NULL ? array : 0,
         .gradients = is_learning ? array : 0,
         .optimizer =
             is_learning ? (config->m == NULL ? array : 0) + (config->v == NULL ? array : 0) : 0,
+        .cache = config->has_cache ? tw_model_cache_bytes(config->run, ops->type) : 0,
         .limit = config->compute.memory_bytes,
         .threads = count_threads(config),
         .type = ops->type,

@@ -298,7 +298,7 @@ static enum tw_status prepare(struct training *training, struct tw_error *err) {
     training->tokens =
         calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(*training->tokens));
     if (training->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
-    TW_TRY(engine_open(bench, false, err));
+    TW_TRY(engine_open(bench, ENGINE_TRAIN, err));
     TW_TRY(begin(training, err));
     const uint64_t step = training->file.state.step;
     training->report.step = training->report.first_step = step;

@@ -29,8 +29,8 @@ enum tw_exit engine_eval(struct engine_bench *bench);
 enum tw_exit engine_train(struct engine_bench *bench);
 enum tw_exit engine_models(struct engine_bench *bench);
 
-/* Makes bench->engine as the options want it. */
-enum tw_status engine_open(struct engine_bench *bench, bool is_inference, struct tw_error *err);
+/* Makes bench->engine as the verb needs and the options want it. */
+enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb, struct tw_error *err);
 
 /* Parameters of bench->engine from a checkpoint, a training file, weights or a folder. */
 enum tw_status engine_load(struct engine_bench *bench, const char *path, struct tw_error *err);

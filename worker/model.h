@@ -187,6 +187,6 @@ double tw_model_backward(struct tw_model *model, const struct tw_model_batch *ba
 void tw_model_logits(struct tw_model *model, uint32_t first, uint32_t count, float *logits);
 
 /* Bytes of the keys and values of one sequence. */
-uint64_t tw_model_cache_bytes(const struct tw_model *model);
+uint64_t tw_model_cache_bytes(const struct tw_run *run, enum tw_type type);
 
 #endif

@@ -250,7 +250,7 @@ void tw_model_deinit(struct tw_model *model) {
     *model = (struct tw_model){0};
 }
 
-uint64_t tw_model_cache_bytes(const struct tw_model *model) {
-    return (uint64_t)model->shape.layers * model->shape.context * 2 * model->shape.kv_width *
-           model->ops->type_bytes;
+uint64_t tw_model_cache_bytes(const struct tw_run *run, enum tw_type type) {
+    const struct tw_model_shape shape = tw_model_shape_of(run);
+    return (uint64_t)shape.layers * shape.context * 2 * shape.kv_width * tw_type_bytes(type);
 }

@@ -326,6 +326,29 @@ static void memory_that_is_not_there_is_refused_with_numbers(void **state) {
     print_message("%s\n", err.message);
 }
 
+static void keys_and_values_are_planned_for_one_sequence(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_engine_config config = {.run = &f->run,
+                                      .layout = &f->layout,
+                                      .is_inference = true,
+                                      .compute = {.compute = TW_COMPUTE_FP32, .threads = 1}};
+    struct tw_engine_plan many, one;
+    struct tw_error err;
+    assert_int_equal(tw_engine_plan_make(&many, &config, NULL), TW_OK);
+    config.has_cache = true;
+    assert_int_equal(tw_engine_plan_make(&one, &config, NULL), TW_OK);
+    const struct tw_run_shape shape = tw_run_shape(&f->run);
+    assert_int_equal(one.cache, (uint64_t)f->run.model.layers * f->run.model.context * 2 *
+                                    shape.kv_width * sizeof(float));
+    assert_int_equal(one.total,
+                     one.parameters + one.weights + one.activations + one.logits + one.cache);
+    assert_int_equal(one.micro_batch, 1);
+    assert_true(one.activations < many.activations);
+    config.compute.memory_bytes = one.total - one.cache / 2;
+    assert_int_equal(tw_engine_plan_make(&one, &config, &err), TW_NOMEM);
+    assert_non_null(strstr(err.message, "keys and values"));
+}
+
 static void scarce_memory_means_smaller_passes_then_recompute(void **state) {
     struct engine_fixture *f = *state;
     struct tw_engine_config config = {
@@ -369,6 +392,7 @@ int main(void) {
         TEST(bf16_without_products_is_refused),
         TEST(muon_learns_and_keeps_no_second_moment),
         TEST(a_growing_sequence_has_the_logits_of_the_whole),
+        TEST(keys_and_values_are_planned_for_one_sequence),
         TEST(memory_that_is_not_there_is_refused_with_numbers),
         TEST(scarce_memory_means_smaller_passes_then_recompute),
     };
