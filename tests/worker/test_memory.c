@@ -1,0 +1,152 @@
+/* test_memory.c - what bounds a process's memory is found wherever it stands. */
+#include "worker/memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { PATH_BYTES = 512 };
+static const uint64_t MB = 1000 * 1000;
+static char root[64];
+static char made[64][PATH_BYTES]; /* files and folders, in the order they were made */
+static unsigned made_count;
+
+static int set_up(void **state) {
+    (void)state;
+    memcpy(root, "/tmp/tw_memory_XXXXXX", 22);
+    assert_non_null(mkdtemp(root));
+    made_count = 0;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    while (made_count > 0) (void)remove(made[--made_count]);
+    return rmdir(root);
+}
+
+/* root/path, with its folders. */
+static void file_make(const char *path, const char *text) {
+    char name[PATH_BYTES];
+    const int n = snprintf(name, sizeof(name), "%s%s", root, path);
+    assert_in_range(n, 1, PATH_BYTES - 1);
+    for (char *at = strchr(name + strlen(root) + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
+        *at = 0;
+        if (mkdir(name, 0700) == 0) memcpy(made[made_count++], name, PATH_BYTES);
+        *at = '/';
+    }
+    FILE *const file = fopen(name, "w");
+    assert_non_null(file);
+    (void)fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    memcpy(made[made_count++], name, PATH_BYTES);
+    assert_true(made_count < 60);
+}
+
+static void meminfo_make(void) {
+    file_make("/proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n");
+}
+
+static void the_kernels_number_holds_where_no_group_bounds(void **state) {
+    (void)state;
+    assert_true(tw_memory_available_at(root) == UINT64_MAX);
+    meminfo_make();
+    assert_int_equal(tw_memory_available_at(root), 8000000ull * 1024);
+}
+
+static void the_group_of_the_process_bounds(void **state) {
+    (void)state;
+    meminfo_make();
+    file_make("/proc/self/cgroup", "0::/user.slice/app.scope\n");
+    file_make("/sys/fs/cgroup/user.slice/app.scope/memory.max", "500000000\n");
+    file_make("/sys/fs/cgroup/user.slice/app.scope/memory.current", "100000000\n");
+    assert_int_equal(tw_memory_available_at(root), 400 * MB);
+}
+
+static void a_group_above_bounds_as_well(void **state) {
+    (void)state;
+    meminfo_make();
+    file_make("/proc/self/cgroup", "0::/user.slice/app.scope\n");
+    file_make("/sys/fs/cgroup/user.slice/app.scope/memory.max", "max\n");
+    file_make("/sys/fs/cgroup/user.slice/app.scope/memory.current", "100000000\n");
+    file_make("/sys/fs/cgroup/user.slice/memory.max", "300000000\n");
+    file_make("/sys/fs/cgroup/user.slice/memory.current", "250000000\n");
+    assert_int_equal(tw_memory_available_at(root), 50 * MB);
+}
+
+static void file_cache_that_can_go_is_not_used(void **state) {
+    (void)state;
+    meminfo_make();
+    file_make("/proc/self/cgroup", "0::/\n");
+    file_make("/sys/fs/cgroup/memory.max", "500000000\n");
+    file_make("/sys/fs/cgroup/memory.current", "490000000\n");
+    assert_int_equal(tw_memory_available_at(root), 10 * MB);
+    file_make("/sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 200000000\nactive_file 7\n");
+    assert_int_equal(tw_memory_available_at(root), 210 * MB);
+}
+
+static void groups_of_version_1_bound(void **state) {
+    (void)state;
+    meminfo_make();
+    file_make("/proc/self/cgroup", "5:pids:/x\n4:cpu,memory:/host/box\n0::/\n");
+    /* In a container the group's own path is not mounted, and its folder is the root. */
+    file_make("/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000000\n");
+    file_make("/sys/fs/cgroup/memory/memory.usage_in_bytes", "300000000\n");
+    file_make("/sys/fs/cgroup/memory/memory.stat",
+              "inactive_file 5\ntotal_inactive_file 1000000\n");
+    assert_int_equal(tw_memory_available_at(root), 201 * MB);
+    file_make("/sys/fs/cgroup/memory/host/box/memory.limit_in_bytes", "90000000\n");
+    file_make("/sys/fs/cgroup/memory/host/box/memory.usage_in_bytes", "95000000\n");
+    assert_int_equal(tw_memory_available_at(root), 0);
+}
+
+/* What counts against RLIMIT_AS (column 0) or RLIMIT_DATA (column 5) now. */
+static uint64_t used_bytes(unsigned column) {
+    unsigned long long pages[6] = {0};
+    FILE *const file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    for (unsigned i = 0; i < 6; i++) assert_int_equal(fscanf(file, "%llu", &pages[i]), 1);
+    assert_int_equal(fclose(file), 0);
+    return pages[column] * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void a_limit_of_the_process_bounds(void **state) {
+    (void)state;
+    const struct {
+        int resource;
+        unsigned column;
+    } limits[] = {{RLIMIT_AS, 0}, {RLIMIT_DATA, 5}};
+    for (unsigned i = 0; i < 2; i++) {
+        struct rlimit was, less;
+        assert_int_equal(getrlimit((unsigned)limits[i].resource, &was), 0);
+        less = was;
+        less.rlim_cur = used_bytes(limits[i].column) + 64 * MB;
+        assert_true(less.rlim_cur < was.rlim_max);
+        assert_int_equal(setrlimit((unsigned)limits[i].resource, &less), 0);
+        const uint64_t left = tw_memory_available();
+        assert_int_equal(setrlimit((unsigned)limits[i].resource, &was), 0);
+        assert_in_range(left, 32 * MB, 64 * MB);
+    }
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(the_kernels_number_holds_where_no_group_bounds),
+        TEST(the_group_of_the_process_bounds),
+        TEST(a_group_above_bounds_as_well),
+        TEST(file_cache_that_can_go_is_not_used),
+        TEST(groups_of_version_1_bound),
+        TEST(a_limit_of_the_process_bounds),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
