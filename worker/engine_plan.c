@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/units.h"
 #include "worker/engine_memory.h"
 #include "worker/memory.h"
 
@@ -13,7 +14,7 @@ enum {
     PASS_ROWS = 4096,                /* of one pass, when we choose: more bring no more speed */
     PASS_BYTES = 1024 * 1024 * 1024, /* of activations, likewise */
     INFERENCE_SEQUENCES = 8,
-    MIB = 1 << 20,
+    USES_BYTES = 512,
 };
 
 /* 0 means all cores, but no more than one per half a million parameters: a small model gains little
@@ -141,17 +142,34 @@ static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_co
     }
 }
 
-static enum tw_status refuse(const struct tw_engine_plan *plan, struct tw_error *err) {
-    return tw_fail(
-        err, TW_NOMEM,
-        "this model needs %.0f MiB of memory (parameters %.0f, gradient %.0f, optimizer %.0f, "
-        "working weights %.0f, activations %.0f, logits %.0f, keys and values %.0f) and there are "
-        "%.0f: choose a smaller "
-        "model, context or micro_batch%s",
-        (double)plan->total / MIB, (double)plan->parameters / MIB, (double)plan->gradients / MIB,
-        (double)plan->optimizer / MIB, (double)plan->weights / MIB, (double)plan->activations / MIB,
-        (double)plan->logits / MIB, (double)plan->cache / MIB, (double)plan->limit / MIB,
-        plan->is_recomputed ? "" : ", or recompute = on");
+/* ", logits 1.5 GB" onto text[*used], of what takes anything. */
+static void put_use(char text[USES_BYTES], size_t *used, const char *name, uint64_t bytes) {
+    char amount[TW_UNITS_BYTES];
+    if (bytes == 0) return;
+    const int n = snprintf(text + *used, USES_BYTES - *used, "%s%s %s", *used > 0 ? ", " : "", name,
+                           tw_units_bytes(amount, (double)bytes));
+    TW_ASSERT(n > 0 && (size_t)n < USES_BYTES - *used);
+    *used += (size_t)n;
+}
+
+static enum tw_status refuse(const struct tw_engine_plan *plan, bool is_learning,
+                             struct tw_error *err) {
+    char uses[USES_BYTES], total[TW_UNITS_BYTES], limit[TW_UNITS_BYTES];
+    size_t used = 0;
+    put_use(uses, &used, "parameters", plan->parameters);
+    put_use(uses, &used, "gradient", plan->gradients);
+    put_use(uses, &used, "optimizer", plan->optimizer);
+    put_use(uses, &used, "working weights", plan->weights);
+    put_use(uses, &used, "activations", plan->activations);
+    put_use(uses, &used, "logits", plan->logits);
+    put_use(uses, &used, "keys and values", plan->cache);
+    return tw_fail(err, TW_NOMEM,
+                   "this model needs %s of memory (%s) and there are %s: choose a smaller model%s",
+                   tw_units_bytes(total, (double)plan->total), uses,
+                   tw_units_bytes(limit, (double)plan->limit),
+                   !is_learning          ? " or context"
+                   : plan->is_recomputed ? ", context or micro_batch"
+                                         : ", context or micro_batch, or recompute = on");
 }
 
 static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_config *config,
@@ -184,7 +202,7 @@ static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_c
         plan->is_recomputed = true;
         TW_TRY(fit(plan, config, model, err));
     }
-    return plan->total > plan->limit ? refuse(plan, err) : TW_OK;
+    return plan->total > plan->limit ? refuse(plan, is_learning, err) : TW_OK;
 }
 
 enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,

@@ -138,7 +138,7 @@ expect 0 '"tokens": 5' tw generate w.safetensors --run state/run.manifest --toke
 expect 0 'passes of 2 sequences' tw train --run state/run.manifest --data text.txt --plan
 expect 0 '"event": "plan".*"limit": 8000000000' tw train --run state/run.manifest --data text.txt \
     --plan --json --memory 8GB
-expect 1 'needs .* MiB of memory .* and there are 0' tw train --run state/run.manifest \
+expect 1 'needs .* kB of memory .* and there are 100 kB:' tw train --run state/run.manifest \
     --data text.txt --memory 100kB
 expect 2 '--memory 8: a size such as 8GB' tw train --run x --data y --memory 8
 expect 2 '--compute fp16: it is auto, fp32 or bf16' tw eval x --data y --compute fp16

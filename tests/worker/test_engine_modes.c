@@ -308,7 +308,8 @@ static void memory_that_is_not_there_is_refused_with_numbers(void **state) {
     assert_int_equal(tw_engine_create(&engine, &config, &err), TW_NOMEM);
     assert_null(engine);
     print_message("%s\n", err.message);
-    assert_non_null(strstr(err.message, "MiB"));
+    assert_non_null(strstr(err.message, " kB of memory (parameters "));
+    assert_non_null(strstr(err.message, "there are 100 kB: choose"));
     assert_non_null(strstr(err.message, "micro_batch"));
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_NOMEM);
     assert_true(plan.total > plan.limit);
@@ -324,6 +325,7 @@ static void memory_that_is_not_there_is_refused_with_numbers(void **state) {
     config.compute.memory_bytes = (uint64_t)16 << 30;
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_NOMEM);
     print_message("%s\n", err.message);
+    assert_non_null(strstr(err.message, "there are 17.2 GB: choose"));
 }
 
 static void keys_and_values_are_planned_for_one_sequence(void **state) {
