@@ -1,6 +1,5 @@
 /* thinwire-engine train: ordinary training of one model, no daemon. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
@@ -26,6 +25,7 @@ struct training {
     struct tw_train_file file; /* state->theta, m, v are the engine's */
     struct tw_train_report report;
     char out[PATH_MAX];
+    struct tw_out_file held;       /* out, from the start to the end */
     bool is_resumed;               /* goes on with the training in --from */
     struct tw_train_pass recorded; /* in --from, when it is resumed */
     uint64_t steps, measured_step, saved_step;
@@ -48,29 +48,8 @@ static bool is_same_file(const char *a, const char *b) {
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* What a save writes first can be made there, and is not somebody else's. */
-static enum tw_status check_part(const char *out, struct tw_error *err) {
-    char part[PATH_MAX + sizeof(".part")];
-    struct stat info;
-    (void)snprintf(part, sizeof(part), "%s.part", out);
-    const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0) {
-        (void)close(fd);
-        (void)unlink(part);
-        return TW_OK;
-    }
-    const int why = errno;
-    if (why != EEXIST) {
-        return tw_fail(err, TW_IO, "cannot write %s: %s; choose another --out", part,
-                       strerror(why));
-    }
-    /* A save that was killed leaves a plain file. */
-    if (lstat(part, &info) == 0 && S_ISREG(info.st_mode)) return TW_OK;
-    return tw_fail(err, TW_CONFIG, "%s is in the way; remove it or choose another --out", part);
-}
-
 /* Better now than after the last step. */
-static enum tw_status check_out(const struct training *training, struct tw_error *err) {
+static enum tw_status check_out(struct training *training, struct tw_error *err) {
     const char *const from = training->bench->options->from;
     char copy[PATH_MAX];
     if (access(training->out, F_OK) == 0 &&
@@ -82,7 +61,7 @@ static enum tw_status check_out(const struct training *training, struct tw_error
     }
     (void)snprintf(copy, sizeof(copy), "%s", training->out);
     const char *const folder = dirname(copy);
-    if (access(folder, W_OK | X_OK) == 0) return check_part(training->out, err);
+    if (access(folder, W_OK | X_OK) == 0) return tw_out_hold(&training->held, training->out, err);
     return tw_fail(err, TW_IO, "cannot write in %s: %s; choose another --out", folder,
                    strerror(errno));
 }
@@ -187,7 +166,7 @@ static enum tw_status save(struct training *training, struct tw_error *err) {
     file->state.updates = training->bench->engine->updates;
     file->skipped = training->bench->engine->skipped;
     file->pass = pass_of(&training->bench->engine->plan);
-    TW_TRY(tw_train_file_save(training->out, &training->bench->layout, file, err));
+    TW_TRY(tw_train_file_save(&training->held, &training->bench->layout, file, err));
     training->saved_step = file->state.step;
     training->saved_s = engine_now_s();
     tw_train_report_saved(&training->report, training->out);
@@ -341,12 +320,14 @@ enum tw_exit engine_train(struct engine_bench *bench) {
     static struct training training; /* paths: too large for a stack */
     struct tw_error err;
     training.bench = bench;
+    training.held.fd = training.held.seen_fd = -1;
     tw_interrupt_catch(true);
     enum tw_status status = prepare(&training, &err);
     if (status == TW_OK && !bench->options->is_plan) {
         status = run_steps(&training, &err);
         status = finish(&training, status, &err);
     }
+    tw_out_abort(&training.held);
     free(training.tokens);
     return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
 }

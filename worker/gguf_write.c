@@ -458,7 +458,7 @@ static enum tw_status start(struct writer *writer, struct tw_error *err) {
 
 enum tw_status tw_gguf_write(const char *path, const struct tw_model_feed *feed,
                              enum tw_dtype dtype, uint64_t *bytes_out, struct tw_error *err) {
-    struct writer writer = {.feed = feed, .dtype = dtype, .file = {.fd = -1}};
+    struct writer writer = {.feed = feed, .dtype = dtype, .file = {.fd = -1, .seen_fd = -1}};
     TW_ASSERT((int)dtype != TW_FEED_KEEP);
     TW_TRY(tw_out_is_free(path, err));
     enum tw_status status = start(&writer, err);

@@ -89,7 +89,7 @@ static enum tw_status write_shard(const char *path, const struct shard *shard, u
                                   struct tw_error *err) {
     uint8_t *header = NULL;
     size_t header_bytes = 0;
-    struct tw_out_file file = {.fd = -1};
+    struct tw_out_file file = {.fd = -1, .seen_fd = -1};
     enum tw_status status = make_header(shard, &header, &header_bytes, err);
     uint64_t bytes = header_bytes;
     for (uint32_t i = 0; i < shard->count; i++) {

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,9 +20,8 @@ enum tw_status tw_out_is_free(const char *path, struct tw_error *err) {
     return lstat(path, &info) == 0 ? is_taken(path, err) : TW_OK;
 }
 
-enum tw_status tw_out_open(struct tw_out_file *file, const char *path, uint64_t bytes,
-                           struct tw_error *err) {
-    file->fd = -1;
+static enum tw_status set_paths(struct tw_out_file *file, const char *path, struct tw_error *err) {
+    file->fd = file->seen_fd = -1;
     file->at = 0;
     if (strlen(path) >= sizeof(file->path)) {
         return tw_fail(err, TW_CONFIG, "a path has at most %d bytes: %.60s...",
@@ -29,14 +29,21 @@ enum tw_status tw_out_open(struct tw_out_file *file, const char *path, uint64_t 
     }
     (void)snprintf(file->path, sizeof(file->path), "%s", path);
     (void)snprintf(file->part, sizeof(file->part), "%s.part", path);
+    return TW_OK;
+}
+
+enum tw_status tw_out_open(struct tw_out_file *file, const char *path, uint64_t bytes,
+                           struct tw_error *err) {
+    TW_TRY(set_paths(file, path, err));
     TW_TRY(tw_out_is_free(path, err));
-    file->fd = open(file->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    file->fd = open(file->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file->fd < 0 && errno == EEXIST) {
         return tw_fail(err, TW_CONFIG,
                        "%s exists: somebody is writing it, or was killed while doing so; remove it",
                        file->part);
     }
     if (file->fd < 0) return tw_fail(err, TW_IO, "%s: %s", file->part, strerror(errno));
+    (void)flock(file->fd, LOCK_EX | LOCK_NB); /* so that nobody takes it for a dead one's */
     /* Not every file system can; what matters is to know early where one can. */
     if (bytes > 0 && fallocate(file->fd, 0, 0, (off_t)bytes) != 0 &&
         (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
@@ -63,6 +70,12 @@ enum tw_status tw_out_write(struct tw_out_file *file, const void *bytes, size_t 
         file->at += (uint64_t)n;
     }
     return TW_OK;
+}
+
+static bool is_at(int fd, const char *path) {
+    struct stat open_file, named;
+    return fstat(fd, &open_file) == 0 && lstat(path, &named) == 0 &&
+           open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
 }
 
 /* The new name lasts only when its folder is on disk as well. */
@@ -105,6 +118,8 @@ enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err) {
         ((uint64_t)info.st_size == file->at || ftruncate(file->fd, (off_t)file->at) == 0) &&
         fsync(file->fd) == 0;
     const int why = errno;
+    /* Locked until it has its name: what is closed may be taken for a dead process's. */
+    const int lock = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
     const bool is_closed = close(file->fd) == 0;
     file->fd = -1;
     enum tw_status status = TW_OK;
@@ -113,12 +128,102 @@ enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err) {
     }
     if (status == TW_OK) status = tw_out_rename(file->part, file->path, err);
     if (status != TW_OK) (void)unlink(file->part);
+    if (lock >= 0) (void)close(lock);
     return status;
 }
 
-void tw_out_abort(struct tw_out_file *file) {
-    if (file->fd < 0) return;
-    (void)close(file->fd);
+/* ---- held files ------------------------------------------------------------------------------ */
+
+/* PATH.part, empty, locked, and ours; file->fd is -1 on failure. */
+static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) {
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    struct stat info;
+    bool is_new = true;
+    int fd = open(file->part, flags | O_EXCL, 0666);
+    if (fd < 0 && errno == EEXIST) {
+        is_new = false;
+        if (lstat(file->part, &info) == 0 && !S_ISREG(info.st_mode)) {
+            return tw_fail(err, TW_CONFIG, "%s is in the way; remove it or choose another --out",
+                           file->part);
+        }
+        fd = open(file->part, flags, 0666);
+    }
+    if (fd < 0) {
+        return tw_fail(err, TW_IO, "cannot write %s: %s; choose another --out", file->part,
+                       strerror(errno));
+    }
+    /* Where there are no locks, only a new one is surely ours. */
+    const bool is_locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || (is_new && errno != EWOULDBLOCK);
+    if (!is_locked || !is_at(fd, file->part)) { /* else renamed or removed under us */
+        (void)close(fd);
+        return tw_fail(err, TW_CONFIG,
+                       "%s is being written by another process; choose another --out, or end that "
+                       "one and remove the file",
+                       file->part);
+    }
+    file->fd = fd;
+    file->at = 0;
+    if (ftruncate(fd, 0) == 0) return TW_OK;
+    const int why = errno;
     file->fd = -1;
     (void)unlink(file->part);
+    (void)close(fd);
+    return tw_fail(err, TW_IO, "%s: %s", file->part, strerror(why));
+}
+
+enum tw_status tw_out_hold(struct tw_out_file *file, const char *path, struct tw_error *err) {
+    TW_TRY(set_paths(file, path, err));
+    TW_TRY(take_part(file, err));
+    file->seen_fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    return TW_OK;
+}
+
+enum tw_status tw_out_rewind(struct tw_out_file *file, struct tw_error *err) {
+    if (file->fd < 0) return take_part(file, err);
+    if (ftruncate(file->fd, 0) != 0 || lseek(file->fd, 0, SEEK_SET) != 0) {
+        return tw_fail(err, TW_IO, "%s: %s", file->part, strerror(errno));
+    }
+    file->at = 0;
+    return TW_OK;
+}
+
+/* Renames over what was seen, and over nothing else. */
+static enum tw_status put_in_place(const struct tw_out_file *file, struct tw_error *err) {
+    struct stat info;
+    if (lstat(file->path, &info) != 0) return tw_out_rename(file->part, file->path, err);
+    if (file->seen_fd < 0 || !is_at(file->seen_fd, file->path)) {
+        return tw_fail(err, TW_CONFIG,
+                       "%s is another file than this one began with, and is not overwritten; move "
+                       "it away or choose another --out",
+                       file->path);
+    }
+    if (rename(file->part, file->path) == 0) {
+        (void)sync_folder(file->path); /* either of the two lasts */
+        return TW_OK;
+    }
+    return tw_fail(err, TW_IO, "%s: %s", file->path, strerror(errno));
+}
+
+enum tw_status tw_out_save(struct tw_out_file *file, struct tw_error *err) {
+    if (fsync(file->fd) != 0) {
+        return tw_fail(err, TW_IO, "%s: %s", file->part, strerror(errno));
+    }
+    if (!is_at(file->fd, file->part)) {
+        return tw_fail(err, TW_CONFIG, "%s was replaced or removed by another process", file->part);
+    }
+    TW_TRY(put_in_place(file, err));
+    if (file->seen_fd >= 0) (void)close(file->seen_fd);
+    file->seen_fd = file->fd;
+    file->fd = -1;
+    (void)take_part(file, NULL); /* else the next save tries */
+    return TW_OK;
+}
+
+void tw_out_abort(struct tw_out_file *file) {
+    if (file->seen_fd >= 0) (void)close(file->seen_fd);
+    file->seen_fd = -1;
+    if (file->fd < 0) return;
+    if (is_at(file->fd, file->part)) (void)unlink(file->part); /* before the lock goes */
+    (void)close(file->fd);
+    file->fd = -1;
 }

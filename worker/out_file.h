@@ -1,7 +1,11 @@
-/* out_file.h - a new file that appears whole or not at all, and never in place of another.
+/* out_file.h - a file that appears whole or not at all, and never in place of another.
  *
- * It is written as PATH.part, made durable, and renamed. What exists under either name is refused:
- * nothing is overwritten. A folder is made the same way around its files. */
+ * It is written as PATH.part, made durable, and renamed. A new file: what exists under either name
+ * is refused, nothing is overwritten. A folder is made the same way around its files. A file that
+ * is written again and again (a training): PATH.part is held from the first save's time to the
+ * last's, and what is replaced is what was there at first, or an earlier save.
+ *
+ * Whoever writes PATH.part holds a lock on it, which ends with the process. */
 #ifndef TW_WORKER_OUT_FILE_H
 #define TW_WORKER_OUT_FILE_H
 
@@ -16,6 +20,8 @@ struct tw_out_file {
     char path[TW_OUT_PATH_BYTES], part[TW_OUT_PATH_BYTES + 8];
     int fd;      /* -1: not open */
     uint64_t at; /* bytes written */
+    /* Of a held file: what may be replaced, -1: nothing. Open, or its inode could be another's. */
+    int seen_fd;
 };
 
 /* Makes PATH.part and takes disk space for `bytes` where the file system can. TW_CONFIG: PATH or
@@ -30,6 +36,20 @@ enum tw_status tw_out_write(struct tw_out_file *file, const void *bytes, size_t 
 
 /* Durable under its name, or TW_IO / TW_CONFIG and PATH.part removed. Closes in either case. */
 enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err);
+
+/* Makes PATH.part, empty, or takes over that of a process that is dead, and notes what PATH is.
+ * TW_CONFIG: another process writes it, or it is no plain file; TW_IO. Nothing is left behind on
+ * failure; a caller that is done aborts. */
+enum tw_status tw_out_hold(struct tw_out_file *file, const char *path, struct tw_error *err);
+
+/* Of a held file: what was written becomes durable as PATH, and PATH.part is held anew. TW_CONFIG:
+ * PATH is another file than was noted or saved, and stays; TW_IO. After a failure here or in
+ * tw_out_write PATH is as it was; tw_out_rewind begins again. */
+enum tw_status tw_out_save(struct tw_out_file *file, struct tw_error *err);
+
+/* Of a held file: PATH.part is empty again, and held again where that had failed. TW_IO,
+ * TW_CONFIG. */
+enum tw_status tw_out_rewind(struct tw_out_file *file, struct tw_error *err);
 
 /* Closes and removes PATH.part. */
 void tw_out_abort(struct tw_out_file *file);

@@ -1,14 +1,9 @@
 #include "worker/train_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/hash.h"
@@ -16,7 +11,7 @@
 #include "proto/safetensors.h"
 #include "worker/tensor_file.h"
 
-enum { PARTS = 3, PATH_BYTES = 4096, WRITE_BYTES = 64 * 1024 * 1024 };
+enum { PARTS = 3 };
 
 static const char *const PREFIXES[PARTS] = {"live", "adam_m", "adam_v"};
 
@@ -191,73 +186,26 @@ static void describe(struct tw_safetensors *st, const struct tw_layout *layout) 
     }
 }
 
-static bool write_bytes(int fd, const void *bytes, size_t size) {
-    const char *from = bytes;
-    while (size > 0) {
-        const ssize_t n = write(fd, from, size < WRITE_BYTES ? size : WRITE_BYTES);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        from += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
-static bool write_all(int fd, const uint8_t *header, size_t header_bytes,
-                      const struct tw_layout *layout, const struct tw_train_state *state) {
+static enum tw_status write_all(struct tw_out_file *out, const uint8_t *header, size_t header_bytes,
+                                const struct tw_layout *layout, const struct tw_train_state *state,
+                                struct tw_error *err) {
     const uint16_t one = 1;
     float *arrays[PARTS];
     TW_ASSERT(*(const uint8_t *)&one == 1); /* floats go out as they lie in memory */
-    if (!write_bytes(fd, header, header_bytes)) return false;
+    TW_TRY(tw_out_rewind(out, err));
+    TW_TRY(tw_out_write(out, header, header_bytes, err));
     arrays_of(state, arrays);
     for (unsigned part = 0; part < PARTS; part++) {
         for (uint32_t i = 0; i < layout->tensors_count; i++) {
             const struct tw_tensor *const tensor = &layout->tensors[i];
             const size_t bytes = (size_t)tensor->rows * tensor->cols * sizeof(float);
-            if (!write_bytes(fd, arrays[part] + tensor->offset, bytes)) return false;
+            TW_TRY(tw_out_write(out, arrays[part] + tensor->offset, bytes, err));
         }
     }
-    return fsync(fd) == 0;
+    return tw_out_save(out, err);
 }
 
-/* The name is durable, too; a folder that cannot be synced is no failure of ours. */
-static void sync_folder(const char *path) {
-    char copy[PATH_BYTES];
-    (void)snprintf(copy, sizeof(copy), "%s", path);
-    const int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return;
-    (void)fsync(fd);
-    (void)close(fd);
-}
-
-static enum tw_status replace(const char *path, const uint8_t *header, size_t header_bytes,
-                              const struct tw_layout *layout, const struct tw_train_state *state,
-                              struct tw_error *err) {
-    char part[PATH_BYTES];
-    if (snprintf(part, sizeof(part), "%s.part", path) >= (int)sizeof(part)) {
-        return tw_fail(err, TW_IO, "%.80s...: the path is too long", path);
-    }
-    const int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return tw_fail(err, TW_IO, "%s: %s", part, strerror(errno));
-    bool is_good = write_all(fd, header, header_bytes, layout, state);
-    int why = errno;
-    if (close(fd) != 0 && is_good) {
-        is_good = false;
-        why = errno;
-    }
-    if (is_good && rename(part, path) != 0) {
-        is_good = false;
-        why = errno;
-    }
-    if (is_good) {
-        sync_folder(path);
-        return TW_OK;
-    }
-    (void)unlink(part);
-    return tw_fail(err, TW_IO, "%s: %s; what was saved before is as it was", path, strerror(why));
-}
-
-enum tw_status tw_train_file_save(const char *path, const struct tw_layout *layout,
+enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layout *layout,
                                   const struct tw_train_file *file, struct tw_error *err) {
     struct tw_safetensors st = {.tensors_capacity = PARTS * layout->tensors_count};
     struct metadata metadata;
@@ -281,7 +229,7 @@ enum tw_status tw_train_file_save(const char *path, const struct tw_layout *layo
                                 ? tw_safetensors_encode(&st, header, capacity, &header_bytes, err)
                                 : tw_fail(err, TW_NOMEM, "no memory for a header");
     if (status == TW_OK) {
-        status = replace(path, header, header_bytes, layout, &file->state, err);
+        status = write_all(out, header, header_bytes, layout, &file->state, err);
     }
     free(header);
     free(st.tensors);

@@ -14,6 +14,7 @@
 #include "proto/compute.h"
 #include "proto/layout.h"
 #include "proto/run.h"
+#include "worker/out_file.h"
 #include "worker/train_state.h"
 
 /* What its steps were computed with: others round otherwise. */
@@ -30,9 +31,10 @@ struct tw_train_file {
     struct tw_train_state state;
 };
 
-/* Writes PATH.part, makes it durable, and renames it to PATH, which it replaces. TW_IO: the file is
- * as it was; TW_CORRUPT: something is not finite, nothing was written. */
-enum tw_status tw_train_file_save(const char *path, const struct tw_layout *layout,
+/* Writes all of `out`, which is held (tw_out_hold), and puts it in place of what was saved before.
+ * TW_IO, TW_CONFIG: the file is as it was; TW_CORRUPT: something is not finite, nothing was
+ * written. */
+enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layout *layout,
                                   const struct tw_train_file *file, struct tw_error *err);
 
 /* Whether the file is one of these; then *run is the run it was trained with, and *pass (NULL:

@@ -4,12 +4,14 @@
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 static struct tw_layout layout;
 static struct tw_train_file saved, loaded;
 static char folder[64], path[96];
+static struct tw_out_file out;
 static struct tw_error err;
 
 /* Random numbers where the tensors are, zero in the padding. */
@@ -61,6 +64,7 @@ static int set_up(void **state) {
     memcpy(folder, "/tmp/tw_train_XXXXXX", 21);
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof(path), "%s/run.state", folder);
+    if (tw_out_hold(&out, path, &err) != TW_OK) fail_msg("%s", err.message);
     return 0;
 }
 
@@ -72,12 +76,13 @@ static int tear_down(void **state) {
         free(states[i]->m);
         free(states[i]->v);
     }
+    tw_out_abort(&out);
     (void)unlink(path);
     return rmdir(folder); /* fails when a temporary file was left */
 }
 
 static void save(void) {
-    if (tw_train_file_save(path, &layout, &saved, &err) != TW_OK) fail_msg("%s", err.message);
+    if (tw_train_file_save(&out, &layout, &saved, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
 static void a_training_comes_back_to_the_bit(void **state) {
@@ -135,19 +140,66 @@ static void what_is_not_finite_is_not_saved(void **state) {
     (void)state;
     save();
     saved.state.m[3] = NAN;
-    assert_int_equal(tw_train_file_save(path, &layout, &saved, &err), TW_CORRUPT);
+    assert_int_equal(tw_train_file_save(&out, &layout, &saved, &err), TW_CORRUPT);
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
 }
 
 static void a_save_that_fails_leaves_the_earlier_one(void **state) {
     (void)state;
-    char blocked[128];
+    struct rlimit limit;
     save();
-    (void)snprintf(blocked, sizeof(blocked), "%s.part", path);
-    assert_int_equal(mkdir(blocked, 0700), 0); /* the name it would write under */
-    assert_int_equal(tw_train_file_save(path, &layout, &saved, &err), TW_IO);
-    assert_int_equal(rmdir(blocked), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    const struct rlimit less = {.rlim_cur = 10000, .rlim_max = limit.rlim_max};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+    saved.state.step = 2000;
+    const enum tw_status status = tw_train_file_save(&out, &layout, &saved, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(status, TW_IO);
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
+    assert_int_equal(loaded.state.step, 1000);
+    save();
+    assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
+    assert_int_equal(loaded.state.step, 2000);
+}
+
+static void two_trainings_do_not_share_a_file(void **state) {
+    (void)state;
+    struct tw_out_file second;
+    assert_int_equal(tw_out_hold(&second, path, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "another process"));
+    save();
+    assert_int_equal(tw_out_hold(&second, path, &err), TW_CONFIG); /* between saves, too */
+    save();
+    assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
+}
+
+static void what_a_dead_training_left_is_taken_over(void **state) {
+    (void)state;
+    assert_int_equal(write(out.fd, "half", 4), 4);
+    assert_int_equal(close(out.fd), 0); /* as its end would */
+    if (tw_out_hold(&out, path, &err) != TW_OK) fail_msg("%s", err.message);
+    save();
+    assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
+}
+
+static void a_file_that_came_later_is_not_replaced(void **state) {
+    (void)state;
+    char byte = 0;
+    for (int has_saved = 0; has_saved < 2; has_saved++) {
+        if (has_saved != 0) save();
+        (void)unlink(path);
+        int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+        assert_int_equal(write(fd, "x", 1), 1);
+        assert_int_equal(close(fd), 0);
+        assert_int_equal(tw_train_file_save(&out, &layout, &saved, &err), TW_CONFIG);
+        fd = open(path, O_RDONLY);
+        assert_int_equal(read(fd, &byte, 1), 1);
+        assert_int_equal(byte, 'x');
+        assert_int_equal(close(fd), 0);
+        assert_int_equal(unlink(path), 0);
+    }
+    save(); /* out of the way, it goes on */
 }
 
 /* Every cut and every changed byte of a sample of places is noticed. */
@@ -214,6 +266,9 @@ int main(void) {
         TEST(a_later_save_takes_the_place_of_an_earlier_one),
         TEST(what_is_not_finite_is_not_saved),
         TEST(a_save_that_fails_leaves_the_earlier_one),
+        TEST(two_trainings_do_not_share_a_file),
+        TEST(what_a_dead_training_left_is_taken_over),
+        TEST(a_file_that_came_later_is_not_replaced),
         TEST(damage_anywhere_is_noticed),
         TEST(another_model_is_refused_by_name),
     };
