@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/assert.h"
 
@@ -9,10 +10,17 @@
 enum { STACK_BYTES = 64 * 1024 };
 
 static volatile sig_atomic_t is_wanted;
+static bool can_kill;
+static time_t asked_s; /* when the first one came; handlers do not interrupt each other */
 
 static void on_signal(int number) {
-    (void)number;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    if (is_wanted == 0) asked_s = now.tv_sec;
     is_wanted = 1;
+    if (!can_kill || now.tv_sec - asked_s < 2) return;
+    (void)signal(number, SIG_DFL);
+    (void)raise(number); /* delivered on return */
 }
 
 void tw_interrupt_catch(bool second_kills) {
@@ -22,7 +30,10 @@ void tw_interrupt_catch(bool second_kills) {
     struct sigaction action;
     memset(&action, 0, sizeof(action));
     action.sa_handler = on_signal;
-    action.sa_flags = SA_ONSTACK | (second_kills ? (int)SA_RESETHAND : 0);
+    action.sa_flags = SA_ONSTACK;
+    (void)sigaddset(&action.sa_mask, SIGTERM);
+    (void)sigaddset(&action.sa_mask, SIGINT);
+    can_kill = second_kills;
     (void)sigaction(SIGTERM, &action, NULL);
     (void)sigaction(SIGINT, &action, NULL);
 }

@@ -10,7 +10,8 @@
 #include <stdbool.h>
 
 /* From now on SIGTERM and SIGINT only make tw_interrupt_wanted() true, and end waiting (no
- * SA_RESTART). second_kills: the second one has its default effect, for a person at a terminal.
+ * SA_RESTART). second_kills: one that comes more than a second after the first has its default
+ * effect, for a person who does not want to wait; timeout(1) sends two at once.
  * The calling thread gets the stack for handlers; call it there before the first product, and start
  * other threads with all signals blocked. */
 void tw_interrupt_catch(bool second_kills);

@@ -68,9 +68,19 @@ static void a_storm_of_signals_changes_nothing(void **state) {
     assert_memory_equal(calm, stormy, sizeof(calm));
 }
 
+/* As timeout(1) sends them: one to the process, one to its group. The second used to kill. */
+static void two_at_once_are_one(void **state) {
+    (void)state;
+    tw_interrupt_catch(true);
+    assert_int_equal(raise(SIGINT), 0);
+    assert_int_equal(raise(SIGINT), 0);
+    assert_true(tw_interrupt_wanted());
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_storm_of_signals_changes_nothing),
+        cmocka_unit_test(two_at_once_are_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
