@@ -1,0 +1,96 @@
+/* dataset.h - the index of a dataset: one small text that names shards and tokenizer by SHA-256.
+ *
+ * It is the file `dataset` in a dataset's folder; data.sha256 of a run manifest is its SHA-256, so
+ * the manifest pins every token of the run. Canonical, one form for one content (PROTOCOL.md
+ * section 9):
+ *
+ *      thinwire-dataset 1
+ *      bytes 0000000789
+ *      tokenizer 5f3c... 2201041        or: tokenizer bytes
+ *      vocab 50257
+ *      separator 50256                  or: separator none
+ *      heldout 0.05
+ *      source prose 0.7                 or: source prose size
+ *      shard 0 train 9ab1... 4096 16781312 8388608 5210
+ *      shard 0 heldout ...
+ *
+ * `bytes` is the size of the whole text, so that a node that gets it in chunks knows how many. A
+ * shard's numbers: its source, train or heldout, name, bytes of head, bytes of the file, tokens,
+ * documents. Shards come by source, train before held-out, in the order they were written. The name
+ * of a shard's file follows from its place: prose-train-00000.shard. */
+#ifndef TW_PROTO_DATASET_H
+#define TW_PROTO_DATASET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+
+enum {
+    TW_DATASET_BYTES_MAX = 16 << 20, /* of the index */
+    TW_DATASET_SHARDS_MAX = 1 << 16,
+    TW_DATASET_SOURCES_MAX = 64,
+    TW_DATASET_NAME_BYTES = 32, /* of a source, with NUL: [a-z0-9-], not empty */
+    TW_DATASET_FILE_BYTES = TW_DATASET_NAME_BYTES + 32,
+    TW_DATASET_TOKENIZER_BYTES_MAX = 64 << 20,
+};
+
+/* File names in a dataset's folder beside the shards. */
+#define TW_DATASET_INDEX_FILE "dataset"
+#define TW_DATASET_TOKENIZER_FILE "tokenizer.json"
+
+struct tw_dataset_source {
+    char name[TW_DATASET_NAME_BYTES];
+    uint32_t weight_millionths; /* share of the windows drawn; 0 = by its tokens. All or none. */
+};
+
+struct tw_dataset_shard {
+    struct tw_id name; /* SHA-256 of the head */
+    uint32_t source;   /* index into sources */
+    uint32_t number;   /* within its source and side, from 0 */
+    bool is_heldout;
+    uint32_t head_bytes;
+    uint64_t file_bytes, tokens_count, documents_count;
+};
+
+struct tw_dataset {
+    struct tw_id tokenizer; /* zero: a token is a byte */
+    uint32_t tokenizer_bytes;
+    uint32_t vocab;
+    int64_t separator; /* TW_SHARD_NO_SEPARATOR */
+    uint32_t heldout_millionths;
+    uint32_t sources_count;
+    struct tw_dataset_source sources[TW_DATASET_SOURCES_MAX];
+    uint32_t shards_count, shards_capacity;
+    struct tw_dataset_shard *shards; /* (shards_capacity), the caller's */
+};
+
+/* Untrusted: how many bytes the index has that begins like this (its first 64 bytes are enough), at
+ * most TW_DATASET_BYTES_MAX. TW_CORRUPT, TW_VERSION. */
+enum tw_status tw_dataset_size(const char *text, size_t size, uint32_t *bytes,
+                               struct tw_error *err);
+
+/* How many shards a text can name: a capacity that is enough to decode it. */
+uint32_t tw_dataset_lines(const char *text, size_t size);
+
+/* Strict inverse of encode, untrusted; into shards (capacity), which the caller gives. TW_CORRUPT
+ * names the line, TW_VERSION, TW_LIMIT. Nothing else than the canonical bytes is accepted. */
+enum tw_status tw_dataset_decode(const char *text, size_t size, struct tw_dataset_shard *shards,
+                                 uint32_t capacity, struct tw_dataset *dataset,
+                                 struct tw_error *err);
+
+/* Canonical text into text (room); *size is how long it is, also when room is too small: then
+ * TW_LIMIT. TW_CONFIG: what decode would refuse, such as weights for some sources only. */
+enum tw_status tw_dataset_encode(const struct tw_dataset *dataset, char *text, size_t room,
+                                 size_t *size, struct tw_error *err);
+
+/* Name of a shard's file: "prose-train-00000.shard". */
+void tw_dataset_file(const struct tw_dataset *dataset, const struct tw_dataset_shard *shard,
+                     char name[TW_DATASET_FILE_BYTES]);
+
+/* Tokens of all shards for training, or of all that are held out. */
+uint64_t tw_dataset_tokens(const struct tw_dataset *dataset, bool is_heldout);
+
+#endif
