@@ -31,7 +31,7 @@ enum {
     TW_SHARD_NO_SEPARATOR = -1,
 };
 
-_Static_assert(TW_SHARD_HEAD_BYTES_MAX <= TW_CHUNK_BYTES_MAX, "a head is one chunk");
+_Static_assert(TW_SHARD_HEAD_BYTES_MAX <= (int)TW_CHUNK_BYTES_MAX, "a head is one chunk");
 _Static_assert(TW_SHARD_FIXED_BYTES + 32 * TW_SHARD_PIECES_MAX <= TW_SHARD_HEAD_BYTES_MAX, "fits");
 
 struct tw_shard {
@@ -42,6 +42,7 @@ struct tw_shard {
     uint64_t tokens_count, documents_count; /* both at least 1 */
     struct tw_id tokenizer;                 /* SHA-256 of tokenizer.json; zero: a token is a byte */
     bool is_heldout;
+    uint32_t source, number; /* its place in the dataset: so no two shards have one name */
     /* these follow from the others: */
     uint64_t documents_begin; /* bytes from the start of the body to the table of documents */
     uint64_t body_bytes;
@@ -60,7 +61,8 @@ void tw_shard_encode(const struct tw_shard *shard, const struct tw_id *digests, 
 
 /* How long the head is that begins like this, from the first TW_SHARD_FIXED_BYTES of an untrusted
  * file. TW_CORRUPT: no shard; TW_VERSION: of another version. */
-enum tw_status tw_shard_head_bytes(const uint8_t *fixed, uint32_t *head_bytes, struct tw_error *err);
+enum tw_status tw_shard_head_bytes(const uint8_t *fixed, uint32_t *head_bytes,
+                                   struct tw_error *err);
 
 /* Strict inverse of encode, untrusted: head (size) is a whole head. Digests stay where they are:
  * tw_shard_digest. TW_CORRUPT or TW_VERSION with what is wrong. */
