@@ -79,6 +79,19 @@ static enum tw_status check_model(const struct tw_run *run, struct tw_error *err
     return TW_OK;
 }
 
+static enum tw_status check_data(const struct tw_run *run, struct tw_error *err) {
+    if (run->data.form == TW_FORM_DATASET && tw_id_is_zero(&run->data.sha256))
+        return tw_fail(err, TW_CONFIG,
+                       "data.form = dataset needs data.sha256, which names the dataset: `thinwire "
+                       "run new --data FOLDER` sets both");
+    if (run->data.documents == TW_DOCUMENTS_MASKED && run->data.separator >= run->model.vocab)
+        return tw_fail(err, TW_CONFIG,
+                       "data.separator (%u) is no token of model.vocab = %u: give the token that "
+                       "begins a document",
+                       run->data.separator, run->model.vocab);
+    return TW_OK;
+}
+
 static enum tw_status check_train(const struct tw_run *run, struct tw_error *err) {
     const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
     if (run->train.tokens < step_tokens)
@@ -125,6 +138,7 @@ enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err) {
     const struct tw_run_key *keys = tw_run_keys(&count);
     for (uint32_t i = 0; i < count; i++) TW_TRY(tw_run_key_check(&keys[i], run, err));
     TW_TRY(check_model(run, err));
+    TW_TRY(check_data(run, err));
     TW_TRY(check_train(run, err));
     return check_sync(run, err);
 }

@@ -16,6 +16,8 @@
 enum tw_answer { TW_NO, TW_YES };
 enum tw_family { TW_FAMILY_GPT2, TW_FAMILY_LLAMA };
 enum tw_tokenizer_kind { TW_TOKENIZER_BYTES, TW_TOKENIZER_IDS };
+enum tw_form { TW_FORM_FILE, TW_FORM_DATASET };
+enum tw_documents { TW_DOCUMENTS_JOINED, TW_DOCUMENTS_MASKED };
 enum tw_optimizer { TW_OPTIMIZER_ADAMW, TW_OPTIMIZER_MUON };
 enum tw_schedule { TW_SCHEDULE_COSINE, TW_SCHEDULE_WSD, TW_SCHEDULE_LINEAR };
 enum tw_pattern { TW_PATTERN_STRIDED, TW_PATTERN_SEQUENTIAL };
@@ -46,8 +48,12 @@ struct tw_run {
 
     struct {
         enum tw_tokenizer_kind tokenizer;
-        struct tw_id sha256;         /* of the training text; zero = any text */
-        uint32_t heldout_millionths; /* the last share of the text is never trained on */
+        enum tw_form form;              /* what sha256 names: a text, or a dataset's index */
+        struct tw_id sha256;            /* zero = any text */
+        uint32_t heldout_millionths;    /* share that is never trained on */
+        enum tw_documents documents;    /* whether a token sees the documents before its own */
+        uint32_t separator;             /* masked: the token that begins a document */
+        uint32_t curriculum_millionths; /* of a node's tokens, drawn from easy to hard */
     } data;
 
     struct {

@@ -22,6 +22,8 @@ static const uint64_t tokens_max = (uint64_t)1000 * 1000 * 1000 * 1000 * 1000;
 static const char *const answers[] = {"no", "yes", NULL};
 static const char *const families[] = {"gpt2", "llama", NULL};
 static const char *const tokenizers[] = {"bytes", "ids", NULL};
+static const char *const forms[] = {"file", "dataset", NULL};
+static const char *const documents[] = {"joined", "masked", NULL};
 static const char *const optimizers[] = {"adamw", "muon", NULL};
 static const char *const schedules[] = {"cosine", "wsd", "linear", NULL};
 static const char *const presets[] = {"diloco", "streaming", NULL};
@@ -74,10 +76,21 @@ static const struct tw_run_key keys[] = {
 
     ENUM("data.tokenizer", data.tokenizer, tokenizers,
          "how text becomes tokens; ids: the file holds token numbers already"),
+    ENUM("data.form", data.form, forms,
+         "what data.sha256 is of: the training text itself, or the index of a dataset, which "
+         "nodes without it fetch from others"),
     NUMBER("data.sha256", TW_RUN_SHA256, data.sha256, 0, 0,
-           "of the training text every node must have; `any` lets each node bring its own"),
+           "of what every node trains on; `any` lets each node bring its own text"),
     NUMBER("data.heldout", TW_RUN_REAL, data.heldout_millionths, 1000, MILLION / 2,
-           "last share of the text, never trained on, for the validation loss"),
+           "share never trained on, for the validation loss: the end of a file, or the documents "
+           "that their hashes choose in a dataset"),
+    ENUM("data.documents", data.documents, documents,
+         "masked: within a window, attention sees nothing of the documents before"),
+    NUMBER("data.separator", TW_RUN_U32, data.separator, 0, (1 << 20) - 1,
+           "masked: the token that begins a document"),
+    NUMBER("data.curriculum", TW_RUN_REAL, data.curriculum_millionths, 0, MILLION,
+           "share of a node's planned tokens over which its windows come from easy to hard; 0 is "
+           "none"),
 
     NUMBER("train.batch", TW_RUN_U32, train.batch, 1, 65536, "sequences per inner step and node"),
     NUMBER("train.tokens", TW_RUN_TOKENS, train.tokens, 1, tokens_max,

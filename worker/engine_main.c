@@ -150,6 +150,7 @@ int main(int argc, char **argv) {
     if (argc > 1 && (strcmp(argv[1], "import") == 0 || strcmp(argv[1], "export") == 0)) {
         return (int)engine_convert(argc, argv);
     }
+    if (argc > 1 && strcmp(argv[1], "data") == 0) return (int)engine_data(argc, argv);
     for (unsigned i = 0; argc > 1 && i < VERBS_COUNT; i++) {
         if (strcmp(argv[1], VERBS[i].name) != 0) continue;
         if (tw_engine_options_parse(&options, VERBS[i].verb, argc, argv, &err) != TW_OK) {
@@ -163,7 +164,7 @@ int main(int argc, char **argv) {
         }
         return (int)work(i, &options);
     }
-    (void)fprintf(stderr, "thinwire-engine does train, eval, generate, models, import and export "
-                          "for `thinwire`\n");
+    (void)fprintf(stderr, "thinwire-engine does train, eval, generate, models, import, export and "
+                          "data for `thinwire`\n");
     return TW_EXIT_USAGE;
 }

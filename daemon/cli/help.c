@@ -24,6 +24,7 @@ static const char OVERVIEW[] =
     "  leave             save, say goodbye to the others, stop the daemon\n"
     "\n"
     "Without a daemon\n"
+    "  data              what is trained on: data info shows what a text or dataset holds\n"
     "  train             train alone, in the foreground; stop and go on at will\n"
     "  eval              loss of a model on held-out text\n"
     "  generate          text from a model\n"
@@ -108,6 +109,9 @@ static const struct {
      "\n"
      "The file is --config, else $THINWIRE_CONFIG, else /etc/thinwire/thinwire.conf. NAME\n"
      "means /etc/thinwire/NAME.conf, the configuration of thinwired@NAME.\n"},
+    {"data", "thinwire data info PATH\n"
+             "\n"
+             "Shows what a training text holds.\n"},
     {"train",
      "thinwire train --run MANIFEST --data TEXT [--out FILE] [--steps N] [--plan]\n"
      "thinwire train --from FILE --data TEXT [...]\n"

@@ -182,12 +182,25 @@ static void relations_between_keys_are_checked(void **state) {
     check_names("model.qk_norm", "yes", "model.qk_norm");
     check_names("model.qkv_bias", "yes", "model.qkv_bias");
     check_names("model.vocab", "257", "256");
+    check_names("data.form", "dataset", "data.sha256");
     check_names("train.tokens", "1000", "train.batch");
     check_names("train.warmup_tokens", "1g", "train.tokens");
     check_names("sync.fragments", "6", "model.layers");
     check_names("sync.fragments", "4", "32 would do");
     check_names("sync.overlap", "10", "sync.overlap");
     check_names("sync.members", "3", "sync.nodes");
+}
+
+static void a_separator_must_be_a_token_only_when_it_masks(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    run.data.separator = 256;
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    run.data.documents = TW_DOCUMENTS_MASKED;
+    assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "data.separator (256)"));
+    run.data.separator = 255;
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
 }
 
 static void llama_relations_are_checked(void **state) {
@@ -393,6 +406,7 @@ int main(void) {
         cmocka_unit_test(values_out_of_range_are_refused_and_change_nothing),
         cmocka_unit_test(unknown_key_is_answered_with_the_nearest),
         cmocka_unit_test(relations_between_keys_are_checked),
+        cmocka_unit_test(a_separator_must_be_a_token_only_when_it_masks),
         cmocka_unit_test(llama_relations_are_checked),
         cmocka_unit_test(shape_follows_from_the_keys),
         cmocka_unit_test(only_canonical_bytes_decode),
