@@ -304,7 +304,7 @@ static bool take_name(struct reader *reader, char name[TW_DATASET_NAME_BYTES]) {
         name[length++] = *reader->at++;
     }
     name[length] = '\0';
-    return name_is_good(name);
+    return strlen(name) == length && name_is_good(name); /* a NUL would end it for some */
 }
 
 static enum tw_status read_tokens(struct reader *reader, struct tw_dataset *dataset,
