@@ -339,9 +339,11 @@ static enum tw_status read_source(struct reader *reader, struct tw_dataset *data
         return bad(reader, err, "too many sources");
     }
     struct tw_dataset_source *source = &dataset->sources[dataset->sources_count++];
-    if (!take_name(reader, source->name) || !take(reader, " ") ||
-        !(take(reader, "size") || take_share(reader, &source->weight_millionths)) ||
-        !take_line_end(reader)) {
+    bool is_good = take_name(reader, source->name) && take(reader, " ");
+    if (is_good && !take(reader, "size")) {
+        is_good = take_share(reader, &source->weight_millionths) && source->weight_millionths > 0;
+    }
+    if (!is_good || !take_line_end(reader)) {
         return bad(reader, err, "no source with a name and a weight");
     }
     return TW_OK;
