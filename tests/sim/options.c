@@ -74,6 +74,14 @@ static void draw_problem(struct tw_sim_options *options, struct tw_rng *rng) {
     options->spread = 0.3f;
 }
 
+/* Time for a split to be noticed, and for three rounds of every fragment where the slowest sets the
+ * pace: a calm that is over sooner says nothing about how it would have ended. */
+static uint64_t calm_least_us(const struct tw_sim_options *options) {
+    const double step_us = (double)options->step_us * exp(options->speed_spread);
+    const double round_us = (options->period_steps + 2) * step_us + (double)options->grace_us;
+    return options->orphan_us + (uint64_t)(3 * options->fragments_count * round_us);
+}
+
 void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t nodes_count,
                          double hours) {
     struct tw_rng rng;
@@ -89,6 +97,7 @@ void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t
     draw_network(options, &rng);
     draw_run(options, &rng);
     draw_problem(options, &rng);
+    if (options->calm_us < calm_least_us(options)) options->calm_us = calm_least_us(options);
     /* A joiner of the slowest uplink gets the whole state within a minute. */
     const double dims = (double)options->fragments_count * options->dims_per_fragment;
     const double most = 60 * 0.3 * (double)options->upload_bytes_per_s / dims;

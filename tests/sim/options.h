@@ -66,7 +66,8 @@ struct tw_sim_options {
     int plant;             /* bug switched on in the core; 0 = none */
 };
 
-/* Draws all of it. `nodes_count` 0 = draw it too; `hours` is split 2:1 into chaos and calm. */
+/* Draws all of it. `nodes_count` 0 = draw it too; `hours` is split 2:1 into chaos and calm, and a
+ * calm too short for what it must show is made longer. */
 void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t nodes_count,
                          double hours);
 
