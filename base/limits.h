@@ -44,6 +44,7 @@ enum tw_limits {
     TW_CONNECT_US = 10 * 1000 * 1000,    /* name lookup and TCP connect */
     TW_CONTROL_QUEUE_BYTES = 256 * 1024, /* not yet taken by the kernel, per peer */
     TW_BULK_QUEUE_CHUNKS = 1024,         /* per peer: what one peer may have pulled ahead */
+    TW_BACKGROUND_QUEUE_CHUNKS = 64,     /* per peer: background chunks read ahead for it */
     TW_INFLIGHT_BYTES_MAX = 64 * 1024,   /* ciphertext of a connection outside the kernel */
     TW_RECORD_BYTES_MAX = 16 * 1024,     /* one SSL_write: control never waits behind more */
 };

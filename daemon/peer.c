@@ -1,6 +1,5 @@
 /* peer.c - the slots of admitted peers: their two connections, what waits for them, their end. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/address.h"
@@ -40,13 +39,11 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
         return -1;
     }
     struct tw_slot *slot = &t->peers[at];
-    struct tw_chunk *chunks = slot->chunks;
-    if (chunks == NULL) chunks = malloc(TW_BULK_QUEUE_CHUNKS * sizeof(*chunks));
-    if (chunks == NULL) {
+    if (!tw_bulk_init(&slot->queue)) {
         (void)tw_fail(err, TW_NOMEM, "no memory for another peer");
         return -1;
     }
-    *slot = (struct tw_slot){.chunks = chunks};
+    *slot = (struct tw_slot){.queue = slot->queue};
     uint8_t tag[TW_TLS_EXPORT_BYTES];
     if (tw_tls_export(&conn->link.tls, TW_LINK_EXPORT, tag, err) != TW_OK) return -1;
     if (tw_link_admit(&conn->link, TW_ROLE_CONTROL, err) != TW_OK) return -1;
@@ -105,10 +102,8 @@ void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const 
 void tw_peer_finish(struct tw_transport *t, int peer) {
     struct tw_slot *slot = &t->peers[peer];
     TW_ASSERT(slot->state == TW_SLOT_ENDING);
-    while (slot->chunks_count > 0 && !t->is_closing) {
-        const struct tw_chunk chunk = slot->chunks[slot->chunks_begin];
-        slot->chunks_begin = (slot->chunks_begin + 1) % TW_BULK_QUEUE_CHUNKS;
-        slot->chunks_count--;
+    struct tw_chunk chunk;
+    while (!t->is_closing && tw_bulk_pop(&slot->queue, &chunk)) {
         if (t->config.events.released != NULL)
             t->config.events.released(t->config.user, (uint16_t)peer, &chunk, false);
     }
@@ -137,49 +132,7 @@ void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     tw_peer_end(t, peer, goodbye.status, sentence);
 }
 
-/* ---- bulk ---------------------------------------------------------------------------------- */
-
-static bool wants_to_send(const struct tw_slot *slot) {
-    if (slot->state != TW_SLOT_UP || slot->bulk == NULL) return false;
-    const struct tw_link *link = &slot->bulk->link;
-    if (link->state != TW_LINK_UP || link->is_failed || !tw_link_has_room(link)) return false;
-    return tw_link_queued(link) > 0 || slot->chunks_count > 0;
-}
-
-static uint64_t wanting(const struct tw_transport *t) {
-    uint64_t set = 0;
-    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
-        if (wants_to_send(&t->peers[i])) set |= UINT64_C(1) << i;
-    }
-    return set;
-}
-
-/* One record of one peer. The chunk's bytes are copied when its turn comes, and released. */
-static void send_record(struct tw_transport *t, uint16_t peer) {
-    struct tw_slot *slot = &t->peers[peer];
-    struct tw_link *link = &slot->bulk->link;
-    struct tw_chunk chunk = {0};
-    if (tw_link_queued(link) == 0) {
-        chunk = slot->chunks[slot->chunks_begin];
-        slot->chunks_begin = (slot->chunks_begin + 1) % TW_BULK_QUEUE_CHUNKS;
-        slot->chunks_count--;
-        tw_link_load_chunk(link, &chunk.payload, chunk.idx, chunk.bytes, chunk.size);
-    }
-    (void)tw_link_push(link);
-    if (chunk.size > 0 && t->config.events.released != NULL)
-        t->config.events.released(t->config.user, peer, &chunk, true);
-}
-
-static void send_all(struct tw_transport *t, uint64_t now_us) {
-    t->upload_wait_us = 0;
-    for (;;) {
-        const uint64_t set = t->is_closing ? 0 : wanting(t);
-        if (set == 0) return;
-        t->upload_wait_us = tw_rate_wait_us(&t->upload, TW_RECORD_BYTES_MAX, now_us);
-        if (t->upload_wait_us > 0) return;
-        send_record(t, tw_turn_next(&t->turn, set));
-    }
-}
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 static void bulk_step(struct tw_transport *t, int peer, uint64_t now_us) {
     struct tw_slot *slot = &t->peers[peer];
@@ -213,5 +166,5 @@ void tw_peers_step(struct tw_transport *t, uint64_t now_us) {
         if (slot->state == TW_SLOT_UP && slot->needs_pump) pump_resumed(slot);
         if (slot->state == TW_SLOT_ENDING && !t->is_closing) tw_peer_finish(t, i);
     }
-    send_all(t, now_us);
+    tw_bulk_step(t, now_us);
 }

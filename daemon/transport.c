@@ -52,6 +52,8 @@ static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) 
     }
     if (t->upload_wait_us > 0 && now_us + t->upload_wait_us < next_us)
         next_us = now_us + t->upload_wait_us;
+    if (t->background_wait_us > 0 && now_us + t->background_wait_us < next_us)
+        next_us = now_us + t->background_wait_us;
     return next_us;
 }
 
@@ -247,6 +249,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     t->config = *config;
     t->config.secret = NULL;
     if (config->handshake_us == 0) t->config.handshake_us = TW_HANDSHAKE_US;
+    if (config->background_us == 0) t->config.background_us = TW_BACKGROUND_PATIENCE_US;
     t->has_secret = config->secret != NULL;
     if (t->has_secret) t->secret = *config->secret;
     const enum tw_status status = tw_tls_context_init(&t->tls, config->identity, err);
@@ -285,7 +288,7 @@ static void handle_closed(struct tw_transport *t) {
     void *user = t->config.user;
     tw_tls_context_deinit(&t->tls);
     tw_secret_wipe(&t->secret);
-    for (unsigned i = 0; i < TW_PEERS_MAX; i++) free(t->peers[i].chunks);
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) tw_bulk_deinit(&t->peers[i].queue);
     free(t);
     if (closed != NULL) closed(user);
 }
@@ -323,7 +326,7 @@ void tw_transport_destroy(struct tw_transport *t, const char *sentence,
             tw_link_abort(&conn->link);
         conn->peer = -1;
     }
-    for (unsigned i = 0; i < TW_PEERS_MAX; i++) t->peers[i].chunks_count = 0;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) tw_bulk_clear(&t->peers[i].queue);
     tw_transport_soon(t);
 }
 
@@ -347,29 +350,16 @@ bool tw_transport_send_chunk(struct tw_transport *t, uint16_t peer, const struct
     struct tw_slot *slot = slot_up(t, peer);
     TW_ASSERT(chunk->size > 0 && chunk->size <= TW_CHUNK_BYTES_MAX);
     if (slot == NULL) return false;
-    if (slot->chunks_count == TW_BULK_QUEUE_CHUNKS) {
+    if (!tw_bulk_push(t, &slot->queue, chunk)) {
         tw_peer_end(t, peer, TW_LIMIT, "pulls faster than it reads: its bulk queue is full");
         return false;
     }
-    const uint32_t at = (slot->chunks_begin + slot->chunks_count) % TW_BULK_QUEUE_CHUNKS;
-    slot->chunks[at] = *chunk;
-    slot->chunks_count++;
     tw_transport_soon(t);
     return true;
 }
 
 void tw_transport_drop(struct tw_transport *t, const struct tw_id *payload) {
-    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
-        struct tw_slot *slot = &t->peers[i];
-        uint32_t kept = 0;
-        for (uint32_t k = 0; k < slot->chunks_count; k++) {
-            const uint32_t from = (slot->chunks_begin + k) % TW_BULK_QUEUE_CHUNKS;
-            if (tw_id_equal(&slot->chunks[from].payload, payload)) continue;
-            slot->chunks[(slot->chunks_begin + kept) % TW_BULK_QUEUE_CHUNKS] = slot->chunks[from];
-            kept++;
-        }
-        slot->chunks_count = kept;
-    }
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) tw_bulk_drop(&t->peers[i].queue, payload);
 }
 
 void tw_transport_close(struct tw_transport *t, uint16_t peer, enum tw_status reason,

@@ -11,7 +11,12 @@
  * Bounds (limits.h): control queue TW_CONTROL_QUEUE_BYTES per peer, full = the peer is closed;
  * TW_BULK_QUEUE_CHUNKS chunks per peer, full = closed; 64 KiB of ciphertext in flight per
  * connection; TW_HANDSHAKES_MAX connections not yet admitted. Upload of everything counts against
- * the cap; only bulk waits for it. */
+ * the cap; only bulk waits for it.
+ *
+ * Background chunks (TW_BACKGROUND_QUEUE_CHUNKS per peer, full = closed) go when no payload chunk
+ * waits for any peer, so a payload waits for the rest of one background chunk per connection at
+ * most. Two things keep them from starving: a payload that moved nothing for a second holds up
+ * nobody, and after 10 s without a background record one background chunk goes first. */
 #ifndef TW_DAEMON_TRANSPORT_H
 #define TW_DAEMON_TRANSPORT_H
 
@@ -34,6 +39,7 @@ struct tw_chunk {
     uint32_t idx;  /* of the chunk within the payload */
     uint32_t size; /* 1..TW_CHUNK_BYTES_MAX */
     const uint8_t *bytes;
+    bool is_background; /* data sets: waits behind the payloads of every peer */
 };
 
 /* Every `sentence` is for a person: log it. Borrowed for the call. Unused callbacks may be NULL,
@@ -76,6 +82,7 @@ struct tw_transport_config {
                                                     listened on that are not wildcards */
     uint64_t upload_bytes_per_s;                 /* 0 = no cap */
     uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; tests make it short */
+    uint64_t background_us;                      /* 0 = 10 s: the longest wait of background */
 
     struct tw_transport_events events;
     void *user;
@@ -136,7 +143,7 @@ struct tw_peer_net {
     bool has_bulk;
     uint32_t boot;
     struct tw_traffic control, bulk; /* since peer_up, handshakes included */
-    uint32_t chunks_queued;
+    uint32_t chunks_queued, background_queued;
     uint32_t control_queued_bytes;
     uint32_t rtt_us, rtt_var_us;   /* smoothed, control connection; 0 = unknown */
     uint64_t delivery_bytes_per_s; /* of the bulk connection, as TCP measured it; 0 = unknown */

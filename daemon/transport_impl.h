@@ -1,4 +1,5 @@
-/* transport_impl.h - what transport.c, admit.c, outgoing.c and peer.c share. Private to them.
+/* transport_impl.h - what transport.c, admit.c, outgoing.c, peer.c and bulk.c share. Private to
+ * them.
  *
  * Everything that may call back to the shell or free something happens in tw_transport_step, which
  * an idle handle runs after tw_transport_soon: so no call of the shell is answered from inside. */
@@ -19,7 +20,9 @@
 enum {
     TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIALS_MAX, /* draining ones too */
     TW_BULK_RETRY_US = 500 * 1000,
-    TW_BULK_UP_US = 20 * 1000 * 1000, /* a peer without bulk for this long is closed */
+    TW_BULK_UP_US = 20 * 1000 * 1000,     /* a peer without bulk for this long is closed */
+    TW_BACKGROUND_STALL_US = 1000 * 1000, /* a payload that moves less often holds up nothing */
+    TW_BACKGROUND_PATIENCE_US = 10 * 1000 * 1000, /* then one background chunk goes first */
     TW_ACCEPTS_PER_S = 50,
     TW_ACCEPTS_BURST = 4 * TW_PEERS_MAX,
 };
@@ -53,6 +56,19 @@ struct tw_dialling {
     struct tw_error result; /* when over */
 };
 
+struct tw_chunk_ring {
+    struct tw_chunk *chunks; /* (capacity) */
+    uint32_t capacity, begin, count;
+};
+
+/* What waits for a peer's bulk connection. bulk.c tells the rules. */
+struct tw_bulk {
+    struct tw_chunk_ring payloads, background;
+    bool is_background; /* the chunk half sent is a background one */
+    bool is_promoted;   /* a background chunk has waited too long: the next one goes first */
+    uint64_t moved_us;  /* when a payload record went, or the first one came to wait */
+};
+
 enum tw_slot_state { TW_SLOT_FREE, TW_SLOT_UP, TW_SLOT_ENDING };
 
 struct tw_slot {
@@ -66,10 +82,9 @@ struct tw_slot {
     uint64_t bulk_retry_us;    /* dialler: when to try (again); UINT64_MAX = not now */
     uint64_t bulk_deadline_us; /* until there is a bulk connection */
     struct tw_error bulk_error;
-    struct tw_error reason;  /* when ENDING */
-    bool needs_pump;         /* a connection was resumed */
-    struct tw_chunk *chunks; /* ring of TW_BULK_QUEUE_CHUNKS */
-    uint32_t chunks_begin, chunks_count;
+    struct tw_error reason; /* when ENDING */
+    bool needs_pump;        /* a connection was resumed */
+    struct tw_bulk queue;
 };
 
 struct tw_transport {
@@ -87,8 +102,10 @@ struct tw_transport {
     struct tw_dialling *dials[TW_DIALS_MAX];
     struct tw_slot peers[TW_PEERS_MAX];
     struct tw_rate upload, accepts;
-    uint16_t turn;
-    uint64_t upload_wait_us; /* bulk may go on after this pause; 0 = nothing waits */
+    uint16_t turn, background_turn;
+    uint64_t upload_wait_us;     /* bulk may go on after this pause; 0 = nothing waits */
+    uint64_t background_wait_us; /* background may go on after this pause; 0 = nothing waits */
+    uint64_t background_us;      /* when a background record went, or the first one came to wait */
     struct tw_traffic retired;
     void (*closed)(void *user);
 };
@@ -122,5 +139,14 @@ void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const 
 void tw_peer_finish(struct tw_transport *t, int peer);
 void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame);
 void tw_peers_step(struct tw_transport *t, uint64_t now_us);
+
+/* bulk.c: queues of chunks, and which record goes next. */
+bool tw_bulk_init(struct tw_bulk *bulk); /* empty; keeps its memory. False: no memory */
+void tw_bulk_deinit(struct tw_bulk *bulk);
+void tw_bulk_clear(struct tw_bulk *bulk);
+bool tw_bulk_push(struct tw_transport *t, struct tw_bulk *bulk, const struct tw_chunk *chunk);
+bool tw_bulk_pop(struct tw_bulk *bulk, struct tw_chunk *chunk);
+void tw_bulk_drop(struct tw_bulk *bulk, const struct tw_id *payload);
+void tw_bulk_step(struct tw_transport *t, uint64_t now_us);
 
 #endif

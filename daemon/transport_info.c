@@ -46,7 +46,8 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
         .boot = slot->boot,
         .control = conn_traffic(slot->control),
         .bulk = conn_traffic(slot->bulk),
-        .chunks_queued = slot->chunks_count,
+        .chunks_queued = slot->queue.payloads.count,
+        .background_queued = slot->queue.background.count,
         .control_queued_bytes = (uint32_t)tw_link_queued(&slot->control->link),
     };
     memcpy(out->address, slot->control->link.address, sizeof(out->address));
