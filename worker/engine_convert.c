@@ -275,17 +275,38 @@ static enum tw_status export_folder(const struct convert *convert, const struct 
     return status;
 }
 
+static enum tw_status export_gguf(const struct convert *convert, const struct tw_model_feed *feed,
+                                  struct tw_hf_folder *folder, struct tw_error *err) {
+    struct tw_gguf_options options = {.dtype = folder->dtype};
+    struct tw_tokenizer *tokenizer = NULL;
+    char *text = NULL;
+    size_t size = 0;
+    TW_TRY(read_tokenizer(convert, feed->source->is_folder, &text, &size, err));
+    if (text != NULL) {
+        struct tw_error why;
+        const enum tw_status status = tw_tokenizer_create_json(&tokenizer, text, size, &why);
+        free(text);
+        if (status != TW_OK && convert->tokenizer != NULL) {
+            return tw_fail(err, status, "tokenizer %.80s: %.160s", convert->tokenizer, why.message);
+        }
+        if (status != TW_OK) { /* found, not asked for: the model is worth having without */
+            tokenizer = NULL;
+            (void)fprintf(stderr, "thinwire: no vocabulary goes along: tokenizer.json: %s\n",
+                          why.message);
+        }
+    }
+    options.tokenizer = tokenizer;
+    const enum tw_status status = tw_gguf_write(convert->out, feed, &options, &folder->bytes, err);
+    tw_tokenizer_destroy(tokenizer);
+    return status;
+}
+
 static enum tw_status do_export(const struct convert *convert, struct tw_model_source *source,
                                 struct tw_error *err) {
     static struct tw_run run;
     static struct tw_layout layout;
     const bool is_gguf = convert->format != NULL && strcmp(convert->format, "gguf") == 0;
     struct tw_hf_folder folder = {.dtype = TW_DTYPE_F32, .files_count = 1};
-    if (is_gguf && convert->tokenizer != NULL) {
-        return tw_fail(err, TW_CONFIG,
-                       "--tokenizer goes with --format hf: a GGUF file gets the "
-                       "vocabulary of bytes, or none");
-    }
     if (convert->format != NULL && !is_gguf && strcmp(convert->format, "hf") != 0) {
         return tw_fail(err, TW_CONFIG, "--format %s: it is hf or gguf", convert->format);
     }
@@ -311,9 +332,14 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
     const struct tw_model_feed feed = {
         .run = &run, .layout = &layout, .source = source, .is_interrupted = tw_interrupt_wanted};
     if (is_gguf) {
-        TW_TRY(tw_gguf_write(convert->out, &feed, folder.dtype, &folder.bytes, err));
+        TW_TRY(export_gguf(convert, &feed, &folder, err));
     } else {
         TW_TRY(export_folder(convert, &feed, &folder, err));
+    }
+    if (is_gguf && run.data.tokenizer == TW_TOKENIZER_IDS && convert->tokenizer == NULL &&
+        !source->is_folder) {
+        (void)fprintf(stderr, "thinwire: without --tokenizer FILE the file has no vocabulary: it "
+                              "takes and gives token numbers\n");
     }
     tell_export(convert, is_gguf ? "gguf" : "hf", folder.dtype, layout.params, folder.bytes,
                 folder.files_count);

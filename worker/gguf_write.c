@@ -9,21 +9,17 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "proto/model_config.h"
-#include "worker/byte_tokenizer.h"
+#include "worker/gguf_vocab.h"
 #include "worker/out_file.h"
 
 enum {
     ALIGN = 32, /* bytes; the format's default */
     BLOCK_ELEMENTS = 1024 * 1024,
     COLUMNS_ELEMENTS = 16 * 1024 * 1024, /* read at a time for a transposition */
-    NAME_BYTES = 64,
     MILLION = 1000000,
 };
 
-/* Types of values, and of tensors. */
-enum { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STRING = 8, GGUF_ARRAY = 9 };
-enum { GGML_F32 = 0, GGML_F16 = 1, GGML_BF16 = 30 };
-enum { TOKEN_NORMAL = 1 };
+enum { GGML_F32 = 0, GGML_F16 = 1, GGML_BF16 = 30 }; /* types of tensors */
 
 /* How a tensor's elements are ordered there. */
 enum order { AS_IS, TRANSPOSED, ROTATED_PAIRS };
@@ -32,145 +28,54 @@ struct writer {
     const struct tw_model_feed *feed;
     enum tw_dtype dtype;
     struct tw_run_shape shape;
-    const char *architecture;
-    float *block;    /* (BLOCK_ELEMENTS) */
-    float *columns;  /* (columns_count) for transpositions, or NULL */
-    uint8_t *header; /* malloc'd, grows */
-    size_t header_bytes, header_capacity;
-    bool is_out_of_memory;
-    uint32_t pairs_count, tensors_count;
+    const struct tw_tokenizer *tokenizer;
+    struct tw_gguf_head head;
+    float *block;   /* (BLOCK_ELEMENTS) */
+    float *columns; /* (columns_count) for transpositions, or NULL */
+    uint32_t tensors_count;
     uint64_t data_bytes;
     struct tw_out_file file;
 };
 
 /* ---- the header ------------------------------------------------------------------------------ */
 
-static void put(struct writer *writer, const void *bytes, size_t size) {
-    if (writer->is_out_of_memory) return;
-    if (size > writer->header_capacity - writer->header_bytes) {
-        const size_t capacity = 2 * writer->header_capacity + size + 4096;
-        uint8_t *const grown = realloc(writer->header, capacity);
-        if (grown == NULL) {
-            writer->is_out_of_memory = true;
-            return;
-        }
-        writer->header = grown;
-        writer->header_capacity = capacity;
+static enum tw_status put_tokenizer(struct writer *writer, struct tw_error *err) {
+    const struct tw_run *const run = writer->feed->run;
+    if (writer->tokenizer == NULL && run->data.tokenizer != TW_TOKENIZER_BYTES) {
+        tw_gguf_pair_string(&writer->head, "tokenizer.ggml.model", "none");
+        return TW_OK;
     }
-    memcpy(writer->header + writer->header_bytes, bytes, size);
-    writer->header_bytes += size;
+    return tw_gguf_put_vocab(&writer->head, writer->tokenizer, run->model.vocab, err);
 }
 
-static void put_u32(struct writer *writer, uint32_t value) {
-    uint8_t bytes[4];
-    tw_put_u32(bytes, value);
-    put(writer, bytes, sizeof(bytes));
-}
-
-static void put_u64(struct writer *writer, uint64_t value) {
-    uint8_t bytes[8];
-    tw_put_u64(bytes, value);
-    put(writer, bytes, sizeof(bytes));
-}
-
-static void put_string(struct writer *writer, const char *text) {
-    put_u64(writer, strlen(text));
-    put(writer, text, strlen(text));
-}
-
-/* A key; "%s" in it is the architecture. */
-static void put_key(struct writer *writer, const char *key, uint32_t type) {
-    char name[NAME_BYTES];
-    const char *const at = strstr(key, "%s");
-    if (at == NULL) {
-        (void)snprintf(name, sizeof(name), "%s", key);
-    } else {
-        (void)snprintf(name, sizeof(name), "%s%s", writer->architecture, at + 2);
-    }
-    put_string(writer, name);
-    put_u32(writer, type);
-    writer->pairs_count++;
-}
-
-static void pair_u32(struct writer *writer, const char *key, uint32_t value) {
-    put_key(writer, key, GGUF_U32);
-    put_u32(writer, value);
-}
-
-static void pair_f32(struct writer *writer, const char *key, double value) {
-    const float single = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &single, sizeof(bits));
-    put_key(writer, key, GGUF_F32);
-    put_u32(writer, bits);
-}
-
-static void pair_string(struct writer *writer, const char *key, const char *value) {
-    put_key(writer, key, GGUF_STRING);
-    put_string(writer, value);
-}
-
-static void pair_no(struct writer *writer, const char *key) {
-    const uint8_t no = 0;
-    put_key(writer, key, GGUF_BOOL);
-    put(writer, &no, 1);
-}
-
-static void put_array(struct writer *writer, const char *key, uint32_t type, uint64_t count) {
-    put_key(writer, key, GGUF_ARRAY);
-    put_u32(writer, type);
-    put_u64(writer, count);
-}
-
-static void put_tokenizer(struct writer *writer) {
-    if (writer->feed->run->data.tokenizer != TW_TOKENIZER_BYTES) {
-        pair_string(writer, "tokenizer.ggml.model", "none");
-        return;
-    }
-    pair_string(writer, "tokenizer.ggml.model", "gpt2");
-    pair_string(writer, "tokenizer.ggml.pre", "gpt-2");
-    put_array(writer, "tokenizer.ggml.tokens", GGUF_STRING, 256);
-    for (unsigned byte = 0; byte < 256; byte++) {
-        char token[TW_BYTE_TOKEN_BYTES];
-        (void)tw_byte_token((uint8_t)byte, token);
-        put_string(writer, token);
-    }
-    put_array(writer, "tokenizer.ggml.token_type", GGUF_I32, 256);
-    for (unsigned byte = 0; byte < 256; byte++) put_u32(writer, TOKEN_NORMAL);
-    put_array(writer, "tokenizer.ggml.merges", GGUF_STRING, 0);
-    pair_u32(writer, "tokenizer.ggml.bos_token_id", 0);
-    pair_u32(writer, "tokenizer.ggml.eos_token_id", 0);
-    pair_no(writer, "tokenizer.ggml.add_bos_token");
-    pair_no(writer, "tokenizer.ggml.add_eos_token");
-}
-
-static void put_pairs(struct writer *writer) {
+static enum tw_status put_pairs(struct writer *writer, struct tw_error *err) {
+    struct tw_gguf_head *const head = &writer->head;
     const struct tw_run *const run = writer->feed->run;
     const double eps = run->model.norm_eps_millionths / 1e6;
-    pair_string(writer, "general.architecture", writer->architecture);
-    pair_string(writer, "general.type", "model");
-    pair_string(writer, "general.name", run->name);
-    pair_u32(writer, "general.file_type",
-             writer->dtype == TW_DTYPE_F32   ? 0
-             : writer->dtype == TW_DTYPE_F16 ? 1
-                                             : 32);
-    pair_u32(writer, "%s.vocab_size", run->model.vocab);
-    pair_u32(writer, "%s.context_length", run->model.context);
-    pair_u32(writer, "%s.embedding_length", run->model.width);
-    pair_u32(writer, "%s.block_count", run->model.layers);
-    pair_u32(writer, "%s.feed_forward_length", writer->shape.ffn);
-    pair_u32(writer, "%s.attention.head_count", writer->shape.heads);
+    tw_gguf_pair_string(head, "general.architecture", writer->head.architecture);
+    tw_gguf_pair_string(head, "general.type", "model");
+    tw_gguf_pair_string(head, "general.name", run->name);
+    tw_gguf_pair_u32(head, "general.file_type",
+                     writer->dtype == TW_DTYPE_F32   ? 0
+                     : writer->dtype == TW_DTYPE_F16 ? 1
+                                                     : 32);
+    tw_gguf_pair_u32(head, "%s.vocab_size", run->model.vocab);
+    tw_gguf_pair_u32(head, "%s.context_length", run->model.context);
+    tw_gguf_pair_u32(head, "%s.embedding_length", run->model.width);
+    tw_gguf_pair_u32(head, "%s.block_count", run->model.layers);
+    tw_gguf_pair_u32(head, "%s.feed_forward_length", writer->shape.ffn);
+    tw_gguf_pair_u32(head, "%s.attention.head_count", writer->shape.heads);
     if (run->model.family == TW_FAMILY_GPT2) {
-        pair_f32(writer, "%s.attention.layer_norm_epsilon", eps);
+        tw_gguf_pair_f32(head, "%s.attention.layer_norm_epsilon", eps);
     } else {
-        pair_u32(writer, "%s.attention.head_count_kv", writer->shape.kv_heads);
-        pair_f32(writer, "%s.attention.layer_norm_rms_epsilon", eps);
-        pair_u32(writer, "%s.attention.key_length", writer->shape.head_size);
-        pair_u32(writer, "%s.attention.value_length", writer->shape.head_size);
-        pair_u32(writer, "%s.rope.dimension_count", writer->shape.head_size);
-        pair_f32(writer, "%s.rope.freq_base", run->model.rope_theta);
+        tw_gguf_pair_u32(head, "%s.attention.head_count_kv", writer->shape.kv_heads);
+        tw_gguf_pair_f32(head, "%s.attention.layer_norm_rms_epsilon", eps);
+        tw_gguf_pair_u32(head, "%s.attention.key_length", writer->shape.head_size);
+        tw_gguf_pair_u32(head, "%s.attention.value_length", writer->shape.head_size);
+        tw_gguf_pair_u32(head, "%s.rope.dimension_count", writer->shape.head_size);
+        tw_gguf_pair_f32(head, "%s.rope.freq_base", run->model.rope_theta);
     }
-    put_tokenizer(writer);
+    return put_tokenizer(writer, err);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -226,7 +131,7 @@ static const struct name *look_up(const struct name *names, size_t count, const 
 }
 
 /* Every name of layout.c is in the tables: asserted, as it is ours. */
-static enum order name_of(const struct writer *writer, uint32_t i, char name[NAME_BYTES]) {
+static enum order name_of(const struct writer *writer, uint32_t i, char name[TW_GGUF_NAME_BYTES]) {
     static const char *const BELOW[] = {"model.layers.", "h."};
     const char *const ours = writer->feed->layout->tensors[i].name;
     const struct name *row = look_up(NAMES, sizeof(NAMES) / sizeof(NAMES[0]), ours);
@@ -237,12 +142,13 @@ static enum order name_of(const struct writer *writer, uint32_t i, char name[NAM
         TW_ASSERT(rest != NULL);
         row = look_up(LAYER_NAMES, sizeof(LAYER_NAMES) / sizeof(LAYER_NAMES[0]), rest + 1);
         TW_ASSERT(row != NULL);
-        (void)snprintf(name, NAME_BYTES, "blk.%.*s.%s", (int)(rest - number), number, row->theirs);
-        const bool has_pairs = strcmp(writer->architecture, "llama") == 0;
+        (void)snprintf(name, TW_GGUF_NAME_BYTES, "blk.%.*s.%s", (int)(rest - number), number,
+                       row->theirs);
+        const bool has_pairs = strcmp(writer->head.architecture, "llama") == 0;
         return row->order == ROTATED_PAIRS && !has_pairs ? AS_IS : row->order;
     }
     TW_ASSERT(row != NULL);
-    (void)snprintf(name, NAME_BYTES, "%s", row->theirs);
+    (void)snprintf(name, TW_GGUF_NAME_BYTES, "%s", row->theirs);
     return row->order;
 }
 
@@ -260,14 +166,15 @@ static uint64_t padded(uint64_t bytes) {
 /* rows 0: a vector. Sizes are innermost first. */
 static void put_tensor(struct writer *writer, const char *name, uint64_t cols, uint64_t rows,
                        enum tw_dtype dtype) {
-    put_string(writer, name);
-    put_u32(writer, rows == 0 ? 1 : 2);
-    put_u64(writer, cols);
-    if (rows != 0) put_u64(writer, rows);
-    put_u32(writer, dtype == TW_DTYPE_F32   ? GGML_F32
-                    : dtype == TW_DTYPE_F16 ? GGML_F16
-                                            : GGML_BF16);
-    put_u64(writer, writer->data_bytes);
+    struct tw_gguf_head *const head = &writer->head;
+    tw_gguf_put_string(head, name);
+    tw_gguf_put_u32(head, rows == 0 ? 1 : 2);
+    tw_gguf_put_u64(head, cols);
+    if (rows != 0) tw_gguf_put_u64(head, rows);
+    tw_gguf_put_u32(head, dtype == TW_DTYPE_F32   ? GGML_F32
+                          : dtype == TW_DTYPE_F16 ? GGML_F16
+                                                  : GGML_BF16);
+    tw_gguf_put_u64(head, writer->data_bytes);
     writer->data_bytes += padded(cols * (rows == 0 ? 1 : rows) * tw_dtype_bytes(dtype));
     writer->tensors_count++;
 }
@@ -284,7 +191,7 @@ static void put_tensors(struct writer *writer) {
     }
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
         const struct tw_tensor *const tensor = &layout->tensors[i];
-        char name[NAME_BYTES];
+        char name[TW_GGUF_NAME_BYTES];
         const enum order order = name_of(writer, i, name);
         if (tensor->rank == 1) {
             put_tensor(writer, name, tensor->rows, 0, dtype_of(writer, i));
@@ -298,16 +205,17 @@ static void put_tensors(struct writer *writer) {
 
 static enum tw_status make_header(struct writer *writer, struct tw_error *err) {
     static const uint8_t ZEROS[ALIGN];
-    put(writer, "GGUF", 4);
-    put_u32(writer, 3);
-    put_u64(writer, 0); /* both counts follow */
-    put_u64(writer, 0);
-    put_pairs(writer);
+    struct tw_gguf_head *const head = &writer->head;
+    tw_gguf_put(head, "GGUF", 4);
+    tw_gguf_put_u32(head, 3);
+    tw_gguf_put_u64(head, 0); /* both counts follow */
+    tw_gguf_put_u64(head, 0);
+    TW_TRY(put_pairs(writer, err));
     put_tensors(writer);
-    put(writer, ZEROS, (size_t)(padded(writer->header_bytes) - writer->header_bytes));
-    if (writer->is_out_of_memory) return tw_fail(err, TW_NOMEM, "no memory for a header");
-    tw_put_u64(writer->header + 8, writer->tensors_count);
-    tw_put_u64(writer->header + 16, writer->pairs_count);
+    tw_gguf_put(head, ZEROS, (size_t)(padded(head->size) - head->size));
+    if (head->is_out_of_memory) return tw_fail(err, TW_NOMEM, "no memory for a header");
+    tw_put_u64(head->bytes + 8, writer->tensors_count);
+    tw_put_u64(head->bytes + 16, head->pairs_count);
     return TW_OK;
 }
 
@@ -415,7 +323,7 @@ static enum tw_status write_data(struct writer *writer, struct tw_error *err) {
         TW_TRY(pad(writer, err));
     }
     for (uint32_t i = 0; i < writer->feed->layout->tensors_count; i++) {
-        char name[NAME_BYTES];
+        char name[TW_GGUF_NAME_BYTES];
         switch (name_of(writer, i, name)) {
         case AS_IS: TW_TRY(write_as_is(writer, i, err)); break;
         case TRANSPOSED: TW_TRY(write_transposed(writer, i, err)); break;
@@ -432,7 +340,7 @@ static enum tw_status start(struct writer *writer, struct tw_error *err) {
     const struct tw_run *const run = writer->feed->run;
     struct tw_model_kind kind;
     TW_TRY(tw_model_kind(run, &kind, err));
-    writer->architecture = kind.type;
+    writer->head.architecture = kind.type;
     writer->shape = tw_run_shape(run);
     if (has_scaling(writer) && strcmp(kind.type, "llama") != 0) {
         return tw_fail(err, TW_CONFIG,
@@ -457,15 +365,20 @@ static enum tw_status start(struct writer *writer, struct tw_error *err) {
 }
 
 enum tw_status tw_gguf_write(const char *path, const struct tw_model_feed *feed,
-                             enum tw_dtype dtype, uint64_t *bytes_out, struct tw_error *err) {
-    struct writer writer = {.feed = feed, .dtype = dtype, .file = {.fd = -1, .seen_fd = -1}};
+                             const struct tw_gguf_options *options, uint64_t *bytes_out,
+                             struct tw_error *err) {
+    const enum tw_dtype dtype = options->dtype;
+    struct writer writer = {.feed = feed,
+                            .dtype = dtype,
+                            .tokenizer = options->tokenizer,
+                            .file = {.fd = -1, .seen_fd = -1}};
     TW_ASSERT((int)dtype != TW_FEED_KEEP);
     TW_TRY(tw_out_is_free(path, err));
     enum tw_status status = start(&writer, err);
-    const uint64_t bytes = writer.header_bytes + writer.data_bytes;
+    const uint64_t bytes = writer.head.size + writer.data_bytes;
     if (status == TW_OK) status = tw_out_open(&writer.file, path, bytes, err);
     if (status == TW_OK) {
-        status = tw_out_write(&writer.file, writer.header, writer.header_bytes, err);
+        status = tw_out_write(&writer.file, writer.head.bytes, writer.head.size, err);
     }
     if (status == TW_OK) status = write_data(&writer, err);
     if (status == TW_OK) {
@@ -475,7 +388,7 @@ enum tw_status tw_gguf_write(const char *path, const struct tw_model_feed *feed,
     } else {
         tw_out_abort(&writer.file);
     }
-    free(writer.header);
+    tw_gguf_head_deinit(&writer.head);
     free(writer.columns);
     free(writer.block);
     return status;

@@ -9,8 +9,8 @@
  * norms of queries and keys make it, rotate halves as we do. Llama 3's scaling is the tensor
  * rope_freqs.weight. Vectors and GPT-2's positions are always float32.
  *
- * The byte tokenizer is written as a byte-level BPE of 256 tokens without merges, end of text being
- * byte 0 which text does not hold; a model on token numbers gets no vocabulary. */
+ * A model on bytes gets their vocabulary, one on token numbers the tokenizer's that is given, or
+ * none: gguf_vocab.h. */
 #ifndef TW_WORKER_GGUF_WRITE_H
 #define TW_WORKER_GGUF_WRITE_H
 
@@ -18,11 +18,18 @@
 
 #include "base/status.h"
 #include "worker/model_feed.h"
+#include "worker/tokenizer_text.h"
 
-/* dtype: F32, BF16 or F16, for matrices. Nothing is overwritten, what fails leaves nothing:
- * out_file.h. TW_CONFIG also when no GGUF architecture computes this model; TW_IO, TW_NOMEM, and
- * what the feed says. */
+struct tw_gguf_options {
+    enum tw_dtype dtype;                  /* F32, BF16 or F16, for matrices */
+    const struct tw_tokenizer *tokenizer; /* NULL: that of bytes, or none */
+};
+
+/* Nothing is overwritten, what fails leaves nothing: out_file.h. TW_CONFIG also when no GGUF
+ * architecture computes this model, or the tokenizer does not fit; TW_IO, TW_NOMEM, and what the
+ * feed says. */
 enum tw_status tw_gguf_write(const char *path, const struct tw_model_feed *feed,
-                             enum tw_dtype dtype, uint64_t *bytes_out, struct tw_error *err);
+                             const struct tw_gguf_options *options, uint64_t *bytes_out,
+                             struct tw_error *err);
 
 #endif

@@ -47,6 +47,7 @@ struct tw_tokenizer {
     uint32_t before[TW_TOKENIZER_TEMPLATE_MAX], after[TW_TOKENIZER_TEMPLATE_MAX];
     uint32_t before_count, after_count;
     uint32_t bos, eos;
+    const char *split_name; /* tw_tokenizer_split_name */
     bool is_exact;
 };
 

@@ -20,14 +20,21 @@ enum tw_status tw_tokenizer_create_bytes(struct tw_tokenizer **tokenizer, struct
     return TW_OK;
 }
 
+enum tw_status tw_tokenizer_create_json(struct tw_tokenizer **tokenizer, const char *json,
+                                        size_t size, struct tw_error *err) {
+    (void)json;
+    (void)size;
+    *tokenizer = NULL;
+    return tw_fail(err, TW_CONFIG,
+                   "this program was built without jansson, PCRE2 and utf8proc, which read such "
+                   "files: build it with them, or prompt with token numbers");
+}
+
 enum tw_status tw_tokenizer_create_file(struct tw_tokenizer **tokenizer, const char *path,
                                         struct tw_error *err) {
-    *tokenizer = NULL;
-    return tw_fail(
-        err, TW_CONFIG,
-        "%s: this program was built without jansson, PCRE2 and utf8proc, which read such "
-        "files: build it with them, or prompt with token numbers",
-        path);
+    struct tw_error why;
+    const enum tw_status status = tw_tokenizer_create_json(tokenizer, NULL, 0, &why);
+    return tw_fail(err, status, "%.80s: %.160s", path, why.message);
 }
 
 void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer) {
@@ -42,6 +49,43 @@ uint32_t tw_tokenizer_bos(const struct tw_tokenizer *tokenizer) {
 uint32_t tw_tokenizer_eos(const struct tw_tokenizer *tokenizer) {
     (void)tokenizer;
     return TW_TOKEN_NONE;
+}
+
+uint32_t tw_tokenizer_vocab(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return 256;
+}
+
+const uint8_t *tw_tokenizer_token(const struct tw_tokenizer *tokenizer, uint32_t token,
+                                  size_t *size) {
+    *size = token < 256;
+    return &tokenizer->bytes[token % 256];
+}
+
+enum tw_token_kind tw_tokenizer_kind(const struct tw_tokenizer *tokenizer, uint32_t token) {
+    (void)tokenizer;
+    return token < 256 ? TW_TOKEN_NORMAL : TW_TOKEN_UNUSED;
+}
+
+const char *tw_tokenizer_split_name(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return NULL;
+}
+
+size_t tw_tokenizer_merges(const struct tw_tokenizer *tokenizer, struct tw_token_pair *pairs) {
+    (void)tokenizer;
+    (void)pairs;
+    return 0;
+}
+
+bool tw_tokenizer_puts_bos(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return false;
+}
+
+bool tw_tokenizer_puts_eos(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return false;
 }
 
 void tw_tokens_deinit(struct tw_tokens *tokens) {

@@ -8,6 +8,11 @@
 #define GPT2_PATTERN                                                                               \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
+/* Llama 3's and Qwen 2's, which differ in how many digits go together. */
+#define LLAMA3_PATTERN(digits)                                                                     \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                           \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
 static bool is_type(const json_t *part, const char *type) {
     return strcmp(tw_tokenizer_word(part, "type"), type) == 0;
 }
@@ -90,6 +95,28 @@ static enum tw_status read_step(struct tw_tokenizer *tokenizer, const json_t *pa
         return add_step(tokenizer, is_each ? "\\p{N}" : "\\p{N}+", false, err);
     }
     return tw_tokenizer_refuse(err, "pre_tokenizer", part, SUPPORTED);
+}
+
+/* See tw_tokenizer_split_name. There a name also says whether words are looked up whole. */
+static const char *split_name(const struct tw_tokenizer *tokenizer, const json_t *part) {
+    const json_t *const list = json_object_get(part, "pretokenizers");
+    const size_t count = json_array_size(list);
+    const json_t *const first = count == 2 ? json_array_get(list, 0) : NULL;
+    const json_t *const last = count == 0 ? part : json_array_get(list, count - 1);
+    const bool has_regex = tw_tokenizer_flag(last, "use_regex", true);
+    const bool is_whole = tokenizer->has_whole_words;
+    if (tokenizer->prefix_step != UINT32_MAX || count > 2) return NULL;
+    if (first == NULL) return count < 2 && has_regex && !is_whole ? "gpt-2" : NULL;
+    if (is_type(first, "Digits")) {
+        const bool is_each = tw_tokenizer_flag(first, "individual_digits", false);
+        return is_each && has_regex && !is_whole ? "smollm" : NULL;
+    }
+    const json_t *const pattern = json_object_get(first, "pattern");
+    const char *const regex = json_string_value(json_object_get(pattern, "Regex"));
+    if (regex == NULL || has_regex || strcmp(tw_tokenizer_word(first, "behavior"), "Isolated") != 0)
+        return NULL;
+    if (is_whole && strcmp(regex, LLAMA3_PATTERN("\\p{N}{1,3}")) == 0) return "llama-bpe";
+    return !is_whole && strcmp(regex, LLAMA3_PATTERN("\\p{N}")) == 0 ? "qwen2" : NULL;
 }
 
 static enum tw_status read_pre_tokenizer(struct tw_tokenizer *tokenizer, const json_t *part,
@@ -182,6 +209,7 @@ enum tw_status tw_tokenizer_read_steps(struct tw_tokenizer *tokenizer, const jso
                                        struct tw_error *err) {
     TW_TRY(read_normalizer(tokenizer, tw_tokenizer_part(root, "normalizer"), err));
     TW_TRY(read_pre_tokenizer(tokenizer, tw_tokenizer_part(root, "pre_tokenizer"), err));
+    tokenizer->split_name = split_name(tokenizer, tw_tokenizer_part(root, "pre_tokenizer"));
     TW_TRY(read_post_processor(tokenizer, tw_tokenizer_part(root, "post_processor"), err));
     return check_decoder(tw_tokenizer_part(root, "decoder"), err);
 }

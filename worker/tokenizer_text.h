@@ -78,6 +78,31 @@ uint32_t tw_tokenizer_eos(const struct tw_tokenizer *tokenizer);
  * the text, for added tokens that take white space along, or lacks tokens for some bytes. */
 bool tw_tokenizer_is_exact(const struct tw_tokenizer *tokenizer);
 
+/* ---- for formats that carry a vocabulary ------------------------------------------------------
+ */
+
+enum tw_token_kind {
+    TW_TOKEN_UNUSED,  /* no token has this number */
+    TW_TOKEN_NORMAL,  /* bytes of text */
+    TW_TOKEN_CONTROL, /* special */
+    TW_TOKEN_USER,    /* added, and text */
+};
+enum tw_token_kind tw_tokenizer_kind(const struct tw_tokenizer *tokenizer, uint32_t token);
+
+/* How llama.cpp calls its way to split text: "gpt-2", "llama-bpe", "qwen2", "smollm". NULL: it has
+ * no name there. */
+const char *tw_tokenizer_split_name(const struct tw_tokenizer *tokenizer);
+
+/* How many merges there are; into pairs (as many), in their order, unless pairs is NULL. */
+struct tw_token_pair {
+    uint32_t left, right, rank;
+};
+size_t tw_tokenizer_merges(const struct tw_tokenizer *tokenizer, struct tw_token_pair *pairs);
+
+/* Whether the template puts the begin before a text, and the end after it. */
+bool tw_tokenizer_puts_bos(const struct tw_tokenizer *tokenizer);
+bool tw_tokenizer_puts_eos(const struct tw_tokenizer *tokenizer);
+
 /* ---- encoding -------------------------------------------------------------------------------- */
 
 /* Tokens in memory that grows. Zero-initialised is empty. */

@@ -192,10 +192,9 @@ static const struct {
      "\n"
      "  --format hf          a folder for transformers: config.json, safetensors, tokenizer.json;\n"
      "                       files are cut at --shard (0: never)\n"
-     "  --tokenizer FILE     the tokenizer.json to put there (default: bytes as one, for a model\n"
-     "                       on bytes, or the one in the folder FILE)\n"
-     "  --format gguf        one file for llama.cpp and its relatives; a model on bytes gets its\n"
-     "                       vocabulary, one on token numbers gets none\n"
+     "  --tokenizer FILE     the tokenizer.json that goes along (default: bytes as one, for a\n"
+     "                       model on bytes, or the one in the folder FILE)\n"
+     "  --format gguf        one file for llama.cpp and its relatives, vocabulary and merges in it\n"
      "  --context N          positions to say the model knows (default: the manifest's)\n"
      "\n"
      "What is written appears whole under its name or not at all; nothing is overwritten.\n"},

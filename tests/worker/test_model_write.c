@@ -125,7 +125,9 @@ static enum tw_status write_form(const struct tw_model_source *source, enum form
     switch (form) {
     case FILE_FORM: return tw_hf_write_file(out, &feed, (enum tw_dtype)TW_FEED_KEEP, NULL, &err);
     case FOLDER_FORM: return tw_hf_write_folder(out, &feed, &result, &err);
-    case GGUF_FORM: return tw_gguf_write(out, &feed, TW_DTYPE_BF16, NULL, &err);
+    case GGUF_FORM:
+        return tw_gguf_write(out, &feed, &(struct tw_gguf_options){.dtype = TW_DTYPE_BF16}, NULL,
+                             &err);
     case FORMS_COUNT: break;
     }
     return TW_CONFIG;
@@ -267,8 +269,12 @@ static void a_number_too_large_for_float16_is_named(void **state) {
     struct tw_hf_folder result = {.dtype = TW_DTYPE_F16};
     assert_int_equal(tw_hf_write_folder(out, &feed, &result, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "h.0.mlp.c_fc.weight holds numbers too large for F16"));
-    assert_int_equal(tw_gguf_write(out, &feed, TW_DTYPE_F16, NULL, &err), TW_CONFIG);
-    assert_int_equal(tw_gguf_write(out, &feed, TW_DTYPE_BF16, NULL, &err), TW_OK);
+    assert_int_equal(
+        tw_gguf_write(out, &feed, &(struct tw_gguf_options){.dtype = TW_DTYPE_F16}, NULL, &err),
+        TW_CONFIG);
+    assert_int_equal(
+        tw_gguf_write(out, &feed, &(struct tw_gguf_options){.dtype = TW_DTYPE_BF16}, NULL, &err),
+        TW_OK);
 }
 
 /* The first bytes of a GGUF file, byte by byte; the rest is for the gguf package: tests/interop. */
@@ -354,7 +360,9 @@ static void check_order(const char *model, const char *ours, const char *theirs,
     assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
     assert_int_equal(tw_model_source_bind(&source, &layout, "live", &err), TW_OK);
     const struct tw_model_feed feed = {.run = &run, .layout = &layout, .source = &source};
-    assert_int_equal(tw_gguf_write(out, &feed, TW_DTYPE_F32, NULL, &err), TW_OK);
+    assert_int_equal(
+        tw_gguf_write(out, &feed, &(struct tw_gguf_options){.dtype = TW_DTYPE_F32}, NULL, &err),
+        TW_OK);
     const struct tw_tensor *const tensor = tw_layout_find(&layout, ours);
     assert_non_null(tensor);
     assert_in_range((uint64_t)tensor->rows * tensor->cols, 1, 4096);
@@ -401,7 +409,9 @@ static void a_model_gguf_cannot_compute_is_refused(void **state) {
     run.model.rope_factor_millionths = 8000000;
     assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
     const struct tw_model_feed feed = {.run = &run, .layout = &layout};
-    assert_int_equal(tw_gguf_write(out, &feed, TW_DTYPE_F32, NULL, &err), TW_CONFIG);
+    assert_int_equal(
+        tw_gguf_write(out, &feed, &(struct tw_gguf_options){.dtype = TW_DTYPE_F32}, NULL, &err),
+        TW_CONFIG);
     assert_non_null(strstr(err.message, "model.rope_factor"));
     assert_int_equal(folder_count(folder), 0);
 }
@@ -420,7 +430,9 @@ static void an_interrupt_leaves_nothing(void **state) {
         .run = &run, .layout = &layout, .params = params, .is_interrupted = says_yes};
     struct tw_hf_folder result = {.dtype = TW_DTYPE_F32};
     assert_int_equal(tw_hf_write_folder(out, &feed, &result, &err), TW_AGAIN);
-    assert_int_equal(tw_gguf_write(out, &feed, TW_DTYPE_F32, NULL, &err), TW_AGAIN);
+    assert_int_equal(
+        tw_gguf_write(out, &feed, &(struct tw_gguf_options){.dtype = TW_DTYPE_F32}, NULL, &err),
+        TW_AGAIN);
     assert_int_equal(folder_count(folder), 0);
 }
 

@@ -1,0 +1,45 @@
+/* tokenizer_vocab.c - a tokenizer as formats want it that carry a vocabulary. */
+#include <stdlib.h>
+
+#include "worker/tokenizer_inner.h"
+
+enum tw_token_kind tw_tokenizer_kind(const struct tw_tokenizer *tokenizer, uint32_t token) {
+    const struct tw_bpe_vocab *const vocab = &tokenizer->vocab;
+    const unsigned flags = token < vocab->count ? vocab->tokens[token].flags : 0;
+    if ((flags & TW_BPE_TOKEN_SET) == 0) return TW_TOKEN_UNUSED;
+    if ((flags & TW_BPE_TOKEN_SPECIAL) != 0) return TW_TOKEN_CONTROL;
+    return (flags & TW_BPE_TOKEN_ADDED) != 0 ? TW_TOKEN_USER : TW_TOKEN_NORMAL;
+}
+
+const char *tw_tokenizer_split_name(const struct tw_tokenizer *tokenizer) {
+    return tokenizer->split_name;
+}
+
+static int by_rank(const void *a, const void *b) {
+    const uint32_t left = ((const struct tw_token_pair *)a)->rank;
+    const uint32_t right = ((const struct tw_token_pair *)b)->rank;
+    return (left > right) - (left < right);
+}
+
+size_t tw_tokenizer_merges(const struct tw_tokenizer *tokenizer, struct tw_token_pair *pairs) {
+    const struct tw_bpe *const bpe = &tokenizer->bpe;
+    size_t count = 0;
+    for (uint64_t i = 0; bpe->table != NULL && i <= bpe->mask; i++) {
+        const struct tw_bpe_merge *const merge = &bpe->table[i];
+        if (merge->rank == TW_BPE_NONE) continue;
+        if (pairs != NULL) {
+            pairs[count] = (struct tw_token_pair){merge->left, merge->right, merge->rank};
+        }
+        count++;
+    }
+    if (pairs != NULL) qsort(pairs, count, sizeof(*pairs), by_rank);
+    return count;
+}
+
+bool tw_tokenizer_puts_bos(const struct tw_tokenizer *tokenizer) {
+    return tokenizer->before_count > 0 && tokenizer->before[0] == tokenizer->bos;
+}
+
+bool tw_tokenizer_puts_eos(const struct tw_tokenizer *tokenizer) {
+    return tokenizer->after_count > 0 && tokenizer->after[0] == tokenizer->eos;
+}
