@@ -6,18 +6,17 @@
 /* Query head g of the group, and the key/value head. */
 struct head {
     const struct tw_attention *shape;
-    const void *q, *k, *v, *dout, *out;
-    const float *lse; /* (queries) */
-    size_t at;        /* of the head within a row of q and out */
+    const struct tw_attention_arrays *arrays;
+    float *lse; /* (queries), or NULL */
+    size_t at;  /* of the head within a row of q and out */
     double scale;
 };
 
-static struct head head_of(const struct tw_attention *shape, size_t g, const void *q, const void *k,
-                           const void *v) {
+static struct head head_of(const struct tw_attention *shape,
+                           const struct tw_attention_arrays *arrays, size_t g) {
     return (struct head){.shape = shape,
-                         .q = q,
-                         .k = k,
-                         .v = v,
+                         .arrays = arrays,
+                         .lse = arrays->lse == NULL ? NULL : arrays->lse + g * shape->queries,
                          .at = g * shape->head_size,
                          .scale = 1.0 / sqrt((double)shape->head_size)};
 }
@@ -34,12 +33,13 @@ static size_t first_of(const struct tw_attention *shape) {
 
 static double score(const struct head *head, size_t t, size_t s) {
     const struct tw_attention *shape = head->shape;
-    return head->scale * dot(head->q, t * shape->q_stride + head->at, head->k, s * shape->kv_stride,
-                             shape->head_size);
+    return head->scale * dot(head->arrays->q, t * shape->q_stride + head->at, head->arrays->k,
+                             s * shape->kv_stride, shape->head_size);
 }
 
-static void head_forward(void *out, float *lse, const struct head *head, float *p) {
+static void head_forward(const struct head *head) {
     const struct tw_attention *shape = head->shape;
+    float *p = head->arrays->scratch;
     for (size_t t = 0; t < shape->queries; t++) {
         const size_t seen = first_of(shape) + t + 1;
         double max = -INFINITY, sum = 0.0;
@@ -55,19 +55,18 @@ static void head_forward(void *out, float *lse, const struct head *head, float *
         for (size_t i = 0; i < shape->head_size; i++) {
             double value = 0.0;
             for (size_t s = 0; s < seen; s++) {
-                value += (double)p[s] * tw_ref_get(head->v, s * shape->kv_stride + i);
+                value += (double)p[s] * tw_ref_get(head->arrays->v, s * shape->kv_stride + i);
             }
-            tw_ref_put(out, t * shape->out_stride + head->at + i, value / sum);
+            tw_ref_put(head->arrays->out, t * shape->out_stride + head->at + i, value / sum);
         }
-        if (lse != NULL) lse[t] = (float)(max + log(sum));
+        if (head->lse != NULL) head->lse[t] = (float)(max + log(sum));
     }
 }
 
-void TW_REF(attention)(void *out, float *lse, const void *q, const void *k, const void *v,
-                       float *scratch, const struct tw_attention *shape) {
+void TW_REF(attention)(const struct tw_attention *shape, const struct tw_attention_arrays *arrays) {
     for (size_t g = 0; g < shape->group; g++) {
-        const struct head head = head_of(shape, g, q, k, v);
-        head_forward(out, lse == NULL ? NULL : lse + g * shape->queries, &head, scratch);
+        const struct head head = head_of(shape, arrays, g);
+        head_forward(&head);
     }
 }
 
@@ -75,17 +74,19 @@ void TW_REF(attention)(void *out, float *lse, const void *q, const void *k, cons
  *     P = exp(score - lse),  dS = P (dout . v - dout . out) scale */
 static double p_of(double *ds, const struct head *head, size_t t, size_t s) {
     const struct tw_attention *shape = head->shape;
+    const struct tw_attention_arrays *a = head->arrays;
     const size_t at = t * shape->out_stride + head->at, n = shape->head_size;
     const double p = exp(score(head, t, s) - (double)head->lse[t]);
     *ds = p * head->scale *
-          (dot(head->dout, at, head->v, s * shape->kv_stride, n) -
-           dot(head->dout, at, head->out, at, n));
+          (dot(a->dout, at, a->v, s * shape->kv_stride, n) - dot(a->dout, at, a->out, at, n));
     return p;
 }
 
-/* dq of query t = sum over the keys it sees of dS k. ds: (keys) of scratch. */
-static void query_backward(void *dq, const struct head *head, size_t t, float *ds) {
+/* dq of query t = sum over the keys it sees of dS k. */
+static void query_backward(const struct head *head, size_t t) {
     const struct tw_attention *shape = head->shape;
+    const struct tw_attention_arrays *a = head->arrays;
+    float *ds = a->scratch; /* (keys) */
     const size_t seen = first_of(shape) + t + 1;
     for (size_t s = 0; s < seen; s++) {
         double value;
@@ -95,53 +96,48 @@ static void query_backward(void *dq, const struct head *head, size_t t, float *d
     for (size_t i = 0; i < shape->head_size; i++) {
         double sum = 0.0;
         for (size_t s = 0; s < seen; s++) {
-            sum += (double)ds[s] * tw_ref_get(head->k, s * shape->kv_stride + i);
+            sum += (double)ds[s] * tw_ref_get(a->k, s * shape->kv_stride + i);
         }
-        tw_ref_put(dq, t * shape->q_stride + head->at + i, sum);
+        tw_ref_put(a->dq, t * shape->q_stride + head->at + i, sum);
     }
 }
 
 /* dk, dv of key s from P and dS (group, queries) of those that see it: sums over all of dS q and of
  * P dout */
-static void key_backward(void *dk, void *dv, const struct head *head, size_t s, const float *p,
-                         const float *ds) {
-    const struct tw_attention *shape = head->shape;
+static void key_backward(const struct tw_attention *shape, const struct tw_attention_arrays *a,
+                         size_t s, const float *p, const float *ds) {
     const size_t first = first_of(shape), from = s < first ? 0 : s - first;
     for (size_t i = 0; i < shape->head_size; i++) {
         double sum_k = 0.0, sum_v = 0.0;
         for (size_t g = 0; g < shape->group; g++) {
             for (size_t t = from; t < shape->queries; t++) {
                 const size_t at = g * shape->head_size + i, of = g * shape->queries + t;
-                sum_k += (double)ds[of] * tw_ref_get(head->q, t * shape->q_stride + at);
-                sum_v += (double)p[of] * tw_ref_get(head->dout, t * shape->out_stride + at);
+                sum_k += (double)ds[of] * tw_ref_get(a->q, t * shape->q_stride + at);
+                sum_v += (double)p[of] * tw_ref_get(a->dout, t * shape->out_stride + at);
             }
         }
-        tw_ref_put(dk, s * shape->kv_stride + i, sum_k);
-        tw_ref_put(dv, s * shape->kv_stride + i, sum_v);
+        tw_ref_put(a->dk, s * shape->kv_stride + i, sum_k);
+        tw_ref_put(a->dv, s * shape->kv_stride + i, sum_v);
     }
 }
 
-void TW_REF(attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q,
-                                const void *k, const void *v, const void *out, const float *lse,
-                                float *scratch, const struct tw_attention *shape) {
+void TW_REF(attention_backward)(const struct tw_attention *shape,
+                                const struct tw_attention_arrays *arrays) {
     const size_t first = first_of(shape);
-    float *p = scratch, *ds = scratch + (size_t)shape->group * shape->queries;
+    float *p = arrays->scratch, *ds = p + (size_t)shape->group * shape->queries;
     for (size_t s = 0; s < shape->keys; s++) {
-        struct head head = {0};
         for (size_t g = 0; g < shape->group; g++) {
-            head = head_of(shape, g, q, k, v);
-            head.dout = dout, head.out = out, head.lse = lse + g * shape->queries;
+            const struct head head = head_of(shape, arrays, g);
             for (size_t t = s < first ? 0 : s - first; t < shape->queries; t++) {
                 double value;
                 p[g * shape->queries + t] = (float)p_of(&value, &head, t, s);
                 ds[g * shape->queries + t] = (float)value;
             }
         }
-        key_backward(dk, dv, &head, s, p, ds);
+        key_backward(shape, arrays, s, p, ds);
     }
     for (size_t g = 0; g < shape->group; g++) {
-        struct head head = head_of(shape, g, q, k, v);
-        head.dout = dout, head.out = out, head.lse = lse + g * shape->queries;
-        for (size_t t = 0; t < shape->queries; t++) query_backward(dq, &head, t, scratch);
+        const struct head head = head_of(shape, arrays, g);
+        for (size_t t = 0; t < shape->queries; t++) query_backward(&head, t);
     }
 }

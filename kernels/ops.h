@@ -36,6 +36,18 @@ struct tw_attention {
     size_t q_stride, kv_stride, out_stride; /* elements between rows */
 };
 
+/* What the two passes of attention read and write. */
+struct tw_attention_arrays {
+    const void *q;      /* (queries, group * head_size) */
+    const void *k, *v;  /* (keys, head_size) */
+    void *out;          /* as q; input of the backward pass */
+    float *lse;         /* (group, queries): log sum exp of each row of scores; likewise. NULL: not
+                           wanted by a forward pass that none follows */
+    float *scratch;     /* tw_attention_scratch() floats, contents of no matter */
+    const void *dout;   /* of the backward pass alone, as out */
+    void *dq, *dk, *dv; /* likewise, as q, k, v */
+};
+
 /* cos, sin (rows, head_size / 2): of the positions of the rows given, any scaling included. */
 struct tw_rope {
     uint32_t heads, head_size; /* head_size is even */
@@ -116,19 +128,15 @@ struct tw_ops {
     /* dx (rows, 2 n) = dL/dx from dy (rows, n); dx may be x */
     void (*swiglu_backward)(void *dx, const void *dy, const void *x, uint32_t rows, uint32_t n);
 
-    /* Causal attention of one key/value head. q (queries, group * head_size), k, v (keys,
-     * head_size), out as q; lse (group, queries): log sum exp of each row of scores, or NULL.
+    /* Causal attention of one key/value head: out and lse from q, k, v.
      *     P = softmax(q k^T / sqrt(head_size)) over the keys a query sees,  out = P v
      * Sums are float32; a bf16 table may round P (and dS below) to bf16 before it multiplies them.
      * Never (queries, keys) of anything: blocks of 64 by 64, or for up to four queries a row of
-     * scores each. scratch: tw_attention_scratch() floats, contents of no matter. */
-    void (*attention)(void *out, float *lse, const void *q, const void *k, const void *v,
-                      float *scratch, const struct tw_attention *shape);
-    /* dq, dk, dv = dL/d (overwritten; strides as q and k, v) from dout; out and lse as the forward
-     * pass left them. */
-    void (*attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q,
-                               const void *k, const void *v, const void *out, const float *lse,
-                               float *scratch, const struct tw_attention *shape);
+     * scores each. */
+    void (*attention)(const struct tw_attention *shape, const struct tw_attention_arrays *arrays);
+    /* dq, dk, dv = dL/d (overwritten) from dout; out and lse as the forward pass left them. */
+    void (*attention_backward)(const struct tw_attention *shape,
+                               const struct tw_attention_arrays *arrays);
 
     /* With lse = log sum exp of a row of logits (rows, vocab; overwritten):
      *     loss = lse - logits[target], to which z_loss lse^2 is added (arXiv 2204.02311, 5)
@@ -158,8 +166,16 @@ struct tw_ops {
     void (*to_f32)(float *to, const void *from, size_t n);
 };
 
-/* Floats of scratch for either attention pass. */
+/* Floats of scratch for either attention pass, and for any with no more queries and keys. */
 size_t tw_attention_scratch(const struct tw_attention *shape);
+
+/* Documents of one window that do not see each other are attention of each by itself: a mask that
+ * costs nothing and saves what it hides. The arrays of the document whose first query and key are
+ * row `begin` of `window`, which has as many queries as keys; its part of lse (group, its queries)
+ * follows those of the documents before. type_bytes: of the table. */
+struct tw_attention_arrays tw_attention_document(const struct tw_attention *shape,
+                                                 const struct tw_attention_arrays *window,
+                                                 uint32_t type_bytes, uint32_t begin);
 
 /* Plain C, written to be read: the specification. */
 const struct tw_ops *tw_ops_ref(enum tw_type type);

@@ -120,13 +120,14 @@ void tw_engine_use(struct tw_engine *engine, const float *params) {
  * mean loss; is_learning: the gradient of the mean is left in engine->gradient. */
 static double run_passes(struct tw_engine *engine, bool is_learning, const uint32_t *tokens,
                          uint32_t sequences_count) {
+    const struct tw_run *run = engine->run;
     struct tw_model *model = &engine->memory->model;
     const uint32_t context = model->shape.context, stride = context + 1;
     const uint32_t most = model->config.sequences;
     struct tw_model_learn learn = {
         .gradient = engine->gradient,
         .scale = 1.0f / ((float)sequences_count * (float)context),
-        .z_loss = (float)(engine->run->train.z_loss_millionths / 1e6),
+        .z_loss = (float)(run->train.z_loss_millionths / 1e6),
         .is_first = true,
     };
     double loss = 0.0;
@@ -136,7 +137,10 @@ static double run_passes(struct tw_engine *engine, bool is_learning, const uint3
         const struct tw_model_batch batch = {.tokens = tokens + (size_t)done * stride,
                                              .stride = stride,
                                              .sequences = left < most ? left : most,
-                                             .context = context};
+                                             .context = context,
+                                             .is_masked =
+                                                 run->data.documents == TW_DOCUMENTS_MASKED,
+                                             .separator = run->data.separator};
         tw_model_forward(model, &batch);
         loss +=
             is_learning ? tw_model_backward(model, &batch, &learn) : tw_model_loss(model, &batch);

@@ -2,7 +2,11 @@
  *
  * Every per-parameter array (theta, gradient, m, v, and any `params` argument) has layout.elements
  * floats in layout.h order; padding is zero and stays zero. Single caller: an engine belongs to one
- * thread. The same inputs give the same bits on one machine with any number of threads. */
+ * thread. The same inputs give the same bits on one machine with any number of threads.
+ *
+ * In a run with data.documents = masked, tokens of steps and losses see nothing before the last
+ * data.separator at or before them; their positions stay those of the window. Logits, which are of
+ * one text, see all of it. */
 #ifndef TW_WORKER_ENGINE_H
 #define TW_WORKER_ENGINE_H
 
@@ -85,7 +89,8 @@ void tw_engine_describe(const struct tw_engine *engine, char *text, size_t size)
  *     6 (elements of the layers' matrices + vocab width) + 6 layers q_width (context + 1)
  *
  * 2 per element forward and 4 backward; attention sees half its context on average, in two
- * products. Work done again (recompute, attention's backward pass) does not count. */
+ * products, whatever a mask hides. Work done again (recompute, attention's backward pass) does not
+ * count. */
 uint64_t tw_engine_flops_token(const struct tw_run *run);
 
 /* Initialisation from run->model.seed as GPT-2's: matrices N(0, 0.02), those added to the residual

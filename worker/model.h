@@ -10,9 +10,10 @@
  *
  * Everything but attention and the gradients of weights is independent per row, so a pass is a list
  * of phases over the team: blocks of TW_MATMUL_ROWS rows go through all operations between two
- * attentions while they are in the cache; attention goes by sequence and key/value head; gradients
- * of weights go by tiles. How a phase is cut depends on the shapes alone and nothing is summed
- * across pieces but in a fixed order, so results do not depend on the number of threads.
+ * attentions while they are in the cache; attention goes by sequence and key/value head (and within
+ * that by document, where a mask hides them from each other); gradients of weights go by tiles. How
+ * a phase is cut depends on the shapes alone and nothing is summed across pieces but in a fixed
+ * order, so results do not depend on the number of threads.
  *
  * Activations are of one type, float32 or bf16; `rows` is sequences * context of one pass. */
 #ifndef TW_WORKER_MODEL_H
@@ -147,6 +148,9 @@ struct tw_model_batch {
         *tokens; /* (sequences, stride): stride >= context, + 1 where there are targets */
     uint32_t stride, sequences, context;
     struct tw_model_cache *cache; /* NULL, or one sequence that continues this */
+    bool is_masked;               /* without a cache: attention sees nothing before the last
+                                     `separator` at or before the row */
+    uint32_t separator;           /* the token a document begins with */
 };
 
 struct tw_model_learn {

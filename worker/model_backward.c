@@ -155,28 +155,6 @@ static void feed_again_piece(const struct tw_task *task, uint32_t block, uint32_
     feed_block(task->pass, task->layer, block, thread);
 }
 
-static void attention_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
-    const struct tw_pass *pass = task->pass;
-    const struct tw_model *model = pass->model;
-    const struct tw_model_shape *shape = &model->shape;
-    const struct tw_model_slot *slot = tw_slot(pass, task->layer);
-    const struct tw_attention cfg = tw_attention_of(pass);
-    const uint32_t context = pass->batch->context;
-    const uint32_t sequence = piece / shape->kv_heads, head = piece % shape->kv_heads;
-    const size_t row = (size_t)sequence * context;
-    const size_t q = (size_t)head * shape->group * shape->head_size;
-    const size_t kv = shape->q_width + (size_t)head * shape->head_size;
-    const size_t in = row * shape->qkv_width, out = row * shape->q_width + q;
-    void *dqkv = model->dqkv[task->layer % 2];
-    model->ops->attention_backward(
-        tw_at(pass, dqkv, in + q), tw_at(pass, dqkv, in + kv),
-        tw_at(pass, dqkv, in + kv + shape->kv_width), tw_at(pass, model->dattention, out),
-        tw_at(pass, slot->qkv, in + q), tw_at(pass, slot->qkv, in + kv),
-        tw_at(pass, slot->qkv, in + kv + shape->kv_width), tw_at(pass, slot->attention, out),
-        slot->lse + row * shape->heads + (size_t)head * shape->group * context,
-        tw_scratch(pass, thread), &cfg);
-}
-
 /* gradient (n) += the blocks' sums, in order */
 static void add_partials(const struct tw_pass *pass, uint64_t offset, uint32_t which, size_t at,
                          uint32_t n) {
@@ -215,8 +193,7 @@ static uint32_t gather(const struct tw_pass *pass, uint32_t layer, struct tw_tas
     uint32_t count = 0;
     if (layer != UINT32_MAX) {
         const struct tw_model_layer *weights = &model->layers[layer];
-        tasks[count] = tw_attention_task(pass, layer);
-        tasks[count++].work = attention_piece;
+        tasks[count++] = tw_attention_backward_task(pass, layer);
         tasks[count++] = tw_linear_dw(pass, &weights->down, model->act, model->dx[above % 2]);
         tasks[count++] = tw_linear_dw(pass, &weights->up, model->norm2, model->dup);
         tasks[count++] = tw_linear_dw(pass, &weights->out, tw_slot(pass, layer)->attention,

@@ -26,11 +26,6 @@ struct tw_norm tw_norm_of(const struct tw_pass *pass, const struct tw_model_norm
 
 /* ---- queries, keys, values ----------------------------------------------------------------- */
 
-/* Position of the batch's first token. */
-static uint32_t position_first(const struct tw_pass *pass) {
-    return pass->batch->cache == NULL ? 0 : pass->batch->cache->used;
-}
-
 void tw_rotate(const struct tw_pass *pass, void *x, uint32_t first, uint32_t rows,
                bool is_inverse) {
     const struct tw_model *model = pass->model;
@@ -40,7 +35,7 @@ void tw_rotate(const struct tw_pass *pass, void *x, uint32_t first, uint32_t row
     for (uint32_t done = 0; done < rows;) { /* a block may hold rows of several sequences */
         const uint32_t t = (first + done) % context;
         const uint32_t count = rows - done < context - t ? rows - done : context - t;
-        const size_t at = (position_first(pass) + t) * half;
+        const size_t at = (tw_position_first(pass) + t) * half;
         const struct tw_rope rope = {.heads = shape->heads + shape->kv_heads, /* q | k */
                                      .head_size = shape->head_size,
                                      .cos = model->cos + at,
@@ -80,7 +75,7 @@ static void append_to_cache(const struct tw_pass *pass, uint32_t layer, uint32_t
     const struct tw_model_shape *shape = &pass->model->shape;
     const struct tw_model_slot *slot = tw_slot(pass, layer);
     const size_t wide = 2 * (size_t)shape->kv_width;
-    const size_t begin = (size_t)layer * shape->context + position_first(pass) + first;
+    const size_t begin = (size_t)layer * shape->context + tw_position_first(pass) + first;
     for (size_t r = 0; r < rows; r++) {
         memcpy(tw_at(pass, pass->batch->cache->kv, (begin + r) * wide),
                tw_at(pass, slot->qkv, (first + r) * shape->qkv_width + shape->q_width),
@@ -109,52 +104,6 @@ void tw_attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block, ui
     if (shape->has_qk_norm) norm_heads(pass, weights, slot, first, rows);
     if (shape->has_rope) tw_rotate(pass, qkv, first, rows, false);
     if (pass->batch->cache != NULL) append_to_cache(pass, layer, first, rows);
-}
-
-/* ---- attention ----------------------------------------------------------------------------- */
-
-struct tw_attention tw_attention_of(const struct tw_pass *pass) {
-    const struct tw_model_shape *shape = &pass->model->shape;
-    const bool is_cached = pass->batch->cache != NULL;
-    return (struct tw_attention){
-        .queries = pass->batch->context,
-        .keys = pass->batch->context + position_first(pass),
-        .group = shape->group,
-        .head_size = shape->head_size,
-        .q_stride = shape->qkv_width,
-        .kv_stride = is_cached ? 2 * (size_t)shape->kv_width : shape->qkv_width,
-        .out_stride = shape->q_width,
-    };
-}
-
-static void attention_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
-    const struct tw_pass *pass = task->pass;
-    const struct tw_model_shape *shape = &pass->model->shape;
-    const struct tw_model_slot *slot = tw_slot(pass, task->layer);
-    const struct tw_attention cfg = tw_attention_of(pass);
-    const uint32_t context = pass->batch->context;
-    const uint32_t sequence = piece / shape->kv_heads, head = piece % shape->kv_heads;
-    const size_t row = (size_t)sequence * context;
-    const size_t q = (size_t)head * shape->group * shape->head_size;
-    const size_t kv = (size_t)head * shape->head_size;
-    void *queries = tw_at(pass, slot->qkv, row * shape->qkv_width);
-    void *keys = tw_at(pass, queries, shape->q_width + kv);
-    if (pass->batch->cache != NULL) {
-        keys = tw_at(pass, pass->batch->cache->kv,
-                     (size_t)task->layer * shape->context * 2 * shape->kv_width + kv);
-    }
-    pass->model->ops->attention(tw_at(pass, slot->attention, row * shape->q_width + q),
-                                slot->lse + row * shape->heads +
-                                    (size_t)head * shape->group * context,
-                                tw_at(pass, queries, q), keys, tw_at(pass, keys, shape->kv_width),
-                                tw_scratch(pass, thread), &cfg);
-}
-
-struct tw_task tw_attention_task(const struct tw_pass *pass, uint32_t layer) {
-    return (struct tw_task){.work = attention_piece,
-                            .pieces = pass->batch->sequences * pass->model->shape.kv_heads,
-                            .pass = pass,
-                            .layer = layer};
 }
 
 /* ---- feed-forward -------------------------------------------------------------------------- */
@@ -201,7 +150,7 @@ static void embed(const struct tw_pass *pass, uint32_t block) {
         .rows = tw_block_rows(pass->rows, block),
         .context = pass->batch->context,
         .width = model->shape.width,
-        .position_first = position_first(pass),
+        .position_first = tw_position_first(pass),
         .tokens = pass->batch->tokens,
         .token_stride = pass->batch->stride,
     };

@@ -48,6 +48,11 @@ static inline void *tw_at(const struct tw_pass *pass, const void *base, size_t a
     return (uint8_t *)(uintptr_t)base + at * pass->model->ops->type_bytes;
 }
 
+/* Position of the batch's first token. */
+static inline uint32_t tw_position_first(const struct tw_pass *pass) {
+    return pass->batch->cache == NULL ? 0 : pass->batch->cache->used;
+}
+
 static inline struct tw_model_slot *tw_slot(const struct tw_pass *pass, uint32_t layer) {
     return &pass->model->slots[layer % pass->model->slots_count];
 }
@@ -88,10 +93,10 @@ void tw_feed(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_
              bool is_again);
 /* y (rows, ffn) = activation of up (rows, up_width) */
 void tw_activate(const struct tw_pass *pass, void *y, void *up, uint32_t rows);
-/* Attention of every sequence and key/value head. */
-struct tw_task tw_attention_task(const struct tw_pass *pass, uint32_t layer);
 
-struct tw_attention tw_attention_of(const struct tw_pass *pass);
+/* Attention of every sequence and key/value head: model_attention.c. */
+struct tw_task tw_attention_task(const struct tw_pass *pass, uint32_t layer);
+struct tw_task tw_attention_backward_task(const struct tw_pass *pass, uint32_t layer);
 
 /* Head: losses, and with pass->learn the gradient of the last norm's output. model_head.c */
 double tw_head(const struct tw_pass *pass);

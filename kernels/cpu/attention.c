@@ -151,24 +151,25 @@ static struct work work_of(float *scratch, const struct tw_attention *shape) {
     return work;
 }
 
-void TW_CPU(attention)(void *out, float *lse, const void *q, const void *k, const void *v,
-                       float *scratch, const struct tw_attention *shape) {
+void TW_CPU(attention)(const struct tw_attention *shape, const struct tw_attention_arrays *arrays) {
     if (shape->queries <= TW_FEW) {
-        TW_CPU(attention_few)(out, lse, q, k, v, scratch, shape);
+        TW_CPU(attention_few)(shape, arrays);
         return;
     }
-    const struct work work = work_of(scratch, shape);
+    const struct work work = work_of(arrays->scratch, shape);
     const struct tw_head *head = &work.head;
-    tw_pack_rows(work.k, k, shape->kv_stride, head->keys, head);
-    tw_pack_across(work.v, v, shape->kv_stride, head->keys, head);
+    float *lse = arrays->lse;
+    tw_pack_rows(work.k, arrays->k, shape->kv_stride, head->keys, head);
+    tw_pack_across(work.v, arrays->v, shape->kv_stride, head->keys, head);
     for (size_t g = 0; g < shape->group; g++) {
         for (size_t query = 0; query < head->queries; query += TW_BLOCK) {
             const size_t rows = tw_least(TW_BLOCK, head->queries - query), at = g * head->size;
             const struct tw_block block = {
                 .query = query, .rows = rows, .lanes = tw_round_up(rows, TW_VEC)};
-            block_forward((tw_act *)out + query * shape->out_stride + at,
+            block_forward((tw_act *)arrays->out + query * shape->out_stride + at,
                           lse == NULL ? NULL : lse + g * head->queries + query,
-                          (const tw_act *)q + query * shape->q_stride + at, &work, shape, block);
+                          (const tw_act *)arrays->q + query * shape->q_stride + at, &work, shape,
+                          block);
         }
     }
 }

@@ -187,15 +187,14 @@ static void block_begin(const struct work *work, const struct tw_block *block, c
     }
 }
 
-void TW_CPU(attention_backward)(void *dq, void *dk, void *dv, const void *dout, const void *q,
-                                const void *k, const void *v, const void *out, const float *lse,
-                                float *scratch, const struct tw_attention *shape) {
-    const struct work work = work_of(scratch, shape);
+void TW_CPU(attention_backward)(const struct tw_attention *shape,
+                                const struct tw_attention_arrays *arrays) {
+    const struct work work = work_of(arrays->scratch, shape);
     const struct tw_head *head = &work.head;
-    tw_pack_rows(work.k, k, shape->kv_stride, head->keys, head);
-    tw_pack_rows(work.v, v, shape->kv_stride, head->keys, head);
+    tw_pack_rows(work.k, arrays->k, shape->kv_stride, head->keys, head);
+    tw_pack_rows(work.v, arrays->v, shape->kv_stride, head->keys, head);
     if (work.k_across != work.k) {
-        tw_pack_across(work.k_across, k, shape->kv_stride, head->keys, head);
+        tw_pack_across(work.k_across, arrays->k, shape->kv_stride, head->keys, head);
     }
     memset(work.dk, 0, head->keys * head->width * sizeof(float));
     memset(work.dv, 0, head->keys * head->width * sizeof(float));
@@ -206,15 +205,16 @@ void TW_CPU(attention_backward)(void *dq, void *dk, void *dv, const void *dout, 
                 .query = query, .rows = rows, .lanes = tw_round_up(rows, TW_VEC)};
             const size_t at_q = query * shape->q_stride + g * head->size;
             const size_t at_out = query * shape->out_stride + g * head->size;
-            const tw_act *d = (const tw_act *)dout + at_out;
-            operand_pack(&work.q, (const tw_act *)q + at_q, shape->q_stride, &block, head);
+            const tw_act *d = (const tw_act *)arrays->dout + at_out;
+            operand_pack(&work.q, (const tw_act *)arrays->q + at_q, shape->q_stride, &block, head);
             operand_pack(&work.dout, d, shape->out_stride, &block, head);
-            block_begin(&work, &block, d, (const tw_act *)out + at_out,
-                        lse + g * head->queries + query, shape->out_stride);
+            block_begin(&work, &block, d, (const tw_act *)arrays->out + at_out,
+                        arrays->lse + g * head->queries + query, shape->out_stride);
             block_backward(&work, block);
-            store_rows((tw_act *)dq + at_q, shape->q_stride, work.dq, rows, head->scale, head);
+            store_rows((tw_act *)arrays->dq + at_q, shape->q_stride, work.dq, rows, head->scale,
+                       head);
         }
     }
-    store_rows(dk, shape->kv_stride, work.dk, head->keys, head->scale, head);
-    store_rows(dv, shape->kv_stride, work.dv, head->keys, 1.0f, head);
+    store_rows(arrays->dk, shape->kv_stride, work.dk, head->keys, head->scale, head);
+    store_rows(arrays->dv, shape->kv_stride, work.dv, head->keys, 1.0f, head);
 }

@@ -127,11 +127,12 @@ TW_INLINE void rows_attend(const struct work *work, float *lse, const size_t cou
     }
 }
 
-void TW_CPU(attention_few)(void *out, float *lse, const void *q, const void *k, const void *v,
-                           float *scratch, const struct tw_attention *shape) {
-    struct work work = {.head = tw_head_of(shape), .k = k, .v = v, .kv_stride = shape->kv_stride};
+void TW_CPU(attention_few)(const struct tw_attention *shape,
+                           const struct tw_attention_arrays *arrays) {
+    struct work work = {
+        .head = tw_head_of(shape), .k = arrays->k, .v = arrays->v, .kv_stride = shape->kv_stride};
     const struct tw_head *head = &work.head;
-    float *at = tw_aligned(scratch);
+    float *at = tw_aligned(arrays->scratch);
     work.stride = tw_round_up(head->keys, TW_VEC);
     work.q = tw_take(&at, ROWS * head->width);
     work.o = tw_take(&at, ROWS * head->width);
@@ -142,17 +143,17 @@ void TW_CPU(attention_few)(void *out, float *lse, const void *q, const void *k, 
         work.count = tw_least(ROWS, rows - work.first);
         for (size_t r = 0; r < work.count; r++) {
             const size_t i = (work.first + r) % head->queries, g = (work.first + r) / head->queries;
-            const tw_act *from = (const tw_act *)q + i * shape->q_stride + g * head->size;
+            const tw_act *from = (const tw_act *)arrays->q + i * shape->q_stride + g * head->size;
             tw_pack_floats(work.q + r * head->width, from, 0, 1, head);
         }
         if (work.count == 1) {
-            rows_attend(&work, lse, 1);
+            rows_attend(&work, arrays->lse, 1);
         } else {
-            rows_attend(&work, lse, ROWS);
+            rows_attend(&work, arrays->lse, ROWS);
         }
         for (size_t r = 0; r < work.count; r++) {
             const size_t i = (work.first + r) % head->queries, g = (work.first + r) / head->queries;
-            tw_act *to = (tw_act *)out + i * shape->out_stride + g * head->size;
+            tw_act *to = (tw_act *)arrays->out + i * shape->out_stride + g * head->size;
             for (size_t j = 0; j < head->width; j += TW_VEC) {
                 tw_row_store(to, j, head->size, tw_vec_load(work.o + r * head->width + j));
             }

@@ -17,6 +17,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 BATCH, CONTEXT, VOCAB, SAMPLES = 3, 12, 256, 24
 LAYERS = 2
+SEPARATOR = 5
+DOCUMENTS = ["data.documents=masked", f"data.separator={SEPARATOR}"]
 
 
 def hash32(tensor, index):
@@ -37,10 +39,17 @@ def fill(number, name, parameter):
         parameter.copy_(flat.to(torch.float32).reshape(parameter.shape))
 
 
-def tokens():
-    row = [[(b * 101 + t * t * 31 + t * 7 + 3) % VOCAB for t in range(CONTEXT + 1)]
+def tokens(has_documents):
+    row = [[SEPARATOR if has_documents and (t * (b + 2) + 1) % 5 == 0 else
+            (b * 101 + t * t * 31 + t * 7 + 3) % VOCAB for t in range(CONTEXT + 1)]
            for b in range(BATCH)]
     return torch.tensor(row)
+
+
+def mask(ids):
+    """(batch, 1, queries, keys): the keys of a query's own document, up to the query."""
+    number = (ids == SEPARATOR).cumsum(1)
+    return (number[:, None, :, None] == number[:, None, None, :]).tril()
 
 
 def gpt2(tied):
@@ -80,7 +89,9 @@ def rope(theta, factor):
 CASES = [
     ("gpt2", ["model.heads=3"], lambda: gpt2(True)),
     ("gpt2-untied", ["model.heads=3", "model.tied=no"], lambda: gpt2(False)),
+    ("gpt2-documents", ["model.heads=3"] + DOCUMENTS, lambda: gpt2(True)),
     ("llama", LLAMA_KEYS, lambda: llama(True, rope(10000.0, 1))),
+    ("llama-documents", LLAMA_KEYS + DOCUMENTS, lambda: llama(True, rope(10000.0, 1))),
     ("llama-scaled-untied",
      LLAMA_KEYS + ["model.tied=no", "model.rope_theta=50", "model.rope_factor=8",
                    "model.rope_original=20"],
@@ -112,8 +123,9 @@ def write(out, name, keys, model):
         # Numbered by name, so that the order of the layout does not matter.
         fill(sum((i + 1) * ord(c) for i, c in enumerate(tensor)), tensor, parameter)
     model = model.double()
-    ids = tokens()
-    logits = model(ids[:, :-1]).logits
+    ids = tokens(DOCUMENTS[0] in keys)
+    seen = mask(ids[:, :-1]) if DOCUMENTS[0] in keys else None
+    logits = model(ids[:, :-1], attention_mask=seen).logits
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), ids[:, 1:].reshape(-1))
     loss.backward()
     print(f"case {name} {' '.join(keys)}", file=out)

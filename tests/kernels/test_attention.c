@@ -11,6 +11,7 @@ enum { SEED = 20250301, GUARD = 37 };
 /* All arrays dense: q, out (queries, group, size), k, v (keys, size), lse (group, queries). */
 struct twin {
     size_t queries, keys, group, size;
+    const uint32_t *first; /* (queries): the first key each sees; NULL: 0 */
     double *q, *k, *v, *out, *lse, *dout, *dq, *dk, *dv;
     double *p; /* (keys) */
 };
@@ -41,20 +42,24 @@ static void twin_free(struct twin *t) {
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) free(all[i]);
 }
 
-/* p[s] = exp(score - lse) of one query; returns how many keys it sees. */
+static size_t twin_first(const struct twin *t, size_t i) {
+    return t->first == NULL ? 0 : t->first[i];
+}
+
+/* p[s] = exp(score - lse) of one query; returns the end of the keys it sees. */
 static size_t twin_softmax(struct twin *t, size_t g, size_t i) {
-    const size_t seen = t->keys - t->queries + i + 1;
+    const size_t first = twin_first(t, i), seen = t->keys - t->queries + i + 1;
     const double *q = t->q + (i * t->group + g) * t->size;
     double max = -INFINITY, sum = 0.0;
-    for (size_t s = 0; s < seen; s++) {
+    for (size_t s = first; s < seen; s++) {
         double dot = 0.0;
         for (size_t c = 0; c < t->size; c++) dot += q[c] * t->k[s * t->size + c];
         t->p[s] = dot / sqrt((double)t->size);
         max = fmax(max, t->p[s]);
     }
-    for (size_t s = 0; s < seen; s++) sum += exp(t->p[s] - max);
+    for (size_t s = first; s < seen; s++) sum += exp(t->p[s] - max);
     t->lse[g * t->queries + i] = max + log(sum);
-    for (size_t s = 0; s < seen; s++) t->p[s] = exp(t->p[s] - max) / sum;
+    for (size_t s = first; s < seen; s++) t->p[s] = exp(t->p[s] - max) / sum;
     return seen;
 }
 
@@ -64,7 +69,7 @@ static void twin_forward(struct twin *t) {
             const size_t seen = twin_softmax(t, g, i);
             double *out = t->out + (i * t->group + g) * t->size;
             for (size_t c = 0; c < t->size; c++) out[c] = 0.0;
-            for (size_t s = 0; s < seen; s++) {
+            for (size_t s = twin_first(t, i); s < seen; s++) {
                 for (size_t c = 0; c < t->size; c++) out[c] += t->p[s] * t->v[s * t->size + c];
             }
         }
@@ -80,7 +85,7 @@ static void twin_backward(struct twin *t) {
             const size_t seen = twin_softmax(t, g, i), at = (i * t->group + g) * t->size;
             double mean = 0.0; /* sum over keys of p dp */
             for (size_t c = 0; c < t->size; c++) mean += t->dout[at + c] * t->out[at + c];
-            for (size_t s = 0; s < seen; s++) {
+            for (size_t s = twin_first(t, i); s < seen; s++) {
                 double dp = 0.0;
                 for (size_t c = 0; c < t->size; c++) dp += t->dout[at + c] * t->v[s * t->size + c];
                 const double ds = t->p[s] * (dp - mean) / sqrt((double)t->size);
@@ -102,12 +107,12 @@ static double twin_loss(struct twin *t) {
     return loss;
 }
 
-static void twin_agrees_with_finite_differences(void **state) {
-    (void)state;
+static void check_differences(const uint32_t *first) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const struct tw_attention shape = {.queries = 5, .keys = 8, .group = 2, .head_size = 6};
     struct twin t = twin_new(&rng, &shape);
+    t.first = first;
     twin_forward(&t);
     twin_backward(&t);
     double *inputs[] = {t.q, t.k, t.v}, *gradients[] = {t.dq, t.dk, t.dv};
@@ -123,6 +128,13 @@ static void twin_agrees_with_finite_differences(void **state) {
         }
     }
     twin_free(&t);
+}
+
+static void twin_agrees_with_finite_differences(void **state) {
+    (void)state;
+    const uint32_t first[] = {1, 1, 5, 6, 6};
+    check_differences(NULL);
+    check_differences(first);
 }
 
 /* ---- arrays of a table's type --------------------------------------------------------------- */
@@ -223,8 +235,43 @@ static void each_table(void (*check)(const struct tw_ops *ops, struct tw_rng *rn
     }
 }
 
-static void check_shape(const struct tw_ops *ops, struct tw_rng *rng, struct tw_attention shape) {
+/* One pass over all, or where `first` masks it over each document by itself. */
+static void pass(const struct tw_ops *ops, const struct tw_attention *window,
+                 const struct tw_attention_arrays *arrays, const uint32_t *first,
+                 bool is_backward) {
+    const uint32_t queries = window->queries;
+    for (uint32_t begin = 0, end; begin < queries; begin = end) {
+        struct tw_attention_arrays part = *arrays;
+        struct tw_attention shape = *window;
+        end = begin + 1;
+        while (end < queries && (first == NULL || first[end] == begin)) end++;
+        if (first != NULL) {
+            shape.queries = shape.keys = end - begin;
+            part = tw_attention_document(&shape, arrays, ops->type_bytes, begin);
+        }
+        if (is_backward) {
+            ops->attention_backward(&shape, &part);
+        } else {
+            ops->attention(&shape, &part);
+        }
+    }
+}
+
+/* lse of the twin where the passes have it: (group, queries) of document after document. */
+static double lse_at(const struct twin *t, size_t at) {
+    size_t begin = at / t->group, end; /* some query of the document */
+    if (t->first == NULL) return t->lse[at];
+    for (begin = t->first[begin], end = begin + 1; end < t->queries && t->first[end] == begin;)
+        end++;
+    at -= t->group * begin;
+    return t->lse[at / (end - begin) * t->queries + begin + at % (end - begin)];
+}
+
+/* first: NULL, or the mask of a window of documents */
+static void check_masked(const struct tw_ops *ops, struct tw_rng *rng, struct tw_attention shape,
+                         const uint32_t *first) {
     struct twin t = twin_new(rng, &shape);
+    t.first = first;
     const size_t wide = t.group * t.size;
     const struct rows q = rows_of(ops, t.q, t.queries, wide, 5);
     const struct rows k = rows_of(ops, t.k, t.keys, t.size, 3),
@@ -238,18 +285,28 @@ static void check_shape(const struct tw_ops *ops, struct tw_rng *rng, struct tw_
     shape.q_stride = q.stride, shape.kv_stride = k.stride, shape.out_stride = out.stride;
 
     twin_forward(&t);
-    ops->attention(out.memory, lse, q.memory, k.memory, v.memory, scratch, &shape);
+    const struct tw_attention_arrays arrays = {.q = q.memory,
+                                               .k = k.memory,
+                                               .v = v.memory,
+                                               .out = out.memory,
+                                               .lse = lse,
+                                               .scratch = scratch,
+                                               .dout = dout.memory,
+                                               .dq = dq.memory,
+                                               .dk = dk.memory,
+                                               .dv = dv.memory};
+    pass(ops, &shape, &arrays, first, false);
     assert_near("out", &out, t.out, slack_of(ops));
     for (size_t i = 0; i < t.group * t.queries; i++) {
-        assert_true(fabs((double)lse[i] - t.lse[i]) <= 1e-5 * (1.0 + fabs(t.lse[i])));
+        const double want = lse_at(&t, i);
+        assert_true(fabs((double)lse[i] - want) <= 1e-5 * (1.0 + fabs(want)));
     }
     assert_true(lse[t.group * t.queries] == 7.0f);
 
     for (size_t i = 0; i < t.queries * wide; i++)
         t.out[i] = (double)rows_get(&out, i / wide, i % wide);
     twin_backward(&t);
-    ops->attention_backward(dq.memory, dk.memory, dv.memory, dout.memory, q.memory, k.memory,
-                            v.memory, out.memory, lse, scratch, &shape);
+    pass(ops, &shape, &arrays, first, true);
     assert_near("dq", &dq, t.dq, slack_of(ops));
     assert_near("dk", &dk, t.dk, slack_of(ops));
     assert_near("dv", &dv, t.dv, slack_of(ops));
@@ -262,6 +319,26 @@ static void check_shape(const struct tw_ops *ops, struct tw_rng *rng, struct tw_
     scratch_free(scratch, &shape);
     free(lse);
     twin_free(&t);
+}
+
+static void check_shape(const struct tw_ops *ops, struct tw_rng *rng, struct tw_attention shape) {
+    check_masked(ops, rng, shape, NULL);
+}
+
+static void check_documents(const struct tw_ops *ops, struct tw_rng *rng) {
+    enum { WINDOW = 273 };
+    const uint32_t lengths[] = {1, 70, 3, 64, 1, 1, 5, 128}; /* of documents, one after another */
+    const uint32_t sizes[] = {7, 32, 64}, groups[] = {1, 3};
+    uint32_t first[WINDOW], begin = 0;
+    for (size_t d = 0; d < sizeof(lengths) / sizeof(lengths[0]); begin += lengths[d++]) {
+        for (uint32_t i = begin; i < begin + lengths[d]; i++) first[i] = begin;
+    }
+    assert_int_equal(begin, WINDOW);
+    for (size_t s = 0; s < 6; s++) {
+        const struct tw_attention shape = {
+            .queries = WINDOW, .keys = WINDOW, .group = groups[s % 2], .head_size = sizes[s / 2]};
+        check_masked(ops, rng, shape, first);
+    }
 }
 
 static void check_lengths(const struct tw_ops *ops, struct tw_rng *rng) {
@@ -311,6 +388,17 @@ static struct inputs inputs_new(const struct tw_ops *ops, struct tw_rng *rng, ui
     return in;
 }
 
+/* Of a forward pass. */
+static struct tw_attention_arrays arrays_of(const struct inputs *in, const struct rows *out,
+                                            float *lse, float *scratch) {
+    return (struct tw_attention_arrays){.q = in->q.memory,
+                                        .k = in->k.memory,
+                                        .v = in->v.memory,
+                                        .out = out->memory,
+                                        .lse = lse,
+                                        .scratch = scratch};
+}
+
 static void inputs_free(struct inputs *in) {
     free(in->q.memory), free(in->k.memory), free(in->v.memory);
 }
@@ -320,15 +408,16 @@ static void check_pieces(const struct tw_ops *ops, struct tw_rng *rng) {
     struct inputs in = inputs_new(ops, rng, LENGTH);
     const struct rows whole = rows_new(ops, LENGTH, 64, 0), pieces = rows_new(ops, LENGTH, 64, 0);
     float *scratch = scratch_new(&in.shape);
-    ops->attention(whole.memory, NULL, in.q.memory, in.k.memory, in.v.memory, scratch, &in.shape);
+    struct tw_attention_arrays arrays = arrays_of(&in, &whole, NULL, scratch);
+    ops->attention(&in.shape, &arrays);
     const uint32_t cuts[] = {1, 64, 65, 70, 71, 72, 135, 190, 193, LENGTH};
     uint32_t done = 0;
     for (size_t c = 0; c < sizeof(cuts) / sizeof(cuts[0]); c++) {
         struct tw_attention shape = in.shape;
         shape.queries = cuts[c] - done, shape.keys = cuts[c];
         const size_t at = (size_t)done * 64 * ops->type_bytes;
-        ops->attention(pieces.memory + at, NULL, in.q.memory + at, in.k.memory, in.v.memory,
-                       scratch, &shape);
+        arrays.q = in.q.memory + at, arrays.out = pieces.memory + at;
+        ops->attention(&shape, &arrays);
         done = cuts[c];
     }
     double *want = doubles(LENGTH * 64);
@@ -344,14 +433,15 @@ static void check_causal(const struct tw_ops *ops, struct tw_rng *rng) {
     struct inputs in = inputs_new(ops, rng, LENGTH);
     const struct rows before = rows_new(ops, LENGTH, 64, 0), after = rows_new(ops, LENGTH, 64, 0);
     float lse[2][2 * LENGTH], *scratch = scratch_new(&in.shape);
-    ops->attention(before.memory, lse[0], in.q.memory, in.k.memory, in.v.memory, scratch,
-                   &in.shape);
+    const struct tw_attention_arrays arrays = arrays_of(&in, &before, lse[0], scratch);
+    ops->attention(&in.shape, &arrays);
     for (size_t i = CHANGED * 32; i < LENGTH * 32; i++) {
         const float value = 9.0f;
         ops->from_f32(in.k.memory + i * ops->type_bytes, &value, 1);
         ops->from_f32(in.v.memory + i * ops->type_bytes, &value, 1);
     }
-    ops->attention(after.memory, lse[1], in.q.memory, in.k.memory, in.v.memory, scratch, &in.shape);
+    const struct tw_attention_arrays again = arrays_of(&in, &after, lse[1], scratch);
+    ops->attention(&in.shape, &again);
     const size_t same = CHANGED * 64u * ops->type_bytes;
     assert_memory_equal(before.memory, after.memory, same);
     assert_memory_equal(lse[0], lse[1], CHANGED * sizeof(float));
@@ -369,14 +459,15 @@ static void check_large_scores(const struct tw_ops *ops, struct tw_rng *rng) {
     }
     const struct rows out = rows_new(ops, 70, 64, 0);
     float lse[140], *scratch = scratch_new(&in.shape);
-    ops->attention(out.memory, lse, in.q.memory, in.k.memory, in.v.memory, scratch, &in.shape);
+    const struct tw_attention_arrays arrays = arrays_of(&in, &out, lse, scratch);
+    ops->attention(&in.shape, &arrays);
     for (size_t i = 0; i < 70 * 64; i++) {
         assert_true(fabsf(rows_get(&out, i / 64, i % 64)) <= 1.01f);
     }
     for (size_t i = 0; i < 140; i++) assert_true(isfinite(lse[i]));
     const float bad = NAN;
     ops->from_f32(in.k.memory + (size_t)40 * 32 * ops->type_bytes, &bad, 1);
-    ops->attention(out.memory, lse, in.q.memory, in.k.memory, in.v.memory, scratch, &in.shape);
+    ops->attention(&in.shape, &arrays);
     for (size_t i = 0; i < 70; i++) assert_true(isnan(rows_get(&out, i, 0)) == (i >= 40));
     scratch_free(scratch, &in.shape);
     free(out.memory);
@@ -390,6 +481,7 @@ static void check_large_scores(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 TEST(attention_agrees_with_its_twin_forward_and_backward, check_lengths)
 TEST(any_head_size_is_right, check_odd_sizes)
+TEST(documents_see_themselves_alone, check_documents)
 TEST(pieces_with_a_cache_make_the_whole, check_pieces)
 TEST(attention_never_looks_ahead, check_causal)
 TEST(large_scores_stay_finite_and_nan_stays_nan, check_large_scores)
@@ -400,6 +492,7 @@ int main(void) {
         cmocka_unit_test(twin_agrees_with_finite_differences),
         cmocka_unit_test(attention_agrees_with_its_twin_forward_and_backward),
         cmocka_unit_test(any_head_size_is_right),
+        cmocka_unit_test(documents_see_themselves_alone),
         cmocka_unit_test(pieces_with_a_cache_make_the_whole),
         cmocka_unit_test(attention_never_looks_ahead),
         cmocka_unit_test(large_scores_stay_finite_and_nan_stays_nan),

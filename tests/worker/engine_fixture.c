@@ -92,6 +92,13 @@ struct tw_engine *engine_with(const struct engine_fixture *f,
     return engine;
 }
 
+void engine_mask(struct engine_fixture *f, uint32_t length) {
+    f->run.data.documents = TW_DOCUMENTS_MASKED;
+    f->run.data.separator = 7;
+    for (size_t i = 0; i < ENGINE_LONG_TOKENS; i++)
+        if (tw_rng_below(&f->rng, length) == 0) f->tokens[i] = f->run.data.separator;
+}
+
 void engine_shake(struct engine_fixture *f) {
     for (uint32_t i = 0; i < f->layout.tensors_count; i++) {
         const struct tw_tensor *tensor = &f->layout.tensors[i];

@@ -45,6 +45,9 @@ struct tw_engine *engine_with(const struct engine_fixture *f,
                               const struct tw_compute_config *compute,
                               enum tw_matmul_backend matmul);
 
+/* Masked documents, about one in `length` tokens begins one. */
+void engine_mask(struct engine_fixture *f, uint32_t length);
+
 /* Every tensor random, biases too, and large enough that no gradient hides in rounding. */
 void engine_shake(struct engine_fixture *f);
 

@@ -13,6 +13,7 @@ struct model {
     const struct tw_run *run;
     const struct tw_layout *layout;
     const double *params;
+    const uint32_t *tokens; /* of the sequence at work */
     uint32_t l;
     size_t t, width, heads, kv_heads, size, ffn;
     double eps;
@@ -99,6 +100,15 @@ static void rotate(const struct tw_run *run, double *x, size_t t, size_t heads, 
     }
 }
 
+/* Whether token r is hidden from token s by a separator between them, or at s. */
+static bool is_apart(const struct model *m, size_t r, size_t s) {
+    if (m->run->data.documents != TW_DOCUMENTS_MASKED) return false;
+    for (size_t i = r + 1; i <= s; i++) {
+        if (m->tokens[i] == m->run->data.separator) return true;
+    }
+    return false;
+}
+
 /* q (t, heads, size), k, v (t, kv_heads, size) */
 static double *attend(const struct model *m, const double *q, const double *k, const double *v) {
     const size_t group = m->heads / m->kv_heads;
@@ -111,7 +121,7 @@ static double *attend(const struct model *m, const double *q, const double *k, c
                 for (size_t i = 0; i < m->size; i++)
                     score += q[(r * m->heads + h) * m->size + i] *
                              k[(s * m->kv_heads + h / group) * m->size + i];
-                p[s] = exp(score / sqrt((double)m->size));
+                p[s] = is_apart(m, s, r) ? 0.0 : exp(score / sqrt((double)m->size));
                 sum += p[s];
             }
             for (size_t s = 0; s <= r; s++) {
@@ -197,6 +207,7 @@ static double sequence_loss(struct model *m, const uint32_t *tokens) {
     const double *wpe = find(m, "wpe.weight");
     const double *head = run->model.is_tied ? wte : find(m, "lm_head.weight");
     double *x = calloc(t * width, sizeof(*x)), loss = 0.0;
+    m->tokens = tokens;
     for (size_t r = 0; r < t; r++) {
         for (size_t i = 0; i < width; i++)
             x[r * width + i] =

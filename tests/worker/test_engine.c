@@ -67,12 +67,19 @@ static void every_gradient_matches_finite_differences(void **state) {
     free(params);
 }
 
+static void gradients_of_masked_documents_match_finite_differences(void **state) {
+    engine_mask(*state, 4);
+    every_gradient_matches_finite_differences(state);
+}
+
 static void held_out_loss_matches_the_double_model(void **state) {
     struct engine_fixture *f = *state;
     engine_shake(f);
     double *params = calloc(f->layout.elements, sizeof(*params)), loss;
     for (uint64_t i = 0; i < f->layout.elements; i++) params[i] = (double)f->engine->theta[i];
-    for (uint32_t sequences = 1; sequences <= BATCH; sequences++) {
+    for (uint32_t i = 0; i < 2 * BATCH; i++) {
+        const uint32_t sequences = i % BATCH + 1;
+        if (i == BATCH) engine_mask(f, 4);
         const double want = model_double_loss(&f->run, &f->layout, params, f->tokens, sequences);
         assert_int_equal(
             tw_engine_loss(f->engine, f->engine->theta, f->tokens, sequences, &loss, NULL), TW_OK);
@@ -237,6 +244,12 @@ static void initial_weights_are_the_same_everywhere(void **state) {
 int main(void) {
     print_message("seed %d\n", SEED);
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, engine_tear_down)
+#define MASKED(kind)                                                                               \
+    {                                                                                              \
+        "gradients_of_masked_documents_match_finite_differences " #kind,                           \
+            gradients_of_masked_documents_match_finite_differences, set_up_##kind,                 \
+            engine_tear_down, NULL                                                                 \
+    }
 #define GRADIENTS(kind)                                                                            \
     {                                                                                              \
         "every_gradient_matches_finite_differences " #kind,                                        \
@@ -247,6 +260,8 @@ int main(void) {
         GRADIENTS(gpt2_untied),
         GRADIENTS(llama),
         GRADIENTS(llama_full),
+        MASKED(gpt2_untied),
+        MASKED(llama_full),
         TEST(held_out_loss_matches_the_double_model),
         TEST(padding_stays_zero),
         TEST(equal_steps_give_equal_bits),

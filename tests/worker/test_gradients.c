@@ -14,7 +14,7 @@
 
 #include "worker/engine.h"
 
-enum { BATCH = 3, CONTEXT = 12, VOCAB = 256, SAMPLES = 24, LINE_MAX = 4096, CASES = 5 };
+enum { BATCH = 3, CONTEXT = 12, VOCAB = 256, SAMPLES = 24, LINE_MAX = 4096, CASES = 7 };
 
 static const char *path;
 static struct tw_run run;
@@ -71,8 +71,12 @@ static struct tw_engine *open_case(char *line, struct tw_step_result *result) {
     if (tw_engine_create(&engine, &config, &err) != TW_OK) fail_msg("%s", err.message);
     fill(engine->theta);
     for (uint32_t b = 0; b < BATCH; b++) {
-        for (uint32_t t = 0; t <= CONTEXT; t++)
-            tokens[b * (CONTEXT + 1) + t] = (b * 101 + t * t * 31 + t * 7 + 3) % VOCAB;
+        for (uint32_t t = 0; t <= CONTEXT; t++) {
+            const bool is_separator =
+                run.data.documents == TW_DOCUMENTS_MASKED && (t * (b + 2) + 1) % 5 == 0;
+            tokens[b * (CONTEXT + 1) + t] =
+                is_separator ? run.data.separator : (b * 101 + t * t * 31 + t * 7 + 3) % VOCAB;
+        }
     }
     assert_int_equal(tw_engine_step(engine, tokens, 0.0f, result, NULL), TW_OK);
     return engine;

@@ -3,7 +3,9 @@
  * machine measured between the rows, since clocks and neighbours change.
  *
  *     thinwire-attention-bench            the tables that would be chosen here, one thread
- *     thinwire-attention-bench --all      every table, the reference too */
+ *     thinwire-attention-bench --all      every table, the reference too
+ *
+ * And what masked documents of a window save, in turns with the whole window. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,14 +72,9 @@ static double peak_gflops(void) {
 
 /* ---- attention ------------------------------------------------------------------------------ */
 
-struct arrays {
-    unsigned char *q, *k, *v, *out, *dout, *dq, *dk, *dv;
-    float *lse, *scratch;
-};
-
-static unsigned char *activations(const struct tw_ops *ops, size_t n) {
+static void *activations(const struct tw_ops *ops, size_t n) {
     float *x = malloc(n * sizeof(*x));
-    unsigned char *to = malloc(n * ops->type_bytes);
+    void *to = malloc(n * ops->type_bytes);
     struct tw_rng rng;
     if (x == NULL || to == NULL) exit(1);
     tw_rng_seed(&rng, 1);
@@ -94,40 +91,45 @@ static float *floats(size_t n) {
 }
 
 /* As in a model of width 12 heads: q, k, v are columns of one matrix. */
-static struct arrays arrays_new(const struct tw_ops *ops, const struct tw_attention *shape) {
+static struct tw_attention_arrays arrays_new(const struct tw_ops *ops,
+                                             const struct tw_attention *shape) {
     const size_t q = shape->queries * shape->q_stride, k = shape->keys * shape->kv_stride;
     const size_t out = shape->queries * shape->out_stride;
-    return (struct arrays){.q = activations(ops, q),
-                           .k = activations(ops, k),
-                           .v = activations(ops, k),
-                           .out = activations(ops, out),
-                           .dout = activations(ops, out),
-                           .dq = activations(ops, q),
-                           .dk = activations(ops, k),
-                           .dv = activations(ops, k),
-                           .lse = floats((size_t)shape->group * shape->queries),
-                           .scratch = floats(tw_attention_scratch(shape))};
+    return (struct tw_attention_arrays){.q = activations(ops, q),
+                                        .k = activations(ops, k),
+                                        .v = activations(ops, k),
+                                        .out = activations(ops, out),
+                                        .dout = activations(ops, out),
+                                        .dq = activations(ops, q),
+                                        .dk = activations(ops, k),
+                                        .dv = activations(ops, k),
+                                        .lse = floats((size_t)shape->group * shape->queries),
+                                        .scratch = floats(tw_attention_scratch(shape))};
 }
 
-static void arrays_free(struct arrays *a) {
-    free(a->q), free(a->k), free(a->v), free(a->out), free(a->dout);
-    free(a->dq), free(a->dk), free(a->dv), free(a->lse), free(a->scratch);
+static void arrays_free(struct tw_attention_arrays *a) {
+    free((void *)a->q), free((void *)a->k), free((void *)a->v), free(a->out);
+    free((void *)a->dout), free(a->dq), free(a->dk), free(a->dv), free(a->lse), free(a->scratch);
+}
+
+static void do_pass(const struct tw_ops *ops, const struct tw_attention_arrays *a,
+                    const struct tw_attention *shape, bool is_backward) {
+    if (is_backward) {
+        ops->attention_backward(shape, a);
+    } else {
+        ops->attention(shape, a);
+    }
 }
 
 /* Median seconds of one pass, over about a third of a second. */
-static double time_pass(const struct tw_ops *ops, const struct arrays *a,
+static double time_pass(const struct tw_ops *ops, const struct tw_attention_arrays *a,
                         const struct tw_attention *shape, bool is_backward) {
     enum { TIMES = 400 };
     double took_s[TIMES], start = now_s();
     int count = 0;
     do {
         const double begin = now_s();
-        if (is_backward) {
-            ops->attention_backward(a->dq, a->dk, a->dv, a->dout, a->q, a->k, a->v, a->out, a->lse,
-                                    a->scratch, shape);
-        } else {
-            ops->attention(a->out, a->lse, a->q, a->k, a->v, a->scratch, shape);
-        }
+        do_pass(ops, a, shape, is_backward);
         took_s[count++] = now_s() - begin;
         for (int i = count - 1; i > 0 && took_s[i] < took_s[i - 1]; i--) {
             const double swap = took_s[i];
@@ -138,15 +140,19 @@ static double time_pass(const struct tw_ops *ops, const struct arrays *a,
     return took_s[count / 2];
 }
 
+static struct tw_attention window_of(uint32_t length, uint32_t head_size) {
+    return (struct tw_attention){.queries = length,
+                                 .keys = length,
+                                 .group = 1,
+                                 .head_size = head_size,
+                                 .q_stride = 36 * 64,
+                                 .kv_stride = 36 * 64,
+                                 .out_stride = 12 * 64};
+}
+
 static void bench_training(const struct tw_ops *ops, uint32_t length, uint32_t head_size) {
-    const struct tw_attention shape = {.queries = length,
-                                       .keys = length,
-                                       .group = 1,
-                                       .head_size = head_size,
-                                       .q_stride = 36 * 64,
-                                       .kv_stride = 36 * 64,
-                                       .out_stride = 12 * 64};
-    struct arrays a = arrays_new(ops, &shape);
+    const struct tw_attention shape = window_of(length, head_size);
+    struct tw_attention_arrays a = arrays_new(ops, &shape);
     const double pairs = 0.5 * length * (length + 1.0) * head_size * 1e-9;
     const double before = peak_gflops();
     const double forward_s = time_pass(ops, &a, &shape, false);
@@ -162,6 +168,41 @@ static void bench_training(const struct tw_ops *ops, uint32_t length, uint32_t h
     arrays_free(&a);
 }
 
+/* Least seconds of both passes over a window in documents of `length`. */
+static void time_documents(const struct tw_ops *ops, const struct tw_attention_arrays *a,
+                           const struct tw_attention *window, uint32_t length, double *best_s) {
+    struct tw_attention shape = *window;
+    const double start = now_s();
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t begin = 0; begin < window->queries; begin += length) {
+            const uint32_t left = window->queries - begin;
+            shape.queries = shape.keys = left < length ? left : length;
+            const struct tw_attention_arrays document =
+                tw_attention_document(&shape, a, ops->type_bytes, begin);
+            do_pass(ops, &document, &shape, pass == 1);
+        }
+    }
+    const double took_s = now_s() - start;
+    if (took_s < *best_s) *best_s = took_s;
+}
+
+static void bench_documents(const struct tw_ops *ops, uint32_t length) {
+    enum { WINDOW = 1024, ROUNDS = 15 };
+    const struct tw_attention window = window_of(WINDOW, 64);
+    struct tw_attention_arrays a = arrays_new(ops, &window);
+    double whole_s = 1e9, masked_s = 1e9;
+    for (int i = 0; i < ROUNDS; i++) {
+        time_documents(ops, &a, &window, WINDOW, &whole_s);
+        time_documents(ops, &a, &window, length, &masked_s);
+    }
+    printf("%-13s %-4s  T %4u  head  64  in documents of %4u: %7.1f us of %7.1f, %4.1f times as "
+           "fast\n",
+           ops->name, ops->type == TW_F32 ? "f32" : "bf16", WINDOW, length, masked_s * 1e6,
+           whole_s * 1e6, whole_s / masked_s);
+    fflush(stdout);
+    arrays_free(&a);
+}
+
 /* One new token for a head with a cache that was last used a layer ago: from memory or L3. */
 static void bench_decoding(const struct tw_ops *ops, uint32_t keys, uint32_t group,
                            size_t kv_stride) {
@@ -173,14 +214,12 @@ static void bench_decoding(const struct tw_ops *ops, uint32_t keys, uint32_t gro
                                        .q_stride = 64 * (size_t)group,
                                        .kv_stride = kv_stride,
                                        .out_stride = 64 * (size_t)group};
-    struct arrays a[LAYERS];
+    struct tw_attention_arrays a[LAYERS];
     for (int i = 0; i < LAYERS; i++) a[i] = arrays_new(ops, &shape);
     double best_s = 1e9;
     for (int step = 0; step < STEPS; step++) {
         const double start = now_s();
-        for (int i = 0; i < LAYERS; i++) {
-            ops->attention(a[i].out, NULL, a[i].q, a[i].k, a[i].v, a[i].scratch, &shape);
-        }
+        for (int i = 0; i < LAYERS; i++) ops->attention(&shape, &a[i]);
         const double took_s = (now_s() - start) / LAYERS;
         if (took_s < best_s) best_s = took_s;
     }
@@ -196,6 +235,10 @@ static void bench_table(const struct tw_ops *ops, bool is_reference) {
         for (size_t l = 0; l < (is_reference ? 1 : 3); l++) {
             bench_training(ops, lengths[l], sizes[s]);
         }
+    }
+    const uint32_t documents[] = {1, 16, 100, 256, 700};
+    for (size_t i = 0; i < sizeof(documents) / sizeof(documents[0]); i++) {
+        bench_documents(ops, documents[i]);
     }
     const size_t strides[] = {64, 12 * 64}; /* a cache of this head alone, or of twelve */
     for (size_t s = 0; s < 2; s++) {

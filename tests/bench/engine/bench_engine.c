@@ -24,6 +24,7 @@ struct options {
     struct tw_run run;
     struct tw_compute_config compute;
     uint32_t rounds;
+    uint32_t document; /* tokens of one; 0: as the random tokens have it */
     bool has_step, has_bound, is_served, is_detailed;
 };
 
@@ -70,12 +71,16 @@ static enum tw_status open_step(struct bench *bench, struct tw_error *err) {
     const struct tw_engine_config config = {
         .run = run, .layout = &bench->layout, .compute = bench->options->compute};
     const size_t count = (size_t)run->train.batch * (run->model.context + 1);
+    const uint32_t document = bench->options->document;
     struct tw_rng rng;
     bench->tokens = calloc(count, sizeof(*bench->tokens));
     if (bench->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch");
     tw_rng_seed(&rng, 1);
     for (size_t i = 0; i < count; i++) {
         bench->tokens[i] = (uint32_t)tw_rng_below(&rng, run->model.vocab);
+        if (document > 0 && i % (run->model.context + 1) % document == 0) {
+            bench->tokens[i] = run->data.separator;
+        }
     }
     TW_TRY(tw_engine_create(&bench->engine, &config, err));
     tw_engine_init_params(run, &bench->layout, bench->engine->theta);
@@ -173,9 +178,10 @@ static enum tw_status serve(struct bench *bench, struct tw_error *err) {
 static const char usage[] =
     "usage: thinwire-engine-bench [--model NAME] [--KEY VALUE ...] [--compute auto|fp32|bf16]\n"
     "           [--recompute auto|off|on] [--micro-batch N] [--threads N] [--rounds N]\n"
-    "           [--only step|bound] [--details] [--serve]\n"
+    "           [--document N] [--only step|bound] [--details] [--serve]\n"
     "NAME as in `thinwire run new --model`; default: the model of the demo. KEY: a key of a run\n"
-    "file, for instance --model.layers 4 --train.batch 8.\n";
+    "file, for instance --model.layers 4 --train.batch 8. --document: a separator every N tokens,\n"
+    "for --data.documents masked.\n";
 
 static enum tw_status read_choice(const char *value, const char *const *names, int *choice,
                                   struct tw_error *err) {
@@ -210,6 +216,9 @@ static enum tw_status read_option(struct options *options, const char *name, con
     }
     if (strcmp(name, "micro-batch") == 0) {
         return read_number(value, 1u << 20, &options->compute.micro_batch, err);
+    }
+    if (strcmp(name, "document") == 0) {
+        return read_number(value, 1u << 20, &options->document, err);
     }
     if (strcmp(name, "rounds") == 0) {
         TW_TRY(read_number(value, ROUNDS_MAX, &options->rounds, err));
