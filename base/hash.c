@@ -14,16 +14,30 @@ struct tw_id tw_sha256(const void *bytes, size_t size) {
     return digest;
 }
 
-struct tw_id tw_sha256_pair(const void *a, size_t a_size, const void *b, size_t b_size) {
+void tw_sha256_begin(struct tw_sha256_parts *parts) {
+    *parts = (struct tw_sha256_parts){.library = EVP_MD_CTX_new()};
+    TW_ASSERT(parts->library != NULL);
+    TW_ASSERT(EVP_DigestInit_ex(parts->library, EVP_sha256(), NULL) == 1);
+}
+
+void tw_sha256_add(struct tw_sha256_parts *parts, const void *bytes, size_t size) {
+    TW_ASSERT(EVP_DigestUpdate(parts->library, bytes, size) == 1);
+}
+
+struct tw_id tw_sha256_end(struct tw_sha256_parts *parts) {
     struct tw_id digest;
-    EVP_MD_CTX *context = EVP_MD_CTX_new();
-    TW_ASSERT(context != NULL);
-    TW_ASSERT(EVP_DigestInit_ex(context, EVP_sha256(), NULL) == 1);
-    TW_ASSERT(EVP_DigestUpdate(context, a, a_size) == 1);
-    TW_ASSERT(EVP_DigestUpdate(context, b, b_size) == 1);
-    TW_ASSERT(EVP_DigestFinal_ex(context, digest.bytes, NULL) == 1);
-    EVP_MD_CTX_free(context);
+    TW_ASSERT(EVP_DigestFinal_ex(parts->library, digest.bytes, NULL) == 1);
+    EVP_MD_CTX_free(parts->library);
+    parts->library = NULL;
     return digest;
+}
+
+struct tw_id tw_sha256_pair(const void *a, size_t a_size, const void *b, size_t b_size) {
+    struct tw_sha256_parts parts;
+    tw_sha256_begin(&parts);
+    tw_sha256_add(&parts, a, a_size);
+    tw_sha256_add(&parts, b, b_size);
+    return tw_sha256_end(&parts);
 }
 
 uint64_t tw_xxh64(const void *bytes, size_t size) {

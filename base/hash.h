@@ -13,6 +13,18 @@ struct tw_id tw_sha256(const void *bytes, size_t size);
 /* SHA-256 of a (a_size) followed by b (b_size), which need not be neighbours in memory. */
 struct tw_id tw_sha256_pair(const void *a, size_t a_size, const void *b, size_t b_size);
 
+/* The same of bytes that come in parts, for what does not fit into memory. begin, add any number of
+ * times, end: end gives back what begin took. */
+struct tw_sha256_parts {
+    void *library; /* its state, where a library does it */
+    uint32_t state[8];
+    uint8_t block[64]; /* not in state so far: the last bytes % 64 */
+    uint64_t bytes;
+};
+void tw_sha256_begin(struct tw_sha256_parts *parts);
+void tw_sha256_add(struct tw_sha256_parts *parts, const void *bytes, size_t size);
+struct tw_id tw_sha256_end(struct tw_sha256_parts *parts);
+
 /* xxHash64, seed 0: a checksum against accidents, no defence against a person. */
 uint64_t tw_xxh64(const void *bytes, size_t size);
 

@@ -19,13 +19,6 @@ static const uint32_t SHA256_ROUND[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-/* What has come so far. */
-struct sha256 {
-    uint32_t state[8];
-    uint8_t block[BLOCK_BYTES]; /* not yet in state: the last bytes % BLOCK_BYTES */
-    uint64_t bytes;
-};
-
 static uint32_t rotate_right(uint32_t x, unsigned by) {
     return x >> by | x << (32 - by);
 }
@@ -62,40 +55,45 @@ static void sha256_block(uint32_t state[8], const uint8_t block[BLOCK_BYTES]) {
     for (unsigned i = 0; i < 8; i++) state[i] += a[i];
 }
 
-static void sha256_add(struct sha256 *sha, const void *bytes, size_t size) {
+void tw_sha256_begin(struct tw_sha256_parts *parts) {
+    *parts = (struct tw_sha256_parts){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+}
+
+void tw_sha256_add(struct tw_sha256_parts *parts, const void *bytes, size_t size) {
     const uint8_t *from = bytes;
-    size_t held = (size_t)(sha->bytes % BLOCK_BYTES);
-    sha->bytes += size;
+    size_t held = (size_t)(parts->bytes % BLOCK_BYTES);
+    parts->bytes += size;
     while (size > 0) {
         const size_t take = size < BLOCK_BYTES - held ? size : BLOCK_BYTES - held;
-        memcpy(sha->block + held, from, take);
+        memcpy(parts->block + held, from, take);
         held += take;
         from += take;
         size -= take;
         if (held < BLOCK_BYTES) return;
-        sha256_block(sha->state, sha->block);
+        sha256_block(parts->state, parts->block);
         held = 0;
     }
 }
 
-static struct tw_id sha256_end(struct sha256 *sha) {
+struct tw_id tw_sha256_end(struct tw_sha256_parts *parts) {
     static const uint8_t PADDING[BLOCK_BYTES] = {0x80};
     struct tw_id digest;
     uint8_t bits[8];
-    put_big_endian(bits, (uint32_t)(sha->bytes >> 29));
-    put_big_endian(bits + 4, (uint32_t)(sha->bytes << 3));
-    sha256_add(sha, PADDING, 1 + (size_t)((119 - sha->bytes % BLOCK_BYTES) % BLOCK_BYTES));
-    sha256_add(sha, bits, sizeof(bits));
-    for (unsigned i = 0; i < 8; i++) put_big_endian(digest.bytes + 4 * i, sha->state[i]);
+    put_big_endian(bits, (uint32_t)(parts->bytes >> 29));
+    put_big_endian(bits + 4, (uint32_t)(parts->bytes << 3));
+    tw_sha256_add(parts, PADDING, 1 + (size_t)((119 - parts->bytes % BLOCK_BYTES) % BLOCK_BYTES));
+    tw_sha256_add(parts, bits, sizeof(bits));
+    for (unsigned i = 0; i < 8; i++) put_big_endian(digest.bytes + 4 * i, parts->state[i]);
     return digest;
 }
 
 struct tw_id tw_sha256_pair(const void *a, size_t a_size, const void *b, size_t b_size) {
-    struct sha256 sha = {.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
-                                   0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
-    sha256_add(&sha, a, a_size);
-    sha256_add(&sha, b, b_size);
-    return sha256_end(&sha);
+    struct tw_sha256_parts parts;
+    tw_sha256_begin(&parts);
+    tw_sha256_add(&parts, a, a_size);
+    tw_sha256_add(&parts, b, b_size);
+    return tw_sha256_end(&parts);
 }
 
 struct tw_id tw_sha256(const void *bytes, size_t size) {

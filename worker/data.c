@@ -1,178 +1,341 @@
-/* data.c - a mapped file of bytes or token numbers, its held-out end, and windows drawn from the
- * rest. */
+/* data.c - what a run trains on and measures itself by, of all that a corpus holds. */
 #include "worker/data.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include <inttypes.h>
+#include <stdlib.h>
 
 #include "base/assert.h"
-#include "base/bytes.h"
-#include "base/rng.h"
+#include "base/hash.h"
+#include "proto/dataset_run.h"
+#include "worker/data/corpus.h"
+#include "worker/data/curriculum.h"
+#include "worker/data/stream.h"
 
-static enum tw_status map_file(struct tw_data *data, int fd, const char *path,
-                               struct tw_error *err) {
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
-        return tw_fail(err, TW_DATA, "training text %.120s: %s", path, strerror(errno));
+/* Held-out tokens of one file, and how many windows of those that are there come before. */
+struct heldout {
+    uint32_t file;
+    uint64_t first, windows, before;
+};
+
+struct tw_data_inner {
+    struct tw_corpus corpus;
+    struct tw_token_reader reader;
+    struct tw_stream stream;
+    struct heldout *heldout; /* (heldout_files) */
+    uint32_t heldout_files;
+    uint64_t heldout_windows; /* of those that are there */
+    uint64_t easy_tokens;     /* of this node, while the curriculum lasts */
+};
+
+/* ---- whether these are the data of the run --------------------------------------------------- */
+
+static enum tw_status digest_file(struct tw_data_inner *inner, struct tw_id *digest,
+                                  struct tw_error *err) {
+    enum { BLOCK = 1 << 18 };
+    struct tw_sha256_parts parts;
+    struct tw_token_file *const file = &inner->corpus.files[0].tokens;
+    TW_TRY(tw_token_open(&inner->reader, file, err));
+    enum tw_status status = TW_OK;
+    tw_sha256_begin(&parts);
+    for (uint64_t at = 0; at < file->file_bytes && status == TW_OK; at += BLOCK) {
+        const uint64_t left = file->file_bytes - at;
+        const size_t size = left < BLOCK ? (size_t)left : BLOCK;
+        status = tw_token_file_bytes(file->fd, file->path, at, inner->reader.bytes, size, err);
+        if (status == TW_OK) tw_sha256_add(&parts, inner->reader.bytes, size);
     }
-    if (!S_ISREG(info.st_mode)) {
-        return tw_fail(err, TW_DATA, "training text %.120s is not a plain file: name a text file",
-                       path);
-    }
-    if (info.st_size == 0) {
-        return tw_fail(err, TW_DATA, "training text %.120s is empty", path);
-    }
-    data->bytes = (size_t)info.st_size;
-    void *text = mmap(NULL, data->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (text == MAP_FAILED) {
-        return tw_fail(err, TW_DATA, "training text %.120s cannot be mapped: %s", path,
-                       strerror(errno));
-    }
-    data->text = text;
-    return TW_OK;
+    *digest = tw_sha256_end(&parts);
+    return status;
 }
 
-/* ---- token numbers --------------------------------------------------------------------------- */
-
-/* Headers of llm.c's token shards: 256 words, the first three magic, version, tokens. */
-enum { SHARD_BYTES = 1024, SHARD_16 = 20240520, SHARD_32 = 20240801 };
-
-static uint32_t token_at(const struct tw_data *data, uint64_t i) {
-    if (data->token_bytes == 1) return data->tokens[i];
-    return data->token_bytes == 2 ? tw_get_u16(data->tokens + 2 * i)
-                                  : tw_get_u32(data->tokens + 4 * i);
-}
-
-static enum tw_status find_ids(struct tw_data *data, const char *path, const struct tw_run *run,
-                               struct tw_error *err) {
-    size_t left = data->bytes;
-    const uint32_t magic = left >= SHARD_BYTES ? tw_get_u32(data->text) : 0;
-    data->token_bytes = run->model.vocab <= 65536 ? 2 : 4;
-    if (magic == SHARD_16 || magic == SHARD_32) {
-        data->token_bytes = magic == SHARD_16 ? 2 : 4;
-        data->tokens += SHARD_BYTES;
-        left -= SHARD_BYTES;
-        if (tw_get_u32(data->text + 8) != left / data->token_bytes) {
-            return tw_fail(err, TW_DATA,
-                           "training text %.120s is a token shard of %u tokens and holds %zu: it "
-                           "is cut off or damaged",
-                           path, tw_get_u32(data->text + 8), left / data->token_bytes);
-        }
+static enum tw_status check_digest(struct tw_data_inner *inner, const char *path,
+                                   const struct tw_run *run, struct tw_error *err) {
+    const struct tw_corpus *const corpus = &inner->corpus;
+    const bool is_dataset = corpus->kind == TW_CORPUS_DATASET;
+    struct tw_id found = corpus->digest;
+    char wanted_hex[9], found_hex[9];
+    if (tw_id_is_zero(&run->data.sha256)) return TW_OK;
+    if (run->data.form == TW_FORM_DATASET && !is_dataset) {
+        return tw_fail(
+            err, TW_DATA,
+            "%.120s is no dataset, and the manifest names one: name its folder, or leave "
+            "the data out and a node fetches them from the others",
+            path);
     }
-    data->tokens_count = left / data->token_bytes;
-    if (left % data->token_bytes == 0) return TW_OK;
+    if (run->data.form == TW_FORM_FILE && (is_dataset || corpus->files_count > 1)) {
+        return tw_fail(err, TW_DATA,
+                       "%.120s is a folder, and the manifest names one file by its SHA-256: name "
+                       "that, or make a run for `%s`",
+                       path,
+                       is_dataset ? "the dataset" : "what `thinwire data prepare` makes of it");
+    }
+    if (!is_dataset) {
+        TW_TRY(digest_file(inner, &found, err));
+    }
+    if (tw_id_equal(&found, &run->data.sha256)) return TW_OK;
+    tw_id_short(&run->data.sha256, wanted_hex);
+    tw_id_short(&found, found_hex);
     return tw_fail(err, TW_DATA,
-                   "training text %.120s has %zu bytes, no whole number of %u-byte token numbers: "
-                   "data.tokenizer is ids",
-                   path, left, data->token_bytes);
+                   "%.100s is not the %s of this run: its SHA-256 begins with %s, the manifest "
+                   "wants %s; get the same %s as the other nodes",
+                   path, is_dataset ? "dataset" : "text", found_hex, wanted_hex,
+                   is_dataset ? "folder" : "file");
 }
 
-/* Two letters are a number below 31355, so text would be taken for tokens without a word. */
-static bool looks_like_text(const struct tw_data *data) {
-    enum { LOOKED_AT = 4096 };
-    const size_t count = data->bytes < LOOKED_AT ? data->bytes : LOOKED_AT;
-    for (size_t i = 0; i < count; i++) {
-        const uint8_t byte = data->text[i];
-        const bool is_text =
-            (byte >= 32 && byte < 127) || byte == '\n' || byte == '\t' || byte == '\r';
-        if (!is_text) return false;
+/* Files that no hash pins are opened once, so that nobody changes them under a name, and looked
+ * into: a wrong vocabulary mostly shows at once. */
+static enum tw_status look_into(struct tw_data_inner *inner, struct tw_error *err) {
+    struct tw_corpus *const corpus = &inner->corpus;
+    if (corpus->about.vocab != 0) return TW_OK;
+    for (uint32_t i = 0; i < corpus->files_count && i < TW_TOKEN_FILES_OPEN; i++) {
+        TW_TRY(tw_token_open(&inner->reader, &corpus->files[i].tokens, err));
     }
-    return true;
+    uint32_t *const tokens = calloc(TW_TOKEN_READ_MAX, sizeof(*tokens));
+    if (tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory to read training data");
+    struct tw_token_file *const file = &corpus->files[0].tokens;
+    const uint64_t there = file->tokens_count;
+    const enum tw_status status =
+        tw_token_read(&inner->reader, file, 0,
+                      there < TW_TOKEN_READ_MAX ? (uint32_t)there : TW_TOKEN_READ_MAX, tokens, err);
+    free(tokens);
+    return status;
 }
 
-static enum tw_status check_ids(const struct tw_data *data, const char *path, uint32_t vocab,
-                                struct tw_error *err) {
-    if (looks_like_text(data)) {
+static enum tw_status check_run(struct tw_data_inner *inner, const char *path,
+                                const struct tw_run *run, struct tw_error *err) {
+    const struct tw_corpus *const corpus = &inner->corpus;
+    struct tw_error why;
+    const bool has_bytes = corpus->kind == TW_CORPUS_TEXT || corpus->about.vocab != 0;
+    if (run->data.tokenizer == TW_TOKENIZER_BYTES && !has_bytes) {
         return tw_fail(err, TW_DATA,
-                       "training text %.120s is text, but data.tokenizer is ids: give token "
-                       "numbers, or make a run with --set data.tokenizer=bytes --set "
-                       "model.vocab=256",
-                       path);
+                       "%.100s is %s, but data.tokenizer is bytes: make a run with --set "
+                       "data.tokenizer=ids and the vocabulary of its tokenizer",
+                       path, tw_corpus_kind_name(corpus->kind));
     }
-    for (uint64_t i = 0; i < data->tokens_count; i++) {
-        if (token_at(data, i) < vocab) continue;
-        return tw_fail(err, TW_DATA,
-                       "training text %.120s: token %llu is %u, outside the vocabulary of %u: it "
-                       "was not made with this model's tokenizer",
-                       path, (unsigned long long)i, token_at(data, i), vocab);
+    if (corpus->about.vocab != 0 && tw_dataset_check_run(&corpus->about, run, &why) != TW_OK) {
+        return tw_fail(err, TW_DATA, "%.60s: %.185s", path, why.message);
     }
-    return TW_OK;
+    return check_digest(inner, path, run, err);
 }
 
 /* ---- the split ------------------------------------------------------------------------------- */
 
-static enum tw_status split(struct tw_data *data, const char *path, const struct tw_run *run,
-                            struct tw_error *err) {
-    const uint64_t share = run->data.heldout_millionths, count = data->tokens_count;
-    const uint64_t heldout = count / 1000000 * share + count % 1000000 * share / 1000000;
-    const uint64_t window = (uint64_t)data->context + 1;
-    data->train_count = count - heldout;
-    if (data->train_count >= window && (share == 0 || heldout >= window)) return TW_OK;
+static uint64_t share_of(uint64_t tokens, uint64_t millionths) {
+    return tokens / 1000000 * millionths + tokens % 1000000 * millionths / 1000000;
+}
+
+/* How many of all tokens are for training where the files do not say it. */
+static enum tw_status find_end(const struct tw_corpus *corpus, uint64_t tokens,
+                               const struct tw_run *run, uint64_t *end, struct tw_error *err) {
+    *end = tokens - share_of(tokens, run->data.heldout_millionths);
+    if (corpus->kind != TW_CORPUS_MEGATRON || *end == tokens) return TW_OK;
+    return tw_megatron_boundary(&corpus->megatron, *end, end, err);
+}
+
+static void add_heldout(struct tw_data_inner *inner, uint32_t file, uint64_t first,
+                        uint64_t count) {
+    const uint64_t windows = (count - 1) / inner->stream.context;
+    inner->heldout[inner->heldout_files++] =
+        (struct heldout){.file = file, .first = first, .windows = windows};
+}
+
+/* Deals the tokens of all files to training and to the held-out windows. */
+static enum tw_status split(struct tw_data *data, const struct tw_run *run, struct tw_error *err) {
+    struct tw_data_inner *const inner = data->inner;
+    const struct tw_corpus *const corpus = &inner->corpus;
+    const bool is_weighted = corpus->about.sources[0].weight_millionths > 0;
+    uint64_t left = 0; /* for training, where the end is held out */
+    inner->heldout = calloc(corpus->files_count, sizeof(*inner->heldout));
+    if (inner->heldout == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of files");
+    if (!corpus->has_heldout) TW_TRY(find_end(corpus, data->tokens_count, run, &left, err));
+    for (uint32_t i = 0; i < corpus->files_count; i++) {
+        const struct tw_corpus_file *const file = &corpus->files[i];
+        const uint64_t count = file->tokens.tokens_count;
+        uint64_t train = file->is_heldout ? 0 : count;
+        if (!corpus->has_heldout) train = left < count ? left : count;
+        left -= corpus->has_heldout ? 0 : train;
+        data->train_count += train;
+        if (train < count) add_heldout(inner, i, train, count - train);
+        if (train == 0) continue;
+        const uint32_t source = is_weighted ? file->source : 0;
+        TW_TRY(tw_stream_add(&inner->stream, source, i, 0, train, err));
+    }
+    data->heldout_count = data->tokens_count - data->train_count;
+    if (!is_weighted) return tw_stream_finish(&inner->stream, NULL, err);
+    uint32_t weights[TW_DATASET_SOURCES_MAX];
+    for (uint32_t i = 0; i < corpus->about.sources_count; i++) {
+        weights[i] = corpus->about.sources[i].weight_millionths;
+    }
+    return tw_stream_finish(&inner->stream, weights, err);
+}
+
+static enum tw_status check_windows(const struct tw_data *data, const char *path,
+                                    struct tw_error *err) {
+    const struct tw_data_inner *const inner = data->inner;
+    const struct tw_corpus *const corpus = &inner->corpus;
+    uint64_t heldout = 0;
+    for (uint32_t i = 0; i < inner->heldout_files; i++) heldout += inner->heldout[i].windows;
+    const uint32_t sources = inner->stream.has_mixture ? corpus->about.sources_count : 1;
+    bool is_enough = inner->stream.sources_count == sources;
+    is_enough = is_enough && (data->heldout_count == 0 || heldout > 0);
+    for (uint32_t i = 0; i < inner->stream.sources_count; i++) {
+        is_enough = is_enough && inner->stream.sources[i].windows > 0;
+    }
+    if (is_enough) return TW_OK;
     return tw_fail(err, TW_DATA,
-                   "training text %.120s has %llu %s, too few for one window of %llu on either "
-                   "side of the held-out split: use a longer text or a shorter context",
-                   path, (unsigned long long)count, data->token_bytes == 1 ? "bytes" : "tokens",
-                   (unsigned long long)window);
+                   "training text %.80s has %" PRIu64 " %s%s, too few for one window of %" PRIu32
+                   " on either side of the held-out split: use a longer text or a shorter context",
+                   path, data->tokens_count, corpus->kind == TW_CORPUS_TEXT ? "bytes" : "tokens",
+                   sources > 1 ? " in several sources" : "", data->context + 1);
+}
+
+/* ---- what is there --------------------------------------------------------------------------- */
+
+static void take_in(struct tw_data *data) {
+    struct tw_data_inner *const inner = data->inner;
+    const struct tw_corpus *const corpus = &inner->corpus;
+    data->files_count = corpus->files_count;
+    data->files_here = 0;
+    for (uint32_t i = 0; i < corpus->files_count; i++) {
+        data->files_here += corpus->files[i].is_here ? 1 : 0;
+    }
+    for (uint32_t i = 0; i < inner->stream.stretches_count; i++) {
+        struct tw_stretch *const stretch = &inner->stream.stretches[i];
+        stretch->is_here = corpus->files[stretch->file].is_here;
+    }
+    tw_stream_update(&inner->stream);
+    inner->heldout_windows = 0;
+    for (uint32_t i = 0; i < inner->heldout_files; i++) {
+        inner->heldout[i].before = inner->heldout_windows;
+        if (corpus->files[inner->heldout[i].file].is_here) {
+            inner->heldout_windows += inner->heldout[i].windows;
+        }
+    }
+}
+
+void tw_data_refresh(struct tw_data *data) {
+    if (data->files_here == data->files_count) return;
+    if (tw_corpus_refresh(&data->inner->corpus)) take_in(data);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static enum tw_status open_inner(struct tw_data *data, const char *path, const struct tw_run *run,
+                                 struct tw_error *err) {
+    struct tw_data_inner *const inner = data->inner;
+    const struct tw_corpus_hint hint = {.is_ids = run->data.tokenizer == TW_TOKENIZER_IDS,
+                                        .vocab = run->model.vocab};
+    TW_TRY(tw_token_reader_init(&inner->reader, run->model.vocab, err));
+    TW_TRY(tw_corpus_open(&inner->corpus, path, &hint, err));
+    TW_TRY(check_run(inner, path, run, err));
+    TW_TRY(look_into(inner, err));
+    data->bytes = inner->corpus.bytes;
+    data->tokens_count =
+        tw_corpus_tokens(&inner->corpus, false) + tw_corpus_tokens(&inner->corpus, true);
+    inner->stream.context = run->model.context;
+    TW_TRY(split(data, run, err));
+    TW_TRY(check_windows(data, path, err));
+    const uint64_t planned = run->train.tokens / run->sync.nodes;
+    inner->easy_tokens = share_of(planned, run->data.curriculum_millionths);
+    take_in(data);
+    if (inner->stream.here_count > 0) return TW_OK;
+    return tw_fail(err, TW_AGAIN,
+                   "%.120s has no whole shard for training yet: fetch or copy those that its index "
+                   "names",
+                   path);
 }
 
 enum tw_status tw_data_open(struct tw_data *data, const char *path, const struct tw_run *run,
                             struct tw_error *err) {
-    *data = (struct tw_data){.context = run->model.context};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return tw_fail(err, TW_DATA,
-                       "training text %.120s: %s; name a text file that this user can read", path,
-                       strerror(errno));
-    }
-    enum tw_status status = map_file(data, fd, path, err);
-    (void)close(fd);
-    if (status != TW_OK) return status;
-    data->tokens = data->text;
-    data->token_bytes = 1;
-    data->tokens_count = data->bytes;
-    if (run->data.tokenizer == TW_TOKENIZER_IDS) {
-        status = find_ids(data, path, run, err);
-        if (status == TW_OK) status = check_ids(data, path, run->model.vocab, err);
-    }
-    if (status == TW_OK) status = split(data, path, run, err);
+    *data =
+        (struct tw_data){.context = run->model.context, .inner = calloc(1, sizeof(*data->inner))};
+    if (data->inner == NULL) return tw_fail(err, TW_NOMEM, "no memory to read training data");
+    const enum tw_status status = open_inner(data, path, run, err);
     if (status != TW_OK) tw_data_close(data);
     return status;
 }
 
 void tw_data_close(struct tw_data *data) {
-    if (data->text != NULL) (void)munmap((void *)(uintptr_t)data->text, data->bytes);
+    struct tw_data_inner *const inner = data->inner;
+    if (inner != NULL) {
+        tw_token_reader_deinit(&inner->reader);
+        tw_stream_deinit(&inner->stream);
+        free(inner->heldout);
+        tw_corpus_close(&inner->corpus);
+        free(inner);
+    }
     *data = (struct tw_data){0};
 }
 
-static void copy_window(const struct tw_data *data, uint64_t begin, uint32_t *tokens) {
-    for (uint32_t i = 0; i <= data->context; i++) tokens[i] = token_at(data, begin + i);
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static enum tw_status read_window(struct tw_data_inner *inner, uint32_t file, uint64_t first,
+                                  uint32_t *tokens, struct tw_error *err) {
+    return tw_token_read(&inner->reader, &inner->corpus.files[file].tokens, first,
+                         inner->stream.context + 1, tokens, err);
 }
 
-void tw_data_draw(const struct tw_data *data, uint64_t seed, uint64_t *cursor,
-                  uint32_t sequences_count, uint32_t *tokens) {
-    const uint64_t starts = data->train_count - data->context; /* a window is context + 1 */
-    for (uint32_t i = 0; i < sequences_count; i++) {
-        /* A number of its own for each window, from seed and cursor. */
-        uint64_t state = seed;
-        state = tw_splitmix64(&state) ^ *cursor;
-        copy_window(data, tw_splitmix64(&state) % starts, tokens);
-        tokens += data->context + 1;
-        *cursor += data->context;
+/* While the curriculum lasts: windows of a stretch are sorted when the first of it is drawn. */
+static enum tw_status draw_easy(struct tw_data_inner *inner, uint64_t seed, uint64_t cursor,
+                                uint32_t *tokens, struct tw_error *err) {
+    const uint32_t context = inner->stream.context;
+    const uint32_t share = tw_order_competence(cursor, inner->easy_tokens);
+    const struct tw_window window =
+        tw_stream_easy_window(&inner->stream, seed, cursor / context, share);
+    struct tw_stretch *const stretch = &inner->stream.stretches[window.stretch];
+    if (stretch->easiest == NULL) {
+        uint32_t *const easiest = calloc((size_t)stretch->windows, sizeof(*easiest));
+        if (easiest == NULL) return tw_fail(err, TW_NOMEM, "no memory for data.curriculum");
+        const enum tw_status status =
+            tw_curriculum_sort(&inner->reader, &inner->corpus.files[stretch->file].tokens,
+                               stretch->first, context, (uint32_t)stretch->windows, easiest, err);
+        if (status != TW_OK) {
+            free(easiest);
+            return status;
+        }
+        stretch->easiest = easiest;
     }
+    const uint64_t first = stretch->first + (uint64_t)stretch->easiest[window.index] * context;
+    return read_window(inner, stretch->file, first, tokens, err);
+}
+
+static enum tw_status draw(struct tw_data_inner *inner, uint64_t seed, uint64_t cursor,
+                           uint32_t *tokens, struct tw_error *err) {
+    if (cursor < inner->easy_tokens) return draw_easy(inner, seed, cursor, tokens, err);
+    const struct tw_window window =
+        tw_stream_window(&inner->stream, seed, cursor / inner->stream.context);
+    const struct tw_stretch *const stretch = &inner->stream.stretches[window.stretch];
+    return read_window(inner, stretch->file, tw_stream_first(&inner->stream, &window), tokens, err);
+}
+
+enum tw_status tw_data_draw(struct tw_data *data, uint64_t seed, uint64_t *cursor,
+                            uint32_t sequences_count, uint32_t *tokens, struct tw_error *err) {
+    uint64_t at = *cursor;
+    for (uint32_t i = 0; i < sequences_count; i++) {
+        TW_TRY(draw(data->inner, seed, at, tokens, err));
+        tokens += data->context + 1;
+        at += data->context;
+    }
+    *cursor = at;
+    return TW_OK;
 }
 
 uint64_t tw_data_heldout_count(const struct tw_data *data) {
-    const uint64_t heldout = data->tokens_count - data->train_count;
-    return heldout == 0 ? 0 : (heldout - 1) / data->context;
+    return data->inner->heldout_windows;
 }
 
-void tw_data_heldout(const struct tw_data *data, uint64_t i, uint64_t count, uint32_t *tokens) {
-    const uint64_t windows = tw_data_heldout_count(data);
-    TW_ASSERT(i < count && count <= windows);
+enum tw_status tw_data_heldout(struct tw_data *data, uint64_t i, uint64_t count, uint32_t *tokens,
+                               struct tw_error *err) {
+    struct tw_data_inner *const inner = data->inner;
+    TW_ASSERT(i < count && count <= inner->heldout_windows);
     /* floor(i windows / count): below 2^64 for texts of less than 2^38 windows taken. */
-    copy_window(data, data->train_count + i * windows / count * data->context, tokens);
+    const uint64_t window = i * inner->heldout_windows / count;
+    uint32_t at = inner->heldout_files - 1; /* the last that is there and begins at or below it */
+    while (inner->heldout[at].before > window || inner->heldout[at].windows == 0 ||
+           !inner->corpus.files[inner->heldout[at].file].is_here) {
+        TW_ASSERT(at > 0);
+        at--;
+    }
+    const struct heldout *const heldout = &inner->heldout[at];
+    const uint64_t first = heldout->first + (window - heldout->before) * data->context;
+    return read_window(inner, heldout->file, first, tokens, err);
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/hash.h"
 #include "worker/engine_model.h"
 #include "worker/engine_verb.h"
 #include "worker/model_source.h"
@@ -14,7 +13,7 @@
 
 enum tw_exit engine_fail(const struct tw_error *err) {
     (void)fprintf(stderr, "thinwire: %s\n", err->message);
-    if (err->status == TW_DATA) return TW_EXIT_DATA;
+    if (err->status == TW_DATA || err->status == TW_AGAIN) return TW_EXIT_DATA;
     if (err->status == TW_CORRUPT) return TW_EXIT_CORRUPT;
     return err->status == TW_CONFIG ? TW_EXIT_USAGE : TW_EXIT_FAILURE;
 }
@@ -59,15 +58,9 @@ static enum tw_exit open_run(struct engine_bench *bench) {
 
 static enum tw_exit open_data(struct engine_bench *bench) {
     struct tw_error err;
-    if (tw_data_open(&bench->data, bench->options->data, &bench->run, &err) != TW_OK) {
-        return engine_fail(&err);
-    }
-    if (tw_id_is_zero(&bench->run.data.sha256)) return TW_EXIT_OK;
-    const struct tw_id digest = tw_sha256(bench->data.text, bench->data.bytes);
-    if (tw_id_equal(&digest, &bench->run.data.sha256)) return TW_EXIT_OK;
-    (void)tw_fail(&err, TW_DATA, "%s is not the text the manifest names (its SHA-256 differs)",
-                  bench->options->data);
-    return engine_fail(&err);
+    const enum tw_status status =
+        tw_data_open(&bench->data, bench->options->data, &bench->run, &err);
+    return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
 }
 
 enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb,
@@ -120,7 +113,7 @@ static enum tw_exit work(unsigned verb, const struct engine_options *options) {
     if (rc == TW_EXIT_OK && VERBS[verb].wants_data) rc = open_data(&bench);
     if (rc == TW_EXIT_OK) rc = VERBS[verb].run(&bench);
     tw_engine_destroy(bench.engine);
-    if (bench.data.text != NULL) tw_data_close(&bench.data);
+    tw_data_close(&bench.data);
     if (fflush(stdout) != 0 && rc == TW_EXIT_OK) {
         (void)fprintf(stderr, "thinwire: standard output: %s\n", strerror(errno));
         rc = TW_EXIT_FAILURE;

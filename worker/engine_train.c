@@ -192,7 +192,8 @@ static enum tw_status take_step(struct training *training, bool *is_skipped, str
     struct tw_step_result result;
     const double begin_s = engine_now_s();
     const float lr = tw_schedule_lr(&bench->run, state->tokens);
-    tw_data_draw(&bench->data, training->file.data_seed, &state->cursor, batch, training->tokens);
+    TW_TRY(tw_data_draw(&bench->data, training->file.data_seed, &state->cursor, batch,
+                        training->tokens, err));
     TW_TRY(tw_engine_step(bench->engine, training->tokens, lr, &result, err));
     state->step++;
     state->tokens += (uint64_t)batch * bench->run.model.context;

@@ -21,7 +21,7 @@ struct engine_bench {
     struct tw_run run;
     struct tw_layout layout;
     struct tw_engine *engine;
-    struct tw_data data; /* data.text NULL: none */
+    struct tw_data data; /* data.inner NULL: none */
 };
 
 enum tw_exit engine_generate(struct engine_bench *bench);

@@ -38,9 +38,8 @@ static uint32_t group_of(uint64_t windows) {
     return group < 1 ? 1 : group > GROUP_MAX ? GROUP_MAX : (uint32_t)group;
 }
 
-enum tw_status tw_eval_heldout(struct tw_engine *engine, const struct tw_data *data,
-                               const float *params, uint64_t windows_count, struct tw_eval *eval,
-                               struct tw_error *err) {
+enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, const float *params,
+                               uint64_t windows_count, struct tw_eval *eval, struct tw_error *err) {
     const uint64_t there = tw_data_heldout_count(data);
     const uint64_t count = windows_count == 0 || windows_count > there ? there : windows_count;
     if (count == 0) {
@@ -54,11 +53,13 @@ enum tw_status tw_eval_heldout(struct tw_engine *engine, const struct tw_data *d
     struct sums sums = {.groups = 0};
     for (uint64_t i = 0; i < count && status == TW_OK;) {
         uint32_t taken = 0;
-        for (; taken < group && i < count; taken++, i++) {
-            tw_data_heldout(data, i, count, tokens + taken * window);
+        for (; status == TW_OK && taken < group && i < count; taken++, i++) {
+            status = tw_data_heldout(data, i, count, tokens + taken * window, err);
         }
         double loss = 0.0;
-        status = tw_engine_loss(engine, params, tokens, taken, &loss, err);
+        if (status == TW_OK) {
+            status = tw_engine_loss(engine, params, tokens, taken, &loss, err);
+        }
         add_group(&sums, loss, (double)taken / (double)count);
     }
     free(tokens);

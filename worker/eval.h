@@ -13,8 +13,7 @@ struct tw_eval {
 
 /* Over `windows_count` evenly spaced held-out windows (0 or more than there are: all of them). The
  * same windows every time. TW_DATA when nothing is held out. */
-enum tw_status tw_eval_heldout(struct tw_engine *engine, const struct tw_data *data,
-                               const float *params, uint64_t windows_count, struct tw_eval *eval,
-                               struct tw_error *err);
+enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, const float *params,
+                               uint64_t windows_count, struct tw_eval *eval, struct tw_error *err);
 
 #endif

@@ -24,7 +24,8 @@ struct tw_learner {
     enum tw_status (*step)(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err);
 
-    /* Nats per token of params on held-out text: the same text every time. */
+    /* Nats per token of params on held-out text: the same text every time. TW_AGAIN: there is none
+     * yet. */
     enum tw_status (*heldout)(void *self, const float *params, double *loss, struct tw_error *err);
 
     float (*lr)(void *self, uint64_t clock_tokens);

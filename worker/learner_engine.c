@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/hash.h"
 #include "worker/eval.h"
 #include "worker/peak.h"
 
@@ -12,18 +12,32 @@ static void init(void *self, float *params) {
     tw_engine_init_params(real->run, real->engine->layout, params);
 }
 
+/* Shards of a dataset may arrive while it is trained on. */
+static void refresh(struct tw_learner_engine *real) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    if (now.tv_sec == real->refreshed_s) return;
+    real->refreshed_s = now.tv_sec;
+    tw_data_refresh(&real->data);
+}
+
 static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err) {
-    const struct tw_learner_engine *real = self;
-    tw_data_draw(&real->data, real->data_seed, cursor, real->run->train.batch, real->tokens);
+    struct tw_learner_engine *real = self;
+    refresh(real);
+    TW_TRY(tw_data_draw(&real->data, real->data_seed, cursor, real->run->train.batch, real->tokens,
+                        err));
     return tw_engine_step(real->engine, real->tokens, lr, result, err);
 }
 
 static enum tw_status heldout(void *self, const float *params, double *loss, struct tw_error *err) {
-    const struct tw_learner_engine *real = self;
+    struct tw_learner_engine *real = self;
     const uint64_t wanted = TW_EVAL_TOKENS / real->run->model.context;
     const uint64_t windows = wanted > TW_EVAL_WINDOWS_MIN ? wanted : TW_EVAL_WINDOWS_MIN;
     struct tw_eval eval;
+    if (tw_data_heldout_count(&real->data) == 0) {
+        return tw_fail(err, TW_AGAIN, "no held-out shard is there yet");
+    }
     TW_TRY(tw_eval_heldout(real->engine, &real->data, params, windows, &eval, err));
     *loss = eval.nats;
     return TW_OK;
@@ -32,20 +46,6 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
 static float lr(void *self, uint64_t clock_tokens) {
     const struct tw_learner_engine *real = self;
     return tw_schedule_lr(real->run, clock_tokens);
-}
-
-static enum tw_status text_check(const struct tw_learner_engine *real, const char *path,
-                                 struct tw_error *err) {
-    if (tw_id_is_zero(&real->run->data.sha256)) return TW_OK;
-    const struct tw_id found = tw_sha256(real->data.text, real->data.bytes);
-    if (tw_id_equal(&found, &real->run->data.sha256)) return TW_OK;
-    char wanted_hex[9], found_hex[9];
-    tw_id_short(&real->run->data.sha256, wanted_hex);
-    tw_id_short(&found, found_hex);
-    return tw_fail(err, TW_DATA,
-                   "%s is not the text of this run: its SHA-256 begins with %s, the manifest wants "
-                   "%s; get the same file as the other nodes",
-                   path, found_hex, wanted_hex);
 }
 
 /* For people. A peak that cannot be measured is none. */
@@ -63,7 +63,6 @@ static void about_fill(const struct tw_learner_engine *real, struct tw_wmsg_abou
 static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_learner *learner,
                                   const struct tw_learner_config *config, struct tw_error *err) {
     const struct tw_run *run = config->run;
-    TW_TRY(text_check(real, config->data_path, err));
     real->tokens =
         calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(*real->tokens));
     if (real->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");

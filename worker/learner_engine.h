@@ -2,6 +2,8 @@
 #ifndef TW_WORKER_LEARNER_ENGINE_H
 #define TW_WORKER_LEARNER_ENGINE_H
 
+#include <time.h>
+
 #include "worker/data.h"
 #include "worker/learner.h"
 
@@ -14,11 +16,12 @@ struct tw_learner_engine {
     struct tw_data data;
     const struct tw_run *run;
     uint64_t data_seed;
-    uint32_t *tokens; /* (batch, context + 1) */
+    uint32_t *tokens;   /* (batch, context + 1) */
+    time_t refreshed_s; /* when shards were last looked for */
 };
 
-/* Maps the text, checks it against the manifest's SHA-256 if that names one, makes the engine, and
- * fills *learner, whose self is *real. TW_DATA, TW_NOMEM, TW_CONFIG with a sentence. */
+/* Opens the data, which are those the manifest names if it names any, makes the engine, and
+ * fills *learner, whose self is *real. TW_DATA, TW_AGAIN, TW_NOMEM, TW_CONFIG with a sentence. */
 enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_learner *learner,
                                       const struct tw_learner_config *config, struct tw_error *err);
 void tw_learner_engine_close(struct tw_learner_engine *real);

@@ -116,11 +116,13 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
     TW_ASSERT(trainer->shm->fragment_begin[0] == 0);
 
     double live = 0, anchor = 0;
-    TW_TRY(learner->heldout(learner->self, learner->theta, &live, err));
+    const enum tw_status status = learner->heldout(learner->self, learner->theta, &live, err);
+    trainer->evaluated_step = trainer->step;
+    if (status == TW_AGAIN) return TW_OK;
+    TW_TRY(status);
     TW_TRY(learner->heldout(learner->self, phi, &anchor, err));
     const double size = tw_norm_squared(phi, elements);
     const double apart = tw_distance_squared(learner->theta, phi, elements);
-    trainer->evaluated_step = trainer->step;
     trainer->evaluated_changes = trainer->merger.changes_count;
 
     struct tw_worker_msg told = {.kind = TW_WMSG_EVALUATED};

@@ -33,6 +33,23 @@ static void digests_of_every_size_are_those_of_others(void **state) {
     assert_int_equal(tw_xxh64(hashes, sizeof(hashes)), 0x81523968AA023DD2u);
 }
 
+static void parts_hash_like_the_whole(void **state) {
+    (void)state;
+    static uint8_t bytes[300];
+    for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 11);
+    for (size_t step = 1; step < 140; step++) {
+        struct tw_sha256_parts parts;
+        tw_sha256_begin(&parts);
+        for (size_t at = 0; at < sizeof(bytes); at += step) {
+            const size_t left = sizeof(bytes) - at;
+            tw_sha256_add(&parts, bytes + at, left < step ? left : step);
+        }
+        const struct tw_id found = tw_sha256_end(&parts);
+        const struct tw_id whole = tw_sha256(bytes, sizeof(bytes));
+        assert_true(tw_id_equal(&found, &whole));
+    }
+}
+
 static void ranges_hash_like_their_concatenation(void **state) {
     (void)state;
     uint8_t bytes[200];
@@ -53,6 +70,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(digests_are_the_published_ones),
         cmocka_unit_test(digests_of_every_size_are_those_of_others),
+        cmocka_unit_test(parts_hash_like_the_whole),
         cmocka_unit_test(ranges_hash_like_their_concatenation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

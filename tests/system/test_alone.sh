@@ -30,7 +30,7 @@ awk 'BEGIN {
     }
 }' >text.txt
 tw run new alone --data text.txt --out alone.manifest --set model.layers=2 --set model.width=32 \
-    --set model.heads=2 --set model.context=32 --set train.batch=4 --set train.tokens=38400 \
+    --set model.heads=2 --set model.context=32 --set train.batch=8 --set train.tokens=76800 \
     --set train.warmup_tokens=1k --set train.lr=0.01 >/dev/null
 
 # -- uninterrupted: 300 steps

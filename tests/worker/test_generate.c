@@ -53,7 +53,7 @@ static int set_up(void **state) {
     for (int i = 0; i < 120; i++) {
         uint32_t tokens[BATCH * (CONTEXT + 1)];
         struct tw_step_result result;
-        tw_data_draw(&f->data, 3, &cursor, BATCH, tokens);
+        assert_int_equal(tw_data_draw(&f->data, 3, &cursor, BATCH, tokens, NULL), TW_OK);
         assert_int_equal(tw_engine_step(f->engine, tokens, 0.02f, &result, NULL), TW_OK);
     }
     *state = f;
@@ -96,7 +96,7 @@ static void standard_error_is_that_of_the_groups(void **state) {
     for (uint64_t i = 0; i < WINDOWS; i++) {
         uint32_t tokens[CONTEXT + 1];
         double loss;
-        tw_data_heldout(&f->data, i, WINDOWS, tokens);
+        assert_int_equal(tw_data_heldout(&f->data, i, WINDOWS, tokens, NULL), TW_OK);
         assert_int_equal(tw_engine_loss(f->engine, f->engine->theta, tokens, 1, &loss, NULL),
                          TW_OK);
         sum += loss;

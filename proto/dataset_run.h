@@ -1,0 +1,18 @@
+/* dataset_run.h - a dataset and a run manifest: whether they go together, and making them. */
+#ifndef TW_PROTO_DATASET_RUN_H
+#define TW_PROTO_DATASET_RUN_H
+
+#include "proto/dataset.h"
+#include "proto/run.h"
+
+/* Whether the run can train on this dataset: vocabulary, tokens that are bytes, the separator of
+ * masked documents, and, where the manifest names a dataset, the held-out share. TW_DATA. */
+enum tw_status tw_dataset_check_run(const struct tw_dataset *dataset, const struct tw_run *run,
+                                    struct tw_error *err);
+
+/* Sets data.form, sha256, heldout, separator and tokenizer, and model.vocab where the dataset's is
+ * larger or its tokens are bytes; *digest is the SHA-256 of the index. */
+void tw_dataset_set_run(const struct tw_dataset *dataset, const struct tw_id *digest,
+                        struct tw_run *run);
+
+#endif

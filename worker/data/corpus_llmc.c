@@ -1,0 +1,136 @@
+/* corpus_llmc.c - token shards of llm.c: 256 words of head, the first three magic, version and
+ * number of tokens; then the tokens. Magic 20240520: 16-bit, 20240801: 32-bit. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "worker/data/corpus.h"
+
+enum { HEAD_BYTES = 1024, MAGIC_16 = 20240520, MAGIC_32 = 20240801, FILES_MAX = 1 << 16 };
+
+bool tw_corpus_is_llmc(const uint8_t *bytes) {
+    const uint32_t magic = tw_get_u32(bytes);
+    return magic == MAGIC_16 || magic == MAGIC_32;
+}
+
+/* Takes file->path; fills in the rest. */
+static enum tw_status set_file(struct tw_token_file *file, struct tw_error *err) {
+    uint8_t head[12];
+    struct stat info;
+    const int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        const int why = errno;
+        if (fd >= 0) (void)close(fd);
+        return tw_fail(err, TW_DATA, "%.120s: %s", file->path, strerror(why));
+    }
+    const enum tw_status status = tw_token_file_bytes(fd, file->path, 0, head, sizeof(head), err);
+    (void)close(fd);
+    if (status != TW_OK) return status;
+    file->file_bytes = (uint64_t)info.st_size;
+    if (!tw_corpus_is_llmc(head) || file->file_bytes < HEAD_BYTES) {
+        return tw_fail(err, TW_DATA, "%.120s is no token shard of llm.c, but named as one",
+                       file->path);
+    }
+    if (tw_get_u32(head + 4) != 1) {
+        return tw_fail(err, TW_DATA, "%.120s is a token shard of version %u; version 1 is read",
+                       file->path, tw_get_u32(head + 4));
+    }
+    file->token_bytes = tw_get_u32(head) == MAGIC_16 ? 2 : 4;
+    file->begin_bytes = HEAD_BYTES;
+    file->tokens_count = tw_get_u32(head + 8);
+    const uint64_t held = file->file_bytes - HEAD_BYTES;
+    if (file->tokens_count > 0 && held == file->tokens_count * file->token_bytes) return TW_OK;
+    return tw_fail(err, TW_DATA,
+                   "training text %.120s is a token shard of %" PRIu64 " tokens and holds %" PRIu64
+                   ": it is cut off or damaged",
+                   file->path, file->tokens_count, held / file->token_bytes);
+}
+
+enum tw_status tw_corpus_open_llmc(struct tw_corpus *corpus, const char *path,
+                                   struct tw_error *err) {
+    TW_TRY(tw_corpus_reserve(corpus, 1, err));
+    corpus->kind = TW_CORPUS_LLMC;
+    TW_TRY(tw_corpus_path(&corpus->files[0].tokens.path, NULL, path, err));
+    return set_file(&corpus->files[0].tokens, err);
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+static bool is_shard_name(const char *name) {
+    const size_t size = strlen(name);
+    return size > 4 && strcmp(name + size - 4, ".bin") == 0 &&
+           (strstr(name, "_train_") != NULL || strstr(name, "_val_") != NULL);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void free_names(char **names, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) free(names[i]);
+    free(names);
+}
+
+/* Names of the shards in the folder, sorted; the caller's, also when it fails. */
+static enum tw_status list(const char *folder, char ***names, uint32_t *count,
+                           struct tw_error *err) {
+    uint32_t room = 0;
+    DIR *const dir = opendir(folder);
+    if (dir == NULL) return tw_fail(err, TW_DATA, "%.120s: %s", folder, strerror(errno));
+    enum tw_status status = TW_OK;
+    for (const struct dirent *entry = readdir(dir); entry != NULL && status == TW_OK;
+         entry = readdir(dir)) {
+        if (!is_shard_name(entry->d_name)) continue;
+        if (*count == FILES_MAX) {
+            status = tw_fail(err, TW_DATA, "%.120s has more than %d shards", folder, FILES_MAX);
+            break;
+        }
+        if (*count == room) {
+            room = room == 0 ? 64 : 2 * room;
+            char **const grown = realloc(*names, room * sizeof(**names));
+            if (grown == NULL) {
+                status = tw_fail(err, TW_NOMEM, "no memory for a list of files");
+                break;
+            }
+            *names = grown;
+        }
+        status = tw_corpus_path(&(*names)[*count], NULL, entry->d_name, err);
+        if (status == TW_OK) (*count)++;
+    }
+    (void)closedir(dir);
+    if (status == TW_OK && *count > 0) qsort(*names, *count, sizeof(**names), by_name);
+    return status;
+}
+
+static enum tw_status set_files(struct tw_corpus *corpus, const char *folder, char **names,
+                                uint32_t count, struct tw_error *err) {
+    TW_TRY(tw_corpus_reserve(corpus, count, err));
+    corpus->kind = TW_CORPUS_LLMC;
+    for (uint32_t i = 0; i < count; i++) {
+        struct tw_corpus_file *const file = &corpus->files[i];
+        TW_TRY(tw_corpus_path(&file->tokens.path, folder, names[i], err));
+        TW_TRY(set_file(&file->tokens, err));
+        file->is_heldout = strstr(names[i], "_train_") == NULL;
+        corpus->has_heldout = corpus->has_heldout || file->is_heldout;
+        corpus->bytes += file->tokens.file_bytes;
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_corpus_open_llmc_folder(struct tw_corpus *corpus, const char *folder,
+                                          struct tw_error *err) {
+    char **names = NULL;
+    uint32_t count = 0;
+    enum tw_status status = list(folder, &names, &count, err);
+    if (status == TW_OK) {
+        status = count == 0 ? TW_AGAIN : set_files(corpus, folder, names, count, err);
+    }
+    free_names(names, count);
+    return status;
+}

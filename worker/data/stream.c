@@ -1,0 +1,170 @@
+#include "worker/data/stream.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+
+/* What a number is drawn for, so that no two uses of a seed meet. */
+enum { FOR_EPOCH = 1, FOR_OFFSET, FOR_MISSING, FOR_EASY };
+
+static uint64_t windows_of(uint64_t tokens, uint32_t context) {
+    if (tokens <= context) return 0;
+    const uint64_t whole = tokens / context;
+    return whole > 2 ? whole - 1 : 1;
+}
+
+static enum tw_status add_stretch(struct tw_stream *stream, const struct tw_stretch *stretch,
+                                  struct tw_error *err) {
+    if (stream->stretches_count == stream->room) {
+        const uint32_t room = stream->room == 0 ? 64 : 2 * stream->room;
+        struct tw_stretch *const grown =
+            realloc(stream->stretches, room * sizeof(*stream->stretches));
+        if (grown == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of token files");
+        stream->stretches = grown;
+        stream->room = room;
+    }
+    stream->stretches[stream->stretches_count++] = *stretch;
+    return TW_OK;
+}
+
+enum tw_status tw_stream_add(struct tw_stream *stream, uint32_t source, uint32_t file,
+                             uint64_t first, uint64_t count, struct tw_error *err) {
+    TW_ASSERT(source < TW_DATASET_SOURCES_MAX);
+    TW_ASSERT(source + 1 >= stream->sources_count);
+    while (stream->sources_count <= source) {
+        stream->sources[stream->sources_count++] = (struct tw_stream_source){
+            .begin = stream->stretches_count, .end = stream->stretches_count};
+    }
+    struct tw_stream_source *const to = &stream->sources[source];
+    while (count > 0) {
+        const uint64_t taken = count < TW_STRETCH_TOKENS_MAX ? count : TW_STRETCH_TOKENS_MAX;
+        const struct tw_stretch stretch = {.file = file,
+                                           .first = first,
+                                           .count = taken,
+                                           .windows = windows_of(taken, stream->context),
+                                           .before = to->windows};
+        TW_TRY(add_stretch(stream, &stretch, err));
+        to->end = stream->stretches_count;
+        to->windows += stretch.windows;
+        first += taken;
+        count -= taken;
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_stream_finish(struct tw_stream *stream, const uint32_t *weights,
+                                struct tw_error *err) {
+    stream->here = calloc(stream->stretches_count + 1, sizeof(*stream->here));
+    stream->here_before = calloc(stream->stretches_count + 1, sizeof(*stream->here_before));
+    if (stream->here == NULL || stream->here_before == NULL) {
+        return tw_fail(err, TW_NOMEM, "no memory for a list of token files");
+    }
+    stream->has_mixture = weights != NULL;
+    if (weights != NULL) tw_order_mix(&stream->mixture, weights, stream->sources_count);
+    tw_stream_update(stream);
+    return TW_OK;
+}
+
+void tw_stream_update(struct tw_stream *stream) {
+    stream->here_count = 0;
+    for (uint32_t s = 0; s < stream->sources_count; s++) {
+        struct tw_stream_source *const source = &stream->sources[s];
+        source->here_begin = stream->here_count;
+        for (uint32_t i = source->begin; i < source->end; i++) {
+            if (!stream->stretches[i].is_here || stream->stretches[i].windows == 0) continue;
+            const uint64_t before = stream->here_before[stream->here_count];
+            stream->here[stream->here_count++] = i;
+            stream->here_before[stream->here_count] = before + stream->stretches[i].windows;
+        }
+        source->here_end = stream->here_count;
+    }
+}
+
+void tw_stream_deinit(struct tw_stream *stream) {
+    for (uint32_t i = 0; i < stream->stretches_count; i++) free(stream->stretches[i].easiest);
+    free(stream->stretches);
+    free(stream->here);
+    free(stream->here_before);
+    *stream = (struct tw_stream){.stretches = NULL};
+}
+
+/* ---- which window ---------------------------------------------------------------------------- */
+
+/* Stretch and index of window i of a source. */
+static struct tw_window find(const struct tw_stream *stream, const struct tw_stream_source *source,
+                             uint64_t i) {
+    uint32_t low = source->begin,
+             high = source->end - 1; /* the last one that begins at or below i */
+    while (low < high) {
+        const uint32_t middle = high - (high - low) / 2;
+        if (stream->stretches[middle].before <= i) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return (struct tw_window){.stretch = low, .index = i - stream->stretches[low].before};
+}
+
+/* Any window that is there, of this source where it has one. */
+static struct tw_window replace(const struct tw_stream *stream,
+                                const struct tw_stream_source *source, uint64_t key) {
+    const bool has_own = source->here_end > source->here_begin;
+    uint32_t low = has_own ? source->here_begin : 0;
+    uint32_t high = has_own ? source->here_end : stream->here_count;
+    TW_ASSERT(high > low);
+    const uint64_t begin = stream->here_before[low], end = stream->here_before[high];
+    const uint64_t i = begin + key % (end - begin);
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (stream->here_before[middle] <= i) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return (struct tw_window){.stretch = stream->here[low], .index = i - stream->here_before[low]};
+}
+
+static struct tw_window find_here(const struct tw_stream *stream,
+                                  const struct tw_stream_source *source, uint64_t i, uint64_t key) {
+    const struct tw_window window = find(stream, source, i);
+    return stream->stretches[window.stretch].is_here ? window : replace(stream, source, key);
+}
+
+static struct tw_order_place place_of(const struct tw_stream *stream, uint64_t seed, uint64_t n) {
+    if (stream->has_mixture) return tw_order_place(&stream->mixture, seed, n);
+    return (struct tw_order_place){0, n};
+}
+
+struct tw_window tw_stream_window(const struct tw_stream *stream, uint64_t seed, uint64_t n) {
+    const struct tw_order_place place = place_of(stream, seed, n);
+    const struct tw_stream_source *const source = &stream->sources[place.source];
+    const uint64_t epoch = place.rank / source->windows;
+    const uint64_t own = tw_order_key(seed, FOR_EPOCH, place.source);
+    const uint64_t key = tw_order_key(own, FOR_EPOCH, epoch);
+    const uint64_t i = tw_order_permute(key, source->windows, place.rank % source->windows);
+    struct tw_window window = find_here(stream, source, i, tw_order_key(seed, FOR_MISSING, n));
+    window.epoch_key = key;
+    return window;
+}
+
+struct tw_window tw_stream_easy_window(const struct tw_stream *stream, uint64_t seed, uint64_t n,
+                                       uint32_t share_millionths) {
+    const struct tw_order_place place = place_of(stream, seed, n);
+    const struct tw_stream_source *const source = &stream->sources[place.source];
+    const uint64_t i = tw_order_key(seed, FOR_EASY, n) % source->windows;
+    struct tw_window window = find_here(stream, source, i, tw_order_key(seed, FOR_MISSING, n));
+    /* A stretch has at most 2^26 windows: the products stay below 2^53. */
+    const uint64_t windows = stream->stretches[window.stretch].windows;
+    const uint64_t easy = windows * share_millionths / 1000000;
+    window.index = window.index * (easy > 0 ? easy : 1) / windows;
+    return window;
+}
+
+uint64_t tw_stream_first(const struct tw_stream *stream, const struct tw_window *window) {
+    const struct tw_stretch *const stretch = &stream->stretches[window->stretch];
+    const uint64_t slack = stretch->count - stretch->windows * stream->context;
+    const uint64_t key = tw_order_key(window->epoch_key, FOR_OFFSET, window->stretch);
+    return stretch->first + key % slack + window->index * stream->context;
+}
