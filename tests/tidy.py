@@ -62,7 +62,7 @@ PURE_SYMBOLS = re.compile(
     r"|l?l?rintf?|nearbyintf?|ldexpf?|frexpf?|scalbnf?|isalnum|isalpha|isdigit|isspace|tolower)")
 PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw_pack"],
                  "proto": ["tw_run", "tw_message", "tw_proto", "tw_shm", "tw_safetensors"],
-                 "sync": ["tw_sync", "tw_position", "tw_members"]}
+                 "sync": ["tw_sync", "tw_position", "tw_members", "tw_fetch"]}
 
 # Libraries from outside that a module may link. daemon and tests may use all that were chosen.
 CHOSEN = {"PkgConfig::" + name for name in (

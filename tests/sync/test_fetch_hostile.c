@@ -1,0 +1,418 @@
+/* Tests of sync/fetch.c and its parts with peers that lie, keep silent, babble and come and go. */
+#include "tests/sync/fetch_world.h"
+#include "tests/test.h"
+
+static struct world world;
+
+enum { SECOND = 1000 * 1000, MBIT = 125 * 1000 };
+#define MINUTE (UINT64_C(60) * SECOND)
+
+static int teardown(void **state) {
+    (void)state;
+    world_deinit(&world);
+    return 0;
+}
+
+static uint16_t donor_like(enum manner manner, uint64_t bytes_per_s) {
+    const uint16_t at = world_donor(&world, bytes_per_s);
+    world.nodes[at].manner = manner;
+    return at;
+}
+
+/* ---- liars --------------------------------------------------------------------------------- */
+
+/* A liar that is the faster one, and linked first: what it gives is noticed and had elsewhere. */
+static void liar_is_struck(enum manner manner) {
+    world_init(&world, 1, 4, 20, 1);
+    const uint16_t liar = donor_like(manner, 40 * MBIT), honest = world_donor(&world, 10 * MBIT);
+    const uint16_t joiner = world_joiner(&world, MBIT);
+    struct world_fetcher *node = &world.nodes[joiner];
+    world_link(&world, liar, joiner);
+    world_link(&world, honest, joiner);
+    world_run_whole(&world, joiner, 60 * SECOND);
+    assert_int_equal(node->strikes, 1);
+    assert_int_equal(node->struck, liar);
+    assert_in_range(node->struck_until_us, TW_FETCH_BAN_US, TW_FETCH_BAN_US + 2 * SECOND);
+    assert_true(node->last_pull_us[liar] < SECOND);
+    assert_true(world_view(&world, joiner).peers[liar].banned_until_us == node->struck_until_us);
+}
+
+static void wrong_index_is_a_strike_and_comes_from_another(void **state) {
+    (void)state;
+    liar_is_struck(LIAR);
+}
+
+static void chunk_of_the_wrong_size_is_a_strike(void **state) {
+    (void)state;
+    liar_is_struck(MISSIZED);
+}
+
+static void wrong_piece_is_a_strike_and_comes_from_another(void **state) {
+    (void)state;
+    world_init(&world, 1, 4, 20, 2);
+    const uint16_t liar = world_donor(&world, 40 * MBIT), honest = world_donor(&world, 10 * MBIT);
+    const uint16_t joiner = world_joiner(&world, MBIT);
+    struct world_fetcher *node = &world.nodes[joiner];
+    world_link(&world, liar, joiner);
+    world_link(&world, honest, joiner);
+    while (world_view(&world, joiner).train_whole == 0)
+        world_run_until(&world, world.now_us + SECOND / 10);
+    world.nodes[liar].manner = LIAR;
+    const uint64_t turned_us = world.now_us;
+    world_run_whole(&world, joiner, 60 * SECOND);
+    assert_int_equal(node->strikes, 1); /* all that was on its way is one */
+    assert_int_equal(node->struck, liar);
+    assert_true(node->last_pull_us[liar] < turned_us + SECOND);
+}
+
+/* Nobody else has the tokenizer, which is wrong every time: 10 min, 20 min, ... until the other
+ * comes; and new links do not help a liar. */
+static void strikes_double_and_follow_the_id(void **state) {
+    (void)state;
+    world_init(&world, 0, 1, 4, 3);
+    const uint16_t liar = donor_like(LIAR, 10 * MBIT), joiner = world_joiner(&world, MBIT);
+    struct world_fetcher *node = &world.nodes[joiner];
+    world_link(&world, liar, joiner);
+    uint64_t last_us = 0;
+    for (uint32_t strikes = 1; strikes <= 9; strikes++) {
+        while (node->strikes < strikes) {
+            world_run_until(&world, world.now_us + 5 * MINUTE);
+            world_unlink(&world, liar, joiner);
+            world_link(&world, liar, joiner);
+        }
+        assert_int_equal(node->strikes, strikes);
+        const uint64_t doubled = strikes < 7 ? strikes - 1 : 6;
+        const uint64_t ban_us = (uint64_t)TW_FETCH_BAN_US << doubled;
+        const uint64_t begin_us = node->struck_until_us - ban_us;
+        assert_true(begin_us >= last_us && begin_us <= last_us + 6 * MINUTE);
+        last_us = node->struck_until_us;
+    }
+    world.nodes[liar].manner = HONEST;
+    world_run_whole(&world, joiner, 11 * 64 * MINUTE);
+}
+
+static void liar_that_left_is_struck_by_name(void **state) {
+    (void)state;
+    world_init(&world, 1, 4, 20, 4);
+    const uint16_t liar = world_donor(&world, 40 * MBIT), honest = world_donor(&world, 10 * MBIT);
+    const uint16_t joiner = world_joiner(&world, MBIT);
+    struct world_fetcher *node = &world.nodes[joiner];
+    world_link(&world, liar, joiner);
+    world_run_until(&world, SECOND);
+    world.nodes[liar].manner = LIAR;
+    node->store_us = SECOND;
+    world_run_until(&world, 2 * SECOND - SECOND / 10);
+    assert_int_equal(node->strikes, 0);
+    world_unlink(&world, liar, joiner); /* before the first of its wrong chunks was looked at */
+    world_run_until(&world, 4 * SECOND);
+    assert_int_equal(node->strikes, 1);
+    assert_int_equal(node->struck, TW_FETCH_NO_PEER);
+    const uint64_t pulls = node->pulls_of[liar];
+    world_link(&world, liar, joiner);
+    world_link(&world, honest, joiner);
+    world_run_whole(&world, joiner, 60 * SECOND);
+    assert_int_equal(node->pulls_of[liar], pulls);
+    assert_int_equal(node->strikes, 1);
+}
+
+/* A liar leaves while bytes of its index are being stored, and an honest node is asked: these bytes
+ * must not get into the honest one's index, or the honest one would be struck. */
+static void bytes_of_two_sources_never_meet(void **state) {
+    (void)state;
+    for (uint64_t leave_us = 0; leave_us < 2 * SECOND; leave_us += SECOND / 50) {
+        world_init(&world, 1, 1, 4, 5);
+        const uint16_t liar = donor_like(LIAR, 10 * MBIT), honest = world_donor(&world, 10 * MBIT);
+        const uint16_t joiner = world_joiner(&world, MBIT);
+        world.nodes[joiner].store_us = SECOND / 2;
+        world_link(&world, liar, joiner);
+        world_run_until(&world, leave_us);
+        world_link(&world, honest, joiner);
+        world_unlink(&world, liar, joiner);
+        world_run_whole(&world, joiner, 60 * SECOND);
+        assert_int_equal(world_view(&world, joiner).peers[honest].banned_until_us, 0);
+        if (leave_us + SECOND / 50 < 2 * SECOND) world_deinit(&world);
+    }
+}
+
+/* All else is here: its chunks were all there for a moment, and yet it is wanted again. */
+static void wrong_tokenizer_at_the_end_comes_from_another(void **state) {
+    (void)state;
+    world_init(&world, 0, 2, 4, 16);
+    const uint16_t liar = donor_like(LIAR, 10 * MBIT), joiner = world_joiner(&world, MBIT);
+    struct world_fetcher *node = &world.nodes[joiner];
+    tw_fetch_init(node->fetch, &node->id, 0);
+    node->has[1] = node->has[2] = true;
+    world_know(&world, joiner);
+    world_link(&world, liar, joiner);
+    world_run_until(&world, 5 * SECOND);
+    assert_int_equal(node->strikes, 1);
+    assert_int_equal(world_view(&world, joiner).bytes_here, 2 * world.files[1].bytes);
+    const uint16_t honest = world_donor(&world, 10 * MBIT);
+    world_link(&world, honest, joiner);
+    world_run_whole(&world, joiner, 5 * SECOND);
+}
+
+/* ---- what nobody asked for ----------------------------------------------------------------- */
+
+static void what_nobody_asked_for_changes_nothing(void **state) {
+    (void)state;
+    world_init(&world, 1, 4, 20, 6);
+    const uint16_t donor = world_donor(&world, 10 * MBIT), other = world_donor(&world, 10 * MBIT);
+    const uint16_t joiner = world_joiner(&world, MBIT);
+    struct tw_fetch *fetch = world.nodes[joiner].fetch;
+    world_link(&world, donor, joiner);
+    world_run_until(&world, 2 * SECOND);
+    world_link(&world, other, joiner);
+    struct tw_rng rng;
+    tw_rng_seed(&rng, 6);
+    uint32_t unknown = 0;
+    for (uint32_t i = 0; i < 20000; i++) {
+        const uint32_t file = (uint32_t)tw_rng_below(&rng, 6);
+        const struct tw_fetch_arrival arrival = {.peer = (uint16_t)tw_rng_below(&rng, 64),
+                                                 .hash = world.files[file].hash,
+                                                 .idx = 1 << 20 | (uint32_t)tw_rng_next(&rng),
+                                                 .size = (uint32_t)tw_rng_next(&rng)};
+        struct tw_fetch_event missing = {.kind = TW_FETCH_MISSING, .peer = arrival.peer};
+        struct tw_fetch_taken taken;
+        missing.id.bytes[0] = 77;
+        const uint64_t pulls = world.nodes[joiner].pulls_sent;
+        unknown += tw_fetch_chunk(fetch, &arrival, &taken, world.now_us) == TW_FETCH_UNKNOWN;
+        world_drain(&world, joiner);
+        world_tell(&world, joiner, &missing);
+        if (i > 0) assert_int_equal(world.nodes[joiner].pulls_sent, pulls);
+    }
+    assert_int_equal(unknown, 20000);
+    world_run_whole(&world, joiner, 60 * SECOND);
+    assert_int_equal(world.nodes[joiner].strikes, 0);
+    assert_int_equal(world.nodes[joiner].chunks_taken, world_chunks(&world));
+}
+
+static void same_chunk_twice_is_taken_once(void **state) {
+    (void)state;
+    world_init(&world, 0, 1, 4, 7);
+    const uint16_t donor = world_donor(&world, 10 * MBIT), joiner = world_joiner(&world, MBIT);
+    world_link(&world, donor, joiner);
+    const struct tw_fetch_arrival arrival = {
+        .peer = donor, .hash = world.index_hash, .idx = 0, .size = TW_CHUNK_BYTES_MAX};
+    struct tw_fetch_taken taken;
+    struct tw_fetch *fetch = world.nodes[joiner].fetch;
+    assert_int_equal(tw_fetch_chunk(fetch, &arrival, &taken, 1), TW_FETCH_TAKE);
+    assert_int_equal(taken.file, TW_FETCH_INDEX);
+    world_drain(&world, joiner);
+    assert_int_equal(tw_fetch_chunk(fetch, &arrival, &taken, 2), TW_FETCH_UNKNOWN);
+}
+
+/* A node that lacks everything is asked 32 times in 30 s, and holds up nobody. */
+static void storm_of_missing_is_bounded(void **state) {
+    (void)state;
+    world_init(&world, 1, 70, 2, 8);
+    const uint16_t lacking = world_donor(&world, 10 * MBIT), joiner = world_joiner(&world, MBIT);
+    struct world_fetcher *node = &world.nodes[joiner];
+    world_link(&world, lacking, joiner);
+    world_run_until(&world, SECOND); /* the index comes */
+    assert_true(node->knows_files);
+    world.nodes[lacking].manner = LACKING;
+    const uint64_t begin = node->pulls_of[lacking];
+    world_run_until(&world, 61 * SECOND);
+    assert_in_range(node->pulls_of[lacking] - begin, 30,
+                    3 * (TW_FETCH_MISSES_MAX + TW_FETCH_WINDOW_MAX));
+    const uint16_t honest = world_donor(&world, 20 * MBIT);
+    world_link(&world, honest, joiner);
+    const uint64_t needed_us = world_bytes(&world) * SECOND / (20 * MBIT);
+    world_run_whole(&world, joiner, needed_us + 3 * SECOND);
+}
+
+static void missing_is_asked_again_after_30_s(void **state) {
+    (void)state;
+    world_init(&world, 0, 2, 4, 9);
+    const uint16_t donor = donor_like(LACKING, 10 * MBIT), joiner = world_joiner(&world, MBIT);
+    struct world_fetcher *node = &world.nodes[joiner];
+    world_link(&world, donor, joiner);
+    world_run_until(&world, 29 * SECOND);
+    assert_int_equal(node->pulls_of[donor], 1);
+    world_run_until(&world, 31 * SECOND);
+    assert_int_equal(node->pulls_of[donor], 2);
+    assert_true(world_view(&world, joiner).peers[donor].is_lacking);
+    world.nodes[donor].manner = HONEST;
+    world_run_whole(&world, joiner, 40 * SECOND);
+}
+
+/* ---- silence ------------------------------------------------------------------------------- */
+
+static void mute_peers_delay_by_seconds(void **state) {
+    (void)state;
+    world_init(&world, 1, 8, 40, 10);
+    const uint16_t honest = world_donor(&world, 20 * MBIT);
+    for (uint32_t i = 0; i < 10; i++) (void)donor_like(MUTE, 10 * MBIT);
+    const uint16_t joiner = world_joiner(&world, MBIT);
+    for (uint16_t i = 1; i < joiner; i++) world_link(&world, i, joiner);
+    world_link(&world, honest, joiner);
+    const uint64_t needed_us = world_bytes(&world) * SECOND / (20 * MBIT);
+    /* The index may be asked of each of them first. */
+    world_run_whole(&world, joiner, needed_us + 10 * (10 + 1) * SECOND);
+    for (uint16_t i = 1; i < joiner; i++) {
+        assert_true(world.nodes[joiner].asked_of[i] <= 4);
+        assert_int_equal(world.nodes[joiner].strikes, 0);
+    }
+}
+
+static void mute_peer_is_tried_again_ever_more_rarely(void **state) {
+    (void)state;
+    world_init(&world, 0, 1, 4, 11);
+    const uint16_t mute = donor_like(MUTE, 10 * MBIT), joiner = world_joiner(&world, MBIT);
+    struct world_fetcher *node = &world.nodes[joiner];
+    world_link(&world, mute, joiner);
+    const uint64_t at_s[] = {0, 70, 200, 450, 940, 1910, 2880};
+    for (uint32_t i = 0; i < 7; i++) {
+        world_run_until(&world, at_s[i] * SECOND + SECOND / 2);
+        assert_int_equal(node->pulls_of[mute], i + 1);
+        assert_in_range(node->last_pull_us[mute], at_s[i] * SECOND, at_s[i] * SECOND + SECOND / 2);
+        world_run_until(&world, (at_s[i] + 11) * SECOND);
+        assert_true(world_view(&world, joiner).peers[mute].is_silent);
+    }
+    world.nodes[mute].manner = HONEST;
+    world_run_whole(&world, joiner, 20 * MINUTE);
+}
+
+/* One that answers the first chunk of every PULL and keeps the rest for itself. */
+static void half_hearted_peer_holds_up_nobody(void **state) {
+    (void)state;
+    world_init(&world, 1, 8, 40, 12);
+    const uint16_t half = donor_like(HALF_HEART, 40 * MBIT),
+                   honest = world_donor(&world, 10 * MBIT);
+    const uint16_t joiner = world_joiner(&world, MBIT);
+    world_link(&world, honest, joiner);
+    world_run_until(&world, SECOND);
+    world_link(&world, half, joiner);
+    const uint64_t needed_us = world_bytes(&world) * SECOND / (10 * MBIT);
+    world_run_whole(&world, joiner, needed_us + 15 * SECOND);
+}
+
+static void late_chunks_are_welcome_and_asked_once(void **state) {
+    (void)state;
+    world_init(&world, 0, 2, 20, 13);
+    const uint16_t donor = world_donor(&world, 2 * MBIT), joiner = world_joiner(&world, MBIT);
+    world_link(&world, donor, joiner);
+    world_run_until(&world, 20 * SECOND);
+    const uint64_t pulls = world.nodes[joiner].pulls_sent;
+    world.nodes[donor].free_us += 50 * (uint64_t)SECOND; /* its uplink has better things to do */
+    world_run_until(&world, 50 * SECOND);
+    assert_true(world_view(&world, joiner).peers[donor].is_silent);
+    assert_true(world.nodes[joiner].pulls_sent <= pulls + 2);
+    world_run_whole(&world, joiner, 100 * SECOND);
+    assert_int_equal(world.nodes[joiner].chunks_taken, world_chunks(&world));
+    assert_int_equal(world.nodes[donor].chunks_sent, world_chunks(&world));
+}
+
+/* A trickle is no silence; but nobody waits an hour for the index while another could give it. */
+static void trickling_source_of_the_index_is_left(void **state) {
+    (void)state;
+    world_init(&world, 0, 1, 4, 14);
+    world.index_bytes = 40 * TW_CHUNK_BYTES_MAX;
+    const uint16_t slow = world_donor(&world, TW_CHUNK_BYTES_MAX / 9);
+    const uint16_t joiner = world_joiner(&world, MBIT), honest = world_donor(&world, 10 * MBIT);
+    world_link(&world, slow, joiner);
+    world_run_until(&world, 2 * SECOND);
+    world_link(&world, honest, joiner);
+    world_run_whole(&world, joiner, 120 * SECOND);
+    assert_int_equal(world.nodes[joiner].strikes, 0);
+}
+
+static void slow_source_is_kept_where_it_is_the_only_one(void **state) {
+    (void)state;
+    world_init(&world, 0, 1, 4, 15);
+    world.index_bytes = 40 * TW_CHUNK_BYTES_MAX;
+    const uint16_t slow = world_donor(&world, TW_CHUNK_BYTES_MAX / 9);
+    const uint16_t joiner = world_joiner(&world, MBIT);
+    world_link(&world, slow, joiner);
+    world_run_whole(&world, joiner, 9 * (40 + 8 + 4) * (uint64_t)SECOND);
+    assert_int_equal(world.nodes[slow].chunks_sent, 40 + 3 + 5);
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+static void shake(struct tw_rng *rng) {
+    const uint16_t a = (uint16_t)tw_rng_below(rng, world.nodes_count);
+    const uint16_t b = (uint16_t)tw_rng_below(rng, world.nodes_count);
+    struct world_fetcher *node = &world.nodes[a];
+    switch (tw_rng_below(rng, 6)) {
+    case 0:
+        if (a > 2) node->manner = (enum manner)tw_rng_below(rng, 6);
+        break;
+    case 1:
+        if (a != b && world.links[a][b]) world_unlink(&world, a, b);
+        break;
+    case 2:
+    case 3:
+        if (a != b && !world.links[a][b]) world_link(&world, a, b);
+        break;
+    case 4: node->store_us = tw_rng_below(rng, 300 * 1000); break;
+    case 5: {
+        const uint32_t file = (uint32_t)tw_rng_below(rng, world.files_count);
+        const struct tw_fetch_event lost = {.kind = TW_FETCH_LOST, .file = file};
+        if (a < 2 || !node->knows_files || tw_rng_below(rng, 8) != 0) break;
+        node->has[file] = false;
+        world_tell(&world, a, &lost);
+        break;
+    }
+    }
+}
+
+/* Nodes 0 and 1 have everything and are honest, node 2 is honest, the others are what they are:
+ * whoever is left alone with the honest ones in the end gets everything. */
+static void whatever_happens_everybody_gets_everything(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct tw_rng rng;
+        tw_rng_seed(&rng, seed);
+        world_init(&world, 1, 12, 12, seed);
+        for (uint32_t i = 0; i < 2; i++) (void)world_donor(&world, 5 * MBIT);
+        for (uint32_t i = 2; i < 9; i++) (void)world_joiner(&world, (1 + i) * MBIT);
+        for (uint32_t i = 9; i < 12; i++)
+            (void)donor_like((enum manner)tw_rng_below(&rng, 6), 10 * MBIT);
+        for (uint32_t i = 0; i < 600; i++) {
+            world_run_until(&world, world.now_us + tw_rng_below(&rng, SECOND));
+            shake(&rng);
+        }
+        for (uint16_t a = 0; a < world.nodes_count; a++) {
+            world.nodes[a].manner = HONEST;
+            for (uint16_t b = 0; b < a; b++) {
+                if (!world.links[a][b]) world_link(&world, a, b);
+            }
+        }
+        /* Who was struck often is away for 11 hours; the honest ones are not. */
+        for (uint16_t a = 2; a < world.nodes_count; a++) {
+            for (uint16_t b = 0; b < 2; b++)
+                assert_int_equal(world_view(&world, a).peers[b].banned_until_us, 0);
+            world_run_whole(&world, a, 10 * MINUTE);
+        }
+        world_deinit(&world);
+    }
+    world_init(&world, 0, 1, 1, 1);
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(wrong_index_is_a_strike_and_comes_from_another),
+        TEST(chunk_of_the_wrong_size_is_a_strike),
+        TEST(wrong_piece_is_a_strike_and_comes_from_another),
+        TEST(strikes_double_and_follow_the_id),
+        TEST(liar_that_left_is_struck_by_name),
+        TEST(bytes_of_two_sources_never_meet),
+        TEST(wrong_tokenizer_at_the_end_comes_from_another),
+        TEST(what_nobody_asked_for_changes_nothing),
+        TEST(same_chunk_twice_is_taken_once),
+        TEST(storm_of_missing_is_bounded),
+        TEST(missing_is_asked_again_after_30_s),
+        TEST(mute_peers_delay_by_seconds),
+        TEST(mute_peer_is_tried_again_ever_more_rarely),
+        TEST(half_hearted_peer_holds_up_nobody),
+        TEST(late_chunks_are_welcome_and_asked_once),
+        TEST(trickling_source_of_the_index_is_left),
+        TEST(slow_source_is_kept_where_it_is_the_only_one),
+        TEST(whatever_happens_everybody_gets_everything),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
