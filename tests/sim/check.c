@@ -207,10 +207,13 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
     struct tw_position *position = world->position;
     world->check->nodes[node->idx].rounds = 0;
     tw_node_position(node->core, position);
-    const bool is_child = tw_id_equal(&position->lineage_parent, lineage) &&
-                          position->first_round == position->rounds && position->rounds > 0;
-    if (is_child || state == TW_STATE_RECEIVER) return; /* a follower that lost its way may */
     tw_node_view(node->core, world->view);
+    const struct tw_roster *roster = &world->view->roster;
+    const bool is_founder =
+        roster->count == 1 && tw_id_equal(&roster->members[0].id, &node->id); /* adopting: empty */
+    const bool is_child = tw_id_equal(&position->lineage_parent, lineage) &&
+                          position->first_round == position->rounds && is_founder;
+    if (is_child || state == TW_STATE_RECEIVER) return; /* a follower that lost its way may */
     bool is_better = false;
     for (uint32_t i = 0; i < TW_PEERS_MAX; i++) {
         const struct tw_msg_status *status = &world->view->peers[i].status;

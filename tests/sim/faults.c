@@ -28,6 +28,10 @@ static void heal_later(struct tw_sim_world *world, enum tw_sim_fault fault, uint
 
 static void stall(struct tw_sim_world *world, struct tw_sim_node *node) {
     node->stalled_until_us = world->now_us + outage_us(world);
+    /* What it does then is queued at that time: the calm could not call it back. */
+    if (node->stalled_until_us > world->options.chaos_us) {
+        node->stalled_until_us = world->options.chaos_us;
+    }
     node->is_worker_stalled = tw_rng_below(&world->rng, 2) == 0;
     tw_sim_trace(world, node, "stops responding until %.1f s%s",
                  (double)node->stalled_until_us / SECOND_US,
