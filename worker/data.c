@@ -128,7 +128,10 @@ static enum tw_status find_end(const struct tw_corpus *corpus, uint64_t tokens,
                                const struct tw_run *run, uint64_t *end, struct tw_error *err) {
     *end = tokens - share_of(tokens, run->data.heldout_millionths);
     if (corpus->kind != TW_CORPUS_MEGATRON || *end == tokens) return TW_OK;
-    return tw_megatron_boundary(&corpus->megatron, *end, end, err);
+    const struct tw_megatron *const pair = &corpus->megatron;
+    TW_TRY(tw_megatron_boundary(pair, *end, end, err));
+    if (*end < tokens) return TW_OK;
+    return tw_megatron_document(pair, pair->documents_count - 1, end, err); /* the last one */
 }
 
 static void add_heldout(struct tw_data_inner *inner, uint32_t file, uint64_t first,

@@ -194,7 +194,7 @@ static const struct {
      "                       files are cut at --shard (0: never)\n"
      "  --tokenizer FILE     the tokenizer.json that goes along (default: bytes as one, for a\n"
      "                       model on bytes, or the one in the folder FILE)\n"
-     "  --format gguf        one file for llama.cpp and its relatives, vocabulary and merges in it\n"
+     "  --format gguf        one file for llama.cpp and its relatives, with vocabulary and merges\n"
      "  --context N          positions to say the model knows (default: the manifest's)\n"
      "\n"
      "What is written appears whole under its name or not at all; nothing is overwritten.\n"},
