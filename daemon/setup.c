@@ -97,9 +97,10 @@ static enum tw_exit data_check(const struct tw_setup *setup, struct tw_error *er
                       strerror(errno));
         return TW_EXIT_DATA;
     }
-    if (!S_ISREG(info.st_mode) || info.st_size == 0) {
+    const bool is_file = S_ISREG(info.st_mode) && info.st_size > 0;
+    if (!is_file && !S_ISDIR(info.st_mode)) {
         (void)tw_fail(err, TW_DATA, "training text %s is %s (node.data names it)", path,
-                      S_ISREG(info.st_mode) ? "empty" : "not a file");
+                      S_ISREG(info.st_mode) ? "empty" : "neither a file nor a folder");
         return TW_EXIT_DATA;
     }
     return TW_EXIT_OK;

@@ -5,6 +5,7 @@
 
 #include "base/nearest.h"
 #include "daemon/cli/cli.h"
+#include "daemon/cli/data_path.h"
 #include "daemon/cli/manifest_text.h"
 #include "daemon/identity.h"
 
@@ -28,22 +29,27 @@ static void report(struct findings *findings, enum tw_exit code, const char *wha
     }
 }
 
-/* The worker's own rule: one window on either side of the held-out split (worker/data.c). */
-static enum tw_status check_length(const struct tw_run *run, const char *path, uint64_t bytes,
-                                   struct tw_error *err) {
-    const uint64_t share = run->data.heldout_millionths;
-    const uint64_t size = run->data.tokenizer == TW_TOKENIZER_BYTES ? 1
-                          : run->model.vocab <= 65536               ? 2
-                                                                    : 4;
-    const uint64_t tokens = bytes / size;
-    const uint64_t heldout = tokens / 1000000 * share + tokens % 1000000 * share / 1000000;
-    const uint64_t window = (uint64_t)run->model.context + 1;
-    if (tokens - heldout >= window && (share == 0 || heldout >= window)) return TW_OK;
-    return tw_fail(
-        err, TW_DATA,
-        "%.120s has %llu bytes, too few for one window of %llu tokens on either side of the "
-        "held-out split: use a longer text or a shorter context",
-        path, (unsigned long long)bytes, (unsigned long long)window);
+/* Training data; those of a dataset come from the others when none are named. */
+static void check_data(const struct tw_config *config, const struct tw_run *run,
+                       struct findings *findings) {
+    static struct cli_data data;
+    struct tw_error err = {0};
+    char what[TW_PATH_BYTES + 32];
+    const char *const path = config->node.data;
+    const bool is_fetched = path[0] == 0 && run != NULL && run->data.form == TW_FORM_DATASET;
+    enum tw_status status = TW_OK;
+    if (is_fetched) {
+        (void)snprintf(what, sizeof(what), "training data: fetched from other nodes");
+    } else {
+        (void)snprintf(what, sizeof(what), "training data %s", path);
+    }
+    if (path[0] == 0 && !is_fetched) {
+        status = tw_fail(&err, TW_DATA, "no training text: set `data = ` in section [node]");
+    } else if (!is_fetched) {
+        status = cli_data_read(path, &data, &err);
+        if (status == TW_OK && run != NULL) status = cli_data_check(&data, path, run, &err);
+    }
+    report(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
 }
 
 static void check_files(const struct tw_config *config, struct findings *findings) {
@@ -56,24 +62,7 @@ static void check_files(const struct tw_config *config, struct findings *finding
     (void)snprintf(what, sizeof(what), "manifest %s", config->node.run);
     report(findings, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
 
-    uint64_t bytes = 0;
-    struct tw_id digest;
-    enum tw_status status = TW_OK;
-    if (config->node.data[0] == 0) {
-        status = tw_fail(&err, TW_DATA, "no training text: set `data = ` in section [node]");
-    } else {
-        status = cli_text_digest(config->node.data, &digest, &bytes, &err);
-    }
-    if (status == TW_OK && is_run && !tw_id_is_zero(&run.data.sha256) &&
-        !tw_id_equal(&digest, &run.data.sha256)) {
-        status = tw_fail(&err, TW_DATA,
-                         "%s is not the text the manifest names (its SHA-256 "
-                         "differs); fetch the right one",
-                         config->node.data);
-    }
-    if (status == TW_OK && is_run) status = check_length(&run, config->node.data, bytes, &err);
-    (void)snprintf(what, sizeof(what), "training text %s", config->node.data);
-    report(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
+    check_data(config, is_run ? &run : NULL, findings);
 
     (void)snprintf(what, sizeof(what), "state directory %s", config->node.state_dir);
     const bool is_writable = access(config->node.state_dir, W_OK | X_OK) == 0;
@@ -84,7 +73,7 @@ static void check_files(const struct tw_config *config, struct findings *finding
     report(findings, TW_EXIT_STATE_DIR, what, is_writable ? NULL : err.message);
 
     (void)snprintf(key, sizeof(key), "%s/identity.key", config->node.state_dir);
-    status = tw_identity_open(key, &identity, &err);
+    enum tw_status status = tw_identity_open(key, &identity, &err);
     if (status == TW_OK) tw_identity_close(&identity);
     report(findings, TW_EXIT_IDENTITY, "identity", status == TW_OK ? NULL : err.message);
     if (is_run && run.security.admission == TW_ADMISSION_OPEN) return;

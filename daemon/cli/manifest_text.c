@@ -1,16 +1,11 @@
 #include "daemon/cli/manifest_text.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/hash.h"
 #include "base/units.h"
 #include "proto/layout.h"
 
@@ -32,25 +27,6 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
     struct tw_error inner;
     if (tw_run_read(text, size, run, &inner) == TW_OK) return TW_OK;
     return tw_fail(err, TW_CONFIG, "%s: %s", path, inner.message);
-}
-
-enum tw_status cli_text_digest(const char *path, struct tw_id *digest, uint64_t *bytes,
-                               struct tw_error *err) {
-    struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return tw_fail(err, TW_DATA, "%s: %s", path, strerror(errno));
-    const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0;
-    void *const map =
-        is_file ? mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-    (void)close(fd);
-    if (map == MAP_FAILED) {
-        return tw_fail(err, TW_DATA, "%s: a training text is a regular file that is not empty",
-                       path);
-    }
-    *digest = tw_sha256(map, (size_t)info.st_size);
-    *bytes = (uint64_t)info.st_size;
-    (void)munmap(map, (size_t)info.st_size);
-    return TW_OK;
 }
 
 /* Bytes per element on the wire: int8 has a bf16 scale per block. */
@@ -127,6 +103,18 @@ static void explain_wire(FILE *to, const struct tw_run *run, double params, doub
                   steps_per_s, tw_units_bytes(dense, fp32), fp32 / (bytes * rounds_s * 3600));
 }
 
+static void explain_data(FILE *to, const struct tw_run *run) {
+    (void)fprintf(to, "  Data      %s",
+                  tw_id_is_zero(&run->data.sha256)    ? "any text each node brings"
+                  : run->data.form == TW_FORM_DATASET ? "one dataset, which nodes without it fetch"
+                                                      : "one text, named by its SHA-256");
+    if (run->data.documents == TW_DOCUMENTS_MASKED) (void)fprintf(to, ", documents masked");
+    if (run->data.curriculum_millionths > 0) {
+        (void)fprintf(to, ", the first %.3g %% from easy to hard",
+                      run->data.curriculum_millionths / 1e4);
+    }
+}
+
 void cli_manifest_explain(FILE *to, const struct tw_run *run, double steps_per_s) {
     static struct tw_layout layout;
     struct tw_error err;
@@ -150,9 +138,8 @@ void cli_manifest_explain(FILE *to, const struct tw_run *run, double steps_per_s
                   run->sync.pace == TW_PACE_CLOCK ? "clock" : "steps");
     explain_outer(to, run);
     explain_wire(to, run, (double)layout.params, steps_per_s);
-    (void)fprintf(to, "  Data      %s; admission by %s\n",
-                  tw_id_is_zero(&run->data.sha256) ? "any text each node brings"
-                                                   : "one text, named by its SHA-256",
+    explain_data(to, run);
+    (void)fprintf(to, "; admission by %s\n",
                   run->security.admission == TW_ADMISSION_SECRET ? "run secret"
                                                                  : "anybody who knows the run id");
 }

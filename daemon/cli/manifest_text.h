@@ -14,8 +14,4 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
  * per round and per hour at steps_per_s inner steps a second. */
 void cli_manifest_explain(FILE *to, const struct tw_run *run, double steps_per_s);
 
-/* SHA-256 and size of a training text. TW_DATA. */
-enum tw_status cli_text_digest(const char *path, struct tw_id *digest, uint64_t *bytes,
-                               struct tw_error *err);
-
 #endif

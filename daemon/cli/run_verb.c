@@ -8,8 +8,10 @@
 #include "base/nearest.h"
 #include "base/units.h"
 #include "daemon/cli/cli.h"
+#include "daemon/cli/data_path.h"
 #include "daemon/cli/json_path.h"
 #include "daemon/cli/manifest_text.h"
+#include "proto/dataset_run.h"
 #include "proto/layout.h"
 
 enum { SETS_MAX = 64 };
@@ -67,20 +69,40 @@ static void fit_warmup(struct tw_run *run) {
     run->train.warmup_tokens = share > least ? share : least;
 }
 
-/* What is planned (model, budget, nodes) first, then the preset fitted to it, then what the user
- * wants otherwise. model NULL: the small one of the defaults. */
+/* What the data say of themselves: name, split, tokenizer, and the vocabulary of the model unless
+ * that has a larger one. */
+static enum tw_exit fit_data(struct tw_run *run, const struct cli_data *data, const char *model) {
+    if (!data->is_dataset) {
+        run->data.sha256 = data->digest;
+        return TW_EXIT_OK;
+    }
+    const uint32_t vocab = run->model.vocab;
+    tw_dataset_set_run(&data->about, &data->digest, run);
+    if (model == NULL || vocab >= data->about.vocab) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_MANIFEST,
+                    "the dataset's tokens go up to %u, and %s has a vocabulary of %u: prepare the "
+                    "text with the tokenizer of this model, or choose another model",
+                    data->about.vocab - 1, model, vocab);
+}
+
+/* What is planned (model, data, budget, nodes) first, then the preset fitted to it, then what the
+ * user wants otherwise. model NULL: the small one of the defaults; data NULL: any. */
 static enum tw_exit build(struct tw_run *run, const char *name, const char *model,
-                          const struct sets *sets) {
+                          const struct cli_data *data, const struct sets *sets) {
     struct tw_error err;
+    enum tw_exit rc = TW_EXIT_OK;
     tw_run_defaults(run);
     if (model != NULL) {
         if (tw_run_apply_model(run, model, &err) != TW_OK) {
             return cli_fail(TW_EXIT_USAGE, "%s", err.message);
         }
-        tw_run_apply_preset(run, run->sync.preset); /* fragments of this many layers */
-        const enum tw_exit rc = fit_training(run);
-        if (rc != TW_EXIT_OK) return rc;
     }
+    if (data != NULL) rc = fit_data(run, data, model);
+    if (rc == TW_EXIT_OK && model != NULL) {
+        tw_run_apply_preset(run, run->sync.preset); /* fragments of this many layers */
+        rc = fit_training(run);
+    }
+    if (rc != TW_EXIT_OK) return rc;
     if (tw_run_set(run, "run.name", name, &err) != TW_OK) {
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     }
@@ -145,13 +167,31 @@ static enum tw_exit run_models(const struct cli *cli) {
     return cli_become("thinwire-engine", cli->json ? 2 : 1, argv);
 }
 
+static void explain_data(const struct tw_run *run, const struct cli_data *data, const char *path) {
+    char bytes[TW_UNITS_BYTES], tokens[TW_UNITS_BYTES];
+    const uint64_t each = data->is_dataset ? data->train_tokens : data->bytes;
+    const double passes = (double)run->train.tokens / (double)each;
+    if (!data->is_dataset) {
+        (void)printf("            %s is %s, read %.1f times over by all nodes together\n", path,
+                     tw_units_bytes(bytes, (double)data->bytes), passes);
+        return;
+    }
+    (void)printf("            %s has %s tokens for training, read %.1f times over by all nodes "
+                 "together;\n"
+                 "            it sets data.tokenizer = %s, data.heldout = %.6g, data.separator = "
+                 "%u, model.vocab = %u\n",
+                 path, tw_units_count(tokens, (double)data->train_tokens), passes,
+                 run->data.tokenizer == TW_TOKENIZER_BYTES ? "bytes" : "ids",
+                 run->data.heldout_millionths / 1e6, run->data.separator, run->model.vocab);
+}
+
 static enum tw_exit run_new(struct cli *cli) {
     static const char *const OPTIONS[] = {"--set",    "--out",   "--data",
                                           "--preset", "--json",  "--steps-per-s",
                                           "--config", "--model", NULL};
     static struct tw_run run;
     static struct sets sets;
-    static char hex[TW_ID_HEX_BYTES]; /* one of the values in `sets` */
+    static struct cli_data found;
     const char *out = NULL, *data = NULL, *preset = NULL, *model = NULL;
     double steps_per_s;
     enum tw_exit rc = read_sets(cli, &sets);
@@ -173,19 +213,11 @@ static enum tw_exit run_new(struct cli *cli) {
         return cli_fail(TW_EXIT_USAGE, "run new: name the run: `thinwire run new bible`");
     }
     char text[TW_MANIFEST_BYTES_MAX], path[TW_PATH_BYTES];
-    uint64_t data_bytes = 0;
-    if (has_data) {
-        struct tw_error err;
-        struct tw_id digest;
-        if (cli_text_digest(data, &digest, &data_bytes, &err) != TW_OK) {
-            return cli_fail(TW_EXIT_DATA, "%s", err.message);
-        }
-        tw_id_hex(&digest, hex);
-        if (sets.count == SETS_MAX) return cli_fail(TW_EXIT_USAGE, "too many --set");
-        (void)snprintf(sets.keys[sets.count], 48, "data.sha256");
-        sets.values[sets.count++] = hex;
+    struct tw_error err;
+    if (has_data && cli_data_read(data, &found, &err) != TW_OK) {
+        return cli_fail(TW_EXIT_DATA, "%s", err.message);
     }
-    rc = build(&run, name, model, &sets);
+    rc = build(&run, name, model, has_data ? &found : NULL, &sets);
     if (rc != TW_EXIT_OK) return rc;
     size_t size;
     tw_run_encode(&run, text, &size);
@@ -195,12 +227,7 @@ static enum tw_exit run_new(struct cli *cli) {
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) return print_json(&run, path);
     cli_manifest_explain(stdout, &run, steps_per_s);
-    if (has_data) {
-        char bytes[TW_UNITS_BYTES];
-        const double passes = (double)run.train.tokens / (double)data_bytes;
-        (void)printf("            %s is %s, read %.1f times over by all nodes together\n", data,
-                     tw_units_bytes(bytes, (double)data_bytes), passes);
-    }
+    if (has_data) explain_data(&run, &found, data);
     (void)printf("\nWritten to %s. Give the same file to every node, and name it with `run = ` in "
                  "its\nconfiguration. `thinwire run show %s` explains it again.\n",
                  path, path);

@@ -1,0 +1,153 @@
+#include "daemon/cli/data_path.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/hash.h"
+#include "daemon/config.h"
+#include "proto/dataset_run.h"
+
+/* ---- a text ---------------------------------------------------------------------------------- */
+
+static enum tw_status read_text(const char *path, struct cli_data *data, struct tw_error *err) {
+    enum { BLOCK = 1 << 16 };
+    static uint8_t block[BLOCK];
+    struct tw_sha256_parts parts;
+    FILE *const file = fopen(path, "re");
+    if (file == NULL) return tw_fail(err, TW_DATA, "%.150s: %s", path, strerror(errno));
+    tw_sha256_begin(&parts);
+    data->bytes = 0;
+    for (size_t size = BLOCK; size == BLOCK;) {
+        size = fread(block, 1, BLOCK, file);
+        tw_sha256_add(&parts, block, size);
+        data->bytes += size;
+    }
+    const bool is_bad = ferror(file) != 0;
+    (void)fclose(file);
+    data->digest = tw_sha256_end(&parts);
+    if (is_bad) return tw_fail(err, TW_DATA, "%.150s: cannot be read", path);
+    return TW_OK;
+}
+
+/* ---- a dataset ------------------------------------------------------------------------------- */
+
+static enum tw_status decode(const char *path, const char *text, size_t size, struct cli_data *data,
+                             struct tw_error *err) {
+    struct tw_error why;
+    const uint32_t room = tw_dataset_lines(text, size);
+    struct tw_dataset_shard *const shards = calloc((size_t)room + 1, sizeof(*shards));
+    if (shards == NULL) return tw_fail(err, TW_NOMEM, "no memory for the index of a dataset");
+    enum tw_status status = tw_dataset_decode(text, size, shards, room, &data->about, &why);
+    if (status == TW_OK) {
+        data->digest = tw_sha256(text, size);
+        data->train_tokens = tw_dataset_tokens(&data->about, false);
+        data->heldout_tokens = tw_dataset_tokens(&data->about, true);
+        for (uint32_t i = 0; i < data->about.shards_count; i++) {
+            data->bytes += shards[i].file_bytes;
+        }
+    } else {
+        status = tw_fail(err, TW_DATA, "%.120s: %.120s", path, why.message);
+    }
+    data->about.shards = NULL;
+    data->about.shards_count = data->about.shards_capacity = 0;
+    free(shards);
+    return status;
+}
+
+static enum tw_status read_dataset(const char *folder, struct cli_data *data,
+                                   struct tw_error *err) {
+    char path[TW_PATH_BYTES];
+    if (snprintf(path, sizeof(path), "%s/%s", folder, TW_DATASET_INDEX_FILE) >= (int)sizeof(path)) {
+        return tw_fail(err, TW_DATA, "%.150s: the name is too long", folder);
+    }
+    FILE *const file = fopen(path, "re");
+    if (file == NULL) {
+        return tw_fail(err, TW_DATA,
+                       "%.150s is a folder without a dataset: `thinwire data prepare %.40s --out "
+                       "DIR` makes one",
+                       folder, folder);
+    }
+    const size_t room = (size_t)TW_DATASET_BYTES_MAX + 1;
+    char *const text = malloc(room);
+    const size_t size = text != NULL ? fread(text, 1, room, file) : 0;
+    (void)fclose(file);
+    enum tw_status status;
+    if (text == NULL) {
+        status = tw_fail(err, TW_NOMEM, "no memory for the index of a dataset");
+    } else if (size == room) {
+        status = tw_fail(err, TW_DATA, "%.150s has more than %d MiB: it is no index of a dataset",
+                         path, TW_DATASET_BYTES_MAX >> 20);
+    } else {
+        status = decode(path, text, size, data, err);
+    }
+    free(text);
+    return status;
+}
+
+enum tw_status cli_data_read(const char *path, struct cli_data *data, struct tw_error *err) {
+    struct stat info;
+    char tokens[TW_PATH_BYTES];
+    const size_t size = strlen(path);
+    *data = (struct cli_data){.is_dataset = false};
+    if (size > 4 && size < sizeof(tokens) && strcmp(path + size - 4, ".idx") == 0) {
+        memcpy(tokens, path, size - 4);
+        memcpy(tokens + size - 4, ".bin", 5);
+        path = tokens;
+    }
+    if (stat(path, &info) != 0) return tw_fail(err, TW_DATA, "%.150s: %s", path, strerror(errno));
+    data->is_dataset = S_ISDIR(info.st_mode);
+    if (data->is_dataset) return read_dataset(path, data, err);
+    if (S_ISREG(info.st_mode) && info.st_size > 0) return read_text(path, data, err);
+    return tw_fail(err, TW_DATA,
+                   "%.150s: training data are a regular file that is not empty, or a folder of "
+                   "`thinwire data prepare`",
+                   path);
+}
+
+/* ---- and a run ------------------------------------------------------------------------------- */
+
+/* The worker's own rule: one window on either side of the held-out split (worker/data.c). */
+static enum tw_status check_length(const struct cli_data *data, const char *path,
+                                   const struct tw_run *run, struct tw_error *err) {
+    const uint64_t share = run->data.heldout_millionths;
+    const uint64_t size = run->data.tokenizer == TW_TOKENIZER_BYTES ? 1
+                          : run->model.vocab <= 65536               ? 2
+                                                                    : 4;
+    const uint64_t window = (uint64_t)run->model.context + 1;
+    const uint64_t tokens =
+        data->is_dataset ? data->train_tokens + data->heldout_tokens : data->bytes / size;
+    uint64_t heldout = tokens / 1000000 * share + tokens % 1000000 * share / 1000000;
+    if (data->is_dataset) heldout = data->heldout_tokens;
+    if (tokens - heldout >= window && (heldout == 0 || heldout >= window)) return TW_OK;
+    return tw_fail(
+        err, TW_DATA,
+        "%.100s has %llu tokens, too few for one window of %llu on either side of the held-out "
+        "split: use a longer text or a shorter context",
+        path, (unsigned long long)tokens, (unsigned long long)window);
+}
+
+enum tw_status cli_data_check(const struct cli_data *data, const char *path,
+                              const struct tw_run *run, struct tw_error *err) {
+    struct tw_error why;
+    const bool is_named = !tw_id_is_zero(&run->data.sha256);
+    if (data->is_dataset && tw_dataset_check_run(&data->about, run, &why) != TW_OK) {
+        return tw_fail(err, TW_DATA, "%.60s: %.185s", path, why.message);
+    }
+    if (is_named && data->is_dataset != (run->data.form == TW_FORM_DATASET)) {
+        return tw_fail(err, TW_DATA,
+                       "%.120s is a %s, and the manifest names a %s; fetch the right "
+                       "one",
+                       path, data->is_dataset ? "dataset" : "file",
+                       data->is_dataset ? "file" : "dataset");
+    }
+    if (is_named && !tw_id_equal(&data->digest, &run->data.sha256)) {
+        return tw_fail(err, TW_DATA,
+                       "%.120s is not the %s the manifest names (its SHA-256 differs); fetch the "
+                       "right one",
+                       path, data->is_dataset ? "dataset" : "text");
+    }
+    return check_length(data, path, run, err);
+}

@@ -1,0 +1,30 @@
+/* data_path.h - what a path to training data names, as far as a manifest is concerned: the SHA-256
+ * of a text, or the index of a dataset. */
+#ifndef TW_DAEMON_CLI_DATA_PATH_H
+#define TW_DAEMON_CLI_DATA_PATH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "proto/dataset.h"
+#include "proto/run.h"
+
+struct cli_data {
+    bool is_dataset;
+    struct tw_id digest;                   /* what data.sha256 is of */
+    uint64_t bytes;                        /* of the text, or of all shards */
+    uint64_t train_tokens, heldout_tokens; /* of a dataset */
+    struct tw_dataset about;               /* of a dataset, without its shards */
+};
+
+/* Hashes the text, of a pair of Megatron's the .bin, or reads and hashes the index in a folder.
+ * TW_DATA names the path and the way out. */
+enum tw_status cli_data_read(const char *path, struct cli_data *data, struct tw_error *err);
+
+/* Whether these are the data the run names, and enough for a window on either side of the split.
+ * TW_DATA. */
+enum tw_status cli_data_check(const struct cli_data *data, const char *path,
+                              const struct tw_run *run, struct tw_error *err);
+
+#endif
