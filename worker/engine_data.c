@@ -10,6 +10,7 @@ static const struct {
     enum tw_exit (*run)(int argc, char **argv);
 } VERBS[] = {
     {"info", engine_info},
+    {"weigh", engine_weigh},
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 

@@ -239,7 +239,7 @@ static enum tw_status show_plan(struct training *training, struct tw_error *err)
         .run = &bench->run, .layout = &bench->layout, .compute = bench->compute};
     char engine[128];
     if (!report->json) {
-        tw_train_report_run(&bench->run, &bench->layout, bench->options->data, bench->data.bytes,
+        tw_train_report_run(&bench->run, &bench->layout, bench->options->data, &bench->data,
                             training->steps);
     }
     const enum tw_status status = tw_engine_plan_make(&plan, &config, err);

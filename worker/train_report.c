@@ -34,7 +34,7 @@ static const char *schedule_name(enum tw_schedule schedule) {
 }
 
 void tw_train_report_run(const struct tw_run *run, const struct tw_layout *layout,
-                         const char *data_path, uint64_t data_bytes, uint64_t steps) {
+                         const char *data_path, const struct tw_data *data, uint64_t steps) {
     char params[TW_UNITS_BYTES], tokens[TW_UNITS_BYTES], count[TW_UNITS_BYTES],
         batch[TW_UNITS_BYTES], bytes[TW_UNITS_BYTES];
     const struct tw_run_shape shape = tw_run_shape(run);
@@ -56,9 +56,15 @@ void tw_train_report_run(const struct tw_run *run, const struct tw_layout *layou
                   tw_units_count(count, (double)steps), tw_units_count(batch, (double)step_tokens),
                   run->train.batch, run->model.context,
                   tw_units_short(tokens, (double)run->train.tokens));
-    (void)fprintf(stderr, "  Data        %s, %s, its last %.3g %% held out\n", data_path,
-                  tw_units_bytes(bytes, (double)data_bytes),
-                  100 * (run->data.heldout_millionths / 1e6));
+    (void)fprintf(stderr, "  Data        %s, %s: %s tokens to train on, %s held out", data_path,
+                  tw_units_bytes(bytes, (double)data->bytes),
+                  tw_units_count(tokens, (double)data->train_count),
+                  tw_units_count(batch, (double)data->heldout_count));
+    if (data->files_here < data->files_count) {
+        (void)fprintf(stderr, "; %" PRIu32 " of %" PRIu32 " files are here", data->files_here,
+                      data->files_count);
+    }
+    (void)fputc('\n', stderr);
 }
 
 static void print_bytes(const char *name, uint64_t bytes, const char *remark) {

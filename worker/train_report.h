@@ -10,6 +10,7 @@
 
 #include "proto/layout.h"
 #include "proto/run.h"
+#include "worker/data.h"
 #include "worker/engine.h"
 
 struct tw_train_report {
@@ -25,9 +26,9 @@ struct tw_train_report {
     double start_s, shown_s;
 };
 
-/* Name, parameters, training and data, for people. data_bytes: of the text. */
+/* Name, parameters, training and data, for people. */
 void tw_train_report_run(const struct tw_run *run, const struct tw_layout *layout,
-                         const char *data_path, uint64_t data_bytes, uint64_t steps);
+                         const char *data_path, const struct tw_data *data, uint64_t steps);
 
 /* The arithmetic and the table of bytes by use. `engine` is what tw_engine_describe says; peak 0:
  * not measured. */

@@ -24,7 +24,7 @@ static const char OVERVIEW[] =
     "  leave             save, say goodbye to the others, stop the daemon\n"
     "\n"
     "Without a daemon\n"
-    "  data              what is trained on: data info shows what a text or dataset holds\n"
+    "  data              what is trained on: data info shows it, data weigh mixes sources\n"
     "  train             train alone, in the foreground; stop and go on at will\n"
     "  eval              loss of a model on held-out text\n"
     "  generate          text from a model\n"
@@ -62,7 +62,8 @@ static const struct {
      "\n"
      "  --model MODEL        a shape by name, 1m to llama-8b, with training keys that suit it;\n"
      "                       `run models` lists them with the memory training one takes here\n"
-     "  --data TEXT          every node must train on exactly this text (its SHA-256)\n"
+     "  --data PATH          every node must train on exactly this text, or on the dataset in\n"
+     "                       this folder, which sets the tokenizer and what is held out\n"
      "  --set KEY=VALUE      such as model.layers=6, train.tokens=20m, sync.nodes=8,\n"
      "                       sync.period=30; a wrong key is answered with the nearest one\n"
      "  --steps-per-s N      speed of a node, for the bytes per hour (default 10)\n"},
@@ -109,9 +110,20 @@ static const struct {
      "\n"
      "The file is --config, else $THINWIRE_CONFIG, else /etc/thinwire/thinwire.conf. NAME\n"
      "means /etc/thinwire/NAME.conf, the configuration of thinwired@NAME.\n"},
-    {"data", "thinwire data info PATH\n"
-             "\n"
-             "Shows what a training text holds.\n"},
+    {"data",
+     "thinwire data info PATH [--verify] [--json] [--tokenizer FILE]\n"
+     "thinwire data weigh DIR NAME=SHARE ... | size\n"
+     "\n"
+     "`data info` shows what training data hold: sources, tokens, documents, what is held out,\n"
+     "and the beginning of some documents. PATH is a text; a file of token numbers; shards of\n"
+     "llm.c, one or a folder of them (*_train_*.bin, *_val_*.bin); a pair X.idx, X.bin of\n"
+     "Megatron-LM; a dataset of ours, or one of its shards. A run trains on any of these.\n"
+     "\n"
+     "  --verify             read and hash everything; with a line of progress on a terminal\n"
+     "  --tokenizer FILE     a tokenizer.json for the samples (default: the dataset's own)\n"
+     "\n"
+     "`data weigh` sets the shares of a dataset's sources in what is drawn, such as prose=70%\n"
+     "code=30%; `size` draws all by their tokens. The dataset is another one then, by name.\n"},
     {"train",
      "thinwire train --run MANIFEST --data TEXT [--out FILE] [--steps N] [--plan]\n"
      "thinwire train --from FILE --data TEXT [...]\n"

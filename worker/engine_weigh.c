@@ -1,0 +1,140 @@
+/* thinwire-engine data weigh: other shares for the sources of a dataset. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/nearest.h"
+#include "worker/data/corpus.h"
+#include "worker/engine_verb.h"
+#include "worker/out_file.h"
+
+enum { MILLION = 1000000 };
+
+/* "70%", "0.7" or "2": shares are of their sum. In millionths of one, or 0. */
+static uint64_t read_share(const char *text) {
+    char *end;
+    const double value = strtod(text, &end);
+    const bool is_percent = strcmp(end, "%") == 0;
+    if (end == text || (*end != 0 && !is_percent) || !(value > 0 && value <= 1e6)) return 0;
+    return (uint64_t)(value * (is_percent ? MILLION / 100 : MILLION) + 0.5);
+}
+
+static enum tw_status set_share(const struct tw_dataset *dataset, const char *argument,
+                                uint64_t *shares, struct tw_error *err) {
+    const char *names[TW_DATASET_SOURCES_MAX];
+    const size_t size = strcspn(argument, "=");
+    for (uint32_t i = 0; i < dataset->sources_count; i++) {
+        names[i] = dataset->sources[i].name;
+        if (strlen(names[i]) != size || strncmp(names[i], argument, size) != 0) continue;
+        shares[i] = argument[size] == '=' ? read_share(argument + size + 1) : 0;
+        if (shares[i] > 0) return TW_OK;
+        return tw_fail(err, TW_CONFIG, "%.60s: write NAME=SHARE, such as %s=70%%", argument,
+                       names[i]);
+    }
+    char name[TW_DATASET_NAME_BYTES];
+    (void)snprintf(name, sizeof(name), "%.*s", (int)size, argument);
+    const char *const near = tw_nearest(name, names, dataset->sources_count);
+    return tw_fail(err, TW_CONFIG, "%.60s: there is no such source; the first is %s%s%s", argument,
+                   names[0], near != NULL ? "; did you mean " : "", near != NULL ? near : "");
+}
+
+/* Shares of all sources, whole millionths that make one, none zero: by the largest remainder. */
+static enum tw_status normalise(struct tw_dataset *dataset, const uint64_t *shares,
+                                struct tw_error *err) {
+    uint64_t total = 0, rest[TW_DATASET_SOURCES_MAX], given = 0;
+    const uint32_t count = dataset->sources_count;
+    for (uint32_t i = 0; i < count; i++) {
+        if (shares[i] == 0) {
+            return tw_fail(err, TW_CONFIG,
+                           "%s has no share: give one to every source, or `size` alone to draw all "
+                           "by their tokens",
+                           dataset->sources[i].name);
+        }
+        total += shares[i];
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t exact = shares[i] * MILLION;
+        dataset->sources[i].weight_millionths = (uint32_t)(exact / total);
+        rest[i] = exact % total;
+        given += exact / total;
+    }
+    for (; given < MILLION; given++) {
+        uint32_t most = 0;
+        for (uint32_t i = 1; i < count; i++) {
+            if (rest[i] > rest[most]) most = i;
+        }
+        dataset->sources[most].weight_millionths++;
+        rest[most] = 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (dataset->sources[i].weight_millionths > 0) continue;
+        return tw_fail(err, TW_CONFIG, "%s: a share of less than a millionth",
+                       dataset->sources[i].name);
+    }
+    return TW_OK;
+}
+
+static enum tw_status write_index(const char *folder, const struct tw_dataset *dataset,
+                                  struct tw_id *digest, struct tw_error *err) {
+    struct tw_out_file file;
+    char *path = NULL;
+    size_t size = 0;
+    char *const text = malloc(TW_DATASET_BYTES_MAX);
+    if (text == NULL) return tw_fail(err, TW_NOMEM, "no memory for the index of a dataset");
+    enum tw_status status = tw_dataset_encode(dataset, text, TW_DATASET_BYTES_MAX, &size, err);
+    if (status == TW_OK) status = tw_corpus_path(&path, folder, TW_DATASET_INDEX_FILE, err);
+    if (status == TW_OK) status = tw_out_hold(&file, path, err);
+    if (status == TW_OK) {
+        status = tw_out_write(&file, text, size, err);
+        if (status == TW_OK) status = tw_out_save(&file, err);
+        tw_out_abort(&file);
+    }
+    *digest = tw_sha256(text, size);
+    free(path);
+    free(text);
+    return status;
+}
+
+static enum tw_status weigh(struct tw_dataset *dataset, int argc, char **argv,
+                            struct tw_error *err) {
+    uint64_t shares[TW_DATASET_SOURCES_MAX] = {0};
+    if (argc == 5 && strcmp(argv[4], "size") == 0) {
+        for (uint32_t i = 0; i < dataset->sources_count; i++) {
+            dataset->sources[i].weight_millionths = 0;
+        }
+        return TW_OK;
+    }
+    for (int i = 4; i < argc; i++) TW_TRY(set_share(dataset, argv[i], shares, err));
+    return normalise(dataset, shares, err);
+}
+
+enum tw_exit engine_weigh(int argc, char **argv) {
+    static struct tw_dataset dataset;
+    struct tw_error err;
+    struct tw_id before, after;
+    char hex[TW_ID_HEX_BYTES];
+    if (argc < 5 || argv[3][0] == '-') {
+        (void)fputs("thinwire: usage: thinwire data weigh DIR NAME=SHARE ... (or `size`); "
+                    "`thinwire help data` tells more\n",
+                    stderr);
+        return TW_EXIT_USAGE;
+    }
+    enum tw_status status = tw_dataset_read(argv[3], &dataset, &before, &err);
+    if (status == TW_OK) status = weigh(&dataset, argc, argv, &err);
+    if (status == TW_OK) status = write_index(argv[3], &dataset, &after, &err);
+    if (status == TW_OK) {
+        for (uint32_t i = 0; i < dataset.sources_count; i++) {
+            const uint32_t weight = dataset.sources[i].weight_millionths;
+            (void)printf("  %-12s %s", dataset.sources[i].name, weight == 0 ? "by size" : "");
+            (void)(weight == 0 ? printf("\n") : printf("%.6g\n", weight / 1e6));
+        }
+        tw_id_hex(&after, hex);
+        (void)printf("The dataset is another one now, %s: a run that names the old one does not "
+                     "take it.\n`thinwire run new NAME --data %s` makes one that does.\n",
+                     hex, argv[3]);
+    }
+    free(dataset.shards);
+    return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
+}
