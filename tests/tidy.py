@@ -68,7 +68,7 @@ PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw
 CHOSEN = {"PkgConfig::" + name for name in (
     "CRYPTO", "XXHASH", "PROTOBUF_C", "ZSTD", "OPENBLAS", "INIH", "JANSSON", "OPENSSL", "UV",
     "MICROHTTPD", "CURL", "CMOCKA", "SYSTEM_JANSSON", "MODEL_JANSSON", "TEXT_PCRE2",
-    "TEXT_UTF8PROC")} | {
+    "TEXT_UTF8PROC", "TEXT_ZLIB", "TEXT_ZSTD")} | {
         "m", "gomp", "Threads::Threads", "CUDA::cudart", "CUDA::cudart_static", "${ONEDNN_LIBRARY}"}
 EXTERNAL = {
     "base": {"PkgConfig::CRYPTO", "PkgConfig::XXHASH"},
@@ -78,7 +78,7 @@ EXTERNAL = {
     "compress": {"m", "PkgConfig::ZSTD"},
     "sync": set(),
     "worker": {"m", "Threads::Threads", "PkgConfig::MODEL_JANSSON", "PkgConfig::TEXT_PCRE2",
-               "PkgConfig::TEXT_UTF8PROC"},
+               "PkgConfig::TEXT_UTF8PROC", "PkgConfig::TEXT_ZLIB", "PkgConfig::TEXT_ZSTD"},
     "daemon": CHOSEN,
     "tests": CHOSEN,
 }

@@ -9,6 +9,7 @@ static const struct {
     const char *name;
     enum tw_exit (*run)(int argc, char **argv);
 } VERBS[] = {
+    {"prepare", engine_prepare},
     {"info", engine_info},
     {"weigh", engine_weigh},
 };
@@ -25,8 +26,8 @@ enum tw_exit engine_data(int argc, char **argv) {
     if (near != NULL) {
         (void)fprintf(stderr, "thinwire: data: did you mean `data %s`?\n", near);
     } else {
-        (void)fputs("thinwire: data: `data info PATH` shows what a text or a dataset holds; "
-                    "`thinwire help data` tells more\n",
+        (void)fputs("thinwire: data: `data prepare INPUT... --out DIR` makes a dataset, `data info "
+                    "PATH` shows what a text or a dataset holds; `thinwire help data` tells more\n",
                     stderr);
     }
     return TW_EXIT_USAGE;

@@ -40,6 +40,7 @@ enum tw_exit engine_convert(int argc, char **argv);
 
 /* The verb argv[1], data, and what argv[2] can be: each reads its own options from argv[3]. */
 enum tw_exit engine_data(int argc, char **argv);
+enum tw_exit engine_prepare(int argc, char **argv);
 enum tw_exit engine_info(int argc, char **argv);
 enum tw_exit engine_weigh(int argc, char **argv);
 

@@ -1,0 +1,61 @@
+/* Any bytes as a file called .gz or .zst: refused with a sentence, or text that is the same however
+ * it is read. Input: packing and size of a piece, then the file. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "worker/data/text_stream.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { OUT_BYTES = 1 << 20 }; /* read at most: a few bytes may stand for gigabytes */
+
+/* How many bytes came, and whether the end was a good one. */
+static enum tw_status read_all(const char *path, enum tw_packing packing, size_t piece,
+                               uint8_t *out, size_t *got) {
+    struct tw_text_stream *stream;
+    struct tw_error err;
+    *got = 0;
+    enum tw_status status = tw_text_stream_open(&stream, path, packing, &err);
+    while (status == TW_OK && *got < OUT_BYTES) {
+        const size_t want = piece < OUT_BYTES - *got ? piece : OUT_BYTES - *got;
+        size_t n = 0;
+        status = tw_text_stream_read(stream, out + *got, want, &n, &err);
+        TW_ASSERT(n <= want);
+        *got += n;
+        if (status == TW_OK && n < want) break;
+    }
+    if (status != TW_OK) {
+        TW_ASSERT(status == TW_DATA);
+        TW_ASSERT(memchr(err.message, 0, sizeof(err.message)) != NULL);
+    }
+    tw_text_stream_close(stream);
+    return status;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static uint8_t first[OUT_BYTES], second[OUT_BYTES];
+    static int fd = -1;
+    static char path[64];
+    size_t first_got = 0, second_got = 0;
+    if (size < 3) return 0;
+    if (fd < 0) {
+        fd = memfd_create("fuzz", MFD_CLOEXEC);
+        TW_ASSERT(fd >= 0);
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    }
+    const enum tw_packing packing = (enum tw_packing)(data[0] % 3);
+    const size_t piece = 1 + (data[1] | (size_t)data[2] << 8);
+    TW_ASSERT(ftruncate(fd, 0) == 0);
+    TW_ASSERT(pwrite(fd, data + 3, size - 3, 0) == (ssize_t)(size - 3));
+    const enum tw_status one = read_all(path, packing, OUT_BYTES, first, &first_got);
+    const enum tw_status two = read_all(path, packing, piece, second, &second_got);
+    if (one == TW_OK && two == TW_OK) TW_ASSERT(first_got == second_got);
+    const size_t both = first_got < second_got ? first_got : second_got;
+    TW_ASSERT(memcmp(first, second, both) == 0);
+    return 0;
+}

@@ -1,0 +1,113 @@
+/* One field of a line of JSON: what it is, and what every wrong line is told. */
+#include "tests/test.h"
+#include "worker/data/json_field.h"
+
+static enum tw_status field_of(const char *line, size_t size, char *out, size_t *bytes,
+                               struct tw_error *err) {
+    uint8_t *const copy = malloc(size + 1);
+    size_t begin = 0;
+    assert_non_null(copy);
+    memcpy(copy, line, size);
+    const enum tw_status status = tw_json_field(copy, size, "text", &begin, bytes, err);
+    if (status == TW_OK) {
+        assert_true(begin + *bytes <= size);
+        memcpy(out, copy + begin, *bytes);
+    }
+    free(copy);
+    return status;
+}
+
+static void check(const char *line, const char *text) {
+    char out[256];
+    size_t bytes = 0;
+    struct tw_error err = {.message = ""};
+    if (field_of(line, strlen(line), out, &bytes, &err) != TW_OK) fail_msg("%s", err.message);
+    assert_int_equal(bytes, strlen(text));
+    assert_memory_equal(out, text, bytes);
+}
+
+static void refuse(const char *line, const char *why) {
+    char out[256];
+    size_t bytes = 0;
+    struct tw_error err;
+    assert_int_equal(field_of(line, strlen(line), out, &bytes, &err), TW_DATA);
+    if (strstr(err.message, why) == NULL) fail_msg("%s: %s, not %s", line, err.message, why);
+}
+
+static void string_is_found_among_anything(void **state) {
+    (void)state;
+    check("{\"text\":\"a b\"}", "a b");
+    check(" { \"id\" : [1, {\"text\": \"no\"}, [], {}], \"text\" : \"yes\" , \"n\": -1.5e+3 } \r",
+          "yes");
+    check("{\"a\":{\"b\":[[[{\"c\":null}]]]},\"text\":\"\",\"t\":true,\"f\":false}", "");
+    check("{\"te\\u0078t\":\"x\"}", "x");
+}
+
+static void escapes_become_what_they_mean(void **state) {
+    (void)state;
+    check("{\"text\":\"a\\n\\t\\r\\b\\f\\\"\\\\\\/z\"}", "a\n\t\r\b\f\"\\/z");
+    check("{\"text\":\"\\u0041\\u00e9\\u20AC\\ud83d\\ude00!\"}",
+          "A\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80!");
+    /* Half a pair is no character. */
+    check("{\"text\":\"\\ud83dx\\ude00\\ud83d\\u0041\"}", "\xEF\xBF\xBDx\xEF\xBF\xBD\xEF\xBF\xBD"
+                                                          "A");
+    check("{\"text\":\"\xFF\xC3\"}", "\xFF\xC3");
+}
+
+static void wrong_lines_are_told_what_is_wrong(void **state) {
+    (void)state;
+    refuse("[1]", "no { of an object at byte 1");
+    refuse("{\"text\":\"a\"", "no comma or }");
+    refuse("{\"text\":\"a", "a string without end");
+    refuse("{\"text\":\"a\tb\"}", "a control character in a string at byte 11");
+    refuse("{\"text\":\"\\x\"}", "an unknown escape");
+    refuse("{\"text\":\"\\u12g4\"}", "an unknown escape");
+    refuse("{\"text\":\"\\", "an unknown escape");
+    refuse("{\"text\" \"a\"}", "no :");
+    refuse("{\"a\":01,\"text\":\"b\"}", "no comma or }");
+    refuse("{\"a\":1.,\"text\":\"b\"}", "no value");
+    refuse("{\"a\":tru,\"text\":\"b\"}", "no value");
+    refuse("{\"a\":[1 2],\"text\":\"b\"}", "no comma or end");
+    refuse("{\"a\":[1},\"text\":\"b\"}", "no comma or end");
+    refuse("{\"text\":\"b\",}", "no string");
+    refuse("{\"text\":\"b\"} x", "something behind the object");
+    refuse("{\"text\":\"b\",\"text\":\"c\"}", "the field \"text\" is there twice");
+    refuse("{\"text\":[\"b\"]}", "the field \"text\" is no string");
+    refuse("{\"text\":null}", "the field \"text\" is no string");
+}
+
+static void missing_field_is_told_with_those_there_are(void **state) {
+    (void)state;
+    refuse("{}", "no field \"text\"; there are: none; name one with --field");
+    refuse("{\"content\":\"b\",\"id\":3}", "there are: content, id;");
+    refuse("{\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\":1,"
+           "\"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\":1,\"c\":1,\"d\":1}",
+           "...");
+}
+
+static void depth_is_bounded(void **state) {
+    (void)state;
+    char line[2 * TW_JSON_DEPTH_MAX + 64], out[8];
+    size_t bytes = 0;
+    for (int depth = TW_JSON_DEPTH_MAX; depth <= TW_JSON_DEPTH_MAX + 1; depth++) {
+        int used = snprintf(line, sizeof(line), "{\"a\":");
+        for (int i = 0; i < depth; i++) line[used++] = '[';
+        for (int i = 0; i < depth; i++) line[used++] = ']';
+        memcpy(line + used, ",\"text\":\"b\"}", 13);
+        struct tw_error err;
+        const enum tw_status status = field_of(line, strlen(line), out, &bytes, &err);
+        assert_int_equal(status, depth <= TW_JSON_DEPTH_MAX ? TW_OK : TW_DATA);
+        if (status != TW_OK) assert_non_null(strstr(err.message, "brackets"));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(string_is_found_among_anything),
+        cmocka_unit_test(escapes_become_what_they_mean),
+        cmocka_unit_test(wrong_lines_are_told_what_is_wrong),
+        cmocka_unit_test(missing_field_is_told_with_those_there_are),
+        cmocka_unit_test(depth_is_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,291 @@
+#include "worker/data/json_field.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+struct span {
+    size_t begin, end; /* of a string: within its quotes */
+};
+
+struct scan {
+    uint8_t *line;
+    size_t size, at;
+    bool is_object[TW_JSON_DEPTH_MAX + 1]; /* else an array; [depth] is the innermost */
+    unsigned depth;
+};
+
+static enum tw_status bad(const struct scan *scan, struct tw_error *err, const char *what) {
+    return tw_fail(err, TW_DATA, "no JSON: %s at byte %zu", what, scan->at + 1);
+}
+
+static int peek(const struct scan *scan) {
+    return scan->at < scan->size ? scan->line[scan->at] : -1;
+}
+
+static void skip_space(struct scan *scan) {
+    for (int c = peek(scan); c == ' ' || c == '\t' || c == '\n' || c == '\r'; c = peek(scan)) {
+        scan->at++;
+    }
+}
+
+static bool take(struct scan *scan, int c) {
+    if (peek(scan) != c) return false;
+    scan->at++;
+    return true;
+}
+
+/* ---- strings --------------------------------------------------------------------------------- */
+
+static int hex_digit(int c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static enum tw_status scan_string(struct scan *scan, struct span *span, struct tw_error *err) {
+    if (!take(scan, '"')) return bad(scan, err, "no string");
+    span->begin = scan->at;
+    for (;;) {
+        /* What has a meaning here is rare. */
+        while (scan->at < scan->size && scan->line[scan->at] >= ' ' &&
+               scan->line[scan->at] != '"' && scan->line[scan->at] != '\\') {
+            scan->at++;
+        }
+        const int c = peek(scan);
+        if (c < 0) return bad(scan, err, "a string without end");
+        if (c < ' ') return bad(scan, err, "a control character in a string");
+        span->end = scan->at++;
+        if (c == '"') return TW_OK;
+        const int escaped = peek(scan);
+        if (escaped <= 0 || strchr("\"\\/bfnrtu", escaped) == NULL) {
+            return bad(scan, err, "an unknown escape");
+        }
+        scan->at++;
+        for (int i = 0; escaped == 'u' && i < 4; i++, scan->at++) {
+            if (hex_digit(peek(scan)) < 0) return bad(scan, err, "an unknown escape");
+        }
+    }
+}
+
+static uint32_t hex4(const uint8_t *digits) {
+    uint32_t value = 0;
+    for (int i = 0; i < 4; i++) value = value << 4 | (uint32_t)hex_digit(digits[i]);
+    return value;
+}
+
+/* The character of the escape \u.... at `from`, of which *taken bytes are it. */
+static uint32_t unescape_u(const uint8_t *from, size_t left, size_t *taken) {
+    const uint32_t first = hex4(from + 2);
+    *taken = 6;
+    if (first < 0xD800 || first > 0xDFFF) return first;
+    if (first > 0xDBFF || left < 12 || from[6] != '\\' || from[7] != 'u') return 0xFFFD;
+    const uint32_t second = hex4(from + 8);
+    if (second < 0xDC00 || second > 0xDFFF) return 0xFFFD;
+    *taken = 12;
+    return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
+}
+
+static size_t put_utf8(uint8_t *to, uint32_t code) {
+    if (code < 0x80) {
+        to[0] = (uint8_t)code;
+        return 1;
+    }
+    const unsigned more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    to[0] = (uint8_t)(0xFF00u >> (more + 1) | code >> (6 * more));
+    for (unsigned i = 1; i <= more; i++) {
+        to[i] = (uint8_t)(0x80 | (code >> (6 * (more - i)) & 0x3F));
+    }
+    return more + 1;
+}
+
+/* Of a scanned string, into `to`, which may be where it lies: no escape grows. */
+static size_t unescape(const uint8_t *from, size_t size, uint8_t *to) {
+    static const char NAMES[] = "\"\\/bfnrt", MEANT[] = "\"\\/\b\f\n\r\t";
+    size_t used = 0;
+    for (size_t at = 0; at < size;) {
+        const uint8_t *const escape = memchr(from + at, '\\', size - at);
+        const size_t plain = escape != NULL ? (size_t)(escape - from) - at : size - at;
+        memmove(to + used, from + at, plain);
+        used += plain;
+        at += plain;
+        if (escape == NULL) break;
+        if (from[at + 1] == 'u') {
+            size_t taken;
+            used += put_utf8(to + used, unescape_u(from + at, size - at, &taken));
+            at += taken;
+        } else {
+            const char *const name = strchr(NAMES, from[at + 1]);
+            TW_ASSERT(name != NULL);
+            to[used++] = (uint8_t)MEANT[name - NAMES];
+            at += 2;
+        }
+    }
+    return used;
+}
+
+static bool is_named(const struct scan *scan, struct span key, const char *field) {
+    uint8_t text[6 * TW_JSON_FIELD_BYTES];
+    const size_t size = key.end - key.begin, length = strlen(field);
+    if (size < length || size > sizeof(text)) return false;
+    return unescape(scan->line + key.begin, size, text) == length &&
+           memcmp(text, field, length) == 0;
+}
+
+/* ---- other values ---------------------------------------------------------------------------- */
+
+static bool take_digits(struct scan *scan) {
+    const size_t begin = scan->at;
+    while (peek(scan) >= '0' && peek(scan) <= '9') scan->at++;
+    return scan->at > begin;
+}
+
+static bool take_number(struct scan *scan) {
+    (void)take(scan, '-');
+    if (!take(scan, '0') && !take_digits(scan)) return false;
+    if (take(scan, '.') && !take_digits(scan)) return false;
+    if (!take(scan, 'e') && !take(scan, 'E')) return true;
+    if (!take(scan, '+')) (void)take(scan, '-');
+    return take_digits(scan);
+}
+
+static bool take_word(struct scan *scan, const char *word) {
+    const size_t length = strlen(word);
+    if (scan->size - scan->at < length || memcmp(scan->line + scan->at, word, length) != 0) {
+        return false;
+    }
+    scan->at += length;
+    return true;
+}
+
+/* A value that is no array or object. */
+static enum tw_status scan_leaf(struct scan *scan, struct tw_error *err) {
+    struct span span;
+    if (peek(scan) == '"') return scan_string(scan, &span, err);
+    const bool is_value = take_word(scan, "true") || take_word(scan, "false") ||
+                          take_word(scan, "null") || take_number(scan);
+    return is_value ? TW_OK : bad(scan, err, "no value");
+}
+
+static enum tw_status scan_key(struct scan *scan, struct span *key, struct tw_error *err) {
+    skip_space(scan);
+    TW_TRY(scan_string(scan, key, err));
+    skip_space(scan);
+    if (!take(scan, ':')) return bad(scan, err, "no :");
+    skip_space(scan);
+    return TW_OK;
+}
+
+/* Goes into the array or object that begins here, up to its first value; *is_open is false when it
+ * had none and is done. */
+static enum tw_status enter(struct scan *scan, bool *is_open, struct tw_error *err) {
+    struct span key;
+    if (scan->depth == TW_JSON_DEPTH_MAX) return bad(scan, err, "more than 256 brackets open");
+    const bool is_object = scan->line[scan->at++] == '{';
+    skip_space(scan);
+    *is_open = false;
+    if (take(scan, is_object ? '}' : ']')) return TW_OK;
+    scan->is_object[++scan->depth] = is_object;
+    *is_open = true;
+    return is_object ? scan_key(scan, &key, err) : TW_OK;
+}
+
+/* Any value, up to behind its end. */
+static enum tw_status scan_value(struct scan *scan, struct tw_error *err) {
+    const unsigned outside = scan->depth;
+    struct span key;
+    for (;;) {
+        bool is_open = false;
+        skip_space(scan);
+        if (peek(scan) == '{' || peek(scan) == '[') {
+            TW_TRY(enter(scan, &is_open, err));
+        } else {
+            TW_TRY(scan_leaf(scan, err));
+        }
+        if (is_open) continue;
+        for (;;) { /* a value is done: close what it ends */
+            if (scan->depth == outside) return TW_OK;
+            skip_space(scan);
+            const bool is_object = scan->is_object[scan->depth];
+            if (take(scan, ',')) {
+                if (is_object) TW_TRY(scan_key(scan, &key, err));
+                break;
+            }
+            if (!take(scan, is_object ? '}' : ']')) return bad(scan, err, "no comma or end");
+            scan->depth--;
+        }
+    }
+}
+
+/* ---- the field ------------------------------------------------------------------------------- */
+
+/* Names of fields as a person may see them: cut short, ASCII. */
+struct seen {
+    char names[96];
+    size_t used;
+};
+
+static void see(struct seen *seen, const struct scan *scan, struct span key) {
+    const size_t size = key.end - key.begin;
+    if (seen->used + size + 3 > sizeof(seen->names) - 4) {
+        if (seen->used == 0 || seen->names[seen->used - 1] != '.') {
+            memcpy(seen->names + seen->used, "...", 4);
+            seen->used += 3;
+        }
+        return;
+    }
+    if (seen->used > 0) {
+        memcpy(seen->names + seen->used, ", ", 2);
+        seen->used += 2;
+    }
+    for (size_t i = key.begin; i < key.end; i++) {
+        const uint8_t c = scan->line[i];
+        seen->names[seen->used++] = (char)(c >= ' ' && c <= '~' ? c : '?');
+    }
+    seen->names[seen->used] = 0;
+}
+
+static enum tw_status scan_member(struct scan *scan, const char *field, struct span *value,
+                                  bool *is_found, struct seen *seen, struct tw_error *err) {
+    struct span key;
+    TW_TRY(scan_key(scan, &key, err));
+    if (!is_named(scan, key, field)) {
+        see(seen, scan, key);
+        return scan_value(scan, err);
+    }
+    if (*is_found) return tw_fail(err, TW_DATA, "the field \"%s\" is there twice", field);
+    if (peek(scan) != '"') {
+        return tw_fail(err, TW_DATA, "the field \"%s\" is no string", field);
+    }
+    *is_found = true;
+    return scan_string(scan, value, err);
+}
+
+enum tw_status tw_json_field(uint8_t *line, size_t size, const char *field, size_t *begin,
+                             size_t *bytes, struct tw_error *err) {
+    struct scan scan = {.line = line, .size = size};
+    struct span value = {0};
+    struct seen seen = {.names = "none"};
+    bool is_found = false;
+    skip_space(&scan);
+    if (!take(&scan, '{')) return bad(&scan, err, "no { of an object");
+    skip_space(&scan);
+    if (!take(&scan, '}')) {
+        do {
+            TW_TRY(scan_member(&scan, field, &value, &is_found, &seen, err));
+            skip_space(&scan);
+        } while (take(&scan, ','));
+        if (!take(&scan, '}')) return bad(&scan, err, "no comma or }");
+    }
+    skip_space(&scan);
+    if (scan.at < size) return bad(&scan, err, "something behind the object");
+    if (!is_found) {
+        return tw_fail(err, TW_DATA, "no field \"%s\"; there are: %s; name one with --field", field,
+                       seen.names);
+    }
+    *begin = value.begin;
+    *bytes = unescape(line + value.begin, value.end - value.begin, line + value.begin);
+    return TW_OK;
+}

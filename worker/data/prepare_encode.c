@@ -1,0 +1,253 @@
+#include "worker/data/prepare_encode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "proto/shard.h"
+#include "worker/data/json_field.h"
+#include "worker/data/text_cut.h"
+
+/* ---- separators ------------------------------------------------------------------------------ */
+
+static int64_t token_or_none(uint32_t token) {
+    return token == TW_TOKEN_NONE ? TW_SHARD_NO_SEPARATOR : (int64_t)token;
+}
+
+/* Whether the template puts what begins a text before an empty one. */
+static enum tw_status has_bos(const struct tw_tokenizer *tokenizer, bool *has,
+                              struct tw_error *err) {
+    struct tw_tokens tokens = {.tokens = NULL};
+    struct tw_encoder *encoder;
+    TW_TRY(tw_encoder_create(&encoder, tokenizer, err));
+    const enum tw_status status =
+        tw_encoder_append(encoder, (const uint8_t *)"", 0, TW_ENCODE_TEMPLATE, &tokens, err);
+    const uint32_t bos = tw_tokenizer_bos(tokenizer);
+    *has = bos != TW_TOKEN_NONE && tokens.count > 0 && tokens.tokens[0] == bos;
+    tw_tokens_deinit(&tokens);
+    tw_encoder_destroy(encoder);
+    return status;
+}
+
+enum tw_status tw_prepare_coder_init(struct tw_prepare_coder *coder,
+                                     const struct tw_tokenizer *tokenizer, bool is_bytes,
+                                     struct tw_error *err) {
+    bool begins = false;
+    memset(coder, 0, sizeof(*coder));
+    coder->tokenizer = tokenizer;
+    coder->closer = TW_SHARD_NO_SEPARATOR;
+    if (!is_bytes) TW_TRY(has_bos(tokenizer, &begins, err));
+    if (pthread_mutex_init(&coder->large, NULL) != 0) {
+        return tw_fail(err, TW_NOMEM, "no memory for a lock");
+    }
+    const int64_t eos = is_bytes ? 0 : token_or_none(tw_tokenizer_eos(tokenizer));
+    coder->separator = begins ? (int64_t)tw_tokenizer_bos(tokenizer) : eos;
+    if (begins && eos != coder->separator) coder->closer = eos;
+    return TW_OK;
+}
+
+void tw_prepare_coder_deinit(struct tw_prepare_coder *coder) {
+    (void)pthread_mutex_destroy(&coder->large);
+}
+
+/* ---- what a document is ---------------------------------------------------------------------- */
+
+static uint32_t count_lines(const uint8_t *text, size_t size) {
+    uint32_t lines = 0;
+    for (const uint8_t *at = text, *end = text + size; at < end; at++, lines++) {
+        at = memchr(at, '\n', (size_t)(end - at));
+        if (at == NULL) break;
+    }
+    return lines;
+}
+
+static bool is_blank(const uint8_t *text, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] != ' ' && (text[i] < '\t' || text[i] > '\r')) return false;
+    }
+    return true;
+}
+
+static size_t count_invalid(const uint8_t *text, size_t size) {
+    size_t invalid = 0;
+    for (size_t at = 0; at < size;) {
+        uint64_t word;
+        if (size - at >= sizeof(word)) {
+            memcpy(&word, text + at, sizeof(word));
+            if ((word & UINT64_C(0x8080808080808080)) == 0) {
+                at += sizeof(word);
+                continue;
+            }
+        }
+        const int bytes = tw_utf8_size(text + at, size - at);
+        if (bytes <= 0) invalid++;
+        at += bytes <= 0 ? 1 : (size_t)bytes;
+    }
+    return invalid;
+}
+
+static enum tw_status check_text(struct tw_block_document *document, const uint8_t *text,
+                                 struct tw_error *err) {
+    if (document->bytes > TW_DOCUMENT_BYTES_MAX) {
+        return tw_fail(err, TW_DATA, "a text of more than %d MiB", TW_DOCUMENT_BYTES_MAX >> 20);
+    }
+    if (memchr(text, 0, document->bytes) != NULL) {
+        return tw_fail(err, TW_DATA, "a NUL character, which no text has");
+    }
+    const size_t invalid = count_invalid(text, document->bytes);
+    document->invalid_bytes = (uint32_t)invalid;
+    if (invalid >= TW_ENCODE_INVALID_MIN && invalid > document->bytes / 10) {
+        return tw_fail(err, TW_DATA,
+                       "%zu of the %zu bytes from here on are no UTF-8; make it UTF-8 with iconv",
+                       invalid, document->bytes);
+    }
+    return TW_OK;
+}
+
+static enum tw_status put_token(struct tw_tokens *tokens, int64_t token, struct tw_error *err) {
+    if (token == TW_SHARD_NO_SEPARATOR) return TW_OK;
+    if (tokens->count == tokens->capacity) {
+        const size_t capacity = tokens->capacity == 0 ? 4096 : 2 * tokens->capacity;
+        uint32_t *const more = realloc(tokens->tokens, capacity * sizeof(*more));
+        if (more == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu tokens", capacity);
+        tokens->tokens = more;
+        tokens->capacity = capacity;
+    }
+    tokens->tokens[tokens->count++] = (uint32_t)token;
+    return TW_OK;
+}
+
+/* ---- documents that are tokens already ------------------------------------------------------- */
+
+/* Without what separates and closes, which its own writer may have put there or not. */
+static void strip(const struct tw_prepare_coder *coder, const uint8_t *text,
+                  struct tw_block_document *document) {
+    while (document->bytes >= 4 &&
+           (int64_t)tw_get_u32(text + document->begin) == coder->separator) {
+        document->begin += 4;
+        document->bytes -= 4;
+    }
+    while (document->bytes >= 4) {
+        const int64_t last = (int64_t)tw_get_u32(text + document->begin + document->bytes - 4);
+        if (last != coder->separator && last != coder->closer) break;
+        document->bytes -= 4;
+    }
+}
+
+static enum tw_status copy_tokens(struct tw_block *block, const struct tw_block_document *document,
+                                  struct tw_error *err) {
+    for (size_t i = 0; i < document->bytes; i += 4) {
+        TW_TRY(put_token(&block->tokens, tw_get_u32(block->text + document->begin + i), err));
+    }
+    return TW_OK;
+}
+
+static bool is_heldout(const struct tw_prepare_coder *coder, const uint8_t *text, size_t bytes) {
+    if (coder->heldout_millionths == 0) return false;
+    const struct tw_id digest = tw_sha256(text, bytes);
+    return tw_get_u64(digest.bytes) % 1000000 < coder->heldout_millionths;
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+static enum tw_status append(struct tw_encoder *encoder, struct tw_block *block,
+                             struct tw_block_document *document, struct tw_error *err) {
+    const uint64_t lost = tw_encoder_lost_bytes(encoder);
+    /* Text of strangers: special tokens written in it are text. */
+    TW_TRY(tw_encoder_append(encoder, block->text + document->begin, document->bytes,
+                             TW_ENCODE_PLAIN, &block->tokens, err));
+    document->lost_bytes = (uint32_t)(tw_encoder_lost_bytes(encoder) - lost);
+    return TW_OK;
+}
+
+static enum tw_status append_large(struct tw_prepare_coder *coder, struct tw_block *block,
+                                   struct tw_block_document *document, struct tw_error *err) {
+    struct tw_encoder *encoder;
+    (void)pthread_mutex_lock(&coder->large);
+    enum tw_status status = tw_encoder_create(&encoder, coder->tokenizer, err);
+    if (status == TW_OK) {
+        status = append(encoder, block, document, err);
+        tw_encoder_destroy(encoder);
+    }
+    (void)pthread_mutex_unlock(&coder->large);
+    return status;
+}
+
+static enum tw_status tokenise(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
+                               struct tw_block *block, struct tw_block_document *document,
+                               struct tw_error *err) {
+    struct tw_tokens *const tokens = &block->tokens;
+    document->tokens_begin = tokens->count;
+    enum tw_status status = put_token(tokens, coder->separator, err);
+    if (status == TW_OK && block->is_tokens) {
+        status = copy_tokens(block, document, err);
+    } else if (status == TW_OK) {
+        status = document->bytes > TW_ENCODE_SHARED_BYTES
+                     ? append_large(coder, block, document, err)
+                     : append(encoder, block, document, err);
+    }
+    if (status == TW_OK) status = put_token(tokens, coder->closer, err);
+    if (status != TW_OK) tokens->count = document->tokens_begin;
+    document->tokens_count = (uint32_t)(tokens->count - document->tokens_begin);
+    return status;
+}
+
+/* ---- documents ------------------------------------------------------------------------------- */
+
+/* Its side and its tokens. */
+static enum tw_status settle(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
+                             struct tw_block *block, struct tw_block_document *document,
+                             struct tw_error *err) {
+    const bool is_out = is_heldout(coder, block->text + document->begin, document->bytes);
+    TW_TRY(tokenise(coder, encoder, block, document, err));
+    if (document->tokens_count > 0) {
+        document->fate = is_out ? TW_DOCUMENT_HELDOUT : TW_DOCUMENT_TRAIN;
+    }
+    return TW_OK;
+}
+
+static enum tw_status encode_document(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
+                                      struct tw_block *block, struct tw_block_document *document,
+                                      struct tw_error *err) {
+    uint8_t *const text = block->text;
+    if (block->is_tokens) {
+        strip(coder, text, document);
+        return document->bytes == 0 ? TW_OK : settle(coder, encoder, block, document, err);
+    }
+    document->lines_before = count_lines(text + document->at, document->begin - document->at);
+    document->lines = count_lines(text + document->at, document->taken);
+    if (is_blank(text + document->begin, document->bytes)) return TW_OK;
+    if (block->is_records) {
+        size_t begin = 0;
+        TW_TRY(tw_json_field(text + document->begin, document->bytes, coder->field, &begin,
+                             &document->bytes, err));
+        document->begin += begin;
+        if (is_blank(text + document->begin, document->bytes)) return TW_OK;
+    }
+    TW_TRY(check_text(document, text + document->begin, err));
+    return settle(coder, encoder, block, document, err);
+}
+
+void tw_prepare_encode(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
+                       struct tw_block *block) {
+    bool is_any_bad = false;
+    for (uint32_t i = 0; i < block->documents_count; i++) {
+        struct tw_block_document *const document = &block->documents[i];
+        struct tw_error err;
+        if (document->fate == TW_DOCUMENT_BAD) continue;
+        const enum tw_status status = encode_document(coder, encoder, block, document, &err);
+        if (status == TW_OK) continue;
+        if (status != TW_DATA && status != TW_LIMIT) {
+            block->failure = err;
+            return;
+        }
+        document->fate = TW_DOCUMENT_BAD;
+        /* One that is too long is the last of its block. */
+        if (!is_any_bad) {
+            block->bad = err;
+            block->bad_document = i;
+        }
+        is_any_bad = true;
+    }
+}

@@ -1,0 +1,199 @@
+#include "worker/data/prepare_inputs.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "worker/data/corpus.h"
+
+static bool is_records_name(const char *path, enum tw_packing packing) {
+    static const size_t PACKED_END[] = {
+        [TW_PACKING_NONE] = 0, [TW_PACKING_GZIP] = 3, [TW_PACKING_ZSTD] = 4};
+    static const char *const ENDS[] = {".jsonl", ".ndjson"};
+    const size_t length = strlen(path) - PACKED_END[packing];
+    for (unsigned i = 0; i < 2; i++) {
+        const size_t tail = strlen(ENDS[i]);
+        if (length > tail && memcmp(path + length - tail, ENDS[i], tail) == 0) return true;
+    }
+    return false;
+}
+
+/* Files of token numbers, which say so. */
+static bool is_tokens_file(const char *path) {
+    uint8_t head[12];
+    const size_t length = strlen(path);
+    if (length < 5 ||
+        (strcmp(path + length - 4, ".bin") != 0 && strcmp(path + length - 4, ".idx") != 0)) {
+        return false;
+    }
+    if (tw_megatron_is_pair(path)) return true;
+    FILE *const file = fopen(path, "rbe");
+    if (file == NULL) return false;
+    const bool is_llmc =
+        fread(head, 1, sizeof(head), file) == sizeof(head) && tw_corpus_is_llmc(head);
+    (void)fclose(file);
+    return is_llmc;
+}
+
+/* The .idx of a pair whose .bin stands before it. */
+static bool is_second_of_pair(const struct tw_prepare_inputs *inputs, const char *path) {
+    const size_t length = strlen(path);
+    if (inputs->count == 0 || length < 4) return false;
+    const char *const before = inputs->files[inputs->count - 1].path;
+    return inputs->files[inputs->count - 1].is_tokens && strlen(before) == length &&
+           memcmp(before, path, length - 4) == 0 && strcmp(path + length - 4, ".idx") == 0;
+}
+
+static enum tw_status add(struct tw_prepare_inputs *inputs, const char *path,
+                          const struct stat *info, uint32_t source, bool is_named,
+                          struct tw_error *err) {
+    if (inputs->count == TW_PREPARE_FILES_MAX) {
+        return tw_fail(err, TW_LIMIT, "more than %d files; put several into one (JSONL is good)",
+                       TW_PREPARE_FILES_MAX);
+    }
+    if (inputs->count == inputs->capacity) {
+        const size_t capacity = inputs->capacity == 0 ? 64 : 2 * inputs->capacity;
+        void *const more = realloc(inputs->files, capacity * sizeof(*inputs->files));
+        if (more == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu files", capacity);
+        inputs->files = more;
+        inputs->capacity = capacity;
+    }
+    const enum tw_packing packing = tw_packing_of_name(path);
+    const bool is_tokens = is_tokens_file(path);
+    if (is_tokens && is_second_of_pair(inputs, path)) return TW_OK;
+    struct tw_prepare_file *const file = &inputs->files[inputs->count];
+    *file = (struct tw_prepare_file){.path = strdup(path),
+                                     .bytes = (uint64_t)info->st_size,
+                                     .changed_ns = (int64_t)info->st_mtim.tv_sec * 1000000000 +
+                                                   info->st_mtim.tv_nsec,
+                                     .source = source,
+                                     .is_named = is_named,
+                                     .is_records = is_records_name(path, packing),
+                                     .is_tokens = is_tokens,
+                                     .packing = packing};
+    if (file->path == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", path);
+    inputs->count++;
+    inputs->bytes += file->bytes;
+    return TW_OK;
+}
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+static int by_name(const FTSENT **a, const FTSENT **b) {
+    return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+struct walk {
+    struct tw_prepare_inputs *inputs;
+    FTS *fts;
+    uint32_t source;
+    bool has_out;
+    struct stat out; /* passed over */
+};
+
+static enum tw_status take_entry(struct walk *walk, FTSENT *entry, struct tw_error *err) {
+    const bool is_named = entry->fts_level == 0;
+    struct stat info;
+    switch (entry->fts_info) {
+    case FTS_DP:
+    case FTS_DOT: return TW_OK;
+    case FTS_D:
+        if ((is_named || entry->fts_name[0] != '.') &&
+            !(walk->has_out && entry->fts_statp->st_dev == walk->out.st_dev &&
+              entry->fts_statp->st_ino == walk->out.st_ino)) {
+            return TW_OK;
+        }
+        walk->inputs->hidden++;
+        (void)fts_set(walk->fts, entry, FTS_SKIP);
+        return TW_OK;
+    case FTS_DNR:
+    case FTS_ERR:
+    case FTS_NS:
+    case FTS_DC: return tw_fail(err, TW_IO, "%s: %s", entry->fts_path, strerror(entry->fts_errno));
+    default: break;
+    }
+    /* Links to files are followed; links to folders could lead anywhere. */
+    const bool is_file = stat(entry->fts_accpath, &info) == 0 && S_ISREG(info.st_mode);
+    if (is_named && !is_file) {
+        return tw_fail(err, TW_DATA, "%s is no plain file and no folder", entry->fts_path);
+    }
+    if (!is_file || (!is_named && entry->fts_name[0] == '.')) {
+        walk->inputs->hidden++;
+        return TW_OK;
+    }
+    return add(walk->inputs, entry->fts_path, &info, walk->source, is_named, err);
+}
+
+static enum tw_status take_input(struct walk *walk, const char *path, struct tw_error *err) {
+    struct stat info;
+    if (stat(path, &info) != 0) {
+        return tw_fail(err, TW_DATA, "%s: %s; name a text, a .jsonl file or a folder of them", path,
+                       strerror(errno));
+    }
+    char *const clean = strdup(path);
+    if (clean == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", path);
+    for (size_t end = strlen(clean); end > 1 && clean[end - 1] == '/'; end--) clean[end - 1] = 0;
+    char *const paths[] = {clean, NULL};
+    walk->fts = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);
+    enum tw_status status = TW_OK;
+    if (walk->fts == NULL) status = tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
+    while (status == TW_OK) {
+        errno = 0;
+        FTSENT *const entry = fts_read(walk->fts);
+        if (entry == NULL) {
+            if (errno != 0) status = tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
+            break;
+        }
+        status = take_entry(walk, entry, err);
+    }
+    if (walk->fts != NULL) (void)fts_close(walk->fts);
+    free(clean);
+    return status;
+}
+
+enum tw_status tw_prepare_inputs_find(struct tw_prepare_inputs *inputs,
+                                      const struct tw_prepare_options *options,
+                                      struct tw_error *err) {
+    struct walk walk = {.inputs = inputs};
+    memset(inputs, 0, sizeof(*inputs));
+    walk.has_out = stat(options->out, &walk.out) == 0;
+    for (uint32_t s = 0; s < options->sources_count; s++) {
+        const struct tw_prepare_source *const source = &options->sources[s];
+        const size_t before = inputs->count;
+        walk.source = s;
+        for (uint32_t i = 0; i < source->inputs_count; i++) {
+            TW_TRY(take_input(&walk, source->inputs[i], err));
+        }
+        if (inputs->count == before) {
+            return tw_fail(err, TW_DATA, "the source %s has no files", source->name);
+        }
+    }
+    return TW_OK;
+}
+
+void tw_prepare_inputs_deinit(struct tw_prepare_inputs *inputs) {
+    for (size_t i = 0; i < inputs->count; i++) free(inputs->files[i].path);
+    free(inputs->files);
+    memset(inputs, 0, sizeof(*inputs));
+}
+
+enum tw_status tw_prepare_inputs_text(const struct tw_prepare_inputs *inputs, char **text,
+                                      size_t *size, struct tw_error *err) {
+    *text = NULL;
+    FILE *const to = open_memstream(text, size);
+    if (to == NULL) return tw_fail(err, TW_NOMEM, "no memory for the list of inputs");
+    for (size_t i = 0; i < inputs->count; i++) {
+        const struct tw_prepare_file *const file = &inputs->files[i];
+        (void)fprintf(to, "%" PRIu32 " %" PRIu64 " %" PRId64 " %s\n", file->source, file->bytes,
+                      file->changed_ns, file->path);
+    }
+    const bool is_written = ferror(to) == 0;
+    if (fclose(to) == 0 && is_written) return TW_OK;
+    free(*text);
+    *text = NULL;
+    return tw_fail(err, TW_NOMEM, "no memory for the list of inputs");
+}

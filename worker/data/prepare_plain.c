@@ -1,0 +1,12 @@
+/* prepare_plain.c - prepare.h where the libraries that read packed text and tokenizers are absent.
+ */
+#include "worker/data/prepare.h"
+
+enum tw_status tw_prepare(const struct tw_prepare_options *options,
+                          struct tw_prepare_summary *summary, struct tw_error *err) {
+    (void)options;
+    (void)summary;
+    return tw_fail(err, TW_CONFIG,
+                   "this program was built without zlib, zstd, jansson, PCRE2 and utf8proc, which "
+                   "prepare needs: build it with them, or prepare on another machine");
+}

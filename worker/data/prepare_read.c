@@ -1,0 +1,229 @@
+#include "worker/data/prepare_read.h"
+
+#include <string.h>
+
+#include "worker/data/prepare_fill.h"
+
+enum { LOOKED_AT_BYTES = 64 << 10 }; /* of a file, whether it is text */
+
+struct read {
+    struct tw_prepare_fill fill;
+    struct tw_text_stream *stream;
+    enum tw_text_unit unit;
+    bool is_end; /* of the stream */
+};
+
+static void send(struct read *read, enum tw_block_end end, uint64_t dropped) {
+    read->fill.taken = read->stream != NULL ? tw_text_stream_taken(read->stream) : 0;
+    tw_prepare_fill_send(&read->fill, end, dropped);
+}
+
+/* As many bytes as there is room for. */
+static enum tw_status fill(struct read *read, struct tw_error *err) {
+    struct tw_block *const block = read->fill.block;
+    size_t got = 0;
+    if (read->is_end) return TW_OK;
+    TW_TRY(tw_block_reserve(block, block->bytes + 1, err));
+    const size_t room = block->capacity - block->bytes;
+    const enum tw_status status =
+        tw_text_stream_read(read->stream, block->text + block->bytes, room, &got, err);
+    block->bytes += got;
+    read->is_end = status == TW_OK && got < room;
+    return status;
+}
+
+/* ---- documents that are too long ------------------------------------------------------------- */
+
+/* Drops text up to behind the next end of a line, or all there is. The block is empty then but for
+ * what is behind. *dropped counts. */
+static enum tw_status drop(struct read *read, bool is_to_line_end, uint64_t *dropped,
+                           struct tw_error *err) {
+    struct tw_block *const block = read->fill.block;
+    for (;;) {
+        const size_t size = block->bytes - read->fill.cut_bytes;
+        const uint8_t *const from = block->text + read->fill.cut_bytes;
+        const uint8_t *const newline = is_to_line_end ? memchr(from, '\n', size) : NULL;
+        const size_t gone = newline != NULL ? (size_t)(newline - from) + 1 : size;
+        *dropped += gone;
+        memmove(block->text + read->fill.cut_bytes, from + gone, size - gone);
+        block->bytes -= gone;
+        if (newline != NULL || read->is_end) return TW_OK;
+        TW_TRY(fill(read, err));
+    }
+}
+
+/* A document that is too long is the last of its block. False: nothing goes on. */
+static bool take_long(struct read *read, struct tw_text_cut cut) {
+    struct tw_block *const block = read->fill.block;
+    struct tw_error err;
+    const bool is_whole = read->unit == TW_TEXT_WHOLE;
+    const int most =
+        read->unit == TW_TEXT_RECORDS ? TW_RECORD_TEXT_BYTES_MAX : TW_DOCUMENT_BYTES_MAX;
+    (void)tw_fail(&block->bad, TW_DATA, "more than %d MiB in one %s%s", most >> 20,
+                  is_whole ? "document" : "line", is_whole ? "; cut it with --text passages" : "");
+    block->bad_document = block->documents_count;
+    /* Ends of lines before it stay, to be counted. */
+    tw_prepare_fill_add(&read->fill, (struct tw_text_cut){.taken = cut.begin, .begin = cut.begin},
+                        TW_DOCUMENT_BAD);
+    struct tw_block_document *const document = &block->documents[block->documents_count - 1];
+    for (size_t i = document->at; i < document->begin; i++) {
+        document->lines_before += block->text[i] == '\n';
+    }
+    document->lines = document->lines_before + 1;
+    if (!read->fill.reader->skip_bad) {
+        block->bytes = read->fill.cut_bytes;
+        send(read, TW_BLOCK_GOES_ON, 0);
+        return false;
+    }
+    uint64_t dropped = 0;
+    const enum tw_status status = drop(read, !is_whole, &dropped, &err);
+    document->taken += dropped;
+    if (status == TW_OK) {
+        send(read, TW_BLOCK_GOES_ON, dropped);
+    } else if (err.status == TW_NOMEM) {
+        tw_prepare_fill_stop(&read->fill, &err);
+    } else {
+        block->file_bad = err;
+        block->bytes = read->fill.cut_bytes;
+        send(read, TW_BLOCK_FILE_BAD, dropped);
+        return false;
+    }
+    return read->fill.block != NULL;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* All documents of what is in the block; false: nothing of the file goes on. */
+static bool cut_block(struct read *read) {
+    while (read->fill.cut_bytes < read->fill.block->bytes) {
+        struct tw_text_cut cut;
+        const enum tw_cut result =
+            tw_text_cut(read->unit, read->fill.block->text + read->fill.cut_bytes,
+                        read->fill.block->bytes - read->fill.cut_bytes, read->is_end, &cut);
+        if (result == TW_CUT_MORE) return true;
+        if (result == TW_CUT_TOO_LONG) {
+            if (!take_long(read, cut)) return false;
+            continue;
+        }
+        tw_prepare_fill_add(&read->fill, cut, TW_DOCUMENT_EMPTY);
+        if (read->fill.block->documents_count == TW_BLOCK_DOCUMENTS_MAX) {
+            send(read, TW_BLOCK_GOES_ON, 0);
+            if (read->fill.block == NULL) return false;
+        }
+    }
+    return true;
+}
+
+/* What a file begins with: a mark of its encoding, NUL. */
+static enum tw_status look(struct read *read, enum tw_block_end *end, struct tw_error *err) {
+    const struct tw_block *const block = read->fill.block;
+    const uint8_t *const text = block->text;
+    const char *const path = read->fill.file->path;
+    const size_t size = block->bytes < LOOKED_AT_BYTES ? block->bytes : LOOKED_AT_BYTES;
+    if (size == 0) {
+        *end = TW_BLOCK_FILE_EMPTY;
+        return tw_fail(err, TW_DATA, "%s is empty", path);
+    }
+    *end = TW_BLOCK_FILE_BINARY;
+    if (size >= 2 &&
+        ((text[0] == 0xFF && text[1] == 0xFE) || (text[0] == 0xFE && text[1] == 0xFF))) {
+        return tw_fail(err, TW_DATA, "%s is UTF-16; make it UTF-8: `iconv -f UTF-16 -t UTF-8`",
+                       path);
+    }
+    const enum tw_packing packing = tw_packing_of_bytes(text, size);
+    if (packing != TW_PACKING_NONE) {
+        return tw_fail(err, TW_DATA, "%s is packed; call it %s", path,
+                       packing == TW_PACKING_GZIP ? "....gz" : "....zst");
+    }
+    const uint8_t *const nul = memchr(text, 0, size);
+    if (nul == NULL) return TW_OK;
+    return tw_fail(err, TW_DATA, "%s is no text: byte %zu of it is NUL", path,
+                   (size_t)(nul - text) + 1);
+}
+
+/* Opens, and stands where it is to begin. */
+static enum tw_status begin(struct read *read, uint64_t at, enum tw_block_end *end,
+                            struct tw_error *err) {
+    static const uint8_t MARK[] = {0xEF, 0xBB, 0xBF};
+    struct tw_block *const block = read->fill.block;
+    *end = TW_BLOCK_FILE_BAD;
+    if (read->fill.file->bytes == 0) {
+        *end = TW_BLOCK_FILE_EMPTY;
+        return tw_fail(err, TW_DATA, "%s is empty", read->fill.file->path);
+    }
+    TW_TRY(
+        tw_text_stream_open(&read->stream, read->fill.file->path, read->fill.file->packing, err));
+    block->at = at;
+    if (at > 0) TW_TRY(tw_text_stream_skip(read->stream, at, err));
+    TW_TRY(fill(read, err));
+    if (at > 0) return TW_OK;
+    TW_TRY(look(read, end, err));
+    if (block->bytes >= sizeof(MARK) && memcmp(block->text, MARK, sizeof(MARK)) == 0) {
+        block->bytes -= sizeof(MARK);
+        block->at = sizeof(MARK);
+        memmove(block->text, block->text + sizeof(MARK), block->bytes);
+    }
+    return TW_OK;
+}
+
+/* All documents of the file; false: nothing goes on. */
+static bool read_file(struct read *read, uint64_t at) {
+    struct tw_error err;
+    enum tw_block_end end;
+    read->stream = NULL;
+    read->is_end = false;
+    enum tw_status status = begin(read, at, &end, &err);
+    while (status == TW_OK) {
+        if (!cut_block(read)) return read->fill.block != NULL && read->fill.reader->skip_bad;
+        if (read->is_end) break;
+        if (read->fill.block->documents_count > 0) {
+            send(read, TW_BLOCK_GOES_ON, 0);
+            if (read->fill.block == NULL) return false;
+        }
+        end = TW_BLOCK_FILE_BAD;
+        status = fill(read, &err);
+    }
+    if (status == TW_NOMEM) {
+        tw_prepare_fill_stop(&read->fill, &err);
+        return false;
+    }
+    if (status == TW_OK) {
+        send(read, TW_BLOCK_FILE_END, 0);
+        return read->fill.block != NULL;
+    }
+    /* What came before the bad place is used; a document that it cuts is not. */
+    if (end != TW_BLOCK_FILE_EMPTY && end != TW_BLOCK_FILE_BINARY) {
+        (void)cut_block(read);
+        if (read->fill.block == NULL) return false;
+    }
+    const bool is_passed = end != TW_BLOCK_FILE_BAD && !read->fill.file->is_named;
+    read->fill.block->bytes = read->fill.cut_bytes;
+    read->fill.block->file_bad = err;
+    send(read, is_passed ? end : TW_BLOCK_FILE_BAD, 0);
+    return read->fill.block != NULL && (is_passed || read->fill.reader->skip_bad);
+}
+
+void tw_prepare_read(const struct tw_prepare_reader *reader) {
+    struct read read = {.fill = {.reader = reader, .block = reader->first}};
+    struct tw_prepare_fill *const fill = &read.fill;
+    bool goes_on = true;
+    for (uint64_t i = reader->from.file; goes_on && i < reader->inputs->count; i++) {
+        const uint64_t at = i == reader->from.file ? reader->from.at : 0;
+        fill->file = &reader->inputs->files[i];
+        fill->cut_bytes = 0;
+        fill->taken = 0;
+        fill->block->file = i;
+        fill->block->is_records = fill->file->is_records;
+        fill->block->is_tokens = fill->file->is_tokens;
+        read.unit = fill->file->is_records ? TW_TEXT_RECORDS : reader->unit;
+        goes_on = fill->file->is_tokens ? tw_prepare_read_tokens(fill, at) : read_file(&read, at);
+        tw_text_stream_close(read.stream);
+        read.stream = NULL;
+    }
+    if (fill->block != NULL && goes_on) {
+        fill->block->end = TW_BLOCK_INPUTS_END;
+        (void)tw_blocks_put(reader->blocks, fill->block);
+    } else {
+        tw_block_destroy(fill->block);
+    }
+}
