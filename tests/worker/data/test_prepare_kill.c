@@ -16,7 +16,7 @@
 extern char **environ;
 
 static const char *engine;
-static int kills_wanted = 40;
+static int kills_wanted = 24;
 
 static pid_t spawn(const struct prepare_fixture *at, const char *out) {
     pid_t child;
@@ -105,7 +105,7 @@ static void killed_at_any_moment_it_ends_with_the_same_bytes(void **state) {
     (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
     tw_rng_seed(&rng, seed);
-    prepare_fixture_fill(at, 400000, 9);
+    prepare_fixture_fill(at, 200000, 9);
     (void)snprintf(whole, sizeof(whole), "%s/whole", at->folder);
     const double start_s = now_s();
     assert_int_equal(wait_for(spawn(at, whole)), 0);
