@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { PROC_PATH_BYTES = 40 };
@@ -51,6 +52,11 @@ static int sys_open(void *ctx, int dir, const char *name) {
     return result(openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
+static int sys_open_write(void *ctx, int dir, const char *name) {
+    (void)ctx;
+    return result(openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
 /* Not posix_fallocate: where the file system cannot reserve, that would write every block. */
 static int sys_allocate(void *ctx, int file, uint64_t size) {
     (void)ctx;
@@ -75,6 +81,14 @@ static int64_t sys_size(void *ctx, int file) {
     (void)ctx;
     if (fstat(file, &about) < 0) return -errno;
     return S_ISREG(about.st_mode) ? about.st_size : -EINVAL;
+}
+
+static int64_t sys_room(void *ctx, int dir) {
+    struct statvfs about;
+    (void)ctx;
+    if (fstatvfs(dir, &about) < 0) return -errno;
+    const uint64_t most = INT64_MAX / about.f_frsize;
+    return (int64_t)((about.f_bavail < most ? about.f_bavail : most) * about.f_frsize);
 }
 
 static int sys_sync_start(void *ctx, int file) {
@@ -111,10 +125,12 @@ const struct tw_file_ops *tw_file_system(void) {
         .create_nameless = sys_create_nameless,
         .create = sys_create,
         .open = sys_open,
+        .open_write = sys_open_write,
         .allocate = sys_allocate,
         .write = sys_write,
         .read = sys_read,
         .size = sys_size,
+        .room = sys_room,
         .sync_start = sys_sync_start,
         .sync = sys_sync,
         .link = sys_link,

@@ -25,6 +25,8 @@ struct tw_file_ops {
     int (*create)(void *ctx, int dir, const char *name);
     /* An existing file open for reading. */
     int (*open)(void *ctx, int dir, const char *name);
+    /* An existing file open for reading and writing. */
+    int (*open_write)(void *ctx, int dir, const char *name);
 
     /* Reserves the blocks of bytes [0, size): a full disk is known before any work. -EOPNOTSUPP
      * where the file system cannot. */
@@ -33,6 +35,8 @@ struct tw_file_ops {
     int64_t (*write)(void *ctx, int file, const void *bytes, size_t size, uint64_t offset);
     int64_t (*read)(void *ctx, int file, void *bytes, size_t size, uint64_t offset);
     int64_t (*size)(void *ctx, int file);
+    /* Bytes this user may still write in the file system of the folder. */
+    int64_t (*room)(void *ctx, int dir);
     /* Starts writing back what is dirty; promises nothing. */
     int (*sync_start)(void *ctx, int file);
     /* Makes the contents durable. After an error the contents are unknown for ever: the file is

@@ -296,6 +296,16 @@ static int64_t disk_size(void *ctx, int handle) {
     return fault < 0 ? fault : (int64_t)file->seen.size;
 }
 
+static int64_t disk_room(void *ctx, int dir) {
+    const struct tw_disk *disk = ctx;
+    const int fault = enter(ctx);
+    TW_ASSERT(dir == DIR_HANDLE);
+    if (fault < 0) return fault;
+    if (disk->capacity == 0) return INT64_MAX;
+    const uint64_t used = bytes_used(disk);
+    return disk->capacity > used ? (int64_t)(disk->capacity - used) : 0;
+}
+
 static int disk_sync_start(void *ctx, int handle) {
     (void)file_of(ctx, handle);
     return enter(ctx);
@@ -375,10 +385,12 @@ struct tw_disk *tw_disk_create(void) {
         .create_nameless = disk_create_nameless,
         .create = disk_create,
         .open = disk_open,
+        .open_write = disk_open,
         .allocate = disk_allocate,
         .write = disk_write,
         .read = disk_read,
         .size = disk_size,
+        .room = disk_room,
         .sync_start = disk_sync_start,
         .sync = disk_sync,
         .link = disk_link,

@@ -1,0 +1,301 @@
+/* data_folder.c - the index and the whole files of a dataset's folder. */
+#include "daemon/data_folder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "daemon/durable.h"
+
+/* ---- the table of files -------------------------------------------------------------------- */
+
+void tw_data_folder_name(const struct tw_data_folder *folder, uint32_t file,
+                         char name[TW_DATASET_FILE_BYTES]) {
+    TW_ASSERT(file < folder->files_count);
+    const int32_t shard = folder->rows[file].shard;
+    if (shard >= 0) {
+        tw_dataset_file(&folder->index, &folder->index.shards[shard], name);
+        return;
+    }
+    (void)snprintf(name, TW_DATASET_FILE_BYTES, "%s",
+                   file == TW_DATA_INDEX ? TW_DATASET_INDEX_FILE : TW_DATASET_TOKENIZER_FILE);
+}
+
+int tw_data_folder_find(const struct tw_data_folder *folder, const struct tw_id *hash) {
+    uint32_t low = 0, high = folder->files_count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const uint32_t file = folder->by_hash[middle];
+        const int order = tw_id_compare(&folder->files[file].hash, hash);
+        if (order == 0) return (int)file;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return -1;
+}
+
+static int hash_order(const void *a, const void *b, void *files) {
+    const struct tw_fetch_file *table = files;
+    const uint32_t *left = a, *right = b;
+    return tw_id_compare(&table[*left].hash, &table[*right].hash);
+}
+
+/* A shard says in its head which it is, so no two can have one name. */
+static enum tw_status table_order(struct tw_data_folder *folder, struct tw_error *err) {
+    for (uint32_t i = 0; i < folder->files_count; i++) folder->by_hash[i] = i;
+    qsort_r(folder->by_hash, folder->files_count, sizeof(*folder->by_hash), hash_order,
+            folder->files);
+    for (uint32_t i = 1; i < folder->files_count; i++) {
+        if (hash_order(&folder->by_hash[i - 1], &folder->by_hash[i], folder->files) == 0) {
+            return tw_fail(err, TW_CORRUPT, "the index of the dataset names one file twice");
+        }
+    }
+    return TW_OK;
+}
+
+static void table_free(struct tw_data_folder *folder) {
+    free(folder->files);
+    free(folder->rows);
+    free(folder->by_hash);
+    free(folder->index.shards);
+    folder->files = NULL;
+    folder->rows = NULL;
+    folder->by_hash = NULL;
+    folder->index = (struct tw_dataset){0};
+    folder->files_count = 0;
+    folder->has_index = false;
+}
+
+static enum tw_status table_make(struct tw_data_folder *folder, uint32_t capacity,
+                                 struct tw_error *err) {
+    folder->files = calloc(capacity, sizeof(*folder->files));
+    folder->rows = calloc(capacity, sizeof(*folder->rows));
+    folder->by_hash = calloc(capacity, sizeof(*folder->by_hash));
+    if (folder->files != NULL && folder->rows != NULL && folder->by_hash != NULL) return TW_OK;
+    return tw_fail(err, TW_NOMEM, "no memory for the table of the dataset's files");
+}
+
+/* Before the index is known there is one file: the index. */
+static enum tw_status table_begin(struct tw_data_folder *folder, struct tw_error *err) {
+    TW_TRY(table_make(folder, 1, err));
+    folder->files[TW_DATA_INDEX].hash = folder->hash;
+    folder->rows[TW_DATA_INDEX].shard = TW_DATA_NO_SHARD;
+    folder->files_count = 1;
+    return TW_OK;
+}
+
+static enum tw_status table_fill(struct tw_data_folder *folder, size_t size, struct tw_error *err) {
+    const struct tw_dataset *index = &folder->index;
+    uint32_t count = 0;
+    folder->rows[0] = (struct tw_data_row){.shard = TW_DATA_NO_SHARD, .state = TW_DATA_WHOLE};
+    folder->files[count++] = (struct tw_fetch_file){.hash = folder->hash, .bytes = size};
+    if (!tw_id_is_zero(&index->tokenizer)) {
+        folder->rows[count].shard = TW_DATA_NO_SHARD;
+        folder->files[count++] = (struct tw_fetch_file){
+            .hash = index->tokenizer, .bytes = index->tokenizer_bytes, .kind = TW_FETCH_TOKENIZER};
+    }
+    for (uint32_t i = 0; i < index->shards_count; i++) {
+        const struct tw_dataset_shard *shard = &index->shards[i];
+        folder->rows[count].shard = (int32_t)i;
+        folder->files[count++] =
+            (struct tw_fetch_file){.hash = shard->name,
+                                   .bytes = shard->file_bytes,
+                                   .head_bytes = shard->head_bytes,
+                                   .kind = shard->is_heldout ? TW_FETCH_HELDOUT : TW_FETCH_TRAIN};
+    }
+    folder->files_count = count;
+    return table_order(folder, err);
+}
+
+static enum tw_status index_decode(struct tw_data_folder *next, const char *text, size_t size,
+                                   struct tw_error *err) {
+    const uint32_t lines = tw_dataset_lines(text, size);
+    const uint32_t capacity = lines < TW_DATASET_SHARDS_MAX ? lines : TW_DATASET_SHARDS_MAX;
+    TW_TRY(table_make(next, capacity + 2, err));
+    struct tw_dataset_shard *shards = calloc(capacity + 1, sizeof(*shards));
+    if (shards == NULL) return tw_fail(err, TW_NOMEM, "no memory for the dataset's files");
+    const enum tw_status status =
+        tw_dataset_decode(text, size, shards, capacity, &next->index, err);
+    next->index.shards = shards;
+    TW_TRY(status);
+    return table_fill(next, size, err);
+}
+
+/* The index is text (size), whose SHA-256 is right. */
+static enum tw_status index_take(struct tw_data_folder *folder, const char *text, size_t size,
+                                 struct tw_error *err) {
+    struct tw_data_folder next = *folder;
+    next.index = (struct tw_dataset){0};
+    next.files = NULL;
+    next.rows = NULL;
+    next.by_hash = NULL;
+    TW_ASSERT(!folder->has_index);
+    const enum tw_status status = index_decode(&next, text, size, err);
+    if (status != TW_OK) {
+        table_free(&next);
+        /* Its name is right, so everybody has the same: no other copy will be better. */
+        if (err != NULL && status == TW_CORRUPT) err->status = TW_DATA;
+        return status == TW_CORRUPT ? TW_DATA : status;
+    }
+    table_free(folder);
+    *folder = next;
+    folder->has_index = true;
+    return TW_OK;
+}
+
+/* ---- what lies there ----------------------------------------------------------------------- */
+
+/* Size of a file of the folder; negative errno. */
+static int64_t size_of(const struct tw_data_folder *folder, const char *name) {
+    const struct tw_file_ops *ops = folder->ops;
+    const int handle = ops->open(ops->ctx, folder->dir, name);
+    if (handle < 0) return handle;
+    const int64_t size = ops->size(ops->ctx, handle);
+    (void)ops->close(ops->ctx, handle);
+    return size;
+}
+
+static void files_look(struct tw_data_folder *folder) {
+    for (uint32_t i = 1; i < folder->files_count; i++) {
+        char name[TW_DATASET_FILE_BYTES], part[TW_DATASET_FILE_BYTES + 8];
+        struct tw_data_row *row = &folder->rows[i];
+        tw_data_folder_name(folder, i, name);
+        (void)snprintf(part, sizeof(part), "%s.part", name);
+        if (size_of(folder, name) == (int64_t)folder->files[i].bytes) {
+            row->state = TW_DATA_WHOLE;
+        } else if (folder->is_ours && size_of(folder, part) >= 0) {
+            row->state = TW_DATA_PARTLY;
+        }
+    }
+}
+
+uint32_t tw_data_folder_train_whole(const struct tw_data_folder *folder) {
+    uint32_t count = 0;
+    for (uint32_t i = 1; i < folder->files_count; i++) {
+        count += folder->files[i].kind == TW_FETCH_TRAIN && folder->rows[i].state == TW_DATA_WHOLE;
+    }
+    return count;
+}
+
+static enum tw_status index_read(const struct tw_data_folder *folder, char **text, size_t *size,
+                                 struct tw_error *err) {
+    const struct tw_file_ops *ops = folder->ops;
+    const int handle = ops->open(ops->ctx, folder->dir, TW_DATASET_INDEX_FILE);
+    if (handle == -ENOENT) {
+        return tw_fail(err, TW_AGAIN, "%.160s holds no index of a dataset", folder->path);
+    }
+    const int64_t bytes = handle < 0 ? handle : ops->size(ops->ctx, handle);
+    enum tw_status status = TW_OK;
+    if (bytes < 0) {
+        status = tw_fail(err, TW_IO, "%.160s/" TW_DATASET_INDEX_FILE ": %s", folder->path,
+                         strerror((int)-bytes));
+    } else if (bytes == 0 || bytes > TW_DATASET_BYTES_MAX) {
+        status = tw_fail(err, TW_CORRUPT,
+                         "%.160s/" TW_DATASET_INDEX_FILE " has %lld bytes: no index of a dataset",
+                         folder->path, (long long)bytes);
+    }
+    if (status == TW_OK) {
+        *size = (size_t)bytes;
+        *text = malloc(*size);
+        status = *text != NULL
+                     ? tw_durable_read(ops, handle, TW_DATASET_INDEX_FILE, *text, *size, 0, err)
+                     : tw_fail(err, TW_NOMEM, "no memory for the index of the dataset");
+    }
+    if (handle >= 0) (void)ops->close(ops->ctx, handle);
+    return status;
+}
+
+static enum tw_status hash_check(const struct tw_data_folder *folder, const char *text, size_t size,
+                                 struct tw_error *err) {
+    const struct tw_id hash = tw_sha256(text, size);
+    if (tw_id_equal(&hash, &folder->hash)) return TW_OK;
+    char have[9], want[9];
+    tw_id_short(&hash, have);
+    tw_id_short(&folder->hash, want);
+    return tw_fail(err, TW_CORRUPT,
+                   "%.140s/" TW_DATASET_INDEX_FILE
+                   " is another dataset than the run's: its SHA-256 is %s..., data.sha256 %s...",
+                   folder->path, have, want);
+}
+
+enum tw_status tw_data_folder_load(struct tw_data_folder *folder, struct tw_error *err) {
+    char *text = NULL;
+    size_t size = 0;
+    enum tw_status status = index_read(folder, &text, &size, err);
+    if (status == TW_OK) status = hash_check(folder, text, size, err);
+    if (status == TW_OK) status = index_take(folder, text, size, err);
+    free(text);
+    if (status == TW_CORRUPT && folder->is_ours) {
+        (void)folder->ops->unlink(folder->ops->ctx, folder->dir, TW_DATASET_INDEX_FILE);
+    }
+    if (status == TW_OK) files_look(folder);
+    return status;
+}
+
+enum tw_status tw_data_folder_put_index(struct tw_data_folder *folder, const char *text,
+                                        size_t size, struct tw_error *err) {
+    struct tw_durable durable;
+    TW_ASSERT(folder->is_ours && !folder->has_index);
+    const struct tw_id hash = tw_sha256(text, size);
+    if (!tw_id_equal(&hash, &folder->hash)) {
+        return tw_fail(err, TW_CORRUPT, "what came as the index of the dataset is not it");
+    }
+    TW_TRY(tw_durable_begin(&durable, folder->ops, folder->dir, TW_DATASET_INDEX_FILE, size, err));
+    const enum tw_status written = tw_durable_write(&durable, text, size, 0, err);
+    if (written != TW_OK) {
+        tw_durable_abort(&durable);
+        return written;
+    }
+    TW_TRY(tw_durable_commit(&durable, err));
+    TW_TRY(index_take(folder, text, size, err));
+    files_look(folder);
+    return TW_OK;
+}
+
+enum tw_status tw_data_folder_read(const struct tw_data_folder *folder, uint32_t file, uint32_t idx,
+                                   uint8_t *bytes, uint32_t *size, struct tw_error *err) {
+    const struct tw_file_ops *ops = folder->ops;
+    char name[TW_DATASET_FILE_BYTES];
+    uint64_t offset;
+    tw_fetch_range(&folder->files[file], idx, &offset, size);
+    tw_data_folder_name(folder, file, name);
+    const int handle = ops->open(ops->ctx, folder->dir, name);
+    if (handle < 0) return tw_fail(err, TW_IO, "%s: %s", name, strerror(-handle));
+    const enum tw_status status = tw_durable_read(ops, handle, name, bytes, *size, offset, err);
+    (void)ops->close(ops->ctx, handle);
+    return status;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_data_folder_open(struct tw_data_folder *folder, const struct tw_file_ops *ops,
+                                   const char *path, const struct tw_id *hash, bool is_ours,
+                                   struct tw_error *err) {
+    memset(folder, 0, sizeof(*folder));
+    TW_ASSERT(strlen(path) < sizeof(folder->path));
+    (void)snprintf(folder->path, sizeof(folder->path), "%s", path);
+    folder->ops = ops;
+    folder->hash = *hash;
+    folder->is_ours = is_ours;
+    folder->dir = ops->dir_open(ops->ctx, path);
+    if (folder->dir < 0) {
+        const int reason = -folder->dir;
+        folder->dir = -1;
+        return tw_fail(err, TW_IO, "the folder of the training data %.140s: %s", path,
+                       strerror(reason));
+    }
+    const enum tw_status status = table_begin(folder, err);
+    if (status != TW_OK) tw_data_folder_close(folder);
+    return status;
+}
+
+void tw_data_folder_close(struct tw_data_folder *folder) {
+    table_free(folder);
+    if (folder->dir >= 0) (void)folder->ops->close(folder->ops->ctx, folder->dir);
+    folder->dir = -1;
+}

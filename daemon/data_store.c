@@ -1,0 +1,326 @@
+#include "daemon/data_store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+
+/* ---- on the thread ------------------------------------------------------------------------- */
+
+static struct tw_data_open_part *part_oldest(struct tw_data_store *store) {
+    struct tw_data_open_part *oldest = &store->parts[0];
+    for (unsigned i = 1; i < TW_DATA_PARTS_OPEN; i++) {
+        if (store->parts[i].used < oldest->used) oldest = &store->parts[i];
+    }
+    return oldest;
+}
+
+/* The open part of a file; the one that was used least lately makes room. */
+static enum tw_status part_get(struct tw_data_store *store, uint32_t file,
+                               struct tw_data_open_part **out, struct tw_error *err) {
+    for (unsigned i = 0; i < TW_DATA_PARTS_OPEN; i++) {
+        struct tw_data_open_part *open = &store->parts[i];
+        if (open->used == 0 || open->part->file != file) continue;
+        open->used = ++store->opens;
+        *out = open;
+        return TW_OK;
+    }
+    struct tw_data_open_part *open = part_oldest(store);
+    if (open->part == NULL) open->part = malloc(sizeof(*open->part));
+    if (open->part == NULL) return tw_fail(err, TW_NOMEM, "no memory for a file that arrives");
+    if (open->used > 0) tw_data_part_close(open->part);
+    open->used = 0;
+    TW_TRY(tw_data_part_open(open->part, &store->folder, file, err));
+    open->used = ++store->opens;
+    *out = open;
+    return TW_OK;
+}
+
+static void part_drop(struct tw_data_open_part *open) {
+    tw_data_part_close(open->part);
+    open->used = 0;
+}
+
+/* A part of an earlier life: what of it is right; made whole when nothing lacks. */
+static enum tw_status found_look(struct tw_data_store *store, uint32_t file, struct tw_error *err) {
+    struct tw_data_found *found = &store->found[store->found_count];
+    struct tw_data_open_part *open;
+    if (store->found_count == TW_DATA_PARTS_FOUND_MAX) {
+        tw_data_part_remove(&store->folder, file);
+        return TW_OK;
+    }
+    TW_TRY(part_get(store, file, &open, err));
+    const uint32_t count = tw_data_part_look(open->part, found->have, store->scratch);
+    if (count < tw_fetch_chunks(&store->folder.files[file])) {
+        found->file = file;
+        store->found_count += count > 0;
+        return TW_OK;
+    }
+    const enum tw_status finished = tw_data_part_finish(open->part, store->scratch, err);
+    if (finished == TW_IO || finished == TW_NOMEM) return finished;
+    open->used = 0; /* closed */
+    if (finished == TW_OK) store->folder.rows[file].state = TW_DATA_WHOLE;
+    return TW_OK;
+}
+
+/* A disk that refuses a part refuses what arrives, too: that is where it is told. */
+static void found_all(struct tw_data_store *store) {
+    struct tw_data_folder *folder = &store->folder;
+    store->found_count = 0;
+    for (uint32_t i = 1; folder->is_ours && i < folder->files_count; i++) {
+        if (folder->rows[i].state == TW_DATA_PARTLY) (void)found_look(store, i, NULL);
+    }
+}
+
+static enum tw_status folder_open(struct tw_data_store *store, struct tw_error *err) {
+    const struct tw_data_store_config *config = &store->config;
+    struct tw_data_folder *folder = &store->folder;
+    if (folder->dir < 0) {
+        if (config->is_ours) (void)mkdir(config->path, 0700); /* the next line says why not */
+        TW_TRY(tw_data_folder_open(folder, config->ops, config->path, &config->hash,
+                                   config->is_ours, err));
+        folder->reserve_bytes = config->reserve_bytes;
+    }
+    enum tw_status status = tw_data_folder_load(folder, err);
+    /* Of a folder that is ours it was taken away, and comes again. */
+    if (status == TW_CORRUPT && config->is_ours) status = TW_AGAIN;
+    if (status == TW_OK) found_all(store);
+    return status;
+}
+
+static enum tw_status index_chunk(struct tw_data_store *store, const struct tw_data_op *op,
+                                  struct tw_error *err) {
+    const uint8_t *bytes = store->buffers[op->ticket];
+    if (op->idx == 0) { /* from the beginning: of a new source, too */
+        uint32_t whole = 0;
+        if (tw_dataset_size((const char *)bytes, op->size, &whole, err) != TW_OK ||
+            op->size != (whole < TW_CHUNK_BYTES_MAX ? whole : TW_CHUNK_BYTES_MAX)) {
+            return tw_fail(err, TW_CORRUPT, "what came as the index of the dataset is none");
+        }
+        free(store->index);
+        store->index_bytes = 0;
+        store->index = malloc(whole);
+        if (store->index == NULL) return tw_fail(err, TW_NOMEM, "no memory for the index");
+        store->index_bytes = whole;
+    }
+    const uint64_t at = (uint64_t)op->idx * TW_CHUNK_BYTES_MAX;
+    if (at >= store->index_bytes || op->size > store->index_bytes - at) {
+        return tw_fail(err, TW_CORRUPT, "a chunk beyond the end of the index");
+    }
+    memcpy(store->index + at, bytes, op->size);
+    return TW_OK;
+}
+
+static enum tw_status index_check(struct tw_data_store *store, struct tw_error *err) {
+    TW_TRY(tw_data_folder_put_index(&store->folder, (const char *)store->index, store->index_bytes,
+                                    err));
+    found_all(store);
+    return TW_OK;
+}
+
+static enum tw_status file_finish(struct tw_data_store *store, uint32_t file,
+                                  struct tw_error *err) {
+    struct tw_data_open_part *open;
+    TW_TRY(part_get(store, file, &open, err));
+    const enum tw_status status = tw_data_part_finish(open->part, store->scratch, err);
+    if (status == TW_OK || status == TW_CORRUPT) open->used = 0; /* closed */
+    return status;
+}
+
+static enum tw_status op_do(struct tw_data_store *store, const struct tw_data_op *op,
+                            struct tw_error *err) {
+    struct tw_data_open_part *open;
+    switch (op->kind) {
+    case TW_DATA_OP_OPEN: return folder_open(store, err);
+    case TW_DATA_OP_INDEX: return index_chunk(store, op, err);
+    case TW_DATA_OP_WRITE:
+        TW_TRY(part_get(store, op->file, &open, err));
+        return tw_data_part_write(open->part, op->idx, store->buffers[op->ticket], err);
+    case TW_DATA_OP_CHECK:
+        if (op->file == TW_DATA_INDEX) return index_check(store, err);
+        TW_TRY(part_get(store, op->file, &open, err));
+        return tw_data_part_check(open->part, err);
+    case TW_DATA_OP_FINISH: return file_finish(store, op->file, err);
+    }
+    TW_ASSERT(!"a kind of work");
+    return TW_OK;
+}
+
+static void on_work(uv_work_t *work) {
+    struct tw_data_store *store = work->data;
+    store->err = (struct tw_error){0};
+    store->status = op_do(store, &store->ops[store->ops_first], &store->err);
+}
+
+/* ---- on the loop --------------------------------------------------------------------------- */
+
+static void work_begin(struct tw_data_store *store);
+
+static enum tw_fetch_result result_of(enum tw_status status) {
+    if (status == TW_OK) return TW_FETCH_OK;
+    return status == TW_CORRUPT ? TW_FETCH_WRONG : TW_FETCH_FAILED;
+}
+
+static void op_answer(struct tw_data_store *store, const struct tw_data_op *op) {
+    const struct tw_data_store_events *events = &store->config.events;
+    const enum tw_status status = store->status;
+    void *user = store->config.user;
+    const char *sentence = store->err.message;
+    switch (op->kind) {
+    case TW_DATA_OP_OPEN:
+        store->is_open = status == TW_OK;
+        events->opened(user, status, sentence);
+        return;
+    case TW_DATA_OP_INDEX:
+        events->stored(user, op->ticket, result_of(status), store->index_bytes);
+        return;
+    case TW_DATA_OP_WRITE:
+        /* Nobody's fault, and nobody has a better one: people must hear of it. */
+        if (status == TW_DATA) events->trouble(user, sentence);
+        if (status == TW_OK) store->folder.rows[op->file].state = TW_DATA_PARTLY;
+        events->stored(user, op->ticket, result_of(status), 0);
+        return;
+    case TW_DATA_OP_CHECK:
+        if (op->file == TW_DATA_INDEX) {
+            store->is_open = status == TW_OK;
+            free(store->index);
+            store->index = NULL;
+            store->index_bytes = 0;
+        }
+        events->checked(user, op->file, status, sentence);
+        return;
+    case TW_DATA_OP_FINISH:
+        store->folder.rows[op->file].state = status == TW_OK ? TW_DATA_WHOLE : TW_DATA_ABSENT;
+        events->finished(user, op->file, status == TW_OK);
+        return;
+    }
+}
+
+static void op_end(struct tw_data_store *store) {
+    const struct tw_data_op op = store->ops[store->ops_first];
+    store->ops_first = (store->ops_first + 1) % TW_DATA_OPS_MAX;
+    store->ops_count--;
+    store->is_busy = false;
+    if (store->is_troubled && store->status != TW_CORRUPT) {
+        store->is_troubled = false;
+        store->config.events.trouble(store->config.user, NULL);
+    }
+    op_answer(store, &op);
+    work_begin(store);
+}
+
+/* The disk forgot a file that was here: it comes again, but not at once and for ever. */
+static bool is_forgotten(const struct tw_data_store *store) {
+    return store->status == TW_CORRUPT && store->ops[store->ops_first].kind == TW_DATA_OP_FINISH;
+}
+
+static void on_pause_over(uv_timer_t *timer) {
+    struct tw_data_store *store = timer->data;
+    if (is_forgotten(store)) {
+        op_end(store);
+        return;
+    }
+    store->is_busy = false;
+    work_begin(store);
+}
+
+static void on_done(uv_work_t *work, int cancelled) {
+    struct tw_data_store *store = work->data;
+    if (store->is_closing || cancelled != 0) {
+        store->is_busy = false;
+        return;
+    }
+    if (store->status != TW_IO && store->status != TW_NOMEM && !is_forgotten(store)) {
+        op_end(store);
+        return;
+    }
+    store->is_troubled = true;
+    store->config.events.trouble(store->config.user, store->err.message);
+    TW_ASSERT(uv_timer_start(&store->retry, on_pause_over, store->config.retry_ms, 0) == 0);
+}
+
+static void work_begin(struct tw_data_store *store) {
+    if (store->is_busy || store->ops_count == 0 || store->is_closing) return;
+    store->is_busy = true;
+    store->work.data = store;
+    TW_ASSERT(uv_queue_work(store->config.loop, &store->work, on_work, on_done) == 0);
+}
+
+/* Tickets bound the chunks; a file is checked and finished once after its last chunk. */
+static void op_add(struct tw_data_store *store, const struct tw_data_op *op) {
+    TW_ASSERT(store->ops_count < TW_DATA_OPS_MAX);
+    store->ops[(store->ops_first + store->ops_count) % TW_DATA_OPS_MAX] = *op;
+    store->ops_count++;
+    work_begin(store);
+}
+
+/* ---- calls --------------------------------------------------------------------------------- */
+
+enum tw_status tw_data_store_take(struct tw_data_store *store, const struct tw_data_op *chunk,
+                                  const uint8_t *bytes) {
+    struct tw_data_op op = *chunk;
+    TW_ASSERT(op.ticket < TW_FETCH_ASKED_MAX && op.size <= TW_CHUNK_BYTES_MAX);
+    uint8_t **buffer = &store->buffers[op.ticket];
+    if (*buffer == NULL) *buffer = malloc(TW_CHUNK_BYTES_MAX);
+    if (*buffer == NULL) return TW_NOMEM;
+    memcpy(*buffer, bytes, op.size);
+    op.kind = op.file == TW_DATA_INDEX ? TW_DATA_OP_INDEX : TW_DATA_OP_WRITE;
+    op_add(store, &op);
+    return TW_OK;
+}
+
+void tw_data_store_check(struct tw_data_store *store, uint32_t file) {
+    op_add(store, &(struct tw_data_op){.kind = TW_DATA_OP_CHECK, .file = file});
+}
+
+void tw_data_store_finish(struct tw_data_store *store, uint32_t file) {
+    op_add(store, &(struct tw_data_op){.kind = TW_DATA_OP_FINISH, .file = file});
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_data_store_create(struct tw_data_store **out,
+                                    const struct tw_data_store_config *config,
+                                    struct tw_error *err) {
+    struct tw_data_store *store = calloc(1, sizeof(*store));
+    if (store != NULL) {
+        store->scratch = malloc(TW_CHUNK_BYTES_MAX);
+        store->found = calloc(TW_DATA_PARTS_FOUND_MAX, sizeof(*store->found));
+    }
+    if (store == NULL || store->scratch == NULL || store->found == NULL) {
+        if (store != NULL) free(store->scratch);
+        free(store);
+        return tw_fail(err, TW_NOMEM, "no memory for the store of training data");
+    }
+    store->config = *config;
+    if (store->config.retry_ms == 0) store->config.retry_ms = TW_DATA_RETRY_MS;
+    store->folder.dir = -1;
+    TW_ASSERT(uv_timer_init(config->loop, &store->retry) == 0);
+    store->retry.data = store;
+    op_add(store, &(struct tw_data_op){.kind = TW_DATA_OP_OPEN});
+    *out = store;
+    return TW_OK;
+}
+
+void tw_data_store_close(struct tw_data_store *store) {
+    store->is_closing = true;
+    (void)uv_timer_stop(&store->retry);
+    uv_close((uv_handle_t *)&store->retry, NULL);
+}
+
+void tw_data_store_destroy(struct tw_data_store *store) {
+    if (store == NULL) return;
+    for (unsigned i = 0; i < TW_DATA_PARTS_OPEN; i++) {
+        if (store->parts[i].used > 0) part_drop(&store->parts[i]);
+        free(store->parts[i].part);
+    }
+    if (store->folder.dir >= 0) tw_data_folder_close(&store->folder);
+    for (unsigned i = 0; i < TW_FETCH_ASKED_MAX; i++) free(store->buffers[i]);
+    free(store->index);
+    free(store->scratch);
+    free(store->found);
+    free(store);
+}

@@ -1,0 +1,122 @@
+/* data_store.h - a dataset's folder behind the loop: what arrives is checked and written on libuv's
+ * pool, one piece of work at a time, in the order it came.
+ *
+ *      take, check, finish --> queue --> a thread: data_folder.h --> the loop: an answer
+ *
+ * A disk that is full or refuses stops the queue, not the daemon: the first piece of work is tried
+ * again every TW_DATA_RETRY_MS until it is done. What waits is bounded by the tickets of
+ * sync/fetch.h: TW_FETCH_ASKED_MAX chunks. So nothing more is asked of anybody while the disk is
+ * full.
+ *
+ * Invariants:
+ *  1. Only the thread touches parts and changes the folder, and only between is_busy and its
+ * answer. The loop may read files, rows and the index once `opened` said TW_OK, and alone changes
+ * rows.
+ *  2. Every ticket is answered by exactly one `stored`. */
+#ifndef TW_DAEMON_DATA_STORE_H
+#define TW_DAEMON_DATA_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "daemon/data_folder.h"
+#include "sync/fetch.h"
+
+enum {
+    TW_DATA_OPS_MAX = 2 * TW_FETCH_ASKED_MAX,
+    TW_DATA_PARTS_OPEN = 8,       /* arriving files that are open at a time */
+    TW_DATA_PARTS_FOUND_MAX = 64, /* arriving files taken over at the start; others begin anew */
+    TW_DATA_RETRY_MS = 5000,
+};
+
+/* A part that the folder held when it was opened: a bit for every chunk that is right. */
+struct tw_data_found {
+    uint32_t file;
+    uint64_t have[TW_FETCH_FILE_CHUNKS_MAX / 64];
+};
+
+/* The loop alone calls these, never from inside a call of the store. */
+struct tw_data_store_events {
+    /* Answers tw_data_store_open. TW_OK: files and found are known; TW_AGAIN: there is no index;
+     * TW_DATA, TW_VERSION, TW_LIMIT, TW_CORRUPT: it cannot be used, now or later. */
+    void (*opened)(void *user, enum tw_status status, const char *sentence);
+    void (*stored)(void *user, uint32_t ticket, enum tw_fetch_result result, uint32_t index_bytes);
+    /* Answers tw_data_store_check. The index: TW_OK means what it means with `opened`, and so do
+     * TW_DATA, TW_VERSION and TW_LIMIT. TW_CORRUPT: not the right bytes. */
+    void (*checked)(void *user, uint32_t file, enum tw_status status, const char *sentence);
+    /* Answers tw_data_store_finish: the file is whole, or the disk forgot it. */
+    void (*finished)(void *user, uint32_t file, bool is_whole);
+    /* The disk refuses: why; NULL: it goes on again. */
+    void (*trouble)(void *user, const char *sentence);
+};
+
+struct tw_data_store_config {
+    uv_loop_t *loop;
+    const struct tw_file_ops *ops; /* borrowed */
+    const char *path;
+    struct tw_id hash; /* of the index */
+    bool is_ours;
+    uint64_t reserve_bytes;
+    uint64_t retry_ms; /* 0 = TW_DATA_RETRY_MS; tests make it short */
+    struct tw_data_store_events events;
+    void *user;
+};
+
+enum tw_data_op_kind {
+    TW_DATA_OP_OPEN,
+    TW_DATA_OP_INDEX, /* a chunk of the index */
+    TW_DATA_OP_WRITE, /* any other chunk */
+    TW_DATA_OP_CHECK,
+    TW_DATA_OP_FINISH,
+};
+
+struct tw_data_op {
+    enum tw_data_op_kind kind;
+    uint32_t file, idx, size;
+    uint32_t ticket;
+};
+
+struct tw_data_store {
+    struct tw_data_store_config config;
+    struct tw_data_folder folder;
+    bool is_open; /* `opened` or `checked` of the index said TW_OK */
+
+    uint32_t ops_first, ops_count;
+    struct tw_data_op ops[TW_DATA_OPS_MAX];
+    uint8_t *buffers[TW_FETCH_ASKED_MAX]; /* by ticket; made when first needed, owned */
+    bool is_busy, is_closing, is_troubled;
+    uv_work_t work;
+    uv_timer_t retry;
+
+    /* of the thread */
+    enum tw_status status;
+    struct tw_error err;
+    uint8_t *index; /* as it arrives, (index_bytes); owned */
+    uint32_t index_bytes;
+    uint64_t opens;
+    struct tw_data_open_part {
+        struct tw_data_part *part; /* owned */
+        uint64_t used;             /* newest when largest; 0: free */
+    } parts[TW_DATA_PARTS_OPEN];
+    uint8_t *scratch; /* TW_CHUNK_BYTES_MAX, owned */
+    uint32_t found_count;
+    struct tw_data_found *found; /* TW_DATA_PARTS_FOUND_MAX, owned */
+};
+
+/* Begins to open the folder; a folder of ours is made if it is not there. */
+enum tw_status tw_data_store_create(struct tw_data_store **store,
+                                    const struct tw_data_store_config *config,
+                                    struct tw_error *err);
+
+/* A chunk from a peer: bytes (size) are copied. file 0 is the index. TW_NOMEM: not taken. */
+enum tw_status tw_data_store_take(struct tw_data_store *store, const struct tw_data_op *chunk,
+                                  const uint8_t *bytes);
+void tw_data_store_check(struct tw_data_store *store, uint32_t file);
+void tw_data_store_finish(struct tw_data_store *store, uint32_t file);
+
+/* No answer follows. Then run the loop until its handles and threads are done, and destroy. */
+void tw_data_store_close(struct tw_data_store *store);
+void tw_data_store_destroy(struct tw_data_store *store);
+
+#endif

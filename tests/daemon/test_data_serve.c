@@ -1,0 +1,248 @@
+/* Tests of daemon/data_serve.c over a real folder: who asks for what, and what he gets. The
+ * transport is this test: it holds what it is given until it lets go of it. */
+#include "../test.h"
+
+#include <unistd.h>
+
+#include "daemon/data_serve.h"
+#include "dataset_sample.h"
+
+enum { HELD_MAX = 64 };
+
+static struct {
+    uv_loop_t loop;
+    struct dataset_sample sample;
+    char dir[32];
+    struct tw_data_store *store;
+    struct tw_data_serve serve;
+    bool is_open;
+    unsigned held_count, missing, lost;
+    uint16_t missing_peer;
+    struct {
+        uint16_t peer;
+        struct tw_chunk chunk;
+    } held[HELD_MAX];
+    bool is_down; /* the transport takes nothing */
+} t;
+
+#define PUMP_UNTIL(condition)                                                                      \
+    while (!(condition)) (void)uv_run(&t.loop, UV_RUN_ONCE)
+
+static void on_opened(void *user, enum tw_status status, const char *sentence) {
+    (void)user;
+    if (status != TW_OK) fail_msg("%s", sentence);
+    t.is_open = true;
+}
+
+static bool on_send(void *user, uint16_t peer, const struct tw_chunk *chunk) {
+    (void)user;
+    if (t.is_down) return false;
+    assert_true(t.held_count < HELD_MAX);
+    t.held[t.held_count].peer = peer;
+    t.held[t.held_count++].chunk = *chunk;
+    return true;
+}
+
+static void on_missing(void *user, uint16_t peer, const struct tw_id *hash) {
+    (void)user;
+    (void)hash;
+    t.missing++;
+    t.missing_peer = peer;
+}
+
+static void on_lost(void *user, uint32_t file, const char *sentence) {
+    (void)user;
+    assert_int_equal(file, 1);
+    assert_true(strlen(sentence) > 0);
+    t.lost++;
+}
+
+static int setup(void **state) {
+    (void)state;
+    memset(&t, 0, sizeof(t));
+    const struct sample_options options = {.train = 2, .tokens = 1500000};
+    dataset_sample_make(&t.sample, &options);
+    (void)snprintf(t.dir, sizeof(t.dir), "/tmp/tw-serve-XXXXXX");
+    assert_non_null(mkdtemp(t.dir));
+    dataset_sample_write(&t.sample, 0, t.dir);
+    dataset_sample_write(&t.sample, 1, t.dir); /* the second shard is not here */
+    assert_int_equal(uv_loop_init(&t.loop), 0);
+    const struct tw_data_store_config config = {.loop = &t.loop,
+                                                .ops = tw_file_system(),
+                                                .path = t.dir,
+                                                .hash = t.sample.hash,
+                                                .events = {.opened = on_opened}};
+    struct tw_error err;
+    assert_int_equal(tw_data_store_create(&t.store, &config, &err), TW_OK);
+    static const struct tw_data_serve_events events = {on_send, on_missing, on_lost};
+    tw_data_serve_init(&t.serve, &t.loop, t.store, &events, NULL);
+    for (uint16_t i = 0; i < 4; i++) tw_data_serve_peer_up(&t.serve, i);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    tw_data_store_close(t.store);
+    tw_data_serve_close(&t.serve);
+    (void)uv_run(&t.loop, UV_RUN_DEFAULT);
+    tw_data_serve_deinit(&t.serve);
+    tw_data_store_destroy(t.store);
+    assert_int_equal(uv_loop_close(&t.loop), 0);
+    for (uint32_t i = 0; i < t.sample.files_count; i++) {
+        char path[128];
+        (void)snprintf(path, sizeof(path), "%s/%s", t.dir, t.sample.files[i].name);
+        (void)unlink(path);
+    }
+    assert_int_equal(rmdir(t.dir), 0);
+    dataset_sample_free(&t.sample);
+    return 0;
+}
+
+static enum tw_status pull(uint16_t peer, uint32_t file, uint32_t first, uint32_t count) {
+    const struct tw_msg_pull message = {.hash = file == 0 ? t.sample.hash
+                                                          : t.sample.shards[file - 1].name,
+                                        .first = first,
+                                        .count = count};
+    return tw_data_serve_pull(&t.serve, peer, &message);
+}
+
+static void let_go(unsigned i, bool was_sent) {
+    const uint16_t peer = t.held[i].peer;
+    const struct tw_chunk chunk = t.held[i].chunk;
+    t.held[i] = t.held[--t.held_count];
+    assert_true(tw_data_serve_released(&t.serve, peer, &chunk, was_sent));
+}
+
+static void chunks_come_as_they_lie_in_the_file(void **state) {
+    (void)state;
+    assert_int_equal(pull(0, 1, 0, 1), TW_AGAIN); /* the folder is not read yet */
+    PUMP_UNTIL(t.is_open);
+    assert_int_equal(pull(0, 0, 0, 1), TW_OK);
+    PUMP_UNTIL(t.held_count == 1);
+    assert_int_equal(t.held[0].chunk.size, t.sample.files[0].size);
+    assert_memory_equal(t.held[0].chunk.bytes, t.sample.files[0].bytes, t.held[0].chunk.size);
+    let_go(0, true);
+    const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[1]);
+    assert_int_equal(pull(0, 1, 0, chunks), TW_OK);
+    for (uint32_t i = 0; i < chunks; i++) {
+        uint64_t at;
+        uint32_t size;
+        unsigned k = 0;
+        PUMP_UNTIL(t.held_count > 0);
+        while (k < t.held_count && t.held[k].chunk.idx != i) k++;
+        assert_true(k < t.held_count);
+        const struct tw_chunk *chunk = &t.held[k].chunk;
+        tw_fetch_range(&t.store->folder.files[1], i, &at, &size);
+        assert_int_equal(chunk->size, size);
+        assert_true(tw_id_equal(&chunk->payload, &t.sample.shards[0].name));
+        assert_memory_equal(chunk->bytes, t.sample.files[1].bytes + at, size);
+        let_go(k, true);
+    }
+    assert_int_equal(t.serve.bytes_served, t.sample.files[0].size + t.sample.files[1].size);
+}
+
+static void two_chunks_of_a_peer_are_under_way_and_peers_take_turns(void **state) {
+    (void)state;
+    PUMP_UNTIL(t.is_open);
+    assert_int_equal(pull(0, 1, 0, 6), TW_OK);
+    assert_int_equal(pull(1, 1, 0, 6), TW_OK);
+    PUMP_UNTIL(t.held_count == 4 && !t.serve.is_reading);
+    unsigned of_first = 0;
+    for (unsigned i = 0; i < 4; i++) of_first += t.held[i].peer == 0;
+    assert_int_equal(of_first, 2);
+    assert_int_equal(tw_data_serve_takers(&t.serve), 2);
+    let_go(0, true);
+    PUMP_UNTIL(t.held_count == 4 && !t.serve.is_reading);
+    assert_int_equal(t.serve.chunks_served, 1);
+}
+
+static void what_cannot_be_asked_for_breaks_the_protocol(void **state) {
+    (void)state;
+    PUMP_UNTIL(t.is_open);
+    const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[1]);
+    assert_int_equal(pull(0, 1, 0, 0), TW_PROTO);
+    assert_int_equal(pull(0, 1, chunks, 1), TW_PROTO);
+    assert_int_equal(pull(0, 1, chunks - 1, 2), TW_PROTO);
+    assert_int_equal(pull(0, 1, UINT32_MAX, 2), TW_PROTO);
+    assert_int_equal(pull(0, 1, 0, TW_DATA_PULL_MAX + 1), TW_PROTO);
+    struct tw_msg_pull message = {.count = 1};
+    memset(&message.hash, 9, sizeof(message.hash));
+    assert_int_equal(tw_data_serve_pull(&t.serve, 0, &message), TW_AGAIN); /* the core's, perhaps */
+    assert_int_equal(t.missing, 0);
+    assert_false(t.serve.is_reading);
+}
+
+static void file_that_is_not_whole_is_missing(void **state) {
+    (void)state;
+    PUMP_UNTIL(t.is_open);
+    assert_int_equal(pull(3, 2, 0, 1), TW_OK);
+    assert_int_equal(t.missing, 1);
+    assert_int_equal(t.missing_peer, 3);
+}
+
+static void who_asks_too_far_ahead_gets_what_there_is_room_for(void **state) {
+    (void)state;
+    PUMP_UNTIL(t.is_open);
+    for (unsigned i = 0; i < 10 * TW_DATA_RANGES_MAX; i++) {
+        assert_int_equal(pull(0, 1, 0, 1), TW_OK);
+    }
+    assert_true(t.serve.peers[0].ranges_count <= TW_DATA_RANGES_MAX);
+    for (unsigned i = 0; i < TW_DATA_RANGES_MAX; i++) {
+        PUMP_UNTIL(t.held_count > 0);
+        let_go(0, true);
+    }
+    assert_int_equal(pull(1, 1, 0, 1), TW_OK);
+    PUMP_UNTIL(t.held_count > 0);
+}
+
+static void peer_that_goes_leaves_nothing_behind(void **state) {
+    (void)state;
+    PUMP_UNTIL(t.is_open);
+    assert_int_equal(pull(2, 1, 0, 6), TW_OK);
+    PUMP_UNTIL(t.held_count == 1);
+    assert_true(t.serve.is_reading); /* the second one */
+    tw_data_serve_peer_down(&t.serve, 2);
+    let_go(0, false);
+    PUMP_UNTIL(!t.serve.is_reading);
+    assert_int_equal(t.held_count, 0);
+    tw_data_serve_peer_up(&t.serve, 2); /* somebody else */
+    assert_int_equal(pull(2, 1, 0, 2), TW_OK);
+    PUMP_UNTIL(t.held_count == 2);
+    assert_int_equal(t.serve.chunks_served, 0);
+    t.is_down = true; /* the transport refuses: nothing is released, nothing stays taken */
+    let_go(0, true);
+    let_go(0, true);
+    assert_int_equal(pull(2, 1, 0, 4), TW_OK);
+    PUMP_UNTIL(!t.serve.is_reading && t.serve.peers[2].ranges_count == 0);
+    assert_int_equal(tw_data_serve_takers(&t.serve), 0);
+}
+
+static void file_that_vanished_is_missing_for_all_who_asked(void **state) {
+    (void)state;
+    char path[128];
+    PUMP_UNTIL(t.is_open);
+    (void)snprintf(path, sizeof(path), "%s/%s", t.dir, t.sample.files[1].name);
+    assert_int_equal(truncate(path, 5000), 0);
+    assert_int_equal(pull(0, 1, 3, 2), TW_OK);
+    assert_int_equal(pull(1, 1, 3, 2), TW_OK);
+    PUMP_UNTIL(t.lost == 1);
+    assert_int_equal(t.missing, 2);
+    assert_int_equal(t.held_count, 0);
+    assert_int_equal(pull(0, 1, 0, 1), TW_OK);
+    assert_int_equal(t.missing, 3);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(chunks_come_as_they_lie_in_the_file),
+        TEST(two_chunks_of_a_peer_are_under_way_and_peers_take_turns),
+        TEST(what_cannot_be_asked_for_breaks_the_protocol),
+        TEST(file_that_is_not_whole_is_missing),
+        TEST(who_asks_too_far_ahead_gets_what_there_is_room_for),
+        TEST(peer_that_goes_leaves_nothing_behind),
+        TEST(file_that_vanished_is_missing_for_all_who_asked),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
