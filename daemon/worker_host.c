@@ -80,7 +80,13 @@ static void on_hello(void *user, const struct tw_wmsg_hello *hello, pid_t pid) {
     if (host->config.events.attached != NULL) {
         host->config.events.attached(host->config.user, pid, device);
     }
-    start_begin(host);
+    if (!host->is_held) start_begin(host);
+}
+
+void tw_worker_host_set_held(struct tw_worker_host *host, bool is_held) {
+    const bool has_waiting = host->is_held && host->state == TW_HOST_VERIFYING;
+    host->is_held = is_held;
+    if (has_waiting && !is_held) start_begin(host);
 }
 
 static void message_say(struct tw_worker_host *host, enum tw_worker_msg_kind kind) {

@@ -102,6 +102,7 @@ struct tw_worker_host {
     bool has_anchor;      /* (phi, u) in the memory mean something */
     bool is_frozen, is_freeze_told;
     bool is_closing;
+    bool is_held;                /* no WELCOME goes out: there is nothing to train on yet */
     bool is_finished, is_paused; /* told to every worker when it is ready */
     struct tw_wmsg_clock clock;  /* so is the newest one */
     uint64_t batches_to_skip;    /* for the next worker */
@@ -134,6 +135,9 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
 
 /* SNAPSHOT, PAUSE, RESUME or EXIT; PAUSE lasts over a change of worker, the others need one. */
 void tw_worker_host_say(struct tw_worker_host *host, enum tw_worker_msg_kind kind);
+
+/* While held a worker that says HELLO is not answered. Off: who waits is welcomed now. */
+void tw_worker_host_set_held(struct tw_worker_host *host, bool is_held);
 
 /* No further change of (phi, u) is started. True: none is under way either. False: `frozen` will be
  * called when the last one is done. */

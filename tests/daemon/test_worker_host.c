@@ -247,6 +247,28 @@ static void worker_is_welcomed_with_sealed_memory(void **state) {
     assert_int_equal(t.events[0].u.worker.step, 7);
 }
 
+/* There is nothing to train on yet: whoever comes waits, and is welcomed when there is. */
+static void held_worker_is_welcomed_when_it_is_let_go(void **state) {
+    (void)state;
+    struct tw_worker_msg hello = message(TW_WMSG_HELLO);
+    hello.u.hello.version = TW_WORKER_VERSION;
+    tw_worker_host_set_held(t.host, true);
+    t.fd = worker_connect();
+    say(&hello);
+    PUMP_UNTIL(t.host->state == TW_HOST_VERIFYING);
+    hear_nothing();
+    (void)close(t.fd); /* it does not wait for ever, and comes again */
+    PUMP_UNTIL(t.gone == 1);
+    t.fd = worker_connect();
+    say(&hello);
+    PUMP_UNTIL(t.host->state == TW_HOST_VERIFYING);
+    tw_worker_host_set_held(t.host, false);
+    (void)hear(TW_WMSG_WELCOME);
+    assert_true(t.memfd >= 0);
+    (void)close(t.memfd);
+    t.memfd = -1;
+}
+
 static void requests_before_ready_are_dropped(void **state) {
     (void)state;
     struct tw_action action;
@@ -553,6 +575,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, host_open, host_close)
     const struct CMUnitTest tests[] = {
         TEST(worker_is_welcomed_with_sealed_memory),
+        TEST(held_worker_is_welcomed_when_it_is_let_go),
         TEST(requests_before_ready_are_dropped),
         TEST(output_gets_the_name_of_its_bytes),
         TEST(unasked_answer_closes_the_worker),
