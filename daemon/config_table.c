@@ -24,7 +24,8 @@ static const struct tw_config_key KEYS[] = {
      "Manifest of the run, the same file on every node (`thinwire run new` writes one);\n"
      "STATE_DIR/run.manifest when left out."},
     {"node", "data", TW_CONFIG_PATH, FIELD(node.data), 0, 0, "", NULL, "/srv/text/bible.txt",
-     "Training text, UTF-8 or any bytes. The end of it is held out for validation."},
+     "What is trained on: a text, or the folder of a dataset (`thinwire data prepare` makes one).\n"
+     "Leave it out in a run that is trained on a dataset, and it is fetched from the others."},
     {"node", "threads", TW_CONFIG_COUNT, FIELD(worker.threads), 0, 4096, "0", NULL, NULL,
      "Threads of the worker; 0 uses every core."},
     {"node", "spawn_worker", TW_CONFIG_BOOL, FIELD(node.spawn_worker), 0, 0, "on", NULL, NULL,

@@ -143,12 +143,31 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
     gauge(to, "pool_used_bytes", "Room for payloads in use.", (double)view->net.pool_used_bytes);
 }
 
+static void put_data(struct out *to, const struct tw_status_view *view) {
+    gauge(to, "train_token_share_ratio", "Share of the run's tokens that this node trained on.",
+          view->train.token_share);
+    if (view->data.state == TW_VIEW_DATA_TEXT) return;
+    gauge(to, "data_ready", "1 when there is training data to train on.",
+          view->data.train_whole > 0);
+    gauge(to, "data_files", "Files of the run's dataset.", view->data.files);
+    gauge(to, "data_files_whole", "Files of it that are here.", view->data.files_whole);
+    gauge(to, "data_bytes", "Bytes of the run's dataset.", (double)view->data.bytes);
+    gauge(to, "data_bytes_here", "Bytes of it that are here.", (double)view->data.bytes_here);
+    gauge(to, "data_donors", "Peers that gave training data lately.", view->data.donors);
+    head(to, "data_bytes_total", "counter", "Bytes of training data from and to peers.");
+    put(to, "thinwire_data_bytes_total{direction=\"in\"} %" PRIu64 "\n", view->data.in_bytes);
+    put(to, "thinwire_data_bytes_total{direction=\"out\"} %" PRIu64 "\n", view->data.out_bytes);
+    total(to, "data_chunks_refused_total", "Chunks of training data with wrong bytes.",
+          view->data.chunks_refused);
+}
+
 static void put_process(struct out *to, const struct tw_status_view *view) {
     gauge(to, "uptime_seconds", "Time since the daemon started.", seconds(view->node.uptime_us));
     gauge(to, "loop_lag_seconds", "Longest callback of the last minute.",
           seconds(view->node.loop_lag_us));
     gauge(to, "worker_up", "1 when a worker is attached and not given up.",
           view->worker.state != TW_VIEW_WORKER_ABSENT &&
+              view->worker.state != TW_VIEW_WORKER_WAITING &&
               view->worker.state != TW_VIEW_WORKER_RESTARTING &&
               view->worker.state != TW_VIEW_WORKER_FAILED);
     total(to, "worker_restarts_total", "Deaths of the worker.", view->worker.restarts);
@@ -187,6 +206,7 @@ size_t tw_metrics_encode(const struct tw_status_view *view, char *text, size_t c
     put_info(&to, view);
     put_process(&to, view);
     put_training(&to, view);
+    put_data(&to, view);
     put_sync(&to, view);
     put_network(&to, view);
     put_peers(&to, view);

@@ -10,8 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/data_folder.h"
 #include "daemon/durable.h"
 #include "daemon/file.h"
+#include "proto/dataset_run.h"
 
 /* A whole small file into text[capacity]. TW_IO, or TW_LIMIT when it is larger. */
 static enum tw_status file_read(const char *path, char *text, size_t capacity, size_t *size,
@@ -84,21 +86,78 @@ static enum tw_exit manifest_open(struct tw_setup *setup, struct tw_error *err) 
     return TW_EXIT_OK;
 }
 
-static enum tw_exit data_check(const struct tw_setup *setup, struct tw_error *err) {
-    const char *path = setup->config.node.data;
-    if (path[0] == '\0') {
-        (void)tw_fail(err, TW_DATA, "no training text: set node.data in %s",
-                      setup->config.path[0] != '\0' ? setup->config.path : "the configuration");
+/* node.data is left out: only a dataset comes by itself. */
+static enum tw_exit data_lacks(struct tw_setup *setup, struct tw_error *err) {
+    const char *const where =
+        setup->config.path[0] != '\0' ? setup->config.path : "the configuration";
+    if (setup->run.data.form == TW_FORM_FILE) {
+        (void)tw_fail(err, TW_DATA, "no training text: set node.data in %.80s; %s", where,
+                      tw_id_is_zero(&setup->run.data.sha256)
+                          ? "in this run each node brings its own"
+                          : "a plain text is not fetched from others, a dataset would be (see "
+                            "`thinwire data prepare`)");
         return TW_EXIT_DATA;
     }
+    if (!setup->config.network.links) {
+        (void)tw_fail(err, TW_DATA,
+                      "no training data: with network.links = off nobody can be asked for the "
+                      "run's dataset; set node.data in %.100s to a folder that holds it",
+                      where);
+        return TW_EXIT_DATA;
+    }
+    setup->is_data_fetched = true;
+    return TW_EXIT_OK;
+}
+
+/* A folder of the user: is it the run's dataset, and enough of it to train on? */
+static enum tw_exit dataset_check(const char *path, const struct tw_run *run,
+                                  struct tw_error *err) {
+    struct tw_data_folder folder;
+    struct tw_error reason = {0};
+    enum tw_status status =
+        tw_data_folder_open(&folder, tw_file_system(), path, &run->data.sha256, false, &reason);
+    if (status != TW_OK) {
+        (void)tw_fail(err, TW_DATA, "%.200s (node.data names it)", reason.message);
+        return TW_EXIT_DATA;
+    }
+    status = tw_data_folder_load(&folder, &reason);
+    if (status == TW_OK) status = tw_dataset_check_run(&folder.index, run, &reason);
+    const uint32_t train_whole = tw_data_folder_train_whole(&folder);
+    tw_data_folder_close(&folder);
+    if (status == TW_AGAIN) {
+        (void)tw_fail(err, TW_DATA,
+                      "%.100s is no dataset, and the run is trained on one (node.data names it): "
+                      "leave node.data out, and it is fetched from the other nodes",
+                      path);
+    } else if (status != TW_OK) {
+        (void)tw_fail(err, TW_DATA, "training data %.60s: %.180s (node.data names it)", path,
+                      reason.message);
+    } else if (train_whole == 0) {
+        (void)tw_fail(err, TW_DATA,
+                      "%.100s holds no whole training shard (node.data names it): copy the files "
+                      "its index names, or leave node.data out, and they are fetched",
+                      path);
+    } else {
+        return TW_EXIT_OK;
+    }
+    return TW_EXIT_DATA;
+}
+
+static enum tw_exit data_check(struct tw_setup *setup, struct tw_error *err) {
+    const char *path = setup->config.node.data;
+    if (path[0] == '\0') return data_lacks(setup, err);
+    (void)snprintf(setup->data_path, sizeof(setup->data_path), "%s", path);
     struct stat info;
     if (stat(path, &info) != 0 || access(path, R_OK) != 0) {
         (void)tw_fail(err, TW_DATA, "training text %s: %s (node.data names it)", path,
                       strerror(errno));
         return TW_EXIT_DATA;
     }
+    if (setup->run.data.form == TW_FORM_DATASET) {
+        return dataset_check(path, &setup->run, err);
+    }
     const bool is_file = S_ISREG(info.st_mode) && info.st_size > 0;
-    if (!is_file && !S_ISDIR(info.st_mode)) {
+    if (!is_file && !S_ISDIR(info.st_mode)) { /* the worker knows what is in a folder */
         (void)tw_fail(err, TW_DATA, "training text %s is %s (node.data names it)", path,
                       S_ISREG(info.st_mode) ? "empty" : "neither a file nor a folder");
         return TW_EXIT_DATA;
@@ -113,6 +172,10 @@ static enum tw_exit state_open(struct tw_setup *setup, struct tw_error *err) {
     tw_id_hex(&setup->run_id, hex);
     hex[16] = '\0';
     if (!join(setup->run_state_dir, state_dir, hex) || !join(path, state_dir, "lock")) {
+        (void)tw_fail(err, TW_CONFIG, "node.state_dir is too long");
+        return TW_EXIT_USAGE;
+    }
+    if (setup->is_data_fetched && !join(setup->data_path, setup->run_state_dir, "data")) {
         (void)tw_fail(err, TW_CONFIG, "node.state_dir is too long");
         return TW_EXIT_USAGE;
     }

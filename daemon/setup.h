@@ -26,6 +26,8 @@ struct tw_setup {
     struct tw_layout layout;
     char manifest[TW_MANIFEST_BYTES_MAX + 1]; /* canonical text with NUL */
     char run_state_dir[TW_PATH_BYTES];        /* STATE_DIR/first 16 digits of the run id */
+    char data_path[TW_PATH_BYTES];            /* what is trained on */
+    bool is_data_fetched; /* it is RUN_STATE_DIR/data, and what lacks there comes from peers */
     char worker_path[TW_PATH_BYTES];
     char worker_socket[TW_PATH_BYTES];
     struct tw_identity identity;

@@ -238,6 +238,7 @@ static void closing_begin(struct tw_shell *shell) {
     tw_shell_net_close(shell);
     tw_api_close(shell->api);
     shell->api = NULL;
+    tw_shell_data_close(shell);
     tw_supervisor_close(&shell->supervisor);
     tw_worker_host_close(shell->host);
     uv_close((uv_handle_t *)&shell->core_timer, NULL);
@@ -351,6 +352,7 @@ static enum tw_exit shell_open(struct tw_shell *shell, struct tw_error *err) {
     const enum tw_status host = tw_shell_worker_open(shell, err);
     if (host != TW_OK) return host == TW_IO ? TW_EXIT_PORT : TW_EXIT_USAGE;
     if (tw_shell_votes_open(shell, err) != TW_OK) return TW_EXIT_STATE_DIR;
+    if (tw_shell_data_open(shell, err) != TW_OK) return TW_EXIT_FAILURE;
     const enum tw_exit loaded = tw_shell_load(shell, err);
     if (loaded != TW_EXIT_OK) return loaded;
     const enum tw_status net = tw_shell_net_open(shell, err);
@@ -363,6 +365,7 @@ static enum tw_exit shell_open(struct tw_shell *shell, struct tw_error *err) {
 }
 
 static void shell_free(struct tw_shell *shell) {
+    tw_shell_data_free(shell);
     tw_worker_host_destroy(shell->host);
     tw_checkpoint_destroy(shell->checkpoint);
     if (shell->has_votes) tw_vote_store_close(&shell->votes);

@@ -13,7 +13,8 @@
  *
  * shell.c        events, core, time, life        shell_store.c  votes, member cache
  * shell_net.c    links, frames, dialling         shell_save.c   checkpoints
- * shell_worker.c worker and supervisor           shell_view.c   what people see */
+ * shell_worker.c worker and supervisor           shell_view.c   what people see
+ * shell_data.c   the dataset: fetched, served */
 #ifndef TW_DAEMON_SHELL_H
 #define TW_DAEMON_SHELL_H
 
@@ -24,6 +25,8 @@
 #include "base/log.h"
 #include "daemon/api.h"
 #include "daemon/checkpoint.h"
+#include "daemon/data_serve.h"
+#include "daemon/data_store.h"
 #include "daemon/exit_codes.h"
 #include "daemon/loop_lag.h"
 #include "daemon/setup.h"
@@ -32,6 +35,7 @@
 #include "daemon/transport.h"
 #include "daemon/vote_store.h"
 #include "daemon/worker_host.h"
+#include "sync/fetch.h"
 #include "sync/members.h"
 #include "sync/node.h"
 
@@ -63,7 +67,7 @@ struct tw_shell_refusal {
 enum { TW_REFUSALS_MAX = TW_BOOTSTRAP_MAX };
 
 struct tw_minute_sample {
-    uint64_t at_us, tokens, clock_tokens, step_us, sync_us, bytes_in, bytes_out;
+    uint64_t at_us, tokens, clock_tokens, step_us, sync_us, bytes_in, bytes_out, data_in;
 };
 
 /* A vote on its way to the disk. One is written, one waits; a newer one replaces the waiting one,
@@ -120,6 +124,20 @@ struct tw_shell_train {
     pid_t pid;
 };
 
+/* The run's dataset; without one (data.form = file) everything is zero. */
+struct tw_shell_data {
+    struct tw_data_store *store; /* owned; NULL: no dataset */
+    struct tw_data_serve serve;
+    struct tw_fetch *fetch; /* owned; NULL: the folder is the user's */
+    void *fetch_memory;     /* owned */
+    uv_timer_t timer;       /* deadline of the fetcher */
+    bool is_waiting;        /* no whole training shard yet: no worker either */
+    bool is_unusable;       /* the index is no good, for ever */
+    uint32_t train_whole;
+    uint64_t bytes_in, chunks_found, chunks_refused, strikes;
+    char trouble[TW_VIEW_TEXT_BYTES]; /* what the disk has against it; "" */
+};
+
 enum tw_shell_stage { TW_SHELL_RUNNING, TW_SHELL_LEAVING, TW_SHELL_CLOSING };
 
 struct tw_shell {
@@ -152,6 +170,8 @@ struct tw_shell {
     uint32_t refusals_next;
     struct tw_shell_refusal refusals[TW_REFUSALS_MAX];
     struct tw_log_limit refusal_limit;
+
+    struct tw_shell_data data;
 
     /* worker */
     struct tw_worker_host *host;
@@ -224,6 +244,7 @@ void tw_shell_net_close(struct tw_shell *shell);
 
 /* ---- shell_worker.c ------------------------------------------------------------------------ */
 enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err);
+/* Nothing while the dataset is waited for: shell_data.c calls again. */
 enum tw_status tw_shell_worker_start(struct tw_shell *shell, struct tw_error *err);
 void tw_shell_worker_pause(struct tw_shell *shell, bool is_paused);
 enum tw_view_worker tw_shell_worker_state(const struct tw_shell *shell);
@@ -241,6 +262,22 @@ void tw_shell_save(struct tw_shell *shell, const uint32_t *ticket);
 void tw_shell_save_snapshot_done(struct tw_shell *shell);
 void tw_shell_save_frozen(struct tw_shell *shell);
 void tw_shell_save_chores(struct tw_shell *shell, uint64_t now_us);
+
+/* ---- shell_data.c: the dataset ------------------------------------------------------------- */
+enum tw_status tw_shell_data_open(struct tw_shell *shell, struct tw_error *err);
+void tw_shell_data_peer_up(struct tw_shell *shell, uint16_t peer, const struct tw_id *id);
+void tw_shell_data_peer_down(struct tw_shell *shell, uint16_t peer);
+/* True: not the core's. */
+bool tw_shell_data_message(struct tw_shell *shell, uint16_t peer, const struct tw_message *message);
+bool tw_shell_data_chunk(struct tw_shell *shell, const struct tw_fetch_arrival *chunk,
+                         const uint8_t *bytes);
+bool tw_shell_data_released(struct tw_shell *shell, uint16_t peer, const struct tw_chunk *chunk,
+                            bool was_sent);
+/* `bytes_per_s`: arriving, NaN when not known. */
+void tw_shell_data_fill(const struct tw_shell *shell, uint64_t now_us, double bytes_per_s,
+                        struct tw_status_view *view);
+void tw_shell_data_close(struct tw_shell *shell);
+void tw_shell_data_free(struct tw_shell *shell);
 
 /* ---- shell_view.c -------------------------------------------------------------------------- */
 void tw_shell_view_fill(void *user, struct tw_status_view *view);

@@ -48,7 +48,7 @@ void tw_shell_net_chunk(struct tw_shell *shell, const struct tw_action *action) 
 
 static void on_released(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent) {
     struct tw_shell *shell = user;
-    (void)peer;
+    if (tw_shell_data_released(shell, peer, chunk, sent)) return;
     const int row = tw_payloads_row_at(&shell->host->payloads, chunk->bytes);
     if (sent) shell->chunk_bytes_out += chunk->size;
     if (row < 0 || shell->sends[row] == 0) return;
@@ -77,6 +77,9 @@ static void chunk_take(struct tw_shell *shell, uint16_t peer, const struct tw_fr
     memcpy(event.u.chunk.hash.bytes, frame->body, sizeof(event.u.chunk.hash.bytes));
     event.u.chunk.idx = tw_get_u32(frame->body + 32);
     const uint32_t size = frame->body_bytes - TW_CHUNK_HEADER_BYTES;
+    const struct tw_fetch_arrival arrival = {
+        .peer = peer, .hash = event.u.chunk.hash, .idx = event.u.chunk.idx, .size = size};
+    if (tw_shell_data_chunk(shell, &arrival, frame->body + TW_CHUNK_HEADER_BYTES)) return;
     shell->chunk_bytes_in += size;
     /* Late, repeated, or never asked for: it must not touch what is there. */
     if (!tw_node_wants_chunk(shell->node, peer, &event.u.chunk.hash, event.u.chunk.idx)) return;
@@ -107,6 +110,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     if (message.kind == TW_MSG_PEERS) {
         tw_members_merge(shell->members, &message.u.peers, tw_shell_now_us());
     }
+    if (tw_shell_data_message(shell, peer, &message)) return;
     const struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer, .u.message = &message};
     tw_shell_event(shell, &event);
 }
@@ -132,6 +136,7 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello)
     struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
     event.u.id = hello->id;
     tw_shell_event(shell, &event);
+    tw_shell_data_peer_up(shell, peer, &hello->id);
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (shell->peers[i].is_up) gossip_send(shell, i); /* all learn of the new one at once */
     }
@@ -150,6 +155,7 @@ static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const
     shell->peers[peer] = (struct tw_shell_peer){0};
     const struct tw_event event = {.kind = TW_EV_PEER_DOWN, .peer = peer};
     tw_shell_event(shell, &event);
+    tw_shell_data_peer_down(shell, peer);
 }
 
 static void refusal_keep(struct tw_shell *shell, const char *address, enum tw_status reason,

@@ -46,6 +46,7 @@ void tw_shell_view_chores(struct tw_shell *shell, uint64_t now_us) {
         sample->bytes_in = all.bytes_in;
         sample->bytes_out = all.bytes_out;
     }
+    sample->data_in = shell->data.bytes_in;
     shell->minute_next = (shell->minute_next + 1) % TW_MINUTE_SAMPLES;
     if (shell->minute_count < TW_MINUTE_SAMPLES) shell->minute_count++;
 }
@@ -318,6 +319,19 @@ static void fill_known(const struct tw_shell *shell, struct tw_status_view *view
     }
 }
 
+/* Who trained on how much of what the run has seen; where each node brings its own text that is how
+ * much its text counts. The clock lags behind what was trained on since the last round. */
+static void fill_shares(struct tw_status_view *view) {
+    uint64_t sum = view->train.tokens;
+    for (uint32_t i = 0; i < view->peers_count; i++) sum += view->peers[i].tokens;
+    const uint64_t all = sum > view->run.clock_tokens ? sum : view->run.clock_tokens;
+    if (all == 0) return;
+    view->train.token_share = (double)view->train.tokens / (double)all;
+    for (uint32_t i = 0; i < view->peers_count; i++) {
+        view->peers[i].token_share = (double)view->peers[i].tokens / (double)all;
+    }
+}
+
 void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     struct tw_shell *shell = user;
     const uint64_t now = tw_shell_now_us();
@@ -334,11 +348,14 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     view->sync.lineage_changes = shell->lineage_changes;
     fill_net(shell, view);
     fill_worker(shell, now, view);
+    tw_shell_data_fill(shell, now, minute_rate(shell, offsetof(struct tw_minute_sample, data_in)),
+                       view);
     if (shell->transport != NULL) {
         view->sync.known = tw_members_known(shell->members);
         fill_linked(shell, now, view);
         fill_known(shell, view);
     }
+    fill_shares(view);
     tw_round_ring_fill(&shell->round_ring, now, view);
     tw_event_ring_fill(&shell->event_ring, now, view);
 }

@@ -30,6 +30,7 @@ static void on_attached(void *user, pid_t pid, const char *device) {
     struct tw_shell *shell = user;
     shell->train.pid = pid;
     (void)snprintf(shell->train.device, sizeof(shell->train.device), "%s", device);
+    if (shell->data.is_waiting) return; /* it comes and goes until there is something to train on */
     tw_shell_note(shell, TW_LOG_INFO, "worker_attached", "pid=%ld device=\"%s\"", (long)pid,
                   device);
 }
@@ -123,7 +124,8 @@ static void on_gone(void *user, const char *sentence) {
     struct tw_shell *shell = user;
     shell->train.pid = 0;
     shell->train.is_stepping = false;
-    if (shell->stage == TW_SHELL_RUNNING) {
+    /* Without data it is not welcomed yet; it tries again. */
+    if (shell->stage == TW_SHELL_RUNNING && !shell->data.is_waiting) {
         (void)snprintf(shell->train.error, sizeof(shell->train.error), "%s", sentence);
         tw_shell_note(shell, TW_LOG_WARN, "worker_gone", "text=\"%s\"", sentence);
     }
@@ -203,7 +205,7 @@ enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err
         .run = &setup->run,
         .layout = &setup->layout,
         .socket_path = setup->worker_socket,
-        .data_path = setup->config.node.data,
+        .data_path = setup->data_path,
         .worker_uid = (uid_t)-1,
         .compute = setup->config.worker,
         .snapshot_steps = setup->config.node.snapshot_steps,
@@ -236,6 +238,7 @@ enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err
 }
 
 enum tw_status tw_shell_worker_start(struct tw_shell *shell, struct tw_error *err) {
+    if (shell->data.is_waiting) return TW_OK;
     shell->has_supervisor = shell->setup->config.node.spawn_worker;
     if (!shell->has_supervisor) return TW_OK;
     return tw_supervisor_start(&shell->supervisor, err);
@@ -250,6 +253,7 @@ void tw_shell_worker_pause(struct tw_shell *shell, bool is_paused) {
 
 enum tw_view_worker tw_shell_worker_state(const struct tw_shell *shell) {
     const bool is_there = tw_worker_link_is_open(&shell->host->link);
+    if (shell->data.is_waiting) return TW_VIEW_WORKER_WAITING;
     if (!is_there && shell->supervisor.state == TW_SUPERVISOR_FAILED) return TW_VIEW_WORKER_FAILED;
     if (!is_there && shell->supervisor.deaths > 0) return TW_VIEW_WORKER_RESTARTING;
     if (!is_there) {

@@ -14,6 +14,8 @@ void tw_status_view_init(struct tw_status_view *view) {
     view->train.loss = view->train.lr = view->train.grad_norm = NAN;
     view->train.loss_live = view->train.loss_anchor = view->train.distance = NAN;
     view->train.utilisation = view->train.utilisation_minute = NAN;
+    view->train.token_share = view->data.in_bytes_per_s = NAN;
+    view->data.eta_us = TW_VIEW_NEVER;
     view->net.in_bytes_per_s = view->net.out_bytes_per_s = NAN;
     view->worker.snapshot_step = view->worker.heartbeat_us = TW_VIEW_NEVER;
     view->checkpoint.step = view->checkpoint.age_us = TW_VIEW_NEVER;
@@ -37,6 +39,7 @@ const char *tw_status_view_state(const struct tw_status_view *view) {
 const char *tw_view_worker_name(enum tw_view_worker worker) {
     switch (worker) {
     case TW_VIEW_WORKER_ABSENT: return "absent";
+    case TW_VIEW_WORKER_WAITING: return "waiting";
     case TW_VIEW_WORKER_STARTING: return "starting";
     case TW_VIEW_WORKER_RUNNING: return "running";
     case TW_VIEW_WORKER_PAUSED: return "paused";
@@ -54,6 +57,18 @@ const char *tw_view_link_name(enum tw_view_link link) {
     case TW_VIEW_LINK_UP: return "up";
     case TW_VIEW_LINK_ALIVE: return "alive";
     case TW_VIEW_LINK_REFUSED: return "refused";
+    }
+    return "unknown";
+}
+
+const char *tw_view_data_name(enum tw_view_data data) {
+    switch (data) {
+    case TW_VIEW_DATA_TEXT: return "text";
+    case TW_VIEW_DATA_WAITING: return "waiting";
+    case TW_VIEW_DATA_FETCHING: return "fetching";
+    case TW_VIEW_DATA_PARTIAL: return "partial";
+    case TW_VIEW_DATA_WHOLE: return "whole";
+    case TW_VIEW_DATA_UNUSABLE: return "unusable";
     }
     return "unknown";
 }

@@ -27,12 +27,22 @@ enum {
 
 enum tw_view_worker {
     TW_VIEW_WORKER_ABSENT,   /* none attached; systemd or the user must start it */
+    TW_VIEW_WORKER_WAITING,  /* there is nothing to train on yet: see data */
     TW_VIEW_WORKER_STARTING, /* spawned or attached, not stepping yet */
     TW_VIEW_WORKER_RUNNING,
     TW_VIEW_WORKER_PAUSED,     /* by the user */
     TW_VIEW_WORKER_RESTARTING, /* died; another one comes after a delay */
     TW_VIEW_WORKER_FAILED,     /* given up after repeated deaths without progress */
     TW_VIEW_WORKER_FINISHED,   /* reached the budget or stop_step */
+};
+
+enum tw_view_data {
+    TW_VIEW_DATA_TEXT,     /* a text of this node; nothing travels */
+    TW_VIEW_DATA_WAITING,  /* a dataset; no whole shard to train on yet */
+    TW_VIEW_DATA_FETCHING, /* trains on what is here, the rest is on its way */
+    TW_VIEW_DATA_PARTIAL,  /* a folder of the user that lacks files */
+    TW_VIEW_DATA_WHOLE,
+    TW_VIEW_DATA_UNUSABLE, /* the index of the dataset is no good: see error */
 };
 
 enum tw_view_link {
@@ -56,6 +66,7 @@ struct tw_view_peer {
     uint64_t step, tokens;
     uint32_t tokens_per_s;
     uint64_t rounds;
+    double token_share;        /* of the run's tokens, a ratio; NaN = not known */
     uint64_t last_mixed_round; /* newest round of ours it entered; TW_VIEW_NEVER */
     uint64_t heard_us;         /* ago; TW_VIEW_NEVER */
 };
@@ -118,6 +129,7 @@ struct tw_status_view {
         float loss_live, loss_anchor; /* held out, nats per token, at eval_step */
         uint64_t eval_step;
         float distance;            /* ||theta - phi|| / ||phi||, a ratio */
+        double token_share;        /* of the run's tokens so far, a ratio */
         uint64_t steps_skipped;    /* gradients were not finite */
         double utilisation;        /* 1 - sync / wall, a ratio, since the start */
         double utilisation_minute; /* the last minute */
@@ -143,6 +155,24 @@ struct tw_status_view {
         uint64_t links_refused;
         uint64_t pool_bytes, pool_used_bytes;
     } net;
+
+    struct {
+        enum tw_view_data state;
+        bool is_any;     /* each node brings its own text */
+        bool is_fetched; /* from peers, into a folder of the daemon */
+        char path[TW_VIEW_TEXT_BYTES];
+        char text[TW_VIEW_TEXT_BYTES];  /* while waiting: "3 of 65 chunks ..." */
+        char error[TW_VIEW_TEXT_BYTES]; /* what the disk or the index has against it; "" */
+        uint32_t files, files_whole;    /* 0: the index is not known yet */
+        uint32_t train_whole;           /* training shards */
+        uint64_t bytes, bytes_here;
+        uint32_t chunks_here, chunks_count; /* of the file that comes next */
+        double in_bytes_per_s;              /* last minute */
+        uint64_t eta_us;                    /* TW_VIEW_NEVER */
+        uint32_t donors, takers;            /* peers that give lately; that are given to now */
+        uint64_t in_bytes, out_bytes;       /* this process */
+        uint64_t chunks_refused;            /* that were not what their hash says */
+    } data;
 
     struct {
         enum tw_view_worker state;
@@ -178,6 +208,7 @@ const char *tw_status_view_state(const struct tw_status_view *view);
 const char *tw_view_state_name(enum tw_node_state state);
 const char *tw_view_worker_name(enum tw_view_worker worker);
 const char *tw_view_link_name(enum tw_view_link link);
+const char *tw_view_data_name(enum tw_view_data data);
 
 /* ---- what the shell keeps between two fills ------------------------------------------------ */
 

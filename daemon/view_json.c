@@ -85,11 +85,12 @@ static json_t *train_json(const struct tw_status_view *view) {
         real(view->train.lr), "grad_norm", real(view->train.grad_norm), "steps_skipped",
         count(view->train.steps_skipped), "losses", losses_json(view));
     json_t *const measured = json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "flops_per_s", real(view->train.flops_s), "mfu_ratio",
-        real(view->train.mfu), "validation_live_nats", real(view->train.loss_live),
-        "validation_anchor_nats", real(view->train.loss_anchor), "validation_steps",
-        count(view->train.eval_step), "distance_ratio", real(view->train.distance),
-        "utilisation_ratio", real(view->train.utilisation), "utilisation_minute_ratio",
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "token_share_ratio", real(view->train.token_share),
+        "flops_per_s", real(view->train.flops_s), "mfu_ratio", real(view->train.mfu),
+        "validation_live_nats", real(view->train.loss_live), "validation_anchor_nats",
+        real(view->train.loss_anchor), "validation_steps", count(view->train.eval_step),
+        "distance_ratio", real(view->train.distance), "utilisation_ratio",
+        real(view->train.utilisation), "utilisation_minute_ratio",
         real(view->train.utilisation_minute));
     if (train != NULL && measured != NULL) (void)json_object_update(train, measured);
     json_decref(measured);
@@ -123,6 +124,33 @@ static json_t *network_json(const struct tw_status_view *view) {
         count(view->net.bootstrap_alive), "links_refused", count(view->net.links_refused),
         "pool_bytes", count(view->net.pool_bytes), "pool_used_bytes",
         count(view->net.pool_used_bytes));
+}
+
+static json_t *data_json(const struct tw_status_view *view) {
+    const bool is_dataset = view->data.state != TW_VIEW_DATA_TEXT;
+    json_t *const data = json_pack(
+        "{s:s,s:o,s:b,s:b,s:o,s:o}", "state", tw_view_data_name(view->data.state), "path",
+        text(view->data.path), "own_text", view->data.is_any, "fetched", view->data.is_fetched,
+        "waits_for", view->data.text[0] != 0 ? text(view->data.text) : json_null(), "error",
+        view->data.error[0] != 0 ? text(view->data.error) : json_null());
+    if (!is_dataset) return data;
+    json_t *const here = json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "files", count(view->data.files), "files_whole",
+        count(view->data.files_whole), "training_shards_whole", count(view->data.train_whole),
+        "bytes", count(view->data.bytes), "bytes_here", count(view->data.bytes_here), "next_chunks",
+        count(view->data.chunks_count), "next_chunks_here", count(view->data.chunks_here));
+    json_t *const moved = json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "in_bytes_per_s", real(view->data.in_bytes_per_s), "eta_s",
+        seconds(view->data.eta_us), "donors", count(view->data.donors), "takers",
+        count(view->data.takers), "in_bytes", count(view->data.in_bytes), "out_bytes",
+        count(view->data.out_bytes), "chunks_refused", count(view->data.chunks_refused));
+    if (data != NULL && here != NULL && moved != NULL) {
+        (void)json_object_update(data, here);
+        (void)json_object_update(data, moved);
+    }
+    json_decref(here);
+    json_decref(moved);
+    return data;
 }
 
 static json_t *worker_json(const struct tw_status_view *view) {
@@ -167,11 +195,11 @@ static json_t *event_list(const struct tw_status_view *view, uint32_t most) {
 }
 
 json_t *tw_view_json_status(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
                      tw_status_view_state(view), "warnings", warnings_json(view), "node",
                      node_json(view), "run", run_json(view), "train", train_json(view), "sync",
-                     sync_json(view), "network", network_json(view), "worker", worker_json(view),
-                     "checkpoint", checkpoint_json(view), "events",
+                     sync_json(view), "data", data_json(view), "network", network_json(view),
+                     "worker", worker_json(view), "checkpoint", checkpoint_json(view), "events",
                      event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
@@ -184,7 +212,8 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
         "same_lineage", peer->same_lineage, "heard_age_s", seconds(peer->heard_us));
     const bool is_heard = peer->heard_us != TW_VIEW_NEVER;
     json_t *const said =
-        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+        json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "token_share_ratio",
+                  is_heard ? real(peer->token_share) : json_null(), "state",
                   is_heard ? json_string(tw_view_state_name(peer->state)) : json_null(), "rtt_us",
                   maybe(peer->rtt_us), "up_bytes", count(peer->up_bytes), "down_bytes",
                   count(peer->down_bytes), "steps", is_heard ? count(peer->step) : json_null(),

@@ -47,6 +47,7 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
             "The worker has not moved for %" PRIu64 " s", view->worker.heartbeat_us / 1000000);
         break;
     case TW_VIEW_WORKER_STARTING:
+    case TW_VIEW_WORKER_WAITING:
     case TW_VIEW_WORKER_PAUSED:
     case TW_VIEW_WORKER_FINISHED: break;
     }
@@ -89,6 +90,27 @@ static void judge_training(const struct tw_status_view *view, struct list *list)
     }
 }
 
+static void judge_data(const struct tw_status_view *view, struct list *list) {
+    if (view->data.state == TW_VIEW_DATA_UNUSABLE) {
+        add(list, "the run needs another dataset, and so another manifest",
+            "The run's dataset cannot be used: %s", view->data.error);
+    } else if (view->data.error[0] != 0) {
+        add(list, "it is tried again every few seconds", "Training data cannot be stored: %s",
+            view->data.error);
+    }
+    if (view->data.state == TW_VIEW_DATA_WAITING && view->node.uptime_us > MINUTE_US &&
+        view->data.donors == 0) {
+        add(list, "link to a node that has the dataset, or set node.data to a copy of it",
+            "No peer gives training data: %s",
+            view->data.text[0] != 0 ? view->data.text : "none is linked");
+    }
+    if (view->data.state == TW_VIEW_DATA_PARTIAL) {
+        add(list, "copy the missing files, or leave node.data out: then they are fetched",
+            "%s lacks %" PRIu32 " of the dataset's %" PRIu32 " files", view->data.path,
+            view->data.files - view->data.files_whole, view->data.files);
+    }
+}
+
 uint32_t tw_view_warnings(const struct tw_status_view *view,
                           struct tw_warning warnings[TW_WARNINGS_MAX]) {
     struct list list = {warnings, 0};
@@ -101,6 +123,7 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
         add(&list, "free some space or repair the state directory: rounds wait for this node",
             "This node cannot write down its votes: %s", view->checkpoint.vote_error);
     }
+    judge_data(view, &list);
     judge_network(view, &list);
     judge_training(view, &list);
     if (view->node.loop_lag_us > 1000000) {

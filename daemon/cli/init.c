@@ -204,7 +204,10 @@ static void say_next(const struct init *init, const char *hex, bool is_new_secre
             n++, config->node.run);
     }
     if (config->node.data[0] == 0) {
-        (void)printf("  %d. Name the training text with `data = ` in the configuration.\n", n++);
+        (void)printf(
+            "  %d. Name the training text with `data = ` in the configuration, unless the run\n"
+            "     is trained on a dataset: that is fetched from the other nodes.\n",
+            n++);
     }
     if (is_new_secret) {
         (void)printf("  %d. Give the run secret, by a safe way, to the other nodes of the run:\n"

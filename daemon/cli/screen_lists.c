@@ -24,11 +24,13 @@ static void print_peer(const struct screen *screen, const json_t *peer) {
     line_put(&line, DIM, " %7s", tw_units_duration(heard, json_num(peer, "heard_age_s")));
     line_end(&line);
     const char *const address = json_str(peer, "address"), *const error = json_str(peer, "error");
-    const double mixed = json_num(peer, "last_mixed_round");
+    const double mixed = json_num(peer, "last_mixed_round"),
+                 share = json_num(peer, "token_share_ratio");
     line = line_begin(screen, NULL);
     line_put(&line, DIM, "           %s", *address != 0 ? address : "dials us");
     if (isfinite(mixed))
         line_put(&line, DIM, ", last mixed in round %s", tw_units_count(step, mixed));
+    if (isfinite(share)) line_put(&line, DIM, ", share %s", tw_units_percent(step, share));
     if (is_split) line_put(&line, YELLOW, ", in another lineage");
     line_end(&line);
     if (*error != 0) line_wrap(screen, YELLOW, "", 11, error);

@@ -50,6 +50,8 @@ void screen_sentence(const json_t *status, char *text, size_t capacity) {
         (void)snprintf(text, capacity, "%s has finished %s and serves it to others", name, run);
     } else if (strcmp(worker, "absent") == 0) {
         (void)snprintf(text, capacity, "%s does not train: no worker is attached", name);
+    } else if (strcmp(worker, "waiting") == 0) {
+        (void)snprintf(text, capacity, "%s waits for training data", name);
     } else if (strcmp(worker, "starting") == 0 || strcmp(worker, "restarting") == 0) {
         (void)snprintf(text, capacity, "%s is %s its worker", name, worker);
     } else if (strcmp(worker, "paused") == 0) {
@@ -197,6 +199,69 @@ static void print_training(const struct screen *screen, const json_t *status) {
     }
 }
 
+/* How much of the run's dataset is here. */
+static void put_dataset(struct line *line, const json_t *status) {
+    char here[TW_UNITS_BYTES], all[TW_UNITS_BYTES];
+    const double files = json_num(status, "data.files"),
+                 whole = json_num(status, "data.files_whole");
+    if (!(files > 0)) {
+        line_put(line, YELLOW, "nothing here yet");
+        return;
+    }
+    if (whole < files) line_put(line, PLAIN, "%.0f of ", whole);
+    line_put(line, PLAIN, "%.0f file%s%s", files, plural(files), sep(line->screen));
+    if (whole < files) {
+        line_put(line, PLAIN, "%s of ", tw_units_bytes(here, json_num(status, "data.bytes_here")));
+    }
+    line_put(line, PLAIN, "%s", tw_units_bytes(all, json_num(status, "data.bytes")));
+}
+
+/* What of it travels. */
+static void print_travel(const struct screen *screen, const json_t *status) {
+    char rate[TW_UNITS_BYTES], left[TW_UNITS_BYTES], out[TW_UNITS_BYTES];
+    const double donors = json_num(status, "data.donors"), eta = json_num(status, "data.eta_s"),
+                 given = json_num(status, "data.out_bytes"),
+                 refused = json_num(status, "data.chunks_refused");
+    if (!(donors > 0 || given > 0 || refused > 0)) return;
+    struct line line = line_begin(screen, "");
+    if (donors > 0) {
+        line_put(&line, PLAIN, "%s/s from %.0f peer%s",
+                 tw_units_bytes(rate, json_num(status, "data.in_bytes_per_s")), donors,
+                 plural(donors));
+        if (isfinite(eta))
+            line_put(&line, PLAIN, "%s%s left", sep(screen), tw_units_duration(left, eta));
+        if (given > 0) line_put(&line, PLAIN, "%s", sep(screen));
+    }
+    if (given > 0) line_put(&line, DIM, "%s given", tw_units_bytes(out, given));
+    if (refused > 0) {
+        line_put(&line, YELLOW, "%s%.0f wrong chunk%s", donors > 0 || given > 0 ? sep(screen) : "",
+                 refused, plural(refused));
+    }
+    line_end(&line);
+}
+
+static void print_data(const struct screen *screen, const json_t *status) {
+    char share[TW_UNITS_BYTES];
+    const bool is_text = strcmp(json_str(status, "data.state"), "text") == 0;
+    if (is_text && !json_yes(status, "data.own_text")) return;
+    struct line line = line_begin(screen, "Data");
+    if (is_text) {
+        line_put(&line, PLAIN, "text of its own%s%s of the run's tokens", sep(screen),
+                 tw_units_percent(share, json_num(status, "train.token_share_ratio")));
+    } else {
+        put_dataset(&line, status);
+    }
+    line_end(&line);
+    if (is_text) return;
+    const char *const wanted = json_str(status, "data.waits_for");
+    if (wanted[0] != 0) {
+        line = line_begin(screen, "");
+        line_put(&line, YELLOW, "%s", wanted);
+        line_end(&line);
+    }
+    print_travel(screen, status);
+}
+
 static void print_sync(const struct screen *screen, const json_t *status) {
     char committed[TW_UNITS_BYTES], ours[TW_UNITS_BYTES], missed[TW_UNITS_BYTES];
     const double known = json_num(status, "sync.known_peers"),
@@ -302,6 +367,7 @@ void screen_status(const struct screen *screen, const json_t *status) {
     print_loss(screen, status);
     print_clock(screen, status);
     print_training(screen, status);
+    print_data(screen, status);
     print_sync(screen, status);
     print_network(screen, status);
     print_worker(screen, status);

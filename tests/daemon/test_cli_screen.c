@@ -99,6 +99,30 @@ static void a_fresh_node_shows_no_numbers_it_does_not_have(void **state) {
     compare("status_fresh.txt");
 }
 
+static void a_node_without_data_says_what_it_waits_for(void **state) {
+    (void)state;
+    view.worker.state = TW_VIEW_WORKER_WAITING;
+    view.worker.pid = view.worker.restarts = 0;
+    view.data.state = TW_VIEW_DATA_WAITING;
+    view.data.files_whole = 1;
+    view.data.chunks_refused = view.data.out_bytes = view.data.donors = 0;
+    (void)snprintf(view.data.text, sizeof(view.data.text),
+                   "3 of 64 chunks of the first shard, 2 peers may have it");
+    (void)snprintf(view.data.error, sizeof(view.data.error), "/data: No space left on device");
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    compare("status_waiting.txt");
+}
+
+static void text_of_its_own_is_shown_with_its_share(void **state) {
+    (void)state;
+    view.data.state = TW_VIEW_DATA_TEXT;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_null(strstr(drawn, "  Data "));
+    view.data.is_any = true;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "  Data      text of its own · 25.2 % of the run's tokens"));
+}
+
 static void lists_look_as_they_should(void **state) {
     (void)state;
     draw(screen_peers, tw_view_json_peers(&view), UTF8, 80);
@@ -203,6 +227,7 @@ static void each_state_has_its_sentence(void **state) {
         {TW_STATE_MEMBER, TW_VIEW_WORKER_RESTARTING, true, 2, 2, "attic is restarting its worker"},
         {TW_STATE_SOLO, TW_VIEW_WORKER_ABSENT, true, 2, 2,
          "attic does not train: no worker is attached"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_WAITING, true, 2, 0, "attic waits for training data"},
         {TW_STATE_MEMBER, TW_VIEW_WORKER_FAILED, true, 2, 2,
          "attic does not train: its worker failed"},
     };
@@ -247,6 +272,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(status_looks_as_it_should, start),
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
         cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
+        cmocka_unit_test_setup(a_node_without_data_says_what_it_waits_for, start),
+        cmocka_unit_test_setup(text_of_its_own_is_shown_with_its_share, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),

@@ -21,6 +21,7 @@ static void sample_peer(struct tw_view_peer *peer, uint8_t seed, const char *add
     peer->step = 11900u + seed;
     peer->tokens = peer->step * 1024;
     peer->tokens_per_s = 9800;
+    peer->token_share = 0.249;
     peer->rounds = 1187;
     peer->last_mixed_round = 1186;
     peer->heard_us = 400000;
@@ -29,6 +30,7 @@ static void sample_peer(struct tw_view_peer *peer, uint8_t seed, const char *add
 static void sample_peers(struct tw_status_view *view) {
     view->peers_count = 4;
     for (uint32_t i = 0; i < 4; i++) {
+        view->peers[i].token_share = NAN;
         view->peers[i].rtt_us = view->peers[i].heard_us = view->peers[i].last_mixed_round =
             TW_VIEW_NEVER;
     }
@@ -108,6 +110,26 @@ void view_sample(struct tw_status_view *view) {
     view->train.distance = 0.0123f;
     view->train.utilisation = 0.9921;
     view->train.utilisation_minute = 0.9934;
+
+    view->train.token_share = 0.252;
+
+    view->data.state = TW_VIEW_DATA_FETCHING;
+    view->data.is_fetched = true;
+    SET(view->data.path, "/var/lib/thinwire/bible/3d3d3d3d3d3d3d3d/data");
+    view->data.files = 66;
+    view->data.files_whole = 12;
+    view->data.train_whole = 10;
+    view->data.bytes = 1075000000;
+    view->data.bytes_here = 195000000;
+    view->data.chunks_here = 12;
+    view->data.chunks_count = 65;
+    view->data.in_bytes_per_s = 1250000;
+    view->data.eta_us = UINT64_C(704000000);
+    view->data.donors = 3;
+    view->data.takers = 1;
+    view->data.in_bytes = 120000000;
+    view->data.out_bytes = 34000000;
+    view->data.chunks_refused = 1;
 
     view->sync.roster_count = 4;
     view->sync.known = 4;

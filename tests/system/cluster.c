@@ -45,7 +45,8 @@ static void file_write(const char *path, const char *text, size_t size, mode_t m
     assert_int_equal(close(fd), 0);
 }
 
-static void manifest_write(const char *path, const char *seed, const char *tokens) {
+/* `more`: further keys, NULL after the last; or NULL. */
+static void manifest_write(const char *path, const char *tokens, const char *const (*more)[2]) {
     static char text[TW_MANIFEST_BYTES_MAX];
     const char *const keys[][2] = {
         {"run.name", "system-test"},  {"model.layers", "2"},    {"model.width", "32"},
@@ -62,7 +63,9 @@ static void manifest_write(const char *path, const char *seed, const char *token
         if (tw_run_set(&run, keys[i][0], keys[i][1], &err) != TW_OK) fail_msg("%s", err.message);
         if (strcmp(keys[i][0], "sync.preset") == 0) tw_run_apply_preset(&run, run.sync.preset);
     }
-    if (seed != NULL) assert_int_equal(tw_run_set(&run, "model.seed", seed, &err), TW_OK);
+    for (; more != NULL && (*more)[0] != NULL; more++) {
+        if (tw_run_set(&run, (*more)[0], (*more)[1], &err) != TW_OK) fail_msg("%s", err.message);
+    }
     if (tw_run_check(&run, &err) != TW_OK) fail_msg("manifest: %s", err.message);
     tw_run_encode(&run, text, &size);
     file_write(path, text, size, 0644);
@@ -111,7 +114,14 @@ void cluster_open(struct cluster *cluster, const char *tokens) {
     (void)snprintf(path, sizeof(path), "%s/secret", cluster->dir);
     assert_int_equal(tw_secret_create(path, &err), TW_OK);
     (void)snprintf(path, sizeof(path), "%s/manifest", cluster->dir);
-    manifest_write(path, NULL, tokens);
+    cluster->tokens = tokens;
+    manifest_write(path, tokens, NULL);
+}
+
+void cluster_set_run(struct cluster *cluster, const char *const (*keys)[2]) {
+    char path[96];
+    (void)snprintf(path, sizeof(path), "%s/manifest", cluster->dir);
+    manifest_write(path, cluster->tokens, keys);
 }
 
 static void tree_remove(const char *dir) {
@@ -148,14 +158,15 @@ static void worker_script(const struct cluster *cluster, const struct cluster_no
 void cluster_configure(struct cluster *cluster, uint32_t idx,
                        const struct cluster_options *options) {
     struct cluster_node *node = &cluster->nodes[idx];
-    char text[4096], worker[96], path[96], peers[256] = "";
+    char text[4096], worker[96], path[96], data[160] = "", peers[256] = "";
     struct tw_error err;
     (void)snprintf(path, sizeof(path), "%s/own.secret", node->dir);
     if (options->has_own_secret) assert_int_equal(tw_secret_create(path, &err), TW_OK);
     if (options->port != 0) node->port = options->port;
     if (options->seed != NULL) {
         (void)snprintf(path, sizeof(path), "%s/manifest", node->dir);
-        manifest_write(path, options->seed, "1g");
+        const char *const keys[][2] = {{"model.seed", options->seed}, {NULL, NULL}};
+        manifest_write(path, "1g", keys);
     }
     for (uint32_t i = 0; i < cluster->nodes_count; i++) {
         char one[32];
@@ -165,16 +176,21 @@ void cluster_configure(struct cluster *cluster, uint32_t idx,
         (void)strcat(peers, one);
     }
     worker_script(cluster, node, options, worker);
+    if (!options->has_no_data) {
+        (void)snprintf(data, sizeof(data), "data = %s\n",
+                       options->no_data != NULL ? options->no_data : cluster->data_path);
+    }
     const int size = snprintf(
         text, sizeof(text),
-        "[node]\nname = node%u\nstate_dir = %s/state\nrun_dir = %s\nrun = %s/manifest\ndata = %s\n"
+        "[node]\nname = node%u\nstate_dir = %s/state\nrun_dir = %s\nrun = %s/manifest\n%s"
         "threads = 1\nworker_path = %s\nsnapshot_steps = 5\neval_steps = 50\n%s\n"
-        "[network]\nlisten = 127.0.0.1:%u\npeers = %s\nlinks = %s\nsecret_file = %s/%s\n",
-        idx, node->dir, node->dir, options->seed != NULL ? node->dir : cluster->dir,
-        options->no_data != NULL ? options->no_data : cluster->data_path, worker,
+        "[network]\nlisten = 127.0.0.1:%u\npeers = %s\nlinks = %s\nsecret_file = %s/%s\n"
+        "%s\n",
+        idx, node->dir, node->dir, options->seed != NULL ? node->dir : cluster->dir, data, worker,
         options->more != NULL ? options->more : "", node->port, peers,
         options->is_unlinked ? "off" : "on", options->has_own_secret ? node->dir : cluster->dir,
-        options->has_own_secret ? "own.secret" : "secret");
+        options->has_own_secret ? "own.secret" : "secret",
+        options->network != NULL ? options->network : "");
     file_write(node->config, text, (size_t)size, 0644);
 }
 

@@ -21,6 +21,7 @@ struct cluster_node {
 struct cluster {
     char dir[32];
     const char *daemon_path, *worker_path, *data_path;
+    const char *tokens;
     bool is_stub;
     uint32_t nodes_count;
     struct cluster_node nodes[CLUSTER_NODES_MAX];
@@ -34,6 +35,8 @@ struct cluster_options {
     bool has_own_secret; /* a secret of its own */
     const char *seed;    /* model.seed of its manifest, if another one */
     const char *no_data; /* data path to name instead */
+    bool has_no_data;    /* no path at all: what is trained on must come from others */
+    const char *network; /* lines added to [network] */
     uint16_t port;       /* instead of a free one */
     const char *stub;    /* arguments of the stub worker, e.g. "--step-us 2000" */
 };
@@ -41,6 +44,8 @@ struct cluster_options {
 /* Finds the binaries from the environment (TW_DAEMON, TW_WORKER; TW_STUB=1: the worker is the
  * stub) and makes secret, manifest (of a run over `tokens`, "1g") and training text. */
 void cluster_open(struct cluster *cluster, const char *tokens);
+/* Further keys of the manifest all nodes have, {NULL, NULL} after the last. Before cluster_make. */
+void cluster_set_run(struct cluster *cluster, const char *const (*keys)[2]);
 /* Kills what runs and removes the folder; keeps it and says where when `failed`. */
 void cluster_close(struct cluster *cluster, bool failed);
 

@@ -1,0 +1,463 @@
+/* shell_data.c - the run's dataset: fetched from peers when this node lacks it, served to those who
+ * lack it, and the worker waits for it.
+ *
+ *            peers: PULL, MISSING, CHUNK          worker: starts on the first whole shard
+ *                 \         |                          |
+ *       data_serve.c    sync/fetch.h  -->  data_store.c (folder, thread)
+ *
+ * Only with data.form = dataset. A folder of the user (node.data) is served and never changed; a
+ * node without one fetches into STATE_DIR/RUN/data. Nothing here ever ends the daemon: what the
+ * disk or the index has against it is a sentence in the status. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/units.h"
+#include "daemon/shell.h"
+#include "proto/dataset_run.h"
+
+enum { FETCH_ALIGN = 64, RESERVE_BYTES = 256 << 20, STATE_BYTES_PARAM = 20 };
+
+/* ---- the fetcher --------------------------------------------------------------------------- */
+
+static void on_fetch_timer(uv_timer_t *timer);
+
+static void timer_arm(struct tw_shell *shell) {
+    struct tw_shell_data *data = &shell->data;
+    const uint64_t deadline = tw_fetch_deadline(data->fetch), now = tw_shell_now_us();
+    if (deadline == UINT64_MAX || shell->stage == TW_SHELL_CLOSING) {
+        (void)uv_timer_stop(&data->timer);
+        return;
+    }
+    const uint64_t delay_ms = deadline > now ? (deadline - now + 999) / 1000 : 0;
+    uv_update_time(&shell->loop);
+    TW_ASSERT(uv_timer_start(&data->timer, on_fetch_timer, delay_ms, 0) == 0);
+}
+
+/* The fetcher's numbers leave the index out. */
+static uint32_t folder_file(uint32_t fetch_file) {
+    return fetch_file == TW_FETCH_INDEX ? TW_DATA_INDEX : fetch_file + 1;
+}
+
+static uint32_t fetch_file(uint32_t folder_number) {
+    return folder_number == TW_DATA_INDEX ? TW_FETCH_INDEX : folder_number - 1;
+}
+
+static void strike_note(struct tw_shell *shell, const struct tw_fetch_action *action) {
+    char peer[9], name[TW_DATASET_FILE_BYTES];
+    const uint64_t now = tw_shell_now_us();
+    shell->data.strikes++;
+    tw_id_short(&action->id, peer);
+    tw_data_folder_name(&shell->data.store->folder, folder_file(action->file), name);
+    tw_shell_note(
+        shell, TW_LOG_WARN, "data_refused",
+        "peer=%s file=%s strikes=%u text=\"it sent bytes that are not the file's: "
+        "nothing is fetched from it for %llu s\"",
+        peer, name, action->count,
+        (unsigned long long)(action->until_us > now ? (action->until_us - now) / 1000000 : 0));
+}
+
+static void pull_send(struct tw_shell *shell, const struct tw_fetch_action *action) {
+    struct tw_message message;
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_PULL;
+    message.u.pull =
+        (struct tw_msg_pull){.hash = action->hash, .first = action->first, .count = action->count};
+    tw_shell_net_send(shell, action->peer, &message);
+}
+
+static void actions_take(struct tw_shell *shell) {
+    struct tw_shell_data *data = &shell->data;
+    struct tw_fetch_action action;
+    while (tw_fetch_next_action(data->fetch, &action)) {
+        switch (action.kind) {
+        case TW_FETCH_PULL: pull_send(shell, &action); break;
+        case TW_FETCH_CHECK: tw_data_store_check(data->store, folder_file(action.file)); break;
+        case TW_FETCH_WHOLE: tw_data_store_finish(data->store, folder_file(action.file)); break;
+        case TW_FETCH_STRIKE: strike_note(shell, &action); break;
+        }
+    }
+    timer_arm(shell);
+}
+
+static void fetch_event(struct tw_shell *shell, const struct tw_fetch_event *event) {
+    if (shell->data.fetch == NULL || shell->stage != TW_SHELL_RUNNING) return;
+    tw_fetch_event(shell->data.fetch, event, tw_shell_now_us());
+    actions_take(shell);
+}
+
+static void on_fetch_timer(uv_timer_t *timer) {
+    fetch_event(timer->data, &(struct tw_fetch_event){.kind = TW_FETCH_TICK});
+}
+
+/* The index is known: what there is to fetch, and what of it is here. */
+static enum tw_status files_give(struct tw_shell *shell, struct tw_error *err) {
+    struct tw_shell_data *data = &shell->data;
+    const struct tw_data_store *store = data->store;
+    const struct tw_data_folder *folder = &store->folder;
+    const uint32_t count = folder->files_count - 1;
+    size_t bytes = 0;
+    TW_TRY(tw_fetch_plan(folder->files + 1, count, &bytes, err));
+    data->fetch_memory = calloc(1, bytes > 0 ? bytes : 1);
+    if (data->fetch_memory == NULL) {
+        return tw_fail(err, TW_NOMEM, "no memory for the table of the dataset's chunks");
+    }
+    tw_fetch_files(data->fetch, folder->files + 1, count, data->fetch_memory, tw_shell_now_us());
+    for (uint32_t i = 1; i <= count; i++) {
+        if (folder->rows[i].state == TW_DATA_WHOLE) tw_fetch_have_file(data->fetch, i - 1);
+    }
+    for (uint32_t i = 0; i < store->found_count; i++) {
+        const struct tw_data_found *found = &store->found[i];
+        const uint32_t chunks = tw_fetch_chunks(&folder->files[found->file]);
+        for (uint32_t k = 0; k < chunks; k++) {
+            if ((found->have[k / 64] >> (k % 64) & 1) == 0) continue;
+            tw_fetch_have(data->fetch, found->file - 1, k);
+            data->chunks_found++;
+        }
+    }
+    return TW_OK;
+}
+
+/* ---- the worker waits ---------------------------------------------------------------------- */
+
+static void worker_release(struct tw_shell *shell) {
+    struct tw_error err = {0};
+    if (!shell->data.is_waiting || shell->data.train_whole == 0) return;
+    if (shell->stage != TW_SHELL_RUNNING) return;
+    shell->data.is_waiting = false;
+    tw_shell_note(shell, TW_LOG_INFO, "data_ready", "train_shards=%u folder=%s",
+                  shell->data.train_whole, shell->setup->data_path);
+    tw_worker_host_set_held(shell->host, false);
+    if (tw_shell_worker_start(shell, &err) == TW_OK) return;
+    tw_shell_note(shell, TW_LOG_ERROR, "worker_failed", "text=\"%s\"", err.message);
+    (void)fprintf(stderr, "thinwired: %s\n", err.message);
+    tw_shell_leave(shell, TW_EXIT_USAGE);
+}
+
+/* ---- what the store says ------------------------------------------------------------------- */
+
+static void trouble_set(struct tw_shell *shell, const char *sentence) {
+    char *text = shell->data.trouble;
+    const bool is_new = sentence != NULL && strcmp(text, sentence) != 0;
+    (void)snprintf(text, sizeof(shell->data.trouble), "%s", sentence != NULL ? sentence : "");
+    if (is_new) tw_shell_note(shell, TW_LOG_ERROR, "data_trouble", "text=\"%s\"", sentence);
+}
+
+/* The index has its name and is no good: nobody has a better one. */
+static void data_give_up(struct tw_shell *shell, const char *sentence) {
+    shell->data.is_unusable = true;
+    trouble_set(shell, sentence);
+}
+
+static void index_known(struct tw_shell *shell) {
+    struct tw_shell_data *data = &shell->data;
+    const struct tw_data_folder *folder = &data->store->folder;
+    struct tw_error err = {0};
+    enum tw_status status = tw_dataset_check_run(&folder->index, &shell->setup->run, &err);
+    if (status == TW_OK && tw_dataset_tokens(&folder->index, false) == 0) {
+        status = tw_fail(&err, TW_DATA, "it holds nothing to train on");
+    }
+    if (status == TW_OK && data->fetch != NULL) status = files_give(shell, &err);
+    if (status != TW_OK) {
+        data_give_up(shell, err.message);
+        return;
+    }
+    data->train_whole = tw_data_folder_train_whole(folder);
+    tw_shell_note(shell, TW_LOG_INFO, "data_known",
+                  "files=%u train_whole=%u chunks_found=%llu folder=%s", folder->files_count,
+                  data->train_whole, (unsigned long long)data->chunks_found, folder->path);
+    if (data->fetch != NULL) actions_take(shell);
+    worker_release(shell);
+}
+
+static void on_opened(void *user, enum tw_status status, const char *sentence) {
+    struct tw_shell *shell = user;
+    if (shell->stage != TW_SHELL_RUNNING) return;
+    if (status == TW_OK) {
+        index_known(shell);
+    } else if (status == TW_AGAIN && shell->data.fetch != NULL) {
+        fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_START,
+                                                    .id = shell->setup->run.data.sha256});
+    } else {
+        data_give_up(shell, sentence);
+    }
+}
+
+static void on_stored(void *user, uint32_t ticket, enum tw_fetch_result result,
+                      uint32_t index_bytes) {
+    struct tw_shell *shell = user;
+    if (result == TW_FETCH_WRONG) shell->data.chunks_refused++;
+    fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_STORED,
+                                                .ticket = ticket,
+                                                .result = result,
+                                                .index_bytes = index_bytes});
+}
+
+static void on_checked(void *user, uint32_t file, enum tw_status status, const char *sentence) {
+    struct tw_shell *shell = user;
+    if (status != TW_OK && status != TW_CORRUPT) {
+        data_give_up(shell, sentence);
+        return;
+    }
+    if (status == TW_CORRUPT) shell->data.chunks_refused++;
+    fetch_event(shell,
+                &(struct tw_fetch_event){.kind = TW_FETCH_CHECKED,
+                                         .file = fetch_file(file),
+                                         .result = status == TW_OK ? TW_FETCH_OK : TW_FETCH_WRONG});
+    if (status == TW_OK && file == TW_DATA_INDEX && shell->stage == TW_SHELL_RUNNING) {
+        index_known(shell);
+    }
+}
+
+static void on_finished(void *user, uint32_t file, bool is_whole) {
+    struct tw_shell *shell = user;
+    struct tw_shell_data *data = &shell->data;
+    char name[TW_DATASET_FILE_BYTES];
+    tw_data_folder_name(&data->store->folder, file, name);
+    if (!is_whole) {
+        fetch_event(shell,
+                    &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
+        return;
+    }
+    if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole++;
+    tw_shell_note(shell, TW_LOG_INFO, "data_file", "file=%s", name);
+    worker_release(shell);
+}
+
+static void on_trouble(void *user, const char *sentence) {
+    trouble_set(user, sentence);
+}
+
+/* ---- serving ------------------------------------------------------------------------------- */
+
+static bool on_serve_send(void *user, uint16_t peer, const struct tw_chunk *chunk) {
+    struct tw_shell *shell = user;
+    struct tw_chunk background = *chunk;
+    background.is_background = true;
+    return shell->transport != NULL && tw_transport_send_chunk(shell->transport, peer, &background);
+}
+
+static void on_serve_missing(void *user, uint16_t peer, const struct tw_id *hash) {
+    struct tw_message message;
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_MISSING;
+    message.u.missing.hash = *hash;
+    tw_shell_net_send(user, peer, &message);
+}
+
+static void on_serve_lost(void *user, uint32_t file, const char *sentence) {
+    struct tw_shell *shell = user;
+    struct tw_shell_data *data = &shell->data;
+    tw_shell_note(shell, TW_LOG_WARN, "data_lost", "text=\"%s\"", sentence);
+    if (file == TW_DATA_INDEX)
+        return; /* its contents are known; it comes again at the next start */
+    if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole--;
+    fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
+}
+
+bool tw_shell_data_released(struct tw_shell *shell, uint16_t peer, const struct tw_chunk *chunk,
+                            bool was_sent) {
+    if (!chunk->is_background) return false;
+    const bool is_ours = tw_data_serve_released(&shell->data.serve, peer, chunk, was_sent);
+    TW_ASSERT(is_ours);
+    return true;
+}
+
+/* ---- links --------------------------------------------------------------------------------- */
+
+void tw_shell_data_peer_up(struct tw_shell *shell, uint16_t peer, const struct tw_id *id) {
+    if (shell->data.store == NULL) return;
+    tw_data_serve_peer_up(&shell->data.serve, peer);
+    fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_PEER_UP, .peer = peer, .id = *id});
+}
+
+void tw_shell_data_peer_down(struct tw_shell *shell, uint16_t peer) {
+    if (shell->data.store == NULL) return;
+    tw_data_serve_peer_down(&shell->data.serve, peer);
+    fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_PEER_DOWN, .peer = peer});
+}
+
+bool tw_shell_data_message(struct tw_shell *shell, uint16_t peer,
+                           const struct tw_message *message) {
+    if (shell->data.store == NULL) return false;
+    if (message->kind == TW_MSG_MISSING) {
+        fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_MISSING,
+                                                    .peer = peer,
+                                                    .id = message->u.missing.hash});
+        return false; /* the core passes over what it did not ask for, too */
+    }
+    if (message->kind != TW_MSG_PULL) return false;
+    const enum tw_status status = tw_data_serve_pull(&shell->data.serve, peer, &message->u.pull);
+    if (status == TW_AGAIN) return false;
+    if (status != TW_OK) {
+        tw_transport_close(shell->transport, peer, status,
+                           "it asks for chunks that the dataset's file has not");
+    }
+    return true;
+}
+
+bool tw_shell_data_chunk(struct tw_shell *shell, const struct tw_fetch_arrival *chunk,
+                         const uint8_t *bytes) {
+    struct tw_shell_data *data = &shell->data;
+    struct tw_fetch_taken taken;
+    if (data->fetch == NULL || shell->stage != TW_SHELL_RUNNING) return false;
+    const enum tw_fetch_verdict verdict =
+        tw_fetch_chunk(data->fetch, chunk, &taken, tw_shell_now_us());
+    if (verdict == TW_FETCH_TAKE) {
+        const struct tw_data_op op = {.file = folder_file(taken.file),
+                                      .idx = chunk->idx,
+                                      .size = chunk->size,
+                                      .ticket = taken.ticket};
+        data->bytes_in += chunk->size;
+        if (tw_data_store_take(data->store, &op, bytes) != TW_OK) {
+            actions_take(shell);
+            on_stored(shell, taken.ticket, TW_FETCH_FAILED, 0);
+        }
+    }
+    actions_take(shell);
+    return verdict != TW_FETCH_UNKNOWN;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_shell_data_open(struct tw_shell *shell, struct tw_error *err) {
+    struct tw_shell_data *data = &shell->data;
+    const struct tw_setup *setup = shell->setup;
+    if (setup->run.data.form != TW_FORM_DATASET) return TW_OK;
+    if (setup->is_data_fetched) {
+        const size_t bytes = (tw_fetch_bytes() + FETCH_ALIGN - 1) / FETCH_ALIGN * FETCH_ALIGN;
+        data->fetch = aligned_alloc(FETCH_ALIGN, bytes);
+        if (data->fetch == NULL) return tw_fail(err, TW_NOMEM, "no memory to fetch the dataset");
+        tw_fetch_init(data->fetch, &setup->identity.id, tw_shell_now_us());
+    }
+    const struct tw_data_store_config config = {
+        .loop = &shell->loop,
+        .ops = tw_file_system(),
+        .path = setup->data_path,
+        .hash = setup->run.data.sha256,
+        .is_ours = setup->is_data_fetched,
+        /* Two checkpoints and one being written come before any shard. */
+        .reserve_bytes = RESERVE_BYTES + 3 * STATE_BYTES_PARAM * setup->layout.params,
+        .events = {.opened = on_opened,
+                   .stored = on_stored,
+                   .checked = on_checked,
+                   .finished = on_finished,
+                   .trouble = on_trouble},
+        .user = shell,
+    };
+    TW_ASSERT(uv_timer_init(&shell->loop, &data->timer) == 0);
+    data->timer.data = shell;
+    TW_TRY(tw_data_store_create(&data->store, &config, err));
+    static const struct tw_data_serve_events serve = {
+        .send = on_serve_send, .missing = on_serve_missing, .lost = on_serve_lost};
+    tw_data_serve_init(&data->serve, &shell->loop, data->store, &serve, shell);
+    data->is_waiting = true;
+    tw_worker_host_set_held(shell->host, true);
+    return TW_OK;
+}
+
+void tw_shell_data_close(struct tw_shell *shell) {
+    if (shell->data.store == NULL) return;
+    tw_data_store_close(shell->data.store);
+    tw_data_serve_close(&shell->data.serve);
+    uv_close((uv_handle_t *)&shell->data.timer, NULL);
+}
+
+void tw_shell_data_free(struct tw_shell *shell) {
+    if (shell->data.store == NULL) return;
+    tw_data_serve_deinit(&shell->data.serve);
+    tw_data_store_destroy(shell->data.store);
+    free(shell->data.fetch);
+    free(shell->data.fetch_memory);
+}
+
+/* ---- what people see ----------------------------------------------------------------------- */
+
+/* Peers that could give: linked, and neither lacking it nor silent nor refused. */
+static uint32_t givers_count(const struct tw_fetch_view *fetch) {
+    uint32_t count = 0;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        count += fetch->peers[i].is_up && !fetch->peers[i].is_lacking &&
+                 !fetch->peers[i].is_silent && fetch->peers[i].banned_until_us == 0;
+    }
+    return count;
+}
+
+static void waiting_say(const struct tw_fetch_view *fetch, char *text, size_t room) {
+    const uint32_t givers = givers_count(fetch);
+    const char *const what =
+        fetch->stage == TW_FETCH_FIRST ? "of the first shard" : "of the dataset's index";
+    char peers[48], chunks[64];
+    if (givers == 0)
+        (void)snprintf(peers, sizeof(peers), "no linked peer has it");
+    else
+        (void)snprintf(peers, sizeof(peers),
+                       givers == 1 ? "%u peer may have it" : "%u peers may have it", givers);
+    if (fetch->chunks_count > 0)
+        (void)snprintf(chunks, sizeof(chunks), "%u of %u chunks %s", fetch->chunks_here,
+                       fetch->chunks_count, what);
+    else
+        (void)snprintf(chunks, sizeof(chunks), "nothing %s yet", what);
+    (void)snprintf(text, room, "%s, %s", chunks, peers);
+}
+
+static void fill_fetch(const struct tw_shell *shell, uint64_t now_us, struct tw_status_view *view) {
+    struct tw_fetch_view fetch;
+    tw_fetch_view(shell->data.fetch, now_us, &fetch);
+    view->data.bytes = fetch.bytes_count;
+    view->data.bytes_here = fetch.bytes_here;
+    view->data.chunks_here = fetch.chunks_here;
+    view->data.chunks_count = fetch.chunks_count;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        view->data.donors += fetch.peers[i].is_up && fetch.peers[i].is_giving;
+    }
+    const double rate = view->data.in_bytes_per_s;
+    if (rate > 0 && fetch.bytes_count > fetch.bytes_here) {
+        const double rest = (double)(fetch.bytes_count - fetch.bytes_here);
+        view->data.eta_us = (uint64_t)(rest / rate * 1e6);
+    }
+    if (shell->data.is_waiting) waiting_say(&fetch, view->data.text, sizeof(view->data.text));
+}
+
+static enum tw_view_data data_state(const struct tw_shell *shell,
+                                    const struct tw_status_view *view) {
+    const struct tw_shell_data *data = &shell->data;
+    if (data->store == NULL) return TW_VIEW_DATA_TEXT;
+    if (data->is_unusable) return TW_VIEW_DATA_UNUSABLE;
+    if (data->is_waiting) return TW_VIEW_DATA_WAITING;
+    if (view->data.files_whole == view->data.files) return TW_VIEW_DATA_WHOLE;
+    return data->fetch != NULL ? TW_VIEW_DATA_FETCHING : TW_VIEW_DATA_PARTIAL;
+}
+
+void tw_shell_data_fill(const struct tw_shell *shell, uint64_t now_us, double bytes_per_s,
+                        struct tw_status_view *view) {
+    const struct tw_shell_data *data = &shell->data;
+    (void)snprintf(view->data.path, sizeof(view->data.path), "%.250s", shell->setup->data_path);
+    view->data.is_any = tw_id_is_zero(&shell->setup->run.data.sha256);
+    if (data->store == NULL) {
+        view->data.state = TW_VIEW_DATA_TEXT;
+        return;
+    }
+    const struct tw_data_folder *folder = &data->store->folder;
+    view->data.in_bytes_per_s = data->fetch != NULL ? bytes_per_s : (double)NAN;
+    view->data.is_fetched = data->fetch != NULL;
+    view->data.in_bytes = data->bytes_in;
+    view->data.out_bytes = data->serve.bytes_served;
+    view->data.takers = tw_data_serve_takers(&data->serve);
+    view->data.chunks_refused = data->chunks_refused;
+    view->data.train_whole = data->train_whole;
+    (void)snprintf(view->data.error, sizeof(view->data.error), "%s", data->trouble);
+    if (data->store->is_open) {
+        view->data.files = folder->files_count;
+        for (uint32_t i = 0; i < folder->files_count; i++) {
+            const bool is_whole = folder->rows[i].state == TW_DATA_WHOLE;
+            view->data.files_whole += is_whole;
+            view->data.bytes += folder->files[i].bytes;
+            if (is_whole) view->data.bytes_here += folder->files[i].bytes;
+        }
+    }
+    if (data->fetch != NULL) fill_fetch(shell, now_us, view);
+    view->data.state = data_state(shell, view);
+}

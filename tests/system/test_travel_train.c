@@ -1,0 +1,84 @@
+/* Two daemons with the real worker: one has the dataset, the other an empty disk. Both train the
+ * run to its end. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "daemon/exit_codes.h"
+#include "tests/daemon/dataset_sample.h"
+#include "tests/system/cluster.h"
+
+static struct cluster cluster;
+static struct dataset_sample sample;
+static char folder[96];
+static bool has_passed;
+
+static int open_two(void **state) {
+    (void)state;
+    char hex[TW_ID_HEX_BYTES];
+    const struct sample_options options = {.train = 3, .heldout = 1, .tokens = 400000};
+    const struct cluster_options empty = {.has_no_data = true, .more = "stop_step = 0"};
+    const struct cluster_options whole = {.no_data = folder, .network = "upload = 4mbit"};
+    dataset_sample_make(&sample, &options);
+    tw_id_hex(&sample.hash, hex);
+    cluster_open(&cluster, "200k");
+    const char *const keys[][2] = {
+        {"data.form", "dataset"}, {"data.sha256", hex}, {"data.heldout", "0.01"}, {NULL, NULL}};
+    cluster_set_run(&cluster, keys);
+    cluster_make(&cluster, 2);
+    (void)snprintf(folder, sizeof(folder), "%s/text", cluster.nodes[0].dir);
+    assert_int_equal(mkdir(folder, 0755), 0);
+    dataset_sample_write_all(&sample, folder);
+    cluster_configure(&cluster, 0, &whole);
+    cluster_configure(&cluster, 1, &empty);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    cluster_close(&cluster, !has_passed);
+    dataset_sample_free(&sample);
+    return 0;
+}
+
+static void node_with_an_empty_disk_trains_to_the_end(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) cluster_start(&cluster, i, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(cluster_reaches(&cluster, i, "sync.mixed_peers", 1, 60));
+    }
+    const double files = cluster_number(&cluster, 1, "data.files_whole");
+    print_message("the joiner is mixed in with %.0f of %u files\n", files, sample.files_count);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(cluster_says(&cluster, i, "state=finished", 120));
+        const double loss = cluster_number(&cluster, i, "train.loss_nats");
+        print_message("node %u: %.3f nats after %.0f steps, %.0f %% of the tokens\n", i, loss,
+                      cluster_number(&cluster, i, "train.steps"),
+                      100 * cluster_number(&cluster, i, "train.token_share_ratio"));
+        assert_true(loss > 0 && loss < 5);
+        const double share = cluster_number(&cluster, i, "train.token_share_ratio");
+        assert_true(share > 0 && share < 1);
+    }
+    assert_true(cluster_reaches(&cluster, 1, "data.files_whole", sample.files_count, 60));
+    assert_true(cluster_number(&cluster, 1, "train.validation_live_nats") > 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_null(strstr(cluster_log(&cluster, i), "ev=misbehaved"));
+        assert_int_equal(cluster_end(&cluster, i, SIGTERM, 30), TW_EXIT_OK);
+    }
+    has_passed = true;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(node_with_an_empty_disk_trains_to_the_end, open_two,
+                                        close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
