@@ -89,13 +89,12 @@ static enum tw_status look_into(struct tw_data_inner *inner, struct tw_error *er
     for (uint32_t i = 0; i < corpus->files_count && i < TW_TOKEN_FILES_OPEN; i++) {
         TW_TRY(tw_token_open(&inner->reader, &corpus->files[i].tokens, err));
     }
-    uint32_t *const tokens = calloc(TW_TOKEN_READ_MAX, sizeof(*tokens));
-    if (tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory to read training data");
     struct tw_token_file *const file = &corpus->files[0].tokens;
-    const uint64_t there = file->tokens_count;
-    const enum tw_status status =
-        tw_token_read(&inner->reader, file, 0,
-                      there < TW_TOKEN_READ_MAX ? (uint32_t)there : TW_TOKEN_READ_MAX, tokens, err);
+    const uint32_t count =
+        file->tokens_count < TW_TOKEN_READ_MAX ? (uint32_t)file->tokens_count : TW_TOKEN_READ_MAX;
+    uint32_t *const tokens = calloc((size_t)count + 1, sizeof(*tokens));
+    if (tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory to read training data");
+    const enum tw_status status = tw_token_read(&inner->reader, file, 0, count, tokens, err);
     free(tokens);
     return status;
 }

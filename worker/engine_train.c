@@ -178,6 +178,8 @@ static enum tw_status save(struct training *training, struct tw_error *err) {
 static enum tw_status measure(struct training *training, struct tw_error *err) {
     struct engine_bench *const bench = training->bench;
     struct tw_eval eval;
+    tw_data_refresh(&bench->data);
+    if (tw_data_heldout_count(&bench->data) == 0) return TW_OK; /* not here yet */
     TW_TRY(tw_eval_heldout(bench->engine, &bench->data, bench->engine->theta, EVAL_WINDOWS, &eval,
                            err));
     training->measured_step = training->file.state.step;

@@ -43,7 +43,7 @@ enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, c
     const uint64_t there = tw_data_heldout_count(data);
     const uint64_t count = windows_count == 0 || windows_count > there ? there : windows_count;
     if (count == 0) {
-        return tw_fail(err, TW_DATA, "nothing is held out: data.heldout of this run is zero");
+        return tw_fail(err, TW_DATA, "nothing is held out, or no held-out shard is here yet");
     }
     const size_t window = (size_t)data->context + 1;
     const uint32_t group = group_of(count);

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "worker/tokenizer.h"
 
 enum { CONTEXT = 8, WINDOW = CONTEXT + 1 };
@@ -135,6 +136,45 @@ static void unusable_files_are_refused_by_name(void **state) {
     assert_null(f->data.inner);
 }
 
+static void the_text_of_a_run_is_known_by_its_hash(void **state) {
+    struct fixture *f = *state;
+    struct tw_error err;
+    static uint8_t text[600000]; /* more than one block of the reader */
+    write_file(f, sizeof(text));
+    for (size_t i = 0; i < sizeof(text); i++) text[i] = (uint8_t)(i % 251);
+    f->run.data.sha256 = tw_sha256(text, sizeof(text));
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_OK);
+    tw_data_close(&f->data);
+    f->run.data.sha256.bytes[31] ^= 1;
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "is not the text of this run"));
+}
+
+/* Half of it goes away under the reader: what lies there is drawn, the rest is a sentence. */
+static void a_text_that_shrinks_is_a_sentence(void **state) {
+    struct fixture *f = *state;
+    struct tw_error err;
+    uint32_t tokens[WINDOW];
+    uint64_t cursor = 0;
+    unsigned good = 0, cut = 0;
+    write_file(f, 20000);
+    assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_OK);
+    assert_int_equal(truncate(f->path, 10000), 0);
+    for (unsigned i = 0; i < 1000; i++) {
+        const uint64_t before = cursor;
+        if (tw_data_draw(&f->data, 7, &cursor, 1, tokens, &err) == TW_OK) {
+            good++;
+            continue;
+        }
+        assert_non_null(strstr(err.message, "it was cut off"));
+        assert_int_equal(cursor, before);
+        cursor += CONTEXT;
+        cut++;
+    }
+    assert_true(good > 400 && cut > 300);
+    assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, &err), TW_DATA);
+}
+
 /* `count` token numbers 1000 + i as little-endian words of `size` bytes, behind `head` bytes. */
 static void write_ids(struct fixture *f, const uint8_t *head, size_t head_bytes, size_t count,
                       size_t size) {
@@ -231,6 +271,8 @@ int main(void) {
         TEST(held_out_windows_cover_the_end_without_overlap),
         TEST(the_shortest_text_that_fits_is_taken),
         TEST(unusable_files_are_refused_by_name),
+        TEST(the_text_of_a_run_is_known_by_its_hash),
+        TEST(a_text_that_shrinks_is_a_sentence),
         TEST(token_numbers_are_read_by_the_size_of_the_vocabulary),
         TEST(a_token_shard_is_known_by_its_header),
         TEST(token_numbers_that_cannot_be_are_refused),

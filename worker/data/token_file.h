@@ -14,7 +14,7 @@
 
 enum {
     TW_TOKEN_FILES_OPEN = 64, /* at a time, by one reader */
-    TW_TOKEN_READ_MAX = 1 << 16,
+    TW_TOKEN_READ_MAX = 1 << 15,
 };
 
 struct tw_token_file {
