@@ -36,8 +36,12 @@ static enum tw_status set_share(const struct tw_dataset *dataset, const char *ar
     char name[TW_DATASET_NAME_BYTES];
     (void)snprintf(name, sizeof(name), "%.*s", (int)size, argument);
     const char *const near = tw_nearest(name, names, dataset->sources_count);
-    return tw_fail(err, TW_CONFIG, "%.60s: there is no such source; the first is %s%s%s", argument,
-                   names[0], near != NULL ? "; did you mean " : "", near != NULL ? near : "");
+    if (near != NULL) {
+        return tw_fail(err, TW_CONFIG, "%.60s: there is no such source; did you mean %s?", argument,
+                       near);
+    }
+    return tw_fail(err, TW_CONFIG, "%.60s: there is no such source; the first is %s", argument,
+                   names[0]);
 }
 
 /* Shares of all sources, whole millionths that make one, none zero: by the largest remainder. */

@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Datasets on the command line: shown, verified, weighed, named by a run, trained on, growing and
+# damaged. BIN: folder of the built programs.
+set -euo pipefail
+BIN=$1
+export LC_ALL=C.UTF-8
+home=$(mktemp -d /tmp/tw_data_XXXXXX)
+trap 'rm -rf "$home"' EXIT
+cd "$home"
+tw() { "$BIN/thinwire" "$@"; }
+# expect STATUS PATTERN command...: what it prints must match, and so must its exit status
+expect() {
+    local want=$1 pattern=$2 rc=0
+    shift 2
+    "$@" >out.txt 2>&1 </dev/null || rc=$?
+    if [[ $rc != "$want" ]] || ! grep -qE -- "$pattern" out.txt; then
+        echo "FAIL: $* -> $rc, wanted $want and /$pattern/:"
+        cat out.txt
+        exit 1
+    fi
+}
+
+awk 'BEGIN { for (i = 0; i < 3000; i++) print "the king of verse " i " saw the water." }' >prose.txt
+awk 'BEGIN { for (i = 0; i < 2000; i++) print "int f" i "(void) { return " i "; }" }' >code.c
+tw data prepare --out d --tokenizer bytes --source prose=0.7 prose.txt --source code=0.3 code.c \
+    --text lines --heldout 2% >/dev/null 2>&1
+
+# -- what it holds, in words and for machines
+expect 0 '^  code +30.0 % +2 ' tw data info d --verify
+grep -q '^Every byte is what it should be' out.txt
+grep -q 'the king of verse 0 saw the water' out.txt
+tw data info d --json >info.json
+python3 - <<'PY'
+import hashlib, json
+info = json.load(open("info.json"))
+assert info["sha256"] == hashlib.sha256(open("d/dataset", "rb").read()).hexdigest(), info
+assert info["kind"] == "dataset" and info["files"] == info["files_here"] == 4, info
+assert [s["name"] for s in info["sources"]] == ["prose", "code"], info
+assert sum(s["documents"] + s["heldout_documents"] for s in info["sources"]) == 5000, info
+assert info["samples"][0] == "the king of verse 0 saw the water.", info
+PY
+expect 0 'one shard of a dataset' tw data info d/code-train-00000.shard
+expect 0 'a text, its bytes are the tokens' tw data info prose.txt
+expect 4 'none: No such file' tw data info none
+expect 2 'usage: thinwire data info PATH' tw data info
+expect 2 '`--all` is unknown' tw data info d --all
+expect 2 'did you mean `data info`' tw data inof d
+expect 2 '`data info' tw data
+
+# -- other weights are another dataset
+expect 0 'code +0.75$' tw data weigh d prose=1 code=3
+expect 0 'code +75.0 %' tw data info d
+expect 2 'code has no share' tw data weigh d prose=1
+expect 2 'did you mean prose' tw data weigh d prosa=1 code=1
+expect 2 'write NAME=SHARE' tw data weigh d prose=0 code=1
+expect 2 'usage: thinwire data weigh' tw data weigh d
+tw run new old --data d --set train.tokens=40k --set train.warmup_tokens=1k >/dev/null
+expect 0 'prose +by size' tw data weigh d size
+
+# -- a run that names it, and one that names the old one
+expect 0 'it sets data.tokenizer = bytes, data.heldout = 0.02' tw run new both --data d \
+    --set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=32 \
+    --set train.batch=4 --set train.tokens=40k --set train.warmup_tokens=1k \
+    --set data.documents=masked --set data.curriculum=20%
+grep -q '^data.form = dataset' both.manifest
+expect 4 'is not the dataset of this run' tw train --run old.manifest --data d --plan
+expect 4 'is no dataset, and the manifest names one' tw train --run both.manifest \
+    --data prose.txt --plan
+expect 4 'a folder without a dataset' tw run new x --data "$home"
+
+# -- trained on, and gone on with in the very order, through the end of the curriculum
+train() { tw train --data d --threads 1 --eval-steps 0 --json "$@" 2>/dev/null; }
+curve() { cat "$@" | grep '"event": "step"' | sed 's/, "tokens_per_s.*//'; }
+train --run both.manifest --out whole.safetensors --steps 90 >whole.json
+train --run both.manifest --out parts.safetensors --steps 30 >first.json
+train --from parts.safetensors --steps 90 >second.json
+diff <(curve whole.json) <(curve first.json second.json)
+cmp whole.safetensors parts.safetensors
+
+# -- growing: what is there is trained on; nothing there is a sentence; so is damage
+mv d/prose-train-00000.shard hidden
+expect 0 '3 of 4 files are here' tw train --run both.manifest --data d --plan
+expect 4 '1 of 4 shards are not there' tw data info d --verify
+mv d/code-train-00000.shard hidden.too
+expect 4 'no whole shard for training yet' tw train --run both.manifest --data d --plan
+mv hidden d/prose-train-00000.shard
+mv hidden.too d/code-train-00000.shard
+printf x | dd of=d/code-train-00000.shard bs=1 seek=9000 conv=notrunc 2>/dev/null
+expect 4 'code-train-00000.shard is damaged within bytes 4096' tw data info d --verify
+expect 4 'is damaged within bytes 4096' tw train --run both.manifest --data d --threads 1 \
+    --out damaged.safetensors
+echo "a dataset was shown, verified, weighed, trained on, grown and damaged"
