@@ -51,9 +51,5 @@ void tw_dataset_set_run(const struct tw_dataset *dataset, const struct tw_id *di
     run->data.heldout_millionths = dataset->heldout_millionths;
     run->data.separator = dataset->separator < 0 ? 0 : (uint32_t)dataset->separator;
     run->data.tokenizer = is_bytes ? TW_TOKENIZER_BYTES : TW_TOKENIZER_IDS;
-    if (is_bytes) {
-        run->model.vocab = BYTES_VOCAB;
-    } else if (run->model.vocab < dataset->vocab) {
-        run->model.vocab = dataset->vocab;
-    }
+    run->model.vocab = is_bytes ? BYTES_VOCAB : dataset->vocab;
 }

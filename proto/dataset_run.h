@@ -10,8 +10,8 @@
 enum tw_status tw_dataset_check_run(const struct tw_dataset *dataset, const struct tw_run *run,
                                     struct tw_error *err);
 
-/* Sets data.form, sha256, heldout, separator and tokenizer, and model.vocab where the dataset's is
- * larger or its tokens are bytes; *digest is the SHA-256 of the index. */
+/* Sets data.form, sha256, heldout, separator and tokenizer, and model.vocab; *digest is the SHA-256
+ * of the index. */
 void tw_dataset_set_run(const struct tw_dataset *dataset, const struct tw_id *digest,
                         struct tw_run *run);
 

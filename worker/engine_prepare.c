@@ -27,7 +27,7 @@ struct command {
 /* The name before the "=", and the weight behind it. */
 static enum tw_status begin_source(struct command *command, const char *text,
                                    struct tw_error *err) {
-    static const struct tw_unit SHARE[] = {{"", MILLION}, {NULL, 0}};
+    static const struct tw_unit SHARE[] = {{"", MILLION}, {"%", MILLION / 100}, {NULL, 0}};
     struct tw_prepare_options *const options = &command->options;
     const size_t length = strcspn(text, "=");
     const uint32_t s = options->sources_count;
@@ -49,8 +49,8 @@ static enum tw_status begin_source(struct command *command, const char *text,
     if (text[length] == '=' &&
         (!tw_value_parse(text + length + 1, SHARE, &command->weights[s]) ||
          command->weights[s] == 0 || command->weights[s] > (uint64_t)1000 * MILLION)) {
-        return tw_fail(err, TW_CONFIG, "--source %.60s: a weight is a number such as 0.7 or 3",
-                       text);
+        return tw_fail(err, TW_CONFIG,
+                       "--source %.60s: a weight is a number such as 0.7, 70%% or 3", text);
     }
     memcpy(command->names[s], text, length);
     options->sources[s] = (struct tw_prepare_source){

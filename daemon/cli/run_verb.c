@@ -69,20 +69,13 @@ static void fit_warmup(struct tw_run *run) {
     run->train.warmup_tokens = share > least ? share : least;
 }
 
-/* What the data say of themselves: name, split, tokenizer, and the vocabulary of the model unless
- * that has a larger one. */
-static enum tw_exit fit_data(struct tw_run *run, const struct cli_data *data, const char *model) {
-    if (!data->is_dataset) {
+/* What the data say of themselves: name, split, tokenizer and vocabulary. */
+static void fit_data(struct tw_run *run, const struct cli_data *data) {
+    if (data->is_dataset) {
+        tw_dataset_set_run(&data->about, &data->digest, run);
+    } else {
         run->data.sha256 = data->digest;
-        return TW_EXIT_OK;
     }
-    const uint32_t vocab = run->model.vocab;
-    tw_dataset_set_run(&data->about, &data->digest, run);
-    if (model == NULL || vocab >= data->about.vocab) return TW_EXIT_OK;
-    return cli_fail(TW_EXIT_MANIFEST,
-                    "the dataset's tokens go up to %u, and %s has a vocabulary of %u: prepare the "
-                    "text with the tokenizer of this model, or choose another model",
-                    data->about.vocab - 1, model, vocab);
 }
 
 /* What is planned (model, data, budget, nodes) first, then the preset fitted to it, then what the
@@ -97,8 +90,8 @@ static enum tw_exit build(struct tw_run *run, const char *name, const char *mode
             return cli_fail(TW_EXIT_USAGE, "%s", err.message);
         }
     }
-    if (data != NULL) rc = fit_data(run, data, model);
-    if (rc == TW_EXIT_OK && model != NULL) {
+    if (data != NULL) fit_data(run, data);
+    if (model != NULL) {
         tw_run_apply_preset(run, run->sync.preset); /* fragments of this many layers */
         rc = fit_training(run);
     }

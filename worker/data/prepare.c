@@ -42,6 +42,7 @@ struct prepare {
     struct tw_prepare_writer writer;
     struct tw_prepare_report report;
     int folder; /* locked */
+    bool has_made_folder;
 };
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
@@ -105,7 +106,8 @@ static struct tw_id options_id(const struct prepare *prepare) {
 
 static enum tw_status open_folder(struct prepare *prepare, struct tw_error *err) {
     const char *const out = prepare->options->out;
-    if (mkdir(out, 0777) != 0 && errno != EEXIST) {
+    prepare->has_made_folder = mkdir(out, 0777) == 0;
+    if (!prepare->has_made_folder && errno != EEXIST) {
         return tw_fail(err, TW_IO, "--out %s: %s", out, strerror(errno));
     }
     prepare->folder = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -447,6 +449,13 @@ static void summarize(const struct prepare *prepare, struct tw_prepare_summary *
     }
 }
 
+/* After a failure before the first shard: a folder of ours with nothing in it to go on from. */
+static void leave_nothing(struct prepare *prepare) {
+    if (!prepare->has_made_folder || prepare->folder < 0) return;
+    if (prepare->writer.shards.dataset.shards_count > 0) return;
+    if (clear_folder(prepare, NULL) == TW_OK) (void)rmdir(prepare->options->out);
+}
+
 enum tw_status tw_prepare(const struct tw_prepare_options *options,
                           struct tw_prepare_summary *summary, struct tw_error *err) {
     struct prepare *const prepare = calloc(1, sizeof(*prepare));
@@ -459,6 +468,7 @@ enum tw_status tw_prepare(const struct tw_prepare_options *options,
         summarize(prepare, summary);
         tw_prepare_report_end(&prepare->report, options, summary);
     }
+    if (status != TW_OK && status != TW_AGAIN) leave_nothing(prepare);
     tw_prepare_shards_deinit(&prepare->writer.shards);
     if (prepare->folder >= 0) (void)close(prepare->folder);
     free(prepare->inputs_text);

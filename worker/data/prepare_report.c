@@ -132,7 +132,7 @@ static void end_json(const struct tw_prepare_options *options,
 }
 
 static void row(const char *name, const char *value, const char *remark) {
-    (void)fprintf(stderr, "  %-11s %s%s\n", name, value, remark);
+    (void)printf("  %-11s %s%s\n", name, value, remark);
 }
 
 static void end_passed_over(const struct tw_prepare_summary *summary) {
@@ -164,7 +164,7 @@ static void end_table(const struct tw_prepare_report *report,
     const struct tw_prepare_counts *const counts = &summary->counts;
     char a[TW_UNITS_BYTES], b[TW_UNITS_BYTES], c[TW_UNITS_BYTES], text[160], hex[TW_ID_HEX_BYTES];
     const double took_s = now_s() - report->start_s;
-    (void)fprintf(stderr, "%s%s\n", options->out, summary->was_done ? " is done already" : "");
+    (void)printf("%s%s\n", options->out, summary->was_done ? " is done already" : "");
     (void)snprintf(text, sizeof(text), "%s in %s file%s",
                    tw_units_bytes(a, (double)counts->text_bytes),
                    tw_units_count(b, (double)counts->files), counts->files == 1 ? "" : "s");
@@ -195,7 +195,7 @@ static void end_table(const struct tw_prepare_report *report,
     }
     tw_id_hex(&summary->dataset, hex);
     row("SHA-256", hex, "");
-    (void)fprintf(stderr, "next: thinwire run new NAME --data %s\n", options->out);
+    (void)printf("next: thinwire run new NAME --data %s\n", options->out);
 }
 
 void tw_prepare_report_end(struct tw_prepare_report *report,
@@ -208,4 +208,5 @@ void tw_prepare_report_end(struct tw_prepare_report *report,
     }
     if (report->is_terminal) (void)fprintf(stderr, "\r\033[K");
     end_table(report, options, summary);
+    (void)fflush(stdout);
 }

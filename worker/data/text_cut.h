@@ -13,7 +13,7 @@ enum {
     /* A passage ends with the first blank lines after this many bytes, */
     TW_PASSAGE_BYTES = 16 << 10,
     /* else with the first line after this many, */
-    TW_PASSAGE_LINE_BYTES = 64 << 10,
+    TW_PASSAGE_LINE_BYTES = 20 << 10,
     /* else at the last character that ends within this many. */
     TW_PASSAGE_BYTES_MAX = 256 << 10,
 

@@ -39,9 +39,9 @@ static void passage_ends_with_the_first_blank_lines_after_16_kib(void **state) {
 static void passage_without_blank_lines_ends_with_a_line(void **state) {
     (void)state;
     uint8_t *const text = filled(100000, 'x');
-    text[30000] = text[TW_PASSAGE_LINE_BYTES - 2] = text[70000] = '\n';
-    assert_int_equal(cut(TW_TEXT_PASSAGES, text, 100000).taken, 70001);
-    /* A blank line that ends behind 64 KiB is none, but an end of a line. */
+    text[17000] = text[TW_PASSAGE_LINE_BYTES - 2] = text[30000] = '\n';
+    assert_int_equal(cut(TW_TEXT_PASSAGES, text, 100000).taken, 30001);
+    /* A blank line that ends behind 20 KiB is none, but an end of a line. */
     text[TW_PASSAGE_LINE_BYTES - 1] = ' ';
     text[TW_PASSAGE_LINE_BYTES] = '\n';
     assert_int_equal(cut(TW_TEXT_PASSAGES, text, 100000).taken, TW_PASSAGE_LINE_BYTES + 1);
