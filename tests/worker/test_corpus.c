@@ -207,6 +207,26 @@ static void a_shard_that_shrinks_is_a_sentence(void **state) {
     assert_non_null(strstr(f->err.message, "is not the shard that the index names"));
 }
 
+static void another_shard_under_the_name_is_refused(void **state) {
+    struct fixture *const f = *state;
+    uint32_t tokens[WINDOW];
+    uint64_t cursor = 0;
+    char other[256];
+    f->plan.train_shards = 2;
+    write_dataset(f);
+    (void)snprintf(other, sizeof(other), "%s", path_of(f, "prose-train-00001.shard"));
+    assert_int_equal(unlink(path_of(f, "prose-train-00000.shard")), 0);
+    assert_int_equal(link(other, path_of(f, "prose-train-00000.shard")), 0);
+    assert_int_equal(open_data(f, f->folder), TW_OK); /* as long as it should be */
+    enum tw_status status = TW_OK;
+    for (unsigned i = 0; i < 50 && status == TW_OK; i++) {
+        status = tw_data_draw(&f->data, 7, &cursor, 1, tokens, &f->err);
+        if (status == TW_OK) assert_int_equal(tokens[0] / 1000, 11);
+    }
+    assert_int_equal(status, TW_DATA);
+    assert_non_null(strstr(f->err.message, "00000.shard is not the shard that the index names"));
+}
+
 static void a_dataset_must_suit_the_run(void **state) {
     struct fixture *const f = *state;
     write_dataset(f);
@@ -466,6 +486,7 @@ int main(void) {
         TEST(a_growing_dataset_starts_with_one_shard),
         TEST(wrong_bytes_are_never_drawn),
         TEST(a_shard_that_shrinks_is_a_sentence),
+        TEST(another_shard_under_the_name_is_refused),
         TEST(a_dataset_must_suit_the_run),
         TEST(an_index_is_read_with_its_name),
         TEST(damaged_indexes_are_refused),

@@ -155,7 +155,7 @@ struct tw_window tw_stream_easy_window(const struct tw_stream *stream, uint64_t 
     const struct tw_stream_source *const source = &stream->sources[place.source];
     const uint64_t i = tw_order_key(seed, FOR_EASY, n) % source->windows;
     struct tw_window window = find_here(stream, source, i, tw_order_key(seed, FOR_MISSING, n));
-    /* A stretch has at most 2^26 windows: the products stay below 2^53. */
+    /* A stretch has at most 2^24 windows: the products stay below 2^48. */
     const uint64_t windows = stream->stretches[window.stretch].windows;
     const uint64_t easy = windows * share_millionths / 1000000;
     window.index = window.index * (easy > 0 ? easy : 1) / windows;
