@@ -167,8 +167,10 @@ static enum tw_fetch_result result_of(enum tw_status status) {
 static void op_answer(struct tw_data_store *store, const struct tw_data_op *op) {
     const struct tw_data_store_events *events = &store->config.events;
     const enum tw_status status = store->status;
+    /* An answer may begin the next piece of work, whose error this memory is. */
+    const struct tw_error err = store->err;
+    const char *sentence = err.message;
     void *user = store->config.user;
-    const char *sentence = store->err.message;
     switch (op->kind) {
     case TW_DATA_OP_OPEN:
         store->is_open = status == TW_OK;
@@ -278,6 +280,14 @@ void tw_data_store_check(struct tw_data_store *store, uint32_t file) {
 
 void tw_data_store_finish(struct tw_data_store *store, uint32_t file) {
     op_add(store, &(struct tw_data_op){.kind = TW_DATA_OP_FINISH, .file = file});
+}
+
+void tw_data_store_trim(struct tw_data_store *store) {
+    if (store->ops_count > 0) return;
+    for (unsigned i = 0; i < TW_FETCH_ASKED_MAX; i++) {
+        free(store->buffers[i]);
+        store->buffers[i] = NULL;
+    }
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */

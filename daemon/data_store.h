@@ -115,6 +115,9 @@ enum tw_status tw_data_store_take(struct tw_data_store *store, const struct tw_d
 void tw_data_store_check(struct tw_data_store *store, uint32_t file);
 void tw_data_store_finish(struct tw_data_store *store, uint32_t file);
 
+/* Gives back the memory of chunks, until the next one comes. */
+void tw_data_store_trim(struct tw_data_store *store);
+
 /* No answer follows. Then run the loop until its handles and threads are done, and destroy. */
 void tw_data_store_close(struct tw_data_store *store);
 void tw_data_store_destroy(struct tw_data_store *store);

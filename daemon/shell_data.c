@@ -165,6 +165,9 @@ static void index_known(struct tw_shell *shell) {
         return;
     }
     data->train_whole = tw_data_folder_train_whole(folder);
+    for (uint32_t i = 0; i < folder->files_count; i++) {
+        data->files_whole += folder->rows[i].state == TW_DATA_WHOLE;
+    }
     tw_shell_note(shell, TW_LOG_INFO, "data_known",
                   "files=%u train_whole=%u chunks_found=%llu folder=%s", folder->files_count,
                   data->train_whole, (unsigned long long)data->chunks_found, folder->path);
@@ -222,8 +225,11 @@ static void on_finished(void *user, uint32_t file, bool is_whole) {
         return;
     }
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole++;
-    tw_shell_note(shell, TW_LOG_INFO, "data_file", "file=%s", name);
+    tw_log(TW_LOG_INFO, "data_file", "file=%s", name); /* there may be thousands */
     worker_release(shell);
+    if (++data->files_whole < data->store->folder.files_count) return;
+    tw_data_store_trim(data->store);
+    tw_shell_note(shell, TW_LOG_INFO, "data_whole", "files=%u", data->files_whole);
 }
 
 static void on_trouble(void *user, const char *sentence) {
@@ -254,6 +260,7 @@ static void on_serve_lost(void *user, uint32_t file, const char *sentence) {
     if (file == TW_DATA_INDEX)
         return; /* its contents are known; it comes again at the next start */
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole--;
+    data->files_whole--;
     fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
 }
 
@@ -387,9 +394,13 @@ static uint32_t givers_count(const struct tw_fetch_view *fetch) {
 
 static void waiting_say(const struct tw_fetch_view *fetch, char *text, size_t room) {
     const uint32_t givers = givers_count(fetch);
+    char peers[48], chunks[64];
+    if (fetch->stage != TW_FETCH_STARTS && fetch->stage != TW_FETCH_FIRST) {
+        (void)snprintf(text, room, "what is here is being checked");
+        return;
+    }
     const char *const what =
         fetch->stage == TW_FETCH_FIRST ? "of the first shard" : "of the dataset's index";
-    char peers[48], chunks[64];
     if (givers == 0)
         (void)snprintf(peers, sizeof(peers), "no linked peer has it");
     else
@@ -451,9 +462,9 @@ void tw_shell_data_fill(const struct tw_shell *shell, uint64_t now_us, double by
     (void)snprintf(view->data.error, sizeof(view->data.error), "%s", data->trouble);
     if (data->store->is_open) {
         view->data.files = folder->files_count;
+        view->data.files_whole = data->files_whole;
         for (uint32_t i = 0; i < folder->files_count; i++) {
             const bool is_whole = folder->rows[i].state == TW_DATA_WHOLE;
-            view->data.files_whole += is_whole;
             view->data.bytes += folder->files[i].bytes;
             if (is_whole) view->data.bytes_here += folder->files[i].bytes;
         }

@@ -225,9 +225,9 @@ static void print_travel(const struct screen *screen, const json_t *status) {
     if (!(donors > 0 || given > 0 || refused > 0)) return;
     struct line line = line_begin(screen, "");
     if (donors > 0) {
-        line_put(&line, PLAIN, "%s/s from %.0f peer%s",
-                 tw_units_bytes(rate, json_num(status, "data.in_bytes_per_s")), donors,
-                 plural(donors));
+        const double speed = json_num(status, "data.in_bytes_per_s");
+        if (isfinite(speed)) line_put(&line, PLAIN, "%s/s ", tw_units_bytes(rate, speed));
+        line_put(&line, PLAIN, "from %.0f peer%s", donors, plural(donors));
         if (isfinite(eta))
             line_put(&line, PLAIN, "%s%s left", sep(screen), tw_units_duration(left, eta));
         if (given > 0) line_put(&line, PLAIN, "%s", sep(screen));

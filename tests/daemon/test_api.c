@@ -206,6 +206,28 @@ static void status_is_json_with_units_in_its_keys(void **state) {
     json_decref(json);
 }
 
+static void dataset_is_shown_by_files_and_bytes(void **state) {
+    (void)state;
+    json_t *const json = get("/v1/status");
+    const char *name = NULL;
+    json_int_t files = 0, whole = 0, in = 0, out = 0, donors = 0;
+    double share = 0, rate = 0;
+    assert_int_equal(json_unpack(json, "{s:{s:s,s:I,s:I,s:I,s:I,s:I,s:f},s:{s:f}}", "data", "state",
+                                 &name, "files", &files, "files_whole", &whole, "in_bytes", &in,
+                                 "out_bytes", &out, "donors", &donors, "in_bytes_per_s", &rate,
+                                 "train", "token_share_ratio", &share),
+                     0);
+    assert_string_equal(name, "fetching");
+    assert_int_equal(files, 66);
+    assert_int_equal(whole, 12);
+    assert_int_equal(in, 120000000);
+    assert_int_equal(out, 34000000);
+    assert_int_equal(donors, 3);
+    assert_true(rate == 1250000);
+    assert_true(share == 0.252);
+    json_decref(json);
+}
+
 static void lists_have_their_rows(void **state) {
     (void)state;
     json_t *json = get("/v1/peers");
@@ -498,6 +520,7 @@ int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
         T(status_is_json_with_units_in_its_keys),
+        T(dataset_is_shown_by_files_and_bytes),
         T(lists_have_their_rows),
         T(metrics_are_prometheus_text),
         T(wrong_questions_get_right_errors),

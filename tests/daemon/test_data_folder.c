@@ -42,6 +42,13 @@ static void open_folder(bool is_ours) {
     }
 }
 
+static void disk_anew(void) {
+    if (folder.ops != NULL) tw_data_folder_close(&folder);
+    folder.ops = NULL;
+    tw_disk_destroy(disk);
+    disk = tw_disk_create();
+}
+
 /* File i of the sample onto the disk, under a name. */
 static void put(uint32_t i, const char *name, size_t size) {
     const struct tw_file_ops *ops = tw_disk_ops(disk);
@@ -419,9 +426,7 @@ static void any_fault_of_the_disk_is_survived(void **state) {
     const uint64_t calls = tw_disk_calls(disk) - begin;
     print_message("%u calls\n", (unsigned)calls);
     for (uint64_t at = 0; at < calls; at++) {
-        tw_disk_destroy(disk);
-        disk = tw_disk_create();
-        folder.ops = NULL;
+        disk_anew();
         open_with_index();
         tw_disk_fail_at(disk, tw_disk_calls(disk) + at, at % 2 == 0 ? EIO : ENOSPC);
         for (unsigned tries = 0; tries < 3; tries++) {
@@ -443,16 +448,13 @@ static void power_cut_leaves_no_false_file(void **state) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 7);
     for (unsigned cut = 0; cut < 60; cut++) {
-        tw_disk_destroy(disk);
-        disk = tw_disk_create();
-        folder.ops = NULL;
+        disk_anew();
         open_with_index();
         tw_disk_stop_at(disk, tw_disk_calls(disk) + cut / 3);
         enum tw_status status = tw_data_part_open(&part, &folder, 2, &err);
         for (uint32_t i = 0; i < 4 && status == TW_OK; i++) status = write_chunk(i);
         if (status == TW_OK) status = tw_data_part_finish(&part, chunk, &err);
         tw_disk_crash_random(disk, &rng);
-        folder.ops = NULL;
         part.handle = -1;
         if (tw_disk_exists(disk, sample.files[2].name)) assert_whole_on_disk(2);
         open_folder(true);

@@ -171,6 +171,9 @@ static void empty_folder_is_filled_file_by_file(void **state) {
         assert_whole_on_disk(file);
     }
     assert_int_equal(t.troubles, 0);
+    assert_non_null(t.store->buffers[0]);
+    tw_data_store_trim(t.store);
+    assert_null(t.store->buffers[0]);
     store_end();
     t.opened = 0;
     store_open();

@@ -41,6 +41,27 @@ static void values_are_in_base_units(void **state) {
     assert_non_null(strstr(text, "\nthinwire_upload_cap_bytes_per_second 625000\n"));
 }
 
+static void what_travels_of_a_dataset_is_counted(void **state) {
+    (void)state;
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_data_ready 1\n"));
+    assert_non_null(strstr(text, "\nthinwire_data_files 66\n"));
+    assert_non_null(strstr(text, "\nthinwire_data_files_whole 12\n"));
+    assert_non_null(strstr(text, "\nthinwire_data_bytes_here 195000000\n"));
+    assert_non_null(strstr(text, "\nthinwire_data_bytes_total{direction=\"in\"} 120000000\n"));
+    assert_non_null(strstr(text, "\nthinwire_data_bytes_total{direction=\"out\"} 34000000\n"));
+    assert_non_null(strstr(text, "\nthinwire_data_chunks_refused_total 1\n"));
+    assert_non_null(strstr(text, "\nthinwire_train_token_share_ratio 0.252\n"));
+    view.worker.state = TW_VIEW_WORKER_WAITING;
+    view.data.train_whole = 0;
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_data_ready 0\n"));
+    assert_non_null(strstr(text, "\nthinwire_worker_up 0\n"));
+    view.data.state = TW_VIEW_DATA_TEXT; /* nothing travels */
+    encode();
+    assert_null(strstr(text, "thinwire_data_"));
+}
+
 static void what_was_never_measured_has_no_line(void **state) {
     (void)state;
     tw_status_view_init(&view);
@@ -138,6 +159,7 @@ static void rings_keep_the_newest_and_tell_their_age(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_are_in_base_units, start),
+        cmocka_unit_test_setup(what_travels_of_a_dataset_is_counted, start),
         cmocka_unit_test_setup(what_was_never_measured_has_no_line, start),
         cmocka_unit_test_setup(every_line_is_well_formed, start),
         cmocka_unit_test_setup(a_hostile_name_stays_inside_its_label, start),

@@ -90,6 +90,27 @@ static void killed_daemon_comes_back_and_mixes_again(void **state) {
     has_passed = true;
 }
 
+/* data.sha256 = any: each trains on a text of its own, and both know whose counts how much. */
+static void own_texts_are_shown_with_their_shares(void **state) {
+    (void)state;
+    start_both();
+    assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 20));
+    json_t *status = cluster_get(&cluster, 0, "/v1/status");
+    assert_true(json_is_true(json_object_get(json_object_get(status, "data"), "own_text")));
+    json_decref(status);
+    json_t *peers = cluster_get(&cluster, 0, "/v1/peers");
+    const json_t *peer = json_array_get(json_object_get(peers, "peers"), 0);
+    const double theirs = json_number_value(json_object_get(peer, "token_share_ratio"));
+    const double ours = cluster_number(&cluster, 0, "train.token_share_ratio");
+    print_message("ours %.3f, theirs %.3f\n", ours, theirs);
+    assert_true(ours > 0 && theirs > 0);
+    assert_true(ours + theirs > 0.8 && ours + theirs < 1.2); /* not asked in one moment */
+    json_decref(peers);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
 static void node_that_left_is_soon_off_the_roster(void **state) {
     (void)state;
     start_both();
@@ -135,6 +156,7 @@ int main(void) {
         TEST(two_nodes_meet_and_hold_the_same_anchor),
         TEST(killed_worker_stops_neither_node),
         TEST(killed_daemon_comes_back_and_mixes_again),
+        TEST(own_texts_are_shown_with_their_shares),
         TEST(node_that_left_is_soon_off_the_roster),
         TEST(wrong_secret_is_refused_and_both_train_alone),
         TEST(other_manifest_is_refused_and_both_train_alone),
