@@ -27,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static uint8_t text[ROOM];
     if (size < 4) return 0;
     const enum tw_text_unit unit = (enum tw_text_unit)(data[0] % 4);
-    const size_t piece = 1 + (data[1] | (size_t)data[2] << 8), times = 1 + data[3] * 8u;
+    const size_t piece = 1 + (data[1] | (size_t)data[2] << 8),
+                 times = data[3] < 250 ? 1 + data[3] % 16u : 2000;
     const uint8_t *const from = data + 4;
     size_t used = 0;
     for (size_t i = 0; i < times && used + size - 4 <= ROOM && size > 4; i++) {

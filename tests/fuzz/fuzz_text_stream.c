@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { OUT_BYTES = 1 << 20 }; /* read at most: a few bytes may stand for gigabytes */
+enum { OUT_BYTES = 1 << 16 }; /* read at most: a few bytes may stand for gigabytes */
 
 /* How many bytes came, and whether the end was a good one. */
 static enum tw_status read_all(const char *path, enum tw_packing packing, size_t piece,

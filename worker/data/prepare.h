@@ -25,8 +25,10 @@ enum {
     TW_PREPARE_FILES_MAX = 1 << 19,
     TW_PREPARE_SHARD_TOKENS_MIN = 1024,
     TW_PREPARE_SHARD_TOKENS_MAX = 100 << 20,
-    /* Of a training shard: as long as held-out text is little, its shards are small. */
+    /* Held-out text is little: its shards have this part of a training shard's tokens, but no fewer
+     * than the least, as a window that is evaluated lies within one shard. */
     TW_PREPARE_HELDOUT_PARTS = 8,
+    TW_PREPARE_HELDOUT_TOKENS_MIN = 1 << 16,
 };
 
 #define TW_PREPARE_STATE_FILE "prepare.state"

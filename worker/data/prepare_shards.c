@@ -31,7 +31,10 @@ void tw_prepare_shards_init(struct tw_prepare_shards *shards, const char *out,
     shards->dataset.shards_count = shards->dataset.shards_capacity = 0;
     shards->token_bytes = tw_shard_token_bytes(dataset->vocab);
     shards->train.tokens_max = shard_tokens;
-    shards->heldout.tokens_max = shard_tokens / TW_PREPARE_HELDOUT_PARTS;
+    const uint32_t part = shard_tokens / TW_PREPARE_HELDOUT_PARTS;
+    const uint32_t least =
+        shard_tokens < TW_PREPARE_HELDOUT_TOKENS_MIN ? shard_tokens : TW_PREPARE_HELDOUT_TOKENS_MIN;
+    shards->heldout.tokens_max = part < least ? least : part;
 }
 
 void tw_prepare_shards_deinit(struct tw_prepare_shards *shards) {
