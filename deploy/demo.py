@@ -91,10 +91,12 @@ class Node:
         self.losses = {}
         self.last_step, self.last_step_s, self.longest_pause_s = -1, None, 0.0
 
-    def init(self, args, port, ports, secret, manifest, data):
+    def init(self, args, port, ports, secret, has_data):
         command = [self.binaries / "thinwire", "init", "--config", self.config, "--name", self.name,
                    "--state-dir", self.folder / self.name, "--run-dir", self.run_dir,
-                   "--run", manifest, "--data", data, "--threads", "1"]
+                   "--run", self.manifest, "--threads", "1"]
+        if has_data: # the others fetch them
+            command += ["--data", self.data]
         if port is not None:
             command += ["--listen", f"127.0.0.1:{port}", "--upload", args.upload,
                         "--peers", ",".join(f"127.0.0.1:{p}" for p in ports if p != port)]
@@ -180,6 +182,23 @@ def corpus(folder):
     path = folder / "corpus.txt"
     path.write_text(check(["bible", "-f", "gen1:1-rev22:21"]))
     return path
+
+
+def dataset(binaries, folder):
+    """That text as shards of half a megabyte, one passage in twenty held out."""
+    path = folder / "bible"
+    check([binaries / "thinwire", "data", "prepare", corpus(folder), "--out", path,
+           "--heldout", "5%", "--shard-tokens", "512k"])
+    return path
+
+
+def has_same_data(node):
+    """Whether a node's copy of the dataset is the one it was made of."""
+    names = [path.name for path in node.data.iterdir() if not path.name.startswith("prepare.")]
+    copies = [path for path in (node.folder / node.name).glob("*/data") if path.is_dir()]
+    return len(copies) == 1 and all(
+        (copies[0] / name).is_file() and
+        (copies[0] / name).read_bytes() == (node.data / name).read_bytes() for name in names)
 
 
 def free_ports(count):
@@ -387,6 +406,10 @@ def judge(facts):
     add("at least 100 times fewer bytes than fp32 data parallel",
         "nothing was sent" if ratio is None else f"{ratio:.0f} times",
         ratio is not None and ratio >= GOALS["bytes_ratio_min"])
+    if facts["data_copies"] is not None:
+        add("every other node fetched the data",
+            f"{facts['data_copies']} of {len(group) - 1}, {facts['data_bytes'] / 1e6:.1f} MB each",
+            facts["data_copies"] == len(group) - 1)
     busy = min(n["utilisation"] for n in group)
     add("utilisation at least 97 %", f"{100 * busy:.1f} %", busy >= GOALS["utilisation_min"])
     if facts["churn"] is not None:
@@ -438,6 +461,8 @@ def gather(args, group, solo, churn, took_s):
         "anchor_distance_max": max((distance(files[0], f, "anchor.") for f in files[1:]),
                                    default=0.0),
         "distance_to_anchor_max": max(n["distance_to_anchor_max"] for n in nodes),
+        "data_copies": None if args.no_sync else sum(has_same_data(n) for n in group[1:]),
+        "data_bytes": sum(path.stat().st_size for path in group[0].data.glob("*.shard")),
         "churn": None,
     }
     if args.kill:
@@ -471,8 +496,8 @@ def report(facts, text, out):
 def parse():
     parser = argparse.ArgumentParser(
         prog="deploy/demo",
-        description="Four nodes on loopback, 5 Mbit/s up each, train one model on real text;"
-                    " a fifth trains alone for comparison. Exit status 0 only if the goals hold.")
+        description="Four nodes on loopback, 5 Mbit/s up each, train one model on real text, which"
+                    " only the first of them has at the start; a fifth trains alone for comparison. Exit status 0 only if the goals hold.")
     parser.add_argument("--bin", type=pathlib.Path, default="build/release/bin",
                         help=argparse.SUPPRESS)
     parser.add_argument("--out", type=pathlib.Path, default="demo-out",
@@ -506,7 +531,7 @@ def prepare(args):
     out.mkdir(parents=True)
     (out / ".thinwire-demo").touch()
     binaries = args.bin.resolve()
-    data = corpus(out)
+    data = dataset(binaries, out)
     manifest_keys = dict(MANIFEST)
     if args.preset == "diloco":  # the whole model at once, as its authors do
         del manifest_keys["sync.fragments"]
@@ -533,10 +558,11 @@ def prepare(args):
     secret = None
     for node, port in zip(group, ports):
         node.manifest, node.data = shared, data
-        node.init(args, None if args.no_sync else port, ports, secret, shared, data)
+        node.init(args, None if args.no_sync else port, ports, secret,
+                  has_data=args.no_sync or node is group[0])
         secret = out / group[0].name / "run.secret"
     solo.manifest, solo.data = alone, data
-    solo.init(args, None, ports, None, alone, data)
+    solo.init(args, None, ports, None, has_data=True)
     return group, solo
 
 
