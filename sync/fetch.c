@@ -75,6 +75,7 @@ static void advance(struct tw_fetch *fetch) {
 
 static bool is_needed(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     if (tw_fetch_is_here(fetch, file, idx)) return false;
+    if (idx > 0 && tw_fetch_needs_first(fetch, file)) return false; /* LOST: nothing to check by */
     for (uint32_t i = 0; i < TW_FETCH_ASKED_MAX; i++) {
         const struct check *check = &fetch->checks[i];
         if (check->is_used && !check->is_stale && check->file == file && check->idx == idx)
@@ -198,7 +199,6 @@ static void on_lost(struct tw_fetch *fetch, uint32_t file) {
         fetch->train_whole -= fetch->files[file].kind == TW_FETCH_TRAIN;
     }
     tw_fetch_clear(fetch, file);
-    fetch->needs_order = true;
 }
 
 void tw_fetch_event(struct tw_fetch *fetch, const struct tw_fetch_event *event, uint64_t now_us) {

@@ -17,22 +17,27 @@
  *
  * How a shell drives it:
  *
- *   start     tw_fetch_init. If the index is not in the folder: TW_FETCH_START, and the machine
- * gets it. When it is there, whoever brought it: decode it, list its files, give tw_fetch_plan()'s
- * memory to tw_fetch_files, then tell with tw_fetch_have_file and tw_fetch_have what the folder has
- * already: first of all, before actions are taken. links     TW_FETCH_PEER_UP and DOWN as tw_node
- * gets them. Peer numbers are the shell's. MISSING   every MISSING a peer sends: TW_FETCH_MISSING.
- * One nobody asked for is passed over. CHUNK     tw_fetch_chunk says what to do with the bytes:
- * TAKE them (with a ticket), DROP them, or UNKNOWN: not this machine's, hand it to tw_node. What is
- * taken is checked (sharded) and stored where tw_fetch_range says, on a thread, and answered
- * exactly once by TW_FETCH_STORED with the ticket. A taken chunk of the index that has idx 0 tells
- * with STORED how long the index is: tw_dataset_size (WRONG if that refuses it). PULL      send it
- * to `peer`. CHECK     a plain file is here whole: hash it, answer with TW_FETCH_CHECKED. The
- * index: WRONG, FAILED, or OK and then (when decoded) tw_fetch_files. WHOLE     all chunks of the
- * file are here and right: make it durable under its name, serve it. Not sent for what
- * tw_fetch_have_file told. STRIKE    the peer sent what is not the file's. It is asked for nothing
- * for 10 min, and twice as long every further time, known by its id through any number of links.
- * Log it; the link may live on. deadline  TW_FETCH_TICK when it has passed.
+ *   start      tw_fetch_init. If the index is not in the folder: TW_FETCH_START, and it comes.
+ *   files      When the index is there, whoever brought it: decode it, list its files, give
+ *              tw_fetch_plan()'s memory to tw_fetch_files, then tell with tw_fetch_have_file and
+ *              tw_fetch_have what the folder has already. Nothing is asked before the next event.
+ *   links      TW_FETCH_PEER_UP and DOWN as tw_node gets them. Peer numbers are the shell's.
+ *   MISSING    Every MISSING a peer sends: TW_FETCH_MISSING. One out of place is passed over.
+ *   CHUNK      tw_fetch_chunk says what to do with the bytes: TAKE them (with a ticket), DROP
+ *              them, or UNKNOWN: not this machine's, hand it to tw_node. What is taken is checked
+ *              (sharded) and stored where tw_fetch_range says, on a thread, and answered exactly
+ *              once by TW_FETCH_STORED with the ticket, also when the peer has gone or the file
+ *              was LOST meanwhile. The answer for chunk 0 of the index tells how long the index
+ *              is: tw_dataset_size (WRONG if that refuses it).
+ *   PULL       Send it to `peer`.
+ *   CHECK      A plain file is here whole: hash it, answer with TW_FETCH_CHECKED. The index:
+ *              WRONG, FAILED, or OK and then (decoded) tw_fetch_files.
+ *   WHOLE      All chunks of the file are here and right: make it durable under its name, serve
+ *              it. Not sent for what tw_fetch_have_file told.
+ *   STRIKE     The peer sent what is not the file's. It is asked for nothing for 10 min, and twice
+ *              as long every further time, known by its id through any number of links. Log it;
+ *              the link may live on.
+ *   deadline   TW_FETCH_TICK when it has passed.
  *
  * After every call but the questions (deadline, view, range) take all actions before the next call.
  *
@@ -48,8 +53,9 @@
  * question, and others may be asked for its chunks; what it sends late is welcome; after 60 s (then
  * 120 s, ... 16 min) it is tried again with one chunk. Apart from such, no two copies of a chunk
  * are ever on their way, except where a slow peer holds up the end, or the first shard: then a
- * faster one with nothing else to do is asked too, two at most. A slow source of a plain file is
- * left for another after 30 s and 1 s per chunk, then twice as long, and so on.
+ * faster one with nothing else to do is asked too, two at most. The source of a plain file is left
+ * for another, if there is one, when it is silent, or after 30 s and 1 s per chunk, then twice as
+ * long, and so on.
  *
  * What is trusted: the shell, and the list of files, whose index has the right SHA-256. Nothing a
  * peer says: chunks nobody asked of it and MISSING out of place change nothing, wrong sizes and

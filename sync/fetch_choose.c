@@ -74,6 +74,7 @@ static bool is_stored(const struct tw_fetch *fetch, uint32_t file, uint32_t idx)
 static bool may_twin(const struct tw_fetch *fetch, uint16_t at, const struct ask *ask) {
     const struct fetch_peer *peer = &fetch->peers[at];
     if (ask->is_late || ask->is_twin || tw_fetch_is_plain(fetch, ask->file)) return false;
+    if (ask->idx > 0 && tw_fetch_needs_first(fetch, ask->file)) return false;
     for (uint32_t i = 0; i < peer->asks_count; i++) {
         if (peer->asks[i].file == ask->file && peer->asks[i].idx == ask->idx) return false;
     }

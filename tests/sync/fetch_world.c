@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "tests/sync/fetch_audit.h"
 #include "tests/test.h"
 
 /* ---- the queue of what is to come ---------------------------------------------------------- */
@@ -52,7 +53,8 @@ void world_init(struct world *world, uint32_t heldout, uint32_t train, uint32_t 
     assert_true(world->files_count <= WORLD_FILES_MAX && pieces < WORLD_CHUNKS_MAX);
     for (uint32_t i = 0; i < world->files_count; i++) {
         struct tw_fetch_file *file = &world->files[i];
-        *file = (struct tw_fetch_file){.hash = {{1, (uint8_t)i}}, .kind = TW_FETCH_TRAIN};
+        *file = (struct tw_fetch_file){.hash = {{1, (uint8_t)i, (uint8_t)(i >> 8)}},
+                                       .kind = TW_FETCH_TRAIN};
         file->head_bytes = 4096;
         file->bytes = 4096 + (uint64_t)pieces * TW_CHUNK_BYTES_MAX - 100;
         if (i <= heldout) file->kind = TW_FETCH_HELDOUT;
@@ -125,6 +127,18 @@ void world_know(struct world *world, uint16_t at) {
         if (node->has[i]) tw_fetch_have_file(node->fetch, i);
     }
     node->has_index = node->knows_files = true;
+}
+
+void world_have(struct world *world, uint16_t at, uint32_t file, uint32_t idx) {
+    if (idx == 0) world->nodes[at].has_head[file] = true;
+    tw_fetch_have(world->nodes[at].fetch, file, idx);
+    world_drain(world, at);
+}
+
+void world_lose(struct world *world, uint16_t at, uint32_t file) {
+    const struct tw_fetch_event lost = {.kind = TW_FETCH_LOST, .file = file};
+    world->nodes[at].has[file] = world->nodes[at].has_head[file] = false;
+    world_tell(world, at, &lost);
 }
 
 uint16_t world_donor(struct world *world, uint64_t bytes_per_s) {
@@ -203,6 +217,9 @@ static void judge_pull(struct world *world, uint16_t at, const struct tw_fetch_a
     assert_int_equal(number, action->file);
     assert_true(peer < world->nodes_count && world->links[at][peer]);
     assert_true(action->count > 0 && action->first + action->count <= tw_fetch_chunks(file));
+    /* A piece cannot be checked without the head. */
+    assert_true(file->head_bytes == 0 || action->first + action->count == 1 ||
+                node->has_head[number]);
     assert_true(view.peers[peer].is_up && !view.peers[peer].is_silent);
     assert_int_equal(view.peers[peer].banned_until_us, 0);
     assert_in_range(view.peers[peer].asked, 1, TW_FETCH_WINDOW_MAX);
@@ -249,7 +266,7 @@ static void act(struct world *world, uint16_t at, const struct tw_fetch_action *
 void world_drain(struct world *world, uint16_t at) {
     struct tw_fetch_action action;
     while (tw_fetch_next_action(world->nodes[at].fetch, &action)) act(world, at, &action);
-    assert_true(world_view(world, at).asked <= TW_FETCH_ASKED_MAX + 8 * WORLD_NODES_MAX);
+    tw_fetch_audit(world->nodes[at].fetch);
 }
 
 void world_tell(struct world *world, uint16_t at, const struct tw_fetch_event *event) {
@@ -304,6 +321,8 @@ static void on_chunk(struct world *world, const struct world_event *chunk) {
         event.file = taken.file;
         event.idx = chunk->idx;
         event.is_bad = chunk->is_bad;
+        if (taken.file != TW_FETCH_INDEX && world->files[taken.file].head_bytes > 0)
+            assert_true(chunk->idx == 0 || node->has_head[taken.file]);
         node->chunks_taken++;
         if (++node->checks_open > node->checks_most) node->checks_most = node->checks_open;
         push(world, event);
@@ -324,6 +343,8 @@ static void on_stored(struct world *world, const struct world_event *stored) {
         event.result = TW_FETCH_WRONG;
     }
     if (node->fails_to_store) event.result = TW_FETCH_FAILED;
+    if (!is_index && stored->idx == 0 && event.result == TW_FETCH_OK)
+        node->has_head[stored->file] = true;
     if (is_index && stored->idx == 0) event.index_bytes = world->index_bytes;
     world_tell(world, stored->to, &event);
 }

@@ -11,9 +11,9 @@
 
 enum {
     WORLD_NODES_MAX = 16,
-    WORLD_FILES_MAX = 80,
+    WORLD_FILES_MAX = 640,
     WORLD_EVENTS_MAX = 1 << 15,
-    WORLD_CHUNKS_MAX = 256, /* of one file */
+    WORLD_CHUNKS_MAX = 64, /* of one file */
 };
 
 enum manner {
@@ -35,7 +35,7 @@ struct world_fetcher {
     struct tw_fetch *fetch;
     void *memory;
     bool has_index, knows_files;
-    bool has[WORLD_FILES_MAX];
+    bool has[WORLD_FILES_MAX], has_head[WORLD_FILES_MAX];
     uint64_t poison_index,
         poison[WORLD_FILES_MAX]; /* wrong bytes stored in a plain file, by chunk */
     uint64_t whole_us[WORLD_FILES_MAX];
@@ -90,6 +90,10 @@ void world_mesh(struct world *world);
 
 /* The node's own index is known: gives its fetcher the files, which it has as `has` tells. */
 void world_know(struct world *world, uint16_t node);
+/* Tells its fetcher of a chunk that is in its folder. */
+void world_have(struct world *world, uint16_t node, uint32_t file, uint32_t idx);
+/* The file is gone. */
+void world_lose(struct world *world, uint16_t node, uint32_t file);
 /* Delivers an event to a node's fetcher, then its actions. */
 void world_tell(struct world *world, uint16_t node, const struct tw_fetch_event *event);
 void world_drain(struct world *world, uint16_t node);

@@ -12,6 +12,12 @@ static int teardown(void **state) {
     return 0;
 }
 
+/* A hundredth of a second. False: it is later than that. */
+static bool tick(uint64_t limit_us) {
+    world_run_until(&world, world.now_us + SECOND / 100);
+    return world.now_us < limit_us;
+}
+
 /* Of every chunk one copy was asked for, and came. */
 static void every_chunk_once(uint16_t at) {
     const struct world_fetcher *node = &world.nodes[at];
@@ -153,6 +159,21 @@ static void joiners_serve_each_other(void **state) {
                     world_chunks(&world) + world_chunks(&world) / 50);
 }
 
+/* A joiner has one file in ten. Asked for any, it would say MISSING nine times of ten, and 32 times
+ * in 30 s is all it is asked; asked in its own order it has most of what it is asked for. */
+static void joiner_is_asked_for_what_it_has(void **state) {
+    (void)state;
+    world_init(&world, 0, 600, 1, 19);
+    const uint16_t donor = world_donor(&world, 40 * MBIT);
+    const uint16_t a = world_joiner(&world, 40 * MBIT), b = world_joiner(&world, MBIT);
+    world_link(&world, donor, a);
+    while (world_view(&world, a).files_whole < 60) assert_true(tick(10 * SECOND));
+    world_unlink(&world, donor, a);
+    world_link(&world, a, b);
+    world_run_until(&world, world.now_us + 20 * SECOND);
+    assert_in_range(world_view(&world, b).files_whole, 54, 70);
+}
+
 static void donor_that_leaves_is_replaced(void **state) {
     (void)state;
     world_init(&world, 1, 4, 30, 9);
@@ -170,20 +191,59 @@ static void donor_that_leaves_is_replaced(void **state) {
     assert_true(world.nodes[joiner].chunks_taken <= world_chunks(&world) + 2);
 }
 
+/* A slow donor's chunk takes 20 s, and it is no news before 10 s that it is slow. */
 static void slow_donor_does_not_hold_up_the_first_shard(void **state) {
     (void)state;
-    world_init(&world, 1, 4, 12, 10);
+    world_init(&world, 1, 20, 12, 10);
     const uint16_t slow = world_donor(&world, MBIT / 10), fast = world_donor(&world, 20 * MBIT);
     const uint16_t joiner = world_joiner(&world, MBIT);
     world_link(&world, fast, joiner);
     world_run_until(&world, SECOND / 2); /* it has the index */
     world_link(&world, slow, joiner);
-    while (world_view(&world, joiner).train_whole == 0)
-        world_run_until(&world, world.now_us + SECOND / 10);
-    /* A chunk of the slow one takes 20 s. */
-    assert_true(world.now_us < 6 * SECOND);
-    world_run_whole(&world, joiner, 12 * SECOND);
+    while (world_view(&world, joiner).train_whole == 0) assert_true(tick(4 * SECOND));
+    world_run_whole(&world, joiner, 60 * SECOND);
     assert_true(world_view(&world, joiner).chunks_taken <= world_chunks(&world));
+}
+
+static void slow_donor_does_not_hold_up_the_end(void **state) {
+    (void)state;
+    world_init(&world, 1, 6, 12, 10);
+    const uint16_t slow = world_donor(&world, MBIT / 10), fast = world_donor(&world, 20 * MBIT);
+    const uint16_t joiner = world_joiner(&world, MBIT);
+    world_link(&world, fast, joiner);
+    while (world_view(&world, joiner).files_whole < 7) assert_true(tick(20 * SECOND));
+    world_link(&world, slow, joiner);
+    world_run_whole(&world, joiner, 4 * SECOND);
+    assert_int_equal(world.nodes[joiner].asked_of[slow], 1);
+}
+
+/* Who was asked too for what the slow one holds up may leave: then another is asked. */
+static void second_copy_is_asked_of_another_when_its_peer_leaves(void **state) {
+    (void)state;
+    world_init(&world, 0, 1, 20, 17);
+    const uint16_t slow = world_donor(&world, MBIT / 10), joiner = world_joiner(&world, MBIT);
+    const uint16_t a = world_donor(&world, 8 * MBIT), b = world_donor(&world, 8 * MBIT);
+    struct world_fetcher *node = &world.nodes[joiner];
+    tw_fetch_init(node->fetch, &node->id, 0);
+    node->has[0] = true;
+    world_know(&world, joiner);
+    world_link(&world, a, joiner);
+    world_run_until(&world, SECOND); /* it has the head */
+    world_link(&world, slow, joiner);
+    assert_int_equal(node->copies[1][9], 1);
+    assert_int_equal(node->asked_of[slow], 1);
+    world_link(&world, b, joiner);
+    while (node->copies[1][9] < 2) assert_true(tick(9 * SECOND)); /* the slow one's chunk */
+    world.nodes[a].manner = world.nodes[b].manner = MUTE;
+    const uint64_t pulls = node->pulls_of[a] + node->pulls_of[b];
+    const uint16_t asked = node->last_pull_us[a] > node->last_pull_us[b] ? a : b;
+    const uint16_t other = asked == a ? b : a;
+    world.nodes[other].manner = HONEST;
+    world_run_until(&world, world.now_us + SECOND);
+    assert_int_equal(node->pulls_of[a] + node->pulls_of[b], pulls); /* two at most */
+    world_unlink(&world, asked, joiner);
+    world_run_whole(&world, joiner, SECOND);
+    assert_true(world.now_us < 10 * SECOND); /* before the slow one counts as silent */
 }
 
 static void chunks_under_way_are_bounded_in_all(void **state) {
@@ -212,8 +272,7 @@ static void what_is_here_is_not_asked_for(void **state) {
     tw_fetch_init(node->fetch, &node->id, 0); /* a restart, with the index and half a shard */
     node->has[0] = node->has[3] = true;
     world_know(&world, joiner);
-    for (uint32_t idx = 0; idx < 11; idx++) tw_fetch_have(node->fetch, 5, idx);
-    world_drain(&world, joiner);
+    for (uint32_t idx = 0; idx < 11; idx++) world_have(&world, joiner, 5, idx);
     assert_int_equal(world_view(&world, joiner).stage, TW_FETCH_REST);
     assert_int_equal(world_view(&world, joiner).files_whole, 2);
     world_link(&world, donor, joiner);
@@ -230,9 +289,9 @@ static void begun_shard_is_the_first(void **state) {
     struct world_fetcher *node = &world.nodes[joiner];
     tw_fetch_init(node->fetch, &node->id, 0);
     world_know(&world, joiner);
-    tw_fetch_have(node->fetch, 9, 0);
-    tw_fetch_have(node->fetch, 17, 0);
-    tw_fetch_have(node->fetch, 17, 3);
+    world_have(&world, joiner, 9, 0);
+    world_have(&world, joiner, 17, 0);
+    world_have(&world, joiner, 17, 3);
     assert_int_equal(world_view(&world, joiner).file, 17);
     assert_int_equal(world_view(&world, joiner).stage, TW_FETCH_FIRST);
     assert_int_equal(world_view(&world, joiner).chunks_here, 2);
@@ -267,15 +326,34 @@ static void lost_file_is_fetched_again(void **state) {
     world_link(&world, donor, joiner);
     world_run_whole(&world, joiner, 60 * SECOND);
     for (uint32_t file = 0; file < 4; file++) {
-        const struct tw_fetch_event lost = {.kind = TW_FETCH_LOST, .file = file};
-        world.nodes[joiner].has[file] = false;
-        world_tell(&world, joiner, &lost);
-        world_tell(&world, joiner, &lost); /* twice is once */
+        world_lose(&world, joiner, file);
+        world_lose(&world, joiner, file); /* twice is once */
     }
     assert_int_equal(world_view(&world, joiner).stage, TW_FETCH_FIRST);
     assert_int_equal(world_view(&world, joiner).bytes_here, 0);
     world_run_whole(&world, joiner, 60 * SECOND);
     assert_int_equal(world.nodes[joiner].chunks_taken, 2 * world_chunks(&world) - 2);
+}
+
+/* The answer to a CHECK of bytes that are gone says nothing of those that come in their place. */
+static void file_lost_while_it_is_checked_is_fetched_again(void **state) {
+    (void)state;
+    world_init(&world, 0, 1, 2, 18);
+    const uint16_t donor = world_donor(&world, 20 * MBIT), joiner = world_joiner(&world, MBIT);
+    struct world_fetcher *node = &world.nodes[joiner];
+    tw_fetch_init(node->fetch, &node->id, 0);
+    node->has[1] = true;
+    node->store_us = SECOND;
+    world_know(&world, joiner);
+    world_link(&world, donor, joiner);
+    while (world_view(&world, joiner).bytes_here < world_view(&world, joiner).bytes_count)
+        assert_true(tick(20 * SECOND));
+    assert_false(node->has[0]);
+    world_lose(&world, joiner, 0);
+    world_run_until(&world, world.now_us + SECOND + SECOND / 2); /* the answer comes */
+    assert_false(node->has[0]);
+    world_run_whole(&world, joiner, 20 * SECOND);
+    assert_int_equal(node->chunks_taken, 6);
 }
 
 static void full_disk_is_nobodys_fault(void **state) {
@@ -418,13 +496,17 @@ int main(void) {
         TEST(fast_link_has_eight),
         TEST(eight_donors_are_seven_times_as_fast_as_one),
         TEST(joiners_serve_each_other),
+        TEST(joiner_is_asked_for_what_it_has),
         TEST(donor_that_leaves_is_replaced),
         TEST(slow_donor_does_not_hold_up_the_first_shard),
+        TEST(slow_donor_does_not_hold_up_the_end),
+        TEST(second_copy_is_asked_of_another_when_its_peer_leaves),
         TEST(chunks_under_way_are_bounded_in_all),
         TEST(what_is_here_is_not_asked_for),
         TEST(begun_shard_is_the_first),
         TEST(file_that_was_copied_in_stops_its_transfer),
         TEST(lost_file_is_fetched_again),
+        TEST(file_lost_while_it_is_checked_is_fetched_again),
         TEST(full_disk_is_nobodys_fault),
         cmocka_unit_test(ranges_cover_a_file),
         cmocka_unit_test(memory_is_bounded_by_the_index),
