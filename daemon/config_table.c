@@ -17,7 +17,9 @@ static const struct tw_config_key KEYS[] = {
     {"node", "name", TW_CONFIG_STRING, FIELD(node.name), 0, 0, "", NULL, "attic",
      "What people call this machine in tables; the host name when left out."},
     {"node", "state_dir", TW_CONFIG_PATH, FIELD(node.state_dir), 1, 0, "/var/lib/thinwire/%i", NULL,
-     NULL, "Identity, run secret, member cache and checkpoints. %i is the name of this file."},
+     NULL,
+     "Identity, run secret, member cache, checkpoints and training data that was fetched.\n"
+     "%i is the name of this file."},
     {"node", "run_dir", TW_CONFIG_PATH, FIELD(node.run_dir), 1, 0, "/run/thinwire/%i", NULL, NULL,
      "Sockets: thinwired.sock for `thinwire`, worker.sock for the worker."},
     {"node", "run", TW_CONFIG_PATH, FIELD(node.run), 0, 0, "", NULL, "/etc/thinwire/bible.manifest",

@@ -84,13 +84,21 @@ void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_st
     node->links[peer].has_status = true;
 }
 
+/* A founder that has no worker and never committed a round has no (phi, u) to give: who followed
+ * it, by the order of ids, would stand still until it has. */
+static enum tw_node_state state_to_say(const struct tw_node *node) {
+    const bool has_nothing =
+        node->state == TW_STATE_SOLO && !node->worker_up && node->at.rounds == 0;
+    return has_nothing ? TW_STATE_RECEIVER : node->state;
+}
+
 static void send_status(struct tw_node *node) {
     struct tw_message *message = tw_act_message(node, TW_MSG_STATUS);
     if (message == NULL) return;
     node->status_us =
         node->now_us + (TW_PLANTED(node, TW_PLANT_STUCK_DEADLINE) ? 0 : TW_HEARTBEAT_US);
     message->u.status = (struct tw_msg_status){
-        .state = node->state,
+        .state = state_to_say(node),
         .lineage = node->at.lineage,
         .rounds = node->at.rounds,
         .clock_tokens = node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0,

@@ -125,6 +125,27 @@ static void member_with_a_full_disk_stalls_nobody(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* It waits for training data, say. Whoever has the smaller id, nobody waits with it. */
+static void node_without_a_worker_is_not_followed(void **state) {
+    (void)state;
+    for (uint32_t idle = 0; idle < 2; idle++) {
+        mesh_init(&mesh, 2, 3);
+        mesh_stop_worker(&mesh, idle);
+        const struct tw_node_view before = mesh_view(&mesh, 1 - idle);
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(40));
+        const struct tw_node_view after = mesh_view(&mesh, 1 - idle);
+        assert_memory_equal(&after.lineage, &before.lineage, sizeof(after.lineage));
+        assert_int_equal(after.state, TW_STATE_SOLO);
+        assert_true(after.rounds > 0);
+        mesh_start_worker(&mesh, idle);
+        mesh_run(&mesh, SECONDS(30));
+        assert_int_equal(mesh_view(&mesh, idle).state, TW_STATE_MEMBER);
+        assert_agreement(0, 1);
+        mesh_deinit(&mesh);
+    }
+}
+
 static void partition_ends_in_one_lineage(void **state) {
     (void)state;
     mesh_init(&mesh, 5, 3);
@@ -450,6 +471,7 @@ int main(void) {
         cmocka_unit_test(killed_member_is_dropped_and_comes_back),
         cmocka_unit_test(member_that_lost_its_disk_stalls_nobody),
         cmocka_unit_test(member_with_a_full_disk_stalls_nobody),
+        cmocka_unit_test(node_without_a_worker_is_not_followed),
         cmocka_unit_test(partition_ends_in_one_lineage),
         cmocka_unit_test(slow_node_is_never_waited_for),
         cmocka_unit_test(member_that_never_delivers_does_not_slow_the_rest),
