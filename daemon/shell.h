@@ -128,11 +128,11 @@ struct tw_shell_train {
 struct tw_shell_data {
     struct tw_data_store *store; /* owned; NULL: no dataset */
     struct tw_data_serve serve;
-    struct tw_fetch *fetch; /* owned; NULL: the folder is the user's */
-    void *fetch_memory;     /* owned */
-    uv_timer_t timer;       /* deadline of the fetcher */
-    bool is_waiting;        /* no whole training shard yet: no worker either */
-    bool is_unusable;       /* the index is no good, for ever */
+    struct tw_fetch *fetch;            /* owned; NULL: the folder is the user's */
+    void *fetch_memory;                /* owned */
+    uv_timer_t timer;                  /* deadline of the fetcher */
+    bool is_waiting;                   /* no whole training shard yet: no worker either */
+    bool is_unusable;                  /* the index is no good, for ever */
     uint32_t train_whole, files_whole; /* training shards; files, the index included */
     uint64_t bytes_in, chunks_found, chunks_refused, strikes;
     char trouble[TW_VIEW_TEXT_BYTES]; /* what the disk has against it; "" */

@@ -113,6 +113,18 @@ static void a_node_without_data_says_what_it_waits_for(void **state) {
     compare("status_waiting.txt");
 }
 
+static void datasets_that_lack_files_or_are_no_good_are_told(void **state) {
+    (void)state;
+    view.data.state = TW_VIEW_DATA_PARTIAL;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 120);
+    assert_non_null(strstr(drawn, "lacks 54 of the dataset's 66 files"));
+    view.data.state = TW_VIEW_DATA_UNUSABLE;
+    (void)snprintf(view.data.error, sizeof(view.data.error), "it holds nothing to train on");
+    draw(screen_status, tw_view_json_status(&view), UTF8, 120);
+    assert_non_null(strstr(drawn, "The run's dataset cannot be used: it holds nothing"));
+    assert_null(strstr(drawn, "cannot be stored"));
+}
+
 static void text_of_its_own_is_shown_with_its_share(void **state) {
     (void)state;
     view.data.state = TW_VIEW_DATA_TEXT;
@@ -273,6 +285,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
         cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
         cmocka_unit_test_setup(a_node_without_data_says_what_it_waits_for, start),
+        cmocka_unit_test_setup(datasets_that_lack_files_or_are_no_good_are_told, start),
         cmocka_unit_test_setup(text_of_its_own_is_shown_with_its_share, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
