@@ -5,6 +5,7 @@
 #include "tests/test.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -394,6 +395,9 @@ static void broken_shards_of_llmc_are_refused(void **state) {
     expect(f, f->folder, TW_DATA, "is no token shard of llm.c");
     assert_int_equal(truncate(path_of(f, "a_train_0.bin"), 5), 0);
     expect(f, f->folder, TW_DATA, "it was cut off");
+    assert_int_equal(unlink(path_of(f, "a_train_0.bin")), 0);
+    assert_int_equal(mkfifo(path_of(f, "a_train_0.bin"), 0600), 0); /* nobody is waited for */
+    expect(f, f->folder, TW_DATA, "is no plain file");
 }
 
 /* ---- Megatron -------------------------------------------------------------------------------- */
@@ -474,6 +478,11 @@ static void broken_pairs_are_refused(void **state) {
     expect(f, path_of(f, "x.idx"), TW_DATA, "it is cut off");
     assert_int_equal(truncate(path_of(f, "x.idx"), 20), 0);
     expect(f, path_of(f, "x.idx"), TW_DATA, "it is too short");
+    assert_int_equal(unlink(path_of(f, "x.idx")), 0);
+    assert_int_equal(mkfifo(path_of(f, "x.idx"), 0600), 0);
+    expect(f, path_of(f, "x"), TW_DATA, "No such file");
+    assert_int_equal(unlink(path_of(f, "x.idx")), 0);
+    write_megatron(f, 8);
     assert_int_equal(unlink(path_of(f, "x.bin")), 0);
     expect(f, path_of(f, "x.idx"), TW_DATA, "is nothing without it");
 }

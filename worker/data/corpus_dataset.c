@@ -63,7 +63,7 @@ enum tw_status tw_corpus_open_shard(struct tw_corpus *corpus, const char *path,
 static enum tw_status read_index(const char *path, char **text, size_t *size,
                                  struct tw_error *err) {
     struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* it may be a FIFO */
     if (fd < 0) return tw_fail(err, TW_DATA, "%.120s: %s", path, strerror(errno));
     enum tw_status status = TW_OK;
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size <= 0 ||

@@ -23,11 +23,12 @@ bool tw_corpus_is_llmc(const uint8_t *bytes) {
 static enum tw_status set_file(struct tw_token_file *file, struct tw_error *err) {
     uint8_t head[12];
     struct stat info;
-    const int fd = open(file->path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0) {
+    const int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* it may be a FIFO */
+    if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         const int why = errno;
-        if (fd >= 0) (void)close(fd);
-        return tw_fail(err, TW_DATA, "%.120s: %s", file->path, strerror(why));
+        if (fd < 0) return tw_fail(err, TW_DATA, "%.120s: %s", file->path, strerror(why));
+        (void)close(fd);
+        return tw_fail(err, TW_DATA, "%.120s is no plain file", file->path);
     }
     const enum tw_status status = tw_token_file_bytes(fd, file->path, 0, head, sizeof(head), err);
     (void)close(fd);

@@ -47,7 +47,7 @@ bool tw_megatron_is_pair(const char *path) {
     if (is_file(path) && !ends_with(path, ".bin")) return false;
     if (!sibling(path, ".idx", index) || !sibling(path, ".bin", tokens)) return false;
     if (!is_file(tokens)) return false;
-    const int fd = open(index, O_RDONLY | O_CLOEXEC);
+    const int fd = open(index, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* it may be a FIFO */
     if (fd < 0) return false;
     const bool is_index = read(fd, head, sizeof(head)) == (ssize_t)sizeof(head) &&
                           memcmp(head, magic, sizeof(magic)) == 0;
@@ -72,9 +72,12 @@ static enum tw_status open_files(struct tw_megatron *pair, const char *path, uin
                        pair->tokens_path, pair->index_path);
     }
     pair->tokens_file_bytes = (uint64_t)info.st_size;
-    pair->fd = open(pair->index_path, O_RDONLY | O_CLOEXEC);
+    pair->fd = open(pair->index_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (pair->fd < 0 || fstat(pair->fd, &info) != 0) {
         return tw_fail(err, TW_DATA, "%.120s: %s", pair->index_path, strerror(errno));
+    }
+    if (!S_ISREG(info.st_mode)) {
+        return tw_fail(err, TW_DATA, "%.120s is no plain file", pair->index_path);
     }
     *index_bytes = (uint64_t)info.st_size;
     return TW_OK;

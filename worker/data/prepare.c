@@ -41,8 +41,8 @@ struct prepare {
     size_t inputs_text_bytes;
     struct tw_prepare_writer writer;
     struct tw_prepare_report report;
-    int folder; /* locked */
-    bool has_made_folder;
+    int folder;                      /* locked */
+    bool has_made_folder, has_state; /* this time; of an earlier one */
 };
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
@@ -183,6 +183,23 @@ static enum tw_status inputs_changed(const struct prepare *prepare, struct tw_er
     return TW_CONFIG;
 }
 
+/* Somebody else's tokenizer.json in a folder that was there before is not written over. */
+static enum tw_status check_tokenizer(const struct prepare *prepare, const char *json,
+                                      size_t json_bytes, struct tw_error *err) {
+    char *there;
+    size_t size;
+    if (json == NULL || prepare->has_state) return TW_OK;
+    const enum tw_status status = read_ours(prepare, TW_DATASET_TOKENIZER_FILE,
+                                            TW_DATASET_TOKENIZER_BYTES_MAX, &there, &size, NULL);
+    const bool is_same = status == TW_OK && size == json_bytes && memcmp(there, json, size) == 0;
+    if (status == TW_OK) free(there);
+    if (is_same || status == TW_AGAIN) return TW_OK;
+    return tw_fail(err, TW_CONFIG,
+                   "%.120s holds another " TW_DATASET_TOKENIZER_FILE
+                   "; choose another --out, or replace it with --restart",
+                   prepare->options->out);
+}
+
 /* *is_found: there is a state, and it fits. */
 static enum tw_status load_state(struct prepare *prepare, bool *is_found, struct tw_error *err) {
     struct tw_prepare_state *const state = &prepare->writer.state;
@@ -196,6 +213,7 @@ static enum tw_status load_state(struct prepare *prepare, bool *is_found, struct
     enum tw_status status =
         read_ours(prepare, TW_PREPARE_STATE_FILE, TW_PREPARE_STATE_BYTES_MAX, &text, &size, &why);
     *is_found = status == TW_OK;
+    prepare->has_state = status != TW_AGAIN;
     *state = begun;
     if (status == TW_AGAIN) {
         struct stat info;
@@ -254,6 +272,7 @@ static enum tw_status begin(struct prepare *prepare, const char *json, size_t js
     if (status != TW_OK) return status;
     tw_prepare_writer_begin(writer);
     if (is_found) return TW_OK;
+    TW_TRY(check_tokenizer(prepare, json, json_bytes, err));
     const struct tw_range list = {prepare->inputs_text, prepare->inputs_text_bytes};
     TW_TRY(tw_whole_file_write(options->out, TW_PREPARE_INPUTS_FILE, &list, 1, err));
     if (json != NULL) {

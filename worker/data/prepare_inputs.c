@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fts.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +23,16 @@ static bool is_records_name(const char *path, enum tw_packing packing) {
     return false;
 }
 
-/* Files of token numbers, which say so. */
-static bool is_tokens_file(const char *path) {
-    uint8_t head[12];
+static bool has_end(const char *path, const char *end) {
     const size_t length = strlen(path);
-    if (length < 5 ||
-        (strcmp(path + length - 4, ".bin") != 0 && strcmp(path + length - 4, ".idx") != 0)) {
-        return false;
-    }
+    return length > 4 && strcmp(path + length - 4, end) == 0;
+}
+
+/* Files of token numbers, which say so. An .idx that was found and not named may be anything. */
+static bool is_tokens_file(const char *path, bool is_named) {
+    uint8_t head[12];
+    const bool is_index = is_named && has_end(path, ".idx");
+    if (!is_index && !has_end(path, ".bin")) return false;
     if (tw_megatron_is_pair(path)) return true;
     FILE *const file = fopen(path, "rbe");
     if (file == NULL) return false;
@@ -39,13 +42,25 @@ static bool is_tokens_file(const char *path) {
     return is_llmc;
 }
 
-/* The .idx of a pair whose .bin stands before it. */
-static bool is_second_of_pair(const struct tw_prepare_inputs *inputs, const char *path) {
+/* The .idx of a pair whose .bin lies in the same folder, and is found there. */
+static bool is_index_of_pair(const char *path) {
+    char tokens[PATH_MAX];
     const size_t length = strlen(path);
-    if (inputs->count == 0 || length < 4) return false;
-    const char *const before = inputs->files[inputs->count - 1].path;
-    return inputs->files[inputs->count - 1].is_tokens && strlen(before) == length &&
-           memcmp(before, path, length - 4) == 0 && strcmp(path + length - 4, ".idx") == 0;
+    if (!has_end(path, ".idx") || length >= sizeof(tokens)) return false;
+    memcpy(tokens, path, length - 4);
+    memcpy(tokens + length - 4, ".bin", 5);
+    return tw_megatron_is_pair(tokens);
+}
+
+/* Named one after the other, both files of a pair are it once. */
+static bool is_second_of_pair(const struct tw_prepare_inputs *inputs, const char *path,
+                              uint32_t source) {
+    const size_t length = strlen(path);
+    if (inputs->count == 0) return false;
+    const struct tw_prepare_file *const before = &inputs->files[inputs->count - 1];
+    return before->is_tokens && before->source == source && strlen(before->path) == length &&
+           memcmp(before->path, path, length - 4) == 0 &&
+           has_end(path, ".idx") != has_end(before->path, ".idx");
 }
 
 static enum tw_status add(struct tw_prepare_inputs *inputs, const char *path,
@@ -63,8 +78,10 @@ static enum tw_status add(struct tw_prepare_inputs *inputs, const char *path,
         inputs->capacity = capacity;
     }
     const enum tw_packing packing = tw_packing_of_name(path);
-    const bool is_tokens = is_tokens_file(path);
-    if (is_tokens && is_second_of_pair(inputs, path)) return TW_OK;
+    const bool is_tokens = is_tokens_file(path, is_named);
+    if (is_named ? is_tokens && is_second_of_pair(inputs, path, source) : is_index_of_pair(path)) {
+        return TW_OK;
+    }
     struct tw_prepare_file *const file = &inputs->files[inputs->count];
     *file = (struct tw_prepare_file){.path = strdup(path),
                                      .bytes = (uint64_t)info->st_size,
@@ -95,6 +112,11 @@ struct walk {
     struct stat out; /* passed over */
 };
 
+static bool is_out(const struct walk *walk, const FTSENT *entry) {
+    return walk->has_out && entry->fts_statp->st_dev == walk->out.st_dev &&
+           entry->fts_statp->st_ino == walk->out.st_ino;
+}
+
 static enum tw_status take_entry(struct walk *walk, FTSENT *entry, struct tw_error *err) {
     const bool is_named = entry->fts_level == 0;
     struct stat info;
@@ -102,11 +124,13 @@ static enum tw_status take_entry(struct walk *walk, FTSENT *entry, struct tw_err
     case FTS_DP:
     case FTS_DOT: return TW_OK;
     case FTS_D:
-        if ((is_named || entry->fts_name[0] != '.') &&
-            !(walk->has_out && entry->fts_statp->st_dev == walk->out.st_dev &&
-              entry->fts_statp->st_ino == walk->out.st_ino)) {
-            return TW_OK;
+        if (is_named && is_out(walk, entry)) {
+            return tw_fail(err, TW_CONFIG,
+                           "%s is an input and --out: name another folder, or one in it, with "
+                           "--out",
+                           entry->fts_path);
         }
+        if ((is_named || entry->fts_name[0] != '.') && !is_out(walk, entry)) return TW_OK;
         walk->inputs->hidden++;
         (void)fts_set(walk->fts, entry, FTS_SKIP);
         return TW_OK;

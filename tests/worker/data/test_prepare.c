@@ -303,6 +303,40 @@ static void token_files_of_others_are_taken_as_they_are(void **state) {
     free(cut);
 }
 
+/* Whatever sorts between its two files, and in whatever order they are named. */
+static void pair_of_files_is_taken_once(void **state) {
+    struct prepare_fixture *const at = *state;
+    char path[512];
+    const uint16_t tokens[] = {11, 12, 13, 14};
+    const uint32_t lengths[] = {3, 1};
+    (void)snprintf(path, sizeof(path), "%s/gpt2.json", tokenizers);
+    at->options.tokenizer = path;
+    at->options.heldout_millionths = 0;
+    write_megatron(at, tokens, lengths, 2);
+    prepare_fixture_write(at, "m.csv", "a,b\n", 4);
+    prepare_fixture_write(at, "n.idx", "\0 of something else", 20);
+    succeed(at);
+    assert_int_equal(at->summary.counts.files, 2);
+    assert_int_equal(at->summary.counts.documents, 3);
+    assert_int_equal(at->summary.counts.binary_files, 1);
+    char *const index = prepare_fixture_path(at, "in/m.idx");
+    char *const bin = prepare_fixture_path(at, "in/m.bin");
+    const char *const both[] = {index, bin, index};
+    at->options.is_restart = true;
+    at->options.sources[0].inputs_count = 2;
+    for (int i = 0; i < 2; i++) {
+        at->options.sources[0].inputs = both + i;
+        succeed(at);
+        assert_int_equal(at->summary.counts.documents, 2);
+    }
+    assert_int_equal(unlink(index), 0);
+    assert_int_equal(mkfifo(index, 0600), 0); /* nobody is waited for */
+    at->options.sources[0].inputs_count = 1;
+    refuse(at, TW_DATA, "m.bin is no text");
+    free(bin);
+    free(index);
+}
+
 /* More than a block of them, and a document that is cut. */
 static void many_tokens_are_taken_whatever_the_threads(void **state) {
     struct prepare_fixture *const at = *state;
@@ -475,6 +509,26 @@ static void folder_of_others_is_refused(void **state) {
     free(path);
 }
 
+static void what_others_have_in_the_folder_stays(void **state) {
+    struct prepare_fixture *const at = *state;
+    char path[512];
+    size_t size = 0;
+    (void)snprintf(path, sizeof(path), "%s/gpt2.json", tokenizers);
+    at->options.tokenizer = path;
+    at->options.unit = TW_TEXT_LINES;
+    prepare_fixture_fill(at, 100000, 7);
+    assert_int_equal(mkdir(at->out, 0777), 0);
+    prepare_fixture_write(at, "../out/tokenizer.json", "{}", 2);
+    refuse(at, TW_CONFIG, "holds another tokenizer.json; choose another --out");
+    uint8_t *const there = prepare_fixture_read(at, "tokenizer.json", &size);
+    assert_int_equal(size, 2);
+    free(there);
+    at->options.is_restart = true;
+    succeed(at);
+    at->options.out = at->in;
+    refuse(at, TW_CONFIG, "is an input and --out");
+}
+
 static void failed_start_stands_in_nobodys_way(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "", 0);
@@ -619,6 +673,7 @@ int main(int argc, char **argv) {
         TEST(sources_have_shards_of_their_own),
         TEST(separator_is_what_the_template_begins_with),
         TEST(token_files_of_others_are_taken_as_they_are),
+        TEST(pair_of_files_is_taken_once),
         TEST(many_tokens_are_taken_whatever_the_threads),
         TEST(threads_change_nothing),
         TEST(packed_inputs_give_what_plain_ones_do),
@@ -627,6 +682,7 @@ int main(int argc, char **argv) {
         TEST(pending_file_that_is_damaged_is_told),
         TEST(other_options_or_inputs_are_refused),
         TEST(folder_of_others_is_refused),
+        TEST(what_others_have_in_the_folder_stays),
         TEST(failed_start_stands_in_nobodys_way),
         TEST(files_that_are_no_text_are_named),
         TEST(bad_lines_are_named_by_number),
