@@ -11,7 +11,7 @@
 #include "worker/engine_verb.h"
 #include "worker/interrupt.h"
 
-enum { MILLION = 1000000 };
+enum { MILLION = 1000000, HELDOUT_MIN = MILLION / 1000 /* of data.heldout of a run */ };
 
 struct command {
     struct tw_prepare_options options;
@@ -118,8 +118,9 @@ static enum tw_status set_number(const char *name, const char *text, const struc
 static enum tw_status set_heldout(struct command *command, struct tw_error *err) {
     static const struct tw_unit UNITS[] = {{"", MILLION}, {"%", MILLION / 100}, {NULL, 0}};
     uint64_t value = 0;
-    if (!tw_value_parse(command->heldout, UNITS, &value) || value > MILLION / 2) {
-        return tw_fail(err, TW_CONFIG, "--heldout %.60s: a share from 0 to 50%%, such as 1%%",
+    if (!tw_value_parse(command->heldout, UNITS, &value) || value < HELDOUT_MIN ||
+        value > MILLION / 2) {
+        return tw_fail(err, TW_CONFIG, "--heldout %.60s: a share from 0.1%% to 50%%, such as 1%%",
                        command->heldout);
     }
     command->options.heldout_millionths = (uint32_t)value;
@@ -239,5 +240,6 @@ enum tw_exit engine_prepare(int argc, char **argv) {
     enum tw_status status = parse(&command, argc, argv, &err);
     if (status == TW_OK) status = tw_prepare(&command.options, &summary, &err);
     free(command.inputs);
-    return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
+    const enum tw_exit rc = status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
+    return status == TW_AGAIN ? TW_EXIT_FAILURE : rc; /* stopped: nothing is wrong with the data */
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/exit_codes.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "prepare_fixture.h"
@@ -82,7 +83,10 @@ static int end_one(const struct prepare_fixture *at, struct tw_rng *rng, double 
         return 1;
     }
     /* SIGTERM is answered with a sentence, or comes too late. */
-    if (WEXITSTATUS(status) != 0) assert_int_equal(number, SIGTERM);
+    if (WEXITSTATUS(status) != 0) {
+        assert_int_equal(number, SIGTERM);
+        assert_int_equal(WEXITSTATUS(status), TW_EXIT_FAILURE);
+    }
     return WEXITSTATUS(status) != 0;
 }
 
