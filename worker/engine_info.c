@@ -14,7 +14,7 @@
 #include "worker/json_text.h"
 #include "worker/tokenizer_text.h"
 
-enum { SAMPLES = 3, SAMPLE_TOKENS = 64, SAMPLE_BYTES = 240 };
+enum { SAMPLES = 3, SAMPLE_TOKENS = 64, SAMPLE_BYTES = 240, SAMPLE_COLUMNS = 68 };
 
 struct info {
     const char *path, *tokenizer_path;
@@ -223,15 +223,16 @@ static size_t decode(const struct info *info, const uint32_t *tokens, size_t cou
     return used;
 }
 
-static void print_sample(const struct info *info, const char *text, size_t size, unsigned i) {
+static void print_sample(const struct info *info, const char *text, size_t size, bool is_first) {
     if (info->json) {
-        (void)printf("%s", i > 0 ? ", " : "");
+        (void)printf("%s", is_first ? "" : ", ");
         tw_json_text_print(stdout, (const uint8_t *)text, size);
         return;
     }
-    (void)printf("%s", i == 0 ? "  Sample    " : "            ");
-    for (size_t k = 0; k < size; k++) {
+    (void)printf("%s", is_first ? "  Sample    " : "            ");
+    for (size_t k = 0, columns = 0; k < size; k++) {
         const char c = text[k];
+        if (((unsigned char)c & 0xC0) != 0x80 && columns++ == SAMPLE_COLUMNS) break;
         (void)putchar(c == '\n' || c == '\t' || c == '\r' || (c >= 0 && c < ' ') || c == 127 ? ' '
                                                                                              : c);
     }
@@ -239,19 +240,25 @@ static void print_sample(const struct info *info, const char *text, size_t size,
 }
 
 static enum tw_status print_samples(struct info *info, struct tw_error *err) {
+    uint32_t shown_file = 0;
+    uint64_t shown_first = 0;
+    bool is_first = true;
     if (info->json) (void)printf(", \"samples\": [");
     for (unsigned i = 0; i < SAMPLES; i++) {
         uint32_t file = 0, tokens[SAMPLE_TOKENS];
         uint64_t first = 0, count = 0;
         char text[SAMPLE_BYTES];
         TW_TRY(find_sample(info, i, &file, &first, &count, err));
-        if (count == 0) continue;
+        if (count == 0 || (!is_first && file == shown_file && first == shown_first)) continue;
         uint32_t n = count < SAMPLE_TOKENS ? (uint32_t)count : SAMPLE_TOKENS;
         TW_TRY(
             tw_token_read(&info->reader, &info->corpus.files[file].tokens, first, n, tokens, err));
         const uint32_t skipped = tokens[0] == info->corpus.about.separator ? 1 : 0;
         print_sample(info, text, decode(info, tokens + skipped, n - skipped, text, sizeof(text)),
-                     i);
+                     is_first);
+        is_first = false;
+        shown_file = file;
+        shown_first = first;
     }
     if (info->json) (void)printf("]}\n");
     return TW_OK;
@@ -285,7 +292,7 @@ static void print_source(const struct tw_corpus *corpus, uint32_t source) {
     char share[TW_UNITS_BYTES], text[4][TW_UNITS_BYTES];
     const uint32_t weight = corpus->about.sources[source].weight_millionths;
     (void)printf(
-        "  %-12s %9s %7" PRIu32 " %16s %12s %12s %8s\n", corpus->about.sources[source].name,
+        "  %-12s %8s %6" PRIu32 " %15s %12s %11s %8s\n", corpus->about.sources[source].name,
         weight > 0 ? tw_units_percent(share, weight / 1e6) : "by size", sums.shards,
         tw_units_count(text[0], (double)tokens),
         documents > 0 ? tw_units_count(text[1], (double)documents) : "-",
@@ -317,13 +324,13 @@ static void print_numbers(const struct info *info) {
         }
         (void)printf("\n");
     }
-    (void)printf("\n  %-12s %9s %7s %16s %12s %12s %8s\n", "source", "weight", "files", "tokens",
+    (void)printf("\n  %-12s %8s %6s %15s %12s %11s %8s\n", "source", "weight", "files", "tokens",
                  "documents", "mean tokens", "held out");
     for (uint32_t i = 0; i < about->sources_count; i++) print_source(corpus, i);
     (void)printf("\n");
     if (!corpus->has_heldout) {
         (void)printf("  Held out  the last share of it, as data.heldout of a run says%s\n",
-                     corpus->kind == TW_CORPUS_MEGATRON ? ", from a document on" : "");
+                     corpus->kind == TW_CORPUS_MEGATRON ? ", by documents" : "");
     }
     if (info->remark[0] != 0) (void)printf("  Tokenizer %s\n", info->remark);
 }

@@ -135,9 +135,10 @@ enum tw_exit engine_weigh(int argc, char **argv) {
             (void)(weight == 0 ? printf("\n") : printf("%.6g\n", weight / 1e6));
         }
         tw_id_hex(&after, hex);
-        (void)printf("The dataset is another one now, %s: a run that names the old one does not "
-                     "take it.\n`thinwire run new NAME --data %s` makes one that does.\n",
-                     hex, argv[3]);
+        (void)printf(
+            "  %-12s %s\nThe dataset is another one now: a run that names the old one does "
+            "not take it.\n`thinwire run new NAME --data %s` makes one that does.\n",
+            "SHA-256", hex, argv[3]);
     }
     free(dataset.shards);
     return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);

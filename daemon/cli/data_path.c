@@ -124,9 +124,10 @@ static enum tw_status check_length(const struct cli_data *data, const char *path
     if (tokens - heldout >= window && (heldout == 0 || heldout >= window)) return TW_OK;
     return tw_fail(
         err, TW_DATA,
-        "%.100s has %llu tokens, too few for one window of %llu on either side of the held-out "
-        "split: use a longer text or a shorter context",
-        path, (unsigned long long)tokens, (unsigned long long)window);
+        "%.80s has %llu tokens for training and %llu held out, too few for one window of %llu on "
+        "either side: use a longer text or a shorter context",
+        path, (unsigned long long)(tokens - heldout), (unsigned long long)heldout,
+        (unsigned long long)window);
 }
 
 enum tw_status cli_data_check(const struct cli_data *data, const char *path,

@@ -171,8 +171,8 @@ static void explain_data(const struct tw_run *run, const struct cli_data *data, 
     }
     (void)printf("            %s has %s tokens for training, read %.1f times over by all nodes "
                  "together;\n"
-                 "            it sets data.tokenizer = %s, data.heldout = %.6g, data.separator = "
-                 "%u, model.vocab = %u\n",
+                 "            it sets data.tokenizer = %s, data.heldout = %.6g,\n"
+                 "            data.separator = %u, model.vocab = %u\n",
                  path, tw_units_count(tokens, (double)data->train_tokens), passes,
                  run->data.tokenizer == TW_TOKENIZER_BYTES ? "bytes" : "ids",
                  run->data.heldout_millionths / 1e6, run->data.separator, run->model.vocab);
@@ -212,6 +212,10 @@ static enum tw_exit run_new(struct cli *cli) {
     }
     rc = build(&run, name, model, has_data ? &found : NULL, &sets);
     if (rc != TW_EXIT_OK) return rc;
+    /* What was set may be what no node could then train on. */
+    if (has_data && found.is_dataset && cli_data_check(&found, data, &run, &err) != TW_OK) {
+        return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+    }
     size_t size;
     tw_run_encode(&run, text, &size);
     (void)snprintf(path, sizeof(path), "%s%s", out != NULL ? out : run.name,

@@ -25,6 +25,12 @@ awk 'BEGIN { for (i = 0; i < 2000; i++) print "int f" i "(void) { return " i "; 
 tw data prepare --out d --tokenizer bytes --source prose=0.7 prose.txt --source code=0.3 code.c \
     --text lines --heldout 2% >/dev/null 2>&1
 
+# -- a split that no run can have
+expect 2 '--heldout 0: a share from 0.1% to 50%' tw data prepare --out none prose.txt --heldout 0
+expect 0 'held out' tw data prepare --out small prose.txt --text lines --heldout 0.1%
+expect 0 'it sets data.tokenizer = bytes, data.heldout = 0.001,' tw run new small --data small \
+    --set model.context=32
+
 # -- what it holds, in words and for machines
 expect 0 '^  code +30.0 % +2 ' tw data info d --verify
 grep -q '^Every byte is what it should be' out.txt
@@ -39,6 +45,15 @@ assert [s["name"] for s in info["sources"]] == ["prose", "code"], info
 assert sum(s["documents"] + s["heldout_documents"] for s in info["sources"]) == 5000, info
 assert info["samples"][0] == "the king of verse 0 saw the water.", info
 PY
+tw data info d --verify | awk 'length > 80 { print "wide: " $0; exit 1 }'
+python3 - <<'PY' # a pair of Megatron's whose first document is empty
+import struct
+open("m.bin", "wb").write(struct.pack("<200H", *range(60000, 60200)))
+open("m.idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 2, 3) +
+                          struct.pack("<2i2q3q", 0, 200, 0, 0, 0, 1, 2))
+PY
+tw data info m --json | python3 -c 'import json, sys; assert len(json.load(sys.stdin)["samples"]) == 1'
+tw data info m.idx | awk 'length > 80 { print "wide: " $0; exit 1 }'
 expect 0 'one shard of a dataset' tw data info d/code-train-00000.shard
 expect 0 'a text, its bytes are the tokens' tw data info prose.txt
 expect 4 'none: No such file' tw data info none
@@ -63,6 +78,10 @@ expect 0 'it sets data.tokenizer = bytes, data.heldout = 0.02' tw run new both -
     --set train.batch=4 --set train.tokens=40k --set train.warmup_tokens=1k \
     --set data.documents=masked --set data.curriculum=20%
 grep -q '^data.form = dataset' both.manifest
+expect 3 'it holds out a share of 0.02, and data.heldout of the run is 0.2' \
+    tw run new x --data d --set data.heldout=0.2
+expect 3 'too few for one window' tw run new x --data d --set model.context=131072
+[[ ! -e x.manifest ]]
 expect 4 'is not the dataset of this run' tw train --run old.manifest --data d --plan
 expect 4 'is no dataset, and the manifest names one' tw train --run both.manifest \
     --data prose.txt --plan
