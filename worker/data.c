@@ -183,6 +183,13 @@ static enum tw_status check_windows(const struct tw_data *data, const char *path
         is_enough = is_enough && inner->stream.sources[i].windows > 0;
     }
     if (is_enough) return TW_OK;
+    if (corpus->kind == TW_CORPUS_DATASET) { /* as `config check` says it (cli/data_path.c) */
+        return tw_fail(
+            err, TW_DATA,
+            "%.80s: for training or held out no shard%s has the %" PRIu32 " tokens of one window: "
+            "prepare it with more text or larger --shard-tokens, or use a shorter context",
+            path, sources > 1 ? " of a source" : "", data->context + 1);
+    }
     return tw_fail(err, TW_DATA,
                    "training text %.80s has %" PRIu64 " %s%s, too few for one window of %" PRIu32
                    " on either side of the held-out split: use a longer text or a shorter context",

@@ -34,6 +34,23 @@ static enum tw_status read_text(const char *path, struct cli_data *data, struct 
 
 /* ---- a dataset ------------------------------------------------------------------------------- */
 
+/* The longest shard of a side; by weights every source is drawn from: of the source that has the
+ * shortest such. */
+static uint64_t longest(const struct tw_dataset *dataset, bool is_heldout) {
+    uint64_t all = 0, of_sources[TW_DATASET_SOURCES_MAX] = {0}, least = UINT64_MAX;
+    for (uint32_t i = 0; i < dataset->shards_count; i++) {
+        const struct tw_dataset_shard *const shard = &dataset->shards[i];
+        uint64_t *const own = &of_sources[shard->source];
+        if (shard->is_heldout != is_heldout) continue;
+        if (shard->tokens_count > *own) *own = shard->tokens_count;
+        if (shard->tokens_count > all) all = shard->tokens_count;
+    }
+    for (uint32_t i = 0; i < dataset->sources_count; i++) {
+        if (of_sources[i] < least) least = of_sources[i];
+    }
+    return dataset->sources[0].weight_millionths > 0 && !is_heldout ? least : all;
+}
+
 static enum tw_status decode(const char *path, const char *text, size_t size, struct cli_data *data,
                              struct tw_error *err) {
     struct tw_error why;
@@ -45,6 +62,8 @@ static enum tw_status decode(const char *path, const char *text, size_t size, st
         data->digest = tw_sha256(text, size);
         data->train_tokens = tw_dataset_tokens(&data->about, false);
         data->heldout_tokens = tw_dataset_tokens(&data->about, true);
+        data->train_longest = longest(&data->about, false);
+        data->heldout_longest = longest(&data->about, true);
         for (uint32_t i = 0; i < data->about.shards_count; i++) {
             data->bytes += shards[i].file_bytes;
         }
@@ -109,7 +128,21 @@ enum tw_status cli_data_read(const char *path, struct cli_data *data, struct tw_
 
 /* ---- and a run ------------------------------------------------------------------------------- */
 
-/* The worker's own rule: one window on either side of the held-out split (worker/data.c). */
+/* The worker's own rules: one window on either side of the held-out split (worker/data.c). */
+static enum tw_status check_shards(const struct cli_data *data, const char *path,
+                                   const struct tw_run *run, struct tw_error *err) {
+    const uint64_t window = (uint64_t)run->model.context + 1;
+    if (data->train_longest >= window &&
+        (data->heldout_tokens == 0 || data->heldout_longest >= window)) {
+        return TW_OK;
+    }
+    return tw_fail(err, TW_DATA,
+                   "%.80s: for training or held out no shard%s has the %llu tokens of one window: "
+                   "prepare it with more text or larger --shard-tokens, or use a shorter context",
+                   path, data->about.sources_count > 1 ? " of a source" : "",
+                   (unsigned long long)window);
+}
+
 static enum tw_status check_length(const struct cli_data *data, const char *path,
                                    const struct tw_run *run, struct tw_error *err) {
     const uint64_t share = run->data.heldout_millionths;
@@ -117,10 +150,8 @@ static enum tw_status check_length(const struct cli_data *data, const char *path
                           : run->model.vocab <= 65536               ? 2
                                                                     : 4;
     const uint64_t window = (uint64_t)run->model.context + 1;
-    const uint64_t tokens =
-        data->is_dataset ? data->train_tokens + data->heldout_tokens : data->bytes / size;
-    uint64_t heldout = tokens / 1000000 * share + tokens % 1000000 * share / 1000000;
-    if (data->is_dataset) heldout = data->heldout_tokens;
+    const uint64_t tokens = data->bytes / size;
+    const uint64_t heldout = tokens / 1000000 * share + tokens % 1000000 * share / 1000000;
     if (tokens - heldout >= window && (heldout == 0 || heldout >= window)) return TW_OK;
     return tw_fail(
         err, TW_DATA,
@@ -150,5 +181,6 @@ enum tw_status cli_data_check(const struct cli_data *data, const char *path,
                        "right one",
                        path, data->is_dataset ? "dataset" : "text");
     }
-    return check_length(data, path, run, err);
+    return data->is_dataset ? check_shards(data, path, run, err)
+                            : check_length(data, path, run, err);
 }

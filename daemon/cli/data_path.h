@@ -12,10 +12,11 @@
 
 struct cli_data {
     bool is_dataset;
-    struct tw_id digest;                   /* what data.sha256 is of */
-    uint64_t bytes;                        /* of the text, or of all shards */
-    uint64_t train_tokens, heldout_tokens; /* of a dataset */
-    struct tw_dataset about;               /* of a dataset, without its shards */
+    struct tw_id digest;                     /* what data.sha256 is of */
+    uint64_t bytes;                          /* of the text, or of all shards */
+    uint64_t train_tokens, heldout_tokens;   /* of a dataset */
+    uint64_t train_longest, heldout_longest; /* tokens of a shard: windows lie within one */
+    struct tw_dataset about;                 /* of a dataset, without its shards */
 };
 
 /* Hashes the text, of a pair of Megatron's the .bin, or reads and hashes the index in a folder.

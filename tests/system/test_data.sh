@@ -80,7 +80,14 @@ expect 0 'it sets data.tokenizer = bytes, data.heldout = 0.02' tw run new both -
 grep -q '^data.form = dataset' both.manifest
 expect 3 'it holds out a share of 0.02, and data.heldout of the run is 0.2' \
     tw run new x --data d --set data.heldout=0.2
-expect 3 'too few for one window' tw run new x --data d --set model.context=131072
+expect 3 'no shard of a source has the 131073 tokens of one window' \
+    tw run new x --data d --set model.context=131072
+head -300 prose.txt >short.txt
+tw data prepare --out tiny short.txt --text lines --heldout 20% --shard-tokens 1024 >/dev/null
+expect 3 'no shard has the 2049 tokens of one window' tw run new x --data tiny \
+    --set model.context=2048
+tw run new any --set model.context=2048 --set data.heldout=0.2 >/dev/null
+expect 4 'no shard has the 2049 tokens of one window' tw train --run any.manifest --data tiny --plan
 [[ ! -e x.manifest ]]
 expect 4 'is not the dataset of this run' tw train --run old.manifest --data d --plan
 expect 4 'is no dataset, and the manifest names one' tw train --run both.manifest \
