@@ -497,7 +497,8 @@ def parse():
     parser = argparse.ArgumentParser(
         prog="deploy/demo",
         description="Four nodes on loopback, 5 Mbit/s up each, train one model on real text, which"
-                    " only the first of them has at the start; a fifth trains alone for comparison. Exit status 0 only if the goals hold.")
+                    " only the first of them has at the start; a fifth trains alone for comparison."
+                    " Exit status 0 only if the goals hold.")
     parser.add_argument("--bin", type=pathlib.Path, default="build/release/bin",
                         help=argparse.SUPPRESS)
     parser.add_argument("--out", type=pathlib.Path, default="demo-out",
