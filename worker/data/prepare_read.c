@@ -183,7 +183,18 @@ static bool read_file(struct read *read, uint64_t at) {
         end = TW_BLOCK_FILE_BAD;
         status = fill(read, &err);
     }
-    if (status == TW_NOMEM) {
+    /* What is listed could not be gone on with, and nobody knows what was read of it. */
+    const struct tw_prepare_file *const file = read->fill.file;
+    const bool is_changed =
+        read->stream != NULL &&
+        !tw_text_stream_is_as_listed(read->stream, file->bytes, file->changed_ns);
+    if (is_changed) {
+        (void)tw_fail(&err, TW_DATA,
+                      "%.120s was changed while it was read; when it is whole, begin anew with "
+                      "--restart",
+                      file->path);
+    }
+    if (status == TW_NOMEM || is_changed) {
         tw_prepare_fill_stop(&read->fill, &err);
         return false;
     }

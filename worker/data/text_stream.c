@@ -240,3 +240,10 @@ enum tw_status tw_text_stream_skip(struct tw_text_stream *stream, uint64_t bytes
 uint64_t tw_text_stream_taken(const struct tw_text_stream *stream) {
     return stream->taken - (stream->packed_bytes - stream->packed_at);
 }
+
+bool tw_text_stream_is_as_listed(const struct tw_text_stream *stream, uint64_t bytes,
+                                 int64_t changed_ns) {
+    struct stat info;
+    return fstat(stream->fd, &info) == 0 && (uint64_t)info.st_size == bytes &&
+           (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec == changed_ns;
+}

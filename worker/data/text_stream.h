@@ -37,4 +37,8 @@ enum tw_status tw_text_stream_skip(struct tw_text_stream *stream, uint64_t bytes
 /* Bytes of the file, as it lies on the disk, that were read so far. */
 uint64_t tw_text_stream_taken(const struct tw_text_stream *stream);
 
+/* Whether the file still has the size and time of change that it was listed with. */
+bool tw_text_stream_is_as_listed(const struct tw_text_stream *stream, uint64_t bytes,
+                                 int64_t changed_ns);
+
 #endif

@@ -12,6 +12,7 @@
 #include "proto/shard.h"
 #include "tests/test.h"
 #include "worker/data/prepare.h"
+#include "worker/data/prepare_read.h"
 #include "worker/tokenizer_text.h"
 
 static const char *tokenizers; /* tests/golden/tokenizers */
@@ -578,6 +579,23 @@ static void files_that_are_no_text_are_named(void **state) {
     refuse(at, TW_DATA, "/dev/null is no plain file");
 }
 
+static void file_that_changes_is_told(void **state) {
+    struct prepare_fixture *const at = *state;
+    prepare_fixture_write(at, "a", "some text\n", 10);
+    struct tw_prepare_file file = {.path = at->in_a, .bytes = 11}; /* when it was listed */
+    const struct tw_prepare_inputs inputs = {.files = &file, .count = 1};
+    struct tw_blocks blocks;
+    struct tw_prepare_reader reader = {
+        .inputs = &inputs, .blocks = &blocks, .unit = TW_TEXT_PASSAGES, .skip_bad = true};
+    assert_int_equal(tw_blocks_init(&blocks, 1 << 20, NULL), TW_OK);
+    assert_int_equal(tw_blocks_create(&blocks, &reader.first, NULL), TW_OK);
+    tw_prepare_read(&reader);
+    assert_int_equal(blocks.put, 1);
+    assert_int_equal(blocks.ring[0]->failure.status, TW_DATA);
+    assert_non_null(strstr(blocks.ring[0]->failure.message, "was changed while it was read"));
+    tw_blocks_deinit(&blocks);
+}
+
 static void bad_lines_are_named_by_number(void **state) {
     struct prepare_fixture *const at = *state;
     static const char OTHER[] = "{\"text\":\"a\"}\n\n{\"body\":\"b\"}\n";
@@ -685,6 +703,7 @@ int main(int argc, char **argv) {
         TEST(what_others_have_in_the_folder_stays),
         TEST(failed_start_stands_in_nobodys_way),
         TEST(files_that_are_no_text_are_named),
+        TEST(file_that_changes_is_told),
         TEST(bad_lines_are_named_by_number),
         TEST(huge_lines_are_named_and_skipped),
         TEST(bad_documents_are_skipped_and_counted),
