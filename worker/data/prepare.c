@@ -248,6 +248,24 @@ static enum tw_status load_state(struct prepare *prepare, bool *is_found, struct
                    out);
 }
 
+/* Somebody may have deleted what the state counts as written. */
+static enum tw_status check_shards(const struct prepare *prepare, const struct tw_dataset *before,
+                                   struct tw_error *err) {
+    for (uint32_t i = 0; i < before->shards_count; i++) {
+        char name[TW_DATASET_FILE_BYTES];
+        struct stat info;
+        tw_dataset_file(before, &before->shards[i], name);
+        if (fstatat(prepare->folder, name, &info, 0) == 0 &&
+            (uint64_t)info.st_size == before->shards[i].file_bytes) {
+            continue;
+        }
+        return tw_fail(err, TW_CONFIG,
+                       "%.90s/%s is gone, or is not what was written; begin anew with --restart",
+                       prepare->options->out, name);
+    }
+    return TW_OK;
+}
+
 static enum tw_status begin(struct prepare *prepare, const char *json, size_t json_bytes,
                             struct tw_error *err) {
     struct tw_prepare_writer *const writer = &prepare->writer;
@@ -264,8 +282,11 @@ static enum tw_status begin(struct prepare *prepare, const char *json, size_t js
         const uint64_t file = writer->state.next.file;
         const uint32_t source = file < prepare->inputs.count ? prepare->inputs.files[file].source
                                                              : options->sources_count - 1;
-        status =
-            tw_prepare_shards_resume(&writer->shards, &before, source, writer->state.pending, err);
+        status = check_shards(prepare, &before, err);
+        if (status == TW_OK) {
+            status = tw_prepare_shards_resume(&writer->shards, &before, source,
+                                              writer->state.pending, err);
+        }
     }
     free(before.shards);
     writer->state.dataset.shards = NULL;

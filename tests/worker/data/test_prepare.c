@@ -422,6 +422,22 @@ static void done_is_done(void **state) {
     assert_int_equal(first.train_shards, at->summary.train_shards);
 }
 
+static void shard_that_is_gone_is_named(void **state) {
+    struct prepare_fixture *const at = *state;
+    prepare_fixture_fill(at, 200000, 5);
+    at->options.unit = TW_TEXT_LINES;
+    succeed(at);
+    char *const path = prepare_fixture_path(at, "out/text-train-00000.shard");
+    assert_int_equal(truncate(path, 5000), 0);
+    refuse(at, TW_CONFIG, "out/text-train-00000.shard is gone, or is not what was written");
+    assert_int_equal(unlink(path), 0);
+    refuse(at, TW_CONFIG, "begin anew with --restart");
+    free(path);
+    at->options.is_restart = true;
+    succeed(at);
+    assert_false(at->summary.was_done);
+}
+
 static ino_t inode_of(const struct prepare_fixture *at, const char *name) {
     struct stat info;
     char *const path = prepare_fixture_path(at, name);
@@ -696,6 +712,7 @@ int main(int argc, char **argv) {
         TEST(threads_change_nothing),
         TEST(packed_inputs_give_what_plain_ones_do),
         TEST(done_is_done),
+        TEST(shard_that_is_gone_is_named),
         TEST(what_was_done_is_not_done_again),
         TEST(pending_file_that_is_damaged_is_told),
         TEST(other_options_or_inputs_are_refused),
