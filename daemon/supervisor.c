@@ -63,6 +63,8 @@ static enum tw_status process_start(struct tw_supervisor *supervisor, struct tw_
     };
     const uv_process_options_t options = {
         .file = config->worker_path,
+        /* Ctrl-C at a terminal is for the daemon: it asks the worker for its state and ends it. */
+        .flags = UV_PROCESS_DETACHED,
         .args = args,
         .stdio = stdio,
         .stdio_count = 3,

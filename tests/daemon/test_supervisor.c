@@ -158,6 +158,18 @@ static void stop_ends_it_for_good(void **state) {
     seen_close(&seen);
 }
 
+/* Ctrl-C reaches the whole group of a terminal: it must not end the worker before it was asked. */
+static void worker_is_not_in_the_group_of_the_terminal(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exec sleep 60");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    assert_int_not_equal(getpgid(tw_supervisor_pid(&seen.supervisor)), getpgrp());
+    assert_true(tw_supervisor_stop(&seen.supervisor, 0));
+    while (seen.wanted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    seen_close(&seen);
+}
+
 static void program_that_cannot_run_is_named(void **state) {
     (void)state;
     struct seen seen;
@@ -178,6 +190,7 @@ int main(void) {
         cmocka_unit_test(patience_follows_the_steps),
         cmocka_unit_test(dead_worker_is_started_again_at_once),
         cmocka_unit_test(stop_ends_it_for_good),
+        cmocka_unit_test(worker_is_not_in_the_group_of_the_terminal),
         cmocka_unit_test(program_that_cannot_run_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
