@@ -414,6 +414,21 @@ static void waiting_say(const struct tw_fetch_view *fetch, char *text, size_t ro
     (void)snprintf(text, room, "%s, %s", chunks, peers);
 }
 
+/* Training goes on, but of the other files nothing comes. */
+static void stalled_say(const struct tw_fetch_view *fetch, char *text, size_t room) {
+    const uint32_t givers = givers_count(fetch);
+    uint32_t linked = 0;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) linked += fetch->peers[i].is_up;
+    if (linked == 0) {
+        (void)snprintf(text, room, "nothing comes: no peer is linked");
+    } else if (givers == 0) {
+        (void)snprintf(text, room, "nothing comes: no linked peer has the next file");
+    } else {
+        (void)snprintf(text, room, "nothing came for 10 s, %u peer%s may have the next file",
+                       givers, givers == 1 ? "" : "s");
+    }
+}
+
 static void fill_fetch(const struct tw_shell *shell, uint64_t now_us, struct tw_status_view *view) {
     struct tw_fetch_view fetch;
     tw_fetch_view(shell->data.fetch, now_us, &fetch);
@@ -429,7 +444,11 @@ static void fill_fetch(const struct tw_shell *shell, uint64_t now_us, struct tw_
         const double rest = (double)(fetch.bytes_count - fetch.bytes_here);
         view->data.eta_us = (uint64_t)(rest / rate * 1e6);
     }
-    if (shell->data.is_waiting) waiting_say(&fetch, view->data.text, sizeof(view->data.text));
+    if (shell->data.is_waiting) {
+        waiting_say(&fetch, view->data.text, sizeof(view->data.text));
+    } else if (fetch.stage == TW_FETCH_REST && rate == 0) {
+        stalled_say(&fetch, view->data.text, sizeof(view->data.text));
+    }
 }
 
 static enum tw_view_data data_state(const struct tw_shell *shell,

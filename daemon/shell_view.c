@@ -9,7 +9,10 @@
 #include "base/assert.h"
 #include "daemon/shell.h"
 
-enum { SAMPLE_US = 1000 * 1000 };
+enum {
+    SAMPLE_US = 1000 * 1000,
+    DATA_SAMPLES = 11, /* ten seconds: data that stopped coming are to be seen soon */
+};
 
 /* ---- kept between two fills ---------------------------------------------------------------- */
 
@@ -109,18 +112,22 @@ static void fill_node(const struct tw_shell *shell, uint64_t now_us, struct tw_s
     view->node.loop_lag_us = tw_loop_lag_us(&shell->lag);
 }
 
-/* What a value grew by over the samples of the last minute, per second; NaN without two samples. */
-static double minute_rate(const struct tw_shell *shell, size_t field) {
-    if (shell->minute_count < 2) return NAN;
+/* What a value grew by over the newest samples, one a second, per second; NaN without two. */
+static double samples_rate(const struct tw_shell *shell, size_t field, uint32_t samples) {
+    const uint32_t count = shell->minute_count < samples ? shell->minute_count : samples;
+    if (count < 2) return NAN;
     const uint32_t newest = (shell->minute_next + TW_MINUTE_SAMPLES - 1) % TW_MINUTE_SAMPLES;
-    const uint32_t oldest =
-        (shell->minute_next + TW_MINUTE_SAMPLES - shell->minute_count) % TW_MINUTE_SAMPLES;
+    const uint32_t oldest = (shell->minute_next + TW_MINUTE_SAMPLES - count) % TW_MINUTE_SAMPLES;
     const uint64_t wall = shell->minute[newest].at_us - shell->minute[oldest].at_us;
     uint64_t from, to;
     memcpy(&from, (const char *)&shell->minute[oldest] + field, sizeof(from));
     memcpy(&to, (const char *)&shell->minute[newest] + field, sizeof(to));
     if (wall == 0 || to < from) return NAN;
     return (double)(to - from) * 1e6 / (double)wall;
+}
+
+static double minute_rate(const struct tw_shell *shell, size_t field) {
+    return samples_rate(shell, field, TW_MINUTE_SAMPLES);
 }
 
 static void fill_run(const struct tw_shell *shell, struct tw_status_view *view) {
@@ -348,8 +355,9 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     view->sync.lineage_changes = shell->lineage_changes;
     fill_net(shell, view);
     fill_worker(shell, now, view);
-    tw_shell_data_fill(shell, now, minute_rate(shell, offsetof(struct tw_minute_sample, data_in)),
-                       view);
+    tw_shell_data_fill(
+        shell, now, samples_rate(shell, offsetof(struct tw_minute_sample, data_in), DATA_SAMPLES),
+        view);
     if (shell->transport != NULL) {
         view->sync.known = tw_members_known(shell->members);
         fill_linked(shell, now, view);

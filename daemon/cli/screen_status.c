@@ -21,11 +21,12 @@ static const char *plural(double n) {
 
 static void company(const json_t *status, char *text, size_t capacity) {
     const double alive = json_num(status, "sync.alive_peers");
-    const double mixed = json_num(status, "sync.mixed_peers");
+    /* Who was mixed in lately may have left since. */
+    const double mixed = fmin(json_num(status, "sync.mixed_peers"), alive);
     const char *const state = json_str(status, "state");
     if (strcmp(state, "member") == 0 && mixed > 0) {
         (void)snprintf(text, capacity, "together with %.0f other%s", mixed, plural(mixed));
-    } else if (strcmp(state, "receiver") == 0) {
+    } else if (strcmp(state, "receiver") == 0 && alive > 0) {
         (void)snprintf(text, capacity, "and fetches the state of the others");
     } else if (!json_yes(status, "node.links")) {
         (void)snprintf(text, capacity, "alone, as configured");
@@ -219,15 +220,15 @@ static void put_dataset(struct line *line, const json_t *status) {
 /* What of it travels. */
 static void print_travel(const struct screen *screen, const json_t *status) {
     char rate[TW_UNITS_BYTES], left[TW_UNITS_BYTES], out[TW_UNITS_BYTES];
-    const double donors = json_num(status, "data.donors"), eta = json_num(status, "data.eta_s"),
-                 given = json_num(status, "data.out_bytes"),
+    const double speed = json_num(status, "data.in_bytes_per_s");
+    const double donors = speed > 0 ? json_num(status, "data.donors") : 0,
+                 eta = json_num(status, "data.eta_s"), given = json_num(status, "data.out_bytes"),
                  refused = json_num(status, "data.chunks_refused");
     if (!(donors > 0 || given > 0 || refused > 0)) return;
     struct line line = line_begin(screen, "");
     if (donors > 0) {
-        const double speed = json_num(status, "data.in_bytes_per_s");
-        if (isfinite(speed)) line_put(&line, PLAIN, "%s/s ", tw_units_bytes(rate, speed));
-        line_put(&line, PLAIN, "from %.0f peer%s", donors, plural(donors));
+        line_put(&line, PLAIN, "%s/s from %.0f peer%s", tw_units_bytes(rate, speed), donors,
+                 plural(donors));
         if (isfinite(eta))
             line_put(&line, PLAIN, "%s%s left", sep(screen), tw_units_duration(left, eta));
         if (given > 0) line_put(&line, PLAIN, "%s", sep(screen));

@@ -113,6 +113,29 @@ static void a_node_without_data_says_what_it_waits_for(void **state) {
     compare("status_waiting.txt");
 }
 
+static void data_that_stopped_coming_show_no_rate(void **state) {
+    (void)state;
+    (void)snprintf(view.data.text, sizeof(view.data.text), "nothing comes: no peer is linked");
+    view.data.in_bytes_per_s = 0;
+    view.data.eta_us = TW_VIEW_NEVER;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "nothing comes: no peer is linked"));
+    assert_null(strstr(drawn, "from 3 peers"));
+}
+
+static void who_was_mixed_in_and_left_is_no_company(void **state) {
+    (void)state;
+    view.sync.mixed = 2;
+    view.sync.alive = 1;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "together with 1 other\n"));
+    view.node.state = TW_STATE_RECEIVER;
+    view.sync.alive = 0;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "alone; no peer is reachable"));
+    assert_null(strstr(drawn, "fetches the state"));
+}
+
 static void datasets_that_lack_files_or_are_no_good_are_told(void **state) {
     (void)state;
     view.data.state = TW_VIEW_DATA_PARTIAL;
@@ -285,6 +308,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
         cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
         cmocka_unit_test_setup(a_node_without_data_says_what_it_waits_for, start),
+        cmocka_unit_test_setup(data_that_stopped_coming_show_no_rate, start),
+        cmocka_unit_test_setup(who_was_mixed_in_and_left_is_no_company, start),
         cmocka_unit_test_setup(datasets_that_lack_files_or_are_no_good_are_told, start),
         cmocka_unit_test_setup(text_of_its_own_is_shown_with_its_share, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
