@@ -117,7 +117,10 @@ static enum tw_exit dataset_check(const char *path, const struct tw_run *run,
     enum tw_status status =
         tw_data_folder_open(&folder, tw_file_system(), path, &run->data.sha256, false, &reason);
     if (status != TW_OK) {
-        (void)tw_fail(err, TW_DATA, "%.200s (node.data names it)", reason.message);
+        (void)tw_fail(err, TW_DATA,
+                      "%.130s (node.data names it): name the dataset's folder, or leave node.data "
+                      "out, and it is fetched",
+                      reason.message);
         return TW_EXIT_DATA;
     }
     status = tw_data_folder_load(&folder, &reason);

@@ -157,8 +157,8 @@ static enum tw_status handshake_failed(struct tw_tls *tls, struct tw_error *err)
         tw_id_short(&tls->expected, expected);
         tw_id_short(&tls->id, answered);
         return tw_fail(err, TW_DENIED,
-                       "node %s answers there, not %s as configured: correct the id after `=`, or "
-                       "find out who took the address",
+                       "node %s answers there, not %s: was it set up anew, or who took the "
+                       "address? An id after `=` in `peers` must be the right one",
                        answered, expected);
     }
     const unsigned long code = ERR_peek_error();

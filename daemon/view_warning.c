@@ -60,8 +60,9 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
         if (view->peers[i].link == TW_VIEW_LINK_REFUSED) refused = &view->peers[i];
     }
     if (refused != NULL) {
-        add(list, "compare the run manifest and the run secret of both nodes", "%s refuses us: %s",
-            refused->addr, refused->error[0] != 0 ? refused->error : "no reason given");
+        add(list, "`thinwire peers` tells more; all nodes need the same manifest and run secret",
+            "%s refuses us: %s", refused->addr,
+            refused->error[0] != 0 ? refused->error : "no reason given");
     }
     if (view->node.uptime_us < MINUTE_US / 2) return; /* links take their time */
     if (view->net.bootstrap_count > 0 && view->sync.alive == 0) {
@@ -105,7 +106,9 @@ static void judge_data(const struct tw_status_view *view, struct list *list) {
             view->data.text[0] != 0 ? view->data.text : "none is linked");
     }
     if (view->data.state == TW_VIEW_DATA_PARTIAL) {
-        add(list, "copy the missing files, or leave node.data out: then they are fetched",
+        add(list,
+            "copy the missing files and restart the daemon, or leave node.data out: then they are "
+            "fetched",
             "%s lacks %" PRIu32 " of the dataset's %" PRIu32 " files", view->data.path,
             view->data.files - view->data.files_whole, view->data.files);
     }

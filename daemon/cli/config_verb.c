@@ -34,7 +34,7 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
                        struct findings *findings) {
     static struct cli_data data;
     struct tw_error err = {0};
-    char what[TW_PATH_BYTES + 32];
+    char what[TW_PATH_BYTES + 64];
     const char *const path = config->node.data;
     const bool is_fetched = path[0] == 0 && run != NULL && run->data.form == TW_FORM_DATASET;
     enum tw_status status = TW_OK;
@@ -43,11 +43,16 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
     } else {
         (void)snprintf(what, sizeof(what), "training data %s", path);
     }
+    if (path[0] == 0 && run == NULL) return; /* nothing can be said about them */
     if (path[0] == 0 && !is_fetched) {
         status = tw_fail(&err, TW_DATA, "no training text: set `data = ` in section [node]");
     } else if (!is_fetched) {
         status = cli_data_read(path, &data, &err);
         if (status == TW_OK && run != NULL) status = cli_data_check(&data, path, run, &err);
+        if (data.shards_here < data.shards) {
+            (void)snprintf(what, sizeof(what), "training data %s, %u of %u shards are here", path,
+                           data.shards_here, data.shards);
+        }
     }
     report(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
 }

@@ -51,8 +51,22 @@ static uint64_t longest(const struct tw_dataset *dataset, bool is_heldout) {
     return dataset->sources[0].weight_millionths > 0 && !is_heldout ? least : all;
 }
 
-static enum tw_status decode(const char *path, const char *text, size_t size, struct cli_data *data,
-                             struct tw_error *err) {
+/* Shards whose file is there with its size; what is in it the worker checks before it is used. */
+static uint32_t count_here(const char *folder, const struct tw_dataset *about) {
+    char path[TW_PATH_BYTES + TW_DATASET_FILE_BYTES], name[TW_DATASET_FILE_BYTES];
+    uint32_t here = 0;
+    for (uint32_t i = 0; i < about->shards_count; i++) {
+        struct stat info;
+        tw_dataset_file(about, &about->shards[i], name);
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+        here += stat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+                (uint64_t)info.st_size == about->shards[i].file_bytes;
+    }
+    return here;
+}
+
+static enum tw_status decode(const char *folder, const char *path, const char *text, size_t size,
+                             struct cli_data *data, struct tw_error *err) {
     struct tw_error why;
     const uint32_t room = tw_dataset_lines(text, size);
     struct tw_dataset_shard *const shards = calloc((size_t)room + 1, sizeof(*shards));
@@ -64,6 +78,8 @@ static enum tw_status decode(const char *path, const char *text, size_t size, st
         data->heldout_tokens = tw_dataset_tokens(&data->about, true);
         data->train_longest = longest(&data->about, false);
         data->heldout_longest = longest(&data->about, true);
+        data->shards = data->about.shards_count;
+        data->shards_here = count_here(folder, &data->about);
         for (uint32_t i = 0; i < data->about.shards_count; i++) {
             data->bytes += shards[i].file_bytes;
         }
@@ -100,7 +116,7 @@ static enum tw_status read_dataset(const char *folder, struct cli_data *data,
         status = tw_fail(err, TW_DATA, "%.150s has more than %d MiB: it is no index of a dataset",
                          path, TW_DATASET_BYTES_MAX >> 20);
     } else {
-        status = decode(path, text, size, data, err);
+        status = decode(folder, path, text, size, data, err);
     }
     free(text);
     return status;
@@ -169,17 +185,19 @@ enum tw_status cli_data_check(const struct cli_data *data, const char *path,
         return tw_fail(err, TW_DATA, "%.60s: %.185s", path, why.message);
     }
     if (is_named && data->is_dataset != (run->data.form == TW_FORM_DATASET)) {
-        return tw_fail(err, TW_DATA,
-                       "%.120s is a %s, and the manifest names a %s; fetch the right "
-                       "one",
-                       path, data->is_dataset ? "dataset" : "file",
-                       data->is_dataset ? "file" : "dataset");
+        return tw_fail(err, TW_DATA, "%.110s is a %s, and the run is trained on a %s: %s", path,
+                       data->is_dataset ? "dataset" : "text", data->is_dataset ? "text" : "dataset",
+                       data->is_dataset
+                           ? "name that text"
+                           : "name its folder, or leave `data` out, and it is fetched");
     }
     if (is_named && !tw_id_equal(&data->digest, &run->data.sha256)) {
-        return tw_fail(err, TW_DATA,
-                       "%.120s is not the %s the manifest names (its SHA-256 differs); fetch the "
-                       "right one",
-                       path, data->is_dataset ? "dataset" : "text");
+        return tw_fail(
+            err, TW_DATA,
+            "%.110s is not the %s the manifest names (its SHA-256 differs): copy the right "
+            "one%s",
+            path, data->is_dataset ? "dataset" : "text",
+            data->is_dataset ? ", or leave `data` out, and it is fetched" : "");
     }
     return data->is_dataset ? check_shards(data, path, run, err)
                             : check_length(data, path, run, err);

@@ -16,6 +16,7 @@ struct cli_data {
     uint64_t bytes;                          /* of the text, or of all shards */
     uint64_t train_tokens, heldout_tokens;   /* of a dataset */
     uint64_t train_longest, heldout_longest; /* tokens of a shard: windows lie within one */
+    uint32_t shards, shards_here;            /* of a dataset; here: with the size the index says */
     struct tw_dataset about;                 /* of a dataset, without its shards */
 };
 

@@ -94,6 +94,24 @@ expect 4 'is no dataset, and the manifest names one' tw train --run both.manifes
     --data prose.txt --plan
 expect 4 'a folder without a dataset' tw run new x --data "$home"
 
+# -- a node that brings it, or the wrong thing
+check() { tw --config node.conf config check 2>&1; }
+brings() { printf '[node]\nstate_dir = s\nrun_dir = s\nrun = %s\ndata = %s\n' "$1" "$2" >node.conf; }
+tw init --config node.conf --name x --state-dir s --run-dir s --run both.manifest --data d >/dev/null
+expect 0 'good  training data [^,]*$' check
+brings both.manifest prose.txt
+expect 4 'is a text, and the run is trained on a dataset: .* it is fetched' check
+brings old.manifest d
+expect 4 'its SHA-256 differs\): copy the right one, or leave `data` out' check
+brings broken.manifest d && echo garbage >broken.manifest
+sed -i '/^data/d' node.conf
+expect 3 'broken.manifest' check
+! check | grep -q 'no training text'
+brings both.manifest d
+mv d/prose-train-00000.shard hidden
+expect 0 'good  training data .*, 3 of 4 shards are here$' check
+mv hidden d/prose-train-00000.shard
+
 # -- trained on, and gone on with in the very order, through the end of the curriculum
 train() { tw train --data d --threads 1 --eval-steps 0 --json "$@" 2>/dev/null; }
 curve() { cat "$@" | grep '"event": "step"' | sed 's/, "tokens_per_s.*//'; }
