@@ -206,6 +206,8 @@ struct tw_shell {
     struct tw_id lineage; /* as last reported */
     uint64_t rounds_contributed, lineage_changes, last_round_us, round_period_us;
     uint32_t minute_next, minute_count;
+    uint32_t minute_clocks;      /* of these, the newest on one and the same run clock */
+    struct tw_id minute_lineage; /* whose clock that is */
     struct tw_minute_sample minute[TW_MINUTE_SAMPLES];
     uint64_t minute_due_us, watchdog_us, watchdog_due_us;
     uint32_t leave_ticket;

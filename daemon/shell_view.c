@@ -44,6 +44,11 @@ void tw_shell_view_chores(struct tw_shell *shell, uint64_t now_us) {
     };
     tw_node_view(shell->node, &shell->view);
     sample->clock_tokens = shell->view.clock_tokens;
+    /* Who joins sees the clock jump to that of the others: that is not how fast it runs. */
+    const bool is_same_clock = tw_id_equal(&shell->minute_lineage, &shell->view.lineage) &&
+                               shell->view.state != TW_STATE_RECEIVER;
+    shell->minute_lineage = shell->view.lineage;
+    shell->minute_clocks = is_same_clock ? shell->minute_clocks + 1 : 0;
     if (shell->transport != NULL) {
         const struct tw_traffic all = tw_transport_traffic(shell->transport);
         sample->bytes_in = all.bytes_in;
@@ -137,7 +142,8 @@ static void fill_run(const struct tw_shell *shell, struct tw_status_view *view) 
     view->run.lineage = shell->view.lineage;
     view->run.clock_tokens = shell->view.clock_tokens;
     view->run.budget_tokens = setup->run.train.tokens;
-    const double rate = minute_rate(shell, offsetof(struct tw_minute_sample, clock_tokens));
+    const double rate =
+        samples_rate(shell, offsetof(struct tw_minute_sample, clock_tokens), shell->minute_clocks);
     if (rate > 0 && view->run.budget_tokens >= view->run.clock_tokens) {
         const double rest = (double)(view->run.budget_tokens - view->run.clock_tokens);
         view->run.eta_us = (uint64_t)(rest / rate * 1e6);
