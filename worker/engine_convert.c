@@ -152,9 +152,8 @@ static void tell_import(const struct convert *convert, const struct tw_run *run,
             known, run->model.context);
     }
     if (run->data.tokenizer == TW_TOKENIZER_IDS) {
-        (void)printf("\nIts tokenizer.json stays where it is: generate and export take it with "
-                     "--tokenizer,\ntraining takes a file of its token numbers (data.tokenizer = "
-                     "ids).\n");
+        (void)printf("\nIts tokenizer.json stays where it is: `data prepare`, generate and export "
+                     "take it with\n--tokenizer.\n");
     }
     if (convert->run == NULL) {
         (void)printf("\nNo manifest was written: --run FILE makes one that fits.\n");

@@ -211,8 +211,7 @@ static const struct {
      "                       (default: what the model knows, up to 2048)\n"
      "  --name NAME          of the run (default: the folder's)\n"
      "\n"
-     "The folder's tokenizer.json is for generate and export (--tokenizer); training takes a file\n"
-     "of the model's token numbers (data.tokenizer = ids).\n"},
+     "The folder's tokenizer.json is for `data prepare`, generate and export (--tokenizer).\n"},
     {"export",
      "thinwire export FILE [--run MANIFEST] --out FOLDER [--format hf] [--shard 5GB]\n"
      "                [--dtype f32|bf16|f16] [--part live|anchor] [--json]\n"
