@@ -6,6 +6,7 @@
 #ifndef TW_COMPRESS_CODEC_H
 #define TW_COMPRESS_CODEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,14 +14,26 @@
 #include "proto/run.h"
 
 struct tw_codec {
-    const char *name; /* "int8" */
+    const char *name; /* "int8": the word of sync.codec */
     enum tw_codec_id id;
 
-    /* Bytes that encode may write for n elements, and decode insists on for fixed-rate codecs. */
+    /* Typical size of an element of normal numbers, everything counted; exact, but for the end of
+     * the array, where the codec has a fixed rate. */
+    double bits;
+
+    /* So coarse that what is lost must be sent later: without error feedback training suffers, and
+     * merged results, which have none, must not be sent in it. */
+    bool needs_feedback;
+
+    bool is_sparse; /* most elements decode to 0 */
+
+    /* The most bytes for n elements, and the only number that decode takes where the codec has a
+     * fixed rate. Grows with n. */
     size_t (*bound)(size_t n);
 
-    /* src (n) into dst[capacity]; *bytes_out <= bound(n). TW_CORRUPT when an element is not finite,
-     * TW_LIMIT when capacity is too small; dst is then undefined. */
+    /* src (n) into dst[capacity]; *bytes_out <= bound(n). TW_CORRUPT when an element is not finite
+     * or too large to decode to a finite value, TW_LIMIT when capacity < bound(n); dst is then
+     * undefined. */
     enum tw_status (*encode)(const float *src, size_t n, uint8_t *dst, size_t capacity,
                              size_t *bytes_out);
 
@@ -36,7 +49,10 @@ struct tw_codec {
     enum tw_status (*check)(const uint8_t *src, size_t bytes, size_t n);
 };
 
-/* The codec of that id; asserts on an id that is not in the table (a checked run never has one). */
+/* Every codec, by enum tw_codec_id. Static storage. */
+const struct tw_codec *const *tw_codecs(uint32_t *count);
+
+/* The codec of that id; asserts on an id that is not in the list (a checked run never has one). */
 const struct tw_codec *tw_codec_get(enum tw_codec_id id);
 
 #endif

@@ -65,6 +65,7 @@ static enum tw_status decode_add(const uint8_t *src, size_t bytes, float weight,
 
 const struct tw_codec tw_codec_bf16 = {.name = "bf16",
                                        .id = TW_CODEC_BF16,
+                                       .bits = 16.0,
                                        .bound = bound,
                                        .encode = encode,
                                        .decode = decode,

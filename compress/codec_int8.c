@@ -123,6 +123,7 @@ static enum tw_status decode_add(const uint8_t *restrict src, size_t bytes, floa
 
 const struct tw_codec tw_codec_int8 = {.name = "int8",
                                        .id = TW_CODEC_INT8,
+                                       .bits = 8.0 + 16.0 / BLOCK,
                                        .bound = bound,
                                        .encode = encode,
                                        .decode = decode,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "compress/codec.h"
 #include "proto/layout.h"
 
 enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw_error *err) {
@@ -29,16 +30,12 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
     return tw_fail(err, TW_CONFIG, "%s: %s", path, inner.message);
 }
 
-/* Bytes per element on the wire: int8 has a bf16 scale per block. */
-static double element_bytes(const struct tw_run *run) {
-    return run->sync.codec == TW_CODEC_BF16 ? 2.0 : 1.0 + 2.0 / 256;
-}
-
 /* What one node sends and receives for one round of an average fragment: its outer gradient goes to
  * the owners of the other parts, and the result of its own part to the others. */
 static double round_bytes(const struct tw_run *run, double params) {
     const double nodes = run->sync.nodes;
-    return 2 * (nodes - 1) / nodes * params / run->sync.fragments * element_bytes(run);
+    return 2 * (nodes - 1) / nodes * params / run->sync.fragments *
+           tw_codec_get(run->sync.codec)->bits / 8;
 }
 
 static void explain_model(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
@@ -93,8 +90,7 @@ static void explain_wire(FILE *to, const struct tw_run *run, double params, doub
                                 : steps_per_s * run->sync.fragments / run->sync.period;
     const double fp32 = 2 * (nodes - 1) / nodes * params * 4 * steps_per_s * 3600;
     (void)fprintf(to, "  Wire      each node sends about %s a round (codec %s, %.0f nodes)\n",
-                  tw_units_bytes(round, bytes), run->sync.codec == TW_CODEC_BF16 ? "bf16" : "int8",
-                  nodes);
+                  tw_units_bytes(round, bytes), tw_codec_get(run->sync.codec)->name, nodes);
     if (nodes < 2) return;
     (void)fprintf(to,
                   "            %s an hour (%.2f Mbit/s) at %.3g steps/s; fp32 data parallel "

@@ -5,14 +5,17 @@
 #include "compress/codec_bf16.h"
 #include "compress/codec_int8.h"
 #include "kernels/merge.h"
+#include "proto/run_key.h"
 #include "tests/kernels/fill.h"
 
 enum { SEED = 5150 };
 
-static const struct tw_codec *const codecs[] = {&tw_codec_bf16, &tw_codec_int8};
+static const struct tw_codec *const *codecs; /* all of them */
+static uint32_t codecs_count;
 static const size_t sizes[] = {0, 1, 2, 255, 256, 257, 1024, 5000};
 
 #define EACH(array, item) for (size_t item = 0; item < sizeof(array) / sizeof((array)[0]); item++)
+#define EACH_CODEC(c) for (uint32_t c = 0; c < codecs_count; c++)
 
 /* Encodes into an exactly fitting heap block, so that a sanitizer sees a byte too many. */
 static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, size_t *bytes) {
@@ -111,7 +114,7 @@ static void decode_add_has_the_bits_of_decode_then_merge(void **state) {
     (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
-    EACH(codecs, c) EACH(sizes, s) {
+    EACH_CODEC(c) EACH(sizes, s) {
         const size_t n = sizes[s];
         float *x = fill_new(&rng, n, 0.1f), *sum = fill_new(&rng, n, 0.1f);
         float *want = fill_copy(sum, n), *y = fill_copy(x, n);
@@ -127,46 +130,95 @@ static void decode_add_has_the_bits_of_decode_then_merge(void **state) {
 
 static void what_is_not_finite_is_not_encoded(void **state) {
     (void)state;
-    const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
-    uint32_t quiet = 0x7FFFFFFFu; /* the NaN that rounding would carry to zero */
-    float x[300], carried;
-    uint8_t to[1024];
+    enum { N = 300 };
+    float bad[] = {NAN, -NAN, INFINITY, -INFINITY, 0.0f, 3.4028235e38f}; /* whose code is not */
+    const uint32_t quiet = 0x7FFFFFFFu; /* the NaN that rounding would carry to zero */
+    float x[N];
     size_t bytes;
-    memcpy(&carried, &quiet, sizeof(carried));
-    for (size_t i = 0; i < 300; i++) x[i] = 1.0f;
-    EACH(codecs, c) {
+    memcpy(&bad[4], &quiet, sizeof(bad[4]));
+    for (size_t i = 0; i < N; i++) x[i] = 1.0f;
+    EACH_CODEC(c) {
+        const size_t capacity = codecs[c]->bound(N);
+        uint8_t *to = malloc(capacity);
         EACH(bad, b) {
-            x[299] = bad[b];
-            assert_int_equal(codecs[c]->encode(x, 300, to, sizeof(to), &bytes), TW_CORRUPT);
+            x[N - 1] = bad[b];
+            assert_int_equal(codecs[c]->encode(x, N, to, capacity, &bytes), TW_CORRUPT);
         }
-        x[299] = carried;
-        assert_int_equal(codecs[c]->encode(x, 300, to, sizeof(to), &bytes), TW_CORRUPT);
-        x[299] = 3.4028235e38f; /* finite, but its code would not be */
-        assert_int_equal(codecs[c]->encode(x, 300, to, sizeof(to), &bytes), TW_CORRUPT);
-        x[299] = 1.0f;
-        assert_int_equal(codecs[c]->encode(x, 300, to, sizeof(to), &bytes), TW_OK);
-        assert_int_equal(codecs[c]->encode(x, 300, to, codecs[c]->bound(300) - 1, &bytes),
-                         TW_LIMIT);
+        x[N - 1] = 1.0f;
+        assert_int_equal(codecs[c]->encode(x, N, to, capacity, &bytes), TW_OK);
+        free(to);
     }
+}
+
+static void short_room_is_refused(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *x = fill_new(&rng, 300, 1.0f);
+    EACH_CODEC(c) {
+        const size_t capacity = codecs[c]->bound(300);
+        uint8_t *to = malloc(capacity - 1); /* a sanitizer sees what is written beyond it */
+        size_t bytes;
+        assert_int_equal(codecs[c]->encode(x, 300, to, capacity - 1, &bytes), TW_LIMIT);
+        free(to);
+    }
+    free(x);
 }
 
 static void a_payload_of_the_wrong_size_leaves_the_output_alone(void **state) {
     (void)state;
-    float x[300], y[300], kept[300];
-    uint8_t coded[1024];
-    size_t bytes;
-    for (size_t i = 0; i < 300; i++) x[i] = kept[i] = (float)i;
-    EACH(codecs, c) {
+    enum { N = 300, MORE = 8 };
+    float x[N], y[N], kept[N];
+    for (size_t i = 0; i < N; i++) x[i] = kept[i] = (float)i;
+    EACH_CODEC(c) {
+        const size_t capacity = codecs[c]->bound(N);
+        uint8_t *coded = calloc(capacity + MORE, 1);
+        size_t bytes;
         memcpy(y, kept, sizeof(y));
-        assert_int_equal(codecs[c]->encode(x, 300, coded, sizeof(coded), &bytes), TW_OK);
-        for (size_t wrong = 0; wrong < bytes + 8; wrong++) {
+        assert_int_equal(codecs[c]->encode(x, N, coded, capacity, &bytes), TW_OK);
+        for (size_t wrong = 0; wrong < bytes + MORE; wrong++) {
             if (wrong == bytes) continue;
-            assert_int_equal(codecs[c]->decode(coded, wrong, y, 300), TW_CORRUPT);
-            assert_int_equal(codecs[c]->decode_add(coded, wrong, 1.0f, y, 300), TW_CORRUPT);
-            assert_int_equal(codecs[c]->check(coded, wrong, 300), TW_CORRUPT);
+            uint8_t *exact = malloc(wrong > 0 ? wrong : 1);
+            memcpy(exact, coded, wrong);
+            assert_int_equal(codecs[c]->decode(exact, wrong, y, N), TW_CORRUPT);
+            assert_int_equal(codecs[c]->decode_add(exact, wrong, 1.0f, y, N), TW_CORRUPT);
+            assert_int_equal(codecs[c]->check(exact, wrong, N), TW_CORRUPT);
+            free(exact);
         }
         assert_int_equal(codecs[c]->check(coded, bytes, SIZE_MAX), TW_CORRUPT);
         assert_memory_equal(y, kept, sizeof(y));
+        free(coded);
+    }
+}
+
+/* Bytes of every kind, at the size of a payload and at others: decode, decode_add and check agree
+ * on what is taken, what is refused changes nothing, what is taken is finite. */
+static void hostile_bytes_are_refused_or_finite(void **state) {
+    (void)state;
+    enum { TRIES = 300 };
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    EACH_CODEC(c) EACH(sizes, s) {
+        const size_t n = sizes[s];
+        float *x = fill_new(&rng, n, 0.1f), *y = fill_copy(x, n), *kept = fill_copy(x, n);
+        size_t bytes;
+        uint8_t *coded = encoded(codecs[c], x, n, &bytes);
+        for (unsigned t = 0; t < TRIES && bytes > 0; t++) {
+            const unsigned flips = 1 + (unsigned)tw_rng_below(&rng, 4);
+            for (unsigned f = 0; f < flips; f++) {
+                coded[tw_rng_below(&rng, bytes)] = (uint8_t)tw_rng_next(&rng);
+            }
+            memcpy(y, kept, n * sizeof(float));
+            const enum tw_status status = codecs[c]->check(coded, bytes, n);
+            assert_true(status == TW_OK || status == TW_CORRUPT);
+            assert_int_equal(codecs[c]->decode_add(coded, bytes, 0.0f, y, n), status);
+            for (size_t i = 0; i < n; i++) assert_true(y[i] == kept[i]); /* + 0 times finite */
+            assert_int_equal(codecs[c]->decode(coded, bytes, y, n), status);
+            for (size_t i = 0; i < n; i++) {
+                assert_true(status == TW_OK ? isfinite(y[i]) != 0 : y[i] == kept[i]);
+            }
+        }
+        free(x), free(y), free(kept), free(coded);
     }
 }
 
@@ -189,15 +241,33 @@ static void scales_that_are_not_finite_or_negative_are_refused(void **state) {
     assert_int_equal(tw_codec_bf16.decode(infinite, 2, y, 1), TW_CORRUPT);
 }
 
-static void the_table_finds_every_codec(void **state) {
+static void bounds_grow_with_the_array(void **state) {
     (void)state;
-    assert_string_equal(tw_codec_get(TW_CODEC_BF16)->name, "bf16");
-    assert_string_equal(tw_codec_get(TW_CODEC_INT8)->name, "int8");
-    assert_int_equal(tw_codec_get(TW_CODEC_INT8)->id, TW_CODEC_INT8);
+    EACH_CODEC(c) {
+        assert_int_equal(codecs[c]->bound(0), 0);
+        for (size_t n = 1; n < 10000; n++) {
+            assert_true(codecs[c]->bound(n) >= codecs[c]->bound(n - 1));
+        }
+        assert_true(codecs[c]->bound(1 << 20) <= (size_t)8 << 20);
+    }
+}
+
+static void every_word_of_the_manifest_is_a_codec(void **state) {
+    (void)state;
+    const struct tw_run_key *key = tw_run_key_find("sync.codec");
+    assert_int_equal(key->max + 1, codecs_count);
+    EACH_CODEC(c) {
+        assert_string_equal(codecs[c]->name, key->names[c]);
+        assert_int_equal(codecs[c]->id, c);
+        assert_ptr_equal(tw_codec_get((enum tw_codec_id)c), codecs[c]);
+        assert_true(codecs[c]->bits > 0.0 && codecs[c]->bits <= 32.0);
+    }
+    assert_false(tw_codec_get(TW_CODEC_BF16)->needs_feedback);
 }
 
 int main(void) {
     print_message("seed %d\n", SEED);
+    codecs = tw_codecs(&codecs_count);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(int8_error_is_at_most_half_a_scale),
         cmocka_unit_test(int8_scale_is_the_least_that_keeps_codes_in_range),
@@ -205,9 +275,12 @@ int main(void) {
         cmocka_unit_test(bf16_error_is_at_most_half_a_last_bit),
         cmocka_unit_test(decode_add_has_the_bits_of_decode_then_merge),
         cmocka_unit_test(what_is_not_finite_is_not_encoded),
+        cmocka_unit_test(short_room_is_refused),
         cmocka_unit_test(a_payload_of_the_wrong_size_leaves_the_output_alone),
+        cmocka_unit_test(hostile_bytes_are_refused_or_finite),
         cmocka_unit_test(scales_that_are_not_finite_or_negative_are_refused),
-        cmocka_unit_test(the_table_finds_every_codec),
+        cmocka_unit_test(bounds_grow_with_the_array),
+        cmocka_unit_test(every_word_of_the_manifest_is_a_codec),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

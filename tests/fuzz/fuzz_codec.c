@@ -13,7 +13,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 3) return 0;
-    const struct tw_codec *codec = tw_codec_get(data[0] % 2 == 0 ? TW_CODEC_BF16 : TW_CODEC_INT8);
+    uint32_t codecs_count;
+    const struct tw_codec *const *codecs = tw_codecs(&codecs_count);
+    const struct tw_codec *codec = codecs[data[0] % codecs_count];
     const size_t n = tw_get_u16(data + 1), bytes = size - 3;
     float *x = malloc((n + 1) * sizeof(*x));
     TW_ASSERT(x != NULL);

@@ -118,7 +118,11 @@ int main(int argc, char **argv) {
         (void)fprintf(stderr, "usage: thinwire-codec-bench [elements, at most 2^30]\n");
         return 2;
     }
-    a.capacity = 2 * a.n + 1024;
+    uint32_t codecs_count;
+    const struct tw_codec *const *codecs = tw_codecs(&codecs_count);
+    for (uint32_t c = 0; c < codecs_count; c++) {
+        if (codecs[c]->bound(a.n) > a.capacity) a.capacity = codecs[c]->bound(a.n);
+    }
     a.x = malloc(a.n * sizeof(float));
     a.y = malloc(a.n * sizeof(float));
     a.z = malloc(a.n * sizeof(float));
@@ -130,8 +134,7 @@ int main(int argc, char **argv) {
     fill(&a);
     const double base = speed_of(copy, &a);
     (void)printf("%zu elements, memcpy %.2f GB/s\n", a.n, base);
-    bench_codec(&a, tw_codec_get(TW_CODEC_BF16), base);
-    bench_codec(&a, tw_codec_get(TW_CODEC_INT8), base);
+    for (uint32_t c = 0; c < codecs_count; c++) bench_codec(&a, codecs[c], base);
     print_speed("", "delta", speed_of(delta, &a), base);
     print_speed("", "outer", speed_of(outer, &a), base);
     free(a.x);
