@@ -108,31 +108,6 @@ static enum tw_status check_train(const struct tw_run *run, struct tw_error *err
     return TW_OK;
 }
 
-static enum tw_status check_sync(const struct tw_run *run, struct tw_error *err) {
-    const uint32_t fragments = run->sync.fragments, period = run->sync.period;
-    if (fragments > run->model.layers + 1)
-        return tw_fail(err, TW_CONFIG,
-                       "sync.fragments (%u) is more than model.layers + 1 (%u): a fragment would "
-                       "be empty",
-                       fragments, run->model.layers + 1);
-    if (period % fragments != 0)
-        return tw_fail(err, TW_CONFIG,
-                       "sync.period (%u) must be a multiple of sync.fragments (%u): %u would do",
-                       period, fragments, (period / fragments + 1) * fragments);
-    if (run->sync.overlap >= period / fragments)
-        return tw_fail(err, TW_CONFIG,
-                       "sync.overlap (%u) must be less than sync.period / sync.fragments (%u): a "
-                       "merge has to be applied before the next one starts",
-                       run->sync.overlap, period / fragments);
-    if (run->sync.quorum > run->sync.members)
-        return tw_fail(err, TW_CONFIG, "sync.quorum (%u) is more than sync.members (%u)",
-                       run->sync.quorum, run->sync.members);
-    if (run->sync.nodes > run->sync.members)
-        return tw_fail(err, TW_CONFIG, "sync.nodes (%u) is more than sync.members (%u)",
-                       run->sync.nodes, run->sync.members);
-    return TW_OK;
-}
-
 enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err) {
     uint32_t count;
     const struct tw_run_key *keys = tw_run_keys(&count);
@@ -140,7 +115,7 @@ enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err) {
     TW_TRY(check_model(run, err));
     TW_TRY(check_data(run, err));
     TW_TRY(check_train(run, err));
-    return check_sync(run, err);
+    return tw_run_check_sync(run, err);
 }
 
 /* ---- struct to text ------------------------------------------------------------------------ */

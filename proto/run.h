@@ -21,9 +21,41 @@ enum tw_documents { TW_DOCUMENTS_JOINED, TW_DOCUMENTS_MASKED };
 enum tw_optimizer { TW_OPTIMIZER_ADAMW, TW_OPTIMIZER_MUON };
 enum tw_schedule { TW_SCHEDULE_COSINE, TW_SCHEDULE_WSD, TW_SCHEDULE_LINEAR };
 enum tw_pattern { TW_PATTERN_STRIDED, TW_PATTERN_SEQUENTIAL };
-enum tw_preset { TW_PRESET_DILOCO, TW_PRESET_STREAMING };
-enum tw_outer_rule { TW_OUTER_NESTEROV };
-enum tw_weights { TW_WEIGHTS_EQUAL, TW_WEIGHTS_TOKENS };
+enum tw_preset {
+    TW_PRESET_DILOCO,
+    TW_PRESET_STREAMING,
+    TW_PRESET_EAGER,
+    TW_PRESET_NOLOCO,
+    TW_PRESET_CO2,
+    TW_PRESET_DECOUPLED,
+    TW_PRESET_SPARSELOCO,
+    TW_PRESET_LOCAL_SGD,
+    TW_PRESET_BTM,
+};
+enum tw_topology {
+    TW_TOPOLOGY_GROUP, /* one shared anchor, every round merges all */
+    TW_TOPOLOGY_PAIR,  /* each node its own anchor, every round merges two */
+    TW_TOPOLOGY_SOLO,  /* each node its own anchor, nothing is merged while training */
+};
+/* What becomes of the work a node sent, from then until the merge with it is applied. `Delta sent`
+ * is anchor - theta when it was sent. */
+enum tw_sent {
+    TW_SENT_MIX,     /* training goes on from it; then theta = mix theta + (1 - mix) anchor' */
+    TW_SENT_KEEP,    /* training goes on from it; then theta += anchor' - anchor + Delta sent: the
+                        merge takes the place of what was sent, and no step is lost */
+    TW_SENT_RESTART, /* training goes on from the anchor; then theta += anchor' - anchor */
+    TW_SENT_EAGER,   /* as restart, from the anchor with the node's own share in it: Eager updates,
+                        arXiv 2502.12996 */
+};
+enum tw_outer_rule { TW_OUTER_NESTEROV, TW_OUTER_HEAVYBALL };
+enum tw_merge {
+    TW_MERGE_MEAN,
+    TW_MERGE_RDA,     /* directions and norms apart: Decoupled DiLoCo */
+    TW_MERGE_TRIMMED, /* per coordinate, without the quarter at each end */
+    TW_MERGE_MEDIAN,  /* per coordinate */
+    TW_MERGE_CLIPPED, /* centred clipping around the median */
+};
+enum tw_weights { TW_WEIGHTS_EQUAL, TW_WEIGHTS_TOKENS, TW_WEIGHTS_TOKENS_RATE };
 enum tw_codec_id { TW_CODEC_BF16, TW_CODEC_INT8 };
 enum tw_pace { TW_PACE_STEPS, TW_PACE_CLOCK };
 enum tw_admission { TW_ADMISSION_SECRET, TW_ADMISSION_OPEN };
@@ -74,18 +106,26 @@ struct tw_run {
 
     struct {
         enum tw_preset preset;
+        enum tw_topology topology;
         uint32_t nodes; /* planned to train at a time: a plan, never enforced */
         uint32_t fragments;
         enum tw_pattern pattern;
-        uint32_t period;         /* H: inner steps between two syncs of one fragment */
-        uint32_t overlap;        /* tau: inner steps from send to apply, at least */
+        uint32_t period;  /* H: inner steps between two syncs of one fragment */
+        uint32_t overlap; /* tau: inner steps from send to apply, at least */
+        enum tw_sent sent;
         uint32_t mix_millionths; /* alpha: weight of the local parameters when applying */
+        enum tw_merge merge;
+        enum tw_weights weights;
         enum tw_outer_rule outer;
         uint32_t outer_lr_millionths;       /* eta */
         uint32_t outer_momentum_millionths; /* mu, reached after outer_ramp outer steps */
-        uint32_t outer_ramp; /* outer steps of a fragment over which mu rises from 0 */
-        enum tw_weights weights;
-        enum tw_codec_id codec;
+        uint32_t outer_ramp;             /* outer steps of a fragment over which mu rises from 0 */
+        uint32_t consensus_millionths;   /* gamma: pull of a pair's anchors towards each other */
+        uint32_t gap_penalty_millionths; /* kappa, of heavyball */
+        uint32_t momentum_clip_millionths; /* of heavyball; 0 = none */
+        enum tw_codec_id codec;            /* of outer gradients */
+        enum tw_codec_id result;           /* of merged ones */
+        uint32_t feedback_millionths;      /* beta of error feedback; 0 = none */
         enum tw_pace pace;
         uint32_t pace_ms;  /* clock pace: time between two rounds of any fragment */
         uint32_t quorum;   /* contributors wanted before the grace starts */

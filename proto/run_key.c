@@ -26,10 +26,14 @@ static const char *const forms[] = {"file", "dataset", NULL};
 static const char *const documents[] = {"joined", "masked", NULL};
 static const char *const optimizers[] = {"adamw", "muon", NULL};
 static const char *const schedules[] = {"cosine", "wsd", "linear", NULL};
-static const char *const presets[] = {"diloco", "streaming", NULL};
+static const char *const presets[] = {"diloco",    "streaming",  "eager",     "noloco", "co2",
+                                      "decoupled", "sparseloco", "local-sgd", "btm",    NULL};
+static const char *const topologies[] = {"group", "pair", "solo", NULL};
 static const char *const patterns[] = {"strided", "sequential", NULL};
-static const char *const outer_rules[] = {"nesterov", NULL};
-static const char *const weights[] = {"equal", "tokens", NULL};
+static const char *const sents[] = {"mix", "keep", "restart", "eager", NULL};
+static const char *const merges[] = {"mean", "rda", "trimmed", "median", "clipped", NULL};
+static const char *const weights[] = {"equal", "tokens", "tokens_rate", NULL};
+static const char *const outer_rules[] = {"nesterov", "heavyball", NULL};
 static const char *const codecs[] = {"bf16", "int8", NULL};
 static const char *const paces[] = {"steps", "clock", NULL};
 static const char *const admissions[] = {"secret", "open", NULL};
@@ -121,6 +125,9 @@ static const struct tw_run_key keys[] = {
            "weight of the squared logarithm of the softmax's normaliser in the loss; 0 is none"),
 
     ENUM("sync.preset", sync.preset, presets, "the row the other sync keys start from"),
+    ENUM("sync.topology", sync.topology, topologies,
+         "group: everybody merges into one shared anchor; pair: two at a time, each node keeps its "
+         "own; solo: nothing is merged while training"),
     NUMBER("sync.nodes", TW_RUN_U32, sync.nodes, 1, TW_MEMBERS_MAX,
            "nodes planned to train at a time; only the presets look at it"),
     NUMBER("sync.fragments", TW_RUN_U32, sync.fragments, 1, TW_FRAGMENTS_MAX,
@@ -130,8 +137,16 @@ static const struct tw_run_key keys[] = {
            "inner steps between two merges of one fragment; a multiple of sync.fragments"),
     NUMBER("sync.overlap", TW_RUN_U32, sync.overlap, 0, 100000,
            "inner steps between sending and applying, at least"),
+    ENUM("sync.sent", sync.sent, sents,
+         "what becomes of work that was sent, until its merge comes: mix and keep train on from "
+         "it, restart from the anchor, eager from the anchor with the own share in it"),
     NUMBER("sync.mix", TW_RUN_REAL, sync.mix_millionths, 0, MILLION - 1,
-           "weight of the local parameters when a merge is applied"),
+           "sync.sent = mix: weight of the local parameters when a merge is applied"),
+    ENUM("sync.merge", sync.merge, merges,
+         "how contributions become one; trimmed, median and clipped withstand nodes that send "
+         "nonsense"),
+    ENUM("sync.weights", sync.weights, weights,
+         "how much each contributor counts; tokens_rate: tokens times tokens per step"),
     ENUM("sync.outer", sync.outer, outer_rules, "rule of the outer step"),
     NUMBER("sync.outer_lr", TW_RUN_REAL, sync.outer_lr_millionths, 1, BILLION / 100,
            "learning rate of the outer step; 1 with momentum 0 is plain averaging"),
@@ -139,8 +154,17 @@ static const struct tw_run_key keys[] = {
            "momentum of the outer step, once sync.outer_ramp is over"),
     NUMBER("sync.outer_ramp", TW_RUN_U32, sync.outer_ramp, 0, 1000000,
            "outer steps of a fragment over which its momentum rises from 0"),
-    ENUM("sync.weights", sync.weights, weights, "how much each contributor counts"),
-    ENUM("sync.codec", sync.codec, codecs, "how outer gradients and results are coded"),
+    NUMBER("sync.consensus", TW_RUN_REAL, sync.consensus_millionths, 0, 10 * MILLION,
+           "pair: how strongly the anchors of two nodes that meet are pulled together"),
+    NUMBER("sync.gap_penalty", TW_RUN_REAL, sync.gap_penalty_millionths, 0, 10 * MILLION,
+           "heavyball: how much less a change counts, the further the anchor moves at a time; 0 "
+           "is none"),
+    NUMBER("sync.momentum_clip", TW_RUN_REAL, sync.momentum_clip_millionths, 0, BILLION,
+           "heavyball: largest momentum of a parameter, in steady typical changes; 0 is none"),
+    ENUM("sync.codec", sync.codec, codecs, "how outer gradients are coded"),
+    ENUM("sync.result", sync.result, codecs, "how merged ones are coded"),
+    NUMBER("sync.feedback", TW_RUN_REAL, sync.feedback_millionths, 0, MILLION,
+           "share of what coding lost that is sent with the next; 0 is none"),
     ENUM("sync.pace", sync.pace, paces, "rounds follow each node's steps, or the time"),
     NUMBER("sync.interval", TW_RUN_DURATION, sync.pace_ms, 10, DAY_MS,
            "between two rounds when sync.pace is clock"),

@@ -54,4 +54,7 @@ enum tw_status tw_run_key_parse(const struct tw_run_key *key, const char *text, 
 enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_run *run,
                                 struct tw_error *err);
 
+/* Relations between the keys of sync.*: run_sync.c. TW_CONFIG. */
+enum tw_status tw_run_check_sync(const struct tw_run *run, struct tw_error *err);
+
 #endif

@@ -6,19 +6,109 @@
 #include "base/assert.h"
 
 struct preset {
+    enum tw_topology topology;
     uint32_t layers_per_fragment; /* 0: the model is one fragment */
-    uint32_t period, overlap, mix_millionths;
+    uint32_t period;
+    uint32_t overlap; /* WHOLE: until just before the fragment is sent again */
+    enum tw_sent sent;
+    uint32_t mix_millionths;
+    enum tw_merge merge;
+    enum tw_weights weights;
+    enum tw_outer_rule outer;
     uint32_t outer_lr_millionths, outer_momentum_millionths; /* as published, for long runs */
+    uint32_t consensus_millionths, gap_penalty_millionths, momentum_clip_millionths;
+    enum tw_codec_id codec, result;
+    uint32_t feedback_millionths;
 };
 
-/* Constants of the papers, in the order of enum tw_preset:
- *   diloco     DiLoCo, arXiv 2311.08105: Nesterov (0.7, 0.9), whole model; period 30 as in
- *              arXiv 2503.09799. Its steps during the exchange are dropped: mix 0.
- *   streaming  Streaming DiLoCo, arXiv 2501.18512: Nesterov (0.4, 0.9), fragments of three layers,
- *              period 30, mix 0.5; loss is flat in the overlap up to 5. */
+enum { WHOLE = UINT32_MAX };
+
+/* Where the constants come from:
+ *   diloco      DiLoCo, arXiv 2311.08105: Nesterov (0.7, 0.9), whole model; period 30 as in
+ *               arXiv 2503.09799. The steps of the exchange are kept: the paper has none.
+ *   streaming   Streaming DiLoCo, arXiv 2501.18512: Nesterov (0.4, 0.9), fragments of three layers,
+ *               period 30, mix 0.5; loss is flat in the overlap up to 5.
+ *   eager       Eager updates, arXiv 2502.12996: as diloco, a whole period of overlap.
+ *   noloco      NoLoCo, arXiv 2506.10911: heavy ball (0.7, 0.5), consensus 0.7, period 50.
+ *   co2         CO2, arXiv 2401.16265: heavy ball (1, 0.5), period 48, a whole period of overlap.
+ *   decoupled   Decoupled DiLoCo, arXiv 2604.21428: many fragments, period 24, overlap 2, RDA,
+ *               tokens^2 / steps. It gives no outer constants: those of streaming.
+ *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30, no outer momentum; error feedback has its
+ *               part.
+ *   local-sgd   Local SGD, arXiv 1805.09767: parameters are averaged, and that is all.
+ *   btm         Branch-Train-Merge, arXiv 2208.03306: nothing is merged before the end. */
 static const struct preset presets[] = {
-    [TW_PRESET_DILOCO] = {0, 30, 1, 0, 700000, 900000},
-    [TW_PRESET_STREAMING] = {3, 30, 2, 500000, 400000, 900000},
+    [TW_PRESET_DILOCO] = {.period = 30,
+                          .overlap = 1,
+                          .sent = TW_SENT_KEEP,
+                          .outer_lr_millionths = 700000,
+                          .outer_momentum_millionths = 900000,
+                          .codec = TW_CODEC_INT8,
+                          .result = TW_CODEC_INT8},
+    [TW_PRESET_STREAMING] = {.layers_per_fragment = 3,
+                             .period = 30,
+                             .overlap = 2,
+                             .mix_millionths = 500000,
+                             .outer_lr_millionths = 400000,
+                             .outer_momentum_millionths = 900000,
+                             .codec = TW_CODEC_INT8,
+                             .result = TW_CODEC_INT8},
+    [TW_PRESET_EAGER] = {.period = 30,
+                         .overlap = WHOLE,
+                         .sent = TW_SENT_EAGER,
+                         .outer_lr_millionths = 700000,
+                         .outer_momentum_millionths = 900000,
+                         .codec = TW_CODEC_INT8,
+                         .result = TW_CODEC_INT8},
+    [TW_PRESET_NOLOCO] = {.topology = TW_TOPOLOGY_PAIR,
+                          .period = 50,
+                          .overlap = 1,
+                          .sent = TW_SENT_KEEP,
+                          .outer = TW_OUTER_HEAVYBALL,
+                          .outer_lr_millionths = 700000,
+                          .outer_momentum_millionths = 500000,
+                          .consensus_millionths = 700000,
+                          .codec = TW_CODEC_INT8,
+                          .result = TW_CODEC_INT8},
+    [TW_PRESET_CO2] = {.period = 48,
+                       .overlap = WHOLE,
+                       .sent = TW_SENT_RESTART,
+                       .outer = TW_OUTER_HEAVYBALL,
+                       .outer_lr_millionths = 1000000,
+                       .outer_momentum_millionths = 500000,
+                       .gap_penalty_millionths = 1000000,
+                       .momentum_clip_millionths = 3000000,
+                       .codec = TW_CODEC_INT8,
+                       .result = TW_CODEC_INT8},
+    [TW_PRESET_DECOUPLED] = {.layers_per_fragment = 1,
+                             .period = 24,
+                             .overlap = 2,
+                             .sent = TW_SENT_KEEP,
+                             .merge = TW_MERGE_RDA,
+                             .weights = TW_WEIGHTS_TOKENS_RATE,
+                             .outer_lr_millionths = 400000,
+                             .outer_momentum_millionths = 900000,
+                             .codec = TW_CODEC_INT8,
+                             .result = TW_CODEC_INT8},
+    [TW_PRESET_SPARSELOCO] = {.period = 30,
+                              .overlap = 1,
+                              .sent = TW_SENT_KEEP,
+                              .outer_lr_millionths = 1000000,
+                              .codec = TW_CODEC_INT8,
+                              .result = TW_CODEC_INT8},
+    [TW_PRESET_LOCAL_SGD] = {.period = 10,
+                             .overlap = 1,
+                             .sent = TW_SENT_KEEP,
+                             .outer_lr_millionths = 1000000,
+                             .codec = TW_CODEC_INT8,
+                             .result = TW_CODEC_INT8},
+    [TW_PRESET_BTM] = {.topology = TW_TOPOLOGY_SOLO,
+                       .period = 30,
+                       .overlap = 1,
+                       .sent = TW_SENT_KEEP,
+                       .outer_lr_millionths = 1000000,
+                       .codec = TW_CODEC_INT8,
+                       .result = TW_CODEC_INT8},
 };
 
 uint64_t tw_run_outer_steps(const struct tw_run *run) {
@@ -57,7 +147,7 @@ static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row
     if (row->layers_per_fragment == 0) return 1;
     const uint32_t per_fragment = row->layers_per_fragment;
     const uint32_t wanted = 1 + (run->model.layers + per_fragment - 1) / per_fragment;
-    const uint32_t most = row->period / (row->overlap + 1);
+    const uint32_t most = row->overlap == WHOLE ? wanted : row->period / (row->overlap + 1);
     const uint32_t fragments = wanted < most ? wanted : most;
     return fragments < TW_FRAGMENTS_MAX ? fragments : TW_FRAGMENTS_MAX;
 }
@@ -66,17 +156,25 @@ void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {
     TW_ASSERT((unsigned)preset < sizeof(presets) / sizeof(presets[0]));
     const struct preset *row = &presets[preset];
     run->sync.preset = preset;
+    run->sync.topology = row->topology;
     run->sync.fragments = fit_fragments(run, row);
     /* The multiple of the fragments nearest to the row's period. */
     const uint32_t stride = (row->period + run->sync.fragments / 2) / run->sync.fragments;
     run->sync.period = stride * run->sync.fragments;
     run->sync.pattern = TW_PATTERN_STRIDED;
-    run->sync.overlap = row->overlap;
+    run->sync.overlap = row->overlap == WHOLE ? stride - 1 : row->overlap;
+    run->sync.sent = row->sent;
     run->sync.mix_millionths = row->mix_millionths;
-    run->sync.outer = TW_OUTER_NESTEROV;
+    run->sync.merge = row->merge;
+    run->sync.weights = row->weights;
+    run->sync.outer = row->outer;
     fit_outer(run, row);
-    run->sync.weights = TW_WEIGHTS_EQUAL;
-    run->sync.codec = TW_CODEC_INT8;
+    run->sync.consensus_millionths = row->consensus_millionths;
+    run->sync.gap_penalty_millionths = row->gap_penalty_millionths;
+    run->sync.momentum_clip_millionths = row->momentum_clip_millionths;
+    run->sync.codec = row->codec;
+    run->sync.result = row->result;
+    run->sync.feedback_millionths = row->feedback_millionths;
     run->sync.quorum = 1;
     run->sync.grace_ms = 5000;
 }

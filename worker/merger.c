@@ -151,6 +151,7 @@ static void reduce_weights(const struct tw_merger *merger, const struct tw_wmsg_
     for (uint32_t i = 0; i < request->inputs_count; i++) tokens[i] = request->inputs[i].tokens;
     switch (merger->run->sync.weights) {
     case TW_WEIGHTS_EQUAL: tw_merge_weights_equal(weights, request->inputs_count); break;
+    case TW_WEIGHTS_TOKENS_RATE:
     case TW_WEIGHTS_TOKENS: tw_merge_weights_tokens(weights, tokens, request->inputs_count); break;
     }
 }

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "compress/codec.h"
 #include "proto/layout.h"
+#include "proto/run_key.h"
 
 enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw_error *err) {
     char text[TW_MANIFEST_BYTES_MAX + 1];
@@ -30,12 +31,26 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
     return tw_fail(err, TW_CONFIG, "%s: %s", path, inner.message);
 }
 
-/* What one node sends and receives for one round of an average fragment: its outer gradient goes to
- * the owners of the other parts, and the result of its own part to the others. */
+/* The value of a key as it is written. */
+static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
+    tw_run_key_format(tw_run_key_find(key), run, text);
+    return text;
+}
+
+/* What one node sends for one round of an average fragment. Group: its outer gradient to the owners
+ * of the other parts, and the result of its own part to the others. Pair: its outer gradient and
+ * one byte per parameter for its anchor. */
 static double round_bytes(const struct tw_run *run, double params) {
-    const double nodes = run->sync.nodes;
-    return 2 * (nodes - 1) / nodes * params / run->sync.fragments *
-           tw_codec_get(run->sync.codec)->bits / 8;
+    enum { ANCHOR_BITS = 8 };
+    const double nodes = run->sync.nodes, each = params / run->sync.fragments / 8;
+    const double bits = tw_codec_get(run->sync.codec)->bits;
+    switch (run->sync.topology) {
+    case TW_TOPOLOGY_GROUP:
+        return (nodes - 1) / nodes * each * (bits + tw_codec_get(run->sync.result)->bits);
+    case TW_TOPOLOGY_PAIR: return each * (bits + ANCHOR_BITS);
+    case TW_TOPOLOGY_SOLO: break;
+    }
+    return 0;
 }
 
 static void explain_model(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
@@ -61,12 +76,30 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
                   run->sync.nodes);
 }
 
+static void explain_sync(FILE *to, const struct tw_run *run) {
+    char preset[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES], sent[TW_RUN_VALUE_BYTES];
+    char merge[TW_RUN_VALUE_BYTES], weights[TW_RUN_VALUE_BYTES];
+    (void)fprintf(to,
+                  "  Sync      preset %s (%s): %" PRIu32 " fragment%s, each every %" PRIu32
+                  " steps, %s pace\n",
+                  word(run, "sync.preset", preset), word(run, "sync.topology", topology),
+                  run->sync.fragments, run->sync.fragments == 1 ? "" : "s", run->sync.period,
+                  run->sync.pace == TW_PACE_CLOCK ? "clock" : "steps");
+    if (run->sync.topology == TW_TOPOLOGY_SOLO) return;
+    (void)fprintf(to, "            applied %" PRIu32 " or more steps after sending (%s",
+                  run->sync.overlap, word(run, "sync.sent", sent));
+    if (run->sync.sent == TW_SENT_MIX) (void)fprintf(to, " %.2g", run->sync.mix_millionths / 1e6);
+    (void)fprintf(to, "), merged by %s, weights %s\n", word(run, "sync.merge", merge),
+                  word(run, "sync.weights", weights));
+}
+
 static void explain_outer(FILE *to, const struct tw_run *run) {
     const uint64_t planned = tw_run_outer_steps(run);
-    char count[TW_UNITS_BYTES];
+    char count[TW_UNITS_BYTES], rule[TW_RUN_VALUE_BYTES];
     const double eta = run->sync.outer_lr_millionths / 1e6,
                  mu = run->sync.outer_momentum_millionths / 1e6;
-    (void)fprintf(to, "  Outer     nesterov, rate %.3g, momentum %.3g", eta, mu);
+    (void)fprintf(to, "  Outer     %s, rate %.3g, momentum %.3g", word(run, "sync.outer", rule),
+                  eta, mu);
     if (mu > 0) (void)fprintf(to, " after %" PRIu32 " outer steps", run->sync.outer_ramp);
     (void)fprintf(to, "; %s outer steps are planned\n", tw_units_count(count, (double)planned));
     if (mu == 0 && run->sync.outer_lr_millionths == 1000000) {
@@ -89,8 +122,19 @@ static void explain_wire(FILE *to, const struct tw_run *run, double params, doub
                                 ? 1000.0 / run->sync.pace_ms
                                 : steps_per_s * run->sync.fragments / run->sync.period;
     const double fp32 = 2 * (nodes - 1) / nodes * params * 4 * steps_per_s * 3600;
-    (void)fprintf(to, "  Wire      each node sends about %s a round (codec %s, %.0f nodes)\n",
-                  tw_units_bytes(round, bytes), tw_codec_get(run->sync.codec)->name, nodes);
+    if (run->sync.topology == TW_TOPOLOGY_SOLO) {
+        (void)fprintf(to, "  Wire      nothing is sent while training; `thinwire merge` makes one "
+                          "model of the nodes'\n");
+        return;
+    }
+    (void)fprintf(to, "  Wire      each node sends about %s a round (%s",
+                  tw_units_bytes(round, bytes), tw_codec_get(run->sync.codec)->name);
+    if (run->sync.topology == TW_TOPOLOGY_PAIR) {
+        (void)fprintf(to, ", anchors in 8 bits)\n");
+    } else {
+        (void)fprintf(to, ", results in %s, %.0f nodes)\n", tw_codec_get(run->sync.result)->name,
+                      nodes);
+    }
     if (nodes < 2) return;
     (void)fprintf(to,
                   "            %s an hour (%.2f Mbit/s) at %.3g steps/s; fp32 data parallel "
@@ -125,14 +169,8 @@ void cli_manifest_explain(FILE *to, const struct tw_run *run, double steps_per_s
     explain_model(to, run, &layout);
     if (tw_layout_check_group(&layout, &err) != TW_OK)
         (void)fprintf(to, "  Group     not for a group of nodes: %s\n", err.message);
-    (void)fprintf(to,
-                  "  Sync      preset %s: %" PRIu32 " fragment%s, each every %" PRIu32
-                  " steps, overlap %" PRIu32 ", mixing %.2g, %s pace\n",
-                  run->sync.preset == TW_PRESET_DILOCO ? "diloco" : "streaming",
-                  run->sync.fragments, run->sync.fragments == 1 ? "" : "s", run->sync.period,
-                  run->sync.overlap, run->sync.mix_millionths / 1e6,
-                  run->sync.pace == TW_PACE_CLOCK ? "clock" : "steps");
-    explain_outer(to, run);
+    explain_sync(to, run);
+    if (run->sync.topology != TW_TOPOLOGY_SOLO) explain_outer(to, run);
     explain_wire(to, run, (double)layout.params, steps_per_s);
     explain_data(to, run);
     (void)fprintf(to, "; admission by %s\n",

@@ -224,6 +224,50 @@ static void llama_relations_are_checked(void **state) {
     }
 }
 
+/* What does not go together is refused with the reason; the rest of the row is as it should be. */
+static void contradictions_between_knobs_are_refused(void **state) {
+    (void)state;
+    const struct {
+        enum tw_preset preset;
+        const char *key, *value, *reason;
+    } rows[] = {
+        {TW_PRESET_STREAMING, "sync.consensus", "0.7", "needs sync.topology = pair"},
+        {TW_PRESET_STREAMING, "sync.gap_penalty", "1", "needs sync.outer = heavyball"},
+        {TW_PRESET_STREAMING, "sync.momentum_clip", "3", "needs sync.outer = heavyball"},
+        {TW_PRESET_STREAMING, "sync.sent", "restart", "belongs to sync.sent = mix"},
+        {TW_PRESET_STREAMING, "sync.merge", "median", "at least 5 nodes"},
+        {TW_PRESET_STREAMING, "sync.merge", "clipped", "sync.merge = clipped tells"},
+        {TW_PRESET_CO2, "sync.mix", "0.5", "with restart it must be 0"},
+        {TW_PRESET_CO2, "sync.outer", "nesterov", "needs sync.outer = heavyball"},
+        {TW_PRESET_NOLOCO, "sync.outer", "nesterov", "needs sync.outer = heavyball"},
+        {TW_PRESET_NOLOCO, "sync.merge", "rda", "there is only the mean"},
+        {TW_PRESET_NOLOCO, "sync.sent", "eager", "sync.sent = eager needs sync.topology = group"},
+        {TW_PRESET_NOLOCO, "sync.consensus", "0", "drift apart"},
+        {TW_PRESET_NOLOCO, "sync.consensus", "1.5", "drift apart"},
+        {TW_PRESET_NOLOCO, "sync.outer_momentum", "0.7", "must lie between"},
+        {TW_PRESET_NOLOCO, "sync.topology", "group", "sync.consensus needs"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tw_run_defaults(&run);
+        tw_run_apply_preset(&run, rows[i].preset);
+        assert_int_equal(tw_run_check(&run, &err), TW_OK);
+        assert_int_equal(tw_run_set(&run, rows[i].key, rows[i].value, &err), TW_OK);
+        assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
+        if (strstr(err.message, rows[i].reason) == NULL) fail_msg("%s", err.message);
+    }
+    /* The published constants are within the bound, and so is what it allows. */
+    tw_run_defaults(&run);
+    run.sync.nodes = 5;
+    tw_run_apply_preset(&run, TW_PRESET_NOLOCO);
+    run.sync.outer_momentum_millionths = 500000;
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    run.sync.consensus_millionths = 1499999;
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    tw_run_apply_preset(&run, TW_PRESET_STREAMING);
+    run.sync.merge = TW_MERGE_TRIMMED;
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+}
+
 static void shape_follows_from_the_keys(void **state) {
     (void)state;
     tw_run_defaults(&run);
@@ -387,12 +431,13 @@ static void outer_constants_fit_the_length_of_the_run(void **state) {
 static void presets_make_valid_runs_of_any_depth(void **state) {
     (void)state;
     for (uint32_t layers = 1; layers <= 341; layers++) {
-        for (unsigned preset = 0; preset < 2; preset++) {
+        for (unsigned preset = 0; preset <= TW_PRESET_BTM; preset++) {
             tw_run_defaults(&run);
             run.model.layers = layers;
             tw_run_apply_preset(&run, (enum tw_preset)preset);
-            assert_int_equal(tw_run_check(&run, &err), TW_OK);
-            assert_in_range(run.sync.period, 26, 34);
+            if (tw_run_check(&run, &err) != TW_OK) fail_msg("%s", err.message);
+            assert_int_equal(run.sync.preset, preset);
+            if (preset <= TW_PRESET_EAGER) assert_in_range(run.sync.period, 26, 34);
         }
     }
 }
@@ -408,6 +453,7 @@ int main(void) {
         cmocka_unit_test(relations_between_keys_are_checked),
         cmocka_unit_test(a_separator_must_be_a_token_only_when_it_masks),
         cmocka_unit_test(llama_relations_are_checked),
+        cmocka_unit_test(contradictions_between_knobs_are_refused),
         cmocka_unit_test(shape_follows_from_the_keys),
         cmocka_unit_test(only_canonical_bytes_decode),
         cmocka_unit_test(run_file_may_have_comments_and_leave_keys_out),

@@ -1,0 +1,101 @@
+/* run_sync.c - which knobs of sync.* go together, and why others do not. */
+#include "proto/run_key.h"
+
+#include <stdbool.h>
+
+static enum tw_status check_rounds(const struct tw_run *run, struct tw_error *err) {
+    const uint32_t fragments = run->sync.fragments, period = run->sync.period;
+    if (fragments > run->model.layers + 1)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.fragments (%u) is more than model.layers + 1 (%u): a fragment would "
+                       "be empty",
+                       fragments, run->model.layers + 1);
+    if (period % fragments != 0)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.period (%u) must be a multiple of sync.fragments (%u): %u would do",
+                       period, fragments, (period / fragments + 1) * fragments);
+    if (run->sync.overlap >= period / fragments)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.overlap (%u) must be less than sync.period / sync.fragments (%u): a "
+                       "merge has to be applied before the next one starts",
+                       run->sync.overlap, period / fragments);
+    if (run->sync.quorum > run->sync.members)
+        return tw_fail(err, TW_CONFIG, "sync.quorum (%u) is more than sync.members (%u)",
+                       run->sync.quorum, run->sync.members);
+    if (run->sync.nodes > run->sync.members)
+        return tw_fail(err, TW_CONFIG, "sync.nodes (%u) is more than sync.members (%u)",
+                       run->sync.nodes, run->sync.members);
+    return TW_OK;
+}
+
+/* The value of a key as it is written. */
+static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
+    tw_run_key_format(tw_run_key_find(key), run, text);
+    return text;
+}
+
+static enum tw_status check_pair(const struct tw_run *run, struct tw_error *err) {
+    char text[TW_RUN_VALUE_BYTES];
+    if (run->sync.outer != TW_OUTER_HEAVYBALL)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.topology = pair needs sync.outer = heavyball: the pull between the "
+                       "anchors of a pair is part of that rule");
+    if (run->sync.merge != TW_MERGE_MEAN)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.merge = %s needs sync.topology = group: of two contributions there is "
+                       "only the mean",
+                       word(run, "sync.merge", text));
+    if (run->sync.sent != TW_SENT_KEEP)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.sent = %s needs sync.topology = group: in a pair training goes on "
+                       "from what was sent, sync.sent = keep",
+                       word(run, "sync.sent", text));
+    /* NoLoCo, arXiv 2506.10911, equation 74 for n = 2: mu < gamma < sqrt(2 + mu^2). */
+    const uint64_t mu = run->sync.outer_momentum_millionths, gamma = run->sync.consensus_millionths;
+    const uint64_t two = UINT64_C(2) * 1000000 * 1000000;
+    if (gamma <= mu || gamma * gamma >= two + mu * mu)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.consensus (%.6g) must lie between sync.outer_momentum (%.6g) and "
+                       "sqrt(2 + momentum^2): outside, the nodes drift apart",
+                       (double)gamma / 1e6, (double)mu / 1e6);
+    return TW_OK;
+}
+
+static enum tw_status check_outer(const struct tw_run *run, struct tw_error *err) {
+    if (run->sync.outer == TW_OUTER_HEAVYBALL) return TW_OK;
+    if (run->sync.gap_penalty_millionths > 0)
+        return tw_fail(err, TW_CONFIG, "sync.gap_penalty needs sync.outer = heavyball");
+    if (run->sync.momentum_clip_millionths > 0)
+        return tw_fail(err, TW_CONFIG, "sync.momentum_clip needs sync.outer = heavyball");
+    return TW_OK;
+}
+
+static enum tw_status check_merge(const struct tw_run *run, struct tw_error *err) {
+    enum { ROBUST_NODES_MIN = 5 };
+    char text[TW_RUN_VALUE_BYTES];
+    const bool is_robust = run->sync.merge == TW_MERGE_TRIMMED ||
+                           run->sync.merge == TW_MERGE_MEDIAN ||
+                           run->sync.merge == TW_MERGE_CLIPPED;
+    if (is_robust && run->sync.nodes < ROBUST_NODES_MIN)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.merge = %s tells the odd one out among at least %d nodes, and "
+                       "sync.nodes is %u",
+                       word(run, "sync.merge", text), ROBUST_NODES_MIN, run->sync.nodes);
+    if (run->sync.mix_millionths > 0 && run->sync.sent != TW_SENT_MIX)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.mix (%.6g) belongs to sync.sent = mix; with %s it must be 0",
+                       run->sync.mix_millionths / 1e6, word(run, "sync.sent", text));
+    return TW_OK;
+}
+
+enum tw_status tw_run_check_sync(const struct tw_run *run, struct tw_error *err) {
+    TW_TRY(check_rounds(run, err));
+    TW_TRY(check_outer(run, err));
+    TW_TRY(check_merge(run, err));
+    if (run->sync.topology == TW_TOPOLOGY_PAIR) return check_pair(run, err);
+    if (run->sync.consensus_millionths > 0)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.consensus needs sync.topology = pair: a group has one anchor, there "
+                       "is nothing to pull together");
+    return TW_OK;
+}
