@@ -1,6 +1,8 @@
 /* ops.c - which tables of operations this processor can run, and which type suits it. */
 #include "kernels/ops.h"
 
+#include "kernels/processor.h"
+
 extern const struct tw_ops tw_ref_f32_table, tw_ref_bf16_table;
 extern const struct tw_ops tw_base_f32_table, tw_base_bf16_table;
 #ifdef TW_KERNELS_X86
@@ -15,16 +17,6 @@ const struct tw_ops *tw_ops_ref(enum tw_type type) {
 }
 
 #ifdef TW_KERNELS_X86
-static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-static bool has_avx512(void) {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512cd");
-}
-
 /* Bits of leaf 7 that compilers of some years ago have no name for. AMX is usable only where the
  * operating system keeps the tiles: state components 17 and 18 of XCR0. */
 static bool has_amx_bf16(void) {
@@ -37,7 +29,7 @@ static bool has_amx_bf16(void) {
 
 static bool has_avx512_bf16(void) {
     unsigned a, b, c, d;
-    return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5) != 0;
+    return tw_cpu_has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5) != 0;
 }
 
 /* Intel's processors do vdpbf16ps at half the rate of float32 products (only their AMX is fast),
@@ -53,8 +45,9 @@ const struct tw_ops *tw_ops_cpu(enum tw_type type, uint32_t i) {
     uint32_t count = 0;
 #ifdef TW_KERNELS_X86
     if (is_bf16 && has_fast_avx512_bf16()) found[count++] = &tw_avx512bf16_bf16_table;
-    if (has_avx512()) found[count++] = is_bf16 ? &tw_avx512_bf16_table : &tw_avx512_f32_table;
-    if (has_avx2()) found[count++] = is_bf16 ? &tw_avx2_bf16_table : &tw_avx2_f32_table;
+    if (tw_cpu_has_avx512())
+        found[count++] = is_bf16 ? &tw_avx512_bf16_table : &tw_avx512_f32_table;
+    if (tw_cpu_has_avx2()) found[count++] = is_bf16 ? &tw_avx2_bf16_table : &tw_avx2_f32_table;
 #endif
     found[count++] = is_bf16 ? &tw_base_bf16_table : &tw_base_f32_table;
     return i < count ? found[i] : NULL;
