@@ -101,6 +101,8 @@ static const struct {
     {"eval", ENGINE_EVAL, engine_eval, true, true, true, "FILE --data TEXT [--run MANIFEST]"},
     {"generate", ENGINE_GENERATE, engine_generate, true, false, true,
      "FILE [--run MANIFEST] [--prompt TEXT]"},
+    {"merge", ENGINE_MERGE, engine_merge, true, false, true,
+     "FILE FILE ... [--out FILE] [--data TEXT] [--run MANIFEST] [--weights HOW]"},
     {"models", ENGINE_MODELS, engine_models, false, false, false, "[--json]"},
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
@@ -110,7 +112,7 @@ static enum tw_exit work(unsigned verb, const struct engine_options *options) {
     bench.options = options;
     bench.compute = options->compute;
     enum tw_exit rc = VERBS[verb].wants_model ? open_run(&bench) : TW_EXIT_OK;
-    if (rc == TW_EXIT_OK && VERBS[verb].wants_data) rc = open_data(&bench);
+    if (rc == TW_EXIT_OK && options->data != NULL) rc = open_data(&bench);
     if (rc == TW_EXIT_OK) rc = VERBS[verb].run(&bench);
     tw_engine_destroy(bench.engine);
     tw_data_close(&bench.data);
@@ -138,6 +140,8 @@ int main(int argc, char **argv) {
                                      .top_k = 40,
                                      .top_p = 1,
                                      .repeat_penalty = 1,
+                                     .weights = "equal",
+                                     .merge_temperature = 0.1,
                                      .eval_steps = 200};
     struct tw_error err;
     if (argc > 1 && (strcmp(argv[1], "import") == 0 || strcmp(argv[1], "export") == 0)) {
@@ -157,7 +161,8 @@ int main(int argc, char **argv) {
         }
         return (int)work(i, &options);
     }
-    (void)fprintf(stderr, "thinwire-engine does train, eval, generate, models, import, export and "
-                          "data for `thinwire`\n");
+    (void)fprintf(stderr,
+                  "thinwire-engine does train, eval, generate, models, merge, import, export "
+                  "and data for `thinwire`\n");
     return TW_EXIT_USAGE;
 }

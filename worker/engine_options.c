@@ -15,8 +15,8 @@ static const char *const COMPUTES[] = {"auto", "fp32", "bf16", NULL};
 static const char *const RECOMPUTES[] = {"auto", "off", "on", NULL};
 
 enum {
-    ALL = ENGINE_TRAIN | ENGINE_EVAL | ENGINE_GENERATE | ENGINE_MODELS,
-    USE = ENGINE_EVAL | ENGINE_GENERATE,
+    ALL = ENGINE_TRAIN | ENGINE_EVAL | ENGINE_GENERATE | ENGINE_MODELS | ENGINE_MERGE,
+    USE = ENGINE_EVAL | ENGINE_GENERATE | ENGINE_MERGE,
 };
 
 static const struct option {
@@ -29,8 +29,8 @@ static const struct option {
 } OPTIONS[] = {
 #define AT(member) offsetof(struct engine_options, member)
     {"--run", ENGINE_TRAIN | USE, TEXT, AT(run), 0, NULL},
-    {"--data", ENGINE_TRAIN | ENGINE_EVAL, TEXT, AT(data), 0, NULL},
-    {"--out", ENGINE_TRAIN, TEXT, AT(out), 0, NULL},
+    {"--data", ENGINE_TRAIN | ENGINE_EVAL | ENGINE_MERGE, TEXT, AT(data), 0, NULL},
+    {"--out", ENGINE_TRAIN | ENGINE_MERGE, TEXT, AT(out), 0, NULL},
     {"--from", ENGINE_TRAIN, TEXT, AT(from), 0, NULL},
     {"--part", ENGINE_TRAIN | USE, TEXT, AT(part), 0, NULL},
     {"--prompt", ENGINE_GENERATE, TEXT, AT(prompt), 0, NULL},
@@ -38,7 +38,7 @@ static const struct option {
     {"--steps", ENGINE_TRAIN, U64, AT(steps), 1e12, NULL},
     {"--eval-steps", ENGINE_TRAIN, U64, AT(eval_steps), 1e12, NULL},
     {"--save-every", ENGINE_TRAIN, U64, AT(save_steps), 1e12, NULL},
-    {"--windows", ENGINE_EVAL, U64, AT(windows), 1e12, NULL},
+    {"--windows", ENGINE_EVAL | ENGINE_MERGE, U64, AT(windows), 1e12, NULL},
     {"--tokens", ENGINE_GENERATE, U64, AT(tokens), 1e7, NULL},
     {"--seed", ENGINE_TRAIN | ENGINE_GENERATE, U64, AT(seed), 1e15, NULL},
     {"--samples", ENGINE_GENERATE, U32, AT(samples), 1e6, NULL},
@@ -52,6 +52,9 @@ static const struct option {
     {"--recompute", ENGINE_TRAIN, CHOICE, AT(compute.recompute), 0, RECOMPUTES},
     {"--micro-batch", ENGINE_TRAIN, MICRO_BATCH, AT(compute.micro_batch), 65536, NULL},
     {"--memory", ALL, BYTES, AT(compute.memory_bytes), 0, NULL},
+    {"--weights", ENGINE_MERGE, TEXT, AT(weights), 0, NULL},
+    {"--temperature", ENGINE_MERGE, REAL, AT(merge_temperature), 100, NULL},
+    {"--ablate", ENGINE_MERGE, FLAG, AT(is_ablation), 0, NULL},
     {"--plan", ENGINE_TRAIN, FLAG, AT(is_plan), 0, NULL},
     {"--json", ALL, FLAG, AT(json), 0, NULL},
 };
@@ -136,12 +139,25 @@ static const struct option *find(const char *argument, enum engine_verb verb) {
     return NULL;
 }
 
+static enum tw_status add_file(struct engine_options *options, const char *path,
+                               struct tw_error *err) {
+    if (options->files_count == ENGINE_FILES_MAX) {
+        return tw_fail(err, TW_CONFIG, "%s: merge takes at most %d files", path, ENGINE_FILES_MAX);
+    }
+    options->files[options->files_count++] = path;
+    options->file = options->files[0];
+    return TW_OK;
+}
+
 enum tw_status tw_engine_options_parse(struct engine_options *options, enum engine_verb verb,
                                        int argc, char **argv, struct tw_error *err) {
     for (int i = 2; i < argc; i++) {
         const struct option *const option = find(argv[i], verb);
         const char *const equals = strchr(argv[i], '=');
-        if (option == NULL && argv[i][0] != '-' && options->file == NULL && (USE & verb) != 0) {
+        const bool is_operand = option == NULL && argv[i][0] != '-' && (USE & verb) != 0;
+        if (is_operand && verb == ENGINE_MERGE) {
+            TW_TRY(add_file(options, argv[i], err));
+        } else if (is_operand && options->file == NULL) {
             options->file = argv[i];
         } else if (option == NULL) {
             return unknown(argv[i], verb, err);

@@ -13,16 +13,24 @@ enum engine_verb {
     ENGINE_EVAL = 2,
     ENGINE_GENERATE = 4,
     ENGINE_MODELS = 8,
+    ENGINE_MERGE = 16,
 };
+
+enum { ENGINE_FILES_MAX = 64 }; /* that merge takes */
 
 /* Strings are borrowed from the command line; NULL where not given. */
 struct engine_options {
     const char *file, *run, *data, *out, *from, *prompt, *part, *tokenizer;
+    const char *files[ENGINE_FILES_MAX]; /* of merge; the first is `file` too */
+    uint32_t files_count;
+    const char *weights; /* of merge: equal, loss, greedy or a list */
     struct tw_compute_config compute;
     uint64_t tokens, steps, seed, windows, eval_steps, save_steps;
     uint32_t top_k, samples;
     double temperature, top_p, repeat_penalty;
-    bool has_seed, json, is_plan; /* is_plan: say what it would take, and stop */
+    double merge_temperature; /* nats */
+    bool has_seed, json, is_ablation;
+    bool is_plan; /* is_plan: say what it would take, and stop */
 };
 
 /* Options of one verb from argv[2..argc), over what *options holds. TW_CONFIG with a sentence:

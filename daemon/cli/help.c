@@ -28,6 +28,7 @@ static const char OVERVIEW[] =
     "  train             train alone, in the foreground; stop and go on at will\n"
     "  eval              loss of a model on held-out text\n"
     "  generate          text from a model\n"
+    "  merge             one model of several, by averaging them\n"
     "  import, export    models from and for Hugging Face, GGUF\n"
     "  sim               the protocol under simulated networks and faults\n"
     "\n"
@@ -212,6 +213,24 @@ static const struct {
      "  --name NAME          of the run (default: the folder's)\n"
      "\n"
      "The folder's tokenizer.json is for `data prepare`, generate and export (--tokenizer).\n"},
+    {"merge",
+     "thinwire merge FILE FILE ... [--out FILE] [--data TEXT] [--run MANIFEST] [--weights HOW]\n"
+     "               [--ablate] [--part live|anchor] [--json]\n"
+     "\n"
+     "Averages models of one shape: checkpoints of the nodes of a `btm` run, files of `train`,\n"
+     "imported weights. They must have begun from the same weights (model.seed) to fit together.\n"
+     "\n"
+     "  --data TEXT          shows the held-out loss of each and of the merge\n"
+     "  --weights equal      the plain mean (default)\n"
+     "  --weights loss       exp(-loss / T): one better by T nats counts e times as much;\n"
+     "                       --temperature T (default 0.1)\n"
+     "  --weights greedy     from the best on, takes in each that makes the mean no worse\n"
+     "  --weights 2,1,1      as you say\n"
+     "  --ablate             the loss of the mean without each: what that one, and the data it\n"
+     "                       trained on, is worth\n"
+     "  --windows N          of held-out text (default: all)\n"
+     "\n"
+     "The merge is written whole to --out or not at all; without it nothing is written.\n"},
     {"export",
      "thinwire export FILE [--run MANIFEST] --out FOLDER [--format hf] [--shard 5GB]\n"
      "                [--dtype f32|bf16|f16] [--part live|anchor] [--json]\n"

@@ -35,6 +35,7 @@ static const struct verb VERBS[] = {
     {"train", NULL, "thinwire-engine"},
     {"import", NULL, "thinwire-engine"},
     {"export", NULL, "thinwire-engine"},
+    {"merge", NULL, "thinwire-engine"},
     {"data", NULL, "thinwire-engine"},
     {"sim", NULL, "thinwire-sim"},
 };
