@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `thinwire merge`: one model of several. Two siblings, and one that hardly trained; the mean is
+# One model of several: two siblings, and one that hardly trained. The mean is
 # computed again here from the files. BIN: folder of the built programs.
 set -euo pipefail
 BIN=$1
