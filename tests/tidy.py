@@ -45,6 +45,8 @@ IMPURE = {
     # tw_log, which only daemon/ and worker/ link: a level, a clock, stderr
     "base/log.c": {"stdio.h", "stdlib.h", "time.h", "unistd.h", "getenv", "snprintf",
                    "vsnprintf", "clock_gettime", "gmtime_r", "strftime", "write", "global"},
+    # vector forms, chosen at run time
+    "compress/rans_avx2.c": {"immintrin.h"},
     # one arena and one zstd context, made at start
     "compress/pack.c": {"stdlib.h", "zstd.h", "calloc", "malloc", "free"},
 }

@@ -1,0 +1,158 @@
+/* rans_avx2.c - rANS in AVX2: 64 lanes are 8 vectors of 8 states. */
+#include <immintrin.h>
+#include <string.h>
+
+#include "compress/rans_form.h"
+
+enum { VECTORS = 8, WIDTH = 8, LANES = TW_RANS_LANES, BITS = TW_RANS_TOTAL_BITS };
+
+_Static_assert(VECTORS *WIDTH == LANES, "a group is every lane once");
+
+/* Eight bytes as eight integers. */
+static __m256i widen(uint64_t bytes) {
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes));
+}
+
+static __m256i load(const uint32_t *from) {
+    return _mm256_loadu_si256((const __m256i *)from);
+}
+
+static long long load_u64(const void *from) {
+    long long bits;
+    memcpy(&bits, from, sizeof(bits));
+    return bits;
+}
+
+/* One symbol on each of 8 lanes: emits the words of those that overflow before *to. */
+static __m256i push(const struct tw_rans_encoder *encoder, __m256i x, __m256i reciprocal,
+                    __m256i step, uint8_t **to) {
+    const __m256i bias = _mm256_and_si256(step, _mm256_set1_epi32((1 << TW_RANS_STEP_GROWTH) - 1));
+    const __m256i growth = _mm256_and_si256(_mm256_srli_epi32(step, TW_RANS_STEP_GROWTH),
+                                            _mm256_set1_epi32(TW_RANS_TOTAL - 1));
+    const __m256i f = _mm256_sub_epi32(_mm256_set1_epi32(TW_RANS_TOTAL), growth);
+    /* States and bounds are below 2^31: a signed comparison is right. */
+    const __m256i fits = _mm256_cmpgt_epi32(_mm256_slli_epi32(f, 19), x);
+    const unsigned mask = 0xFFu ^ (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(fits));
+    const __m256i last = _mm256_permutevar8x32_epi32(x, widen(encoder->last[mask]));
+    const __m256i words = _mm256_and_si256(last, _mm256_set1_epi32(0xFFFF));
+    _mm_storeu_si128((__m128i *)(*to - 16), _mm_packus_epi32(_mm256_castsi256_si128(words),
+                                                             _mm256_extracti128_si256(words, 1)));
+    *to -= 2 * __builtin_popcount(mask);
+    x = _mm256_blendv_epi8(_mm256_srli_epi32(x, 16), x, fits);
+    const __m256i even = _mm256_srli_epi64(_mm256_mul_epu32(x, reciprocal), 32);
+    const __m256i odd =
+        _mm256_mul_epu32(_mm256_srli_epi64(x, 32), _mm256_srli_epi64(reciprocal, 32));
+    const __m256i quotient = _mm256_srlv_epi32(_mm256_blend_epi32(even, odd, 0xAA),
+                                               _mm256_srli_epi32(step, TW_RANS_STEP_SHIFT));
+    return _mm256_add_epi32(_mm256_add_epi32(x, bias), _mm256_mullo_epi32(quotient, growth));
+}
+
+static __m128i two(const struct tw_rans_division *table, const uint8_t *symbols) {
+    return _mm_insert_epi64(_mm_loadl_epi64((const __m128i *)(table + symbols[0])),
+                            load_u64(table + symbols[1]), 1);
+}
+
+static __m256i four(const struct tw_rans_division *table, const uint8_t *low, const uint8_t *high) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(two(table, low)), two(table, high), 1);
+}
+
+/* Of entries 0 1 4 5 and 2 3 6 7 the members, in order. */
+static __m256i members(__m256i a, __m256i b, bool is_step) {
+    const __m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+    return _mm256_castps_si256(is_step ? _mm256_shuffle_ps(x, y, 0xDD)
+                                       : _mm256_shuffle_ps(x, y, 0x88));
+}
+
+static uint8_t *encode_groups(struct tw_rans_encoder *encoder, const uint8_t *symbols,
+                              size_t groups, uint8_t *to) {
+    __m256i x[VECTORS];
+    for (int j = 0; j < VECTORS; j++) x[j] = load(encoder->states + WIDTH * j);
+    for (size_t g = groups; g-- > 0;) {
+#pragma GCC unroll 8
+        for (int j = VECTORS - 1; j >= 0; j--) {
+            const uint8_t *s = symbols + LANES * g + WIDTH * j;
+            const __m256i a = four(encoder->division, s, s + 4);
+            const __m256i b = four(encoder->division, s + 2, s + 6);
+            x[j] = push(encoder, x[j], members(a, b, false), members(a, b, true), &to);
+        }
+    }
+    for (int j = 0; j < VECTORS; j++) {
+        _mm256_storeu_si256((__m256i *)(encoder->states + WIDTH * j), x[j]);
+    }
+    return to;
+}
+
+static size_t encode(struct tw_rans_encoder *encoder, const uint8_t *symbols, size_t n,
+                     uint8_t *words_end) {
+    const size_t whole = n - n % LANES;
+    uint8_t *to = words_end - tw_rans_plain.encode(encoder, symbols + whole, n - whole, words_end);
+    to = encode_groups(encoder, symbols, whole / LANES, to);
+    return (size_t)(words_end - to);
+}
+
+/* table[index], by plain loads: gathers are slower on processors of several makers. */
+static __m256i fetch(const uint32_t *table, __m256i index) {
+    const __m128i low = _mm256_castsi256_si128(index), high = _mm256_extracti128_si256(index, 1);
+    const uint64_t a = (uint64_t)_mm_cvtsi128_si64(low), b = (uint64_t)_mm_extract_epi64(low, 1);
+    const uint64_t c = (uint64_t)_mm_cvtsi128_si64(high), d = (uint64_t)_mm_extract_epi64(high, 1);
+    __m128i l = _mm_cvtsi32_si128((int)table[(uint32_t)a]);
+    __m128i h = _mm_cvtsi32_si128((int)table[(uint32_t)c]);
+    l = _mm_insert_epi32(l, (int)table[a >> 32], 1);
+    h = _mm_insert_epi32(h, (int)table[c >> 32], 1);
+    l = _mm_insert_epi32(l, (int)table[(uint32_t)b], 2);
+    h = _mm_insert_epi32(h, (int)table[(uint32_t)d], 2);
+    l = _mm_insert_epi32(l, (int)table[b >> 32], 3);
+    h = _mm_insert_epi32(h, (int)table[d >> 32], 3);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(l), h, 1);
+}
+
+/* One symbol from each of 8 lanes; *entry has them in its low bytes. */
+static __m256i pull(const struct tw_rans_decoder *decoder, __m256i x, __m256i *entry,
+                    const uint8_t **at) {
+    const __m256i slot = _mm256_and_si256(x, _mm256_set1_epi32(TW_RANS_TOTAL - 1));
+    const __m256i e = fetch(decoder->slots, slot);
+    const __m256i f = _mm256_and_si256(_mm256_srli_epi32(e, 8), _mm256_set1_epi32(0xFFF));
+    x = _mm256_add_epi32(_mm256_mullo_epi32(f, _mm256_srli_epi32(x, BITS)),
+                         _mm256_srli_epi32(e, 20));
+    *entry = e;
+    const __m256i wants = _mm256_cmpgt_epi32(_mm256_set1_epi32(TW_RANS_FIRST_STATE), x);
+    const unsigned mask = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(wants));
+    const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)*at));
+    const __m256i mine = _mm256_permutevar8x32_epi32(words, widen(decoder->rank[mask]));
+    *at += 2 * __builtin_popcount(mask);
+    return _mm256_blendv_epi8(x, _mm256_or_si256(_mm256_slli_epi32(x, 16), mine), wants);
+}
+
+/* The low bytes of 4 vectors, in order. */
+static __m256i low_bytes(const __m256i *entry) {
+    const __m256i byte = _mm256_set1_epi32(0xFF);
+    const __m256i a =
+        _mm256_packus_epi32(_mm256_and_si256(entry[0], byte), _mm256_and_si256(entry[1], byte));
+    const __m256i b =
+        _mm256_packus_epi32(_mm256_and_si256(entry[2], byte), _mm256_and_si256(entry[3], byte));
+    /* Packing works within halves of 128 bits: fours of bytes come out as 0 4 1 5 2 6 3 7. */
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b),
+                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+static enum tw_status decode(struct tw_rans_decoder *decoder, uint8_t *symbols, size_t n) {
+    /* What a group takes at most, and what its last load reads past that. */
+    const ptrdiff_t safe_bytes = 2 * LANES + 2 * WIDTH;
+    const uint8_t *at = decoder->at;
+    size_t i = 0;
+    __m256i x[VECTORS], entry[VECTORS];
+    for (int j = 0; j < VECTORS; j++) x[j] = load(decoder->states + WIDTH * j);
+    for (; n - i >= LANES && decoder->end - at >= safe_bytes; i += LANES) {
+#pragma GCC unroll 8
+        for (int j = 0; j < VECTORS; j++) x[j] = pull(decoder, x[j], &entry[j], &at);
+        _mm256_storeu_si256((__m256i *)(symbols + i), low_bytes(entry));
+        _mm256_storeu_si256((__m256i *)(symbols + i + 32), low_bytes(entry + 4));
+    }
+    for (int j = 0; j < VECTORS; j++) {
+        _mm256_storeu_si256((__m256i *)(decoder->states + WIDTH * j), x[j]);
+    }
+    decoder->at = at;
+    return tw_rans_plain.decode(decoder, symbols + i, n - i);
+}
+
+const struct tw_rans_form tw_rans_avx2 = {.name = "AVX2", .encode = encode, .decode = decode};

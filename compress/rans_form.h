@@ -1,0 +1,13 @@
+/* rans_form.h - the forms of rANS, one file each, and what they share. */
+#ifndef TW_COMPRESS_RANS_FORM_H
+#define TW_COMPRESS_RANS_FORM_H
+
+#include "compress/rans.h"
+
+/* tw_rans_division.step: bias (13 bits) | 2^12 - f (12 bits) | shift (4 bits). */
+enum { TW_RANS_STEP_GROWTH = 13, TW_RANS_STEP_SHIFT = 25 };
+
+extern const struct tw_rans_form tw_rans_plain; /* any processor; the reference of the others */
+extern const struct tw_rans_form tw_rans_avx2;
+
+#endif
