@@ -8,15 +8,33 @@ void tw_merge_weights_equal(float *weights, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) weights[i] = (float)(1.0 / (double)count);
 }
 
-void tw_merge_weights_tokens(float *weights, const uint64_t *tokens, uint32_t count) {
+static double rate(uint64_t tokens, uint32_t steps) {
+    return (double)tokens * ((double)tokens / (double)(steps > 0 ? steps : 1));
+}
+
+/* With steps NULL shares of tokens. Summed in the given order: tokens are exact below 2^53. */
+static void weigh(float *weights, const uint64_t *tokens, const uint32_t *steps, uint32_t count) {
     TW_ASSERT(count > 0);
-    double sum = 0.0; /* in the given order: exact below 2^53 tokens, the same bits above */
-    for (uint32_t i = 0; i < count; i++) sum += (double)tokens[i];
+    double sum = 0.0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += steps == NULL ? (double)tokens[i] : rate(tokens[i], steps[i]);
     if (sum == 0.0) {
         tw_merge_weights_equal(weights, count);
         return;
     }
-    for (uint32_t i = 0; i < count; i++) weights[i] = (float)((double)tokens[i] / sum);
+    for (uint32_t i = 0; i < count; i++) {
+        const double share = steps == NULL ? (double)tokens[i] : rate(tokens[i], steps[i]);
+        weights[i] = (float)(share / sum);
+    }
+}
+
+void tw_merge_weights_tokens(float *weights, const uint64_t *tokens, uint32_t count) {
+    weigh(weights, tokens, NULL, count);
+}
+
+void tw_merge_weights_rate(float *weights, const uint64_t *tokens, const uint32_t *steps,
+                           uint32_t count) {
+    weigh(weights, tokens, steps, count);
 }
 
 void tw_merge_add(float *restrict sum, const float *restrict x, float weight, size_t n) {

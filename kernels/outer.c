@@ -1,5 +1,7 @@
-/* outer.c - outer step with Nesterov momentum, and its momentum ramp. */
+/* outer.c - outer steps with Nesterov and heavy-ball momentum, and what shapes them. */
 #include "kernels/outer.h"
+
+#include <math.h>
 
 #include "base/assert.h"
 
@@ -12,7 +14,24 @@ struct tw_outer tw_outer_at(uint32_t lr_millionths, uint32_t momentum_millionths
     return (struct tw_outer){
         .lr = (float)((double)lr_millionths / 1e6),
         .momentum = (float)((double)(momentum_millionths * reached) / (1e6 * (double)whole)),
+        .gain = 1.0f,
+        .limit = INFINITY,
     };
+}
+
+struct tw_outer tw_outer_temper(struct tw_outer cfg, uint32_t gap_millionths,
+                                uint32_t clip_millionths, const struct tw_outer_sizes *sizes) {
+    const double rest = 1.0 - (double)cfg.momentum;
+    const double step = (double)cfg.lr * sqrt(sizes->delta_squared);
+    if (gap_millionths > 0 && step > 0.0) {
+        const double kappa = (double)gap_millionths / 1e6;
+        cfg.gain = (float)(1.0 / (1.0 + kappa * rest * sqrt(sizes->u_squared) / step));
+    }
+    if (clip_millionths > 0 && sizes->count > 0) {
+        const double k = (double)clip_millionths / 1e6;
+        cfg.limit = (float)(k * step / (sqrt((double)sizes->count) * rest));
+    }
+    return cfg;
 }
 
 void tw_outer_nesterov(float *restrict anchor, float *restrict momentum,
@@ -21,5 +40,16 @@ void tw_outer_nesterov(float *restrict anchor, float *restrict momentum,
         const float u = cfg.momentum * momentum[i] + delta[i];
         momentum[i] = u;
         anchor[i] = anchor[i] - cfg.lr * (delta[i] + cfg.momentum * u);
+    }
+}
+
+void tw_outer_heavyball(float *restrict anchor, float *restrict momentum,
+                        const float *restrict delta, size_t n, struct tw_outer cfg) {
+    for (size_t i = 0; i < n; i++) {
+        float u = cfg.momentum * momentum[i] + cfg.lr * (cfg.gain * delta[i]);
+        u = u > cfg.limit ? cfg.limit : u;
+        u = u < -cfg.limit ? -cfg.limit : u;
+        momentum[i] = u;
+        anchor[i] = anchor[i] - u;
     }
 }

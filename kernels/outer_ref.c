@@ -1,4 +1,4 @@
-/* outer_ref.c - the outer step, rounding by rounding. */
+/* outer_ref.c - the outer steps, rounding by rounding. */
 #include "kernels/outer.h"
 
 void tw_outer_nesterov_ref(float *anchor, float *momentum, const float *delta, size_t n,
@@ -11,5 +11,19 @@ void tw_outer_nesterov_ref(float *anchor, float *momentum, const float *delta, s
         const volatile float step = cfg.lr * direction;
         momentum[i] = u;
         anchor[i] = anchor[i] - step;
+    }
+}
+
+void tw_outer_heavyball_ref(float *anchor, float *momentum, const float *delta, size_t n,
+                            struct tw_outer cfg) {
+    for (size_t i = 0; i < n; i++) {
+        const volatile float carried = cfg.momentum * momentum[i];
+        const volatile float counted = cfg.gain * delta[i];
+        const volatile float step = cfg.lr * counted;
+        float u = carried + step;
+        if (u > cfg.limit) u = cfg.limit;
+        if (u < -cfg.limit) u = -cfg.limit;
+        momentum[i] = u;
+        anchor[i] = anchor[i] - u;
     }
 }

@@ -1,0 +1,383 @@
+/* test_rules.c - heavy ball, RDA, robust merges and guard: the same bits as rounding by rounding,
+ * what NumPy computes (tests/golden/rules.txt), and what they are for. */
+#include "kernels/guard.h"
+#include "kernels/median.h"
+#include "kernels/merge.h"
+#include "kernels/norm.h"
+#include "kernels/outer.h"
+#include "kernels/rda.h"
+#include "kernels/robust.h"
+
+#include "tests/kernels/fill.h"
+
+enum { SEED = 7, N = 1037, COUNT_MAX = 64, GOLDEN_N = 40, GOLDEN_STEPS = 6 };
+
+static const char *golden_path;
+
+/* ---- NumPy ----------------------------------------------------------------------------------- */
+
+/* The formula of make_rules.py. */
+static void noise(float x[GOLDEN_N], uint32_t stream) {
+    for (uint32_t i = 0; i < GOLDEN_N; i++) {
+        uint32_t h = stream * 1000003u + i * 2654435761u;
+        h ^= h >> 15;
+        h *= 2246822519u;
+        h ^= h >> 13;
+        x[i] = (float)(h >> 8) / 16777216.0f - 0.5f;
+    }
+}
+
+static float golden_rows[COUNT_MAX][GOLDEN_N];
+
+static const float *const *golden_inputs(uint32_t count, uint32_t loud) {
+    static const float *x[COUNT_MAX];
+    float common[GOLDEN_N];
+    noise(common, 100 * count);
+    for (uint32_t i = 0; i < count; i++) {
+        noise(golden_rows[i], 100 * count + 1 + i);
+        for (uint32_t j = 0; j < GOLDEN_N; j++) {
+            const float value = common[j] + golden_rows[i][j] / 2;
+            golden_rows[i][j] = i < loud ? -32 * value : value;
+        }
+        x[i] = golden_rows[i];
+    }
+    return x;
+}
+
+static uint32_t millionths(double value) {
+    return (uint32_t)lround(value * 1e6);
+}
+
+static uint32_t heavyball_run(const double args[4], float out[2 * GOLDEN_N]) {
+    float *phi = out, *u = out + GOLDEN_N, delta[GOLDEN_N];
+    noise(phi, 1);
+    for (uint32_t i = 0; i < GOLDEN_N; i++) u[i] = 0;
+    for (uint32_t step = 0; step < GOLDEN_STEPS; step++) {
+        noise(delta, 10 + step);
+        if (step % 2 == 1) tw_scale(delta, 0.25f, GOLDEN_N);
+        const struct tw_outer_sizes sizes = {tw_norm_squared(u, GOLDEN_N),
+                                             tw_norm_squared(delta, GOLDEN_N), GOLDEN_N};
+        const struct tw_outer plain = tw_outer_at(millionths(args[0]), millionths(args[1]), 0, 0);
+        tw_outer_heavyball(
+            phi, u, delta, GOLDEN_N,
+            tw_outer_temper(plain, millionths(args[2]), millionths(args[3]), &sizes));
+    }
+    return 2 * GOLDEN_N;
+}
+
+static uint32_t rda_run(uint32_t count, uint32_t loud, float *out) {
+    const float *const *x = golden_inputs(count, loud);
+    float direction[GOLDEN_N] = {0}, weights[COUNT_MAX];
+    uint64_t tokens[COUNT_MAX];
+    double rho = 0;
+    for (uint32_t i = 0; i < count; i++) tokens[i] = 1000 + 300 * i;
+    tw_merge_weights_tokens(weights, tokens, count);
+    for (uint32_t j = 0; j < GOLDEN_N; j++) out[j] = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        tw_merge_add(out, x[i], weights[i], GOLDEN_N);
+        tw_rda_add(direction, &rho, x[i], weights[i], GOLDEN_N);
+    }
+    tw_rda_finish(out, direction, rho, GOLDEN_N);
+    return GOLDEN_N;
+}
+
+static uint32_t rates_run(uint32_t count, const double *args, float *out) {
+    uint64_t tokens[COUNT_MAX];
+    uint32_t steps[COUNT_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        tokens[i] = (uint64_t)args[i];
+        steps[i] = (uint32_t)args[count + i];
+    }
+    tw_merge_weights_rate(out, tokens, steps, count);
+    return count;
+}
+
+static uint32_t guard_run(uint32_t count, const double *args, float *out) {
+    uint32_t steps[COUNT_MAX];
+    for (uint32_t i = 0; i < count; i++) steps[i] = (uint32_t)args[count + i];
+    const uint64_t refused = tw_guard(out, args, steps, count);
+    for (uint32_t i = 0; i < count; i++) assert_int_equal(refused >> i & 1, out[i] == 0.0f);
+    return count;
+}
+
+/* What the C code has for a case; returns how many values. */
+static uint32_t golden_run(const char *kind, const double *args, float *out) {
+    const uint32_t count = (uint32_t)args[0], loud = (uint32_t)args[1];
+    if (strcmp(kind, "heavyball") == 0) return heavyball_run(args, out);
+    if (strcmp(kind, "rda") == 0) return rda_run(count, loud, out);
+    if (strcmp(kind, "rates") == 0) return rates_run(count, args + 1, out);
+    if (strcmp(kind, "guard") == 0) return guard_run(count, args + 1, out);
+    const float *const *x = golden_inputs(count, loud);
+    if (strcmp(kind, "median") == 0) {
+        tw_robust_median(out, x, count, GOLDEN_N);
+    } else if (strcmp(kind, "trimmed") == 0) {
+        tw_robust_trimmed(out, x, count, GOLDEN_N);
+    } else if (strcmp(kind, "clipped") == 0) {
+        tw_robust_clipped(out, x, count, GOLDEN_N);
+    } else {
+        fail_msg("%s: a case nobody knows", kind);
+    }
+    return GOLDEN_N;
+}
+
+static void rules_are_what_numpy_computes(void **state) {
+    (void)state;
+    char line[4096];
+    uint32_t cases = 0;
+    FILE *const file = fopen(golden_path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        char kind[16];
+        double args[2 * COUNT_MAX + 1] = {0};
+        int at = 0, size = 0, given = 0;
+        float got[2 * GOLDEN_N], want[2 * GOLDEN_N];
+        if (line[0] == '#') continue;
+        assert_int_equal(sscanf(line, "%15s%n", kind, &at), 1);
+        while (sscanf(line + at, "%lf%n", &args[given], &size) == 1) at += size, given++;
+        const uint32_t n = golden_run(kind, args, got);
+        uint32_t values;
+        assert_int_equal(fscanf(file, "%u", &values), 1);
+        assert_int_equal(values, n);
+        for (uint32_t i = 0; i < n; i++) assert_int_equal(fscanf(file, "%f ", &want[i]), 1);
+        fill_assert_near(kind, got, want, n, 1e-6);
+        cases++;
+    }
+    (void)fclose(file);
+    assert_int_equal(cases, 34);
+}
+
+/* ---- the same bits --------------------------------------------------------------------------- */
+
+static void heavyball_is_bit_exact(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *anchor = fill_new(&rng, N, 1.0f), *u = fill_new(&rng, N, 0.1f);
+    float *delta = fill_new(&rng, N, 0.1f);
+    float *anchor_want = fill_copy(anchor, N), *u_want = fill_copy(u, N);
+    struct tw_outer cfg = tw_outer_at(700000, 900000, 7, 3);
+    for (unsigned pass = 0; pass < 2; pass++) {
+        tw_outer_heavyball(anchor, u, delta, N, cfg);
+        tw_outer_heavyball_ref(anchor_want, u_want, delta, N, cfg);
+        assert_memory_equal(anchor, anchor_want, N * sizeof(float));
+        assert_memory_equal(u, u_want, N * sizeof(float));
+        cfg.gain = 0.3f;
+        cfg.limit = 0.05f;
+    }
+    free(anchor), free(u), free(delta), free(anchor_want), free(u_want);
+}
+
+/* `count` inputs of n, some of them equal, some coordinates zero. */
+static const float *const *fill_inputs(struct tw_rng *rng, uint32_t count, size_t n) {
+    static const float *x[COUNT_MAX];
+    for (uint32_t i = 0; i < count; i++) {
+        float *row = fill_new(rng, n, i % 7 == 3 ? 100.0f : 1.0f);
+        for (size_t j = i % 5; j < n; j += 5) row[j] = i % 2 == 0 ? 0.0f : -0.0f;
+        if (i % 11 == 10) memcpy(row, x[i - 1], n * sizeof(float));
+        x[i] = row;
+    }
+    return x;
+}
+
+static void free_inputs(const float *const *x, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) free((void *)(uintptr_t)x[i]);
+}
+
+static void robust_merges_are_bit_exact(void **state) {
+    (void)state;
+    typedef void merge(float *, const float *const *, uint32_t, size_t);
+    static merge *const fast[] = {tw_robust_median, tw_robust_trimmed, tw_robust_clipped};
+    static merge *const plain[] = {tw_robust_median_ref, tw_robust_trimmed_ref,
+                                   tw_robust_clipped_ref};
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    for (uint32_t count = 1; count <= COUNT_MAX; count++) {
+        const size_t n = 33 + count % 16;
+        const float *const *x = fill_inputs(&rng, count, n);
+        float got[64], want[64];
+        for (unsigned k = 0; k < 3; k++) {
+            fast[k](got, x, count, n);
+            plain[k](want, x, count, n);
+            assert_memory_equal(got, want, n * sizeof(float));
+        }
+        free_inputs(x, count);
+    }
+}
+
+static void rda_is_bit_exact(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    for (uint32_t count = 1; count <= 9; count++) {
+        const float *const *x = fill_inputs(&rng, count, N);
+        float *mean = calloc(N, sizeof(float)), *direction = calloc(N, sizeof(float)), want[N];
+        float weights[COUNT_MAX];
+        uint64_t tokens[COUNT_MAX];
+        double rho = 0;
+        for (uint32_t i = 0; i < count; i++) tokens[i] = 5 + i * i;
+        tw_merge_weights_tokens(weights, tokens, count);
+        for (uint32_t i = 0; i < count; i++) {
+            tw_merge_add(mean, x[i], weights[i], N);
+            tw_rda_add(direction, &rho, x[i], weights[i], N);
+        }
+        tw_rda_finish(mean, direction, rho, N);
+        tw_rda_ref(want, x, weights, count, N);
+        assert_memory_equal(mean, want, N * sizeof(float));
+        free(mean), free(direction);
+        free_inputs(x, count);
+    }
+}
+
+/* ---- what they are for ----------------------------------------------------------------------- */
+
+/* eta .5, mu .5: u = .5 * 2 + .5 * .25 = 1.125, anchor = 1 - 1.125. */
+static void heavyball_is_right_by_hand(void **state) {
+    (void)state;
+    float anchor = 1.0f, u = 2.0f;
+    const float delta = 0.25f;
+    tw_outer_heavyball(&anchor, &u, &delta, 1, tw_outer_at(500000, 500000, 0, 0));
+    assert_true(u == 1.125f);
+    assert_true(anchor == -0.125f);
+}
+
+static void typical_move_of_the_anchor_halves_what_comes_late(void **state) {
+    (void)state;
+    const struct tw_outer plain = tw_outer_at(500000, 750000, 0, 0);
+    /* delta of norm 3: steady u is .5 * 3 / (1 - .75) = 6. */
+    struct tw_outer_sizes sizes = {.u_squared = 36, .delta_squared = 9, .count = 4};
+    assert_true(tw_outer_temper(plain, 1000000, 0, &sizes).gain == 0.5f);
+    assert_true(tw_outer_temper(plain, 2000000, 0, &sizes).gain == (float)(1.0 / 3.0));
+    assert_true(tw_outer_temper(plain, 0, 0, &sizes).gain == 1.0f);
+    assert_true(tw_outer_temper(plain, 0, 0, &sizes).limit == INFINITY);
+    /* rms of delta 1.5: a steady u has rms 3. */
+    assert_true(tw_outer_temper(plain, 0, 2000000, &sizes).limit == 6.0f);
+    sizes.u_squared = 0;
+    assert_true(tw_outer_temper(plain, 1000000, 0, &sizes).gain == 1.0f);
+    sizes = (struct tw_outer_sizes){.u_squared = 36, .count = 4};
+    assert_true(tw_outer_temper(plain, 1000000, 0, &sizes).gain == 1.0f);
+    sizes = (struct tw_outer_sizes){.u_squared = 0};
+    assert_true(tw_outer_temper(plain, 1000000, 1000000, &sizes).limit == INFINITY);
+}
+
+/* Gradient descent down a bowl with gradients that are one outer step old, and a step that is too
+ * long for that: it swings ever wider. The penalty holds it. */
+static void gap_penalty_keeps_stale_steps_stable(void **state) {
+    (void)state;
+    enum { AXES = 8, ROUNDS = 300 };
+    double reached[2];
+    for (uint32_t penalised = 0; penalised < 2; penalised++) {
+        float phi[AXES], u[AXES] = {0}, late[AXES] = {0}, delta[AXES];
+        for (unsigned i = 0; i < AXES; i++) phi[i] = 1.0f;
+        for (int step = 0; step < ROUNDS; step++) {
+            memcpy(delta, late, sizeof(delta));
+            for (unsigned i = 0; i < AXES; i++) late[i] = phi[i] * (float)(i + 1) / AXES;
+            const struct tw_outer_sizes sizes = {tw_norm_squared(u, AXES),
+                                                 tw_norm_squared(delta, AXES), AXES};
+            const struct tw_outer plain = tw_outer_at(600000, 500000, 0, 0);
+            tw_outer_heavyball(phi, u, delta, AXES,
+                               tw_outer_temper(plain, penalised * 1000000, 0, &sizes));
+        }
+        reached[penalised] = sqrt(tw_norm_squared(phi, AXES));
+    }
+    print_message("from %.1f to %.2g without, %.2g with the penalty\n", sqrt(AXES), reached[0],
+                  reached[1]);
+    assert_true(reached[0] > 1e5);
+    assert_true(reached[1] < 1e-5);
+}
+
+static void momentum_is_clipped_on_both_sides(void **state) {
+    (void)state;
+    float anchor[2] = {0, 0}, u[2] = {8, -8};
+    const float delta[2] = {0, 0};
+    struct tw_outer cfg = tw_outer_at(1000000, 500000, 0, 0);
+    cfg.limit = 3.0f;
+    tw_outer_heavyball(anchor, u, delta, 2, cfg);
+    assert_true(u[0] == 3.0f && u[1] == -3.0f);
+    assert_true(anchor[0] == -3.0f && anchor[1] == 3.0f);
+}
+
+static void rda_keeps_the_length_of_what_it_merges(void **state) {
+    (void)state;
+    const float east[2] = {3, 0}, north[2] = {0, 3}, west[2] = {-3, 0}, nowhere[2] = {0, 0};
+    const float half[] = {0.5f, 0.5f};
+    float out[2];
+    tw_rda_ref(out, (const float *[]){east, north}, half, 2, 2);
+    assert_true(fabsf(out[0] - 3 / sqrtf(2)) < 1e-6f && fabsf(out[1] - 3 / sqrtf(2)) < 1e-6f);
+    tw_rda_ref(out, (const float *[]){east, west}, half, 2, 2);
+    assert_true(out[0] == 0 && out[1] == 0); /* no direction: the mean */
+    tw_rda_ref(out, (const float *[]){east, nowhere}, half, 2, 2);
+    assert_true(out[0] == 1.5f && out[1] == 0); /* half the length, the one direction there is */
+}
+
+static void few_liars_do_not_move_robust_merges(void **state) {
+    (void)state;
+    float rows[8], median, trimmed, clipped;
+    const float *x[8];
+    for (unsigned i = 0; i < 8; i++) {
+        rows[i] = i < 2 ? -1e6f : 1.0f + 0.01f * (float)i;
+        x[i] = &rows[i];
+    }
+    tw_robust_median(&median, x, 8, 1);
+    tw_robust_trimmed(&trimmed, x, 8, 1);
+    tw_robust_clipped(&clipped, x, 8, 1);
+    assert_true(fabsf(median - 1.04f) < 0.05f);
+    assert_true(fabsf(trimmed - 1.04f) < 0.05f);
+    assert_true(fabsf(clipped - 1.04f) < 0.05f);
+}
+
+static void rates_favour_who_did_more(void **state) {
+    (void)state;
+    float weights[3];
+    tw_merge_weights_rate(weights, (const uint64_t[]){100, 100, 200}, (const uint32_t[]){1, 2, 2},
+                          3);
+    assert_true(weights[0] == (float)(10000.0 / 35000.0)); /* larger batches */
+    assert_true(weights[1] == (float)(5000.0 / 35000.0));
+    assert_true(weights[2] == (float)(20000.0 / 35000.0));
+    tw_merge_weights_rate(weights, (const uint64_t[]){0, 0}, (const uint32_t[]){0, 0}, 2);
+    assert_true(weights[0] == 0.5f && weights[1] == 0.5f);
+    tw_merge_weights_rate(weights, (const uint64_t[]){7, 7}, (const uint32_t[]){0, 1}, 2);
+    assert_true(weights[0] == 0.5f);
+}
+
+static void guard_knows_liars_from_fast_nodes(void **state) {
+    (void)state;
+    float factors[5];
+    const uint32_t same[] = {10, 10, 10, 10, 10}, fast[] = {10, 10, 10, 10, 160};
+    const double liar[] = {1, 1, 1, 1, 7};
+    assert_int_equal(tw_guard(factors, liar, same, 5), 1 << 4);
+    assert_true(factors[4] == 0.0f && factors[0] == 1.0f);
+    assert_int_equal(tw_guard(factors, liar, fast, 5),
+                     0); /* 16 times the steps: up to 8 is usual */
+    assert_true(factors[4] == 1.0f);
+    assert_int_equal(tw_guard(factors, (const double[]){1, 1, 3, 1, 1}, same, 5), 0);
+    assert_true(factors[2] == (float)(2.0 / 3.0));
+    /* Who claims any number of steps is believed 64 times the usual. */
+    assert_int_equal(
+        tw_guard(factors, (const double[]){1, 1, 40}, (const uint32_t[]){10, 10, UINT32_MAX}, 3),
+        1 << 2);
+    assert_int_equal(tw_guard(factors, (const double[]){1, 100}, same, 2), 0);
+    assert_true(factors[1] == 1.0f);
+    assert_int_equal(tw_guard(factors, (const double[]){0, 0, 5}, same, 3), 0);
+    assert_true(factors[2] == 1.0f);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) return 2;
+    golden_path = argv[1];
+    print_message("seed %d\n", SEED);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules_are_what_numpy_computes),
+        cmocka_unit_test(heavyball_is_bit_exact),
+        cmocka_unit_test(robust_merges_are_bit_exact),
+        cmocka_unit_test(rda_is_bit_exact),
+        cmocka_unit_test(heavyball_is_right_by_hand),
+        cmocka_unit_test(typical_move_of_the_anchor_halves_what_comes_late),
+        cmocka_unit_test(gap_penalty_keeps_stale_steps_stable),
+        cmocka_unit_test(momentum_is_clipped_on_both_sides),
+        cmocka_unit_test(rda_keeps_the_length_of_what_it_merges),
+        cmocka_unit_test(few_liars_do_not_move_robust_merges),
+        cmocka_unit_test(rates_favour_who_did_more),
+        cmocka_unit_test(guard_knows_liars_from_fast_nodes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
