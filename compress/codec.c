@@ -1,19 +1,35 @@
-/* codec.c - the list of codecs. A new one is a row here, a word in proto/run_key.c and a name in
- * enum tw_codec_id, all in the same place of their order. */
+/* codec.c - which form of the codecs runs here. */
 #include "compress/codec.h"
 
 #include "base/assert.h"
-#include "compress/codec_bf16.h"
-#include "compress/codec_int8.h"
+#include "compress/form.h"
+#include "kernels/processor.h"
 
-static const struct tw_codec *const codecs[] = {
-    [TW_CODEC_BF16] = &tw_codec_bf16,
-    [TW_CODEC_INT8] = &tw_codec_int8,
-};
+#ifdef TW_COMPRESS_X86
+extern const struct tw_codec *const tw_avx2_codecs[TW_CODECS_COUNT];
+#endif
+
+const struct tw_codec *const *tw_codecs_form(uint32_t i, const char **name) {
+    const struct tw_codec *const *found[2];
+    const char *names[2];
+    uint32_t count = 0;
+#ifdef TW_COMPRESS_X86
+    if (tw_cpu_has_avx2()) {
+        names[count] = "AVX2";
+        found[count++] = tw_avx2_codecs;
+    }
+#endif
+    names[count] = "baseline";
+    found[count++] = tw_base_codecs;
+    if (i >= count) return NULL;
+    *name = names[i];
+    return found[i];
+}
 
 const struct tw_codec *const *tw_codecs(uint32_t *count) {
-    *count = sizeof(codecs) / sizeof(codecs[0]);
-    return codecs;
+    const char *name;
+    *count = TW_CODECS_COUNT;
+    return tw_codecs_form(0, &name);
 }
 
 const struct tw_codec *tw_codec_get(enum tw_codec_id id) {

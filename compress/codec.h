@@ -49,8 +49,13 @@ struct tw_codec {
     enum tw_status (*check)(const uint8_t *src, size_t bytes, size_t n);
 };
 
-/* Every codec, by enum tw_codec_id. Static storage. */
+/* Every codec, by enum tw_codec_id, in the fastest form that this processor runs. Static storage.
+ */
 const struct tw_codec *const *tw_codecs(uint32_t *count);
+
+/* The same codecs in form `i` of those this processor can run, best first, which differ in nothing
+ * but speed; NULL past the last. */
+const struct tw_codec *const *tw_codecs_form(uint32_t i, const char **name);
 
 /* The codec of that id; asserts on an id that is not in the list (a checked run never has one). */
 const struct tw_codec *tw_codec_get(enum tw_codec_id id);

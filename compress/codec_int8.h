@@ -3,23 +3,18 @@
  * Bytes, with b = ceil(n / 256) blocks: b little-endian bf16 scales, then n codes in two's
  * complement. D(x) = scale * code, exact in float32.
  *
- *     m = max |x| over the block,  scale = bf16(m / 127) rounded up,  code = RNE(x / scale)
+ *     m = max |x| over the block,  scale = bf16(m / 127) rounded up,
+ *     code = RNE(x inverse),  inverse = 1 / scale in float32
  *
  * Rounding the scale up keeps |code| <= 127 without clamping, and |x - D(x)| <= scale / 2 up to the
- * rounding of one float product. bf16, not fp16: it does not underflow on small gradients. Encode
+ * rounding of two float products. bf16, not fp16: it does not underflow on small gradients. Encode
  * refuses blocks with m >= 2^126, so that every scale a decoder accepts (< 2^120) decodes to finite
  * values, code -128 included. */
 #ifndef TW_COMPRESS_CODEC_INT8_H
 #define TW_COMPRESS_CODEC_INT8_H
 
-#include "compress/codec.h"
+#include "compress/form.h"
 
-enum { TW_CODEC_INT8_BLOCK = 256 };
-
-extern const struct tw_codec tw_codec_int8;
-
-/* The encoder as the equation above reads: same bytes, slowly. */
-enum tw_status tw_codec_int8_encode_ref(const float *src, size_t n, uint8_t *dst, size_t capacity,
-                                        size_t *bytes_out);
+extern const struct tw_codec TW_FORM(codec_int8);
 
 #endif

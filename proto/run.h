@@ -56,7 +56,15 @@ enum tw_merge {
     TW_MERGE_CLIPPED, /* centred clipping around the median */
 };
 enum tw_weights { TW_WEIGHTS_EQUAL, TW_WEIGHTS_TOKENS, TW_WEIGHTS_TOKENS_RATE };
-enum tw_codec_id { TW_CODEC_BF16, TW_CODEC_INT8 };
+enum tw_codec_id {
+    TW_CODEC_BF16,
+    TW_CODEC_INT8,
+    TW_CODEC_INT4,
+    TW_CODEC_NF4,
+    TW_CODEC_E3M0,
+    TW_CODEC_LM2,
+    TW_CODEC_SIGN
+};
 enum tw_pace { TW_PACE_STEPS, TW_PACE_CLOCK };
 enum tw_admission { TW_ADMISSION_SECRET, TW_ADMISSION_OPEN };
 

@@ -1,9 +1,7 @@
 /* test_codec.c - codecs keep their error bounds, refuse what they must, and are bit-exact. */
 #include "compress/codec.h"
 
-#include "base/bytes.h"
 #include "compress/codec_bf16.h"
-#include "compress/codec_int8.h"
 #include "kernels/merge.h"
 #include "proto/run_key.h"
 #include "tests/kernels/fill.h"
@@ -12,7 +10,7 @@ enum { SEED = 5150 };
 
 static const struct tw_codec *const *codecs; /* all of them */
 static uint32_t codecs_count;
-static const size_t sizes[] = {0, 1, 2, 255, 256, 257, 1024, 5000};
+static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 255, 256, 257, 1024, 5000};
 
 #define EACH(array, item) for (size_t item = 0; item < sizeof(array) / sizeof((array)[0]); item++)
 #define EACH_CODEC(c) for (uint32_t c = 0; c < codecs_count; c++)
@@ -24,69 +22,6 @@ static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, 
     assert_int_equal(codec->encode(x, n, to, capacity, bytes), TW_OK);
     assert_true(*bytes <= capacity);
     return to;
-}
-
-static void int8_error_is_at_most_half_a_scale(void **state) {
-    (void)state;
-    struct tw_rng rng;
-    tw_rng_seed(&rng, SEED);
-    const float magnitudes[] = {1.0f, 1e-6f, 1e6f, 1e30f, 0x1p125f, 1e-30f, 0x1p-120f, 0x1p-140f};
-    EACH(magnitudes, m) EACH(sizes, s) {
-        const size_t n = sizes[s];
-        float *x = fill_new(&rng, n, magnitudes[m] / 8.0f), *y = fill_copy(x, n);
-        size_t bytes;
-        uint8_t *coded = encoded(&tw_codec_int8, x, n, &bytes);
-        assert_int_equal(tw_codec_int8.decode(coded, bytes, y, n), TW_OK);
-        for (size_t i = 0; i < n; i++) {
-            const float scale = tw_bf16_value(tw_get_u16(coded + 2 * (i / 256)));
-            const int code = (int8_t)coded[bytes - n + i];
-            assert_in_range(code + 127, 0, 254);
-            const double error = fabs((double)x[i] - (double)y[i]);
-            assert_true(error <= (double)scale / 2.0 * (1.0 + 0x1p-15));
-            assert_true((double)y[i] == (double)scale * code); /* exact */
-        }
-        free(x), free(y), free(coded);
-    }
-}
-
-static void int8_scale_is_the_least_that_keeps_codes_in_range(void **state) {
-    (void)state;
-    struct tw_rng rng;
-    tw_rng_seed(&rng, SEED);
-    for (unsigned round = 0; round < 2000; round++) {
-        float x = (float)ldexp(tw_rng_unit(&rng) + 0.5, (int)tw_rng_below(&rng, 200) - 100);
-        uint8_t coded[3];
-        size_t bytes;
-        assert_int_equal(tw_codec_int8.encode(&x, 1, coded, 3, &bytes), TW_OK);
-        const uint16_t scale = tw_get_u16(coded);
-        assert_true(127.0 * (double)tw_bf16_value(scale) >= (double)x * (1.0 - 0x1p-23));
-        assert_true(127.0 * (double)tw_bf16_value((uint16_t)(scale - 1)) < (double)x);
-    }
-}
-
-static void int8_encoder_agrees_with_the_equation(void **state) {
-    (void)state;
-    struct tw_rng rng;
-    tw_rng_seed(&rng, SEED);
-    unsigned differing = 0, total = 0;
-    EACH(sizes, s) {
-        const size_t n = sizes[s];
-        float *x = fill_new(&rng, n, 0.01f);
-        size_t bytes, bytes_ref;
-        uint8_t *coded = encoded(&tw_codec_int8, x, n, &bytes);
-        uint8_t *want = malloc(tw_codec_int8.bound(n) + 1);
-        assert_int_equal(tw_codec_int8_encode_ref(x, n, want, tw_codec_int8.bound(n), &bytes_ref),
-                         TW_OK);
-        assert_int_equal(bytes, bytes_ref);
-        assert_memory_equal(coded, want, bytes - n); /* scales: exactly */
-        for (size_t i = bytes - n; i < bytes; i++, total++) {
-            /* The reciprocal may move a quotient across a tie, never further. */
-            assert_true(abs((int8_t)coded[i] - (int8_t)want[i]) <= 1);
-            differing += coded[i] != want[i];
-        }
-        free(x), free(coded), free(want);
-    }
-    assert_true(differing * 1000 <= total);
 }
 
 static void bf16_error_is_at_most_half_a_last_bit(void **state) {
@@ -222,23 +157,37 @@ static void hostile_bytes_are_refused_or_finite(void **state) {
     }
 }
 
-static void scales_that_are_not_finite_or_negative_are_refused(void **state) {
+static void values_that_are_not_finite_are_refused(void **state) {
     (void)state;
-    const uint16_t bad[] = {0x7F80, 0x7FC0, 0xFF80, 0xFFFF, 0x8000, 0xBF80, 0x7B80, 0x7F7F};
-    uint8_t coded[2 * 2 + 300] = {0};
-    float y[300] = {0};
-    memset(coded + 4, 0x80, 300); /* code -128: no encoder sends it, any decoder takes it */
-    EACH(bad, b) {
-        tw_put_u16(coded + 2, bad[b]);
-        assert_int_equal(tw_codec_int8.check(coded, sizeof(coded), 300), TW_CORRUPT);
-        assert_int_equal(tw_codec_int8.decode(coded, sizeof(coded), y, 300), TW_CORRUPT);
-    }
-    tw_put_u16(coded + 2, 0x7B7F); /* the largest scale that is taken */
-    assert_int_equal(tw_codec_int8.decode(coded, sizeof(coded), y, 300), TW_OK);
-    assert_true(isfinite(y[299]) != 0);
-    assert_true(y[299] < 0.0f);
+    float y = 1.0f;
     uint8_t infinite[2] = {0x80, 0x7F};
-    assert_int_equal(tw_codec_bf16.decode(infinite, 2, y, 1), TW_CORRUPT);
+    assert_int_equal(tw_codec_get(TW_CODEC_BF16)->decode(infinite, 2, &y, 1), TW_CORRUPT);
+    assert_true(y == 1.0f);
+}
+
+static void every_form_has_the_same_bits(void **state) {
+    (void)state;
+    const char *name;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    EACH_CODEC(c) EACH(sizes, s) {
+        const size_t n = sizes[s];
+        float *x = fill_new(&rng, n, 0.1f), *y = fill_copy(x, n), *z = fill_copy(x, n);
+        size_t bytes, other_bytes;
+        uint8_t *coded = encoded(codecs[c], x, n, &bytes);
+        assert_int_equal(codecs[c]->decode(coded, bytes, y, n), TW_OK);
+        for (uint32_t f = 1; tw_codecs_form(f, &name) != NULL; f++) {
+            const struct tw_codec *other = tw_codecs_form(f, &name)[c];
+            uint8_t *again = encoded(other, x, n, &other_bytes);
+            assert_int_equal(other_bytes, bytes);
+            assert_memory_equal(again, coded, bytes);
+            assert_int_equal(other->decode(coded, bytes, z, n), TW_OK);
+            assert_memory_equal(z, y, n * sizeof(float));
+            free(again);
+        }
+        free(x), free(y), free(z), free(coded);
+    }
+    assert_ptr_equal(tw_codecs_form(0, &name), codecs);
 }
 
 static void bounds_grow_with_the_array(void **state) {
@@ -269,16 +218,14 @@ int main(void) {
     print_message("seed %d\n", SEED);
     codecs = tw_codecs(&codecs_count);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(int8_error_is_at_most_half_a_scale),
-        cmocka_unit_test(int8_scale_is_the_least_that_keeps_codes_in_range),
-        cmocka_unit_test(int8_encoder_agrees_with_the_equation),
         cmocka_unit_test(bf16_error_is_at_most_half_a_last_bit),
         cmocka_unit_test(decode_add_has_the_bits_of_decode_then_merge),
         cmocka_unit_test(what_is_not_finite_is_not_encoded),
         cmocka_unit_test(short_room_is_refused),
         cmocka_unit_test(a_payload_of_the_wrong_size_leaves_the_output_alone),
         cmocka_unit_test(hostile_bytes_are_refused_or_finite),
-        cmocka_unit_test(scales_that_are_not_finite_or_negative_are_refused),
+        cmocka_unit_test(values_that_are_not_finite_are_refused),
+        cmocka_unit_test(every_form_has_the_same_bits),
         cmocka_unit_test(bounds_grow_with_the_array),
         cmocka_unit_test(every_word_of_the_manifest_is_a_codec),
     };

@@ -1,0 +1,245 @@
+/* block.h - what codecs of blocks have in common: a bf16 scale per block, and a digit of 1, 2 or 4
+ * bits per element.
+ *
+ * Bytes, with b = ceil(n / elements) blocks: b little-endian scales, then the digits of each block,
+ * the last one padded with digits 0. A block is 8 little-endian words, of 16 or 32 bits each:
+ * element 8 k + j is digit k, counted from the lowest bits, of word j. So eight neighbours in
+ * memory are eight lanes of a vector, in encoders and decoders of any width.
+ *
+ * Functions of a block work on digits one per uint32_t; loops of constant length become vector
+ * code. A codec is a `static const struct tw_block`, which compilers see through. */
+#ifndef TW_COMPRESS_BLOCK_H
+#define TW_COMPRESS_BLOCK_H
+
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/limits.h"
+#include "compress/codec.h"
+#include "kernels/type.h"
+
+#define TW_BLOCK_TOO_LARGE 0x7E800000u /* 2^126 as a float: no element reaches it */
+#define TW_BLOCK_REFUSED 0xFFFFu       /* no scale is that */
+
+enum { TW_BLOCK_LANES = 8, TW_BLOCK_ELEMENTS_MAX = 256 };
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of digits are copied as they are");
+
+struct tw_block {
+    uint32_t elements;   /* of a block, a multiple of 8 */
+    uint32_t digit_bits; /* elements / 8 * digit_bits is 16 or 32 */
+    uint16_t scale_end;  /* bf16: decoders take scales below, whose values are all finite */
+
+    /* Digits of x (elements), of which `count` are no padding; the scale, or TW_BLOCK_REFUSED. */
+    uint16_t (*quantise)(const float *restrict x, uint32_t count, uint32_t *restrict digits);
+    /* y (elements) = scale * level of each digit */
+    void (*dequantise)(const uint32_t *restrict digits, float scale, float *restrict y);
+};
+
+/* ---- floats as bits ------------------------------------------------------------------------ */
+
+static inline uint32_t tw_block_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+static inline float tw_block_float(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* |x| as bits: in their order as integers NaN and infinity are the largest. */
+static inline uint32_t tw_block_magnitude(float x) {
+    return tw_block_bits(x) & 0x7FFFFFFFu;
+}
+
+static inline uint32_t tw_block_max(const float *x, uint32_t count) {
+    uint32_t max = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t bits = tw_block_magnitude(x[i]);
+        max = bits > max ? bits : max;
+    }
+    return max;
+}
+
+/* ---- scales -------------------------------------------------------------------------------- */
+
+/* The least bf16 that is max / top or more, and not 0 where max is not: the quotient may
+ * underflow. */
+static inline uint16_t tw_block_scale_up(uint32_t max, float top) {
+    const uint32_t scale = (tw_block_bits(tw_block_float(max) / top) + 0xFFFFu) >> 16;
+    return (uint16_t)(max != 0 && scale == 0 ? 1 : scale);
+}
+
+/* x / scale is x * lift * inverse: a tiny block is lifted by 2^64, exactly, so that the reciprocal
+ * of its scale stays finite. */
+struct tw_block_factor {
+    float lift, inverse;
+};
+
+static inline struct tw_block_factor tw_block_factor(uint32_t max, uint16_t scale) {
+    const float lift = max < 0x0D800000u /* 2^-100 */ ? 0x1p64f : 1.0f;
+    return (struct tw_block_factor){
+        .lift = lift, .inverse = scale == 0 ? 0.0f : 1.0f / (tw_bf16_to_f32(scale) * lift)};
+}
+
+/* Powers of two that take `max` < 2^126 into [1, 2), or below if it has no exponent, and back. */
+struct tw_block_unit {
+    float into, back;
+};
+
+static inline struct tw_block_unit tw_block_unit(uint32_t max) {
+    const uint32_t exponent = max >> 23 == 0 ? 1 : max >> 23;
+    return (struct tw_block_unit){.into = tw_block_float((254 - exponent) << 23),
+                                  .back = tw_block_float(exponent << 23)};
+}
+
+/* ---- digits -------------------------------------------------------------------------------- */
+
+static inline uint32_t tw_block_bytes(const struct tw_block *block) {
+    return block->elements * block->digit_bits / 8;
+}
+
+static inline void tw_block_pack(const struct tw_block *block, const uint32_t *restrict digits,
+                                 uint8_t *restrict to) {
+    uint32_t words[TW_BLOCK_LANES] = {0};
+    for (uint32_t k = 0; k < block->elements / TW_BLOCK_LANES; k++) {
+        for (uint32_t j = 0; j < TW_BLOCK_LANES; j++) {
+            words[j] |= digits[TW_BLOCK_LANES * k + j] << (k * block->digit_bits);
+        }
+    }
+    if (tw_block_bytes(block) == sizeof(words)) {
+        memcpy(to, words, sizeof(words));
+    } else {
+        uint16_t halves[TW_BLOCK_LANES];
+        for (uint32_t j = 0; j < TW_BLOCK_LANES; j++) halves[j] = (uint16_t)words[j];
+        memcpy(to, halves, sizeof(halves));
+    }
+}
+
+static inline void tw_block_unpack(const struct tw_block *block, const uint8_t *restrict from,
+                                   uint32_t *restrict digits) {
+    const uint32_t mask = (1u << block->digit_bits) - 1;
+    uint32_t words[TW_BLOCK_LANES];
+    if (tw_block_bytes(block) == sizeof(words)) {
+        memcpy(words, from, sizeof(words));
+    } else {
+        uint16_t halves[TW_BLOCK_LANES];
+        memcpy(halves, from, sizeof(halves));
+        for (uint32_t j = 0; j < TW_BLOCK_LANES; j++) words[j] = halves[j];
+    }
+    for (uint32_t k = 0; k < block->elements / TW_BLOCK_LANES; k++) {
+        for (uint32_t j = 0; j < TW_BLOCK_LANES; j++) {
+            digits[TW_BLOCK_LANES * k + j] = words[j] >> (k * block->digit_bits) & mask;
+        }
+    }
+}
+
+/* ---- arrays -------------------------------------------------------------------------------- */
+
+static inline size_t tw_blocks_count(const struct tw_block *block, size_t n) {
+    return n / block->elements + (n % block->elements != 0);
+}
+
+static inline size_t tw_block_bound(const struct tw_block *block, size_t n) {
+    return tw_blocks_count(block, n) * (2 + tw_block_bytes(block));
+}
+
+/* The last block of an array that ends within it. */
+static inline uint16_t tw_block_end(const struct tw_block *block, const float *x, uint32_t count,
+                                    uint8_t *to) {
+    float padded[TW_BLOCK_ELEMENTS_MAX] = {0};
+    uint32_t digits[TW_BLOCK_ELEMENTS_MAX];
+    memcpy(padded, x, count * sizeof(float));
+    const uint16_t scale = block->quantise(padded, count, digits);
+    memset(digits + count, 0, (block->elements - count) * sizeof(digits[0]));
+    tw_block_pack(block, digits, to);
+    return scale;
+}
+
+static inline enum tw_status tw_block_encode(const struct tw_block *block, const float *src,
+                                             size_t n, uint8_t *dst, size_t capacity,
+                                             size_t *bytes_out) {
+    if (n > TW_PAYLOAD_BYTES_MAX || capacity < tw_block_bound(block, n)) return TW_LIMIT;
+    const size_t whole = n / block->elements;
+    uint8_t *const codes = dst + 2 * tw_blocks_count(block, n);
+    uint32_t digits[TW_BLOCK_ELEMENTS_MAX];
+    for (size_t b = 0; b < whole; b++) {
+        const uint16_t scale = block->quantise(src + b * block->elements, block->elements, digits);
+        if (scale == TW_BLOCK_REFUSED) return TW_CORRUPT;
+        tw_put_u16(dst + 2 * b, scale);
+        tw_block_pack(block, digits, codes + b * tw_block_bytes(block));
+    }
+    if (n % block->elements != 0) {
+        const uint16_t scale =
+            tw_block_end(block, src + whole * block->elements, (uint32_t)(n % block->elements),
+                         codes + whole * tw_block_bytes(block));
+        if (scale == TW_BLOCK_REFUSED) return TW_CORRUPT;
+        tw_put_u16(dst + 2 * whole, scale);
+    }
+    *bytes_out = tw_block_bound(block, n);
+    return TW_OK;
+}
+
+static inline enum tw_status tw_block_check(const struct tw_block *block, const uint8_t *src,
+                                            size_t bytes, size_t n) {
+    if (n > TW_PAYLOAD_BYTES_MAX || bytes != tw_block_bound(block, n)) return TW_CORRUPT;
+    const size_t count = tw_blocks_count(block, n);
+    uint32_t bad = 0;
+    for (size_t b = 0; b < count; b++) bad |= tw_get_u16(src + 2 * b) >= block->scale_end;
+    if (n % block->elements != 0) { /* one form of every payload: its padding is 0 */
+        uint32_t digits[TW_BLOCK_ELEMENTS_MAX];
+        tw_block_unpack(block, src + bytes - tw_block_bytes(block), digits);
+        for (size_t i = n % block->elements; i < block->elements; i++) bad |= digits[i];
+    }
+    return bad != 0 ? TW_CORRUPT : TW_OK;
+}
+
+/* y (elements) = block b of a checked payload */
+static inline void tw_block_get(const struct tw_block *block, const uint8_t *restrict src, size_t b,
+                                size_t count, float *restrict y) {
+    uint32_t digits[TW_BLOCK_ELEMENTS_MAX];
+    tw_block_unpack(block, src + 2 * count + b * tw_block_bytes(block), digits);
+    block->dequantise(digits, tw_bf16_to_f32(tw_get_u16(src + 2 * b)), y);
+}
+
+static inline enum tw_status tw_block_decode(const struct tw_block *block,
+                                             const uint8_t *restrict src, size_t bytes,
+                                             float *restrict dst, size_t n) {
+    enum tw_status status = tw_block_check(block, src, bytes, n);
+    if (status != TW_OK) return status;
+    const size_t whole = n / block->elements, count = tw_blocks_count(block, n);
+    for (size_t b = 0; b < whole; b++) {
+        tw_block_get(block, src, b, count, dst + b * block->elements);
+    }
+    if (whole < count) {
+        float y[TW_BLOCK_ELEMENTS_MAX];
+        tw_block_get(block, src, whole, count, y);
+        memcpy(dst + whole * block->elements, y, n % block->elements * sizeof(float));
+    }
+    return TW_OK;
+}
+
+static inline enum tw_status tw_block_decode_add(const struct tw_block *block,
+                                                 const uint8_t *restrict src, size_t bytes,
+                                                 float weight, float *restrict dst, size_t n) {
+    enum tw_status status = tw_block_check(block, src, bytes, n);
+    if (status != TW_OK) return status;
+    const size_t whole = n / block->elements, count = tw_blocks_count(block, n);
+    float y[TW_BLOCK_ELEMENTS_MAX];
+    for (size_t b = 0; b < whole; b++) {
+        float *const sum = dst + b * block->elements;
+        tw_block_get(block, src, b, count, y);
+        for (uint32_t i = 0; i < block->elements; i++) sum[i] = sum[i] + weight * y[i];
+    }
+    if (whole < count) {
+        float *const sum = dst + whole * block->elements;
+        tw_block_get(block, src, whole, count, y);
+        for (size_t i = 0; i < n % block->elements; i++) sum[i] = sum[i] + weight * y[i];
+    }
+    return TW_OK;
+}
+
+#endif

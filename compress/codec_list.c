@@ -1,0 +1,18 @@
+/* codec_list.c - every codec, once per form. A new one is a row here, a word in proto/run_key.c and
+ * a name in enum tw_codec_id, all in the same place of their order. A codec with forms of its own
+ * inside, or with one alone, has the same row in every list. */
+#include "compress/codec_bf16.h"
+#include "compress/codec_e3m0.h"
+#include "compress/codec_int4.h"
+#include "compress/codec_int8.h"
+#include "compress/codec_lm2.h"
+#include "compress/codec_nf4.h"
+#include "compress/codec_sign.h"
+#include "compress/form.h"
+
+const struct tw_codec *const TW_FORM(codecs)[TW_CODECS_COUNT] = {
+    [TW_CODEC_BF16] = &tw_codec_bf16,       [TW_CODEC_INT8] = &TW_FORM(codec_int8),
+    [TW_CODEC_INT4] = &TW_FORM(codec_int4), [TW_CODEC_NF4] = &TW_FORM(codec_nf4),
+    [TW_CODEC_E3M0] = &TW_FORM(codec_e3m0), [TW_CODEC_LM2] = &TW_FORM(codec_lm2),
+    [TW_CODEC_SIGN] = &TW_FORM(codec_sign),
+};

@@ -1,0 +1,271 @@
+#include "compress/codec_ref.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/limits.h"
+#include "compress/codec_lm2.h"
+#include "compress/codec_nf4.h"
+#include "kernels/type.h"
+
+struct format {
+    size_t block;
+    unsigned digit_bits, lanes; /* element i: digit i / lanes of word i % lanes */
+    bool has_padding;           /* the last block is whole, too */
+    float top;                  /* largest level: the scale is max |x| / top; 0: an average */
+    float scale_end;
+    float (*average)(const float *x, size_t count);
+    unsigned (*digit_of)(float x, float scale, float quotient);
+    float (*level)(unsigned digit);
+};
+
+/* ---- levels -------------------------------------------------------------------------------- */
+
+static unsigned int_digit(float x, float scale, float quotient) {
+    (void)x;
+    (void)scale;
+    return (unsigned)lrintf(quotient); /* the lowest bits of two's complement */
+}
+
+static float int8_level(unsigned digit) {
+    return digit < 128 ? (float)digit : (float)digit - 256.0f;
+}
+
+static float int4_level(unsigned digit) {
+    return digit < 8 ? (float)digit : (float)digit - 16.0f;
+}
+
+static float nf4_level(unsigned digit) {
+    return tw_nf4_levels[digit];
+}
+
+static unsigned nf4_digit(float x, float scale, float quotient) {
+    unsigned digit = 0;
+    (void)x;
+    (void)scale;
+    while (digit + 1 < TW_NF4_LEVELS &&
+           quotient > (tw_nf4_levels[digit] + tw_nf4_levels[digit + 1]) / 2.0f) {
+        digit++;
+    }
+    return digit;
+}
+
+static float e3m0_level(unsigned digit) {
+    float level = digit % 8 == 0 ? 0.0f : 1.0f;
+    for (unsigned d = digit % 8; d != 0 && d < 7; d++) level /= 2.0f;
+    return digit >= 8 ? -level : level;
+}
+
+static unsigned e3m0_digit(float x, float scale, float quotient) {
+    unsigned digit = 0;
+    (void)scale;
+    while (digit < 7 && fabsf(quotient) >= (e3m0_level(digit) + e3m0_level(digit + 1)) / 2.0f) {
+        digit++;
+    }
+    return signbit(x) != 0 ? digit + 8 : digit;
+}
+
+static float lm2_level(unsigned digit) {
+    const float level = digit >= 2 ? TW_LM2_OUTER : TW_LM2_INNER;
+    return digit % 2 == 1 ? -level : level;
+}
+
+static unsigned lm2_digit(float x, float scale, float quotient) {
+    (void)quotient;
+    return (signbit(x) != 0 ? 1u : 0u) + (fabsf(x) > TW_LM2_BOUND * scale ? 2u : 0u);
+}
+
+static float sign_level(unsigned digit) {
+    return digit == 1 ? -1.0f : 1.0f;
+}
+
+static unsigned sign_digit(float x, float scale, float quotient) {
+    (void)scale;
+    (void)quotient;
+    return signbit(x) != 0 ? 1 : 0;
+}
+
+/* ---- scales -------------------------------------------------------------------------------- */
+
+static float max_of(const float *x, size_t count) {
+    float max = 0.0f;
+    for (size_t i = 0; i < count; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+    return max;
+}
+
+/* e with max |x| = 1.m * 2^e, at least that of the smallest normal float. */
+static int exponent_of(const float *x, size_t count) {
+    int exponent;
+    (void)frexpf(max_of(x, count), &exponent);
+    return exponent - 1 < -126 || max_of(x, count) == 0.0f ? -126 : exponent - 1;
+}
+
+static float rms(const float *x, size_t count) {
+    const int e = exponent_of(x, count);
+    int64_t sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        const float y = ldexpf(x[i], -e);
+        sum += lrintf(ldexpf(y * y, 20));
+    }
+    return ldexpf(sqrtf((float)sum / ldexpf((float)count, 20)), e);
+}
+
+static float mean(const float *x, size_t count) {
+    const int e = exponent_of(x, count);
+    int64_t sum = 0;
+    for (size_t i = 0; i < count; i++) sum += lrintf(ldexpf(fabsf(x[i]), 21 - e));
+    return ldexpf((float)sum / ldexpf((float)count, 21), e);
+}
+
+/* The smallest bf16 that is not below x >= 0, or not 0 where max is not. */
+static uint16_t bf16_up(float x, float max) {
+    uint16_t up = tw_bf16_from_f32(x);
+    if (tw_bf16_to_f32(up) < x) up++;
+    return max > 0.0f && up == 0 ? 1 : up;
+}
+
+/* ---- formats ------------------------------------------------------------------------------- */
+
+static const struct format formats[] = {
+    [TW_CODEC_INT8] = {.block = 256,
+                       .digit_bits = 8,
+                       .lanes = 256,
+                       .top = 127.0f,
+                       .scale_end = 0x1p120f,
+                       .digit_of = int_digit,
+                       .level = int8_level},
+    [TW_CODEC_INT4] = {.block = 64,
+                       .digit_bits = 4,
+                       .lanes = 8,
+                       .has_padding = true,
+                       .top = 7.0f,
+                       .scale_end = 0x1p124f,
+                       .digit_of = int_digit,
+                       .level = int4_level},
+    [TW_CODEC_NF4] = {.block = 64,
+                      .digit_bits = 4,
+                      .lanes = 8,
+                      .has_padding = true,
+                      .top = 1.0f,
+                      .scale_end = 0x1p127f,
+                      .digit_of = nf4_digit,
+                      .level = nf4_level},
+    [TW_CODEC_E3M0] = {.block = 64,
+                       .digit_bits = 4,
+                       .lanes = 8,
+                       .has_padding = true,
+                       .top = 1.0f,
+                       .scale_end = 0x1p127f,
+                       .digit_of = e3m0_digit,
+                       .level = e3m0_level},
+    [TW_CODEC_LM2] = {.block = 64,
+                      .digit_bits = 2,
+                      .lanes = 8,
+                      .has_padding = true,
+                      .scale_end = 0x1p127f,
+                      .average = rms,
+                      .digit_of = lm2_digit,
+                      .level = lm2_level},
+    [TW_CODEC_SIGN] = {.block = 256,
+                       .digit_bits = 1,
+                       .lanes = 8,
+                       .has_padding = true,
+                       .scale_end = 0x1p127f,
+                       .average = mean,
+                       .digit_of = sign_digit,
+                       .level = sign_level},
+};
+
+bool tw_codec_has_ref(enum tw_codec_id id) {
+    return (size_t)id < sizeof(formats) / sizeof(formats[0]) && formats[id].block != 0;
+}
+
+static const struct format *format_of(enum tw_codec_id id) {
+    TW_ASSERT(tw_codec_has_ref(id));
+    return &formats[id];
+}
+
+static size_t blocks_of(const struct format *format, size_t n) {
+    return (n + format->block - 1) / format->block;
+}
+
+static size_t bytes_of(const struct format *format, size_t n) {
+    const size_t blocks = blocks_of(format, n),
+                 coded = format->has_padding ? blocks * format->block : n;
+    return 2 * blocks + coded * format->digit_bits / 8;
+}
+
+/* First bit of element i, from the first bit of the payload, little-endian. */
+static size_t bit_of(const struct format *format, size_t n, size_t i) {
+    const size_t within = i % format->block,
+                 word_bits = format->block / format->lanes * format->digit_bits;
+    return 16 * blocks_of(format, n) + i / format->block * format->block * format->digit_bits +
+           within % format->lanes * word_bits + within / format->lanes * format->digit_bits;
+}
+
+/* ---- encode, decode ------------------------------------------------------------------------ */
+
+static uint16_t scale_of(const struct format *format, const float *x, size_t count) {
+    if (format->average != NULL) return tw_bf16_from_f32(format->average(x, count));
+    const float max = max_of(x, count);
+    return bf16_up(max / format->top, max);
+}
+
+/* x inverse, where the reciprocal of a tiny scale may be no float. */
+static float quotient_of(float x, float scale, float max) {
+    if (scale == 0.0f) return 0.0f;
+    const float lift = max < 0x1p-100f ? 0x1p64f : 1.0f;
+    return x * lift * (1.0f / (scale * lift));
+}
+
+enum tw_status tw_codec_encode_ref(enum tw_codec_id id, const float *src, size_t n, uint8_t *dst,
+                                   size_t capacity, size_t *bytes_out) {
+    const struct format *format = format_of(id);
+    if (capacity < bytes_of(format, n)) return TW_LIMIT;
+    memset(dst, 0, bytes_of(format, n));
+    for (size_t i = 0; i < n; i++) {
+        if (!(fabsf(src[i]) < 0x1p126f)) return TW_CORRUPT; /* NaN fails the comparison */
+    }
+    for (size_t b = 0; b < blocks_of(format, n); b++) {
+        const size_t begin = b * format->block, left = n - begin;
+        const size_t count = left < format->block ? left : format->block;
+        const uint16_t scale = scale_of(format, src + begin, count);
+        const float max = max_of(src + begin, count);
+        tw_put_u16(dst + 2 * b, scale);
+        for (size_t i = begin; i < begin + count; i++) {
+            const float value = tw_bf16_to_f32(scale);
+            const unsigned digit =
+                format->digit_of(src[i], value, quotient_of(src[i], value, max)) &
+                ((1u << format->digit_bits) - 1);
+            const size_t bit = bit_of(format, n, i);
+            dst[bit / 8] = (uint8_t)(dst[bit / 8] | digit << bit % 8);
+        }
+    }
+    *bytes_out = bytes_of(format, n);
+    return TW_OK;
+}
+
+static unsigned digit_at(const struct format *format, const uint8_t *src, size_t n, size_t i) {
+    const size_t bit = bit_of(format, n, i);
+    return src[bit / 8] >> bit % 8 & ((1u << format->digit_bits) - 1);
+}
+
+enum tw_status tw_codec_decode_ref(enum tw_codec_id id, const uint8_t *src, size_t bytes,
+                                   float *dst, size_t n) {
+    const struct format *format = format_of(id);
+    if (n > TW_PAYLOAD_BYTES_MAX || bytes != bytes_of(format, n)) return TW_CORRUPT;
+    for (size_t b = 0; b < blocks_of(format, n); b++) {
+        const float scale = tw_bf16_to_f32(tw_get_u16(src + 2 * b));
+        if (signbit(scale) != 0 || !(scale < format->scale_end)) return TW_CORRUPT;
+    }
+    for (size_t i = n; format->has_padding && i % format->block != 0; i++) {
+        if (digit_at(format, src, n, i) != 0) return TW_CORRUPT;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const float scale = tw_bf16_to_f32(tw_get_u16(src + 2 * (i / format->block)));
+        dst[i] = scale * format->level(digit_at(format, src, n, i));
+    }
+    return TW_OK;
+}

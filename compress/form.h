@@ -1,0 +1,18 @@
+/* form.h - files that name their row TW_FORM(x) are compiled once per instruction set, under one
+ * name each: tw_avx2_codec_int4, tw_base_codec_int4. All forms have the same bits. */
+#ifndef TW_COMPRESS_FORM_H
+#define TW_COMPRESS_FORM_H
+
+#include "compress/codec.h"
+
+#if defined(TW_FORM_AVX2)
+#define TW_FORM(name) tw_avx2_##name
+#else
+#define TW_FORM(name) tw_base_##name
+#endif
+
+/* codec_list.c: every codec by its id, of this form or of its only one. */
+enum { TW_CODECS_COUNT = TW_CODEC_SIGN + 1 };
+extern const struct tw_codec *const TW_FORM(codecs)[TW_CODECS_COUNT];
+
+#endif
