@@ -209,7 +209,7 @@ void tw_lineage_state_get(struct tw_node *node, uint16_t peer, const struct tw_m
     if (node->at.fragment_rounds[get->fragment] == NOT_HELD) return;
     node->solo_hold_us = node->now_us + SOLO_HOLD_US;
     const struct tw_id *digest = &node->at.fragment_digests[get->fragment];
-    if (tw_id_equal(&get->digest, digest) && !node->is_applying) {
+    if (tw_id_equal(&get->digest, digest) && !tw_log_is_applying(node, get->fragment)) {
         send_state(node, peer,
                    &(struct tw_msg_state){.lineage = node->at.lineage,
                                           .fragment = get->fragment,
@@ -222,10 +222,10 @@ void tw_lineage_state_get(struct tw_node *node, uint16_t peer, const struct tw_m
 
 /* Packs one fragment at a time, and only while nothing is changing it. */
 static void export_states(struct tw_node *node) {
-    if (!node->worker_up || node->is_exporting || node->is_applying) return;
+    if (!node->worker_up || node->is_exporting) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         struct state_export *export = &node->exports[p];
-        if (export->waiting == 0) continue;
+        if (export->waiting == 0 || tw_log_is_applying(node, p)) continue;
         if (node->at.fragment_rounds[p] == NOT_HELD || node->state == TW_STATE_RECEIVER) {
             export->waiting = 0;
             continue;
@@ -332,11 +332,12 @@ static bool is_state_lost(const struct tw_node *node) {
 
 /* One fragment after the other, so that a slow link carries one state at a time. */
 static void receive_states(struct tw_node *node) {
-    if (node->needs_tip || !node->worker_up || node->is_applying) return;
+    if (node->needs_tip || !node->worker_up) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         struct state_fetch *fetch = &node->fetch[p];
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
-        if (!fetch->has_offer && is_state_lost(node)) {
+        if (tw_log_is_applying(node, p)) return;
+        if (!fetch->has_offer && node->applying == 0 && is_state_lost(node)) {
             tw_lineage_fork(node); /* the next walk finds an offer for each */
         } else if (!fetch->has_offer) {
             ask_for_state(node, p);
@@ -349,7 +350,7 @@ static void receive_states(struct tw_node *node) {
                 fetch->offer.bytes > 0 ? fetch->offer.digest : node->at.fragment_digests[p];
             action->u.load.bytes = fetch->offer.bytes;
             action->u.load.mode = node->load_mode;
-            node->is_applying = true;
+            node->applying |= UINT64_C(1) << p;
             fetch->has_offer = false;
         }
         return;
@@ -360,7 +361,7 @@ static void receive_states(struct tw_node *node) {
 
 /* A lineage of one: phi follows theta, fragment after fragment, and the clock runs on. */
 static void solo_round(struct tw_node *node) {
-    if (node->state != TW_STATE_SOLO || !node->worker_up || node->is_applying) return;
+    if (node->state != TW_STATE_SOLO || !node->worker_up || node->applying != 0) return;
     const bool has_voted = node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
     if (node->round.phase != CLOSER_IDLE || has_voted) return;
     if (!tw_log_is_current(node)) return;
@@ -373,10 +374,12 @@ static void solo_round(struct tw_node *node) {
     node->last_send_step = node->step;
     node->round.own_step = node->step;
     node->round.own_tokens = node->tokens;
-    node->is_applying = node->is_solo_pending = true;
+    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
+    node->applying |= UINT64_C(1) << fragment;
+    node->is_solo_pending = true;
     struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
     action->u.apply.round = node->at.rounds;
-    action->u.apply.fragment = tw_round_fragment(node, node->at.rounds);
+    action->u.apply.fragment = fragment;
 }
 
 /* phi is now theta: write the manifest of the solo round. Nobody else votes, nothing is durable:
@@ -445,7 +448,8 @@ static void consider_fork(struct tw_node *node) {
     const uint64_t orphan_us =
         (is_member ? node->majority_us : node->lineage_us) + node->cfg.orphan_us;
     if (node->now_us >= orphan_us || is_hopeless(node)) {
-        if (node->is_applying || node->has_left) return;
+        node->is_settling = !node->has_left;
+        if (node->applying != 0 || node->has_left) return;
         tw_lineage_fork(node);
         /* The others will be where we are: let them come before phi goes on alone. */
         node->solo_hold_us = node->now_us + SOLO_HOLD_US;
@@ -458,7 +462,8 @@ static void consider_fork(struct tw_node *node) {
 
 void tw_lineage_advance(struct tw_node *node) {
     const uint16_t better = find_better(node);
-    if (better != NO_PEER && !node->is_applying && !node->has_left) adopt(node, better);
+    node->is_settling = better != NO_PEER && !node->has_left;
+    if (node->is_settling && node->applying == 0) adopt(node, better);
     consider_fork(node);
     receive_states(node);
     ask_to_join(node);

@@ -22,6 +22,10 @@ uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment) {
     return round < node->at.rounds ? round : UINT64_MAX;
 }
 
+bool tw_log_is_applying(const struct tw_node *node, uint32_t fragment) {
+    return (node->applying >> fragment & 1) != 0;
+}
+
 bool tw_log_is_current(const struct tw_node *node) {
     if (node->needs_tip) return false;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
@@ -341,13 +345,13 @@ static void apply(struct tw_node *node, const struct tw_close *close) {
     action->u.apply.is_final = close->finals > 0;
     action->u.apply.min_step = node->last_send_step + node->cfg.overlap_steps;
     if (close->parts_count > 0) TW_ASSERT(divide(node, close, action));
-    node->is_applying = true;
+    node->applying |= UINT64_C(1) << close->fragment;
 }
 
 void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
     const uint32_t fragment = event->u.applied.fragment;
     TW_ASSERT(fragment < node->cfg.fragments_count);
-    node->is_applying = false;
+    node->applying &= ~(UINT64_C(1) << fragment);
     node->is_solo_pending = false;
     if (!event->ok) { /* its bytes were named right and are wrong: take the state from a peer */
         tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
@@ -361,11 +365,13 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
 
 void tw_log_advance(struct tw_node *node) {
     catch_up(node);
-    if (node->needs_tip || !node->worker_up || node->is_applying) return;
+    if (node->needs_tip || !node->worker_up || node->is_settling) return;
+    /* One round of each fragment at a time. A slow worker is at a step boundary seldom: what it has
+     * by then it applies at once, or it would fall behind for ever. */
     uint64_t oldest = UINT64_MAX;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         const uint64_t due = tw_log_due(node, p);
-        if (due < oldest) oldest = due;
+        if (due < oldest && !tw_log_is_applying(node, p)) oldest = due;
     }
     if (oldest == UINT64_MAX) return;
     const uint32_t fragment = tw_round_fragment(node, oldest);

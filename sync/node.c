@@ -148,7 +148,8 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
 
 static void forget_worker(struct tw_node *node) {
     node->worker_up = false;
-    node->is_applying = node->is_exporting = node->is_solo_pending = false;
+    node->is_exporting = node->is_solo_pending = false;
+    node->applying = 0;
     node->is_finish_told = false;
     if (node->round.own == OWN_ENCODING) node->round.own = OWN_IDLE;
     node->round.is_reducing = false;

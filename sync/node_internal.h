@@ -190,7 +190,9 @@ struct tw_node {
     uint64_t log_begin;                  /* rounds [log_begin, at.rounds) are in the log */
 
     /* worker */
-    bool worker_up, is_exporting, is_applying, is_solo_pending;
+    bool worker_up, is_exporting, is_solo_pending;
+    bool is_settling;  /* the lineage is about to change: no more rounds of it are applied */
+    uint64_t applying; /* set of fragments with an APPLY, LOAD or SOLO at the worker */
     uint64_t step, tokens, last_send_step;
     uint64_t rate_us, rate_tokens; /* start of the window tokens_per_s is measured over */
     uint32_t tokens_per_s;
@@ -346,6 +348,8 @@ void tw_log_advance(struct tw_node *node);
 /* The oldest committed round that fragment p still has to apply, or UINT64_MAX. */
 uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment);
 bool tw_log_is_current(const struct tw_node *node);
+/* (phi, u) of fragment p are being changed. */
+bool tw_log_is_applying(const struct tw_node *node, uint32_t fragment);
 
 /* ---- lineage.c ------------------------------------------------------------------------------ */
 

@@ -168,7 +168,7 @@ static bool is_due(struct tw_node *node) {
 static void contribute(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
-    if (round->own != OWN_IDLE || !node->worker_up || node->is_applying) return;
+    if (round->own != OWN_IDLE || !node->worker_up || tw_log_is_applying(node, fragment)) return;
     if (round->owners_count == 0 || tw_log_due(node, fragment) != UINT64_MAX) return;
     if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due(node)) return;
     if (node->now_us < round->own_retry_us) {
