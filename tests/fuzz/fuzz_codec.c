@@ -1,5 +1,7 @@
-/* fuzz_codec.c - decoders over hostile bytes: the first byte chooses the codec, the next two the
- * element count. What check accepts decodes to finite values; what it refuses changes nothing. */
+/* fuzz_codec.c - codecs over hostile bytes: the first byte chooses the codec, the next two the
+ * element count, the rest is a payload, and then floats to encode. What check accepts decodes to
+ * finite values; what it refuses changes nothing; what encode makes is accepted. All forms of a
+ * codec agree, and so does its reference if it has one. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -8,31 +10,91 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "compress/codec.h"
+#include "compress/codec_ref.h"
+#include "kernels/merge.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static float *floats_new(size_t n, float value) {
+    float *x = malloc((n + 1) * sizeof(*x));
+    TW_ASSERT(x != NULL);
+    for (size_t i = 0; i < n; i++) x[i] = value;
+    return x;
+}
+
+static void assert_same(const float *x, const float *y, size_t n) {
+    TW_ASSERT(memcmp(x, y, n * sizeof(*x)) == 0);
+}
+
+/* Status and values as those of the form that came first. */
+static void decode_again(const struct tw_codec *codec, const uint8_t *payload, size_t bytes,
+                         const float *want, enum tw_status status, size_t n) {
+    float *y = floats_new(n, 1.0f), *sum = floats_new(n, 3.0f), *want_sum = floats_new(n, 3.0f);
+    TW_ASSERT(codec->check(payload, bytes, n) == status);
+    TW_ASSERT(codec->decode(payload, bytes, y, n) == status);
+    TW_ASSERT(codec->decode_add(payload, bytes, 0.3f, sum, n) == status);
+    assert_same(y, want, n);
+    if (status == TW_OK) tw_merge_add(want_sum, want, 0.3f, n);
+    assert_same(sum, want_sum, n);
+    free(y);
+    free(sum);
+    free(want_sum);
+}
+
+static void decode(enum tw_codec_id id, const uint8_t *payload, size_t bytes, size_t n) {
+    const char *name;
+    float *x = floats_new(n, 1.0f);
+    const enum tw_status status = tw_codec_get(id)->decode(payload, bytes, x, n);
+    TW_ASSERT(status == TW_OK || status == TW_CORRUPT);
+    for (size_t i = 0; i < n; i++) TW_ASSERT(status == TW_OK ? isfinite(x[i]) : x[i] == 1.0f);
+    for (uint32_t f = 0; tw_codecs_form(f, &name) != NULL; f++) {
+        decode_again(tw_codecs_form(f, &name)[id], payload, bytes, x, status, n);
+    }
+    if (tw_codec_has_ref(id)) {
+        float *y = floats_new(n, 1.0f);
+        TW_ASSERT(tw_codec_decode_ref(id, payload, bytes, y, n) == status);
+        assert_same(y, x, n);
+        free(y);
+    }
+    free(x);
+}
+
+static void encode(enum tw_codec_id id, const float *x, size_t n) {
+    const char *name;
+    const struct tw_codec *codec = tw_codec_get(id);
+    const size_t capacity = codec->bound(n);
+    size_t bytes = 0, again_bytes = 0;
+    uint8_t *first = malloc(capacity + 1), *again = malloc(capacity + 1);
+    TW_ASSERT(first != NULL);
+    TW_ASSERT(again != NULL);
+    const enum tw_status status = codec->encode(x, n, first, capacity, &bytes);
+    TW_ASSERT(status == TW_OK || status == TW_CORRUPT); /* not finite, or too large to send */
+    TW_ASSERT(bytes <= capacity);
+    if (status == TW_OK) decode(id, first, bytes, n);
+    if (status == TW_OK) TW_ASSERT(codec->check(first, bytes, n) == TW_OK);
+    for (uint32_t f = 1; tw_codecs_form(f, &name) != NULL; f++) {
+        const struct tw_codec *other = tw_codecs_form(f, &name)[id];
+        TW_ASSERT(other->encode(x, n, again, capacity, &again_bytes) == status);
+        TW_ASSERT(status != TW_OK || (again_bytes == bytes && memcmp(again, first, bytes) == 0));
+    }
+    if (tw_codec_has_ref(id)) {
+        TW_ASSERT(tw_codec_encode_ref(id, x, n, again, capacity, &again_bytes) == status);
+        TW_ASSERT(status != TW_OK || (again_bytes == bytes && memcmp(again, first, bytes) == 0));
+    }
+    free(first);
+    free(again);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 3) return 0;
     uint32_t codecs_count;
-    const struct tw_codec *const *codecs = tw_codecs(&codecs_count);
-    const struct tw_codec *codec = codecs[data[0] % codecs_count];
-    const size_t n = tw_get_u16(data + 1), bytes = size - 3;
-    float *x = malloc((n + 1) * sizeof(*x));
-    TW_ASSERT(x != NULL);
-    for (size_t i = 0; i < n; i++) x[i] = 1.0f;
-    const enum tw_status status = codec->check(data + 3, bytes, n);
-    TW_ASSERT(codec->decode_add(data + 3, bytes, 0.0f, x, n) == status);
-    for (size_t i = 0; i < n; i++) TW_ASSERT(x[i] == 1.0f); /* 0 times a finite value */
-    TW_ASSERT(codec->decode(data + 3, bytes, x, n) == status);
-    for (size_t i = 0; i < n; i++) TW_ASSERT(status == TW_OK ? isfinite(x[i]) : x[i] == 1.0f);
-    if (status == TW_OK) {
-        uint8_t *again = malloc(codec->bound(n) + 1);
-        size_t again_bytes;
-        TW_ASSERT(again != NULL);
-        const enum tw_status encoded = codec->encode(x, n, again, codec->bound(n), &again_bytes);
-        TW_ASSERT(encoded == TW_OK || encoded == TW_CORRUPT); /* too large to send is fine */
-        free(again);
-    }
-    free(x);
+    (void)tw_codecs(&codecs_count);
+    const enum tw_codec_id id = (enum tw_codec_id)(data[0] % codecs_count);
+    const size_t n = tw_get_u16(data + 1), bytes = size - 3, floats_count = bytes / sizeof(float);
+    decode(id, data + 3, bytes, n);
+    float *floats = floats_new(floats_count, 0.0f);
+    memcpy(floats, data + 3, floats_count * sizeof(float));
+    encode(id, floats, floats_count);
+    free(floats);
     return 0;
 }
