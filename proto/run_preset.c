@@ -21,7 +21,7 @@ struct preset {
     uint32_t feedback_millionths;
 };
 
-enum { WHOLE = UINT32_MAX };
+#define WHOLE UINT32_MAX
 
 /* Where the constants come from:
  *   diloco      DiLoCo, arXiv 2311.08105: Nesterov (0.7, 0.9), whole model; period 30 as in
