@@ -187,7 +187,8 @@ def main():
         for number, (name, (exponent, has_tails)) in enumerate(CASES.items()):
             coded, decoded = codec(elements(number, exponent, has_tails))
             total = sum((i + 1) * int(bits) for i, bits in enumerate(decoded.view(np.uint32)))
-            lines.append(f"{codec.__name__} {name} {ELEMENTS} {coded.hex()} {total % 2 ** 64:016x}\n")
+            lines.append(f"{codec.__name__} {name} {ELEMENTS} {coded.hex()} "
+                         f"{total % 2 ** 64:016x}\n")
     pathlib.Path(__file__).with_name("codecs.txt").write_text("".join(lines), encoding="ascii")
 
 
