@@ -13,6 +13,8 @@
 #include "compress/codec_ref.h"
 #include "kernels/merge.h"
 
+enum { ELEMENTS_MAX = 10000 }; /* two blocks of any codec and a part of one */
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static float *floats_new(size_t n, float value) {
@@ -90,7 +92,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint32_t codecs_count;
     (void)tw_codecs(&codecs_count);
     const enum tw_codec_id id = (enum tw_codec_id)(data[0] % codecs_count);
-    const size_t n = tw_get_u16(data + 1), bytes = size - 3, floats_count = bytes / sizeof(float);
+    const size_t n = tw_get_u16(data + 1) % ELEMENTS_MAX, bytes = size - 3,
+                 floats_count = bytes / sizeof(float);
     decode(id, data + 3, bytes, n);
     float *floats = floats_new(floats_count, 0.0f);
     memcpy(floats, data + 3, floats_count * sizeof(float));
