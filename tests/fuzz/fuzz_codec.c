@@ -76,6 +76,7 @@ static void encode(enum tw_codec_id id, const float *x, size_t n) {
     if (status == TW_OK) TW_ASSERT(codec->check(first, bytes, n) == TW_OK);
     for (uint32_t f = 1; tw_codecs_form(f, &name) != NULL; f++) {
         const struct tw_codec *other = tw_codecs_form(f, &name)[id];
+        TW_ASSERT(other->bound(n) == capacity);
         TW_ASSERT(other->encode(x, n, again, capacity, &again_bytes) == status);
         TW_ASSERT(status != TW_OK || (again_bytes == bytes && memcmp(again, first, bytes) == 0));
     }
