@@ -55,6 +55,10 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
         tw_shell_note(shell, TW_LOG_WARN, "misbehaved", "peer=%s reason=%s", hex,
                       tw_status_name(action->u.report.reason));
         return;
+    case TW_REPORT_REFUSED:
+        tw_id_short(&action->u.report.id, hex);
+        tw_shell_note(shell, TW_LOG_WARN, "contribution_refused", "peer=%s", hex);
+        return;
     }
 }
 
@@ -167,6 +171,7 @@ static struct tw_node_config core_config(const struct tw_shell *shell) {
         .grace_us = (uint64_t)run->sync.grace_ms * 1000,
         .budget_tokens = run->train.tokens,
         .members_max = run->sync.members,
+        .has_result_codec = run->sync.result != run->sync.codec,
         .weight = 1,
         .orphan_us = (uint64_t)120 * 1000 * 1000,
     };

@@ -117,6 +117,7 @@ static void event_of(const struct tw_call *call, bool ok, struct tw_event *event
         event->u.reduced.part = call->part;
         event->u.reduced.bytes = call->out_bytes[0];
         event->u.reduced.hash = call->hashes[0];
+        event->u.reduced.refused = call->refused;
         return;
     case TW_ACT_EXPORT:
         event->kind = TW_EV_EXPORTED;
@@ -172,7 +173,7 @@ static void message_give(struct tw_call *call, struct tw_worker_msg *msg);
 static void verify_named(struct tw_call *call) {
     struct tw_worker_host *host = call->host;
     const bool is_right = tw_id_equal(&call->hashes[0], &call->digest);
-    if (is_right && call->elements > 0) {
+    if (is_right && call->content != TW_CONTENT_OPAQUE) {
         if (!tw_worker_host_is_ready(host) || call->session != host->session) {
             call_free(call);
             return;
@@ -182,6 +183,7 @@ static void verify_named(struct tw_call *call) {
         call->round = call->order; /* the tag */
         msg.u.check.tag = call->order;
         msg.u.check.elements = call->elements;
+        msg.u.check.content = (uint32_t)call->content;
         msg.u.check.in = tw_payloads_span(&host->payloads, call->ins[0]);
         message_give(call, &msg);
         return;
@@ -301,7 +303,7 @@ static bool encode_build(struct tw_call *call, const struct tw_action *action,
 
 static bool reduce_build(struct tw_call *call, const struct tw_action *action,
                          struct tw_worker_msg *msg) {
-    const struct tw_codec *codec = tw_codec_get(call->host->config.run->sync.codec);
+    const struct tw_codec *codec = tw_codec_get(call->host->config.run->sync.result);
     struct tw_wmsg_reduce *reduce = &msg->u.reduce;
     call->round = action->u.reduce.round;
     call->part = action->u.reduce.part;
@@ -336,6 +338,7 @@ static bool apply_build(struct tw_call *call, const struct tw_action *action,
         apply->parts[i].begin = part->begin;
         apply->parts[i].count = part->count;
         apply->parts[i].mode = (uint32_t)part->mode;
+        apply->parts[i].contributors = part->contributors;
         if (part->mode == TW_APPLY_ABSENT) continue;
         if (!call_hold(call, &part->hash, &apply->parts[i].in)) return false;
     }
@@ -397,6 +400,7 @@ static void verify_start(struct tw_worker_host *host, struct tw_call *call,
                          const struct tw_action *action) {
     call->digest = action->u.payload.hash;
     call->elements = action->u.payload.elements;
+    call->content = action->u.payload.content;
     const int row = tw_pool_find(&host->payloads.pool, &call->digest);
     if (row < 0) {
         call_finish(call, false);
@@ -408,7 +412,8 @@ static void verify_start(struct tw_worker_host *host, struct tw_call *call,
 }
 
 void tw_calls_act(struct tw_worker_host *host, const struct tw_action *action) {
-    const bool needs_worker = action->kind != TW_ACT_VERIFY || action->u.payload.elements > 0;
+    const bool needs_worker =
+        action->kind != TW_ACT_VERIFY || action->u.payload.content != TW_CONTENT_OPAQUE;
     if (needs_worker && !tw_worker_host_is_ready(host)) return;
     struct tw_call *call = call_take(host, action->kind);
     if (call == NULL) {
@@ -463,6 +468,15 @@ static bool encoded_answer(struct tw_worker_host *host, const struct tw_wmsg_enc
     return output_answer(call, encoded->status, encoded->bytes);
 }
 
+static bool reduced_answer(struct tw_worker_host *host, const struct tw_wmsg_reduced *reduced) {
+    struct tw_call *call = call_find(host, TW_ACT_REDUCE, reduced->round, reduced->part, 0);
+    if (call == NULL) return false;
+    const uint64_t inputs = UINT64_MAX >> (TW_MEMBERS_MAX - call->ins_count);
+    if ((reduced->refused & ~inputs) != 0 || reduced->refused == inputs) return false;
+    call->refused = reduced->refused;
+    return output_answer(call, reduced->status, &reduced->bytes);
+}
+
 static bool exported_answer(struct tw_worker_host *host, const struct tw_wmsg_exported *exported) {
     struct tw_call *call = call_find(host, TW_ACT_EXPORT, 0, 0, exported->fragment);
     if (call == NULL) return false;
@@ -501,11 +515,7 @@ bool tw_calls_answer(struct tw_worker_host *host, const struct tw_worker_msg *ms
     case TW_WMSG_EXPORTED: return exported_answer(host, &msg->u.exported);
     case TW_WMSG_APPLIED: return applied_answer(host, &msg->u.applied);
     case TW_WMSG_CHECKED: return checked_answer(host, &msg->u.checked);
-    case TW_WMSG_REDUCED: {
-        const struct tw_wmsg_reduced *reduced = &msg->u.reduced;
-        struct tw_call *call = call_find(host, TW_ACT_REDUCE, reduced->round, reduced->part, 0);
-        return call != NULL && output_answer(call, reduced->status, &reduced->bytes);
-    }
+    case TW_WMSG_REDUCED: return reduced_answer(host, &msg->u.reduced);
     default: return false;
     }
 }

@@ -80,13 +80,14 @@ struct tw_call {
     uint64_t session; /* worker it was given to */
     uint64_t order;   /* of requests, ever */
     uint64_t round, elements;
+    enum tw_content content;
     uint32_t fragment, part;
     uint32_t ins_count, outs_count;
     uint32_t ins[TW_MEMBERS_MAX]; /* rows on hold */
     uint32_t outs[TW_PARTS_MAX];  /* rows reserved; TW_PAYLOADS_MAX = an empty part */
     uint32_t out_bytes[TW_PARTS_MAX];
     struct tw_id hashes[TW_PARTS_MAX];
-    uint64_t step, tokens, rounds; /* from the answer */
+    uint64_t step, tokens, rounds, refused; /* from the answer */
     struct tw_id digest;
     uv_work_t work;
 };

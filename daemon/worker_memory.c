@@ -60,7 +60,8 @@ uint64_t tw_worker_pool_bytes(const struct tw_run *run, const struct tw_layout *
         const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
         if (elements > largest) largest = elements;
     }
-    const uint64_t encoded = tw_codec_get(run->sync.codec)->bound((size_t)largest);
+    const uint64_t sent = tw_codec_get(run->sync.codec)->bound((size_t)largest);
+    const uint64_t merged = tw_codec_get(run->sync.result)->bound((size_t)largest);
     const uint64_t packed = tw_pack_bound((size_t)largest);
-    return FLOOR_BYTES + FRAGMENTS_KEPT * encoded + PACKS_KEPT * packed;
+    return FLOOR_BYTES + FRAGMENTS_KEPT * (sent > merged ? sent : merged) + PACKS_KEPT * packed;
 }

@@ -40,7 +40,7 @@
 #include "proto/message.h"
 #include "proto/run.h"
 
-enum { TW_WORKER_VERSION = 2, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_WORKER_VERSION = 3, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -181,6 +181,7 @@ struct tw_wmsg_encoded {
 
 struct tw_wmsg_reduced {
     uint64_t round;
+    uint64_t refused; /* bit i = inputs[i] is so large that it was left out; never all of them */
     uint32_t part, status, bytes, reserved;
 };
 
@@ -260,7 +261,8 @@ struct tw_wmsg_reduce {
 
 struct tw_wmsg_check {
     uint64_t tag, elements;
-    struct tw_span in; /* decodes to `elements` finite values? */
+    struct tw_span in;          /* decodes to `elements` finite values? */
+    uint32_t content, reserved; /* 1 outer gradient, 2 result: enum tw_content of sync/node.h */
 };
 
 struct tw_wmsg_apply {
@@ -268,7 +270,8 @@ struct tw_wmsg_apply {
     uint32_t fragment, parts_count, is_final, reserved;
     struct {
         uint64_t begin, count;
-        uint32_t mode, reserved; /* 0 ABSENT, 1 MIX, 2 SHIFT: enum tw_apply_mode of sync/node.h */
+        uint32_t mode;         /* 0 ABSENT, 1 MIX, 2 SHIFT: enum tw_apply_mode of sync/node.h */
+        uint32_t contributors; /* how many entered the result; 0 when ABSENT */
         struct tw_span in;
     } parts[TW_PARTS_MAX];
 };

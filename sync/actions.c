@@ -30,6 +30,7 @@ void tw_act_payload(struct tw_node *node, enum tw_action_kind kind, const struct
     action->hash = payload->hash;
     action->bytes = payload->bytes;
     action->elements = payload->elements;
+    action->content = payload->content;
     action->idx = 0;
 }
 
@@ -40,6 +41,7 @@ void tw_act_chunk(struct tw_node *node, uint16_t peer, const struct payload *pay
     action->hash = payload->hash;
     action->bytes = payload->bytes;
     action->elements = 0;
+    action->content = TW_CONTENT_OPAQUE;
     action->idx = idx;
 }
 
@@ -90,6 +92,7 @@ bool tw_node_next_action(struct tw_node *node, struct tw_action *action) {
         action->u.payload.bytes = queued->bytes;
         action->u.payload.idx = queued->idx;
         action->u.payload.elements = queued->elements;
+        action->u.payload.content = queued->content;
         break;
     case TW_ACT_ENCODE:
     case TW_ACT_REDUCE:

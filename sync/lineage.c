@@ -249,7 +249,8 @@ void tw_lineage_exported(struct tw_node *node, const struct tw_event *event) {
     TW_ASSERT(fragment < node->cfg.fragments_count);
     node->is_exporting = false;
     if (!event->ok) return;
-    tw_payload_hold(node, &event->u.exported.hash, event->u.exported.bytes, 0, 0);
+    tw_payload_hold(node, &event->u.exported.hash, event->u.exported.bytes, TW_CONTENT_OPAQUE, 0,
+                    0);
     struct payload *payload = tw_payload_find(node, &event->u.exported.hash);
     if (payload == NULL) return;
     payload->keep_us = node->now_us + STATE_KEEP_US;
@@ -309,7 +310,8 @@ static void ask_for_state(struct tw_node *node, uint32_t fragment) {
 /* True when the fragment's bytes are here (or need not come). */
 static bool fetch_state(struct tw_node *node, struct state_fetch *fetch) {
     if (fetch->offer.bytes == 0) return true;
-    struct payload *payload = tw_payload_want(node, &fetch->offer.hash, fetch->offer.bytes, 0);
+    struct payload *payload =
+        tw_payload_want(node, &fetch->offer.hash, fetch->offer.bytes, TW_CONTENT_OPAQUE, 0);
     if (payload == NULL) return false;
     payload->from = fetch->donor;
     payload->keep_us = node->now_us + STATE_KEEP_US;

@@ -295,8 +295,8 @@ static bool has_results(struct tw_node *node, const struct tw_close *close,
     for (uint32_t k = 0; k < close->parts_count; k++) {
         const struct tw_part *part = &close->parts[k];
         if (part->bytes == 0) continue;
-        struct payload *payload =
-            tw_payload_want(node, &part->result, part->bytes, division->u.apply.parts[k].count);
+        struct payload *payload = tw_payload_want(
+            node, &part->result, part->bytes, TW_CONTENT_RESULT, division->u.apply.parts[k].count);
         if (payload == NULL) return false;
         payload->is_shared = true;
         if (payload->keep_round < tw_round_keep(node)) payload->keep_round = tw_round_keep(node);
@@ -332,6 +332,7 @@ static bool divide(const struct tw_node *node, const struct tw_close *close,
             part->mode = TW_APPLY_MIX;
         part->hash = close->parts[k].result;
         part->bytes = close->parts[k].bytes;
+        part->contributors = (uint32_t)__builtin_popcountll(close->parts[k].contributors);
     }
     return true;
 }

@@ -35,6 +35,7 @@ struct tw_node_config {
     uint64_t grace_us;
     uint64_t budget_tokens;
     uint32_t members_max;
+    bool has_result_codec; /* results are in another codec than outer gradients */
 
     /* this node */
     uint32_t weight;    /* share of parts it offers to own, > 0 */
@@ -120,6 +121,7 @@ struct tw_event {
         } encoded; /* ENCODED; ok = false: could not (non-finite, no memory), sit this round out */
         struct {
             uint64_t round;
+            uint64_t refused; /* bit i = inputs[i] was left out: it is no contributor */
             uint32_t part, bytes;
             struct tw_id hash;
         } reduced; /* REDUCED */
@@ -145,7 +147,7 @@ enum tw_action_kind {
     TW_ACT_CLOSE,      /* close the link to `peer` because of `reason`; PEER_DOWN follows */
     TW_ACT_SEND_CHUNK, /* chunk `idx` of the held payload to `peer` on its bulk link */
     TW_ACT_EXPECT,     /* make room for payload `hash` of `bytes` bytes; chunks will come */
-    TW_ACT_VERIFY,     /* all chunks are here: SHA-256, and (if `elements` > 0) a trial decode */
+    TW_ACT_VERIFY,     /* all chunks are here: SHA-256, and a trial decode of what is not OPAQUE */
     TW_ACT_DROP,       /* payload `hash` is no longer needed */
     TW_ACT_ENCODE,     /* at the next step boundary: Delta of `fragment`, one payload per part */
     TW_ACT_REDUCE,     /* merge `inputs` (held payloads, in this order), encode once */
@@ -157,6 +159,13 @@ enum tw_action_kind {
     TW_ACT_CLOCK,      /* tell the worker the run clock */
     TW_ACT_FINISH,     /* the run is over: stop stepping, keep serving */
     TW_ACT_REPORT,     /* something an operator or an invariant wants to know */
+};
+
+/* What the bytes of a payload are to be. */
+enum tw_content {
+    TW_CONTENT_OPAQUE, /* only the name is checked */
+    TW_CONTENT_DELTA,  /* an outer gradient, in the run's sync.codec */
+    TW_CONTENT_RESULT, /* a merged one, in its sync.result */
 };
 
 enum tw_apply_mode {
@@ -176,6 +185,7 @@ struct tw_apply_part {
     enum tw_apply_mode mode;
     struct tw_id hash; /* zero when ABSENT */
     uint32_t bytes;
+    uint32_t contributors; /* how many entered the result */
 };
 
 /* What happened, for logs, /v1/rounds, metrics and the simulator's checkers. */
@@ -185,6 +195,7 @@ enum tw_report_kind {
     TW_REPORT_LINEAGE,         /* now in lineage `id` (fork or adoption) */
     TW_REPORT_STATE,           /* `state` changed */
     TW_REPORT_MISBEHAVED,      /* `peer` broke the rules: `reason` */
+    TW_REPORT_REFUSED,         /* what member `id` contributed was too large to be merged here */
 };
 
 struct tw_action {
@@ -196,7 +207,8 @@ struct tw_action {
         struct {
             struct tw_id hash;
             uint32_t bytes, idx;
-            uint64_t elements;
+            uint64_t elements; /* 0 when OPAQUE */
+            enum tw_content content;
         } payload; /* SEND_CHUNK, EXPECT, VERIFY, DROP */
         struct {
             uint64_t round;

@@ -86,7 +86,8 @@ struct payload {
     bool is_shared, is_expected;
     uint16_t source; /* peer it is being pulled from */
     uint32_t bytes, chunks, chunks_have, chunks_asked, cycles;
-    uint64_t elements; /* > 0: must decode to so many finite values */
+    enum tw_content content;
+    uint64_t elements; /* not OPAQUE: must decode to so many finite values, > 0 */
     uint64_t tried;    /* peers that could not give it */
     uint64_t asked;    /* peers whose chunks are taken */
     uint64_t progress_us;
@@ -169,6 +170,7 @@ struct queued_action {
     uint16_t slot; /* of messages or bodies */
     uint32_t idx, bytes;
     uint64_t elements;
+    enum tw_content content;
     struct tw_id hash;
 };
 
@@ -287,10 +289,13 @@ bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer);
 
 struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash);
 struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
-                                uint64_t elements);
+                                enum tw_content content, uint64_t elements);
 /* The shell made these bytes; they stay until `keep_round` is decided. */
 void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
-                     uint64_t elements, uint64_t keep_round);
+                     enum tw_content content, uint64_t elements, uint64_t keep_round);
+/* Whether bytes checked for what this payload is to be will do for that, too. */
+bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
+                      enum tw_content content, uint64_t elements);
 bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
 void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx);
 void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok);

@@ -37,20 +37,28 @@ static struct payload *add(struct tw_node *node, const struct tw_id *hash, uint3
     return NULL; /* full: whoever wants it asks again when others were dropped */
 }
 
+bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
+                      enum tw_content content, uint64_t elements) {
+    return payload->elements == elements &&
+           (payload->content == content || !node->cfg.has_result_codec);
+}
+
 struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
-                                uint64_t elements) {
+                                enum tw_content content, uint64_t elements) {
     struct payload *payload = tw_payload_find(node, hash);
     if (payload != NULL && (payload->bytes == bytes || payload->state == PAYLOAD_HELD))
         return payload;
     if (payload != NULL) drop(node, payload); /* somebody lied about its size */
     if (bytes == 0 || bytes > TW_PAYLOAD_BYTES_MAX) return NULL;
     payload = add(node, hash, bytes, PAYLOAD_WANTED);
-    if (payload != NULL) payload->elements = elements;
+    if (payload == NULL) return NULL;
+    payload->content = content;
+    payload->elements = elements;
     return payload;
 }
 
 void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
-                     uint64_t elements, uint64_t keep_round) {
+                     enum tw_content content, uint64_t elements, uint64_t keep_round) {
     struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL) payload = add(node, hash, bytes, PAYLOAD_HELD);
     if (payload == NULL) { /* no row left: the shell may forget it */
@@ -60,6 +68,7 @@ void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t by
     payload->state = PAYLOAD_HELD;
     payload->bytes = bytes;
     payload->chunks = (bytes + TW_CHUNK_BYTES_MAX - 1) / TW_CHUNK_BYTES_MAX;
+    payload->content = content;
     payload->elements = elements;
     payload->is_shared = true;
     if (payload->keep_round < keep_round) payload->keep_round = keep_round;
@@ -199,7 +208,7 @@ void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
 void tw_payload_worker_up(struct tw_node *node) {
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         const struct payload *payload = &node->payloads[i];
-        if (payload->state == PAYLOAD_CHECKING && payload->elements > 0)
+        if (payload->state == PAYLOAD_CHECKING && payload->content != TW_CONTENT_OPAQUE)
             tw_act_payload(node, TW_ACT_VERIFY, payload);
     }
 }

@@ -136,12 +136,16 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
         if (result->contributors[i].tokens > TOKENS_MAX) return;
     }
     if (round->results[result->part].has) return;
+    /* Bytes that are here as something else were not checked to be a result, and never will be. */
+    const uint64_t elements = round->count[result->part];
+    const struct payload *known = tw_payload_find(node, &result->hash);
+    if (known != NULL && !tw_payload_is_as(node, known, TW_CONTENT_RESULT, elements)) return;
     round->results[result->part].has = true;
     round->results[result->part].said = *result;
     tw_round_touch(node);
     if (result->bytes == 0) return;
     struct payload *payload =
-        tw_payload_want(node, &result->hash, result->bytes, round->count[result->part]);
+        tw_payload_want(node, &result->hash, result->bytes, TW_CONTENT_RESULT, elements);
     if (payload == NULL) return;
     payload->from = *owner;
     payload->is_shared = true;
@@ -193,7 +197,8 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     for (uint32_t k = 0; event->ok && k < event->u.encoded.parts_count; k++) {
         if (event->u.encoded.bytes[k] == 0) continue;
         tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k],
-                        is_now ? round->count[k] : 0, is_now ? node->at.rounds : 0);
+                        is_now ? TW_CONTENT_DELTA : TW_CONTENT_OPAQUE, is_now ? round->count[k] : 0,
+                        is_now ? node->at.rounds : 0);
     }
     if (!is_now) return;
     node->last_send_step = node->step;
@@ -244,12 +249,13 @@ static void collect(struct tw_node *node) {
         /* Other bytes under that name: its own word must not undo what others are sending. */
         if (entry->said.bytes[part] == 0 ||
             (known != NULL &&
-             (known->bytes != entry->said.bytes[part] || known->elements != round->count[part]))) {
+             (known->bytes != entry->said.bytes[part] ||
+              !tw_payload_is_as(node, known, TW_CONTENT_DELTA, round->count[part])))) {
             entry->is_bad = true;
             continue;
         }
-        struct payload *payload =
-            tw_payload_want(node, hash, entry->said.bytes[part], round->count[part]);
+        struct payload *payload = tw_payload_want(node, hash, entry->said.bytes[part],
+                                                  TW_CONTENT_DELTA, round->count[part]);
         if (payload == NULL) continue;
         payload->from = node->roster.members[i].id;
         if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
@@ -413,17 +419,31 @@ static void own_part(struct tw_node *node) {
     }
 }
 
+/* The members whose inputs the worker did not merge: they are no contributors. */
+static void leave_out(struct tw_node *node, uint64_t refused) {
+    struct round *round = &node->round;
+    uint32_t input = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((round->merged >> i & 1) == 0) continue;
+        if ((refused >> input++ & 1) == 0) continue;
+        round->merged &= ~(UINT64_C(1) << i);
+        tw_act_report(node, TW_REPORT_REFUSED, &node->roster.members[i].id);
+    }
+}
+
 void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     struct round *round = &node->round;
     const bool is_now = round->is_reducing && event->u.reduced.round == node->at.rounds;
     if (event->ok) {
         tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
+                        is_now ? TW_CONTENT_RESULT : TW_CONTENT_OPAQUE,
                         is_now ? round->count[round->self_part] : 0,
                         is_now ? tw_round_keep(node) : 0);
     }
     if (!is_now) return;
     round->is_reducing = false;
-    if (event->ok) {
+    if (event->ok) leave_out(node, event->u.reduced.refused);
+    if (event->ok && round->merged != 0) {
         say_result(node, &event->u.reduced.hash, event->u.reduced.bytes);
     } else {
         say_result(node, &(struct tw_id){{0}}, 0);

@@ -247,9 +247,10 @@ static void consider_offer(struct tw_node *node) {
         const struct tw_part *part = &round->offer.parts[k];
         if (part->bytes == 0) continue;
         struct payload *payload =
-            tw_payload_want(node, &part->result, part->bytes, round->count[k]);
+            tw_payload_want(node, &part->result, part->bytes, TW_CONTENT_RESULT, round->count[k]);
         is_complete &= payload != NULL && payload->state == PAYLOAD_HELD &&
-                       payload->bytes == part->bytes && payload->elements == round->count[k];
+                       payload->bytes == part->bytes &&
+                       tw_payload_is_as(node, payload, TW_CONTENT_RESULT, round->count[k]);
         if (payload == NULL) continue;
         payload->is_shared = true;
         round->is_lost |= payload->state == PAYLOAD_WANTED && payload->cycles > LOST_CYCLES;

@@ -80,7 +80,7 @@ static enum tw_status apply_check(const struct tw_merger *merger,
         case TW_APPLY_ABSENT: break;
         case TW_APPLY_MIX:
         case TW_APPLY_SHIFT:
-            TW_TRY(tw_request_payload(merger->shm, merger->codec, &request->parts[k].in,
+            TW_TRY(tw_request_payload(merger->shm, merger->result, &request->parts[k].in,
                                       request->parts[k].count, err));
             break;
         default: return tw_fail(err, TW_PROTO, "apply mode %u", request->parts[k].mode);
@@ -103,7 +103,8 @@ static enum tw_status apply_outer(struct tw_merger *merger, const struct tw_wmsg
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
         uint8_t *bytes;
         TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
-        const enum tw_status status = merger->codec->decode(bytes, span->bytes, merger->scratch, n);
+        const enum tw_status status =
+            merger->result->decode(bytes, span->bytes, merger->scratch, n);
         if (status != TW_OK) return tw_fail(err, status, "the result of part %u is damaged", k);
         tw_outer_nesterov(stage->phi + begin, stage->u + begin, merger->scratch, n, outer);
     }

@@ -7,6 +7,7 @@
 #include "kernels/merge.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
+#include "sync/node.h"
 #include "worker/request.h"
 
 enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run,
@@ -17,6 +18,7 @@ enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run
     merger->shm = shm;
     merger->theta = theta;
     merger->codec = tw_codec_get(run->sync.codec);
+    merger->result = tw_codec_get(run->sync.result);
     merger->scratch = calloc(elements, sizeof(float));
     if (merger->scratch == NULL) {
         return tw_fail(err, TW_NOMEM, "no memory for merging: %zu bytes wanted",
@@ -173,10 +175,10 @@ static enum tw_status reduce_inputs(struct tw_merger *merger, const struct tw_wm
     }
     TW_TRY(tw_request_span(merger->shm, &request->out, &bytes, err));
     const enum tw_status status =
-        merger->codec->encode(merger->scratch, n, bytes, request->out.bytes, bytes_out);
+        merger->result->encode(merger->scratch, n, bytes, request->out.bytes, bytes_out);
     if (status == TW_OK) return TW_OK;
-    return tw_fail(err, status, "%s could not encode the merge of part %u: %s", merger->codec->name,
-                   request->part, tw_status_meaning(status));
+    return tw_fail(err, status, "%s could not encode the merge of part %u: %s",
+                   merger->result->name, request->part, tw_status_meaning(status));
 }
 
 enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
@@ -198,9 +200,12 @@ enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_ch
     if (request->elements > merger->shm->geometry.spare_elements) {
         status = tw_fail(err, TW_PROTO, "a payload of %llu elements is larger than any fragment",
                          (unsigned long long)request->elements);
+    } else if (request->content != TW_CONTENT_DELTA && request->content != TW_CONTENT_RESULT) {
+        status = tw_fail(err, TW_PROTO, "a payload of content %u", request->content);
     } else {
-        status =
-            tw_request_payload(merger->shm, merger->codec, &request->in, request->elements, err);
+        const bool is_result = request->content == TW_CONTENT_RESULT;
+        status = tw_request_payload(merger->shm, is_result ? merger->result : merger->codec,
+                                    &request->in, request->elements, err);
     }
     reply->tag = request->tag;
     reply->status = status;

@@ -34,8 +34,9 @@ struct tw_norm_history {
 struct tw_merger {
     const struct tw_run *run;
     const struct tw_shm *shm;
-    float *theta; /* (elements), live parameters, layout.h order */
-    const struct tw_codec *codec;
+    float *theta;                  /* (elements), live parameters, layout.h order */
+    const struct tw_codec *codec;  /* of outer gradients */
+    const struct tw_codec *result; /* of merged ones */
     struct tw_packer *packer;
     float *scratch;                   /* (largest fragment): a Delta, a sum or one decoded part */
     bool must_clip[TW_FRAGMENTS_MAX]; /* the next Delta of this fragment */
@@ -62,7 +63,7 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
 enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                 struct tw_wmsg_reduced *reply, struct tw_error *err);
 
-/* Would the payload decode to exactly `elements` finite values? */
+/* Would the payload decode, as what it is to be, to exactly `elements` finite values? */
 enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_check *request,
                                struct tw_wmsg_checked *reply, struct tw_error *err);
 

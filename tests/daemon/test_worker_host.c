@@ -398,6 +398,7 @@ static struct tw_event verify(const struct tw_id *name, uint32_t size, uint64_t 
     action.u.payload.hash = *name;
     action.u.payload.bytes = size;
     action.u.payload.elements = elements;
+    action.u.payload.content = elements > 0 ? TW_CONTENT_RESULT : TW_CONTENT_OPAQUE;
     tw_worker_host_act(t.host, &action);
     assert_int_equal(
         tw_payloads_chunk_put(&t.host->payloads, name, 0, (const uint8_t *)bytes, size), TW_OK);
@@ -406,7 +407,9 @@ static struct tw_event verify(const struct tw_id *name, uint32_t size, uint64_t 
     tw_worker_host_act(t.host, &action);
     if (elements > 0) {
         struct tw_worker_msg checked = message(TW_WMSG_CHECKED);
-        checked.u.checked.tag = hear(TW_WMSG_CHECK).u.check.tag;
+        const struct tw_worker_msg check = hear(TW_WMSG_CHECK);
+        assert_int_equal(check.u.check.content, TW_CONTENT_RESULT);
+        checked.u.checked.tag = check.u.check.tag;
         checked.u.checked.status = bytes[0] == 'x' ? TW_CORRUPT : TW_OK;
         say(&checked);
     }

@@ -520,6 +520,7 @@ static void answer_reduce(uint8_t how) {
     event.u.reduced.part = rig.reduce.u.reduce.part;
     event.u.reduced.hash = name((uint8_t)(96 + take() % 32));
     event.u.reduced.bytes = 100;
+    event.u.reduced.refused = how > 200 ? how % 8 : 0;
     if (event.ok) put_row(&event.u.reduced.hash, 100, HELD_YES);
     feed(&event);
 }
@@ -629,6 +630,7 @@ static void begin(void) {
     const uint8_t how = take();
     rig.config.budget_tokens = (how & 1) != 0 ? 500 : UINT64_MAX;
     rig.config.pace_us = (how & 2) != 0 ? 1000000 : 0;
+    rig.config.has_result_codec = (how & 8) != 0;
     for (uint32_t p = 0; p < rig.config.fragments_count; p++)
         rig.config.fragment_elements[p] = (how & 4) != 0 ? TW_PART_ALIGN : 65536;
     rig.config.self = (struct tw_id){{0xF0}}; /* after all peers */

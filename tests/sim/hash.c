@@ -186,6 +186,7 @@ uint64_t tw_sim_event_hash(const struct tw_event *event) {
         return h;
     case TW_EV_REDUCED:
         h = tw_sim_mix(tw_sim_mix(h, event->u.reduced.round), event->u.reduced.part);
+        h = tw_sim_mix(h, event->u.reduced.refused);
         return tw_sim_mix_id(h, &event->u.reduced.hash);
     case TW_EV_APPLIED:
         h = tw_sim_mix(tw_sim_mix(h, event->u.applied.rounds), event->u.applied.fragment);
@@ -231,6 +232,7 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_PEER_DEAD:
     case TW_REPORT_MISBEHAVED: return tw_sim_mix(h, (uint64_t)action->u.report.reason);
     case TW_REPORT_ROUND_COMMITTED: return mix_close(h, action->u.report.close);
+    case TW_REPORT_REFUSED:
     case TW_REPORT_LINEAGE: return tw_sim_mix_id(h, &action->u.report.id);
     case TW_REPORT_STATE: return tw_sim_mix(h, (uint64_t)action->u.report.state);
     }

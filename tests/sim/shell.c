@@ -94,6 +94,7 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
     switch (action->u.report.kind) {
     case TW_REPORT_PEER_DEAD: tw_sim_trace(world, node, "** %s is silent", name); break;
     case TW_REPORT_MISBEHAVED: tw_sim_trace(world, node, "** %s misbehaved", name); break;
+    case TW_REPORT_REFUSED: tw_sim_trace(world, node, "** %s refused", name); break;
     case TW_REPORT_LINEAGE: tw_sim_trace(world, node, "** lineage %s", name); break;
     case TW_REPORT_STATE: tw_sim_trace(world, node, "** %s", states[action->u.report.state]); break;
     case TW_REPORT_ROUND_COMMITTED: {

@@ -20,7 +20,7 @@ enum { FRAGMENTS = 3, ROUNDS = 10, SEEN_MAX = 4096 };
 
 static struct tw_node *node;
 static uint64_t now_us;
-static bool is_disk_full;
+static bool is_disk_full, has_result_codec;
 static struct tw_position start;
 static struct tw_vote vote;
 /* What the node did since forget(); messages by value. */
@@ -174,6 +174,7 @@ static void start_node(void) {
                                     .grace_us = SECONDS(2),
                                     .budget_tokens = UINT64_C(1) << 40,
                                     .members_max = 8,
+                                    .has_result_codec = has_result_codec,
                                     .weight = 1,
                                     .orphan_us = SECONDS(120)};
     for (uint32_t p = 0; p < FRAGMENTS; p++) config.fragment_elements[p] = 65536;
@@ -219,6 +220,13 @@ static int set_up(void **state) {
     assert_int_equal(view_now().state, TW_STATE_MEMBER);
     forget();
     return 0;
+}
+
+static int set_up_two_codecs(void **state) {
+    has_result_codec = true;
+    const int status = set_up(state);
+    has_result_codec = false;
+    return status;
 }
 
 static int tear_down(void **state) {
@@ -563,6 +571,118 @@ static void part_without_bytes_is_not_waited_for(void **state) {
     assert_merges_ours_alone();
 }
 
+/* The one chunk of the payload that was asked for last comes from `peer`; it is checked and good.
+ */
+static struct tw_action deliver_from(uint16_t peer) {
+    const struct tw_message *pull = find_message(TW_MSG_PULL, peer);
+    assert_non_null(pull);
+    struct tw_event event = {.kind = TW_EV_CHUNK, .peer = peer};
+    event.u.chunk.hash = pull->u.pull.hash;
+    feed(&event);
+    const struct tw_action *verify = find_action(TW_ACT_VERIFY);
+    assert_non_null(verify);
+    const struct tw_action asked = *verify;
+    event.kind = TW_EV_VERIFIED;
+    event.ok = true;
+    feed(&event);
+    return asked;
+}
+
+static void reduce_answer(uint64_t refused) {
+    const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
+    assert_non_null(reduce);
+    assert_int_equal(reduce->u.reduce.inputs_count, 2);
+    struct tw_event event = {.kind = TW_EV_REDUCED, .ok = true};
+    event.u.reduced.round = ROUNDS;
+    event.u.reduced.bytes = 50;
+    event.u.reduced.hash = name_of("merged");
+    event.u.reduced.refused = refused;
+    forget();
+    feed(&event);
+}
+
+static void merge_of_two(uint64_t refused) {
+    worker_up();
+    encode_ours();
+    contribute_as(1);
+    const struct tw_action verify = deliver_from(1);
+    assert_int_equal(verify.u.payload.content, TW_CONTENT_DELTA);
+    wait_us(SECONDS(5));
+    reduce_answer(refused);
+}
+
+static void refused_contribution_is_not_listed(void **state) {
+    (void)state;
+    merge_of_two(1 << 1);
+    const struct tw_message *result = find_message(TW_MSG_RESULT, 2);
+    assert_non_null(result);
+    assert_int_equal(result->u.result.bytes, 50);
+    assert_int_equal(result->u.result.contributors_count, 1);
+    assert_int_equal(result->u.result.contributors[0].member_idx, 0);
+    const struct tw_id who = id_of(1);
+    const struct tw_action *report = find_action(TW_ACT_REPORT);
+    assert_non_null(report);
+    assert_int_equal(report->u.report.kind, TW_REPORT_REFUSED);
+    assert_memory_equal(&report->u.report.id, &who, sizeof(who));
+}
+
+static void merge_of_nobody_is_absent(void **state) {
+    (void)state;
+    merge_of_two(3);
+    const struct tw_message *result = find_message(TW_MSG_RESULT, 2);
+    assert_non_null(result);
+    assert_int_equal(result->u.result.bytes, 0);
+    assert_int_equal(result->u.result.contributors_count, 0);
+}
+
+static void say_result(const struct tw_id *hash, uint32_t bytes) {
+    struct tw_message *message = message_of(TW_MSG_RESULT);
+    struct tw_msg_result *result = &message->u.result;
+    result->lineage = start.lineage;
+    result->round = ROUNDS;
+    result->part = 1;
+    result->bytes = bytes;
+    result->hash = *hash;
+    result->contributors_count = 1;
+    result->contributors[0].member_idx = 1;
+    result->contributors[0].root = name_of("root");
+    say(1, message);
+}
+
+static void contribution_in_a_codec_of_its_own_is_no_result(void **state) {
+    (void)state;
+    worker_up();
+    encode_ours();
+    const struct tw_id contribution = name_of("b"), result = name_of("result");
+    say_result(&contribution, 101);
+    forget();
+    say_result(&result, 90); /* so it may still say what it merged */
+    const struct tw_action verify = deliver_from(1);
+    assert_int_equal(verify.u.payload.content, TW_CONTENT_RESULT);
+    assert_memory_equal(&verify.u.payload.hash, &result, sizeof(result));
+}
+
+static void result_in_a_codec_of_its_own_is_no_contribution(void **state) {
+    (void)state;
+    worker_up();
+    encode_ours();
+    const struct tw_id result = name_of("result");
+    say_result(&result, 90);
+    (void)deliver_from(1);
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    contrib->lineage = start.lineage;
+    contrib->round = ROUNDS;
+    contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    contrib->parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) {
+        contrib->hashes[k] = result;
+        contrib->bytes[k] = 90;
+    }
+    say(2, message);
+    assert_merges_ours_alone();
+}
+
 static void lie_about_a_size_does_not_disturb_the_transfer(void **state) {
     (void)state;
     worker_up();
@@ -629,6 +749,12 @@ int main(void) {
         TEST(part_that_names_another_payload_is_not_merged),
         TEST(part_without_bytes_is_not_waited_for),
         TEST(lie_about_a_size_does_not_disturb_the_transfer),
+        TEST(refused_contribution_is_not_listed),
+        TEST(merge_of_nobody_is_absent),
+        cmocka_unit_test_setup_teardown(contribution_in_a_codec_of_its_own_is_no_result,
+                                        set_up_two_codecs, tear_down),
+        cmocka_unit_test_setup_teardown(result_in_a_codec_of_its_own_is_no_contribution,
+                                        set_up_two_codecs, tear_down),
         TEST(tokens_beyond_reason_are_not_counted),
         TEST(endless_ballot_does_not_stop_the_node),
     };

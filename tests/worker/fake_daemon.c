@@ -29,6 +29,7 @@ void fake_run(struct tw_run *run) {
     run->sync.outer_momentum_millionths = 0;
     run->sync.outer_ramp = 0;
     run->sync.codec = TW_CODEC_BF16;
+    run->sync.result = TW_CODEC_BF16;
     if (tw_run_check(run, &err) != TW_OK) fail_msg("%s", err.message);
 }
 

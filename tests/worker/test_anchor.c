@@ -54,6 +54,7 @@ static void open_with(uint32_t momentum_millionths, enum tw_codec_id codec) {
     struct tw_run run;
     fake_run(&run);
     run.sync.codec = codec;
+    run.sync.result = codec;
     run.sync.outer_lr_millionths = 700000;
     run.sync.outer_momentum_millionths = momentum_millionths;
     run.sync.outer_ramp = 4;
@@ -329,9 +330,9 @@ static void overflowing_merge_is_refused(void **state) {
     request.parts[0].mode = TW_APPLY_MIX;
     request.parts[0].in = fake_daemon_room(&node->dae, ROOM);
     const struct tw_span *in = &request.parts[0].in;
-    assert_int_equal(node->merger.codec->encode(delta, n,
-                                                tw_shm_pool(&node->dae.shm, in->offset, in->bytes),
-                                                in->bytes, &bytes),
+    assert_int_equal(node->merger.result->encode(delta, n,
+                                                 tw_shm_pool(&node->dae.shm, in->offset, in->bytes),
+                                                 in->bytes, &bytes),
                      TW_OK);
     request.parts[0].in.bytes = (uint32_t)bytes;
     struct tw_wmsg_applied reply;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "kernels/norm.h"
+#include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
 #include "worker/merger.h"
 
@@ -16,15 +17,19 @@ static struct tw_error err;
 
 enum { FRAGMENT = 1, ROOM = 65536 };
 
-static void open_with(enum tw_weights weights) {
-    struct tw_run run;
-    fake_run(&run);
-    run.sync.weights = weights;
-    fake_daemon_open(&dae, &run, TW_SNAPSHOT_OFF);
+static void open_run(const struct tw_run *run) {
+    fake_daemon_open(&dae, run, TW_SNAPSHOT_OFF);
     theta = calloc((size_t)dae.shm.geometry.elements, sizeof(float));
     assert_non_null(theta);
     assert_int_equal(tw_merger_init(&merger, &dae.run, &dae.shm, theta, &err), TW_OK);
     n = (size_t)tw_shm_fragment_elements(&dae.shm, FRAGMENT);
+}
+
+static void open_with(enum tw_weights weights) {
+    struct tw_run run;
+    fake_run(&run);
+    run.sync.weights = weights;
+    open_run(&run);
 }
 
 static int open_tokens(void **state) {
@@ -70,14 +75,18 @@ static struct tw_span payload(float value) {
     return (struct tw_span){.offset = request.parts[0].out.offset, .bytes = reply.bytes[0]};
 }
 
-static float decoded(struct tw_span span) {
+static float decoded_by(const struct tw_codec *codec, struct tw_span span) {
     float *values = malloc(n * sizeof(float));
     assert_int_equal(
-        merger.codec->decode(tw_shm_pool(&dae.shm, span.offset, span.bytes), span.bytes, values, n),
+        codec->decode(tw_shm_pool(&dae.shm, span.offset, span.bytes), span.bytes, values, n),
         TW_OK);
     const float value = values[n - 1];
     free(values);
     return value;
+}
+
+static float decoded(struct tw_span span) {
+    return decoded_by(merger.codec, span);
 }
 
 static void delta_is_anchor_minus_live(void **state) {
@@ -136,6 +145,23 @@ static void clip_leaves_small_ones_alone(void **state) {
     assert_true(fabsf(encoded_norm() - 2 * sqrtf((float)n)) < 1e-2f);
 }
 
+/* Merges payloads of equal tokens and steps. */
+static struct tw_span merge_of(uint32_t count, const struct tw_span *payloads,
+                               const struct tw_wmsg_reduced **reply_out) {
+    static struct tw_wmsg_reduced reply;
+    struct tw_wmsg_reduce request = {.count = n, .fragment = FRAGMENT, .inputs_count = count};
+    for (uint32_t i = 0; i < count; i++) {
+        request.inputs[i].in = payloads[i];
+        request.inputs[i].tokens = 100;
+        request.inputs[i].steps = 10;
+    }
+    request.out = fake_daemon_room(&dae, ROOM);
+    assert_int_equal(tw_merger_reduce(&merger, &request, &reply, &err), TW_OK);
+    request.out.bytes = reply.bytes;
+    *reply_out = &reply;
+    return request.out;
+}
+
 static float merged(uint64_t tokens_a, uint64_t tokens_b) {
     struct tw_wmsg_reduce request = {
         .round = 9, .count = n, .fragment = FRAGMENT, .part = 0, .inputs_count = 2};
@@ -144,6 +170,7 @@ static float merged(uint64_t tokens_a, uint64_t tokens_b) {
     request.inputs[1].in = payload(2);
     request.inputs[0].tokens = tokens_a;
     request.inputs[1].tokens = tokens_b;
+    request.inputs[0].steps = request.inputs[1].steps = 10;
     request.out = fake_daemon_room(&dae, ROOM);
     assert_int_equal(tw_merger_reduce(&merger, &request, &reply, &err), TW_OK);
     assert_int_equal(reply.round, 9);
@@ -181,13 +208,41 @@ static void bad_contribution_spoils_no_merge(void **state) {
 
 static void check_counts_the_elements(void **state) {
     (void)state;
-    struct tw_wmsg_check request = {.tag = 31, .elements = n, .in = payload(1)};
+    struct tw_wmsg_check request = {
+        .tag = 31, .elements = n, .in = payload(1), .content = TW_CONTENT_DELTA};
     struct tw_wmsg_checked reply;
     assert_int_equal(tw_merger_check(&merger, &request, &reply, &err), TW_OK);
     assert_int_equal(reply.tag, 31);
     request.elements--;
     assert_int_equal(tw_merger_check(&merger, &request, &reply, &err), TW_CORRUPT);
     assert_int_equal(reply.status, TW_CORRUPT);
+    request.elements++;
+    request.content = TW_CONTENT_OPAQUE;
+    assert_int_equal(tw_merger_check(&merger, &request, &reply, &err), TW_PROTO);
+    request.content = TW_CONTENT_RESULT + 1;
+    assert_int_equal(tw_merger_check(&merger, &request, &reply, &err), TW_PROTO);
+}
+
+static void results_have_a_codec_of_their_own(void **state) {
+    (void)state;
+    (void)close_all(NULL);
+    struct tw_run run;
+    fake_run(&run);
+    run.sync.result = TW_CODEC_INT8;
+    open_run(&run);
+    const struct tw_wmsg_reduced *reply;
+    const struct tw_span sent = payload(0.5f), result = merge_of(1, &sent, &reply);
+    assert_int_equal(result.bytes, tw_codec_get(TW_CODEC_INT8)->bound(n));
+    assert_true(fabsf(decoded_by(tw_codec_get(TW_CODEC_INT8), result) - 0.5f) < 0.01f);
+    struct tw_wmsg_check request = {.elements = n, .in = result, .content = TW_CONTENT_RESULT};
+    struct tw_wmsg_checked checked;
+    assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
+    request.in = sent;
+    assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_CORRUPT);
+    request.content = TW_CONTENT_DELTA;
+    assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
+    request.in = result;
+    assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_CORRUPT);
 }
 
 static void empty_part_needs_no_room(void **state) {
@@ -212,6 +267,7 @@ int main(void) {
         FACT(merge_is_weighted_as_the_run_says),
         FACT(bad_contribution_spoils_no_merge),
         FACT(check_counts_the_elements),
+        FACT(results_have_a_codec_of_their_own),
         FACT(empty_part_needs_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
