@@ -169,7 +169,7 @@ void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_jo
 
 static void ask_to_join(struct tw_node *node) {
     const bool is_ready =
-        tw_log_is_current(node) || (TW_PLANTED(node, TW_PLANT_EARLY_JOIN) && !node->needs_tip);
+        tw_log_is_close(node) || (TW_PLANTED(node, TW_PLANT_EARLY_JOIN) && !node->needs_tip);
     if (node->state != TW_STATE_RECEIVER || !is_ready || node->has_left) return;
     if (node->round.self_idx >= 0 || !tw_vote_has_nonce(node)) return;
     if (node->now_us < node->join_us + JOIN_US && node->join_us != 0) {

@@ -35,6 +35,28 @@ bool tw_log_is_current(const struct tw_node *node) {
     return true;
 }
 
+/* It can be replayed: solo rounds have no results. */
+static bool has_parts(const struct tw_close *close) {
+    return close->parts_count > 0 || close->contributors_count == 0;
+}
+
+bool tw_log_is_close(const struct tw_node *node) {
+    const uint32_t count = node->cfg.fragments_count;
+    enum { OUTER_STEPS = 2 }; /* of the four that results are kept for */
+    if (node->needs_tip) return false;
+    for (uint32_t p = 0; p < count; p++) {
+        if (node->at.fragment_rounds[p] == NOT_HELD) return false;
+        const uint64_t due = tw_log_due(node, p);
+        if (due == UINT64_MAX) continue;
+        if (due + (uint64_t)OUTER_STEPS * count < node->at.rounds) return false;
+        for (uint64_t round = due; round < node->at.rounds; round += count) {
+            const struct tw_close *close = tw_log_find(node, round);
+            if (close == NULL || !has_parts(close)) return false;
+        }
+    }
+    return true;
+}
+
 void tw_log_clock(struct tw_node *node) {
     if (!node->worker_up || node->at.has_tip == 0) return;
     struct tw_action *action = tw_act_body(node, TW_ACT_CLOCK);
@@ -382,9 +404,8 @@ void tw_log_advance(struct tw_node *node) {
     bool is_lost = close == NULL || oldest + kept_count < node->at.rounds;
     struct tw_action division;
     if (close != NULL) {
-        /* Solo rounds have no results to replay, and a roster we never saw no parts. */
-        const bool is_solo = close->parts_count == 0 && close->contributors_count > 0;
-        is_lost |= is_solo || (close->parts_count > 0 && !divide(node, close, &division));
+        /* A roster we never saw has no parts. */
+        is_lost |= !has_parts(close) || (close->parts_count > 0 && !divide(node, close, &division));
     }
     if (!is_lost && has_results(node, close, &division, &is_lost)) {
         apply(node, close);

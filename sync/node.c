@@ -150,6 +150,7 @@ static void forget_worker(struct tw_node *node) {
     node->worker_up = false;
     node->is_exporting = node->is_solo_pending = false;
     node->applying = 0;
+    node->stepped_us = 0;
     node->is_finish_told = false;
     if (node->round.own == OWN_ENCODING) node->round.own = OWN_IDLE;
     node->round.is_reducing = false;
@@ -200,6 +201,15 @@ static void measure_rate(struct tw_node *node) {
     node->rate_tokens = node->tokens;
 }
 
+/* How long a step takes: what comes at the next step boundary comes about that much later. */
+static void measure_step(struct tw_node *node, uint64_t step) {
+    const uint64_t steps = step > node->step ? step - node->step : 1;
+    const uint64_t took_us = (node->now_us - node->stepped_us) / steps;
+    if (node->stepped_us != 0)
+        node->step_us = node->step_us == 0 ? took_us : (3 * node->step_us + took_us) / 4;
+    node->stepped_us = node->now_us;
+}
+
 static void handle(struct tw_node *node, const struct tw_event *event) {
     switch (event->kind) {
     case TW_EV_TICK: break;
@@ -213,6 +223,7 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
     case TW_EV_WORKER_UP: greet_worker(node, event); break;
     case TW_EV_WORKER_DOWN: forget_worker(node); break;
     case TW_EV_STEP:
+        measure_step(node, event->u.step.step);
         node->step = event->u.step.step;
         node->tokens = event->u.step.tokens;
         measure_rate(node);

@@ -101,7 +101,12 @@ struct contribution {
     struct tw_msg_contrib said;
 };
 
-enum own_state { OWN_IDLE, OWN_ENCODING, OWN_SENT };
+enum own_state {
+    OWN_IDLE,
+    OWN_ENCODING,
+    OWN_READY, /* encoded before it was time */
+    OWN_SENT,
+};
 enum closer_phase { CLOSER_IDLE, CLOSER_STORING, CLOSER_PREPARING, CLOSER_PROPOSING };
 
 /* The one round being decided: number node->at.rounds. */
@@ -196,6 +201,7 @@ struct tw_node {
     bool is_settling;  /* the lineage is about to change: no more rounds of it are applied */
     uint64_t applying; /* set of fragments with an APPLY, LOAD or SOLO at the worker */
     uint64_t step, tokens, last_send_step;
+    uint64_t stepped_us, step_us;  /* when the last inner step ended, and how long one takes */
     uint64_t rate_us, rate_tokens; /* start of the window tokens_per_s is measured over */
     uint32_t tokens_per_s;
 
@@ -353,6 +359,8 @@ void tw_log_advance(struct tw_node *node);
 /* The oldest committed round that fragment p still has to apply, or UINT64_MAX. */
 uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment);
 bool tw_log_is_current(const struct tw_node *node);
+/* Every fragment is held, and none is so far behind that its results could be gone soon. */
+bool tw_log_is_close(const struct tw_node *node);
 /* (phi, u) of fragment p are being changed. */
 bool tw_log_is_applying(const struct tw_node *node, uint32_t fragment);
 

@@ -154,19 +154,30 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
 
 /* ---- our own outer gradient ----------------------------------------------------------------- */
 
+static bool is_past(struct tw_node *node, uint64_t due_us) {
+    if (node->now_us < due_us) tw_node_wake(node, due_us);
+    return node->now_us >= due_us;
+}
+
+/* It is time to send. */
 static bool is_due(struct tw_node *node) {
     if (tw_round_is_final(node)) return true;
     /* Due long since, having held other fragments back: opening a round it would be alone in it. */
     if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
-    if (node->cfg.pace_us > 0) {
-        const uint64_t due_us = node->last_commit_us + node->cfg.pace_us;
-        if (node->now_us < due_us) tw_node_wake(node, due_us);
-        return node->now_us >= due_us;
-    }
+    if (node->cfg.pace_us > 0) return is_past(node, node->last_commit_us + node->cfg.pace_us);
     /* The first whose period is over opens the round; who has done most of its own joins at once.
      * Otherwise equal machines keep their phases, and the last ones miss every round. */
     const uint32_t early = node->round.active_us != 0 ? node->cfg.period_steps / 4 : 0;
     return node->step >= node->last_send_step + node->cfg.period_steps - early;
+}
+
+/* It is time to encode, so that it can be sent in time: by the clock a node whose steps are long
+ * would have an open round come and go between two of its step boundaries. */
+static bool is_due_soon(struct tw_node *node) {
+    const uint64_t early_us = node->step_us < node->cfg.pace_us ? node->step_us : node->cfg.pace_us;
+    if (node->cfg.pace_us == 0 || tw_round_is_final(node)) return is_due(node);
+    if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
+    return is_past(node, node->last_commit_us + node->cfg.pace_us - early_us);
 }
 
 static void contribute(struct tw_node *node) {
@@ -174,7 +185,7 @@ static void contribute(struct tw_node *node) {
     const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
     if (round->own != OWN_IDLE || !node->worker_up || tw_log_is_applying(node, fragment)) return;
     if (round->owners_count == 0 || tw_log_due(node, fragment) != UINT64_MAX) return;
-    if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due(node)) return;
+    if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due_soon(node)) return;
     if (node->now_us < round->own_retry_us) {
         tw_node_wake(node, round->own_retry_us);
         return;
@@ -206,14 +217,13 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     round->own = OWN_IDLE;
     round->own_retry_us = node->now_us + PATIENCE_FLOOR_US;
     if (!event->ok || event->u.encoded.parts_count != round->owners_count) return;
-    round->own = OWN_SENT;
+    round->own = OWN_READY;
     round->own_step = event->u.encoded.step;
     round->own_tokens = event->u.encoded.tokens;
     node->last_send_step = round->own_step;
 
     struct contribution *entry = &round->contributions[round->self_idx];
-    *entry = (struct contribution){.has = true, .heard_us = node->now_us};
-    entry->ready_us = node->now_us;
+    *entry = (struct contribution){.has = false};
     struct tw_msg_contrib *said = &entry->said;
     *said = (struct tw_msg_contrib){.lineage = node->at.lineage, .round = node->at.rounds};
     said->base = node->at.fragment_digests[tw_round_fragment(node, node->at.rounds)];
@@ -226,6 +236,16 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
         said->hashes[k] = event->u.encoded.hashes[k];
         said->bytes[k] = event->u.encoded.bytes[k];
     }
+}
+
+/* What is encoded counts from when it is time, or somebody else has begun. */
+static void enter(struct tw_node *node) {
+    struct contribution *entry = &node->round.contributions[node->round.self_idx];
+    if (node->round.own != OWN_READY) return;
+    if (node->cfg.pace_us > 0 && node->round.active_us == 0 && !is_due(node)) return;
+    node->round.own = OWN_SENT;
+    entry->has = true;
+    entry->heard_us = entry->ready_us = node->now_us;
     tw_round_touch(node);
 }
 
@@ -478,6 +498,7 @@ static void tell(struct tw_node *node) {
 void tw_round_advance(struct tw_node *node) {
     if (!tw_node_is_voter(node) || node->roster.count < 2) return;
     contribute(node);
+    enter(node);
     if (node->round.self_part >= 0) own_part(node);
     if (node->round.own == OWN_SENT || node->round.is_reduced) tell(node);
 }
