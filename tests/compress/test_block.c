@@ -177,6 +177,23 @@ static void nearest_levels_are_taken(void **state) {
     }
 }
 
+static void middles_between_levels_go_down_in_nf4_and_up_in_e3m0(void **state) {
+    (void)state;
+    float x[64] = {1.0f}, y[64];
+    uint8_t coded[34];
+    size_t bytes;
+    for (size_t l = 0; l + 1 < TW_NF4_LEVELS; l++) {
+        x[1 + l] = (tw_nf4_levels[l] + tw_nf4_levels[l + 1]) / 2.0f;
+    }
+    assert_int_equal(tw_codec_get(TW_CODEC_NF4)->encode(x, 64, coded, 34, &bytes), TW_OK);
+    assert_int_equal(tw_codec_get(TW_CODEC_NF4)->decode(coded, bytes, y, 64), TW_OK);
+    for (size_t l = 0; l + 1 < TW_NF4_LEVELS; l++) assert_true(y[1 + l] == tw_nf4_levels[l]);
+    for (int e = -7; e < 0; e++) x[8 + e] = -ldexpf(e == -7 ? 1.0f : 1.5f, e);
+    assert_int_equal(tw_codec_get(TW_CODEC_E3M0)->encode(x, 64, coded, 34, &bytes), TW_OK);
+    assert_int_equal(tw_codec_get(TW_CODEC_E3M0)->decode(coded, bytes, y, 64), TW_OK);
+    for (int e = -7; e < 0; e++) assert_true(y[8 + e] == -ldexpf(1.0f, e + 1));
+}
+
 static void averages_are_those_of_the_block(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -297,6 +314,7 @@ int main(void) {
         cmocka_unit_test(integers_err_by_at_most_half_a_scale),
         cmocka_unit_test(scales_are_the_least_that_reach_the_maximum),
         cmocka_unit_test(nearest_levels_are_taken),
+        cmocka_unit_test(middles_between_levels_go_down_in_nf4_and_up_in_e3m0),
         cmocka_unit_test(averages_are_those_of_the_block),
         cmocka_unit_test(signs_are_those_of_the_bits),
         cmocka_unit_test(scales_that_are_not_finite_or_negative_are_refused),
