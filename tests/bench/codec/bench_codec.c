@@ -1,8 +1,11 @@
 /* bench_codec.c - thinwire-codec-bench: codecs and outer arithmetic against memcpy, in the same
  * run.
  *
+ *   thinwire-codec-bench [ELEMENTS [FORM]]
+ *
  * Speeds are GB of float32 per processor second; ratios are what survives a noisy machine. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +80,7 @@ static void outer(struct arrays *a) {
 }
 
 static void print_speed(const char *codec, const char *what, double speed, double base) {
-    (void)printf("%-6s %-10s %7.2f GB/s  %5.2f of memcpy\n", codec, what, speed, speed / base);
+    (void)printf("%-8s %-10s %7.2f GB/s  %5.2f of memcpy\n", codec, what, speed, speed / base);
     (void)fflush(stdout);
 }
 
@@ -94,7 +97,7 @@ static void bench_codec(struct arrays *a, const struct tw_codec *codec, double b
         error += d * d;
         size += (double)a->x[i] * (double)a->x[i];
     }
-    (void)printf("%-6s %.4f bits per element, squared error %.2e of the signal\n", codec->name,
+    (void)printf("%-8s %.4f bits per element, squared error %.2e of the signal\n", codec->name,
                  8.0 * (double)a->coded_bytes / (double)a->n, error / size);
 }
 
@@ -111,35 +114,53 @@ static void fill(struct arrays *a) {
     }
 }
 
+/* Room for the largest payload of n elements, and the three arrays. */
+static bool arrays_init(struct arrays *a, size_t n) {
+    uint32_t count;
+    const struct tw_codec *const *codecs = tw_codecs(&count);
+    *a = (struct arrays){.n = n};
+    for (uint32_t c = 0; c < count; c++) {
+        if (codecs[c]->bound(n) > a->capacity) a->capacity = codecs[c]->bound(n);
+    }
+    a->x = malloc(n * sizeof(float));
+    a->y = malloc(n * sizeof(float));
+    a->z = malloc(n * sizeof(float));
+    a->coded = malloc(a->capacity);
+    return a->x != NULL && a->y != NULL && a->z != NULL && a->coded != NULL;
+}
+
+static void arrays_deinit(struct arrays *a) {
+    free(a->x);
+    free(a->y);
+    free(a->z);
+    free(a->coded);
+}
+
 int main(int argc, char **argv) {
-    struct arrays a = {.n = ELEMENTS_DEFAULT};
-    if (argc > 1) a.n = (size_t)strtoull(argv[1], NULL, 10);
-    if (argc > 2 || a.n == 0 || a.n > (size_t)1 << 30) {
-        (void)fprintf(stderr, "usage: thinwire-codec-bench [elements, at most 2^30]\n");
+    struct arrays a;
+    const char *name = "";
+    const size_t n = argc > 1 ? (size_t)strtoull(argv[1], NULL, 10) : ELEMENTS_DEFAULT;
+    const uint32_t form = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 0;
+    const struct tw_codec *const *codecs = tw_codecs_form(form, &name);
+    if (argc > 3 || n == 0 || n > (size_t)1 << 30 || codecs == NULL) {
+        (void)fprintf(stderr,
+                      "usage: thinwire-codec-bench [elements, at most 2^30 [form]]\n"
+                      "form: 0 is the fastest that this processor runs, the next is slower\n");
         return 2;
     }
-    uint32_t codecs_count;
-    const struct tw_codec *const *codecs = tw_codecs(&codecs_count);
-    for (uint32_t c = 0; c < codecs_count; c++) {
-        if (codecs[c]->bound(a.n) > a.capacity) a.capacity = codecs[c]->bound(a.n);
-    }
-    a.x = malloc(a.n * sizeof(float));
-    a.y = malloc(a.n * sizeof(float));
-    a.z = malloc(a.n * sizeof(float));
-    a.coded = malloc(a.capacity);
-    if (a.x == NULL || a.y == NULL || a.z == NULL || a.coded == NULL) {
-        (void)fprintf(stderr, "thinwire-codec-bench: no memory for %zu elements\n", a.n);
+    if (!arrays_init(&a, n)) {
+        (void)fprintf(stderr, "thinwire-codec-bench: no memory for %zu elements\n", n);
+        arrays_deinit(&a);
         return 1;
     }
     fill(&a);
     const double base = speed_of(copy, &a);
-    (void)printf("%zu elements, memcpy %.2f GB/s\n", a.n, base);
+    (void)printf("%zu elements, %s, memcpy %.2f GB/s\n", n, name, base);
+    uint32_t codecs_count;
+    (void)tw_codecs(&codecs_count);
     for (uint32_t c = 0; c < codecs_count; c++) bench_codec(&a, codecs[c], base);
     print_speed("", "delta", speed_of(delta, &a), base);
     print_speed("", "outer", speed_of(outer, &a), base);
-    free(a.x);
-    free(a.y);
-    free(a.z);
-    free(a.coded);
+    arrays_deinit(&a);
     return 0;
 }
