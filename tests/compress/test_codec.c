@@ -190,6 +190,63 @@ static void every_form_has_the_same_bits(void **state) {
     assert_ptr_equal(tw_codecs_form(0, &name), codecs);
 }
 
+/* Shapes of arrays that are hard on one codec or another. */
+static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
+    float *x = fill_new(rng, n, 1e-3f);
+    for (size_t i = 0; i < n; i++) {
+        switch (shape) {
+        case 0: break;                                          /* normal */
+        case 1: x[i] = i == n / 2 ? -7.0f : 0.0f; break;        /* one alone */
+        case 2: x[i] = i == n / 2 ? 7.0f : 1e-3f * x[i]; break; /* one above all others */
+        case 3: x[i] = 0.25f; break;
+        case 4: x[i] = i % 2 == 0 ? 3e-7f : -3e-7f; break;
+        default: x[i] = ldexpf(x[i], (int)tw_rng_below(rng, 20)); break;
+        }
+    }
+    return x;
+}
+
+/* Of what every error feedback lives: || x - D(x) || < || x ||. */
+static void less_is_lost_than_was_there(void **state) {
+    (void)state;
+    enum { SHAPES = 6 };
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    EACH_CODEC(c) EACH(sizes, s) for (unsigned shape = 0; shape < SHAPES; shape++) {
+        const size_t n = sizes[s];
+        if (n == 0) continue;
+        float *x = shape_new(&rng, n, shape), *y = fill_copy(x, n);
+        double lost = 0.0, size = 0.0;
+        size_t bytes;
+        uint8_t *coded = encoded(codecs[c], x, n, &bytes);
+        assert_int_equal(codecs[c]->decode(coded, bytes, y, n), TW_OK);
+        for (size_t i = 0; i < n; i++) {
+            lost += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+            size += (double)x[i] * (double)x[i];
+        }
+        if (!(lost < size)) {
+            fail_msg("%s loses %.3g of %.3g: %zu elements of shape %u", codecs[c]->name, lost, size,
+                     n, shape);
+        }
+        free(x), free(y), free(coded);
+    }
+}
+
+static void nothing_decodes_to_nothing(void **state) {
+    (void)state;
+    const float zeros[5000] = {0};
+    EACH_CODEC(c) EACH(sizes, s) {
+        const size_t n = sizes[s];
+        float y[5000];
+        size_t bytes;
+        for (size_t i = 0; i < n; i++) y[i] = 1.0f;
+        uint8_t *coded = encoded(codecs[c], zeros, n, &bytes);
+        assert_int_equal(codecs[c]->decode(coded, bytes, y, n), TW_OK);
+        for (size_t i = 0; i < n; i++) assert_true(y[i] == 0.0f);
+        free(coded);
+    }
+}
+
 static void bounds_grow_with_the_array(void **state) {
     (void)state;
     EACH_CODEC(c) {
@@ -226,6 +283,8 @@ int main(void) {
         cmocka_unit_test(hostile_bytes_are_refused_or_finite),
         cmocka_unit_test(values_that_are_not_finite_are_refused),
         cmocka_unit_test(every_form_has_the_same_bits),
+        cmocka_unit_test(less_is_lost_than_was_there),
+        cmocka_unit_test(nothing_decodes_to_nothing),
         cmocka_unit_test(bounds_grow_with_the_array),
         cmocka_unit_test(every_word_of_the_manifest_is_a_codec),
     };
