@@ -3,6 +3,7 @@
  * inside, or with one alone, has the same row in every list. */
 #include "compress/codec_bf16.h"
 #include "compress/codec_e3m0.h"
+#include "compress/codec_ecsq.h"
 #include "compress/codec_int4.h"
 #include "compress/codec_int8.h"
 #include "compress/codec_lm2.h"
@@ -11,8 +12,10 @@
 #include "compress/form.h"
 
 const struct tw_codec *const TW_FORM(codecs)[TW_CODECS_COUNT] = {
-    [TW_CODEC_BF16] = &tw_codec_bf16,       [TW_CODEC_INT8] = &TW_FORM(codec_int8),
-    [TW_CODEC_INT4] = &TW_FORM(codec_int4), [TW_CODEC_NF4] = &TW_FORM(codec_nf4),
-    [TW_CODEC_E3M0] = &TW_FORM(codec_e3m0), [TW_CODEC_LM2] = &TW_FORM(codec_lm2),
-    [TW_CODEC_SIGN] = &TW_FORM(codec_sign),
+    [TW_CODEC_BF16] = &tw_codec_bf16,         [TW_CODEC_INT8] = &TW_FORM(codec_int8),
+    [TW_CODEC_INT4] = &TW_FORM(codec_int4),   [TW_CODEC_NF4] = &TW_FORM(codec_nf4),
+    [TW_CODEC_E3M0] = &TW_FORM(codec_e3m0),   [TW_CODEC_LM2] = &TW_FORM(codec_lm2),
+    [TW_CODEC_SIGN] = &TW_FORM(codec_sign),   [TW_CODEC_ECSQ4] = &TW_FORM(codec_ecsq4),
+    [TW_CODEC_ECSQ3] = &TW_FORM(codec_ecsq3), [TW_CODEC_ECSQ2] = &TW_FORM(codec_ecsq2),
+    [TW_CODEC_ECSQ1] = &TW_FORM(codec_ecsq1), [TW_CODEC_ECSQ05] = &TW_FORM(codec_ecsq05),
 };

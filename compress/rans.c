@@ -167,8 +167,8 @@ const struct tw_rans_form *tw_rans_form(uint32_t i) {
     const struct tw_rans_form *found[2];
     uint32_t count = 0;
 #ifdef TW_COMPRESS_X86
-    if (tw_cpu_has_avx2()) found[count++] = &tw_rans_avx2;
+    if (tw_cpu_has_avx2()) found[count++] = &tw_avx2_rans;
 #endif
-    found[count++] = &tw_rans_plain;
+    found[count++] = &tw_base_rans;
     return i < count ? found[i] : NULL;
 }

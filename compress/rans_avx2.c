@@ -85,7 +85,7 @@ static uint8_t *encode_groups(struct tw_rans_encoder *encoder, const uint8_t *sy
 static size_t encode(struct tw_rans_encoder *encoder, const uint8_t *symbols, size_t n,
                      uint8_t *words_end) {
     const size_t whole = n - n % LANES;
-    uint8_t *to = words_end - tw_rans_plain.encode(encoder, symbols + whole, n - whole, words_end);
+    uint8_t *to = words_end - tw_base_rans.encode(encoder, symbols + whole, n - whole, words_end);
     to = encode_groups(encoder, symbols, whole / LANES, to);
     return (size_t)(words_end - to);
 }
@@ -152,7 +152,7 @@ static enum tw_status decode(struct tw_rans_decoder *decoder, uint8_t *symbols, 
         _mm256_storeu_si256((__m256i *)(decoder->states + WIDTH * j), x[j]);
     }
     decoder->at = at;
-    return tw_rans_plain.decode(decoder, symbols + i, n - i);
+    return tw_base_rans.decode(decoder, symbols + i, n - i);
 }
 
-const struct tw_rans_form tw_rans_avx2 = {.name = "AVX2", .encode = encode, .decode = decode};
+const struct tw_rans_form tw_avx2_rans = {.name = "AVX2", .encode = encode, .decode = decode};

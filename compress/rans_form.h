@@ -7,7 +7,7 @@
 /* tw_rans_division.step: bias (13 bits) | 2^12 - f (12 bits) | shift (4 bits). */
 enum { TW_RANS_STEP_GROWTH = 13, TW_RANS_STEP_SHIFT = 25 };
 
-extern const struct tw_rans_form tw_rans_plain; /* any processor; the reference of the others */
-extern const struct tw_rans_form tw_rans_avx2;
+extern const struct tw_rans_form tw_base_rans; /* any processor; the reference of the others */
+extern const struct tw_rans_form tw_avx2_rans;
 
 #endif

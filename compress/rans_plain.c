@@ -41,4 +41,4 @@ static enum tw_status decode(struct tw_rans_decoder *decoder, uint8_t *symbols, 
     return TW_OK;
 }
 
-const struct tw_rans_form tw_rans_plain = {.name = "plain", .encode = encode, .decode = decode};
+const struct tw_rans_form tw_base_rans = {.name = "plain", .encode = encode, .decode = decode};

@@ -63,7 +63,12 @@ enum tw_codec_id {
     TW_CODEC_NF4,
     TW_CODEC_E3M0,
     TW_CODEC_LM2,
-    TW_CODEC_SIGN
+    TW_CODEC_SIGN,
+    TW_CODEC_ECSQ4,
+    TW_CODEC_ECSQ3,
+    TW_CODEC_ECSQ2,
+    TW_CODEC_ECSQ1,
+    TW_CODEC_ECSQ05,
 };
 enum tw_pace { TW_PACE_STEPS, TW_PACE_CLOCK };
 enum tw_admission { TW_ADMISSION_SECRET, TW_ADMISSION_OPEN };

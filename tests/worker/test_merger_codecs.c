@@ -68,7 +68,8 @@ static void outer_gradients_merge_in_every_codec(void **state) {
             request.inputs[i].in = encoded(&node, codecs[c], &rng);
             request.inputs[i].tokens = 100 + i;
             request.inputs[i].steps = 1;
-            struct tw_wmsg_check check = {.elements = node.n, .in = request.inputs[i].in};
+            struct tw_wmsg_check check = {
+                .elements = node.n, .content = TW_CONTENT_DELTA, .in = request.inputs[i].in};
             struct tw_wmsg_checked checked;
             assert_int_equal(tw_merger_check(&node.merger, &check, &checked, &err), TW_OK);
             check.in.bytes--;

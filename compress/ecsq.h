@@ -1,0 +1,107 @@
+/* ecsq.h - what the files of the ecsq codecs share; the format is in codec_ecsq.h. */
+#ifndef TW_COMPRESS_ECSQ_H
+#define TW_COMPRESS_ECSQ_H
+
+#include "base/bytes.h"
+#include "compress/codec_ecsq.h"
+#include "kernels/type.h"
+
+enum tw_ecsq_bounds {
+    TW_ECSQ_HEAD_BYTES = 4,
+    TW_ECSQ_STREAM_HEAD_BYTES = 5, /* kind, codes written out */
+    TW_ECSQ_STEP_ONE = 1 << 12,    /* c = 1 */
+    TW_ECSQ_STEP_MAX = 1 << 15,
+    TW_ECSQ_PEAK = 66,          /* |x| / rms of 4096 is 64 at most, and roundings */
+    TW_ECSQ_SCALE_MIN = 0x0380, /* 2^-120 as bf16 */
+    TW_ECSQ_SCALE_END = 0x7B80, /* 2^120 */
+};
+enum tw_ecsq_kind { TW_ECSQ_CODED, TW_ECSQ_RAW, TW_ECSQ_ONE };
+
+/* One codec of the family. */
+struct tw_ecsq {
+    uint32_t bits_256; /* target, in 1/256 bit per element */
+    uint32_t limit;    /* codes from here on are written out */
+    uint32_t dead_256; /* dead zone, in 1/256 of a step */
+    uint32_t step_min; /* so that few codes are written out, whatever the elements are */
+};
+
+/* What the encoder chose for a payload. */
+struct tw_ecsq_step {
+    uint32_t c; /* in 2^-12 */
+    int8_t shift_one, shift_more;
+};
+
+/* What the choice is made from: the scales of all blocks are in the head of the payload. */
+struct tw_ecsq_source {
+    const float *x;
+    size_t n;
+    const uint8_t *scales;
+};
+
+/* Largest below the target of bits, from a sample; ecsq_rate.c. */
+struct tw_ecsq_step tw_ecsq_choose(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source);
+
+enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, const float *src, size_t n,
+                                    uint8_t *dst, size_t capacity, size_t *bytes_out);
+
+/* Where decoded elements go: dst (n) is set, or weight times them is added. */
+struct tw_ecsq_sink {
+    float *dst;
+    float weight;
+    bool is_add;
+};
+/* Without a sink it only checks; with one the payload has been checked. */
+enum tw_status TW_FORM(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
+                                    size_t n, const struct tw_ecsq_sink *sink);
+
+static inline uint32_t tw_ecsq_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+static inline float tw_ecsq_float(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+static inline size_t tw_ecsq_blocks(size_t n) {
+    return n / TW_ECSQ_BLOCK + (n % TW_ECSQ_BLOCK != 0);
+}
+
+/* Elements of block b of n. */
+static inline uint32_t tw_ecsq_count(size_t n, size_t b) {
+    const size_t left = n - b * TW_ECSQ_BLOCK;
+    return (uint32_t)(left < TW_ECSQ_BLOCK ? left : TW_ECSQ_BLOCK);
+}
+
+static inline uint16_t tw_ecsq_scale(const uint8_t *scales, size_t b) {
+    return tw_get_u16(scales + 2 * b);
+}
+
+/* Elements with codes in blocks [begin, end). */
+static inline uint32_t tw_ecsq_active(const uint8_t *scales, size_t n, size_t begin, size_t end) {
+    uint32_t count = 0;
+    for (size_t b = begin; b < end; b++) {
+        if (tw_ecsq_scale(scales, b) != 0) count += tw_ecsq_count(n, b);
+    }
+    return count;
+}
+
+static inline size_t tw_ecsq_stream_end(size_t begin, size_t blocks) {
+    const size_t end = begin + TW_ECSQ_STREAM_BLOCKS;
+    return end < blocks ? end : blocks;
+}
+
+/* s of a block: 8 bits of significand by 16, exact. */
+static inline float tw_ecsq_unit(uint16_t scale, uint32_t c) {
+    return tw_bf16_to_f32(scale) * ((float)c / (float)TW_ECSQ_STEP_ONE);
+}
+
+/* 1/2 - dead */
+static inline float tw_ecsq_bias(const struct tw_ecsq *ecsq) {
+    return (float)(128 - ecsq->dead_256) / 256.0f;
+}
+
+#endif

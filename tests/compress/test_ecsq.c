@@ -1,0 +1,391 @@
+/* test_ecsq.c - the ecsq codecs take the bits of their names, keep every element within its step,
+ * are as good as the reference tables say, and refuse what no encoder writes. */
+#include "compress/codec_ecsq.h"
+
+#include "base/bytes.h"
+#include "compress/ecsq.h"
+#include "compress/rans.h"
+#include "tests/kernels/fill.h"
+
+enum { SEED = 1957, N = 1 << 20, HEAD = TW_ECSQ_HEAD_BYTES };
+
+struct member {
+    enum tw_codec_id id;
+    double bits, dead, limit;
+    double gauss, t4; /* squared error that is still good: the reference tables at these bits */
+};
+
+static const struct member members[] = {
+    {TW_CODEC_ECSQ4, 4.0, 0.0, 32, 5.8e-3, 5.2e-3},
+    {TW_CODEC_ECSQ3, 3.0, 0.0, 16, 2.33e-2, 2.05e-2},
+    {TW_CODEC_ECSQ2, 2.0, 0.0, 8, 9.4e-2, 8.3e-2},
+    {TW_CODEC_ECSQ1, 1.0, 40.0 / 256.0, 8, 0.365, 0.29},
+    {TW_CODEC_ECSQ05, 0.5, 52.0 / 256.0, 8, 0.65, 0.50},
+};
+
+#define EACH_MEMBER(m)                                                                             \
+    for (const struct member *m = members; m < members + sizeof(members) / sizeof(*members); m++)
+
+static double normal(struct tw_rng *rng) {
+    const double u = tw_rng_unit(rng) + 0x1p-60;
+    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * tw_rng_unit(rng));
+}
+
+/* Normal numbers, or Student's t of 4 degrees, of a size that changes from tensor to tensor. */
+static float *some(struct tw_rng *rng, size_t n, bool is_t4) {
+    float *x = malloc((n > 0 ? n : 1) * sizeof(*x));
+    assert_non_null(x);
+    double size = 1.0;
+    for (size_t i = 0; i < n; i++) {
+        if (i % 65536 == 0) size = pow(10.0, -4.0 + 3.0 * tw_rng_unit(rng));
+        double value = normal(rng);
+        if (is_t4) {
+            const double u = (tw_rng_unit(rng) + 0x1p-60) * (tw_rng_unit(rng) + 0x1p-60);
+            value /= sqrt(-2.0 * log(u) / 4.0);
+        }
+        x[i] = (float)(value * size);
+    }
+    return x;
+}
+
+static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, size_t *bytes) {
+    const size_t capacity = codec->bound(n);
+    uint8_t *to = malloc(capacity > 0 ? capacity : 1);
+    assert_int_equal(codec->encode(x, n, to, capacity, bytes), TW_OK);
+    assert_true(*bytes <= capacity);
+    to = realloc(to, *bytes > 0 ? *bytes : 1); /* a sanitizer sees a byte read too many */
+    assert_non_null(to);
+    return to;
+}
+
+static double squared_error(const float *x, const float *y, size_t n) {
+    double error = 0.0, size = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = (double)x[i] - (double)y[i];
+        error += d * d;
+        size += (double)x[i] * (double)x[i];
+    }
+    return error / size;
+}
+
+/* Tensors weigh alike, whatever their size. */
+static double mean_squared_error(const float *x, const float *y) {
+    double sum = 0.0;
+    for (size_t at = 0; at < N; at += 65536) sum += squared_error(x + at, y + at, 65536);
+    return sum / (N / 65536);
+}
+
+static void bits_are_those_of_the_name_and_errors_those_of_the_tables(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *y = malloc(N * sizeof(*y));
+    for (int is_t4 = 0; is_t4 < 2; is_t4++) {
+        float *x = some(&rng, N, is_t4 == 1);
+        EACH_MEMBER(m) {
+            const struct tw_codec *codec = tw_codec_get(m->id);
+            size_t bytes;
+            uint8_t *coded = encoded(codec, x, N, &bytes);
+            assert_int_equal(codec->decode(coded, bytes, y, N), TW_OK);
+            const double bits = 8.0 * (double)bytes / N, error = mean_squared_error(x, y);
+            print_message("%-6s %-6s %.4f bits, squared error %.5f\n", codec->name,
+                          is_t4 == 1 ? "t4" : "normal", bits, error);
+            assert_true(fabs(bits - m->bits) < 0.015 * m->bits + 0.005);
+            assert_true(error < (is_t4 == 1 ? m->t4 : m->gauss));
+            free(coded);
+        }
+        free(x);
+    }
+    free(y);
+}
+
+/* |x| / s is in [a - 1/2 + dead, a + 1/2 + dead), and decoded to a + shift. */
+static void every_element_is_within_its_step(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    const size_t sizes[] = {1, 63, 64, 65, 4095, 4096, 4097, 20000, 300000};
+    EACH_MEMBER(m) for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+        const struct tw_codec *codec = tw_codec_get(m->id);
+        const size_t n = sizes[k];
+        float *x = some(&rng, n, true), *y = fill_copy(x, n);
+        for (size_t i = 0; i < n; i += 9973) x[i] *= 300.0f; /* far out of any alphabet */
+        size_t bytes;
+        uint8_t *coded = encoded(codec, x, n, &bytes);
+        assert_int_equal(codec->decode(coded, bytes, y, n), TW_OK);
+        const uint32_t c = tw_get_u16(coded);
+        const double one = (int8_t)coded[2] / 256.0, more = (int8_t)coded[3] / 256.0;
+        for (size_t i = 0; i < n; i++) {
+            const double s = (double)tw_ecsq_unit(tw_ecsq_scale(coded + HEAD, i / 4096), c);
+            const double v = fabs((double)x[i]) / s, d = fabs((double)y[i]) / s;
+            const double slack = 1e-5 * (1.0 + v);
+            const double shift = fabs(d - 1.0 - one) < 1e-5 ? one : more;
+            if (y[i] == 0.0f) {
+                assert_true(v < 0.5 + m->dead + slack);
+            } else if (d > m->limit - 0.5 - slack) { /* written out */
+                assert_true(fabs(v - d - m->dead) <= 0.5 + slack);
+            } else {
+                assert_true(fabs(v - (d - shift) - m->dead) <= 0.5 + slack);
+            }
+            assert_true(y[i] == 0.0f || signbit(x[i]) == signbit(y[i]));
+        }
+        free(x), free(y), free(coded);
+    }
+}
+
+static void the_size_of_numbers_changes_scales_alone(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    const float powers[] = {0x1p-80f, 0x1p-20f, 0x1p60f, 0x1p100f};
+    const size_t n = 20000, blocks = 5;
+    float *x = some(&rng, n, true), *z = fill_copy(x, n);
+    EACH_MEMBER(m) for (size_t p = 0; p < 4; p++) {
+        const struct tw_codec *codec = tw_codec_get(m->id);
+        size_t bytes, z_bytes;
+        for (size_t i = 0; i < n; i++) z[i] = x[i] * powers[p];
+        uint8_t *coded = encoded(codec, x, n, &bytes), *z_coded = encoded(codec, z, n, &z_bytes);
+        assert_int_equal(z_bytes, bytes);
+        assert_memory_equal(z_coded, coded, HEAD);
+        assert_memory_equal(z_coded + HEAD + 2 * blocks, coded + HEAD + 2 * blocks,
+                            bytes - HEAD - 2 * blocks);
+        free(coded), free(z_coded);
+    }
+    free(x), free(z);
+}
+
+static void zeros_are_free(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    const size_t n = 40 * 4096, half = 20 * 4096;
+    float *x = some(&rng, n, false), *y = fill_copy(x, n);
+    EACH_MEMBER(m) {
+        const struct tw_codec *codec = tw_codec_get(m->id);
+        size_t all, some_bytes, none;
+        free(encoded(codec, x, half, &some_bytes));
+        float *z = fill_copy(x, n);
+        for (size_t i = half; i < n; i++) z[i] = i % 2 == 0 ? 0.0f : 0x1p-125f;
+        uint8_t *coded = encoded(codec, z, n, &all);
+        assert_in_range(all, some_bytes * 99 / 100, some_bytes * 101 / 100 + 20 * 2);
+        assert_int_equal(codec->decode(coded, all, y, n), TW_OK);
+        for (size_t i = half; i < n; i++) assert_true(y[i] == 0.0f && !signbit(y[i]));
+        free(coded);
+        memset(z, 0, n * sizeof(float));
+        coded = encoded(codec, z, n, &none);
+        assert_int_equal(none, HEAD + 2 * 40);
+        assert_int_equal(codec->decode(coded, none, y, n), TW_OK);
+        for (size_t i = 0; i < n; i++) assert_true(y[i] == 0.0f);
+        free(coded), free(z);
+    }
+    free(x), free(y);
+}
+
+/* Symbols that all are the same, few symbols, and symbols that do not compress. */
+static void every_kind_of_stream_is_used(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    const struct tw_codec *codec = tw_codec_get(TW_CODEC_ECSQ2);
+    float *x = some(&rng, 70000, false), y[4096];
+    size_t bytes;
+    uint8_t *coded = encoded(codec, x, 100, &bytes);
+    assert_int_equal(coded[HEAD + 2], TW_ECSQ_RAW);
+    assert_int_equal(bytes, HEAD + 2 + 5 + 100);
+    free(coded);
+    coded = encoded(codec, x, 70000, &bytes);
+    assert_int_equal(coded[HEAD + 2 * 18], TW_ECSQ_CODED);
+    free(coded);
+    for (size_t i = 0; i < 4096; i++) x[i] = -0.25f;
+    coded = encoded(codec, x, 4096, &bytes);
+    assert_int_equal(coded[HEAD + 2], TW_ECSQ_ONE);
+    assert_int_equal(bytes, HEAD + 2 + 5 + 1);
+    assert_int_equal(codec->decode(coded, bytes, y, 4096), TW_OK);
+    for (size_t i = 0; i < 4096; i++) assert_true(y[i] < -0.2f && y[i] > -0.3f);
+    free(coded), free(x);
+}
+
+/* Sparse, spiky and lattice-like arrays: encode itself would say if they did not fit. */
+static void bounds_hold_for_numbers_of_any_kind(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    const size_t n = 3 * 4096 + 77;
+    float *x = malloc(n * sizeof(*x)), *y = fill_new(&rng, n, 1.0f);
+    EACH_MEMBER(m) for (unsigned round = 0; round < 60; round++) {
+        const struct tw_codec *codec = tw_codec_get(m->id);
+        const double density = pow(2.0, -(double)tw_rng_below(&rng, 13));
+        const double power = 1.0 + (double)(round % 6);
+        for (size_t i = 0; i < n; i++) {
+            x[i] = 1e-3f * (float)tw_rng_unit(&rng);
+            if (tw_rng_unit(&rng) < density) x[i] = (float)pow(normal(&rng), power);
+            if (round % 5 == 4) x[i] = rintf(x[i]);
+        }
+        if (round == 0) { /* as many codes written out as there can be */
+            for (size_t i = 0; i < n; i++) x[i] = i % 15 == 0 ? 1.0f : 0.0f;
+        }
+        size_t bytes;
+        uint8_t *coded = encoded(codec, x, n, &bytes);
+        assert_int_equal(codec->decode(coded, bytes, y, n), TW_OK);
+        free(coded);
+    }
+    free(x), free(y);
+}
+
+struct payload {
+    const struct tw_codec *codec;
+    size_t n, bytes, stream; /* where the first stream begins */
+    uint8_t *data;
+    float *y, *kept;
+};
+
+/* Two blocks of t4 numbers with outliers, so that some codes are written out. */
+static struct payload some_payload(enum tw_codec_id id, size_t n) {
+    struct payload p = {.codec = tw_codec_get(id), .n = n};
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *x = some(&rng, n, true);
+    for (size_t i = 5; i < n; i += 1000) x[i] *= 100.0f;
+    p.data = encoded(p.codec, x, n, &p.bytes);
+    p.stream = HEAD + 2 * ((n + 4095) / 4096);
+    p.y = fill_new(&rng, n, 1.0f);
+    p.kept = fill_copy(p.y, n);
+    free(x);
+    return p;
+}
+
+static void free_payload(struct payload *p) {
+    free(p->data), free(p->y), free(p->kept);
+}
+
+static void assert_refused(const struct payload *p, const char *why) {
+    if (p->codec->check(p->data, p->bytes, p->n) != TW_CORRUPT ||
+        p->codec->decode(p->data, p->bytes, p->y, p->n) != TW_CORRUPT ||
+        p->codec->decode_add(p->data, p->bytes, 1.0f, p->y, p->n) != TW_CORRUPT) {
+        fail_msg("taken: %s", why);
+    }
+    assert_memory_equal(p->y, p->kept, p->n * sizeof(float));
+}
+
+static void heads_that_no_encoder_writes_are_refused(void **state) {
+    (void)state;
+    struct payload p = some_payload(TW_CODEC_ECSQ2, 8000);
+    const struct {
+        size_t at;
+        uint16_t value;
+        const char *why;
+    } cases[] = {
+        {0, 0, "a step of 0"},
+        {0, (1 << 11) - 1, "a step below the least"},
+        {0, (1 << 15) + 1, "a step above the largest"},
+        {HEAD, 0x037F, "a scale below 2^-120"},
+        {HEAD + 2, 0x7B80, "a scale of 2^120"},
+        {HEAD + 2, 0x7F80, "an infinite scale"},
+        {HEAD, 0x7FC0, "a scale that is no number"},
+        {HEAD, 0xBF80, "a negative scale"},
+        {HEAD, 0x8000, "a scale of -0"},
+        {HEAD + 2, 0, "a block without codes, whose codes are there"},
+    };
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        const uint16_t kept = tw_get_u16(p.data + cases[c].at);
+        tw_put_u16(p.data + cases[c].at, cases[c].value);
+        assert_refused(&p, cases[c].why);
+        tw_put_u16(p.data + cases[c].at, kept);
+    }
+    assert_int_equal(p.codec->check(p.data, p.bytes, p.n), TW_OK);
+    free_payload(&p);
+}
+
+static void streams_that_no_encoder_writes_are_refused(void **state) {
+    (void)state;
+    struct payload p = some_payload(TW_CODEC_ECSQ2, 8000);
+    const uint32_t codes = tw_get_u32(p.data + p.stream + 1);
+    const size_t first = p.stream + 5, model = first + 2 * codes;
+    const size_t words = model + 1 + 3 * ((size_t)p.data[model] + 1);
+    assert_true(codes > 3);
+    assert_int_equal(p.data[p.stream], TW_ECSQ_CODED);
+    assert_int_equal(words + 4 + 256 + 2 * tw_get_u32(p.data + words), p.bytes);
+    const struct {
+        size_t at;
+        uint32_t value;
+        const char *why;
+    } cases[] = {
+        {p.stream, 3 | codes << 8, "a kind that is none"},
+        {p.stream, TW_ECSQ_RAW | codes << 8, "coded ones as raw ones"},
+        {p.stream, TW_ECSQ_ONE | codes << 8, "coded ones as one"},
+        {p.stream + 1, codes + 1, "more codes written out than there are"},
+        {p.stream + 1, codes - 1, "fewer"},
+        {p.stream + 1, 8001, "more codes than symbols"},
+        {p.stream + 1, UINT32_MAX, "far more"},
+        {first, 7 | 9u << 16, "a code that has a symbol"},
+        {first, 0xFFF9u | 9u << 16, "a negative one"},
+        {first, 0x7FFFu | 9u << 16, "a code out of reach"},
+        {first, 0x8000u | 9u << 16, "a negative one"},
+        {words, tw_get_u32(p.data + words) + 1, "more words than there are"},
+        {words, tw_get_u32(p.data + words) - 1, "fewer"},
+        {words, UINT32_MAX, "far more"},
+        {words + 4, 0x7FFF, "a state too small"},
+        {words + 4 + 4 * 63, 0x80000000u, "a state too large"},
+        {model + 1, 16u | 1u << 8, "a symbol beyond the alphabet"},
+    };
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        const uint32_t kept = tw_get_u32(p.data + cases[c].at);
+        assert_true(kept != cases[c].value);
+        tw_put_u32(p.data + cases[c].at, cases[c].value);
+        assert_refused(&p, cases[c].why);
+        tw_put_u32(p.data + cases[c].at, kept);
+    }
+    assert_int_equal(p.codec->check(p.data, p.bytes, p.n), TW_OK);
+    free_payload(&p);
+}
+
+static void raw_symbols_beyond_the_alphabet_are_refused(void **state) {
+    (void)state;
+    struct payload p = some_payload(TW_CODEC_ECSQ1, 100);
+    assert_int_equal(p.data[p.stream], TW_ECSQ_RAW);
+    p.data[p.bytes - 1] = 16;
+    assert_refused(&p, "symbol 16 of 16");
+    p.data[p.bytes - 1] = 15;
+    assert_refused(&p, "a code that is not written out");
+    free_payload(&p);
+}
+
+/* The largest of everything that a decoder takes. */
+static void what_is_taken_is_finite(void **state) {
+    (void)state;
+    EACH_MEMBER(m) {
+        const struct tw_codec *codec = tw_codec_get(m->id);
+        const unsigned limit = (unsigned)m->limit;
+        uint8_t data[HEAD + 2 + 5 + 2 + 2] = {0x00, 0x80, 127, 127, 0x7F, 0x7B, TW_ECSQ_RAW};
+        const size_t at = HEAD + 2 + 5;
+        float y[2];
+        data[at] = data[at + 1] = (uint8_t)(2 * limit - 3);
+        assert_int_equal(codec->decode(data, at + 2, y, 2), TW_OK);
+        assert_true(isfinite(y[0]) && y[0] < 0.0f);
+        tw_put_u16(data, 1 << 12);
+        data[HEAD + 2 + 1] = 1;
+        tw_put_u16(data + at, 66);
+        data[at + 2] = (uint8_t)(2 * limit - 1);
+        data[at + 3] = 0;
+        assert_int_equal(codec->decode(data, at + 4, y, 2), TW_OK);
+        assert_true(isfinite(y[0]) && y[0] > 0x1p125f);
+        assert_true(y[1] == 0.0f);
+    }
+}
+
+int main(void) {
+    print_message("seed %d\n", SEED);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_are_those_of_the_name_and_errors_those_of_the_tables),
+        cmocka_unit_test(every_element_is_within_its_step),
+        cmocka_unit_test(the_size_of_numbers_changes_scales_alone),
+        cmocka_unit_test(zeros_are_free),
+        cmocka_unit_test(every_kind_of_stream_is_used),
+        cmocka_unit_test(bounds_hold_for_numbers_of_any_kind),
+        cmocka_unit_test(heads_that_no_encoder_writes_are_refused),
+        cmocka_unit_test(streams_that_no_encoder_writes_are_refused),
+        cmocka_unit_test(raw_symbols_beyond_the_alphabet_are_refused),
+        cmocka_unit_test(what_is_taken_is_finite),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
