@@ -1,0 +1,179 @@
+/* bench_quality.c - thinwire-quality-bench: what sync strategies and codecs cost, by real training.
+ *
+ * Runs the cases of a plan (plan.h) one after the other in one thread, and appends a line of JSON
+ * for each to the results. Cases that are there already are skipped, so a plan goes on where it
+ * was left, and a slice ends by itself between two cases. report.py makes tables and pictures. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/hash.h"
+#include "tests/bench/quality/plan.h"
+#include "tests/bench/quality/results.h"
+#include "tests/bench/quality/world.h"
+
+static const char usage[] =
+    "usage: thinwire-quality-bench --plan FILE --text FILE --results FILE\n"
+    "           [--slice MINUTES] [--share I/N] [--only WORD] [--list]\n"
+    "--text: what is trained on, 4 MB or more (`bible -f gen1:1-rev22:21`). --slice: no case\n"
+    "but the first is begun later. --share: every N-th case, from the I-th on, for N programs at a "
+    "time. --only:\n"
+    "cases whose name or varied keys hold WORD. --list: what would be done.\n";
+
+struct options {
+    const char *plan, *text, *results, *only;
+    double slice_s;
+    unsigned share, shares;
+    bool is_list;
+};
+
+static double now_s(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool read_options(struct options *options, int argc, char **argv) {
+    *options = (struct options){.only = "", .slice_s = 1e12, .shares = 1};
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i];
+        if (strcmp(name, "--list") == 0) {
+            options->is_list = true;
+            continue;
+        }
+        if (i + 1 == argc) return false;
+        const char *value = argv[++i];
+        if (strcmp(name, "--plan") == 0) {
+            options->plan = value;
+        } else if (strcmp(name, "--text") == 0) {
+            options->text = value;
+        } else if (strcmp(name, "--results") == 0) {
+            options->results = value;
+        } else if (strcmp(name, "--only") == 0) {
+            options->only = value;
+        } else if (strcmp(name, "--slice") == 0) {
+            options->slice_s = 60 * strtod(value, NULL);
+        } else if (strcmp(name, "--share") != 0 ||
+                   sscanf(value, "%u/%u", &options->share, &options->shares) != 2 ||
+                   options->share >= options->shares) {
+            return false;
+        }
+    }
+    return options->plan != NULL && options->text != NULL && options->results != NULL;
+}
+
+/* Whole file with a NUL after it; heap. */
+static enum tw_status read_file(const char *path, char **bytes, size_t *size,
+                                struct tw_error *err) {
+    FILE *file = fopen(path, "rb");
+    *bytes = NULL;
+    *size = 0;
+    if (file == NULL) return tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
+    for (size_t room = 1 << 16, got = 1; got > 0; room *= 2) {
+        char *larger = realloc(*bytes, room + 1);
+        if (larger == NULL) break;
+        *bytes = larger;
+        got = fread(*bytes + *size, 1, room - *size, file);
+        *size += got;
+        if (*size < room) break;
+    }
+    const bool is_good = *bytes != NULL && feof(file) && !ferror(file);
+    (void)fclose(file);
+    if (!is_good) return tw_fail(err, TW_IO, "%s could not be read", path);
+    (*bytes)[*size] = 0;
+    return TW_OK;
+}
+
+/* Operations of a case, for the time that is left: training, then held-out text. */
+static double work_of(const struct setting *setting) {
+    const double held = (double)setting->evals * CURVE_TOKENS + 220000;
+    return (double)tw_engine_flops_token(&setting->run) *
+           ((double)setting->run.train.tokens + held * 2 / 3);
+}
+
+static bool is_wanted(const struct options *options, const struct setting *setting, uint32_t i) {
+    return i % options->shares == options->share &&
+           (strstr(setting->name, options->only) != NULL ||
+            strstr(setting->varied, options->only) != NULL) &&
+           !results_have(options->results, &setting->id);
+}
+
+struct progress {
+    uint32_t cases, done;
+    double work, done_work, begin_s;
+};
+
+static void say(const struct progress *progress, const struct setting *setting,
+                const struct outcome *outcome, double took_s) {
+    const double rate = progress->done_work / (now_s() - progress->begin_s);
+    const double left_s = (progress->work - progress->done_work) / rate;
+    (void)fprintf(
+        stderr, "%u/%u %s %s: anchor %.4f, mean %.4f nats, %.1f MB sent, %.0f s; %.0f min left\n",
+        progress->done, progress->cases, setting->name, setting->varied, outcome->anchor.nats,
+        outcome->mean.nats, (double)traffic_total(&outcome->traffic) * 1e-6, took_s, left_s / 60);
+}
+
+static enum tw_status run_cases(const struct options *options, const struct plan *plan,
+                                struct outcome *outcome, struct tw_error *err) {
+    struct progress progress = {.begin_s = now_s()};
+    for (uint32_t i = 0; i < plan->count; i++) {
+        if (!is_wanted(options, &plan->cases[i], i)) continue;
+        progress.cases++;
+        progress.work += work_of(&plan->cases[i]);
+        if (options->is_list) (void)printf("%s %s\n", plan->cases[i].name, plan->cases[i].varied);
+    }
+    for (uint32_t i = 0; i < plan->count && !options->is_list; i++) {
+        const struct setting *setting = &plan->cases[i];
+        const double begin_s = now_s();
+        if (!is_wanted(options, setting, i)) continue;
+        if (progress.done > 0 && begin_s - progress.begin_s > options->slice_s) {
+            (void)fprintf(stderr, "the slice is over: the same command goes on\n");
+            return TW_OK;
+        }
+        struct tw_error why = {.status = TW_OK};
+        const enum tw_status status = world_run(setting, options->text, outcome, &why);
+        if (status != TW_OK) {
+            return tw_fail(err, status, "case %s: %.200s", setting->name, why.message);
+        }
+        TW_TRY(results_add(options->results, setting, outcome, err));
+        progress.done++;
+        progress.done_work += work_of(setting);
+        say(&progress, setting, outcome, now_s() - begin_s);
+    }
+    return TW_OK;
+}
+
+static enum tw_status run(const struct options *options, struct tw_error *err) {
+    struct plan plan = {.cases = NULL};
+    struct tw_id text = {{0}};
+    char *words = NULL;
+    size_t size = 0;
+    struct outcome *outcome = malloc(sizeof(*outcome));
+    enum tw_status status = outcome != NULL ? read_file(options->text, &words, &size, err)
+                                            : tw_fail(err, TW_NOMEM, "no memory for results");
+    if (status == TW_OK) {
+        text = tw_sha256(words, size);
+        free(words);
+        status = read_file(options->plan, &words, &size, err);
+    }
+    if (status == TW_OK) status = plan_parse(&plan, words, &text, err);
+    if (status == TW_OK) status = run_cases(options, &plan, outcome, err);
+    plan_free(&plan);
+    free(words);
+    free(outcome);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    struct options options;
+    struct tw_error err;
+    if (!read_options(&options, argc, argv)) {
+        (void)fputs(usage, stderr);
+        return 2;
+    }
+    if (run(&options, &err) == TW_OK) return 0;
+    (void)fprintf(stderr, "thinwire-quality-bench: %s\n", err.message);
+    return 1;
+}

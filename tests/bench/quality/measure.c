@@ -1,0 +1,88 @@
+/* measure.c - held-out loss and distance of the nodes of a world. */
+#include "tests/bench/quality/measure.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+
+uint64_t traffic_of(uint64_t payload_bytes) {
+    const uint64_t chunks = (payload_bytes + TW_CHUNK_BYTES_MAX - 1) / TW_CHUNK_BYTES_MAX;
+    return payload_bytes + chunks * (TW_FRAME_HEADER_BYTES + TW_CHUNK_HEADER_BYTES);
+}
+
+uint64_t traffic_total(const struct traffic *traffic) {
+    return traffic->contributions + traffic->results + traffic->states;
+}
+
+enum tw_status measure_open(struct measure *measure, const struct tw_layout *layout,
+                            struct tw_error *err) {
+    measure->params = calloc((size_t)layout->elements, sizeof(float));
+    measure->mean = calloc((size_t)layout->elements, sizeof(float));
+    if (measure->params != NULL && measure->mean != NULL) return TW_OK;
+    return tw_fail(err, TW_NOMEM, "no memory to measure a model");
+}
+
+void measure_close(struct measure *measure) {
+    free(measure->params);
+    free(measure->mean);
+    *measure = (struct measure){.params = NULL};
+}
+
+static bool counts(const struct node *node) {
+    return node->is_alive && !node->is_hostile;
+}
+
+/* Mean of the nodes' theta; returns how far they are from it. */
+static double take_mean(struct measure *measure, const struct node *nodes, uint32_t count) {
+    const size_t n = (size_t)nodes[0].layout->elements;
+    double distance = 0, size = 0;
+    uint32_t counted = 0;
+    for (uint32_t i = 0; i < count; i++) counted += counts(&nodes[i]);
+    for (size_t e = 0; e < n; e++) {
+        double sum = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            if (counts(&nodes[i])) sum += (double)nodes[i].engine->theta[e];
+        }
+        measure->mean[e] = (float)(sum / counted);
+        size += (sum / counted) * (sum / counted);
+        for (uint32_t i = 0; i < count; i++) {
+            if (!counts(&nodes[i])) continue;
+            const double d = (double)nodes[i].engine->theta[e] - sum / counted;
+            distance += d * d;
+        }
+    }
+    return sqrt(distance / counted / size);
+}
+
+enum tw_status measure_take(struct measure *measure, struct node *nodes, uint32_t count,
+                            const struct traffic *traffic, bool is_last, struct outcome *outcome,
+                            struct tw_error *err) {
+    struct node *judge = NULL;
+    struct point point = {.bytes = traffic_total(traffic)};
+    struct tw_eval anchor, mean;
+    for (uint32_t i = count; i > 0; i--) {
+        if (counts(&nodes[i - 1])) judge = &nodes[i - 1];
+        point.tokens += nodes[i - 1].trained;
+    }
+    if (judge == NULL) return tw_fail(err, TW_AGAIN, "nobody is left to be measured");
+    const uint64_t windows = is_last ? 0 : CURVE_TOKENS / judge->data.context;
+    point.distance = take_mean(measure, nodes, count);
+    TW_TRY(tw_eval_heldout(judge->engine, &judge->data, measure->mean, windows, &mean, err));
+    anchor = mean;
+    if (judge->has_merger) {
+        node_anchor(judge, measure->params);
+        TW_TRY(
+            tw_eval_heldout(judge->engine, &judge->data, measure->params, windows, &anchor, err));
+    }
+    point.anchor = anchor.nats;
+    point.mean = mean.nats;
+    if (outcome->count < OUTCOME_POINTS_MAX) outcome->points[outcome->count++] = point;
+    if (is_last) {
+        outcome->anchor = anchor;
+        outcome->mean = mean;
+        outcome->tokens = point.tokens;
+    }
+    return TW_OK;
+}

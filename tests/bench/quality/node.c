@@ -1,0 +1,383 @@
+/* node.c - a node's engine, memory and merging. */
+#include "tests/bench/quality/node.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/assert.h"
+#include "base/rng.h"
+#include "tests/bench/quality/exact.h"
+
+void payload_free(struct payload *payload) {
+    free(payload->bytes);
+    *payload = (struct payload){.bytes = NULL};
+}
+
+static struct payload payload_copy(const void *bytes, uint32_t size) {
+    struct payload payload = {.bytes = malloc(size > 0 ? size : 1), .size = size};
+    TW_ASSERT(payload.bytes != NULL);
+    memcpy(payload.bytes, bytes, size);
+    return payload;
+}
+
+/* ---- opening ------------------------------------------------------------------------------- */
+
+static enum tw_status open_memory(struct node *node, struct tw_error *err) {
+    const struct tw_run *run = &node->setting->run;
+    struct tw_shm_geometry geometry;
+    uint64_t largest = 0;
+    for (uint32_t p = 0; p < node->layout->fragments_count; p++) {
+        const uint64_t n = node->layout->fragment_begin[p + 1] - node->layout->fragment_begin[p];
+        if (n > largest) largest = n;
+    }
+    /* Room for what one request needs at most: contributions of all nodes to one undivided fragment
+     * in float32, or (phi, u) of a fragment packed. Pages that are not touched cost nothing. */
+    const uint64_t pool = (largest * 6 + TW_PARTS_MAX * 8192) * (node->setting->nodes + 2);
+    TW_TRY(tw_shm_geometry_init(&geometry, node->layout, TW_SNAPSHOT_OFF, pool, err));
+    node->memory_bytes = (size_t)geometry.bytes;
+    node->memory = mmap(NULL, node->memory_bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (node->memory == MAP_FAILED) {
+        node->memory = NULL;
+        return tw_fail(err, TW_NOMEM, "no memory for a node: %zu bytes", node->memory_bytes);
+    }
+    tw_shm_bind(&node->shm, node->memory, &geometry, node->layout);
+    tw_shm_format(&node->shm);
+    TW_TRY(tw_merger_init(&node->merger, run, &node->shm, node->engine->theta, err));
+    node->has_merger = true;
+    if (node->setting->is_exact) node->merger.codec = node->merger.result = &exact_codec;
+    return TW_OK;
+}
+
+static void fill_anchor(struct node *node) {
+    for (uint32_t p = 0; p < node->shm.fragments_count; p++) {
+        const size_t n = (size_t)tw_shm_fragment_elements(&node->shm, p);
+        float *phi, *u;
+        tw_shm_home(&node->shm, p, &phi, &u);
+        memcpy(phi, tw_merger_theta(&node->merger, p), n * sizeof(float));
+        memset(u, 0, n * sizeof(float));
+        const struct tw_shm_state state = {.digest = tw_shm_digest(phi, u, n)};
+        tw_shm_home_set(&node->shm, p, &state);
+    }
+}
+
+/* Node i of a seed draws the same windows in every case; KIND_BIG draws those of all nodes. */
+static void open_streams(struct node *node) {
+    const bool is_big = node->setting->kind == KIND_BIG;
+    node->streams_count = is_big ? node->setting->nodes : 1;
+    for (uint32_t i = 0; i < node->streams_count; i++) {
+        uint64_t state = node->setting->seed * 1000 + (is_big ? i : node->index);
+        node->streams[i] = (struct stream){.seed = tw_splitmix64(&state)};
+    }
+}
+
+enum tw_status node_open(struct node *node, const struct setting *setting,
+                         const struct tw_layout *layout, uint32_t index, const char *text_path,
+                         struct tw_error *err) {
+    const struct tw_run *run = &setting->run;
+    memset(node, 0, sizeof(*node));
+    node->setting = setting;
+    node->layout = layout;
+    node->index = index;
+    node->is_alive = node->is_owner = true;
+    node->is_hostile = index >= setting->nodes - setting->hostile.count;
+    node->step_us = (uint64_t)setting->step_ms * 1000 * setting->slow[index];
+    node->next_us = node->step_us;
+    TW_TRY(tw_data_open(&node->data, text_path, run, err));
+    node->tokens = calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(uint32_t));
+    if (node->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
+    /* float32 and one thread: the same bits wherever the instruction set is the same. */
+    const struct tw_engine_config config = {
+        .run = run, .layout = layout, .compute = {.compute = TW_COMPUTE_FP32, .threads = 1}};
+    TW_TRY(tw_engine_create(&node->engine, &config, err));
+    tw_engine_init_params(run, layout, node->engine->theta);
+    open_streams(node);
+    if (setting->kind != KIND_GROUP) return TW_OK;
+    TW_TRY(open_memory(node, err));
+    fill_anchor(node);
+    return TW_OK;
+}
+
+void node_close(struct node *node) {
+    if (node->has_merger) tw_merger_deinit(&node->merger);
+    tw_engine_destroy(node->engine);
+    if (node->data.inner != NULL) tw_data_close(&node->data);
+    if (node->memory != NULL) (void)munmap(node->memory, node->memory_bytes);
+    free(node->tokens);
+    memset(node, 0, sizeof(*node));
+}
+
+/* ---- training ------------------------------------------------------------------------------ */
+
+/* As the trainer counts it: worker/trainer.c. */
+static uint64_t clock_of(struct node *node) {
+    const uint64_t budget = node->setting->run.train.tokens;
+    const uint64_t factor = node->told.contributors > 1 ? node->told.contributors : 1;
+    const uint64_t own =
+        node->trained > node->told.tokens_listed ? node->trained - node->told.tokens_listed : 0;
+    uint64_t clock = budget;
+    if (node->told.clock_tokens < budget && own <= (budget - node->told.clock_tokens) / factor) {
+        clock = node->told.clock_tokens + own * factor;
+    }
+    if (clock > node->clock) node->clock = clock;
+    return node->clock;
+}
+
+enum tw_status node_step(struct node *node, struct tw_error *err) {
+    const struct tw_run *run = &node->setting->run;
+    const uint32_t each = run->train.batch / node->streams_count;
+    const size_t window = (size_t)run->model.context + 1;
+    struct tw_step_result result;
+    for (uint32_t i = 0; i < node->streams_count; i++) {
+        TW_TRY(tw_data_draw(&node->data, node->streams[i].seed, &node->streams[i].cursor, each,
+                            node->tokens + i * each * window, err));
+    }
+    const float lr = tw_schedule_lr(run, clock_of(node));
+    TW_TRY(tw_engine_step(node->engine, node->tokens, lr, &result, err));
+    node->skipped += result.is_skipped;
+    node->steps++;
+    node->trained += (uint64_t)run->train.batch * run->model.context;
+    return TW_OK;
+}
+
+/* ---- rounds -------------------------------------------------------------------------------- */
+
+/* Places in the pool, one request at a time. */
+struct places {
+    struct node *node;
+    uint64_t used;
+};
+
+static struct tw_span place(struct places *places, uint64_t bytes) {
+    const struct tw_shm_geometry *geometry = &places->node->shm.geometry;
+    const struct tw_span span = {.offset = geometry->pool + places->used, .bytes = (uint32_t)bytes};
+    places->used += (bytes + 63) / 64 * 64;
+    TW_ASSERT(places->used <= geometry->pool_bytes);
+    return span;
+}
+
+static struct tw_span put(struct places *places, const struct payload *payload) {
+    const struct tw_span span = place(places, payload->size);
+    memcpy(tw_shm_pool(&places->node->shm, span.offset, span.bytes), payload->bytes, payload->size);
+    return span;
+}
+
+static struct payload get(const struct node *node, const struct tw_span *span, uint32_t bytes) {
+    return payload_copy(tw_shm_pool(&node->shm, span->offset, bytes), bytes);
+}
+
+/* Bends theta so that its distance from the anchor is what this node wants others to believe. */
+static void bend(struct node *node, uint32_t fragment, float *theta) {
+    struct tw_shm_view view;
+    struct tw_rng rng;
+    double squares = 0;
+    tw_shm_view(&node->shm, fragment, &view);
+    for (uint64_t i = 0; i < view.elements; i++) {
+        const double d = (double)view.phi[i] - (double)theta[i];
+        squares += d * d;
+    }
+    const double size = sqrt(squares / (double)view.elements);
+    tw_rng_seed(&rng, node->setting->seed * 77 + node->steps * 64 + node->index);
+    for (uint64_t i = 0; i < view.elements; i++) {
+        if (node->setting->hostile.kind == HOSTILE_FLIP) {
+            theta[i] = view.phi[i] + 10 * (view.phi[i] - theta[i]);
+        } else {
+            double sum = -6;
+            for (unsigned k = 0; k < 12; k++) sum += tw_rng_unit(&rng);
+            theta[i] = (float)((double)view.phi[i] + 1000 * size * sum);
+        }
+    }
+}
+
+static enum tw_status encode(struct node *node, const struct tw_wmsg_encode *request,
+                             struct tw_wmsg_encoded *reply, struct tw_error *err) {
+    const bool is_bent = node->is_hostile && node->setting->hostile.kind != HOSTILE_NAN;
+    if (!is_bent) return tw_merger_encode(&node->merger, request, reply, err);
+    float *theta = tw_merger_theta(&node->merger, request->fragment);
+    const size_t bytes =
+        (size_t)tw_shm_fragment_elements(&node->shm, request->fragment) * sizeof(float);
+    struct payload kept = payload_copy(theta, (uint32_t)bytes);
+    bend(node, request->fragment, theta);
+    const enum tw_status status = tw_merger_encode(&node->merger, request, reply, err);
+    memcpy(theta, kept.bytes, bytes);
+    payload_free(&kept);
+    return status;
+}
+
+enum tw_status node_encode(struct node *node, uint64_t round, uint32_t fragment,
+                           const struct division *division, struct contribution *out,
+                           struct tw_error *err) {
+    struct places places = {.node = node};
+    struct tw_wmsg_encode request = {
+        .round = round, .fragment = fragment, .parts_count = division->parts};
+    struct tw_wmsg_encoded reply;
+    for (uint32_t k = 0; k < division->parts; k++) {
+        request.parts[k].begin = division->begin[k];
+        request.parts[k].count = division->count[k];
+        request.parts[k].out =
+            place(&places, node->merger.codec->bound((size_t)division->count[k]));
+    }
+    TW_TRY(encode(node, &request, &reply, err));
+    for (uint32_t k = 0; k < division->parts; k++) {
+        out->parts[k] = get(node, &request.parts[k].out, reply.bytes[k]);
+        if (node->is_hostile && node->setting->hostile.kind == HOSTILE_NAN) {
+            memset(out->parts[k].bytes, 0xff, out->parts[k].size);
+        }
+    }
+    out->has = true;
+    out->tokens = node->trained - node->listed_tokens;
+    out->steps = (uint32_t)(node->steps - node->listed_steps);
+    node->own_steps = node->last_send_step = node->steps;
+    node->own_tokens = node->trained;
+    return TW_OK;
+}
+
+bool node_check(struct node *node, const struct payload *payload, uint64_t count,
+                enum tw_content content) {
+    struct places places = {.node = node};
+    struct tw_wmsg_checked reply;
+    const struct tw_wmsg_check request = {
+        .elements = count, .content = content, .in = put(&places, payload)};
+    return tw_merger_check(&node->merger, &request, &reply, NULL) == TW_OK;
+}
+
+/* An owner that lies: -10 times the mean, or noise, or bytes that are nothing. */
+static enum tw_status falsify(const struct node *node, struct payload *payload, uint64_t count,
+                              struct tw_error *err) {
+    const struct tw_codec *codec = node->merger.result;
+    if (node->setting->hostile.kind == HOSTILE_NAN) {
+        memset(payload->bytes, 0xff, payload->size);
+        return TW_OK;
+    }
+    struct tw_rng rng;
+    float *values = malloc(count * sizeof(*values));
+    const size_t capacity = codec->bound((size_t)count);
+    uint8_t *bytes = malloc(capacity);
+    size_t size = 0;
+    TW_ASSERT(values != NULL && bytes != NULL);
+    enum tw_status status = codec->decode(payload->bytes, payload->size, values, (size_t)count);
+    tw_rng_seed(&rng, node->steps);
+    for (uint64_t i = 0; i < count; i++) {
+        values[i] *= node->setting->hostile.kind == HOSTILE_FLIP
+                         ? -10.0f
+                         : (float)(1000 * (2 * tw_rng_unit(&rng) - 1));
+    }
+    if (status == TW_OK) status = codec->encode(values, (size_t)count, bytes, capacity, &size);
+    payload_free(payload);
+    if (status == TW_OK) *payload = payload_copy(bytes, (uint32_t)size);
+    free(values);
+    free(bytes);
+    return status == TW_OK ? TW_OK : tw_fail(err, status, "a false result could not be made");
+}
+
+enum tw_status node_reduce(struct node *node, uint64_t round, uint32_t fragment,
+                           const struct division *division, uint32_t part,
+                           const struct contribution *from, uint64_t *merged, struct payload *out,
+                           struct tw_error *err) {
+    struct places places = {.node = node};
+    struct tw_wmsg_reduce request = {.round = round,
+                                     .begin = division->begin[part],
+                                     .count = division->count[part],
+                                     .fragment = fragment,
+                                     .part = part};
+    struct tw_wmsg_reduced reply;
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        if ((*merged >> i & 1) == 0) continue;
+        const uint32_t to = request.inputs_count++;
+        request.inputs[to].in = put(&places, &from[i].parts[part]);
+        request.inputs[to].tokens = from[i].tokens;
+        request.inputs[to].steps = from[i].steps;
+    }
+    request.out = place(&places, node->merger.result->bound((size_t)division->count[part]));
+    TW_TRY(tw_merger_reduce(&node->merger, &request, &reply, err));
+    *out = get(node, &request.out, reply.bytes);
+    for (uint32_t i = 0, at = 0; i < TW_MEMBERS_MAX; i++) {
+        if ((*merged >> i & 1) == 0) continue;
+        *merged &= ~((reply.refused >> at++ & 1) << i);
+    }
+    if (!node->is_hostile || !node->setting->hostile.is_owner) return TW_OK;
+    return falsify(node, out, division->count[part], err);
+}
+
+enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_error *err) {
+    struct places places = {.node = node};
+    struct tw_wmsg_apply request = {.round = commit->round,
+                                    .version = commit->round / node->layout->fragments_count,
+                                    .fragment = commit->fragment,
+                                    .parts_count = commit->division.parts,
+                                    .is_final = commit->is_final};
+    struct tw_wmsg_applied reply;
+    for (uint32_t k = 0; k < commit->division.parts; k++) {
+        request.parts[k].begin = commit->division.begin[k];
+        request.parts[k].count = commit->division.count[k];
+        if (commit->results[k].size == 0) {
+            request.parts[k].mode = TW_APPLY_ABSENT;
+            continue;
+        }
+        request.parts[k].mode =
+            (commit->listed[k] >> node->index & 1) != 0 ? TW_APPLY_MIX : TW_APPLY_SHIFT;
+        request.parts[k].contributors = (uint32_t)__builtin_popcountll(commit->listed[k]);
+        request.parts[k].in = put(&places, &commit->results[k]);
+    }
+    TW_TRY(tw_anchor_apply(&node->merger, &request, &reply, err));
+    node->applied = commit->round + 1;
+    if (!commit->has_digest) {
+        commit->has_digest = true;
+        commit->digest = reply.digest;
+    }
+    if (tw_id_equal(&commit->digest, &reply.digest)) return TW_OK;
+    return tw_fail(err, TW_CORRUPT, "anchors of node %u and of others differ after round %llu",
+                   node->index, (unsigned long long)commit->round);
+}
+
+/* ---- joining ------------------------------------------------------------------------------- */
+
+static enum tw_status join_fragment(struct node *node, struct node *donor, uint32_t fragment,
+                                    uint64_t *bytes, struct tw_error *err) {
+    struct places from = {.node = donor}, to = {.node = node};
+    struct tw_wmsg_exported exported;
+    struct tw_wmsg_applied loaded;
+    const size_t n = (size_t)tw_shm_fragment_elements(&donor->shm, fragment);
+    const struct tw_wmsg_export wanted = {.fragment = fragment,
+                                          .out = place(&from, tw_pack_bound(n))};
+    TW_TRY(tw_anchor_export(&donor->merger, &wanted, &exported, err));
+    struct payload packed = get(donor, &wanted.out, exported.bytes);
+    const struct tw_wmsg_load load = {.fragment = fragment,
+                                      .mode = TW_LOAD_RESET,
+                                      .rounds = exported.rounds,
+                                      .digest = exported.digest,
+                                      .in = put(&to, &packed)};
+    *bytes += packed.size;
+    payload_free(&packed);
+    return tw_anchor_load(&node->merger, &load, &loaded, err);
+}
+
+enum tw_status node_join(struct node *node, struct node *donor, uint64_t *bytes,
+                         struct tw_error *err) {
+    const size_t size = (size_t)node->layout->elements * sizeof(float);
+    *bytes = 0;
+    for (uint32_t p = 0; p < node->layout->fragments_count; p++) {
+        TW_TRY(join_fragment(node, donor, p, bytes, err));
+    }
+    memset(node->engine->m, 0, size);
+    memset(node->engine->v, 0, size);
+    node->engine->updates = 0;
+    node->applied = donor->applied;
+    node->told = donor->told;
+    node->listed_tokens = node->told.tokens_listed = node->trained;
+    node->listed_steps = node->last_send_step = node->steps;
+    node->is_alive = true;
+    node->is_owner = false;
+    return TW_OK;
+}
+
+void node_anchor(const struct node *node, float *to) {
+    for (uint32_t p = 0; p < node->shm.fragments_count; p++) {
+        struct tw_shm_view view;
+        tw_shm_view(&node->shm, p, &view);
+        memcpy(to + node->shm.fragment_begin[p], view.phi, (size_t)view.elements * sizeof(float));
+    }
+}

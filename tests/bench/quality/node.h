@@ -1,0 +1,111 @@
+/* node.h - one node: a real engine on its own data, and the worker's merging on plain memory. The
+ * world (world.h) plays its daemon. */
+#ifndef TW_TESTS_QUALITY_NODE_H
+#define TW_TESTS_QUALITY_NODE_H
+
+#include "proto/layout.h"
+#include "proto/shm.h"
+#include "sync/node.h"
+#include "tests/bench/quality/setting.h"
+#include "worker/anchor.h"
+#include "worker/data.h"
+#include "worker/engine.h"
+#include "worker/merger.h"
+
+/* Bytes that travel; heap. */
+struct payload {
+    uint8_t *bytes;
+    uint32_t size;
+};
+void payload_free(struct payload *payload);
+
+/* Who owns which range of the fragment. */
+struct division {
+    uint32_t parts;
+    uint32_t owners[TW_PARTS_MAX]; /* nodes */
+    uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
+};
+
+struct contribution {
+    bool has;
+    uint64_t tokens; /* since the last one that was listed */
+    uint32_t steps;
+    struct payload parts[TW_PARTS_MAX];
+};
+
+struct commit {
+    uint64_t round;
+    uint32_t fragment;
+    bool is_final;
+    struct division division;
+    struct payload results[TW_PARTS_MAX]; /* size 0: the part is absent */
+    uint64_t listed[TW_PARTS_MAX];        /* sets of nodes */
+    bool has_digest;
+    struct tw_id digest; /* of the fragment, where it was applied first */
+};
+
+struct stream {
+    uint64_t seed, cursor; /* of a node's data: KIND_BIG draws from those of all nodes */
+};
+
+struct node {
+    const struct setting *setting;
+    const struct tw_layout *layout;
+    uint32_t index;
+    struct tw_engine *engine;
+    struct tw_data data;
+    uint32_t *tokens; /* a batch */
+    struct stream streams[TW_MEMBERS_MAX];
+    uint32_t streams_count;
+    void *memory;
+    size_t memory_bytes;
+    struct tw_shm shm;
+    struct tw_merger merger;
+    bool has_merger, is_alive, is_owner, is_hostile;
+    uint64_t next_us, boundary_us, step_us;
+    uint64_t steps, trained; /* inner steps and tokens so far */
+    uint64_t listed_steps, listed_tokens, last_send_step;
+    uint64_t own_steps, own_tokens; /* when it last contributed */
+    uint64_t applied;               /* rounds */
+    struct tw_wmsg_clock told;      /* the daemon's CLOCK */
+    uint64_t clock;                 /* of the run, as this node sees it; never falls */
+    uint64_t skipped;               /* steps whose gradient was not finite, rounds it could not
+                                       encode for */
+};
+
+/* text_path: the training text. *node must stay where it is. On failure node_close is still due. */
+enum tw_status node_open(struct node *node, const struct setting *setting,
+                         const struct tw_layout *layout, uint32_t index, const char *text_path,
+                         struct tw_error *err);
+void node_close(struct node *node);
+
+/* One inner step. */
+enum tw_status node_step(struct node *node, struct tw_error *err);
+
+/* Its outer gradient, as a hostile one would have it if it is one. TW_CORRUPT: not finite. */
+enum tw_status node_encode(struct node *node, uint64_t round, uint32_t fragment,
+                           const struct division *division, struct contribution *out,
+                           struct tw_error *err);
+
+/* What a node asks its worker about bytes of others before it uses them. */
+bool node_check(struct node *node, const struct payload *payload, uint64_t count,
+                enum tw_content content);
+
+/* Merges part `part` of the contributions of the nodes in *merged into out. *merged becomes the set
+ * of those that entered it: some may be refused. */
+enum tw_status node_reduce(struct node *node, uint64_t round, uint32_t fragment,
+                           const struct division *division, uint32_t part,
+                           const struct contribution *from, uint64_t *merged, struct payload *out,
+                           struct tw_error *err);
+
+/* The next round's results. TW_CORRUPT when the anchor is not that of the others. */
+enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_error *err);
+
+/* A node that comes back without anything: state and place of `donor`. *bytes: what that took. */
+enum tw_status node_join(struct node *node, struct node *donor, uint64_t *bytes,
+                         struct tw_error *err);
+
+/* phi of all fragments into to (elements). */
+void node_anchor(const struct node *node, float *to);
+
+#endif

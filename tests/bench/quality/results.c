@@ -1,0 +1,123 @@
+/* results.c - finished cases in a file. */
+#include "tests/bench/quality/results.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool results_have(const char *path, const struct tw_id *id) {
+    char wanted[TW_ID_HEX_BYTES + 16], hex[TW_ID_HEX_BYTES];
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t size;
+    bool has = false;
+    FILE *file = fopen(path, "r");
+    if (file == NULL) return false;
+    tw_id_hex(id, hex);
+    const int length = snprintf(wanted, sizeof(wanted), "{\"id\":\"%s\",", hex);
+    while (!has && (size = getline(&line, &room, file)) > 0) {
+        has = strncmp(line, wanted, (size_t)length) == 0 && line[size - 1] == '\n' &&
+              line[size - 2] == '}';
+    }
+    free(line);
+    (void)fclose(file);
+    return has;
+}
+
+/* JSON has no number that is none. */
+static void put_real(FILE *to, const char *before, double value) {
+    if (isfinite(value)) {
+        (void)fprintf(to, "%s%.6g", before, value);
+    } else {
+        (void)fprintf(to, "%snull", before);
+    }
+}
+
+/* Lines `key = value` as members of an object; values as numbers where they are some. */
+static void put_manifest(FILE *to, const struct setting *setting) {
+    char text[TW_MANIFEST_BYTES_MAX];
+    const char *between = "";
+    char *rest = NULL;
+    setting_manifest(setting, text, sizeof(text));
+    (void)fputs(",\"manifest\":{", to);
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char *equals = strstr(line, " = ");
+        if (equals == NULL) continue;
+        *equals = 0;
+        (void)fprintf(to, "%s\"%s\":\"%s\"", between, line, equals + 3);
+        between = ",";
+    }
+    (void)fputs("}", to);
+}
+
+static void put_traffic(FILE *to, const struct outcome *outcome) {
+    const struct traffic *traffic = &outcome->traffic;
+    (void)fprintf(to,
+                  ",\"bytes\":%llu,\"bytes_contributions\":%llu,\"bytes_results\":%llu,"
+                  "\"bytes_states\":%llu,\"refused\":%llu,\"missed\":%llu",
+                  (unsigned long long)traffic_total(traffic),
+                  (unsigned long long)traffic->contributions, (unsigned long long)traffic->results,
+                  (unsigned long long)traffic->states, (unsigned long long)traffic->refused,
+                  (unsigned long long)traffic->missed);
+    const double bits = 8.0 * (double)traffic->coded / (double)traffic->elements;
+    put_real(to, ",\"bits\":", traffic->elements > 0 ? bits : 0);
+}
+
+static void put_curve(FILE *to, const struct outcome *outcome) {
+    (void)fputs(",\"curve\":[", to);
+    for (uint32_t i = 0; i < outcome->count; i++) {
+        const struct point *point = &outcome->points[i];
+        (void)fprintf(to, "%s[%llu,%llu", i > 0 ? "," : "", (unsigned long long)point->tokens,
+                      (unsigned long long)point->bytes);
+        put_real(to, ",", point->anchor);
+        put_real(to, ",", point->mean);
+        put_real(to, ",", point->distance);
+        (void)fputs("]", to);
+    }
+    (void)fputs("]", to);
+}
+
+static void put_case(FILE *to, const struct setting *setting, const struct outcome *outcome) {
+    char hex[TW_ID_HEX_BYTES];
+    tw_id_hex(&setting->id, hex);
+    (void)fprintf(to,
+                  "{\"id\":\"%s\",\"name\":\"%s\",\"varied\":\"%s\",\"kind\":\"%s\",\"seed\":%llu,"
+                  "\"nodes\":%u,\"steps\":%u,\"exact\":%u,\"params\":%llu,\"rounds\":%llu,"
+                  "\"tokens\":%llu,\"skipped\":%llu",
+                  hex, setting->name, setting->varied, kind_name(setting->kind),
+                  (unsigned long long)setting->seed, setting->nodes, setting->steps,
+                  setting->is_exact, (unsigned long long)outcome->params,
+                  (unsigned long long)outcome->rounds, (unsigned long long)outcome->tokens,
+                  (unsigned long long)outcome->skipped);
+    put_manifest(to, setting);
+    put_traffic(to, outcome);
+    put_curve(to, outcome);
+    (void)fprintf(to, ",\"heldout\":%llu", (unsigned long long)outcome->anchor.tokens);
+    put_real(to, ",\"anchor\":", outcome->anchor.nats);
+    put_real(to, ",\"anchor_error\":", outcome->anchor.standard_error);
+    put_real(to, ",\"mean\":", outcome->mean.nats);
+    (void)fputs("}\n", to);
+}
+
+/* One write of a whole line, so that two programs may share a file and a kill cuts none. */
+enum tw_status results_add(const char *path, const struct setting *setting,
+                           const struct outcome *outcome, struct tw_error *err) {
+    char *line = NULL;
+    size_t size = 0;
+    FILE *memory = open_memstream(&line, &size);
+    if (memory == NULL) return tw_fail(err, TW_NOMEM, "no memory for a result");
+    put_case(memory, setting, outcome);
+    if (fclose(memory) != 0) return tw_fail(err, TW_NOMEM, "no memory for a result");
+    FILE *file = fopen(path, "a");
+    bool is_good = file != NULL;
+    if (is_good) {
+        (void)setvbuf(file, NULL, _IOFBF, size + 1);
+        is_good = fwrite(line, 1, size, file) == size;
+        is_good = fclose(file) == 0 && is_good;
+    }
+    free(line);
+    return is_good ? TW_OK : tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
+}

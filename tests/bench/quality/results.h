@@ -1,0 +1,16 @@
+/* results.h - a line of JSON per finished case; what a plan that goes on does not do again. */
+#ifndef TW_TESTS_QUALITY_RESULTS_H
+#define TW_TESTS_QUALITY_RESULTS_H
+
+#include <stdbool.h>
+
+#include "tests/bench/quality/measure.h"
+
+/* Does the file at path hold the case? A line that was cut off by a kill does not count. */
+bool results_have(const char *path, const struct tw_id *id);
+
+/* Appends the case. Nothing of it depends on when or how fast it ran. TW_IO. */
+enum tw_status results_add(const char *path, const struct setting *setting,
+                           const struct outcome *outcome, struct tw_error *err);
+
+#endif

@@ -1,0 +1,261 @@
+/* round.c - the open round of a world: who contributes when, what is merged, who applies it. The
+ * rules are those of sync/round.c and sync/log.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "tests/bench/quality/world.h"
+
+#define GRACE_FLOOR_US UINT64_C(200000) /* as sync/node_internal.h */
+
+static uint32_t fragment_of(const struct world *world) {
+    return (uint32_t)(world->rounds % world->layout->fragments_count);
+}
+
+/* The parts of the round go to those who contributed to the last one. */
+static void divide(struct world *world) {
+    struct division *division = &world->round.division;
+    const uint32_t weights[TW_PARTS_MAX] = {0}, fragment = fragment_of(world);
+    const uint64_t elements =
+        world->layout->fragment_begin[fragment + 1] - world->layout->fragment_begin[fragment];
+    *division = (struct division){.parts = 0};
+    for (uint32_t i = 0; i < world->count && division->parts < TW_PARTS_MAX; i++) {
+        if (world->nodes[i].is_owner) division->owners[division->parts++] = i;
+    }
+    for (uint32_t k = 0; k < division->parts; k++) {
+        tw_layout_part(elements, weights, division->parts, k, &division->begin[k],
+                       &division->count[k]);
+    }
+}
+
+void round_drop(struct world *world) {
+    for (uint32_t i = 0; i < world->count; i++) {
+        for (uint32_t k = 0; k < TW_PARTS_MAX; k++) payload_free(&world->round.from[i].parts[k]);
+    }
+    memset(&world->round, 0, sizeof(world->round));
+}
+
+void round_open(struct world *world) {
+    round_drop(world);
+    divide(world);
+}
+
+/* ---- contributing -------------------------------------------------------------------------- */
+
+bool round_is_due(const struct world *world, const struct node *node) {
+    const struct tw_run *run = &world->setting->run;
+    const uint64_t stride = run->sync.period / run->sync.fragments;
+    if (!node->is_alive || world->round.from[node->index].has) return false;
+    if (node->applied < world->rounds) return false;
+    if (world->is_final) return true;
+    if (run->sync.pace == TW_PACE_CLOCK) {
+        return world->now_us >= world->last_commit_us + (uint64_t)run->sync.pace_ms * 1000;
+    }
+    const uint64_t early = world->round.is_active ? stride / 4 : 0;
+    return node->steps >= node->last_send_step + stride - early;
+}
+
+static bool is_sound(struct world *world, const struct contribution *from) {
+    const struct division *division = &world->round.division;
+    for (uint32_t k = 0; k < division->parts; k++) {
+        struct node *owner = &world->nodes[division->owners[k]];
+        if (!node_check(owner, &from->parts[k], division->count[k], TW_CONTENT_DELTA)) return false;
+    }
+    return true;
+}
+
+enum tw_status round_contribute(struct world *world, struct node *node, struct tw_error *err) {
+    struct round *round = &world->round;
+    struct contribution *made = &round->from[node->index];
+    const enum tw_status status =
+        node_encode(node, world->rounds, fragment_of(world), &round->division, made, err);
+    if (status == TW_CORRUPT) { /* it has diverged, and says nothing */
+        node->skipped++;
+        node->last_send_step = node->steps;
+        return TW_OK;
+    }
+    TW_TRY(status);
+    for (uint32_t k = 0; k < round->division.parts; k++) {
+        const uint32_t size = made->parts[k].size;
+        world->traffic.coded += size;
+        world->traffic.elements += round->division.count[k];
+        if (round->division.owners[k] == node->index) continue;
+        world->traffic.contributions += traffic_of(size);
+    }
+    if (!round->is_active) round->first_us = world->now_us;
+    round->is_active = true;
+    round->heard_us[node->index] = world->now_us;
+    if (round->is_closed) {
+        world->traffic.missed++;
+    } else if (is_sound(world, made)) {
+        round->merged |= UINT64_C(1) << node->index;
+    } else {
+        world->traffic.refused++;
+    }
+    return TW_OK;
+}
+
+/* ---- closing ------------------------------------------------------------------------------- */
+
+static int order(const void *a, const void *b) {
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* A high median of how late nodes were, and 4 deviations: grace_us of sync/round.c. */
+static uint64_t grace_us(const struct world *world) {
+    const uint64_t most = (uint64_t)world->setting->run.sync.grace_ms * 1000;
+    const uint32_t count =
+        world->arrivals_count < WORLD_ARRIVALS_KEPT ? world->arrivals_count : WORLD_ARRIVALS_KEPT;
+    uint64_t sorted[WORLD_ARRIVALS_KEPT];
+    if (count < 8) return most;
+    memcpy(sorted, world->arrivals_us, count * sizeof(*sorted));
+    qsort(sorted, count, sizeof(*sorted), order);
+    const uint64_t middle = sorted[count * 3 / 5];
+    for (uint32_t i = 0; i < count; i++) {
+        sorted[i] = sorted[i] > middle ? sorted[i] - middle : middle - sorted[i];
+    }
+    qsort(sorted, count, sizeof(*sorted), order);
+    const uint64_t grace = middle + 4 * sorted[count / 2] + GRACE_FLOOR_US;
+    return grace < most ? grace : most;
+}
+
+static void note_arrival(struct world *world, uint64_t late_us) {
+    world->arrivals_us[world->arrivals_count++ % WORLD_ARRIVALS_KEPT] = late_us;
+}
+
+static bool intake_is_over(const struct world *world) {
+    const struct round *round = &world->round;
+    uint32_t live = 0, heard = 0;
+    for (uint32_t i = 0; i < world->count; i++) {
+        live += world->nodes[i].is_alive;
+        heard += world->nodes[i].is_alive && round->from[i].has;
+    }
+    if (!round->is_active) return false;
+    if (heard >= live || world->is_final) return true;
+    const uint32_t quorum = world->setting->run.sync.quorum;
+    const uint32_t ready = (uint32_t)__builtin_popcountll(round->merged);
+    return world->now_us >= round->first_us + grace_us(world) &&
+           ready >= (quorum < live ? quorum : live);
+}
+
+uint64_t round_deadline_us(const struct world *world) {
+    const struct round *round = &world->round;
+    if (round->is_closed) {
+        return round->closed_us + (uint64_t)world->setting->latency_ms * 1000;
+    }
+    return round->is_active ? round->first_us + grace_us(world) : UINT64_MAX;
+}
+
+/* ---- committing ---------------------------------------------------------------------------- */
+
+/* A result that does not decode is in nobody's vote: the part is absent. */
+static enum tw_status reduce(struct world *world, struct commit *commit, struct tw_error *err) {
+    const struct round *round = &world->round;
+    uint32_t live = 0;
+    for (uint32_t i = 0; i < world->count; i++) live += world->nodes[i].is_alive;
+    for (uint32_t k = 0; k < commit->division.parts; k++) {
+        struct node *owner = &world->nodes[commit->division.owners[k]];
+        struct payload *result = &commit->results[k];
+        if (!owner->is_alive || round->merged == 0 || commit->division.count[k] == 0) continue;
+        commit->listed[k] = round->merged;
+        TW_TRY(node_reduce(owner, commit->round, commit->fragment, &commit->division, k,
+                           round->from, &commit->listed[k], result, err));
+        world->traffic.results += (live - 1) * traffic_of(result->size);
+        world->traffic.refused +=
+            (uint64_t)__builtin_popcountll(round->merged & ~commit->listed[k]);
+        if (node_check(owner, result, commit->division.count[k], TW_CONTENT_RESULT)) continue;
+        payload_free(result);
+        commit->listed[k] = 0;
+    }
+    return TW_OK;
+}
+
+/* Who is in some part's result has contributed: the clock counts its tokens, once. */
+static uint64_t list(struct world *world, const struct commit *commit) {
+    const struct round *round = &world->round;
+    const uint64_t grace = (uint64_t)world->setting->run.sync.grace_ms * 1000;
+    uint64_t listed = 0;
+    for (uint32_t k = 0; k < commit->division.parts; k++) listed |= commit->listed[k];
+    for (uint32_t i = 0; i < world->count; i++) {
+        struct node *node = &world->nodes[i];
+        const bool is_listed = (listed >> i & 1) != 0;
+        if (is_listed) {
+            note_arrival(world, round->heard_us[i] - round->first_us);
+            world->clock += round->from[i].tokens;
+            node->listed_tokens = node->own_tokens;
+            node->listed_steps = node->own_steps;
+        } else if (node->is_alive) {
+            note_arrival(world, grace);
+        }
+        node->is_owner = is_listed && node->is_alive;
+    }
+    return listed;
+}
+
+static void tell_clock(struct world *world, uint64_t listed) {
+    const uint32_t contributors = (uint32_t)__builtin_popcountll(listed);
+    for (uint32_t i = 0; i < world->count; i++) {
+        world->nodes[i].told =
+            (struct tw_wmsg_clock){.clock_tokens = world->clock,
+                                   .tokens_listed = world->nodes[i].listed_tokens,
+                                   .contributors = contributors};
+    }
+}
+
+static struct commit *commit_new(struct world *world) {
+    if (world->rounds == world->commits_room) {
+        world->commits_room = world->commits_room * 2 + 64;
+        world->commits = realloc(world->commits, world->commits_room * sizeof(*world->commits));
+        TW_ASSERT(world->commits != NULL);
+    }
+    struct commit *commit = &world->commits[world->rounds];
+    memset(commit, 0, sizeof(*commit));
+    commit->round = world->rounds;
+    commit->fragment = fragment_of(world);
+    commit->is_final = world->is_final;
+    commit->division = world->round.division;
+    return commit;
+}
+
+static enum tw_status commit(struct world *world, struct tw_error *err) {
+    struct commit *made = commit_new(world);
+    world->rounds++;
+    world->last_commit_us = world->now_us;
+    TW_TRY(reduce(world, made, err));
+    tell_clock(world, list(world, made));
+    round_open(world);
+    return TW_OK;
+}
+
+enum tw_status round_advance(struct world *world, struct tw_error *err) {
+    struct round *round = &world->round;
+    if (!round->is_closed && intake_is_over(world)) {
+        round->is_closed = true;
+        round->closed_us = world->now_us;
+    }
+    if (!round->is_closed || world->now_us < round_deadline_us(world)) return TW_OK;
+    return commit(world, err);
+}
+
+/* ---- applying ------------------------------------------------------------------------------ */
+
+/* Payloads that every live node has applied are of no more use. */
+static void forget(struct world *world, const struct commit *commit) {
+    for (uint32_t i = 0; i < world->count; i++) {
+        if (world->nodes[i].is_alive && world->nodes[i].applied <= commit->round) return;
+    }
+    struct commit *gone = &world->commits[commit->round];
+    for (uint32_t k = 0; k < gone->division.parts; k++) payload_free(&gone->results[k]);
+}
+
+enum tw_status round_apply(struct world *world, struct node *node, struct tw_error *err) {
+    while (node->is_alive && node->applied < world->rounds) {
+        struct commit *next = &world->commits[node->applied];
+        const uint64_t least = node->last_send_step + world->setting->run.sync.overlap;
+        if (!world->is_final && node->steps < least) return TW_OK;
+        TW_TRY(node_apply(node, next, err));
+        forget(world, next);
+    }
+    return TW_OK;
+}

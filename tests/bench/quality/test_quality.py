@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# test_quality.py - the smoke of the quality bench: tiny models, real rounds, behaviour only.
+"""Usage:
+    test_quality.py BENCH REPORT      BENCH: thinwire-quality-bench, REPORT: report.py"""
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+# At a rate that does not fall, what the mean of nodes takes away is the noise of small batches.
+SCALE = ("model=tiny nodes=4 steps=200 warmup=60 evals=2 data.heldout=0.2 train.lr=0.006 "
+         "train.lr_final=1 train.batch=2")
+SYNC = "sync.period=8 sync.outer_lr=1 sync.outer_momentum=0"
+PLAN = f"""
+default {SCALE} seed=1,2
+alone      kind=alone
+big        kind=big
+default {SCALE} {SYNC} seed=1,2
+diloco     preset=diloco
+streaming  preset=streaming
+default {SCALE} {SYNC}
+exact      preset=streaming exact=yes sync.overlap=0 sync.mix=0
+bf16       preset=streaming sync.codec=bf16 sync.result=bf16
+slow       preset=streaming slow=1:1:1:20 sync.pace=clock sync.interval=0.4s
+death      preset=streaming death=2@80+60
+nonsense   preset=streaming hostile=nan:1
+"""
+
+
+def make_text(path, size):
+    """Sentences of made-up words, as frequent as those of real ones: Zipf 1949."""
+    source = random.Random(1)
+    onsets = ["b", "d", "f", "gr", "h", "k", "l", "m", "n", "pr", "s", "t", "v", ""]
+    vowels = "aeiou"
+    words = ["".join(source.choice(onsets) + source.choice(vowels)
+                     for _ in range(1 + (i > 40) + (i > 400))) for i in range(3000)]
+    parts, length = [], 0
+    while length < size:
+        sentence = " ".join(words[int(3000 ** source.random()) - 1]
+                            for _ in range(4 + int(8 * source.random()))).capitalize() + ".\n"
+        parts.append(sentence)
+        length += len(sentence)
+    path.write_text("".join(parts))
+
+
+class Smoke:
+    def __init__(self, bench, report, folder):
+        self.bench, self.report, self.folder = bench, report, folder
+        make_text(folder / "text", 1 << 20)
+        (folder / "plan").write_text(PLAN)
+
+    def run(self, results, *options, is_refused=False):
+        done = subprocess.run([self.bench, "--plan", self.folder / "plan", "--text",
+                               self.folder / "text", "--results", self.folder / results, *options],
+                              capture_output=True, text=True, check=False)
+        assert (done.returncode != 0) == is_refused, done.stderr
+        return done.stdout + done.stderr
+
+    def cases(self, results):
+        lines = (self.folder / results).read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def losses(self):
+        """Of the first seed, by name."""
+        return {case["name"]: case["anchor"] for case in self.cases("all") if case["seed"] == 1}
+
+    def groups_beat_the_lone_node(self):
+        loss = self.losses()
+        for name in ("diloco", "streaming", "exact", "bf16", "death", "nonsense", "slow"):
+            assert loss[name] < loss["alone"], f"{name}: {loss[name]}, alone: {loss['alone']}"
+        assert loss["big"] < loss["alone"]
+
+    def int8_costs_little(self):
+        loss = self.losses()
+        assert abs(loss["streaming"] / loss["bf16"] - 1) < 0.02, loss
+        assert abs(loss["streaming"] / loss["exact"] - 1) < 0.05, loss
+
+    def bytes_are_those_of_the_codec(self):
+        for case in self.cases("all"):
+            bits = {"alone": 0, "big": 0, "exact": 32, "bf16": 16}.get(case["name"], 8.0625)
+            assert abs(case["bits"] - bits) < 0.01 * bits + 1e-9, (case["name"], case["bits"])
+            if case["name"] == "bf16":
+                # Of n elements in 4 parts, 3 quarters leave each node; so do 3 copies of its part.
+                times = case["rounds"] / int(case["manifest"]["sync.fragments"])
+                payload = 2 * 2 * 4 * case["params"] * 3 / 4 * times
+                assert payload < case["bytes"] < 1.2 * payload, (payload, case["bytes"])
+
+    def trouble_is_counted(self):
+        for case in self.cases("all"):
+            is_nonsense = case["name"] == "nonsense"
+            assert case["refused"] == (case["rounds"] if is_nonsense else 0), case["name"]
+            assert (case["bytes_states"] > 0) == (case["name"] == "death"), case["name"]
+            assert case["skipped"] == 0, case["name"]
+            if case["name"] == "slow":
+                # A step of the slow node takes 20 of the others: waiting would make 10 rounds.
+                assert case["rounds"] > 25, case["rounds"]
+
+    def same_again_and_in_slices(self):
+        for _ in range(2):
+            self.run("slices", "--slice", "0", "--only", "seed=2")
+        slices = (self.folder / "slices").read_text().splitlines()
+        assert len(slices) == 2
+        assert set(slices) < set((self.folder / "all").read_text().splitlines())
+
+    def a_cut_line_is_done_again(self):
+        whole = (self.folder / "slices").read_bytes()
+        (self.folder / "cut").write_bytes(whole[:-10])
+        assert len(self.run("cut", "--list", "--only", "seed=2").splitlines()) == 3
+        (self.folder / "cut").write_bytes(whole)
+        assert len(self.run("cut", "--list", "--only", "seed=2").splitlines()) == 2
+
+    def bad_plans_are_refused(self):
+        for line, word in (("a sync.perod=3", "sync.period"), ("a nodes=0", "nodes"),
+                           ("a death=9@1+1", "node 9"), ("a kind=none", "kind"),
+                           ("a b", "key=value"), ("a seed=1\na seed=1", "twice"),
+                           ("a hostile=flip", "flip:2")):
+            (self.folder / "plan").write_text(line + "\n")
+            said = self.run("none", is_refused=True)
+            assert word in said, f"{line}: {said}"
+        assert not (self.folder / "none").exists()
+
+    def report_tells(self):
+        done = subprocess.run([sys.executable, self.report, self.folder / "all", "--out",
+                               self.folder / "pictures"], capture_output=True, text=True,
+                              check=True)
+        assert len(done.stdout.splitlines()) == 10, done.stdout
+        for name in ("loss-tokens.svg", "loss-bytes.svg"):
+            assert "streaming" in (self.folder / "pictures" / name).read_text()
+        print(done.stdout)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        smoke = Smoke(sys.argv[1], sys.argv[2], pathlib.Path(folder))
+        smoke.run("all")
+        smoke.report_tells()
+        for fact in (smoke.groups_beat_the_lone_node, smoke.int8_costs_little,
+                     smoke.bytes_are_those_of_the_codec, smoke.trouble_is_counted,
+                     smoke.same_again_and_in_slices, smoke.a_cut_line_is_done_again,
+                     smoke.bad_plans_are_refused):
+            fact()
+            print("ok", fact.__name__)
+
+
+if __name__ == "__main__":
+    main()

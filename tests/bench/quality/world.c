@@ -1,0 +1,173 @@
+/* world.c - virtual time: inner steps, deaths and returns, rounds, and the end of the run. */
+#include "tests/bench/quality/world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool has_rounds(const struct world *world) {
+    return world->setting->kind == KIND_GROUP;
+}
+
+static enum tw_status open_world(struct world *world, const char *text_path,
+                                 struct outcome *outcome, struct tw_error *err) {
+    world->count = has_rounds(world) ? world->setting->nodes : 1;
+    world->layout = calloc(1, sizeof(*world->layout));
+    world->nodes = calloc(world->count, sizeof(*world->nodes));
+    if (world->layout == NULL || world->nodes == NULL) {
+        return tw_fail(err, TW_NOMEM, "no memory for %u nodes", world->count);
+    }
+    TW_TRY(tw_layout_init(world->layout, &world->setting->run, err));
+    outcome->params = world->layout->params;
+    for (uint32_t i = 0; i < world->count; i++) {
+        TW_TRY(node_open(&world->nodes[i], world->setting, world->layout, i, text_path, err));
+    }
+    TW_TRY(measure_open(&world->measure, world->layout, err));
+    if (has_rounds(world)) round_open(world);
+    return TW_OK;
+}
+
+static void close_world(struct world *world) {
+    for (uint32_t i = 0; world->nodes != NULL && i < world->count; i++) {
+        node_close(&world->nodes[i]);
+    }
+    for (uint64_t r = 0; r < world->rounds; r++) {
+        for (uint32_t k = 0; k < TW_PARTS_MAX; k++) payload_free(&world->commits[r].results[k]);
+    }
+    round_drop(world);
+    measure_close(&world->measure);
+    free(world->commits);
+    free(world->nodes);
+    free(world->layout);
+}
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+static uint64_t death_us(const struct world *world) {
+    return (uint64_t)world->setting->death.at * world->setting->step_ms * 1000;
+}
+
+static uint64_t return_us(const struct world *world) {
+    return death_us(world) + (uint64_t)world->setting->death.steps * world->setting->step_ms * 1000;
+}
+
+static void sooner(const struct world *world, uint64_t at_us, uint64_t *next_us) {
+    if (at_us > world->now_us && at_us < *next_us) *next_us = at_us;
+}
+
+static uint64_t next_event_us(const struct world *world) {
+    uint64_t next_us = UINT64_MAX;
+    for (uint32_t i = 0; i < world->count; i++) {
+        if (world->nodes[i].is_alive) sooner(world, world->nodes[i].next_us, &next_us);
+    }
+    if (world->setting->death.steps > 0) {
+        sooner(world, death_us(world), &next_us);
+        sooner(world, return_us(world), &next_us);
+    }
+    if (has_rounds(world)) sooner(world, round_deadline_us(world), &next_us);
+    return next_us;
+}
+
+static enum tw_status fate(struct world *world, struct tw_error *err) {
+    if (world->setting->death.steps == 0 || !has_rounds(world)) return TW_OK;
+    struct node *node = &world->nodes[world->setting->death.node];
+    if (world->now_us == death_us(world)) node->is_alive = false;
+    if (world->now_us != return_us(world)) return TW_OK;
+    uint64_t bytes = 0;
+    struct node *donor = &world->nodes[node->index == 0 ? 1 : 0];
+    TW_TRY(node_join(node, donor, &bytes, err));
+    world->traffic.states += traffic_of(bytes);
+    node->next_us = world->now_us + node->step_us;
+    return TW_OK;
+}
+
+/* All nodes whose step ends now: they learn, apply what is due, and contribute if that is due. */
+static enum tw_status steps_end(struct world *world, struct tw_error *err) {
+    for (uint32_t i = 0; i < world->count; i++) {
+        struct node *node = &world->nodes[i];
+        if (!node->is_alive || node->next_us != world->now_us) continue;
+        TW_TRY(node_step(node, err));
+        node->boundary_us = world->now_us;
+        node->next_us = world->now_us + node->step_us;
+        if (!has_rounds(world)) continue;
+        TW_TRY(round_apply(world, node, err));
+        if (round_is_due(world, node)) TW_TRY(round_contribute(world, node, err));
+    }
+    return TW_OK;
+}
+
+/* The budget is spent: each fragment once more, and everybody ends with the anchor. */
+static enum tw_status finish(struct world *world, struct tw_error *err) {
+    world->is_final = true;
+    for (uint32_t p = 0; p < world->layout->fragments_count; p++) {
+        for (uint32_t i = 0; i < world->count; i++) {
+            struct node *node = &world->nodes[i];
+            TW_TRY(round_apply(world, node, err));
+            if (round_is_due(world, node)) TW_TRY(round_contribute(world, node, err));
+        }
+        TW_TRY(round_advance(world, err));
+        world->now_us += (uint64_t)world->setting->latency_ms * 1000;
+        TW_TRY(round_advance(world, err));
+    }
+    for (uint32_t i = 0; i < world->count; i++) TW_TRY(round_apply(world, &world->nodes[i], err));
+    world->is_over = true;
+    return TW_OK;
+}
+
+/* What a moment brings after the steps that end in it. */
+static enum tw_status settle(struct world *world, struct tw_error *err) {
+    const uint64_t budget = world->setting->run.train.tokens;
+    if (!has_rounds(world)) {
+        world->clock = world->nodes[0].trained;
+        world->is_over = world->clock >= budget;
+        return TW_OK;
+    }
+    const uint64_t before = world->rounds;
+    TW_TRY(round_advance(world, err));
+    if (world->rounds == before) return TW_OK;
+    if (world->clock >= budget) return finish(world, err);
+    /* Without an overlap a merge is in before the next step begins. */
+    for (uint32_t i = 0; i < world->count; i++) {
+        struct node *node = &world->nodes[i];
+        if (node->boundary_us == world->now_us) TW_TRY(round_apply(world, node, err));
+    }
+    return TW_OK;
+}
+
+static enum tw_status measure(struct world *world, struct outcome *outcome, struct tw_error *err) {
+    const uint64_t budget = world->setting->run.train.tokens;
+    const uint32_t evals = world->setting->evals;
+    if (!world->is_over && world->clock * evals < budget * (world->measure.taken + 1)) {
+        return TW_OK;
+    }
+    world->measure.taken = (uint32_t)(world->clock * evals / budget);
+    return measure_take(&world->measure, world->nodes, world->count, &world->traffic,
+                        world->is_over, outcome, err);
+}
+
+static enum tw_status run(struct world *world, struct outcome *outcome, struct tw_error *err) {
+    while (!world->is_over) {
+        world->now_us = next_event_us(world);
+        if (world->now_us == UINT64_MAX) return tw_fail(err, TW_AGAIN, "nobody is left to train");
+        TW_TRY(fate(world, err));
+        TW_TRY(steps_end(world, err));
+        TW_TRY(settle(world, err));
+        TW_TRY(measure(world, outcome, err));
+    }
+    outcome->rounds = world->rounds;
+    outcome->traffic = world->traffic;
+    for (uint32_t i = 0; i < world->count; i++) outcome->skipped += world->nodes[i].skipped;
+    return TW_OK;
+}
+
+enum tw_status world_run(const struct setting *setting, const char *text_path,
+                         struct outcome *outcome, struct tw_error *err) {
+    struct world *world = calloc(1, sizeof(*world));
+    if (world == NULL) return tw_fail(err, TW_NOMEM, "no memory for a world");
+    memset(outcome, 0, sizeof(*outcome));
+    world->setting = setting;
+    enum tw_status status = open_world(world, text_path, outcome, err);
+    if (status == TW_OK) status = run(world, outcome, err);
+    close_world(world);
+    free(world);
+    return status;
+}
