@@ -5,10 +5,11 @@
  *     D = +-(a + shift[a]) s,  D = 0 where a = 0
  *
  * One c for a payload, found by bisection so that a sample of it takes the bits of its name, all
- * headers counted; blocks of zeros are free and not counted. What is large stays exact within s /
- * 2: codes of `limit` and more are written out. dead > 0 below 2 bits. shift moves what is decoded
- * to the mean of the sample's elements with code 1, and with larger ones: nearer to 0, where more
- * of them lie. Sullivan, "Efficient scalar quantization of exponential and Laplacian random
+ * headers counted; blocks of zeros are free and not counted. Where many elements are alike it may
+ * take more: c is never so large that nothing is left. What is large stays exact within s / 2:
+ * codes of `limit` and more are written out. dead > 0 below 2 bits. shift moves what is decoded to
+ * the mean of the sample's elements with code 1, and with larger ones: nearer to 0, where more of
+ * them lie. Sullivan, "Efficient scalar quantization of exponential and Laplacian random
  * variables", IEEE Trans. IT 42 (5), 1996.
  *
  * Bytes, little-endian, with b = ceil(n / 4096) blocks:

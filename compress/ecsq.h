@@ -36,9 +36,11 @@ struct tw_ecsq_source {
     const float *x;
     size_t n;
     const uint8_t *scales;
+    float peak; /* largest |x| / r */
 };
 
-/* Largest below the target of bits, from a sample; ecsq_rate.c. */
+/* The finest step within the target of bits, from a sample; but one that leaves something, or error
+ * feedback would send the same zeros for ever. ecsq_rate.c. */
 struct tw_ecsq_step tw_ecsq_choose(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source);
 
 enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, const float *src, size_t n,

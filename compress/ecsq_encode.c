@@ -38,7 +38,8 @@ static float rms_of(const float *x, uint32_t count) {
     return (float)sqrt(sum / count);
 }
 
-static enum tw_status put_scales(const float *x, size_t n, uint8_t *scales) {
+static enum tw_status put_scales(const float *x, size_t n, uint8_t *scales, float *peak) {
+    *peak = 0.0f;
     for (size_t b = 0; b < tw_ecsq_blocks(n); b++) {
         const uint32_t count = tw_ecsq_count(n, b);
         uint32_t max = 0;
@@ -49,7 +50,10 @@ static enum tw_status put_scales(const float *x, size_t n, uint8_t *scales) {
         if (max >= TOO_LARGE) return TW_CORRUPT;
         const uint16_t scale = tw_bf16_from_f32(rms_of(x + b * BLOCK, count));
         if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT;
-        tw_put_u16(scales + 2 * b, scale < TW_ECSQ_SCALE_MIN ? 0 : scale);
+        const bool is_zero = scale < TW_ECSQ_SCALE_MIN;
+        const float size = is_zero ? 0.0f : tw_ecsq_float(max) / tw_bf16_to_f32(scale);
+        *peak = size > *peak ? size : *peak;
+        tw_put_u16(scales + 2 * b, is_zero ? 0 : scale);
     }
     return TW_OK;
 }
@@ -166,8 +170,8 @@ enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, const float *src
     if (n == 0) return TW_OK;
     const size_t blocks = tw_ecsq_blocks(n);
     uint8_t *const scales = dst + TW_ECSQ_HEAD_BYTES;
-    TW_TRY(put_scales(src, n, scales));
-    const struct tw_ecsq_source source = {.x = src, .n = n, .scales = scales};
+    struct tw_ecsq_source source = {.x = src, .n = n, .scales = scales};
+    TW_TRY(put_scales(src, n, scales, &source.peak));
     const struct tw_ecsq_step step = tw_ecsq_choose(ecsq, &source);
     tw_put_u16(dst, (uint16_t)step.c);
     dst[2] = (uint8_t)step.shift_one;

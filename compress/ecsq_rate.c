@@ -137,13 +137,20 @@ static int8_t mean_shift(const struct sample *sample, const struct tw_ecsq *ecsq
     return (int8_t)(shift < -128 ? -128 : shift > 127 ? 127 : shift);
 }
 
+/* A step at which the largest element is not 0: it may be needed where many are alike. */
+static uint32_t step_of_peak(const struct tw_ecsq *ecsq, float peak) {
+    const float edge = (float)(128 + ecsq->dead_256) / 256.0f;
+    const float step = peak / edge * (TW_ECSQ_STEP_ONE - 1);
+    return step < (float)TW_ECSQ_STEP_MAX ? (uint32_t)step : TW_ECSQ_STEP_MAX;
+}
+
 struct tw_ecsq_step tw_ecsq_choose(const struct tw_ecsq *ecsq,
                                    const struct tw_ecsq_source *source) {
     struct sample sample;
     sample_take(&sample, source);
     if (sample.count == 0) return (struct tw_ecsq_step){.c = 2 * ecsq->step_min};
     const uint64_t room = symbol_bits(ecsq, source) * sample.count;
-    uint32_t low = ecsq->step_min, high = TW_ECSQ_STEP_MAX;
+    uint32_t low = ecsq->step_min, high = step_of_peak(ecsq, source->peak);
     if (sample_bits(&sample, ecsq, low) <= room) high = low;
     while (high - low > low / 1024) {
         const uint32_t middle = (low + high) / 2;

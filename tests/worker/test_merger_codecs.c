@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/rng.h"
+#include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
 #include "worker/merger.h"
 
