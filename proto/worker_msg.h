@@ -7,8 +7,9 @@
  * 2. The worker builds its start state and says READY: from now on (phi, u) are valid.
  * 3. It trains. Between inner steps it reads every waiting message, in order. ENCODE, REDUCE,
  * CHECK, APPLY, SOLO, EXPORT, LOAD and SNAPSHOT are requests: each is answered exactly once,
- * failures by a status that is not OK. Requests on one fragment are done in the order they came; an
- * APPLY waits for its min_step (not while paused or finished), others do not wait for it.
+ * failures by a status that is not OK. REDUCE and CHECK touch no fragment and are best answered at
+ * once, while a step runs. The others, on one fragment, are done in the order they came; an APPLY
+ * waits for its min_step (not while paused or finished), others do not wait for it.
  * 4. Either side may close at any time. Without the daemon the worker ends with status 0 after its
  *    step; a worker that cannot go on says FATAL first. What is in the memory stays.
  *

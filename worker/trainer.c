@@ -40,13 +40,15 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
     trainer->evaluated_step = UINT64_MAX;
     trainer->waiting = calloc(TW_WAITING_MAX, sizeof(*trainer->waiting));
     if (trainer->waiting == NULL) return tw_fail(err, TW_NOMEM, "no memory for waiting requests");
-    const enum tw_status status =
+    enum tw_status status =
         tw_merger_init(&trainer->merger, &welcome->run, shm, learner->theta, err);
+    if (status == TW_OK) status = tw_side_init(&trainer->side, link, &trainer->merger, err);
     if (status != TW_OK) tw_trainer_deinit(trainer);
     return status;
 }
 
 void tw_trainer_deinit(struct tw_trainer *trainer) {
+    tw_side_deinit(&trainer->side);
     tw_merger_deinit(&trainer->merger);
     free(trainer->waiting);
     memset(trainer, 0, sizeof(*trainer));
@@ -191,14 +193,6 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         reply->u.encoded.step = trainer->step;
         reply->u.encoded.tokens = trainer->tokens;
         return true;
-    case TW_WMSG_REDUCE:
-        reply->kind = TW_WMSG_REDUCED;
-        *status = tw_merger_reduce(merger, &msg->u.reduce, &reply->u.reduced, err);
-        return true;
-    case TW_WMSG_CHECK:
-        reply->kind = TW_WMSG_CHECKED;
-        *status = tw_merger_check(merger, &msg->u.check, &reply->u.checked, err);
-        return true;
     case TW_WMSG_APPLY:
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_anchor_apply(merger, &msg->u.apply, &reply->u.applied, err);
@@ -243,6 +237,7 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
     struct tw_error reason = {.status = TW_OK};
     enum tw_status status = TW_OK;
     memset(&reply, 0, sizeof(reply));
+    if (tw_side_answer(trainer->link, &trainer->merger, msg, &status, err)) return status;
     if (!request_answer(trainer, msg, &reply, &status, &reason)) {
         return state_change(trainer, msg, err);
     }
@@ -272,7 +267,7 @@ static enum tw_status waiting_perform(struct tw_trainer *trainer, struct tw_erro
 static enum tw_status drain(struct tw_trainer *trainer, struct tw_error *err) {
     while (!trainer->is_over && trainer->waiting_count < TW_WAITING_MAX) {
         struct tw_worker_msg *msg = &trainer->waiting[trainer->waiting_count];
-        const enum tw_status status = tw_link_recv(trainer->link, msg, err);
+        const enum tw_status status = tw_side_recv(&trainer->side, msg, err);
         if (status == TW_AGAIN) return TW_OK;
         TW_TRY(status);
         if (is_due(trainer, msg, trainer->waiting_count)) {
@@ -309,7 +304,10 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
     const float lr = learner->lr(learner->self, tw_trainer_clock(trainer));
     struct tw_step_result result;
     const uint64_t begin_us = clock_us(CLOCK_MONOTONIC);
-    TW_TRY(learner->step(learner->self, &trainer->cursor, lr, &result, err));
+    tw_side_open(&trainer->side);
+    const enum tw_status status = learner->step(learner->self, &trainer->cursor, lr, &result, err);
+    trainer->sync_us += tw_side_close(&trainer->side);
+    TW_TRY(status);
     const uint64_t took_us = clock_us(CLOCK_MONOTONIC) - begin_us;
     trainer->boundary_us = cost_us(trainer);
 

@@ -12,7 +12,8 @@
  *
  * Requests on one fragment are done in the order they came. An APPLY whose min_step has not come
  * waits in a bounded queue, and what follows it on its fragment waits with it; when the queue is
- * full the socket is not read, until a step makes room. Single-threaded. */
+ * full the socket is not read, until a step makes room. REDUCE and CHECK are answered during steps
+ * too: side.h. */
 #ifndef TW_WORKER_TRAINER_H
 #define TW_WORKER_TRAINER_H
 
@@ -25,6 +26,7 @@
 #include "worker/learner.h"
 #include "worker/link.h"
 #include "worker/merger.h"
+#include "worker/side.h"
 
 enum {
     TW_WAITING_MAX = 64, /* requests kept for a later boundary */
@@ -37,6 +39,7 @@ struct tw_trainer {
     const struct tw_shm *shm;
     const struct tw_learner *learner;
     struct tw_merger merger;
+    struct tw_side side; /* answers during steps */
 
     uint64_t step, tokens, cursor;
     uint32_t skips_in_a_row;

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""unequal.py - four real nodes, one at a twentieth of the speed, one stopped for three minutes: what
-does that cost the others?
+"""Four real nodes, one at a twentieth of the speed, one stopped for a while: what do the others lose?
 
-Each node, daemon and worker, gets a share of a core by cgroup (version 2 or 1; needs root), so that a
-node that stops leaves the others no faster. First every node trains alone, links off; then together;
-then node3 is stopped with SIGSTOP, and goes on. Steps and tokens per second are those of the status
-API. Exit status 0 only if the goals hold. Needs the demo's packages and a machine with little else
-to do; takes eight minutes.
+Each node, daemon and worker, gets a share of a core by cgroup (version 2 or 1; needs root), so that
+a node that stops leaves the others no faster. First every node trains alone, links off; then
+together; then node3 is stopped with SIGSTOP, and goes on. Steps and tokens per second are those of
+the status API. Exit status 0 only if the goals hold. Needs the demo's packages and a machine with
+little else to do; takes eight minutes.
 """
 import argparse
 import json
@@ -142,8 +141,8 @@ def build(args, out, binaries):
     secret = None
     for node, port in zip(nodes, ports):
         node.manifest, node.data = manifest, data
-        node.init(types.SimpleNamespace(upload="20mbit", eval_steps=0, steps=0), port, ports, secret,
-                  has_data=True)
+        node.init(types.SimpleNamespace(upload="20mbit", eval_steps=0, steps=0), port, ports,
+                  secret, has_data=True)
         secret = out / nodes[0].name / "run.secret"
     return nodes
 
