@@ -332,13 +332,13 @@ static bool is_state_lost(const struct tw_node *node) {
     return true;
 }
 
-/* One fragment after the other, so that a slow link carries one state at a time. */
+/* One fragment after the other: a slow link carries one state at a time. */
 static void receive_states(struct tw_node *node) {
     if (node->needs_tip || !node->worker_up) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         struct state_fetch *fetch = &node->fetch[p];
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
-        if (tw_log_is_applying(node, p)) return;
+        if (tw_log_is_applying(node, p)) continue; /* waits for a step boundary: on to the next */
         if (!fetch->has_offer && node->applying == 0 && is_state_lost(node)) {
             tw_lineage_fork(node); /* the next walk finds an offer for each */
         } else if (!fetch->has_offer) {

@@ -156,7 +156,7 @@ static void the_end_of_the_daemon_is_told_once_all_is_read(void **state) {
     assert_int_equal(next_checked(), 1);
     assert_return_code(close(dae.fd), 0);
     dae.fd = -1;
-    (void)usleep(20000);
+    (void)poll(NULL, 0, 20);
     (void)tw_side_close(&trainer.side);
     assert_int_equal(tw_side_recv(&trainer.side, &msg, &err), TW_OK);
     assert_int_equal(msg.u.solo.round, 7);
