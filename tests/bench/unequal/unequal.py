@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # unequal.py - four nodes, one at a twentieth of the speed, one stopped: what do the others lose?
 #
-# Each node, daemon and worker, gets a share of a core by cgroup (version 2 or 1; needs root), so that
-# a node that stops leaves the others no faster. First every node trains alone, links off; then
-# together; then node3 is stopped with SIGSTOP, and goes on. Steps and tokens per second are those of
-# the status API. Exit status 0 only if the goals hold. Needs the demo's packages and a machine with
-# little else to do; takes eight minutes.
+# Each node, daemon and worker, gets a share of a core by cgroup (version 2 or 1; needs root), so
+# that a node that stops leaves the others no faster. First every node trains alone, links off; then
+# together; then node3 is stopped with SIGSTOP, and goes on. Steps and tokens per second are those
+# of the status API. Exit status 0 only if the goals hold. Needs the demo's packages and a machine
+# with little else to do; takes eight minutes.
 import argparse
 import json
 import os
@@ -199,8 +199,9 @@ def run(args, nodes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Four nodes, one at a twentieth of the speed, one stopped for a while: what "
-                    "do the others lose?")
+    parser = argparse.ArgumentParser(
+        description="Four nodes, one at a twentieth of the speed, one stopped for a while: what do"
+                    " the others lose?")
     parser.add_argument("--bin", type=pathlib.Path, default="build/release/bin")
     parser.add_argument("--out", type=pathlib.Path, default="unequal-out")
     parser.add_argument("--preset", default="streaming")
