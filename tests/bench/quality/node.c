@@ -96,6 +96,11 @@ enum tw_status node_open(struct node *node, const struct setting *setting,
     tw_engine_init_params(run, layout, node->engine->theta);
     open_streams(node);
     if (setting->kind != KIND_GROUP) return TW_OK;
+    if (run->sync.topology ==
+        TW_TOPOLOGY_SOLO) { /* the rate falls as in a group of the same size */
+        node->told.contributors = setting->nodes;
+        return TW_OK;
+    }
     TW_TRY(open_memory(node, err));
     fill_anchor(node);
     return TW_OK;

@@ -42,17 +42,41 @@ void round_open(struct world *world) {
 
 /* ---- contributing -------------------------------------------------------------------------- */
 
+/* When the clock says that the round begins. A node whose steps are long encodes at the boundary
+ * before it: is_due_soon of sync/round.c. */
+static uint64_t clock_due_us(const struct world *world) {
+    return world->last_commit_us + (uint64_t)world->setting->run.sync.pace_ms * 1000;
+}
+
 bool round_is_due(const struct world *world, const struct node *node) {
     const struct tw_run *run = &world->setting->run;
     const uint64_t stride = run->sync.period / run->sync.fragments;
+    const uint64_t pace_us = (uint64_t)run->sync.pace_ms * 1000;
     if (!node->is_alive || world->round.from[node->index].has) return false;
     if (node->applied < world->rounds) return false;
     if (world->is_final) return true;
     if (run->sync.pace == TW_PACE_CLOCK) {
-        return world->now_us >= world->last_commit_us + (uint64_t)run->sync.pace_ms * 1000;
+        const uint64_t early_us = node->step_us < pace_us ? node->step_us : pace_us;
+        return world->now_us + early_us >= clock_due_us(world);
     }
     const uint64_t early = world->round.is_active ? stride / 4 : 0;
     return node->steps >= node->last_send_step + stride - early;
+}
+
+/* What is encoded counts from when it is time, or somebody else has begun. */
+static void enter(struct world *world) {
+    struct round *round = &world->round;
+    const bool is_paced = world->setting->run.sync.pace == TW_PACE_CLOCK && !world->is_final;
+    if (round->waiting == 0) return;
+    if (is_paced && !round->is_active && world->now_us < clock_due_us(world)) return;
+    if (!round->is_active) round->first_us = world->now_us;
+    round->is_active = true;
+    for (uint32_t i = 0; i < world->count; i++) {
+        if ((round->waiting >> i & 1) != 0) round->heard_us[i] = world->now_us;
+    }
+    round->heard |= round->waiting;
+    round->merged |= round->waiting & round->sound;
+    round->waiting = 0;
 }
 
 static bool is_sound(struct world *world, const struct contribution *from) {
@@ -82,13 +106,13 @@ enum tw_status round_contribute(struct world *world, struct node *node, struct t
         if (round->division.owners[k] == node->index) continue;
         world->traffic.contributions += traffic_of(size);
     }
-    if (!round->is_active) round->first_us = world->now_us;
-    round->is_active = true;
-    round->heard_us[node->index] = world->now_us;
     if (round->is_closed) {
         world->traffic.missed++;
-    } else if (is_sound(world, made)) {
-        round->merged |= UINT64_C(1) << node->index;
+        return TW_OK;
+    }
+    round->waiting |= UINT64_C(1) << node->index;
+    if (is_sound(world, made)) {
+        round->sound |= UINT64_C(1) << node->index;
     } else {
         world->traffic.refused++;
     }
@@ -129,7 +153,7 @@ static bool intake_is_over(const struct world *world) {
     uint32_t live = 0, heard = 0;
     for (uint32_t i = 0; i < world->count; i++) {
         live += world->nodes[i].is_alive;
-        heard += world->nodes[i].is_alive && round->from[i].has;
+        heard += world->nodes[i].is_alive && (round->heard >> i & 1) != 0;
     }
     if (!round->is_active) return false;
     if (heard >= live || world->is_final) return true;
@@ -144,7 +168,8 @@ uint64_t round_deadline_us(const struct world *world) {
     if (round->is_closed) {
         return round->closed_us + (uint64_t)world->setting->latency_ms * 1000;
     }
-    return round->is_active ? round->first_us + grace_us(world) : UINT64_MAX;
+    if (round->is_active) return round->first_us + grace_us(world);
+    return round->waiting != 0 ? clock_due_us(world) : UINT64_MAX;
 }
 
 /* ---- committing ---------------------------------------------------------------------------- */
@@ -230,6 +255,7 @@ static enum tw_status commit(struct world *world, struct tw_error *err) {
 
 enum tw_status round_advance(struct world *world, struct tw_error *err) {
     struct round *round = &world->round;
+    enter(world);
     if (!round->is_closed && intake_is_over(world)) {
         round->is_closed = true;
         round->closed_us = world->now_us;

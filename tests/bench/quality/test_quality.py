@@ -26,6 +26,7 @@ bf16       preset=streaming sync.codec=bf16 sync.result=bf16
 slow       preset=streaming slow=1:1:1:20 sync.pace=clock sync.interval=0.4s
 death      preset=streaming death=2@80+60
 nonsense   preset=streaming hostile=nan:1
+btm        preset=btm
 """
 
 
@@ -79,7 +80,7 @@ class Smoke:
 
     def bytes_are_those_of_the_codec(self):
         for case in self.cases("all"):
-            bits = {"alone": 0, "big": 0, "exact": 32, "bf16": 16}.get(case["name"], 8.0625)
+            bits = {"alone": 0, "big": 0, "btm": 0, "exact": 32, "bf16": 16}.get(case["name"], 8.0625)
             assert abs(case["bits"] - bits) < 0.01 * bits + 1e-9, (case["name"], case["bits"])
             if case["name"] == "bf16":
                 # Of n elements in 4 parts, 3 quarters leave each node; so do 3 copies of its part.
@@ -125,7 +126,7 @@ class Smoke:
         done = subprocess.run([sys.executable, self.report, self.folder / "all", "--out",
                                self.folder / "pictures"], capture_output=True, text=True,
                               check=True)
-        assert len(done.stdout.splitlines()) == 10, done.stdout
+        assert len(done.stdout.splitlines()) == 11, done.stdout
         for name in ("loss-tokens.svg", "loss-bytes.svg"):
             assert "streaming" in (self.folder / "pictures" / name).read_text()
         print(done.stdout)

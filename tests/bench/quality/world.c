@@ -5,12 +5,13 @@
 #include <string.h>
 
 static bool has_rounds(const struct world *world) {
-    return world->setting->kind == KIND_GROUP;
+    return world->setting->kind == KIND_GROUP &&
+           world->setting->run.sync.topology != TW_TOPOLOGY_SOLO;
 }
 
 static enum tw_status open_world(struct world *world, const char *text_path,
                                  struct outcome *outcome, struct tw_error *err) {
-    world->count = has_rounds(world) ? world->setting->nodes : 1;
+    world->count = world->setting->kind == KIND_GROUP ? world->setting->nodes : 1;
     world->layout = calloc(1, sizeof(*world->layout));
     world->nodes = calloc(world->count, sizeof(*world->nodes));
     if (world->layout == NULL || world->nodes == NULL) {
@@ -117,7 +118,8 @@ static enum tw_status finish(struct world *world, struct tw_error *err) {
 static enum tw_status settle(struct world *world, struct tw_error *err) {
     const uint64_t budget = world->setting->run.train.tokens;
     if (!has_rounds(world)) {
-        world->clock = world->nodes[0].trained;
+        world->clock = 0;
+        for (uint32_t i = 0; i < world->count; i++) world->clock += world->nodes[i].trained;
         world->is_over = world->clock >= budget;
         return TW_OK;
     }

@@ -17,7 +17,8 @@ struct round {
     bool is_active, is_closed;
     uint64_t first_us, closed_us;
     uint64_t heard_us[TW_MEMBERS_MAX];
-    uint64_t merged; /* set of nodes */
+    /* Sets of nodes: encoded before it was time, heard, decodable, both of the latter. */
+    uint64_t waiting, heard, sound, merged;
     struct contribution from[TW_MEMBERS_MAX];
 };
 
