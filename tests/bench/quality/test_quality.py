@@ -80,7 +80,8 @@ class Smoke:
 
     def bytes_are_those_of_the_codec(self):
         for case in self.cases("all"):
-            bits = {"alone": 0, "big": 0, "btm": 0, "exact": 32, "bf16": 16}.get(case["name"], 8.0625)
+            bits = {"alone": 0, "big": 0, "btm": 0, "exact": 32, "bf16": 16}
+            bits = bits.get(case["name"], 8.0625)
             assert abs(case["bits"] - bits) < 0.01 * bits + 1e-9, (case["name"], case["bits"])
             if case["name"] == "bf16":
                 # Of n elements in 4 parts, 3 quarters leave each node; so do 3 copies of its part.
