@@ -102,19 +102,19 @@ static inline uint32_t tw_block_bytes(const struct tw_block *block) {
     return block->elements * block->digit_bits / 8;
 }
 
-static inline void tw_block_pack(const struct tw_block *block, const uint32_t *restrict digits,
+/* Uses up the digits: the upper half is laid over the lower one until eight words are left. Loops
+ * over neighbours are what compilers make vectors of. */
+static inline void tw_block_pack(const struct tw_block *block, uint32_t *restrict digits,
                                  uint8_t *restrict to) {
-    uint32_t words[TW_BLOCK_LANES] = {0};
-    for (uint32_t k = 0; k < block->elements / TW_BLOCK_LANES; k++) {
-        for (uint32_t j = 0; j < TW_BLOCK_LANES; j++) {
-            words[j] |= digits[TW_BLOCK_LANES * k + j] << (k * block->digit_bits);
-        }
+    for (uint32_t half = block->elements / 2; half >= TW_BLOCK_LANES; half /= 2) {
+        const uint32_t shift = half / TW_BLOCK_LANES * block->digit_bits;
+        for (uint32_t i = 0; i < half; i++) digits[i] |= digits[half + i] << shift;
     }
-    if (tw_block_bytes(block) == sizeof(words)) {
-        memcpy(to, words, sizeof(words));
+    if (tw_block_bytes(block) == TW_BLOCK_LANES * sizeof(digits[0])) {
+        memcpy(to, digits, TW_BLOCK_LANES * sizeof(digits[0]));
     } else {
         uint16_t halves[TW_BLOCK_LANES];
-        for (uint32_t j = 0; j < TW_BLOCK_LANES; j++) halves[j] = (uint16_t)words[j];
+        for (uint32_t j = 0; j < TW_BLOCK_LANES; j++) halves[j] = (uint16_t)digits[j];
         memcpy(to, halves, sizeof(halves));
     }
 }
