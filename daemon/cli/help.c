@@ -51,10 +51,10 @@ static const struct {
      "  --name, --state-dir, --run-dir, --run, --data, --threads, --listen, --peers,\n"
      "  --upload             go into the configuration as the keys of the same name\n"},
     {"run",
-     "thinwire run new NAME [--model MODEL] [--data TEXT] [--preset streaming|diloco]\n"
+     "thinwire run new NAME [--model MODEL] [--data TEXT] [--preset PRESET]\n"
      "                      [--set KEY=VALUE]... [--out FILE] [--steps-per-s N]\n"
      "thinwire run show [FILE] [--steps-per-s N]\n"
-     "thinwire run models [--json]\n"
+     "thinwire run models|presets|codecs [--json]\n"
      "\n"
      "`run new` writes the manifest every node of the run must have: model, data, training,\n"
      "synchronisation. What is not set follows from the preset, fitted to the model and to\n"
@@ -63,6 +63,8 @@ static const struct {
      "\n"
      "  --model MODEL        a shape by name, 1m to llama-8b, with training keys that suit it;\n"
      "                       `run models` lists them with the memory training one takes here\n"
+     "  --preset PRESET      how nodes merge: streaming (default), diloco, noloco, ...;\n"
+     "                       `run presets` tells them apart, `run codecs` lists sync.codec\n"
      "  --data PATH          every node must train on exactly this text, or on the dataset in\n"
      "                       this folder, which sets the tokenizer and what is held out\n"
      "  --set KEY=VALUE      such as model.layers=6, train.tokens=20m, sync.nodes=8,\n"

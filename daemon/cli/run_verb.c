@@ -11,6 +11,7 @@
 #include "daemon/cli/data_path.h"
 #include "daemon/cli/json_path.h"
 #include "daemon/cli/manifest_text.h"
+#include "daemon/cli/run_lists.h"
 #include "proto/dataset_run.h"
 #include "proto/layout.h"
 
@@ -262,13 +263,16 @@ static enum tw_exit run_show(struct cli *cli) {
 }
 
 enum tw_exit cli_run(struct cli *cli) {
-    static const char *const WORDS[] = {"new", "show", "models"};
+    static const char *const WORDS[] = {"new", "show", "models", "presets", "codecs"};
     const char *const word = cli_operand(cli);
     if (word != NULL && strcmp(word, "new") == 0) return run_new(cli);
     if (word != NULL && strcmp(word, "show") == 0) return run_show(cli);
     if (word != NULL && strcmp(word, "models") == 0) return run_models(cli);
-    const char *const near = word != NULL ? tw_nearest(word, WORDS, 3) : NULL;
+    if (word != NULL && strcmp(word, "presets") == 0) return cli_run_presets(cli);
+    if (word != NULL && strcmp(word, "codecs") == 0) return cli_run_codecs(cli);
+    const char *const near = word != NULL ? tw_nearest(word, WORDS, 5) : NULL;
     if (near != NULL) return cli_fail(TW_EXIT_USAGE, "run: did you mean `run %s`?", near);
     return cli_fail(TW_EXIT_USAGE, "run: `run new NAME` makes a manifest, `run show [FILE]` "
-                                   "explains one, `run models` lists models by name");
+                                   "explains one, `run models`, `run presets` and `run codecs` "
+                                   "list what it can name");
 }

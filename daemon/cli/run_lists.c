@@ -1,0 +1,120 @@
+/* thinwire run presets, run codecs: what sync.preset and sync.codec can be. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "compress/codec.h"
+#include "daemon/cli/cli.h"
+#include "daemon/cli/run_lists.h"
+#include "proto/run_key.h"
+
+static const char *const about[] = {
+    [TW_PRESET_DILOCO] = "everybody merges the whole model, now and then",
+    [TW_PRESET_STREAMING] = "a fragment at a time, hidden behind the steps; the default",
+    [TW_PRESET_EAGER] = "a whole period to exchange in; the own share counts at once",
+    [TW_PRESET_NOLOCO] = "two at a time, each node its own anchor; nobody waits for a group",
+    [TW_PRESET_CO2] = "a whole period to exchange in; the momentum is held back where stale",
+    [TW_PRESET_DECOUPLED] = "unequal nodes that come and go; directions and norms apart",
+    [TW_PRESET_SPARSELOCO] = "only the largest changes are sent, the rest later",
+    [TW_PRESET_LOCAL_SGD] = "plain averaging, often",
+    [TW_PRESET_BTM] = "nothing while training; `thinwire merge` at the end",
+};
+enum { PRESETS_COUNT = sizeof(about) / sizeof(about[0]) };
+
+static const struct tw_run *fitted(unsigned preset) {
+    static struct tw_run run;
+    tw_run_defaults(&run);
+    tw_run_apply_preset(&run, (enum tw_preset)preset);
+    return &run;
+}
+
+static json_t *preset_json(unsigned preset) {
+    uint32_t count;
+    const struct tw_run_key *keys = tw_run_keys(&count);
+    json_t *const row = json_object();
+    json_object_set_new(row, "about", json_string(about[preset]));
+    for (uint32_t i = 0; i < count; i++) {
+        char value[TW_RUN_VALUE_BYTES];
+        if (strncmp(keys[i].name, "sync.", 5) != 0) continue;
+        tw_run_key_format(&keys[i], fitted(preset), value);
+        json_object_set_new(row, keys[i].name, json_string(value));
+    }
+    return row;
+}
+
+static enum tw_exit print_json(json_t *rows) {
+    const int rc = json_dumpf(rows, stdout, JSON_INDENT(1));
+    (void)fputc('\n', stdout);
+    json_decref(rows);
+    return rc == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
+}
+
+static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
+    tw_run_key_format(tw_run_key_find(key), run, text);
+    return text;
+}
+
+static void print_preset(unsigned preset) {
+    const struct tw_run *const run = fitted(preset);
+    char name[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES], sent[TW_RUN_VALUE_BYTES];
+    char outer[TW_RUN_VALUE_BYTES], merge[TW_RUN_VALUE_BYTES], weights[TW_RUN_VALUE_BYTES];
+    (void)printf("%-11s %s\n", word(run, "sync.preset", name), about[preset]);
+    (void)printf("            %s", word(run, "sync.topology", topology));
+    if (run->sync.topology == TW_TOPOLOGY_SOLO) {
+        (void)printf("\n\n");
+        return;
+    }
+    (void)printf(", %" PRIu32 " fragment%s, each every %" PRIu32 " steps, overlap %" PRIu32
+                 ", %s, %s\n",
+                 run->sync.fragments, run->sync.fragments == 1 ? "" : "s", run->sync.period,
+                 run->sync.overlap, word(run, "sync.sent", sent), word(run, "sync.outer", outer));
+    (void)printf("            merged by %s, weights %s; %s", word(run, "sync.merge", merge),
+                 word(run, "sync.weights", weights), tw_codec_get(run->sync.codec)->name);
+    if (run->sync.feedback_millionths > 0)
+        (void)printf(" with feedback %.3g", run->sync.feedback_millionths / 1e6);
+    if (run->sync.topology == TW_TOPOLOGY_GROUP)
+        (void)printf(", results in %s", tw_codec_get(run->sync.result)->name);
+    (void)printf("\n\n");
+}
+
+enum tw_exit cli_run_presets(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--json", NULL};
+    const enum tw_exit rc = cli_done(cli, "run presets", OPTIONS);
+    if (rc != TW_EXIT_OK) return rc;
+    if (cli->json) {
+        json_t *const rows = json_array();
+        for (unsigned i = 0; i < PRESETS_COUNT; i++) json_array_append_new(rows, preset_json(i));
+        return print_json(rows);
+    }
+    for (unsigned i = 0; i < PRESETS_COUNT; i++) print_preset(i);
+    (void)printf(
+        "`thinwire run new NAME --preset PRESET` starts from such a row, fitted to model and "
+        "budget;\nevery key of it can be set otherwise: --set sync.period=50.\n");
+    return TW_EXIT_OK;
+}
+
+enum tw_exit cli_run_codecs(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--json", NULL};
+    uint32_t count;
+    const struct tw_codec *const *codecs = tw_codecs(&count);
+    const enum tw_exit rc = cli_done(cli, "run codecs", OPTIONS);
+    if (rc != TW_EXIT_OK) return rc;
+    if (cli->json) {
+        json_t *const rows = json_array();
+        for (uint32_t i = 0; i < count; i++) {
+            json_array_append_new(rows, json_pack("{s:s,s:f,s:b,s:b}", "name", codecs[i]->name,
+                                                  "bits_per_parameter", codecs[i]->bits,
+                                                  "needs_feedback", codecs[i]->needs_feedback,
+                                                  "is_sparse", codecs[i]->is_sparse));
+        }
+        return print_json(rows);
+    }
+    (void)printf("sync.codec  bits per parameter\n");
+    for (uint32_t i = 0; i < count; i++) {
+        (void)printf("  %-9s %9.2f%s%s\n", codecs[i]->name, codecs[i]->bits,
+                     codecs[i]->needs_feedback ? "   with sync.feedback" : "",
+                     codecs[i]->is_sparse ? ", most are 0" : "");
+    }
+    (void)printf("\nWhat is coded without feedback may also be a sync.result.\n");
+    return TW_EXIT_OK;
+}

@@ -1,0 +1,10 @@
+/* run_lists.h - what sync.preset and sync.codec can be. */
+#ifndef TW_DAEMON_CLI_RUN_LISTS_H
+#define TW_DAEMON_CLI_RUN_LISTS_H
+
+#include "daemon/cli/cli.h"
+
+enum tw_exit cli_run_presets(struct cli *cli);
+enum tw_exit cli_run_codecs(struct cli *cli);
+
+#endif
