@@ -74,8 +74,8 @@ static enum tw_status apply_check(const struct tw_merger *merger,
     }
     uint64_t end = 0;
     for (uint32_t k = 0; k < request->parts_count; k++) {
-        TW_TRY(tw_request_range(merger->shm, request->fragment, request->parts[k].begin,
-                                request->parts[k].count, &end, err));
+        TW_TRY(tw_request_part(merger->shm, request->fragment, request->parts[k].begin,
+                               request->parts[k].count, &end, err));
         switch (request->parts[k].mode) {
         case TW_APPLY_ABSENT: break;
         case TW_APPLY_MIX:
@@ -86,47 +86,85 @@ static enum tw_status apply_check(const struct tw_merger *merger,
         default: return tw_fail(err, TW_PROTO, "apply mode %u", request->parts[k].mode);
         }
     }
+    if (request->parts_count == 0) return TW_OK;
+    return tw_request_whole(merger->shm, request->fragment, end, err);
+}
+
+/* The results into scratch, each at the place of its part, and how large they and u are. */
+static enum tw_status apply_decode(struct tw_merger *merger, const struct tw_wmsg_apply *request,
+                                   const struct stage *stage, struct tw_outer_sizes *sizes,
+                                   struct tw_error *err) {
+    *sizes = (struct tw_outer_sizes){0};
+    for (uint32_t k = 0; k < request->parts_count; k++) {
+        if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
+        const struct tw_span *span = &request->parts[k].in;
+        const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
+        float *delta = merger->scratch + begin;
+        uint8_t *bytes;
+        TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
+        const enum tw_status status = merger->result->decode(bytes, span->bytes, delta, n);
+        if (status != TW_OK) return tw_fail(err, status, "the result of part %u is damaged", k);
+        if (merger->run->sync.outer != TW_OUTER_HEAVYBALL) continue;
+        sizes->u_squared += tw_norm_squared(stage->u_old + begin, n);
+        sizes->delta_squared += tw_norm_squared(delta, n);
+        sizes->count += n;
+    }
     return TW_OK;
 }
 
 /* phi', u' of the whole fragment into the stage. */
 static enum tw_status apply_outer(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                   const struct stage *stage, struct tw_error *err) {
-    const struct tw_outer outer = tw_outer_at(merger->run->sync.outer_lr_millionths,
-                                              merger->run->sync.outer_momentum_millionths,
-                                              merger->run->sync.outer_ramp, request->version);
+    const struct tw_run *run = merger->run;
+    struct tw_outer_sizes sizes;
+    TW_TRY(apply_decode(merger, request, stage, &sizes, err));
+    const struct tw_outer plain =
+        tw_outer_at(run->sync.outer_lr_millionths, run->sync.outer_momentum_millionths,
+                    run->sync.outer_ramp, request->version);
+    const struct tw_outer heavy = tw_outer_temper(plain, run->sync.gap_penalty_millionths,
+                                                  run->sync.momentum_clip_millionths, &sizes);
     memcpy(stage->phi, stage->phi_old, stage->elements * sizeof(float));
     memcpy(stage->u, stage->u_old, stage->elements * sizeof(float));
     for (uint32_t k = 0; k < request->parts_count; k++) {
         if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
-        const struct tw_span *span = &request->parts[k].in;
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
-        uint8_t *bytes;
-        TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
-        const enum tw_status status =
-            merger->result->decode(bytes, span->bytes, merger->scratch, n);
-        if (status != TW_OK) return tw_fail(err, status, "the result of part %u is damaged", k);
-        tw_outer_nesterov(stage->phi + begin, stage->u + begin, merger->scratch, n, outer);
+        const float *delta = merger->scratch + begin;
+        if (run->sync.outer == TW_OUTER_HEAVYBALL) {
+            tw_outer_heavyball(stage->phi + begin, stage->u + begin, delta, n, heavy);
+        } else {
+            tw_outer_nesterov(stage->phi + begin, stage->u + begin, delta, n, plain);
+        }
     }
     return TW_OK;
 }
 
+/* theta, and what was sent: merged or not. */
 static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                         const struct stage *stage) {
-    float *theta = tw_merger_theta(merger, stage->fragment);
-    const float alpha = (float)merger->run->sync.mix_millionths / 1e6f;
+    struct tw_outbox *outbox = &merger->outbox;
+    const uint32_t fragment = stage->fragment;
+    const struct tw_outbox_step step = {.fragment = fragment,
+                                        .version = request->version,
+                                        .theta = tw_merger_theta(merger, fragment),
+                                        .phi_old = stage->phi_old,
+                                        .phi = stage->phi};
     if (request->is_final) {
-        memcpy(theta, stage->phi, stage->elements * sizeof(float));
+        memcpy(step.theta, stage->phi, stage->elements * sizeof(float));
+        tw_outbox_forget(outbox, fragment);
         return;
     }
+    const bool was_out = outbox->fragments[fragment].is_out;
+    uint32_t contributors = 0;
     for (uint32_t k = 0; k < request->parts_count; k++) {
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
-        if (request->parts[k].mode == TW_APPLY_MIX) {
-            tw_mix(theta + begin, stage->phi + begin, alpha, n);
-        } else if (request->parts[k].mode == TW_APPLY_SHIFT) {
-            tw_shift(theta + begin, stage->phi + begin, stage->phi_old + begin, n);
-        }
+        const enum tw_apply_mode mode = (enum tw_apply_mode)request->parts[k].mode;
+        tw_outbox_land(outbox, &step, begin, n, mode);
+        if (n > 0 && was_out && mode != TW_APPLY_MIX) merger->must_clip[fragment] = true;
+        if (request->parts[k].contributors > contributors)
+            contributors = request->parts[k].contributors;
     }
+    if (request->parts_count == 0) tw_outbox_recall(outbox, fragment, step.theta);
+    tw_outbox_arrive(outbox, fragment, contributors);
 }
 
 static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_apply *request,
@@ -154,6 +192,8 @@ static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_s
     TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
     if (is_applied(merger, request->fragment, request->round)) return TW_OK;
     struct stage stage;
+    /* What is under way belongs to a group we are not in: theta is all there is. */
+    tw_outbox_clear(&merger->outbox, request->fragment, tw_merger_theta(merger, request->fragment));
     stage_begin(merger, request->fragment, &stage);
     memcpy(stage.phi, tw_merger_theta(merger, request->fragment), stage.elements * sizeof(float));
     memset(stage.u, 0, stage.elements * sizeof(float));
@@ -220,6 +260,7 @@ static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_l
     TW_TRY(load_stage(merger, request, &stage, err));
     TW_TRY(stage_end(merger, &stage, request->rounds, &request->digest, err));
     float *theta = tw_merger_theta(merger, request->fragment);
+    tw_outbox_clear(&merger->outbox, request->fragment, theta);
     switch ((enum tw_load_mode)request->mode) {
     case TW_LOAD_RESET:
         memcpy(theta, stage.phi, stage.elements * sizeof(float));

@@ -4,36 +4,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/merge.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
 #include "sync/node.h"
 #include "worker/request.h"
 
-enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run,
-                              const struct tw_shm *shm, float *theta, struct tw_error *err) {
-    memset(merger, 0, sizeof(*merger));
-    const size_t elements = (size_t)shm->geometry.spare_elements;
-    merger->run = run;
-    merger->shm = shm;
-    merger->theta = theta;
-    merger->codec = tw_codec_get(run->sync.codec);
-    merger->result = tw_codec_get(run->sync.result);
+static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err) {
+    const size_t elements = (size_t)merger->shm->geometry.spare_elements;
     merger->scratch = calloc(elements, sizeof(float));
     if (merger->scratch == NULL) {
         return tw_fail(err, TW_NOMEM, "no memory for merging: %zu bytes wanted",
                        elements * sizeof(float));
     }
-    const enum tw_status status = tw_packer_create(&merger->packer, elements, err);
-    if (status != TW_OK) {
-        free(merger->scratch);
-        merger->scratch = NULL;
-    }
+    TW_TRY(tw_packer_create(&merger->packer, elements, err));
+    TW_TRY(tw_outbox_init(&merger->outbox, merger->run, merger->shm, err));
+    return tw_merger_reduce_init(merger, err);
+}
+
+enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run,
+                              const struct tw_shm *shm, float *theta, struct tw_error *err) {
+    memset(merger, 0, sizeof(*merger));
+    merger->run = run;
+    merger->shm = shm;
+    merger->theta = theta;
+    merger->codec = tw_codec_get(run->sync.codec);
+    merger->result = tw_codec_get(run->sync.result);
+    const enum tw_status status = memory_init(merger, err);
+    if (status != TW_OK) tw_merger_deinit(merger);
     return status;
 }
 
 void tw_merger_deinit(struct tw_merger *merger) {
-    tw_packer_destroy(merger->packer);
+    tw_merger_reduce_deinit(merger);
+    tw_outbox_deinit(&merger->outbox);
+    if (merger->packer != NULL) tw_packer_destroy(merger->packer);
     free(merger->scratch);
     memset(merger, 0, sizeof(*merger));
 }
@@ -59,12 +63,10 @@ static float norm_median(const struct tw_norm_history *history, float otherwise)
     return sorted[held / 2];
 }
 
-/* Scales Delta (n), of this norm, down to the limit; returns the norm it then has. */
-static float delta_clip(const struct tw_norm_history *history, float *delta, size_t n, float norm) {
+/* What to scale a Delta of this norm by. */
+static float clip_factor(const struct tw_norm_history *history, float norm) {
     const float limit = (float)TW_CLIP_MEDIANS * norm_median(history, norm);
-    if (!(norm > limit)) return norm;
-    tw_scale(delta, limit / norm, n);
-    return limit;
+    return norm > limit ? limit / norm : 1.0f;
 }
 
 static enum tw_status encode_check(const struct tw_merger *merger,
@@ -76,46 +78,61 @@ static enum tw_status encode_check(const struct tw_merger *merger,
     uint64_t end = 0;
     for (uint32_t k = 0; k < request->parts_count; k++) {
         uint8_t *out;
-        TW_TRY(tw_request_range(merger->shm, request->fragment, request->parts[k].begin,
-                                request->parts[k].count, &end, err));
+        TW_TRY(tw_request_part(merger->shm, request->fragment, request->parts[k].begin,
+                               request->parts[k].count, &end, err));
         TW_TRY(tw_request_span(merger->shm, &request->parts[k].out, &out, err));
     }
+    return tw_request_whole(merger->shm, request->fragment, end, err);
+}
+
+/* What is to be sent into scratch; its norm, after a clip where one is due, into *norm. */
+static enum tw_status encode_fill(struct tw_merger *merger, uint32_t fragment, float *norm,
+                                  struct tw_error *err) {
+    const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
+    float *theta = tw_merger_theta(merger, fragment);
+    struct tw_shm_view view;
+    tw_shm_view(merger->shm, fragment, &view);
+    tw_outbox_recall(&merger->outbox, fragment, theta);
+    tw_delta(merger->scratch, view.phi, theta, n);
+    tw_outbox_fill(&merger->outbox, fragment, merger->scratch);
+    *norm = (float)sqrt(tw_norm_squared(merger->scratch, n));
+    if (!isfinite(*norm)) {
+        return tw_fail(err, TW_CORRUPT, "outer gradient of fragment %u is not finite", fragment);
+    }
+    if (!merger->must_clip[fragment]) return TW_OK;
+    const float factor = clip_factor(&merger->history[fragment], *norm);
+    if (factor == 1.0f) return TW_OK;
+    tw_scale(merger->scratch, factor, n);
+    tw_outbox_clip(&merger->outbox, fragment, factor);
+    *norm *= factor;
     return TW_OK;
 }
 
 static enum tw_status encode_parts(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                    struct tw_wmsg_encoded *reply, struct tw_error *err) {
-    TW_TRY(encode_check(merger, request, err));
     const uint32_t fragment = request->fragment;
-    const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
-    struct tw_shm_view view;
-    tw_shm_view(merger->shm, fragment, &view);
-    tw_delta(merger->scratch, view.phi, tw_merger_theta(merger, fragment), n);
-
-    struct tw_norm_history *history = &merger->history[fragment];
-    float norm = (float)sqrt(tw_norm_squared(merger->scratch, n));
-    if (!isfinite(norm)) {
-        return tw_fail(err, TW_CORRUPT, "outer gradient of fragment %u is not finite", fragment);
-    }
-    if (merger->must_clip[fragment]) norm = delta_clip(history, merger->scratch, n, norm);
-
+    TW_TRY(encode_check(merger, request, err));
+    TW_TRY(encode_fill(merger, fragment, &reply->norm, err));
     for (uint32_t k = 0; k < request->parts_count; k++) {
         const struct tw_span *span = &request->parts[k].out;
+        const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
         uint8_t *out;
         size_t bytes = 0;
         TW_TRY(tw_request_span(merger->shm, span, &out, err));
         const enum tw_status status =
-            merger->codec->encode(merger->scratch + request->parts[k].begin,
-                                  (size_t)request->parts[k].count, out, span->bytes, &bytes);
+            merger->codec->encode(merger->scratch + begin, n, out, span->bytes, &bytes);
         if (status != TW_OK) {
             return tw_fail(err, status, "%s could not encode part %u of fragment %u: %s",
                            merger->codec->name, k, fragment, tw_status_meaning(status));
         }
+        tw_outbox_note(&merger->outbox, fragment, begin, n, merger->scratch + begin, merger->codec,
+                       out, bytes);
         reply->bytes[k] = (uint32_t)bytes;
     }
+    tw_outbox_depart(&merger->outbox, fragment, request->round, tw_merger_theta(merger, fragment));
+    struct tw_norm_history *history = &merger->history[fragment];
     merger->must_clip[fragment] = false;
-    history->norms[history->count++ % TW_NORMS_KEPT] = norm;
-    reply->norm = norm;
+    history->norms[history->count++ % TW_NORMS_KEPT] = reply->norm;
     return TW_OK;
 }
 
@@ -126,70 +143,9 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
     reply->round = request->round;
     reply->status = status;
     reply->parts_count = request->parts_count;
-    if (status != TW_OK) memset(reply->bytes, 0, sizeof(reply->bytes));
-    return status;
-}
-
-static enum tw_status reduce_check(const struct tw_merger *merger,
-                                   const struct tw_wmsg_reduce *request, struct tw_error *err) {
-    uint64_t end = 0;
-    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
-    TW_TRY(tw_request_range(merger->shm, request->fragment, request->begin, request->count, &end,
-                            err));
-    if (request->inputs_count == 0 || request->inputs_count > TW_MEMBERS_MAX) {
-        return tw_fail(err, TW_PROTO, "a merge of %u contributions", request->inputs_count);
-    }
-    for (uint32_t i = 0; i < request->inputs_count; i++) {
-        TW_TRY(tw_request_payload(merger->shm, merger->codec, &request->inputs[i].in,
-                                  request->count, err));
-    }
-    return TW_OK;
-}
-
-/* Shares of the inputs as the run says; they sum to 1. */
-static void reduce_weights(const struct tw_merger *merger, const struct tw_wmsg_reduce *request,
-                           float weights[TW_MEMBERS_MAX]) {
-    uint64_t tokens[TW_MEMBERS_MAX];
-    for (uint32_t i = 0; i < request->inputs_count; i++) tokens[i] = request->inputs[i].tokens;
-    switch (merger->run->sync.weights) {
-    case TW_WEIGHTS_EQUAL: tw_merge_weights_equal(weights, request->inputs_count); break;
-    case TW_WEIGHTS_TOKENS_RATE:
-    case TW_WEIGHTS_TOKENS: tw_merge_weights_tokens(weights, tokens, request->inputs_count); break;
-    }
-}
-
-static enum tw_status reduce_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
-                                    size_t *bytes_out, struct tw_error *err) {
-    const size_t n = (size_t)request->count;
-    float weights[TW_MEMBERS_MAX];
-    uint8_t *bytes;
-    TW_TRY(reduce_check(merger, request, err));
-    reduce_weights(merger, request, weights);
-    memset(merger->scratch, 0, n * sizeof(float));
-    for (uint32_t i = 0; i < request->inputs_count; i++) {
-        const struct tw_span *span = &request->inputs[i].in;
-        TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
-        const enum tw_status status =
-            merger->codec->decode_add(bytes, span->bytes, weights[i], merger->scratch, n);
-        if (status != TW_OK) return tw_fail(err, status, "contribution %u does not decode", i);
-    }
-    TW_TRY(tw_request_span(merger->shm, &request->out, &bytes, err));
-    const enum tw_status status =
-        merger->result->encode(merger->scratch, n, bytes, request->out.bytes, bytes_out);
     if (status == TW_OK) return TW_OK;
-    return tw_fail(err, status, "%s could not encode the merge of part %u: %s",
-                   merger->result->name, request->part, tw_status_meaning(status));
-}
-
-enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
-                                struct tw_wmsg_reduced *reply, struct tw_error *err) {
-    size_t bytes = 0;
-    memset(reply, 0, sizeof(*reply));
-    const enum tw_status status = reduce_inputs(merger, request, &bytes, err);
-    reply->round = request->round;
-    reply->part = request->part;
-    reply->status = status;
-    reply->bytes = status == TW_OK ? (uint32_t)bytes : 0;
+    memset(reply->bytes, 0, sizeof(reply->bytes));
+    reply->norm = 0;
     return status;
 }
 

@@ -20,6 +20,7 @@
 #include "proto/run.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
+#include "worker/outbox.h"
 
 enum {
     TW_NORMS_KEPT = 15, /* of past Deltas of a fragment: the clip uses their median */
@@ -38,8 +39,12 @@ struct tw_merger {
     const struct tw_codec *codec;  /* of outer gradients */
     const struct tw_codec *result; /* of merged ones */
     struct tw_packer *packer;
-    float *scratch;                   /* (largest fragment): a Delta, a sum or one decoded part */
+    float *scratch;                   /* (largest fragment): a Delta, a merge, decoded results */
     bool must_clip[TW_FRAGMENTS_MAX]; /* the next Delta of this fragment */
+    struct tw_outbox outbox;          /* what was sent */
+    float *inputs;                    /* contributions, where the merge wants more than their sum */
+    size_t inputs_elements;
+    struct tw_pieces *pieces; /* RDA: the tensors; merger_reduce.c */
     struct tw_norm_history history[TW_FRAGMENTS_MAX];
     uint64_t changes_count; /* requests that changed (phi, u) or theta */
 };
@@ -52,19 +57,26 @@ void tw_merger_deinit(struct tw_merger *merger);
 /* theta of one fragment. */
 float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 
-/* Delta = phi - theta over each part, encoded into its span. TW_CORRUPT when an element is not
- * finite; the spans' contents are then undefined. After a load with TW_LOAD_KEEP the Delta is
+/* Delta = phi - theta over each part, with what the outbox adds, encoded into its span; then theta
+ * as outbox.h says. TW_CORRUPT when an element is not finite; the spans' contents are then
+ * undefined. What is still under way of the fragment is taken back first. After a load with
+ * TW_LOAD_KEEP, and after a Delta that was not merged (maybe because it was too large), it is
  * scaled down to TW_CLIP_MEDIANS times the median norm of this fragment's past Deltas, if there are
  * any. reply->step and ->tokens are the caller's. */
 enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                 struct tw_wmsg_encoded *reply, struct tw_error *err);
 
-/* Weighted mean of the decoded inputs, in the order given, encoded once into `out`. */
+/* The decoded inputs, in the order given, merged as the run says and encoded once into `out`.
+ * reply->refused: those the guard left out. merger_reduce.c. */
 enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                 struct tw_wmsg_reduced *reply, struct tw_error *err);
 
 /* Would the payload decode, as what it is to be, to exactly `elements` finite values? */
 enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_check *request,
                                struct tw_wmsg_checked *reply, struct tw_error *err);
+
+/* For merger.c: memory of the merge rule. TW_NOMEM. deinit after a failed init, too. */
+enum tw_status tw_merger_reduce_init(struct tw_merger *merger, struct tw_error *err);
+void tw_merger_reduce_deinit(struct tw_merger *merger);
 
 #endif

@@ -7,15 +7,33 @@ enum tw_status tw_request_fragment(const struct tw_shm *shm, uint32_t fragment,
 }
 
 enum tw_status tw_request_range(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
-                                uint64_t count, uint64_t *end, struct tw_error *err) {
+                                uint64_t count, struct tw_error *err) {
     const uint64_t elements = tw_shm_fragment_elements(shm, fragment);
-    if (begin < *end || begin > elements || count > elements - begin) {
-        return tw_fail(err, TW_PROTO, "part [%llu, +%llu) of fragment %u with %llu elements",
-                       (unsigned long long)begin, (unsigned long long)count, fragment,
-                       (unsigned long long)elements);
+    if (begin <= elements && count <= elements - begin) return TW_OK;
+    return tw_fail(err, TW_PROTO, "part [%llu, +%llu) of fragment %u with %llu elements",
+                   (unsigned long long)begin, (unsigned long long)count, fragment,
+                   (unsigned long long)elements);
+}
+
+enum tw_status tw_request_part(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
+                               uint64_t count, uint64_t *end, struct tw_error *err) {
+    TW_TRY(tw_request_range(shm, fragment, begin, count, err));
+    if (begin != *end) {
+        return tw_fail(err, TW_PROTO,
+                       "a part of fragment %u begins at %llu, the one before ends at "
+                       "%llu",
+                       fragment, (unsigned long long)begin, (unsigned long long)*end);
     }
     *end = begin + count;
     return TW_OK;
+}
+
+enum tw_status tw_request_whole(const struct tw_shm *shm, uint32_t fragment, uint64_t end,
+                                struct tw_error *err) {
+    const uint64_t elements = tw_shm_fragment_elements(shm, fragment);
+    if (end == elements) return TW_OK;
+    return tw_fail(err, TW_PROTO, "parts of fragment %u end at %llu of %llu elements", fragment,
+                   (unsigned long long)end, (unsigned long long)elements);
 }
 
 enum tw_status tw_request_span(const struct tw_shm *shm, const struct tw_span *span,

@@ -13,10 +13,17 @@
 enum tw_status tw_request_fragment(const struct tw_shm *shm, uint32_t fragment,
                                    struct tw_error *err);
 
-/* [begin, begin + count) lies in the (valid) fragment and not before *end; then *end := its end.
- * Called in a row with *end = 0 at first, parts are in order and do not overlap. */
+/* [begin, begin + count) lies in the (valid) fragment. */
 enum tw_status tw_request_range(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
-                                uint64_t count, uint64_t *end, struct tw_error *err);
+                                uint64_t count, struct tw_error *err);
+
+/* ... and begins at *end; then *end := its end. Called in a row with *end = 0 at first, parts
+ * follow each other; tw_request_whole says whether the last of them reached the end of the
+ * fragment. */
+enum tw_status tw_request_part(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
+                               uint64_t count, uint64_t *end, struct tw_error *err);
+enum tw_status tw_request_whole(const struct tw_shm *shm, uint32_t fragment, uint64_t end,
+                                struct tw_error *err);
 
 /* *bytes: the span's address in the pool; borrowed, span->bytes of it. */
 enum tw_status tw_request_span(const struct tw_shm *shm, const struct tw_span *span,

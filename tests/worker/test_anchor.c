@@ -479,7 +479,7 @@ static void hostile_requests_are_refused(void **state) {
         struct tw_wmsg_reduce reduce = {.count = n, .inputs_count = 1};
         reduce.inputs[0].in = bad;
         assert_int_equal(tw_merger_reduce(merger, &reduce, &reduced, &err), TW_PROTO);
-        const struct tw_wmsg_check check = {.elements = n, .in = bad};
+        const struct tw_wmsg_check check = {.elements = n, .in = bad, .content = TW_CONTENT_DELTA};
         assert_int_equal(tw_merger_check(merger, &check, &checked, &err), TW_PROTO);
         struct tw_wmsg_apply apply = {.parts_count = 1};
         apply.parts[0].count = n;

@@ -1,0 +1,346 @@
+/* Tests of worker/outbox.c: no work is lost or counted twice, whatever becomes of what was sent,
+ * and eager is what its paper says.
+ *
+ * A node is a fake daemon's memory, a merger and a theta that the test moves. The books are kept in
+ * double: `owed` is the work that is in theta or under way or put off, per element, in the sign of
+ * an outer gradient. */
+#include "tests/test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "tests/worker/fake_daemon.h"
+#include "worker/anchor.h"
+#include "worker/merger.h"
+
+enum { FRAGMENT = 1, FRAGMENTS = 3, ROOM = 65536, PARTS = 3, SEED = 11, NODES = 3 };
+
+struct node {
+    struct fake_daemon dae;
+    struct tw_merger merger;
+    float *theta;
+    struct tw_wmsg_encode sent;
+    struct tw_wmsg_encoded reply;
+};
+
+static struct node nodes[NODES];
+static size_t n; /* elements of the fragment */
+static struct tw_error err;
+static struct tw_rng rng;
+
+static void node_open(struct node *node, const struct tw_run *run) {
+    fake_daemon_open(&node->dae, run, TW_SNAPSHOT_OFF);
+    node->theta = calloc((size_t)node->dae.shm.geometry.elements, sizeof(float));
+    assert_non_null(node->theta);
+    assert_int_equal(
+        tw_merger_init(&node->merger, &node->dae.run, &node->dae.shm, node->theta, &err), TW_OK);
+    n = (size_t)tw_shm_fragment_elements(&node->dae.shm, FRAGMENT);
+}
+
+static void node_close(struct node *node) {
+    tw_merger_deinit(&node->merger);
+    free(node->theta);
+    (void)close(node->dae.worker_fd);
+    fake_daemon_close(&node->dae);
+}
+
+static float *live(struct node *node) {
+    return tw_merger_theta(&node->merger, FRAGMENT);
+}
+
+static struct tw_shm_view anchor(struct node *node) {
+    struct tw_shm_view view;
+    tw_shm_view(&node->dae.shm, FRAGMENT, &view);
+    return view;
+}
+
+/* Element i of one of the outbox's arrays; 0 where there is none. */
+static double held(const struct node *node, const float *array, size_t i) {
+    return array == NULL ? 0 : (double)array[node->dae.shm.fragment_begin[FRAGMENT] + i];
+}
+
+static float some(float scale) {
+    return (float)(tw_rng_unit(&rng) - 0.5) * scale;
+}
+
+static void node_train(struct node *node, double *owed) {
+    for (size_t i = 0; i < n; i++) {
+        const float before = live(node)[i];
+        live(node)[i] += some(0.02f);
+        if (owed != NULL) owed[i] -= (double)live(node)[i] - (double)before;
+    }
+}
+
+static void node_encode(struct node *node, uint64_t round, uint32_t parts) {
+    node->dae.pool_used = 0;
+    node->sent =
+        (struct tw_wmsg_encode){.round = round, .fragment = FRAGMENT, .parts_count = parts};
+    for (uint32_t k = 0; k < parts; k++) {
+        const uint32_t equal[PARTS] = {0};
+        tw_layout_part(n, equal, parts, k, &node->sent.parts[k].begin, &node->sent.parts[k].count);
+        node->sent.parts[k].out = fake_daemon_room(&node->dae, ROOM);
+    }
+    assert_int_equal(tw_merger_encode(&node->merger, &node->sent, &node->reply, &err), TW_OK);
+}
+
+/* D of what was encoded last. */
+static float *node_decoded(struct node *node) {
+    float *values = calloc(n, sizeof(float));
+    for (uint32_t k = 0; k < node->sent.parts_count; k++) {
+        const uint32_t bytes = node->reply.bytes[k];
+        const uint8_t *payload = tw_shm_pool(&node->dae.shm, node->sent.parts[k].out.offset, bytes);
+        assert_int_equal(node->merger.codec->decode(payload, bytes,
+                                                    values + node->sent.parts[k].begin,
+                                                    (size_t)node->sent.parts[k].count),
+                         TW_OK);
+    }
+    return values;
+}
+
+/* A result of these values for part k of a request. */
+static struct tw_span result_of(struct node *node, const float *values, uint64_t begin,
+                                uint64_t count) {
+    struct tw_span span = fake_daemon_room(&node->dae, ROOM);
+    size_t bytes = 0;
+    if (count == 0) return (struct tw_span){0};
+    assert_int_equal(node->merger.result->encode(
+                         values + begin, (size_t)count,
+                         tw_shm_pool(&node->dae.shm, span.offset, span.bytes), span.bytes, &bytes),
+                     TW_OK);
+    span.bytes = (uint32_t)bytes;
+    return span;
+}
+
+static struct tw_wmsg_apply apply_request(struct node *node, uint64_t round, const float *values,
+                                          const uint32_t *modes) {
+    struct tw_wmsg_apply request = {.round = round,
+                                    .version = round / FRAGMENTS,
+                                    .fragment = FRAGMENT,
+                                    .parts_count = node->sent.parts_count};
+    for (uint32_t k = 0; k < request.parts_count; k++) {
+        request.parts[k].begin = node->sent.parts[k].begin;
+        request.parts[k].count = node->sent.parts[k].count;
+        request.parts[k].mode = modes[k];
+        if (modes[k] == TW_APPLY_ABSENT) continue;
+        request.parts[k].contributors = NODES;
+        request.parts[k].in =
+            result_of(node, values, request.parts[k].begin, request.parts[k].count);
+    }
+    return request;
+}
+
+static void node_apply(struct node *node, const struct tw_wmsg_apply *request) {
+    struct tw_wmsg_applied reply;
+    if (tw_anchor_apply(&node->merger, request, &reply, &err) != TW_OK) fail_msg("%s", err.message);
+}
+
+/* ---- the books ------------------------------------------------------------------------------- */
+
+/* What of this node's work is not in the anchor, by the state it is in. */
+static void check_books(struct node *node, const double *owed, const char *after) {
+    const struct tw_outbox *outbox = &node->merger.outbox;
+    const enum tw_sent sent = node->dae.run.sync.sent;
+    const bool is_handed = outbox->fragments[FRAGMENT].is_out && sent != TW_SENT_KEEP;
+    const struct tw_shm_view view = anchor(node);
+    for (size_t i = 0; i < n; i++) {
+        double have = (double)view.phi[i] + held(node, outbox->ahead, i) - (double)live(node)[i];
+        have += held(node, outbox->residual, i);
+        if (is_handed) have += held(node, outbox->given, i);
+        if (fabs(have - owed[i]) > 2e-4)
+            fail_msg("after %s element %zu owes %.6f, not %.6f", after, i, have, owed[i]);
+    }
+}
+
+static void book_apply(struct node *node, uint64_t round, double *owed, bool is_out) {
+    float *decoded = node_decoded(node), *values = calloc(n, sizeof(float));
+    const bool has_feedback = node->merger.outbox.residual != NULL;
+    uint32_t modes[PARTS];
+    for (size_t i = 0; i < n; i++) values[i] = some(0.05f);
+    for (uint32_t k = 0; k < PARTS; k++) {
+        modes[k] = tw_rng_below(&rng, 4) == 0 ? TW_APPLY_ABSENT : TW_APPLY_SHIFT;
+        if (is_out && tw_rng_below(&rng, 2) == 0) modes[k] = TW_APPLY_MIX;
+    }
+    struct tw_wmsg_apply request = apply_request(node, round, values, modes);
+    if (tw_rng_below(&rng, 8) == 0) request.parts_count = 0;
+    for (uint32_t k = 0; k < request.parts_count; k++) {
+        if (modes[k] != TW_APPLY_MIX) continue;
+        const size_t begin = (size_t)request.parts[k].begin;
+        for (size_t i = begin; i < begin + request.parts[k].count; i++) {
+            owed[i] -= has_feedback ? (double)decoded[i] : held(node, node->merger.outbox.given, i);
+        }
+    }
+    node_apply(node, &request);
+    free(decoded);
+    free(values);
+}
+
+/* The rounds of a fragment: encode, sometimes twice, sometimes not at all; then the merge, a state
+ * of somebody else's, or nobody. */
+static void book_round(struct node *node, uint64_t round, double *owed) {
+    bool is_out = false;
+    for (uint64_t i = tw_rng_below(&rng, 4); i > 0; i--) {
+        node_train(node, owed);
+        node->merger.must_clip[FRAGMENT] = false; /* a clip is work given up, on purpose */
+        node_encode(node, round, 1 + (uint32_t)tw_rng_below(&rng, PARTS));
+        check_books(node, owed, "encode");
+        is_out = true;
+    }
+    node_train(node, owed);
+    const uint64_t what = tw_rng_below(&rng, 12);
+    struct tw_wmsg_applied reply;
+    if (what == 0) {
+        const struct tw_wmsg_solo solo = {.round = round, .fragment = FRAGMENT};
+        assert_int_equal(tw_anchor_solo(&node->merger, &solo, &reply, &err), TW_OK);
+        for (size_t i = 0; i < n; i++) owed[i] = 0;
+        check_books(node, owed, "solo");
+    } else if (what == 1) {
+        const struct tw_wmsg_load load = {.fragment = FRAGMENT,
+                                          .mode = TW_LOAD_KEEP + (uint32_t)tw_rng_below(&rng, 2),
+                                          .rounds = round + 1,
+                                          .digest = anchor(node).state.digest};
+        for (size_t i = 0; i < n; i++) owed[i] -= held(node, node->merger.outbox.residual, i);
+        assert_int_equal(tw_anchor_load(&node->merger, &load, &reply, &err), TW_OK);
+        check_books(node, owed, "load");
+    } else if (node->sent.parts_count > 0) {
+        book_apply(node, round, owed, is_out);
+        check_books(node, owed, "apply");
+    }
+}
+
+static void keep_books(enum tw_sent sent, enum tw_outer_rule outer, enum tw_codec_id codec,
+                       uint32_t feedback_millionths) {
+    struct tw_run run;
+    fake_run(&run);
+    run.sync.sent = sent;
+    run.sync.mix_millionths = 0;
+    run.sync.outer = outer;
+    run.sync.outer_lr_millionths = 700000;
+    run.sync.outer_momentum_millionths = 600000;
+    run.sync.outer_ramp = 3;
+    if (outer == TW_OUTER_HEAVYBALL) {
+        run.sync.gap_penalty_millionths = 1000000;
+        run.sync.momentum_clip_millionths = 2000000;
+    }
+    run.sync.codec = codec;
+    run.sync.feedback_millionths = feedback_millionths;
+    struct node *node = &nodes[0];
+    memset(node, 0, sizeof(*node));
+    node_open(node, &run);
+    double *owed = calloc(n, sizeof(double));
+    for (uint64_t r = 0; r < 40; r++) book_round(node, FRAGMENT + r * FRAGMENTS, owed);
+    free(owed);
+    node_close(node);
+}
+
+static void no_work_is_lost_or_counted_twice(void **state) {
+    (void)state;
+    static const enum tw_sent sents[] = {TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
+    tw_rng_seed(&rng, SEED);
+    for (unsigned i = 0; i < 3; i++) {
+        for (unsigned outer = 0; outer < 2; outer++) {
+            keep_books(sents[i], outer, TW_CODEC_INT8, 0);
+            keep_books(sents[i], outer, TW_CODEC_INT8, 1000000);
+            keep_books(sents[i], outer, TW_CODEC_SIGN, 1000000);
+        }
+    }
+}
+
+/* ---- eager against its paper ----------------------------------------------------------------- */
+
+/* What the paper's node has: an anchor and a momentum of its own, in double. */
+struct replica {
+    double *phi, *u, *own, *others; /* Delta_m(t-1), Delta(t-1) */
+};
+
+static void replica_step(struct replica *replica, const float *fresh, const struct tw_run *run) {
+    const double lr = run->sync.outer_lr_millionths / 1e6;
+    const double mu = run->sync.outer_momentum_millionths / 1e6;
+    for (size_t i = 0; i < n; i++) {
+        const double delta =
+            (double)fresh[i] / NODES + (replica->others[i] - replica->own[i] / NODES);
+        if (run->sync.outer == TW_OUTER_HEAVYBALL) {
+            replica->u[i] = mu * replica->u[i] + lr * delta;
+            replica->phi[i] -= replica->u[i];
+        } else {
+            replica->u[i] = mu * replica->u[i] + delta;
+            replica->phi[i] -= lr * (delta + mu * replica->u[i]);
+        }
+        replica->own[i] = (double)fresh[i];
+    }
+}
+
+/* The mean of what all sent, as every node decodes it. */
+static void merge_all(float *const *decoded, float *mean) {
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (unsigned m = 0; m < NODES; m++) sum += (double)decoded[m][i];
+        mean[i] = (float)(sum / NODES);
+    }
+    const struct tw_codec *codec = nodes[0].merger.result;
+    size_t bytes;
+    uint8_t *payload = malloc(codec->bound(n));
+    assert_int_equal(codec->encode(mean, n, payload, codec->bound(n), &bytes), TW_OK);
+    assert_int_equal(codec->decode(payload, bytes, mean, n), TW_OK);
+    free(payload);
+}
+
+static void eager_round(struct replica *replicas, const struct tw_run *run, uint64_t round) {
+    const uint32_t modes[PARTS] = {TW_APPLY_MIX, TW_APPLY_MIX, TW_APPLY_MIX};
+    float *decoded[NODES], *mean = calloc(n, sizeof(float));
+    for (unsigned m = 0; m < NODES; m++) {
+        node_train(&nodes[m], NULL);
+        node_encode(&nodes[m], round, PARTS);
+        decoded[m] = node_decoded(&nodes[m]);
+        replica_step(&replicas[m], decoded[m], run);
+        /* Training goes on from the paper's anchor. */
+        for (size_t i = 0; i < n; i++)
+            assert_true(fabs((double)live(&nodes[m])[i] - replicas[m].phi[i]) < 1e-5);
+    }
+    merge_all(decoded, mean);
+    for (unsigned m = 0; m < NODES; m++) {
+        if (m != round % NODES) node_train(&nodes[m], NULL); /* it comes whenever it comes */
+        const struct tw_wmsg_apply request = apply_request(&nodes[m], round, mean, modes);
+        node_apply(&nodes[m], &request);
+        for (size_t i = 0; i < n; i++) replicas[m].others[i] = (double)mean[i];
+        free(decoded[m]);
+    }
+    free(mean);
+}
+
+static void eager_is_as_in_the_paper(void **state) {
+    (void)state;
+    tw_rng_seed(&rng, SEED);
+    for (unsigned outer = 0; outer < 2; outer++) {
+        struct replica replicas[NODES];
+        struct tw_run run;
+        fake_run(&run);
+        run.sync.sent = TW_SENT_EAGER;
+        run.sync.mix_millionths = 0;
+        run.sync.nodes = NODES;
+        run.sync.outer = outer;
+        run.sync.outer_lr_millionths = 700000;
+        run.sync.outer_momentum_millionths = 800000;
+        run.sync.codec = TW_CODEC_INT4;
+        memset(nodes, 0, sizeof(nodes));
+        for (unsigned m = 0; m < NODES; m++) {
+            node_open(&nodes[m], &run);
+            double *zeros = calloc(4 * n, sizeof(double));
+            replicas[m] = (struct replica){zeros, zeros + n, zeros + 2 * n, zeros + 3 * n};
+        }
+        for (uint64_t r = 0; r < 30; r++) eager_round(replicas, &run, FRAGMENT + r * FRAGMENTS);
+        for (unsigned m = 0; m < NODES; m++) {
+            node_close(&nodes[m]);
+            free(replicas[m].phi);
+        }
+    }
+}
+
+int main(void) {
+    print_message("seed %d\n", SEED);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_work_is_lost_or_counted_twice),
+        cmocka_unit_test(eager_is_as_in_the_paper),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,258 @@
+/* merger_reduce.c - REDUCE: contributions in, their merge out, by the rule and the weights of the
+ * run.
+ *
+ * Before anything is merged the guard looks at the size of each (kernels/guard.h): what is much
+ * larger than usual is scaled down, what is far larger is refused. Robust rules want every input at
+ * once; with too few inputs for them, and for the mean and RDA, each is decoded in its turn. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "kernels/guard.h"
+#include "kernels/merge.h"
+#include "kernels/norm.h"
+#include "kernels/rda.h"
+#include "kernels/robust.h"
+#include "worker/merger.h"
+#include "worker/request.h"
+
+/* What is merged: the inputs that the guard let in. */
+struct taken {
+    uint32_t count;
+    const struct tw_span *spans[TW_MEMBERS_MAX];
+    float factors[TW_MEMBERS_MAX]; /* the guard's */
+    float weights[TW_MEMBERS_MAX]; /* sum to 1 */
+};
+
+static bool is_robust(const struct tw_run *run) {
+    return run->sync.merge == TW_MERGE_TRIMMED || run->sync.merge == TW_MERGE_MEDIAN ||
+           run->sync.merge == TW_MERGE_CLIPPED;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* What RDA needs to know: which tensors there are, and one sum for each. */
+struct tw_pieces {
+    struct tw_layout layout;
+    double rho[TW_TENSORS_MAX];
+};
+
+enum tw_status tw_merger_reduce_init(struct tw_merger *merger, struct tw_error *err) {
+    const size_t elements = (size_t)merger->shm->geometry.spare_elements;
+    const bool is_rda = merger->run->sync.merge == TW_MERGE_RDA;
+    size_t inputs = is_rda ? 2 : 0; /* one input, the sum of directions */
+    if (is_robust(merger->run)) inputs = merger->run->sync.members;
+    if (inputs == 0) return TW_OK;
+    /* Address space rather than memory: what a merge does not touch costs nothing. */
+    merger->inputs = malloc(inputs * elements * sizeof(float));
+    if (merger->inputs == NULL) {
+        return tw_fail(err, TW_NOMEM,
+                       "no memory for %zu contributions to be merged: %zu bytes wanted; a smaller "
+                       "sync.members, more fragments or sync.merge = mean need less",
+                       inputs, inputs * elements * sizeof(float));
+    }
+    merger->inputs_elements = inputs * elements;
+    if (!is_rda) return TW_OK;
+    merger->pieces = calloc(1, sizeof(*merger->pieces));
+    if (merger->pieces == NULL) return tw_fail(err, TW_NOMEM, "no memory for the model's layout");
+    return tw_layout_init(&merger->pieces->layout, merger->run, err);
+}
+
+void tw_merger_reduce_deinit(struct tw_merger *merger) {
+    free(merger->pieces);
+    free(merger->inputs);
+}
+
+/* ---- what is let in -------------------------------------------------------------------------- */
+
+static enum tw_status input_decode(const struct tw_merger *merger, const struct tw_span *span,
+                                   float factor, float *x, size_t n, struct tw_error *err) {
+    uint8_t *bytes;
+    TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
+    const enum tw_status status = merger->codec->decode(bytes, span->bytes, x, n);
+    if (status != TW_OK) return tw_fail(err, status, "a contribution does not decode");
+    if (factor != 1.0f) tw_scale(x, factor, n);
+    return TW_OK;
+}
+
+/* factors[i] for every input; returns the refused ones. */
+static enum tw_status guard_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                                   float factors[TW_MEMBERS_MAX], uint64_t *refused,
+                                   struct tw_error *err) {
+    const size_t n = (size_t)request->count;
+    double norms[TW_MEMBERS_MAX] = {0};
+    uint32_t steps[TW_MEMBERS_MAX];
+    for (uint32_t i = 0; i < request->inputs_count; i++) {
+        steps[i] = request->inputs[i].steps;
+        if (request->inputs_count < TW_GUARD_LEAST) continue;
+        TW_TRY(input_decode(merger, &request->inputs[i].in, 1.0f, merger->scratch, n, err));
+        norms[i] = sqrt(tw_norm_squared(merger->scratch, n));
+    }
+    *refused = tw_guard(factors, norms, steps, request->inputs_count);
+    for (uint32_t i = 0; i < request->inputs_count; i++) {
+        if (factors[i] == 1.0f) continue;
+        tw_log(TW_LOG_WARN, factors[i] == 0.0f ? "contribution_refused" : "contribution_scaled",
+               "round=%" PRIu64 " part=%u input=%u inputs=%u norm=%.4g steps=%u factor=%.3f",
+               request->round, request->part, i, request->inputs_count, norms[i], steps[i],
+               (double)factors[i]);
+    }
+    return TW_OK;
+}
+
+static void weigh(const struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                  uint64_t refused, struct taken *taken) {
+    uint64_t tokens[TW_MEMBERS_MAX];
+    uint32_t steps[TW_MEMBERS_MAX], count = 0;
+    for (uint32_t i = 0; i < request->inputs_count; i++) {
+        if ((refused >> i & 1) != 0) continue;
+        taken->spans[count] = &request->inputs[i].in;
+        taken->factors[count] = taken->factors[i];
+        tokens[count] = request->inputs[i].tokens;
+        steps[count++] = request->inputs[i].steps;
+    }
+    taken->count = count;
+    switch (merger->run->sync.weights) {
+    case TW_WEIGHTS_EQUAL: tw_merge_weights_equal(taken->weights, count); break;
+    case TW_WEIGHTS_TOKENS: tw_merge_weights_tokens(taken->weights, tokens, count); break;
+    case TW_WEIGHTS_TOKENS_RATE: tw_merge_weights_rate(taken->weights, tokens, steps, count); break;
+    }
+}
+
+/* ---- the rules: scratch becomes the merge ---------------------------------------------------- */
+
+static enum tw_status merge_mean(struct tw_merger *merger, const struct taken *taken, size_t n,
+                                 struct tw_error *err) {
+    memset(merger->scratch, 0, n * sizeof(float));
+    for (uint32_t i = 0; i < taken->count; i++) {
+        const float weight = taken->weights[i] * taken->factors[i];
+        uint8_t *bytes;
+        TW_TRY(tw_request_span(merger->shm, taken->spans[i], &bytes, err));
+        const enum tw_status status =
+            merger->codec->decode_add(bytes, taken->spans[i]->bytes, weight, merger->scratch, n);
+        if (status != TW_OK) return tw_fail(err, status, "a contribution does not decode");
+    }
+    return TW_OK;
+}
+
+/* Where tensor t lies in the part [begin, begin + n) of the fragment; false when it does not, or
+ * when it is an embedding or the head: many of their rows are never touched between two merges, and
+ * the mean is right for these. */
+static bool piece_find(const struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                       uint32_t t, size_t *from, size_t *n) {
+    const struct tw_tensor *tensor = &merger->pieces->layout.tensors[t];
+    if (tensor->fragment != request->fragment) return false;
+    if (tensor->rank == 2 && !tensor->is_hidden) return false;
+    const uint64_t part = merger->shm->fragment_begin[request->fragment] + request->begin;
+    const uint64_t part_end = part + request->count;
+    const uint64_t end = tensor->offset + (uint64_t)tensor->rows * tensor->cols;
+    const uint64_t first = tensor->offset > part ? tensor->offset : part;
+    const uint64_t last = end < part_end ? end : part_end;
+    if (first >= last) return false;
+    *from = (size_t)(first - part);
+    *n = (size_t)(last - first);
+    return true;
+}
+
+static enum tw_status merge_rda(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                                const struct taken *taken, struct tw_error *err) {
+    const size_t n = (size_t)request->count;
+    float *x = merger->inputs, *directions = merger->inputs + n, *mean = merger->scratch;
+    const uint32_t tensors = merger->pieces->layout.tensors_count;
+    double *rho = merger->pieces->rho;
+    size_t from, size;
+    memset(mean, 0, n * sizeof(float));
+    memset(directions, 0, n * sizeof(float));
+    memset(rho, 0, tensors * sizeof(double));
+    for (uint32_t i = 0; i < taken->count; i++) {
+        TW_TRY(input_decode(merger, taken->spans[i], taken->factors[i], x, n, err));
+        tw_merge_add(mean, x, taken->weights[i], n);
+        for (uint32_t t = 0; t < tensors; t++) {
+            if (!piece_find(merger, request, t, &from, &size)) continue;
+            tw_rda_add(directions + from, &rho[t], x + from, taken->weights[i], size);
+        }
+    }
+    for (uint32_t t = 0; t < tensors; t++) {
+        if (!piece_find(merger, request, t, &from, &size)) continue;
+        tw_rda_finish(mean + from, directions + from, rho[t], size);
+    }
+    return TW_OK;
+}
+
+static enum tw_status merge_robust(struct tw_merger *merger, const struct taken *taken, size_t n,
+                                   struct tw_error *err) {
+    const float *x[TW_MEMBERS_MAX];
+    if (taken->count * n > merger->inputs_elements) {
+        return tw_fail(err, TW_PROTO, "a merge of %u contributions in a run of %u members",
+                       taken->count, merger->run->sync.members);
+    }
+    for (uint32_t i = 0; i < taken->count; i++) {
+        float *input = merger->inputs + i * n;
+        TW_TRY(input_decode(merger, taken->spans[i], taken->factors[i], input, n, err));
+        x[i] = input;
+    }
+    switch (merger->run->sync.merge) {
+    case TW_MERGE_TRIMMED: tw_robust_trimmed(merger->scratch, x, taken->count, n); break;
+    case TW_MERGE_CLIPPED: tw_robust_clipped(merger->scratch, x, taken->count, n); break;
+    case TW_MERGE_MEAN:
+    case TW_MERGE_RDA:
+    case TW_MERGE_MEDIAN: tw_robust_median(merger->scratch, x, taken->count, n); break;
+    }
+    return TW_OK;
+}
+
+static enum tw_status merge(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                            const struct taken *taken, struct tw_error *err) {
+    const size_t n = (size_t)request->count;
+    if (merger->run->sync.merge == TW_MERGE_RDA) return merge_rda(merger, request, taken, err);
+    if (is_robust(merger->run) && taken->count >= TW_ROBUST_LEAST)
+        return merge_robust(merger, taken, n, err);
+    return merge_mean(merger, taken, n, err);
+}
+
+/* ---- the request ----------------------------------------------------------------------------- */
+
+static enum tw_status reduce_check(const struct tw_merger *merger,
+                                   const struct tw_wmsg_reduce *request, struct tw_error *err) {
+    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
+    TW_TRY(tw_request_range(merger->shm, request->fragment, request->begin, request->count, err));
+    if (request->inputs_count == 0 || request->inputs_count > TW_MEMBERS_MAX) {
+        return tw_fail(err, TW_PROTO, "a merge of %u contributions", request->inputs_count);
+    }
+    for (uint32_t i = 0; i < request->inputs_count; i++) {
+        TW_TRY(tw_request_payload(merger->shm, merger->codec, &request->inputs[i].in,
+                                  request->count, err));
+    }
+    return TW_OK;
+}
+
+static enum tw_status reduce_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                                    uint64_t *refused, size_t *bytes_out, struct tw_error *err) {
+    struct taken taken;
+    uint8_t *bytes;
+    TW_TRY(reduce_check(merger, request, err));
+    TW_TRY(tw_request_span(merger->shm, &request->out, &bytes, err));
+    TW_TRY(guard_inputs(merger, request, taken.factors, refused, err));
+    weigh(merger, request, *refused, &taken);
+    TW_TRY(merge(merger, request, &taken, err));
+    const enum tw_status status = merger->result->encode(merger->scratch, (size_t)request->count,
+                                                         bytes, request->out.bytes, bytes_out);
+    if (status == TW_OK) return TW_OK;
+    return tw_fail(err, status, "%s could not encode the merge of part %u: %s",
+                   merger->result->name, request->part, tw_status_meaning(status));
+}
+
+enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                                struct tw_wmsg_reduced *reply, struct tw_error *err) {
+    size_t bytes = 0;
+    uint64_t refused = 0;
+    memset(reply, 0, sizeof(*reply));
+    const enum tw_status status = reduce_inputs(merger, request, &refused, &bytes, err);
+    reply->round = request->round;
+    reply->part = request->part;
+    reply->status = status;
+    reply->refused = status == TW_OK ? refused : 0;
+    reply->bytes = status == TW_OK ? (uint32_t)bytes : 0;
+    return status;
+}

@@ -1,0 +1,117 @@
+/* outbox.h - what this node sent and does not yet see in the anchor, and what coding lost of it.
+ *
+ * Of each fragment at most one outer gradient is under way. It is either merged, part by part, or
+ * it is not; until then, and then, theta goes by sync.sent. With a = phi + c the anchor as this
+ * node sees it, Delta = a - theta when it was sent, D what its payload decodes to, and phi' after
+ * phi:
+ *
+ *     sent      when it is sent            merged                        not merged
+ *     mix       -                          theta = mix theta + (1 -      theta += phi' - phi
+ *                                            mix) phi'
+ *     keep      -                          theta += phi' - phi + Delta   theta += phi' - phi
+ *     restart   theta += Delta: theta = a  theta += phi' - phi           theta += phi' - phi -
+ * Delta eager     theta += Delta + c' - c    theta += a' - a               theta += a' - a - Delta
+ *
+ * So but for mix no step is lost and none counts twice: Delta is in the anchor, in theta, or under
+ * way, and a part that was not merged is in the next Delta.
+ *
+ * **Eager** (Kale, Douillard, Donchev, arXiv 2502.12996, Algorithm 3). There every node m takes its
+ * outer steps on an anchor and a momentum of its own, with its own share at once and the others'
+ * one step later:
+ *
+ *     Dtilde_m(t) = Delta_m(t) / M + (Delta(t-1) - Delta_m(t-1) / M),  Delta = mean over m
+ *
+ * (The paper's text could be had only in part; this is the form its sentence describes: "a mixture
+ * of the current local outer gradient with the delayed mixture of all other replicas'".) The outer
+ * rules are linear in the deltas, so that anchor is the sum of the one everybody shares, which
+ * steps on Delta(t-1), and of a correction of this node's, which steps on (Delta_m(t) -
+ * Delta_m(t-1)) / M: c, with a momentum of its own. The sum over t telescopes: c fades when nothing
+ * more is sent. So (phi, u) stay the same bits everywhere, and no merge is early or late: what c
+ * was given is taken from it when the merge that has it comes, exactly. M: contributors of the last
+ * merge of the fragment, at first sync.nodes. The gap penalty and the momentum clip are not linear;
+ * c does without.
+ *
+ * **Error feedback** (beta = sync.feedback > 0; Seide et al., 2014): encoded is v = beta e + Delta,
+ * and where it is merged e = v - D, else e stays.
+ *
+ * All of it lives in the worker's memory and in no snapshot. A worker that starts again has nothing
+ * under way, c = 0, e = 0: what was under way is lost to theta if its merge does not come, e is
+ * lost, and of a merge that comes theta := phi', for the snapshot may or may not have what was
+ * sent. Memory, in floats per parameter: feedback 2, keep and restart 1, eager 4. */
+#ifndef TW_WORKER_OUTBOX_H
+#define TW_WORKER_OUTBOX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "compress/codec.h"
+#include "proto/run.h"
+#include "proto/shm.h"
+#include "sync/node.h"
+
+struct tw_outbox {
+    const struct tw_run *run;
+    const struct tw_shm *shm;
+    float *memory; /* owned: the arrays below, of `elements` each; NULL where there is no use */
+    float *residual, *residual_next; /* e; of what is under way */
+    float *given;                    /* Delta under way */
+    float *share;                    /* eager: what c was given of it, D / M */
+    float *ahead, *ahead_u;          /* eager: c and its momentum */
+    struct {
+        bool is_out;           /* something is under way */
+        uint64_t round;        /* it was sent in */
+        uint32_t contributors; /* to the last merge; 0: none yet */
+    } fragments[TW_FRAGMENTS_MAX];
+};
+
+/* Borrows run and shm. TW_NOMEM names the size. */
+enum tw_status tw_outbox_init(struct tw_outbox *outbox, const struct tw_run *run,
+                              const struct tw_shm *shm, struct tw_error *err);
+void tw_outbox_deinit(struct tw_outbox *outbox);
+
+/* ---- sending: in this order, theta and delta of the whole fragment --------------------------- */
+
+/* What is still under way did not arrive anywhere: back into theta with it. */
+void tw_outbox_recall(struct tw_outbox *outbox, uint32_t fragment, float *theta);
+
+/* delta: phi - theta in, v out. */
+void tw_outbox_fill(struct tw_outbox *outbox, uint32_t fragment, float *delta);
+
+/* v was scaled by this factor: so much less is sent, the rest stays in theta. */
+void tw_outbox_clip(struct tw_outbox *outbox, uint32_t fragment, float factor);
+
+/* Elements [begin, begin + n) of v went into this payload. It decodes. */
+void tw_outbox_note(struct tw_outbox *outbox, uint32_t fragment, size_t begin, size_t n,
+                    const float *v, const struct tw_codec *codec, const uint8_t *payload,
+                    size_t bytes);
+
+/* Every part is noted: it is on its way. */
+void tw_outbox_depart(struct tw_outbox *outbox, uint32_t fragment, uint64_t round, float *theta);
+
+/* ---- merging --------------------------------------------------------------------------------- */
+
+/* The outer step of a fragment, as it was published. */
+struct tw_outbox_step {
+    uint32_t fragment;
+    uint64_t version;
+    float *theta;
+    const float *phi_old, *phi; /* of the whole fragment */
+};
+
+/* Elements [begin, begin + n): theta, and everything here, after a step in this mode. */
+void tw_outbox_land(struct tw_outbox *outbox, const struct tw_outbox_step *step, size_t begin,
+                    size_t n, enum tw_apply_mode mode);
+
+/* All of the fragment has landed: nothing is under way. contributors: to its merge, 0 for none. */
+void tw_outbox_arrive(struct tw_outbox *outbox, uint32_t fragment, uint32_t contributors);
+
+/* Another anchor comes: what is under way and c go back into theta, so that phi - theta is this
+ * node's own work; e is forgotten, for it may be of long ago. */
+void tw_outbox_clear(struct tw_outbox *outbox, uint32_t fragment, float *theta);
+
+/* theta is overwritten: there is nothing to go back into. */
+void tw_outbox_forget(struct tw_outbox *outbox, uint32_t fragment);
+
+#endif
