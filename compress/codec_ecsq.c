@@ -25,16 +25,19 @@ static enum tw_status decode(const struct tw_ecsq *ecsq, const uint8_t *src, siz
     return TW_FORM(ecsq_decode)(ecsq, src, bytes, n, sink);
 }
 
-static const struct tw_ecsq ecsq4 = {.bits_256 = 1024, .limit = 32, .step_min = 1 << 9};
-static const struct tw_ecsq ecsq3 = {.bits_256 = 768, .limit = 16, .step_min = 1 << 10};
-static const struct tw_ecsq ecsq2 = {.bits_256 = 512, .limit = 8, .step_min = 1 << 11};
+/* Sizes in 1/256 bit. */
+enum { BITS_4 = 1024, BITS_3 = 768, BITS_2 = 512, BITS_1 = 256, BITS_05 = 128 };
+
+static const struct tw_ecsq ecsq4 = {.bits_256 = BITS_4, .limit = 32, .step_min = 1 << 9};
+static const struct tw_ecsq ecsq3 = {.bits_256 = BITS_3, .limit = 16, .step_min = 1 << 10};
+static const struct tw_ecsq ecsq2 = {.bits_256 = BITS_2, .limit = 8, .step_min = 1 << 11};
 static const struct tw_ecsq ecsq1 = {
-    .bits_256 = 256, .limit = 8, .dead_256 = 40, .step_min = 1 << 11};
+    .bits_256 = BITS_1, .limit = 8, .dead_256 = 40, .step_min = 1 << 11};
 static const struct tw_ecsq ecsq05 = {
-    .bits_256 = 128, .limit = 8, .dead_256 = 52, .step_min = 1 << 11};
+    .bits_256 = BITS_05, .limit = 8, .dead_256 = 52, .step_min = 1 << 11};
 
 /* Functions of a row take no row: each has its own. */
-#define ROW(ecsq, ID, coarse)                                                                      \
+#define ROW(ecsq, ID, size, coarse)                                                                \
     static enum tw_status ecsq##_encode(const float *src, size_t n, uint8_t *dst, size_t capacity, \
                                         size_t *bytes_out) {                                       \
         return encode(&(ecsq), src, n, dst, capacity, bytes_out);                                  \
@@ -53,7 +56,7 @@ static const struct tw_ecsq ecsq05 = {
     }                                                                                              \
     const struct tw_codec TW_FORM(codec_##ecsq) = {.name = #ecsq,                                  \
                                                    .id = TW_CODEC_##ID,                            \
-                                                   .bits = (ecsq).bits_256 / 256.0,                \
+                                                   .bits = (size) / 256.0,                         \
                                                    .needs_feedback = (coarse),                     \
                                                    .bound = bound,                                 \
                                                    .encode = ecsq##_encode,                        \
@@ -61,8 +64,8 @@ static const struct tw_ecsq ecsq05 = {
                                                    .decode_add = ecsq##_decode_add,                \
                                                    .check = ecsq##_check};
 
-ROW(ecsq4, ECSQ4, false)
-ROW(ecsq3, ECSQ3, false)
-ROW(ecsq2, ECSQ2, true)
-ROW(ecsq1, ECSQ1, true)
-ROW(ecsq05, ECSQ05, true)
+ROW(ecsq4, ECSQ4, BITS_4, false)
+ROW(ecsq3, ECSQ3, BITS_3, false)
+ROW(ecsq2, ECSQ2, BITS_2, true)
+ROW(ecsq1, ECSQ1, BITS_1, true)
+ROW(ecsq05, ECSQ05, BITS_05, true)
