@@ -1,0 +1,26 @@
+/* lattice_form.h - what lattice.c and its slow twin agree on. */
+#ifndef TW_COMPRESS_LATTICE_FORM_H
+#define TW_COMPRESS_LATTICE_FORM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TW_LATTICE_CODES = 0,
+    TW_LATTICE_WHOLE = 1,
+    TW_LATTICE_BITS = 8,
+    TW_LATTICE_EXPONENT_MIN = -120,
+    TW_LATTICE_EXPONENT_MAX = 90, /* 2^(90 + 31) is finite */
+    TW_LATTICE_K_BITS = 30,       /* |k| < 2^30 */
+};
+
+/* m_i of element i of a block. */
+static inline uint16_t tw_lattice_factor(size_t i) {
+    return (uint16_t)(40503u * (uint32_t)(i + 1) | 1u);
+}
+
+/* Exponent of the step for elements of at most `largest` > 0 or 0, and a distance > 0: 2^e is at
+ * least 4 distance / 2^8, and no k reaches 2^30. */
+int tw_lattice_exponent(float distance, float largest);
+
+#endif
