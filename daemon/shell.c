@@ -50,6 +50,14 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
                       tw_view_state_name(action->u.report.state));
         tw_notify("STATUS=%s", tw_view_state_name(action->u.report.state));
         return;
+    case TW_REPORT_PAIRED:
+        tw_id_short(&action->u.report.id, hex);
+        tw_shell_note(shell, TW_LOG_INFO, "paired", "peer=%s", hex);
+        return;
+    case TW_REPORT_ONE_SIDED:
+        tw_id_short(&action->u.report.id, hex);
+        tw_shell_note(shell, TW_LOG_INFO, "pair_one_sided", "peer=%s", hex);
+        return;
     case TW_REPORT_MISBEHAVED:
         tw_id_short(&action->u.report.id, hex);
         tw_shell_note(shell, TW_LOG_WARN, "misbehaved", "peer=%s reason=%s", hex,
@@ -89,6 +97,10 @@ static void action_do(struct tw_shell *shell, const struct tw_action *action) {
         opening_note(shell, action->u.encode.round);
         tw_worker_host_act(shell->host, action);
         return;
+    case TW_ACT_PAIR_ENCODE:
+        opening_note(shell, action->u.pair.round);
+        tw_worker_host_act(shell->host, action);
+        return;
     case TW_ACT_FINISH:
         tw_worker_host_act(shell->host, action);
         if (shell->has_supervisor) tw_supervisor_set_idle(&shell->supervisor, true);
@@ -99,6 +111,7 @@ static void action_do(struct tw_shell *shell, const struct tw_action *action) {
     case TW_ACT_REDUCE:
     case TW_ACT_APPLY:
     case TW_ACT_SOLO:
+    case TW_ACT_PAIR_APPLY:
     case TW_ACT_EXPORT:
     case TW_ACT_LOAD:
     case TW_ACT_CLOCK: tw_worker_host_act(shell->host, action); return;

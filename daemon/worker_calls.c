@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "compress/codec.h"
+#include "compress/lattice.h"
 #include "compress/pack.h"
 #include "daemon/worker_host.h"
 
@@ -80,7 +81,8 @@ static struct tw_call *call_find(struct tw_worker_host *host, enum tw_action_kin
 }
 
 static bool kind_changes(enum tw_action_kind kind) {
-    return kind == TW_ACT_APPLY || kind == TW_ACT_SOLO || kind == TW_ACT_LOAD;
+    return kind == TW_ACT_APPLY || kind == TW_ACT_SOLO || kind == TW_ACT_LOAD ||
+           kind == TW_ACT_PAIR_APPLY;
 }
 
 uint32_t tw_calls_changes(const struct tw_worker_host *host) {
@@ -103,6 +105,7 @@ static void event_of(const struct tw_call *call, bool ok, struct tw_event *event
     event->ok = ok;
     switch (call->kind) {
     case TW_ACT_ENCODE:
+    case TW_ACT_PAIR_ENCODE:
         event->kind = TW_EV_ENCODED;
         event->u.encoded.round = call->round;
         event->u.encoded.step = call->step;
@@ -133,8 +136,10 @@ static void event_of(const struct tw_call *call, bool ok, struct tw_event *event
         return;
     case TW_ACT_APPLY:
     case TW_ACT_SOLO:
+    case TW_ACT_PAIR_APPLY:
     case TW_ACT_LOAD:
         event->kind = TW_EV_APPLIED;
+        event->u.applied.is_alone = call->is_alone;
         event->u.applied.fragment = call->fragment;
         event->u.applied.rounds = call->rounds;
         event->u.applied.digest = call->digest;
@@ -367,6 +372,41 @@ static bool export_build(struct tw_call *call, const struct tw_action *action,
     return call_reserve(call, tw_pack_bound((size_t)elements), &msg->u.export.out);
 }
 
+/* The two outputs, in the order of TW_PAIR_DELTA and TW_PAIR_PHI. */
+static bool pair_encode_build(struct tw_call *call, const struct tw_action *action,
+                              struct tw_worker_msg *msg) {
+    const struct tw_worker_host *host = call->host;
+    const struct tw_codec *codec = tw_codec_get(host->config.run->sync.codec);
+    struct tw_wmsg_pair_encode *encode = &msg->u.pair_encode;
+    const size_t elements =
+        (size_t)tw_shm_fragment_elements(&host->memory.shm, action->u.pair.fragment);
+    call->round = action->u.pair.round;
+    msg->kind = TW_WMSG_PAIR_ENCODE;
+    encode->round = action->u.pair.round;
+    encode->fragment = action->u.pair.fragment;
+    encode->is_whole = action->u.pair.is_whole;
+    return call_reserve(call, codec->bound(elements), &encode->delta) &&
+           call_reserve(call, tw_lattice_bound(elements), &encode->phi);
+}
+
+static bool pair_apply_build(struct tw_call *call, const struct tw_action *action,
+                             struct tw_worker_msg *msg) {
+    struct tw_wmsg_pair_apply *apply = &msg->u.pair_apply;
+    call->fragment = action->u.pair.fragment;
+    msg->kind = TW_WMSG_PAIR_APPLY;
+    apply->round = action->u.pair.round;
+    apply->version = action->u.pair.version;
+    apply->min_step = action->u.pair.min_step;
+    apply->fragment = action->u.pair.fragment;
+    apply->is_alone = action->u.pair.is_alone;
+    apply->is_final = action->u.pair.is_final;
+    if (action->u.pair.is_alone) return true;
+    return call_hold(call, &action->u.pair.own[TW_PAIR_DELTA].hash, &apply->own.delta) &&
+           call_hold(call, &action->u.pair.own[TW_PAIR_PHI].hash, &apply->own.phi) &&
+           call_hold(call, &action->u.pair.theirs[TW_PAIR_DELTA].hash, &apply->theirs.delta) &&
+           call_hold(call, &action->u.pair.theirs[TW_PAIR_PHI].hash, &apply->theirs.phi);
+}
+
 static bool call_build(struct tw_call *call, const struct tw_action *action,
                        struct tw_worker_msg *msg) {
     switch (call->kind) {
@@ -374,6 +414,8 @@ static bool call_build(struct tw_call *call, const struct tw_action *action,
     case TW_ACT_REDUCE: return reduce_build(call, action, msg);
     case TW_ACT_APPLY: return apply_build(call, action, msg);
     case TW_ACT_LOAD: return load_build(call, action, msg);
+    case TW_ACT_PAIR_ENCODE: return pair_encode_build(call, action, msg);
+    case TW_ACT_PAIR_APPLY: return pair_apply_build(call, action, msg);
     case TW_ACT_EXPORT: return export_build(call, action, msg);
     case TW_ACT_SOLO:
         call->fragment = action->u.apply.fragment;
@@ -461,6 +503,7 @@ static bool output_answer(struct tw_call *call, uint32_t status, const uint32_t 
 
 static bool encoded_answer(struct tw_worker_host *host, const struct tw_wmsg_encoded *encoded) {
     struct tw_call *call = call_find(host, TW_ACT_ENCODE, encoded->round, 0, 0);
+    if (call == NULL) call = call_find(host, TW_ACT_PAIR_ENCODE, encoded->round, 0, 0);
     if (call == NULL) return false;
     if (encoded->status == TW_OK && encoded->parts_count != call->outs_count) return false;
     call->step = encoded->step;
@@ -486,15 +529,17 @@ static bool exported_answer(struct tw_worker_host *host, const struct tw_wmsg_ex
 }
 
 static bool applied_answer(struct tw_worker_host *host, const struct tw_wmsg_applied *applied) {
-    static const enum tw_action_kind kinds[] = {TW_ACT_APPLY, TW_ACT_SOLO, TW_ACT_LOAD};
+    static const enum tw_action_kind kinds[] = {TW_ACT_APPLY, TW_ACT_SOLO, TW_ACT_LOAD,
+                                                TW_ACT_PAIR_APPLY};
     struct tw_call *oldest = NULL;
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         struct tw_call *call = call_find(host, kinds[i], 0, 0, applied->fragment);
         if (call != NULL && (oldest == NULL || call->order < oldest->order)) oldest = call;
     }
     if (oldest == NULL) return false;
     oldest->rounds = applied->rounds;
     oldest->digest = applied->digest;
+    oldest->is_alone = applied->is_alone != 0;
     call_finish(oldest, applied->status == TW_OK);
     return true;
 }

@@ -244,6 +244,8 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
     case TW_ACT_REDUCE:
     case TW_ACT_APPLY:
     case TW_ACT_SOLO:
+    case TW_ACT_PAIR_ENCODE:
+    case TW_ACT_PAIR_APPLY:
     case TW_ACT_EXPORT:
     case TW_ACT_LOAD: tw_calls_act(host, action); return;
     case TW_ACT_SEND:

@@ -89,6 +89,7 @@ struct tw_call {
     struct tw_id hashes[TW_PARTS_MAX];
     uint64_t step, tokens, rounds, refused; /* from the answer */
     struct tw_id digest;
+    bool is_alone; /* so is this */
     uv_work_t work;
 };
 

@@ -243,6 +243,44 @@ static enum tw_status get_missing(const void *body, struct tw_msg_missing *to,
     return get_id("hash", &from->hash, &to->hash, err);
 }
 
+static enum tw_status get_pair_request(const void *body, struct tw_msg_pair_request *to,
+                                       struct tw_error *err) {
+    const Thinwire__PairRequest *from = body;
+    (void)err;
+    to->pair = (struct tw_pair_id){from->pair_high, from->pair_low};
+    to->fragment = from->fragment;
+    to->wants_whole = from->wants_whole;
+    return TW_OK;
+}
+
+static enum tw_status get_pair_accept(const void *body, struct tw_msg_pair_accept *to,
+                                      struct tw_error *err) {
+    const Thinwire__PairAccept *from = body;
+    (void)err;
+    to->pair = (struct tw_pair_id){from->pair_high, from->pair_low};
+    to->wants_whole = from->wants_whole;
+    return TW_OK;
+}
+
+static enum tw_status get_pair_busy(const void *body, struct tw_msg_pair_busy *to,
+                                    struct tw_error *err) {
+    const Thinwire__PairBusy *from = body;
+    (void)err;
+    to->pair = (struct tw_pair_id){from->pair_high, from->pair_low};
+    return TW_OK;
+}
+
+static enum tw_status get_pair_offer(const void *body, struct tw_msg_pair_offer *to,
+                                     struct tw_error *err) {
+    const Thinwire__PairOffer *from = body;
+    to->pair = (struct tw_pair_id){from->pair_high, from->pair_low};
+    to->clock_tokens = from->clock_tokens;
+    to->delta_bytes = from->delta_bytes;
+    to->phi_bytes = from->phi_bytes;
+    TW_TRY(get_id("delta_hash", &from->delta_hash, &to->delta_hash, err));
+    return get_id("phi_hash", &from->phi_hash, &to->phi_hash, err);
+}
+
 /* ---- bodies -------------------------------------------------------------------------------- */
 
 static const ProtobufCMessageDescriptor *descriptor_of(uint16_t kind) {

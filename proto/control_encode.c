@@ -239,6 +239,46 @@ static enum tw_status put_missing(const struct tw_msg_missing *from, struct out 
     return pack(&to.base, out, err);
 }
 
+static enum tw_status put_pair_request(const struct tw_msg_pair_request *from, struct out *out,
+                                       struct tw_error *err) {
+    Thinwire__PairRequest to = THINWIRE__PAIR_REQUEST__INIT;
+    to.pair_high = from->pair.high;
+    to.pair_low = from->pair.low;
+    to.fragment = from->fragment;
+    to.wants_whole = from->wants_whole;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_pair_accept(const struct tw_msg_pair_accept *from, struct out *out,
+                                      struct tw_error *err) {
+    Thinwire__PairAccept to = THINWIRE__PAIR_ACCEPT__INIT;
+    to.pair_high = from->pair.high;
+    to.pair_low = from->pair.low;
+    to.wants_whole = from->wants_whole;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_pair_busy(const struct tw_msg_pair_busy *from, struct out *out,
+                                    struct tw_error *err) {
+    Thinwire__PairBusy to = THINWIRE__PAIR_BUSY__INIT;
+    to.pair_high = from->pair.high;
+    to.pair_low = from->pair.low;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_pair_offer(const struct tw_msg_pair_offer *from, struct out *out,
+                                     struct tw_error *err) {
+    Thinwire__PairOffer to = THINWIRE__PAIR_OFFER__INIT;
+    to.pair_high = from->pair.high;
+    to.pair_low = from->pair.low;
+    to.clock_tokens = from->clock_tokens;
+    to.delta_hash = borrow_id(&from->delta_hash);
+    to.delta_bytes = from->delta_bytes;
+    to.phi_hash = borrow_id(&from->phi_hash);
+    to.phi_bytes = from->phi_bytes;
+    return pack(&to.base, out, err);
+}
+
 enum tw_status tw_control_encode(const struct tw_message *message, uint8_t *body, size_t capacity,
                                  size_t *size_out, struct tw_error *err) {
     struct out out = {body, capacity, 0};

@@ -100,6 +100,15 @@ static enum tw_status check_pull(const struct tw_message *message, struct tw_err
     return TW_OK;
 }
 
+static enum tw_status check_pair_offer(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_pair_offer *offer = &message->u.pair_offer;
+    if (offer->delta_bytes == 0 || offer->delta_bytes > TW_PAYLOAD_BYTES_MAX)
+        return bad(message, "delta_bytes", err);
+    if (offer->phi_bytes == 0 || offer->phi_bytes > TW_PAYLOAD_BYTES_MAX)
+        return bad(message, "phi_bytes", err);
+    return TW_OK;
+}
+
 enum tw_status tw_message_check(const struct tw_message *message, struct tw_error *err) {
     switch (message->kind) {
     case TW_MSG_STATUS:
@@ -120,6 +129,16 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_COMMIT: return tw_close_check(&message->u.commit.close, err);
     case TW_MSG_STATE: return check_state(message, err);
     case TW_MSG_PULL: return check_pull(message, err);
+    case TW_MSG_PAIR_REQUEST:
+        if (message->u.pair_request.fragment >= TW_FRAGMENTS_MAX)
+            return bad(message, "fragment", err);
+        if (message->u.pair_request.wants_whole > 1) return bad(message, "wants_whole", err);
+        return TW_OK;
+    case TW_MSG_PAIR_ACCEPT:
+        if (message->u.pair_accept.wants_whole > 1) return bad(message, "wants_whole", err);
+        return TW_OK;
+    case TW_MSG_PAIR_OFFER: return check_pair_offer(message, err);
+    case TW_MSG_PAIR_BUSY:
     case TW_MSG_JOIN:
     case TW_MSG_PREPARE:
     case TW_MSG_ACCEPT:

@@ -31,7 +31,11 @@
     X(STATE_GET, 15, state_get)                                                                    \
     X(STATE, 16, state)                                                                            \
     X(PULL, 17, pull)                                                                              \
-    X(MISSING, 18, missing)
+    X(MISSING, 18, missing)                                                                        \
+    X(PAIR_REQUEST, 19, pair_request)                                                              \
+    X(PAIR_ACCEPT, 20, pair_accept)                                                                \
+    X(PAIR_BUSY, 21, pair_busy)                                                                    \
+    X(PAIR_OFFER, 22, pair_offer)
 
 enum tw_message_kind {
 #define X(name, value, member) TW_MSG_##name = (value),
@@ -180,6 +184,38 @@ struct tw_msg_pull {
 
 struct tw_msg_missing {
     struct tw_id hash;
+};
+
+/* One exchange between two nodes; drawn by who asks, 128 random bits. */
+struct tw_pair_id {
+    uint64_t high, low;
+};
+
+/* "Merge this fragment with me." */
+struct tw_msg_pair_request {
+    struct tw_pair_id pair;
+    uint32_t fragment;
+    uint32_t wants_whole; /* 0 or 1: send phi whole, the last one in lattice form was of no use */
+};
+
+/* "Yes: my offer follows." */
+struct tw_msg_pair_accept {
+    struct tw_pair_id pair;
+    uint32_t wants_whole;
+};
+
+/* "Not, or no longer, with me." */
+struct tw_msg_pair_busy {
+    struct tw_pair_id pair;
+};
+
+/* What the sender brings: its outer gradient in the run's codec, and its phi (compress/lattice.h).
+ */
+struct tw_msg_pair_offer {
+    struct tw_pair_id pair;
+    uint64_t clock_tokens; /* its run clock */
+    struct tw_id delta_hash, phi_hash;
+    uint32_t delta_bytes, phi_bytes;
 };
 
 struct tw_message {

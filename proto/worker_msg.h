@@ -6,10 +6,11 @@
  *    sealed against shrinking and growing; or FATAL: refused, its text says why; then it closes.
  * 2. The worker builds its start state and says READY: from now on (phi, u) are valid.
  * 3. It trains. Between inner steps it reads every waiting message, in order. ENCODE, REDUCE,
- * CHECK, APPLY, SOLO, EXPORT, LOAD and SNAPSHOT are requests: each is answered exactly once,
- * failures by a status that is not OK. REDUCE and CHECK touch no fragment and are best answered at
- * once, while a step runs. The others, on one fragment, are done in the order they came; an APPLY
- * waits for its min_step (not while paused or finished), others do not wait for it.
+ * CHECK, APPLY, SOLO, EXPORT, LOAD, PAIR_ENCODE, PAIR_APPLY and SNAPSHOT are requests: each is
+ * answered exactly once, failures by a status that is not OK. REDUCE and CHECK touch no fragment
+ * and are best answered at once, while a step runs. The others, on one fragment, are done in the
+ * order they came; an APPLY or PAIR_APPLY waits for its min_step (not while paused or finished),
+ * others do not wait for it.
  * 4. Either side may close at any time. Without the daemon the worker ends with status 0 after its
  *    step; a worker that cannot go on says FATAL first. What is in the memory stays.
  *
@@ -117,7 +118,9 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "words shared by processes must need
     X(PAUSE, 42, pause)                                                                            \
     X(RESUME, 43, resume)                                                                          \
     X(FINISH, 44, finish)                                                                          \
-    X(EXIT, 45, exit)
+    X(EXIT, 45, exit)                                                                              \
+    X(PAIR_ENCODE, 46, pair_encode)                                                                \
+    X(PAIR_APPLY, 47, pair_apply)
 
 enum tw_worker_msg_kind {
 #define X(name, value, member) TW_WMSG_##name = (value),
@@ -195,6 +198,8 @@ struct tw_wmsg_applied {
     uint32_t fragment, status;
     uint64_t rounds;
     struct tw_id digest;
+    uint32_t is_alone; /* PAIR_APPLY: done without the partner, whose phi could not be read */
+    uint32_t reserved;
 };
 
 struct tw_wmsg_exported {
@@ -262,8 +267,9 @@ struct tw_wmsg_reduce {
 
 struct tw_wmsg_check {
     uint64_t tag, elements;
-    struct tw_span in;          /* decodes to `elements` finite values? */
-    uint32_t content, reserved; /* 1 outer gradient, 2 result: enum tw_content of sync/node.h */
+    struct tw_span in; /* decodes to `elements` finite values? */
+    uint32_t content,
+        reserved; /* 1 outer gradient, 2 result, 3 anchor: enum tw_content of sync/node.h */
 };
 
 struct tw_wmsg_apply {
@@ -280,6 +286,24 @@ struct tw_wmsg_apply {
 struct tw_wmsg_solo {
     uint64_t round;
     uint32_t fragment, reserved;
+};
+
+/* Delta and phi of a whole fragment, a payload each; answered by ENCODED with two parts. */
+struct tw_wmsg_pair_encode {
+    uint64_t round;
+    uint32_t fragment;
+    uint32_t is_whole;         /* phi as it is, not in lattice form */
+    struct tw_span delta, phi; /* capacity */
+};
+
+struct tw_wmsg_pair_apply {
+    uint64_t round, version, min_step;
+    uint32_t fragment;
+    uint32_t is_alone; /* with the own Delta, exactly; the spans are empty */
+    uint32_t is_final, reserved;
+    struct {
+        struct tw_span delta, phi;
+    } own, theirs;
 };
 
 struct tw_wmsg_export {

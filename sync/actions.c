@@ -98,6 +98,8 @@ bool tw_node_next_action(struct tw_node *node, struct tw_action *action) {
     case TW_ACT_REDUCE:
     case TW_ACT_APPLY:
     case TW_ACT_SOLO:
+    case TW_ACT_PAIR_ENCODE:
+    case TW_ACT_PAIR_APPLY:
     case TW_ACT_EXPORT:
     case TW_ACT_LOAD:
     case TW_ACT_STORE_VOTE:

@@ -46,6 +46,8 @@ struct tw_roster tw_lineage_founder(const struct tw_node *node) {
 }
 
 void tw_lineage_fork(struct tw_node *node) {
+    tw_pair_abandon(node);
+    node->pair.is_donor_lost = false;
     node->at.lineage_parent = tw_id_is_zero(&node->at.lineage) ? node->cfg.run : node->at.lineage;
     node->at.nonce = tw_lineage_nonce(node);
     node->at.lineage = founded_name(node);
@@ -80,6 +82,8 @@ void tw_lineage_unhold(struct tw_node *node, uint32_t fragment, enum tw_load_mod
 /* Follows the lineage of `peer` from now on. */
 static void adopt(struct tw_node *node, uint16_t peer) {
     const struct tw_msg_status *status = &node->links[peer].status;
+    tw_pair_abandon(node);
+    node->pair.is_donor_lost = false;
     /* Work done together is worth keeping as our next Delta; a fresh start is not. */
     const enum tw_load_mode mode = node->was_shared ? TW_LOAD_KEEP : TW_LOAD_RESET;
     tw_payload_drop_all(node);
@@ -317,6 +321,7 @@ static bool fetch_state(struct tw_node *node, struct state_fetch *fetch) {
     payload->keep_us = node->now_us + STATE_KEEP_US;
     if (payload->state == PAYLOAD_WANTED && payload->cycles > 1) { /* the donor is gone */
         fetch->has_offer = false;
+        node->pair.is_donor_lost = true; /* a group has others, and finds one by itself */
         return false;
     }
     return payload->state == PAYLOAD_HELD;
@@ -462,13 +467,25 @@ static void consider_fork(struct tw_node *node) {
         tw_node_wake(node, node->lineage_us + LINEAGE_LOST_US);
 }
 
+/* Pairs: everything taken over from another node is here. From now on it is a past of our own. */
+static void found_own(struct tw_node *node) {
+    if (node->state != TW_STATE_RECEIVER || node->applying != 0 || node->has_left) return;
+    if (tw_lineage_is_ours(node) || !tw_log_is_current(node)) return;
+    node->was_shared = true;
+    tw_lineage_fork(node);
+}
+
 void tw_lineage_advance(struct tw_node *node) {
-    const uint16_t better = find_better(node);
+    const uint16_t better = node->cfg.is_pair ? tw_pair_find_ahead(node) : find_better(node);
     node->is_settling = better != NO_PEER && !node->has_left;
     if (node->is_settling && node->applying == 0) adopt(node, better);
     consider_fork(node);
     receive_states(node);
-    ask_to_join(node);
     export_states(node);
-    solo_round(node);
+    if (node->cfg.is_pair) {
+        found_own(node);
+    } else {
+        ask_to_join(node);
+        solo_round(node);
+    }
 }

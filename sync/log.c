@@ -14,7 +14,8 @@ const struct tw_close *tw_log_find(const struct tw_node *node, uint64_t round) {
 
 uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment) {
     uint64_t round = node->at.fragment_rounds[fragment];
-    if (round == NOT_HELD) return UINT64_MAX;
+    /* Rounds of a pair run are applied before they are committed. */
+    if (round == NOT_HELD || node->cfg.is_pair) return UINT64_MAX;
     if (round < node->at.first_round) round = node->at.first_round;
     const uint32_t count = node->cfg.fragments_count;
     const uint32_t residue = (uint32_t)(round % count);
@@ -63,6 +64,8 @@ void tw_log_clock(struct tw_node *node) {
     action->u.clock.clock_tokens = node->at.tip.clock_tokens;
     action->u.clock.tokens_listed = node->at.tokens_listed;
     action->u.clock.contributors = node->at.tip.contributors_count;
+    if (node->cfg.is_pair)
+        action->u.clock.contributors = (uint32_t)((tw_pair_clock_factor(node) + 512) / 1024);
     if (!tw_round_is_final(node) || node->is_finish_told) return;
     node->is_finish_told = true;
     (void)tw_act_body(node, TW_ACT_FINISH);
@@ -78,18 +81,21 @@ static const struct tw_contributor *find_self(const struct tw_node *node,
     return NULL;
 }
 
+void tw_log_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round) {
+    uint32_t row = 0, oldest = 0;
+    for (; row < TW_MEMBERS_MAX && !tw_id_equal(&node->mixed[row].id, id); row++) {
+        if (node->mixed[row].round < node->mixed[oldest].round) oldest = row;
+    }
+    if (row == TW_MEMBERS_MAX) row = oldest;
+    node->mixed[row].id = *id;
+    node->mixed[row].round = round + 1;
+}
+
 static void note_mixed(struct tw_node *node, const struct tw_close *close) {
     for (uint32_t i = 0; i < close->contributors_count; i++) {
         const uint32_t idx = close->contributors[i].member_idx;
         if (idx >= node->roster.count) continue;
-        const struct tw_id *id = &node->roster.members[idx].id;
-        uint32_t row = 0, oldest = 0;
-        for (; row < TW_MEMBERS_MAX && !tw_id_equal(&node->mixed[row].id, id); row++) {
-            if (node->mixed[row].round < node->mixed[oldest].round) oldest = row;
-        }
-        if (row == TW_MEMBERS_MAX) row = oldest;
-        node->mixed[row].id = *id;
-        node->mixed[row].round = close->round + 1;
+        tw_log_note_mixed(node, &node->roster.members[idx].id, close->round);
     }
 }
 
@@ -207,9 +213,9 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close 
     if (node->is_solo_pending) return; /* only we decide this round */
     if (node->needs_tip) {
         const bool is_past = close->round + 1 < node->at.rounds;
-        if (close->round >= ROUNDS_MAX || is_past ||
-            close->fragment != tw_round_fragment(node, close->round))
-            return;
+        const bool is_in_turn = close->fragment == tw_round_fragment(node, close->round) ||
+                                (node->cfg.is_pair && close->fragment < node->cfg.fragments_count);
+        if (close->round >= ROUNDS_MAX || is_past || !is_in_turn) return;
         /* A fresh child lineage still ends in a manifest of its parent: go by the digest. */
         const struct tw_id digest = tw_close_digest(close);
         if (close->round < node->at.rounds) return; /* an answer that was late: not the newest */
@@ -218,7 +224,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close 
             adopt_tip(node, close, &digest);
         return;
     }
-    if (!tw_id_equal(&close->lineage, &node->at.lineage)) return;
+    if (!tw_id_equal(&close->lineage, &node->at.lineage) || node->cfg.is_pair) return;
     if (close->round > node->at.rounds) {
         tw_log_ask(node, peer, node->at.rounds);
         return;
@@ -264,6 +270,7 @@ bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *linea
 }
 
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
+    if (node->cfg.is_pair) return; /* nobody else has our rounds */
     if (!tw_id_equal(&none->lineage, &node->at.lineage) || node->needs_tip) return;
     if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
     node->links[peer].log_begin = none->oldest_round;
@@ -304,7 +311,7 @@ static void catch_up(struct tw_node *node) {
             if (status->state != TW_STATE_RECEIVER && status->rounds > 0 &&
                 status->rounds >= node->at.rounds)
                 tw_log_ask(node, i, status->rounds - 1);
-        } else if (status->rounds > node->at.rounds &&
+        } else if (!node->cfg.is_pair && status->rounds > node->at.rounds &&
                    node->links[i].log_begin <= node->at.rounds) {
             tw_log_ask(node, i, node->at.rounds);
         }

@@ -103,7 +103,7 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     node->cfg = *config;
     node->now_us = node->majority_us = node->lineage_us = node->last_commit_us = now_us;
     node->solo_hold_us = now_us + SOLO_HOLD_US;
-    node->patience_us = PATIENCE_START_US;
+    node->patience_us = node->pair.patience_us = PATIENCE_START_US;
     node->state = TW_STATE_RECEIVER;
     node->round.self_idx = node->round.self_part = node->round.self_rank = -1;
     tw_rng_seed(&node->rng, config->seed ^ (UINT64_C(0x9E3779B97F4A7C15) * config->boot));
@@ -115,9 +115,19 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     node->deadline_us = now_us;
 }
 
+/* Nobody asks these of a node that merges two by two: it has no members and no votes. */
+static bool is_of_a_group(enum tw_message_kind kind) {
+    return kind >= TW_MSG_JOIN && kind <= TW_MSG_NACK;
+}
+
+static bool is_of_a_pair(enum tw_message_kind kind) {
+    return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER;
+}
+
 static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
     TW_ASSERT(node->links[peer].is_up);
     node->links[peer].heard_us = node->now_us;
+    if (node->cfg.is_pair ? is_of_a_group(message->kind) : is_of_a_pair(message->kind)) return;
     switch (message->kind) {
     case TW_MSG_STATUS: tw_peers_status(node, peer, &message->u.status); break;
     case TW_MSG_PEERS: break; /* the shell's member table */
@@ -143,10 +153,16 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_STATE: tw_lineage_state(node, peer, &message->u.state); break;
     case TW_MSG_PULL: tw_payload_pull(node, peer, &message->u.pull); break;
     case TW_MSG_MISSING: tw_payload_missing(node, peer, &message->u.missing.hash); break;
+    case TW_MSG_PAIR_REQUEST: tw_pair_request(node, peer, &message->u.pair_request); break;
+    case TW_MSG_PAIR_ACCEPT: tw_pair_accept(node, peer, &message->u.pair_accept); break;
+    case TW_MSG_PAIR_BUSY: tw_pair_busy(node, peer, &message->u.pair_busy); break;
+    case TW_MSG_PAIR_OFFER: tw_pair_offer(node, peer, &message->u.pair_offer); break;
     }
 }
 
 static void forget_worker(struct tw_node *node) {
+    tw_pair_abandon(node);
+    node->pair.is_encoding = false;
     node->worker_up = false;
     node->is_exporting = node->is_solo_pending = false;
     node->applying = 0;
@@ -171,6 +187,7 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         const uint64_t rounds = event->u.worker.fragment_rounds[p];
         node->at.fragment_digests[p] = event->u.worker.fragment_digests[p];
+        if (node->pair.synced_step[p] > node->step) node->pair.synced_step[p] = node->step;
         if (node->at.fragment_rounds[p] == NOT_HELD) continue;
         /* An APPLY whose answer was lost with the worker was still applied; a solo round that was
          * never written down makes phi something nobody has a name for. */
@@ -228,10 +245,17 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
         node->tokens = event->u.step.tokens;
         measure_rate(node);
         break;
-    case TW_EV_ENCODED: tw_round_encoded(node, event); break;
+    case TW_EV_ENCODED:
+        if (node->cfg.is_pair) {
+            tw_pair_encoded(node, event);
+        } else {
+            tw_round_encoded(node, event);
+        }
+        break;
     case TW_EV_REDUCED: tw_round_reduced(node, event); break;
     case TW_EV_APPLIED: {
         const bool was_solo = node->is_solo_pending;
+        if (tw_pair_applied(node, event)) break;
         tw_log_applied(node, event);
         if (was_solo && event->ok) tw_lineage_solo_done(node);
         break;
@@ -247,8 +271,12 @@ void tw_node_advance(struct tw_node *node) {
     tw_node_derive_state(node);
     tw_lineage_advance(node);
     tw_log_advance(node);
-    tw_round_advance(node);
-    tw_vote_advance(node);
+    if (node->cfg.is_pair) {
+        tw_pair_advance(node);
+    } else {
+        tw_round_advance(node);
+        tw_vote_advance(node);
+    }
     tw_payload_advance(node);
     tw_peers_advance(node);
 }
@@ -286,6 +314,11 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->roster_count = node->roster.count;
     view->roster = node->roster;
     view->is_contributing = node->round.own == OWN_SENT;
+    view->pairs.merged = node->pair.merged_count;
+    view->pairs.alone = node->pair.alone_count;
+    view->pairs.one_sided = node->pair.one_sided_count;
+    view->pairs.refused = node->pair.refused_count;
+    view->pairs.is_trading = node->pair.phase != PAIR_IDLE && node->pair.has_partner;
     const uint64_t window = 2 * (uint64_t)node->cfg.fragments_count;
     for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
         if (node->mixed[row].round == 0 || tw_id_equal(&node->mixed[row].id, &node->cfg.self))

@@ -36,6 +36,8 @@ struct tw_node_config {
     uint64_t budget_tokens;
     uint32_t members_max;
     bool has_result_codec; /* results are in another codec than outer gradients */
+    bool is_pair;          /* topology: two by two (pair.c) instead of one group */
+    uint64_t step_tokens;  /* of one inner step; pairs only */
 
     /* this node */
     uint32_t weight;    /* share of parts it offers to own, > 0 */
@@ -84,9 +86,9 @@ enum tw_event_kind {
     TW_EV_WORKER_UP, /* `worker`: a worker is ready, (phi, u) are as it says */
     TW_EV_WORKER_DOWN,
     TW_EV_STEP,     /* `step`: an inner step was done */
-    TW_EV_ENCODED,  /* answers TW_ACT_ENCODE */
+    TW_EV_ENCODED,  /* answers TW_ACT_ENCODE and TW_ACT_PAIR_ENCODE */
     TW_EV_REDUCED,  /* answers TW_ACT_REDUCE */
-    TW_EV_APPLIED,  /* answers TW_ACT_APPLY, TW_ACT_SOLO and TW_ACT_LOAD */
+    TW_EV_APPLIED,  /* answers TW_ACT_APPLY, TW_ACT_PAIR_APPLY, TW_ACT_SOLO and TW_ACT_LOAD */
     TW_EV_EXPORTED, /* answers TW_ACT_EXPORT */
     TW_EV_STORED,   /* answers TW_ACT_STORE_VOTE */
     TW_EV_LEAVE,    /* the user asked this node to say goodbye */
@@ -116,7 +118,7 @@ struct tw_event {
             uint64_t round;
             uint64_t step, tokens; /* totals when Delta was taken */
             uint32_t parts_count;
-            struct tw_id hashes[TW_PARTS_MAX];
+            struct tw_id hashes[TW_PARTS_MAX]; /* of a pair: Delta, phi */
             uint32_t bytes[TW_PARTS_MAX];
         } encoded; /* ENCODED; ok = false: could not (non-finite, no memory), sit this round out */
         struct {
@@ -129,6 +131,7 @@ struct tw_event {
             uint32_t fragment;
             uint64_t rounds;     /* applied rounds after it */
             struct tw_id digest; /* of (phi, u) after it */
+            bool is_alone;       /* pair step: the partner's phi was of no use, done without it */
         } applied; /* APPLIED; ok = false: the payload did not decode, nothing changed */
         struct {
             uint32_t fragment;
@@ -143,22 +146,24 @@ struct tw_event {
 /* ---- actions ------------------------------------------------------------------------------ */
 
 enum tw_action_kind {
-    TW_ACT_SEND,       /* `message` to `peer` on its control link */
-    TW_ACT_CLOSE,      /* close the link to `peer` because of `reason`; PEER_DOWN follows */
-    TW_ACT_SEND_CHUNK, /* chunk `idx` of the held payload to `peer` on its bulk link */
-    TW_ACT_EXPECT,     /* make room for payload `hash` of `bytes` bytes; chunks will come */
-    TW_ACT_VERIFY,     /* all chunks are here: SHA-256, and a trial decode of what is not OPAQUE */
-    TW_ACT_DROP,       /* payload `hash` is no longer needed */
-    TW_ACT_ENCODE,     /* at the next step boundary: Delta of `fragment`, one payload per part */
-    TW_ACT_REDUCE,     /* merge `inputs` (held payloads, in this order), encode once */
-    TW_ACT_APPLY,      /* outer step with committed results, then mix or shift theta */
-    TW_ACT_SOLO,       /* alone: phi := theta for `fragment`, u := 0 */
-    TW_ACT_EXPORT,     /* pack (phi, u) of `fragment` into a payload */
-    TW_ACT_LOAD,       /* (phi, u) of `fragment` := packed payload */
-    TW_ACT_STORE_VOTE, /* write `vote` durably, then say STORED with `store_seq` */
-    TW_ACT_CLOCK,      /* tell the worker the run clock */
-    TW_ACT_FINISH,     /* the run is over: stop stepping, keep serving */
-    TW_ACT_REPORT,     /* something an operator or an invariant wants to know */
+    TW_ACT_SEND,        /* `message` to `peer` on its control link */
+    TW_ACT_CLOSE,       /* close the link to `peer` because of `reason`; PEER_DOWN follows */
+    TW_ACT_SEND_CHUNK,  /* chunk `idx` of the held payload to `peer` on its bulk link */
+    TW_ACT_EXPECT,      /* make room for payload `hash` of `bytes` bytes; chunks will come */
+    TW_ACT_VERIFY,      /* all chunks are here: SHA-256, and a trial decode of what is not OPAQUE */
+    TW_ACT_DROP,        /* payload `hash` is no longer needed */
+    TW_ACT_ENCODE,      /* at the next step boundary: Delta of `fragment`, one payload per part */
+    TW_ACT_REDUCE,      /* merge `inputs` (held payloads, in this order), encode once */
+    TW_ACT_APPLY,       /* outer step with committed results, then mix or shift theta */
+    TW_ACT_SOLO,        /* alone: phi := theta for `fragment`, u := 0 */
+    TW_ACT_PAIR_ENCODE, /* at the next step boundary: Delta and phi of `fragment`, a payload each */
+    TW_ACT_PAIR_APPLY,  /* outer step with our and the partner's payloads, or alone */
+    TW_ACT_EXPORT,      /* pack (phi, u) of `fragment` into a payload */
+    TW_ACT_LOAD,        /* (phi, u) of `fragment` := packed payload */
+    TW_ACT_STORE_VOTE,  /* write `vote` durably, then say STORED with `store_seq` */
+    TW_ACT_CLOCK,       /* tell the worker the run clock */
+    TW_ACT_FINISH,      /* the run is over: stop stepping, keep serving */
+    TW_ACT_REPORT,      /* something an operator or an invariant wants to know */
 };
 
 /* What the bytes of a payload are to be. */
@@ -166,6 +171,7 @@ enum tw_content {
     TW_CONTENT_OPAQUE, /* only the name is checked */
     TW_CONTENT_DELTA,  /* an outer gradient, in the run's sync.codec */
     TW_CONTENT_RESULT, /* a merged one, in its sync.result */
+    TW_CONTENT_PHI,    /* a partner's anchor, as compress/lattice.h has it */
 };
 
 enum tw_apply_mode {
@@ -188,6 +194,8 @@ struct tw_apply_part {
     uint32_t contributors; /* how many entered the result */
 };
 
+enum { TW_PAIR_DELTA, TW_PAIR_PHI, TW_PAIR_PAYLOADS };
+
 /* What happened, for logs, /v1/rounds, metrics and the simulator's checkers. */
 enum tw_report_kind {
     TW_REPORT_PEER_DEAD,       /* silent for TW_PEER_SILENCE_US */
@@ -196,6 +204,8 @@ enum tw_report_kind {
     TW_REPORT_STATE,           /* `state` changed */
     TW_REPORT_MISBEHAVED,      /* `peer` broke the rules: `reason` */
     TW_REPORT_REFUSED,         /* what member `id` contributed was too large to be merged here */
+    TW_REPORT_PAIRED,          /* the round just committed merged with node `id` */
+    TW_REPORT_ONE_SIDED,       /* we merged with node `id`, and it did not with us */
 };
 
 struct tw_action {
@@ -233,6 +243,19 @@ struct tw_action {
             bool is_final; /* last round of the run: theta := phi_new */
             struct tw_apply_part parts[TW_PARTS_MAX];
         } apply; /* SOLO uses round and fragment only */
+        struct {
+            uint64_t round;
+            uint64_t version;  /* as in apply */
+            uint64_t min_step; /* as in apply */
+            uint32_t fragment;
+            bool is_whole; /* PAIR_ENCODE: the partner wants phi as it is, not in lattice form */
+            bool is_alone; /* PAIR_APPLY: our Delta only, exactly; payloads are not looked at */
+            bool is_final; /* last round of the run: theta := phi_new */
+            struct {
+                struct tw_id hash;
+                uint32_t bytes;
+            } own[TW_PAIR_PAYLOADS], theirs[TW_PAIR_PAYLOADS];
+        } pair; /* PAIR_ENCODE, PAIR_APPLY */
         struct {
             uint32_t fragment;
             uint64_t rounds;
@@ -297,6 +320,11 @@ struct tw_node_view {
     uint32_t mixed; /* peers that entered our anchor within the last 2 P rounds */
     uint32_t roster_count;
     bool is_contributing; /* an outer gradient of ours is on its way in the open round */
+    struct {
+        uint64_t merged, alone, one_sided; /* rounds; of the merged ones, as far as it is known */
+        uint64_t refused;                  /* requests answered by PAIR_BUSY */
+        bool is_trading;                   /* an exchange is under way */
+    } pairs;
     struct tw_roster roster;
     struct {
         bool is_up;

@@ -6,7 +6,8 @@
  *
  *   peers.c    links, heartbeats, who is alive        payload.c  bytes by name: want, pull, serve
  *   round.c    contributions, owner's merge, results  vote.c     ballots: acceptor and closer
- *   log.c      committed manifests, applying them     lineage.c  adopt, fork, state, join */
+ *   log.c      committed manifests, applying them     lineage.c  adopt, fork, state, join
+ *   pair.c     topology pair, instead of rounds and votes: exchanges of two nodes */
 #ifndef TW_SYNC_NODE_INTERNAL_H
 #define TW_SYNC_NODE_INTERNAL_H
 
@@ -35,8 +36,11 @@ enum {
     LOST_CYCLES = 4, /* times everybody was asked for a result in vain */
     PULL_WINDOW = 8, /* chunks asked for ahead of the last one that came */
     ARRIVALS_KEPT = 32,
-    RESULT_ROUNDS_MAX = 24, /* results are kept for: see tw_round_keep */
-    MISSED_MAX = 12,        /* then it is waited for in every 64th round */
+    RESULT_ROUNDS_MAX = 24,  /* results are kept for: see tw_round_keep */
+    MISSED_MAX = 12,         /* then it is waited for in every 64th round */
+    PAIR_CANDIDATES_MAX = 4, /* asked in vain, the round is taken alone */
+    PAIRS_KEPT = 8,
+    PAIRS_MISSED_MAX = 6, /* then it is asked in every 64th round */
 };
 
 /* What no honest run comes near: beyond it a number of a peer is a lie, and sums could wrap. */
@@ -64,6 +68,8 @@ enum {
 #define LINEAGE_LOST_US (10 * SECOND_US) /* a follower looks elsewhere */
 #define RATE_WINDOW_US (5 * SECOND_US)
 #define MEMBER_DEAD_US (15 * SECOND_US) /* then the next roster drops it */
+#define PAIR_ANSWER_US (2 * SECOND_US)  /* for a PAIR_REQUEST */
+#define PAIR_PATIENCE_CEILING_US (600 * SECOND_US)
 
 struct link {
     bool is_up, has_status;
@@ -72,7 +78,8 @@ struct link {
     struct tw_msg_status status;
     uint64_t up_us, heard_us;
     uint64_t log_asked_us;
-    uint64_t log_begin; /* the oldest round it still has, as far as it told */
+    uint64_t log_begin;   /* the oldest round it still has, as far as it told */
+    uint8_t pairs_missed; /* exchanges in a row in which its payloads did not come */
     /* what it was told of the open round, since it said it is there: round + 1, ballot */
     uint64_t told_contrib, told_result, told_prepare, told_propose;
 };
@@ -169,6 +176,37 @@ struct state_export {
     uint64_t waiting;          /* set of peers */
 };
 
+enum pair_phase { PAIR_IDLE, PAIR_ASKING, PAIR_ENCODING, PAIR_TRADING, PAIR_APPLYING };
+
+/* Our side of pair rounds; pair.c has the transitions. */
+struct pair {
+    enum pair_phase phase;
+    uint32_t fragment;
+    bool has_partner; /* ASKING: who was asked; later: with whom */
+    struct tw_id partner;
+    struct tw_pair_id id;
+    bool owes_request, owes_accept, owes_offer; /* not yet said */
+    bool is_whole;                              /* the partner wants our phi whole */
+    uint64_t deadline_us, began_us, retry_us, ask_us;
+    uint64_t asked; /* set of peers asked in this round */
+    uint32_t asked_count;
+    bool is_encoding; /* the worker owes an answer, maybe to an exchange that was abandoned */
+    uint64_t step;    /* own step when Delta was taken */
+    struct tw_msg_pair_offer own, theirs;
+    bool has_theirs, is_merging;
+
+    uint64_t synced_step[TW_FRAGMENTS_MAX], synced_us[TW_FRAGMENTS_MAX];
+    bool is_donor_lost;                 /* whose state we take over does not deliver it */
+    bool needs_whole[TW_FRAGMENTS_MAX]; /* the last phi in lattice form was too far away */
+    struct { /* the newest pair steps, until the partner says that it took none */
+        bool is_open;
+        struct tw_pair_id id;
+        struct tw_id with;
+    } merged[PAIRS_KEPT];
+    uint64_t patience_us; /* for one exchange; learnt */
+    uint64_t merged_count, alone_count, one_sided_count, refused_count;
+};
+
 struct queued_action {
     enum tw_action_kind kind;
     uint16_t peer;
@@ -224,6 +262,7 @@ struct tw_node {
     uint32_t replies_count;
 
     struct round round;
+    struct pair pair;
     struct link links[TW_PEERS_MAX];
     uint16_t links_end; /* none is up from here on */
     struct payload payloads[TW_PAYLOADS_MAX];
@@ -353,6 +392,8 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
 bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage, uint64_t round);
 void tw_log_ask(struct tw_node *node, uint16_t peer, uint64_t round);
 void tw_log_clock(struct tw_node *node);
+/* `id` entered our anchor in this round. */
+void tw_log_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round);
 void tw_log_settle(struct tw_node *node);
 void tw_log_applied(struct tw_node *node, const struct tw_event *event);
 void tw_log_advance(struct tw_node *node);
@@ -363,6 +404,24 @@ bool tw_log_is_current(const struct tw_node *node);
 bool tw_log_is_close(const struct tw_node *node);
 /* (phi, u) of fragment p are being changed. */
 bool tw_log_is_applying(const struct tw_node *node, uint32_t fragment);
+
+/* ---- pair.c --------------------------------------------------------------------------------- */
+
+void tw_pair_request(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_request *said);
+void tw_pair_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_accept *said);
+void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *said);
+void tw_pair_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_offer *said);
+void tw_pair_peer_down(struct tw_node *node, const struct tw_id *id);
+/* Forgets the exchange under way: the worker, the lineage or the wish to go on is gone. */
+void tw_pair_abandon(struct tw_node *node);
+void tw_pair_encoded(struct tw_node *node, const struct tw_event *event);
+/* True when it answered a step of ours. */
+bool tw_pair_applied(struct tw_node *node, const struct tw_event *event);
+/* The peer whose state should be taken over instead of ours, or NO_PEER. */
+uint16_t tw_pair_find_ahead(struct tw_node *node);
+/* How many times faster than our own tokens the run's clock advances, in 1024ths. */
+uint64_t tw_pair_clock_factor(const struct tw_node *node);
+void tw_pair_advance(struct tw_node *node);
 
 /* ---- lineage.c ------------------------------------------------------------------------------ */
 

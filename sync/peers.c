@@ -66,6 +66,7 @@ void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id) {
 
 void tw_peers_down(struct tw_node *node, uint16_t peer) {
     TW_ASSERT(node->links[peer].is_up);
+    tw_pair_peer_down(node, &node->links[peer].id);
     node->links[peer].is_up = false;
     node->links[peer].has_status = false;
     while (node->links_end > 0 && !node->links[node->links_end - 1].is_up) node->links_end--;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compress/lattice.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
 #include "sync/node.h"
@@ -149,6 +150,25 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
     return status;
 }
 
+static enum tw_status check_content(const struct tw_merger *merger,
+                                    const struct tw_wmsg_check *request, struct tw_error *err) {
+    uint8_t *bytes;
+    switch (request->content) {
+    case TW_CONTENT_DELTA:
+        return tw_request_payload(merger->shm, merger->codec, &request->in, request->elements, err);
+    case TW_CONTENT_RESULT:
+        return tw_request_payload(merger->shm, merger->result, &request->in, request->elements,
+                                  err);
+    case TW_CONTENT_PHI:
+        TW_TRY(tw_request_span(merger->shm, &request->in, &bytes, err));
+        if (tw_lattice_check(bytes, request->in.bytes, (size_t)request->elements) == TW_OK)
+            return TW_OK;
+        return tw_fail(err, TW_CORRUPT, "a partner's payload is no anchor of %llu elements",
+                       (unsigned long long)request->elements);
+    default: return tw_fail(err, TW_PROTO, "a payload of content %u", request->content);
+    }
+}
+
 enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_check *request,
                                struct tw_wmsg_checked *reply, struct tw_error *err) {
     memset(reply, 0, sizeof(*reply));
@@ -156,12 +176,8 @@ enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_ch
     if (request->elements > merger->shm->geometry.spare_elements) {
         status = tw_fail(err, TW_PROTO, "a payload of %llu elements is larger than any fragment",
                          (unsigned long long)request->elements);
-    } else if (request->content != TW_CONTENT_DELTA && request->content != TW_CONTENT_RESULT) {
-        status = tw_fail(err, TW_PROTO, "a payload of content %u", request->content);
     } else {
-        const bool is_result = request->content == TW_CONTENT_RESULT;
-        status = tw_request_payload(merger->shm, is_result ? merger->result : merger->codec,
-                                    &request->in, request->elements, err);
+        status = check_content(merger, request, err);
     }
     reply->tag = request->tag;
     reply->status = status;

@@ -35,18 +35,21 @@ static struct {
     bool is_up[PEERS];
     struct row rows[2 * TW_PAYLOADS_MAX];
 
-    bool worker_up, has_encode, has_reduce, has_change, has_export;
+    bool worker_up, has_encode, has_reduce, has_export;
+    bool has_change[TW_FRAGMENTS_MAX]; /* of each fragment one at a time */
+    struct tw_action changes[TW_FRAGMENTS_MAX];
     uint64_t step;
     uint64_t rounds[TW_FRAGMENTS_MAX];
     struct tw_id digests[TW_FRAGMENTS_MAX];
-    struct tw_action encode, reduce, change, export_; /* asked and not answered */
+    struct tw_action encode, reduce, export_; /* asked and not answered */
 
     struct tw_vote vote; /* on disk */
     bool has_vote;
     uint64_t stores[STORES_MAX];
     uint32_t stores_count;
-    uint64_t ballot;       /* last one heard of */
-    struct tw_close close; /* last one seen */
+    struct tw_pair_id pair; /* last one of either side */
+    uint64_t ballot;        /* last one heard of */
+    struct tw_close close;  /* last one seen */
     bool has_close;
 } rig;
 
@@ -103,18 +106,39 @@ static void must_hold(const struct tw_id *hash) {
 
 /* ---- actions: could a shell carry this out? -------------------------------------------------- */
 
+static void put_change(const struct tw_action *action, uint32_t fragment) {
+    rig.changes[fragment] = *action;
+    rig.has_change[fragment] = true;
+}
+
 static void check_apply(const struct tw_action *action) {
     const uint32_t fragment = action->u.apply.fragment;
-    TW_ASSERT(rig.worker_up && !rig.has_change);
     TW_ASSERT(fragment < rig.config.fragments_count);
-    TW_ASSERT(action->u.apply.round % rig.config.fragments_count == fragment);
+    TW_ASSERT(rig.worker_up && !rig.has_change[fragment]);
+    TW_ASSERT(rig.config.is_pair || action->u.apply.round % rig.config.fragments_count == fragment);
     for (uint32_t k = 0; action->kind == TW_ACT_APPLY && k < action->u.apply.parts_count; k++) {
         const struct tw_apply_part *part = &action->u.apply.parts[k];
         TW_ASSERT(part->begin + part->count <= rig.config.fragment_elements[fragment]);
         if (part->mode != TW_APPLY_ABSENT) must_hold(&part->hash);
     }
-    rig.change = *action;
-    rig.has_change = true;
+    put_change(action, fragment);
+}
+
+static void check_pair(const struct tw_action *action) {
+    TW_ASSERT(rig.worker_up && rig.config.is_pair);
+    TW_ASSERT(action->u.pair.fragment < rig.config.fragments_count);
+    if (action->kind == TW_ACT_PAIR_ENCODE) {
+        TW_ASSERT(!rig.has_encode);
+        rig.encode = *action;
+        rig.has_encode = true;
+        return;
+    }
+    TW_ASSERT(!rig.has_change[action->u.pair.fragment]);
+    for (unsigned k = 0; k < TW_PAIR_PAYLOADS && !action->u.pair.is_alone; k++) {
+        must_hold(&action->u.pair.own[k].hash);
+        must_hold(&action->u.pair.theirs[k].hash);
+    }
+    put_change(action, action->u.pair.fragment);
 }
 
 static void check_work(const struct tw_action *action) {
@@ -135,11 +159,10 @@ static void check_work(const struct tw_action *action) {
         rig.export_ = *action;
         rig.has_export = true;
     } else {
-        TW_ASSERT(!rig.has_change);
         TW_ASSERT(action->u.load.fragment < rig.config.fragments_count);
+        TW_ASSERT(!rig.has_change[action->u.load.fragment]);
         if (action->u.load.bytes > 0) must_hold(&action->u.load.hash);
-        rig.change = *action;
-        rig.has_change = true;
+        put_change(action, action->u.load.fragment);
     }
 }
 
@@ -173,6 +196,8 @@ static void check_message(const struct tw_action *action) {
     TW_ASSERT(action->peer < PEERS);
     TW_ASSERT(rig.is_up[action->peer]);
     TW_ASSERT(tw_message_check(message, &err) == TW_OK);
+    TW_ASSERT(!rig.config.is_pair || message->kind < TW_MSG_JOIN || message->kind > TW_MSG_NACK);
+    if (message->kind == TW_MSG_PAIR_REQUEST) rig.pair = message->u.pair_request.pair;
     if (message->kind == TW_MSG_PREPARE) rig.ballot = message->u.prepare.ballot;
     if (message->kind == TW_MSG_PROPOSE) {
         rig.ballot = message->u.propose.ballot;
@@ -194,6 +219,8 @@ static void act(const struct tw_action *action) {
     case TW_ACT_LOAD: check_work(action); break;
     case TW_ACT_APPLY:
     case TW_ACT_SOLO: check_apply(action); break;
+    case TW_ACT_PAIR_ENCODE:
+    case TW_ACT_PAIR_APPLY: check_pair(action); break;
     case TW_ACT_STORE_VOTE:
         TW_ASSERT(rig.stores_count < STORES_MAX);
         rig.stores[rig.stores_count++] = action->u.store.seq;
@@ -369,9 +396,44 @@ static void near_state(struct tw_msg_state *state) {
     if (state->bytes > 0) state->hash = near_hash();
 }
 
+static void near_pair(struct tw_message *message) {
+    const uint8_t how = take();
+    if (message->kind == TW_MSG_PAIR_REQUEST && how < 224) rig.pair.low++;
+    struct tw_pair_id pair = rig.pair;
+    if (how >= 240) pair.high = how;
+    switch ((int)message->kind) {
+    case TW_MSG_PAIR_REQUEST:
+        message->u.pair_request.pair = pair;
+        message->u.pair_request.fragment = take() % (rig.config.fragments_count + 1);
+        message->u.pair_request.wants_whole = how & 1;
+        break;
+    case TW_MSG_PAIR_ACCEPT:
+        message->u.pair_accept = (struct tw_msg_pair_accept){pair, how & 1};
+        break;
+    case TW_MSG_PAIR_BUSY: message->u.pair_busy.pair = pair; break;
+    default:
+        message->u.pair_offer = (struct tw_msg_pair_offer){
+            .pair = pair,
+            .clock_tokens = near(rig.view.clock_tokens),
+            .delta_hash = near_hash(),
+            .phi_hash = near_hash(),
+            .delta_bytes = near_bytes(),
+            .phi_bytes = near_bytes(),
+        };
+        break;
+    }
+}
+
+static enum tw_message_kind some_kind(void) {
+    const uint8_t how = take();
+    if (rig.config.is_pair && how >= 96)
+        return (enum tw_message_kind)(TW_MSG_PAIR_REQUEST + how % 4);
+    return (enum tw_message_kind)(1 + how % TW_MSG_MISSING);
+}
+
 static void near_message(struct tw_message *message) {
     memset(message, 0, sizeof(*message));
-    message->kind = (enum tw_message_kind)(1 + take() % TW_MSG_MISSING);
+    message->kind = some_kind();
     switch (message->kind) {
     case TW_MSG_STATUS:
         message->u.status = (struct tw_msg_status){.state = (enum tw_node_state)(take() % 4),
@@ -419,6 +481,10 @@ static void near_message(struct tw_message *message) {
         message->u.pull = (struct tw_msg_pull){near_hash(), take() % 4, 1 + take() % 20};
         break;
     case TW_MSG_MISSING: message->u.missing.hash = near_hash(); break;
+    case TW_MSG_PAIR_REQUEST:
+    case TW_MSG_PAIR_ACCEPT:
+    case TW_MSG_PAIR_BUSY:
+    case TW_MSG_PAIR_OFFER: near_pair(message); break;
     }
 }
 
@@ -455,9 +521,14 @@ static void hear_status(uint8_t how) {
     message.kind = TW_MSG_STATUS;
     message.u.status = (struct tw_msg_status){.state = TW_STATE_MEMBER,
                                               .lineage = rig.view.lineage,
+                                              .tokens_per_s = how,
                                               .tip = rig.view.tip,
                                               .rounds = rig.view.rounds,
                                               .clock_tokens = rig.view.clock_tokens};
+    if (rig.config.is_pair && how >= 64) { /* everybody in a lineage of its own */
+        message.u.status.state = TW_STATE_SOLO;
+        message.u.status.lineage = name((uint8_t)(event.peer + 1));
+    }
     if (!rig.is_up[event.peer]) return;
     event.u.message = &message;
     feed(&event);
@@ -481,7 +552,8 @@ static void verify(uint8_t how) {
 }
 
 static void forget_work(void) {
-    rig.has_encode = rig.has_reduce = rig.has_change = rig.has_export = false;
+    rig.has_encode = rig.has_reduce = rig.has_export = false;
+    memset(rig.has_change, 0, sizeof(rig.has_change));
 }
 
 static void worker_change(uint8_t how) {
@@ -496,8 +568,26 @@ static void worker_change(uint8_t how) {
     feed(&event);
 }
 
+static void answer_pair_encode(uint8_t how) {
+    struct tw_event event = {.kind = TW_EV_ENCODED, .ok = how > 16};
+    rig.has_encode = false;
+    event.u.encoded.round = rig.encode.u.pair.round;
+    event.u.encoded.step = event.u.encoded.tokens = rig.step;
+    event.u.encoded.parts_count = TW_PAIR_PAYLOADS;
+    for (uint32_t k = 0; event.ok && k < TW_PAIR_PAYLOADS; k++) {
+        event.u.encoded.hashes[k] = name((uint8_t)(64 + take() % 32));
+        event.u.encoded.bytes[k] = 100;
+        put_row(&event.u.encoded.hashes[k], 100, HELD_YES);
+    }
+    feed(&event);
+}
+
 static void answer_encode(uint8_t how) {
     if (!rig.has_encode) return;
+    if (rig.encode.kind == TW_ACT_PAIR_ENCODE) {
+        answer_pair_encode(how);
+        return;
+    }
     rig.has_encode = false;
     struct tw_event event = {.kind = TW_EV_ENCODED, .ok = how > 16};
     event.u.encoded.round = rig.encode.u.encode.round;
@@ -526,14 +616,20 @@ static void answer_reduce(uint8_t how) {
 }
 
 static void answer_change(uint8_t how) {
-    if (!rig.has_change) return;
-    rig.has_change = false;
+    uint32_t fragment = how % rig.config.fragments_count;
+    for (uint32_t p = 0; p < rig.config.fragments_count && !rig.has_change[fragment]; p++)
+        fragment = p;
+    if (!rig.has_change[fragment]) return;
+    rig.has_change[fragment] = false;
     struct tw_event event = {.kind = TW_EV_APPLIED, .ok = how > 16};
-    const bool is_load = rig.change.kind == TW_ACT_LOAD;
-    const uint32_t fragment = is_load ? rig.change.u.load.fragment : rig.change.u.apply.fragment;
+    const struct tw_action *change = &rig.changes[fragment];
+    const bool is_load = change->kind == TW_ACT_LOAD;
+    const bool is_pair = change->kind == TW_ACT_PAIR_APPLY;
+    const uint64_t round = is_pair ? change->u.pair.round : change->u.apply.round;
     event.u.applied.fragment = fragment;
-    event.u.applied.rounds = is_load ? rig.change.u.load.rounds : rig.change.u.apply.round + 1;
-    event.u.applied.digest = is_load ? rig.change.u.load.digest : name(how);
+    event.u.applied.rounds = is_load ? change->u.load.rounds : round + 1;
+    event.u.applied.digest = is_load ? change->u.load.digest : name(how);
+    event.u.applied.is_alone = is_pair && how > 200;
     if (event.ok) {
         rig.rounds[fragment] = event.u.applied.rounds;
         rig.digests[fragment] = event.u.applied.digest;
@@ -631,6 +727,8 @@ static void begin(void) {
     rig.config.budget_tokens = (how & 1) != 0 ? 500 : UINT64_MAX;
     rig.config.pace_us = (how & 2) != 0 ? 1000000 : 0;
     rig.config.has_result_codec = (how & 8) != 0;
+    rig.config.is_pair = how >= 0xF0;
+    rig.config.step_tokens = 1;
     for (uint32_t p = 0; p < rig.config.fragments_count; p++)
         rig.config.fragment_elements[p] = (how & 4) != 0 ? TW_PART_ALIGN : 65536;
     rig.config.self = (struct tw_id){{0xF0}}; /* after all peers */

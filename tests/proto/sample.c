@@ -211,5 +211,20 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
     case TW_MSG_STATE: sample_state(rng, &message->u.state); break;
     case TW_MSG_PULL: sample_pull(rng, &message->u.pull); break;
     case TW_MSG_MISSING: message->u.missing.hash = id; break;
+    case TW_MSG_PAIR_REQUEST:
+        message->u.pair_request = (struct tw_msg_pair_request){{a, b}, fragment, (uint32_t)(a & 1)};
+        break;
+    case TW_MSG_PAIR_ACCEPT:
+        message->u.pair_accept = (struct tw_msg_pair_accept){{a, b}, (uint32_t)(b & 1)};
+        break;
+    case TW_MSG_PAIR_BUSY: message->u.pair_busy.pair = (struct tw_pair_id){a, b}; break;
+    case TW_MSG_PAIR_OFFER: {
+        struct tw_msg_pair_offer *offer = &message->u.pair_offer;
+        *offer = (struct tw_msg_pair_offer){
+            .pair = {a, b}, .clock_tokens = draw_u64(rng), .delta_hash = id, .phi_hash = other};
+        offer->delta_bytes = draw_between(rng, 1, TW_PAYLOAD_BYTES_MAX);
+        offer->phi_bytes = draw_between(rng, 1, TW_PAYLOAD_BYTES_MAX);
+        break;
+    }
     }
 }

@@ -319,6 +319,24 @@ static void chunks_outside(struct tw_message *m) {
 static void first_chunk_outside(struct tw_message *m) {
     m->u.pull.first = UINT32_MAX;
 }
+static void paired_fragment_outside(struct tw_message *m) {
+    m->u.pair_request.fragment = TW_FRAGMENTS_MAX;
+}
+static void request_neither_whole_nor_not(struct tw_message *m) {
+    m->u.pair_request.wants_whole = 2;
+}
+static void accept_neither_whole_nor_not(struct tw_message *m) {
+    m->u.pair_accept.wants_whole = 2;
+}
+static void offer_of_nothing(struct tw_message *m) {
+    m->u.pair_offer.delta_bytes = 0;
+}
+static void offer_without_phi(struct tw_message *m) {
+    m->u.pair_offer.phi_bytes = 0;
+}
+static void large_offer(struct tw_message *m) {
+    m->u.pair_offer.phi_bytes = (uint32_t)TW_PAYLOAD_BYTES_MAX + 1;
+}
 static void no_such_kind(struct tw_message *m) {
     m->kind = (enum tw_message_kind)99;
 }
@@ -348,6 +366,12 @@ static void every_broken_rule_is_refused(void **state) {
     spoilt(TW_MSG_PULL, no_chunks);
     spoilt(TW_MSG_PULL, chunks_outside);
     spoilt(TW_MSG_PULL, first_chunk_outside);
+    spoilt(TW_MSG_PAIR_REQUEST, paired_fragment_outside);
+    spoilt(TW_MSG_PAIR_REQUEST, request_neither_whole_nor_not);
+    spoilt(TW_MSG_PAIR_ACCEPT, accept_neither_whole_nor_not);
+    spoilt(TW_MSG_PAIR_OFFER, offer_of_nothing);
+    spoilt(TW_MSG_PAIR_OFFER, offer_without_phi);
+    spoilt(TW_MSG_PAIR_OFFER, large_offer);
     spoilt(TW_MSG_MISSING, no_such_kind);
 }
 

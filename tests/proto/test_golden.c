@@ -144,6 +144,21 @@ static void fill_round(struct tw_message *message) {
     }
 }
 
+static void fill_pair(struct tw_message *message) {
+    const struct tw_pair_id pair = {0x1122334455667788, 0x99AABBCCDDEEFF00};
+    switch ((int)message->kind) {
+    case TW_MSG_PAIR_REQUEST:
+        message->u.pair_request = (struct tw_msg_pair_request){pair, 3, 1};
+        break;
+    case TW_MSG_PAIR_ACCEPT: message->u.pair_accept = (struct tw_msg_pair_accept){pair, 1}; break;
+    case TW_MSG_PAIR_BUSY: message->u.pair_busy.pair = pair; break;
+    default:
+        message->u.pair_offer =
+            (struct tw_msg_pair_offer){pair, 98304000, id(1), id(2), 70000, 270000};
+        break;
+    }
+}
+
 static void fill(struct tw_message *message, enum tw_message_kind kind) {
     memset(message, 0, sizeof(*message));
     message->kind = kind;
@@ -189,6 +204,10 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
         break;
     case TW_MSG_PULL: message->u.pull = (struct tw_msg_pull){id(1), 4, 16}; break;
     case TW_MSG_MISSING: message->u.missing.hash = id(1); break;
+    case TW_MSG_PAIR_REQUEST:
+    case TW_MSG_PAIR_ACCEPT:
+    case TW_MSG_PAIR_BUSY:
+    case TW_MSG_PAIR_OFFER: fill_pair(message); break;
     }
 }
 
@@ -196,7 +215,7 @@ static void control_messages_have_their_golden_bodies(void **state) {
     (void)state;
     static struct tw_message message, back;
     static uint8_t body[TW_CONTROL_BYTES_MAX];
-    for (unsigned kind = TW_MSG_STATUS; kind <= TW_MSG_MISSING; kind++) {
+    for (unsigned kind = TW_MSG_STATUS; kind <= TW_MSG_PAIR_OFFER; kind++) {
         size_t size;
         memset(&back, 0, sizeof(back));
         fill(&message, (enum tw_message_kind)kind);

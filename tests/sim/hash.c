@@ -94,6 +94,10 @@ static uint64_t mix_ballot(uint64_t h, const struct tw_id *lineage, uint64_t rou
     return tw_sim_mix(h, ballot);
 }
 
+static uint64_t mix_pair(uint64_t h, const struct tw_pair_id *pair) {
+    return tw_sim_mix(tw_sim_mix(h, pair->high), pair->low);
+}
+
 uint64_t tw_sim_message_hash(const struct tw_message *message) {
     uint64_t h = tw_sim_mix(1, (uint64_t)message->kind);
     switch (message->kind) {
@@ -147,6 +151,19 @@ uint64_t tw_sim_message_hash(const struct tw_message *message) {
         h = tw_sim_mix_id(h, &message->u.pull.hash);
         return tw_sim_mix(h, (uint64_t)message->u.pull.first << 32 | message->u.pull.count);
     case TW_MSG_MISSING: return tw_sim_mix_id(h, &message->u.missing.hash);
+    case TW_MSG_PAIR_REQUEST:
+        h = mix_pair(h, &message->u.pair_request.pair);
+        return tw_sim_mix(h, (uint64_t)message->u.pair_request.fragment << 1 |
+                                 message->u.pair_request.wants_whole);
+    case TW_MSG_PAIR_ACCEPT:
+        h = mix_pair(h, &message->u.pair_accept.pair);
+        return tw_sim_mix(h, message->u.pair_accept.wants_whole);
+    case TW_MSG_PAIR_BUSY: return mix_pair(h, &message->u.pair_busy.pair);
+    case TW_MSG_PAIR_OFFER:
+        h = mix_pair(h, &message->u.pair_offer.pair);
+        h = tw_sim_mix_id(h, &message->u.pair_offer.delta_hash);
+        h = tw_sim_mix_id(h, &message->u.pair_offer.phi_hash);
+        return tw_sim_mix(h, message->u.pair_offer.clock_tokens);
     }
     return h;
 }
@@ -220,6 +237,17 @@ static uint64_t mix_apply(uint64_t h, const struct tw_action *action) {
     return h;
 }
 
+static uint64_t mix_pair_step(uint64_t h, const struct tw_action *action) {
+    h = tw_sim_mix(tw_sim_mix(h, action->u.pair.round), action->u.pair.fragment);
+    h = tw_sim_mix(h, (uint64_t)action->u.pair.is_alone << 1 | (uint64_t)action->u.pair.is_whole);
+    if (action->kind == TW_ACT_PAIR_ENCODE) return h;
+    for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
+        h = tw_sim_mix_id(h, &action->u.pair.own[k].hash);
+        h = tw_sim_mix_id(h, &action->u.pair.theirs[k].hash);
+    }
+    return h;
+}
+
 static uint64_t mix_vote(uint64_t h, const struct tw_vote *vote) {
     h = mix_ballot(h, &vote->lineage, vote->round, vote->promised);
     h = tw_sim_mix(tw_sim_mix(h, vote->nonce), vote->accepted_ballot);
@@ -235,6 +263,8 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_REFUSED:
     case TW_REPORT_LINEAGE: return tw_sim_mix_id(h, &action->u.report.id);
     case TW_REPORT_STATE: return tw_sim_mix(h, (uint64_t)action->u.report.state);
+    case TW_REPORT_PAIRED:
+    case TW_REPORT_ONE_SIDED: return tw_sim_mix_id(h, &action->u.report.id);
     }
     return h;
 }
@@ -258,6 +288,8 @@ uint64_t tw_sim_action_hash(const struct tw_action *action) {
     case TW_ACT_APPLY: return mix_apply(h, action);
     case TW_ACT_SOLO:
         return tw_sim_mix(tw_sim_mix(h, action->u.apply.round), action->u.apply.fragment);
+    case TW_ACT_PAIR_ENCODE:
+    case TW_ACT_PAIR_APPLY: return mix_pair_step(h, action);
     case TW_ACT_EXPORT: return tw_sim_mix(h, action->u.load.fragment);
     case TW_ACT_LOAD:
         h = tw_sim_mix(tw_sim_mix(h, action->u.load.fragment), action->u.load.rounds);

@@ -95,6 +95,8 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
     case TW_REPORT_PEER_DEAD: tw_sim_trace(world, node, "** %s is silent", name); break;
     case TW_REPORT_MISBEHAVED: tw_sim_trace(world, node, "** %s misbehaved", name); break;
     case TW_REPORT_REFUSED: tw_sim_trace(world, node, "** %s refused", name); break;
+    case TW_REPORT_PAIRED: tw_sim_trace(world, node, "** merged with %s", name); break;
+    case TW_REPORT_ONE_SIDED: tw_sim_trace(world, node, "** %s did not merge", name); break;
     case TW_REPORT_LINEAGE: tw_sim_trace(world, node, "** lineage %s", name); break;
     case TW_REPORT_STATE: tw_sim_trace(world, node, "** %s", states[action->u.report.state]); break;
     case TW_REPORT_ROUND_COMMITTED: {
@@ -127,6 +129,8 @@ static void act(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_ACT_REDUCE:
     case TW_ACT_APPLY:
     case TW_ACT_SOLO:
+    case TW_ACT_PAIR_ENCODE:
+    case TW_ACT_PAIR_APPLY:
     case TW_ACT_EXPORT:
     case TW_ACT_LOAD:
     case TW_ACT_CLOCK:

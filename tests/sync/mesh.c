@@ -85,10 +85,12 @@ static void send_message(struct mesh *mesh, uint32_t node, const struct tw_actio
 
 static void load(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     const uint32_t fragment = action->u.load.fragment;
+    const uint64_t phi_before = mesh->workers[node].phi[fragment];
     if (action->u.load.bytes > 0) /* the payload's name carries the value: see EXPORT */
         memcpy(&mesh->workers[node].phi[fragment], action->u.load.hash.bytes, 8);
     const struct tw_id digest = mesh_digest(mesh->workers[node].phi[fragment]);
     TW_ASSERT(tw_id_equal(&digest, &action->u.load.digest));
+    mesh_pair_load(&mesh->workers[node], fragment, action->u.load.mode, phi_before);
     answer_applied(mesh, node, fragment, action->u.load.rounds);
 }
 
@@ -117,6 +119,30 @@ static void export_state(struct mesh *mesh, uint32_t node, const struct tw_actio
     work(mesh, node, &event);
 }
 
+static void answer_pair_encode(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+    struct tw_event event = {.kind = TW_EV_ENCODED, .ok = true};
+    event.u.encoded.round = action->u.pair.round;
+    event.u.encoded.step = mesh->workers[node].step;
+    event.u.encoded.tokens = mesh->workers[node].tokens;
+    event.u.encoded.parts_count = TW_PAIR_PAYLOADS;
+    mesh_pair_encode(mesh, node, action, event.u.encoded.hashes);
+    for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) event.u.encoded.bytes[k] = BYTES;
+    work(mesh, node, &event);
+}
+
+static void answer_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+    struct mesh_worker *worker = &mesh->workers[node];
+    const uint32_t fragment = action->u.pair.fragment;
+    TW_ASSERT(worker->rounds[fragment] <= action->u.pair.round);
+    struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
+    event.u.applied.is_alone = mesh_pair_apply(mesh, node, action);
+    worker->rounds[fragment] = action->u.pair.round + 1;
+    event.u.applied.fragment = fragment;
+    event.u.applied.rounds = worker->rounds[fragment];
+    event.u.applied.digest = mesh_digest(worker->phi[fragment]);
+    work(mesh, node, &event);
+}
+
 static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     struct tw_event event = {.ok = true};
     switch (action->kind) {
@@ -141,7 +167,14 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
     case TW_ACT_ENCODE: answer_encode(mesh, node, action); break;
     case TW_ACT_REDUCE: answer_reduce(mesh, node, action); break;
     case TW_ACT_APPLY: answer_apply(mesh, node, action); break;
+    case TW_ACT_PAIR_ENCODE: answer_pair_encode(mesh, node, action); break;
+    case TW_ACT_PAIR_APPLY: answer_pair_apply(mesh, node, action); break;
     case TW_ACT_SOLO:
+        if (mesh->config.is_pair) {
+            mesh_pair_solo(&mesh->workers[node], action->u.apply.fragment);
+            answer_applied(mesh, node, action->u.apply.fragment, action->u.apply.round + 1);
+            break;
+        }
         mesh->workers[node].phi[action->u.apply.fragment] =
             mesh->workers[node].tokens * 1000 + node;
         answer_applied(mesh, node, action->u.apply.fragment, action->u.apply.round + 1);
@@ -184,7 +217,8 @@ void mesh_init(struct mesh *mesh, uint32_t nodes_count, uint32_t fragments_count
     mesh->nodes_count = nodes_count;
     mesh->now_us = 1000000;
     mesh->events = malloc(MESH_EVENTS_MAX * sizeof(*mesh->events));
-    TW_ASSERT(mesh->events != NULL);
+    mesh->merges = malloc(MESH_MERGES_MAX * sizeof(*mesh->merges));
+    TW_ASSERT(mesh->events != NULL && mesh->merges != NULL);
     mesh->config = (struct tw_node_config){.fragments_count = fragments_count,
                                            .period_steps = 10,
                                            .overlap_steps = 2,
@@ -203,6 +237,7 @@ void mesh_deinit(struct mesh *mesh) {
     for (uint32_t i = 0; i < mesh->events_count; i++) free(mesh->events[i].message);
     for (uint32_t i = 0; i < mesh->nodes_count; i++) free(mesh->nodes[i]);
     free(mesh->events);
+    free(mesh->merges);
 }
 
 void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *position) {
@@ -250,6 +285,7 @@ void mesh_stop_worker(struct mesh *mesh, uint32_t node) {
     }
     mesh->events_count = kept;
     mesh->workers[node].is_up = false;
+    for (uint32_t p = 0; p < MESH_FRAGMENTS_MAX; p++) mesh->workers[node].pair[p].has_sent = false;
     deliver(mesh, node, &(struct tw_event){.kind = TW_EV_WORKER_DOWN});
 }
 
@@ -348,6 +384,7 @@ static void advance(struct mesh *mesh) {
         struct mesh_worker *worker = &mesh->workers[stepper];
         worker->step++;
         worker->tokens += 100;
+        mesh_pair_step(worker, stepper, mesh->config.fragments_count);
         worker->step_due_us += mesh->step_us[stepper];
         struct tw_event event = {.kind = TW_EV_STEP};
         event.u.step.step = worker->step;

@@ -7,13 +7,36 @@
 
 #include "sync/node.h"
 
-enum { MESH_NODES_MAX = 8, MESH_EVENTS_MAX = 65536, MESH_FRAGMENTS_MAX = 8 };
+enum {
+    MESH_NODES_MAX = 8,
+    MESH_EVENTS_MAX = 65536,
+    MESH_FRAGMENTS_MAX = 8,
+    MESH_MERGES_MAX = 16384,
+};
+
+/* A pair run's worker, in whole numbers: beta = gamma = 1, no momentum, D(x) = x rounded down to a
+ * multiple of 16. phi is the signed value of mesh_worker.phi. */
+struct mesh_pair {
+    int64_t theta, residual;
+    bool has_sent;
+    uint64_t sent_round;
+    int64_t sent; /* Delta that was encoded */
+};
+
+/* What one side of a merge moved, for the books: see mesh_imbalance(). */
+struct mesh_merge {
+    struct tw_id deltas; /* both payloads' names, xored */
+    int64_t moved;
+    uint32_t sides;
+};
 
 struct mesh_worker {
     bool is_up;
     uint64_t step, tokens, step_due_us;
     uint64_t phi[MESH_FRAGMENTS_MAX], rounds[MESH_FRAGMENTS_MAX];
     bool is_finished;
+    struct mesh_pair pair[MESH_FRAGMENTS_MAX];
+    int64_t worked[MESH_FRAGMENTS_MAX]; /* all that training ever took off theta */
 };
 
 struct mesh_event {
@@ -40,6 +63,11 @@ struct mesh {
     bool is_disk_full[MESH_NODES_MAX]; /* votes wait for room, everything else goes on */
     uint32_t boots[MESH_NODES_MAX];
     uint32_t commits[MESH_NODES_MAX], forks[MESH_NODES_MAX];
+    int64_t wrap_limit; /* phi further apart cannot be read in lattice form; 0 = any can */
+    uint32_t wholes[MESH_NODES_MAX]; /* phi encoded whole, as the partner wished */
+    struct mesh_merge *merges;
+    uint32_t merges_count;
+    uint64_t encodes;
     struct mesh_event *events;
     uint32_t events_count;
 };
@@ -61,5 +89,20 @@ void mesh_start_worker(struct mesh *mesh, uint32_t node);
 void mesh_run(struct mesh *mesh, uint64_t for_us);
 struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node);
 struct tw_id mesh_digest(uint64_t value);
+
+/* ---- mesh_pair.c ---------------------------------------------------------------------------- */
+
+void mesh_pair_step(struct mesh_worker *worker, uint32_t node, uint32_t fragments_count);
+/* Names of the two payloads of PAIR_ENCODE. */
+void mesh_pair_encode(struct mesh *mesh, uint32_t node, const struct tw_action *action,
+                      struct tw_id names[TW_PAIR_PAYLOADS]);
+/* Returns whether the partner's phi could not be read. */
+bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action);
+void mesh_pair_solo(struct mesh_worker *worker, uint32_t fragment);
+void mesh_pair_load(struct mesh_worker *worker, uint32_t fragment, enum tw_load_mode mode,
+                    uint64_t phi_before);
+/* Work done - (theta and residuals gone down): 0 when every merge was two-sided. Adds to *one_sided
+ * the number of those that were not; what these moved is taken out. */
+int64_t mesh_pair_imbalance(const struct mesh *mesh, uint32_t *one_sided);
 
 #endif

@@ -219,8 +219,11 @@ static void check_counts_the_elements(void **state) {
     request.elements++;
     request.content = TW_CONTENT_OPAQUE;
     assert_int_equal(tw_merger_check(&merger, &request, &reply, &err), TW_PROTO);
-    request.content = TW_CONTENT_RESULT + 1;
+    request.content = TW_CONTENT_PHI + 1;
     assert_int_equal(tw_merger_check(&merger, &request, &reply, &err), TW_PROTO);
+    request.content = TW_CONTENT_PHI; /* an outer gradient is no anchor */
+    assert_int_equal(tw_merger_check(&merger, &request, &reply, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, "no anchor"));
 }
 
 static void results_have_a_codec_of_their_own(void **state) {

@@ -1,0 +1,607 @@
+/* pair.c - topology pair: a node merges with one other node at a time, and with nobody for sure.
+ *
+ * Every node is a lineage of one, with anchors of its own and a manifest per round that nobody else
+ * votes on. A round that is due looks for a partner among the linked; both encode, trade payloads,
+ * and take the pair step each for itself (NoLoCo, arXiv 2506.10911). What fails only costs the
+ * partner: the step is then taken alone. There is no queue, no wait while stepping, no second
+ * phase.
+ *
+ *   IDLE --our round is due--> ASKING                    (nobody linked: SOLO, then APPLYING)
+ *   IDLE --PAIR_REQUEST, nothing against it--> ENCODING  (else PAIR_BUSY)
+ *   ASKING --PAIR_ACCEPT--> ENCODING
+ *   ASKING --PAIR_BUSY, link down, 2 s--> ASKING the next, or APPLYING alone after four
+ *   ENCODING --ENCODED--> TRADING, or APPLYING alone when the partner is lost by then
+ *   TRADING --offer heard, both its payloads verified--> APPLYING
+ *   TRADING --deadline, PAIR_BUSY, link down--> APPLYING alone, with the Delta that was encoded
+ *   APPLYING --APPLIED--> IDLE, and the manifest of the round is committed
+ *   any --worker gone, other lineage, goodbye--> IDLE
+ *
+ * P1  In an exchange with at most one node; each exchange is applied at most once, under its round.
+ * P2  Nothing waits for a partner without a deadline, and stepping waits for nothing.
+ * P3  Only payloads that were offered in this exchange and verified by name enter the step.
+ * P4  The clock never goes back; a partner lifts it by at most half of what it advanced itself. */
+#include "sync/node_internal.h"
+
+/* ---- who is who ----------------------------------------------------------------------------- */
+
+static bool is_pair_id(const struct tw_pair_id *a, const struct tw_pair_id *b) {
+    return a->high == b->high && a->low == b->low;
+}
+
+/* The exchange under way is this one, with this peer. */
+static bool is_ours(const struct tw_node *node, uint16_t peer, const struct tw_pair_id *id) {
+    const struct pair *pair = &node->pair;
+    return pair->phase != PAIR_IDLE && pair->has_partner && is_pair_id(&pair->id, id) &&
+           tw_id_equal(&pair->partner, &node->links[peer].id);
+}
+
+static uint64_t clock_of(const struct tw_node *node) {
+    return node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0;
+}
+
+static uint32_t live_count(const struct tw_node *node) {
+    uint32_t count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) count += tw_peers_is_live(node, i);
+    return count;
+}
+
+/* Whether a clock is so far behind another that its anchors would only drag: less than half, beyond
+ * what two periods of everybody explain. */
+static bool is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t other) {
+    const uint64_t period_steps = (uint64_t)node->cfg.period_steps * node->cfg.fragments_count;
+    const uint64_t slack = 2 * period_steps * node->cfg.step_tokens * (1 + live_count(node));
+    return other / 2 > clock && other - 2 * clock > slack;
+}
+
+uint64_t tw_pair_clock_factor(const struct tw_node *node) {
+    enum { UNIT = 1024, FACTOR_MAX = TW_PEERS_MAX * 64 };
+    uint64_t others = 0, count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (!tw_peers_is_live(node, i)) continue;
+        if (node->links[i].status.state == TW_STATE_FINISHED) continue;
+        others += node->links[i].status.tokens_per_s;
+        count++;
+    }
+    /* Before anything is measured, everybody is as fast as we are. */
+    if (node->tokens_per_s == 0) return (1 + count) * UNIT;
+    const uint64_t factor = (node->tokens_per_s + others) * UNIT / node->tokens_per_s;
+    return factor < FACTOR_MAX * UNIT ? factor : FACTOR_MAX * UNIT;
+}
+
+static uint64_t scaled(uint64_t tokens, uint64_t factor) {
+    return tokens / 1024 * factor + tokens % 1024 * factor / 1024;
+}
+
+/* Where the clock stands now, rounds being late: as far as our own tokens tell. */
+static uint64_t clock_now(const struct tw_node *node) {
+    const uint64_t tokens =
+        node->tokens > node->at.tokens_listed ? node->tokens - node->at.tokens_listed : 0;
+    const uint64_t clock = clock_of(node);
+    if (clock > UINT64_MAX / 4 || tokens > TOKENS_MAX) return clock;
+    return clock + scaled(tokens, tw_pair_clock_factor(node));
+}
+
+/* Training, whole, in a lineage of our own: may take part in exchanges. */
+static bool is_able(const struct tw_node *node) {
+    return node->state == TW_STATE_SOLO && node->worker_up && !node->has_left &&
+           tw_log_is_current(node);
+}
+
+uint16_t tw_pair_find_ahead(struct tw_node *node) {
+    const bool is_lost =
+        node->state == TW_STATE_RECEIVER &&
+        (node->pair.is_donor_lost || node->now_us >= node->lineage_us + LINEAGE_LOST_US);
+    if ((node->state != TW_STATE_SOLO && !is_lost) || node->links_end == 0) return NO_PEER;
+    const uint64_t clock = is_lost ? clock_of(node) : clock_now(node);
+    /* Anybody who is ahead will do; not all newcomers should ask the same one. */
+    const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const uint16_t peer = (uint16_t)((start + i) % node->links_end);
+        if (!tw_peers_is_live(node, peer) || tw_peers_in_lineage(node, peer)) continue;
+        const struct tw_msg_status *status = &node->links[peer].status;
+        if (status->state == TW_STATE_RECEIVER || status->rounds == 0) continue;
+        if (is_lost ? status->clock_tokens >= clock
+                    : is_far_behind(node, clock, status->clock_tokens))
+            return peer;
+    }
+    return NO_PEER;
+}
+
+/* ---- the clock ------------------------------------------------------------------------------ */
+
+/* The clock after a round in which we trained on so many tokens. */
+static uint64_t clock_after(const struct tw_node *node, uint64_t tokens) {
+    const uint64_t clock = clock_of(node);
+    if (tokens > TOKENS_MAX) tokens = TOKENS_MAX;
+    const uint64_t advance = scaled(tokens, tw_pair_clock_factor(node));
+    if (clock > UINT64_MAX / 4) return clock; /* taken over from a liar: it is over anyway */
+    const struct pair *pair = &node->pair;
+    const uint64_t lifted = pair->is_merging ? pair->theirs.clock_tokens : 0;
+    if (lifted <= clock + advance) return clock + advance;
+    const uint64_t most = clock + advance + advance / 2;
+    return lifted < most ? lifted : most;
+}
+
+/* ---- what is said --------------------------------------------------------------------------- */
+
+static void say_busy(struct tw_node *node, uint16_t peer, const struct tw_pair_id *id) {
+    struct tw_message *message = tw_act_message(node, TW_MSG_PAIR_BUSY);
+    if (message == NULL) return; /* its own deadline will tell it */
+    message->u.pair_busy.pair = *id;
+    tw_act_send(node, message, peer);
+}
+
+/* Says what the phase owes the partner, as far as this event has room for messages. */
+static void tell(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    const uint16_t peer = pair->has_partner ? tw_peers_find(node, &pair->partner) : NO_PEER;
+    if (peer == NO_PEER) return;
+    struct tw_message *message = NULL;
+    if (pair->owes_request && (message = tw_act_message(node, TW_MSG_PAIR_REQUEST)) != NULL) {
+        message->u.pair_request =
+            (struct tw_msg_pair_request){.pair = pair->id,
+                                         .fragment = pair->fragment,
+                                         .wants_whole = pair->needs_whole[pair->fragment]};
+        tw_act_send(node, message, peer);
+        pair->owes_request = false;
+    }
+    if (pair->owes_accept && (message = tw_act_message(node, TW_MSG_PAIR_ACCEPT)) != NULL) {
+        message->u.pair_accept = (struct tw_msg_pair_accept){
+            .pair = pair->id, .wants_whole = pair->needs_whole[pair->fragment]};
+        tw_act_send(node, message, peer);
+        pair->owes_accept = false;
+    }
+    if (pair->owes_accept || !pair->owes_offer) return;
+    if ((message = tw_act_message(node, TW_MSG_PAIR_OFFER)) == NULL) return;
+    message->u.pair_offer = pair->own;
+    tw_act_send(node, message, peer);
+    pair->owes_offer = false;
+}
+
+static void part(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    pair->has_partner = pair->has_theirs = false;
+    pair->owes_request = pair->owes_accept = pair->owes_offer = false;
+}
+
+/* Leaves the partner, and says so. */
+static void leave(struct tw_node *node) {
+    if (!node->pair.has_partner) return;
+    const uint16_t peer = tw_peers_find(node, &node->pair.partner);
+    if (peer != NO_PEER) say_busy(node, peer, &node->pair.id);
+    part(node);
+}
+
+void tw_pair_abandon(struct tw_node *node) {
+    if (node->pair.phase == PAIR_IDLE) return;
+    leave(node);
+    node->pair.phase = PAIR_IDLE;
+}
+
+/* ---- the round ------------------------------------------------------------------------------ */
+
+/* The last rounds go through the fragments in order; any other takes the one that waited longest.
+ */
+static uint32_t choose_fragment(const struct tw_node *node) {
+    if (tw_round_is_final(node)) return node->at.tip.finals % node->cfg.fragments_count;
+    uint32_t oldest = 0;
+    for (uint32_t p = 1; p < node->cfg.fragments_count; p++) {
+        if (node->pair.synced_step[p] < node->pair.synced_step[oldest]) oldest = p;
+    }
+    return oldest;
+}
+
+static bool is_due(struct tw_node *node) {
+    if (node->now_us < node->pair.retry_us) {
+        tw_node_wake(node, node->pair.retry_us);
+        return false;
+    }
+    if (tw_round_is_final(node)) return true;
+    if (node->cfg.pace_us > 0) {
+        const uint64_t due_us = node->last_commit_us + node->cfg.pace_us;
+        if (node->now_us < due_us) tw_node_wake(node, due_us);
+        return node->now_us >= due_us;
+    }
+    return node->step >= node->last_send_step + node->cfg.period_steps;
+}
+
+/* Equal machines are due at the same moment, and who asks refuses who asks it. So each lets pass up
+ * to an eighth of the time between rounds, drawn, in which it accepts. */
+static bool may_ask(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    if (!is_due(node)) {
+        pair->ask_us = 0;
+        return false;
+    }
+    if (pair->ask_us == 0) {
+        const uint64_t spacing_us = node->now_us - node->last_commit_us;
+        pair->ask_us = node->now_us + tw_rng_below(&node->rng, 1 + spacing_us / 8);
+    }
+    if (node->now_us < pair->ask_us) tw_node_wake(node, pair->ask_us);
+    return node->now_us >= pair->ask_us;
+}
+
+/* Half a period since this fragment was merged last: no oftener than twice as often as planned. */
+static bool is_time_again(const struct tw_node *node, uint32_t fragment) {
+    if (tw_round_is_final(node)) return fragment == choose_fragment(node);
+    const uint64_t rounds = node->cfg.fragments_count;
+    if (node->cfg.pace_us > 0)
+        return node->now_us >= node->pair.synced_us[fragment] + node->cfg.pace_us * rounds / 2;
+    return node->step >= node->pair.synced_step[fragment] + node->cfg.period_steps * rounds / 2;
+}
+
+static void begin(struct tw_node *node, enum pair_phase phase, uint32_t fragment) {
+    struct pair *pair = &node->pair;
+    part(node);
+    pair->phase = phase;
+    pair->fragment = fragment;
+    pair->asked = 0;
+    pair->asked_count = 0;
+    pair->ask_us = 0;
+    pair->is_whole = pair->is_merging = false;
+    pair->began_us = node->now_us;
+    pair->step = node->step;
+    node->round.own_step = node->step;
+    node->round.own_tokens = node->tokens;
+}
+
+static void encode(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    pair->phase = PAIR_ENCODING;
+    pair->began_us = node->now_us;
+    pair->deadline_us = node->now_us + pair->patience_us;
+    pair->is_encoding = true;
+    struct tw_action *action = tw_act_body(node, TW_ACT_PAIR_ENCODE);
+    action->u.pair.round = node->at.rounds;
+    action->u.pair.version = node->at.rounds / node->cfg.fragments_count;
+    action->u.pair.min_step = 0;
+    action->u.pair.fragment = pair->fragment;
+    action->u.pair.is_whole = pair->is_whole;
+    action->u.pair.is_alone = action->u.pair.is_final = false;
+}
+
+/* The step itself. Alone, the worker takes the Delta it encoded in this round, or the present one.
+ */
+static void apply(struct tw_node *node, bool is_merging) {
+    struct pair *pair = &node->pair;
+    pair->phase = PAIR_APPLYING;
+    pair->is_merging = is_merging;
+    node->applying |= UINT64_C(1) << node->pair.fragment;
+    struct tw_action *action = tw_act_body(node, TW_ACT_PAIR_APPLY);
+    action->u.pair.round = node->at.rounds;
+    action->u.pair.version = node->at.rounds / node->cfg.fragments_count;
+    action->u.pair.min_step = is_merging ? pair->step + node->cfg.overlap_steps : 0;
+    action->u.pair.fragment = pair->fragment;
+    action->u.pair.is_whole = false;
+    action->u.pair.is_alone = !is_merging;
+    action->u.pair.is_final = tw_round_is_final(node);
+    memset(action->u.pair.own, 0, sizeof(action->u.pair.own));
+    memset(action->u.pair.theirs, 0, sizeof(action->u.pair.theirs));
+    if (!is_merging) return;
+    const struct tw_msg_pair_offer *offers[] = {&pair->own, &pair->theirs};
+    for (unsigned side = 0; side < 2; side++) {
+        const struct tw_msg_pair_offer *offer = offers[side];
+        for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
+            const bool is_delta = k == TW_PAIR_DELTA;
+            const struct tw_id hash = is_delta ? offer->delta_hash : offer->phi_hash;
+            const uint32_t bytes = is_delta ? offer->delta_bytes : offer->phi_bytes;
+            if (side == 0) {
+                action->u.pair.own[k].hash = hash;
+                action->u.pair.own[k].bytes = bytes;
+            } else {
+                action->u.pair.theirs[k].hash = hash;
+                action->u.pair.theirs[k].bytes = bytes;
+            }
+        }
+    }
+}
+
+/* Nobody linked at all is ordinary training: phi := theta. */
+static void apply_solo(struct tw_node *node) {
+    node->pair.phase = PAIR_APPLYING;
+    node->applying |= UINT64_C(1) << node->pair.fragment;
+    struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
+    action->u.apply.round = node->at.rounds;
+    action->u.apply.fragment = node->pair.fragment;
+}
+
+/* ---- looking for a partner ------------------------------------------------------------------ */
+
+/* Somebody to merge with: neither of us would drag the other, and it does not let us down ever
+ * again. Whose payloads did not come in time is taken in every 2nd, 4th, ... 64th round only. */
+static bool is_match(const struct tw_node *node, uint16_t peer) {
+    if (!tw_peers_is_live(node, peer)) return false;
+    const struct link *link = &node->links[peer];
+    return node->at.rounds % (UINT64_C(1) << link->pairs_missed) == 0 &&
+           !is_far_behind(node, link->status.clock_tokens, clock_of(node)) &&
+           !is_far_behind(node, clock_now(node), link->status.clock_tokens);
+}
+
+static bool is_candidate(const struct tw_node *node, uint16_t peer) {
+    return is_match(node, peer) && (node->pair.asked >> peer & 1) == 0 &&
+           node->links[peer].status.state == TW_STATE_SOLO;
+}
+
+/* Nothing of the last exchange is under way any more. */
+static bool may_begin(const struct tw_node *node) {
+    return node->applying == 0 && !node->pair.is_encoding;
+}
+
+/* Asks the next one, drawn uniformly: false when there is nobody left. */
+static bool ask(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    if (pair->asked_count == PAIR_CANDIDATES_MAX || node->links_end == 0) return false;
+    uint32_t count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) count += is_candidate(node, i);
+    if (count == 0) return false;
+    uint64_t drawn = tw_rng_below(&node->rng, count);
+    uint16_t peer = 0;
+    while (!is_candidate(node, peer) || drawn-- > 0) peer++;
+    pair->asked |= UINT64_C(1) << peer;
+    pair->asked_count++;
+    pair->has_partner = true;
+    pair->partner = node->links[peer].id;
+    pair->id.high = tw_rng_next(&node->rng);
+    pair->id.low = tw_rng_next(&node->rng);
+    pair->owes_request = true;
+    pair->deadline_us = node->now_us + PAIR_ANSWER_US;
+    return true;
+}
+
+static void look(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    if (pair->has_partner && node->now_us >= pair->deadline_us) leave(node);
+    if (pair->has_partner || ask(node)) {
+        tw_node_wake(node, pair->deadline_us);
+    } else if (live_count(node) == 0) {
+        apply_solo(node);
+    } else {
+        apply(node, false);
+    }
+}
+
+void tw_pair_request(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_request *said) {
+    struct pair *pair = &node->pair;
+    const struct tw_id *id = &node->links[peer].id;
+    const bool is_crossing =
+        pair->phase == PAIR_ASKING && pair->has_partner && tw_id_equal(&pair->partner, id);
+    if (is_crossing && tw_id_compare(&node->cfg.self, id) < 0) return; /* ours stands */
+    const bool is_free = (pair->phase == PAIR_IDLE && may_begin(node)) || is_crossing;
+    if (!is_free || !is_able(node) || !is_match(node, peer) ||
+        said->fragment >= node->cfg.fragments_count || !is_time_again(node, said->fragment)) {
+        pair->refused_count++;
+        say_busy(node, peer, &said->pair);
+        return;
+    }
+    begin(node, PAIR_ENCODING, said->fragment);
+    pair->has_partner = true;
+    pair->partner = *id;
+    pair->id = said->pair;
+    pair->is_whole = said->wants_whole != 0;
+    pair->owes_accept = true;
+    encode(node);
+}
+
+void tw_pair_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_accept *said) {
+    if (!is_ours(node, peer, &said->pair) || node->pair.phase != PAIR_ASKING) return;
+    node->pair.is_whole = said->wants_whole != 0;
+    encode(node);
+}
+
+void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *said) {
+    struct pair *pair = &node->pair;
+    if (is_ours(node, peer, &said->pair)) {
+        if (pair->phase == PAIR_APPLYING && pair->is_merging) {
+            pair->one_sided_count++;
+            tw_act_report(node, TW_REPORT_ONE_SIDED, &node->links[peer].id);
+        }
+        part(node);
+        return;
+    }
+    for (uint32_t i = 0; i < PAIRS_KEPT; i++) {
+        if (!pair->merged[i].is_open || !is_pair_id(&pair->merged[i].id, &said->pair) ||
+            !tw_id_equal(&pair->merged[i].with, &node->links[peer].id))
+            continue;
+        pair->merged[i].is_open = false;
+        pair->one_sided_count++;
+        tw_act_report(node, TW_REPORT_ONE_SIDED, &node->links[peer].id);
+    }
+}
+
+void tw_pair_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_offer *said) {
+    struct pair *pair = &node->pair;
+    if (!is_ours(node, peer, &said->pair) || pair->has_theirs) return;
+    if (pair->phase != PAIR_ENCODING && pair->phase != PAIR_TRADING) return;
+    pair->theirs = *said;
+    pair->has_theirs = true;
+}
+
+void tw_pair_peer_down(struct tw_node *node, const struct tw_id *id) {
+    struct pair *pair = &node->pair;
+    if (pair->phase != PAIR_IDLE && pair->has_partner && tw_id_equal(&pair->partner, id))
+        part(node);
+}
+
+/* ---- trading -------------------------------------------------------------------------------- */
+
+static const enum tw_content contents[TW_PAIR_PAYLOADS] = {
+    [TW_PAIR_DELTA] = TW_CONTENT_DELTA, [TW_PAIR_PHI] = TW_CONTENT_PHI};
+
+static void hold(struct tw_node *node, const struct tw_event *event, unsigned k) {
+    const bool is_now = node->pair.phase == PAIR_TRADING;
+    tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k], contents[k],
+                    node->cfg.fragment_elements[node->pair.fragment], is_now ? node->at.rounds : 0);
+    struct payload *payload = tw_payload_find(node, &event->u.encoded.hashes[k]);
+    /* A slower partner pulls it when our round may be over. */
+    if (is_now && payload != NULL && payload->keep_us < node->now_us + STATE_KEEP_US)
+        payload->keep_us = node->now_us + STATE_KEEP_US;
+}
+
+void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
+    struct pair *pair = &node->pair;
+    const bool is_now = pair->phase == PAIR_ENCODING && event->u.encoded.round == node->at.rounds;
+    const bool is_good = event->ok && event->u.encoded.parts_count == TW_PAIR_PAYLOADS &&
+                         event->u.encoded.bytes[TW_PAIR_DELTA] > 0 &&
+                         event->u.encoded.bytes[TW_PAIR_PHI] > 0;
+    if (is_now && is_good) pair->phase = PAIR_TRADING;
+    for (unsigned k = 0; is_good && k < TW_PAIR_PAYLOADS; k++) hold(node, event, k);
+    pair->is_encoding = false;
+    if (!is_now) return;
+    if (!is_good) { /* no room, or not finite: once more a little later */
+        tw_pair_abandon(node);
+        pair->retry_us = node->now_us + PATIENCE_FLOOR_US;
+        return;
+    }
+    pair->step = event->u.encoded.step;
+    node->round.own_step = event->u.encoded.step;
+    node->round.own_tokens = event->u.encoded.tokens;
+    pair->own = (struct tw_msg_pair_offer){
+        .pair = pair->id,
+        .clock_tokens = clock_of(node),
+        .delta_hash = event->u.encoded.hashes[TW_PAIR_DELTA],
+        .delta_bytes = event->u.encoded.bytes[TW_PAIR_DELTA],
+        .phi_hash = event->u.encoded.hashes[TW_PAIR_PHI],
+        .phi_bytes = event->u.encoded.bytes[TW_PAIR_PHI],
+    };
+    pair->owes_offer = true;
+}
+
+/* True when payload k of the partner is here; false with *is_lost when it will not come. */
+static bool want(struct tw_node *node, unsigned k, bool *is_lost) {
+    const struct tw_msg_pair_offer *offer = &node->pair.theirs;
+    const bool is_delta = k == TW_PAIR_DELTA;
+    struct payload *payload =
+        tw_payload_want(node, is_delta ? &offer->delta_hash : &offer->phi_hash,
+                        is_delta ? offer->delta_bytes : offer->phi_bytes, contents[k],
+                        node->cfg.fragment_elements[node->pair.fragment]);
+    if (payload == NULL) return false;
+    /* Known as something else: its own word must not undo what that is needed for. */
+    if (payload->content != contents[k] ||
+        payload->elements != node->cfg.fragment_elements[node->pair.fragment]) {
+        *is_lost = true;
+        return false;
+    }
+    if (payload->state != PAYLOAD_HELD) payload->from = node->pair.partner;
+    if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
+    *is_lost |= payload->state == PAYLOAD_WANTED && payload->cycles > 0;
+    return payload->state == PAYLOAD_HELD;
+}
+
+/* What was offered did not come, though nobody said so: rather with others. If there was not time
+ * enough, there will be more the next time. */
+static void note_late(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    if (node->now_us >= pair->deadline_us) pair->patience_us *= 2;
+    if (pair->patience_us > PAIR_PATIENCE_CEILING_US) pair->patience_us = PAIR_PATIENCE_CEILING_US;
+    const uint16_t peer = pair->has_partner ? tw_peers_find(node, &pair->partner) : NO_PEER;
+    if (peer == NO_PEER || node->links[peer].pairs_missed == PAIRS_MISSED_MAX) return;
+    node->links[peer].pairs_missed++;
+}
+
+static void trade(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    bool is_here = false, is_lost = !pair->has_partner || node->now_us >= pair->deadline_us;
+    if (!is_lost && pair->has_theirs) {
+        is_here = want(node, TW_PAIR_DELTA, &is_lost);
+        is_here &= want(node, TW_PAIR_PHI, &is_lost);
+    }
+    if (pair->phase == PAIR_ENCODING) {
+        if (is_lost) leave(node);
+        return;
+    }
+    if (is_here) {
+        apply(node, true);
+    } else if (is_lost) {
+        note_late(node);
+        leave(node);
+        apply(node, false);
+    }
+}
+
+/* ---- the step is done ----------------------------------------------------------------------- */
+
+static void commit(struct tw_node *node) {
+    const bool is_final = tw_round_is_final(node);
+    struct tw_close close = {.lineage = node->at.lineage,
+                             .parent = node->tip_digest,
+                             .round = node->at.rounds,
+                             .fragment = node->pair.fragment,
+                             .roster_number = node->roster.number,
+                             .finals = is_final ? node->at.tip.finals + 1 : 0,
+                             .contributors_count = 1,
+                             .next = node->roster};
+    const struct round *round = &node->round;
+    if (round->own_tokens > node->at.tokens_listed)
+        close.contributors[0].tokens = round->own_tokens - node->at.tokens_listed;
+    if (round->own_step > node->at.steps_listed)
+        close.contributors[0].steps = (uint32_t)(round->own_step - node->at.steps_listed);
+    close.clock_tokens = clock_after(node, close.contributors[0].tokens);
+    node->round.own = OWN_SENT;
+    tw_log_commit(node, &close);
+}
+
+static void note_merged(struct tw_node *node, uint64_t round) {
+    struct pair *pair = &node->pair;
+    pair->merged_count++;
+    pair->needs_whole[pair->fragment] = false;
+    node->was_shared = true;
+    const uint64_t wanted_us = 4 * (node->now_us - pair->began_us) + PATIENCE_FLOOR_US;
+    pair->patience_us = (3 * pair->patience_us + wanted_us) / 4;
+    const uint32_t row = (uint32_t)(pair->merged_count % PAIRS_KEPT);
+    pair->merged[row].is_open = pair->has_partner; /* else it has said so, and was counted */
+    pair->merged[row].id = pair->id;
+    pair->merged[row].with = pair->partner;
+    const uint16_t peer = tw_peers_find(node, &pair->partner);
+    if (peer != NO_PEER) node->links[peer].pairs_missed = 0;
+    tw_log_note_mixed(node, &pair->partner, round);
+    tw_act_report(node, TW_REPORT_PAIRED, &pair->partner);
+}
+
+bool tw_pair_applied(struct tw_node *node, const struct tw_event *event) {
+    struct pair *pair = &node->pair;
+    const uint32_t fragment = event->u.applied.fragment;
+    if (pair->phase != PAIR_APPLYING || fragment != pair->fragment) return false;
+    const uint64_t round = node->at.rounds;
+    node->applying &= ~(UINT64_C(1) << fragment);
+    if (!event->ok || event->u.applied.rounds != round + 1) { /* nothing changed */
+        tw_pair_abandon(node);
+        pair->retry_us = node->now_us + PATIENCE_FLOOR_US;
+        return true;
+    }
+    node->at.fragment_rounds[fragment] = event->u.applied.rounds;
+    node->at.fragment_digests[fragment] = event->u.applied.digest;
+    node->exports[fragment].is_valid = false;
+    if (pair->is_merging && event->u.applied.is_alone) {
+        pair->is_merging = false;
+        pair->needs_whole[fragment] = true;
+        leave(node);
+    }
+    pair->synced_step[fragment] = pair->step;
+    pair->synced_us[fragment] = node->now_us;
+    node->last_send_step = pair->step;
+    commit(node);
+    if (pair->is_merging) {
+        note_merged(node, round);
+    } else {
+        pair->alone_count++;
+    }
+    part(node);
+    pair->phase = PAIR_IDLE;
+    return true;
+}
+
+void tw_pair_advance(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    if (pair->phase != PAIR_APPLYING && !is_able(node)) {
+        tw_pair_abandon(node);
+        return;
+    }
+    if (pair->phase == PAIR_IDLE && may_begin(node) && may_ask(node))
+        begin(node, PAIR_ASKING, choose_fragment(node));
+    if (pair->phase == PAIR_ASKING) look(node);
+    if (pair->phase == PAIR_ENCODING || pair->phase == PAIR_TRADING) {
+        trade(node);
+        if (node->now_us < pair->deadline_us) tw_node_wake(node, pair->deadline_us);
+    }
+    tell(node);
+}

@@ -1,0 +1,453 @@
+/* test_pairing.c - runs in pairs: who merges with whom, what a lost partner costs, and the books,
+ * which must be even whatever happens. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sync/mesh.h"
+
+#define SECONDS(n) ((uint64_t)(n)*1000000)
+
+static struct mesh mesh;
+static struct tw_rng rng;
+
+static uint32_t draw(uint64_t below) {
+    return (uint32_t)tw_rng_below(&rng, below);
+}
+
+static void start(uint32_t nodes_count, uint32_t fragments_count) {
+    mesh_init(&mesh, nodes_count, fragments_count);
+    /* Once more, as nodes of a pair run. */
+    mesh.config.is_pair = true;
+    mesh.config.step_tokens = 100;
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        mesh_kill(&mesh, i);
+        mesh_start(&mesh, i, NULL);
+    }
+}
+
+static void assert_even_books(uint32_t one_sided) {
+    uint32_t found = 0;
+    assert_int_equal(mesh_pair_imbalance(&mesh, &found), 0);
+    assert_int_equal(found, one_sided);
+}
+
+/* Largest distance of two anchors of any fragment. */
+static uint64_t spread(void) {
+    uint64_t most = 0;
+    for (uint32_t p = 0; p < mesh.config.fragments_count; p++) {
+        for (uint32_t a = 0; a < mesh.nodes_count; a++) {
+            for (uint32_t b = 0; b < a; b++) {
+                const int64_t apart =
+                    (int64_t)mesh.workers[a].phi[p] - (int64_t)mesh.workers[b].phi[p];
+                const uint64_t size = (uint64_t)llabs(apart);
+                if (size > most) most = size;
+            }
+        }
+    }
+    return most;
+}
+
+/* ---- good weather --------------------------------------------------------------------------- */
+
+static void lone_node_trains_as_ever(void **state) {
+    (void)state;
+    start(1, 3);
+    mesh_run(&mesh, SECONDS(60));
+    const struct tw_node_view view = mesh_view(&mesh, 0);
+    assert_int_equal(view.state, TW_STATE_SOLO);
+    assert_in_range(view.rounds, 45, 60);
+    assert_in_range(view.clock_tokens, 50000, 60000);
+    assert_int_equal(view.pairs.merged, 0);
+    for (uint32_t p = 0; p < 3; p++) /* phi follows theta: one period of 30 steps behind, at most */
+        assert_true((int64_t)mesh.workers[0].phi[p] - mesh.workers[0].pair[p].theta < 40 * 1100);
+    assert_even_books(0);
+    mesh_deinit(&mesh);
+}
+
+static void two_nodes_merge_and_nothing_is_lost(void **state) {
+    (void)state;
+    start(2, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(120));
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_SOLO);
+        assert_int_equal(view.mixed, 1);
+        assert_in_range(view.pairs.merged, 80, 130);
+        assert_in_range(view.pairs.alone, 0, 10);
+        assert_int_equal(view.pairs.one_sided, 0);
+        assert_int_equal(mesh.forks[i], 2); /* start() starts twice */
+    }
+    assert_even_books(0);
+    mesh_deinit(&mesh);
+}
+
+static void eight_nodes_find_each_other_and_stay_together(void **state) {
+    (void)state;
+    start(8, 4);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(300));
+    uint64_t merged = 0, alone = 0;
+    for (uint32_t i = 0; i < 8; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        merged += view.pairs.merged;
+        alone += view.pairs.alone;
+        assert_int_equal(view.pairs.one_sided, 0);
+        assert_in_range(view.mixed, 2, 7);
+        assert_in_range(mesh.workers[i].step, 2990, 3000); /* nobody ever waited */
+    }
+    print_message("merged %llu alone %llu spread %llu\n", (unsigned long long)merged,
+                  (unsigned long long)alone, (unsigned long long)spread());
+    assert_true(merged > 3 * alone);
+    /* Alone they would be 7 * 37 * 3000 apart. */
+    assert_true(spread() < UINT64_C(7) * 37 * 3000 / 4);
+    assert_even_books(0);
+    mesh_deinit(&mesh);
+}
+
+static void slow_node_is_merged_with_and_nobody_waits_for_it(void **state) {
+    (void)state;
+    start(3, 3);
+    mesh.step_us[2] = 1000000;
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(300));
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_in_range(mesh.workers[i].step, 2990, 3000);
+        assert_in_range(mesh_view(&mesh, i).pairs.merged, 150, 400);
+    }
+    assert_in_range(mesh_view(&mesh, 2).pairs.merged, 15, 80);
+    assert_in_range(mesh.workers[2].step, 298, 300);
+    assert_even_books(0);
+    mesh_deinit(&mesh);
+}
+
+static void rounds_may_follow_the_time(void **state) {
+    (void)state;
+    start(4, 2);
+    mesh.config.pace_us = SECONDS(2);
+    for (uint32_t i = 0; i < 4; i++) {
+        mesh_kill(&mesh, i);
+        mesh_start(&mesh, i, NULL);
+        mesh.step_us[i] = 50000 * (i + 1);
+    }
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(200));
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_in_range(view.rounds, 75, 110);
+        assert_true(view.pairs.merged > 2 * view.pairs.alone);
+    }
+    assert_even_books(0);
+    mesh_deinit(&mesh);
+}
+
+/* ---- the clock and the end ------------------------------------------------------------------ */
+
+static void clocks_count_everybody_s_tokens(void **state) {
+    (void)state;
+    start(4, 2);
+    mesh.step_us[3] = 400000;
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(300));
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < 4; i++) tokens += mesh.workers[i].tokens;
+    for (uint32_t i = 0; i < 4; i++)
+        assert_in_range(mesh_view(&mesh, i).clock_tokens, tokens * 85 / 100, tokens * 110 / 100);
+    mesh_deinit(&mesh);
+}
+
+static void run_ends_for_everybody(void **state) {
+    (void)state;
+    start(4, 3);
+    mesh.config.budget_tokens = 500000;
+    for (uint32_t i = 0; i < 4; i++) {
+        mesh_kill(&mesh, i);
+        mesh_start(&mesh, i, NULL);
+        mesh.step_us[i] = 100000 * (i + 1);
+    }
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(400));
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_FINISHED);
+        assert_true(mesh.workers[i].is_finished);
+        assert_in_range(view.clock_tokens, 500000, 560000);
+        for (uint32_t p = 0; p < 3; p++)
+            assert_int_equal((int64_t)mesh.workers[i].phi[p], mesh.workers[i].pair[p].theta);
+    }
+    assert_even_books(0);
+    mesh_deinit(&mesh);
+}
+
+/* ---- bad weather ---------------------------------------------------------------------------- */
+
+static void payloads_that_never_come_cost_the_partner_only(void **state) {
+    (void)state;
+    start(3, 3);
+    mesh.is_mute[2] = true;
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(600));
+    for (uint32_t i = 0; i < 3; i++) assert_in_range(mesh.workers[i].step, 5990, 6000);
+    for (uint32_t i = 0; i < 2; i++) assert_true(mesh_view(&mesh, i).pairs.merged > 100);
+    uint32_t found = 0; /* it hears the others and merges; they do not hear it */
+    assert_int_equal(mesh_pair_imbalance(&mesh, &found), 0);
+    assert_true(found > 0);
+    /* It is told when the others have given up: for the newest eight it knows what that means. */
+    assert_in_range(mesh_view(&mesh, 2).pairs.one_sided, 1, found);
+    mesh_deinit(&mesh);
+}
+
+static void partner_that_vanishes_is_left_at_once(void **state) {
+    (void)state;
+    start(2, 2);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    for (unsigned trial = 0; trial < 50; trial++) {
+        const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+        mesh_run(&mesh, UINT64_C(1000) * draw(1000));
+        mesh_unlink(&mesh, 0, 1);
+        mesh_run(&mesh, SECONDS(3));
+        assert_true(mesh_view(&mesh, 0).rounds > rounds);
+        assert_false(mesh_view(&mesh, 0).pairs.is_trading);
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(5));
+    }
+    uint32_t found = 0;
+    assert_int_equal(mesh_pair_imbalance(&mesh, &found), 0);
+    mesh_deinit(&mesh);
+}
+
+static void worker_that_dies_in_an_exchange_leaves_it(void **state) {
+    (void)state;
+    start(3, 2);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    for (unsigned trial = 0; trial < 50; trial++) {
+        mesh_run(&mesh, UINT64_C(1000) * draw(2000));
+        mesh_stop_worker(&mesh, trial % 3);
+        assert_false(mesh_view(&mesh, trial % 3).pairs.is_trading);
+        mesh_run(&mesh, SECONDS(2));
+        mesh_start_worker(&mesh, trial % 3);
+        mesh_run(&mesh, SECONDS(2));
+    }
+    mesh_run(&mesh, SECONDS(60));
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_SOLO);
+        assert_true(view.pairs.merged > 2 * view.pairs.alone);
+    }
+    uint32_t found = 0;
+    assert_int_equal(mesh_pair_imbalance(&mesh, &found), 0);
+    mesh_deinit(&mesh);
+}
+
+static void phi_that_is_too_far_away_comes_whole_the_next_time(void **state) {
+    (void)state;
+    start(2, 1);
+    mesh.wrap_limit = 20000;
+    mesh_run(&mesh, SECONDS(100)); /* apart: 37 a step, 1000 steps */
+    assert_true(spread() > 30000);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    assert_true(mesh.wholes[0] > 0 && mesh.wholes[1] > 0);
+    assert_true(mesh.wholes[0] < 5 && mesh.wholes[1] < 5);
+    assert_true(mesh_view(&mesh, 0).pairs.merged > 10);
+    assert_true(spread() < 20000);
+    assert_even_books(0);
+    mesh_deinit(&mesh);
+}
+
+static void partition_goes_on_apart_and_together_again(void **state) {
+    (void)state;
+    start(6, 2);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(100));
+    for (uint32_t a = 0; a < 3; a++) {
+        for (uint32_t b = 3; b < 6; b++) {
+            mesh.is_cut[a][b] = true;
+            mesh_unlink(&mesh, a, b);
+        }
+    }
+    mesh_run(&mesh, SECONDS(200));
+    const uint64_t apart = spread();
+    for (uint32_t i = 0; i < 6; i++) assert_in_range(mesh_view(&mesh, i).mixed, 0, 2);
+    memset(mesh.is_cut, 0, sizeof(mesh.is_cut));
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(100));
+    assert_true(spread() < apart / 2);
+    uint32_t found = 0;
+    assert_int_equal(mesh_pair_imbalance(&mesh, &found), 0);
+    mesh_deinit(&mesh);
+}
+
+static void newcomer_takes_over_a_state_then_merges(void **state) {
+    (void)state;
+    start(3, 3);
+    mesh_link(&mesh, 0, 1);
+    mesh_kill(&mesh, 2);
+    mesh_run(&mesh, SECONDS(200));
+    mesh_start(&mesh, 2, NULL);
+    const uint32_t forks = mesh.forks[2];
+    mesh_run(&mesh, SECONDS(5));
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(40));
+    const struct tw_node_view view = mesh_view(&mesh, 2), other = mesh_view(&mesh, 0);
+    assert_int_equal(view.state, TW_STATE_SOLO);
+    assert_int_equal(mesh.forks[2], forks + 2); /* the donor's, then its own */
+    assert_true(view.clock_tokens > other.clock_tokens * 8 / 10);
+    assert_true(view.pairs.merged > 10);
+    assert_memory_not_equal(&view.lineage, &other.lineage, sizeof(view.lineage));
+    assert_true(spread() < 100000); /* two hundred seconds of work are 2 million */
+    mesh_deinit(&mesh);
+}
+
+static void nodes_that_start_together_take_over_nothing(void **state) {
+    (void)state;
+    start(4, 3);
+    mesh_run(&mesh, SECONDS(4));
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    for (uint32_t i = 0; i < 4; i++) assert_int_equal(mesh.forks[i], 2); /* start() starts twice */
+    mesh_deinit(&mesh);
+}
+
+static void donor_that_dies_is_replaced(void **state) {
+    (void)state;
+    start(3, 3);
+    mesh_link(&mesh, 0, 1);
+    mesh_kill(&mesh, 2);
+    mesh_run(&mesh, SECONDS(200));
+    mesh_start(&mesh, 2, NULL);
+    mesh.state_us[2] = SECONDS(3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(4));
+    assert_int_equal(mesh_view(&mesh, 2).state, TW_STATE_RECEIVER);
+    const struct tw_id from = mesh_view(&mesh, 2).lineage;
+    const struct tw_id of_0 = mesh_view(&mesh, 0).lineage;
+    mesh_kill(&mesh, tw_id_equal(&from, &of_0) ? 0 : 1);
+    mesh.state_us[2] = 0;
+    mesh_run(&mesh, SECONDS(60));
+    assert_int_equal(mesh_view(&mesh, 2).state, TW_STATE_SOLO);
+    assert_true(mesh_view(&mesh, 2).pairs.merged > 5);
+    mesh_deinit(&mesh);
+}
+
+static void restart_goes_on_from_its_checkpoint(void **state) {
+    (void)state;
+    start(3, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(100));
+    struct tw_position position;
+    tw_node_position(mesh.nodes[1], &position);
+    const struct mesh_worker saved = mesh.workers[1];
+    mesh_run(&mesh, SECONDS(10));
+    mesh_kill(&mesh, 1);
+    mesh_run(&mesh, SECONDS(10));
+    mesh.workers[1] = saved;
+    mesh_start(&mesh, 1, &position);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    const struct tw_node_view view = mesh_view(&mesh, 1);
+    assert_int_equal(view.state, TW_STATE_SOLO);
+    assert_true(view.rounds > position.rounds + 20);
+    assert_true(view.pairs.merged > 10);
+    mesh_deinit(&mesh);
+}
+
+static void goodbye_ends_the_exchange(void **state) {
+    (void)state;
+    start(2, 1);
+    mesh_link_all(&mesh);
+    for (unsigned k = 0; k < 400 && !mesh_view(&mesh, 0).pairs.is_trading; k++)
+        mesh_run(&mesh, 10000);
+    assert_true(mesh_view(&mesh, 0).pairs.is_trading);
+    mesh_leave(&mesh, 1);
+    mesh_run(&mesh, SECONDS(1));
+    assert_false(mesh_view(&mesh, 0).pairs.is_trading);
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    mesh_run(&mesh, SECONDS(20));
+    assert_true(mesh_view(&mesh, 0).rounds > rounds + 10);
+    mesh_deinit(&mesh);
+}
+
+/* Links, workers and payloads fail at random; the books stay even but for what single sides moved,
+ * and every one of these that both could hear of is counted. */
+static void storm_keeps_the_books_even(void **state) {
+    (void)state;
+    for (unsigned seed = 1; seed <= 12; seed++) {
+        tw_rng_seed(&rng, seed);
+        start(5, 3);
+        mesh_link_all(&mesh);
+        bool is_stopped[5] = {false};
+        for (unsigned k = 0; k < 300; k++) {
+            mesh_run(&mesh, UINT64_C(1000) * (1 + draw(2000)));
+            const uint32_t a = draw(5), b = draw(5);
+            switch (draw(4)) {
+            case 0:
+                if (a != b) mesh_unlink(&mesh, a, b);
+                break;
+            case 1:
+                if (is_stopped[a]) {
+                    mesh_start_worker(&mesh, a);
+                } else {
+                    mesh_stop_worker(&mesh, a);
+                }
+                is_stopped[a] = !is_stopped[a];
+                break;
+            case 2: mesh.is_mute[a] = !mesh.is_mute[a]; break;
+            default: mesh_link_all(&mesh); break;
+            }
+        }
+        mesh_run(&mesh, 1000);
+        for (uint32_t i = 0; i < 5; i++) {
+            if (is_stopped[i]) mesh_start_worker(&mesh, i);
+            mesh.is_mute[i] = false;
+        }
+        mesh_link_all(&mesh);
+        const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+        mesh_run(&mesh, SECONDS(700)); /* beyond any patience */
+        uint32_t found = 0;
+        uint64_t counted = 0, merged = 0;
+        assert_int_equal(mesh_pair_imbalance(&mesh, &found), 0);
+        for (uint32_t i = 0; i < 5; i++) {
+            const struct tw_node_view view = mesh_view(&mesh, i);
+            assert_int_equal(view.state, TW_STATE_SOLO);
+            counted += view.pairs.one_sided;
+            merged += view.pairs.merged;
+        }
+        assert_true(mesh_view(&mesh, 0).rounds > rounds + 500);
+        assert_true(counted <= found);
+        assert_true(found < merged / 10);
+        mesh_deinit(&mesh);
+    }
+}
+
+int main(void) {
+    tw_rng_seed(&rng, 7);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lone_node_trains_as_ever),
+        cmocka_unit_test(two_nodes_merge_and_nothing_is_lost),
+        cmocka_unit_test(eight_nodes_find_each_other_and_stay_together),
+        cmocka_unit_test(slow_node_is_merged_with_and_nobody_waits_for_it),
+        cmocka_unit_test(rounds_may_follow_the_time),
+        cmocka_unit_test(clocks_count_everybody_s_tokens),
+        cmocka_unit_test(run_ends_for_everybody),
+        cmocka_unit_test(payloads_that_never_come_cost_the_partner_only),
+        cmocka_unit_test(partner_that_vanishes_is_left_at_once),
+        cmocka_unit_test(worker_that_dies_in_an_exchange_leaves_it),
+        cmocka_unit_test(phi_that_is_too_far_away_comes_whole_the_next_time),
+        cmocka_unit_test(partition_goes_on_apart_and_together_again),
+        cmocka_unit_test(newcomer_takes_over_a_state_then_merges),
+        cmocka_unit_test(nodes_that_start_together_take_over_nothing),
+        cmocka_unit_test(donor_that_dies_is_replaced),
+        cmocka_unit_test(restart_goes_on_from_its_checkpoint),
+        cmocka_unit_test(goodbye_ends_the_exchange),
+        cmocka_unit_test(storm_keeps_the_books_even),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
