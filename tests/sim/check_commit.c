@@ -39,6 +39,15 @@ int tw_sim_roster_find(const struct tw_sim_roster *roster, uint32_t node) {
     return -1;
 }
 
+static bool is_listed(const struct tw_close *close, const struct tw_sim_commit *commit,
+                      uint32_t who) {
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        const uint32_t idx = close->contributors[i].member_idx;
+        if (idx < commit->roster.count && commit->roster.members[idx].node == who) return true;
+    }
+    return false;
+}
+
 /* ---- manifests ------------------------------------------------------------------------------ */
 
 static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -185,7 +194,10 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
     check_contributors(world, node, close, commit);
     check_roster(world, node, close, commit);
     world->result->rounds++;
-    if (close->contributors_count > 1) world->result->group_rounds++;
+    if (close->contributors_count > 1) {
+        world->result->group_rounds++;
+        world->result->first_rounds += is_listed(close, commit, 0);
+    }
     const struct tw_sim_key round = tw_sim_key_of(&close->lineage, close->round, 0);
     const struct tw_sim_chosen *chosen = tw_sim_map_get(&check->chosen, &round);
     if (commit->roster.count > 1 && (chosen == NULL || !tw_id_equal(&chosen->digest, digest))) {

@@ -357,6 +357,7 @@ void tw_sim_node_init(struct tw_sim_world *world, struct tw_sim_node *node, uint
     const uint64_t name[2] = {options->seed, idx};
     node->id = tw_sha256(name, sizeof name);
     node->speed = 1 + options->speed_spread * (2 * tw_rng_unit(&node->rng) - 1);
+    if (idx == 0 && options->slow_first > 1) node->speed /= options->slow_first;
     node->upload_bytes_per_s =
         (uint64_t)((double)options->upload_bytes_per_s * (0.3 + 1.4 * tw_rng_unit(&node->rng)));
     node->core = aligned_alloc(64, (tw_node_bytes() + 63) & ~(size_t)63);

@@ -22,6 +22,7 @@ struct tw_sim_result {
     uint64_t faults[TW_SIM_FAULTS_COUNT];
     uint64_t rounds;       /* different (lineage, round) that were committed */
     uint64_t group_rounds; /* of these, with more than one contributor */
+    uint64_t first_rounds; /* of these, with the first node among them */
     uint64_t applied, mixed, votes, lineages, loads, steps;
     double node_hours;           /* of running nodes */
     double loss_start, loss_end; /* of the mean anchor of the nodes running at the end */

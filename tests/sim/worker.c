@@ -192,7 +192,6 @@ static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
 static uint32_t fragment_of(const struct tw_action *action) {
     switch ((int)action->kind) {
     case TW_ACT_ENCODE: return action->u.encode.fragment;
-    case TW_ACT_REDUCE: return action->u.reduce.fragment;
     case TW_ACT_APPLY:
     case TW_ACT_SOLO: return action->u.apply.fragment;
     default: return action->u.load.fragment;
@@ -212,7 +211,7 @@ static void serve_all(struct tw_sim_world *world, struct tw_sim_node *node, bool
         const uint64_t bit = (uint64_t)1 << fragment_of(action);
         const bool is_early = action->kind == TW_ACT_APPLY && !worker->is_finished &&
                               action->u.apply.min_step > worker->step;
-        if (is_early || ((held & bit) != 0 && action->kind != TW_ACT_REDUCE)) {
+        if (is_early || (held & bit) != 0) {
             held |= bit;
             worker->tail = request;
             place = &request->next;
@@ -268,6 +267,11 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
     request->lineage = node->lineage;
     request->action = *action;
     pin(world, node, request);
+    if (action->kind == TW_ACT_REDUCE) { /* beside the steps: worker/side.h */
+        if (!world->result->is_failed) serve(world, node, request, false);
+        free(request);
+        return;
+    }
     if (worker->head == NULL) {
         worker->head = request;
     } else {

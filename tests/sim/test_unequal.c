@@ -1,0 +1,62 @@
+/* test_unequal.c - seven equal machines and one twenty times slower, by the clock and by their
+ * steps: the slow one takes part, and the others do not notice. */
+#include <stdio.h>
+
+#include "tests/sim/sim.h"
+#include "tests/test.h"
+
+static const uint64_t quarter_us = UINT64_C(900000000); /* of an hour */
+
+static void eight_machines(struct tw_sim_options *options, double slow_first) {
+    tw_sim_options_draw(options, 5, 8, 1);
+    options->faults = 0;
+    options->chaos_us = quarter_us;
+    options->calm_us = quarter_us;
+    options->split_us = options->split_end_us = 0;
+    options->slow_first = slow_first;
+    options->speed_spread = 0;
+    options->fragments_count = 3;
+    options->step_us = 200 * 1000;
+    options->period_steps = 10;
+    options->overlap_steps = 2;
+    options->pace_us = 2 * 1000 * 1000; /* half a step of the slow one */
+    options->quorum = 1;
+    options->grace_us = 5 * 1000 * 1000;
+    options->members_max = 64;
+    options->orphan_us = 120 * 1000 * 1000;
+    options->budget_tokens = UINT64_MAX / 4;
+    options->inner_lr = 1e-3f;
+}
+
+static void run(struct tw_sim_options *options, struct tw_sim_result *result) {
+    tw_sim_run(options, result, NULL);
+    printf(
+        "  slow %.0f times: %llu rounds, %llu with several, the first node in %llu; members %u\n",
+        options->slow_first, (unsigned long long)result->rounds,
+        (unsigned long long)result->group_rounds, (unsigned long long)result->first_rounds,
+        result->members_end);
+    if (result->is_failed) fail_msg("%s: %s", result->invariant, result->message);
+    assert_int_equal(result->members_end, 8);
+    assert_int_equal(result->lineages_end, 1);
+}
+
+static void a_slow_node_takes_part_and_holds_up_nobody(void **state) {
+    (void)state;
+    struct tw_sim_options options;
+    static struct tw_sim_result equal, unequal;
+    eight_machines(&options, 1);
+    run(&options, &equal);
+    eight_machines(&options, 20);
+    run(&options, &unequal);
+    /* It is at a step boundary about as often as a round is: nearly all of them list it, as it
+     * encodes before it is time. */
+    assert_true(unequal.first_rounds * 4 > unequal.group_rounds * 3);
+    assert_true(unequal.group_rounds * 100 > equal.group_rounds * 95);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slow_node_takes_part_and_holds_up_nobody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
