@@ -184,6 +184,7 @@ static struct tw_node_config core_config(const struct tw_shell *shell) {
         .grace_us = (uint64_t)run->sync.grace_ms * 1000,
         .budget_tokens = run->train.tokens,
         .members_max = run->sync.members,
+        .alone_nodes = run->sync.topology == TW_TOPOLOGY_SOLO ? run->sync.nodes : 0,
         .has_result_codec = run->sync.result != run->sync.codec,
         .weight = 1,
         .orphan_us = (uint64_t)120 * 1000 * 1000,

@@ -476,7 +476,12 @@ static void found_own(struct tw_node *node) {
 }
 
 void tw_lineage_advance(struct tw_node *node) {
-    const uint16_t better = node->cfg.is_pair ? tw_pair_find_ahead(node) : find_better(node);
+    uint16_t better = NO_PEER;
+    if (node->cfg.is_pair) {
+        better = tw_pair_find_ahead(node);
+    } else if (node->cfg.alone_nodes == 0) {
+        better = find_better(node);
+    }
     node->is_settling = better != NO_PEER && !node->has_left;
     if (node->is_settling && node->applying == 0) adopt(node, better);
     consider_fork(node);

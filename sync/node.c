@@ -115,19 +115,17 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     node->deadline_us = now_us;
 }
 
-/* Nobody asks these of a node that merges two by two: it has no members and no votes. */
-static bool is_of_a_group(enum tw_message_kind kind) {
-    return kind >= TW_MSG_JOIN && kind <= TW_MSG_NACK;
-}
-
-static bool is_of_a_pair(enum tw_message_kind kind) {
-    return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER;
+/* Is it of a way to merge that this run has not? */
+static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind kind) {
+    const bool has_group = !node->cfg.is_pair && node->cfg.alone_nodes == 0;
+    if (kind >= TW_MSG_JOIN && kind <= TW_MSG_NACK) return !has_group;
+    return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
 
 static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
     TW_ASSERT(node->links[peer].is_up);
     node->links[peer].heard_us = node->now_us;
-    if (node->cfg.is_pair ? is_of_a_group(message->kind) : is_of_a_pair(message->kind)) return;
+    if (is_of_another_run(node, message->kind)) return;
     switch (message->kind) {
     case TW_MSG_STATUS: tw_peers_status(node, peer, &message->u.status); break;
     case TW_MSG_PEERS: break; /* the shell's member table */
@@ -306,7 +304,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->lineage = node->at.lineage;
     view->tip = node->tip_digest;
     view->rounds = node->at.rounds;
-    view->clock_tokens = node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0;
+    view->clock_tokens = tw_log_clock_tokens(node);
     view->step = node->step;
     view->tokens = node->tokens;
     view->rounds_contributed = node->contributed_count;

@@ -38,6 +38,9 @@ struct tw_node_config {
     bool has_result_codec; /* results are in another codec than outer gradients */
     bool is_pair;          /* topology: two by two (pair.c) instead of one group */
     uint64_t step_tokens;  /* of one inner step; pairs only */
+    /* Topology solo: nothing is merged, and each of so many nodes trains its share of the budget,
+     * its clock running for all of them. 0: nodes merge. */
+    uint32_t alone_nodes;
 
     /* this node */
     uint32_t weight;    /* share of parts it offers to own, > 0 */

@@ -400,6 +400,8 @@ void tw_log_advance(struct tw_node *node);
 /* The oldest committed round that fragment p still has to apply, or UINT64_MAX. */
 uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment);
 bool tw_log_is_current(const struct tw_node *node);
+/* The run clock: tokens trained by all nodes together. */
+uint64_t tw_log_clock_tokens(const struct tw_node *node);
 /* Every fragment is held, and none is so far behind that its results could be gone soon. */
 bool tw_log_is_close(const struct tw_node *node);
 /* (phi, u) of fragment p are being changed. */

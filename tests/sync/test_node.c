@@ -31,6 +31,40 @@ static void lone_node_trains_in_solo_rounds(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Topology solo: linked, and each for itself, with its own share of the budget. */
+static void nodes_that_merge_nothing_train_a_share_each(void **state) {
+    (void)state;
+    mesh_init(&mesh, 3, 3);
+    mesh.config.alone_nodes = 3;
+    mesh.config.budget_tokens = 90000;
+    for (uint32_t i = 0; i < 3; i++) {
+        mesh_kill(&mesh, i);
+        mesh_start(&mesh, i, NULL);
+    }
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(20));
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_SOLO);
+        assert_int_equal(view.alive, 2);
+        assert_int_equal(view.mixed, 0);
+        assert_int_equal(view.clock_tokens % 3, 0);
+        assert_in_range(view.clock_tokens, 3 * 15000, 3 * 20000);
+    }
+    mesh_run(&mesh, SECONDS(20));
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_FINISHED);
+        assert_in_range(view.tokens, 30000, 32000);
+        assert_true(mesh.workers[i].is_finished);
+        for (uint32_t j = 0; j < i; j++) {
+            const struct tw_node_view other = mesh_view(&mesh, j);
+            assert_memory_not_equal(&view.lineage, &other.lineage, sizeof(view.lineage));
+        }
+    }
+    mesh_deinit(&mesh);
+}
+
 static void nodes_that_meet_become_one_group(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 3);
@@ -466,6 +500,7 @@ static void run_ends_with_equal_anchors_everywhere(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lone_node_trains_in_solo_rounds),
+        cmocka_unit_test(nodes_that_merge_nothing_train_a_share_each),
         cmocka_unit_test(nodes_that_meet_become_one_group),
         cmocka_unit_test(late_joiner_gets_the_state_and_contributes),
         cmocka_unit_test(killed_member_is_dropped_and_comes_back),
