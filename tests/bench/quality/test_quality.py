@@ -27,6 +27,9 @@ slow       preset=streaming slow=1:1:1:20 sync.pace=clock sync.interval=0.4s
 death      preset=streaming death=2@80+60
 nonsense   preset=streaming hostile=nan:1
 btm        preset=btm
+eager      preset=eager sync.overlap=1
+keep       preset=eager sync.sent=keep sync.overlap=7
+sparse     preset=sparseloco sync.codec=ecsq1 sync.result=int8 sync.feedback=0.95
 """
 
 
@@ -69,7 +72,8 @@ class Smoke:
 
     def groups_beat_the_lone_node(self):
         loss = self.losses()
-        for name in ("diloco", "streaming", "exact", "bf16", "death", "nonsense", "slow"):
+        for name in ("diloco", "streaming", "exact", "bf16", "death", "nonsense", "slow", "eager",
+                     "keep", "sparse"):
             assert loss[name] < loss["alone"], f"{name}: {loss[name]}, alone: {loss['alone']}"
         assert loss["big"] < loss["alone"]
 
@@ -82,7 +86,10 @@ class Smoke:
         for case in self.cases("all"):
             bits = {"alone": 0, "big": 0, "btm": 0, "exact": 32, "bf16": 16}
             bits = bits.get(case["name"], 8.0625)
-            assert abs(case["bits"] - bits) < 0.01 * bits + 1e-9, (case["name"], case["bits"])
+            if case["name"] == "sparse":
+                assert 0.5 < case["bits"] < 1.5, case["bits"]
+            else:
+                assert abs(case["bits"] - bits) < 0.01 * bits + 1e-9, (case["name"], case["bits"])
             if case["name"] == "bf16":
                 # Of n elements in 4 parts, 3 quarters leave each node; so do 3 copies of its part.
                 times = case["rounds"] / int(case["manifest"]["sync.fragments"])
@@ -91,8 +98,10 @@ class Smoke:
 
     def trouble_is_counted(self):
         for case in self.cases("all"):
-            is_nonsense = case["name"] == "nonsense"
-            assert case["refused"] == (case["rounds"] if is_nonsense else 0), case["name"]
+            if case["name"] == "nonsense":
+                assert case["refused"] >= case["rounds"]
+            elif case["name"] != "death":  # who returns has cold moments: the guard may object
+                assert case["refused"] == 0, case["name"]
             assert (case["bytes_states"] > 0) == (case["name"] == "death"), case["name"]
             assert case["skipped"] == 0, case["name"]
             if case["name"] == "slow":
@@ -127,7 +136,7 @@ class Smoke:
         done = subprocess.run([sys.executable, self.report, self.folder / "all", "--out",
                                self.folder / "pictures"], capture_output=True, text=True,
                               check=True)
-        assert len(done.stdout.splitlines()) == 11, done.stdout
+        assert len(done.stdout.splitlines()) == 14, done.stdout
         for name in ("loss-tokens.svg", "loss-bytes.svg"):
             assert "streaming" in (self.folder / "pictures" / name).read_text()
         print(done.stdout)
