@@ -9,13 +9,23 @@
 #include "compress/codec_lm2.h"
 #include "compress/codec_nf4.h"
 #include "compress/codec_sign.h"
+#include "compress/codec_topk.h"
 #include "compress/form.h"
 
 const struct tw_codec *const TW_FORM(codecs)[TW_CODECS_COUNT] = {
-    [TW_CODEC_BF16] = &tw_codec_bf16,         [TW_CODEC_INT8] = &TW_FORM(codec_int8),
-    [TW_CODEC_INT4] = &TW_FORM(codec_int4),   [TW_CODEC_NF4] = &TW_FORM(codec_nf4),
-    [TW_CODEC_E3M0] = &TW_FORM(codec_e3m0),   [TW_CODEC_LM2] = &TW_FORM(codec_lm2),
-    [TW_CODEC_SIGN] = &TW_FORM(codec_sign),   [TW_CODEC_ECSQ4] = &TW_FORM(codec_ecsq4),
-    [TW_CODEC_ECSQ3] = &TW_FORM(codec_ecsq3), [TW_CODEC_ECSQ2] = &TW_FORM(codec_ecsq2),
-    [TW_CODEC_ECSQ1] = &TW_FORM(codec_ecsq1), [TW_CODEC_ECSQ05] = &TW_FORM(codec_ecsq05),
+    [TW_CODEC_BF16] = &tw_codec_bf16,
+    [TW_CODEC_INT8] = &TW_FORM(codec_int8),
+    [TW_CODEC_INT4] = &TW_FORM(codec_int4),
+    [TW_CODEC_NF4] = &TW_FORM(codec_nf4),
+    [TW_CODEC_E3M0] = &TW_FORM(codec_e3m0),
+    [TW_CODEC_LM2] = &TW_FORM(codec_lm2),
+    [TW_CODEC_SIGN] = &TW_FORM(codec_sign),
+    [TW_CODEC_ECSQ4] = &TW_FORM(codec_ecsq4),
+    [TW_CODEC_ECSQ3] = &TW_FORM(codec_ecsq3),
+    [TW_CODEC_ECSQ2] = &TW_FORM(codec_ecsq2),
+    [TW_CODEC_ECSQ1] = &TW_FORM(codec_ecsq1),
+    [TW_CODEC_ECSQ05] = &TW_FORM(codec_ecsq05),
+    [TW_CODEC_TOPK256] = &TW_FORM(codec_topk256),
+    [TW_CODEC_TOPK64] = &TW_FORM(codec_topk64),
+    [TW_CODEC_TOPK32] = &TW_FORM(codec_topk32),
 };

@@ -69,6 +69,9 @@ enum tw_codec_id {
     TW_CODEC_ECSQ2,
     TW_CODEC_ECSQ1,
     TW_CODEC_ECSQ05,
+    TW_CODEC_TOPK256,
+    TW_CODEC_TOPK64,
+    TW_CODEC_TOPK32,
 };
 enum tw_pace { TW_PACE_STEPS, TW_PACE_CLOCK };
 enum tw_admission { TW_ADMISSION_SECRET, TW_ADMISSION_OPEN };

@@ -1,0 +1,169 @@
+/* codec_topk.c - see codec_topk.h. */
+#include "compress/codec_topk.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/limits.h"
+#include "compress/block.h"
+#include "compress/rice.h"
+
+enum { CHUNK = TW_TOPK_CHUNK, MEAN_END = 0x7F80 /* infinity */ };
+
+struct topk {
+    uint32_t k;
+    unsigned r; /* log2(4096 / k) - 1 */
+};
+
+static size_t chunks_of(size_t n) {
+    return n / CHUNK + (n % CHUNK != 0);
+}
+
+static uint32_t count_of(size_t n, size_t chunk) {
+    const size_t left = n - chunk * CHUNK;
+    return (uint32_t)(left < CHUNK ? left : CHUNK);
+}
+
+static uint32_t kept_of(const struct topk *topk, uint32_t count) {
+    return (topk->k * count + CHUNK - 1) / CHUNK;
+}
+
+/* Of a chunk: k ones, remainders and signs, and all gaps together less than 4096. */
+static size_t bound(const struct topk *topk, size_t n) {
+    const size_t bits = topk->k * (2 + (size_t)topk->r) + (CHUNK >> topk->r);
+    return chunks_of(n) * (2 + (bits + 7) / 8);
+}
+
+/* ---- encode --------------------------------------------------------------------------------- */
+
+/* In order and in double: the same bits on every machine. */
+static uint16_t mean_of(const uint32_t *magnitudes, const uint16_t *kept, uint32_t k) {
+    double sum = 0.0;
+    for (uint32_t i = 0; i < k; i++) sum += (double)tw_block_float(magnitudes[kept[i]]);
+    return tw_bf16_from_f32((float)(sum / k));
+}
+
+static void put_chunk(const struct topk *topk, const float *x, const uint16_t *kept, uint32_t k,
+                      struct tw_bits_writer *to) {
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < k; i++) {
+        tw_bits_put_gap(to, kept[i] - next, topk->r);
+        tw_bits_put(to, tw_block_bits(x[kept[i]]) >> 31, 1);
+        next = (uint32_t)kept[i] + 1;
+    }
+}
+
+static enum tw_status encode(const struct topk *topk, const float *src, size_t n, uint8_t *dst,
+                             size_t capacity, size_t *bytes_out) {
+    if (n > TW_PAYLOAD_BYTES_MAX || capacity < bound(topk, n)) return TW_LIMIT;
+    const size_t chunks = chunks_of(n);
+    struct tw_bits_writer to = {.at = dst + 2 * chunks};
+    uint32_t magnitudes[CHUNK], guess = 0;
+    uint16_t kept[TW_TOPK_MAX];
+    for (size_t c = 0; c < chunks; c++) {
+        const float *const x = src + c * CHUNK;
+        const uint32_t count = count_of(n, c), k = kept_of(topk, count);
+        if (tw_block_max(x, count) >= TW_BLOCK_TOO_LARGE) return TW_CORRUPT;
+        for (uint32_t i = 0; i < count; i++) magnitudes[i] = tw_block_magnitude(x[i]);
+        TW_FORM(topk_select)(magnitudes, count, k, kept, &guess);
+        const uint16_t mean = mean_of(magnitudes, kept, k);
+        tw_put_u16(dst + 2 * c, mean);
+        if (mean != 0) put_chunk(topk, x, kept, k, &to);
+    }
+    tw_bits_pad(&to);
+    *bytes_out = (size_t)(to.at - dst);
+    return TW_OK;
+}
+
+/* ---- decode --------------------------------------------------------------------------------- */
+
+/* y (count) gets the elements of a chunk, unless it is NULL. */
+static enum tw_status get_chunk(const struct topk *topk, uint16_t mean, uint32_t count,
+                                struct tw_bits_reader *from, float *y) {
+    const uint32_t k = kept_of(topk, count), size = (uint32_t)mean << 16;
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < k; i++) {
+        uint32_t gap, is_minus;
+        if (!tw_bits_get_gap(from, topk->r, count - next, &gap)) return TW_CORRUPT;
+        if (!tw_bits_get(from, 1, &is_minus)) return TW_CORRUPT;
+        if (y != NULL) y[next + gap] = tw_block_float(size | is_minus << 31);
+        next += gap + 1;
+    }
+    return TW_OK;
+}
+
+static enum tw_status check(const struct topk *topk, const uint8_t *src, size_t bytes, size_t n) {
+    const size_t chunks = chunks_of(n);
+    if (n > TW_PAYLOAD_BYTES_MAX || bytes < 2 * chunks) return TW_CORRUPT;
+    struct tw_bits_reader from = {.at = src + 2 * chunks, .end = src + bytes};
+    for (size_t c = 0; c < chunks; c++) {
+        const uint16_t mean = tw_get_u16(src + 2 * c);
+        if (mean >= MEAN_END) return TW_CORRUPT;
+        if (mean != 0) TW_TRY(get_chunk(topk, mean, count_of(n, c), &from, NULL));
+    }
+    return tw_bits_end(&from) && from.at == from.end ? TW_OK : TW_CORRUPT;
+}
+
+/* dst (n) is set, or weight times the elements are added to it. */
+struct sink {
+    float *dst;
+    float weight;
+    bool is_add;
+};
+
+static enum tw_status decode(const struct topk *topk, const uint8_t *src, size_t bytes, size_t n,
+                             struct sink sink) {
+    TW_TRY(check(topk, src, bytes, n));
+    const size_t chunks = chunks_of(n);
+    struct tw_bits_reader from = {.at = src + 2 * chunks, .end = src + bytes};
+    float values[CHUNK];
+    for (size_t c = 0; c < chunks; c++) {
+        const uint16_t mean = tw_get_u16(src + 2 * c);
+        const uint32_t count = count_of(n, c);
+        float *const dst = sink.dst + c * CHUNK, *const y = sink.is_add ? values : dst;
+        for (uint32_t i = 0; i < count; i++) y[i] = 0.0f;
+        if (mean != 0) TW_TRY(get_chunk(topk, mean, count, &from, y));
+        if (!sink.is_add) continue;
+        for (uint32_t i = 0; i < count; i++) dst[i] = dst[i] + sink.weight * values[i];
+    }
+    return TW_OK;
+}
+
+static const struct topk topk256 = {.k = 256, .r = 3};
+static const struct topk topk64 = {.k = 64, .r = 5};
+static const struct topk topk32 = {.k = 32, .r = 6};
+
+/* Functions of a row take no row: each has its own. */
+#define ROW(topk, ID, typical)                                                                     \
+    static size_t topk##_bound(size_t n) {                                                         \
+        return bound(&(topk), n);                                                                  \
+    }                                                                                              \
+    static enum tw_status topk##_encode(const float *src, size_t n, uint8_t *dst, size_t capacity, \
+                                        size_t *bytes_out) {                                       \
+        return encode(&(topk), src, n, dst, capacity, bytes_out);                                  \
+    }                                                                                              \
+    static enum tw_status topk##_decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {  \
+        return decode(&(topk), src, bytes, n, (struct sink){.dst = dst});                          \
+    }                                                                                              \
+    static enum tw_status topk##_decode_add(const uint8_t *src, size_t bytes, float weight,        \
+                                            float *dst, size_t n) {                                \
+        return decode(&(topk), src, bytes, n,                                                      \
+                      (struct sink){.dst = dst, .weight = weight, .is_add = true});                \
+    }                                                                                              \
+    static enum tw_status topk##_check(const uint8_t *src, size_t bytes, size_t n) {               \
+        return check(&(topk), src, bytes, n);                                                      \
+    }                                                                                              \
+    const struct tw_codec TW_FORM(codec_##topk) = {.name = #topk,                                  \
+                                                   .id = TW_CODEC_##ID,                            \
+                                                   .bits = (typical),                              \
+                                                   .needs_feedback = true,                         \
+                                                   .is_sparse = true,                              \
+                                                   .bound = topk##_bound,                          \
+                                                   .encode = topk##_encode,                        \
+                                                   .decode = topk##_decode,                        \
+                                                   .decode_add = topk##_decode_add,                \
+                                                   .check = topk##_check};
+
+ROW(topk256, TOPK256, 0.409)
+ROW(topk64, TOPK64, 0.137)
+ROW(topk32, TOPK32, 0.0784)

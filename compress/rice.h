@@ -1,0 +1,98 @@
+/* rice.h - ascending positions as bits: of each gap to the position before, Golomb-Rice code.
+ *
+ * Golomb, "Run-length encodings", IEEE Trans. IT 12 (3), 1966, with divisors 2^r (Rice): for
+ * g = position - previous - 1, previous = -1 at first, (g >> r) times 0 and a 1, then the r lowest
+ * bits of g. Bits fill bytes from the lowest; the last byte is padded with 0. */
+#ifndef TW_COMPRESS_RICE_H
+#define TW_COMPRESS_RICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- writing: the caller has room for all there will be ------------------------------------- */
+
+struct tw_bits_writer {
+    uint8_t *at;
+    uint64_t held; /* bits not yet written, from the lowest */
+    unsigned count;
+};
+
+/* bits <= 32 */
+static inline void tw_bits_put(struct tw_bits_writer *to, uint32_t value, unsigned bits) {
+    to->held |= (uint64_t)value << to->count;
+    to->count += bits;
+    while (to->count >= 8) {
+        *to->at++ = (uint8_t)(to->held & 0xFFu);
+        to->held >>= 8;
+        to->count -= 8;
+    }
+}
+
+static inline void tw_bits_put_gap(struct tw_bits_writer *to, uint32_t gap, unsigned r) {
+    uint32_t zeros = gap >> r;
+    for (; zeros >= 31; zeros -= 31) tw_bits_put(to, 0, 31);
+    tw_bits_put(to, 1u << zeros, zeros + 1);
+    tw_bits_put(to, gap & ((1u << r) - 1), r);
+}
+
+static inline void tw_bits_pad(struct tw_bits_writer *to) {
+    if (to->count > 0) *to->at++ = (uint8_t)to->held;
+    to->held = to->count = 0;
+}
+
+/* ---- reading: bytes from a stranger ---------------------------------------------------------- */
+
+struct tw_bits_reader {
+    const uint8_t *at, *end;
+    uint64_t held;
+    unsigned count;
+};
+
+static inline void tw_bits_fill(struct tw_bits_reader *from) {
+    while (from->count <= 56 && from->at < from->end) {
+        from->held |= (uint64_t)*from->at++ << from->count;
+        from->count += 8;
+    }
+}
+
+/* False where bits ran out. bits <= 32 */
+static inline bool tw_bits_get(struct tw_bits_reader *from, unsigned bits, uint32_t *value) {
+    if (from->count < bits) tw_bits_fill(from);
+    if (from->count < bits) return false;
+    *value = (uint32_t)(from->held & ((UINT64_C(1) << bits) - 1));
+    from->held >>= bits;
+    from->count -= bits;
+    return true;
+}
+
+/* False where bits ran out or the gap is `end` or more, however long it would be. */
+static inline bool tw_bits_get_gap(struct tw_bits_reader *from, unsigned r, uint32_t end,
+                                   uint32_t *gap) {
+    uint32_t zeros = 0, low = 0;
+    for (;;) {
+        tw_bits_fill(from);
+        if (from->held != 0) break;
+        zeros += from->count; /* zeros to the end of what is held */
+        from->count = 0;
+        if (from->at == from->end || zeros > end) return false;
+    }
+    const unsigned more = (unsigned)__builtin_ctzll(from->held);
+    zeros += more;
+    from->held >>= more;
+    from->held >>= 1;
+    from->count -= more + 1;
+    if (zeros > end >> r || !tw_bits_get(from, r, &low)) return false;
+    *gap = zeros << r | low;
+    return *gap < end;
+}
+
+/* The rest of the last byte: false unless it is 0. */
+static inline bool tw_bits_end(struct tw_bits_reader *from) {
+    from->at -= from->count / 8; /* whole bytes that were held are not read */
+    const uint64_t rest = from->held & ((1u << from->count % 8) - 1);
+    from->held = from->count = 0;
+    return rest == 0;
+}
+
+#endif
