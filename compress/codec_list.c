@@ -9,6 +9,7 @@
 #include "compress/codec_lm2.h"
 #include "compress/codec_nf4.h"
 #include "compress/codec_sign.h"
+#include "compress/codec_sparse8.h"
 #include "compress/codec_topk.h"
 #include "compress/form.h"
 
@@ -28,4 +29,5 @@ const struct tw_codec *const TW_FORM(codecs)[TW_CODECS_COUNT] = {
     [TW_CODEC_TOPK256] = &TW_FORM(codec_topk256),
     [TW_CODEC_TOPK64] = &TW_FORM(codec_topk64),
     [TW_CODEC_TOPK32] = &TW_FORM(codec_topk32),
+    [TW_CODEC_SPARSE8] = &TW_FORM(codec_sparse8),
 };

@@ -34,9 +34,9 @@ static const char *const sents[] = {"mix", "keep", "restart", "eager", NULL};
 static const char *const merges[] = {"mean", "rda", "trimmed", "median", "clipped", NULL};
 static const char *const weights[] = {"equal", "tokens", "tokens_rate", NULL};
 static const char *const outer_rules[] = {"nesterov", "heavyball", NULL};
-static const char *const codecs[] = {"bf16",    "int8",   "int4",   "nf4",   "e3m0",  "lm2",
-                                     "sign",    "ecsq4",  "ecsq3",  "ecsq2", "ecsq1", "ecsq05",
-                                     "topk256", "topk64", "topk32", NULL};
+static const char *const codecs[] = {"bf16",    "int8",   "int4",   "nf4",     "e3m0",  "lm2",
+                                     "sign",    "ecsq4",  "ecsq3",  "ecsq2",   "ecsq1", "ecsq05",
+                                     "topk256", "topk64", "topk32", "sparse8", NULL};
 static const char *const paces[] = {"steps", "clock", NULL};
 static const char *const admissions[] = {"secret", "open", NULL};
 

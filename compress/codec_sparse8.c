@@ -1,0 +1,213 @@
+/* codec_sparse8.c - see codec_sparse8.h. */
+#include "compress/codec_sparse8.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/limits.h"
+#include "compress/block.h"
+#include "compress/rice.h"
+
+enum { CHUNK = TW_SPARSE8_CHUNK, HEAD_BYTES = 4, SCALE_END = 0x7B80 /* 2^120: as int8 */ };
+
+static size_t chunks_of(size_t n) {
+    return n / CHUNK + (n % CHUNK != 0);
+}
+
+static uint32_t count_of(size_t n, size_t chunk) {
+    const size_t left = n - chunk * CHUNK;
+    return (uint32_t)(left < CHUNK ? left : CHUNK);
+}
+
+static size_t bound(size_t n) {
+    return chunks_of(n) * HEAD_BYTES + n;
+}
+
+/* The shortest for gaps that come as chance has them: one more bit pays from the mean gap on at
+ * which (1 - 1 / mean)^(2^r) is the golden ratio less 1, and that is 2.078 * 2^r + 1/2. count > 0
+ */
+static unsigned r_of(uint32_t elements, uint32_t count) {
+    unsigned r = 0;
+    while (32 * (2 * elements - count) >= (133 * count) << r) r++;
+    return r;
+}
+
+/* ---- encode --------------------------------------------------------------------------------- */
+
+/* RNE(x lift inverse) by adding and taking away 1.5 * 2^23: |product| <= 127. */
+static void quantise(const float *restrict x, uint32_t elements, struct tw_block_factor factor,
+                     int8_t *restrict codes) {
+    for (uint32_t i = 0; i < elements; i++) {
+        const float shifted = x[i] * factor.lift * factor.inverse + 12582912.0f;
+        codes[i] = (int8_t)(uint8_t)(tw_block_bits(shifted) & 0xFFu);
+    }
+}
+
+static uint32_t positions_bytes(const uint16_t *positions, uint32_t count, unsigned r) {
+    uint32_t bits = count * (1 + r), next = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bits += (positions[i] - next) >> r;
+        next = (uint32_t)positions[i] + 1;
+    }
+    return (bits + 7) / 8;
+}
+
+/* The codes that are not 0, or all where that is no longer. Returns where the next chunk goes. */
+static uint8_t *put_codes(const int8_t *codes, uint32_t elements, uint8_t *head) {
+    uint16_t positions[CHUNK + 1];
+    uint32_t count = 0, next = 0;
+    for (uint32_t i = 0; i < elements; i++) {
+        positions[count] = (uint16_t)i;
+        count += codes[i] != 0;
+    }
+    const unsigned r = count > 0 ? r_of(elements, count) : 0;
+    uint8_t *const at = head + HEAD_BYTES;
+    if (positions_bytes(positions, count, r) + count >= elements) {
+        tw_put_u16(head + 2, (uint16_t)elements);
+        memcpy(at, codes, elements);
+        return at + elements;
+    }
+    tw_put_u16(head + 2, (uint16_t)count);
+    struct tw_bits_writer to = {.at = at};
+    for (uint32_t i = 0; i < count; i++) {
+        tw_bits_put_gap(&to, positions[i] - next, r);
+        next = (uint32_t)positions[i] + 1;
+    }
+    tw_bits_pad(&to);
+    for (uint32_t i = 0; i < count; i++) *to.at++ = (uint8_t)codes[positions[i]];
+    return to.at;
+}
+
+static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t capacity,
+                             size_t *bytes_out) {
+    if (n > TW_PAYLOAD_BYTES_MAX || capacity < bound(n)) return TW_LIMIT;
+    int8_t codes[CHUNK];
+    uint8_t *at = dst;
+    for (size_t c = 0; c < chunks_of(n); c++) {
+        const float *const x = src + c * CHUNK;
+        const uint32_t elements = count_of(n, c), max = tw_block_max(x, elements);
+        if (max >= TW_BLOCK_TOO_LARGE) return TW_CORRUPT;
+        const uint16_t scale = tw_block_scale_up(max, 127.0f);
+        tw_put_u16(at, scale);
+        quantise(x, elements, tw_block_factor(max, scale), codes);
+        at = put_codes(codes, elements, at);
+    }
+    *bytes_out = (size_t)(at - dst);
+    return TW_OK;
+}
+
+/* ---- decode --------------------------------------------------------------------------------- */
+
+/* A chunk of a payload, and what lies in it. */
+struct chunk {
+    float scale;
+    uint32_t elements, count;
+    const uint8_t *codes;
+    struct tw_bits_reader positions; /* where count < elements */
+};
+
+static bool is_code(uint8_t code, bool may_be_zero) {
+    return code != 0x80 && (may_be_zero || code != 0);
+}
+
+/* Skips the positions, to the codes that follow them. */
+static enum tw_status skip_positions(struct chunk *chunk) {
+    struct tw_bits_reader from = chunk->positions;
+    uint32_t next = 0;
+    const unsigned r = chunk->count > 0 ? r_of(chunk->elements, chunk->count) : 0;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        uint32_t gap;
+        if (!tw_bits_get_gap(&from, r, chunk->elements - next, &gap)) return TW_CORRUPT;
+        next += gap + 1;
+    }
+    if (!tw_bits_end(&from)) return TW_CORRUPT;
+    chunk->codes = from.at;
+    return TW_OK;
+}
+
+/* *src goes on to the next chunk. */
+static enum tw_status chunk_open(struct chunk *chunk, uint32_t elements, const uint8_t **src,
+                                 const uint8_t *end) {
+    if (end - *src < HEAD_BYTES) return TW_CORRUPT;
+    const uint16_t scale = tw_get_u16(*src);
+    *chunk = (struct chunk){.scale = tw_bf16_to_f32(scale),
+                            .elements = elements,
+                            .count = tw_get_u16(*src + 2),
+                            .codes = *src + HEAD_BYTES,
+                            .positions = {.at = *src + HEAD_BYTES, .end = end}};
+    if (scale >= SCALE_END || chunk->count > elements) return TW_CORRUPT;
+    const bool is_dense = chunk->count == elements;
+    if (!is_dense) TW_TRY(skip_positions(chunk));
+    if ((size_t)(end - chunk->codes) < chunk->count) return TW_CORRUPT;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        if (!is_code(chunk->codes[i], is_dense)) return TW_CORRUPT;
+    }
+    *src = chunk->codes + chunk->count;
+    return TW_OK;
+}
+
+static float value_of(const struct chunk *chunk, uint32_t i) {
+    return chunk->scale * (float)(int8_t)chunk->codes[i];
+}
+
+/* y (elements) of a chunk that was found right. */
+static void chunk_get(struct chunk *chunk, float *restrict y) {
+    if (chunk->count == chunk->elements) {
+        for (uint32_t i = 0; i < chunk->elements; i++) y[i] = value_of(chunk, i);
+        return;
+    }
+    for (uint32_t i = 0; i < chunk->elements; i++) y[i] = 0.0f;
+    uint32_t next = 0;
+    const unsigned r = chunk->count > 0 ? r_of(chunk->elements, chunk->count) : 0;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        uint32_t gap = 0;
+        (void)tw_bits_get_gap(&chunk->positions, r, chunk->elements - next, &gap);
+        y[next + gap] = value_of(chunk, i);
+        next += gap + 1;
+    }
+}
+
+static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
+    if (n > TW_PAYLOAD_BYTES_MAX) return TW_CORRUPT;
+    const uint8_t *at = src, *const end = src + bytes;
+    for (size_t c = 0; c < chunks_of(n); c++) {
+        struct chunk chunk;
+        TW_TRY(chunk_open(&chunk, count_of(n, c), &at, end));
+    }
+    return at == end ? TW_OK : TW_CORRUPT;
+}
+
+static enum tw_status decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {
+    TW_TRY(check(src, bytes, n));
+    const uint8_t *at = src;
+    for (size_t c = 0; c < chunks_of(n); c++) {
+        struct chunk chunk;
+        TW_TRY(chunk_open(&chunk, count_of(n, c), &at, src + bytes));
+        chunk_get(&chunk, dst + c * CHUNK);
+    }
+    return TW_OK;
+}
+
+static enum tw_status decode_add(const uint8_t *src, size_t bytes, float weight, float *dst,
+                                 size_t n) {
+    TW_TRY(check(src, bytes, n));
+    const uint8_t *at = src;
+    float y[CHUNK];
+    for (size_t c = 0; c < chunks_of(n); c++) {
+        struct chunk chunk;
+        TW_TRY(chunk_open(&chunk, count_of(n, c), &at, src + bytes));
+        chunk_get(&chunk, y);
+        float *const sum = dst + c * CHUNK;
+        for (uint32_t i = 0; i < chunk.elements; i++) sum[i] = sum[i] + weight * y[i];
+    }
+    return TW_OK;
+}
+
+const struct tw_codec TW_FORM(codec_sparse8) = {.name = "sparse8",
+                                                .id = TW_CODEC_SPARSE8,
+                                                .bits = 8.0 + 8.0 * HEAD_BYTES / CHUNK,
+                                                .bound = bound,
+                                                .encode = encode,
+                                                .decode = decode,
+                                                .decode_add = decode_add,
+                                                .check = check};
