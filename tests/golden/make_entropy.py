@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+# make_entropy.py - payloads of the codecs of chunks as NumPy computes them, like make_codecs.py.
+"""Writes entropy.txt: what ecsq*, topk* and sparse8 make of some arrays, from the descriptions in
+compress/codec_*.h, rans.h, rice.h and ecsq_rate.c, without their code.
+
+Wants NumPy, which the build and the tests do not: run it by hand when a codec is added, and commit
+what it writes. Lines are those of codecs.txt.
+"""
+import math
+import pathlib
+import struct
+
+import numpy as np
+
+from make_codecs import CASES, bf16_near, bf16_value, hash32, quotients, scale_of_max
+
+F = np.float32
+BLOCK = 4096
+SPARSE = len(CASES)  # one more case: one of 29 elements is not 0
+# case -> elements of it: two chunks, or little enough to stay raw
+ELEMENTS = {"usual": 5000, "tails": 5000, "large": 300, "small": 300, "tiny": 300, "zero": 300,
+            "sparse": 5000}
+
+
+def elements(number, name):
+    exponent, has_tails = CASES.get(name, (-20, False))
+    values = np.zeros(ELEMENTS[name])
+    for i in range(len(values)):
+        h = hash32(number, i)
+        value = (h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24) - 510
+        is_kept = exponent is not None and (name != "sparse" or h % 29 == 0)
+        values[i] = value * (64 if has_tails and h % 61 == 0 else 1) if is_kept else 0
+    return np.ldexp(values, exponent or 0).astype(F)
+
+
+def blocks_of(x):
+    return [x[at:at + BLOCK] for at in range(0, len(x), BLOCK)]
+
+
+# ---- rANS --------------------------------------------------------------------------------------
+
+def frequencies(counts):
+    """{symbol: share of 4096}: rounded, then units where they cost least and save most."""
+    total = sum(counts.values())
+    f = {s: max(1, (n * 4096 + total // 2) // total) for s, n in counts.items()}
+    while sum(f.values()) > 4096:
+        s = min((s for s in sorted(f) if f[s] > 1),
+                key=lambda s: (counts[s] / (2 * f[s] - 1), s))
+        f[s] -= 1
+    while sum(f.values()) < 4096:
+        s = max(sorted(f), key=lambda s: (counts[s] / (2 * f[s] + 1), -s))
+        f[s] += 1
+    return f
+
+
+def rans(symbols, f):
+    """Model, count of words, states, words."""
+    start, below = {}, 0
+    for s in sorted(f):
+        start[s], below = below, below + f[s]
+    states, words = [1 << 15] * 64, []
+    for i in range(len(symbols) - 1, -1, -1):
+        s, x = symbols[i], states[i % 64]
+        if x >= f[s] << 19:
+            words.append(x & 0xFFFF)
+            x >>= 16
+        states[i % 64] = (x // f[s] << 12) + start[s] + x % f[s]
+    model = bytes([len(f) - 1]) + b"".join(struct.pack("<BH", s, f[s]) for s in sorted(f))
+    return (model + struct.pack("<I", len(words)) + struct.pack("<64I", *states) +
+            struct.pack(f"<{len(words)}H", *reversed(words)))
+
+
+# ---- ecsq --------------------------------------------------------------------------------------
+
+def log2(x):
+    """In 2^-16, rounded down, by squaring the mantissa."""
+    log = x.bit_length() - 1
+    mantissa = x << (31 - log)
+    for _ in range(16):
+        mantissa = mantissa * mantissa >> 31
+        log *= 2
+        if mantissa >> 32:
+            mantissa >>= 1
+            log += 1
+    return log
+
+
+def root_mean_square(x):
+    sums = [0.0] * 8
+    for i, value in enumerate(x.astype(np.float64)):
+        sums[i % 8] += value * value
+    total = 0.0
+    for part in sums:
+        total += part
+    return F(math.sqrt(total / len(x)))
+
+
+class Sample:
+    """How often |x| / rms lies in each 64th, and what follows for a step of c / 4096 rms."""
+
+    def __init__(self, blocks, scales, limit, dead):
+        self.limit, self.dead = limit, dead
+        self.bins = [0] * 4096  # payloads of up to 16 blocks are sampled whole
+        for x, scale in zip(blocks, scales):
+            if scale:
+                position = (np.abs(x) * (F(64) / bf16_value(np.array(scale)))).astype(np.int64)
+                for bin_ in np.minimum(position, 4095):
+                    self.bins[bin_] += 1
+        self.below = [0]
+        for count in self.bins:
+            self.below.append(self.below[-1] + count)
+        self.count = self.below[-1]
+
+    def below_code(self, c, a):
+        bin_, part = divmod((256 * a - 128 + self.dead) * c // 256, 64)
+        if bin_ >= 4096:
+            return self.count
+        return self.below[bin_] + self.bins[bin_] * part // 64
+
+    def bits(self, c):
+        bits = before = 0
+        for a in range(self.limit + 1):
+            end = self.below_code(c, a + 1) if a < self.limit else self.count
+            n, before = end - before, end
+            bits += n * (log2(self.count) - log2(n)) if n else 0
+            bits += (n << 16) * (0 if a == 0 else 1 if a < self.limit else 16)
+        return bits
+
+    def shift(self, c, first, end):
+        total = weight = 0
+        for bin_, n in enumerate(self.bins):
+            middle = bin_ * 64 + 32
+            a = (256 * middle + (128 - self.dead) * c) // (256 * c)
+            if first <= a < end:
+                total += n * (256 * middle // c - 256 * a)
+                weight += n
+        mean = (total + 256 * weight + weight // 2) // weight - 256 if weight else 0
+        return max(-128, min(127, mean))
+
+
+def choose(sample, scales, counts, target, step_min, peak):
+    active = sum(n for n, scale in zip(counts, scales) if scale)
+    if active == 0:
+        return 2 * step_min, 0, 0
+    heads = 8 * 4 + 16 * len(scales) + 8 * (5 + 1 + 4 + 192) + 24 * sample.limit
+    room, cost = (target << 8) * active, heads << 16
+    room = (room - cost) // active if cost < room // 2 else (target << 8) // 2
+    room *= sample.count
+    edge = F(128 + sample.dead) / F(256)
+    low, high = step_min, min(1 << 15, int(F(peak / edge) * F(4095)))
+    if sample.bits(low) <= room:
+        high = low
+    while high - low > low // 1024:
+        middle = (low + high) // 2
+        if sample.bits(middle) <= room:
+            high = middle
+        else:
+            low = middle + 1
+    return high, sample.shift(high, 1, 2), sample.shift(high, 2, sample.limit)
+
+
+def ecsq(x, target, limit, dead, step_min):
+    blocks = blocks_of(x)
+    scales = [int(bf16_near(root_mean_square(block))) for block in blocks]
+    scales = [scale if scale >= 0x0380 else 0 for scale in scales]
+    peak = max([F(0)] + [np.abs(block).max() / bf16_value(np.array(scale))
+                         for block, scale in zip(blocks, scales) if scale])
+    sample = Sample(blocks, scales, limit, dead)
+    c, one, more = choose(sample, scales, [len(b) for b in blocks], target, step_min, peak)
+    symbols, codes, decoded = [], [], []
+    for block, scale in zip(blocks, scales):
+        s = F(bf16_value(np.array(scale)) * F(c / 4096))
+        if not scale:
+            decoded += [F(0)] * len(block)
+            continue
+        sizes = (np.abs(block) * F(F(1) / s) + F((128 - dead) / 256)).astype(np.int64)
+        for a, is_minus in zip(sizes.tolist(), np.signbit(block).tolist()):
+            level = F(a) if a >= limit else F((a + (one if a == 1 else more) / 256) if a else 0)
+            value = F(level * s)
+            decoded.append(-value if is_minus and a else value)
+            symbols.append(2 * limit - 1 if a >= limit else 2 * a - is_minus if a else 0)
+            if a >= limit:
+                codes.append(-a if is_minus else a)
+    payload = struct.pack("<Hbb", c, one, more) + struct.pack(f"<{len(scales)}H", *scales)
+    if symbols:
+        counts = {s: symbols.count(s) for s in set(symbols)}
+        coded = rans(symbols, frequencies(counts)) if len(counts) > 1 else b""
+        kind, body = 1, bytes(symbols)
+        if len(counts) == 1:
+            kind, body = 2, bytes(symbols[:1])
+        elif len(coded) <= len(symbols):
+            kind, body = 0, coded
+        payload += struct.pack("<BI", kind, len(codes))
+        payload += struct.pack(f"<{len(codes)}h", *codes) + body
+    return payload, np.array(decoded, F)
+
+
+# ---- positions ---------------------------------------------------------------------------------
+
+def packed(bits):
+    """Text of 0 and 1, the first in the lowest bit."""
+    bits += "0" * (-len(bits) % 8)
+    return bytes(int(bits[at:at + 8][::-1], 2) for at in range(0, len(bits), 8))
+
+
+def number(value, width):
+    return format(value, f"0{width}b")[::-1] if width else ""
+
+
+def gaps(positions, r, after):
+    text, following = "", 0
+    for i, position in enumerate(positions):
+        gap, following = position - following, position + 1
+        text += "0" * (gap >> r) + "1" + number(gap & (1 << r) - 1, r) + after(i)
+    return text
+
+
+def topk(x, k, r):
+    means, text, decoded = [], "", []
+    for chunk in blocks_of(x):
+        size = np.abs(chunk)
+        kept = sorted(np.argsort(-size, kind="stable")[:-(-k * len(chunk) // BLOCK)].tolist())
+        total = 0.0
+        for i in kept:
+            total += float(size[i])
+        mean = int(bf16_near(F(total / len(kept))))
+        means.append(mean)
+        values = np.zeros(len(chunk), F)
+        if mean:
+            minus = np.signbit(chunk)
+            text += gaps(kept, r, lambda i, minus=minus, kept=kept: "01"[int(minus[kept[i]])])
+            values[kept] = np.where(minus[kept], F(-1), F(1)) * bf16_value(np.array(mean))
+        decoded.append(values)
+    return struct.pack(f"<{len(means)}H", *means) + packed(text), np.concatenate(decoded)
+
+
+def sparse8(x):
+    payload, decoded = b"", []
+    for chunk in blocks_of(x):
+        scale = scale_of_max(chunk[None], 127)
+        codes = np.rint(quotients(chunk[None], scale))[0].astype(np.int64)
+        decoded.append(codes.astype(F) * bf16_value(scale)[0] + F(0))
+        positions = np.flatnonzero(codes).tolist()
+        r = 0
+        while positions and 32 * (2 * len(chunk) - len(positions)) >= 133 * len(positions) << r:
+            r += 1
+        listed = packed(gaps(positions, r, lambda i: "")) + codes[positions].astype("i1").tobytes()
+        is_dense = len(listed) >= len(chunk)
+        payload += struct.pack("<HH", int(scale[0]), len(chunk) if is_dense else len(positions))
+        payload += codes.astype("i1").tobytes() if is_dense else listed
+    return payload, np.concatenate(decoded)
+
+
+CODECS = {
+    "ecsq4": lambda x: ecsq(x, 1024, 32, 0, 1 << 9), "ecsq3": lambda x: ecsq(x, 768, 16, 0, 1 << 10),
+    "ecsq2": lambda x: ecsq(x, 512, 8, 0, 1 << 11), "ecsq1": lambda x: ecsq(x, 256, 8, 40, 1 << 11),
+    "ecsq05": lambda x: ecsq(x, 128, 8, 52, 1 << 11), "topk256": lambda x: topk(x, 256, 3),
+    "topk64": lambda x: topk(x, 64, 5), "topk32": lambda x: topk(x, 32, 6), "sparse8": sparse8,
+}
+
+
+def main():
+    lines = []
+    for codec, make in CODECS.items():
+        for index, name in enumerate([*CASES, "sparse"]):
+            coded, decoded = make(elements(index, name))
+            total = sum((i + 1) * int(bits) for i, bits in enumerate(decoded.view(np.uint32)))
+            lines.append(f"{codec} {name} {ELEMENTS[name]} {coded.hex()} {total % 2 ** 64:016x}\n")
+    pathlib.Path(__file__).with_name("entropy.txt").write_text("".join(lines), encoding="ascii")
+
+
+if __name__ == "__main__":
+    main()
