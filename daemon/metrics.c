@@ -106,6 +106,10 @@ static void put_sync(struct out *to, const struct tw_status_view *view) {
           view->sync.rounds_contributed);
     total(to, "rounds_missed_total", "Committed rounds that do not list this node.",
           view->sync.rounds_missed);
+    total(to, "pairs_merged_total", "Rounds merged with a partner.", view->sync.pairs_merged);
+    total(to, "pairs_alone_total", "Rounds of a run in pairs taken alone.", view->sync.pairs_alone);
+    total(to, "pairs_one_sided_total", "Rounds merged with a partner that did not.",
+          view->sync.pairs_one_sided);
     total(to, "lineage_changes_total", "Forks and adoptions of a lineage.",
           view->sync.lineage_changes);
     gauge(to, "roster_members", "Members of the roster.", (double)view->sync.roster_count);

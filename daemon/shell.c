@@ -185,6 +185,8 @@ static struct tw_node_config core_config(const struct tw_shell *shell) {
         .budget_tokens = run->train.tokens,
         .members_max = run->sync.members,
         .alone_nodes = run->sync.topology == TW_TOPOLOGY_SOLO ? run->sync.nodes : 0,
+        .is_pair = run->sync.topology == TW_TOPOLOGY_PAIR,
+        .step_tokens = (uint64_t)run->train.batch * run->model.context,
         .has_result_codec = run->sync.result != run->sync.codec,
         .weight = 1,
         .orphan_us = (uint64_t)120 * 1000 * 1000,

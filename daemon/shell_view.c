@@ -359,6 +359,10 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     view->sync.rounds_contributed = shell->view.rounds_contributed;
     view->sync.rounds_missed = shell->view.rounds_missed;
     view->sync.lineage_changes = shell->lineage_changes;
+    view->sync.pairs_merged = shell->view.pairs.merged;
+    view->sync.pairs_alone = shell->view.pairs.alone;
+    view->sync.pairs_one_sided = shell->view.pairs.one_sided;
+    view->sync.pairs_refused = shell->view.pairs.refused;
     fill_net(shell, view);
     fill_worker(shell, now, view);
     tw_shell_data_fill(

@@ -143,6 +143,8 @@ struct tw_status_view {
         uint64_t rounds_committed;    /* of our lineage, known here */
         uint64_t rounds_contributed, rounds_missed;
         uint64_t lineage_changes;
+        /* a run in pairs: our rounds by outcome, and requests we turned down; this process */
+        uint64_t pairs_merged, pairs_alone, pairs_one_sided, pairs_refused;
     } sync;
 
     struct {

@@ -98,13 +98,15 @@ static json_t *train_json(const struct tw_status_view *view) {
 }
 
 static json_t *sync_json(const struct tw_status_view *view) {
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "roster_members",
-                     count(view->sync.roster_count), "known_peers", count(view->sync.known),
-                     "alive_peers", count(view->sync.alive), "mixed_peers", count(view->sync.mixed),
-                     "rounds_committed", count(view->sync.rounds_committed), "rounds_contributed",
-                     count(view->sync.rounds_contributed), "rounds_missed",
-                     count(view->sync.rounds_missed), "lineage_changes",
-                     count(view->sync.lineage_changes));
+    return json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:{s:o,s:o,s:o,s:o}}", "roster_members",
+        count(view->sync.roster_count), "known_peers", count(view->sync.known), "alive_peers",
+        count(view->sync.alive), "mixed_peers", count(view->sync.mixed), "rounds_committed",
+        count(view->sync.rounds_committed), "rounds_contributed",
+        count(view->sync.rounds_contributed), "rounds_missed", count(view->sync.rounds_missed),
+        "lineage_changes", count(view->sync.lineage_changes), "pairs", "merged",
+        count(view->sync.pairs_merged), "alone", count(view->sync.pairs_alone), "one_sided",
+        count(view->sync.pairs_one_sided), "refused", count(view->sync.pairs_refused));
 }
 
 static json_t *network_json(const struct tw_status_view *view) {

@@ -53,3 +53,12 @@ void tw_outer_heavyball(float *restrict anchor, float *restrict momentum,
         anchor[i] = anchor[i] - u;
     }
 }
+
+void tw_outer_pull(float *restrict anchor, float *restrict momentum, const float *restrict own,
+                   const float *restrict theirs, float half, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const float d = half * (theirs[i] - own[i]);
+        momentum[i] = momentum[i] - d;
+        anchor[i] = anchor[i] + d;
+    }
+}

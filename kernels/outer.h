@@ -71,4 +71,19 @@ void tw_outer_heavyball(float *anchor, float *momentum, const float *delta, size
 void tw_outer_heavyball_ref(float *anchor, float *momentum, const float *delta, size_t n,
                             struct tw_outer cfg);
 
+/* What a pair adds to the heavy ball, after it: NoLoCo, arXiv 2506.10911, equation 2, n = 2. Its
+ * delta points the other way, and the printed sign of beta is a typo that its proof and code do not
+ * have; gamma (phi_i - mean phi) = gamma/2 (phi_i - phi_j) stands in the step that is subtracted:
+ *
+ *     d      = half (theirs - own),  half = gamma / 2
+ *     u      = u - d
+ *     anchor = anchor + d
+ *
+ * own, theirs (n): both anchors as both nodes decode them, so that what one gains the other loses
+ * to the bit. Everything else as above. */
+void tw_outer_pull(float *anchor, float *momentum, const float *own, const float *theirs,
+                   float half, size_t n);
+void tw_outer_pull_ref(float *anchor, float *momentum, const float *own, const float *theirs,
+                       float half, size_t n);
+
 #endif

@@ -27,3 +27,13 @@ void tw_outer_heavyball_ref(float *anchor, float *momentum, const float *delta, 
         anchor[i] = anchor[i] - u;
     }
 }
+
+void tw_outer_pull_ref(float *anchor, float *momentum, const float *own, const float *theirs,
+                       float half, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const volatile float apart = theirs[i] - own[i];
+        const volatile float d = half * apart;
+        momentum[i] = momentum[i] - d;
+        anchor[i] = anchor[i] + d;
+    }
+}

@@ -2,69 +2,12 @@
 
 #include <string.h>
 
-#include "base/assert.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
 #include "sync/node.h"
 #include "worker/request.h"
-
-/* A fragment being changed: where it was, where it will be. */
-struct stage {
-    uint32_t fragment;
-    size_t elements;
-    const float *phi_old, *u_old; /* at home, whole until the next stage */
-    float *phi, *u;               /* in the spare */
-};
-
-static void stage_begin(const struct tw_merger *merger, uint32_t fragment, struct stage *stage) {
-    struct tw_shm_view old;
-    stage->fragment = fragment;
-    stage->elements = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
-    tw_shm_stage_begin(merger->shm, fragment, &stage->phi, &stage->u);
-    tw_shm_view(merger->shm, fragment, &old);
-    TW_ASSERT(old.phi != stage->phi);
-    stage->phi_old = old.phi;
-    stage->u_old = old.u;
-}
-
-/* Publishes the stage. TW_CORRUPT, and nothing published, when the new state is not finite (a merge
- * of finite numbers may still overflow) or does not have the digest `expected` (NULL: any). */
-static enum tw_status stage_end(struct tw_merger *merger, const struct stage *stage,
-                                uint64_t rounds, const struct tw_id *expected,
-                                struct tw_error *err) {
-    if (!tw_is_finite(stage->phi, stage->elements) || !tw_is_finite(stage->u, stage->elements)) {
-        return tw_fail(err, TW_CORRUPT, "fragment %u would no longer be finite", stage->fragment);
-    }
-    struct tw_shm_state state = {.rounds = rounds};
-    state.digest = tw_shm_digest(stage->phi, stage->u, stage->elements);
-    if (expected != NULL && !tw_id_equal(&state.digest, expected)) {
-        return tw_fail(err, TW_CORRUPT, "state of fragment %u does not have the digest it should",
-                       stage->fragment);
-    }
-    tw_shm_stage_publish(merger->shm, stage->fragment, &state);
-    merger->changes_count++;
-    return TW_OK;
-}
-
-/* Where the fragment stands now. */
-static void applied_fill(const struct tw_merger *merger, uint32_t fragment, enum tw_status status,
-                         struct tw_wmsg_applied *reply) {
-    memset(reply, 0, sizeof(*reply));
-    reply->fragment = fragment;
-    reply->status = status;
-    if (fragment >= merger->shm->fragments_count) return;
-    struct tw_shm_view view;
-    tw_shm_view(merger->shm, fragment, &view);
-    reply->rounds = view.state.rounds;
-    reply->digest = view.state.digest;
-}
-
-static bool is_applied(const struct tw_merger *merger, uint32_t fragment, uint64_t round) {
-    struct tw_shm_view view;
-    tw_shm_view(merger->shm, fragment, &view);
-    return view.state.rounds > round;
-}
+#include "worker/stage.h"
 
 static enum tw_status apply_check(const struct tw_merger *merger,
                                   const struct tw_wmsg_apply *request, struct tw_error *err) {
@@ -92,7 +35,7 @@ static enum tw_status apply_check(const struct tw_merger *merger,
 
 /* The results into scratch, each at the place of its part, and how large they and u are. */
 static enum tw_status apply_decode(struct tw_merger *merger, const struct tw_wmsg_apply *request,
-                                   const struct stage *stage, struct tw_outer_sizes *sizes,
+                                   const struct tw_stage *stage, struct tw_outer_sizes *sizes,
                                    struct tw_error *err) {
     *sizes = (struct tw_outer_sizes){0};
     for (uint32_t k = 0; k < request->parts_count; k++) {
@@ -114,7 +57,7 @@ static enum tw_status apply_decode(struct tw_merger *merger, const struct tw_wms
 
 /* phi', u' of the whole fragment into the stage. */
 static enum tw_status apply_outer(struct tw_merger *merger, const struct tw_wmsg_apply *request,
-                                  const struct stage *stage, struct tw_error *err) {
+                                  const struct tw_stage *stage, struct tw_error *err) {
     const struct tw_run *run = merger->run;
     struct tw_outer_sizes sizes;
     TW_TRY(apply_decode(merger, request, stage, &sizes, err));
@@ -140,7 +83,7 @@ static enum tw_status apply_outer(struct tw_merger *merger, const struct tw_wmsg
 
 /* theta, and what was sent: merged or not. */
 static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *request,
-                        const struct stage *stage) {
+                        const struct tw_stage *stage) {
     struct tw_outbox *outbox = &merger->outbox;
     const uint32_t fragment = stage->fragment;
     const struct tw_outbox_step step = {.fragment = fragment,
@@ -170,12 +113,12 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
 static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                  struct tw_error *err) {
     TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
-    if (is_applied(merger, request->fragment, request->round)) return TW_OK;
+    if (tw_stage_is_applied(merger, request->fragment, request->round)) return TW_OK;
     TW_TRY(apply_check(merger, request, err));
-    struct stage stage;
-    stage_begin(merger, request->fragment, &stage);
+    struct tw_stage stage;
+    tw_stage_begin(merger, request->fragment, &stage);
     TW_TRY(apply_outer(merger, request, &stage, err));
-    TW_TRY(stage_end(merger, &stage, request->round + 1, NULL, err));
+    TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
     apply_theta(merger, request, &stage);
     return TW_OK;
 }
@@ -183,21 +126,24 @@ static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_
 enum tw_status tw_anchor_apply(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                struct tw_wmsg_applied *reply, struct tw_error *err) {
     const enum tw_status status = apply_once(merger, request, err);
-    applied_fill(merger, request->fragment, status, reply);
+    tw_stage_reply(merger, request->fragment, status, reply);
     return status;
 }
 
 static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_solo *request,
                                 struct tw_error *err) {
     TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
-    if (is_applied(merger, request->fragment, request->round)) return TW_OK;
-    struct stage stage;
+    if (tw_stage_is_applied(merger, request->fragment, request->round)) return TW_OK;
+    struct tw_stage stage;
+    if (merger->run->sync.topology == TW_TOPOLOGY_PAIR)
+        tw_outbox_flush(&merger->outbox, request->fragment,
+                        tw_merger_theta(merger, request->fragment));
     /* What is under way belongs to a group we are not in: theta is all there is. */
     tw_outbox_clear(&merger->outbox, request->fragment, tw_merger_theta(merger, request->fragment));
-    stage_begin(merger, request->fragment, &stage);
+    tw_stage_begin(merger, request->fragment, &stage);
     memcpy(stage.phi, tw_merger_theta(merger, request->fragment), stage.elements * sizeof(float));
     memset(stage.u, 0, stage.elements * sizeof(float));
-    TW_TRY(stage_end(merger, &stage, request->round + 1, NULL, err));
+    TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
     merger->must_clip[request->fragment] = false;
     return TW_OK;
 }
@@ -205,7 +151,7 @@ static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_s
 enum tw_status tw_anchor_solo(struct tw_merger *merger, const struct tw_wmsg_solo *request,
                               struct tw_wmsg_applied *reply, struct tw_error *err) {
     const enum tw_status status = solo_once(merger, request, err);
-    applied_fill(merger, request->fragment, status, reply);
+    tw_stage_reply(merger, request->fragment, status, reply);
     return status;
 }
 
@@ -226,7 +172,7 @@ enum tw_status tw_anchor_export(struct tw_merger *merger, const struct tw_wmsg_e
     struct tw_wmsg_applied now;
     memset(reply, 0, sizeof(*reply));
     const enum tw_status status = export_pack(merger, request, &bytes, err);
-    applied_fill(merger, request->fragment, status, &now);
+    tw_stage_reply(merger, request->fragment, status, &now);
     reply->fragment = request->fragment;
     reply->status = status;
     reply->bytes = status == TW_OK ? (uint32_t)bytes : 0;
@@ -236,7 +182,7 @@ enum tw_status tw_anchor_export(struct tw_merger *merger, const struct tw_wmsg_e
 }
 
 static enum tw_status load_stage(struct tw_merger *merger, const struct tw_wmsg_load *request,
-                                 const struct stage *stage, struct tw_error *err) {
+                                 const struct tw_stage *stage, struct tw_error *err) {
     if (request->in.bytes == 0) {
         memcpy(stage->phi, stage->phi_old, stage->elements * sizeof(float));
         memcpy(stage->u, stage->u_old, stage->elements * sizeof(float));
@@ -255,10 +201,10 @@ static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_l
     if (request->mode > TW_LOAD_SHIFT) {
         return tw_fail(err, TW_PROTO, "load mode %u", request->mode);
     }
-    struct stage stage;
-    stage_begin(merger, request->fragment, &stage);
+    struct tw_stage stage;
+    tw_stage_begin(merger, request->fragment, &stage);
     TW_TRY(load_stage(merger, request, &stage, err));
-    TW_TRY(stage_end(merger, &stage, request->rounds, &request->digest, err));
+    TW_TRY(tw_stage_end(merger, &stage, request->rounds, &request->digest, err));
     float *theta = tw_merger_theta(merger, request->fragment);
     tw_outbox_clear(&merger->outbox, request->fragment, theta);
     switch ((enum tw_load_mode)request->mode) {
@@ -275,6 +221,6 @@ static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_l
 enum tw_status tw_anchor_load(struct tw_merger *merger, const struct tw_wmsg_load *request,
                               struct tw_wmsg_applied *reply, struct tw_error *err) {
     const enum tw_status status = load_once(merger, request, err);
-    applied_fill(merger, request->fragment, status, reply);
+    tw_stage_reply(merger, request->fragment, status, reply);
     return status;
 }

@@ -86,9 +86,8 @@ static enum tw_status encode_check(const struct tw_merger *merger,
     return tw_request_whole(merger->shm, request->fragment, end, err);
 }
 
-/* What is to be sent into scratch; its norm, after a clip where one is due, into *norm. */
-static enum tw_status encode_fill(struct tw_merger *merger, uint32_t fragment, float *norm,
-                                  struct tw_error *err) {
+enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float *norm,
+                              struct tw_error *err) {
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
     float *theta = tw_merger_theta(merger, fragment);
     struct tw_shm_view view;
@@ -113,7 +112,7 @@ static enum tw_status encode_parts(struct tw_merger *merger, const struct tw_wms
                                    struct tw_wmsg_encoded *reply, struct tw_error *err) {
     const uint32_t fragment = request->fragment;
     TW_TRY(encode_check(merger, request, err));
-    TW_TRY(encode_fill(merger, fragment, &reply->norm, err));
+    TW_TRY(tw_merger_take(merger, fragment, &reply->norm, err));
     for (uint32_t k = 0; k < request->parts_count; k++) {
         const struct tw_span *span = &request->parts[k].out;
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;

@@ -66,6 +66,11 @@ float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                 struct tw_wmsg_encoded *reply, struct tw_error *err);
 
+/* The first half of it: what is to be sent of the fragment into scratch, as tw_outbox_fill leaves
+ * it; its norm, after a clip where one is due, into *norm. TW_CORRUPT when it is not finite. */
+enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float *norm,
+                              struct tw_error *err);
+
 /* The decoded inputs, in the order given, merged as the run says and encoded once into `out`.
  * reply->refused: those the guard left out. merger_reduce.c. */
 enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,

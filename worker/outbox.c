@@ -154,6 +154,21 @@ void tw_outbox_depart(struct tw_outbox *outbox, uint32_t fragment, uint64_t roun
     add(theta, at(outbox, outbox->ahead, fragment, 0), n);
 }
 
+void tw_outbox_again(const struct tw_outbox *outbox, uint32_t fragment, float *v) {
+    const size_t n = size_of(outbox, fragment);
+    TW_ASSERT(outbox->given != NULL && outbox->fragments[fragment].is_out);
+    memcpy(v, at(outbox, outbox->given, fragment, 0), n * sizeof(float));
+    if (outbox->residual == NULL) return;
+    const float beta = (float)(outbox->run->sync.feedback_millionths / 1e6);
+    tw_merge_add(v, at(outbox, outbox->residual, fragment, 0), beta, n);
+}
+
+void tw_outbox_exact(struct tw_outbox *outbox, uint32_t fragment) {
+    if (outbox->residual_next == NULL) return;
+    memset(at(outbox, outbox->residual_next, fragment, 0), 0,
+           size_of(outbox, fragment) * sizeof(float));
+}
+
 /* ---- merging --------------------------------------------------------------------------------- */
 
 /* A merge that has work of ours which nobody here remembers: the worker has started since. */
@@ -229,6 +244,13 @@ void tw_outbox_clear(struct tw_outbox *outbox, uint32_t fragment, float *theta) 
     if (outbox->ahead != NULL)
         subtract(theta, at(outbox, outbox->ahead, fragment, 0), size_of(outbox, fragment));
     tw_outbox_forget(outbox, fragment);
+}
+
+void tw_outbox_flush(struct tw_outbox *outbox, uint32_t fragment, float *theta) {
+    if (outbox->residual == NULL) return;
+    float *residual = at(outbox, outbox->residual, fragment, 0);
+    subtract(theta, residual, size_of(outbox, fragment));
+    memset(residual, 0, size_of(outbox, fragment) * sizeof(float));
 }
 
 void tw_outbox_forget(struct tw_outbox *outbox, uint32_t fragment) {

@@ -90,6 +90,12 @@ void tw_outbox_note(struct tw_outbox *outbox, uint32_t fragment, size_t begin, s
 /* Every part is noted: it is on its way. */
 void tw_outbox_depart(struct tw_outbox *outbox, uint32_t fragment, uint64_t round, float *theta);
 
+/* v of what is under way: beta e + Delta. */
+void tw_outbox_again(const struct tw_outbox *outbox, uint32_t fragment, float *v);
+
+/* v is merged as it is, not what it decodes to: coding lost nothing. */
+void tw_outbox_exact(struct tw_outbox *outbox, uint32_t fragment);
+
 /* ---- merging --------------------------------------------------------------------------------- */
 
 /* The outer step of a fragment, as it was published. */
@@ -110,6 +116,9 @@ void tw_outbox_arrive(struct tw_outbox *outbox, uint32_t fragment, uint32_t cont
 /* Another anchor comes: what is under way and c go back into theta, so that phi - theta is this
  * node's own work; e is forgotten, for it may be of long ago. */
 void tw_outbox_clear(struct tw_outbox *outbox, uint32_t fragment, float *theta);
+
+/* e goes back into theta: it is to be in an anchor made of theta. */
+void tw_outbox_flush(struct tw_outbox *outbox, uint32_t fragment, float *theta);
 
 /* theta is overwritten: there is nothing to go back into. */
 void tw_outbox_forget(struct tw_outbox *outbox, uint32_t fragment);

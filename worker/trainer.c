@@ -42,6 +42,7 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
     if (trainer->waiting == NULL) return tw_fail(err, TW_NOMEM, "no memory for waiting requests");
     enum tw_status status =
         tw_merger_init(&trainer->merger, &welcome->run, shm, learner->theta, err);
+    if (status == TW_OK) status = tw_pairing_init(&trainer->pairing, &trainer->merger, err);
     if (status == TW_OK) status = tw_side_init(&trainer->side, link, &trainer->merger, err);
     if (status != TW_OK) tw_trainer_deinit(trainer);
     return status;
@@ -49,6 +50,7 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
 
 void tw_trainer_deinit(struct tw_trainer *trainer) {
     tw_side_deinit(&trainer->side);
+    tw_pairing_deinit(&trainer->pairing);
     tw_merger_deinit(&trainer->merger);
     free(trainer->waiting);
     memset(trainer, 0, sizeof(*trainer));
@@ -161,6 +163,8 @@ static int64_t fragment_of(const struct tw_worker_msg *msg) {
     case TW_WMSG_ENCODE: return msg->u.encode.fragment;
     case TW_WMSG_APPLY: return msg->u.apply.fragment;
     case TW_WMSG_SOLO: return msg->u.solo.fragment;
+    case TW_WMSG_PAIR_ENCODE: return msg->u.pair_encode.fragment;
+    case TW_WMSG_PAIR_APPLY: return msg->u.pair_apply.fragment;
     case TW_WMSG_EXPORT: return msg->u.export.fragment;
     case TW_WMSG_LOAD: return msg->u.load.fragment;
     default: return -1;
@@ -171,9 +175,10 @@ static int64_t fragment_of(const struct tw_worker_msg *msg) {
 static bool is_due(const struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                    uint32_t before) {
     const bool is_idle = trainer->is_paused || trainer->is_finished;
-    if (msg->kind == TW_WMSG_APPLY && msg->u.apply.min_step > trainer->step && !is_idle) {
-        return false;
-    }
+    const uint64_t min_step = msg->kind == TW_WMSG_APPLY        ? msg->u.apply.min_step
+                              : msg->kind == TW_WMSG_PAIR_APPLY ? msg->u.pair_apply.min_step
+                                                                : 0;
+    if (min_step > trainer->step && !is_idle) return false;
     const int64_t fragment = fragment_of(msg);
     for (uint32_t i = 0; i < before; i++) {
         if (fragment >= 0 && fragment_of(&trainer->waiting[i]) == fragment) return false;
@@ -200,6 +205,16 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
     case TW_WMSG_SOLO:
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_anchor_solo(merger, &msg->u.solo, &reply->u.applied, err);
+        return true;
+    case TW_WMSG_PAIR_ENCODE:
+        reply->kind = TW_WMSG_ENCODED;
+        *status = tw_pairing_encode(&trainer->pairing, &msg->u.pair_encode, &reply->u.encoded, err);
+        reply->u.encoded.step = trainer->step;
+        reply->u.encoded.tokens = trainer->tokens;
+        return true;
+    case TW_WMSG_PAIR_APPLY:
+        reply->kind = TW_WMSG_APPLIED;
+        *status = tw_pairing_apply(&trainer->pairing, &msg->u.pair_apply, &reply->u.applied, err);
         return true;
     case TW_WMSG_EXPORT:
         reply->kind = TW_WMSG_EXPORTED;

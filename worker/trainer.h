@@ -26,6 +26,7 @@
 #include "worker/learner.h"
 #include "worker/link.h"
 #include "worker/merger.h"
+#include "worker/pairing.h"
 #include "worker/side.h"
 
 enum {
@@ -39,6 +40,7 @@ struct tw_trainer {
     const struct tw_shm *shm;
     const struct tw_learner *learner;
     struct tw_merger merger;
+    struct tw_pairing pairing;
     struct tw_side side; /* answers during steps */
 
     uint64_t step, tokens, cursor;

@@ -167,6 +167,31 @@ static void heavyball_is_bit_exact(void **state) {
     free(anchor), free(u), free(delta), free(anchor_want), free(u_want);
 }
 
+static void pull_is_bit_exact(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *anchor = fill_new(&rng, N, 1.0f), *u = fill_new(&rng, N, 0.1f);
+    float *own = fill_new(&rng, N, 0.1f), *theirs = fill_new(&rng, N, 0.1f);
+    float *anchor_want = fill_copy(anchor, N), *u_want = fill_copy(u, N);
+    tw_outer_pull(anchor, u, own, theirs, 0.35f, N);
+    tw_outer_pull_ref(anchor_want, u_want, own, theirs, 0.35f, N);
+    assert_memory_equal(anchor, anchor_want, N * sizeof(float));
+    assert_memory_equal(u, u_want, N * sizeof(float));
+    free(anchor), free(u), free(own), free(theirs), free(anchor_want), free(u_want);
+}
+
+/* The anchors of a pair meet in the middle at gamma = 1, and none gains what the other keeps. */
+static void pull_is_right_by_hand(void **state) {
+    (void)state;
+    float a = 1.0f, b = 5.0f, u = 0.25f, v = 0.25f;
+    const float own_a = a, own_b = b;
+    tw_outer_pull(&a, &u, &own_a, &own_b, 0.5f, 1);
+    tw_outer_pull(&b, &v, &own_b, &own_a, 0.5f, 1);
+    assert_true(a == 3.0f && b == 3.0f);
+    assert_true(u == -1.75f && v == 2.25f);
+}
+
 /* `count` inputs of n, some of them equal, some coordinates zero. */
 static const float *const *fill_inputs(struct tw_rng *rng, uint32_t count, size_t n) {
     static const float *x[COUNT_MAX];
@@ -371,6 +396,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(robust_merges_are_bit_exact),
         cmocka_unit_test(rda_is_bit_exact),
         cmocka_unit_test(heavyball_is_right_by_hand),
+        cmocka_unit_test(pull_is_bit_exact),
+        cmocka_unit_test(pull_is_right_by_hand),
         cmocka_unit_test(typical_move_of_the_anchor_halves_what_comes_late),
         cmocka_unit_test(gap_penalty_keeps_stale_steps_stable),
         cmocka_unit_test(momentum_is_clipped_on_both_sides),

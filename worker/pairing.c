@@ -1,0 +1,223 @@
+#include "worker/pairing.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compress/lattice.h"
+#include "kernels/norm.h"
+#include "kernels/outer.h"
+#include "worker/request.h"
+#include "worker/stage.h"
+
+/* The running maximum forgets a tenth with each meeting. */
+#define DISTANCE_KEPT 0.9f
+
+enum tw_status tw_pairing_init(struct tw_pairing *pairing, struct tw_merger *merger,
+                               struct tw_error *err) {
+    memset(pairing, 0, sizeof(*pairing));
+    pairing->merger = merger;
+    if (merger->run->sync.topology != TW_TOPOLOGY_PAIR) return TW_OK;
+    const size_t elements = (size_t)merger->shm->geometry.spare_elements;
+    pairing->own = calloc(2 * elements, sizeof(float));
+    if (pairing->own == NULL) {
+        return tw_fail(err, TW_NOMEM, "no memory for the anchors of a pair: %zu bytes wanted",
+                       2 * elements * sizeof(float));
+    }
+    pairing->theirs = pairing->own + elements;
+    return TW_OK;
+}
+
+void tw_pairing_deinit(struct tw_pairing *pairing) {
+    free(pairing->own);
+    memset(pairing, 0, sizeof(*pairing));
+}
+
+/* ---- what is sent ---------------------------------------------------------------------------- */
+
+static enum tw_status encode_phi(const struct tw_pairing *pairing,
+                                 const struct tw_wmsg_pair_encode *request, size_t *bytes_out,
+                                 struct tw_error *err) {
+    struct tw_shm_view view;
+    uint8_t *out;
+    TW_TRY(tw_request_fragment(pairing->merger->shm, request->fragment, err));
+    TW_TRY(tw_request_span(pairing->merger->shm, &request->phi, &out, err));
+    tw_shm_view(pairing->merger->shm, request->fragment, &view);
+    const float distance = request->is_whole != 0 ? 0.0f : pairing->distance[request->fragment];
+    const enum tw_status status = tw_lattice_encode(view.phi, (size_t)view.elements, distance, out,
+                                                    request->phi.bytes, bytes_out);
+    if (status == TW_OK) return TW_OK;
+    return tw_fail(err, status, "the anchor of fragment %u could not be encoded: %s",
+                   request->fragment, tw_status_meaning(status));
+}
+
+enum tw_status tw_pairing_encode(struct tw_pairing *pairing,
+                                 const struct tw_wmsg_pair_encode *request,
+                                 struct tw_wmsg_encoded *reply, struct tw_error *err) {
+    struct tw_wmsg_encode delta = {
+        .round = request->round, .fragment = request->fragment, .parts_count = 1};
+    size_t bytes = 0;
+    enum tw_status status = encode_phi(pairing, request, &bytes, err);
+    if (status == TW_OK) {
+        delta.parts[0].count = tw_shm_fragment_elements(pairing->merger->shm, request->fragment);
+        delta.parts[0].out = request->delta;
+        status = tw_merger_encode(pairing->merger, &delta, reply, err);
+    }
+    if (status != TW_OK) memset(reply, 0, sizeof(*reply));
+    reply->round = request->round;
+    reply->status = status;
+    reply->parts_count = TW_PAIR_PAYLOADS;
+    if (status == TW_OK) reply->bytes[TW_PAIR_PHI] = (uint32_t)bytes;
+    return status;
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
+/* phi', u' by the heavy ball on scratch. */
+static void step_outer(const struct tw_pairing *pairing, uint64_t version,
+                       const struct tw_stage *stage) {
+    const struct tw_merger *merger = pairing->merger;
+    const struct tw_run *run = merger->run;
+    const size_t n = stage->elements;
+    const struct tw_outer_sizes sizes = {.u_squared = tw_norm_squared(stage->u_old, n),
+                                         .delta_squared = tw_norm_squared(merger->scratch, n),
+                                         .count = n};
+    const struct tw_outer plain =
+        tw_outer_at(run->sync.outer_lr_millionths, run->sync.outer_momentum_millionths,
+                    run->sync.outer_ramp, version);
+    memcpy(stage->phi, stage->phi_old, n * sizeof(float));
+    memcpy(stage->u, stage->u_old, n * sizeof(float));
+    tw_outer_heavyball(stage->phi, stage->u, merger->scratch, n,
+                       tw_outer_temper(plain, run->sync.gap_penalty_millionths,
+                                       run->sync.momentum_clip_millionths, &sizes));
+}
+
+/* The step is published: theta, and what was sent. */
+static void land(const struct tw_pairing *pairing, const struct tw_wmsg_pair_apply *request,
+                 const struct tw_stage *stage) {
+    struct tw_outbox *outbox = &pairing->merger->outbox;
+    const struct tw_outbox_step step = {.fragment = request->fragment,
+                                        .version = request->version,
+                                        .theta =
+                                            tw_merger_theta(pairing->merger, request->fragment),
+                                        .phi_old = stage->phi_old,
+                                        .phi = stage->phi};
+    if (request->is_final != 0) {
+        memcpy(step.theta, stage->phi, stage->elements * sizeof(float));
+        tw_outbox_forget(outbox, request->fragment);
+        return;
+    }
+    tw_outbox_land(outbox, &step, 0, stage->elements, TW_APPLY_MIX);
+    tw_outbox_arrive(outbox, request->fragment, 0);
+}
+
+static bool is_under_way(const struct tw_pairing *pairing,
+                         const struct tw_wmsg_pair_apply *request) {
+    const struct tw_outbox *outbox = &pairing->merger->outbox;
+    return outbox->fragments[request->fragment].is_out &&
+           outbox->fragments[request->fragment].round == request->round;
+}
+
+/* With what was sent in this round, else with what there is to send now. */
+static enum tw_status apply_alone(struct tw_pairing *pairing,
+                                  const struct tw_wmsg_pair_apply *request, struct tw_error *err) {
+    struct tw_merger *merger = pairing->merger;
+    const uint32_t fragment = request->fragment;
+    float norm;
+    if (is_under_way(pairing, request)) {
+        tw_outbox_again(&merger->outbox, fragment, merger->scratch);
+    } else {
+        TW_TRY(tw_merger_take(merger, fragment, &norm, err));
+        tw_outbox_depart(&merger->outbox, fragment, request->round,
+                         tw_merger_theta(merger, fragment));
+    }
+    struct tw_stage stage;
+    tw_stage_begin(merger, fragment, &stage);
+    step_outer(pairing, request->version, &stage);
+    TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
+    tw_outbox_exact(&merger->outbox, fragment);
+    merger->must_clip[fragment] = false;
+    land(pairing, request, &stage);
+    return TW_OK;
+}
+
+/* Both deltas' mean into scratch, both anchors side by side. TW_AGAIN: what the partner sent is of
+ * no use; TW_CORRUPT, TW_PROTO: what we sent is. */
+static enum tw_status decode_all(struct tw_pairing *pairing,
+                                 const struct tw_wmsg_pair_apply *request, const float *phi,
+                                 size_t n, struct tw_error *err) {
+    struct tw_merger *merger = pairing->merger;
+    const struct tw_codec *codec = merger->codec;
+    uint8_t *own_delta, *own_phi, *theirs_delta, *theirs_phi;
+    TW_TRY(tw_request_span(merger->shm, &request->own.delta, &own_delta, err));
+    TW_TRY(tw_request_span(merger->shm, &request->own.phi, &own_phi, err));
+    TW_TRY(tw_request_span(merger->shm, &request->theirs.delta, &theirs_delta, err));
+    TW_TRY(tw_request_span(merger->shm, &request->theirs.phi, &theirs_phi, err));
+    if (codec->decode(own_delta, request->own.delta.bytes, merger->scratch, n) != TW_OK ||
+        tw_lattice_decode(own_phi, request->own.phi.bytes, phi, pairing->own, n) != TW_OK) {
+        return tw_fail(err, TW_CORRUPT, "what was sent of fragment %u does not decode",
+                       request->fragment);
+    }
+    tw_scale(merger->scratch, 0.5f, n);
+    if (codec->decode_add(theirs_delta, request->theirs.delta.bytes, 0.5f, merger->scratch, n) !=
+            TW_OK ||
+        tw_lattice_decode(theirs_phi, request->theirs.phi.bytes, phi, pairing->theirs, n) != TW_OK)
+        return tw_fail(err, TW_AGAIN, "the partner's share of fragment %u cannot be read",
+                       request->fragment);
+    return TW_OK;
+}
+
+/* How far apart anchors were, or will be by the next time: two that are equal part by a step. */
+static void note_distance(struct tw_pairing *pairing, const struct tw_stage *stage) {
+    const size_t n = stage->elements;
+    const float apart = tw_lattice_distance(pairing->theirs, stage->phi_old, n);
+    const float moved = tw_lattice_distance(stage->phi, stage->phi_old, n);
+    const float now = apart > moved ? apart : moved;
+    const float kept = DISTANCE_KEPT * pairing->distance[stage->fragment];
+    pairing->distance[stage->fragment] = now > kept ? now : kept;
+}
+
+static enum tw_status apply_pair(struct tw_pairing *pairing,
+                                 const struct tw_wmsg_pair_apply *request, bool *is_alone,
+                                 struct tw_error *err) {
+    struct tw_merger *merger = pairing->merger;
+    struct tw_stage stage;
+    if (!is_under_way(pairing, request)) {
+        return tw_fail(err, TW_AGAIN, "nothing of fragment %u was sent in round %llu",
+                       request->fragment, (unsigned long long)request->round);
+    }
+    tw_stage_begin(merger, request->fragment, &stage);
+    const enum tw_status status = decode_all(pairing, request, stage.phi_old, stage.elements, err);
+    if (status == TW_AGAIN) {
+        *is_alone = true;
+        return apply_alone(pairing, request, err);
+    }
+    TW_TRY(status);
+    const float half = (float)((double)merger->run->sync.consensus_millionths / 2e6);
+    step_outer(pairing, request->version, &stage);
+    tw_outer_pull(stage.phi, stage.u, pairing->own, pairing->theirs, half, stage.elements);
+    TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
+    note_distance(pairing, &stage);
+    land(pairing, request, &stage);
+    return TW_OK;
+}
+
+static enum tw_status apply_once(struct tw_pairing *pairing,
+                                 const struct tw_wmsg_pair_apply *request, bool *is_alone,
+                                 struct tw_error *err) {
+    if (pairing->own == NULL) return tw_fail(err, TW_PROTO, "this run is not one in pairs");
+    TW_TRY(tw_request_fragment(pairing->merger->shm, request->fragment, err));
+    if (tw_stage_is_applied(pairing->merger, request->fragment, request->round)) return TW_OK;
+    if (request->is_alone != 0) return apply_alone(pairing, request, err);
+    return apply_pair(pairing, request, is_alone, err);
+}
+
+enum tw_status tw_pairing_apply(struct tw_pairing *pairing,
+                                const struct tw_wmsg_pair_apply *request,
+                                struct tw_wmsg_applied *reply, struct tw_error *err) {
+    bool is_alone = false;
+    const enum tw_status status = apply_once(pairing, request, &is_alone, err);
+    tw_stage_reply(pairing->merger, request->fragment, status, reply);
+    reply->is_alone = is_alone;
+    return status;
+}
