@@ -3,6 +3,7 @@
 #ifndef TW_PROTO_RUN_KEY_H
 #define TW_PROTO_RUN_KEY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -53,6 +54,10 @@ enum tw_status tw_run_key_parse(const struct tw_run_key *key, const char *text, 
 /* Whether the value in *run is one the key accepts. TW_CONFIG. */
 enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_run *run,
                                 struct tw_error *err);
+
+/* What is coded in it is so coarse that the rest must be sent later: struct tw_codec of
+ * compress/codec.h says the same of each. */
+bool tw_run_needs_feedback(enum tw_codec_id codec);
 
 /* Relations between the keys of sync.*: run_sync.c. TW_CONFIG. */
 enum tw_status tw_run_check_sync(const struct tw_run *run, struct tw_error *err);

@@ -33,8 +33,8 @@ struct preset {
  *   co2         CO2, arXiv 2401.16265: heavy ball (1, 0.5), period 48, a whole period of overlap.
  *   decoupled   Decoupled DiLoCo, arXiv 2604.21428: many fragments, period 24, overlap 2, RDA,
  *               tokens^2 / steps. It gives no outer constants: those of streaming.
- *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30, no outer momentum; error feedback has its
- *               part.
+ *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30, 64 of 4096 values, error feedback 0.95 in
+ *               place of an outer momentum.
  *   local-sgd   Local SGD, arXiv 1805.09767: parameters are averaged, and that is all.
  *   btm         Branch-Train-Merge, arXiv 2208.03306: nothing is merged before the end. */
 static const struct preset presets[] = {
@@ -94,8 +94,9 @@ static const struct preset presets[] = {
                               .overlap = 1,
                               .sent = TW_SENT_KEEP,
                               .outer_lr_millionths = 1000000,
-                              .codec = TW_CODEC_INT8,
-                              .result = TW_CODEC_INT8},
+                              .codec = TW_CODEC_TOPK64,
+                              .result = TW_CODEC_SPARSE8,
+                              .feedback_millionths = 950000},
     [TW_PRESET_LOCAL_SGD] = {.period = 10,
                              .overlap = 1,
                              .sent = TW_SENT_KEEP,

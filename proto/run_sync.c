@@ -88,10 +88,33 @@ static enum tw_status check_merge(const struct tw_run *run, struct tw_error *err
     return TW_OK;
 }
 
+bool tw_run_needs_feedback(enum tw_codec_id codec) {
+    return codec == TW_CODEC_LM2 || codec == TW_CODEC_SIGN || codec == TW_CODEC_ECSQ2 ||
+           codec == TW_CODEC_ECSQ1 || codec == TW_CODEC_ECSQ05 || codec == TW_CODEC_TOPK256 ||
+           codec == TW_CODEC_TOPK64 || codec == TW_CODEC_TOPK32;
+}
+
+static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err) {
+    char text[TW_RUN_VALUE_BYTES];
+    if (run->sync.topology == TW_TOPOLOGY_SOLO) return TW_OK;
+    if (tw_run_needs_feedback(run->sync.codec) && run->sync.feedback_millionths == 0)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.codec = %s loses much of what it codes: set sync.feedback, such as "
+                       "0.95, so that it is sent later",
+                       word(run, "sync.codec", text));
+    if (run->sync.topology == TW_TOPOLOGY_GROUP && tw_run_needs_feedback(run->sync.result))
+        return tw_fail(err, TW_CONFIG,
+                       "sync.result = %s loses much of every merge, and nobody sends that later: "
+                       "sparse8 suits sparse contributions, int4 or int8 any",
+                       word(run, "sync.result", text));
+    return TW_OK;
+}
+
 enum tw_status tw_run_check_sync(const struct tw_run *run, struct tw_error *err) {
     TW_TRY(check_rounds(run, err));
     TW_TRY(check_outer(run, err));
     TW_TRY(check_merge(run, err));
+    TW_TRY(check_codec(run, err));
     if (run->sync.topology == TW_TOPOLOGY_PAIR) return check_pair(run, err);
     if (run->sync.consensus_millionths > 0)
         return tw_fail(err, TW_CONFIG,
