@@ -20,13 +20,20 @@ enum tw_status measure_open(struct measure *measure, const struct tw_layout *lay
                             struct tw_error *err) {
     measure->params = calloc((size_t)layout->elements, sizeof(float));
     measure->mean = calloc((size_t)layout->elements, sizeof(float));
-    if (measure->params != NULL && measure->mean != NULL) return TW_OK;
+    measure->one = calloc((size_t)layout->elements, sizeof(float));
+    measure->sum = calloc((size_t)layout->elements, sizeof(double));
+    if (measure->params != NULL && measure->mean != NULL && measure->one != NULL &&
+        measure->sum != NULL) {
+        return TW_OK;
+    }
     return tw_fail(err, TW_NOMEM, "no memory to measure a model");
 }
 
 void measure_close(struct measure *measure) {
     free(measure->params);
     free(measure->mean);
+    free(measure->one);
+    free(measure->sum);
     *measure = (struct measure){.params = NULL};
 }
 
@@ -56,6 +63,29 @@ static double take_mean(struct measure *measure, const struct node *nodes, uint3
     return sqrt(distance / counted / size);
 }
 
+/* In pairs each has an anchor of its own: their mean, and how far they are from it. */
+static double take_anchors(struct measure *measure, const struct node *nodes, uint32_t count) {
+    const size_t n = (size_t)nodes[0].layout->elements;
+    double squares = 0, size = 0;
+    uint32_t counted = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!counts(&nodes[i])) continue;
+        node_anchor(&nodes[i], measure->one);
+        for (size_t e = 0; e < n; e++) {
+            const double x = (double)measure->one[e];
+            measure->sum[e] = (counted == 0 ? 0 : measure->sum[e]) + x;
+            squares += x * x;
+        }
+        counted++;
+    }
+    for (size_t e = 0; e < n; e++) {
+        const double mean = measure->sum[e] / counted;
+        measure->params[e] = (float)mean;
+        size += mean * mean;
+    }
+    return sqrt(fmax(squares / counted - size, 0) / size);
+}
+
 enum tw_status measure_take(struct measure *measure, struct node *nodes, uint32_t count,
                             const struct traffic *traffic, bool is_last, struct outcome *outcome,
                             struct tw_error *err) {
@@ -72,7 +102,11 @@ enum tw_status measure_take(struct measure *measure, struct node *nodes, uint32_
     TW_TRY(tw_eval_heldout(judge->engine, &judge->data, measure->mean, windows, &mean, err));
     anchor = mean;
     if (judge->has_merger) {
-        node_anchor(judge, measure->params);
+        if (judge->setting->run.sync.topology == TW_TOPOLOGY_PAIR) {
+            point.distance = take_anchors(measure, nodes, count);
+        } else {
+            node_anchor(judge, measure->params);
+        }
         TW_TRY(
             tw_eval_heldout(judge->engine, &judge->data, measure->params, windows, &anchor, err));
     }

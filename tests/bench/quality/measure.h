@@ -26,7 +26,8 @@ uint64_t traffic_total(const struct traffic *traffic);
 struct point {
     uint64_t tokens, bytes; /* trained by all nodes, sent by all nodes; so far */
     double anchor, mean;    /* nats per token: phi, and the mean of the nodes' theta */
-    double distance;        /* root of the mean of |theta_i - mean|^2, over |mean| */
+    double distance;        /* root of the mean of |theta_i - mean|^2, over |mean|; in pairs of
+                               phi_i, and anchor is that of their mean */
 };
 
 struct outcome {
@@ -38,8 +39,9 @@ struct outcome {
 };
 
 struct measure {
-    float *params, *mean; /* (elements) */
-    uint32_t taken;       /* points so far */
+    float *params, *mean, *one; /* (elements) */
+    double *sum;
+    uint32_t taken; /* points so far */
 };
 
 enum tw_status measure_open(struct measure *measure, const struct tw_layout *layout,

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/rng.h"
+#include "compress/lattice.h"
 #include "tests/bench/quality/exact.h"
 
 void payload_free(struct payload *payload) {
@@ -16,7 +17,7 @@ void payload_free(struct payload *payload) {
     *payload = (struct payload){.bytes = NULL};
 }
 
-static struct payload payload_copy(const void *bytes, uint32_t size) {
+struct payload payload_copy(const void *bytes, uint32_t size) {
     struct payload payload = {.bytes = malloc(size > 0 ? size : 1), .size = size};
     TW_ASSERT(payload.bytes != NULL);
     memcpy(payload.bytes, bytes, size);
@@ -48,6 +49,8 @@ static enum tw_status open_memory(struct node *node, struct tw_error *err) {
     tw_shm_format(&node->shm);
     TW_TRY(tw_merger_init(&node->merger, run, &node->shm, node->engine->theta, err));
     node->has_merger = true;
+    TW_TRY(tw_pairing_init(&node->pairing, &node->merger, err));
+    node->has_pairing = true;
     if (node->setting->is_exact) node->merger.codec = node->merger.result = &exact_codec;
     return TW_OK;
 }
@@ -103,11 +106,22 @@ enum tw_status node_open(struct node *node, const struct setting *setting,
     }
     TW_TRY(open_memory(node, err));
     fill_anchor(node);
+    if (run->sync.topology == TW_TOPOLOGY_PAIR) node->told.contributors = setting->nodes;
     return TW_OK;
 }
 
+static void pair_forget(struct node *node) {
+    payload_free(&node->pair.own_delta);
+    payload_free(&node->pair.own_phi);
+    payload_free(&node->pair.their_delta);
+    payload_free(&node->pair.their_phi);
+    node->pair.is_out = false;
+}
+
 void node_close(struct node *node) {
+    if (node->has_pairing) tw_pairing_deinit(&node->pairing);
     if (node->has_merger) tw_merger_deinit(&node->merger);
+    pair_forget(node);
     tw_engine_destroy(node->engine);
     if (node->data.inner != NULL) tw_data_close(&node->data);
     if (node->memory != NULL) (void)munmap(node->memory, node->memory_bytes);
@@ -376,6 +390,51 @@ enum tw_status node_join(struct node *node, struct node *donor, uint64_t *bytes,
     node->listed_steps = node->last_send_step = node->steps;
     node->is_alive = true;
     node->is_owner = false;
+    return TW_OK;
+}
+
+/* ---- pairs --------------------------------------------------------------------------------- */
+
+enum tw_status node_pair_encode(struct node *node, struct tw_error *err) {
+    struct places places = {.node = node};
+    const uint32_t fragment = (uint32_t)(node->applied % node->layout->fragments_count);
+    const size_t n = (size_t)tw_shm_fragment_elements(&node->shm, fragment);
+    const struct tw_wmsg_pair_encode request = {.round = node->applied,
+                                                .fragment = fragment,
+                                                .is_whole = node->pair.is_unread,
+                                                .delta =
+                                                    place(&places, node->merger.codec->bound(n)),
+                                                .phi = place(&places, tw_lattice_bound(n))};
+    struct tw_wmsg_encoded reply;
+    TW_TRY(tw_pairing_encode(&node->pairing, &request, &reply, err));
+    node->pair.own_delta = get(node, &request.delta, reply.bytes[0]);
+    node->pair.own_phi = get(node, &request.phi, reply.bytes[1]);
+    node->pair.is_out = true;
+    node->last_send_step = node->steps;
+    return TW_OK;
+}
+
+enum tw_status node_pair_apply(struct node *node, bool is_final, bool *is_unread,
+                               struct tw_error *err) {
+    struct places places = {.node = node};
+    const uint32_t count = node->layout->fragments_count;
+    struct tw_wmsg_pair_apply request = {.round = node->applied,
+                                         .version = node->applied / count,
+                                         .fragment = (uint32_t)(node->applied % count),
+                                         .is_alone = node->pair.their_delta.size == 0,
+                                         .is_final = is_final};
+    struct tw_wmsg_applied reply;
+    if (!request.is_alone) {
+        request.own.delta = put(&places, &node->pair.own_delta);
+        request.own.phi = put(&places, &node->pair.own_phi);
+        request.theirs.delta = put(&places, &node->pair.their_delta);
+        request.theirs.phi = put(&places, &node->pair.their_phi);
+    }
+    TW_TRY(tw_pairing_apply(&node->pairing, &request, &reply, err));
+    *is_unread = reply.is_alone && !request.is_alone;
+    node->pair.is_unread = *is_unread;
+    node->applied++;
+    pair_forget(node);
     return TW_OK;
 }
 

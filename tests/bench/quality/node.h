@@ -11,6 +11,7 @@
 #include "worker/data.h"
 #include "worker/engine.h"
 #include "worker/merger.h"
+#include "worker/pairing.h"
 
 /* Bytes that travel; heap. */
 struct payload {
@@ -18,6 +19,7 @@ struct payload {
     uint32_t size;
 };
 void payload_free(struct payload *payload);
+struct payload payload_copy(const void *bytes, uint32_t size);
 
 /* Who owns which range of the fragment. */
 struct division {
@@ -61,7 +63,12 @@ struct node {
     size_t memory_bytes;
     struct tw_shm shm;
     struct tw_merger merger;
-    bool has_merger, is_alive, is_owner, is_hostile;
+    struct tw_pairing pairing;
+    struct {
+        bool is_out, is_unread; /* sent and not applied; the last partner could not be read */
+        struct payload own_delta, own_phi, their_delta, their_phi;
+    } pair;
+    bool has_merger, has_pairing, is_alive, is_owner, is_hostile;
     uint64_t next_us, boundary_us, step_us;
     uint64_t steps, trained; /* inner steps and tokens so far */
     uint64_t listed_steps, listed_tokens, last_send_step;
@@ -104,6 +111,14 @@ enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_er
 /* A node that comes back without anything: state and place of `donor`. *bytes: what that took. */
 enum tw_status node_join(struct node *node, struct node *donor, uint64_t *bytes,
                          struct tw_error *err);
+
+/* In pairs: Delta and phi of the next round's fragment. TW_CORRUPT: not finite. */
+enum tw_status node_pair_encode(struct node *node, struct tw_error *err);
+
+/* The step with what was exchanged, or alone where nothing was. *is_unread: the partner's bytes
+ * were of no use. */
+enum tw_status node_pair_apply(struct node *node, bool is_final, bool *is_unread,
+                               struct tw_error *err);
 
 /* phi of all fragments into to (elements). */
 void node_anchor(const struct node *node, float *to);

@@ -29,6 +29,7 @@ nonsense   preset=streaming hostile=nan:1
 btm        preset=btm
 eager      preset=eager sync.overlap=1
 keep       preset=eager sync.sent=keep sync.overlap=7
+noloco     preset=noloco
 sparse     preset=sparseloco sync.codec=ecsq1 sync.result=int8 sync.feedback=0.95
 """
 
@@ -73,7 +74,7 @@ class Smoke:
     def groups_beat_the_lone_node(self):
         loss = self.losses()
         for name in ("diloco", "streaming", "exact", "bf16", "death", "nonsense", "slow", "eager",
-                     "keep", "sparse"):
+                     "keep", "noloco", "sparse"):
             assert loss[name] < loss["alone"], f"{name}: {loss[name]}, alone: {loss['alone']}"
         assert loss["big"] < loss["alone"]
 
@@ -136,7 +137,7 @@ class Smoke:
         done = subprocess.run([sys.executable, self.report, self.folder / "all", "--out",
                                self.folder / "pictures"], capture_output=True, text=True,
                               check=True)
-        assert len(done.stdout.splitlines()) == 14, done.stdout
+        assert len(done.stdout.splitlines()) == 15, done.stdout
         for name in ("loss-tokens.svg", "loss-bytes.svg"):
             assert "streaming" in (self.folder / "pictures" / name).read_text()
         print(done.stdout)

@@ -4,9 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/bench/quality/pairs.h"
+
 static bool has_rounds(const struct world *world) {
     return world->setting->kind == KIND_GROUP &&
            world->setting->run.sync.topology != TW_TOPOLOGY_SOLO;
+}
+
+static bool is_paired(const struct world *world) {
+    return world->setting->run.sync.topology == TW_TOPOLOGY_PAIR;
 }
 
 static enum tw_status open_world(struct world *world, const char *text_path,
@@ -31,7 +37,7 @@ static void close_world(struct world *world) {
     for (uint32_t i = 0; world->nodes != NULL && i < world->count; i++) {
         node_close(&world->nodes[i]);
     }
-    for (uint64_t r = 0; r < world->rounds; r++) {
+    for (uint64_t r = 0; world->commits != NULL && r < world->rounds; r++) {
         for (uint32_t k = 0; k < TW_PARTS_MAX; k++) payload_free(&world->commits[r].results[k]);
     }
     round_drop(world);
@@ -90,6 +96,10 @@ static enum tw_status steps_end(struct world *world, struct tw_error *err) {
         node->boundary_us = world->now_us;
         node->next_us = world->now_us + node->step_us;
         if (!has_rounds(world)) continue;
+        if (is_paired(world)) {
+            TW_TRY(pairs_apply(world, node, err));
+            continue;
+        }
         TW_TRY(round_apply(world, node, err));
         if (round_is_due(world, node)) TW_TRY(round_contribute(world, node, err));
     }
@@ -114,15 +124,44 @@ static enum tw_status finish(struct world *world, struct tw_error *err) {
     return TW_OK;
 }
 
+/* As finish, of nodes each with an anchor of its own. */
+static enum tw_status finish_pairs(struct world *world, struct tw_error *err) {
+    world->is_final = true;
+    for (uint32_t p = 0; p <= world->layout->fragments_count; p++) {
+        for (uint32_t i = 0; i < world->count; i++) {
+            TW_TRY(pairs_apply(world, &world->nodes[i], err));
+        }
+        if (p < world->layout->fragments_count) TW_TRY(pairs_meet(world, err));
+    }
+    world->is_over = true;
+    return TW_OK;
+}
+
+static void count_clock(struct world *world) {
+    world->clock = 0;
+    for (uint32_t i = 0; i < world->count; i++) world->clock += world->nodes[i].trained;
+}
+
+static enum tw_status settle_pairs(struct world *world, struct tw_error *err) {
+    count_clock(world);
+    if (world->clock >= world->setting->run.train.tokens) return finish_pairs(world, err);
+    TW_TRY(pairs_meet(world, err));
+    for (uint32_t i = 0; i < world->count; i++) {
+        struct node *node = &world->nodes[i];
+        if (node->boundary_us == world->now_us) TW_TRY(pairs_apply(world, node, err));
+    }
+    return TW_OK;
+}
+
 /* What a moment brings after the steps that end in it. */
 static enum tw_status settle(struct world *world, struct tw_error *err) {
     const uint64_t budget = world->setting->run.train.tokens;
     if (!has_rounds(world)) {
-        world->clock = 0;
-        for (uint32_t i = 0; i < world->count; i++) world->clock += world->nodes[i].trained;
+        count_clock(world);
         world->is_over = world->clock >= budget;
         return TW_OK;
     }
+    if (is_paired(world)) return settle_pairs(world, err);
     const uint64_t before = world->rounds;
     TW_TRY(round_advance(world, err));
     if (world->rounds == before) return TW_OK;

@@ -1,0 +1,82 @@
+/* pairs.c - rounds of two. */
+#include "tests/bench/quality/pairs.h"
+
+#include "base/rng.h"
+
+bool pairs_is_due(const struct world *world, const struct node *node) {
+    const struct tw_run *run = &world->setting->run;
+    if (!node->is_alive || node->pair.is_out) return false;
+    if (world->is_final) return true;
+    return node->steps >= node->last_send_step + run->sync.period / run->sync.fragments;
+}
+
+/* The nodes of `due` (count) in an order that depends on the seed and the moment alone. */
+static void shuffle(const struct world *world, uint32_t *due, uint32_t count) {
+    struct tw_rng rng;
+    tw_rng_seed(&rng, world->setting->seed * 1000003 + world->rounds);
+    for (uint32_t i = count; i > 1; i--) {
+        const uint32_t with = (uint32_t)tw_rng_below(&rng, i), kept = due[i - 1];
+        due[i - 1] = due[with];
+        due[with] = kept;
+    }
+}
+
+static void count_traffic(struct world *world, const struct node *node) {
+    const uint32_t fragment = (uint32_t)(node->applied % world->layout->fragments_count);
+    world->traffic.contributions += traffic_of(node->pair.own_delta.size);
+    world->traffic.results += traffic_of(node->pair.own_phi.size);
+    world->traffic.coded += node->pair.own_delta.size;
+    world->traffic.elements +=
+        world->layout->fragment_begin[fragment + 1] - world->layout->fragment_begin[fragment];
+}
+
+/* A node that has diverged encodes nothing, and its partner is alone. */
+static enum tw_status send(struct node *node, struct tw_error *err) {
+    const enum tw_status status = node_pair_encode(node, err);
+    if (status == TW_OK) return TW_OK;
+    if (status != TW_CORRUPT) return status;
+    node->skipped++;
+    node->last_send_step = node->steps;
+    return TW_OK;
+}
+
+static void exchange(struct world *world, struct node *a, struct node *b) {
+    if (!a->pair.is_out || !b->pair.is_out) return;
+    a->pair.their_delta = payload_copy(b->pair.own_delta.bytes, b->pair.own_delta.size);
+    a->pair.their_phi = payload_copy(b->pair.own_phi.bytes, b->pair.own_phi.size);
+    b->pair.their_delta = payload_copy(a->pair.own_delta.bytes, a->pair.own_delta.size);
+    b->pair.their_phi = payload_copy(a->pair.own_phi.bytes, a->pair.own_phi.size);
+    count_traffic(world, a);
+    count_traffic(world, b);
+}
+
+enum tw_status pairs_meet(struct world *world, struct tw_error *err) {
+    uint32_t due[TW_MEMBERS_MAX], count = 0;
+    for (uint32_t i = 0; i < world->count; i++) {
+        struct node *node = &world->nodes[i];
+        const bool is_here = world->is_final || node->boundary_us == world->now_us;
+        if (is_here && pairs_is_due(world, node)) due[count++] = i;
+    }
+    if (count == 0) return TW_OK;
+    shuffle(world, due, count);
+    for (uint32_t i = 0; i < count; i++) TW_TRY(send(&world->nodes[due[i]], err));
+    for (uint32_t i = 0; i + 1 < count; i += 2) {
+        struct node *a = &world->nodes[due[i]], *b = &world->nodes[due[i + 1]];
+        if (a->applied % world->layout->fragments_count ==
+            b->applied % world->layout->fragments_count) {
+            exchange(world, a, b);
+        }
+    }
+    world->rounds++;
+    return TW_OK;
+}
+
+enum tw_status pairs_apply(struct world *world, struct node *node, struct tw_error *err) {
+    const uint64_t least = node->last_send_step + world->setting->run.sync.overlap;
+    bool is_unread = false;
+    if (!node->is_alive || !node->pair.is_out) return TW_OK;
+    if (!world->is_final && node->steps < least) return TW_OK;
+    TW_TRY(node_pair_apply(node, world->is_final, &is_unread, err));
+    world->traffic.refused += is_unread;
+    return TW_OK;
+}
