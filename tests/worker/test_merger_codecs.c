@@ -25,6 +25,7 @@ static void node_open(struct node *node, const struct tw_codec *codec) {
     fake_run(&run);
     run.sync.codec = codec->id;
     run.sync.result = codec->needs_feedback ? TW_CODEC_BF16 : codec->id;
+    run.sync.feedback_millionths = codec->needs_feedback ? 950000 : 0;
     fake_daemon_open(&node->dae, &run, TW_SNAPSHOT_OFF);
     node->theta = calloc((size_t)node->dae.shm.geometry.elements, sizeof(float));
     assert_non_null(node->theta);
