@@ -252,10 +252,15 @@ def sparse8(x):
 
 
 CODECS = {
-    "ecsq4": lambda x: ecsq(x, 1024, 32, 0, 1 << 9), "ecsq3": lambda x: ecsq(x, 768, 16, 0, 1 << 10),
-    "ecsq2": lambda x: ecsq(x, 512, 8, 0, 1 << 11), "ecsq1": lambda x: ecsq(x, 256, 8, 40, 1 << 11),
-    "ecsq05": lambda x: ecsq(x, 128, 8, 52, 1 << 11), "topk256": lambda x: topk(x, 256, 3),
-    "topk64": lambda x: topk(x, 64, 5), "topk32": lambda x: topk(x, 32, 6), "sparse8": sparse8,
+    "ecsq4": lambda x: ecsq(x, 1024, 32, 0, 1 << 9),
+    "ecsq3": lambda x: ecsq(x, 768, 16, 0, 1 << 10),
+    "ecsq2": lambda x: ecsq(x, 512, 8, 0, 1 << 11),
+    "ecsq1": lambda x: ecsq(x, 256, 8, 40, 1 << 11),
+    "ecsq05": lambda x: ecsq(x, 128, 8, 52, 1 << 11),
+    "topk256": lambda x: topk(x, 256, 3),
+    "topk64": lambda x: topk(x, 64, 5),
+    "topk32": lambda x: topk(x, 32, 6),
+    "sparse8": sparse8,
 }
 
 
