@@ -154,8 +154,7 @@ static void put_stream(struct writer *w, size_t begin, size_t end) {
     struct tw_rans_model model;
     if (!tw_rans_model_fit(&model, sums, active)) {
         head[0] = TW_ECSQ_ONE;
-        quantise(w, begin, symbols);
-        *w->at++ = symbols[0];
+        *w->at++ = symbols[0]; /* of the last block that has any, as of all */
         return;
     }
     const size_t coded = put_coded(w, begin, end, &model, active);

@@ -202,6 +202,15 @@ static void every_kind_of_stream_is_used(void **state) {
     assert_int_equal(bytes, HEAD + 2 + 5 + 1);
     assert_int_equal(codec->decode(coded, bytes, y, 4096), TW_OK);
     for (size_t i = 0; i < 4096; i++) assert_true(y[i] < -0.2f && y[i] > -0.3f);
+    free(coded);
+    memset(x, 0, 2 * 4096 * sizeof(*x)); /* after blocks without codes, too */
+    for (size_t i = 2 * 4096; i < 3 * 4096; i++) x[i] = -0.25f;
+    coded = encoded(codec, x, 3 * 4096, &bytes);
+    assert_int_equal(bytes, HEAD + 6 + 5 + 1);
+    float z[3 * 4096];
+    assert_int_equal(codec->decode(coded, bytes, z, 3 * 4096), TW_OK);
+    for (size_t i = 0; i < 2 * 4096; i++) assert_true(z[i] == 0.0f);
+    for (size_t i = 2 * 4096; i < 3 * 4096; i++) assert_true(z[i] < -0.2f && z[i] > -0.3f);
     free(coded), free(x);
 }
 
