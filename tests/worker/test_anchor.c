@@ -50,7 +50,7 @@ static void node_step(struct node *node, int count) {
     }
 }
 
-static void open_with(uint32_t momentum_millionths, enum tw_codec_id codec) {
+static void run_with(struct tw_run *made, uint32_t momentum_millionths, enum tw_codec_id codec) {
     struct tw_run run;
     fake_run(&run);
     run.sync.codec = codec;
@@ -58,6 +58,12 @@ static void open_with(uint32_t momentum_millionths, enum tw_codec_id codec) {
     run.sync.outer_lr_millionths = 700000;
     run.sync.outer_momentum_millionths = momentum_millionths;
     run.sync.outer_ramp = 4;
+    *made = run;
+}
+
+static void open_with(uint32_t momentum_millionths, enum tw_codec_id codec) {
+    struct tw_run run;
+    run_with(&run, momentum_millionths, codec);
     for (uint64_t i = 0; i < 2; i++) node_open(&nodes[i], i + 1, &run);
 }
 
@@ -241,6 +247,76 @@ static void outer_step_and_mix_are_the_formula(void **state) {
     free(phi);
     free(theta);
     free(other);
+}
+
+/* One step of the rule in double: its norms are those of all parts that are present. */
+static void heavy_step(double *phi, double *u, const float *delta, const bool *is_in, size_t n,
+                       double mu) {
+    double u_squared = 0, delta_squared = 0, count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_in[i]) continue;
+        u_squared += u[i] * u[i];
+        delta_squared += (double)delta[i] * (double)delta[i];
+        count++;
+    }
+    const double step = 0.7 * sqrt(delta_squared);
+    const double gain = 1 / (1 + 1.5 * (1 - mu) * sqrt(u_squared) / step);
+    const double limit = 0.75 * step / sqrt(count) / (1 - mu);
+    for (size_t i = 0; i < n; i++) {
+        if (!is_in[i]) continue;
+        u[i] = fmax(-limit, fmin(limit, mu * u[i] + 0.7 * gain * (double)delta[i]));
+        phi[i] -= u[i];
+    }
+}
+
+static void decode_results(const struct round *round, const struct tw_wmsg_apply *request,
+                           float *delta, bool *is_in) {
+    const struct tw_merger *merger = &nodes[0].merger;
+    for (uint32_t k = 0; k < PARTS; k++) {
+        const struct tw_span *in = &request->parts[k].in;
+        const bool is_present = request->parts[k].mode != TW_APPLY_ABSENT;
+        for (uint64_t i = 0; i < round->count[k]; i++) is_in[round->begin[k] + i] = is_present;
+        if (!is_present) continue;
+        assert_int_equal(merger->result->decode(tw_shm_pool(merger->shm, in->offset, in->bytes),
+                                                in->bytes, delta + round->begin[k],
+                                                (size_t)round->count[k]),
+                         TW_OK);
+    }
+}
+
+static void heavy_ball_goes_by_the_whole_fragment(void **state) {
+    (void)state;
+    (void)close_two(NULL);
+    struct tw_run run;
+    run_with(&run, 800000, TW_CODEC_INT8);
+    run.sync.outer = TW_OUTER_HEAVYBALL;
+    run.sync.gap_penalty_millionths = 1500000;
+    run.sync.momentum_clip_millionths = 750000;
+    for (uint64_t i = 0; i < 2; i++) node_open(&nodes[i], i + 1, &run);
+    const size_t n = (size_t)tw_shm_fragment_elements(&nodes[0].dae.shm, 1);
+    double *phi = calloc(n, sizeof(double)), *u = calloc(n, sizeof(double));
+    float *delta = calloc(n, sizeof(float));
+    bool *is_in = calloc(n, sizeof(bool));
+    for (size_t i = 0; i < n; i++) phi[i] = (double)view_of(&nodes[0], 1).phi[i];
+    for (uint64_t r = 0; r < 8; r++) {
+        struct round round = {.round = 1 + 3 * r, .fragment = 1};
+        for (int i = 0; i < 2; i++) node_step(&nodes[i], 3);
+        round_merge(&round);
+        struct tw_wmsg_applied replies[2];
+        for (int i = 0; i < 2; i++) {
+            struct tw_wmsg_apply request = round_apply(&round, i, TW_APPLY_MIX);
+            if (r % 3 == 2) request.parts[r % 2].mode = TW_APPLY_ABSENT;
+            if (i == 0) decode_results(&round, &request, delta, is_in);
+            assert_int_equal(tw_anchor_apply(&nodes[i].merger, &request, &replies[i], &err), TW_OK);
+        }
+        assert_memory_equal(&replies[0].digest, &replies[1].digest, sizeof(struct tw_id));
+        heavy_step(phi, u, delta, is_in, n, r < 4 ? 0.2 * (double)r : 0.8);
+        for (size_t i = 0; i < n; i++) {
+            assert_true(fabs((double)view_of(&nodes[0], 1).phi[i] - phi[i]) < 1e-5);
+            assert_true(fabs((double)view_of(&nodes[0], 1).u[i] - u[i]) < 1e-5);
+        }
+    }
+    free(phi), free(u), free(delta), free(is_in);
 }
 
 static void round_is_applied_exactly_once(void **state) {
@@ -558,12 +634,19 @@ static void killed_worker_leaves_whole_fragments(void **state) {
 int main(void) {
 #define FACT(name) cmocka_unit_test_setup_teardown(name, open_two, close_two)
     const struct CMUnitTest tests[] = {
-        FACT(two_nodes_end_with_the_same_bits),      FACT(outer_step_and_mix_are_the_formula),
-        FACT(round_is_applied_exactly_once),         FACT(absent_part_changes_nothing),
-        FACT(damaged_result_changes_nothing),        FACT(overflowing_merge_is_refused),
-        FACT(final_round_sets_theta_to_the_anchor),  FACT(solo_makes_theta_the_anchor),
-        FACT(exported_state_loads_to_the_same_bits), FACT(wrong_state_is_not_loaded),
-        FACT(empty_load_sets_the_rounds_only),       FACT(hostile_requests_are_refused),
+        FACT(two_nodes_end_with_the_same_bits),
+        FACT(outer_step_and_mix_are_the_formula),
+        FACT(heavy_ball_goes_by_the_whole_fragment),
+        FACT(round_is_applied_exactly_once),
+        FACT(absent_part_changes_nothing),
+        FACT(damaged_result_changes_nothing),
+        FACT(overflowing_merge_is_refused),
+        FACT(final_round_sets_theta_to_the_anchor),
+        FACT(solo_makes_theta_the_anchor),
+        FACT(exported_state_loads_to_the_same_bits),
+        FACT(wrong_state_is_not_loaded),
+        FACT(empty_load_sets_the_rounds_only),
+        FACT(hostile_requests_are_refused),
         FACT(killed_worker_leaves_whole_fragments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

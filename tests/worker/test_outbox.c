@@ -246,6 +246,193 @@ static void no_work_is_lost_or_counted_twice(void **state) {
     }
 }
 
+/* ---- what is under way ----------------------------------------------------------------------- */
+
+static void open_first(enum tw_sent sent, enum tw_codec_id codec, uint32_t feedback_millionths) {
+    struct tw_run run;
+    fake_run(&run);
+    run.sync.sent = sent;
+    run.sync.mix_millionths = sent == TW_SENT_MIX ? 500000 : 0;
+    run.sync.codec = codec;
+    run.sync.feedback_millionths = feedback_millionths;
+    run.sync.nodes = 2;
+    memset(nodes, 0, sizeof(nodes));
+    node_open(&nodes[0], &run);
+    tw_rng_seed(&rng, SEED);
+}
+
+static void apply_mode(uint64_t round, uint32_t mode) {
+    float *values = calloc(n, sizeof(float));
+    for (size_t i = 0; i < n; i++) values[i] = some(0.05f);
+    const uint32_t modes[PARTS] = {mode, mode, mode};
+    const struct tw_wmsg_apply request = apply_request(&nodes[0], round, values, modes);
+    node_apply(&nodes[0], &request);
+    free(values);
+}
+
+/* The worker has started again: the merge has its work, the snapshot may have it, too. */
+static void merge_that_nobody_remembers_sets_theta(void **state) {
+    (void)state;
+    static const enum tw_sent sents[] = {TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
+    for (unsigned i = 0; i < 3; i++) {
+        open_first(sents[i], TW_CODEC_BF16, 0);
+        node_train(&nodes[0], NULL);
+        node_encode(&nodes[0], 1, PARTS);
+        apply_mode(1, TW_APPLY_MIX); /* leaves eager a correction */
+        node_train(&nodes[0], NULL);
+        apply_mode(4, TW_APPLY_MIX);
+        assert_memory_equal(live(&nodes[0]), anchor(&nodes[0]).phi, n * sizeof(float));
+        for (size_t e = 0; e < n; e++)
+            assert_true(held(&nodes[0], nodes[0].merger.outbox.ahead, e) == 0);
+        node_close(&nodes[0]);
+    }
+}
+
+static void last_round_leaves_nothing_under_way(void **state) {
+    (void)state;
+    open_first(TW_SENT_EAGER, TW_CODEC_SIGN, 1000000);
+    node_train(&nodes[0], NULL);
+    node_encode(&nodes[0], 1, PARTS);
+    struct tw_wmsg_apply request = {.round = 1, .fragment = FRAGMENT, .is_final = 1};
+    node_apply(&nodes[0], &request);
+    assert_memory_equal(live(&nodes[0]), anchor(&nodes[0]).phi, n * sizeof(float));
+    assert_false(nodes[0].merger.outbox.fragments[FRAGMENT].is_out);
+    assert_true(held(&nodes[0], nodes[0].merger.outbox.ahead, 0) == 0);
+    assert_true(held(&nodes[0], nodes[0].merger.outbox.residual, 0) == 0);
+    node_close(&nodes[0]);
+}
+
+static void loss_of_coding_counts_once_it_is_merged(void **state) {
+    (void)state;
+    static const enum tw_sent sents[] = {TW_SENT_MIX, TW_SENT_KEEP, TW_SENT_RESTART};
+    for (unsigned i = 0; i < 3; i++) {
+        open_first(sents[i], TW_CODEC_SIGN, 500000);
+        const struct tw_outbox *outbox = &nodes[0].merger.outbox;
+        node_train(&nodes[0], NULL);
+        const float delta = anchor(&nodes[0]).phi[7] - live(&nodes[0])[7];
+        node_encode(&nodes[0], 1, PARTS);
+        apply_mode(1, TW_APPLY_SHIFT);
+        assert_true(held(&nodes[0], outbox->residual, 7) == 0);
+        node_encode(&nodes[0], 4, PARTS);
+        float *decoded = node_decoded(&nodes[0]);
+        apply_mode(4, TW_APPLY_MIX);
+        const double lost = held(&nodes[0], outbox->residual, 7);
+        assert_true(fabs(lost - (double)(delta - decoded[7])) < 1e-6 && lost != 0);
+        free(decoded);
+
+        /* Half of it is in the next one. */
+        for (size_t e = 0; e < n; e++) live(&nodes[0])[e] = anchor(&nodes[0]).phi[e];
+        node_encode(&nodes[0], 7, PARTS);
+        apply_mode(7, TW_APPLY_MIX);
+        decoded = node_decoded(&nodes[0]);
+        assert_true(fabs(held(&nodes[0], outbox->residual, 7) - (lost / 2 - (double)decoded[7])) <
+                    1e-6);
+        free(decoded);
+        node_close(&nodes[0]);
+    }
+}
+
+static void what_was_not_merged_is_clipped_next(void **state) {
+    (void)state;
+    static const enum tw_sent sents[] = {TW_SENT_MIX, TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
+    for (unsigned i = 0; i < 4; i++) {
+        open_first(sents[i], TW_CODEC_BF16, 0);
+        for (uint64_t r = 1; r < 30; r += 3) {
+            node_train(&nodes[0], NULL);
+            node_encode(&nodes[0], r, PARTS);
+            apply_mode(r, TW_APPLY_MIX);
+            assert_false(nodes[0].merger.must_clip[FRAGMENT]);
+        }
+        const float usual = nodes[0].reply.norm;
+        for (size_t e = 0; e < n; e++) live(&nodes[0])[e] += some(2);
+        node_encode(&nodes[0], 31, PARTS);
+        assert_true(nodes[0].reply.norm > 20 * usual);
+        apply_mode(31, TW_APPLY_SHIFT); /* too large for the others */
+        node_encode(&nodes[0], 34, PARTS);
+        assert_true(nodes[0].reply.norm < 6 * usual);
+        node_close(&nodes[0]);
+    }
+}
+
+/* What a clip left out is not lost: it is in the next outer gradient. */
+static void what_was_clipped_comes_later(void **state) {
+    (void)state;
+    static const enum tw_sent sents[] = {TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
+    for (unsigned i = 0; i < 3; i++) {
+        open_first(sents[i], TW_CODEC_BF16, 0);
+        double *owed = calloc(n, sizeof(double));
+        node_train(&nodes[0], owed);
+        node_encode(&nodes[0], 1, PARTS);
+        apply_mode(1, TW_APPLY_SHIFT);
+        for (unsigned k = 0; k < 40; k++) node_train(&nodes[0], owed);
+        node_encode(&nodes[0], 4, PARTS);
+        check_books(&nodes[0], owed, "clipped encode");
+        for (size_t e = 0; e < n; e++) owed[e] -= held(&nodes[0], nodes[0].merger.outbox.given, e);
+        apply_mode(4, TW_APPLY_MIX);
+        check_books(&nodes[0], owed, "apply");
+        node_encode(&nodes[0], 7, PARTS);
+        assert_true(nodes[0].reply.norm > 0.1f);
+        free(owed);
+        node_close(&nodes[0]);
+    }
+}
+
+static void share_is_one_of_the_last_contributors(void **state) {
+    (void)state;
+    open_first(TW_SENT_EAGER, TW_CODEC_BF16, 0);
+    const struct tw_outbox *outbox = &nodes[0].merger.outbox;
+    node_train(&nodes[0], NULL);
+    node_encode(&nodes[0], 1, PARTS);
+    float *decoded = node_decoded(&nodes[0]);
+    assert_true(held(&nodes[0], outbox->share, 5) == (double)(decoded[5] / 2)); /* as planned */
+    free(decoded);
+    apply_mode(1, TW_APPLY_MIX); /* three were in it */
+    node_train(&nodes[0], NULL);
+    node_encode(&nodes[0], 4, PARTS);
+    decoded = node_decoded(&nodes[0]);
+    assert_true(fabs(held(&nodes[0], outbox->share, 5) - (double)(decoded[5] / 3)) < 1e-8);
+    free(decoded);
+    node_close(&nodes[0]);
+}
+
+static void correction_fades_when_nothing_is_sent(void **state) {
+    (void)state;
+    struct tw_run run;
+    fake_run(&run);
+    run.sync.sent = TW_SENT_EAGER;
+    run.sync.mix_millionths = 0;
+    run.sync.outer_lr_millionths = 700000;
+    run.sync.outer_momentum_millionths = 700000;
+    memset(nodes, 0, sizeof(nodes));
+    node_open(&nodes[0], &run);
+    tw_rng_seed(&rng, SEED);
+    node_train(&nodes[0], NULL);
+    node_encode(&nodes[0], 1, PARTS);
+    apply_mode(1, TW_APPLY_MIX);
+    double first = 0, last = 0;
+    for (size_t i = 0; i < n; i++) first += fabs(held(&nodes[0], nodes[0].merger.outbox.ahead, i));
+    for (uint64_t r = 4; r < 130; r += 3) {
+        nodes[0].dae.pool_used = 0;
+        apply_mode(r, TW_APPLY_SHIFT);
+    }
+    for (size_t i = 0; i < n; i++) last += fabs(held(&nodes[0], nodes[0].merger.outbox.ahead, i));
+    print_message("c from %.3g to %.3g\n", first, last);
+    assert_true(first > 0 && last < 1e-4 * first);
+    node_close(&nodes[0]);
+}
+
+static void memory_is_only_taken_where_it_is_used(void **state) {
+    (void)state;
+    open_first(TW_SENT_MIX, TW_CODEC_BF16, 0);
+    assert_null(nodes[0].merger.outbox.memory);
+    node_close(&nodes[0]);
+    open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
+    assert_non_null(nodes[0].merger.outbox.given);
+    assert_null(nodes[0].merger.outbox.residual);
+    assert_null(nodes[0].merger.outbox.ahead);
+    node_close(&nodes[0]);
+}
+
 /* ---- eager against its paper ----------------------------------------------------------------- */
 
 /* What the paper's node has: an anchor and a momentum of its own, in double. */
@@ -340,6 +527,14 @@ int main(void) {
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_work_is_lost_or_counted_twice),
+        cmocka_unit_test(merge_that_nobody_remembers_sets_theta),
+        cmocka_unit_test(last_round_leaves_nothing_under_way),
+        cmocka_unit_test(loss_of_coding_counts_once_it_is_merged),
+        cmocka_unit_test(what_was_not_merged_is_clipped_next),
+        cmocka_unit_test(what_was_clipped_comes_later),
+        cmocka_unit_test(share_is_one_of_the_last_contributors),
+        cmocka_unit_test(correction_fades_when_nothing_is_sent),
+        cmocka_unit_test(memory_is_only_taken_where_it_is_used),
         cmocka_unit_test(eager_is_as_in_the_paper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,269 @@
+/* Tests of worker/merger_reduce.c: every rule, weight and refusal of a merge. */
+#include "tests/test.h"
+
+#include <math.h>
+#include <unistd.h>
+
+#include "kernels/norm.h"
+#include "kernels/rda.h"
+#include "tests/worker/fake_daemon.h"
+#include "worker/merger.h"
+
+enum { INPUTS_MAX = 8 };
+
+static struct fake_daemon dae;
+static struct tw_merger merger;
+static float *theta;
+static struct tw_error err;
+static struct tw_run run;
+
+static void open_run(void) {
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    fake_daemon_open(&dae, &run, TW_SNAPSHOT_OFF);
+    theta = calloc((size_t)dae.shm.geometry.elements, sizeof(float));
+    assert_non_null(theta);
+    assert_int_equal(tw_merger_init(&merger, &dae.run, &dae.shm, theta, &err), TW_OK);
+}
+
+static int begin(void **state) {
+    (void)state;
+    fake_run(&run);
+    run.sync.nodes = 8;
+    return 0;
+}
+
+static int end(void **state) {
+    (void)state;
+    tw_merger_deinit(&merger);
+    free(theta);
+    (void)close(dae.worker_fd);
+    fake_daemon_close(&dae);
+    return 0;
+}
+
+static struct tw_span encoded(const float *values, size_t n) {
+    struct tw_span span = fake_daemon_room(&dae, (uint32_t)merger.codec->bound(n));
+    size_t bytes = 0;
+    assert_int_equal(merger.codec->encode(values, n, tw_shm_pool(&dae.shm, span.offset, span.bytes),
+                                          span.bytes, &bytes),
+                     TW_OK);
+    span.bytes = (uint32_t)bytes;
+    return span;
+}
+
+static void decoded(struct tw_span span, float *values, size_t n) {
+    assert_int_equal(merger.result->decode(tw_shm_pool(&dae.shm, span.offset, span.bytes),
+                                           span.bytes, values, n),
+                     TW_OK);
+}
+
+static struct tw_wmsg_reduce request_of(uint32_t fragment, uint64_t from, uint64_t count) {
+    struct tw_wmsg_reduce request = {.round = 4, .begin = from, .count = count};
+    request.fragment = fragment;
+    request.out = fake_daemon_room(&dae, (uint32_t)merger.result->bound((size_t)count));
+    return request;
+}
+
+static void input_add(struct tw_wmsg_reduce *request, const float *values, uint64_t tokens,
+                      uint32_t steps) {
+    const uint32_t i = request->inputs_count++;
+    request->inputs[i].in = encoded(values, (size_t)request->count);
+    request->inputs[i].tokens = tokens;
+    request->inputs[i].steps = steps;
+}
+
+static struct tw_wmsg_reduced reduced(struct tw_wmsg_reduce *request, float *values) {
+    struct tw_wmsg_reduced reply;
+    assert_int_equal(tw_merger_reduce(&merger, request, &reply, &err), TW_OK);
+    request->out.bytes = reply.bytes;
+    decoded(request->out, values, (size_t)request->count);
+    return reply;
+}
+
+/* One element of the merge of inputs that are the same everywhere, of equal tokens and steps. */
+static float merge_of(const float *inputs, uint32_t count, uint64_t *refused) {
+    enum { N = 64 };
+    float values[N];
+    struct tw_wmsg_reduce request = request_of(1, 0, N);
+    for (uint32_t i = 0; i < count; i++) {
+        for (unsigned j = 0; j < N; j++) values[j] = inputs[i];
+        input_add(&request, values, 100, 10);
+    }
+    const struct tw_wmsg_reduced reply = reduced(&request, values);
+    if (refused != NULL) *refused = reply.refused;
+    return values[N - 1];
+}
+
+static void far_too_large_is_refused(void **state) {
+    (void)state;
+    uint64_t refused;
+    open_run();
+    assert_true(merge_of((float[]){1, -9, 2}, 3, &refused) == 1.5f);
+    assert_int_equal(refused, 1 << 1);
+    assert_true(merge_of((float[]){1, -9}, 2, &refused) == -4); /* of two nobody can tell */
+    assert_int_equal(refused, 0);
+}
+
+static void too_large_is_scaled_down(void **state) {
+    (void)state;
+    uint64_t refused;
+    open_run();
+    assert_true(fabsf(merge_of((float[]){1, 4, 1}, 3, &refused) - 4.0f / 3) < 0.01f);
+    assert_int_equal(refused, 0);
+}
+
+static void who_took_more_steps_may_be_larger(void **state) {
+    (void)state;
+    float values[64];
+    open_run();
+    struct tw_wmsg_reduce request = request_of(1, 0, 64);
+    for (uint32_t i = 0; i < 3; i++) {
+        for (unsigned j = 0; j < 64; j++) values[j] = i == 2 ? 7.0f : 1.0f;
+        input_add(&request, values, 100, i == 2 ? 160 : 10);
+    }
+    assert_int_equal(reduced(&request, values).refused, 0);
+    assert_true(values[0] == 3.0f);
+}
+
+static void weights_are_those_of_who_is_let_in(void **state) {
+    (void)state;
+    float values[64];
+    run.sync.weights = TW_WEIGHTS_TOKENS_RATE;
+    open_run();
+    struct tw_wmsg_reduce request = request_of(1, 0, 64);
+    const float inputs[] = {100, 1, 1, 2};
+    const uint64_t tokens[] = {1000000, 300, 0, 100};
+    const uint32_t steps[] = {4, 8, 4, 4};
+    for (uint32_t i = 0; i < 4; i++) {
+        for (unsigned j = 0; j < 64; j++) values[j] = inputs[i];
+        input_add(&request, values, tokens[i], steps[i]);
+    }
+    assert_int_equal(reduced(&request, values).refused, 1);
+    /* 300^2 / 8 to 100^2 / 4 */
+    assert_true(fabsf(values[0] - (11250 + 2 * 2500) / 13750.0f) < 0.005f);
+}
+
+static void robust_rules_pass_over_the_odd_one(void **state) {
+    static const enum tw_merge rules[] = {TW_MERGE_TRIMMED, TW_MERGE_MEDIAN, TW_MERGE_CLIPPED};
+    for (unsigned i = 0; i < 3; i++) {
+        run.sync.merge = rules[i];
+        open_run();
+        const float merged = merge_of((float[]){1, 1, -3, 1, 1, 1}, 6, NULL);
+        if (rules[i] != TW_MERGE_CLIPPED) assert_true(merged == 1);
+        assert_true(fabsf(merged - 1) < 0.01f);
+        /* Too few to tell who is odd: the mean, with what the guard leaves of -3. */
+        assert_true(fabsf(merge_of((float[]){1, 1, -3, 1}, 4, NULL) - 0.25f) < 0.01f);
+        if (i < 2) (void)end(state);
+    }
+}
+
+static void rules_differ_as_they_should(void **state) {
+    const float inputs[] = {0.5f, 1, 1, 1.25f, 1.5f};
+    run.sync.merge = TW_MERGE_MEDIAN;
+    open_run();
+    assert_true(merge_of(inputs, 5, NULL) == 1);
+    (void)end(state);
+    run.sync.merge = TW_MERGE_TRIMMED;
+    open_run();
+    assert_true(fabsf(merge_of(inputs, 5, NULL) - 3.25f / 3) < 0.005f);
+    (void)end(state);
+    run.sync.merge = TW_MERGE_CLIPPED;
+    open_run();
+    const float clipped = merge_of(inputs, 5, NULL);
+    assert_true(clipped > 1.02f && clipped < 1.08f);
+}
+
+static void more_inputs_than_members_are_refused(void **state) {
+    (void)state;
+    run.sync.merge = TW_MERGE_MEDIAN;
+    run.sync.nodes = run.sync.members = run.sync.quorum = 5;
+    open_run();
+    uint32_t largest = 0;
+    for (uint32_t p = 1; p < 3; p++) {
+        if (tw_shm_fragment_elements(&dae.shm, p) > tw_shm_fragment_elements(&dae.shm, largest))
+            largest = p;
+    }
+    const size_t n = (size_t)tw_shm_fragment_elements(&dae.shm, largest);
+    float *values = calloc(n, sizeof(float));
+    struct tw_wmsg_reduce request = request_of(largest, 0, n);
+    struct tw_wmsg_reduced reply;
+    for (uint32_t i = 0; i < 6; i++) input_add(&request, values, 1, 1);
+    assert_int_equal(tw_merger_reduce(&merger, &request, &reply, &err), TW_PROTO);
+    assert_string_equal(err.message, "a merge of 6 contributions in a run of 5 members");
+    request.inputs_count = 5;
+    assert_int_equal(tw_merger_reduce(&merger, &request, &reply, &err), TW_OK);
+    free(values);
+}
+
+/* RDA per tensor and part against its plain form, embeddings and head against the mean. */
+static void rda_case(uint32_t fragment, uint64_t from, uint64_t count) {
+    enum { COUNT = 3 };
+    const size_t n = (size_t)count;
+    float *rows[COUNT], *got = calloc(n, sizeof(float)), *want = calloc(n, sizeof(float));
+    const float thirds[COUNT] = {(float)(1.0 / 3), (float)(1.0 / 3), (float)(1.0 / 3)};
+    struct tw_wmsg_reduce request = request_of(fragment, from, count);
+    for (unsigned i = 0; i < COUNT; i++) {
+        size_t bytes;
+        rows[i] = calloc(n, sizeof(float));
+        for (size_t j = 0; j < n; j++)
+            rows[i][j] = sinf((float)(j * (i + 1) + i)) + 0.2f * (float)i;
+        input_add(&request, rows[i], 100, 10);
+        bytes = request.inputs[i].in.bytes;
+        assert_int_equal(
+            merger.codec->decode(tw_shm_pool(&dae.shm, request.inputs[i].in.offset, bytes), bytes,
+                                 rows[i], n),
+            TW_OK);
+        for (size_t j = 0; j < n; j++) want[j] += rows[i][j] / COUNT;
+    }
+    unsigned pieces = 0;
+    for (uint32_t t = 0; t < dae.layout.tensors_count; t++) {
+        const struct tw_tensor *tensor = &dae.layout.tensors[t];
+        if (tensor->fragment != fragment || strstr(tensor->name, "wte") != NULL ||
+            strstr(tensor->name, "wpe") != NULL)
+            continue;
+        const uint64_t base = dae.layout.fragment_begin[fragment] + from;
+        for (uint64_t j = 0, first = 0; j <= count; j++) {
+            const bool is_inside =
+                j < count && base + j >= tensor->offset &&
+                base + j < tensor->offset + (uint64_t)tensor->rows * tensor->cols;
+            if (!is_inside && j > first) {
+                const float *x[COUNT] = {rows[0] + first, rows[1] + first, rows[2] + first};
+                tw_rda_ref(want + first, x, thirds, COUNT, (size_t)(j - first));
+                pieces++;
+            }
+            if (!is_inside) first = j + 1;
+        }
+    }
+    assert_int_equal(reduced(&request, got).refused, 0);
+    for (size_t j = 0; j < n; j++) assert_true(fabsf(got[j] - want[j]) <= 0.01f);
+    print_message("fragment %u from %llu: %u pieces\n", fragment, (unsigned long long)from, pieces);
+    assert_true(pieces > 0);
+    for (unsigned i = 0; i < COUNT; i++) free(rows[i]);
+    free(got);
+    free(want);
+}
+
+static void rda_goes_by_tensor_and_part(void **state) {
+    (void)state;
+    run.sync.merge = TW_MERGE_RDA;
+    open_run();
+    const uint64_t layer = tw_shm_fragment_elements(&dae.shm, 1);
+    rda_case(1, 0, layer);
+    rda_case(1, 1024, 1024);                               /* cuts tensors at both ends */
+    rda_case(0, 0, tw_shm_fragment_elements(&dae.shm, 0)); /* embeddings, and the last norm */
+}
+
+int main(void) {
+#define FACT(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        FACT(far_too_large_is_refused),
+        FACT(too_large_is_scaled_down),
+        FACT(who_took_more_steps_may_be_larger),
+        FACT(weights_are_those_of_who_is_let_in),
+        FACT(robust_rules_pass_over_the_odd_one),
+        FACT(rules_differ_as_they_should),
+        FACT(more_inputs_than_members_are_refused),
+        FACT(rda_goes_by_tensor_and_part),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
