@@ -321,16 +321,31 @@ static void momentum_is_clipped_on_both_sides(void **state) {
     assert_true(anchor[0] == -3.0f && anchor[1] == 3.0f);
 }
 
+static void rda_of_two(const float *a, const float *b, float out[2]) {
+    float direction[2] = {0}, want[2];
+    const float half[] = {0.5f, 0.5f};
+    double rho = 0;
+    out[0] = (a[0] + b[0]) / 2;
+    out[1] = (a[1] + b[1]) / 2;
+    tw_rda_add(direction, &rho, a, 0.5f, 2);
+    tw_rda_add(direction, &rho, b, 0.5f, 2);
+    tw_rda_finish(out, direction, rho, 2);
+    tw_rda_ref(want, (const float *[]){a, b}, half, 2, 2);
+    assert_memory_equal(out, want, sizeof(want));
+}
+
 static void rda_keeps_the_length_of_what_it_merges(void **state) {
     (void)state;
     const float east[2] = {3, 0}, north[2] = {0, 3}, west[2] = {-3, 0}, nowhere[2] = {0, 0};
-    const float half[] = {0.5f, 0.5f};
+    const float back[2] = {-3, 0.03f};
     float out[2];
-    tw_rda_ref(out, (const float *[]){east, north}, half, 2, 2);
+    rda_of_two(east, north, out);
     assert_true(fabsf(out[0] - 3 / sqrtf(2)) < 1e-6f && fabsf(out[1] - 3 / sqrtf(2)) < 1e-6f);
-    tw_rda_ref(out, (const float *[]){east, west}, half, 2, 2);
+    rda_of_two(east, back, out);
+    assert_true(out[0] == 0 && out[1] == 0.015f); /* hardly a direction: the mean */
+    rda_of_two(east, west, out);
     assert_true(out[0] == 0 && out[1] == 0); /* no direction: the mean */
-    tw_rda_ref(out, (const float *[]){east, nowhere}, half, 2, 2);
+    rda_of_two(east, nowhere, out);
     assert_true(out[0] == 1.5f && out[1] == 0); /* half the length, the one direction there is */
 }
 

@@ -395,6 +395,22 @@ static void share_is_one_of_the_last_contributors(void **state) {
     node_close(&nodes[0]);
 }
 
+static void share_that_was_not_merged_is_taken_back(void **state) {
+    (void)state;
+    static const uint32_t modes[] = {TW_APPLY_SHIFT, TW_APPLY_ABSENT};
+    for (unsigned i = 0; i < 2; i++) {
+        open_first(TW_SENT_EAGER, TW_CODEC_BF16, 0);
+        const struct tw_outbox *outbox = &nodes[0].merger.outbox;
+        node_train(&nodes[0], NULL);
+        node_encode(&nodes[0], 1, PARTS);
+        assert_true(fabs(held(&nodes[0], outbox->ahead, 5)) > 1e-4);
+        apply_mode(1, modes[i]);
+        assert_true(fabs(held(&nodes[0], outbox->ahead, 5)) < 1e-8);
+        assert_true(fabs(held(&nodes[0], outbox->ahead_u, 5)) < 1e-8);
+        node_close(&nodes[0]);
+    }
+}
+
 static void correction_fades_when_nothing_is_sent(void **state) {
     (void)state;
     struct tw_run run;
@@ -533,6 +549,7 @@ int main(void) {
         cmocka_unit_test(what_was_not_merged_is_clipped_next),
         cmocka_unit_test(what_was_clipped_comes_later),
         cmocka_unit_test(share_is_one_of_the_last_contributors),
+        cmocka_unit_test(share_that_was_not_merged_is_taken_back),
         cmocka_unit_test(correction_fades_when_nothing_is_sent),
         cmocka_unit_test(memory_is_only_taken_where_it_is_used),
         cmocka_unit_test(eager_is_as_in_the_paper),
