@@ -112,6 +112,18 @@ static void too_large_is_scaled_down(void **state) {
     assert_int_equal(refused, 0);
 }
 
+static void too_large_is_scaled_down_by_every_rule(void **state) {
+    (void)state;
+    run.sync.merge = TW_MERGE_RDA;
+    open_run();
+    assert_true(fabsf(merge_of((float[]){1, 4, 1}, 3, NULL) - 4.0f / 3) < 0.01f);
+    (void)end(state);
+    run.sync.merge = TW_MERGE_TRIMMED;
+    open_run();
+    /* -4 is scaled to -2; without the least and the largest: -2, 1, 1 */
+    assert_true(fabsf(merge_of((float[]){-4, -4, 1, 1, 1}, 5, NULL)) < 0.01f);
+}
+
 static void who_took_more_steps_may_be_larger(void **state) {
     (void)state;
     float values[64];
@@ -258,6 +270,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         FACT(far_too_large_is_refused),
         FACT(too_large_is_scaled_down),
+        FACT(too_large_is_scaled_down_by_every_rule),
         FACT(who_took_more_steps_may_be_larger),
         FACT(weights_are_those_of_who_is_let_in),
         FACT(robust_rules_pass_over_the_odd_one),
