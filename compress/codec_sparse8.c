@@ -55,14 +55,16 @@ static uint32_t positions_bytes(const uint16_t *positions, uint32_t count, unsig
 /* The codes that are not 0, or all where that is no longer. Returns where the next chunk goes. */
 static uint8_t *put_codes(const int8_t *codes, uint32_t elements, uint8_t *head) {
     uint16_t positions[CHUNK + 1];
-    uint32_t count = 0, next = 0;
-    for (uint32_t i = 0; i < elements; i++) {
+    uint32_t count = 0, zeros = 0, next = 0;
+    for (uint32_t i = 0; i < elements; i++) zeros += codes[i] == 0;
+    for (uint32_t i = 0; zeros > elements / 10 && i < elements; i++) {
         positions[count] = (uint16_t)i;
         count += codes[i] != 0;
     }
     const unsigned r = count > 0 ? r_of(elements, count) : 0;
     uint8_t *const at = head + HEAD_BYTES;
-    if (positions_bytes(positions, count, r) + count >= elements) {
+    /* A position takes a bit or more: with a tenth of zeros the list is longer without a look. */
+    if (zeros <= elements / 10 || positions_bytes(positions, count, r) + count >= elements) {
         tw_put_u16(head + 2, (uint16_t)elements);
         memcpy(at, codes, elements);
         return at + elements;
@@ -106,8 +108,14 @@ struct chunk {
     struct tw_bits_reader positions; /* where count < elements */
 };
 
-static bool is_code(uint8_t code, bool may_be_zero) {
-    return code != 0x80 && (may_be_zero || code != 0);
+/* No -128, and 0 only where all codes are sent. */
+static bool are_codes(const uint8_t *codes, uint32_t count, bool may_be_zero) {
+    uint32_t bad = 0, zeros = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bad |= codes[i] == 0x80;
+        zeros |= codes[i] == 0;
+    }
+    return bad == 0 && (may_be_zero || zeros == 0);
 }
 
 /* Skips the positions, to the codes that follow them. */
@@ -139,30 +147,27 @@ static enum tw_status chunk_open(struct chunk *chunk, uint32_t elements, const u
     const bool is_dense = chunk->count == elements;
     if (!is_dense) TW_TRY(skip_positions(chunk));
     if ((size_t)(end - chunk->codes) < chunk->count) return TW_CORRUPT;
-    for (uint32_t i = 0; i < chunk->count; i++) {
-        if (!is_code(chunk->codes[i], is_dense)) return TW_CORRUPT;
-    }
+    if (!are_codes(chunk->codes, chunk->count, is_dense)) return TW_CORRUPT;
     *src = chunk->codes + chunk->count;
     return TW_OK;
 }
 
-static float value_of(const struct chunk *chunk, uint32_t i) {
-    return chunk->scale * (float)(int8_t)chunk->codes[i];
-}
-
 /* y (elements) of a chunk that was found right. */
 static void chunk_get(struct chunk *chunk, float *restrict y) {
-    if (chunk->count == chunk->elements) {
-        for (uint32_t i = 0; i < chunk->elements; i++) y[i] = value_of(chunk, i);
+    const uint32_t elements = chunk->elements;
+    const uint8_t *const restrict codes = chunk->codes;
+    const float scale = chunk->scale;
+    if (chunk->count == elements) {
+        for (uint32_t i = 0; i < elements; i++) y[i] = scale * (float)(int8_t)codes[i];
         return;
     }
-    for (uint32_t i = 0; i < chunk->elements; i++) y[i] = 0.0f;
+    for (uint32_t i = 0; i < elements; i++) y[i] = 0.0f;
     uint32_t next = 0;
-    const unsigned r = chunk->count > 0 ? r_of(chunk->elements, chunk->count) : 0;
+    const unsigned r = chunk->count > 0 ? r_of(elements, chunk->count) : 0;
     for (uint32_t i = 0; i < chunk->count; i++) {
         uint32_t gap = 0;
-        (void)tw_bits_get_gap(&chunk->positions, r, chunk->elements - next, &gap);
-        y[next + gap] = value_of(chunk, i);
+        (void)tw_bits_get_gap(&chunk->positions, r, elements - next, &gap);
+        y[next + gap] = scale * (float)(int8_t)codes[i];
         next += gap + 1;
     }
 }
