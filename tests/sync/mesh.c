@@ -205,7 +205,7 @@ static void drain(struct mesh *mesh, uint32_t node) {
     while (tw_node_next_action(mesh->nodes[node], &action)) act(mesh, node, &action);
 }
 
-static void deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event) {
+void mesh_deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event) {
     if (mesh->is_down[node]) return;
     tw_node_event(mesh->nodes[node], event, mesh->now_us);
     drain(mesh, node);
@@ -268,7 +268,7 @@ void mesh_start_worker(struct mesh *mesh, uint32_t node) {
         event.u.worker.fragment_rounds[p] = worker->rounds[p];
         event.u.worker.fragment_digests[p] = mesh_digest(worker->phi[p]);
     }
-    deliver(mesh, node, &event);
+    mesh_deliver(mesh, node, &event);
 }
 
 static bool is_answer_of_worker(enum tw_event_kind kind) {
@@ -286,7 +286,7 @@ void mesh_stop_worker(struct mesh *mesh, uint32_t node) {
     mesh->events_count = kept;
     mesh->workers[node].is_up = false;
     for (uint32_t p = 0; p < MESH_FRAGMENTS_MAX; p++) mesh->workers[node].pair[p].has_sent = false;
-    deliver(mesh, node, &(struct tw_event){.kind = TW_EV_WORKER_DOWN});
+    mesh_deliver(mesh, node, &(struct tw_event){.kind = TW_EV_WORKER_DOWN});
 }
 
 void mesh_kill(struct mesh *mesh, uint32_t node) {
@@ -307,7 +307,7 @@ void mesh_kill(struct mesh *mesh, uint32_t node) {
 }
 
 void mesh_leave(struct mesh *mesh, uint32_t node) {
-    deliver(mesh, node, &(struct tw_event){.kind = TW_EV_LEAVE});
+    mesh_deliver(mesh, node, &(struct tw_event){.kind = TW_EV_LEAVE});
     mesh_run(mesh, 2 * MESSAGE_US);
     mesh_kill(mesh, node);
 }
@@ -319,7 +319,7 @@ void mesh_link(struct mesh *mesh, uint32_t a, uint32_t b) {
         const uint32_t to = side == 0 ? a : b, from = side == 0 ? b : a;
         struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = (uint16_t)from};
         event.u.id.bytes[0] = (uint8_t)(0x11 * (from + 1));
-        deliver(mesh, to, &event);
+        mesh_deliver(mesh, to, &event);
     }
 }
 
@@ -379,7 +379,7 @@ static void advance(struct mesh *mesh) {
     TW_ASSERT(at_us != UINT64_MAX);
     if (at_us > mesh->now_us) mesh->now_us = at_us;
     if (ticker != UINT32_MAX) {
-        deliver(mesh, ticker, &(struct tw_event){.kind = TW_EV_TICK});
+        mesh_deliver(mesh, ticker, &(struct tw_event){.kind = TW_EV_TICK});
     } else if (stepper != UINT32_MAX) {
         struct mesh_worker *worker = &mesh->workers[stepper];
         worker->step++;
@@ -389,12 +389,12 @@ static void advance(struct mesh *mesh) {
         struct tw_event event = {.kind = TW_EV_STEP};
         event.u.step.step = worker->step;
         event.u.step.tokens = worker->tokens;
-        deliver(mesh, stepper, &event);
+        mesh_deliver(mesh, stepper, &event);
     } else {
         struct mesh_event event = mesh->events[first];
         mesh->events[first] = mesh->events[--mesh->events_count];
         event.event.u.message = event.message != NULL ? event.message : event.event.u.message;
-        deliver(mesh, event.to, &event.event);
+        mesh_deliver(mesh, event.to, &event.event);
         free(event.message);
     }
 }

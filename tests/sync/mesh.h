@@ -87,6 +87,8 @@ void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *posi
 void mesh_stop_worker(struct mesh *mesh, uint32_t node);
 void mesh_start_worker(struct mesh *mesh, uint32_t node);
 void mesh_run(struct mesh *mesh, uint64_t for_us);
+/* Hands the event to the node now, and does what it asks. */
+void mesh_deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event);
 struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node);
 struct tw_id mesh_digest(uint64_t value);
 

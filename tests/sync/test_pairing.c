@@ -427,6 +427,108 @@ static void storm_keeps_the_books_even(void **state) {
     }
 }
 
+/* Nodes die and come back, from a checkpoint or from nothing, links come and go: nobody alive ever
+ * stops stepping, clocks never go back, and in the end the run is over for everybody. */
+static void run_ends_through_kills_and_cuts(void **state) {
+    (void)state;
+    for (unsigned seed = 1; seed <= 6; seed++) {
+        tw_rng_seed(&rng, 100 + seed);
+        start(5, 3);
+        mesh.config.budget_tokens = 1500000;
+        for (uint32_t i = 0; i < 5; i++) {
+            mesh_kill(&mesh, i);
+            mesh_start(&mesh, i, NULL);
+        }
+        mesh_link_all(&mesh);
+        for (unsigned k = 0; k < 60; k++) {
+            uint64_t steps[5], clocks[5];
+            for (uint32_t i = 0; i < 5; i++) {
+                steps[i] = mesh.workers[i].step;
+                clocks[i] = mesh_view(&mesh, i).clock_tokens;
+            }
+            mesh_run(&mesh, SECONDS(3));
+            for (uint32_t i = 0; i < 5; i++) {
+                const bool is_over = mesh.workers[i].is_finished;
+                assert_true(is_over || mesh.workers[i].step >= steps[i] + 29);
+                const struct tw_node_view view = mesh_view(&mesh, i);
+                /* Unknown while the state of another is taken over, and then ahead of ours. */
+                assert_true(view.state == TW_STATE_RECEIVER || view.clock_tokens >= clocks[i]);
+            }
+            const uint32_t a = draw(5), b = draw(5);
+            struct tw_position position;
+            tw_node_position(mesh.nodes[a], &position);
+            const uint32_t how = draw(4);
+            if (how == 0 && a != b) mesh_unlink(&mesh, a, b);
+            if (how == 1 || how == 2) {
+                mesh_kill(&mesh, a);
+                mesh_run(&mesh, 1000);
+                mesh_start(&mesh, a, how == 1 ? &position : NULL);
+            }
+            if (how == 3) {
+                mesh_run(&mesh, 1000);
+                mesh_link_all(&mesh);
+            }
+        }
+        mesh_run(&mesh, 1000);
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(900));
+        for (uint32_t i = 0; i < 5; i++) {
+            assert_int_equal(mesh_view(&mesh, i).state, TW_STATE_FINISHED);
+            assert_in_range(mesh_view(&mesh, i).clock_tokens, 1500000, 1700000);
+        }
+        mesh_deinit(&mesh);
+    }
+}
+
+/* ---- peers that lie ------------------------------------------------------------------------- */
+
+static void hear(uint32_t to, uint16_t from, struct tw_message *message) {
+    const struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = from, .u.message = message};
+    mesh_deliver(&mesh, to, &event);
+}
+
+/* Node 1 says it all; node 0 must go on as if nothing had been. */
+static void lies_cost_nothing(void **state) {
+    (void)state;
+    start(2, 2);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    static struct tw_message message;
+    for (unsigned k = 0; k < 300; k++) {
+        memset(&message, 0, sizeof(message));
+        const struct tw_pair_id pair = {draw(3), draw(3)};
+        switch (draw(4)) {
+        case 0:
+            message.kind = TW_MSG_PAIR_REQUEST;
+            message.u.pair_request = (struct tw_msg_pair_request){pair, draw(64), draw(2)};
+            break;
+        case 1:
+            message.kind = TW_MSG_PAIR_ACCEPT;
+            message.u.pair_accept = (struct tw_msg_pair_accept){pair, 1};
+            break;
+        case 2:
+            message.kind = TW_MSG_PAIR_OFFER;
+            message.u.pair_offer = (struct tw_msg_pair_offer){
+                .pair = pair, .clock_tokens = UINT64_MAX, .delta_bytes = 1, .phi_bytes = 1};
+            break;
+        default:
+            message.kind = TW_MSG_PAIR_BUSY;
+            message.u.pair_busy.pair = pair;
+            break;
+        }
+        hear(0, 1, &message);
+        mesh_run(&mesh, UINT64_C(1000) * draw(500));
+    }
+    const struct tw_node_view view = mesh_view(&mesh, 0);
+    assert_int_equal(view.state, TW_STATE_SOLO);
+    assert_true(view.rounds > 70);
+    assert_true(view.pairs.refused > 0);
+    assert_in_range(view.pairs.one_sided, 0, 5);
+    const uint64_t tokens = mesh.workers[0].tokens + mesh.workers[1].tokens;
+    assert_in_range(view.clock_tokens, tokens / 2, tokens * 16 / 10); /* lifted by half at most */
+    mesh_deinit(&mesh);
+}
+
 int main(void) {
     tw_rng_seed(&rng, 7);
     const struct CMUnitTest tests[] = {
@@ -448,6 +550,8 @@ int main(void) {
         cmocka_unit_test(restart_goes_on_from_its_checkpoint),
         cmocka_unit_test(goodbye_ends_the_exchange),
         cmocka_unit_test(storm_keeps_the_books_even),
+        cmocka_unit_test(run_ends_through_kills_and_cuts),
+        cmocka_unit_test(lies_cost_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
