@@ -80,6 +80,8 @@ static void send_message(struct mesh *mesh, uint32_t node, const struct tw_actio
     struct tw_message *copy = malloc(sizeof(*copy));
     TW_ASSERT(copy != NULL);
     *copy = *action->u.message;
+    if (mesh->is_liar[node] && copy->kind == TW_MSG_PAIR_OFFER)
+        copy->u.pair_offer.clock_tokens = UINT64_MAX;
     mesh->events[mesh->events_count - 1].message = copy;
 }
 
@@ -119,6 +121,27 @@ static void export_state(struct mesh *mesh, uint32_t node, const struct tw_actio
     work(mesh, node, &event);
 }
 
+/* Its place among what the node holds, or NULL; a free place is that of zero. */
+static struct tw_id *held_find(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
+    for (uint32_t i = 0; i < MESH_HELD_MAX; i++) {
+        if (tw_id_equal(&mesh->held[node][i], hash)) return &mesh->held[node][i];
+    }
+    return NULL;
+}
+
+static void held_put(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
+    const struct tw_id none = {{0}};
+    if (held_find(mesh, node, hash) != NULL) return;
+    struct tw_id *place = held_find(mesh, node, &none);
+    TW_ASSERT(place != NULL);
+    *place = *hash;
+}
+
+static void held_drop(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
+    struct tw_id *place = held_find(mesh, node, hash);
+    if (place != NULL) *place = (struct tw_id){{0}};
+}
+
 static void answer_pair_encode(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     struct tw_event event = {.kind = TW_EV_ENCODED, .ok = true};
     event.u.encoded.round = action->u.pair.round;
@@ -126,7 +149,10 @@ static void answer_pair_encode(struct mesh *mesh, uint32_t node, const struct tw
     event.u.encoded.tokens = mesh->workers[node].tokens;
     event.u.encoded.parts_count = TW_PAIR_PAYLOADS;
     mesh_pair_encode(mesh, node, action, event.u.encoded.hashes);
-    for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) event.u.encoded.bytes[k] = BYTES;
+    for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
+        event.u.encoded.bytes[k] = BYTES;
+        held_put(mesh, node, &event.u.encoded.hashes[k]);
+    }
     work(mesh, node, &event);
 }
 
@@ -134,6 +160,10 @@ static void answer_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_
     struct mesh_worker *worker = &mesh->workers[node];
     const uint32_t fragment = action->u.pair.fragment;
     TW_ASSERT(worker->rounds[fragment] <= action->u.pair.round);
+    for (unsigned k = 0; k < TW_PAIR_PAYLOADS && !action->u.pair.is_alone; k++) {
+        TW_ASSERT(held_find(mesh, node, &action->u.pair.own[k].hash) != NULL);
+        TW_ASSERT(held_find(mesh, node, &action->u.pair.theirs[k].hash) != NULL);
+    }
     struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
     event.u.applied.is_alone = mesh_pair_apply(mesh, node, action);
     worker->rounds[fragment] = action->u.pair.round + 1;
@@ -194,8 +224,8 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         mesh->commits[node] += action->u.report.kind == TW_REPORT_ROUND_COMMITTED;
         mesh->forks[node] += action->u.report.kind == TW_REPORT_LINEAGE;
         break;
+    case TW_ACT_DROP: held_drop(mesh, node, &action->u.payload.hash); break;
     case TW_ACT_EXPECT:
-    case TW_ACT_DROP:
     case TW_ACT_CLOCK: break;
     }
 }
@@ -207,6 +237,8 @@ static void drain(struct mesh *mesh, uint32_t node) {
 
 void mesh_deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event) {
     if (mesh->is_down[node]) return;
+    if (mesh->config.is_pair && event->kind == TW_EV_VERIFIED)
+        held_put(mesh, node, &event->u.chunk.hash);
     tw_node_event(mesh->nodes[node], event, mesh->now_us);
     drain(mesh, node);
 }
@@ -295,6 +327,7 @@ void mesh_kill(struct mesh *mesh, uint32_t node) {
     }
     mesh->is_down[node] = true;
     mesh->workers[node].is_up = false;
+    memset(mesh->held[node], 0, sizeof(mesh->held[node]));
     uint32_t kept = 0;
     for (uint32_t i = 0; i < mesh->events_count; i++) {
         if (mesh->events[i].to == node) {

@@ -529,6 +529,18 @@ static void lies_cost_nothing(void **state) {
     mesh_deinit(&mesh);
 }
 
+static void lying_clock_lifts_by_half_at_most(void **state) {
+    (void)state;
+    start(2, 2);
+    mesh.is_liar[1] = true;
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(60));
+    assert_true(mesh_view(&mesh, 0).pairs.merged > 20);
+    const uint64_t tokens = mesh.workers[0].tokens + mesh.workers[1].tokens;
+    assert_in_range(mesh_view(&mesh, 0).clock_tokens, tokens, tokens * 16 / 10);
+    mesh_deinit(&mesh);
+}
+
 int main(void) {
     tw_rng_seed(&rng, 7);
     const struct CMUnitTest tests[] = {
@@ -552,6 +564,7 @@ int main(void) {
         cmocka_unit_test(storm_keeps_the_books_even),
         cmocka_unit_test(run_ends_through_kills_and_cuts),
         cmocka_unit_test(lies_cost_nothing),
+        cmocka_unit_test(lying_clock_lifts_by_half_at_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
