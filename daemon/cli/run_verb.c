@@ -62,10 +62,12 @@ static enum tw_exit fit_training(struct tw_run *run) {
     return TW_EXIT_OK;
 }
 
-/* 1 % of the budget, but 100 steps where that is no more than a twentieth of it. */
+/* 1 % of the budget, but 100 steps of each node where that is no more than a fifth of it: a short
+ * run that warms up too fast loses more than it gains by merging. */
 static void fit_warmup(struct tw_run *run) {
-    const uint64_t steps = 100 * (uint64_t)run->train.batch * run->model.context;
-    const uint64_t share = run->train.tokens / 100, most = run->train.tokens / 20;
+    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
+    const uint64_t steps = 100 * step_tokens * run->sync.nodes;
+    const uint64_t share = run->train.tokens / 100, most = run->train.tokens / 5;
     const uint64_t least = steps < most ? steps : most;
     run->train.warmup_tokens = share > least ? share : least;
 }
@@ -106,7 +108,7 @@ static enum tw_exit build(struct tw_run *run, const char *name, const char *mode
                 return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
             }
         }
-        if (pass == 0 && model != NULL) fit_warmup(run);
+        if (pass == 0) fit_warmup(run);
         if (pass == 0) tw_run_apply_preset(run, run->sync.preset);
     }
     if (tw_run_check(run, &err) != TW_OK) return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);

@@ -397,8 +397,12 @@ static void guard_knows_liars_from_fast_nodes(void **state) {
         1 << 2);
     assert_int_equal(tw_guard(factors, (const double[]){1, 100}, same, 2), 0);
     assert_true(factors[1] == 1.0f);
-    assert_int_equal(tw_guard(factors, (const double[]){0, 0, 5}, same, 3), 0);
-    assert_true(factors[2] == 1.0f);
+    /* Nothing but 0 is usual where most are 0; of two halves neither is. */
+    assert_int_equal(tw_guard(factors, (const double[]){0, 0, 5}, same, 3), 1 << 2);
+    assert_true(factors[2] == 0.0f && factors[0] == 1.0f);
+    assert_int_equal(tw_guard(factors, (const double[]){0, 5, 5, 0}, same, 4), 0);
+    assert_int_equal(tw_guard(factors, (const double[]){0, 0, 0}, same, 3), 0);
+    assert_true(factors[1] == 1.0f);
 }
 
 int main(int argc, char **argv) {

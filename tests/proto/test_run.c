@@ -234,7 +234,7 @@ static void contradictions_between_knobs_are_refused(void **state) {
         {TW_PRESET_STREAMING, "sync.consensus", "0.7", "needs sync.topology = pair"},
         {TW_PRESET_STREAMING, "sync.gap_penalty", "1", "needs sync.outer = heavyball"},
         {TW_PRESET_STREAMING, "sync.momentum_clip", "3", "needs sync.outer = heavyball"},
-        {TW_PRESET_STREAMING, "sync.sent", "restart", "belongs to sync.sent = mix"},
+        {TW_PRESET_STREAMING, "sync.mix", "0.5", "belongs to sync.sent = mix"},
         {TW_PRESET_STREAMING, "sync.merge", "median", "at least 5 nodes"},
         {TW_PRESET_STREAMING, "sync.merge", "clipped", "sync.merge = clipped tells"},
         {TW_PRESET_STREAMING, "sync.codec", "sign", "set sync.feedback"},
@@ -382,6 +382,7 @@ static void commented_file_reads_back(void **state) {
     (void)state;
     struct tw_run back;
     tw_run_defaults(&run);
+    run.sync.sent = TW_SENT_MIX;
     run.sync.mix_millionths = 123456;
     run.sync.pace = TW_PACE_CLOCK;
     memset(run.data.sha256.bytes, 0xab, 32);
@@ -407,23 +408,32 @@ static void set_tokens_for(uint64_t outer_steps) {
 static void outer_constants_fit_the_length_of_the_run(void **state) {
     (void)state;
     const struct {
-        uint64_t outer_steps;
+        uint64_t outer_steps, warm_steps;
         enum tw_preset preset;
         uint32_t lr, momentum, ramp;
     } rows[] = {
-        {0, TW_PRESET_STREAMING, 1000000, 0, 0},
-        {16, TW_PRESET_STREAMING, 1000000, 0, 0},
-        {100, TW_PRESET_DILOCO, 1000000, 0, 0},
-        {550, TW_PRESET_STREAMING, 700000, 450000, 55},
-        {550, TW_PRESET_DILOCO, 850000, 450000, 55},
-        {1000, TW_PRESET_STREAMING, 400000, 900000, 100},
-        {1000, TW_PRESET_DILOCO, 700000, 900000, 100},
-        {100000, TW_PRESET_DILOCO, 700000, 900000, 1000},
+        {0, 0, TW_PRESET_STREAMING, 1000000, 0, 0},
+        {10, 5, TW_PRESET_STREAMING, 1000000, 0, 0},
+        {40, 2, TW_PRESET_STREAMING, 1000000, 0, 0}, /* warms up too fast */
+        {20, 5, TW_PRESET_STREAMING, 700000, 450000, 2},
+        {20, 5, TW_PRESET_DILOCO, 700000, 450000, 2},
+        {40, 10, TW_PRESET_STREAMING, 400000, 900000, 4},
+        {100, 10, TW_PRESET_DILOCO, 400000, 900000, 10},
+        {550, 10, TW_PRESET_DILOCO, 550000, 900000, 10},
+        {200, 1, TW_PRESET_STREAMING, 700000, 450000, 10},
+        {1000, 1, TW_PRESET_STREAMING, 400000, 900000, 10}, /* long enough to forget that */
+        {1000, 10, TW_PRESET_DILOCO, 700000, 900000, 10},
+        {100000, 1000, TW_PRESET_DILOCO, 700000, 900000, 10},
+        {40, 10, TW_PRESET_LOCAL_SGD, 1000000, 0, 0},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         tw_run_defaults(&run);
+        if (rows[i].preset == TW_PRESET_LOCAL_SGD) run.sync.period = 10;
         set_tokens_for(rows[i].outer_steps);
         assert_int_equal(tw_run_outer_steps(&run), rows[i].outer_steps);
+        const uint64_t step_tokens = (uint64_t)run.train.batch * run.model.context;
+        run.train.warmup_tokens =
+            rows[i].warm_steps * step_tokens * run.sync.nodes * run.sync.period;
         tw_run_apply_preset(&run, rows[i].preset);
         assert_int_equal(run.sync.outer_lr_millionths, rows[i].lr);
         assert_int_equal(run.sync.outer_momentum_millionths, rows[i].momentum);
