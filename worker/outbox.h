@@ -5,12 +5,18 @@
  * node sees it, Delta = a - theta when it was sent, D what its payload decodes to, and phi' after
  * phi:
  *
- *     sent      when it is sent            merged                        not merged
- *     mix       -                          theta = mix theta + (1 -      theta += phi' - phi
- *                                            mix) phi'
- *     keep      -                          theta += phi' - phi + Delta   theta += phi' - phi
- *     restart   theta += Delta: theta = a  theta += phi' - phi           theta += phi' - phi -
- * Delta eager     theta += Delta + c' - c    theta += a' - a               theta += a' - a - Delta
+ *     mix      sent:       nothing
+ *              merged:     theta = mix theta + (1 - mix) phi'
+ *              not merged: theta += phi' - phi
+ *     keep     sent:       nothing
+ *              merged:     theta += phi' - phi + Delta
+ *              not merged: theta += phi' - phi
+ *     restart  sent:       theta += Delta, so that theta = a
+ *              merged:     theta += phi' - phi
+ *              not merged: theta += phi' - phi - Delta
+ *     eager    sent:       theta += Delta + c' - c
+ *              merged:     theta += a' - a
+ *              not merged: theta += a' - a - Delta
  *
  * So but for mix no step is lost and none counts twice: Delta is in the anchor, in theta, or under
  * way, and a part that was not merged is in the next Delta.

@@ -123,7 +123,7 @@ expect 0 '"name": "llama-8b"' tw run models --json
 expect 0 '^1m +gpt2' tw run new x --model help
 expect 2 'there is no model `gpt2-125m`: did you mean gpt2-124m' tw run new x --model gpt2-125m
 expect 0 '124,439,808 parameters' tw run new x --model gpt2-124m --out big.manifest
-expect 0 '"warmup|train.warmup_tokens = 102400' tw run new x --model 1m --set train.tokens=10m \
+expect 0 '"warmup|train.warmup_tokens = 409600' tw run new x --model 1m --set train.tokens=10m \
     --out one.manifest --json
 expect 2 'run: did you mean `run models`' tw run model
 

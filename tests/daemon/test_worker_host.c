@@ -64,6 +64,7 @@ static int host_open(void **state) {
     t.fd = t.memfd = -1;
     struct tw_error err = {0};
     tw_run_defaults(&t.run);
+    t.run.sync.codec = t.run.sync.result = TW_CODEC_INT8;
     assert_int_equal(tw_run_set(&t.run, "model.layers", "1", &err), TW_OK);
     assert_int_equal(tw_run_set(&t.run, "model.width", "64", &err), TW_OK);
     assert_int_equal(tw_run_set(&t.run, "model.heads", "2", &err), TW_OK);

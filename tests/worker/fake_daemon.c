@@ -24,6 +24,7 @@ void fake_run(struct tw_run *run) {
     run->sync.fragments = 3;
     run->sync.period = 12;
     run->sync.overlap = 1;
+    run->sync.sent = TW_SENT_MIX;
     run->sync.mix_millionths = 500000;
     run->sync.outer_lr_millionths = 1000000;
     run->sync.outer_momentum_millionths = 0;
