@@ -19,7 +19,7 @@
  *     r of each block (b bf16): 0 and then no codes, or in [2^-120, 2^120)
  *     a stream for every 64 blocks that have any codes:
  *         kind (u8): 0 coded, 1 raw, 2 one symbol
- *         codes written out (u32), then each (i16): limit <= |code|, |code| c <= 66
+ *         codes written out (u32), then each (i16): limit <= |code|, |code| c <= 69
  *         coded: model (rans.h), words (u32), 64 states, words (u16 each)
  *         raw: a symbol per element          one symbol: the symbol
  *

@@ -130,8 +130,10 @@ static const struct tw_run_key keys[] = {
     ENUM("sync.topology", sync.topology, topologies,
          "group: everybody merges into one shared anchor; pair: two at a time, each node keeps its "
          "own; solo: nothing is merged while training"),
-    NUMBER("sync.nodes", TW_RUN_U32, sync.nodes, 1, TW_MEMBERS_MAX,
-           "nodes planned to train at a time; only the presets look at it"),
+    NUMBER(
+        "sync.nodes", TW_RUN_U32, sync.nodes, 1, TW_MEMBERS_MAX,
+        "nodes planned to train at a time; the presets are fitted to it, and solo runs share the "
+        "budget by it"),
     NUMBER("sync.fragments", TW_RUN_U32, sync.fragments, 1, TW_FRAGMENTS_MAX,
            "pieces of the model that are merged in turn"),
     ENUM("sync.pattern", sync.pattern, patterns, "how layers are dealt to fragments"),
@@ -145,8 +147,8 @@ static const struct tw_run_key keys[] = {
     NUMBER("sync.mix", TW_RUN_REAL, sync.mix_millionths, 0, MILLION - 1,
            "sync.sent = mix: weight of the local parameters when a merge is applied"),
     ENUM("sync.merge", sync.merge, merges,
-         "how contributions become one; trimmed, median and clipped withstand nodes that send "
-         "nonsense"),
+         "how contributions become one; trimmed, median and clipped withstand nonsense among five "
+         "or more"),
     ENUM("sync.weights", sync.weights, weights,
          "how much each contributor counts; tokens_rate: tokens times tokens per step"),
     ENUM("sync.outer", sync.outer, outer_rules, "rule of the outer step"),

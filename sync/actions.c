@@ -62,7 +62,8 @@ struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind) {
 }
 
 void tw_act_report(struct tw_node *node, enum tw_report_kind kind, const struct tw_id *id) {
-    if (node->bodies_count + 4 > BODIES_PER_EVENT_MAX) return; /* words only: rather lose them */
+    if (node->bodies_count + BODIES_NOT_REPORTS >= BODIES_PER_EVENT_MAX)
+        return; /* words only: rather lose them */
     struct tw_action *body = tw_act_body(node, TW_ACT_REPORT);
     body->u.report.kind = kind;
     body->u.report.reason = TW_OK;

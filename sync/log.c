@@ -46,7 +46,8 @@ bool tw_log_is_close(const struct tw_node *node) {
     enum { OUTER_STEPS = 2 }; /* of the four that results are kept for */
     if (node->needs_tip) return false;
     for (uint32_t p = 0; p < count; p++) {
-        if (node->at.fragment_rounds[p] == NOT_HELD) return false;
+        /* Not held, or a state of rounds that we have yet to hear of. */
+        if (node->at.fragment_rounds[p] > node->at.rounds) return false;
         const uint64_t due = tw_log_due(node, p);
         if (due == UINT64_MAX) continue;
         if (due + (uint64_t)OUTER_STEPS * count < node->at.rounds) return false;
@@ -338,6 +339,9 @@ static bool has_results(struct tw_node *node, const struct tw_close *close,
         payload->is_shared = true;
         if (payload->keep_round < tw_round_keep(node)) payload->keep_round = tw_round_keep(node);
         is_complete &= payload->state == PAYLOAD_HELD;
+        *is_lost |=
+            payload->state == PAYLOAD_HELD &&
+            !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, division->u.apply.parts[k].count);
         *is_lost |= payload->state == PAYLOAD_WANTED && payload->cycles > 2;
     }
     return is_complete;

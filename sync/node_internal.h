@@ -30,7 +30,8 @@ enum {
     NO_PEER = 0xFFFF, /* "no peer", and "this node" where a sender is meant */
     REPLIES_MAX = 8,
     MESSAGES_PER_EVENT_MAX = 48,
-    BODIES_PER_EVENT_MAX = 16,
+    BODIES_PER_EVENT_MAX = 32,
+    BODIES_NOT_REPORTS = 12, /* of them are for what one event and the walk after it may ask for */
     JOINS_MAX = 16,
     LOG_PER_REPLY_MAX = 16,
     LOST_CYCLES = 4, /* times everybody was asked for a result in vain */

@@ -54,12 +54,15 @@ static bool is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t o
 }
 
 uint64_t tw_pair_clock_factor(const struct tw_node *node) {
-    enum { UNIT = 1024, FACTOR_MAX = TW_PEERS_MAX * 64 };
+    enum { UNIT = 1024, RATE_TIMES_MAX = 64, FACTOR_MAX = TW_PEERS_MAX * RATE_TIMES_MAX };
     uint64_t others = 0, count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (!tw_peers_is_live(node, i)) continue;
         if (node->links[i].status.state == TW_STATE_FINISHED) continue;
-        others += node->links[i].status.tokens_per_s;
+        /* Rates are what a node says of itself: nobody is believed to be more than 64 times us. */
+        const uint64_t told = node->links[i].status.tokens_per_s;
+        const uint64_t most = RATE_TIMES_MAX * (uint64_t)node->tokens_per_s;
+        others += told < most ? told : most;
         count++;
     }
     /* Before anything is measured, everybody is as fast as we are. */

@@ -38,7 +38,7 @@
  * c does without.
  *
  * **Error feedback** (beta = sync.feedback > 0; Seide et al., 2014): encoded is v = beta e + Delta,
- * and where it is merged e = v - D, else e stays.
+ * and where it is merged e = v - D, else e stays. A v that is clipped loses its part of e for good.
  *
  * All of it lives in the worker's memory and in no snapshot. A worker that starts again has nothing
  * under way, c = 0, e = 0: what was under way is lost to theta if its merge does not come, e is

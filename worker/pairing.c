@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "compress/lattice.h"
+#include "kernels/merge.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
 #include "worker/request.h"
@@ -13,18 +14,24 @@
 /* The running maximum forgets a tenth with each meeting. */
 #define DISTANCE_KEPT 0.9f
 
+/* As large as a partner's outer gradient may be in our own, and as far as its anchor may be off, in
+ * the size of ours. */
+enum { PARTNER_TIMES = 64 };
+#define INIT_RMS 0.02 /* of matrices in the beginning; biases are smaller */
+
 enum tw_status tw_pairing_init(struct tw_pairing *pairing, struct tw_merger *merger,
                                struct tw_error *err) {
     memset(pairing, 0, sizeof(*pairing));
     pairing->merger = merger;
     if (merger->run->sync.topology != TW_TOPOLOGY_PAIR) return TW_OK;
     const size_t elements = (size_t)merger->shm->geometry.spare_elements;
-    pairing->own = calloc(2 * elements, sizeof(float));
+    pairing->own = calloc(3 * elements, sizeof(float));
     if (pairing->own == NULL) {
         return tw_fail(err, TW_NOMEM, "no memory for the anchors of a pair: %zu bytes wanted",
-                       2 * elements * sizeof(float));
+                       3 * elements * sizeof(float));
     }
     pairing->theirs = pairing->own + elements;
+    pairing->delta = pairing->theirs + elements;
     return TW_OK;
 }
 
@@ -141,6 +148,20 @@ static enum tw_status apply_alone(struct tw_pairing *pairing,
     return TW_OK;
 }
 
+/* What a partner sent is finite; is it also of our size? A node may be many times as fast, and its
+ * anchor be some way off: beyond that the partner has diverged, or lies. */
+static bool is_sane(const float *delta_own, const float *delta_theirs, const float *phi_own,
+                    const float *phi_theirs, size_t n) {
+    const double deltas = tw_norm_squared(delta_own, n), begun = (double)n * INIT_RMS * INIT_RMS;
+    double anchors = tw_norm_squared(phi_own, n);
+    if (anchors < begun) anchors = begun;
+    /* Where nothing of our own was trained: a hundredth of the anchor. */
+    const double usual = deltas > 1e-4 * anchors ? deltas : 1e-4 * anchors;
+    const double times = PARTNER_TIMES * PARTNER_TIMES;
+    return tw_norm_squared(delta_theirs, n) <= times * usual &&
+           tw_distance_squared(phi_theirs, phi_own, n) <= times * anchors;
+}
+
 /* Both deltas' mean into scratch, both anchors side by side. TW_AGAIN: what the partner sent is of
  * no use; TW_CORRUPT, TW_PROTO: what we sent is. */
 static enum tw_status decode_all(struct tw_pairing *pairing,
@@ -158,12 +179,15 @@ static enum tw_status decode_all(struct tw_pairing *pairing,
         return tw_fail(err, TW_CORRUPT, "what was sent of fragment %u does not decode",
                        request->fragment);
     }
-    tw_scale(merger->scratch, 0.5f, n);
-    if (codec->decode_add(theirs_delta, request->theirs.delta.bytes, 0.5f, merger->scratch, n) !=
-            TW_OK ||
+    if (codec->decode(theirs_delta, request->theirs.delta.bytes, pairing->delta, n) != TW_OK ||
         tw_lattice_decode(theirs_phi, request->theirs.phi.bytes, phi, pairing->theirs, n) != TW_OK)
         return tw_fail(err, TW_AGAIN, "the partner's share of fragment %u cannot be read",
                        request->fragment);
+    if (!is_sane(merger->scratch, pairing->delta, pairing->own, pairing->theirs, n))
+        return tw_fail(err, TW_AGAIN, "the partner's share of fragment %u is too large to be right",
+                       request->fragment);
+    tw_scale(merger->scratch, 0.5f, n);
+    tw_merge_add(merger->scratch, pairing->delta, 0.5f, n);
     return TW_OK;
 }
 

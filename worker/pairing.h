@@ -23,6 +23,7 @@
 struct tw_pairing {
     struct tw_merger *merger;
     float *own, *theirs;              /* (largest fragment) each: decoded anchors */
+    float *delta;                     /* (largest fragment): what the partner sent */
     float distance[TW_FRAGMENTS_MAX]; /* running maximum of |S_theirs - phi| and |phi' - phi|;
                                          0: met nobody yet */
 };

@@ -145,8 +145,12 @@ uint64_t tw_side_close(struct tw_side *side) {
     return took_us;
 }
 
+bool tw_side_has_kept(const struct tw_side *side) {
+    return side->kept_begin < side->kept_count;
+}
+
 enum tw_status tw_side_recv(struct tw_side *side, struct tw_worker_msg *msg, struct tw_error *err) {
-    if (side->kept_begin < side->kept_count) {
+    if (tw_side_has_kept(side)) {
         *msg = side->kept[side->kept_begin++];
         return TW_OK;
     }

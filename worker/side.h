@@ -46,6 +46,9 @@ void tw_side_open(struct tw_side *side);
 /* The step is over. Waits for an answer under way. Returns what the answers cost, in us. */
 uint64_t tw_side_close(struct tw_side *side);
 
+/* While closed: packets are kept that tw_link_wait knows nothing of. */
+bool tw_side_has_kept(const struct tw_side *side);
+
 /* While closed: the next packet, kept or new, as tw_link_recv. */
 enum tw_status tw_side_recv(struct tw_side *side, struct tw_worker_msg *msg, struct tw_error *err);
 

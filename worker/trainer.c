@@ -371,7 +371,8 @@ enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err)
         TW_TRY(inner_step(trainer, err));
         return boundary(trainer, err);
     }
-    const enum tw_status status = tw_link_wait(trainer->link, WAIT_MS, err);
+    const enum tw_status status =
+        tw_side_has_kept(&trainer->side) ? TW_OK : tw_link_wait(trainer->link, WAIT_MS, err);
     if (status == TW_AGAIN) return finished_settle(trainer, err);
     TW_TRY(status);
     trainer->boundary_us = cost_us(trainer);

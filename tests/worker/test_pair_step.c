@@ -304,6 +304,32 @@ static void work_done_meanwhile_stays(void **state) {
     }
 }
 
+/* Finite, and of no size that training gives: a partner that has diverged. */
+static void what_is_far_too_large_is_done_without(void **state) {
+    (void)state;
+    open_all(TW_CODEC_INT8, 0);
+    for (uint64_t round = 0; round < 2; round++) {
+        (void)train(&nodes[0]);
+        (void)train(&nodes[1]);
+        exchange(round, false);
+    }
+    (void)train(&nodes[0]);
+    for (size_t k = 0; k < n; k++) live(&nodes[1])[k] += 1e4f;
+    for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], 2, true);
+    trade();
+    assert_int_equal(apply(&nodes[0], 2, false).is_alone, 1);
+    for (size_t k = 0; k < n; k++) assert_true(fabsf(anchor(&nodes[0]).phi[k]) < 1.0f);
+    /* So is its anchor, once it has gone there. */
+    (void)apply(&nodes[1], 2, true);
+    for (unsigned i = 0; i < NODES; i++) {
+        (void)train(&nodes[i]);
+        encode(&nodes[i], 3, true);
+    }
+    trade();
+    assert_int_equal(apply(&nodes[0], 3, false).is_alone, 1);
+    for (size_t k = 0; k < n; k++) assert_true(fabsf(anchor(&nodes[0]).phi[k]) < 1.0f);
+}
+
 static void what_cannot_be_read_is_done_without(void **state) {
     (void)state;
     open_all(TW_CODEC_INT8, 0);
@@ -434,6 +460,7 @@ int main(void) {
         cmocka_unit_test_teardown(nothing_is_lost_between_two, close_all),
         cmocka_unit_test_teardown(alone_takes_all_of_it_exactly, close_all),
         cmocka_unit_test_teardown(work_done_meanwhile_stays, close_all),
+        cmocka_unit_test_teardown(what_is_far_too_large_is_done_without, close_all),
         cmocka_unit_test_teardown(what_cannot_be_read_is_done_without, close_all),
         cmocka_unit_test_teardown(rounds_are_taken_once_and_only_when_sent, close_all),
         cmocka_unit_test_teardown(group_has_no_pairs, close_all),
