@@ -92,7 +92,8 @@ static void load(struct mesh *mesh, uint32_t node, const struct tw_action *actio
         memcpy(&mesh->workers[node].phi[fragment], action->u.load.hash.bytes, 8);
     const struct tw_id digest = mesh_digest(mesh->workers[node].phi[fragment]);
     TW_ASSERT(tw_id_equal(&digest, &action->u.load.digest));
-    mesh_pair_load(&mesh->workers[node], fragment, action->u.load.mode, phi_before);
+    if (mesh->config.is_pair)
+        mesh_pair_load(&mesh->workers[node], fragment, action->u.load.mode, phi_before);
     answer_applied(mesh, node, fragment, action->u.load.rounds);
 }
 
