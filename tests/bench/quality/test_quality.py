@@ -87,7 +87,7 @@ class Smoke:
     def bytes_are_those_of_the_codec(self):
         for case in self.cases("all"):
             bits = {"alone": 0, "big": 0, "btm": 0, "exact": 32, "bf16": 16}
-            bits = bits.get(case["name"], BITS[case["manifest"].get("sync.codec", "int8")])
+            bits = bits.get(case["name"], BITS.get(case["manifest"].get("sync.codec")))
             if case["name"] == "sparse":
                 assert 0.5 < case["bits"] < 1.5, case["bits"]
             else:
