@@ -38,7 +38,7 @@ GOALS = {
 MANIFEST = {"train.batch": "8", "model.context": "256", "train.lr": "0.002"}
 PRESETS = {  # over the preset's row, which is fitted to the length of the run
     "streaming": {"sync.period": "40", "sync.fragments": "5", "sync.outer_lr": "1",
-                  "sync.outer_momentum": "0.7"},
+                  "sync.outer_momentum": "0.7", "sync.sent": "mix", "sync.mix": "0.5"},
     "diloco": {"sync.period": "40", "sync.outer_lr": "1", "sync.outer_momentum": "0.7"},
     "eager": {"sync.period": "40", "sync.overlap": "39"}, "noloco": {"sync.period": "40"},
     "co2": {"sync.period": "40", "sync.overlap": "39"}, "decoupled": {}, "sparseloco": {},
