@@ -111,8 +111,8 @@ static void explain_outer(FILE *to, const struct tw_run *run) {
     (void)fprintf(to, "; %s outer steps are planned\n", tw_units_count(count, (double)planned));
     if (mu == 0 && run->sync.outer_lr_millionths == 1000000) {
         (void)fprintf(to,
-                      "            plain averaging: in a run this short the published constants "
-                      "overshoot\n");
+                      "            plain averaging: by the preset, or as the run is too short for "
+                      "momentum\n");
     } else {
         (void)fprintf(to,
                       "            a steady change is amplified %.1f times; short runs want "
