@@ -434,6 +434,30 @@ enum tw_status tw_dataset_decode(const char *text, size_t size, struct tw_datase
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
+uint32_t tw_dataset_shares(const uint64_t *weights, uint32_t count, uint32_t *millionths) {
+    uint64_t sum = 0, rest[TW_DATASET_SOURCES_MAX];
+    uint32_t left = MILLION;
+    TW_ASSERT(count <= TW_DATASET_SOURCES_MAX);
+    for (uint32_t i = 0; i < count; i++) sum += weights[i];
+    for (uint32_t i = 0; i < count; i++) {
+        millionths[i] = (uint32_t)(weights[i] * MILLION / sum);
+        rest[i] = weights[i] * MILLION % sum;
+        left -= millionths[i];
+    }
+    for (; left > 0; left--) {
+        uint32_t most = 0;
+        for (uint32_t i = 1; i < count; i++) {
+            if (rest[i] > rest[most]) most = i;
+        }
+        millionths[most]++;
+        rest[most] = 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (millionths[i] < TW_DATASET_SHARE_MIN) return i;
+    }
+    return count;
+}
+
 void tw_dataset_file(const struct tw_dataset *dataset, const struct tw_dataset_shard *shard,
                      char name[TW_DATASET_FILE_BYTES]) {
     TW_ASSERT(shard->source < dataset->sources_count && shard->number < TW_DATASET_SHARDS_MAX);

@@ -35,6 +35,7 @@ enum {
     TW_DATASET_NAME_BYTES = 32, /* of a source, with NUL: [a-z0-9-], not empty */
     TW_DATASET_FILE_BYTES = TW_DATASET_NAME_BYTES + 32,
     TW_DATASET_TOKENIZER_BYTES_MAX = 64 << 20,
+    TW_DATASET_SHARE_MIN = 100, /* millionths: what the order of windows can still draw */
 };
 
 /* File names in a dataset's folder beside the shards. */
@@ -85,6 +86,11 @@ enum tw_status tw_dataset_decode(const char *text, size_t size, struct tw_datase
  * TW_LIMIT. TW_CONFIG: what decode would refuse, such as weights for some sources only. */
 enum tw_status tw_dataset_encode(const struct tw_dataset *dataset, char *text, size_t room,
                                  size_t *size, struct tw_error *err);
+
+/* Shares (count) that add up to a million, by the largest remainder, from weights (count), none of
+ * them 0 or above 1e12. The first source whose share is below TW_DATASET_SHARE_MIN, or
+ * count. */
+uint32_t tw_dataset_shares(const uint64_t *weights, uint32_t count, uint32_t *millionths);
 
 /* Name of a shard's file: "prose-train-00000.shard". */
 void tw_dataset_file(const struct tw_dataset *dataset, const struct tw_dataset_shard *shard,

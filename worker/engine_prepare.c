@@ -67,41 +67,23 @@ static enum tw_status add_input(struct command *command, const char *path, struc
     return TW_OK;
 }
 
-/* Weights as shares that add up to 1 exactly: the first of those that were rounded down most get
- * what is left. */
 static enum tw_status share_weights(struct command *command, struct tw_error *err) {
     struct tw_prepare_options *const options = &command->options;
-    uint64_t sum = 0, rest[TW_DATASET_SOURCES_MAX];
-    uint32_t weighed = 0, left = MILLION;
-    for (uint32_t i = 0; i < options->sources_count; i++) {
-        sum += command->weights[i];
-        weighed += command->weights[i] > 0;
-    }
+    const uint32_t count = options->sources_count;
+    uint32_t weighed = 0, shares[TW_DATASET_SOURCES_MAX];
+    for (uint32_t i = 0; i < count; i++) weighed += command->weights[i] > 0;
     if (weighed == 0) return TW_OK;
-    if (weighed < options->sources_count) {
+    if (weighed < count) {
         return tw_fail(err, TW_CONFIG,
                        "weights for some sources and not for others: give every source one, or "
                        "none");
     }
-    for (uint32_t i = 0; i < options->sources_count; i++) {
-        const uint64_t scaled = command->weights[i] * MILLION;
-        options->sources[i].weight_millionths = (uint32_t)(scaled / sum);
-        rest[i] = scaled % sum;
-        left -= options->sources[i].weight_millionths;
+    const uint32_t small = tw_dataset_shares(command->weights, count, shares);
+    if (small < count) {
+        return tw_fail(err, TW_CONFIG, "the weight of the source %s is less than 0.01%% of all",
+                       command->names[small]);
     }
-    for (; left > 0; left--) {
-        uint32_t most = 0;
-        for (uint32_t i = 1; i < options->sources_count; i++) {
-            if (rest[i] > rest[most]) most = i;
-        }
-        options->sources[most].weight_millionths++;
-        rest[most] = 0;
-    }
-    for (uint32_t i = 0; i < options->sources_count; i++) {
-        if (options->sources[i].weight_millionths > 0) continue;
-        return tw_fail(err, TW_CONFIG, "the weight of the source %s is less than a millionth",
-                       command->names[i]);
-    }
+    for (uint32_t i = 0; i < count; i++) options->sources[i].weight_millionths = shares[i];
     return TW_OK;
 }
 

@@ -44,39 +44,23 @@ static enum tw_status set_share(const struct tw_dataset *dataset, const char *ar
                    names[0]);
 }
 
-/* Shares of all sources, whole millionths that make one, none zero: by the largest remainder. */
-static enum tw_status normalise(struct tw_dataset *dataset, const uint64_t *shares,
-                                struct tw_error *err) {
-    uint64_t total = 0, rest[TW_DATASET_SOURCES_MAX], given = 0;
+static enum tw_status share(struct tw_dataset *dataset, const uint64_t *weights,
+                            struct tw_error *err) {
     const uint32_t count = dataset->sources_count;
+    uint32_t shares[TW_DATASET_SOURCES_MAX];
     for (uint32_t i = 0; i < count; i++) {
-        if (shares[i] == 0) {
-            return tw_fail(err, TW_CONFIG,
-                           "%s has no share: give one to every source, or `size` alone to draw all "
-                           "by their tokens",
-                           dataset->sources[i].name);
-        }
-        total += shares[i];
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        const uint64_t exact = shares[i] * MILLION;
-        dataset->sources[i].weight_millionths = (uint32_t)(exact / total);
-        rest[i] = exact % total;
-        given += exact / total;
-    }
-    for (; given < MILLION; given++) {
-        uint32_t most = 0;
-        for (uint32_t i = 1; i < count; i++) {
-            if (rest[i] > rest[most]) most = i;
-        }
-        dataset->sources[most].weight_millionths++;
-        rest[most] = 0;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        if (dataset->sources[i].weight_millionths > 0) continue;
-        return tw_fail(err, TW_CONFIG, "%s: a share of less than a millionth",
+        if (weights[i] > 0) continue;
+        return tw_fail(err, TW_CONFIG,
+                       "%s has no share: give one to every source, or `size` alone to draw all "
+                       "by their tokens",
                        dataset->sources[i].name);
     }
+    const uint32_t small = tw_dataset_shares(weights, count, shares);
+    if (small < count) {
+        return tw_fail(err, TW_CONFIG, "%s: a share of less than 0.01%%",
+                       dataset->sources[small].name);
+    }
+    for (uint32_t i = 0; i < count; i++) dataset->sources[i].weight_millionths = shares[i];
     return TW_OK;
 }
 
@@ -111,7 +95,7 @@ static enum tw_status weigh(struct tw_dataset *dataset, int argc, char **argv,
         return TW_OK;
     }
     for (int i = 4; i < argc; i++) TW_TRY(set_share(dataset, argv[i], shares, err));
-    return normalise(dataset, shares, err);
+    return share(dataset, shares, err);
 }
 
 enum tw_exit engine_weigh(int argc, char **argv) {

@@ -89,6 +89,20 @@ static enum tw_exit unknown_verb(const char *name) {
     return cli_fail(TW_EXIT_USAGE, "there is no command `%s`; `thinwire help` lists them", name);
 }
 
+static enum tw_exit print_help(const char *verb) {
+    const char *const text = cli_help_text(verb);
+    (void)fputs(text != NULL ? text : cli_help_text(""), stdout);
+    return TW_EXIT_OK;
+}
+
+/* Pages of the programs behind the verbs are here too. */
+static bool wants_help(int argc, char **argv) {
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "--help") == 0) return true;
+    }
+    return false;
+}
+
 int main(int argc, char **argv) {
     static struct cli cli;
     (void)setlocale(LC_CTYPE, "");
@@ -103,9 +117,9 @@ int main(int argc, char **argv) {
     if (strcmp(verb, "--help") == 0) verb = "help";
     if (strcmp(verb, "--version") == 0) verb = "version";
     for (size_t i = 0; i < VERBS_COUNT; i++) {
-        if (VERBS[i].program != NULL && strcmp(VERBS[i].name, verb) == 0) {
-            return (int)become(&VERBS[i], argc - at, argv + at);
-        }
+        if (VERBS[i].program == NULL || strcmp(VERBS[i].name, verb) != 0) continue;
+        if (wants_help(argc - at, argv + at)) return (int)print_help(verb);
+        return (int)become(&VERBS[i], argc - at, argv + at);
     }
     for (int i = at; i < argc - 1; i++) argv[i] = argv[i + 1];
     cli.argc = at < argc ? argc - 2 : argc - 1;
@@ -118,9 +132,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < VERBS_COUNT; i++) {
         if (strcmp(VERBS[i].name, verb) != 0) continue;
         if (cli_flag(&cli, "--help") && strcmp(verb, "help") != 0) {
-            const char *const text = cli_help_text(verb);
-            (void)fputs(text != NULL ? text : cli_help_text(""), stdout);
-            return TW_EXIT_OK;
+            return (int)print_help(verb);
         }
         return (int)VERBS[i].run(&cli);
     }

@@ -42,6 +42,8 @@ expect 2 '--color=blue: it is auto, always or never' tw status --color=blue
 expect 2 '--every 0: seconds' tw status --every 0
 expect 0 '^thinwire status ' tw help status
 expect 0 '^thinwire status ' tw status --help
+expect 0 '^thinwire data ' tw data --help
+expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
 for verb in init run status peers rounds events checkpoint leave pause resume config train eval \

@@ -101,6 +101,20 @@ static void the_text_is_one_a_person_can_read(void **state) {
                                  "source prose 0.7\nsource code-2 0.3\nshard 0 train a1a1"));
 }
 
+static void weights_become_shares_of_a_million(void **state) {
+    (void)state;
+    uint32_t shares[3];
+    assert_int_equal(tw_dataset_shares((const uint64_t[]){1, 1, 1}, 3, shares), 3);
+    assert_memory_equal(shares, ((const uint32_t[]){333334, 333333, 333333}), sizeof(shares));
+    assert_int_equal(tw_dataset_shares((const uint64_t[]){2, 7, 2}, 3, shares), 3);
+    assert_memory_equal(shares, ((const uint32_t[]){181818, 636364, 181818}), sizeof(shares));
+    assert_int_equal(tw_dataset_shares((const uint64_t[]){99, 999901}, 2, shares), 0);
+    assert_int_equal(tw_dataset_shares((const uint64_t[]){999900, 100}, 2, shares), 2);
+    const uint64_t most[] = {1000000000000, 1000000000000, 1000000000000};
+    assert_int_equal(tw_dataset_shares(most, 3, shares), 3);
+    assert_int_equal(shares[0], 333334);
+}
+
 static void bytes_and_sizes_instead_of_weights_come_back(void **state) {
     (void)state;
     memset(&dataset.tokenizer, 0, sizeof(dataset.tokenizer));
@@ -180,6 +194,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(an_index_comes_back_as_it_was, setup),
         cmocka_unit_test_setup(the_text_is_one_a_person_can_read, setup),
+        cmocka_unit_test(weights_become_shares_of_a_million),
         cmocka_unit_test_setup(bytes_and_sizes_instead_of_weights_come_back, setup),
         cmocka_unit_test_setup(files_are_named_by_their_place, setup),
         cmocka_unit_test_setup(one_content_has_one_form, setup),

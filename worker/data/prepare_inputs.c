@@ -63,6 +63,29 @@ static bool is_second_of_pair(const struct tw_prepare_inputs *inputs, const char
            has_end(path, ".idx") != has_end(before->path, ".idx");
 }
 
+static int64_t changed_ns(const struct stat *info) {
+    return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
+}
+
+/* Which file it is, and when it changed last: a pair is its .bin, and changes with either. */
+static void stamp(struct tw_prepare_file *file, const struct stat *info) {
+    static const char *const ENDS[] = {".bin", ".idx"};
+    char part[PATH_MAX];
+    const size_t length = strlen(file->path);
+    struct stat of[2] = {*info, *info};
+    if (file->is_tokens && length < sizeof(part) && tw_megatron_is_pair(file->path)) {
+        memcpy(part, file->path, length + 1);
+        for (int i = 0; i < 2; i++) {
+            memcpy(part + length - 4, ENDS[i], 4);
+            if (stat(part, &of[i]) != 0) of[i] = *info;
+        }
+    }
+    const int64_t first = changed_ns(&of[0]), second = changed_ns(&of[1]);
+    file->device = of[0].st_dev;
+    file->inode = of[0].st_ino;
+    file->changed_ns = first > second ? first : second;
+}
+
 static enum tw_status add(struct tw_prepare_inputs *inputs, const char *path,
                           const struct stat *info, uint32_t source, bool is_named,
                           struct tw_error *err) {
@@ -85,14 +108,13 @@ static enum tw_status add(struct tw_prepare_inputs *inputs, const char *path,
     struct tw_prepare_file *const file = &inputs->files[inputs->count];
     *file = (struct tw_prepare_file){.path = strdup(path),
                                      .bytes = (uint64_t)info->st_size,
-                                     .changed_ns = (int64_t)info->st_mtim.tv_sec * 1000000000 +
-                                                   info->st_mtim.tv_nsec,
                                      .source = source,
                                      .is_named = is_named,
                                      .is_records = is_records_name(path, packing),
                                      .is_tokens = is_tokens,
                                      .packing = packing};
     if (file->path == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", path);
+    stamp(file, info);
     inputs->count++;
     inputs->bytes += file->bytes;
     return TW_OK;
@@ -179,6 +201,33 @@ static enum tw_status take_input(struct walk *walk, const char *path, struct tw_
     return status;
 }
 
+static int by_file(const void *a, const void *b) {
+    const struct tw_prepare_file *const x = *(const struct tw_prepare_file *const *)a;
+    const struct tw_prepare_file *const y = *(const struct tw_prepare_file *const *)b;
+    if (x->device != y->device) return x->device < y->device ? -1 : 1;
+    if (x->inode != y->inode) return x->inode < y->inode ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* A text that is there twice would be trained on twice without anybody having said so. */
+static enum tw_status check_once(const struct tw_prepare_inputs *inputs, struct tw_error *err) {
+    const struct tw_prepare_file **const files = malloc((inputs->count + 1) * sizeof(*files));
+    if (files == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu files", inputs->count);
+    for (size_t i = 0; i < inputs->count; i++) files[i] = &inputs->files[i];
+    qsort(files, inputs->count, sizeof(*files), by_file);
+    enum tw_status status = TW_OK;
+    for (size_t i = 1; i < inputs->count && status == TW_OK; i++) {
+        const struct tw_prepare_file *const one = files[i - 1], *const two = files[i];
+        if (one->device != two->device || one->inode != two->inode) continue;
+        status = tw_fail(err, TW_CONFIG,
+                         "%.100s and %.100s are one file: name it once; a --source with a larger "
+                         "weight is drawn more often",
+                         one->path, two->path);
+    }
+    free(files);
+    return status;
+}
+
 enum tw_status tw_prepare_inputs_find(struct tw_prepare_inputs *inputs,
                                       const struct tw_prepare_options *options,
                                       struct tw_error *err) {
@@ -196,7 +245,7 @@ enum tw_status tw_prepare_inputs_find(struct tw_prepare_inputs *inputs,
             return tw_fail(err, TW_DATA, "the source %s has no files", source->name);
         }
     }
-    return TW_OK;
+    return check_once(inputs, err);
 }
 
 void tw_prepare_inputs_deinit(struct tw_prepare_inputs *inputs) {

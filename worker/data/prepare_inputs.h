@@ -14,6 +14,7 @@ struct tw_prepare_file {
     char *path;
     uint64_t bytes; /* on the disk */
     int64_t changed_ns;
+    uint64_t device, inode;
     uint32_t source;
     bool is_named; /* by the user; else found in a folder, where other things may lie too */
     bool is_records;
@@ -30,7 +31,8 @@ struct tw_prepare_inputs {
 
 /* Sources in their order, inputs of a source in theirs, folders by the bytes of their names.
  * `options->out` is passed over where it lies within an input. TW_IO: what cannot be looked at;
- * TW_DATA: nothing there; TW_LIMIT; TW_NOMEM. To be deinited in any case. */
+ * TW_DATA: nothing there; TW_CONFIG: a file that was named twice; TW_LIMIT; TW_NOMEM. To be
+ * deinited in any case. */
 enum tw_status tw_prepare_inputs_find(struct tw_prepare_inputs *inputs,
                                       const struct tw_prepare_options *options,
                                       struct tw_error *err);

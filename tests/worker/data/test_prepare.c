@@ -1,6 +1,7 @@
 /* Datasets out of texts: what is in them, that nothing but inputs and options decides it, how it
  * goes on, and what every input that cannot be used is told. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -323,6 +324,7 @@ static void pair_of_files_is_taken_once(void **state) {
     char *const index = prepare_fixture_path(at, "in/m.idx");
     char *const bin = prepare_fixture_path(at, "in/m.bin");
     const char *const both[] = {index, bin, index};
+    const char *const bin_only = bin;
     at->options.is_restart = true;
     at->options.sources[0].inputs_count = 2;
     for (int i = 0; i < 2; i++) {
@@ -330,6 +332,21 @@ static void pair_of_files_is_taken_once(void **state) {
         succeed(at);
         assert_int_equal(at->summary.counts.documents, 2);
     }
+    const char *const apart[] = {index, at->in_a, bin};
+    at->options.sources[0].inputs = apart;
+    at->options.sources[0].inputs_count = 3;
+    prepare_fixture_write(at, "a", "a text\n", 7);
+    refuse(at, TW_CONFIG, "are one file: name it once");
+    at->options.sources[0].inputs = &bin_only;
+    at->options.sources[0].inputs_count = 1;
+    succeed(at);
+    at->options.is_restart = false;
+    succeed(at);
+    assert_true(at->summary.was_done);
+    const struct timespec times[] = {{.tv_sec = 1}, {.tv_sec = 4102444800}};
+    assert_int_equal(utimensat(AT_FDCWD, index, times, 0), 0);
+    refuse(at, TW_CONFIG, "in/m.bin; begin anew with --restart");
+    at->options.is_restart = true;
     assert_int_equal(unlink(index), 0);
     assert_int_equal(mkfifo(index, 0600), 0); /* nobody is waited for */
     at->options.sources[0].inputs_count = 1;
@@ -569,6 +586,21 @@ static void refuse_file(struct prepare_fixture *at, const char *name, const void
     free(path);
 }
 
+/* However it is named: by itself, in its folder, by a link. */
+static void file_that_is_named_twice_is_refused(void **state) {
+    struct prepare_fixture *const at = *state;
+    prepare_fixture_write(at, "a", "some text\n", 10);
+    const char *const both[] = {at->in, at->in_a};
+    at->options.sources[0].inputs = both;
+    at->options.sources[0].inputs_count = 2;
+    refuse(at, TW_CONFIG, "are one file: name it once; a --source with a larger weight");
+    at->options.sources[0].inputs_count = 1;
+    char *const other = prepare_fixture_path(at, "in/b");
+    assert_int_equal(symlink("a", other), 0);
+    refuse(at, TW_CONFIG, "in/b are one file");
+    free(other);
+}
+
 static void files_that_are_no_text_are_named(void **state) {
     struct prepare_fixture *const at = *state;
     char latin[4000];
@@ -719,6 +751,7 @@ int main(int argc, char **argv) {
         TEST(folder_of_others_is_refused),
         TEST(what_others_have_in_the_folder_stays),
         TEST(failed_start_stands_in_nobodys_way),
+        TEST(file_that_is_named_twice_is_refused),
         TEST(files_that_are_no_text_are_named),
         TEST(file_that_changes_is_told),
         TEST(bad_lines_are_named_by_number),
