@@ -45,19 +45,19 @@ void tw_train_report_run(const struct tw_run *run, const struct tw_layout *layou
                   run->name, family_name(run->model.family), run->model.layers, run->model.width,
                   shape.heads);
     if (shape.kv_heads != shape.heads) (void)fprintf(stderr, " on %" PRIu32, shape.kv_heads);
-    (void)fprintf(stderr, ", context %" PRIu32 ", vocabulary %" PRIu32 ": %s parameters\n",
-                  run->model.context, run->model.vocab,
-                  tw_units_count(params, (double)layout->params));
+    (void)fprintf(
+        stderr, ", context %" PRIu32 ", vocabulary %" PRIu32 "\n              %s parameters\n",
+        run->model.context, run->model.vocab, tw_units_count(params, (double)layout->params));
     (void)fprintf(stderr,
-                  "  Training    %s, %s schedule to %.3g: %s steps of %s tokens (%" PRIu32
-                  " x %" PRIu32 "), the run plans %s tokens\n",
+                  "  Training    %s, %s schedule to %.3g; the run plans %s tokens\n"
+                  "              %s steps of %s tokens (%" PRIu32 " x %" PRIu32 ")\n",
                   run->train.optimizer == TW_OPTIMIZER_MUON ? "muon" : "adamw",
                   schedule_name(run->train.schedule), run->train.lr_millionths / 1e6,
+                  tw_units_short(tokens, (double)run->train.tokens),
                   tw_units_count(count, (double)steps), tw_units_count(batch, (double)step_tokens),
-                  run->train.batch, run->model.context,
-                  tw_units_short(tokens, (double)run->train.tokens));
-    (void)fprintf(stderr, "  Data        %s, %s: %s tokens to train on, %s held out", data_path,
-                  tw_units_bytes(bytes, (double)data->bytes),
+                  run->train.batch, run->model.context);
+    (void)fprintf(stderr, "  Data        %s, %s\n              %s tokens to train on, %s held out",
+                  data_path, tw_units_bytes(bytes, (double)data->bytes),
                   tw_units_count(tokens, (double)data->train_count),
                   tw_units_count(batch, (double)data->heldout_count));
     if (data->files_here < data->files_count) {
@@ -78,7 +78,7 @@ void tw_train_report_plan(const struct tw_engine_plan *plan, const char *engine,
     char text[TW_UNITS_BYTES], total[TW_UNITS_BYTES], limit[TW_UNITS_BYTES], remark[80];
     (void)fprintf(stderr, "  Arithmetic  %s", engine);
     if (peak > 0) {
-        (void)fprintf(stderr, "; its matrix products alone reach %s (measured)",
+        (void)fprintf(stderr, "\n              its matrix products alone reach %s (measured)",
                       tw_units_flops(text, peak));
     }
     (void)fprintf(stderr, "\n  Memory      %s of the %s there are\n",
@@ -151,20 +151,21 @@ static size_t width_of_terminal(void) {
     return is_known ? size.ws_col - 1u : WIDTH_PIPE;
 }
 
+/* What is looked at most comes first: a narrow terminal shows as much as it has room for. */
 static void show(struct tw_train_report *report, bool is_last) {
     char step[TW_UNITS_BYTES], steps[TW_UNITS_BYTES], speed[TW_UNITS_BYTES], time[TW_UNITS_BYTES];
     struct line line = {.used = 0};
     put(&line, "step %s/%s", tw_units_count(step, (double)report->step),
         tw_units_count(steps, (double)report->steps));
-    put(&line, "  loss %.3f", report->loss);
-    if (isfinite(report->validation)) put(&line, " (held out %.3f)", report->validation);
-    put(&line, "  norm %.2f  rate %.1e", report->grad_norm, report->lr);
-    put(&line, "  %s tokens/s", tw_units_short(speed, tokens_per_s(report)));
-    if (isfinite(mfu_of(report))) put(&line, "  MFU %.0f %%", 100 * mfu_of(report));
-    if (report->skipped > 0) put(&line, "  %" PRIu64 " skipped: not finite", report->skipped);
     if (!is_last && report->step > report->first_step) {
         put(&line, "  %s left", tw_units_duration(time, left_s(report)));
     }
+    put(&line, "  loss %.3f", report->loss);
+    if (isfinite(report->validation)) put(&line, " (held out %.3f)", report->validation);
+    put(&line, "  %s tokens/s", tw_units_short(speed, tokens_per_s(report)));
+    if (isfinite(mfu_of(report))) put(&line, "  MFU %.0f %%", 100 * mfu_of(report));
+    if (report->skipped > 0) put(&line, "  %" PRIu64 " skipped: not finite", report->skipped);
+    put(&line, "  norm %.2f  rate %.1e", report->grad_norm, report->lr);
     if (report->is_terminal && line.used > width_of_terminal()) {
         line.text[width_of_terminal()] = 0;
     }

@@ -226,6 +226,8 @@ static void say_next(const struct init *init, const char *hex, bool is_new_secre
                      "     `thinwired --config %s`\n",
                      n, init->config_path, init->config_path);
     }
+    (void)printf("  %d. `thinwire --config %s status` shows how it does.\n", n + 1,
+                 is_system ? config->instance : init->config_path);
 }
 
 enum tw_exit cli_init(struct cli *cli) {

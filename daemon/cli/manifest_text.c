@@ -108,7 +108,8 @@ static void explain_outer(FILE *to, const struct tw_run *run) {
     (void)fprintf(to, "  Outer     %s, rate %.3g, momentum %.3g", word(run, "sync.outer", rule),
                   eta, mu);
     if (mu > 0) (void)fprintf(to, " after %" PRIu32 " outer steps", run->sync.outer_ramp);
-    (void)fprintf(to, "; %s outer steps are planned\n", tw_units_count(count, (double)planned));
+    (void)fprintf(to, "\n            %s outer steps are planned\n",
+                  tw_units_count(count, (double)planned));
     if (mu == 0 && run->sync.outer_lr_millionths == 1000000) {
         (void)fprintf(to,
                       "            plain averaging: by the preset, or as the run is too short for "
