@@ -7,7 +7,8 @@
  * memory are eight lanes of a vector, in encoders and decoders of any width.
  *
  * Functions of a block work on digits one per uint32_t; loops of constant length become vector
- * code. A codec is a `static const struct tw_block`, which compilers see through. */
+ * code. A codec is a `static const struct tw_block`, which compilers see through, and
+ * TW_CODEC_ROW(tw_block, ...) of row.h. */
 #ifndef TW_COMPRESS_BLOCK_H
 #define TW_COMPRESS_BLOCK_H
 
@@ -15,7 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/limits.h"
-#include "compress/codec.h"
+#include "compress/row.h"
 #include "kernels/type.h"
 
 #define TW_BLOCK_TOO_LARGE 0x7E800000u /* 2^126 as a float: no element reaches it */
@@ -206,38 +207,27 @@ static inline void tw_block_get(const struct tw_block *block, const uint8_t *res
 }
 
 static inline enum tw_status tw_block_decode(const struct tw_block *block,
-                                             const uint8_t *restrict src, size_t bytes,
-                                             float *restrict dst, size_t n) {
-    enum tw_status status = tw_block_check(block, src, bytes, n);
-    if (status != TW_OK) return status;
+                                             const uint8_t *restrict src, size_t bytes, size_t n,
+                                             struct tw_codec_sink sink) {
+    TW_TRY(tw_block_check(block, src, bytes, n));
     const size_t whole = n / block->elements, count = tw_blocks_count(block, n);
-    for (size_t b = 0; b < whole; b++) {
+    float *restrict const dst = sink.dst;
+    float y[TW_BLOCK_ELEMENTS_MAX];
+    for (size_t b = 0; !sink.is_add && b < whole; b++) {
         tw_block_get(block, src, b, count, dst + b * block->elements);
     }
-    if (whole < count) {
-        float y[TW_BLOCK_ELEMENTS_MAX];
-        tw_block_get(block, src, whole, count, y);
-        memcpy(dst + whole * block->elements, y, n % block->elements * sizeof(float));
-    }
-    return TW_OK;
-}
-
-static inline enum tw_status tw_block_decode_add(const struct tw_block *block,
-                                                 const uint8_t *restrict src, size_t bytes,
-                                                 float weight, float *restrict dst, size_t n) {
-    enum tw_status status = tw_block_check(block, src, bytes, n);
-    if (status != TW_OK) return status;
-    const size_t whole = n / block->elements, count = tw_blocks_count(block, n);
-    float y[TW_BLOCK_ELEMENTS_MAX];
-    for (size_t b = 0; b < whole; b++) {
-        float *const sum = dst + b * block->elements;
+    for (size_t b = 0; sink.is_add && b < whole; b++) {
+        float *const to = dst + b * block->elements;
         tw_block_get(block, src, b, count, y);
-        for (uint32_t i = 0; i < block->elements; i++) sum[i] = sum[i] + weight * y[i];
+        for (uint32_t i = 0; i < block->elements; i++) to[i] = to[i] + sink.weight * y[i];
     }
     if (whole < count) {
-        float *const sum = dst + whole * block->elements;
+        float *const to = dst + whole * block->elements;
         tw_block_get(block, src, whole, count, y);
-        for (size_t i = 0; i < n % block->elements; i++) sum[i] = sum[i] + weight * y[i];
+        if (!sink.is_add) memcpy(to, y, n % block->elements * sizeof(float));
+        for (size_t i = 0; sink.is_add && i < n % block->elements; i++) {
+            to[i] = to[i] + sink.weight * y[i];
+        }
     }
     return TW_OK;
 }

@@ -2,7 +2,7 @@
 #include "compress/codec_nf4.h"
 
 #include "compress/block.h"
-#include "compress/form.h"
+#include "compress/row.h"
 
 enum { ELEMENTS = 64, LEVELS = TW_NF4_LEVELS };
 
@@ -31,39 +31,10 @@ static void dequantise(const uint32_t *restrict digits, float scale, float *rest
     for (uint32_t i = 0; i < ELEMENTS; i++) y[i] = scaled[digits[i]];
 }
 
-static const struct tw_block block = {.elements = ELEMENTS,
-                                      .digit_bits = 4,
-                                      .scale_end = 0x7F00, /* 2^127 */
-                                      .quantise = quantise,
-                                      .dequantise = dequantise};
+static const struct tw_block nf4 = {.elements = ELEMENTS,
+                                    .digit_bits = 4,
+                                    .scale_end = 0x7F00, /* 2^127 */
+                                    .quantise = quantise,
+                                    .dequantise = dequantise};
 
-static size_t bound(size_t n) {
-    return tw_block_bound(&block, n);
-}
-
-static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t capacity,
-                             size_t *bytes_out) {
-    return tw_block_encode(&block, src, n, dst, capacity, bytes_out);
-}
-
-static enum tw_status decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {
-    return tw_block_decode(&block, src, bytes, dst, n);
-}
-
-static enum tw_status decode_add(const uint8_t *src, size_t bytes, float weight, float *dst,
-                                 size_t n) {
-    return tw_block_decode_add(&block, src, bytes, weight, dst, n);
-}
-
-static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
-    return tw_block_check(&block, src, bytes, n);
-}
-
-const struct tw_codec TW_FORM(codec_nf4) = {.name = "nf4",
-                                            .id = TW_CODEC_NF4,
-                                            .bits = 4.0 + 16.0 / ELEMENTS,
-                                            .bound = bound,
-                                            .encode = encode,
-                                            .decode = decode,
-                                            .decode_add = decode_add,
-                                            .check = check};
+TW_CODEC_ROW(tw_block, nf4, NF4, .bits = 4.0 + 16.0 / ELEMENTS)

@@ -2,7 +2,7 @@
 #include "compress/codec_sign.h"
 
 #include "compress/block.h"
-#include "compress/form.h"
+#include "compress/row.h"
 
 enum { ELEMENTS = 256 };
 
@@ -29,40 +29,10 @@ static void dequantise(const uint32_t *restrict digits, float scale, float *rest
     for (uint32_t i = 0; i < ELEMENTS; i++) y[i] = tw_block_float(size | digits[i] << 31);
 }
 
-static const struct tw_block block = {.elements = ELEMENTS,
-                                      .digit_bits = 1,
-                                      .scale_end = 0x7F00, /* 2^127 */
-                                      .quantise = quantise,
-                                      .dequantise = dequantise};
+static const struct tw_block sign = {.elements = ELEMENTS,
+                                     .digit_bits = 1,
+                                     .scale_end = 0x7F00, /* 2^127 */
+                                     .quantise = quantise,
+                                     .dequantise = dequantise};
 
-static size_t bound(size_t n) {
-    return tw_block_bound(&block, n);
-}
-
-static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t capacity,
-                             size_t *bytes_out) {
-    return tw_block_encode(&block, src, n, dst, capacity, bytes_out);
-}
-
-static enum tw_status decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {
-    return tw_block_decode(&block, src, bytes, dst, n);
-}
-
-static enum tw_status decode_add(const uint8_t *src, size_t bytes, float weight, float *dst,
-                                 size_t n) {
-    return tw_block_decode_add(&block, src, bytes, weight, dst, n);
-}
-
-static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
-    return tw_block_check(&block, src, bytes, n);
-}
-
-const struct tw_codec TW_FORM(codec_sign) = {.name = "sign",
-                                             .id = TW_CODEC_SIGN,
-                                             .bits = 1.0 + 16.0 / ELEMENTS,
-                                             .needs_feedback = true,
-                                             .bound = bound,
-                                             .encode = encode,
-                                             .decode = decode,
-                                             .decode_add = decode_add,
-                                             .check = check};
+TW_CODEC_ROW(tw_block, sign, SIGN, .bits = 1.0 + 16.0 / ELEMENTS, .needs_feedback = true)

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "compress/block.h"
 #include "compress/rice.h"
+#include "compress/row.h"
 
 enum { CHUNK = TW_TOPK_CHUNK, MEAN_END = 0x7F80 /* infinity */ };
 
@@ -29,7 +30,7 @@ static uint32_t kept_of(const struct topk *topk, uint32_t count) {
 }
 
 /* Of a chunk: k ones, remainders and signs, and all gaps together less than 4096. */
-static size_t bound(const struct topk *topk, size_t n) {
+static size_t topk_bound(const struct topk *topk, size_t n) {
     const size_t bits = topk->k * (2 + (size_t)topk->r) + (CHUNK >> topk->r);
     return chunks_of(n) * (2 + (bits + 7) / 8);
 }
@@ -53,9 +54,9 @@ static void put_chunk(const struct topk *topk, const float *x, const uint16_t *k
     }
 }
 
-static enum tw_status encode(const struct topk *topk, const float *src, size_t n, uint8_t *dst,
-                             size_t capacity, size_t *bytes_out) {
-    if (n > TW_PAYLOAD_BYTES_MAX || capacity < bound(topk, n)) return TW_LIMIT;
+static enum tw_status topk_encode(const struct topk *topk, const float *src, size_t n, uint8_t *dst,
+                                  size_t capacity, size_t *bytes_out) {
+    if (n > TW_PAYLOAD_BYTES_MAX || capacity < topk_bound(topk, n)) return TW_LIMIT;
     const size_t chunks = chunks_of(n);
     struct tw_bits_writer to = {.at = dst + 2 * chunks};
     uint32_t magnitudes[CHUNK], guess = 0;
@@ -92,7 +93,8 @@ static enum tw_status get_chunk(const struct topk *topk, uint16_t mean, uint32_t
     return TW_OK;
 }
 
-static enum tw_status check(const struct topk *topk, const uint8_t *src, size_t bytes, size_t n) {
+static enum tw_status topk_check(const struct topk *topk, const uint8_t *src, size_t bytes,
+                                 size_t n) {
     const size_t chunks = chunks_of(n);
     if (n > TW_PAYLOAD_BYTES_MAX || bytes < 2 * chunks) return TW_CORRUPT;
     struct tw_bits_reader from = {.at = src + 2 * chunks, .end = src + bytes};
@@ -104,16 +106,9 @@ static enum tw_status check(const struct topk *topk, const uint8_t *src, size_t 
     return tw_bits_end(&from) && from.at == from.end ? TW_OK : TW_CORRUPT;
 }
 
-/* dst (n) is set, or weight times the elements are added to it. */
-struct sink {
-    float *dst;
-    float weight;
-    bool is_add;
-};
-
-static enum tw_status decode(const struct topk *topk, const uint8_t *src, size_t bytes, size_t n,
-                             struct sink sink) {
-    TW_TRY(check(topk, src, bytes, n));
+static enum tw_status topk_decode(const struct topk *topk, const uint8_t *src, size_t bytes,
+                                  size_t n, struct tw_codec_sink sink) {
+    TW_TRY(topk_check(topk, src, bytes, n));
     const size_t chunks = chunks_of(n);
     struct tw_bits_reader from = {.at = src + 2 * chunks, .end = src + bytes};
     float values[CHUNK];
@@ -133,37 +128,6 @@ static const struct topk topk256 = {.k = 256, .r = 3};
 static const struct topk topk64 = {.k = 64, .r = 5};
 static const struct topk topk32 = {.k = 32, .r = 6};
 
-/* Functions of a row take no row: each has its own. */
-#define ROW(topk, ID, typical)                                                                     \
-    static size_t topk##_bound(size_t n) {                                                         \
-        return bound(&(topk), n);                                                                  \
-    }                                                                                              \
-    static enum tw_status topk##_encode(const float *src, size_t n, uint8_t *dst, size_t capacity, \
-                                        size_t *bytes_out) {                                       \
-        return encode(&(topk), src, n, dst, capacity, bytes_out);                                  \
-    }                                                                                              \
-    static enum tw_status topk##_decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {  \
-        return decode(&(topk), src, bytes, n, (struct sink){.dst = dst});                          \
-    }                                                                                              \
-    static enum tw_status topk##_decode_add(const uint8_t *src, size_t bytes, float weight,        \
-                                            float *dst, size_t n) {                                \
-        return decode(&(topk), src, bytes, n,                                                      \
-                      (struct sink){.dst = dst, .weight = weight, .is_add = true});                \
-    }                                                                                              \
-    static enum tw_status topk##_check(const uint8_t *src, size_t bytes, size_t n) {               \
-        return check(&(topk), src, bytes, n);                                                      \
-    }                                                                                              \
-    const struct tw_codec TW_FORM(codec_##topk) = {.name = #topk,                                  \
-                                                   .id = TW_CODEC_##ID,                            \
-                                                   .bits = (typical),                              \
-                                                   .needs_feedback = true,                         \
-                                                   .is_sparse = true,                              \
-                                                   .bound = topk##_bound,                          \
-                                                   .encode = topk##_encode,                        \
-                                                   .decode = topk##_decode,                        \
-                                                   .decode_add = topk##_decode_add,                \
-                                                   .check = topk##_check};
-
-ROW(topk256, TOPK256, 0.409)
-ROW(topk64, TOPK64, 0.137)
-ROW(topk32, TOPK32, 0.0784)
+TW_CODEC_ROW(topk, topk256, TOPK256, .bits = 0.409, .needs_feedback = true, .is_sparse = true)
+TW_CODEC_ROW(topk, topk64, TOPK64, .bits = 0.137, .needs_feedback = true, .is_sparse = true)
+TW_CODEC_ROW(topk, topk32, TOPK32, .bits = 0.0784, .needs_feedback = true, .is_sparse = true)

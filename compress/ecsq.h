@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "compress/codec_ecsq.h"
+#include "compress/row.h"
 #include "kernels/type.h"
 
 enum tw_ecsq_bounds {
@@ -46,15 +47,9 @@ struct tw_ecsq_step tw_ecsq_choose(const struct tw_ecsq *ecsq, const struct tw_e
 enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, const float *src, size_t n,
                                     uint8_t *dst, size_t capacity, size_t *bytes_out);
 
-/* Where decoded elements go: dst (n) is set, or weight times them is added. */
-struct tw_ecsq_sink {
-    float *dst;
-    float weight;
-    bool is_add;
-};
 /* Without a sink it only checks; with one the payload has been checked. */
 enum tw_status TW_FORM(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
-                                    size_t n, const struct tw_ecsq_sink *sink);
+                                    size_t n, const struct tw_codec_sink *sink);
 
 static inline uint32_t tw_ecsq_bits(float x) {
     uint32_t bits;

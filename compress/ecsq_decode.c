@@ -154,7 +154,7 @@ static void put_codes(const struct reader *r, float s, struct stream *stream,
 
 /* Block b, whose symbols are there unless its scale is 0. */
 static void put_block(const struct reader *r, struct stream *stream, size_t b,
-                      const uint8_t *symbols, const struct tw_ecsq_sink *sink) {
+                      const uint8_t *symbols, const struct tw_codec_sink *sink) {
     float values[BLOCK];
     float *const dst = sink->dst + b * BLOCK, *const y = sink->is_add ? values : dst;
     const uint32_t count = tw_ecsq_count(r->n, b);
@@ -173,7 +173,7 @@ static void put_block(const struct reader *r, struct stream *stream, size_t b,
 
 /* Blocks [begin, end); the check of a stream ends with the states of its coder. */
 static enum tw_status read_stream(struct reader *r, size_t begin, size_t end,
-                                  const struct tw_ecsq_sink *sink) {
+                                  const struct tw_codec_sink *sink) {
     struct stream stream;
     uint8_t symbols[BLOCK];
     const uint32_t active = tw_ecsq_active(r->scales, r->n, begin, end);
@@ -190,7 +190,7 @@ static enum tw_status read_stream(struct reader *r, size_t begin, size_t end,
 }
 
 enum tw_status TW_FORM(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
-                                    size_t n, const struct tw_ecsq_sink *sink) {
+                                    size_t n, const struct tw_codec_sink *sink) {
     struct reader r = {.ecsq = ecsq, .n = n};
     if (n == 0) return bytes == 0 ? TW_OK : TW_CORRUPT;
     const size_t blocks = tw_ecsq_blocks(n);

@@ -1,0 +1,52 @@
+/* row.h - functions of a row of struct tw_codec take no row: each codec of a family has its own,
+ * around those of the family, and compilers see what is constant in them.
+ *
+ * A family F has, each with the row first,
+ *
+ *     size_t F_bound(row, n);
+ *     enum tw_status F_encode(row, src, n, dst, capacity, bytes_out);
+ *     enum tw_status F_decode(row, src, bytes, n, struct tw_codec_sink);
+ *     enum tw_status F_check(row, src, bytes, n); */
+#ifndef TW_COMPRESS_ROW_H
+#define TW_COMPRESS_ROW_H
+
+#include "compress/form.h"
+
+/* dst (n) is set, or weight times the elements are added to it. */
+struct tw_codec_sink {
+    float *dst;
+    float weight;
+    bool is_add;
+};
+
+/* The codec called as its `static const` row is; ARGN: what else struct tw_codec says of it. */
+#define TW_CODEC_ROW(family, row, ID, ...)                                                         \
+    static size_t row##_bound(size_t n) {                                                          \
+        return family##_bound(&(row), n);                                                          \
+    }                                                                                              \
+    static enum tw_status row##_encode(const float *src, size_t n, uint8_t *dst, size_t capacity,  \
+                                       size_t *bytes_out) {                                        \
+        return family##_encode(&(row), src, n, dst, capacity, bytes_out);                          \
+    }                                                                                              \
+    static enum tw_status row##_decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {   \
+        return family##_decode(&(row), src, bytes, n, (struct tw_codec_sink){.dst = dst});         \
+    }                                                                                              \
+    static enum tw_status row##_decode_add(const uint8_t *src, size_t bytes, float weight,         \
+                                           float *dst, size_t n) {                                 \
+        return family##_decode(                                                                    \
+            &(row), src, bytes, n,                                                                 \
+            (struct tw_codec_sink){.dst = dst, .weight = weight, .is_add = true});                 \
+    }                                                                                              \
+    static enum tw_status row##_check(const uint8_t *src, size_t bytes, size_t n) {                \
+        return family##_check(&(row), src, bytes, n);                                              \
+    }                                                                                              \
+    const struct tw_codec TW_FORM(codec_##row) = {.name = #row,                                    \
+                                                  .id = TW_CODEC_##ID,                             \
+                                                  .bound = row##_bound,                            \
+                                                  .encode = row##_encode,                          \
+                                                  .decode = row##_decode,                          \
+                                                  .decode_add = row##_decode_add,                  \
+                                                  .check = row##_check,                            \
+                                                  __VA_ARGS__};
+
+#endif
