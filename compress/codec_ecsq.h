@@ -4,6 +4,9 @@
  *     r = bf16(rms of a block of 4096),  s = c r,  a = floor(|x| / s + 1/2 - dead),  code = +-a
  *     D = +-(a + shift[a]) s,  D = 0 where a = 0
  *
+ * Below 2 bits r = bf16(min(rms, max |x| / 3)), so that no block is without elements of about the
+ * step's size for ever: with error feedback that would cost training more than all the rest.
+ *
  * One c for a payload, found by bisection so that a sample of it takes the bits of its name, all
  * headers counted; blocks of zeros are free and not counted. Where many elements are alike it may
  * take more: c is never so large that nothing is left. What is large stays exact within s / 2:
@@ -24,8 +27,8 @@
  *         raw: a symbol per element          one symbol: the symbol
  *
  * A symbol is 2 a - 1 for -a, 2 a for +a, and 2 limit - 1 for a code written out. s and a + shift
- * are exact in float32, so D is rounded once. Blocks whose rms is below 2^-120 are sent as zeros.
- * TW_CORRUPT where an element is 2^126 or more, or an rms 2^120 or more. */
+ * are exact in float32, so D is rounded once. Blocks whose r is below 2^-120 are sent as zeros.
+ * TW_CORRUPT where an element is 2^126 or more, or an r 2^120 or more. */
 #ifndef TW_COMPRESS_CODEC_ECSQ_H
 #define TW_COMPRESS_CODEC_ECSQ_H
 

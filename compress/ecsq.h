@@ -13,6 +13,7 @@ enum tw_ecsq_bounds {
     TW_ECSQ_STEP_ONE = 1 << 12,    /* c = 1 */
     TW_ECSQ_STEP_MAX = 1 << 15,
     TW_ECSQ_PEAK = 69,          /* |x| / rms of 4096 is 64 at most, half a step, roundings */
+    TW_ECSQ_FLAT = 3,           /* below 2 bits: the largest |x| / r is at least that */
     TW_ECSQ_SCALE_MIN = 0x0380, /* 2^-120 as bf16 */
     TW_ECSQ_SCALE_END = 0x7B80, /* 2^120 */
 };

@@ -38,7 +38,15 @@ static float rms_of(const float *x, uint32_t count) {
     return (float)sqrt(sum / count);
 }
 
-static enum tw_status put_scales(const float *x, size_t n, uint8_t *scales, float *peak) {
+/* r of a block. What error feedback leaves of a block that sent nothing for a while is flat: beside
+ * blocks with tails it would stay below a step that suits these, however much of it there were. */
+static float scale_of(const struct tw_ecsq *ecsq, float rms, float max) {
+    const float most = max / (float)TW_ECSQ_FLAT;
+    return ecsq->dead_256 > 0 && rms > most ? most : rms;
+}
+
+static enum tw_status put_scales(const struct tw_ecsq *ecsq, const float *x, size_t n,
+                                 uint8_t *scales, float *peak) {
     *peak = 0.0f;
     for (size_t b = 0; b < tw_ecsq_blocks(n); b++) {
         const uint32_t count = tw_ecsq_count(n, b);
@@ -48,7 +56,8 @@ static enum tw_status put_scales(const float *x, size_t n, uint8_t *scales, floa
             max = bits > max ? bits : max;
         }
         if (max >= TOO_LARGE) return TW_CORRUPT;
-        const uint16_t scale = tw_bf16_from_f32(rms_of(x + b * BLOCK, count));
+        const float rms = rms_of(x + b * BLOCK, count);
+        const uint16_t scale = tw_bf16_from_f32(scale_of(ecsq, rms, tw_ecsq_float(max)));
         if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT;
         const bool is_zero = scale < TW_ECSQ_SCALE_MIN;
         const float size = is_zero ? 0.0f : tw_ecsq_float(max) / tw_bf16_to_f32(scale);
@@ -170,7 +179,7 @@ enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, const float *src
     const size_t blocks = tw_ecsq_blocks(n);
     uint8_t *const scales = dst + TW_ECSQ_HEAD_BYTES;
     struct tw_ecsq_source source = {.x = src, .n = n, .scales = scales};
-    TW_TRY(put_scales(src, n, scales, &source.peak));
+    TW_TRY(put_scales(ecsq, src, n, scales, &source.peak));
     const struct tw_ecsq_step step = tw_ecsq_choose(ecsq, &source);
     tw_put_u16(dst, (uint16_t)step.c);
     dst[2] = (uint8_t)step.shift_one;

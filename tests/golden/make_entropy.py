@@ -161,7 +161,10 @@ def choose(sample, scales, counts, target, step_min, peak):
 
 def ecsq(x, target, limit, dead, step_min):
     blocks = blocks_of(x)
-    scales = [int(bf16_near(root_mean_square(block))) for block in blocks]
+    sizes = [root_mean_square(block) for block in blocks]
+    if dead:
+        sizes = [min(size, F(np.abs(block).max() / F(3))) for size, block in zip(sizes, blocks)]
+    scales = [int(bf16_near(size)) for size in sizes]
     scales = [scale if scale >= 0x0380 else 0 for scale in scales]
     peak = max([F(0)] + [np.abs(block).max() / bf16_value(np.array(scale))
                          for block, scale in zip(blocks, scales) if scale])
