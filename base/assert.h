@@ -6,4 +6,7 @@ _Noreturn void tw_assert_failed(const char *expr, const char *file, int line);
 
 #define TW_ASSERT(expr) ((expr) ? (void)0 : tw_assert_failed(#expr, __FILE__, __LINE__))
 
+/* Where no input leads: in a few words what would have led here. */
+#define TW_NEVER(what) tw_assert_failed("not reached: " what, __FILE__, __LINE__)
+
 #endif

@@ -145,8 +145,7 @@ static enum tw_status op_do(struct tw_data_store *store, const struct tw_data_op
         return tw_data_part_check(open->part, err);
     case TW_DATA_OP_FINISH: return file_finish(store, op->file, err);
     }
-    TW_ASSERT(!"a kind of work");
-    return TW_OK;
+    TW_NEVER("work of no known kind");
 }
 
 static void on_work(uv_work_t *work) {

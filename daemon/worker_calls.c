@@ -152,7 +152,7 @@ static void event_of(const struct tw_call *call, bool ok, struct tw_event *event
     case TW_ACT_STORE_VOTE:
     case TW_ACT_CLOCK:
     case TW_ACT_FINISH:
-    case TW_ACT_REPORT: TW_ASSERT(!"a call of this kind"); return;
+    case TW_ACT_REPORT: TW_NEVER("an action that is no call");
     }
 }
 
@@ -434,8 +434,7 @@ static bool call_build(struct tw_call *call, const struct tw_action *action,
     case TW_ACT_FINISH:
     case TW_ACT_REPORT: break;
     }
-    TW_ASSERT(!"an action the worker does");
-    return false;
+    TW_NEVER("an action the worker does not do");
 }
 
 static void verify_start(struct tw_worker_host *host, struct tw_call *call,

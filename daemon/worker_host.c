@@ -254,7 +254,7 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
     case TW_ACT_STORE_VOTE:
     case TW_ACT_REPORT: break;
     }
-    TW_ASSERT(!"an action of the worker host");
+    TW_NEVER("an action of somebody else");
 }
 
 void tw_worker_host_say(struct tw_worker_host *host, enum tw_worker_msg_kind kind) {

@@ -185,8 +185,8 @@ static void secret_of_a_friend_is_imported(void **state) {
 static void bad_secret_files_are_refused_without_showing_them(void **state) {
     (void)state;
     static const char *const bad[] = {"", "12", "hunter2hunter2",
-                                      "00112233445566778899aabbccddeeff00112233445566778899aabb"
-                                      "ccddeeff00"};
+                                      ("00112233445566778899aabbccddeeff00112233445566778899aabb"
+                                       "ccddeeff00")};
     for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct tw_secret secret;
         struct tw_error err;

@@ -81,7 +81,7 @@ static bool strike_node(struct tw_sim_world *world, enum tw_sim_fault fault,
         return true;
     case TW_SIM_CORRUPT: node->is_chunk_corrupted = true; return true;
     case TW_SIM_REFUSE: node->refusals = 1 + (uint32_t)tw_rng_below(&world->rng, 3); return true;
-    default: TW_ASSERT(!"not a fault of a node");
+    default: TW_NEVER("not a fault of a node");
     }
     return false;
 }

@@ -185,7 +185,7 @@ static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
         break;
     case TW_ACT_EXPORT: export(world, node, action, is_mute); break;
     case TW_ACT_LOAD: load(world, node, request, is_mute); break;
-    default: TW_ASSERT(!"not a request");
+    default: TW_NEVER("not a request");
     }
 }
 
