@@ -1,6 +1,7 @@
 /* codec_list.c - every codec, once per form. A new one is a row here, a word in proto/run_key.c and
  * a name in enum tw_codec_id, all in the same place of their order. A codec with forms of its own
  * inside, or with one alone, has the same row in every list. Families of codecs: row.h. */
+#include "compress/codec_auto.h"
 #include "compress/codec_bf16.h"
 #include "compress/codec_e3m0.h"
 #include "compress/codec_ecsq.h"
@@ -30,4 +31,5 @@ const struct tw_codec *const TW_FORM(codecs)[TW_CODECS_COUNT] = {
     [TW_CODEC_TOPK64] = &TW_FORM(codec_topk64),
     [TW_CODEC_TOPK32] = &TW_FORM(codec_topk32),
     [TW_CODEC_SPARSE8] = &TW_FORM(codec_sparse8),
+    [TW_CODEC_AUTO] = &tw_codec_auto,
 };

@@ -12,7 +12,7 @@
 #endif
 
 /* codec_list.c: every codec by its id, of this form or of its only one. */
-enum { TW_CODECS_COUNT = TW_CODEC_SPARSE8 + 1 };
+enum { TW_CODECS_COUNT = TW_CODEC_AUTO + 1 };
 extern const struct tw_codec *const TW_FORM(codecs)[TW_CODECS_COUNT];
 
 #endif

@@ -73,6 +73,7 @@ enum tw_codec_id {
     TW_CODEC_TOPK64,
     TW_CODEC_TOPK32,
     TW_CODEC_SPARSE8,
+    TW_CODEC_AUTO,
 };
 enum tw_pace { TW_PACE_STEPS, TW_PACE_CLOCK };
 enum tw_admission { TW_ADMISSION_SECRET, TW_ADMISSION_OPEN };

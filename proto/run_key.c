@@ -36,7 +36,7 @@ static const char *const weights[] = {"equal", "tokens", "tokens_rate", NULL};
 static const char *const outer_rules[] = {"nesterov", "heavyball", NULL};
 static const char *const codecs[] = {"bf16",    "int8",   "int4",   "nf4",     "e3m0",  "lm2",
                                      "sign",    "ecsq4",  "ecsq3",  "ecsq2",   "ecsq1", "ecsq05",
-                                     "topk256", "topk64", "topk32", "sparse8", NULL};
+                                     "topk256", "topk64", "topk32", "sparse8", "auto",  NULL};
 static const char *const paces[] = {"steps", "clock", NULL};
 static const char *const admissions[] = {"secret", "open", NULL};
 

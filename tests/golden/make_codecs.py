@@ -181,9 +181,14 @@ def sign(x):
     return payload(scale, packed(minus, counts, 1)), decoded.reshape(-1)[:len(x)]
 
 
+def auto(x):
+    coded, decoded = int4(x)  # rung 1 of the ladder, a single piece
+    return np.array([1, len(x) + (1 << 24), len(coded)], "<u4").tobytes() + coded, decoded
+
+
 def main():
     lines = []
-    for codec in (bf16, int8, int4, nf4, e3m0, lm2, sign):
+    for codec in (bf16, int8, int4, nf4, e3m0, lm2, sign, auto):
         for number, (name, (exponent, has_tails)) in enumerate(CASES.items()):
             coded, decoded = codec(elements(number, exponent, has_tails))
             total = sum((i + 1) * int(bits) for i, bits in enumerate(decoded.view(np.uint32)))

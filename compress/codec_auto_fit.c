@@ -1,0 +1,168 @@
+/* codec_auto_fit.c - see codec_auto.h: cuts a part into pieces, weighs what each would cost and
+ * lose on every rung, and encodes them within the target. */
+#include <math.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "compress/codec_auto.h"
+
+enum { RUNS = 4, RUN = TW_AUTO_SAMPLE / RUNS, TRIES = 6, CELLS_WANTED = 64 };
+
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+/* Of so many elements that are left, of which `most` are wanted, so that another piece, if there is
+ * one, is no crumb. */
+static size_t piece_size(size_t left, size_t most) {
+    if (left <= most) return left;
+    if (left - most >= TW_AUTO_BLOCK) return most;
+    return most > TW_AUTO_BLOCK ? most - TW_AUTO_BLOCK : left;
+}
+
+/* ---- what a rung would cost and lose --------------------------------------------------------- */
+
+static double squares(const float *x, const float *y, size_t n) {
+    double sum = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = (double)x[i] - (y != NULL ? (double)y[i] : 0.0);
+        sum += d * d;
+    }
+    return sum;
+}
+
+/* Some of x, as many as there is room for. */
+static size_t sample(struct tw_auto *work, const float *x, size_t n) {
+    if (n <= TW_AUTO_SAMPLE) {
+        memcpy(work->sample, x, n * sizeof(*x));
+        return n;
+    }
+    for (size_t k = 0; k < RUNS; k++) {
+        const size_t from = (n - RUN) / (RUNS - 1) * k;
+        memcpy(work->sample + k * RUN, x + from, RUN * sizeof(*x));
+    }
+    return TW_AUTO_SAMPLE;
+}
+
+/* Per element, and per square: of x (n). */
+struct rates {
+    double bytes[TW_AUTO_RUNGS], error[TW_AUTO_RUNGS];
+};
+
+static enum tw_status measure(struct tw_auto *work, const float *x, size_t n, struct rates *rates) {
+    const size_t taken = sample(work, x, n);
+    const double energy = squares(work->sample, NULL, taken);
+    for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) {
+        const struct tw_codec *codec = tw_auto_rung(r);
+        size_t bytes;
+        TW_TRY(codec->encode(work->sample, taken, work->coded, sizeof(work->coded), &bytes));
+        TW_TRY(codec->decode(work->coded, bytes, work->decoded, taken));
+        const double lost = squares(work->sample, work->decoded, taken);
+        rates->error[r] = energy > 0.0 ? lost / energy : 1.0;
+        rates->bytes[r] = (double)bytes / (double)taken;
+    }
+    return TW_OK;
+}
+
+/* ---- cells ----------------------------------------------------------------------------------- */
+
+/* Cells of a range that is measured as one. */
+static enum tw_status add_cells(struct tw_auto *work, const struct tw_auto_part *part, size_t begin,
+                                size_t end) {
+    struct rates rates;
+    const size_t wanted = (part->n / CELLS_WANTED / TW_AUTO_BLOCK + 1) * TW_AUTO_BLOCK;
+    const size_t most = least(wanted, TW_AUTO_CELL_MAX);
+    TW_TRY(measure(work, part->x + begin, end - begin, &rates));
+    while (begin < end) {
+        const size_t size = piece_size(end - begin, most);
+        const double energy = squares(part->x + begin, NULL, size);
+        struct tw_budget_piece *cell = &work->cells[work->cells_count];
+        if (!isfinite(energy)) return TW_CORRUPT;
+        for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) {
+            cell->error[r] = rates.error[r] * energy;
+            cell->bytes[r] = (uint32_t)(rates.bytes[r] * (double)size) + 1;
+        }
+        work->begins[work->cells_count++] = begin;
+        begin += size;
+    }
+    return TW_OK;
+}
+
+/* Tensors, small ones together with the next, large ones in parts. What is left at the end and too
+ * small to stand alone goes with the last. */
+static enum tw_status cut(struct tw_auto *work, const struct tw_auto_part *part) {
+    size_t begin = 0;
+    work->cells_count = 0;
+    for (uint32_t i = 0; i <= part->ends_count && begin < part->n; i++) {
+        size_t end = i < part->ends_count ? (size_t)part->ends[i] : part->n;
+        TW_ASSERT(end <= part->n);
+        if (end < begin + TW_AUTO_BLOCK && end < part->n) continue;
+        if (part->n - end < TW_AUTO_BLOCK) end = part->n;
+        while (begin < end) {
+            const size_t size = piece_size(end - begin, TW_AUTO_PIECE_MAX);
+            TW_TRY(add_cells(work, part, begin, begin + size));
+            begin += size;
+        }
+    }
+    work->begins[work->cells_count] = part->n;
+    return TW_OK;
+}
+
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+/* The end of the piece that begins with cell i: cells on one rung, and blocks of 2^12 that are no
+ * others than those of the cells. */
+static uint32_t piece_end(const struct tw_auto *work, uint32_t i) {
+    const size_t begin = work->begins[i];
+    uint32_t end = i + 1;
+    while (end < work->cells_count && work->cells[end].rung == work->cells[i].rung &&
+           (work->begins[end] - begin) % TW_AUTO_BLOCK == 0 &&
+           work->begins[end + 1] - begin <= TW_AUTO_PIECE_MAX) {
+        end++;
+    }
+    return end;
+}
+
+static uint32_t pieces_count(const struct tw_auto *work) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < work->cells_count; i = piece_end(work, i)) count++;
+    return count;
+}
+
+static enum tw_status put_pieces(const struct tw_auto *work, const struct tw_auto_part *part,
+                                 uint8_t *dst, size_t capacity, size_t *bytes_out) {
+    const uint32_t count = pieces_count(work);
+    uint8_t *head = dst + TW_AUTO_HEAD_BYTES, *to = head + count * TW_AUTO_PIECE_HEAD_BYTES;
+    tw_auto_put_count(dst, count);
+    for (uint32_t i = 0; i < work->cells_count; head += TW_AUTO_PIECE_HEAD_BYTES) {
+        const uint32_t end = piece_end(work, i);
+        const struct tw_auto_piece piece = {.x = part->x + work->begins[i],
+                                            .elements = work->begins[end] - work->begins[i],
+                                            .rung = work->cells[i].rung};
+        size_t bytes;
+        TW_TRY(tw_auto_put(&piece, head, to, (size_t)(dst + capacity - to), &bytes));
+        to += bytes;
+        i = end;
+    }
+    *bytes_out = (size_t)(to - dst);
+    return TW_OK;
+}
+
+enum tw_status tw_auto_encode(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
+                              size_t capacity, size_t *bytes_out) {
+    *bytes_out = 0;
+    if (part->n > TW_FRAGMENT_ELEMENTS_MAX || capacity < tw_codec_auto.bound(part->n))
+        return TW_LIMIT;
+    if (part->bytes_max == 0 || part->n == 0)
+        return tw_codec_auto.encode(part->x, part->n, dst, capacity, bytes_out);
+    TW_TRY(cut(work, part));
+    /* What was measured on samples, and heads, are known for sure only when it is written. */
+    size_t room = part->bytes_max;
+    for (uint32_t tries = 0;; tries++) {
+        (void)tw_budget_choose(work->cells, work->cells_count, TW_AUTO_RUNGS, room);
+        TW_TRY(put_pieces(work, part, dst, capacity, bytes_out));
+        if (*bytes_out <= part->bytes_max || room == 0) return TW_OK;
+        const size_t cut_back = (*bytes_out - part->bytes_max) << tries;
+        room = room > cut_back && tries < TRIES ? room - cut_back : 0;
+    }
+}

@@ -1,0 +1,324 @@
+/* test_codec_auto.c - payloads of many rungs: within their bytes, no worse than one rung for all,
+ * and read by nobody who should not. */
+#include "compress/codec_auto.h"
+
+#include "base/bytes.h"
+#include "tests/kernels/fill.h"
+
+enum { SEED = 6262, N = 200000, ENDS = 5, HEADS = TW_AUTO_HEAD_BYTES };
+
+/* Tensors of very different size and scale, as in a model. */
+static const uint64_t ends[ENDS] = {300, 40000, 40700, 150000, N};
+static const double scales[ENDS] = {0.1, 1.0, 30.0, 0.02, 3.0};
+
+static float *gradient_new(void) {
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *x = fill_new(&rng, N, 1.0f);
+    for (size_t i = 0, t = 0; i < N; i++) {
+        if (i == ends[t]) t++;
+        x[i] = (float)(1e-3 * scales[t] * (double)x[i]);
+    }
+    return x;
+}
+
+static struct tw_auto_part part_of(const float *x, size_t bytes_max) {
+    return (struct tw_auto_part){
+        .x = x, .n = N, .ends = ends, .ends_count = ENDS, .bytes_max = bytes_max};
+}
+
+static struct tw_auto *work_new(void) {
+    struct tw_auto *work = malloc(sizeof(*work));
+    assert_non_null(work);
+    memset(work, 0xA5, sizeof(*work)); /* it needs no preparation */
+    return work;
+}
+
+/* Into an exactly fitting block; its size. */
+static size_t fitted(struct tw_auto *work, const struct tw_auto_part *part, uint8_t **payload) {
+    const size_t capacity = tw_codec_auto.bound(part->n);
+    size_t bytes;
+    uint8_t *to = malloc(capacity);
+    assert_int_equal(tw_auto_encode(work, part, to, capacity, &bytes), TW_OK);
+    *payload = malloc(bytes > 0 ? bytes : 1);
+    memcpy(*payload, to, bytes);
+    free(to);
+    return bytes;
+}
+
+static double error_of(const struct tw_codec *codec, const uint8_t *payload, size_t bytes,
+                       const float *x, size_t n) {
+    double error = 0.0, size = 0.0;
+    float *y = malloc(n * sizeof(*y));
+    assert_int_equal(codec->decode(payload, bytes, y, n), TW_OK);
+    for (size_t i = 0; i < n; i++) {
+        error += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
+        size += (double)x[i] * (double)x[i];
+    }
+    free(y);
+    return error / size;
+}
+
+static void a_target_within_reach_is_kept(void **state) {
+    (void)state;
+    float *x = gradient_new();
+    struct tw_auto *work = work_new();
+    const size_t least = (size_t)tw_auto_bytes_min(N) + 100;
+    double last = 1.0;
+    for (size_t bytes_max = least; bytes_max < N + N / 4; bytes_max += 1 + bytes_max / 6) {
+        const struct tw_auto_part part = part_of(x, bytes_max);
+        uint8_t *payload;
+        const size_t bytes = fitted(work, &part, &payload);
+        assert_true(bytes <= bytes_max);
+        /* and made use of, but for what a cell more would take */
+        if (bytes_max < N) assert_true(bytes + TW_AUTO_BLOCK >= bytes_max - bytes_max / 50);
+        const double error = error_of(&tw_codec_auto, payload, bytes, x, N);
+        print_message("%7zu bytes of %7zu: error %.3e\n", bytes, bytes_max, error);
+        assert_true(error <= 1.02 * last);
+        last = error;
+        free(payload);
+    }
+    free(x), free(work);
+}
+
+static void out_of_reach_is_as_small_as_it_gets(void **state) {
+    (void)state;
+    float *x = gradient_new();
+    struct tw_auto *work = work_new();
+    const struct tw_auto_part part = part_of(x, 1);
+    uint64_t mix[TW_AUTO_RUNGS];
+    uint8_t *payload;
+    const size_t bytes = fitted(work, &part, &payload);
+    assert_true(bytes < N / 80);
+    assert_int_equal(tw_auto_mix(payload, bytes, N, mix), TW_OK);
+    assert_int_equal(mix[TW_AUTO_RUNGS - 1], N);
+    free(payload), free(x), free(work);
+}
+
+/* At the bytes of any one codec it loses no more than that codec does; below the lowest but one
+ * there is nothing to choose. */
+static void no_rung_alone_is_better_at_its_bytes(void **state) {
+    (void)state;
+    float *x = gradient_new();
+    struct tw_auto *work = work_new();
+    for (uint32_t r = 0; r + 1 < TW_AUTO_RUNGS; r++) {
+        const struct tw_codec *codec = tw_auto_rung(r);
+        uint8_t *fixed = malloc(codec->bound(N)), *payload;
+        size_t fixed_bytes;
+        assert_int_equal(codec->encode(x, N, fixed, codec->bound(N), &fixed_bytes), TW_OK);
+        const struct tw_auto_part part = part_of(x, fixed_bytes + HEADS + 8 * 4);
+        const size_t bytes = fitted(work, &part, &payload);
+        const double fixed_error = error_of(codec, fixed, fixed_bytes, x, N);
+        const double error = error_of(&tw_codec_auto, payload, bytes, x, N);
+        print_message("%-8s %7zu bytes, error %.3e; auto %7zu, %.3e\n", codec->name, fixed_bytes,
+                      fixed_error, bytes, error);
+        assert_true(error <= fixed_error);
+        free(fixed), free(payload);
+    }
+    free(x), free(work);
+}
+
+/* At the top rung there is one piece a tensor; 300 elements go with the next, 700 too. */
+static void pieces_end_where_tensors_do(void **state) {
+    (void)state;
+    enum { LARGE = 2 * TW_AUTO_PIECE_MAX + 5000 };
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *x = gradient_new(), *large = fill_new(&rng, LARGE, 1.0f);
+    struct tw_auto *work = work_new();
+    uint8_t *payload;
+    struct tw_auto_part part = part_of(x, 2 * N);
+    (void)fitted(work, &part, &payload);
+    assert_int_equal(tw_get_u32(payload), 3);
+    assert_int_equal(tw_get_u32(payload + HEADS), 40000);
+    assert_int_equal(tw_get_u32(payload + HEADS + 8), 110000);
+    assert_int_equal(tw_get_u32(payload + HEADS + 16), 50000);
+    free(payload);
+    part = (struct tw_auto_part){.x = large, .n = LARGE, .bytes_max = 2 * LARGE};
+    (void)fitted(work, &part, &payload);
+    assert_int_equal(tw_get_u32(payload), 3);
+    assert_int_equal(tw_get_u32(payload + HEADS), TW_AUTO_PIECE_MAX);
+    assert_int_equal(tw_get_u32(payload + HEADS + 8), TW_AUTO_PIECE_MAX);
+    assert_int_equal(tw_get_u32(payload + HEADS + 16), 5000);
+    free(payload), free(x), free(large), free(work);
+}
+
+static void without_a_target_all_is_int4(void **state) {
+    (void)state;
+    float *x = gradient_new();
+    struct tw_auto *work = work_new();
+    const struct tw_auto_part part = part_of(x, 0);
+    uint64_t mix[TW_AUTO_RUNGS];
+    uint8_t *payload;
+    const size_t bytes = fitted(work, &part, &payload);
+    assert_int_equal(tw_auto_mix(payload, bytes, N, mix), TW_OK);
+    assert_int_equal(mix[1], N);
+    assert_string_equal(tw_auto_rung(1)->name, "int4");
+    free(payload), free(x), free(work);
+}
+
+/* Every boundary of pieces, and sizes around them: nothing is lost, and bound() is one. */
+static void any_size_is_cut_and_comes_back(void **state) {
+    (void)state;
+    static const size_t sizes[] = {1,
+                                   TW_AUTO_BLOCK - 1,
+                                   TW_AUTO_BLOCK,
+                                   2 * TW_AUTO_BLOCK - 1,
+                                   TW_AUTO_PIECE_MAX,
+                                   TW_AUTO_PIECE_MAX + 1,
+                                   TW_AUTO_PIECE_MAX + TW_AUTO_BLOCK - 1,
+                                   TW_AUTO_PIECE_MAX + TW_AUTO_BLOCK,
+                                   2 * TW_AUTO_PIECE_MAX + 1};
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    struct tw_auto *work = work_new();
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        const size_t n = sizes[s];
+        float *x = fill_new(&rng, n, 1.0f);
+        const size_t targets[] = {0, 1, n / 8 + 1, 4 * n};
+        for (size_t t = 0; t < 4; t++) {
+            const uint64_t middle[] = {n / 3, n / 2};
+            const struct tw_auto_part part = {
+                .x = x, .n = n, .ends = middle, .ends_count = 2, .bytes_max = targets[t]};
+            uint8_t *payload;
+            const size_t bytes = fitted(work, &part, &payload);
+            assert_int_equal(tw_codec_auto.check(payload, bytes, n), TW_OK);
+            assert_true(error_of(&tw_codec_auto, payload, bytes, x, n) < 1.0);
+            assert_int_equal(tw_codec_auto.check(payload, bytes, n + 1), TW_CORRUPT);
+            free(payload);
+        }
+        free(x);
+    }
+    free(work);
+}
+
+/* bound() is no less than the pieces of any rung can take. */
+static void no_rung_takes_more_than_the_bound(void **state) {
+    (void)state;
+    for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) {
+        const struct tw_codec *codec = tw_auto_rung(r);
+        for (size_t n = 1; n < TW_AUTO_BLOCK; n += 97)
+            assert_true(12 + codec->bound(n) <= tw_codec_auto.bound(n));
+        for (size_t pieces = 1; pieces < 40; pieces++) {
+            const size_t each = TW_AUTO_BLOCK + pieces * 911;
+            assert_true(4 + pieces * (8 + codec->bound(each)) <=
+                        tw_codec_auto.bound(pieces * each));
+        }
+    }
+}
+
+static void what_is_not_finite_is_refused(void **state) {
+    (void)state;
+    float *x = gradient_new();
+    struct tw_auto *work = work_new();
+    uint8_t *to = malloc(tw_codec_auto.bound(N));
+    size_t bytes;
+    const struct tw_auto_part part = part_of(x, 60000);
+    x[N - 20000] = NAN; /* where no sample looks */
+    assert_int_equal(tw_auto_encode(work, &part, to, tw_codec_auto.bound(N), &bytes), TW_CORRUPT);
+    x[N - 20000] = 0.0f;
+    assert_int_equal(tw_auto_encode(work, &part, to, tw_codec_auto.bound(N) - 1, &bytes), TW_LIMIT);
+    assert_int_equal(tw_auto_encode(work, &part, to, tw_codec_auto.bound(N), &bytes), TW_OK);
+    free(to), free(x), free(work);
+}
+
+/* Each way in which heads can lie. */
+static void false_heads_are_refused(void **state) {
+    (void)state;
+    float *x = gradient_new(), *y = malloc(N * sizeof(*y)), *kept = malloc(N * sizeof(*kept));
+    struct tw_auto *work = work_new();
+    const struct tw_auto_part part = part_of(x, 60000);
+    uint8_t *payload;
+    uint64_t mix[TW_AUTO_RUNGS];
+    const size_t bytes = fitted(work, &part, &payload);
+    const uint32_t count = tw_get_u32(payload), first = tw_get_u32(payload + HEADS);
+    const uint32_t size = tw_get_u32(payload + HEADS + 4);
+    const struct {
+        uint32_t at, value;
+    } lies[] = {
+        {0, 0},                                   /* no pieces */
+        {0, count - 1},                           /* one too few */
+        {0, count + 1},                           /* one too many: a head out of a payload */
+        {0, UINT32_MAX},                          /* more than there are bytes */
+        {HEADS, first + 1},                       /* elements do not add up */
+        {HEADS, (first & 0xFF000000) | 5},        /* a crumb */
+        {HEADS, (first & 0xFF000000) | 0xFFFFFF}, /* larger than any piece */
+        {HEADS, (first & 0xFFFFFF) | 0xFF000000}, /* no such rung */
+        {HEADS, (first & 0xFFFFFF) | 10u << 24},  /* the first that does not exist */
+        {HEADS + 4, size + 1},                    /* bytes do not add up */
+        {HEADS + 4, UINT32_MAX},                  /* more than there are */
+        {HEADS, first & 0xFFFFFF}                 /* int8, in the bytes of something else */
+    };
+    for (size_t i = 0; i < N; i++) y[i] = kept[i] = (float)i;
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        uint8_t *false_one = malloc(bytes);
+        memcpy(false_one, payload, bytes);
+        if (tw_get_u32(false_one + lies[i].at) == lies[i].value) fail_msg("lie %zu is true", i);
+        tw_put_u32(false_one + lies[i].at, lies[i].value);
+        assert_int_equal(tw_codec_auto.check(false_one, bytes, N), TW_CORRUPT);
+        assert_int_equal(tw_codec_auto.decode(false_one, bytes, y, N), TW_CORRUPT);
+        assert_int_equal(tw_codec_auto.decode_add(false_one, bytes, 1.0f, y, N), TW_CORRUPT);
+        assert_memory_equal(y, kept, N * sizeof(*y));
+        free(false_one);
+    }
+    assert_int_equal(tw_auto_mix(payload, 3, N, mix), TW_CORRUPT);
+    assert_int_equal(tw_auto_mix(payload, 0, 0, mix), TW_OK);
+    /* A last piece that is no good leaves the first ones alone, too. */
+    payload[bytes - 1] ^= 0xFF;
+    payload[bytes - 2] ^= 0xFF;
+    if (tw_codec_auto.check(payload, bytes, N) != TW_OK) {
+        assert_int_equal(tw_codec_auto.decode(payload, bytes, y, N), TW_CORRUPT);
+        assert_memory_equal(y, kept, N * sizeof(*y));
+    }
+    free(payload), free(x), free(y), free(kept), free(work);
+}
+
+/* A payload put together here, of every rung: the order of the ladder is part of the format. */
+static void every_rung_decodes_where_it_lies(void **state) {
+    (void)state;
+    static const char *const names[TW_AUTO_RUNGS] = {"int8",   "int4",  "ecsq4",  "ecsq3",
+                                                     "ecsq2",  "ecsq1", "ecsq05", "topk256",
+                                                     "topk64", "topk32"};
+    enum { EACH = TW_AUTO_BLOCK + 77, ALL = TW_AUTO_RUNGS * EACH };
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *x = fill_new(&rng, ALL, 1.0f), *y = malloc(ALL * sizeof(*y));
+    float *want = malloc(ALL * sizeof(*want));
+    uint8_t *payload = calloc(tw_codec_auto.bound(ALL), 1);
+    size_t at = HEADS + 8 * TW_AUTO_RUNGS;
+    tw_put_u32(payload, TW_AUTO_RUNGS);
+    for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) {
+        const struct tw_codec *codec = tw_auto_rung(r);
+        size_t bytes;
+        assert_string_equal(codec->name, names[r]);
+        assert_int_equal(
+            codec->encode(x + r * EACH, EACH, payload + at, codec->bound(EACH), &bytes), TW_OK);
+        assert_int_equal(codec->decode(payload + at, bytes, want + r * EACH, EACH), TW_OK);
+        tw_put_u32(payload + HEADS + 8 * r, EACH | r << 24);
+        tw_put_u32(payload + HEADS + 8 * r + 4, (uint32_t)bytes);
+        at += bytes;
+    }
+    assert_int_equal(tw_codec_auto.decode(payload, at, y, ALL), TW_OK);
+    assert_memory_equal(y, want, ALL * sizeof(*y));
+    uint64_t mix[TW_AUTO_RUNGS];
+    assert_int_equal(tw_auto_mix(payload, at, ALL, mix), TW_OK);
+    for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) assert_int_equal(mix[r], EACH);
+    free(x), free(y), free(want), free(payload);
+}
+
+int main(void) {
+    print_message("seed %d\n", SEED);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_target_within_reach_is_kept),
+        cmocka_unit_test(out_of_reach_is_as_small_as_it_gets),
+        cmocka_unit_test(no_rung_alone_is_better_at_its_bytes),
+        cmocka_unit_test(pieces_end_where_tensors_do),
+        cmocka_unit_test(without_a_target_all_is_int4),
+        cmocka_unit_test(any_size_is_cut_and_comes_back),
+        cmocka_unit_test(no_rung_takes_more_than_the_bound),
+        cmocka_unit_test(what_is_not_finite_is_refused),
+        cmocka_unit_test(false_heads_are_refused),
+        cmocka_unit_test(every_rung_decodes_where_it_lies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
