@@ -271,9 +271,12 @@ enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run,
         return tw_fail(err, TW_CONFIG, "a run file has at most %d bytes, this one has %zu",
                        TW_MANIFEST_BYTES_MAX, size);
     tw_run_defaults(run);
-    /* Twice: the preset row depends on keys of the file, and keys of the file overrule the row. */
+    /* Again and again: the preset's row depends on keys of the file, which overrule the row, which
+     * is then fitted to them, but for those that the file has. */
     TW_TRY(read_keys(text, size, run, err));
     tw_run_apply_preset(run, run->sync.preset);
+    TW_TRY(read_keys(text, size, run, err));
+    tw_run_refit(run);
     TW_TRY(read_keys(text, size, run, err));
     return tw_run_check(run, err);
 }

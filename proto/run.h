@@ -185,6 +185,10 @@ const char *tw_run_model_name(uint32_t i);
  * row of the preset, fitted to the model and to the planned number of outer steps: run_preset.c. */
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
 
+/* What of the row follows from sync.period and sync.fragments, once these are set otherwise: the
+ * outer constants, and the overlap of presets that overlap a whole period. */
+void tw_run_refit(struct tw_run *run);
+
 /* Planned outer steps of each fragment: tokens / (batch context nodes period). 0 when the run ends
  * before the first one. An estimate: the nodes that will come are not known. */
 uint64_t tw_run_outer_steps(const struct tw_run *run);

@@ -180,9 +180,20 @@ static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row
     return fragments < TW_FRAGMENTS_MAX ? fragments : TW_FRAGMENTS_MAX;
 }
 
-void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {
+static const struct preset *row_of(enum tw_preset preset) {
     TW_ASSERT((unsigned)preset < sizeof(presets) / sizeof(presets[0]));
-    const struct preset *row = &presets[preset];
+    return &presets[preset];
+}
+
+void tw_run_refit(struct tw_run *run) {
+    const struct preset *row = row_of(run->sync.preset);
+    const uint32_t stride = run->sync.period / run->sync.fragments;
+    if (row->overlap == WHOLE) run->sync.overlap = stride > 0 ? stride - 1 : 0;
+    fit_outer(run, row);
+}
+
+void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {
+    const struct preset *row = row_of(preset);
     run->sync.preset = preset;
     run->sync.topology = row->topology;
     run->sync.fragments = fit_fragments(run, row);
@@ -190,13 +201,13 @@ void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {
     const uint32_t stride = (row->period + run->sync.fragments / 2) / run->sync.fragments;
     run->sync.period = stride * run->sync.fragments;
     run->sync.pattern = TW_PATTERN_STRIDED;
-    run->sync.overlap = row->overlap == WHOLE ? stride - 1 : row->overlap;
+    run->sync.overlap = row->overlap;
     run->sync.sent = row->sent;
     run->sync.mix_millionths = row->mix_millionths;
     run->sync.merge = row->merge;
     run->sync.weights = row->weights;
     run->sync.outer = row->outer;
-    fit_outer(run, row);
+    tw_run_refit(run);
     run->sync.consensus_millionths = row->consensus_millionths;
     run->sync.gap_penalty_millionths = row->gap_penalty_millionths;
     run->sync.momentum_clip_millionths = row->momentum_clip_millionths;

@@ -102,7 +102,7 @@ static enum tw_exit build(struct tw_run *run, const char *name, const char *mode
     if (tw_run_set(run, "run.name", name, &err) != TW_OK) {
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     }
-    for (unsigned pass = 0; pass < 2; pass++) {
+    for (unsigned pass = 0; pass < 3; pass++) {
         for (unsigned i = 0; i < sets->count; i++) {
             if (tw_run_set(run, sets->keys[i], sets->values[i], &err) != TW_OK) {
                 return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
@@ -110,6 +110,7 @@ static enum tw_exit build(struct tw_run *run, const char *name, const char *mode
         }
         if (pass == 0) fit_warmup(run);
         if (pass == 0) tw_run_apply_preset(run, run->sync.preset);
+        if (pass == 1) tw_run_refit(run);
     }
     if (tw_run_check(run, &err) != TW_OK) return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     return TW_EXIT_OK;

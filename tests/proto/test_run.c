@@ -351,6 +351,31 @@ static void run_file_takes_left_out_sync_keys_from_its_preset(void **state) {
     assert_int_equal(run.sync.outer_lr_millionths, 400000);
 }
 
+/* And to its period, but for what the file says. */
+static void run_file_fits_outer_constants_to_its_period(void **state) {
+    (void)state;
+    const char tail[] = "train.batch = 8\nmodel.context = 128\nsync.nodes = 4\n"
+                        "train.tokens = 1638400\ntrain.warmup_tokens = 409600\n"; /* 400 steps */
+    const struct {
+        const char *keys;
+        uint32_t lr, momentum, overlap;
+    } rows[] = {
+        {"sync.preset = diloco\n", 940000, 90000, 1}, /* 13 outer steps */
+        {"sync.preset = diloco\nsync.period = 10\n", 400000, 900000, 1},
+        {"sync.preset = diloco\nsync.period = 10\nsync.outer_lr = 0.5\n", 500000, 900000, 1},
+        {"sync.preset = eager\nsync.period = 10\n", 400000, 900000, 9},
+        {"sync.preset = eager\nsync.period = 10\nsync.overlap = 4\n", 400000, 900000, 4},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char file[512];
+        (void)snprintf(file, sizeof(file), "thinwire-run 1\n%s%s", rows[i].keys, tail);
+        assert_int_equal(read_text(file), TW_OK);
+        assert_int_equal(run.sync.outer_lr_millionths, rows[i].lr);
+        assert_int_equal(run.sync.outer_momentum_millionths, rows[i].momentum);
+        assert_int_equal(run.sync.overlap, rows[i].overlap);
+    }
+}
+
 static void run_file_errors_name_the_line(void **state) {
     (void)state;
     const struct {
@@ -471,6 +496,7 @@ int main(void) {
         cmocka_unit_test(only_canonical_bytes_decode),
         cmocka_unit_test(run_file_may_have_comments_and_leave_keys_out),
         cmocka_unit_test(run_file_takes_left_out_sync_keys_from_its_preset),
+        cmocka_unit_test(run_file_fits_outer_constants_to_its_period),
         cmocka_unit_test(run_file_errors_name_the_line),
         cmocka_unit_test(commented_file_reads_back),
         cmocka_unit_test(different_runs_have_different_ids),

@@ -87,6 +87,19 @@ static enum tw_status read_hostile(const struct pair *pair, struct setting *sett
     return tw_fail(err, TW_CONFIG, "hostile = %s: write flip:2, or none", pair->value);
 }
 
+/* Of pairs, where no manifest may have it: what the bounds of proto/run_sync.c keep out. */
+static enum tw_status read_gamma(const struct pair *pair, struct setting *setting,
+                                 struct tw_error *err) {
+    char *end;
+    const double gamma = strtod(pair->value, &end);
+    if (end == pair->value || *end != 0 || !(gamma > 0 && gamma < 100)) {
+        return tw_fail(err, TW_CONFIG, "gamma = %s: a number above 0 and below 100 is wanted",
+                       pair->value);
+    }
+    setting->gamma_millionths = (uint32_t)(gamma * 1e6 + 0.5);
+    return TW_OK;
+}
+
 /* ---- models -------------------------------------------------------------------------------- */
 
 struct model {
@@ -151,6 +164,8 @@ static enum tw_status set_own(struct setting *setting, const struct pair *pair, 
     } else if (strcmp(pair->key, "hostile_owner") == 0) {
         TW_TRY(read_choice(pair, pair->value, answers, &choice, err));
         setting->hostile.is_owner = choice == 1;
+    } else if (strcmp(pair->key, "gamma") == 0) {
+        return read_gamma(pair, setting, err);
     } else if (strcmp(pair->key, "slow") == 0) {
         return read_slow(pair, setting, err);
     } else if (strcmp(pair->key, "death") == 0) {
@@ -194,7 +209,7 @@ static enum tw_status make_run(struct setting *setting, const struct pair *pairs
         if (strcmp(pairs[i].key, "preset") == 0) preset = pairs[i].value;
     }
     run->model.seed = setting->seed;
-    /* Twice, as a run file is read: the preset's row depends on keys, and keys overrule the row. */
+    /* As a run file is read: the preset's row depends on keys, and keys overrule the row. */
     TW_TRY(set_keys(run, pairs, count, err));
     TW_TRY(tw_run_set(run, "sync.preset", preset, err));
     plan_tokens(setting);
@@ -202,9 +217,13 @@ static enum tw_status make_run(struct setting *setting, const struct pair *pairs
     const uint32_t batch = run->train.batch;
     const uint32_t nodes = run->sync.nodes;
     TW_TRY(set_keys(run, pairs, count, err));
+    tw_run_refit(run);
+    TW_TRY(set_keys(run, pairs, count, err));
     run->train.batch = batch;
     run->sync.nodes = nodes;
-    return tw_run_check(run, err);
+    TW_TRY(tw_run_check(run, err));
+    if (setting->gamma_millionths > 0) run->sync.consensus_millionths = setting->gamma_millionths;
+    return TW_OK;
 }
 
 static enum tw_status check(const struct setting *setting, struct tw_error *err) {

@@ -44,6 +44,7 @@ struct setting {
         uint32_t count; /* the last ones of the nodes */
         bool is_owner;  /* their results are false too, not only their contributions */
     } hostile;
+    uint32_t gamma_millionths; /* of pairs, outside the bounds of sync.consensus too; 0: that */
     struct tw_run run;
     struct tw_id id; /* of all of the above */
 };
@@ -57,7 +58,7 @@ struct pair {
  *     kind     group, alone, big        nodes, steps, warmup, evals, seed    numbers
  *     model    small, issue, NAME       preset   NAME          exact         yes, no
  *     step_ms, latency_ms   numbers     slow     1:1:20        death         NODE@STEP+STEPS
- *     hostile  flip:2, noise:2, nan:2   hostile_owner   yes, no
+ *     hostile  flip:2, noise:2, nan:2   hostile_owner   yes, no       gamma         1.8
  *
  * TW_CONFIG names the case. `text`: of the training text, enters the id. */
 enum tw_status setting_make(struct setting *setting, const char *name, const struct pair *pairs,
