@@ -16,14 +16,16 @@
 
 static const char usage[] =
     "usage: thinwire-quality-bench --plan FILE --text FILE --results FILE\n"
-    "           [--slice MINUTES] [--share I/N] [--only WORD] [--list]\n"
+    "           [--slice MINUTES] [--share I/N] [--only WORD] [--list] [--dump FOLDER]\n"
     "--text: what is trained on, 4 MB or more (`bible -f gen1:1-rev22:21`). --slice: no case\n"
     "but the first is begun later. --share: every N-th case, from the I-th on, for N programs at a "
     "time. --only:\n"
-    "cases whose name or varied keys hold WORD. --list: what would be done.\n";
+    "cases whose name or varied keys hold WORD. --list: what would be done. --dump: what the "
+    "first\n"
+    "node merges, and its anchor and momentum at the end, as raw float32.\n";
 
 struct options {
-    const char *plan, *text, *results, *only;
+    const char *plan, *text, *results, *only, *dump;
     double slice_s;
     unsigned share, shares;
     bool is_list;
@@ -53,6 +55,8 @@ static bool read_options(struct options *options, int argc, char **argv) {
             options->results = value;
         } else if (strcmp(name, "--only") == 0) {
             options->only = value;
+        } else if (strcmp(name, "--dump") == 0) {
+            options->dump = value;
         } else if (strcmp(name, "--slice") == 0) {
             options->slice_s = 60 * strtod(value, NULL);
         } else if (strcmp(name, "--share") != 0 ||
@@ -133,7 +137,8 @@ static enum tw_status run_cases(const struct options *options, const struct plan
             return TW_OK;
         }
         struct tw_error why = {.status = TW_OK};
-        const enum tw_status status = world_run(setting, options->text, outcome, &why);
+        const enum tw_status status =
+            world_run(setting, options->text, options->dump, outcome, &why);
         if (status != TW_OK) {
             return tw_fail(err, status, "case %s: %.200s", setting->name, why.message);
         }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "tests/bench/quality/dump.h"
 #include "tests/bench/quality/world.h"
 
 #define GRACE_FLOOR_US UINT64_C(200000) /* as sync/node_internal.h */
@@ -91,6 +92,9 @@ static bool is_sound(struct world *world, const struct contribution *from) {
 enum tw_status round_contribute(struct world *world, struct node *node, struct tw_error *err) {
     struct round *round = &world->round;
     struct contribution *made = &round->from[node->index];
+    if (world->dump != NULL && node->index == 0) {
+        TW_TRY(dump_delta(world->dump, node, world->rounds, fragment_of(world), err));
+    }
     const enum tw_status status =
         node_encode(node, world->rounds, fragment_of(world), &round->division, made, err);
     if (status == TW_CORRUPT) { /* it has diverged, and says nothing */

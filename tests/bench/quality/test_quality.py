@@ -124,6 +124,21 @@ class Smoke:
         (self.folder / "cut").write_bytes(whole)
         assert len(self.run("cut", "--list", "--only", "seed=2").splitlines()) == 2
 
+    def what_was_merged_is_dumped(self):
+        folder = self.folder / "dumped"
+        said = self.run("dump", "--only", "bf16", "--dump", folder, is_refused=True)
+        assert f"{folder}/bf16-f00-r00000.f32: No such file" in said, said
+        folder.mkdir()
+        self.run("dump", "--only", "bf16", "--dump", folder)
+        case = self.cases("dump")[0]
+        deltas = sorted(folder.glob("bf16-f*-r*.f32"))
+        assert len(deltas) == case["rounds"], (len(deltas), case["rounds"])
+        assert all(any(delta.read_bytes()) for delta in deltas)
+        fragments = {delta.name[:8]: delta.stat().st_size for delta in deltas}
+        for name in ("phi", "u"):
+            size = (folder / f"bf16-{name}.f32").stat().st_size
+            assert size == sum(fragments.values()), (size, fragments)
+
     def bad_plans_are_refused(self):
         for line, word in (("a sync.perod=3", "sync.period"), ("a nodes=0", "nodes"),
                            ("a death=9@1+1", "node 9"), ("a kind=none", "kind"),
@@ -152,7 +167,7 @@ def main():
         for fact in (smoke.groups_beat_the_lone_node, smoke.coding_costs_little,
                      smoke.bytes_are_those_of_the_codec, smoke.trouble_is_counted,
                      smoke.same_again_and_in_slices, smoke.a_cut_line_is_done_again,
-                     smoke.bad_plans_are_refused):
+                     smoke.what_was_merged_is_dumped, smoke.bad_plans_are_refused):
             fact()
             print("ok", fact.__name__)
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/bench/quality/dump.h"
 #include "tests/bench/quality/pairs.h"
 
 static bool has_rounds(const struct world *world) {
@@ -194,18 +195,20 @@ static enum tw_status run(struct world *world, struct outcome *outcome, struct t
         TW_TRY(settle(world, err));
         TW_TRY(measure(world, outcome, err));
     }
+    if (world->dump != NULL) TW_TRY(dump_state(world->dump, &world->nodes[0], err));
     outcome->rounds = world->rounds;
     outcome->traffic = world->traffic;
     for (uint32_t i = 0; i < world->count; i++) outcome->skipped += world->nodes[i].skipped;
     return TW_OK;
 }
 
-enum tw_status world_run(const struct setting *setting, const char *text_path,
+enum tw_status world_run(const struct setting *setting, const char *text_path, const char *dump,
                          struct outcome *outcome, struct tw_error *err) {
     struct world *world = calloc(1, sizeof(*world));
     if (world == NULL) return tw_fail(err, TW_NOMEM, "no memory for a world");
     memset(outcome, 0, sizeof(*outcome));
     world->setting = setting;
+    world->dump = dump;
     enum tw_status status = open_world(world, text_path, outcome, err);
     if (status == TW_OK) status = run(world, outcome, err);
     close_world(world);

@@ -24,6 +24,7 @@ struct round {
 
 struct world {
     const struct setting *setting;
+    const char *dump; /* folder, or NULL: dump.h, of the first node */
     struct tw_layout *layout;
     struct node *nodes;
     uint32_t count;
@@ -40,8 +41,8 @@ struct world {
     struct measure measure;
 };
 
-/* Runs a case from beginning to end. *outcome is whole on success only. */
-enum tw_status world_run(const struct setting *setting, const char *text_path,
+/* Runs a case from beginning to end. dump: folder, or NULL. *outcome is whole on success only. */
+enum tw_status world_run(const struct setting *setting, const char *text_path, const char *dump,
                          struct outcome *outcome, struct tw_error *err);
 
 /* round.c: the open round at this moment, contributions aside. */
