@@ -67,6 +67,10 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
         tw_id_short(&action->u.report.id, hex);
         tw_shell_note(shell, TW_LOG_WARN, "contribution_refused", "peer=%s", hex);
         return;
+    case TW_REPORT_INSANE:
+        tw_id_short(&action->u.report.id, hex);
+        tw_shell_note(shell, TW_LOG_WARN, "result_refused", "peer=%s", hex);
+        return;
     }
 }
 

@@ -133,6 +133,7 @@ static void event_of(const struct tw_call *call, bool ok, struct tw_event *event
     case TW_ACT_VERIFY:
         event->kind = TW_EV_VERIFIED;
         event->u.chunk.hash = call->digest;
+        event->u.chunk.verdict = call->verdict;
         return;
     case TW_ACT_APPLY:
     case TW_ACT_SOLO:
@@ -189,6 +190,8 @@ static void verify_named(struct tw_call *call) {
         msg.u.check.tag = call->order;
         msg.u.check.elements = call->elements;
         msg.u.check.content = (uint32_t)call->content;
+        msg.u.check.fragment = call->of_fragment;
+        msg.u.check.begin = call->begin;
         msg.u.check.in = tw_payloads_span(&host->payloads, call->ins[0]);
         message_give(call, &msg);
         return;
@@ -442,6 +445,8 @@ static void verify_start(struct tw_worker_host *host, struct tw_call *call,
     call->digest = action->u.payload.hash;
     call->elements = action->u.payload.elements;
     call->content = action->u.payload.content;
+    call->of_fragment = action->u.payload.fragment;
+    call->begin = action->u.payload.begin;
     const int row = tw_pool_find(&host->payloads.pool, &call->digest);
     if (row < 0) {
         call_finish(call, false);
@@ -549,6 +554,8 @@ static bool checked_answer(struct tw_worker_host *host, const struct tw_wmsg_che
     const int row = tw_pool_find(&host->payloads.pool, &call->digest);
     const bool ok = checked->status == TW_OK && row >= 0;
     if (ok) tw_pool_verified(&host->payloads.pool, (uint32_t)row);
+    if (ok && checked->is_insane != 0) call->verdict = TW_VERDICT_INSANE;
+    if (checked->status == TW_CORRUPT) call->verdict = TW_VERDICT_UNFIT;
     call_finish(call, ok);
     return true;
 }

@@ -89,7 +89,10 @@ struct tw_call {
     struct tw_id hashes[TW_PARTS_MAX];
     uint64_t step, tokens, rounds, refused; /* from the answer */
     struct tw_id digest;
-    bool is_alone; /* so is this */
+    uint32_t of_fragment; /* VERIFY, of a result; `fragment` is for what changes one */
+    uint64_t begin;
+    enum tw_verdict verdict; /* from the answer */
+    bool is_alone;           /* so is this */
     uv_work_t work;
 };
 

@@ -189,6 +189,7 @@ static enum tw_status get_nack(const void *body, struct tw_msg_nack *to, struct 
     const Thinwire__Nack *from = body;
     to->round = from->round;
     to->promised = from->promised;
+    to->refused_parts = from->refused_parts;
     return get_id("lineage", &from->lineage, &to->lineage, err);
 }
 

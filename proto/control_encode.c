@@ -174,6 +174,7 @@ static enum tw_status put_nack(const struct tw_msg_nack *from, struct out *out,
     to.lineage = borrow_id(&from->lineage);
     to.round = from->round;
     to.promised = from->promised;
+    to.refused_parts = from->refused_parts;
     return pack(&to.base, out, err);
 }
 

@@ -138,11 +138,14 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
         if (message->u.pair_accept.wants_whole > 1) return bad(message, "wants_whole", err);
         return TW_OK;
     case TW_MSG_PAIR_OFFER: return check_pair_offer(message, err);
+    case TW_MSG_NACK:
+        if (message->u.nack.refused_parts >> TW_PARTS_MAX != 0)
+            return bad(message, "refused_parts", err);
+        return TW_OK;
     case TW_MSG_PAIR_BUSY:
     case TW_MSG_JOIN:
     case TW_MSG_PREPARE:
     case TW_MSG_ACCEPT:
-    case TW_MSG_NACK:
     case TW_MSG_LOG_GET:
     case TW_MSG_LOG_NONE:
     case TW_MSG_MISSING: return TW_OK;

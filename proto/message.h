@@ -142,6 +142,7 @@ struct tw_msg_nack {
     struct tw_id lineage;
     uint64_t round;
     uint64_t promised;
+    uint32_t refused_parts; /* set of parts; not 0: in ballot `promised`, for their results */
 };
 
 /* A committed manifest: pushed by the closer, and the answer to LOG_GET. */

@@ -42,7 +42,7 @@
 #include "proto/message.h"
 #include "proto/run.h"
 
-enum { TW_WORKER_VERSION = 3, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_WORKER_VERSION = 4, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -191,7 +191,8 @@ struct tw_wmsg_reduced {
 
 struct tw_wmsg_checked {
     uint64_t tag;
-    uint32_t status, reserved;
+    uint32_t status;    /* TW_CORRUPT: these bytes are of no use to anybody */
+    uint32_t is_insane; /* a result that decodes and is far larger than merges are */
 };
 
 struct tw_wmsg_applied {
@@ -267,9 +268,10 @@ struct tw_wmsg_reduce {
 
 struct tw_wmsg_check {
     uint64_t tag, elements;
+    uint64_t begin;    /* of a result: elements [begin, begin + elements) of `fragment` */
     struct tw_span in; /* decodes to `elements` finite values? */
-    uint32_t content,
-        reserved; /* 1 outer gradient, 2 result, 3 anchor: enum tw_content of sync/node.h */
+    uint32_t content;  /* 1 outer gradient, 2 result, 3 anchor: enum tw_content of sync/node.h */
+    uint32_t fragment;
 };
 
 struct tw_wmsg_apply {

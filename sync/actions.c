@@ -31,6 +31,8 @@ void tw_act_payload(struct tw_node *node, enum tw_action_kind kind, const struct
     action->bytes = payload->bytes;
     action->elements = payload->elements;
     action->content = payload->content;
+    action->fragment = payload->fragment;
+    action->begin = payload->begin;
     action->idx = 0;
 }
 
@@ -42,6 +44,8 @@ void tw_act_chunk(struct tw_node *node, uint16_t peer, const struct payload *pay
     action->bytes = payload->bytes;
     action->elements = 0;
     action->content = TW_CONTENT_OPAQUE;
+    action->fragment = 0;
+    action->begin = 0;
     action->idx = idx;
 }
 
@@ -94,6 +98,8 @@ bool tw_node_next_action(struct tw_node *node, struct tw_action *action) {
         action->u.payload.idx = queued->idx;
         action->u.payload.elements = queued->elements;
         action->u.payload.content = queued->content;
+        action->u.payload.fragment = queued->fragment;
+        action->u.payload.begin = queued->begin;
         break;
     case TW_ACT_ENCODE:
     case TW_ACT_REDUCE:

@@ -157,6 +157,8 @@ static void note_own_part(struct tw_node *node, const struct tw_close *close) {
     for (uint32_t k = 0; k < close->parts_count; k++) {
         /* A live owner was not ready in time: give the next rounds longer. */
         if (close->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
+        /* It was in time, and was not taken. */
+        if (node->round.results[k].has && node->round.results[k].said.bytes > 0) continue;
         if (!tw_peers_member_live(node, node->round.owners[k])) continue;
         node->patience_us *= 2;
         if (node->patience_us > PATIENCE_CEILING_US) node->patience_us = PATIENCE_CEILING_US;
@@ -333,16 +335,16 @@ static bool has_results(struct tw_node *node, const struct tw_close *close,
     for (uint32_t k = 0; k < close->parts_count; k++) {
         const struct tw_part *part = &close->parts[k];
         if (part->bytes == 0) continue;
-        struct payload *payload = tw_payload_want(
-            node, &part->result, part->bytes, TW_CONTENT_RESULT, division->u.apply.parts[k].count);
+        struct payload *payload =
+            tw_payload_want_result(node, part, close->fragment, division->u.apply.parts[k].begin,
+                                   division->u.apply.parts[k].count);
         if (payload == NULL) return false;
-        payload->is_shared = true;
-        if (payload->keep_round < tw_round_keep(node)) payload->keep_round = tw_round_keep(node);
         is_complete &= payload->state == PAYLOAD_HELD;
         *is_lost |=
             payload->state == PAYLOAD_HELD &&
             !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, division->u.apply.parts[k].count);
-        *is_lost |= payload->state == PAYLOAD_WANTED && payload->cycles > 2;
+        *is_lost |= payload->state == PAYLOAD_UNFIT ||
+                    (payload->state == PAYLOAD_WANTED && payload->cycles > 2);
     }
     return is_complete;
 }

@@ -97,6 +97,13 @@ enum tw_event_kind {
     TW_EV_LEAVE,    /* the user asked this node to say goodbye */
 };
 
+/* What a look at whole payloads comes to. */
+enum tw_verdict {
+    TW_VERDICT_FAIR,
+    TW_VERDICT_INSANE, /* ok: a result that is of use, and that no honest merge is likely to be */
+    TW_VERDICT_UNFIT,  /* not ok: these are the bytes of that name, and they are of no use */
+};
+
 struct tw_event {
     enum tw_event_kind kind;
     uint16_t peer; /* < TW_PEERS_MAX: the shell's number of the link */
@@ -107,7 +114,8 @@ struct tw_event {
         struct {
             struct tw_id hash;
             uint32_t idx;
-        } chunk; /* CHUNK; VERIFIED (hash) */
+            enum tw_verdict verdict;
+        } chunk; /* CHUNK; VERIFIED (hash, verdict) */
         struct {
             uint64_t step, tokens;
         } step; /* STEP: totals of this node */
@@ -207,6 +215,7 @@ enum tw_report_kind {
     TW_REPORT_STATE,           /* `state` changed */
     TW_REPORT_MISBEHAVED,      /* `peer` broke the rules: `reason` */
     TW_REPORT_REFUSED,         /* what member `id` contributed was too large to be merged here */
+    TW_REPORT_INSANE,          /* a result of member `id` was not taken here: `close` is NULL */
     TW_REPORT_PAIRED,          /* the round just committed merged with node `id` */
     TW_REPORT_ONE_SIDED,       /* we merged with node `id`, and it did not with us */
 };
@@ -222,6 +231,8 @@ struct tw_action {
             uint32_t bytes, idx;
             uint64_t elements; /* 0 when OPAQUE */
             enum tw_content content;
+            uint32_t fragment; /* of a RESULT: what it is the merge of */
+            uint64_t begin;
         } payload; /* SEND_CHUNK, EXPECT, VERIFY, DROP */
         struct {
             uint64_t round;

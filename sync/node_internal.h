@@ -85,19 +85,28 @@ struct link {
     uint64_t told_contrib, told_result, told_prepare, told_propose;
 };
 
-enum payload_state { PAYLOAD_FREE, PAYLOAD_WANTED, PAYLOAD_CHECKING, PAYLOAD_HELD };
+enum payload_state {
+    PAYLOAD_FREE,
+    PAYLOAD_WANTED,
+    PAYLOAD_CHECKING,
+    PAYLOAD_HELD,
+    PAYLOAD_UNFIT, /* its bytes were seen and are of no use: never asked for again */
+};
 
 struct payload {
     enum payload_state state;
     struct tw_id hash;
     struct tw_id from; /* who surely has it; others of the lineage are asked if `is_shared` */
     bool is_shared, is_expected;
+    bool is_insane;  /* HELD: a result that we do not vote for */
     uint16_t source; /* peer it is being pulled from */
     uint32_t bytes, chunks, chunks_have, chunks_asked, cycles;
     enum tw_content content;
     uint64_t elements; /* not OPAQUE: must decode to so many finite values, > 0 */
-    uint64_t tried;    /* peers that could not give it */
-    uint64_t asked;    /* peers whose chunks are taken */
+    uint32_t fragment; /* RESULT: what it is the merge of */
+    uint64_t begin;
+    uint64_t tried; /* peers that could not give it */
+    uint64_t asked; /* peers whose chunks are taken */
     uint64_t progress_us;
     uint64_t keep_round, keep_us; /* dropped when both have passed */
     uint64_t have[TW_CHUNKS_MAX / 64];
@@ -144,6 +153,13 @@ struct round {
     uint64_t offer_ballot;
     struct tw_close offer;
 
+    /* results that somebody does not take: refuse.c */
+    uint32_t left_out;                 /* set of parts that this closer does not propose */
+    uint64_t refused_by[TW_PARTS_MAX]; /* sets of members: what they did not take of our ballot */
+    uint64_t refused_ranks;            /* closers whose proposals we did not take */
+    uint64_t refused_us;               /* the first of them */
+    uint64_t reported;                 /* owners whose results were reported */
+
     /* closer */
     enum closer_phase phase;
     uint32_t attempt;
@@ -151,6 +167,7 @@ struct round {
     uint64_t promised_by, accepted_by; /* sets of members */
     bool has_best;
     uint64_t best_ballot;
+    struct tw_id promised_digest[TW_MEMBERS_MAX]; /* what each accepted; zero: nothing */
     struct tw_close best, proposal;
 };
 
@@ -213,7 +230,8 @@ struct queued_action {
     uint16_t peer;
     uint16_t slot; /* of messages or bodies */
     uint32_t idx, bytes;
-    uint64_t elements;
+    uint64_t elements, begin;
+    uint32_t fragment;
     enum tw_content content;
     struct tw_id hash;
 };
@@ -344,7 +362,11 @@ bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements);
 bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
 void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx);
-void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok);
+void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok,
+                         enum tw_verdict verdict);
+/* As tw_payload_want, the result of elements [begin, begin + count) of a fragment. */
+struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_part *part,
+                                       uint32_t fragment, uint64_t begin, uint64_t count);
 void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *pull);
 void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash);
 void tw_payload_peer_down(struct tw_node *node, uint16_t peer);
@@ -380,6 +402,20 @@ void tw_vote_reset(struct tw_node *node); /* a new membership: nothing promised;
 /* The membership we ask for is on disk; asks for it again when writing it failed. */
 bool tw_vote_has_nonce(struct tw_node *node);
 void tw_vote_advance(struct tw_node *node);
+
+/* ---- refuse.c: results that somebody does not take ------------------------------------------- */
+
+/* Set of parts of the open round's manifest whose results are here and not taken. */
+uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close);
+/* Does not take these parts of the offer: says so to its closer, and forgets the offer. */
+void tw_refuse_offer(struct tw_node *node, uint32_t parts);
+/* A member did not take these parts of our proposal. */
+void tw_refuse_heard(struct tw_node *node, uint32_t member, uint32_t parts);
+/* The closer of this rank is passed over: it proposed what we do not take. */
+bool tw_refuse_is_passed(struct tw_node *node, uint32_t rank);
+/* Is what a member accepted, as the promises so far say, to be proposed again? If not yet known,
+ * more promises are awaited: *is_open. */
+bool tw_refuse_must_carry(struct tw_node *node, bool *is_open);
 
 /* ---- log.c ---------------------------------------------------------------------------------- */
 

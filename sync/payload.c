@@ -2,7 +2,9 @@
  *
  *   FREE -> WANTED    somebody needs it: EXPECT makes room, PULL asks a holder for chunks
  *   WANTED -> CHECKING  the last chunk came: VERIFY
- *   CHECKING -> HELD    SHA-256 and trial decode were right; else back to WANTED, other holder
+ *   CHECKING -> HELD    SHA-256 and trial decode were right
+ *   CHECKING -> UNFIT   the name was right, and it does not decode: nobody can have better bytes
+ *   CHECKING -> WANTED  the name was wrong: another holder
  *   any -> FREE         nobody needs it any more: DROP */
 #include "sync/node_internal.h"
 
@@ -46,7 +48,7 @@ bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
 struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                                 enum tw_content content, uint64_t elements) {
     struct payload *payload = tw_payload_find(node, hash);
-    if (payload != NULL && (payload->bytes == bytes || payload->state == PAYLOAD_HELD))
+    if (payload != NULL && (payload->bytes == bytes || payload->state >= PAYLOAD_HELD))
         return payload;
     if (payload != NULL) drop(node, payload); /* somebody lied about its size */
     if (bytes == 0 || bytes > TW_PAYLOAD_BYTES_MAX) return NULL;
@@ -54,6 +56,18 @@ struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, 
     if (payload == NULL) return NULL;
     payload->content = content;
     payload->elements = elements;
+    return payload;
+}
+
+struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_part *part,
+                                       uint32_t fragment, uint64_t begin, uint64_t count) {
+    struct payload *payload =
+        tw_payload_want(node, &part->result, part->bytes, TW_CONTENT_RESULT, count);
+    if (payload == NULL) return NULL;
+    payload->fragment = fragment;
+    payload->begin = begin;
+    payload->is_shared = true;
+    if (payload->keep_round < tw_round_keep(node)) payload->keep_round = tw_round_keep(node);
     return payload;
 }
 
@@ -66,6 +80,7 @@ void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t by
         return;
     }
     payload->state = PAYLOAD_HELD;
+    payload->is_insane = false; /* we made it */
     payload->bytes = bytes;
     payload->chunks = (bytes + TW_CHUNK_BYTES_MAX - 1) / TW_CHUNK_BYTES_MAX;
     payload->content = content;
@@ -147,15 +162,23 @@ static void give_up_source(struct tw_node *node, struct payload *payload, bool i
     for (uint32_t i = 0; i < TW_CHUNKS_MAX / 64; i++) payload->have[i] = 0;
 }
 
-void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok) {
+void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok,
+                         enum tw_verdict verdict) {
     struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL) return;
     /* Not CHECKING: the shell had no room for it, and says so this way. */
     if (payload->state == PAYLOAD_CHECKING && ok) {
         payload->state = PAYLOAD_HELD;
+        payload->is_insane = verdict == TW_VERDICT_INSANE && payload->content == TW_CONTENT_RESULT;
         return;
     }
-    if (payload->state == PAYLOAD_HELD || ok) return;
+    if (payload->state >= PAYLOAD_HELD || ok) return;
+    if (payload->state == PAYLOAD_CHECKING && verdict == TW_VERDICT_UNFIT) {
+        tw_act_payload(node, TW_ACT_DROP, payload);
+        payload->is_expected = false;
+        payload->state = PAYLOAD_UNFIT;
+        return;
+    }
     if (payload->is_expected) tw_act_payload(node, TW_ACT_DROP, payload);
     payload->is_expected = false;
     payload->state = PAYLOAD_WANTED;

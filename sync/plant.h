@@ -25,6 +25,8 @@
     X(ROUNDS_COMPARED, "rounds-compared", "lineages are compared by rounds, not by clock")         \
     X(SMALLER_CLOCK, "smaller-clock", "the lineage with the smaller clock wins")                   \
     X(EARLY_FINISH, "early-finish", "the run ends at half of its budget")                          \
+    X(INSANE_TAKEN, "insane-taken", "results that the worker finds insane are voted for")          \
+    X(FREED_EARLY, "freed-early", "who has not promised counts as one that accepted nothing")      \
     X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")
 
 enum tw_plant {

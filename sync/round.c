@@ -78,6 +78,9 @@ void tw_round_open(struct tw_node *node) {
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) round->results[k].has = false;
     round->results_us = 0;
     round->has_offer = round->has_best = round->is_lost = false;
+    round->left_out = 0;
+    memset(round->refused_by, 0, sizeof(round->refused_by));
+    round->refused_ranks = round->refused_us = round->reported = 0;
     round->phase = CLOSER_IDLE;
     round->attempt = 0;
     round->ballot = 0;
@@ -144,12 +147,11 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
     round->results[result->part].said = *result;
     tw_round_touch(node);
     if (result->bytes == 0) return;
+    const struct tw_part part = {.bytes = result->bytes, .result = result->hash};
     struct payload *payload =
-        tw_payload_want(node, &result->hash, result->bytes, TW_CONTENT_RESULT, elements);
-    if (payload == NULL) return;
-    payload->from = *owner;
-    payload->is_shared = true;
-    payload->keep_round = tw_round_keep(node);
+        tw_payload_want_result(node, &part, tw_round_fragment(node, node->at.rounds),
+                               round->begin[result->part], elements);
+    if (payload != NULL) payload->from = *owner;
 }
 
 /* ---- our own outer gradient ----------------------------------------------------------------- */
@@ -280,7 +282,9 @@ static void collect(struct tw_node *node) {
         payload->from = node->roster.members[i].id;
         if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
         if (payload->state == PAYLOAD_HELD) entry->ready_us = node->now_us;
-        if (payload->state == PAYLOAD_WANTED && payload->cycles > 2) entry->is_bad = true;
+        if (payload->state == PAYLOAD_UNFIT ||
+            (payload->state == PAYLOAD_WANTED && payload->cycles > 2))
+            entry->is_bad = true;
     }
 }
 

@@ -237,28 +237,53 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     round->offer = propose->close;
 }
 
+/* Every result in the offer is here and verified; what is missing is asked for. */
+static bool is_offer_complete(struct tw_node *node) {
+    struct round *round = &node->round;
+    bool is_complete = true;
+    for (uint32_t k = 0; k < round->offer.parts_count; k++) {
+        const struct tw_part *part = &round->offer.parts[k];
+        if (part->bytes == 0) continue;
+        struct payload *payload = tw_payload_want_result(node, part, round->offer.fragment,
+                                                         round->begin[k], round->count[k]);
+        is_complete &= payload != NULL && payload->state == PAYLOAD_HELD &&
+                       payload->bytes == part->bytes &&
+                       tw_payload_is_as(node, payload, TW_CONTENT_RESULT, round->count[k]);
+        if (payload == NULL) continue;
+        round->is_lost |= payload->state == PAYLOAD_WANTED && payload->cycles > LOST_CYCLES;
+        payload->from = node->roster.members[part->owner_idx].id;
+    }
+    return is_complete;
+}
+
+/* It was accepted before, or is ours to carry on: to be accepted whatever its results are. */
+static bool is_offer_settled(const struct tw_node *node) {
+    const struct round *round = &node->round;
+    if (round->offer_from == NO_PEER && round->has_best && round->offer_ballot == round->ballot)
+        return true;
+    if (node->vote.has_accepted == 0 || node->vote.round != node->at.rounds) return false;
+    const struct tw_id before = tw_close_digest(&node->vote.accepted);
+    const struct tw_id now = tw_close_digest(&round->offer);
+    return tw_id_equal(&before, &now);
+}
+
 /* Accepts the offer once every result in it is here and verified. */
 static void consider_offer(struct tw_node *node) {
     struct round *round = &node->round;
     round->is_lost = false;
     if (!round->has_offer) return;
-    bool is_complete = true;
-    for (uint32_t k = 0; k < round->offer.parts_count; k++) {
-        const struct tw_part *part = &round->offer.parts[k];
-        if (part->bytes == 0) continue;
-        struct payload *payload =
-            tw_payload_want(node, &part->result, part->bytes, TW_CONTENT_RESULT, round->count[k]);
-        is_complete &= payload != NULL && payload->state == PAYLOAD_HELD &&
-                       payload->bytes == part->bytes &&
-                       tw_payload_is_as(node, payload, TW_CONTENT_RESULT, round->count[k]);
-        if (payload == NULL) continue;
-        payload->is_shared = true;
-        round->is_lost |= payload->state == PAYLOAD_WANTED && payload->cycles > LOST_CYCLES;
-        payload->from = node->roster.members[part->owner_idx].id;
-        if (payload->keep_round < tw_round_keep(node)) payload->keep_round = tw_round_keep(node);
+    const bool is_complete = is_offer_complete(node), is_settled = is_offer_settled(node);
+    const uint32_t refused = is_settled ? 0 : tw_refuse_find(node, &round->offer);
+    if (refused != 0) {
+        tw_refuse_offer(node, refused);
+        return;
     }
     if (!is_complete) return;
     round->has_offer = false;
+    /* One ballot, one manifest: a closer that says two things is a liar. */
+    if (!is_settled && node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
+        round->offer_ballot == node->vote.accepted_ballot)
+        return;
     if (round->offer_ballot < node->vote.promised && !TW_PLANTED(node, TW_PLANT_BALLOT_IGNORED)) {
         nack(node, round->offer_from);
         return;
@@ -373,6 +398,20 @@ static void add_contributors(const struct tw_node *node, struct tw_close *close,
     }
 }
 
+/* Results that are here and that we do not take are left out from the start. */
+static void leave_out(struct tw_node *node) {
+    struct round *round = &node->round;
+    struct tw_close *heard = &round->proposal; /* overwritten by what is written next */
+    heard->parts_count = round->owners_count;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        heard->parts[k] = (struct tw_part){.owner_idx = round->owners[k]};
+        if (!round->results[k].has) continue;
+        heard->parts[k].bytes = round->results[k].said.bytes;
+        heard->parts[k].result = round->results[k].said.hash;
+    }
+    round->left_out |= tw_refuse_find(node, heard);
+}
+
 static void write_proposal(struct tw_node *node, struct tw_close *close) {
     const struct round *round = &node->round;
     const struct tw_close *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
@@ -393,6 +432,7 @@ static void write_proposal(struct tw_node *node, struct tw_close *close) {
         if (!tw_payload_is_held(node, &result->hash) &&
             !tw_peers_member_live(node, round->owners[k]))
             continue;
+        if ((round->left_out >> k & 1) != 0) continue;
         part->bytes = result->bytes;
         part->result = result->hash;
         for (uint32_t i = 0; i < result->contributors_count; i++)
@@ -413,11 +453,21 @@ static void start_proposing(struct tw_node *node) {
     if (round->has_best && !TW_PLANTED(node, TW_PLANT_OTHER_VALUE)) {
         round->proposal = round->best;
     } else {
+        leave_out(node);
         write_proposal(node, &round->proposal);
     }
     struct tw_msg_propose *propose = &(struct tw_msg_propose){.ballot = round->ballot};
     propose->close = round->proposal;
     tw_vote_propose(node, NO_PEER, propose);
+}
+
+/* A majority has promised: what to propose is known, or more promises will tell. */
+static void consider_promises(struct tw_node *node) {
+    struct round *round = &node->round;
+    bool is_open = false;
+    if (round->phase != CLOSER_PREPARING || bits(round->promised_by) < majority(node)) return;
+    if (round->has_best) round->has_best = tw_refuse_must_carry(node, &is_open) || is_open;
+    if (!is_open) start_proposing(node);
 }
 
 static void start_ballot(struct tw_node *node) {
@@ -446,13 +496,16 @@ void tw_vote_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     if (promise->has_accepted != 0 && promise->accepted_ballot >= promise->ballot) return;
     if (promise->has_accepted != 0 && !tw_vote_is_sound(node, &promise->accepted)) return;
     round->promised_by |= UINT64_C(1) << idx;
+    round->promised_digest[idx] = (struct tw_id){{0}};
+    if (promise->has_accepted != 0)
+        round->promised_digest[idx] = tw_close_digest(&promise->accepted);
     if (promise->has_accepted != 0 &&
         (!round->has_best || promise->accepted_ballot > round->best_ballot)) {
         round->has_best = true;
         round->best_ballot = promise->accepted_ballot;
         round->best = promise->accepted;
     }
-    if (bits(round->promised_by) >= majority(node)) start_proposing(node);
+    consider_promises(node);
 }
 
 void tw_vote_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept) {
@@ -477,7 +530,10 @@ void tw_vote_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack 
     struct round *round = &node->round;
     if (!tw_id_equal(&nack_said->lineage, &node->at.lineage)) return;
     if (nack_said->round != node->at.rounds || round->phase == CLOSER_IDLE) return;
-    if (nack_said->promised <= round->ballot || sender_idx(node, peer) < 0) return;
+    const int idx = sender_idx(node, peer);
+    if (idx >= 0 && nack_said->promised == round->ballot && nack_said->refused_parts != 0)
+        tw_refuse_heard(node, (uint32_t)idx, nack_said->refused_parts);
+    if (nack_said->promised <= round->ballot || idx < 0) return;
     if (nack_said->promised - round->ballot > BALLOT_LEAP_MAX) return;
     /* Somebody is ahead: let them finish, then try above them. */
     turn_to_round(node);
@@ -513,7 +569,9 @@ static bool is_closer_mute(struct tw_node *node) {
 static bool is_my_turn(struct tw_node *node) {
     const struct round *round = &node->round;
     for (int rank = 0; rank < round->self_rank; rank++) {
-        if (tw_peers_member_live(node, round->rank[rank])) return false;
+        if (tw_peers_member_live(node, round->rank[rank]) &&
+            !tw_refuse_is_passed(node, (uint32_t)rank))
+            return false;
     }
     return true;
 }
@@ -586,11 +644,13 @@ static void promise_self(struct tw_node *node) {
     tw_vote_promise(node, NO_PEER, &own);
 }
 
-/* A result in our own proposal died with its owner before we had it: not even we can accept it.
- * Another ballot leaves it out. A link that breaks for a moment is no death. */
+/* A result in our own proposal died with its owner before we had it, or came and is one we do not
+ * take: not even we can accept it. Another ballot leaves it out. A link that breaks for a moment is
+ * no death. */
 static bool is_hopeless(struct tw_node *node) {
     const struct round *round = &node->round;
     if (round->phase != CLOSER_PROPOSING || round->has_best) return false;
+    if (tw_refuse_find(node, &round->proposal) != 0) return true;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         const struct tw_part *part = &round->proposal.parts[k];
         if (part->bytes == 0 || tw_payload_is_held(node, &part->result) ||
@@ -616,6 +676,7 @@ void tw_vote_advance(struct tw_node *node) {
             promise_self(node);
         }
     }
+    consider_promises(node);
     consider_offer(node);
     if (round->phase == CLOSER_PREPARING || round->phase == CLOSER_PROPOSING) tell(node);
     if (round->phase == CLOSER_IDLE) return;

@@ -37,6 +37,8 @@ static enum tw_status apply_check(const struct tw_merger *merger,
 static enum tw_status apply_decode(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                    const struct tw_stage *stage, struct tw_outer_sizes *sizes,
                                    struct tw_error *err) {
+    const size_t elements = (size_t)stage->elements;
+    struct tw_sane_sizes merged = {.count = {0}};
     *sizes = (struct tw_outer_sizes){0};
     for (uint32_t k = 0; k < request->parts_count; k++) {
         if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
@@ -47,11 +49,13 @@ static enum tw_status apply_decode(struct tw_merger *merger, const struct tw_wms
         TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
         const enum tw_status status = merger->result->decode(bytes, span->bytes, delta, n);
         if (status != TW_OK) return tw_fail(err, status, "the result of part %u is damaged", k);
+        tw_sane_add(&merged, delta, begin, n, elements);
         if (merger->run->sync.outer != TW_OUTER_HEAVYBALL) continue;
         sizes->u_squared += tw_norm_squared(stage->u_old + begin, n);
         sizes->delta_squared += tw_norm_squared(delta, n);
         sizes->count += n;
     }
+    tw_sane_note_merge(&merger->sane[request->fragment], &merged, elements);
     return TW_OK;
 }
 

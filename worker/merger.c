@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "compress/lattice.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
@@ -17,6 +18,8 @@ static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err
         return tw_fail(err, TW_NOMEM, "no memory for merging: %zu bytes wanted",
                        elements * sizeof(float));
     }
+    merger->sane = calloc(merger->shm->fragments_count, sizeof(*merger->sane));
+    if (merger->sane == NULL) return tw_fail(err, TW_NOMEM, "no memory for the sizes of merges");
     TW_TRY(tw_packer_create(&merger->packer, elements, err));
     TW_TRY(tw_outbox_init(&merger->outbox, merger->run, merger->shm, err));
     return tw_merger_reduce_init(merger, err);
@@ -39,6 +42,7 @@ void tw_merger_deinit(struct tw_merger *merger) {
     tw_merger_reduce_deinit(merger);
     tw_outbox_deinit(&merger->outbox);
     if (merger->packer != NULL) tw_packer_destroy(merger->packer);
+    free(merger->sane);
     free(merger->scratch);
     memset(merger, 0, sizeof(*merger));
 }
@@ -108,11 +112,20 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
     return TW_OK;
 }
 
+/* Of the fragment in scratch. */
+static void note_own(struct tw_merger *merger, uint32_t fragment) {
+    const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
+    struct tw_sane_sizes sizes = {.count = {0}};
+    tw_sane_add(&sizes, merger->scratch, 0, n, n);
+    tw_sane_note_own(&merger->sane[fragment], &sizes);
+}
+
 static enum tw_status encode_parts(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                    struct tw_wmsg_encoded *reply, struct tw_error *err) {
     const uint32_t fragment = request->fragment;
     TW_TRY(encode_check(merger, request, err));
     TW_TRY(tw_merger_take(merger, fragment, &reply->norm, err));
+    note_own(merger, fragment);
     for (uint32_t k = 0; k < request->parts_count; k++) {
         const struct tw_span *span = &request->parts[k].out;
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
@@ -149,15 +162,38 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
     return status;
 }
 
-static enum tw_status check_content(const struct tw_merger *merger,
-                                    const struct tw_wmsg_check *request, struct tw_error *err) {
+/* It decodes. Is it far larger than merges are? */
+static enum tw_status check_result(struct tw_merger *merger, const struct tw_wmsg_check *request,
+                                   bool *is_sane, struct tw_error *err) {
+    const size_t n = (size_t)request->elements;
+    struct tw_sane_sizes sizes = {.count = {0}};
+    uint8_t *bytes;
+    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
+    TW_TRY(tw_request_range(merger->shm, request->fragment, request->begin, n, err));
+    TW_TRY(tw_request_span(merger->shm, &request->in, &bytes, err));
+    const enum tw_status status =
+        merger->result->decode(bytes, request->in.bytes, merger->scratch, n);
+    if (status != TW_OK) return tw_fail(err, status, "a result does not decode");
+    tw_sane_add(&sizes, merger->scratch, (size_t)request->begin, n,
+                (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
+    *is_sane = tw_sane_check(&merger->sane[request->fragment], &sizes);
+    if (*is_sane) return TW_OK;
+    tw_log(TW_LOG_WARN, "result_insane", "fragment=%u begin=%llu elements=%llu norm=%.4g",
+           request->fragment, (unsigned long long)request->begin,
+           (unsigned long long)request->elements, sqrt(tw_norm_squared(merger->scratch, n)));
+    return TW_OK;
+}
+
+static enum tw_status check_content(struct tw_merger *merger, const struct tw_wmsg_check *request,
+                                    bool *is_sane, struct tw_error *err) {
     uint8_t *bytes;
     switch (request->content) {
     case TW_CONTENT_DELTA:
         return tw_request_payload(merger->shm, merger->codec, &request->in, request->elements, err);
     case TW_CONTENT_RESULT:
-        return tw_request_payload(merger->shm, merger->result, &request->in, request->elements,
-                                  err);
+        TW_TRY(
+            tw_request_payload(merger->shm, merger->result, &request->in, request->elements, err));
+        return check_result(merger, request, is_sane, err);
     case TW_CONTENT_PHI:
         TW_TRY(tw_request_span(merger->shm, &request->in, &bytes, err));
         if (tw_lattice_check(bytes, request->in.bytes, (size_t)request->elements) == TW_OK)
@@ -172,13 +208,15 @@ enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_ch
                                struct tw_wmsg_checked *reply, struct tw_error *err) {
     memset(reply, 0, sizeof(*reply));
     enum tw_status status = TW_OK;
+    bool is_sane = true;
     if (request->elements > merger->shm->geometry.spare_elements) {
         status = tw_fail(err, TW_PROTO, "a payload of %llu elements is larger than any fragment",
                          (unsigned long long)request->elements);
     } else {
-        status = check_content(merger, request, err);
+        status = check_content(merger, request, &is_sane, err);
     }
     reply->tag = request->tag;
     reply->status = status;
+    reply->is_insane = !is_sane;
     return status;
 }

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "compress/codec.h"
 #include "compress/pack.h"
+#include "kernels/sane.h"
 #include "proto/run.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
@@ -46,6 +47,7 @@ struct tw_merger {
     size_t inputs_elements;
     struct tw_pieces *pieces; /* RDA: the tensors; merger_reduce.c */
     struct tw_norm_history history[TW_FRAGMENTS_MAX];
+    struct tw_sane *sane;   /* (fragments): what results of each are like */
     uint64_t changes_count; /* requests that changed (phi, u) or theta */
 };
 
@@ -76,7 +78,8 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
 enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                 struct tw_wmsg_reduced *reply, struct tw_error *err);
 
-/* Would the payload decode, as what it is to be, to exactly `elements` finite values? */
+/* Would the payload decode, as what it is to be, to exactly `elements` finite values? A result that
+ * does is also compared with the merges before it: reply->is_insane (kernels/sane.h). */
 enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_check *request,
                                struct tw_wmsg_checked *reply, struct tw_error *err);
 

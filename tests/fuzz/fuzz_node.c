@@ -383,7 +383,7 @@ static void near_vote_message(struct tw_message *message) {
         if (rig.has_close && tw_close_check(&rig.close, &err) == TW_OK)
             message->u.accept.digest = tw_close_digest(&rig.close);
         break;
-    default: message->u.nack = (struct tw_msg_nack){lineage, round, ballot}; break;
+    default: message->u.nack = (struct tw_msg_nack){lineage, round, ballot, 0}; break;
     }
 }
 

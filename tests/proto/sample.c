@@ -199,7 +199,7 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
         sample_any_close(rng, &message->u.propose.close);
         break;
     case TW_MSG_ACCEPT: message->u.accept = (struct tw_msg_accept){id, a, b, other}; break;
-    case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id, a, b}; break;
+    case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id, a, b, (uint32_t)a & 0xFFFF}; break;
     case TW_MSG_COMMIT: sample_any_close(rng, &message->u.commit.close); break;
     case TW_MSG_LOG_GET: message->u.log_get = (struct tw_msg_log_get){id, a}; break;
     case TW_MSG_LOG_NONE: message->u.log_none = (struct tw_msg_log_none){id, a, b}; break;

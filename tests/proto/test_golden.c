@@ -112,7 +112,7 @@ static void fill_voting(struct tw_message *message) {
         fill_close(&message->u.propose.close);
         break;
     case TW_MSG_ACCEPT: message->u.accept = (struct tw_msg_accept){id(1), 5, 9, id(2)}; break;
-    case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id(1), 5, 10}; break;
+    case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id(1), 5, 10, 5}; break;
     case TW_MSG_COMMIT: fill_close(&message->u.commit.close); break;
     default: fail();
     }

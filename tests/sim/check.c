@@ -29,6 +29,7 @@ void tw_sim_check_init(struct tw_sim_world *world) {
     tw_sim_map_init(&check->accepted, sizeof(struct tw_sim_acceptance));
     tw_sim_map_init(&check->chosen, sizeof(struct tw_sim_chosen));
     tw_sim_map_init(&check->ballots, sizeof(struct tw_id));
+    tw_sim_map_init(&check->closers, sizeof(uint32_t));
     tw_sim_map_init(&check->told, sizeof(struct tw_sim_told));
     tw_sim_map_init(&check->encoded, sizeof(struct tw_sim_encoded));
     tw_sim_map_init(&check->joins, sizeof(uint64_t));
@@ -42,6 +43,7 @@ void tw_sim_check_deinit(struct tw_sim_world *world) {
     tw_sim_map_deinit(&check->memory);
     tw_sim_map_deinit(&check->accepted);
     tw_sim_map_deinit(&check->chosen);
+    tw_sim_map_deinit(&check->closers);
     tw_sim_map_deinit(&check->ballots);
     tw_sim_map_deinit(&check->told);
     tw_sim_map_deinit(&check->encoded);

@@ -14,7 +14,7 @@ struct tw_sim_roster {
     } members[TW_MEMBERS_MAX];
 };
 
-enum { TW_SIM_BALLOTS_KEPT = 16, TW_SIM_ENCODED_KEPT = 4 };
+enum { TW_SIM_BALLOTS_KEPT = 64, TW_SIM_ENCODED_KEPT = 4 };
 
 /* A committed manifest. */
 struct tw_sim_commit {
@@ -64,6 +64,7 @@ struct tw_sim_check {
     struct tw_sim_map accepted; /* manifest digest -> struct tw_sim_acceptance */
     struct tw_sim_map chosen;   /* (lineage, round) -> struct tw_sim_chosen */
     struct tw_sim_map ballots;  /* (lineage, round, ballot) -> digest of what was proposed */
+    struct tw_sim_map closers;  /* (lineage, round, ballot) -> node that proposed it */
     struct tw_sim_map told;     /* (lineage, round, node) -> struct tw_sim_told */
     struct tw_sim_map encoded;  /* (lineage, round, node) -> struct tw_sim_encoded */
     struct tw_sim_map joins;    /* (lineage, nonce) -> rounds + 1 */

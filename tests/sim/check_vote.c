@@ -14,6 +14,27 @@ static uint64_t roster_set(const struct tw_sim_roster *roster) {
     return set;
 }
 
+/* Nobody accepts what it finds insane, but what it accepted before or proposes itself: that has to
+ * be there because it may have been chosen, which check_ballot() looks at. */
+static void check_sane(struct tw_sim_world *world, struct tw_sim_node *node,
+                       const struct tw_vote *vote, const struct tw_sim_acceptance *acceptance) {
+    const struct tw_sim_key key = tw_sim_key_of(&vote->lineage, vote->round, vote->accepted_ballot);
+    const uint32_t *closer = tw_sim_map_get(&world->check->closers, &key);
+    if (world->options.liars_count == 0 || (closer != NULL && *closer == node->idx)) return;
+    for (uint32_t i = 0; i < acceptance->count; i++) {
+        if ((acceptance->ballots[i].nodes >> node->idx & 1) != 0) return;
+    }
+    for (uint32_t k = 0; k < vote->accepted.parts_count; k++) {
+        const struct tw_part *part = &vote->accepted.parts[k];
+        const struct tw_sim_payload *payload = tw_sim_pool_find(node, &part->result);
+        if (part->bytes == 0 || payload == NULL) continue;
+        if (payload->content_kind != TW_CONTENT_RESULT) continue; /* its own */
+        if (tw_sim_verdict(world, node, &part->result) == TW_VERDICT_FAIR) continue;
+        tw_sim_fail(world, node, "37", "votes in round %" PRIu64 " for a result it finds insane",
+                    vote->round);
+    }
+}
+
 void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_vote *vote) {
     if (!vote->has_accepted) return;
@@ -21,6 +42,7 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_id digest = tw_close_digest(&vote->accepted);
     const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
     struct tw_sim_acceptance *acceptance = tw_sim_map_put(&check->accepted, &key, NULL);
+    check_sane(world, node, vote, acceptance);
     uint32_t row = 0;
     while (row < acceptance->count && acceptance->ballots[row].ballot != vote->accepted_ballot) {
         row++;
@@ -137,6 +159,9 @@ void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
 void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_propose *propose) {
     const struct tw_id digest = tw_close_digest(&propose->close);
+    const struct tw_sim_key key =
+        tw_sim_key_of(&propose->close.lineage, propose->close.round, propose->ballot);
+    *(uint32_t *)tw_sim_map_put(&world->check->closers, &key, NULL) = node->idx;
     check_ballot(world, node, &propose->close.lineage, propose->close.round, propose->ballot,
                  &digest);
 }

@@ -131,8 +131,10 @@ uint64_t tw_sim_message_hash(const struct tw_message *message) {
                        message->u.accept.ballot);
         return tw_sim_mix_id(h, &message->u.accept.digest);
     case TW_MSG_NACK:
-        return mix_ballot(h, &message->u.nack.lineage, message->u.nack.round,
-                          message->u.nack.promised);
+        h = mix_ballot(h, &message->u.nack.lineage, message->u.nack.round,
+                       message->u.nack.promised);
+        return message->u.nack.refused_parts == 0 ? h
+                                                  : tw_sim_mix(h, message->u.nack.refused_parts);
     case TW_MSG_COMMIT: return mix_close(h, &message->u.commit.close);
     case TW_MSG_LOG_GET:
         return mix_ballot(h, &message->u.log_get.lineage, message->u.log_get.round, 0);
@@ -261,6 +263,7 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_MISBEHAVED: return tw_sim_mix(h, (uint64_t)action->u.report.reason);
     case TW_REPORT_ROUND_COMMITTED: return mix_close(h, action->u.report.close);
     case TW_REPORT_REFUSED:
+    case TW_REPORT_INSANE:
     case TW_REPORT_LINEAGE: return tw_sim_mix_id(h, &action->u.report.id);
     case TW_REPORT_STATE: return tw_sim_mix(h, (uint64_t)action->u.report.state);
     case TW_REPORT_PAIRED:

@@ -64,6 +64,7 @@ struct tw_sim_options {
     /* by hand only */
     uint64_t split_us;     /* one partition in two halves at this time ... */
     uint64_t split_end_us; /* ... until then; 0 = none */
+    uint32_t liars_count;  /* so many nodes, the last ones, lie: lie.h */
     int plant;             /* bug switched on in the core; 0 = none */
 };
 

@@ -141,5 +141,5 @@ void tw_sim_pool_verify(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_fail(world, node, "11", "a payload is verified that is not whole");
         return;
     }
-    tw_sim_worker_verify(world, node, payload, action->u.payload.elements);
+    tw_sim_worker_verify(world, node, payload, action);
 }

@@ -49,6 +49,9 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
             r->running_end, options->nodes_count, r->members_end, r->finished_end, r->lineages_end,
             r->lineages_end == 1 ? "" : "s", r->lineages, r->clock_tokens, r->loss_end,
             r->loss_start);
+    if (options->liars_count > 0)
+        fprintf(file, "  lies      %" PRIu64 " told by %u nodes, %" PRIu64 " committed\n",
+                r->lies_told, options->liars_count, r->lies_committed);
     fprintf(file, "  hash      %016" PRIx64 "\n", r->hash);
     if (!r->is_failed) {
         fprintf(file, "  PASS\n");

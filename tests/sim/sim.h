@@ -24,9 +24,10 @@ struct tw_sim_result {
     uint64_t group_rounds; /* of these, with more than one contributor */
     uint64_t first_rounds; /* of these, with the first node among them */
     uint64_t applied, mixed, votes, lineages, loads, steps;
-    double node_hours;           /* of running nodes */
-    double loss_start, loss_end; /* of the mean anchor of the nodes running at the end */
-    uint64_t clock_tokens;       /* greatest, at the end */
+    uint64_t lies_told, lies_committed; /* results */
+    double node_hours;                  /* of running nodes */
+    double loss_start, loss_end;        /* of the mean anchor of the nodes running at the end */
+    uint64_t clock_tokens;              /* greatest, at the end */
     struct tw_sim_side {
         double loss;     /* best anchor of this side, when the split of the options ended */
         uint64_t rounds; /* its lineage had then */

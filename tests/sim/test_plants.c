@@ -20,6 +20,7 @@ static void every_planted_bug_is_found(void **state) {
             struct tw_sim_options options;
             tw_sim_options_draw(&options, seed, 0, 1);
             options.plant = plant;
+            if (seed % 2 == 0) options.liars_count = options.nodes_count / 4;
             tw_sim_run(&options, &result, NULL);
             if (result.is_failed) break;
         }

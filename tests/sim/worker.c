@@ -88,6 +88,7 @@ static void reduce(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     const struct tw_sim_content *content =
         tw_sim_model_reduce(&world->contents, taken, tokens, count, action->u.reduce.count);
+    if (content != NULL && tw_sim_is_liar(world, node)) content = tw_sim_lie_make(world, content);
     struct tw_event event = {.kind = TW_EV_REDUCED, .ok = content != NULL};
     event.u.reduced.round = action->u.reduce.round;
     event.u.reduced.part = action->u.reduce.part;
@@ -290,13 +291,18 @@ static void verified(struct tw_sim_world *world, struct tw_sim_node *node,
         !payload->is_corrupt && payload->content != NULL &&
         tw_id_equal(&payload->content->hash, &payload->hash) &&
         tw_sim_content_wire_bytes(payload->content, world->options.bytes_per_dim) == payload->bytes;
+    struct tw_event event = {.kind = TW_EV_VERIFIED};
     if (ok && payload->elements != 0) {
         ok = tw_sim_content_check(payload->content, payload->elements);
+        if (!ok) event.u.chunk.verdict = TW_VERDICT_UNFIT;
+    }
+    if (ok && payload->content_kind == TW_CONTENT_RESULT) {
+        event.u.chunk.verdict = tw_sim_verdict(world, node, &payload->hash);
     }
     payload->is_verified = ok;
-    if (!ok) payload->chunks = 0;
+    if (!ok && event.u.chunk.verdict != TW_VERDICT_UNFIT) payload->chunks = 0;
     payload->is_corrupt = false;
-    struct tw_event event = {.kind = TW_EV_VERIFIED, .ok = ok};
+    event.ok = ok;
     event.u.chunk.hash = payload->hash;
     tell(world, node, &event, false);
 }
@@ -309,9 +315,10 @@ void tw_sim_worker_refuse(struct tw_sim_world *world, struct tw_sim_node *node,
 }
 
 void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
-                          struct tw_sim_payload *payload, uint64_t elements) {
-    payload->elements = elements;
-    if (elements == 0 || node->worker.is_up) verified(world, node, payload);
+                          struct tw_sim_payload *payload, const struct tw_action *action) {
+    payload->elements = action->u.payload.elements;
+    payload->content_kind = action->u.payload.content;
+    if (payload->elements == 0 || node->worker.is_up) verified(world, node, payload);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -87,8 +87,9 @@ struct tw_sim_payload {
     uint32_t bytes, chunks_count;
     uint64_t chunks; /* bit set of those stored */
     bool is_verified, is_corrupt;
-    bool is_refused;                      /* no room: chunks find no place */
-    uint64_t elements;                    /* it must decode to; 0 = state */
+    bool is_refused;   /* no room: chunks find no place */
+    uint64_t elements; /* it must decode to; 0 = state */
+    enum tw_content content_kind;
     const struct tw_sim_content *content; /* what was stored */
 };
 
@@ -182,6 +183,7 @@ struct tw_sim_world {
     struct tw_rng rng; /* network and faults */
     struct tw_sim_heap heap;
     struct tw_sim_contents contents;
+    struct tw_sim_map lies; /* hashes of false results */
     struct tw_sim_model model;
     struct tw_id run;
     uint32_t nodes_count;
@@ -271,11 +273,21 @@ void tw_sim_worker_end(struct tw_sim_node *node); /* with its daemon */
 void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_action *action);
 void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
-                          struct tw_sim_payload *payload, uint64_t elements);
+                          struct tw_sim_payload *payload, const struct tw_action *action);
 /* "There is no room for this payload", as a failed verification. */
 void tw_sim_worker_refuse(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_id *hash);
 void tw_sim_worker_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer);
+
+/* ---- lie.c */
+bool tw_sim_is_liar(const struct tw_sim_world *world, const struct tw_sim_node *node);
+/* What a liar says its merge came to. */
+const struct tw_sim_content *tw_sim_lie_make(struct tw_sim_world *world,
+                                             const struct tw_sim_content *content);
+bool tw_sim_is_lie(const struct tw_sim_world *world, const struct tw_id *result);
+/* What a node thinks of a result that decodes. */
+enum tw_verdict tw_sim_verdict(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                               const struct tw_id *result);
 
 /* ---- faults.c */
 void tw_sim_faults_init(struct tw_sim_world *world);

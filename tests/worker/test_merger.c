@@ -248,6 +248,29 @@ static void results_have_a_codec_of_their_own(void **state) {
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_CORRUPT);
 }
 
+static void check_tells_a_result_out_of_all_proportion(void **state) {
+    (void)state;
+    const struct tw_span sent = payload(0.5f); /* the own outer gradient: a scale */
+    struct tw_wmsg_check request = {
+        .elements = n, .in = sent, .content = TW_CONTENT_RESULT, .fragment = FRAGMENT};
+    struct tw_wmsg_checked checked;
+    assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
+    assert_int_equal(checked.is_insane, 0);
+    request.in = payload(5);
+    (void)payload(0.5f);
+    assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
+    assert_int_equal(checked.is_insane, 1);
+    request.content = TW_CONTENT_DELTA; /* nobody knows what others contribute: the guard does */
+    assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
+    assert_int_equal(checked.is_insane, 0);
+    request.content = TW_CONTENT_RESULT;
+    request.begin = 1;
+    assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_PROTO);
+    request.begin = 0;
+    request.fragment = TW_FRAGMENTS_MAX;
+    assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_PROTO);
+}
+
 static void empty_part_needs_no_room(void **state) {
     (void)state;
     struct tw_wmsg_encode request = encode_request();
@@ -271,6 +294,7 @@ int main(void) {
         FACT(bad_contribution_spoils_no_merge),
         FACT(check_counts_the_elements),
         FACT(results_have_a_codec_of_their_own),
+        FACT(check_tells_a_result_out_of_all_proportion),
         FACT(empty_part_needs_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,88 @@
+/* sane.c - see sane.h. */
+#include "kernels/sane.h"
+
+#include <math.h>
+
+#include "base/assert.h"
+#include "kernels/median.h"
+#include "kernels/norm.h"
+
+/* First element of a block. */
+static size_t block_begin(size_t block, size_t elements) {
+    return (size_t)((uint64_t)elements * block / TW_SANE_BLOCKS);
+}
+
+void tw_sane_add(struct tw_sane_sizes *sizes, const float *x, size_t begin, size_t n,
+                 size_t elements) {
+    TW_ASSERT(begin <= elements);
+    TW_ASSERT(n <= elements - begin);
+    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+        size_t from = block_begin(b, elements), to = block_begin(b + 1, elements);
+        if (from < begin) from = begin;
+        if (to > begin + n) to = begin + n;
+        if (from >= to) continue;
+        sizes->energy[b] += tw_norm_squared(x + (from - begin), to - from);
+        sizes->count[b] += (double)(to - from);
+    }
+}
+
+static double doubt_of(const struct tw_sane *sane) {
+    return sane->doubt > 1 ? sane->doubt : 1;
+}
+
+void tw_sane_note_own(struct tw_sane *sane, const struct tw_sane_sizes *sizes) {
+    double energy = 0;
+    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+        energy += sizes->energy[b];
+        sane->own[b] = sizes->count[b] > 0 ? (float)(sizes->energy[b] / sizes->count[b]) : 0;
+    }
+    sane->own_norms[sane->own_count++ % TW_SANE_KEPT] = sqrt(energy);
+    sane->doubt = 2 * sane->insane > sane->checked ? TW_SANE_DOUBT * doubt_of(sane) : 1;
+    sane->checked = sane->insane = 0;
+}
+
+void tw_sane_note_merge(struct tw_sane *sane, const struct tw_sane_sizes *sizes, size_t elements) {
+    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+        const size_t whole = block_begin(b + 1, elements) - block_begin(b, elements);
+        if (sizes->count[b] == 0 || 2 * sizes->count[b] < (double)whole) continue;
+        sane->merges[b][sane->merges_count[b]++ % TW_SANE_KEPT] =
+            (float)(sizes->energy[b] / sizes->count[b]);
+    }
+}
+
+/* The newest own norm over the usual one. */
+static double growth_of(const struct tw_sane *sane) {
+    const uint32_t held = sane->own_count < TW_SANE_KEPT ? sane->own_count : TW_SANE_KEPT;
+    if (held == 0) return 1;
+    const double usual = tw_median_low(sane->own_norms, held);
+    const double newest = sane->own_norms[(sane->own_count - 1) % TW_SANE_KEPT];
+    return newest > usual && usual > 0 ? newest / usual : 1;
+}
+
+static double median_of(const float *energies, uint32_t count) {
+    double values[TW_SANE_KEPT];
+    for (uint32_t i = 0; i < count; i++) values[i] = (double)energies[i];
+    return tw_median_low(values, count);
+}
+
+bool tw_sane_check(struct tw_sane *sane, const struct tw_sane_sizes *sizes) {
+    const double by_merges = TW_SANE_MERGES * growth_of(sane), by_own = TW_SANE_OWN;
+    double energy = 0, limit = 0, expected = 0;
+    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+        const uint32_t count = sane->merges_count[b];
+        const bool has_merges = count >= TW_SANE_LEAST;
+        if (sizes->count[b] == 0 || (!has_merges && sane->own_count == 0)) continue;
+        const double factor = has_merges ? by_merges : by_own;
+        const double usual =
+            has_merges ? median_of(sane->merges[b], count < TW_SANE_KEPT ? count : TW_SANE_KEPT)
+                       : (double)sane->own[b];
+        energy += sizes->energy[b];
+        expected += sizes->count[b] * usual;
+        limit += sizes->count[b] * usual * factor * factor;
+    }
+    const double doubt = doubt_of(sane);
+    const bool is_sane = expected == 0 || energy <= limit * doubt * doubt;
+    sane->checked++;
+    sane->insane += !is_sane;
+    return is_sane;
+}

@@ -1,0 +1,65 @@
+/* sane.h - which merged results are far larger than the merges of a fragment are.
+ *
+ * A node judges by what it has seen: the sizes of the last merges of this fragment, which are the
+ * same bytes on all nodes, and of its own outer gradients. Sizes are energies (sums of squares) of
+ * equal blocks of the fragment, so that it does not matter who owns which part of it.
+ *
+ * A result of elements R, with e(b) the energy per element of block b, median of the last merges,
+ * and g = max(1, own norm / usual own norm), is insane when
+ *
+ *     ||R||^2 > (4 d g)^2 sum over R of e(b)
+ *
+ * Before there are TW_SANE_LEAST merges e is that of the own outer gradient, and 2 stands for 4:
+ * the guard lets nobody in who is above twice the usual size. Without either everything is sane.
+ * d, the doubt, is 1; when more than half of the results of a round were found insane it is this
+ * node, or the run, that is not as it was: d is four times as large for the next round of the
+ * fragment. So whatever happens, a node refuses for a few rounds at most.
+ *
+ * Same inputs, same answer; but not the same on every node, and it need not be. */
+#ifndef TW_KERNELS_SANE_H
+#define TW_KERNELS_SANE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    TW_SANE_BLOCKS = 64, /* of a fragment */
+    TW_SANE_KEPT = 7,    /* merges */
+    TW_SANE_LEAST = 3,
+    TW_SANE_MERGES = 4, /* times as large as merges are: insane */
+    TW_SANE_OWN = 2,    /* times as large as the own outer gradient: insane, before that is known */
+    TW_SANE_DOUBT = 4,
+};
+
+/* What one fragment has been like. All zero: nothing is known. */
+struct tw_sane {
+    float merges[TW_SANE_BLOCKS][TW_SANE_KEPT]; /* energies per element */
+    uint32_t merges_count[TW_SANE_BLOCKS];      /* ever */
+    float own[TW_SANE_BLOCKS];
+    double own_norms[TW_SANE_KEPT];
+    uint32_t own_count;
+    uint32_t checked, insane; /* results, since the last own outer gradient */
+    double doubt;             /* 0 counts as 1 */
+};
+
+/* Sizes of a part of a fragment, or of several. All zero: none yet. */
+struct tw_sane_sizes {
+    double energy[TW_SANE_BLOCKS];
+    double count[TW_SANE_BLOCKS];
+};
+
+/* x (n) are elements [begin, begin + n) of a fragment of `elements`; finite. */
+void tw_sane_add(struct tw_sane_sizes *sizes, const float *x, size_t begin, size_t n,
+                 size_t elements);
+
+/* The own outer gradient, whole: a round of the fragment begins. */
+void tw_sane_note_own(struct tw_sane *sane, const struct tw_sane_sizes *sizes);
+
+/* A merge, as it was committed. Blocks of which less than half is there are left as they were. */
+void tw_sane_note_merge(struct tw_sane *sane, const struct tw_sane_sizes *sizes, size_t elements);
+
+/* Judges a result and remembers that it did. */
+bool tw_sane_check(struct tw_sane *sane, const struct tw_sane_sizes *sizes);
+
+#endif

@@ -1,0 +1,138 @@
+/* refuse.c - results that somebody does not take, and how a round ends without them.
+ *
+ * The worker finds a result insane that is far larger than merges of this fragment are
+ * (kernels/sane.h); bytes that do not decode are of no use to anybody. Members may differ on the
+ * former, as each goes by what it has seen. So this is about votes and nothing else: whatever is
+ * committed is applied by all.
+ *
+ *   R1  Nobody accepts a manifest that lists a result it does not take. It says so, by NACK with
+ *       the parts, and a closer that hears it of so many that no majority is left proposes once
+ *       more without those parts: absent, as if their owners had died.
+ *   R2  But a manifest it accepted before, and one it proposes itself because it may have been
+ *       chosen already: a round that may be decided is never held up.
+ *   R3  A closer carries on what others accepted, unless the promises prove that no majority has
+ *       accepted it or ever can: so many answered without it. Then it is free to propose.
+ *   R4  A closer whose proposal was not taken is waited for a little, then passed over.
+ *
+ * R3 keeps one choice per round. Where a majority M accepted v, every later ballot is of v (by
+ * induction), so whoever of M promises this ballot reports v: at least as many as a majority less
+ * those who have not answered. */
+#include "sync/node_internal.h"
+
+static uint32_t bits(uint64_t set) {
+    return (uint32_t)__builtin_popcountll(set);
+}
+
+static uint32_t majority(const struct tw_node *node) {
+    return node->roster.count / 2 + 1;
+}
+
+static void report(struct tw_node *node, uint32_t owner) {
+    if ((node->round.reported >> owner & 1) != 0) return;
+    node->round.reported |= UINT64_C(1) << owner;
+    tw_act_report(node, TW_REPORT_INSANE, &node->roster.members[owner].id);
+}
+
+uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close) {
+    uint32_t parts = 0;
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        const struct tw_part *part = &close->parts[k];
+        if (part->bytes == 0) continue;
+        const struct payload *payload = tw_payload_find(node, &part->result);
+        if (payload == NULL ||
+            !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, node->round.count[k]))
+            continue;
+        const bool is_insane = payload->state == PAYLOAD_HELD && payload->is_insane &&
+                               !TW_PLANTED(node, TW_PLANT_INSANE_TAKEN);
+        if (!is_insane && payload->state != PAYLOAD_UNFIT) continue;
+        parts |= 1u << k;
+        report(node, part->owner_idx);
+    }
+    return parts;
+}
+
+void tw_refuse_offer(struct tw_node *node, uint32_t parts) {
+    struct round *round = &node->round;
+    round->has_offer = false;
+    if (round->offer_from == NO_PEER) return;
+    const uint64_t rank = round->offer_ballot == 1 ? 0 : round->offer_ballot % TW_MEMBERS_MAX;
+    if (round->refused_ranks == 0) round->refused_us = node->now_us;
+    round->refused_ranks |= UINT64_C(1) << rank;
+    struct tw_message *message = tw_act_message(node, TW_MSG_NACK);
+    if (message == NULL) return;
+    message->u.nack = (struct tw_msg_nack){.lineage = node->at.lineage,
+                                           .round = node->at.rounds,
+                                           .promised = round->offer_ballot,
+                                           .refused_parts = parts};
+    tw_act_send(node, message, round->offer_from);
+}
+
+/* Members that have accepted our proposal or may yet. */
+static uint32_t acceptors(const struct tw_node *node, uint64_t refusing) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        count += (node->round.accepted_by >> i & 1) != 0 ||
+                 ((refusing >> i & 1) == 0 && tw_peers_member_seated(node, i));
+    }
+    return count;
+}
+
+void tw_refuse_heard(struct tw_node *node, uint32_t member, uint32_t parts) {
+    struct round *round = &node->round;
+    uint64_t refusing = 0;
+    uint32_t most = 1;
+    if (round->phase != CLOSER_PROPOSING) return;
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
+        if (round->proposal.parts[k].bytes == 0) continue;
+        if ((parts >> k & 1) != 0) round->refused_by[k] |= UINT64_C(1) << member;
+        refusing |= round->refused_by[k];
+        if (bits(round->refused_by[k]) > most) most = bits(round->refused_by[k]);
+    }
+    if (acceptors(node, refusing) >= majority(node)) return; /* the others will do */
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
+        if (round->proposal.parts[k].bytes > 0 && bits(round->refused_by[k]) == most)
+            round->left_out |= 1u << k;
+    }
+    /* What is carried on stays as it is; the next ballot may be free to do without. */
+    round->phase = CLOSER_IDLE;
+    round->retry_us = node->now_us + (round->has_best ? RETRY_US : 0);
+}
+
+bool tw_refuse_is_passed(struct tw_node *node, uint32_t rank) {
+    const struct round *round = &node->round;
+    if ((round->refused_ranks >> rank & 1) == 0) return false;
+    if (node->now_us < round->refused_us + RETRY_US)
+        tw_node_wake(node, round->refused_us + RETRY_US);
+    return node->now_us >= round->refused_us + RETRY_US;
+}
+
+/* Somebody may still promise this ballot, and it is worth waiting for. */
+static bool may_hear_more(struct tw_node *node) {
+    const uint64_t end_us = node->round.phase_us + BALLOT_TIMEOUT_US / 2;
+    if (node->now_us >= end_us) return false;
+    tw_node_wake(node, end_us);
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((node->round.promised_by >> i & 1) == 0 && tw_peers_member_seated(node, i)) return true;
+    }
+    return false;
+}
+
+bool tw_refuse_must_carry(struct tw_node *node, bool *is_open) {
+    const struct round *round = &node->round;
+    uint32_t left_out = 0, accepted_count = 0;
+    *is_open = false;
+    for (uint32_t k = 0; k < round->best.parts_count; k++) {
+        if (round->best.parts[k].bytes > 0) left_out |= round->left_out & 1u << k;
+    }
+    if (left_out == 0 && tw_refuse_find(node, &round->best) == 0) return true;
+    const struct tw_id digest = tw_close_digest(&round->best);
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        accepted_count +=
+            (round->promised_by >> i & 1) != 0 && tw_id_equal(&round->promised_digest[i], &digest);
+    }
+    const uint32_t unknown_count =
+        TW_PLANTED(node, TW_PLANT_FREED_EARLY) ? 0 : node->roster.count - bits(round->promised_by);
+    if (accepted_count + unknown_count < majority(node)) return false;
+    *is_open = may_hear_more(node);
+    return !*is_open;
+}

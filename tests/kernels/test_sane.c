@@ -1,0 +1,138 @@
+/* test_sane.c - results far larger than merges were are found, those of honest runs are not. */
+#include "kernels/sane.h"
+
+#include "tests/kernels/fill.h"
+
+enum { N = 1000, ROUNDS = 40 };
+
+static float values[N];
+
+static struct tw_sane_sizes sizes_of(float value, size_t begin, size_t n) {
+    struct tw_sane_sizes sizes = {.count = {0}};
+    for (size_t i = 0; i < n; i++) values[i] = (i & 1) != 0 ? value : -value;
+    tw_sane_add(&sizes, values, begin, n, N);
+    return sizes;
+}
+
+static void note_own(struct tw_sane *sane, float value) {
+    const struct tw_sane_sizes sizes = sizes_of(value, 0, N);
+    tw_sane_note_own(sane, &sizes);
+}
+
+static void note_merge(struct tw_sane *sane, float value) {
+    const struct tw_sane_sizes sizes = sizes_of(value, 0, N);
+    tw_sane_note_merge(sane, &sizes, N);
+}
+
+static bool check(struct tw_sane *sane, float value, size_t begin, size_t n) {
+    const struct tw_sane_sizes sizes = sizes_of(value, begin, n);
+    return tw_sane_check(sane, &sizes);
+}
+
+static void sizes_add_up_however_the_fragment_is_cut(void **state) {
+    (void)state;
+    struct tw_sane_sizes cut = sizes_of(2, 0, N);
+    double count = 0, energy = 0;
+    cut = (struct tw_sane_sizes){.count = {0}};
+    tw_sane_add(&cut, values, 0, 333, N);
+    tw_sane_add(&cut, values + 333, 333, N - 333, N);
+    for (unsigned b = 0; b < TW_SANE_BLOCKS; b++) {
+        count += cut.count[b];
+        energy += cut.energy[b];
+        assert_true(cut.energy[b] == 4 * cut.count[b]);
+    }
+    assert_true(count == N);
+    assert_true(energy == 4 * N);
+    cut = (struct tw_sane_sizes){.count = {0}};
+    tw_sane_add(&cut, values, 3, 1, 5); /* fewer elements than blocks */
+    tw_sane_add(&cut, values, 5, 0, 5);
+    count = 0;
+    for (unsigned b = 0; b < TW_SANE_BLOCKS; b++) count += cut.count[b];
+    assert_true(count == 1);
+}
+
+static void nothing_is_insane_to_who_knows_nothing(void **state) {
+    (void)state;
+    struct tw_sane sane = {.own_count = 0};
+    assert_true(check(&sane, 1e30f, 0, N));
+    note_own(&sane, 0); /* all zero: a scale for nothing */
+    assert_true(check(&sane, 1, 0, N));
+}
+
+static void own_size_judges_first_and_merges_later(void **state) {
+    (void)state;
+    struct tw_sane sane = {.own_count = 0};
+    note_own(&sane, 1);
+    assert_true(check(&sane, 2, 100, 300));
+    assert_false(check(&sane, 2.1f, 100, 300));
+    for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 0.25f);
+    assert_true(check(&sane, 1, 100, 300));
+    assert_false(check(&sane, 1.1f, 100, 300));
+    note_own(&sane, 3); /* everything of this round is larger */
+    assert_true(check(&sane, 2.9f, 100, 300));
+}
+
+static void few_insane_merges_do_not_become_usual(void **state) {
+    (void)state;
+    struct tw_sane sane = {.own_count = 0};
+    for (unsigned i = 0; i < TW_SANE_KEPT; i++) note_merge(&sane, i % 3 == 2 ? 100 : 1);
+    assert_false(check(&sane, 5, 0, N));
+    assert_true(check(&sane, 3, 0, N));
+}
+
+static void parts_differ_in_size_and_owners_change(void **state) {
+    (void)state;
+    struct tw_sane sane = {.own_count = 0};
+    for (unsigned i = 0; i < TW_SANE_LEAST; i++) {
+        struct tw_sane_sizes sizes = sizes_of(10, 0, N / 2);
+        tw_sane_note_merge(&sane, &sizes, N); /* the other half is absent */
+        sizes = sizes_of(0.1f, N / 2, N / 2);
+        tw_sane_note_merge(&sane, &sizes, N);
+    }
+    assert_true(check(&sane, 30, 0, N / 4));
+    assert_false(check(&sane, 30, N / 2, N / 4));
+    assert_false(check(&sane, 1, 3 * N / 4, N / 4));
+}
+
+/* Not a liar but another regime: after a few rounds of doubt all of it is taken. */
+static void nobody_refuses_for_ever(void **state) {
+    (void)state;
+    struct tw_sane sane = {.own_count = 0};
+    unsigned rounds = 0;
+    for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 1e-3f);
+    for (; rounds < ROUNDS; rounds++) {
+        unsigned taken = 0;
+        for (size_t k = 0; k < 4; k++) taken += check(&sane, 1, k * N / 4, N / 4);
+        if (taken == 4) break;
+        note_own(&sane, 1e-3f);
+    }
+    assert_in_range(rounds, 1, 6);
+    note_own(&sane, 1e-3f); /* which was taken: no doubt is left */
+    assert_false(check(&sane, 1, 0, N));
+}
+
+/* One liar among four owners: the others are no reason to doubt oneself. */
+static void liar_raises_no_doubt(void **state) {
+    (void)state;
+    struct tw_sane sane = {.own_count = 0};
+    for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 1);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        assert_true(check(&sane, 1, 0, N / 4));
+        assert_true(check(&sane, 1, N / 4, N / 4));
+        assert_false(check(&sane, 10, N / 2, N / 4));
+        note_own(&sane, 1);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_add_up_however_the_fragment_is_cut),
+        cmocka_unit_test(nothing_is_insane_to_who_knows_nothing),
+        cmocka_unit_test(own_size_judges_first_and_merges_later),
+        cmocka_unit_test(few_insane_merges_do_not_become_usual),
+        cmocka_unit_test(parts_differ_in_size_and_owners_change),
+        cmocka_unit_test(nobody_refuses_for_ever),
+        cmocka_unit_test(liar_raises_no_doubt),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,50 @@
+/* lie.c - nodes that lie about results, and what others make of that.
+ *
+ * The cores of liars are honest; what their workers say is not. A liar owns parts and says of them
+ * what is no merge: far too large, or nothing that decodes. It finds the lies of all liars fair and
+ * half of what honest owners made insane: as a closer it insists on lies, as a member it refuses.
+ * Honest workers go by norms that differ from node to node: here, some miss a lie, some see one
+ * where there is none. Everything follows from hashes: worlds without liars draw what they drew. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/sim/hash.h"
+#include "tests/sim/world.h"
+
+bool tw_sim_is_liar(const struct tw_sim_world *world, const struct tw_sim_node *node) {
+    return node->idx >= world->nodes_count - world->options.liars_count;
+}
+
+const struct tw_sim_content *tw_sim_lie_make(struct tw_sim_world *world,
+                                             const struct tw_sim_content *content) {
+    uint8_t bytes[TW_SIM_CONTENT_BYTES_MAX];
+    const bool is_nonsense = content->hash.bytes[0] % 4 == 0;
+    memcpy(bytes, content->bytes, content->size);
+    for (uint32_t at = 8; at + sizeof(float) <= content->size; at += sizeof(float)) {
+        float value;
+        memcpy(&value, bytes + at, sizeof value);
+        value = is_nonsense ? NAN : -10 * value;
+        memcpy(bytes + at, &value, sizeof value);
+    }
+    content = tw_sim_contents_put(&world->contents, bytes, content->size);
+    bool is_new;
+    const struct tw_sim_key key = {.id = content->hash};
+    *(bool *)tw_sim_map_put(&world->lies, &key, &is_new) = true;
+    world->result->lies_told += is_new;
+    return content;
+}
+
+bool tw_sim_is_lie(const struct tw_sim_world *world, const struct tw_id *result) {
+    const struct tw_sim_key key = {.id = *result};
+    return tw_sim_map_get(&world->lies, &key) != NULL;
+}
+
+enum tw_verdict tw_sim_verdict(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                               const struct tw_id *result) {
+    if (world->options.liars_count == 0) return TW_VERDICT_FAIR;
+    const uint64_t draw = tw_sim_mix_id(node->idx, result) >> 32;
+    const bool is_lie = tw_sim_is_lie(world, result);
+    bool is_insane = is_lie ? draw % 8 != 0 : draw % 32 == 0;
+    if (tw_sim_is_liar(world, node)) is_insane = !is_lie && draw % 2 == 0;
+    return is_insane ? TW_VERDICT_INSANE : TW_VERDICT_FAIR;
+}

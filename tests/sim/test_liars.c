@@ -1,0 +1,44 @@
+/* test_liars.c - nodes that own parts, close rounds and vote, and lie about results: lie.h. No
+ * invariant is broken, hardly a lie is merged, and honest nodes go on as if the liars were dead. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/sim/sim.h"
+#include "tests/test.h"
+
+static uint64_t seeds_count;
+
+/* Liars enough to matter, too few to outvote those who miss a lie now and then. */
+static void few_lies_are_merged_and_nobody_stalls(void **state) {
+    (void)state;
+    static struct tw_sim_result result;
+    uint64_t failed = 0, told = 0, committed = 0, rounds = 0;
+    for (uint64_t seed = 1; seed <= seeds_count; seed++) {
+        struct tw_sim_options options;
+        tw_sim_options_draw(&options, seed, 5 + (uint32_t)(seed % 7), 1);
+        options.liars_count = options.nodes_count / 4;
+        tw_sim_run(&options, &result, NULL);
+        told += result.lies_told;
+        committed += result.lies_committed;
+        rounds += result.group_rounds;
+        if (!result.is_failed) continue;
+        failed++;
+        tw_sim_options_print(&options, stdout);
+        tw_sim_result_print(&options, &result, stdout);
+        printf("repeat with: thinwire-sim --seed %" PRIu64 " --nodes %u --hours 1 --liars %u\n",
+               seed, options.nodes_count, options.liars_count);
+    }
+    printf("%" PRIu64 " rounds of several, %" PRIu64 " lies told, %" PRIu64 " committed\n", rounds,
+           told, committed);
+    assert_int_equal(failed, 0);
+    assert_true(told > 20 * seeds_count);
+    assert_true(10 * committed < told);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) return 2;
+    seeds_count = strtoull(argv[1], NULL, 10);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(few_lies_are_merged_and_nobody_stalls)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,259 @@
+/* lone_node.c - see lone_node.h. */
+#include "tests/sync/lone_node.h"
+
+struct tw_node *node;
+uint64_t now_us;
+bool is_disk_full;
+struct tw_position start;
+struct seen *seen;
+uint32_t seen_count;
+static bool has_result_codec;
+static struct tw_vote vote;
+
+struct tw_id id_of(uint32_t member) {
+    return (struct tw_id){{(uint8_t)(0x11 * (member + 1))}};
+}
+
+struct tw_id name_of(const char *text) {
+    return tw_sha256(text, strlen(text));
+}
+
+static void drain(void) {
+    struct tw_action action;
+    uint64_t seqs[8];
+    uint32_t seqs_count = 0;
+    while (tw_node_next_action(node, &action)) {
+        assert_true(seen_count < SEEN_MAX);
+        seen[seen_count].action = action;
+        if (action.kind == TW_ACT_SEND) seen[seen_count].message = *action.u.message;
+        seen_count++;
+        if (action.kind == TW_ACT_STORE_VOTE) seqs[seqs_count++] = action.u.store.seq;
+    }
+    for (uint32_t i = 0; i < seqs_count; i++) {
+        struct tw_event event = {.kind = TW_EV_STORED, .ok = !is_disk_full};
+        event.u.store_seq = seqs[i];
+        feed(&event);
+    }
+}
+
+void feed(const struct tw_event *event) {
+    tw_node_event(node, event, now_us);
+    drain();
+}
+
+void say(uint16_t peer, const struct tw_message *message) {
+    struct tw_error err;
+    assert_int_equal(tw_message_check(message, &err), TW_OK); /* as it would come off the wire */
+    struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer};
+    event.u.message = message;
+    feed(&event);
+}
+
+struct tw_message *message_of(enum tw_message_kind kind) {
+    static struct tw_message message;
+    memset(&message, 0, sizeof(message));
+    message.kind = kind;
+    return &message;
+}
+
+void say_status(uint16_t peer, const struct tw_id *lineage, uint64_t rounds,
+                uint64_t clock_tokens) {
+    struct tw_message *message = message_of(TW_MSG_STATUS);
+    message->u.status.state = TW_STATE_MEMBER;
+    message->u.status.lineage = *lineage;
+    message->u.status.rounds = rounds;
+    message->u.status.clock_tokens = clock_tokens;
+    say(peer, message);
+}
+
+static void link_up(uint16_t peer) {
+    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
+    event.u.id = id_of(peer);
+    feed(&event);
+}
+
+void worker_up(void) {
+    struct tw_event event = {.kind = TW_EV_WORKER_UP, .ok = true};
+    event.u.worker.step = event.u.worker.tokens = 1000;
+    for (uint32_t p = 0; p < FRAGMENTS; p++) {
+        event.u.worker.fragment_rounds[p] = start.fragment_rounds[p];
+        event.u.worker.fragment_digests[p] = start.fragment_digests[p];
+    }
+    feed(&event);
+}
+
+void step_to(uint64_t step) {
+    struct tw_event event = {.kind = TW_EV_STEP};
+    event.u.step.step = event.u.step.tokens = step;
+    feed(&event);
+}
+
+void wait_us(uint64_t for_us) {
+    const uint64_t end_us = now_us + for_us;
+    while (now_us < end_us) {
+        now_us += SECONDS(1);
+        struct tw_node_view view;
+        tw_node_view(node, &view);
+        for (uint16_t peer = 1; peer <= 2; peer++) {
+            if (view.peers[peer].is_up) say_status(peer, &start.lineage, view.rounds, 5000);
+        }
+        feed(&(struct tw_event){.kind = TW_EV_TICK});
+        assert_true(tw_node_deadline(node) > now_us);
+    }
+}
+
+void forget(void) {
+    seen_count = 0;
+}
+
+const struct tw_action *find_action(enum tw_action_kind kind) {
+    for (uint32_t i = seen_count; i-- > 0;) {
+        if (seen[i].action.kind == kind) return &seen[i].action;
+    }
+    return NULL;
+}
+
+const struct tw_message *find_message(enum tw_message_kind kind, uint16_t peer) {
+    for (uint32_t i = seen_count; i-- > 0;) {
+        if (seen[i].action.kind == TW_ACT_SEND && seen[i].action.peer == peer &&
+            seen[i].message.kind == kind)
+            return &seen[i].message;
+    }
+    return NULL;
+}
+
+struct tw_node_view view_now(void) {
+    struct tw_node_view view;
+    tw_node_view(node, &view);
+    return view;
+}
+
+void assert_follows(const struct tw_id *lineage) {
+    const struct tw_node_view view = view_now();
+    assert_memory_equal(&view.lineage, lineage, sizeof(*lineage));
+}
+
+struct tw_close empty_close(const struct tw_close *parent) {
+    struct tw_close close = *parent;
+    close.parent = tw_close_digest(parent);
+    close.round = parent->round + 1;
+    close.fragment = (uint32_t)(close.round % FRAGMENTS);
+    close.contributors_count = close.parts_count = 0;
+    close.roster_number = parent->next.number;
+    return close;
+}
+
+static void start_node(void) {
+    struct tw_node_config config = {.fragments_count = FRAGMENTS,
+                                    .period_steps = 10,
+                                    .quorum = 1,
+                                    .grace_us = SECONDS(2),
+                                    .budget_tokens = UINT64_C(1) << 40,
+                                    .members_max = 8,
+                                    .has_result_codec = has_result_codec,
+                                    .weight = 1,
+                                    .orphan_us = SECONDS(120)};
+    for (uint32_t p = 0; p < FRAGMENTS; p++) config.fragment_elements[p] = 65536;
+    config.self = id_of(0);
+    config.seed = 1;
+    tw_node_init(node, &config, &start, &vote, now_us);
+    drain();
+}
+
+int set_up(void **state) {
+    (void)state;
+    now_us = SECONDS(1000);
+    is_disk_full = false;
+    memset(&start, 0, sizeof(start));
+    memset(&vote, 0, sizeof(vote));
+    start.lineage = name_of("lineage");
+    start.nonce = 7;
+    start.rounds = ROUNDS;
+    start.has_tip = 1;
+    struct tw_close *tip = &start.tip;
+    tip->lineage = start.lineage;
+    tip->round = ROUNDS - 1;
+    tip->fragment = (ROUNDS - 1) % FRAGMENTS;
+    tip->clock_tokens = 5000;
+    tip->next.count = 3;
+    for (uint32_t i = 0; i < 3; i++)
+        tip->next.members[i] = (struct tw_member){.id = id_of(i), .nonce = 7 + i, .weight = 1};
+    for (uint32_t p = 0; p < FRAGMENTS; p++) {
+        start.fragment_rounds[p] = ROUNDS;
+        start.fragment_digests[p] = name_of("phi");
+    }
+    vote.lineage = start.lineage;
+    vote.nonce = start.nonce;
+    vote.round = ROUNDS;
+    node = aligned_alloc(64, (tw_node_bytes() + 63) / 64 * 64);
+    seen = calloc(SEEN_MAX, sizeof(*seen));
+    TW_ASSERT(node != NULL && seen != NULL);
+    seen_count = 0;
+    start_node();
+    link_up(1);
+    link_up(2);
+    wait_us(SECONDS(1));
+    assert_int_equal(view_now().state, TW_STATE_MEMBER);
+    forget();
+    return 0;
+}
+
+int set_up_two_codecs(void **state) {
+    has_result_codec = true;
+    const int status = set_up(state);
+    has_result_codec = false;
+    return status;
+}
+
+int tear_down(void **state) {
+    (void)state;
+    free(node);
+    free(seen);
+    return 0;
+}
+
+void contribute_as(uint16_t peer) {
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    contrib->lineage = start.lineage;
+    contrib->round = ROUNDS;
+    contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    contrib->tokens = 100;
+    contrib->steps = 10;
+    contrib->parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) {
+        contrib->hashes[k] = name_of(peer == 1 ? "one" : "two");
+        contrib->hashes[k].bytes[0] = (uint8_t)k;
+        contrib->bytes[k] = 100;
+    }
+    say(peer, message);
+}
+
+void encode_ours(void) {
+    step_to(1010);
+    const struct tw_action *encode = find_action(TW_ACT_ENCODE);
+    assert_non_null(encode);
+    struct tw_event event = {.kind = TW_EV_ENCODED, .ok = true};
+    event.u.encoded.round = ROUNDS;
+    event.u.encoded.step = event.u.encoded.tokens = 1010;
+    event.u.encoded.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) {
+        event.u.encoded.hashes[k] = name_of(k == 0 ? "a" : k == 1 ? "b" : "c");
+        event.u.encoded.bytes[k] = 100 + k;
+    }
+    feed(&event);
+}
+
+void say_result(const struct tw_id *hash, uint32_t bytes) {
+    struct tw_message *message = message_of(TW_MSG_RESULT);
+    struct tw_msg_result *result = &message->u.result;
+    result->lineage = start.lineage;
+    result->round = ROUNDS;
+    result->part = 1;
+    result->bytes = bytes;
+    result->hash = *hash;
+    result->contributors_count = 1;
+    result->contributors[0].member_idx = 1;
+    result->contributors[0].root = name_of("root");
+    say(1, message);
+}

@@ -1,0 +1,119 @@
+/* test_refuse.c - results that a node does not take: it votes for none, and applies what was
+ * decided. */
+#include "tests/sync/lone_node.h"
+
+/* The round as its first or a later closer may propose it: nothing but the result of part 1. */
+static struct tw_close close_with(const struct tw_id *hash, uint32_t bytes) {
+    struct tw_close close = empty_close(&start.tip);
+    close.contributors_count = 1;
+    close.contributors[0] = (struct tw_contributor){.member_idx = 1, .root = name_of("root")};
+    close.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) close.parts[k] = (struct tw_part){.owner_idx = k};
+    close.parts[1].bytes = bytes;
+    close.parts[1].result = *hash;
+    close.parts[1].contributors = 1 << 1;
+    return close;
+}
+
+/* In the ballots of all ranks: one of them is that of the peer. */
+static void propose_from(uint16_t peer, const struct tw_close *close) {
+    struct tw_message *message = message_of(TW_MSG_PROPOSE);
+    message->u.propose.close = *close;
+    for (uint64_t rank = 0; rank < 3; rank++) {
+        message->u.propose.ballot = TW_MEMBERS_MAX + rank;
+        say(peer, message);
+    }
+}
+
+/* The result of part 1 comes from its owner, and the worker finds that of it. */
+static struct tw_id result_judged(bool ok, enum tw_verdict verdict) {
+    const struct tw_id result = name_of("result");
+    worker_up();
+    encode_ours();
+    say_result(&result, 90);
+    const struct tw_message *pull = find_message(TW_MSG_PULL, 1);
+    assert_non_null(pull);
+    struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 1};
+    event.u.chunk.hash = result;
+    feed(&event);
+    const struct tw_action *verify = find_action(TW_ACT_VERIFY);
+    assert_non_null(verify);
+    assert_int_equal(verify->u.payload.fragment, ROUNDS % FRAGMENTS);
+    assert_true(verify->u.payload.begin > 0);
+    forget();
+    event.kind = TW_EV_VERIFIED;
+    event.ok = ok;
+    event.u.chunk.verdict = verdict;
+    feed(&event);
+    return result;
+}
+
+static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
+    const struct tw_close close = close_with(&result, 90);
+    propose_from(1, &close);
+    assert_null(find_message(TW_MSG_ACCEPT, 1));
+    const struct tw_message *nack = find_message(TW_MSG_NACK, 1);
+    assert_non_null(nack);
+    assert_int_equal(nack->u.nack.refused_parts, 1 << 1);
+    assert_true(nack->u.nack.promised >= TW_MEMBERS_MAX);
+    const struct tw_action *report = find_action(TW_ACT_REPORT);
+    assert_non_null(report);
+    assert_int_equal(report->u.report.kind, TW_REPORT_INSANE);
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = close;
+    say(1, message);
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
+    assert_non_null(find_action(TW_ACT_APPLY));
+}
+
+static void same_manifest_without_it_is_voted_for(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
+    struct tw_close close = close_with(&result, 90);
+    close.parts[1] = (struct tw_part){.owner_idx = 1};
+    close.contributors_count = 0;
+    propose_from(1, &close);
+    assert_non_null(find_message(TW_MSG_ACCEPT, 1));
+}
+
+static void result_that_is_nothing_is_asked_for_once(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(false, TW_VERDICT_UNFIT);
+    assert_non_null(find_action(TW_ACT_DROP));
+    const struct tw_close close = close_with(&result, 90);
+    propose_from(1, &close);
+    assert_null(find_message(TW_MSG_ACCEPT, 1));
+    assert_non_null(find_message(TW_MSG_NACK, 1));
+    forget();
+    wait_us(SECONDS(30));
+    for (uint32_t i = 0; i < seen_count; i++) {
+        if (seen[i].action.kind != TW_ACT_SEND || seen[i].message.kind != TW_MSG_PULL) continue;
+        assert_memory_not_equal(&seen[i].message.u.pull.hash, &result, sizeof(result));
+    }
+}
+
+static void second_manifest_of_a_ballot_is_not_accepted(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
+    struct tw_close close = close_with(&result, 90);
+    propose_from(1, &close);
+    assert_non_null(find_message(TW_MSG_ACCEPT, 1));
+    forget();
+    close.parts[1] = (struct tw_part){.owner_idx = 1};
+    close.contributors_count = 0;
+    propose_from(1, &close);
+    assert_null(find_message(TW_MSG_ACCEPT, 1));
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(insane_result_gets_no_vote_and_is_applied_when_it_is_decided),
+        TEST(same_manifest_without_it_is_voted_for),
+        TEST(result_that_is_nothing_is_asked_for_once),
+        TEST(second_manifest_of_a_ballot_is_not_accepted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
