@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/rng.h"
 #include "compress/lattice.h"
+#include "kernels/norm.h"
 #include "tests/bench/quality/exact.h"
 
 void payload_free(struct payload *payload) {
@@ -188,6 +189,12 @@ static struct payload get(const struct node *node, const struct tw_span *span, u
     return payload_copy(tw_shm_pool(&node->shm, span->offset, bytes), bytes);
 }
 
+/* 1 or -1, the same for all who are in it, and always. */
+static double direction(const struct node *node, uint32_t fragment, uint64_t i) {
+    uint64_t state = node->setting->seed * 1000003 + fragment * UINT64_C(0x100000000) + i;
+    return (tw_splitmix64(&state) & 1) != 0 ? 1 : -1;
+}
+
 /* Bends theta so that its distance from the anchor is what this node wants others to believe. */
 static void bend(struct node *node, uint32_t fragment, float *theta) {
     struct tw_shm_view view;
@@ -203,6 +210,8 @@ static void bend(struct node *node, uint32_t fragment, float *theta) {
     for (uint64_t i = 0; i < view.elements; i++) {
         if (node->setting->hostile.kind == HOSTILE_FLIP) {
             theta[i] = view.phi[i] + 10 * (view.phi[i] - theta[i]);
+        } else if (node->setting->hostile.kind == HOSTILE_SHIFT) {
+            theta[i] = view.phi[i] + (float)(2 * size * direction(node, fragment, i));
         } else {
             double sum = -6;
             for (unsigned k = 0; k < 12; k++) sum += tw_rng_unit(&rng);
@@ -213,7 +222,8 @@ static void bend(struct node *node, uint32_t fragment, float *theta) {
 
 static enum tw_status encode(struct node *node, const struct tw_wmsg_encode *request,
                              struct tw_wmsg_encoded *reply, struct tw_error *err) {
-    const bool is_bent = node->is_hostile && node->setting->hostile.kind != HOSTILE_NAN;
+    const bool is_bent = node->is_hostile && node->setting->hostile.kind != HOSTILE_NAN &&
+                         !node->setting->hostile.is_secret;
     if (!is_bent) return tw_merger_encode(&node->merger, request, reply, err);
     float *theta = tw_merger_theta(&node->merger, request->fragment);
     const size_t bytes =
@@ -242,7 +252,8 @@ enum tw_status node_encode(struct node *node, uint64_t round, uint32_t fragment,
     TW_TRY(encode(node, &request, &reply, err));
     for (uint32_t k = 0; k < division->parts; k++) {
         out->parts[k] = get(node, &request.parts[k].out, reply.bytes[k]);
-        if (node->is_hostile && node->setting->hostile.kind == HOSTILE_NAN) {
+        if (node->is_hostile && node->setting->hostile.kind == HOSTILE_NAN &&
+            !node->setting->hostile.is_secret) {
             memset(out->parts[k].bytes, 0xff, out->parts[k].size);
         }
     }
@@ -263,9 +274,23 @@ bool node_check(struct node *node, const struct payload *payload, uint64_t count
     return tw_merger_check(&node->merger, &request, &reply, NULL) == TW_OK;
 }
 
-/* An owner that lies: -10 times the mean, or noise, or bytes that are nothing. */
-static enum tw_status falsify(const struct node *node, struct payload *payload, uint64_t count,
-                              struct tw_error *err) {
+bool node_takes(struct node *node, const struct payload *result, uint32_t fragment, uint64_t begin,
+                uint64_t count) {
+    struct places places = {.node = node};
+    struct tw_wmsg_checked reply;
+    const struct tw_wmsg_check request = {.elements = count,
+                                          .content = TW_CONTENT_RESULT,
+                                          .fragment = fragment,
+                                          .begin = begin,
+                                          .in = put(&places, result)};
+    if (node->is_hostile) return true;
+    return tw_merger_check(&node->merger, &request, &reply, NULL) == TW_OK && reply.is_insane == 0;
+}
+
+/* An owner that lies: -10 times the mean, or noise, or bytes that are nothing, or three times the
+ * size in one direction for ever. */
+static enum tw_status falsify(const struct node *node, struct payload *payload, uint32_t fragment,
+                              uint64_t count, struct tw_error *err) {
     const struct tw_codec *codec = node->merger.result;
     if (node->setting->hostile.kind == HOSTILE_NAN) {
         memset(payload->bytes, 0xff, payload->size);
@@ -278,11 +303,17 @@ static enum tw_status falsify(const struct node *node, struct payload *payload, 
     size_t size = 0;
     TW_ASSERT(values != NULL && bytes != NULL);
     enum tw_status status = codec->decode(payload->bytes, payload->size, values, (size_t)count);
+    const double rms =
+        status == TW_OK ? sqrt(tw_norm_squared(values, (size_t)count) / (double)count) : 0;
     tw_rng_seed(&rng, node->steps);
     for (uint64_t i = 0; i < count; i++) {
-        values[i] *= node->setting->hostile.kind == HOSTILE_FLIP
-                         ? -10.0f
-                         : (float)(1000 * (2 * tw_rng_unit(&rng) - 1));
+        switch (node->setting->hostile.kind) {
+        case HOSTILE_FLIP: values[i] *= -10; break;
+        case HOSTILE_SHIFT: values[i] = (float)(3 * rms * direction(node, fragment, i)); break;
+        case HOSTILE_NOISE:
+        case HOSTILE_NAN:
+        case HOSTILE_NONE: values[i] *= (float)(1000 * (2 * tw_rng_unit(&rng) - 1)); break;
+        }
     }
     if (status == TW_OK) status = codec->encode(values, (size_t)count, bytes, capacity, &size);
     payload_free(payload);
@@ -318,7 +349,7 @@ enum tw_status node_reduce(struct node *node, uint64_t round, uint32_t fragment,
         *merged &= ~((reply.refused >> at++ & 1) << i);
     }
     if (!node->is_hostile || !node->setting->hostile.is_owner) return TW_OK;
-    return falsify(node, out, division->count[part], err);
+    return falsify(node, out, fragment, division->count[part], err);
 }
 
 enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_error *err) {

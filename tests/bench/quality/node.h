@@ -98,6 +98,10 @@ enum tw_status node_encode(struct node *node, uint64_t round, uint32_t fragment,
 bool node_check(struct node *node, const struct payload *payload, uint64_t count,
                 enum tw_content content);
 
+/* Would it vote for this result of elements [begin, begin + count)? Hostile nodes would for any. */
+bool node_takes(struct node *node, const struct payload *result, uint32_t fragment, uint64_t begin,
+                uint64_t count);
+
 /* Merges part `part` of the contributions of the nodes in *merged into out. *merged becomes the set
  * of those that entered it: some may be refused. */
 enum tw_status node_reduce(struct node *node, uint64_t round, uint32_t fragment,

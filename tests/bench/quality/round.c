@@ -178,7 +178,20 @@ uint64_t round_deadline_us(const struct world *world) {
 
 /* ---- committing ---------------------------------------------------------------------------- */
 
-/* A result that does not decode is in nobody's vote: the part is absent. */
+/* Is a majority left that votes for it? sync/refuse.c. */
+static bool is_taken(struct world *world, const struct commit *commit, uint32_t part) {
+    uint32_t live = 0, taking = 0;
+    for (uint32_t i = 0; i < world->count; i++) {
+        if (!world->nodes[i].is_alive) continue;
+        live++;
+        taking += i == commit->division.owners[part] ||
+                  node_takes(&world->nodes[i], &commit->results[part], commit->fragment,
+                             commit->division.begin[part], commit->division.count[part]);
+    }
+    return taking > live / 2;
+}
+
+/* A result that is not taken is left out: the part is absent, and its owner owns none next time. */
 static enum tw_status reduce(struct world *world, struct commit *commit, struct tw_error *err) {
     const struct round *round = &world->round;
     uint32_t live = 0;
@@ -193,7 +206,8 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
         world->traffic.results += (live - 1) * traffic_of(result->size);
         world->traffic.refused +=
             (uint64_t)__builtin_popcountll(round->merged & ~commit->listed[k]);
-        if (node_check(owner, result, commit->division.count[k], TW_CONTENT_RESULT)) continue;
+        if (is_taken(world, commit, k)) continue;
+        world->traffic.refused++;
         payload_free(result);
         commit->listed[k] = 0;
     }
@@ -218,6 +232,10 @@ static uint64_t list(struct world *world, const struct commit *commit) {
             note_arrival(world, grace);
         }
         node->is_owner = is_listed && node->is_alive;
+    }
+    for (uint32_t k = 0; k < commit->division.parts; k++) {
+        if (commit->results[k].size == 0 && commit->division.count[k] > 0)
+            world->nodes[commit->division.owners[k]].is_owner = false;
     }
     return listed;
 }

@@ -9,8 +9,9 @@
 #include "proto/run_key.h"
 
 static const char *const kinds[] = {"group", "alone", "big", NULL};
-static const char *const hostilities[] = {"none", "flip", "noise", "nan", NULL};
+static const char *const hostilities[] = {"none", "flip", "noise", "nan", "shift", NULL};
 static const char *const answers[] = {"no", "yes", NULL};
+static const char *const lies[] = {"no", "yes", "only", NULL};
 
 const char *kind_name(enum kind kind) {
     return kinds[kind];
@@ -162,8 +163,9 @@ static enum tw_status set_own(struct setting *setting, const struct pair *pair, 
         TW_TRY(read_choice(pair, pair->value, answers, &choice, err));
         setting->is_exact = choice == 1;
     } else if (strcmp(pair->key, "hostile_owner") == 0) {
-        TW_TRY(read_choice(pair, pair->value, answers, &choice, err));
-        setting->hostile.is_owner = choice == 1;
+        TW_TRY(read_choice(pair, pair->value, lies, &choice, err));
+        setting->hostile.is_owner = choice > 0;
+        setting->hostile.is_secret = choice == 2;
     } else if (strcmp(pair->key, "gamma") == 0) {
         return read_gamma(pair, setting, err);
     } else if (strcmp(pair->key, "slow") == 0) {
@@ -264,12 +266,13 @@ static struct tw_id id_of(const struct setting *setting, const struct tw_id *tex
     for (uint32_t i = 0; i < setting->nodes; i++) {
         tw_sha256_add(&parts, &setting->slow[i], sizeof(setting->slow[i]));
     }
-    const int used = snprintf(
+    int used = snprintf(
         words, sizeof(words), "%s %s %u %u %u %u %llu %u %u %u %u %u %u %u %u %u", setting->name,
         kinds[setting->kind], setting->nodes, setting->steps, setting->warmup, setting->evals,
         (unsigned long long)setting->seed, setting->is_exact, setting->step_ms, setting->latency_ms,
         setting->death.node, setting->death.at, setting->death.steps,
         (unsigned)setting->hostile.kind, setting->hostile.count, setting->hostile.is_owner);
+    if (setting->hostile.is_secret) words[used++] = '!'; /* nothing where it is not: ids stay */
     tw_sha256_add(&parts, words, (size_t)used);
     return tw_sha256_end(&parts);
 }

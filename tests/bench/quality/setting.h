@@ -23,7 +23,8 @@ enum hostility {
     HOSTILE_NONE,
     HOSTILE_FLIP,  /* -10 D */
     HOSTILE_NOISE, /* normal numbers, 1000 times the size of D */
-    HOSTILE_NAN    /* bytes that should decode to nothing finite */
+    HOSTILE_NAN,   /* bytes that should decode to nothing finite */
+    HOSTILE_SHIFT  /* twice the size of D, all of them in one direction: what the guard lets in */
 };
 
 struct setting {
@@ -43,6 +44,7 @@ struct setting {
         enum hostility kind;
         uint32_t count; /* the last ones of the nodes */
         bool is_owner;  /* their results are false too, not only their contributions */
+        bool is_secret; /* their results alone are */
     } hostile;
     uint32_t gamma_millionths; /* of pairs, outside the bounds of sync.consensus too; 0: that */
     struct tw_run run;
@@ -58,7 +60,8 @@ struct pair {
  *     kind     group, alone, big        nodes, steps, warmup, evals, seed    numbers
  *     model    small, issue, NAME       preset   NAME          exact         yes, no
  *     step_ms, latency_ms   numbers     slow     1:1:20        death         NODE@STEP+STEPS
- *     hostile  flip:2, noise:2, nan:2   hostile_owner   yes, no       gamma         1.8
+ *     hostile  flip:2, noise:2, nan:2, shift:2              hostile_owner  yes, no, only
+ *     gamma    1.8
  *
  * TW_CONFIG names the case. `text`: of the training text, enters the id. */
 enum tw_status setting_make(struct setting *setting, const char *name, const struct pair *pairs,
