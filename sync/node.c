@@ -177,6 +177,7 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     node->tokens = event->u.worker.tokens;
     node->rate_us = node->now_us;
     node->rate_tokens = node->tokens;
+    node->rate_step = node->step;
     bool is_unknown = false;
     /* A snapshot may lie behind what was listed: those tokens are trained once more. */
     if (node->at.tokens_listed > node->tokens) node->at.tokens_listed = node->tokens;
@@ -206,14 +207,20 @@ static void say_goodbye(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) tw_act_send(node, message, i);
 }
 
-/* Tokens per second over windows of at least RATE_WINDOW_US. */
+/* Tokens per second over windows of at least RATE_WINDOW_US that end with the step before this one.
+ * After the process was stopped, the steps of that time come at once: the window they are in is the
+ * one that holds that time, and goes on until they have all come. */
 static void measure_rate(struct tw_node *node) {
-    const uint64_t window_us = node->now_us - node->rate_us;
-    if (window_us < RATE_WINDOW_US || node->tokens < node->rate_tokens) return;
+    if (node->stepped_us < node->rate_us + RATE_WINDOW_US || node->step <= node->rate_step) return;
+    const uint64_t window_us = node->stepped_us - node->rate_us;
+    const uint64_t usual_us = window_us / (node->step - node->rate_step);
+    const uint64_t gap_us = usual_us / 2 < BURST_GAP_US ? usual_us / 2 : BURST_GAP_US;
+    if (node->now_us < node->stepped_us + gap_us || node->tokens < node->rate_tokens) return;
     const uint64_t rate = (node->tokens - node->rate_tokens) * SECOND_US / window_us;
     node->tokens_per_s = rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
-    node->rate_us = node->now_us;
+    node->rate_us = node->stepped_us;
     node->rate_tokens = node->tokens;
+    node->rate_step = node->step;
 }
 
 /* How long a step takes: what comes at the next step boundary comes about that much later. */
@@ -240,10 +247,15 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
     case TW_EV_WORKER_UP: greet_worker(node, event); break;
     case TW_EV_WORKER_DOWN: forget_worker(node); break;
     case TW_EV_STEP:
+        if (node->cfg.is_pair) {
+            const uint64_t took_us = node->stepped_us != 0 ? node->now_us - node->stepped_us : 0;
+            const uint64_t tokens = event->u.step.tokens;
+            tw_pair_stepped(node, took_us, tokens > node->tokens ? tokens - node->tokens : 0);
+        }
+        measure_rate(node);
         measure_step(node, event->u.step.step);
         node->step = event->u.step.step;
         node->tokens = event->u.step.tokens;
-        measure_rate(node);
         break;
     case TW_EV_ENCODED:
         if (node->cfg.is_pair) {

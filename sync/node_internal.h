@@ -68,9 +68,12 @@ enum {
 #define STATE_KEEP_US (30 * SECOND_US)
 #define LINEAGE_LOST_US (10 * SECOND_US) /* a follower looks elsewhere */
 #define RATE_WINDOW_US (5 * SECOND_US)
+#define BURST_GAP_US (SECOND_US / 20)   /* steps closer to each other were waiting to be told */
 #define MEMBER_DEAD_US (15 * SECOND_US) /* then the next roster drops it */
 #define PAIR_ANSWER_US (2 * SECOND_US)  /* for a PAIR_REQUEST */
 #define PAIR_PATIENCE_CEILING_US (600 * SECOND_US)
+#define STEP_US_MAX (3600 * SECOND_US)    /* of one step; beyond, the others' tokens do not count */
+#define STEP_RATE_MAX (UINT64_C(1) << 40) /* tokens per second of everybody together */
 
 struct link {
     bool is_up, has_status;
@@ -212,6 +215,7 @@ struct pair {
     uint64_t step;    /* own step when Delta was taken */
     struct tw_msg_pair_offer own, theirs;
     bool has_theirs, is_merging;
+    bool is_deserted; /* merging, and the partner said meanwhile that it does not */
 
     uint64_t synced_step[TW_FRAGMENTS_MAX], synced_us[TW_FRAGMENTS_MAX];
     bool is_donor_lost;                 /* whose state we take over does not deliver it */
@@ -222,6 +226,9 @@ struct pair {
         struct tw_id with;
     } merged[PAIRS_KEPT];
     uint64_t patience_us; /* for one exchange; learnt */
+    /* What the others trained since the last round of ours; as much of it as is in the round under
+     * way. */
+    uint64_t gained_tokens, counted_tokens;
     uint64_t merged_count, alone_count, one_sided_count, refused_count;
 };
 
@@ -258,8 +265,9 @@ struct tw_node {
     bool is_settling;  /* the lineage is about to change: no more rounds of it are applied */
     uint64_t applying; /* set of fragments with an APPLY, LOAD or SOLO at the worker */
     uint64_t step, tokens, last_send_step;
-    uint64_t stepped_us, step_us;  /* when the last inner step ended, and how long one takes */
-    uint64_t rate_us, rate_tokens; /* start of the window tokens_per_s is measured over */
+    uint64_t stepped_us, step_us; /* when the last inner step ended, and how long one takes */
+    uint64_t rate_us, rate_tokens,
+        rate_step; /* start of the window tokens_per_s is measured over */
     uint32_t tokens_per_s;
 
     /* time */
@@ -458,7 +466,9 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event);
 bool tw_pair_applied(struct tw_node *node, const struct tw_event *event);
 /* The peer whose state should be taken over instead of ours, or NO_PEER. */
 uint16_t tw_pair_find_ahead(struct tw_node *node);
-/* How many times faster than our own tokens the run's clock advances, in 1024ths. */
+/* We trained on so many tokens in a step that took so long; 0: not known how long. */
+void tw_pair_stepped(struct tw_node *node, uint64_t took_us, uint64_t tokens);
+/* How many times faster than our own tokens the run's clock advances at present, in 1024ths. */
 uint64_t tw_pair_clock_factor(const struct tw_node *node);
 void tw_pair_advance(struct tw_node *node);
 

@@ -53,26 +53,44 @@ static bool is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t o
     return other / 2 > clock && other - 2 * clock > slack;
 }
 
-uint64_t tw_pair_clock_factor(const struct tw_node *node) {
-    enum { UNIT = 1024, RATE_TIMES_MAX = 64, FACTOR_MAX = TW_PEERS_MAX * RATE_TIMES_MAX };
-    uint64_t others = 0, count = 0;
+/* Tokens per second of all others together, and how many they are. Rates are what a node says of
+ * itself: nobody is believed to be more than 64 times us. */
+static uint64_t others_rate(const struct tw_node *node, uint64_t *count) {
+    enum { RATE_TIMES_MAX = 64 };
+    const uint64_t most = RATE_TIMES_MAX * (uint64_t)node->tokens_per_s;
+    uint64_t rate = 0;
+    *count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (!tw_peers_is_live(node, i)) continue;
         if (node->links[i].status.state == TW_STATE_FINISHED) continue;
-        /* Rates are what a node says of itself: nobody is believed to be more than 64 times us. */
         const uint64_t told = node->links[i].status.tokens_per_s;
-        const uint64_t most = RATE_TIMES_MAX * (uint64_t)node->tokens_per_s;
-        others += told < most ? told : most;
-        count++;
+        rate += told < most ? told : most;
+        ++*count;
     }
+    return rate;
+}
+
+uint64_t tw_pair_clock_factor(const struct tw_node *node) {
+    enum { UNIT = 1024, FACTOR_MAX = TW_PEERS_MAX * 64 };
+    uint64_t count;
+    const uint64_t others = others_rate(node, &count);
     /* Before anything is measured, everybody is as fast as we are. */
     if (node->tokens_per_s == 0) return (1 + count) * UNIT;
     const uint64_t factor = (node->tokens_per_s + others) * UNIT / node->tokens_per_s;
     return factor < FACTOR_MAX * UNIT ? factor : FACTOR_MAX * UNIT;
 }
 
-static uint64_t scaled(uint64_t tokens, uint64_t factor) {
-    return tokens / 1024 * factor + tokens % 1024 * factor / 1024;
+/* What the others trained while we took this step: by the time it took, not by our tokens of it, or
+ * a machine that is slow for a moment would multiply what it did before. */
+void tw_pair_stepped(struct tw_node *node, uint64_t took_us, uint64_t tokens) {
+    uint64_t count;
+    uint64_t others = others_rate(node, &count);
+    if (others > STEP_RATE_MAX) others = STEP_RATE_MAX;
+    if (took_us > STEP_US_MAX) took_us = STEP_US_MAX;
+    if (tokens > TOKENS_MAX) tokens = TOKENS_MAX;
+    const uint64_t gained =
+        node->tokens_per_s == 0 ? tokens * count : others * (took_us / 1000) / 1000;
+    if (node->pair.gained_tokens < UINT64_MAX / 8) node->pair.gained_tokens += gained;
 }
 
 /* Where the clock stands now, rounds being late: as far as our own tokens tell. */
@@ -81,7 +99,7 @@ static uint64_t clock_now(const struct tw_node *node) {
         node->tokens > node->at.tokens_listed ? node->tokens - node->at.tokens_listed : 0;
     const uint64_t clock = clock_of(node);
     if (clock > UINT64_MAX / 4 || tokens > TOKENS_MAX) return clock;
-    return clock + scaled(tokens, tw_pair_clock_factor(node));
+    return clock + tokens + node->pair.gained_tokens;
 }
 
 /* Training, whole, in a lineage of our own: may take part in exchanges. */
@@ -95,6 +113,7 @@ uint16_t tw_pair_find_ahead(struct tw_node *node) {
         node->state == TW_STATE_RECEIVER &&
         (node->pair.is_donor_lost || node->now_us >= node->lineage_us + LINEAGE_LOST_US);
     if ((node->state != TW_STATE_SOLO && !is_lost) || node->links_end == 0) return NO_PEER;
+    if (TW_PLANTED(node, TW_PLANT_LEFT_BEHIND)) return NO_PEER;
     const uint64_t clock = is_lost ? clock_of(node) : clock_now(node);
     /* Anybody who is ahead will do; not all newcomers should ask the same one. */
     const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
@@ -116,11 +135,12 @@ uint16_t tw_pair_find_ahead(struct tw_node *node) {
 static uint64_t clock_after(const struct tw_node *node, uint64_t tokens) {
     const uint64_t clock = clock_of(node);
     if (tokens > TOKENS_MAX) tokens = TOKENS_MAX;
-    const uint64_t advance = scaled(tokens, tw_pair_clock_factor(node));
+    const uint64_t advance = tokens + node->pair.counted_tokens;
     if (clock > UINT64_MAX / 4) return clock; /* taken over from a liar: it is over anyway */
     const struct pair *pair = &node->pair;
     const uint64_t lifted = pair->is_merging ? pair->theirs.clock_tokens : 0;
     if (lifted <= clock + advance) return clock + advance;
+    if (TW_PLANTED(node, TW_PLANT_FREE_LIFT)) return lifted;
     const uint64_t most = clock + advance + advance / 2;
     return lifted < most ? lifted : most;
 }
@@ -171,7 +191,8 @@ static void part(struct tw_node *node) {
 static void leave(struct tw_node *node) {
     if (!node->pair.has_partner) return;
     const uint16_t peer = tw_peers_find(node, &node->pair.partner);
-    if (peer != NO_PEER) say_busy(node, peer, &node->pair.id);
+    if (peer != NO_PEER && !TW_PLANTED(node, TW_PLANT_SILENT_LEAVE))
+        say_busy(node, peer, &node->pair.id);
     part(node);
 }
 
@@ -241,9 +262,10 @@ static void begin(struct tw_node *node, enum pair_phase phase, uint32_t fragment
     pair->asked = 0;
     pair->asked_count = 0;
     pair->ask_us = 0;
-    pair->is_whole = pair->is_merging = false;
+    pair->is_whole = pair->is_merging = pair->is_deserted = false;
     pair->began_us = node->now_us;
     pair->step = node->step;
+    pair->counted_tokens = pair->gained_tokens;
     node->round.own_step = node->step;
     node->round.own_tokens = node->tokens;
 }
@@ -344,10 +366,13 @@ static bool ask(struct tw_node *node) {
     pair->asked_count++;
     pair->has_partner = true;
     pair->partner = node->links[peer].id;
-    pair->id.high = tw_rng_next(&node->rng);
-    pair->id.low = tw_rng_next(&node->rng);
+    if (pair->asked_count == 1 || !TW_PLANTED(node, TW_PLANT_OLD_NAME)) {
+        pair->id.high = tw_rng_next(&node->rng);
+        pair->id.low = tw_rng_next(&node->rng);
+    }
     pair->owes_request = true;
     pair->deadline_us = node->now_us + PAIR_ANSWER_US;
+    if (TW_PLANTED(node, TW_PLANT_NO_DEADLINE)) pair->deadline_us = UINT64_MAX;
     return true;
 }
 
@@ -376,7 +401,9 @@ void tw_pair_request(struct tw_node *node, uint16_t peer, const struct tw_msg_pa
         say_busy(node, peer, &said->pair);
         return;
     }
-    begin(node, PAIR_ENCODING, said->fragment);
+    leave(node); /* our own request, should it have been accepted before this one came */
+    begin(node, PAIR_ENCODING,
+          TW_PLANTED(node, TW_PLANT_OTHER_FRAGMENT) ? choose_fragment(node) : said->fragment);
     pair->has_partner = true;
     pair->partner = *id;
     pair->id = said->pair;
@@ -391,13 +418,16 @@ void tw_pair_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_pai
     encode(node);
 }
 
+static void count_one_sided(struct tw_node *node, const struct tw_id *with) {
+    node->pair.one_sided_count++;
+    tw_act_report(node, TW_REPORT_ONE_SIDED, with);
+}
+
 void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *said) {
     struct pair *pair = &node->pair;
     if (is_ours(node, peer, &said->pair)) {
-        if (pair->phase == PAIR_APPLYING && pair->is_merging) {
-            pair->one_sided_count++;
-            tw_act_report(node, TW_REPORT_ONE_SIDED, &node->links[peer].id);
-        }
+        /* Counted when our step is done: it may yet end without the partner. */
+        pair->is_deserted = pair->phase == PAIR_APPLYING && pair->is_merging;
         part(node);
         return;
     }
@@ -406,8 +436,8 @@ void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_
             !tw_id_equal(&pair->merged[i].with, &node->links[peer].id))
             continue;
         pair->merged[i].is_open = false;
-        pair->one_sided_count++;
-        tw_act_report(node, TW_REPORT_ONE_SIDED, &node->links[peer].id);
+        if (TW_PLANTED(node, TW_PLANT_UNCOUNTED)) continue;
+        count_one_sided(node, &node->links[peer].id);
     }
 }
 
@@ -456,6 +486,7 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
         return;
     }
     pair->step = event->u.encoded.step;
+    pair->counted_tokens = pair->gained_tokens;
     node->round.own_step = event->u.encoded.step;
     node->round.own_tokens = event->u.encoded.tokens;
     pair->own = (struct tw_msg_pair_offer){
@@ -539,6 +570,7 @@ static void commit(struct tw_node *node) {
     if (round->own_step > node->at.steps_listed)
         close.contributors[0].steps = (uint32_t)(round->own_step - node->at.steps_listed);
     close.clock_tokens = clock_after(node, close.contributors[0].tokens);
+    node->pair.gained_tokens -= node->pair.counted_tokens;
     node->round.own = OWN_SENT;
     tw_log_commit(node, &close);
 }
@@ -551,13 +583,14 @@ static void note_merged(struct tw_node *node, uint64_t round) {
     const uint64_t wanted_us = 4 * (node->now_us - pair->began_us) + PATIENCE_FLOOR_US;
     pair->patience_us = (3 * pair->patience_us + wanted_us) / 4;
     const uint32_t row = (uint32_t)(pair->merged_count % PAIRS_KEPT);
-    pair->merged[row].is_open = pair->has_partner; /* else it has said so, and was counted */
+    pair->merged[row].is_open = pair->has_partner;
     pair->merged[row].id = pair->id;
     pair->merged[row].with = pair->partner;
     const uint16_t peer = tw_peers_find(node, &pair->partner);
     if (peer != NO_PEER) node->links[peer].pairs_missed = 0;
     tw_log_note_mixed(node, &pair->partner, round);
     tw_act_report(node, TW_REPORT_PAIRED, &pair->partner);
+    if (pair->is_deserted) count_one_sided(node, &pair->partner);
 }
 
 bool tw_pair_applied(struct tw_node *node, const struct tw_event *event) {

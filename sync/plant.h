@@ -29,10 +29,20 @@
     X(FREED_EARLY, "freed-early", "who has not promised counts as one that accepted nothing")      \
     X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")
 
+/* The same for runs in pairs. */
+#define TW_PLANT_PAIR_LIST(X)                                                                      \
+    X(SILENT_LEAVE, "silent-leave", "who leaves an exchange does not say so")                      \
+    X(FREE_LIFT, "free-lift", "a partner lifts the clock without a bound")                         \
+    X(OTHER_FRAGMENT, "other-fragment", "who accepts brings the fragment it would ask for")        \
+    X(OLD_NAME, "old-name", "the second one asked in a round gets the name for the first")         \
+    X(UNCOUNTED, "uncounted", "a partner that leaves after the own step is not counted")           \
+    X(NO_DEADLINE, "no-deadline", "the answer to a request is waited for without end")             \
+    X(LEFT_BEHIND, "left-behind", "who is far behind does not take over another's state")
+
 enum tw_plant {
     TW_PLANT_NONE,
 #define X(name, text, what) TW_PLANT_##name,
-    TW_PLANT_LIST(X)
+    TW_PLANT_LIST(X) TW_PLANT_PAIR_LIST(X)
 #undef X
         TW_PLANTS_COUNT
 };
