@@ -35,6 +35,8 @@ static void look_at(struct tw_sim_world *world, struct tw_sim_node *node) {
     if (world->is_calm_noted) return;
     node->calm_rounds = view->rounds;
     node->calm_rounds_contributed = view->rounds_contributed;
+    node->calm_merged = view->pairs.merged;
+    node->was_finished = view->state == TW_STATE_FINISHED;
 }
 
 void tw_sim_calm_sample(struct tw_sim_world *world) {
@@ -54,8 +56,7 @@ static double slowest_step_us(const struct tw_sim_world *world) {
     return slowest;
 }
 
-/* Longest a round may take on average when nothing is wrong. */
-static double round_bound_us(const struct tw_sim_world *world) {
+double tw_sim_calm_round_us(const struct tw_sim_world *world) {
     const struct tw_sim_options *options = &world->options;
     double us = (double)options->period_steps * slowest_step_us(world);
     if ((double)options->pace_us > us) us = (double)options->pace_us;
@@ -111,7 +112,7 @@ static bool has_mixed(const struct tw_node_view *view) {
 
 static void check_progress(struct tw_sim_world *world) {
     const double half_us = (double)world->options.calm_us / 2;
-    const double wanted = half_us / round_bound_us(world) - 2;
+    const double wanted = half_us / tw_sim_calm_round_us(world) - 2;
     bool is_finishing = false;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         is_finishing |= world->nodes[i].worker.is_finished;
@@ -186,10 +187,14 @@ static void measure(struct tw_sim_world *world) {
 
 void tw_sim_calm_end(struct tw_sim_world *world) {
     measure(world);
-    check_unity(world);
+    if (world->options.is_pair) {
+        tw_sim_calm_pair_end(world);
+    } else {
+        check_unity(world);
+        if (!world->result->is_failed) check_progress(world);
+        if (!world->result->is_failed) check_finish(world);
+    }
     if (world->result->is_failed) return;
-    check_progress(world);
-    check_finish(world);
     /* Far above the noise of the stub, far below what one lost fragment would leave. */
     const bool has_budget = world->options.budget_tokens < UINT64_MAX / 8;
     if (!has_budget && world->options.inner_lr >= 0.05f && world->result->loss_end > 0.2) {

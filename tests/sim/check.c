@@ -10,6 +10,8 @@
  *   17  a vote that was told is durable, and never contradicted across restarts
  *   25  a deadline that was reached moves on
  *
+ *   P1..P5, mass: runs in pairs, see check_pair.c
+ *
  * 6, 11, 12, 13, 18, 20 are looked at where they happen: net.c, worker.c, shell.c, calm.c. */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -33,6 +35,7 @@ void tw_sim_check_init(struct tw_sim_world *world) {
     tw_sim_map_init(&check->told, sizeof(struct tw_sim_told));
     tw_sim_map_init(&check->encoded, sizeof(struct tw_sim_encoded));
     tw_sim_map_init(&check->joins, sizeof(uint64_t));
+    tw_sim_map_init(&check->exchanges, sizeof(struct tw_sim_exchange));
     world->check = check;
 }
 
@@ -48,6 +51,7 @@ void tw_sim_check_deinit(struct tw_sim_world *world) {
     tw_sim_map_deinit(&check->told);
     tw_sim_map_deinit(&check->encoded);
     tw_sim_map_deinit(&check->joins);
+    tw_sim_map_deinit(&check->exchanges);
     free(check);
 }
 
@@ -168,7 +172,9 @@ static void check_apply(struct tw_sim_world *world, struct tw_sim_node *node,
 static void check_digest(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_id *lineage, uint32_t fragment, uint64_t rounds) {
     const uint32_t count = world->options.fragments_count;
-    const uint64_t version = (rounds + count - 1 - fragment) / count;
+    /* In pairs no rule says which round merges which fragment. */
+    const uint64_t version =
+        world->options.is_pair ? rounds : (rounds + count - 1 - fragment) / count;
     const struct tw_sim_key key = tw_sim_key_of(lineage, fragment, version);
     bool is_new;
     struct tw_id *digest = tw_sim_map_put(&world->check->memory, &key, &is_new);
@@ -185,12 +191,14 @@ void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_sim_request *request, uint32_t fragment,
                          uint64_t rounds_before) {
     const struct tw_action *action = &request->action;
-    if (action->kind == TW_ACT_APPLY || action->kind == TW_ACT_SOLO) {
+    if (action->kind != TW_ACT_LOAD) {
+        const uint64_t round =
+            action->kind == TW_ACT_PAIR_APPLY ? action->u.pair.round : action->u.apply.round;
         world->result->applied++;
-        if (action->u.apply.round + 1 <= rounds_before) {
+        if (round + 1 <= rounds_before) {
             tw_sim_fail(world, node, "G4",
                         "round %" PRIu64 " is applied again to fragment %u, which has %" PRIu64,
-                        action->u.apply.round, fragment, rounds_before);
+                        round, fragment, rounds_before);
         }
     }
     /* A solo round gets its name only when it is committed, after this: a fork may come first. */
@@ -205,6 +213,7 @@ void tw_sim_check_start(struct tw_sim_world *world, struct tw_sim_node *node) {
     world->check->nodes[node->idx].rounds = 0;
     world->check->nodes[node->idx].clock_tokens = 0;
     world->check->nodes[node->idx].lineage = (struct tw_id){{0}};
+    tw_sim_check_pair_start(world, node);
 }
 
 void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -226,6 +235,10 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
         if (!world->view->peers[i].is_up || !tw_id_equal(&status->lineage, &node->lineage)) {
             continue;
         }
+        if (world->options.is_pair) { /* a state is taken over from who is far ahead */
+            is_better |= status->clock_tokens / 2 > clock_tokens;
+            continue;
+        }
         is_better |=
             status->clock_tokens > clock_tokens ||
             (status->clock_tokens == clock_tokens && tw_id_compare(&node->lineage, lineage) < 0);
@@ -238,6 +251,7 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
 
 void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_action *action) {
+    if (world->options.is_pair) tw_sim_check_pair_action(world, node, action);
     switch ((int)action->kind) {
     case TW_ACT_SEND: check_message(world, node, action->u.message); break;
     case TW_ACT_APPLY: check_apply(world, node, action); break;
@@ -258,6 +272,10 @@ void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
 
 void tw_sim_check_event(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_event *event) {
+    if (world->options.is_pair) {
+        tw_sim_check_pair_event(world, node, event);
+        return;
+    }
     if (event->kind != TW_EV_ENCODED || !event->ok) return;
     struct tw_sim_encoded *encoded =
         encoded_of(world, node, &node->lineage, event->u.encoded.round);
@@ -269,6 +287,7 @@ void tw_sim_check_event(struct tw_sim_world *world, struct tw_sim_node *node,
 }
 
 void tw_sim_check_tick(struct tw_sim_world *world, struct tw_sim_node *node) {
+    if (world->options.is_pair) tw_sim_check_pair_tick(world, node);
     const uint64_t now_us = world->now_us + node->clock_offset_us;
     if (tw_node_deadline(node->core) <= now_us) {
         tw_sim_fail(world, node, "25", "the deadline stands still after a tick");

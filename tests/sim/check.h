@@ -57,17 +57,47 @@ struct tw_sim_encoded {
     } all[TW_SIM_ENCODED_KEPT];
 };
 
+/* What one side of an exchange of two nodes brought, and what it made of it. */
+struct tw_sim_half {
+    struct tw_id offer[TW_PAIR_PAYLOADS];
+    bool is_merged;        /* by its worker */
+    bool is_counted;       /* its core said so, ... */
+    bool is_deserted;      /* ... and has heard that the other did not */
+    uint64_t life, number; /* of the node, of its merges in this life */
+    double moved[TW_SIM_FRAGMENT_DIMS_MAX];
+};
+
+struct tw_sim_exchange {
+    uint32_t nodes[2]; /* who asked, who was asked */
+    uint32_t fragment;
+    bool is_accepted;
+    struct tw_sim_half halves[2];
+};
+
+/* Where a node stands in a run in pairs, as it has told. */
+struct tw_sim_pairing {
+    bool is_open, is_answered, is_merging, is_deserted;
+    struct tw_sim_key open, merging; /* names of exchanges */
+    uint64_t open_us, stepped_us;
+    uint64_t before_us, committed_us;       /* its last step when its last two rounds ended */
+    uint32_t asked_fragment, made_fragment; /* of its worker, by its worker */
+    struct tw_id made[TW_PAIR_PAYLOADS];
+    uint64_t paired_count, one_sided_count, one_sided_due;
+};
+
 struct tw_sim_check {
-    struct tw_sim_map commits;  /* digest -> struct tw_sim_commit */
-    struct tw_sim_map rounds;   /* (lineage, round) -> digest */
-    struct tw_sim_map memory;   /* (lineage, fragment, version) -> digest of (phi, u) */
-    struct tw_sim_map accepted; /* manifest digest -> struct tw_sim_acceptance */
-    struct tw_sim_map chosen;   /* (lineage, round) -> struct tw_sim_chosen */
-    struct tw_sim_map ballots;  /* (lineage, round, ballot) -> digest of what was proposed */
-    struct tw_sim_map closers;  /* (lineage, round, ballot) -> node that proposed it */
-    struct tw_sim_map told;     /* (lineage, round, node) -> struct tw_sim_told */
-    struct tw_sim_map encoded;  /* (lineage, round, node) -> struct tw_sim_encoded */
-    struct tw_sim_map joins;    /* (lineage, nonce) -> rounds + 1 */
+    struct tw_sim_map commits;   /* digest -> struct tw_sim_commit */
+    struct tw_sim_map rounds;    /* (lineage, round) -> digest */
+    struct tw_sim_map memory;    /* (lineage, fragment, version) -> digest of (phi, u) */
+    struct tw_sim_map accepted;  /* manifest digest -> struct tw_sim_acceptance */
+    struct tw_sim_map chosen;    /* (lineage, round) -> struct tw_sim_chosen */
+    struct tw_sim_map ballots;   /* (lineage, round, ballot) -> digest of what was proposed */
+    struct tw_sim_map closers;   /* (lineage, round, ballot) -> node that proposed it */
+    struct tw_sim_map told;      /* (lineage, round, node) -> struct tw_sim_told */
+    struct tw_sim_map encoded;   /* (lineage, round, node) -> struct tw_sim_encoded */
+    struct tw_sim_map joins;     /* (lineage, nonce) -> rounds + 1 */
+    struct tw_sim_map exchanges; /* of pairs, by name -> struct tw_sim_exchange */
+    struct tw_sim_pairing pairings[TW_MEMBERS_MAX];
     struct {
         struct tw_id lineage;
         uint64_t rounds, clock_tokens; /* of the newest commit it reported in this life */
@@ -92,5 +122,16 @@ void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_msg_accept *accept);
 void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_propose *propose);
+
+/* ---- check_pair.c */
+void tw_sim_check_pair_start(struct tw_sim_world *world, struct tw_sim_node *node);
+void tw_sim_check_pair_action(struct tw_sim_world *world, struct tw_sim_node *node,
+                              const struct tw_action *action);
+void tw_sim_check_pair_event(struct tw_sim_world *world, struct tw_sim_node *node,
+                             const struct tw_event *event);
+void tw_sim_check_pair_tick(struct tw_sim_world *world, struct tw_sim_node *node);
+/* A round of the node's own, in which it trained on so many tokens. */
+void tw_sim_check_pair_clock(struct tw_sim_world *world, struct tw_sim_node *node,
+                             uint64_t clock_tokens, uint64_t before, uint64_t tokens);
 
 #endif

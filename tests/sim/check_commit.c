@@ -88,6 +88,12 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
                         who);
         }
     }
+    if (world->options.is_pair) { /* of everybody's tokens, as far as it knows */
+        tw_sim_check_pair_clock(world, node, close->clock_tokens, commit->clock_tokens,
+                                clock_tokens);
+        commit->clock_tokens = close->clock_tokens;
+        return;
+    }
     commit->clock_tokens += clock_tokens;
     if (commit->clock_tokens != close->clock_tokens) {
         tw_sim_fail(world, node, "G3", "clock of round %" PRIu64 " is not its parent's and its own",
@@ -188,7 +194,10 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
         commit->parts[k].result = close->parts[k].result;
         commit->parts[k].contributors = close->parts[k].contributors;
     }
-    if (close->fragment != close->round % world->options.fragments_count) {
+    if (world->options.is_pair) {
+        if (close->fragment >= world->options.fragments_count)
+            tw_sim_fail(world, node, "G3", "there is no fragment %u", close->fragment);
+    } else if (close->fragment != close->round % world->options.fragments_count) {
         tw_sim_fail(world, node, "G3", "round %" PRIu64 " merges fragment %u", close->round,
                     close->fragment);
     }
@@ -229,6 +238,9 @@ void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node
     }
     if (close->round + 1 <= check->nodes[node->idx].rounds) {
         tw_sim_fail(world, node, "1", "learns round %" PRIu64 " again", close->round);
+    }
+    if (world->options.is_pair && close->clock_tokens < check->nodes[node->idx].clock_tokens) {
+        tw_sim_fail(world, node, "P4", "its clock goes back to %" PRIu64, close->clock_tokens);
     }
     check->nodes[node->idx].rounds = close->round + 1;
     check->nodes[node->idx].clock_tokens = close->clock_tokens;

@@ -15,13 +15,13 @@ struct arguments {
     uint64_t first, last, liars;
     uint32_t nodes;
     double hours;
-    bool is_json, has_histogram, has_trace;
+    bool is_pair, is_json, has_histogram, has_trace;
     int plant;
 };
 
 static const char usage[] =
-    "usage: thinwire-sim [--seed S | --seeds A..B] [--nodes N] [--hours H] [--json]\n"
-    "                    [--liars K] [--histogram] [--trace]\n"
+    "usage: thinwire-sim [--seed S | --seeds A..B] [--nodes N] [--hours H] [--pairs]\n"
+    "                    [--liars K] [--json] [--histogram] [--trace]\n"
     "\n"
     "Runs the sync core of N nodes under virtual time with the faults the seed draws, and checks\n"
     "every invariant at every event. Same arguments, same output.\n"
@@ -31,6 +31,7 @@ static const char usage[] =
     "  --nodes N     1 to 64 nodes (default: drawn)\n"
     "  --hours H     simulated hours per seed, two thirds of them with faults (default 1)\n"
     "  --liars K     the last K nodes lie about the results they own (default 0)\n"
+    "  --pairs       the nodes merge two by two instead of in one group\n"
     "  --json        one JSON object per seed\n"
     "  --histogram   how often each event met each state of a node\n"
     "  --trace       every event of the run but steps and ticks\n"
@@ -72,17 +73,13 @@ static bool parse_hours(const char *text, struct arguments *arguments) {
 
 /* 0: go on; otherwise the exit status + 1. */
 static int parse(int argc, char **argv, struct arguments *arguments) {
-    static const struct option longs[] = {{"seed", required_argument, NULL, 's'},
-                                          {"seeds", required_argument, NULL, 'S'},
-                                          {"nodes", required_argument, NULL, 'n'},
-                                          {"hours", required_argument, NULL, 'h'},
-                                          {"json", no_argument, NULL, 'j'},
-                                          {"histogram", no_argument, NULL, 'H'},
-                                          {"trace", no_argument, NULL, 't'},
-                                          {"help", no_argument, NULL, '?'},
-                                          {"plant", required_argument, NULL, 'p'},
-                                          {"liars", required_argument, NULL, 'l'},
-                                          {0}};
+    static const struct option longs[] = {
+        {"seed", required_argument, NULL, 's'},  {"seeds", required_argument, NULL, 'S'},
+        {"nodes", required_argument, NULL, 'n'}, {"hours", required_argument, NULL, 'h'},
+        {"json", no_argument, NULL, 'j'},        {"histogram", no_argument, NULL, 'H'},
+        {"trace", no_argument, NULL, 't'},       {"help", no_argument, NULL, '?'},
+        {"plant", required_argument, NULL, 'p'}, {"liars", required_argument, NULL, 'l'},
+        {"pairs", no_argument, NULL, 'P'},       {0}};
     *arguments = (struct arguments){.first = 1, .last = 1, .hours = 1};
     int option;
     while ((option = getopt_long(argc, argv, "", longs, NULL)) != -1) {
@@ -98,6 +95,7 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
             is_good = parse_u64(optarg, &arguments->liars) && arguments->liars < TW_MEMBERS_MAX;
             break;
         case 'h': is_good = parse_hours(optarg, arguments); break;
+        case 'P': arguments->is_pair = true; break;
         case 'j': arguments->is_json = true; break;
         case 'H': arguments->has_histogram = true; break;
         case 't': arguments->has_trace = true; break;
@@ -107,6 +105,7 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
                 return 1;
             }
             arguments->plant = tw_sim_plant_find(optarg);
+            arguments->is_pair |= tw_sim_plant_is_pair(arguments->plant);
             is_good = arguments->plant > 0;
             break;
         default:
@@ -134,6 +133,7 @@ static void print_repeat(const struct arguments *arguments, uint64_t seed) {
     if (arguments->nodes != 0) printf(" --nodes %u", arguments->nodes);
     printf(" --hours %g --trace", arguments->hours);
     if (arguments->liars != 0) printf(" --liars %" PRIu64, arguments->liars);
+    if (arguments->is_pair) printf(" --pairs");
     if (arguments->plant != 0) printf(" --plant %s", tw_sim_plant_name(arguments->plant));
     printf("\n");
 }
@@ -163,6 +163,7 @@ int main(int argc, char **argv) {
         tw_sim_options_draw(&options, seed, arguments.nodes, arguments.hours);
         options.plant = arguments.plant;
         options.liars_count = arguments.liars < options.nodes_count ? (uint32_t)arguments.liars : 0;
+        options.is_pair = arguments.is_pair;
         if (!arguments.is_json) tw_sim_options_print(&options, stdout);
         tw_sim_run(&options, &result, arguments.has_trace ? stdout : NULL);
         if (arguments.is_json) {

@@ -89,6 +89,18 @@ static const uint8_t *floats_of(const struct tw_sim_content *content, uint32_t k
     return content->bytes + 8;
 }
 
+const struct tw_sim_content *tw_sim_delta_put(struct tw_sim_contents *contents, const float *delta,
+                                              uint32_t n) {
+    uint8_t bytes[TW_SIM_CONTENT_BYTES_MAX];
+    put_header(bytes, CONTENT_DELTA, n);
+    memcpy(bytes + 8, delta, n * sizeof(float));
+    return tw_sim_contents_put(contents, bytes, 8 + n * sizeof(float));
+}
+
+const uint8_t *tw_sim_delta_of(const struct tw_sim_content *content, uint32_t n) {
+    return floats_of(content, CONTENT_DELTA, n);
+}
+
 static float delta_norm(const struct tw_sim_model *model, const struct tw_sim_replica *replica,
                         uint32_t fragment) {
     double sum = 0;
@@ -124,10 +136,7 @@ const struct tw_sim_content *tw_sim_replica_encode(const struct tw_sim_model *mo
     for (uint32_t i = 0; i < n; i++) {
         delta[i] = scale * (replica->phi[first + i] - replica->theta[first + i]);
     }
-    uint8_t bytes[TW_SIM_CONTENT_BYTES_MAX];
-    put_header(bytes, CONTENT_DELTA, n);
-    memcpy(bytes + 8, delta, n * sizeof(float));
-    return tw_sim_contents_put(contents, bytes, 8 + n * sizeof(float));
+    return tw_sim_delta_put(contents, delta, n);
 }
 
 const struct tw_sim_content *tw_sim_model_reduce(struct tw_sim_contents *contents,

@@ -83,7 +83,12 @@ bool tw_sim_replica_load(const struct tw_sim_model *model, struct tw_sim_replica
                          uint32_t fragment, const struct tw_sim_content *content,
                          enum tw_load_mode mode);
 
-/* Elements a payload decodes to, 0 for none; false when a value is not finite. */
+/* An outer gradient of n dims as a payload; the n floats of one, NULL when it is none. */
+const struct tw_sim_content *tw_sim_delta_put(struct tw_sim_contents *contents, const float *delta,
+                                              uint32_t n);
+const uint8_t *tw_sim_delta_of(const struct tw_sim_content *content, uint32_t n);
+
+/* It decodes to so many finite elements, as an outer gradient or a state. */
 bool tw_sim_content_check(const struct tw_sim_content *content, uint64_t elements);
 
 /* Bytes a payload claims on the wire. */

@@ -66,6 +66,7 @@ struct tw_sim_options {
     uint64_t split_end_us; /* ... until then; 0 = none */
     uint32_t liars_count;  /* so many nodes, the last ones, lie: lie.h */
     int plant;             /* bug switched on in the core; 0 = none */
+    bool is_pair;          /* two by two instead of one group */
 };
 
 /* Draws all of it. `nodes_count` 0 = draw it too; `hours` is split 2:1 into chaos and calm, and a

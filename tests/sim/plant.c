@@ -12,7 +12,7 @@ static const struct {
 } plants[] = {{"none", "no bug"},
 #ifdef TW_PLANT
 #define X(upper, name, text) {name, text},
-              TW_PLANT_LIST(X)
+              TW_PLANT_LIST(X) TW_PLANT_PAIR_LIST(X)
 #undef X
 #endif
 };
@@ -27,6 +27,17 @@ const char *tw_sim_plant_name(int plant) {
 
 const char *tw_sim_plant_text(int plant) {
     return plants[plant].text;
+}
+
+bool tw_sim_plant_is_pair(int plant) {
+#ifdef TW_PLANT
+#define X(upper, name, text) +1
+    return plant > 0 TW_PLANT_LIST(X);
+#undef X
+#else
+    (void)plant;
+    return false;
+#endif
 }
 
 int tw_sim_plant_find(const char *name) {

@@ -52,6 +52,14 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
     if (options->liars_count > 0)
         fprintf(file, "  lies      %" PRIu64 " told by %u nodes, %" PRIu64 " committed\n",
                 r->lies_told, options->liars_count, r->lies_committed);
+    if (options->is_pair) {
+        fprintf(file,
+                "  pairs     %" PRIu64 " steps with a partner, %" PRIu64
+                " exchanges taken by both, %" PRIu64
+                " heard of as one-sided; anchors %.4f from their mean, %" PRIu64
+                " tokens trained\n",
+                r->merges, r->merges_whole, r->merges_deserted, r->consensus_end, r->tokens);
+    }
     fprintf(file, "  hash      %016" PRIx64 "\n", r->hash);
     if (!r->is_failed) {
         fprintf(file, "  PASS\n");
@@ -94,9 +102,13 @@ void tw_sim_result_json(const struct tw_sim_options *options, const struct tw_si
         json_text(tw_sim_fault_text((enum tw_sim_fault)i), file);
         fprintf(file, ":%" PRIu64, r->faults[i]);
     }
+    fprintf(file,
+            "},\"merges\":%" PRIu64 ",\"merges_whole\":%" PRIu64 ",\"merges_deserted\":%" PRIu64
+            ",\"consensus\":%.9g",
+            r->merges, r->merges_whole, r->merges_deserted, r->consensus_end);
     fprintf(
         file,
-        "},\"running\":%u,\"members\":%u,\"finished\":%u,\"lineages\":%u,\"clock_tokens\":%" PRIu64
+        ",\"running\":%u,\"members\":%u,\"finished\":%u,\"lineages\":%u,\"clock_tokens\":%" PRIu64
         ",\"loss_start\":%.9g,\"loss_end\":%.9g}\n",
         r->running_end, r->members_end, r->finished_end, r->lineages_end, r->clock_tokens,
         r->loss_start, r->loss_end);
@@ -110,6 +122,7 @@ void tw_sim_histogram_print(const struct tw_sim_result *r, FILE *file) {
     for (uint32_t e = 0; e < TW_SIM_EVENTS; e++) {
         /* MESSAGE is counted by kind; message kinds start at 1; PEERS is not the core's. */
         if (e == 3 || e == 15 || e == 15 + (uint32_t)TW_MSG_PEERS) continue;
+        if (r->merges == 0 && e >= 15 + (uint32_t)TW_MSG_PAIR_REQUEST) continue; /* a group */
         fprintf(file, "%-12s", tw_sim_event_name(e));
         for (uint32_t s = 0; s < TW_SIM_STATES; s++) {
             fprintf(file, " %12" PRIu64, r->histogram[s][e]);

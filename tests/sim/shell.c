@@ -247,6 +247,8 @@ static void config_fill(struct tw_sim_world *world, struct tw_sim_node *node,
         .members_max = options->members_max,
         .weight = (uint32_t)(node->upload_bytes_per_s / 1000 + 1),
         .orphan_us = options->orphan_us,
+        .is_pair = options->is_pair,
+        .step_tokens = options->tokens_per_step,
 #ifdef TW_PLANT
         .plant = options->plant,
 #endif

@@ -6,9 +6,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "proto/message.h"
 #include "tests/sim/options.h"
 
-enum { TW_SIM_STATES = 4, TW_SIM_EVENTS = 15 + 19 }; /* event kinds, then message kinds */
+/* Event kinds, then message kinds, which begin with 1. */
+#define X(name, value, member) +1
+enum { TW_SIM_STATES = 4, TW_SIM_EVENTS = 15 + 1 TW_MESSAGE_LIST(X) };
+#undef X
 
 struct tw_sim_result {
     bool is_failed;
@@ -25,6 +29,11 @@ struct tw_sim_result {
     uint64_t first_rounds; /* of these, with the first node among them */
     uint64_t applied, mixed, votes, lineages, loads, steps;
     uint64_t lies_told, lies_committed; /* results */
+    uint64_t merges, merges_whole;      /* pair steps with a partner; exchanges that both took */
+    uint64_t merges_deserted;           /* one-sided outcomes that the node heard of */
+    uint64_t phis_unread;               /* steps alone, as the partner's phi was out of reach */
+    double consensus_end;               /* rms distance of the anchors to their mean, at the end */
+    uint64_t tokens;                    /* trained by all, in all lives */
     double node_hours;                  /* of running nodes */
     double loss_start, loss_end;        /* of the mean anchor of the nodes running at the end */
     uint64_t clock_tokens;              /* greatest, at the end */

@@ -20,7 +20,8 @@ static void every_planted_bug_is_found(void **state) {
             struct tw_sim_options options;
             tw_sim_options_draw(&options, seed, 0, 1);
             options.plant = plant;
-            if (seed % 2 == 0) options.liars_count = options.nodes_count / 4;
+            options.is_pair = tw_sim_plant_is_pair(plant);
+            if (seed % 2 == 0 && !options.is_pair) options.liars_count = options.nodes_count / 4;
             tw_sim_run(&options, &result, NULL);
             if (result.is_failed) break;
         }
@@ -43,6 +44,9 @@ static void without_a_bug_the_same_seed_passes(void **state) {
     struct tw_sim_options options;
     static struct tw_sim_result result;
     tw_sim_options_draw(&options, 1, 0, 1);
+    tw_sim_run(&options, &result, NULL);
+    assert_false(result.is_failed);
+    options.is_pair = true;
     tw_sim_run(&options, &result, NULL);
     assert_false(result.is_failed);
 }

@@ -10,8 +10,8 @@
 
 enum { ANSWER_US = 20 * 1000, RESTART_US = 1000 * 1000, POLL_US = 1000, VERIFY_US = 3 * 1000 };
 
-static void tell(struct tw_sim_world *world, struct tw_sim_node *node, const struct tw_event *event,
-                 bool is_mute) {
+void tw_sim_worker_tell(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_event *event, bool is_mute) {
     if (is_mute) return;
     struct tw_event *copy = malloc(sizeof *copy);
     TW_ASSERT(copy != NULL);
@@ -52,7 +52,7 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
     if (node->refusals > 0) {
         node->refusals--;
         event.ok = false;
-        tell(world, node, &event, is_mute);
+        tw_sim_worker_tell(world, node, &event, is_mute);
         return;
     }
     for (uint32_t k = 0; k < count; k++) {
@@ -63,7 +63,7 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
         event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
     }
     tw_sim_replica_encoded(&world->model, replica, fragment);
-    tell(world, node, &event, is_mute);
+    tw_sim_worker_tell(world, node, &event, is_mute);
 }
 
 /* Now and then one of several contributions is too large, without a draw of its own: the same seeds
@@ -97,23 +97,31 @@ static void reduce(struct tw_sim_world *world, struct tw_sim_node *node,
         event.u.reduced.hash = content->hash;
         event.u.reduced.bytes = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
     }
-    tell(world, node, &event, is_mute);
+    tw_sim_worker_tell(world, node, &event, is_mute);
 }
 
-static void publish(struct tw_sim_world *world, struct tw_sim_node *node,
-                    const struct tw_sim_request *request, uint32_t fragment, uint64_t rounds,
-                    bool is_mute) {
+void tw_sim_worker_publish(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_sim_request *request, struct tw_event *event,
+                           uint64_t rounds, bool is_mute) {
     struct tw_sim_worker *worker = &node->worker;
+    const uint32_t fragment = event->u.applied.fragment;
     const uint64_t before = worker->replica.fragment_rounds[fragment];
     worker->replica.fragment_rounds[fragment] = rounds;
     worker->replica.digests[fragment] =
         tw_sim_replica_digest(&world->model, &worker->replica, fragment);
     tw_sim_check_memory(world, node, request, fragment, before);
-    struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
+    event->ok = true;
+    event->u.applied.rounds = rounds;
+    event->u.applied.digest = worker->replica.digests[fragment];
+    tw_sim_worker_tell(world, node, event, is_mute);
+}
+
+static void publish(struct tw_sim_world *world, struct tw_sim_node *node,
+                    const struct tw_sim_request *request, uint32_t fragment, uint64_t rounds,
+                    bool is_mute) {
+    struct tw_event event = {.kind = TW_EV_APPLIED};
     event.u.applied.fragment = fragment;
-    event.u.applied.rounds = rounds;
-    event.u.applied.digest = worker->replica.digests[fragment];
-    tell(world, node, &event, is_mute);
+    tw_sim_worker_publish(world, node, request, &event, rounds, is_mute);
 }
 
 static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -137,13 +145,15 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_action *action = &request->action;
     const uint32_t fragment = action->u.load.fragment;
     const struct tw_sim_content *content = request->contents[0];
+    tw_sim_outbox_clear(&world->model, &node->worker.replica, &node->worker.outbox, fragment,
+                        false);
     if (content == NULL &&
         !tw_id_equal(&node->worker.replica.digests[fragment], &action->u.load.digest)) {
         struct tw_event event = {.kind = TW_EV_APPLIED};
         event.u.applied.fragment = fragment;
         event.u.applied.rounds = node->worker.replica.fragment_rounds[fragment];
         event.u.applied.digest = node->worker.replica.digests[fragment];
-        tell(world, node, &event, is_mute);
+        tw_sim_worker_tell(world, node, &event, is_mute);
         return;
     }
     if (!tw_sim_replica_load(&world->model, &node->worker.replica, fragment, content,
@@ -170,7 +180,7 @@ static void export(struct tw_sim_world *world, struct tw_sim_node *node,
     event.u.exported.digest = node->worker.replica.digests[fragment];
     event.u.exported.hash = content->hash;
     event.u.exported.bytes = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
-    tell(world, node, &event, is_mute);
+    tw_sim_worker_tell(world, node, &event, is_mute);
 }
 
 static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -180,7 +190,11 @@ static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_ACT_ENCODE: encode(world, node, action, is_mute); break;
     case TW_ACT_REDUCE: reduce(world, node, request, is_mute); break;
     case TW_ACT_APPLY: apply(world, node, request, is_mute); break;
+    case TW_ACT_PAIR_ENCODE:
+    case TW_ACT_PAIR_APPLY: tw_sim_worker_pair(world, node, request, is_mute); break;
     case TW_ACT_SOLO:
+        tw_sim_outbox_clear(&world->model, &node->worker.replica, &node->worker.outbox,
+                            action->u.apply.fragment, true);
         tw_sim_replica_solo(&world->model, &node->worker.replica, action->u.apply.fragment);
         publish(world, node, request, action->u.apply.fragment, action->u.apply.round + 1, is_mute);
         break;
@@ -195,8 +209,17 @@ static uint32_t fragment_of(const struct tw_action *action) {
     case TW_ACT_ENCODE: return action->u.encode.fragment;
     case TW_ACT_APPLY:
     case TW_ACT_SOLO: return action->u.apply.fragment;
+    case TW_ACT_PAIR_ENCODE:
+    case TW_ACT_PAIR_APPLY: return action->u.pair.fragment;
     default: return action->u.load.fragment;
     }
+}
+
+/* Whether it waits for a later step. */
+static bool is_early(const struct tw_sim_worker *worker, const struct tw_action *action) {
+    if (worker->is_finished) return false;
+    if (action->kind == TW_ACT_APPLY) return action->u.apply.min_step > worker->step;
+    return action->kind == TW_ACT_PAIR_APPLY && action->u.pair.min_step > worker->step;
 }
 
 /* Between two steps: everything that waits, in order; an APPLY whose step has not come waits on,
@@ -210,9 +233,7 @@ static void serve_all(struct tw_sim_world *world, struct tw_sim_node *node, bool
         struct tw_sim_request *request = *place;
         const struct tw_action *action = &request->action;
         const uint64_t bit = (uint64_t)1 << fragment_of(action);
-        const bool is_early = action->kind == TW_ACT_APPLY && !worker->is_finished &&
-                              action->u.apply.min_step > worker->step;
-        if (is_early || (held & bit) != 0) {
+        if (is_early(worker, action) || (held & bit) != 0) {
             held |= bit;
             worker->tail = request;
             place = &request->next;
@@ -237,6 +258,13 @@ static void pin(struct tw_sim_world *world, struct tw_sim_node *node,
         for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
             if (action->u.apply.parts[k].mode == TW_APPLY_ABSENT) continue;
             request->contents[k] = content_of(world, node, &action->u.apply.parts[k].hash, "APPLY");
+        }
+    } else if (action->kind == TW_ACT_PAIR_APPLY && !action->u.pair.is_alone) {
+        for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
+            request->contents[k] =
+                content_of(world, node, &action->u.pair.own[k].hash, "PAIR_APPLY");
+            request->contents[TW_PAIR_PAYLOADS + k] =
+                content_of(world, node, &action->u.pair.theirs[k].hash, "PAIR_APPLY");
         }
     } else if (action->kind == TW_ACT_LOAD && action->u.load.bytes != 0) {
         request->contents[0] = content_of(world, node, &action->u.load.hash, "LOAD");
@@ -293,7 +321,8 @@ static void verified(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_content_wire_bytes(payload->content, world->options.bytes_per_dim) == payload->bytes;
     struct tw_event event = {.kind = TW_EV_VERIFIED};
     if (ok && payload->elements != 0) {
-        ok = tw_sim_content_check(payload->content, payload->elements);
+        ok = tw_sim_content_check(payload->content, payload->elements) ||
+             tw_sim_content_is_phi(payload->content, payload->elements);
         if (!ok) event.u.chunk.verdict = TW_VERDICT_UNFIT;
     }
     if (ok && payload->content_kind == TW_CONTENT_RESULT) {
@@ -304,14 +333,14 @@ static void verified(struct tw_sim_world *world, struct tw_sim_node *node,
     payload->is_corrupt = false;
     event.ok = ok;
     event.u.chunk.hash = payload->hash;
-    tell(world, node, &event, false);
+    tw_sim_worker_tell(world, node, &event, false);
 }
 
 void tw_sim_worker_refuse(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_id *hash) {
     struct tw_event event = {.kind = TW_EV_VERIFIED};
     event.u.chunk.hash = *hash;
-    tell(world, node, &event, false);
+    tw_sim_worker_tell(world, node, &event, false);
 }
 
 void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -349,6 +378,7 @@ static void snapshot(struct tw_sim_world *world, struct tw_sim_worker *worker) {
 /* The first worker of a life starts from the disk, later ones from the snapshot in memory. */
 static void restore(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_worker *worker = &node->worker;
+    worker->outbox = (struct tw_sim_outbox){0};
     if (!worker->has_memory) {
         worker->has_memory = true;
         if (node->disk.checkpoint.is_there) {
@@ -387,7 +417,7 @@ void tw_sim_worker_start(struct tw_sim_world *world, struct tw_sim_node *node) {
         event.u.worker.fragment_rounds[f] = worker->replica.fragment_rounds[f];
         event.u.worker.fragment_digests[f] = worker->replica.digests[f];
     }
-    tell(world, node, &event, false);
+    tw_sim_worker_tell(world, node, &event, false);
     tw_sim_trace(world, node, "worker starts at step %llu", (unsigned long long)worker->step);
     tw_sim_push(world, world->now_us + step_us(world, node), TW_SIM_TIMER_STEP, node->idx, 0,
                 worker->life, NULL);
@@ -412,7 +442,7 @@ void tw_sim_worker_crash(struct tw_sim_world *world, struct tw_sim_node *node) {
     worker->is_up = false;
     worker->life++;
     const struct tw_event event = {.kind = TW_EV_WORKER_DOWN};
-    tell(world, node, &event, false);
+    tw_sim_worker_tell(world, node, &event, false);
     tw_sim_push(world, worker->told_us + 1000 + tw_sim_exponential_us(&node->rng, RESTART_US),
                 TW_SIM_TIMER_WORKER_UP, node->idx, 0, node->life, NULL);
 }
@@ -433,7 +463,7 @@ static void step(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_event event = {.kind = TW_EV_STEP};
     event.u.step.step = worker->step;
     event.u.step.tokens = worker->tokens;
-    tell(world, node, &event, false);
+    tw_sim_worker_tell(world, node, &event, false);
 }
 
 void tw_sim_worker_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer) {

@@ -14,6 +14,7 @@
 #include "tests/sim/heap.h"
 #include "tests/sim/map.h"
 #include "tests/sim/model.h"
+#include "tests/sim/model_pair.h"
 #include "tests/sim/options.h"
 #include "tests/sim/sim.h"
 
@@ -110,6 +111,7 @@ struct tw_sim_worker {
     struct tw_sim_request *head, *tail;
     bool has_memory; /* the memory it shares with this life of the daemon holds something */
     struct tw_sim_replica replica;
+    struct tw_sim_outbox outbox;
     float target[TW_SIM_DIMS_MAX];
     struct {
         uint64_t step, tokens;
@@ -170,6 +172,8 @@ struct tw_sim_node {
     uint64_t tokens_ever;                          /* trained in all lives */
     uint64_t up_us, up_total_us;                   /* since when it runs; all earlier lives */
     uint64_t calm_rounds, calm_rounds_contributed; /* in the middle of the calm */
+    uint64_t calm_merged;                          /* in pairs: rounds with a partner, then */
+    bool was_finished;                             /* then */
 };
 
 struct tw_sim_check; /* check.c */
@@ -278,6 +282,17 @@ void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
 void tw_sim_worker_refuse(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_id *hash);
 void tw_sim_worker_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer);
+/* What it says reaches the core in order, a little later; never, when it dies of it. */
+void tw_sim_worker_tell(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_event *event, bool is_mute);
+/* (phi, u) of event's fragment changed, and stand at `rounds`: completes the event and tells it. */
+void tw_sim_worker_publish(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_sim_request *request, struct tw_event *event,
+                           uint64_t rounds, bool is_mute);
+
+/* ---- worker_pair.c */
+void tw_sim_worker_pair(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_sim_request *request, bool is_mute);
 
 /* ---- lie.c */
 bool tw_sim_is_liar(const struct tw_sim_world *world, const struct tw_sim_node *node);
@@ -314,8 +329,17 @@ void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_sim_request *request, uint32_t fragment,
                          uint64_t rounds_before);
 
+/* The worker took a pair step: theta less what is owed to it moved by so much (dims_per_fragment).
+ */
+void tw_sim_check_merged(struct tw_sim_world *world, struct tw_sim_node *node, const double *moved);
+
 /* ---- calm.c */
 void tw_sim_calm_sample(struct tw_sim_world *world);
 void tw_sim_calm_end(struct tw_sim_world *world);
+/* Longest a round may take on average when nothing is wrong. */
+double tw_sim_calm_round_us(const struct tw_sim_world *world);
+
+/* ---- calm_pair.c */
+void tw_sim_calm_pair_end(struct tw_sim_world *world);
 
 #endif

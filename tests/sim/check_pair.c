@@ -1,0 +1,358 @@
+/* check_pair.c - runs in pairs: what two nodes tell each other, take from each other, and count.
+ *
+ *   P1    a node is in one exchange at a time, of two nodes, and merges it once
+ *   P2    an exchange ends: nobody is in one for longer than a partner may be waited for
+ *   P3    what is merged is what both offered in this exchange, of its fragment
+ *   P4    the clock of a node only grows, by no more than half above what all can have trained
+ *   P5    who leaves an exchange says so; who merged and hears that counts a one-sided outcome
+ *   mass  of a merge that both took, theta - e of the two together stays what it was
+ *
+ * The judge goes by messages, requests to workers and reports, not by what the core holds. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "sync/node_internal.h"
+#include "tests/sim/check.h"
+
+enum {
+    ANSWER_US = 2500 * 1000,
+    PATIENCE_US = 630 * 1000 * 1000,
+    REMEMBERED = 8,
+};
+
+static const double rounding = 1e-4;
+
+static struct tw_sim_key key_of(const struct tw_pair_id *id) {
+    return (struct tw_sim_key){.a = id->high, .b = id->low};
+}
+
+static struct tw_sim_exchange *exchange_of(struct tw_sim_world *world,
+                                           const struct tw_sim_key *key) {
+    return tw_sim_map_get(&world->check->exchanges, key);
+}
+
+static uint32_t number_of(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                          uint16_t peer) {
+    const struct tw_sim_link *link = &world->links[node->link_of_peer[peer]];
+    return link->nodes[link->nodes[0] == node->idx];
+}
+
+static uint32_t side_of(const struct tw_sim_exchange *exchange, const struct tw_sim_node *node) {
+    return exchange->nodes[0] == node->idx ? 0 : 1;
+}
+
+static struct tw_sim_pairing *pairing_of(struct tw_sim_world *world,
+                                         const struct tw_sim_node *node) {
+    return &world->check->pairings[node->idx];
+}
+
+static bool is_open(const struct tw_sim_pairing *pairing, const struct tw_sim_key *key) {
+    return pairing->is_open && pairing->open.a == key->a && pairing->open.b == key->b;
+}
+
+/* ---- what a node says ----------------------------------------------------------------------- */
+
+static void enter(struct tw_sim_world *world, struct tw_sim_node *node,
+                  const struct tw_sim_key *key) {
+    struct tw_sim_pairing *pairing = pairing_of(world, node);
+    if (pairing->is_open) tw_sim_fail(world, node, "P1", "is in two exchanges at a time");
+    pairing->is_open = true;
+    pairing->is_merging = pairing->is_answered = false;
+    pairing->open = *key;
+    pairing->open_us = world->now_us;
+}
+
+static void says_request(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                         const struct tw_msg_pair_request *said) {
+    const struct tw_sim_key key = key_of(&said->pair);
+    bool is_new;
+    struct tw_sim_exchange *exchange = tw_sim_map_put(&world->check->exchanges, &key, &is_new);
+    if (!is_new) tw_sim_fail(world, node, "P1", "gives two exchanges one name");
+    exchange->nodes[0] = node->idx;
+    exchange->nodes[1] = number_of(world, node, peer);
+    exchange->fragment = said->fragment;
+    enter(world, node, &key);
+}
+
+static void says_accept(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                        const struct tw_msg_pair_accept *said) {
+    const struct tw_sim_key key = key_of(&said->pair);
+    struct tw_sim_exchange *exchange = exchange_of(world, &key);
+    const uint32_t other = number_of(world, node, peer);
+    if (exchange == NULL || exchange->nodes[1] != node->idx || exchange->nodes[0] != other ||
+        exchange->is_accepted) {
+        tw_sim_fail(world, node, "P1", "accepts what node %u did not ask", other);
+        return;
+    }
+    exchange->is_accepted = true;
+    enter(world, node, &key);
+    pairing_of(world, node)->is_answered = true;
+}
+
+static void says_offer(struct tw_sim_world *world, struct tw_sim_node *node,
+                       const struct tw_msg_pair_offer *said) {
+    const struct tw_sim_key key = key_of(&said->pair);
+    struct tw_sim_pairing *pairing = pairing_of(world, node);
+    struct tw_sim_exchange *exchange = exchange_of(world, &key);
+    if (exchange == NULL || !is_open(pairing, &key)) {
+        tw_sim_fail(world, node, "P1", "offers in an exchange it is not in");
+        return;
+    }
+    if (!tw_id_equal(&said->delta_hash, &pairing->made[TW_PAIR_DELTA]) ||
+        !tw_id_equal(&said->phi_hash, &pairing->made[TW_PAIR_PHI]) ||
+        pairing->made_fragment != exchange->fragment) {
+        tw_sim_fail(world, node, "P3", "offers what it did not encode for this exchange");
+    }
+    struct tw_sim_half *half = &exchange->halves[side_of(exchange, node)];
+    half->offer[TW_PAIR_DELTA] = said->delta_hash;
+    half->offer[TW_PAIR_PHI] = said->phi_hash;
+}
+
+static void says_busy(struct tw_sim_world *world, struct tw_sim_node *node,
+                      const struct tw_msg_pair_busy *said) {
+    const struct tw_sim_key key = key_of(&said->pair);
+    struct tw_sim_pairing *pairing = pairing_of(world, node);
+    if (is_open(pairing, &key)) pairing->is_open = false;
+}
+
+static void says(struct tw_sim_world *world, struct tw_sim_node *node,
+                 const struct tw_action *action) {
+    const struct tw_message *message = action->u.message;
+    switch ((int)message->kind) {
+    case TW_MSG_PAIR_REQUEST:
+        says_request(world, node, action->peer, &message->u.pair_request);
+        break;
+    case TW_MSG_PAIR_ACCEPT: says_accept(world, node, action->peer, &message->u.pair_accept); break;
+    case TW_MSG_PAIR_OFFER: says_offer(world, node, &message->u.pair_offer); break;
+    case TW_MSG_PAIR_BUSY: says_busy(world, node, &message->u.pair_busy); break;
+    case TW_MSG_JOIN:
+    case TW_MSG_CONTRIB:
+    case TW_MSG_RESULT:
+    case TW_MSG_PREPARE:
+    case TW_MSG_PROMISE:
+    case TW_MSG_PROPOSE:
+    case TW_MSG_ACCEPT:
+    case TW_MSG_NACK:
+        tw_sim_fail(world, node, "P1", "says %s, which is of a group",
+                    tw_message_name(message->kind));
+        break;
+    default: break;
+    }
+}
+
+/* ---- what a worker is asked for ------------------------------------------------------------- */
+
+/* Its own payloads as its worker made them, the other's as it offered them. */
+static bool is_agreed(const struct tw_action *action, const struct tw_sim_pairing *pairing,
+                      const struct tw_sim_half *other) {
+    bool is_same = true;
+    for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
+        is_same &= tw_id_equal(&action->u.pair.own[k].hash, &pairing->made[k]) &&
+                   tw_id_equal(&action->u.pair.theirs[k].hash, &other->offer[k]);
+    }
+    return is_same;
+}
+
+static void asks_for_step(struct tw_sim_world *world, struct tw_sim_node *node,
+                          const struct tw_action *action) {
+    if (action->u.pair.min_step > node->worker.step + world->options.overlap_steps) {
+        tw_sim_fail(world, node, "P2", "a step waits for more than the overlap");
+    }
+    if (action->u.pair.is_alone) return;
+    struct tw_sim_pairing *pairing = pairing_of(world, node);
+    struct tw_sim_exchange *exchange = pairing->is_open ? exchange_of(world, &pairing->open) : NULL;
+    if (exchange == NULL || !exchange->is_accepted || pairing->is_merging) {
+        tw_sim_fail(world, node, "P1", "merges outside of an exchange, or twice");
+        return;
+    }
+    const uint32_t side = side_of(exchange, node);
+    if (action->u.pair.fragment != exchange->fragment ||
+        pairing->made_fragment != exchange->fragment ||
+        !is_agreed(action, pairing, &exchange->halves[1 - side])) {
+        tw_sim_fail(world, node, "P3", "merges what was not offered in this exchange");
+    }
+    pairing->is_merging = true;
+    pairing->is_deserted = false;
+    pairing->merging = pairing->open;
+}
+
+void tw_sim_check_merged(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const double *moved) {
+    const struct tw_sim_pairing *pairing = pairing_of(world, node);
+    struct tw_sim_exchange *exchange = exchange_of(world, &pairing->merging);
+    if (exchange == NULL) return; /* failed before */
+    const uint32_t side = side_of(exchange, node);
+    struct tw_sim_half *half = &exchange->halves[side];
+    const struct tw_sim_half *other = &exchange->halves[1 - side];
+    if (half->is_merged) tw_sim_fail(world, node, "P1", "merges one exchange twice");
+    half->is_merged = true;
+    world->result->merges++;
+    world->result->merges_whole += other->is_merged;
+    for (uint32_t i = 0; i < world->model.dims_per_fragment; i++) {
+        half->moved[i] = moved[i];
+        if (other->is_merged && fabs(moved[i] + other->moved[i]) > rounding) {
+            tw_sim_fail(world, node, "mass", "a merge of fragment %u makes %g out of nothing",
+                        exchange->fragment, moved[i] + other->moved[i]);
+        }
+    }
+}
+
+/* ---- what it counts ------------------------------------------------------------------------- */
+
+static void count_one_sided(struct tw_sim_world *world, struct tw_sim_node *node) {
+    pairing_of(world, node)->one_sided_due++;
+    world->result->merges_deserted++;
+}
+
+static void hears_busy(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                       const struct tw_msg_pair_busy *said) {
+    const struct tw_sim_key key = key_of(&said->pair);
+    struct tw_sim_pairing *pairing = pairing_of(world, node);
+    struct tw_sim_exchange *exchange = exchange_of(world, &key);
+    if (exchange == NULL) return;
+    struct tw_sim_half *half = &exchange->halves[side_of(exchange, node)];
+    const bool is_partner =
+        exchange->nodes[1 - side_of(exchange, node)] == number_of(world, node, peer);
+    if (is_open(pairing, &key)) {
+        pairing->is_deserted = pairing->is_merging;
+        pairing->is_open = false;
+        return;
+    }
+    /* A node remembers its last exchanges. */
+    const bool is_known = half->is_counted && half->life == node->life &&
+                          pairing->paired_count - half->number < REMEMBERED;
+    if (!is_partner || !is_known || half->is_deserted) return;
+    half->is_deserted = true;
+    count_one_sided(world, node);
+}
+
+static void is_paired(struct tw_sim_world *world, struct tw_sim_node *node) {
+    struct tw_sim_pairing *pairing = pairing_of(world, node);
+    struct tw_sim_exchange *exchange =
+        pairing->is_merging ? exchange_of(world, &pairing->merging) : NULL;
+    if (exchange == NULL || !exchange->halves[side_of(exchange, node)].is_merged) {
+        tw_sim_fail(world, node, "P1", "counts a merge it did not take");
+        return;
+    }
+    struct tw_sim_half *half = &exchange->halves[side_of(exchange, node)];
+    half->is_counted = true;
+    half->life = node->life;
+    half->number = pairing->paired_count++;
+    half->is_deserted = pairing->is_deserted;
+    if (pairing->is_deserted) count_one_sided(world, node);
+    pairing->is_open = pairing->is_merging = false;
+}
+
+/* The round is over, and with it whatever exchange it was in. */
+static void is_committed(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_close *close) {
+    const struct tw_sim_pairing *pairing = pairing_of(world, node);
+    if (pairing->is_open && !pairing->is_merging) {
+        tw_sim_fail(world, node, "P5",
+                    "ends round %" PRIu64 " and leaves its partner without a word", close->round);
+    }
+    if (close->contributors_count != 1 || close->parts_count != 0 || close->next.count != 1 ||
+        close->contributors[0].member_idx != 0) {
+        tw_sim_fail(world, node, "P1", "round %" PRIu64 " has more than one node to it",
+                    close->round);
+    }
+}
+
+/* Tokens per us of all other nodes together, when each is as fast as it can be. */
+static double rate_of_others(const struct tw_sim_world *world, const struct tw_sim_node *node) {
+    const double step_us = 0.95 * (double)world->options.step_us;
+    double rate = 0;
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        if (i != node->idx)
+            rate += (double)world->options.tokens_per_step * world->nodes[i].speed / step_us;
+    }
+    return rate;
+}
+
+void tw_sim_check_pair_clock(struct tw_sim_world *world, struct tw_sim_node *node,
+                             uint64_t clock_tokens, uint64_t before, uint64_t tokens) {
+    struct tw_sim_pairing *pairing = pairing_of(world, node);
+    /* A round counts whole steps that ended since the one before took its Delta, which was after
+     * the end of the one before that. */
+    const double took_us = (double)(world->now_us - pairing->before_us);
+    const double own = (double)tokens + rate_of_others(world, node) * took_us;
+    if (clock_tokens < before || (double)(clock_tokens - before) > 1.5 * own + 1) {
+        tw_sim_fail(world, node, "P4",
+                    "its clock goes from %" PRIu64 " to %" PRIu64 " in %.1f s, %.0f are explained",
+                    before, clock_tokens, took_us / 1e6, own);
+    }
+    pairing->before_us = pairing->committed_us;
+    pairing->committed_us = pairing->stepped_us;
+}
+
+/* ---- called from outside -------------------------------------------------------------------- */
+
+void tw_sim_check_pair_action(struct tw_sim_world *world, struct tw_sim_node *node,
+                              const struct tw_action *action) {
+    struct tw_sim_pairing *pairing = pairing_of(world, node);
+    switch ((int)action->kind) {
+    case TW_ACT_SEND: says(world, node, action); break;
+    case TW_ACT_PAIR_ENCODE: pairing->asked_fragment = action->u.pair.fragment; break;
+    case TW_ACT_PAIR_APPLY: asks_for_step(world, node, action); break;
+    case TW_ACT_REPORT:
+        if (action->u.report.kind == TW_REPORT_PAIRED) {
+            is_paired(world, node);
+        } else if (action->u.report.kind == TW_REPORT_ONE_SIDED) {
+            pairing->one_sided_count++;
+        } else if (action->u.report.kind == TW_REPORT_ROUND_COMMITTED) {
+            is_committed(world, node, action->u.report.close);
+        }
+        break;
+    default: break;
+    }
+}
+
+void tw_sim_check_pair_event(struct tw_sim_world *world, struct tw_sim_node *node,
+                             const struct tw_event *event) {
+    struct tw_sim_pairing *pairing = pairing_of(world, node);
+    const struct tw_sim_exchange *exchange =
+        pairing->is_open ? exchange_of(world, &pairing->open) : NULL;
+    switch ((int)event->kind) {
+    case TW_EV_MESSAGE:
+        if (event->u.message->kind == TW_MSG_PAIR_BUSY)
+            hears_busy(world, node, event->peer, &event->u.message->u.pair_busy);
+        if (event->u.message->kind == TW_MSG_PAIR_ACCEPT) {
+            const struct tw_sim_key key = key_of(&event->u.message->u.pair_accept.pair);
+            pairing->is_answered |= is_open(pairing, &key);
+        }
+        break;
+    case TW_EV_PEER_DOWN:
+        if (exchange != NULL &&
+            exchange->nodes[1 - side_of(exchange, node)] == number_of(world, node, event->peer))
+            pairing->is_open = false;
+        break;
+    case TW_EV_STEP: pairing->stepped_us = world->now_us; break;
+    case TW_EV_ENCODED:
+        if (!event->ok) break;
+        pairing->made[TW_PAIR_DELTA] = event->u.encoded.hashes[TW_PAIR_DELTA];
+        pairing->made[TW_PAIR_PHI] = event->u.encoded.hashes[TW_PAIR_PHI];
+        pairing->made_fragment = pairing->asked_fragment;
+        break;
+    default: break;
+    }
+}
+
+void tw_sim_check_pair_start(struct tw_sim_world *world, struct tw_sim_node *node) {
+    *pairing_of(world, node) = (struct tw_sim_pairing){
+        .before_us = world->now_us, .committed_us = world->now_us, .stepped_us = world->now_us};
+}
+
+void tw_sim_check_pair_tick(struct tw_sim_world *world, struct tw_sim_node *node) {
+    const struct tw_sim_pairing *pairing = pairing_of(world, node);
+    if (pairing->one_sided_count != pairing->one_sided_due) {
+        tw_sim_fail(world, node, "P5",
+                    "counts %" PRIu64 " one-sided outcomes and heard of %" PRIu64,
+                    pairing->one_sided_count, pairing->one_sided_due);
+    }
+    if (!pairing->is_open || pairing->is_merging) return;
+    const uint64_t waited_us = world->now_us - pairing->open_us;
+    if (waited_us > (pairing->is_answered ? PATIENCE_US : ANSWER_US)) {
+        tw_sim_fail(world, node, "P2", "has waited for a partner for %.0f s",
+                    (double)waited_us / 1e6);
+    }
+}

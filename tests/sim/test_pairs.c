@@ -1,0 +1,135 @@
+/* test_pairs.c - many small worlds in pairs: every kind of fault, none of which breaks an
+ * invariant; and what the faults leave alone is exact. Arguments: how many seeds, the file of seeds
+ * that failed once. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/sim/sim.h"
+#include "tests/test.h"
+
+static uint64_t seeds_count;
+static const char *corpus_path;
+static struct tw_sim_result result, again, sum;
+
+static void draw(struct tw_sim_options *options, uint64_t seed, uint32_t nodes, double hours) {
+    tw_sim_options_draw(options, seed, nodes, hours);
+    options->is_pair = true;
+}
+
+static bool run(const struct tw_sim_options *options, struct tw_sim_result *to, double hours) {
+    tw_sim_run(options, to, NULL);
+    if (!to->is_failed) return true;
+    tw_sim_options_print(options, stdout);
+    tw_sim_result_print(options, to, stdout);
+    printf("repeat with: thinwire-sim --pairs --seed %" PRIu64 " --hours %g --trace\n",
+           options->seed, hours);
+    return false;
+}
+
+static void no_invariant_is_broken_by_the_swarm(void **state) {
+    (void)state;
+    uint64_t failed = 0;
+    for (uint64_t seed = 1; seed <= seeds_count; seed++) {
+        struct tw_sim_options options;
+        draw(&options, seed, 0, 1);
+        failed += !run(&options, &result, 1);
+        sum.node_hours += result.node_hours;
+        sum.rounds += result.rounds;
+        sum.merges += result.merges;
+        sum.merges_whole += result.merges_whole;
+        sum.merges_deserted += result.merges_deserted;
+        for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) sum.faults[i] += result.faults[i];
+    }
+    const uint64_t one_sided = sum.merges - 2 * sum.merges_whole;
+    printf("seeds 1..%" PRIu64 ": %.1f node-hours, per node-hour %.1f rounds and %.1f faults; "
+           "%" PRIu64 " exchanges taken by both, %" PRIu64 " by one, which heard of %" PRIu64 "\n",
+           seeds_count, sum.node_hours, (double)sum.rounds / sum.node_hours,
+           (double)tw_sim_result_faults(&sum) / sum.node_hours, sum.merges_whole, one_sided,
+           sum.merges_deserted);
+    assert_int_equal(failed, 0);
+    assert_true((double)sum.rounds > 10 * sum.node_hours);
+    assert_true((double)tw_sim_result_faults(&sum) > 5 * sum.node_hours);
+    assert_true(one_sided < sum.merges_whole);
+    assert_true(sum.merges > sum.rounds / 4);
+}
+
+static void without_faults_only_what_cannot_be_read_is_one_sided(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= seeds_count; seed += 3) {
+        struct tw_sim_options options;
+        draw(&options, seed, 0, 0.5);
+        options.faults = 0;
+        options.loss = 0;
+        options.budget_tokens = UINT64_MAX / 4;
+        assert_true(run(&options, &result, 0.5));
+        assert_true(result.merges > 0);
+        const uint64_t one_sided = result.merges - 2 * result.merges_whole;
+        /* The end of the world comes in the midst of some. */
+        assert_true(one_sided <= result.phis_unread + options.nodes_count / 2);
+        assert_true(result.merges_deserted <= result.phis_unread);
+        assert_true((double)result.clock_tokens > 0.9 * (double)result.tokens);
+        assert_true((double)result.clock_tokens < 1.1 * (double)result.tokens);
+    }
+}
+
+static void equal_seeds_give_equal_hashes(void **state) {
+    (void)state;
+    struct tw_sim_options options;
+    draw(&options, 7, 0, 0.25);
+    assert_true(run(&options, &result, 0.25));
+    assert_true(run(&options, &again, 0.25));
+    assert_int_equal(result.hash, again.hash);
+    assert_int_equal(result.merges, again.merges);
+}
+
+/* The budget is spent while things fail, and everybody comes to the end on its own. */
+static void every_run_ends(void **state) {
+    (void)state;
+    for (uint64_t seed = 2001; seed < 2001 + seeds_count / 2; seed++) {
+        struct tw_sim_options options;
+        draw(&options, seed, 0, 1);
+        const double steps = (double)options.chaos_us / (double)options.step_us;
+        options.budget_tokens =
+            (uint64_t)(steps * options.tokens_per_step * 0.3) * options.nodes_count;
+        assert_true(run(&options, &result, 1));
+        if (result.finished_end == options.nodes_count) continue;
+        tw_sim_options_print(&options, stdout);
+        tw_sim_result_print(&options, &result, stdout);
+        fail();
+    }
+}
+
+static void seeds_that_failed_once_pass(void **state) {
+    (void)state;
+    FILE *file = fopen(corpus_path, "r");
+    assert_non_null(file);
+    char line[256];
+    uint64_t seed, count = 0;
+    while (fgets(line, sizeof line, file) != NULL) {
+        unsigned nodes;
+        double hours;
+        if (line[0] == '#' || line[0] == '\n') continue;
+        assert_int_equal(sscanf(line, "%" SCNu64 " %u %lf", &seed, &nodes, &hours), 3);
+        struct tw_sim_options options;
+        draw(&options, seed, nodes, hours);
+        assert_true(run(&options, &result, hours));
+        count++;
+    }
+    fclose(file);
+    assert_true(count > 0);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+    seeds_count = strtoull(argv[1], NULL, 10);
+    corpus_path = argv[2];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_invariant_is_broken_by_the_swarm),
+        cmocka_unit_test(without_faults_only_what_cannot_be_read_is_one_sided),
+        cmocka_unit_test(equal_seeds_give_equal_hashes),
+        cmocka_unit_test(every_run_ends),
+        cmocka_unit_test(seeds_that_failed_once_pass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
