@@ -14,6 +14,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "daemon/allowance.h"
 #include "proto/compute.h"
 #include "proto/worker_msg.h" /* enum tw_snapshot_mode */
 
@@ -63,7 +64,8 @@ struct tw_config {
         char
             peers_file[TW_PATH_BYTES]; /* more peers, one `host:port[=id]` per line; empty = none */
         uint64_t upload_bytes_s;       /* cap over all links; 0 = no cap */
-        bool links;                    /* off: no listening, no dialling: an ordinary solo node */
+        struct tw_budget_config budget;
+        bool links;                      /* off: no listening, no dialling: an ordinary solo node */
         char secret_file[TW_PATH_BYTES]; /* empty = STATE_DIR/run.secret */
     } network;
 
@@ -95,6 +97,11 @@ enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], stru
 /* Reads one `host:port[=id]` (config lists and lines of peers_file). TW_CONFIG with a sentence. */
 enum tw_status tw_bootstrap_parse(const char *text, struct tw_bootstrap *bootstrap,
                                   struct tw_error *err);
+
+/* "20mbit" (of upload), "50 GB/month" (in both directions together) or "0" (none). TW_CONFIG with a
+ * sentence. */
+enum tw_status tw_budget_parse(const char *text, struct tw_budget_config *budget,
+                               struct tw_error *err);
 
 /* The commented example of `thinwire config example`: into text[capacity] with NUL. Returns the
  * bytes it takes without NUL, whatever the capacity. */

@@ -77,6 +77,10 @@ static const struct tw_config_key KEYS[] = {
      "/etc/thinwire/peers", "More of them, one per line; # starts a comment."},
     {"network", "upload", TW_CONFIG_RATE, FIELD(network.upload_bytes_s), 1000, 0, "0", NULL,
      "5mbit", "Upload cap over all links together, such as 800kbit, 5mbit, 1gbit; 0 for none."},
+    {"network", "budget", TW_CONFIG_BUDGET, FIELD(network.budget), 1000, 0, "0", NULL, "50GB/month",
+     "What training together may take: upload on average, such as 2mbit, or upload and\n"
+     "download of 30 days, such as 50GB/month; 0 for any. Contributions are made to fit, with\n"
+     "sync.codec = auto by their codec, else and below that by leaving rounds out."},
     {"network", "links", TW_CONFIG_BOOL, FIELD(network.links), 0, 0, "on", NULL, NULL,
      "off: no listening and no dialling. The node trains alone, as any trainer would."},
     {"network", "secret_file", TW_CONFIG_PATH, FIELD(network.secret_file), 0, 0, "", NULL,

@@ -91,6 +91,39 @@ static enum tw_status read_rate(const struct tw_config_key *key, const char *tex
     return TW_OK;
 }
 
+enum tw_status tw_budget_parse(const char *text, struct tw_budget_config *budget,
+                               struct tw_error *err) {
+    static const char want[] = "2mbit of upload, 50GB/month in both directions, or 0 for none";
+    enum { LEAST_BYTES_S = 1000 };
+    struct tw_budget_config read = {0};
+    const char *const slash = strchr(text, '/');
+    char bytes[TW_UNITS_BYTES];
+    uint64_t bits = 0;
+    if (slash == NULL) {
+        TW_TRY(read_quantity(text, RATES, want, &bits, err));
+        read.bytes = bits / 8;
+        if (bits > 0 && read.bytes < LEAST_BYTES_S)
+            return tw_fail(err, TW_CONFIG, "%s is below 8kbit, which no round would survive", text);
+        *budget = read;
+        return TW_OK;
+    }
+    size_t size = (size_t)(slash - text);
+    while (size > 0 && text[size - 1] == ' ') size--;
+    const char *unit = slash + 1;
+    while (*unit == ' ') unit++;
+    if (strcmp(unit, "month") != 0 || size >= sizeof(bytes))
+        return tw_fail(err, TW_CONFIG, "`%.40s` is no budget; write %s", text, want);
+    memcpy(bytes, text, size);
+    bytes[size] = '\0';
+    read.is_month = true;
+    if (!tw_units_parse_bytes(bytes, &read.bytes))
+        return tw_fail(err, TW_CONFIG, "`%.40s` is no size; write %s", bytes, want);
+    if (read.bytes / LEAST_BYTES_S < TW_MONTH_S)
+        return tw_fail(err, TW_CONFIG, "%s is below 3GB/month, which no round would survive", text);
+    *budget = read;
+    return TW_OK;
+}
+
 static enum tw_status read_duration(const struct tw_config_key *key, const char *text,
                                     uint64_t *out, struct tw_error *err) {
     TW_TRY(read_quantity(text, DURATIONS, "a time such as 500ms, 90s, 10m, 2h or 1d", out, err));
@@ -276,6 +309,7 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
     case TW_CONFIG_STEPS: return read_integer(key, value, field, err);
     case TW_CONFIG_BOOL: return read_bool(value, field, err);
     case TW_CONFIG_RATE: return read_rate(key, value, field, err);
+    case TW_CONFIG_BUDGET: return tw_budget_parse(value, field, err);
     case TW_CONFIG_BYTES:
         if (tw_units_parse_bytes(value, field)) return TW_OK;
         return tw_fail(err, TW_CONFIG, "`%s` is no size; write one such as 8GB or 512MiB", value);
@@ -324,6 +358,15 @@ static void print_quantity(uint64_t value, const struct unit *units, char *text,
     }
 }
 
+static void print_budget(const struct tw_budget_config *budget, char *text, size_t capacity) {
+    char size[TW_UNITS_BYTES];
+    if (budget->is_month) {
+        (void)snprintf(text, capacity, "%s/month", tw_units_exact_bytes(size, budget->bytes));
+    } else {
+        print_quantity(budget->bytes * 8, RATES, text, capacity);
+    }
+}
+
 bool tw_config_get(const struct tw_config *config, const struct tw_config_key *key, uint32_t i,
                    char *text, size_t capacity) {
     const void *const field = (const char *)config + key->offset;
@@ -344,6 +387,7 @@ bool tw_config_get(const struct tw_config *config, const struct tw_config_key *k
         break;
     case TW_CONFIG_BOOL: (void)snprintf(text, capacity, *(const bool *)field ? "on" : "off"); break;
     case TW_CONFIG_RATE: print_quantity(*(const uint64_t *)field * 8, RATES, text, capacity); break;
+    case TW_CONFIG_BUDGET: print_budget(field, text, capacity); break;
     case TW_CONFIG_BYTES: {
         char size[TW_UNITS_BYTES];
         (void)snprintf(text, capacity, "%s", tw_units_exact_bytes(size, *(const uint64_t *)field));

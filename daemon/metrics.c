@@ -141,6 +141,16 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
         gauge(to, "upload_cap_bytes_per_second", "Configured upload cap.",
               (double)view->net.upload_cap_bytes_s);
     }
+    if (view->spend.budget_bytes_per_s > 0) {
+        gauge(to, "budget_bytes_per_second", "Configured budget of this node.",
+              view->spend.budget_bytes_per_s);
+        gauge(to, "budget_rest_bytes_per_second", "What passes the socket besides contributions.",
+              view->spend.rest_bytes_per_s);
+    }
+    gauge(to, "contribution_bits", "Bits per parameter of what was contributed lately.",
+          view->spend.bits);
+    total(to, "rounds_left_out_total", "Rounds without a contribution, for the budget's sake.",
+          view->spend.rounds_left_out);
     total(to, "links_refused_total", "Connections refused, by either side.",
           view->net.links_refused);
     gauge(to, "pool_bytes", "Room for payloads.", (double)view->net.pool_bytes);

@@ -83,7 +83,7 @@ static void opening_note(struct tw_shell *shell, uint64_t round) {
     shell->openings[at].bytes = shell->chunk_bytes_in + shell->chunk_bytes_out;
 }
 
-static void action_do(struct tw_shell *shell, const struct tw_action *action) {
+static void action_do(struct tw_shell *shell, struct tw_action *action) {
     switch (action->kind) {
     case TW_ACT_SEND: tw_shell_net_send(shell, action->peer, action->u.message); return;
     case TW_ACT_CLOSE:
@@ -99,11 +99,11 @@ static void action_do(struct tw_shell *shell, const struct tw_action *action) {
         return;
     case TW_ACT_ENCODE:
         opening_note(shell, action->u.encode.round);
-        tw_worker_host_act(shell->host, action);
+        if (tw_shell_budget_grant(shell, action)) tw_worker_host_act(shell->host, action);
         return;
     case TW_ACT_PAIR_ENCODE:
         opening_note(shell, action->u.pair.round);
-        tw_worker_host_act(shell->host, action);
+        if (tw_shell_budget_grant(shell, action)) tw_worker_host_act(shell->host, action);
         return;
     case TW_ACT_FINISH:
         tw_worker_host_act(shell->host, action);
@@ -330,6 +330,7 @@ static void on_chores(uv_timer_t *timer) {
     const uint64_t now = tw_shell_now_us();
     tw_shell_net_chores(shell, now);
     tw_shell_save_chores(shell, now);
+    tw_shell_budget_chores(shell, now);
     tw_shell_view_chores(shell, now);
     if (shell->watchdog_us > 0 && now >= shell->watchdog_due_us) {
         tw_notify("WATCHDOG=1");
@@ -376,6 +377,7 @@ static enum tw_exit shell_open(struct tw_shell *shell, struct tw_error *err) {
     }
     const enum tw_status host = tw_shell_worker_open(shell, err);
     if (host != TW_OK) return host == TW_IO ? TW_EXIT_PORT : TW_EXIT_USAGE;
+    tw_shell_budget_open(shell);
     if (tw_shell_votes_open(shell, err) != TW_OK) return TW_EXIT_STATE_DIR;
     if (tw_shell_data_open(shell, err) != TW_OK) return TW_EXIT_FAILURE;
     const enum tw_exit loaded = tw_shell_load(shell, err);

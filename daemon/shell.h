@@ -14,7 +14,7 @@
  * shell.c        events, core, time, life        shell_store.c  votes, member cache
  * shell_net.c    links, frames, dialling         shell_save.c   checkpoints
  * shell_worker.c worker and supervisor           shell_view.c   what people see
- * shell_data.c   the dataset: fetched, served */
+ * shell_data.c   the dataset: fetched, served    shell_budget.c what contributions may take */
 #ifndef TW_DAEMON_SHELL_H
 #define TW_DAEMON_SHELL_H
 
@@ -23,6 +23,7 @@
 #include <uv.h>
 
 #include "base/log.h"
+#include "daemon/allowance.h"
 #include "daemon/api.h"
 #include "daemon/checkpoint.h"
 #include "daemon/data_serve.h"
@@ -138,6 +139,17 @@ struct tw_shell_data {
     char trouble[TW_VIEW_TEXT_BYTES]; /* what the disk has against it; "" */
 };
 
+/* What this node may spend on contributions, and did. */
+struct tw_shell_budget {
+    struct tw_allowance allowance;
+    uint64_t own_parts,
+        granted_round;       /* + 1: the round that was granted; the parts that stay here */
+    uint64_t left_out_round; /* + 1 */
+    uint64_t rounds_left_out;
+    double bytes, elements; /* contributed to other nodes lately: sums that fade */
+    double rungs[TW_AUTO_RUNGS];
+};
+
 enum tw_shell_stage { TW_SHELL_RUNNING, TW_SHELL_LEAVING, TW_SHELL_CLOSING };
 
 struct tw_shell {
@@ -172,6 +184,7 @@ struct tw_shell {
     struct tw_log_limit refusal_limit;
 
     struct tw_shell_data data;
+    struct tw_shell_budget budget;
 
     /* worker */
     struct tw_worker_host *host;
@@ -281,9 +294,20 @@ void tw_shell_data_fill(const struct tw_shell *shell, uint64_t now_us, double by
 void tw_shell_data_close(struct tw_shell *shell);
 void tw_shell_data_free(struct tw_shell *shell);
 
+/* ---- shell_budget.c ------------------------------------------------------------------------ */
+void tw_shell_budget_open(struct tw_shell *shell);
+/* Sets bytes_max of an ENCODE or PAIR_ENCODE. False: the budget has no room for this contribution,
+ * and the core was told that there is none. */
+bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action);
+void tw_shell_budget_encoded(struct tw_shell *shell, const struct tw_encoded *encoded);
+void tw_shell_budget_chores(struct tw_shell *shell, uint64_t now_us);
+void tw_shell_budget_fill(const struct tw_shell *shell, struct tw_status_view *view);
+
 /* ---- shell_view.c -------------------------------------------------------------------------- */
 void tw_shell_view_fill(void *user, struct tw_status_view *view);
 void tw_shell_view_chores(struct tw_shell *shell, uint64_t now_us);
+/* Own tokens per second of the last minute; NaN when not known yet. */
+double tw_shell_view_speed(const struct tw_shell *shell);
 void tw_shell_view_round(struct tw_shell *shell, const struct tw_close *close);
 
 #endif

@@ -135,6 +135,10 @@ static double minute_rate(const struct tw_shell *shell, size_t field) {
     return samples_rate(shell, field, TW_MINUTE_SAMPLES);
 }
 
+double tw_shell_view_speed(const struct tw_shell *shell) {
+    return minute_rate(shell, offsetof(struct tw_minute_sample, tokens));
+}
+
 static void fill_run(const struct tw_shell *shell, struct tw_status_view *view) {
     const struct tw_setup *setup = shell->setup;
     view->run.id = setup->run_id;
@@ -167,7 +171,7 @@ static void fill_train(const struct tw_shell *shell, struct tw_status_view *view
     view->train.step = train->step;
     view->train.tokens = train->tokens;
     view->train.stop_step = shell->setup->config.node.stop_step;
-    view->train.tokens_per_s = minute_rate(shell, offsetof(struct tw_minute_sample, tokens));
+    view->train.tokens_per_s = tw_shell_view_speed(shell);
     if (train->about.flops_token > 0) {
         view->train.flops_s = view->train.tokens_per_s * (double)train->about.flops_token;
     }
@@ -364,6 +368,7 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     view->sync.pairs_one_sided = shell->view.pairs.one_sided;
     view->sync.pairs_refused = shell->view.pairs.refused;
     fill_net(shell, view);
+    tw_shell_budget_fill(shell, view);
     fill_worker(shell, now, view);
     tw_shell_data_fill(
         shell, now, samples_rate(shell, offsetof(struct tw_minute_sample, data_in), DATA_SAMPLES),

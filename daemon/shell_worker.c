@@ -94,6 +94,10 @@ static void on_stepped(void *user, const struct tw_wmsg_step *step) {
     finish_seen(shell);
 }
 
+static void on_encoded(void *user, const struct tw_encoded *encoded) {
+    tw_shell_budget_encoded(user, encoded);
+}
+
 static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) {
     struct tw_shell *shell = user;
     shell->train.evaluated = *evaluated;
@@ -217,6 +221,7 @@ enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err
                    .attached = on_attached,
                    .ready = on_ready,
                    .stepped = on_stepped,
+                   .encoded = on_encoded,
                    .evaluated = on_evaluated,
                    .snapshot = on_snapshot,
                    .gone = on_gone,

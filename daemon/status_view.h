@@ -20,6 +20,7 @@ enum {
     TW_VIEW_ROUNDS_MAX = 64,
     TW_VIEW_EVENTS_MAX = 64,
     TW_VIEW_LOSSES_MAX = 64,
+    TW_VIEW_RUNGS_MAX = 16,
     TW_VIEW_TEXT_BYTES = 256, /* of an event or a reason, with NUL */
 };
 
@@ -157,6 +158,21 @@ struct tw_status_view {
         uint64_t links_refused;
         uint64_t pool_bytes, pool_used_bytes;
     } net;
+
+    struct {
+        uint32_t rungs_count; /* sync.codec = auto, and something was contributed; else 0 */
+        struct {
+            char name[16];
+            double share; /* of the elements that were contributed lately */
+        } rungs[TW_VIEW_RUNGS_MAX];
+        double bits;                   /* per element of it; NaN = nothing yet */
+        double budget_bytes_per_s;     /* 0 = none; else of upload, or of a month: */
+        bool is_month;                 /* upload and download together, over 30 days */
+        double used_bytes_per_s;       /* in the same directions, last minute */
+        double rest_bytes_per_s;       /* of it, what is no contribution; NaN without a budget */
+        uint64_t rounds_left_out;      /* since the start, for the budget's sake */
+        bool is_left_out, is_hopeless; /* so is this round; the rest alone is too much */
+    } spend;
 
     struct {
         enum tw_view_data state;

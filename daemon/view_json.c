@@ -128,6 +128,24 @@ static json_t *network_json(const struct tw_status_view *view) {
         count(view->net.pool_used_bytes));
 }
 
+static json_t *spend_json(const struct tw_status_view *view) {
+    json_t *const rungs = json_object();
+    for (uint32_t r = 0; r < view->spend.rungs_count; r++) {
+        if (view->spend.rungs[r].share <= 0.0) continue;
+        (void)json_object_set_new(rungs, view->spend.rungs[r].name,
+                                  real(view->spend.rungs[r].share));
+    }
+    const double budget = view->spend.budget_bytes_per_s;
+    return json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:b}", "bits_per_parameter", real(view->spend.bits),
+        "rung_shares", rungs, "budget_bytes_per_s", budget > 0.0 ? real(budget) : json_null(),
+        "budget_counts",
+        budget > 0.0 ? text(view->spend.is_month ? "upload and download" : "upload") : json_null(),
+        "used_bytes_per_s", real(view->spend.used_bytes_per_s), "rest_bytes_per_s",
+        real(view->spend.rest_bytes_per_s), "rounds_left_out", count(view->spend.rounds_left_out),
+        "leaves_this_round_out", view->spend.is_left_out, "out_of_reach", view->spend.is_hopeless);
+}
+
 static json_t *data_json(const struct tw_status_view *view) {
     const bool is_dataset = view->data.state != TW_VIEW_DATA_TEXT;
     json_t *const data = json_pack(
@@ -197,12 +215,12 @@ static json_t *event_list(const struct tw_status_view *view, uint32_t most) {
 }
 
 json_t *tw_view_json_status(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
                      tw_status_view_state(view), "warnings", warnings_json(view), "node",
                      node_json(view), "run", run_json(view), "train", train_json(view), "sync",
                      sync_json(view), "data", data_json(view), "network", network_json(view),
-                     "worker", worker_json(view), "checkpoint", checkpoint_json(view), "events",
-                     event_list(view, TW_VIEW_STATUS_EVENTS));
+                     "contributions", spend_json(view), "worker", worker_json(view), "checkpoint",
+                     checkpoint_json(view), "events", event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
 static json_t *peer_json(const struct tw_view_peer *peer) {

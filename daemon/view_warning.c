@@ -77,6 +77,19 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
     }
 }
 
+static void judge_budget(const struct tw_status_view *view, struct list *list) {
+    if (view->spend.is_hopeless) {
+        add(list, "raise network.budget, or join a run with fewer nodes or rarer rounds",
+            "What a member moves without contributing is %.0f kB/s, more than the budget of %.0f "
+            "kB/s: this node only follows",
+            view->spend.rest_bytes_per_s / 1e3, view->spend.budget_bytes_per_s / 1e3);
+    } else if (view->spend.is_left_out) {
+        add(list, "nothing to do; a larger network.budget would let it take part more often",
+            "This round is left out to keep to the budget, like %" PRIu64 " so far",
+            view->spend.rounds_left_out);
+    }
+}
+
 static void judge_training(const struct tw_status_view *view, struct list *list) {
     if (isinf(view->train.loss) ||
         (view->train.step > 0 && view->train.steps_skipped * 20 > view->train.step)) {
@@ -128,6 +141,7 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     }
     judge_data(view, &list);
     judge_network(view, &list);
+    judge_budget(view, &list);
     judge_training(view, &list);
     if (view->node.loop_lag_us > 1000000) {
         add(&list, "is the machine swapping or the disk stalled?",

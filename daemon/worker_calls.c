@@ -201,12 +201,33 @@ static void verify_named(struct tw_call *call) {
     call_finish(call, is_right && row >= 0);
 }
 
+/* For people, and for who keeps a budget: what was contributed. */
+static void encoded_tell(const struct tw_call *call) {
+    const struct tw_worker_host *host = call->host;
+    const bool is_pair = call->kind == TW_ACT_PAIR_ENCODE;
+    if (host->config.events.encoded == NULL || (call->kind != TW_ACT_ENCODE && !is_pair)) return;
+    struct tw_encoded encoded = {.round = call->round,
+                                 .parts_count = is_pair ? 1 : call->outs_count};
+    for (uint32_t k = 0; k < encoded.parts_count; k++) {
+        uint64_t rungs[TW_AUTO_RUNGS];
+        encoded.parts[k].bytes = call->out_bytes[k];
+        encoded.parts[k].elements = call->out_elements[k];
+        if (host->config.run->sync.codec != TW_CODEC_AUTO || call->outs[k] == NO_ROW) continue;
+        /* Heads that make no sense are for other nodes to judge, and nothing to show. */
+        if (tw_auto_mix(tw_payloads_bytes(&host->payloads, call->outs[k]), call->out_bytes[k],
+                        (size_t)call->out_elements[k], rungs) == TW_OK)
+            memcpy(encoded.parts[k].rungs, rungs, sizeof(rungs));
+    }
+    host->config.events.encoded(host->config.user, &encoded);
+}
+
 static void outputs_named(struct tw_call *call) {
     struct tw_worker_host *host = call->host;
     if (call->session != host->session || !tw_worker_host_is_ready(host)) {
         call_free(call);
         return;
     }
+    encoded_tell(call);
     for (uint32_t i = 0; i < call->outs_count; i++) {
         if (call->outs[i] == NO_ROW) continue;
         (void)tw_pool_commit(&host->payloads.pool, call->outs[i], &call->hashes[i],
@@ -303,6 +324,8 @@ static bool encode_build(struct tw_call *call, const struct tw_action *action,
         const uint64_t count = action->u.encode.count[i];
         msg->u.encode.parts[i].begin = action->u.encode.begin[i];
         msg->u.encode.parts[i].count = count;
+        call->out_elements[i] = count;
+        msg->u.encode.parts[i].bytes_max = action->u.encode.bytes_max[i];
         const uint64_t bytes = count > 0 ? codec->bound((size_t)count) : 0;
         if (!call_reserve(call, bytes, &msg->u.encode.parts[i].out)) return false;
     }
@@ -388,6 +411,8 @@ static bool pair_encode_build(struct tw_call *call, const struct tw_action *acti
     encode->round = action->u.pair.round;
     encode->fragment = action->u.pair.fragment;
     encode->is_whole = action->u.pair.is_whole;
+    call->out_elements[0] = elements;
+    encode->delta_bytes_max = action->u.pair.bytes_max;
     return call_reserve(call, codec->bound(elements), &encode->delta) &&
            call_reserve(call, tw_lattice_bound(elements), &encode->phi);
 }

@@ -22,6 +22,7 @@
 #include <uv.h>
 
 #include "base/status.h"
+#include "compress/codec_auto.h"
 #include "daemon/payloads.h"
 #include "daemon/worker_link.h"
 #include "daemon/worker_memory.h"
@@ -31,6 +32,17 @@
 
 enum { TW_CALLS_MAX = 256, TW_DEFERRED_MAX = 2 * TW_FRAGMENTS_MAX };
 
+/* What a node contributes to one round. */
+struct tw_encoded {
+    uint64_t round;
+    uint32_t parts_count; /* in pairs 1: phi is none */
+    struct {
+        uint32_t bytes;
+        uint64_t elements;
+        uint64_t rungs[TW_AUTO_RUNGS]; /* of these on each; sync.codec = auto, else zero */
+    } parts[TW_PARTS_MAX];
+};
+
 struct tw_worker_host_events {
     /* For the core. May come from inside tw_worker_host_act: the caller queues it. */
     void (*event)(void *user, const struct tw_event *event);
@@ -39,6 +51,7 @@ struct tw_worker_host_events {
     void (*attached)(void *user, pid_t pid, const char *device);
     void (*ready)(void *user, const struct tw_wmsg_ready *ready);
     void (*stepped)(void *user, const struct tw_wmsg_step *step);
+    void (*encoded)(void *user, const struct tw_encoded *encoded);
     void (*evaluated)(void *user, const struct tw_wmsg_evaluated *evaluated);
     void (*snapshot)(void *user, uint32_t slot, uint64_t step);
     void (*gone)(void *user, const char *sentence);
@@ -86,6 +99,7 @@ struct tw_call {
     uint32_t ins[TW_MEMBERS_MAX]; /* rows on hold */
     uint32_t outs[TW_PARTS_MAX];  /* rows reserved; TW_PAYLOADS_MAX = an empty part */
     uint32_t out_bytes[TW_PARTS_MAX];
+    uint64_t out_elements[TW_PARTS_MAX]; /* of outer gradients */
     struct tw_id hashes[TW_PARTS_MAX];
     uint64_t step, tokens, rounds, refused; /* from the answer */
     struct tw_id digest;

@@ -252,6 +252,7 @@ struct tw_wmsg_encode {
     struct {
         uint64_t begin, count; /* elements within the fragment */
         struct tw_span out;    /* capacity */
+        uint64_t bytes_max;    /* sync.codec = auto: no more than that where it can be; 0 = any */
     } parts[TW_PARTS_MAX];
 };
 
@@ -296,6 +297,7 @@ struct tw_wmsg_pair_encode {
     uint32_t fragment;
     uint32_t is_whole;         /* phi as it is, not in lattice form */
     struct tw_span delta, phi; /* capacity */
+    uint64_t delta_bytes_max;  /* as bytes_max of ENCODE */
 };
 
 struct tw_wmsg_pair_apply {

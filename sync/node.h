@@ -238,6 +238,7 @@ struct tw_action {
             uint64_t round;
             uint32_t fragment, parts_count;
             uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
+            uint64_t bytes_max[TW_PARTS_MAX]; /* 0, any; for a shell that has a budget to set */
         } encode;
         struct {
             uint64_t round;
@@ -269,7 +270,8 @@ struct tw_action {
                 struct tw_id hash;
                 uint32_t bytes;
             } own[TW_PAIR_PAYLOADS], theirs[TW_PAIR_PAYLOADS];
-        } pair; /* PAIR_ENCODE, PAIR_APPLY */
+            uint64_t bytes_max; /* PAIR_ENCODE: of Delta, as of ENCODE */
+        } pair;                 /* PAIR_ENCODE, PAIR_APPLY */
         struct {
             uint32_t fragment;
             uint64_t rounds;

@@ -282,6 +282,7 @@ static void encode(struct tw_node *node) {
     action->u.pair.min_step = 0;
     action->u.pair.fragment = pair->fragment;
     action->u.pair.is_whole = pair->is_whole;
+    action->u.pair.bytes_max = 0;
     action->u.pair.is_alone = action->u.pair.is_final = false;
 }
 

@@ -200,6 +200,7 @@ static void contribute(struct tw_node *node) {
     for (uint32_t k = 0; k < round->owners_count; k++) {
         action->u.encode.begin[k] = round->begin[k];
         action->u.encode.count[k] = round->count[k];
+        action->u.encode.bytes_max[k] = 0;
     }
 }
 

@@ -21,6 +21,8 @@ static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err
     merger->sane = calloc(merger->shm->fragments_count, sizeof(*merger->sane));
     if (merger->sane == NULL) return tw_fail(err, TW_NOMEM, "no memory for the sizes of merges");
     TW_TRY(tw_packer_create(&merger->packer, elements, err));
+    if (merger->run->sync.codec == TW_CODEC_AUTO)
+        TW_TRY(tw_fit_create(&merger->fit, merger->run, err));
     TW_TRY(tw_outbox_init(&merger->outbox, merger->run, merger->shm, err));
     return tw_merger_reduce_init(merger, err);
 }
@@ -42,6 +44,7 @@ void tw_merger_deinit(struct tw_merger *merger) {
     tw_merger_reduce_deinit(merger);
     tw_outbox_deinit(&merger->outbox);
     if (merger->packer != NULL) tw_packer_destroy(merger->packer);
+    tw_fit_destroy(merger->fit);
     free(merger->sane);
     free(merger->scratch);
     memset(merger, 0, sizeof(*merger));
@@ -120,6 +123,24 @@ static void note_own(struct tw_merger *merger, uint32_t fragment) {
     tw_sane_note_own(&merger->sane[fragment], &sizes);
 }
 
+/* Part k, of what is in scratch. */
+static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg_encode *request,
+                                  uint32_t k, uint8_t *out, size_t *bytes) {
+    const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
+    const size_t capacity = request->parts[k].out.bytes;
+    /* A caller that put another codec in place of the run's wants that one. */
+    if (merger->codec->id != TW_CODEC_AUTO)
+        return merger->codec->encode(merger->scratch + begin, n, out, capacity, bytes);
+    const struct tw_fit_part part = {.x = merger->scratch + begin,
+                                     .begin =
+                                         merger->shm->fragment_begin[request->fragment] + begin,
+                                     .n = n,
+                                     .bytes_max = (size_t)request->parts[k].bytes_max,
+                                     .out = out,
+                                     .capacity = capacity};
+    return tw_fit_encode(merger->fit, &part, bytes);
+}
+
 static enum tw_status encode_parts(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                    struct tw_wmsg_encoded *reply, struct tw_error *err) {
     const uint32_t fragment = request->fragment;
@@ -132,8 +153,7 @@ static enum tw_status encode_parts(struct tw_merger *merger, const struct tw_wms
         uint8_t *out;
         size_t bytes = 0;
         TW_TRY(tw_request_span(merger->shm, span, &out, err));
-        const enum tw_status status =
-            merger->codec->encode(merger->scratch + begin, n, out, span->bytes, &bytes);
+        const enum tw_status status = encode_part(merger, request, k, out, &bytes);
         if (status != TW_OK) {
             return tw_fail(err, status, "%s could not encode part %u of fragment %u: %s",
                            merger->codec->name, k, fragment, tw_status_meaning(status));

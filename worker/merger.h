@@ -21,6 +21,7 @@
 #include "proto/run.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
+#include "worker/fit.h"
 #include "worker/outbox.h"
 
 enum {
@@ -39,6 +40,7 @@ struct tw_merger {
     float *theta;                  /* (elements), live parameters, layout.h order */
     const struct tw_codec *codec;  /* of outer gradients */
     const struct tw_codec *result; /* of merged ones */
+    struct tw_fit *fit;            /* owned; NULL but for sync.codec = auto */
     struct tw_packer *packer;
     float *scratch;                   /* (largest fragment): a Delta, a merge, decoded results */
     bool must_clip[TW_FRAGMENTS_MAX]; /* the next Delta of this fragment */
@@ -61,10 +63,11 @@ float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 
 /* Delta = phi - theta over each part, with what the outbox adds, encoded into its span; then theta
  * as outbox.h says. TW_CORRUPT when an element is not finite; the spans' contents are then
- * undefined. What is still under way of the fragment is taken back first. After a load with
- * TW_LOAD_KEEP, and after a Delta that was not merged (maybe because it was too large), it is
- * scaled down to TW_CLIP_MEDIANS times the median norm of this fragment's past Deltas, if there are
- * any. reply->step and ->tokens are the caller's. */
+ * undefined. Where the codec is auto a part is encoded within its bytes_max. What is still under
+ * way of the fragment is taken back first. After a load with TW_LOAD_KEEP, and after a Delta that
+ * was not merged (maybe because it was too large), it is scaled down to TW_CLIP_MEDIANS times the
+ * median norm of this fragment's past Deltas, if there are any. reply->step and ->tokens are the
+ * caller's. */
 enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                 struct tw_wmsg_encoded *reply, struct tw_error *err);
 

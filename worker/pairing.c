@@ -68,6 +68,7 @@ enum tw_status tw_pairing_encode(struct tw_pairing *pairing,
     if (status == TW_OK) {
         delta.parts[0].count = tw_shm_fragment_elements(pairing->merger->shm, request->fragment);
         delta.parts[0].out = request->delta;
+        delta.parts[0].bytes_max = request->delta_bytes_max;
         status = tw_merger_encode(pairing->merger, &delta, reply, err);
     }
     if (status != TW_OK) memset(reply, 0, sizeof(*reply));

@@ -307,6 +307,53 @@ static void print_network(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
+/* The rungs that carry most, largest share first: "ecsq2 61 %, topk64 20 %". */
+static void put_rungs(struct line *line, const struct screen *screen, const json_t *shares) {
+    enum { SHOWN = 3 };
+    double above = INFINITY;
+    for (unsigned i = 0; i < SHOWN; i++) {
+        const char *name = NULL, *key;
+        double most = 0.005; /* less is not worth a word */
+        json_t *share;
+        json_object_foreach((json_t *)shares, key, share) {
+            const double value = json_number_value(share);
+            if (value >= above || value < most) continue;
+            most = value;
+            name = key;
+        }
+        if (name == NULL) return;
+        line_put(line, PLAIN, "%s%s %.0f %%", i == 0 ? sep(screen) : ", ", name, 100 * most);
+        above = most;
+    }
+}
+
+/* What this node contributes in, and its budget: nothing where there is nothing to choose. */
+static void print_contributions(const struct screen *screen, const json_t *status) {
+    const json_t *const shares = json_at(status, "contributions.rung_shares");
+    const double bits = json_num(status, "contributions.bits_per_parameter"),
+                 budget = json_num(status, "contributions.budget_bytes_per_s"),
+                 left_out = json_num(status, "contributions.rounds_left_out");
+    char text[TW_UNITS_BYTES];
+    if (!isfinite(budget) && json_object_size(shares) == 0) return;
+    struct line line = line_begin(screen, "Sends");
+    if (isfinite(bits)) {
+        line_put(&line, PLAIN, "%.2f bits a parameter", bits);
+        put_rungs(&line, screen, shares);
+    } else {
+        line_put(&line, PLAIN, "nothing yet");
+    }
+    line_end(&line);
+    if (!isfinite(budget)) return;
+    const double used = json_num(status, "contributions.used_bytes_per_s");
+    line = line_begin(screen, "Budget");
+    line_put(&line, used > 1.05 * budget ? YELLOW : PLAIN, "%s/s used", tw_units_bytes(text, used));
+    line_put(&line, PLAIN, " of %s/s %s", tw_units_bytes(text, budget),
+             json_str(status, "contributions.budget_counts"));
+    if (left_out > 0)
+        line_put(&line, YELLOW, "%s%.0f round%s left out", sep(screen), left_out, plural(left_out));
+    line_end(&line);
+}
+
 static void print_worker(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "worker.state");
     const bool is_fine = strcmp(state, "running") == 0 || strcmp(state, "finished") == 0;
@@ -371,6 +418,7 @@ void screen_status(const struct screen *screen, const json_t *status) {
     print_data(screen, status);
     print_sync(screen, status);
     print_network(screen, status);
+    print_contributions(screen, status);
     print_worker(screen, status);
     print_lately(screen, status);
     print_foot(screen, status);

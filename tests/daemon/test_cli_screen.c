@@ -234,6 +234,21 @@ static void full_disk_is_said_where_it_hurts_others(void **state) {
     assert_non_null(strstr(drawn, "free some space"));
 }
 
+static void what_a_budget_leaves_out_is_said(void **state) {
+    (void)state;
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_non_null(strstr(drawn, "1.31 bits a parameter, ecsq2 62 %, topk64 38 %"));
+    assert_non_null(strstr(drawn, "101 kB/s used of 125 kB/s upload, 2 rounds left out"));
+    view.spend.is_left_out = true;
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_non_null(strstr(drawn, "! This round is left out to keep to the budget, like 2 so far"));
+    view.spend.is_hopeless = true;
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_non_null(strstr(drawn, "! What a member moves without contributing is 40 kB/s"));
+    assert_non_null(strstr(drawn, "raise network.budget"));
+    assert_in_range(widest(), 1, 80);
+}
+
 static void each_state_has_its_sentence(void **state) {
     (void)state;
     static const struct {
@@ -312,6 +327,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(who_was_mixed_in_and_left_is_no_company, start),
         cmocka_unit_test_setup(datasets_that_lack_files_or_are_no_good_are_told, start),
         cmocka_unit_test_setup(text_of_its_own_is_shown_with_its_share, start),
+        cmocka_unit_test_setup(what_a_budget_leaves_out_is_said, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),

@@ -93,6 +93,7 @@ static void every_kind_of_value_is_read(void **state) {
     assert_int_equal(config.network.peers[1].id.bytes[1], 0x11);
     assert_false(config.network.peers[2].has_id);
     assert_int_equal(config.network.upload_bytes_s, 312500);
+    assert_int_equal(config.network.budget.bytes, 0);
     assert_true(config.api.has_http);
 }
 
@@ -131,6 +132,11 @@ static void every_bad_value_names_line_key_and_the_way_out(void **state) {
     refuse("[network]\nupload = 5\n", 2, "upload: `5` lacks its unit; write a rate in bits");
     refuse("[network]\nupload = 5MB\n", 2, "upload: `MB` is no unit here");
     refuse("[network]\nupload = 1bit\n", 2, "upload: 1bit is below 8kbit");
+    refuse("[network]\nbudget = 5\n", 2, "budget: `5` lacks its unit; write 2mbit of upload");
+    refuse("[network]\nbudget = 1bit\n", 2, "budget: 1bit is below 8kbit");
+    refuse("[network]\nbudget = 50GB/year\n", 2, "`50GB/year` is no budget; write 2mbit");
+    refuse("[network]\nbudget = 50mbit/month\n", 2, "`50mbit` is no size; write 2mbit");
+    refuse("[network]\nbudget = 2GB/month\n", 2, "2GB/month is below 3GB/month");
     refuse("[network]\nupload = fast\n", 2, "upload: `fast` is no number");
     refuse("[network]\npeers = a.example\n", 2, "peers: `a.example` is no host:port");
     refuse("[network]\npeers = a.example:0\n", 2, "port is a number from 1 to 65535");
@@ -214,6 +220,21 @@ static void what_is_shown_reads_back_the_same(void **state) {
     assert_memory_equal(&before, &config, sizeof(config));
 }
 
+static void a_budget_is_a_rate_or_a_month(void **state) {
+    (void)state;
+    char shown[16384];
+    assert_int_equal(parse("[network]\nbudget = 2mbit\n"), TW_OK);
+    assert_int_equal(config.network.budget.bytes, 250000);
+    assert_false(config.network.budget.is_month);
+    (void)tw_config_show(&config, shown, sizeof(shown));
+    assert_non_null(strstr(shown, "budget = 2mbit\n"));
+    assert_int_equal(parse("[network]\nbudget = 50 GB / month\n"), TW_OK);
+    assert_true(config.network.budget.bytes == UINT64_C(50000000000));
+    assert_true(config.network.budget.is_month);
+    (void)tw_config_show(&config, shown, sizeof(shown));
+    assert_non_null(strstr(shown, "budget = 50GB/month\n"));
+}
+
 /* The example, with every comment sign in front of a key taken away, is a valid configuration. */
 static void the_example_is_valid_when_uncommented(void **state) {
     (void)state;
@@ -277,6 +298,7 @@ int main(void) {
         cmocka_unit_test(a_run_dir_too_long_for_a_socket_is_refused),
         cmocka_unit_test(any_mixture_of_pieces_ends_in_an_answer),
         cmocka_unit_test(what_is_shown_reads_back_the_same),
+        cmocka_unit_test(a_budget_is_a_rate_or_a_month),
         cmocka_unit_test(the_example_is_valid_when_uncommented),
         cmocka_unit_test(no_line_of_the_example_is_cut_by_a_terminal),
         cmocka_unit_test(the_file_is_found_by_option_environment_and_instance),

@@ -31,6 +31,8 @@ static struct {
     struct tw_event events[EVENTS_MAX];
     unsigned events_count, gone, refused, frozen;
     char sentence[256];
+    struct tw_encoded encoded; /* as last told */
+    unsigned encoded_count;
 } t;
 
 /* ---- the daemon's side --------------------------------------------------------------------- */
@@ -58,6 +60,12 @@ static void on_frozen(void *user) {
     t.frozen++;
 }
 
+static void on_encoded(void *user, const struct tw_encoded *encoded) {
+    (void)user;
+    t.encoded = *encoded;
+    t.encoded_count++;
+}
+
 static int host_open(void **state) {
     (void)state;
     memset(&t, 0, sizeof(t));
@@ -82,7 +90,11 @@ static int host_open(void **state) {
         .data_path = "/text",
         .worker_uid = (uid_t)-1,
         .pool_bytes = 1 << 20,
-        .events = {.event = on_event, .gone = on_gone, .refused = on_refused, .frozen = on_frozen},
+        .events = {.event = on_event,
+                   .gone = on_gone,
+                   .refused = on_refused,
+                   .frozen = on_frozen,
+                   .encoded = on_encoded},
     };
     if (tw_worker_host_create(&t.host, &config, &err) != TW_OK) fail_msg("%s", err.message);
     return 0;
@@ -575,6 +587,43 @@ static void next_worker_resumes_from_the_newest_snapshot(void **state) {
     assert_int_equal(t.welcome.start, TW_START_ANCHOR);
 }
 
+/* A budget goes to the worker as it came, and what it made of it is told: by rung where the payload
+ * names them, also of a worker whose heads make no sense. */
+static void what_a_contribution_may_take_and_took_is_told(void **state) {
+    (void)state;
+    enum { N = 1024 };
+    static float x[N];
+    t.run.sync.codec = TW_CODEC_AUTO; /* the host borrows the run */
+    worker_open();
+    struct tw_action action;
+    memset(&action, 0, sizeof(action));
+    action.kind = TW_ACT_ENCODE;
+    action.u.encode.parts_count = 2;
+    action.u.encode.count[0] = N;
+    action.u.encode.bytes_max[0] = 777;
+    for (unsigned round = 0; round < 2; round++) {
+        action.u.encode.round = round;
+        tw_worker_host_act(t.host, &action);
+        const struct tw_wmsg_encode encode = hear(TW_WMSG_ENCODE).u.encode;
+        size_t bytes;
+        assert_true(encode.parts[0].bytes_max == 777 && encode.parts[1].bytes_max == 0);
+        uint8_t *out = bytes_at(encode.parts[0].out);
+        assert_int_equal(tw_codec_auto.encode(x, N, out, encode.parts[0].out.bytes, &bytes), TW_OK);
+        if (round == 1) out[0] = 99; /* so many pieces there are not */
+        struct tw_worker_msg msg = message(TW_WMSG_ENCODED);
+        msg.u.encoded.round = round;
+        msg.u.encoded.parts_count = 2;
+        msg.u.encoded.bytes[0] = (uint32_t)bytes;
+        say(&msg);
+        PUMP_UNTIL(t.encoded_count > round);
+        assert_true(t.encoded.round == round && t.encoded.parts_count == 2);
+        assert_int_equal(t.encoded.parts[0].bytes, bytes);
+        assert_int_equal(t.encoded.parts[0].elements, N);
+        assert_int_equal(t.encoded.parts[0].rungs[1], round == 0 ? N : 0);
+        assert_int_equal(t.encoded.parts[1].elements, 0);
+    }
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, host_open, host_close)
     const struct CMUnitTest tests[] = {
@@ -594,6 +643,7 @@ int main(void) {
         TEST(chunk_of_the_wrong_size_or_place_is_refused),
         TEST(full_pool_answers_that_it_cannot),
         TEST(payload_in_use_survives_its_drop),
+        TEST(what_a_contribution_may_take_and_took_is_told),
         TEST(frozen_host_starts_no_change),
         TEST(death_of_the_worker_completes_a_freeze),
         TEST(next_worker_resumes_from_the_newest_snapshot),

@@ -151,6 +151,18 @@ void view_sample(struct tw_status_view *view) {
     view->net.pool_bytes = 64u << 20;
     view->net.pool_used_bytes = 9u << 20;
 
+    view->spend.rungs_count = 3;
+    SET(view->spend.rungs[0].name, "int4");
+    SET(view->spend.rungs[1].name, "ecsq2");
+    SET(view->spend.rungs[2].name, "topk64");
+    view->spend.rungs[1].share = 0.625;
+    view->spend.rungs[2].share = 0.375;
+    view->spend.bits = 1.31;
+    view->spend.budget_bytes_per_s = 125000;
+    view->spend.used_bytes_per_s = 101000;
+    view->spend.rest_bytes_per_s = 40000;
+    view->spend.rounds_left_out = 2;
+
     view->worker.state = TW_VIEW_WORKER_RUNNING;
     view->worker.pid = 4711;
     view->worker.restarts = 1;

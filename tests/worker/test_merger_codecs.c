@@ -88,9 +88,51 @@ static void outer_gradients_merge_in_every_codec(void **state) {
     }
 }
 
+/* Each part within its own bytes, and the residual is what that lost. */
+static void parts_keep_to_their_own_bytes(void **state) {
+    (void)state;
+    enum { PART = 1024, PARTS = 2 };
+    static const uint64_t most[PARTS] = {200, 600};
+    const struct tw_codec *codec = tw_codec_get(TW_CODEC_AUTO);
+    struct node node;
+    struct tw_rng rng;
+    struct tw_error err;
+    tw_rng_seed(&rng, 78);
+    node_open(&node, codec);
+    assert_true(node.n > PART);
+    struct tw_wmsg_encode request = {.fragment = FRAGMENT, .parts_count = PARTS};
+    struct tw_wmsg_encoded reply;
+    float *live = tw_merger_theta(&node.merger, FRAGMENT),
+          *decoded = malloc(node.n * sizeof(float));
+    for (size_t i = 0; i < node.n; i++) live[i] = (float)(tw_rng_unit(&rng) - 0.5) * 1e-3f;
+    request.parts[0].count = PART;
+    request.parts[1].begin = PART;
+    request.parts[1].count = node.n - PART;
+    for (unsigned k = 0; k < PARTS; k++) {
+        request.parts[k].bytes_max = most[k];
+        request.parts[k].out =
+            fake_daemon_room(&node.dae, (uint32_t)codec->bound((size_t)request.parts[k].count));
+    }
+    assert_int_equal(tw_merger_encode(&node.merger, &request, &reply, &err), TW_OK);
+    for (unsigned k = 0; k < PARTS; k++) {
+        assert_true(reply.bytes[k] > 0 && reply.bytes[k] <= most[k]);
+        const uint8_t *bytes =
+            tw_shm_pool(&node.dae.shm, request.parts[k].out.offset, reply.bytes[k]);
+        assert_int_equal(codec->decode(bytes, reply.bytes[k], decoded + request.parts[k].begin,
+                                       (size_t)request.parts[k].count),
+                         TW_OK);
+    }
+    const float *lost = node.merger.outbox.residual_next + node.dae.shm.fragment_begin[FRAGMENT];
+    for (size_t i = 0; i < node.n; i++) /* phi is 0: Delta is -theta */
+        assert_true(lost[i] == 0.0f - live[i] - decoded[i]);
+    free(decoded);
+    node_close(&node);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outer_gradients_merge_in_every_codec),
+        cmocka_unit_test(parts_keep_to_their_own_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

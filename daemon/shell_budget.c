@@ -1,0 +1,200 @@
+/* shell_budget.c - what a contribution may take: by the budget of the node, by its upload cap, and
+ * by what the link to each owner carries until the next round. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "daemon/shell.h"
+
+/* Of a line's rate: the rest is for what must not wait behind contributions, results above all. */
+#define LINE_SHARE 0.5
+#define FADE 0.9 /* of what was contributed before, at each contribution */
+
+enum { SECOND_US = 1000 * 1000 };
+
+void tw_shell_budget_open(struct tw_shell *shell) {
+    tw_allowance_init(&shell->budget.allowance, &shell->setup->config.network.budget);
+}
+
+void tw_shell_budget_chores(struct tw_shell *shell, uint64_t now_us) {
+    if (shell->transport == NULL) return;
+    const struct tw_traffic all = tw_transport_traffic(shell->transport);
+    const bool is_both = shell->budget.allowance.is_month;
+    tw_allowance_look(&shell->budget.allowance, now_us,
+                      all.bytes_out + (is_both ? all.bytes_in : 0));
+}
+
+/* ---- how long there is ----------------------------------------------------------------------- */
+
+/* Between two rounds: as it went, or as this node's own speed makes it; 0 when neither is known. */
+static uint64_t round_us(const struct tw_shell *shell) {
+    const struct tw_run *run = &shell->setup->run;
+    const uint32_t fragments = shell->setup->layout.fragments_count;
+    if (shell->round_period_us > 0) return shell->round_period_us;
+    if (run->sync.pace == TW_PACE_CLOCK) return (uint64_t)run->sync.pace_ms * 1000;
+    const double speed = tw_shell_view_speed(shell);
+    const double steps = (double)run->sync.period / fragments;
+    const double tokens = steps * run->train.batch * run->model.context;
+    return speed > 0.0 ? (uint64_t)(tokens / speed * SECOND_US) : 0;
+}
+
+/* Bytes that a line of this rate carries for one contribution. */
+static uint64_t line_max(uint64_t bytes_per_s, uint64_t passed_us) {
+    if (bytes_per_s == 0 || passed_us == 0) return UINT64_MAX;
+    return (uint64_t)(LINE_SHARE * (double)bytes_per_s * (double)passed_us / SECOND_US);
+}
+
+static uint64_t link_max(const struct tw_shell *shell, const struct tw_id *id, uint64_t passed_us) {
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        struct tw_peer_net net;
+        if (!shell->peers[i].is_up || !tw_id_equal(&shell->peers[i].id, id)) continue;
+        if (!tw_transport_peer(shell->transport, i, &net)) continue;
+        return line_max(net.delivery_bytes_per_s, passed_us);
+    }
+    return UINT64_MAX;
+}
+
+/* ---- granting -------------------------------------------------------------------------------- */
+
+/* What is to be contributed: the parts that travel, and where in the action their numbers go. */
+struct wanted {
+    uint64_t round, elements; /* elements: of the fragment */
+    uint32_t parts_count;
+    struct tw_allowance_part parts[TW_PARTS_MAX];
+    uint64_t *to[TW_PARTS_MAX];
+    uint64_t own_parts; /* set of parts of the round that stay here */
+    uint64_t least, usual;
+};
+
+static void wanted_add(const struct tw_shell *shell, struct wanted *wanted, uint64_t elements,
+                       uint64_t link_bytes, uint64_t *to) {
+    const struct tw_codec *codec = tw_codec_get(shell->setup->run.sync.codec);
+    const uint64_t usual = (uint64_t)((double)elements * codec->bits / 8.0);
+    const bool is_auto = codec->id == TW_CODEC_AUTO;
+    wanted->elements += elements;
+    if (elements == 0) return;
+    wanted->least += is_auto ? tw_auto_bytes_min(elements) : usual;
+    wanted->usual += usual;
+    wanted->to[wanted->parts_count] = to;
+    wanted->parts[wanted->parts_count++] =
+        (struct tw_allowance_part){.elements = elements, .link_max = link_bytes};
+}
+
+static void wanted_group(struct tw_shell *shell, struct tw_action *action, uint64_t passed_us,
+                         struct wanted *wanted) {
+    uint32_t owners[TW_PARTS_MAX];
+    const uint32_t count = tw_roster_owners(&shell->view.roster, owners);
+    wanted->round = action->u.encode.round;
+    for (uint32_t k = 0; k < action->u.encode.parts_count; k++) {
+        const uint64_t elements = action->u.encode.count[k];
+        const struct tw_id *owner =
+            k < count ? &shell->view.roster.members[owners[k]].id : &shell->setup->identity.id;
+        if (tw_id_equal(owner, &shell->setup->identity.id)) {
+            wanted->own_parts |= UINT64_C(1) << k;
+            wanted->elements += elements;
+            action->u.encode.bytes_max[k] = UINT32_MAX; /* costs nothing: the finest rung */
+            continue;
+        }
+        wanted_add(shell, wanted, elements, link_max(shell, owner, passed_us),
+                   &action->u.encode.bytes_max[k]);
+    }
+}
+
+/* The core hears what it would hear of a worker that cannot: it asks again later, and others do not
+ * wait. */
+static void leave_out(struct tw_shell *shell, uint64_t round) {
+    const struct tw_event event = {.kind = TW_EV_ENCODED, .u.encoded.round = round};
+    struct tw_shell_budget *budget = &shell->budget;
+    if (budget->left_out_round != round + 1) {
+        budget->rounds_left_out++;
+        tw_shell_note(shell, TW_LOG_INFO, "left_out", "round=%llu text=\"no room in the budget\"",
+                      (unsigned long long)round);
+    }
+    budget->left_out_round = round + 1;
+    tw_shell_event(shell, &event);
+}
+
+bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action) {
+    const struct tw_run *run = &shell->setup->run;
+    const struct tw_layout *layout = &shell->setup->layout;
+    struct tw_shell_budget *budget = &shell->budget;
+    struct wanted wanted = {.round = 0};
+    const uint64_t passed_us = round_us(shell);
+    if (shell->transport == NULL) return true;
+    tw_node_view(shell->node, &shell->view);
+    if (action->kind == TW_ACT_PAIR_ENCODE) {
+        const uint32_t p = action->u.pair.fragment;
+        wanted.round = action->u.pair.round;
+        wanted_add(shell, &wanted, layout->fragment_begin[p + 1] - layout->fragment_begin[p],
+                   UINT64_MAX, &action->u.pair.bytes_max);
+    } else {
+        wanted_group(shell, action, passed_us, &wanted);
+    }
+    const struct tw_allowance_ask ask = {.cycle_us = passed_us * layout->fragments_count,
+                                         .share =
+                                             (double)wanted.elements / (double)layout->elements,
+                                         .least = wanted.least};
+    uint64_t bytes_max;
+    const bool is_last = shell->view.clock_tokens >= run->train.tokens;
+    if (!tw_allowance_ask(&budget->allowance, &ask, &bytes_max)) {
+        if (!is_last) {
+            leave_out(shell, wanted.round);
+            return false;
+        }
+        bytes_max = wanted.least; /* the anchor everybody ends with should have it */
+    }
+    budget->granted_round = wanted.round + 1;
+    budget->own_parts = wanted.own_parts;
+    const uint64_t line = line_max(shell->setup->config.network.upload_bytes_s, passed_us);
+    if (line < bytes_max) bytes_max = line;
+    /* A budget is a bound, no wish: more than the usual bits buy next to nothing. */
+    if (wanted.usual < bytes_max) bytes_max = wanted.usual;
+    tw_allowance_deal(wanted.parts, wanted.parts_count, bytes_max);
+    for (uint32_t k = 0; k < wanted.parts_count; k++)
+        *wanted.to[k] = wanted.parts[k].bytes_max > 0 ? wanted.parts[k].bytes_max : 1;
+    return true;
+}
+
+void tw_shell_budget_encoded(struct tw_shell *shell, const struct tw_encoded *encoded) {
+    struct tw_shell_budget *budget = &shell->budget;
+    const bool is_known = budget->granted_round == encoded->round + 1;
+    uint64_t bytes = 0, elements = 0, rungs[TW_AUTO_RUNGS] = {0};
+    for (uint32_t k = 0; k < encoded->parts_count; k++) {
+        if (is_known && (budget->own_parts >> k & 1) != 0) continue;
+        bytes += encoded->parts[k].bytes;
+        elements += encoded->parts[k].elements;
+        for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) rungs[r] += encoded->parts[k].rungs[r];
+    }
+    tw_allowance_sent(&budget->allowance, bytes);
+    budget->bytes = FADE * budget->bytes + (double)bytes;
+    budget->elements = FADE * budget->elements + (double)elements;
+    for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++)
+        budget->rungs[r] = FADE * budget->rungs[r] + (double)rungs[r];
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+void tw_shell_budget_fill(const struct tw_shell *shell, struct tw_status_view *view) {
+    const struct tw_shell_budget *budget = &shell->budget;
+    const struct tw_allowance *allowance = &budget->allowance;
+    if (budget->elements > 0.0) view->spend.bits = 8.0 * budget->bytes / budget->elements;
+    const bool is_auto = shell->setup->run.sync.codec == TW_CODEC_AUTO;
+    for (uint32_t r = 0; is_auto && budget->elements > 0.0 && r < TW_AUTO_RUNGS; r++) {
+        view->spend.rungs_count = r + 1;
+        (void)snprintf(view->spend.rungs[r].name, sizeof(view->spend.rungs[r].name), "%s",
+                       tw_auto_rung(r)->name);
+        view->spend.rungs[r].share = budget->rungs[r] / budget->elements;
+    }
+    view->spend.rounds_left_out = budget->rounds_left_out;
+    if (allowance->bytes_per_s <= 0.0) return;
+    const struct tw_budget_config *config = &shell->setup->config.network.budget;
+    view->spend.is_month = config->is_month;
+    view->spend.budget_bytes_per_s = (double)config->bytes / (config->is_month ? TW_MONTH_S : 1);
+    view->spend.used_bytes_per_s =
+        view->net.out_bytes_per_s + (config->is_month ? view->net.in_bytes_per_s : 0.0);
+    view->spend.rest_bytes_per_s = allowance->rest_per_s;
+    view->spend.is_left_out =
+        budget->left_out_round > 0 && budget->left_out_round == shell->view.rounds + 1;
+    view->spend.is_hopeless = tw_allowance_is_hopeless(allowance);
+}

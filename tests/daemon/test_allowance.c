@@ -1,0 +1,199 @@
+/* test_allowance.c - a node keeps to its budget, whatever else passes its socket. */
+#include "daemon/allowance.h"
+
+#include "tests/test.h"
+
+enum { SECOND = 1000 * 1000, RATE = 100000, MONTH_GB = 50 };
+
+/* A node that has a round every `round_s`, of a model in one fragment, and moves `rest` bytes a
+ * second besides. Contributions pass the socket in the seconds after they are made. */
+struct node {
+    struct tw_allowance allowance;
+    uint64_t now_s, traffic, contributed, round_s, rest, least, most;
+    uint32_t rounds, made;
+    uint64_t largest;
+};
+
+static void node_init(struct node *node, uint64_t bytes, bool is_month) {
+    const struct tw_budget_config config = {.bytes = bytes, .is_month = is_month};
+    *node = (struct node){.round_s = 10, .least = 1000, .most = UINT64_MAX};
+    tw_allowance_init(&node->allowance, &config);
+}
+
+static void node_run(struct node *node, uint64_t seconds) {
+    uint64_t queued = 0;
+    for (const uint64_t end = node->now_s + seconds; node->now_s < end; node->now_s++) {
+        const uint64_t moved = queued < 400000 ? queued : 400000;
+        queued -= moved;
+        node->traffic += moved + node->rest;
+        tw_allowance_look(&node->allowance, (node->now_s + 1) * SECOND, node->traffic);
+        if (node->now_s % node->round_s != 0) continue;
+        const struct tw_allowance_ask ask = {
+            .cycle_us = node->round_s * SECOND, .share = 1.0, .least = node->least};
+        uint64_t bytes_max;
+        node->rounds++;
+        if (!tw_allowance_ask(&node->allowance, &ask, &bytes_max)) continue;
+        const uint64_t bytes = bytes_max < node->most ? bytes_max : node->most;
+        assert_true(bytes >= node->least || node->most < node->least);
+        tw_allowance_sent(&node->allowance, bytes);
+        node->made++;
+        node->contributed += bytes;
+        if (bytes > node->largest) node->largest = bytes;
+        queued += bytes;
+    }
+}
+
+static void assert_share(double value, double want, double off) {
+    if (value < want - off || value > want + off)
+        fail_msg("%.3f, expected %.3f within %.3f", value, want, off);
+}
+
+static void without_a_budget_everything_may_go(void **state) {
+    (void)state;
+    struct node node;
+    uint64_t bytes_max;
+    node_init(&node, 0, false);
+    const struct tw_allowance_ask ask = {.cycle_us = 0, .share = 1.0, .least = 5};
+    assert_true(tw_allowance_ask(&node.allowance, &ask, &bytes_max));
+    assert_true(bytes_max == UINT64_MAX);
+    assert_false(tw_allowance_is_hopeless(&node.allowance));
+}
+
+static void what_is_left_over_goes_to_contributions(void **state) {
+    (void)state;
+    static const uint64_t rests[] = {0, 20000, 60000};
+    for (unsigned i = 0; i < 3; i++) {
+        struct node node;
+        node_init(&node, RATE, false);
+        node.rest = rests[i];
+        node_run(&node, 600);
+        const uint64_t before = node.traffic;
+        node_run(&node, 3000);
+        /* At the socket, of which the headers below it are no part. */
+        assert_share((double)(node.traffic - before) / 3000 / RATE, 0.96, 0.04);
+        assert_int_equal(node.made, node.rounds);
+    }
+}
+
+static void a_change_besides_is_made_up_for(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node, RATE, false);
+    node_run(&node, 1000);
+    node.rest = 70000; /* results of a member more */
+    node_run(&node, 600);
+    const uint64_t before = node.traffic;
+    node_run(&node, 2000);
+    assert_share((double)(node.traffic - before) / 2000 / RATE, 0.96, 0.04);
+}
+
+static void who_cannot_afford_every_round_takes_part_in_some(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node, RATE, false);
+    node.rest = 60000;
+    node.least = 3 * 10 * (RATE - 60000); /* three rounds' worth of what is left */
+    node_run(&node, 1000);
+    const uint64_t before = node.traffic;
+    const uint32_t rounds = node.rounds, made = node.made;
+    node_run(&node, 10000);
+    assert_share((double)(node.made - made) / (node.rounds - rounds), 0.31, 0.05);
+    assert_share((double)(node.traffic - before) / 10000 / RATE, 0.95, 0.05);
+}
+
+static void a_rest_above_the_budget_leaves_nothing(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node, RATE, false);
+    node.rest = 2 * RATE;
+    node_run(&node, 600);
+    const uint32_t made = node.made;
+    node_run(&node, 2000);
+    assert_int_equal(node.made, made);
+    assert_true(tw_allowance_is_hopeless(&node.allowance));
+    node.rest = RATE / 2; /* and it does not stay so */
+    node_run(&node, 3000);
+    assert_true(node.made > made + 200);
+    assert_false(tw_allowance_is_hopeless(&node.allowance));
+}
+
+static void what_was_not_used_is_no_burst(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node, RATE, false);
+    node.most = 1000;
+    node_run(&node, 5000);
+    node.most = UINT64_MAX;
+    node.largest = 0;
+    node_run(&node, 10);
+    /* Two cycles of credit at most, of which half goes out at once; a cycle is half a minute at
+     * least. */
+    assert_true(node.largest <= (uint64_t)RATE * (10 + 30));
+}
+
+static void a_month_counts_what_it_owes(void **state) {
+    (void)state;
+    struct node node;
+    const double month_bytes = MONTH_GB * 1e9;
+    node_init(&node, (uint64_t)month_bytes, true);
+    node.round_s = 60;
+    node_run(&node, 3600);
+    node.traffic += (uint64_t)month_bytes / 30; /* a joiner took a day's worth */
+    const uint32_t made = node.made;
+    node_run(&node, 6 * 3600);
+    assert_int_equal(node.made, made);
+    node_run(&node, 24 * 3600);
+    assert_true(node.made > made);
+    assert_true((double)node.traffic <= month_bytes / 30 * (31.0 / 24 + 0.1));
+}
+
+/* Before anything is known of its rounds a node does not guess. */
+static void an_unknown_cycle_lives_on_credit(void **state) {
+    (void)state;
+    struct node node;
+    uint64_t bytes_max;
+    node_init(&node, RATE, false);
+    const struct tw_allowance_ask ask = {.cycle_us = 0, .share = 1.0, .least = 1000};
+    assert_false(tw_allowance_ask(&node.allowance, &ask, &bytes_max));
+    tw_allowance_look(&node.allowance, SECOND, 0);
+    tw_allowance_look(&node.allowance, 2 * SECOND, 0);
+    assert_true(tw_allowance_ask(&node.allowance, &ask, &bytes_max));
+    assert_int_equal(bytes_max, 1000);
+}
+
+static void parts_share_by_elements_and_by_links(void **state) {
+    (void)state;
+    struct tw_allowance_part parts[4] = {{.elements = 100, .link_max = UINT64_MAX},
+                                         {.elements = 200, .link_max = 50},
+                                         {.elements = 100, .link_max = UINT64_MAX},
+                                         {.elements = 0, .link_max = 0}};
+    tw_allowance_deal(parts, 4, 1000);
+    assert_int_equal(parts[0].bytes_max, 475); /* what the slow link leaves goes to the others */
+    assert_int_equal(parts[1].bytes_max, 50);
+    assert_int_equal(parts[2].bytes_max, 475);
+    assert_int_equal(parts[3].bytes_max, 0);
+    parts[0].link_max = parts[2].link_max = 10;
+    tw_allowance_deal(parts, 4, 1000);
+    assert_int_equal(parts[0].bytes_max + parts[1].bytes_max + parts[2].bytes_max, 70);
+    parts[0].link_max = 400; /* too slow only once the others' rest is dealt out */
+    parts[2].link_max = UINT64_MAX;
+    tw_allowance_deal(parts, 4, 1000);
+    assert_int_equal(parts[0].bytes_max, 400);
+    assert_int_equal(parts[2].bytes_max, 550);
+    tw_allowance_deal(parts, 0, 1000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_a_budget_everything_may_go),
+        cmocka_unit_test(what_is_left_over_goes_to_contributions),
+        cmocka_unit_test(a_change_besides_is_made_up_for),
+        cmocka_unit_test(who_cannot_afford_every_round_takes_part_in_some),
+        cmocka_unit_test(a_rest_above_the_budget_leaves_nothing),
+        cmocka_unit_test(what_was_not_used_is_no_burst),
+        cmocka_unit_test(a_month_counts_what_it_owes),
+        cmocka_unit_test(an_unknown_cycle_lives_on_credit),
+        cmocka_unit_test(parts_share_by_elements_and_by_links),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
