@@ -53,6 +53,7 @@ static const struct {
     {"run",
      "thinwire run new NAME [--model MODEL] [--data TEXT] [--preset PRESET]\n"
      "                      [--set KEY=VALUE]... [--out FILE] [--steps-per-s N]\n"
+     "                      [--budget 20mbit|50GB/month] [--step-time 0.8s]\n"
      "thinwire run show [FILE] [--steps-per-s N]\n"
      "thinwire run models|presets|codecs [--json]\n"
      "\n"
@@ -69,7 +70,10 @@ static const struct {
      "                       this folder, which sets the tokenizer and what is held out\n"
      "  --set KEY=VALUE      such as model.layers=6, train.tokens=20m, sync.nodes=8,\n"
      "                       sync.period=30; a wrong key is answered with the nearest one\n"
-     "  --steps-per-s N      speed of a node, for the bytes per hour (default 10)\n"},
+     "  --steps-per-s N      speed of a node, for the bytes per hour (default 10); the same as\n"
+     "                       --step-time 100ms\n"
+     "  --budget LIMIT       what a node may send (20mbit), or send and take in 30 days\n"
+     "                       (50GB/month): picks sync.period and codecs that keep to it\n"},
     {"status",
      "thinwire status [--watch] [--every SECONDS] [--json]\n"
      "\n"

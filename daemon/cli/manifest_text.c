@@ -37,9 +37,7 @@ static const char *word(const struct tw_run *run, const char *key, char text[TW_
     return text;
 }
 
-/* Bits per parameter of a merge. One of sparse contributions has the positions of all of them, and
- * a value takes about as much room as a position. */
-static double result_bits(const struct tw_run *run) {
+double cli_result_bits(const struct tw_run *run) {
     const struct tw_codec *const codec = tw_codec_get(run->sync.codec);
     const double whole = tw_codec_get(run->sync.result)->bits;
     return codec->is_sparse ? fmin(whole, 2 * codec->bits * run->sync.nodes) : whole;
@@ -53,7 +51,7 @@ static double round_bytes(const struct tw_run *run, double params) {
     const double nodes = run->sync.nodes, each = params / run->sync.fragments / 8;
     const double bits = tw_codec_get(run->sync.codec)->bits;
     switch (run->sync.topology) {
-    case TW_TOPOLOGY_GROUP: return (nodes - 1) / nodes * each * (bits + result_bits(run));
+    case TW_TOPOLOGY_GROUP: return (nodes - 1) / nodes * each * (bits + cli_result_bits(run));
     case TW_TOPOLOGY_PAIR: return each * (bits + ANCHOR_BITS);
     case TW_TOPOLOGY_SOLO: break;
     }

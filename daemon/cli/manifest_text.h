@@ -14,4 +14,8 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
  * per round and per hour at steps_per_s inner steps a second. */
 void cli_manifest_explain(FILE *to, const struct tw_run *run, double steps_per_s);
 
+/* Bits per parameter of a merge. One of sparse contributions has the positions of all of them, and
+ * a value takes about as much room as a position. */
+double cli_result_bits(const struct tw_run *run);
+
 #endif

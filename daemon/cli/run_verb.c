@@ -11,6 +11,7 @@
 #include "daemon/cli/data_path.h"
 #include "daemon/cli/json_path.h"
 #include "daemon/cli/manifest_text.h"
+#include "daemon/cli/run_budget.h"
 #include "daemon/cli/run_lists.h"
 #include "proto/dataset_run.h"
 #include "proto/layout.h"
@@ -81,10 +82,40 @@ static void fit_data(struct tw_run *run, const struct cli_data *data) {
     }
 }
 
+static bool is_set(const struct sets *sets, const char *key) {
+    for (unsigned i = 0; i < sets->count; i++) {
+        if (strcmp(sets->keys[i], key) == 0) return true;
+    }
+    return false;
+}
+
+static enum tw_exit apply_sets(struct tw_run *run, const struct sets *sets) {
+    struct tw_error err;
+    for (unsigned i = 0; i < sets->count; i++) {
+        if (tw_run_set(run, sets->keys[i], sets->values[i], &err) != TW_OK)
+            return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+    }
+    return TW_EXIT_OK;
+}
+
+/* Period and codecs that keep to the budget, and what follows from them. */
+static enum tw_exit fit_budget(struct tw_run *run, struct cli_budget *budget,
+                               const struct sets *sets) {
+    struct tw_error err;
+    if (budget->limit.bytes == 0) return TW_EXIT_OK;
+    budget->has_period = is_set(sets, "sync.period");
+    budget->has_codec = is_set(sets, "sync.codec") || is_set(sets, "sync.result");
+    if (tw_run_check(run, &err) != TW_OK || cli_budget_fit(run, budget, &err) != TW_OK)
+        return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+    tw_run_refit(run);
+    return apply_sets(run, sets);
+}
+
 /* What is planned (model, data, budget, nodes) first, then the preset fitted to it, then what the
  * user wants otherwise. model NULL: the small one of the defaults; data NULL: any. */
 static enum tw_exit build(struct tw_run *run, const char *name, const char *model,
-                          const struct cli_data *data, const struct sets *sets) {
+                          const struct cli_data *data, const struct sets *sets,
+                          struct cli_budget *budget) {
     struct tw_error err;
     enum tw_exit rc = TW_EXIT_OK;
     tw_run_defaults(run);
@@ -103,15 +134,14 @@ static enum tw_exit build(struct tw_run *run, const char *name, const char *mode
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     }
     for (unsigned pass = 0; pass < 3; pass++) {
-        for (unsigned i = 0; i < sets->count; i++) {
-            if (tw_run_set(run, sets->keys[i], sets->values[i], &err) != TW_OK) {
-                return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
-            }
-        }
+        rc = apply_sets(run, sets);
+        if (rc != TW_EXIT_OK) return rc;
         if (pass == 0) fit_warmup(run);
         if (pass == 0) tw_run_apply_preset(run, run->sync.preset);
         if (pass == 1) tw_run_refit(run);
     }
+    rc = fit_budget(run, budget, sets);
+    if (rc != TW_EXIT_OK) return rc;
     if (tw_run_check(run, &err) != TW_OK) return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     return TW_EXIT_OK;
 }
@@ -148,13 +178,32 @@ static enum tw_exit print_json(const struct tw_run *run, const char *path) {
     return rc == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
 }
 
+/* Inner steps a second, by either name. */
 static enum tw_exit read_speed(struct cli *cli, double *steps_per_s) {
-    const char *text = "10";
-    (void)cli_option(cli, "--steps-per-s", &text);
+    const char *text = "10", *time = NULL;
+    const bool has_speed = cli_option(cli, "--steps-per-s", &text);
     char *end;
+    if (cli_option(cli, "--step-time", &time)) {
+        const double step_s = strtod(time, &end);
+        const double unit = strcmp(end, "ms") == 0 ? 1e-3 : strcmp(end, "s") == 0 ? 1.0 : 0.0;
+        *steps_per_s = 1.0 / (step_s * unit);
+        if (!has_speed && step_s * unit > 1e-6 && step_s * unit < 1e6) return TW_EXIT_OK;
+        return cli_fail(TW_EXIT_USAGE,
+                        "--step-time %s: the time of an inner step, such as 0.8s or 250ms, and no "
+                        "--steps-per-s besides",
+                        time);
+    }
     *steps_per_s = strtod(text, &end);
     if (*end == 0 && *steps_per_s > 0 && *steps_per_s < 1e6) return TW_EXIT_OK;
     return cli_fail(TW_EXIT_USAGE, "--steps-per-s %s: a number above 0, such as 2.5", text);
+}
+
+static enum tw_exit read_budget(struct cli *cli, struct cli_budget *budget) {
+    const char *text = "0";
+    struct tw_error err;
+    (void)cli_option(cli, "--budget", &text);
+    if (tw_budget_parse(text, &budget->limit, &err) == TW_OK) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_USAGE, "--budget %s: %s", text, err.message);
 }
 
 /* The engine knows what training each of them takes on this machine. */
@@ -183,16 +232,17 @@ static void explain_data(const struct tw_run *run, const struct cli_data *data, 
 }
 
 static enum tw_exit run_new(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--set",    "--out",   "--data",
-                                          "--preset", "--json",  "--steps-per-s",
-                                          "--config", "--model", NULL};
+    static const char *const OPTIONS[] = {"--set",       "--out",         "--data",   "--preset",
+                                          "--json",      "--steps-per-s", "--config", "--model",
+                                          "--step-time", "--budget",      NULL};
     static struct tw_run run;
     static struct sets sets;
     static struct cli_data found;
     const char *out = NULL, *data = NULL, *preset = NULL, *model = NULL;
-    double steps_per_s;
+    static struct cli_budget budget;
     enum tw_exit rc = read_sets(cli, &sets);
-    if (rc == TW_EXIT_OK) rc = read_speed(cli, &steps_per_s);
+    if (rc == TW_EXIT_OK) rc = read_speed(cli, &budget.steps_per_s);
+    if (rc == TW_EXIT_OK) rc = read_budget(cli, &budget);
     (void)cli_option(cli, "--out", &out);
     (void)cli_option(cli, "--model", &model);
     if (model != NULL && (strcmp(model, "help") == 0 || strcmp(model, "list") == 0)) {
@@ -214,7 +264,7 @@ static enum tw_exit run_new(struct cli *cli) {
     if (has_data && cli_data_read(data, &found, &err) != TW_OK) {
         return cli_fail(TW_EXIT_DATA, "%s", err.message);
     }
-    rc = build(&run, name, model, has_data ? &found : NULL, &sets);
+    rc = build(&run, name, model, has_data ? &found : NULL, &sets, &budget);
     if (rc != TW_EXIT_OK) return rc;
     /* What was set may be what no node could then train on. */
     if (has_data && found.is_dataset && cli_data_check(&found, data, &run, &err) != TW_OK) {
@@ -227,7 +277,8 @@ static enum tw_exit run_new(struct cli *cli) {
     rc = write_new(path, text, size);
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) return print_json(&run, path);
-    cli_manifest_explain(stdout, &run, steps_per_s);
+    cli_manifest_explain(stdout, &run, budget.steps_per_s);
+    if (budget.limit.bytes > 0) cli_budget_explain(stdout, &run, &budget);
     if (has_data) explain_data(&run, &found, data);
     (void)printf("\nWritten to %s. Give the same file to every node, and name it with `run = ` in "
                  "its\nconfiguration. `thinwire run show %s` explains it again.\n",
@@ -236,7 +287,8 @@ static enum tw_exit run_new(struct cli *cli) {
 }
 
 static enum tw_exit run_show(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--json", "--steps-per-s", "--config", "--socket", NULL};
+    static const char *const OPTIONS[] = {"--json",   "--steps-per-s", "--step-time",
+                                          "--config", "--socket",      NULL};
     static struct tw_run run;
     struct tw_error err;
     double steps_per_s;

@@ -104,6 +104,23 @@ expect 3 'did you mean sync.period' tw run new x --out x.manifest --set sync.per
 expect 3 'Bible!' tw run new 'Bible!' --out x.manifest
 expect 2 '--set sync.period: write --set key=value' tw run new x --set sync.period
 expect 2 'run new: name the run' tw run new
+expect 2 '--budget 20: `20` lacks its unit; write 2mbit of upload' tw run new x --budget 20
+expect 2 '--step-time 0.8: the time of an inner step, such as 0.8s' tw run new x --step-time 0.8
+expect 2 'no --steps-per-s besides' tw run new x --step-time 1s --steps-per-s 1
+expect 0 '30 days are .* up and .* down' tw run new x --out b1.manifest --budget 20mbit \
+    --model gpt2-124m --step-time 0.8s
+expect 0 'sync.codec = auto' cat b1.manifest
+expect 0 'sync.feedback = 0.95' cat b1.manifest
+expect 0 'topk(64|32), results in sparse8' tw run new x --out b2.manifest --budget 200kbit \
+    --model gpt2-124m --step-time 0.8s --set sync.nodes=8
+expect 0 'each every 30 steps' tw run new x --out b3.manifest --budget 100mbit \
+    --model gpt2-124m --step-time 0.8s --set sync.period=30 --set sync.codec=int8
+expect 0 'sync.codec = int8' cat b3.manifest
+expect 3 'nothing fits 5.00 GB/month: even every' tw run new x --out b4.manifest \
+    --budget 5GB/month --model gpt2-124m --step-time 0.8s
+expect 3 'nothing fits 1 mbit: even every 30 steps' tw run new x --out b4.manifest \
+    --budget 1mbit --model gpt2-124m --step-time 0.8s --set sync.period=30 --set sync.codec=int8
+expect 1 '' test -e b4.manifest
 expect 4 'nothing.txt: No such file' tw run new x --data nothing.txt
 [[ ! -e x.manifest ]] || { echo "FAIL: a refused manifest was written"; failures=$((failures + 1)); }
 expect 0 'run bible, id [0-9a-f]{64}' tw run show state/run.manifest

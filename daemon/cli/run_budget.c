@@ -1,0 +1,162 @@
+#include "daemon/cli/run_budget.h"
+
+#include <math.h>
+
+#include "base/units.h"
+#include "compress/codec.h"
+#include "daemon/cli/manifest_text.h"
+#include "proto/layout.h"
+
+/* Measured with three daemons: STATUS once a second to each, and what a round says besides. */
+#define CONTROL_BYTES_S 300.0
+#define CONTROL_BYTES_ROUND 1500.0
+#define HEADERS 1.03 /* of TCP and IP, and of TLS */
+#define ANCHOR_BITS 8.0
+
+enum { OUTER_STEPS_MIN = 10 };
+
+/* As many bytes come as go: contributions to the own part for those to the others', results
+ * likewise. */
+struct cli_traffic cli_traffic_of(const struct tw_run *run, double params, double bits,
+                                  double steps_per_s) {
+    const double peers = run->sync.nodes - 1.0, nodes = run->sync.nodes;
+    const double each = params / run->sync.fragments / 8;
+    const double rounds_s = run->sync.pace == TW_PACE_CLOCK
+                                ? 1000.0 / run->sync.pace_ms
+                                : steps_per_s * run->sync.fragments / run->sync.period;
+    double payload = 0.0, control = CONTROL_BYTES_ROUND * peers;
+    if (run->sync.topology == TW_TOPOLOGY_GROUP)
+        payload = peers / nodes * each * (bits + cli_result_bits(run));
+    if (run->sync.topology == TW_TOPOLOGY_PAIR) {
+        payload = each * (bits + ANCHOR_BITS);
+        control = CONTROL_BYTES_ROUND;
+    }
+    if (run->sync.topology == TW_TOPOLOGY_SOLO) control = 0.0;
+    const double round = HEADERS * (payload + control);
+    const double month = TW_MONTH_S * (round * rounds_s + CONTROL_BYTES_S * peers);
+    return (struct cli_traffic){round, round, month, month};
+}
+
+/* Of the limit in 30 days, what that traffic leaves; negative when it is too much. */
+static double left_of(const struct cli_budget *budget, const struct cli_traffic *traffic) {
+    if (budget->limit.is_month)
+        return (double)budget->limit.bytes - traffic->month_up - traffic->month_down;
+    return (double)budget->limit.bytes * TW_MONTH_S - traffic->month_up;
+}
+
+double cli_budget_bits(const struct tw_run *run, const struct cli_budget *budget, double params) {
+    const double most = tw_codec_get(run->sync.codec)->bits;
+    const struct cli_traffic none = cli_traffic_of(run, params, 0.0, budget->steps_per_s);
+    const struct cli_traffic all = cli_traffic_of(run, params, most, budget->steps_per_s);
+    const double room = left_of(budget, &none), cost = room - left_of(budget, &all);
+    if (cost <= 0.0) return most;
+    return most * fmin(1.0, room / cost);
+}
+
+/* What contributions can be in: with the least bits at which it is worth more than a longer period.
+ * One bit costs less than 1 % of the loss, 64 of 4096 values about 3 % (tests/RECORDS.md), and
+ * results are most of the bytes, so those are made sparse only when rounds are rare already. */
+static const struct choice {
+    enum tw_codec_id codec, result;
+    double bits_min;
+    uint32_t stretch_min; /* of the preset's period */
+} choices[] = {
+    {TW_CODEC_AUTO, TW_CODEC_INT4, 1.0, 1},
+    {TW_CODEC_TOPK64, TW_CODEC_SPARSE8, 0.0, 4},
+    {TW_CODEC_TOPK32, TW_CODEC_SPARSE8, 0.0, 8},
+};
+static const uint32_t stretches[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
+
+/* Whether the run, as it is, keeps to the limit with contributions of at least so many bits. */
+static bool fits(const struct tw_run *run, const struct cli_budget *budget, double params,
+                 double bits_min) {
+    const double own = tw_codec_get(run->sync.codec)->bits;
+    const double least = run->sync.codec == TW_CODEC_AUTO ? bits_min : own;
+    const struct cli_traffic traffic = cli_traffic_of(run, params, least, budget->steps_per_s);
+    return left_of(budget, &traffic) >= 0.0;
+}
+
+static bool try_at(struct tw_run *run, const struct cli_budget *budget, double params,
+                   uint32_t stretch) {
+    const struct tw_run before = *run;
+    for (size_t c = 0; c < sizeof(choices) / sizeof(choices[0]); c++) {
+        if (budget->has_codec) return fits(run, budget, params, choices[0].bits_min);
+        const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
+        /* Pairs have no results, and anchors are most of what they send: nothing is to be won. */
+        if (!budget->has_period && stretch < choices[c].stretch_min) continue;
+        if (is_pair && choices[c].codec != TW_CODEC_AUTO) continue;
+        run->sync.codec = choices[c].codec;
+        run->sync.result = choices[c].result;
+        if (run->sync.feedback_millionths == 0) run->sync.feedback_millionths = 950000;
+        if (fits(run, budget, params, choices[c].bits_min)) return true;
+        *run = before;
+    }
+    return false;
+}
+
+static enum tw_status refuse(const struct tw_run *run, const struct cli_budget *budget,
+                             double params, struct tw_error *err) {
+    char want[TW_UNITS_BYTES], have[TW_UNITS_BYTES];
+    struct tw_run least = *run;
+    const bool is_group = run->sync.topology == TW_TOPOLOGY_GROUP;
+    if (!budget->has_codec) least.sync.codec = is_group ? TW_CODEC_TOPK32 : TW_CODEC_AUTO;
+    if (!budget->has_codec && is_group) least.sync.result = TW_CODEC_SPARSE8;
+    const double bits = tw_codec_get(least.sync.codec)->bits;
+    const struct cli_traffic traffic =
+        cli_traffic_of(&least, params, is_group ? bits : 1.0, budget->steps_per_s);
+    const double need = budget->limit.is_month ? traffic.month_up + traffic.month_down
+                                               : traffic.month_up / TW_MONTH_S * 8 / 1e6;
+    if (budget->limit.is_month) {
+        return tw_fail(err, TW_CONFIG,
+                       "nothing fits %s/month: even every %u steps in the coarsest codec it is "
+                       "%s/month at %.3g steps/s; fewer nodes, a smaller model, more steps in all "
+                       "or --preset btm need less",
+                       tw_units_bytes(have, (double)budget->limit.bytes), least.sync.period,
+                       tw_units_bytes(want, need), budget->steps_per_s);
+    }
+    return tw_fail(err, TW_CONFIG,
+                   "nothing fits %.3g mbit: even every %u steps in the coarsest codec it is %.3g "
+                   "mbit at %.3g steps/s; fewer nodes, a smaller model, more steps in all or "
+                   "--preset btm need less",
+                   (double)budget->limit.bytes * 8 / 1e6, least.sync.period, need,
+                   budget->steps_per_s);
+}
+
+static double params_of(const struct tw_run *run) {
+    static struct tw_layout layout;
+    return tw_layout_init(&layout, run, NULL) == TW_OK ? (double)layout.params : 0.0;
+}
+
+enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budget,
+                              struct tw_error *err) {
+    const struct tw_run before = *run;
+    const double params = params_of(run);
+    const size_t count = budget->has_period ? 1 : sizeof(stretches) / sizeof(stretches[0]);
+    if (run->sync.topology == TW_TOPOLOGY_SOLO) return TW_OK;
+    struct tw_run last = *run;
+    for (size_t i = 0; i < count; i++) {
+        run->sync.period = before.sync.period * stretches[i];
+        /* A run of a few merges is as good as none. */
+        if (i > 0 && tw_run_outer_steps(run) < OUTER_STEPS_MIN) break;
+        last = *run;
+        if (try_at(run, budget, params, stretches[i])) return TW_OK;
+    }
+    *run = before;
+    return refuse(&last, budget, params, err);
+}
+
+void cli_budget_explain(FILE *to, const struct tw_run *run, const struct cli_budget *budget) {
+    char up[TW_UNITS_BYTES], down[TW_UNITS_BYTES];
+    const double params = params_of(run), bits = cli_budget_bits(run, budget, params);
+    const struct cli_traffic traffic = cli_traffic_of(run, params, bits, budget->steps_per_s);
+    (void)fprintf(to, "  Budget    a round of a node is %s up and %s down",
+                  tw_units_bytes(up, traffic.round_up), tw_units_bytes(down, traffic.round_down));
+    if (run->sync.codec == TW_CODEC_AUTO) (void)fprintf(to, ", at %.2g bits a parameter", bits);
+    (void)fprintf(to, ";\n            30 days are %s up and %s down (%.3g Mbit/s each way)\n",
+                  tw_units_bytes(up, traffic.month_up), tw_units_bytes(down, traffic.month_down),
+                  traffic.month_up / TW_MONTH_S * 8 / 1e6);
+    (void)fprintf(to,
+                  "            at %.3g steps/s; `budget` in [network] of a node holds it to its "
+                  "own\n",
+                  budget->steps_per_s);
+}

@@ -1,0 +1,36 @@
+/* run_budget.h - `run new --budget`: how often and in what to merge, so that a node keeps to it. */
+#ifndef TW_DAEMON_CLI_RUN_BUDGET_H
+#define TW_DAEMON_CLI_RUN_BUDGET_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "daemon/allowance.h"
+#include "proto/run.h"
+
+struct cli_budget {
+    struct tw_budget_config limit; /* bytes 0: none wanted */
+    double steps_per_s;
+    bool has_period, has_codec; /* set by the user: left as they are */
+};
+
+/* What a node moves for one round of an average fragment, and all in all in 30 days. */
+struct cli_traffic {
+    double round_up, round_down, month_up, month_down; /* bytes */
+};
+struct cli_traffic cli_traffic_of(const struct tw_run *run, double params, double bits,
+                                  double steps_per_s);
+
+/* Sets sync.period, and sync.codec, sync.result and sync.feedback, so that the planned nodes keep
+ * to the limit at that speed; what follows from them is for tw_run_refit. TW_CONFIG with a sentence
+ * that says what the least costs, when nothing fits; *run is then as it was. */
+enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budget,
+                              struct tw_error *err);
+
+/* Bits per parameter that the limit leaves for contributions, at most the codec's own. */
+double cli_budget_bits(const struct tw_run *run, const struct cli_budget *budget, double params);
+
+void cli_budget_explain(FILE *to, const struct tw_run *run, const struct cli_budget *budget);
+
+#endif
