@@ -53,6 +53,9 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
     case TW_REPORT_PAIRED:
         tw_id_short(&action->u.report.id, hex);
         tw_shell_note(shell, TW_LOG_INFO, "paired", "peer=%s", hex);
+        tw_round_ring_pair(&shell->round_ring, &action->u.report.id);
+        shell->partner = action->u.report.id;
+        shell->partner_us = tw_shell_now_us();
         return;
     case TW_REPORT_ONE_SIDED:
         tw_id_short(&action->u.report.id, hex);

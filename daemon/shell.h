@@ -218,6 +218,8 @@ struct tw_shell {
     } openings[TW_OPENINGS_MAX];
     struct tw_id lineage; /* as last reported */
     uint64_t rounds_contributed, lineage_changes, last_round_us, round_period_us;
+    struct tw_id partner; /* merged with last, in a run in pairs; zero: nobody yet */
+    uint64_t partner_us;
     uint32_t minute_next, minute_count;
     uint32_t minute_clocks;      /* of these, the newest on one and the same run clock */
     struct tw_id minute_lineage; /* whose clock that is */

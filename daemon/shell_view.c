@@ -367,6 +367,9 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     view->sync.pairs_alone = shell->view.pairs.alone;
     view->sync.pairs_one_sided = shell->view.pairs.one_sided;
     view->sync.pairs_refused = shell->view.pairs.refused;
+    view->sync.topology = shell->setup->run.sync.topology;
+    view->sync.partner = shell->partner;
+    if (shell->partner_us != 0) view->sync.partner_age_us = age(now, shell->partner_us);
     fill_net(shell, view);
     tw_shell_budget_fill(shell, view);
     fill_worker(shell, now, view);

@@ -8,7 +8,7 @@
 void tw_status_view_init(struct tw_status_view *view) {
     memset(view, 0, sizeof(*view));
     view->run.eta_us = TW_VIEW_NEVER;
-    view->run.period_us = TW_VIEW_NEVER;
+    view->run.period_us = view->sync.partner_age_us = TW_VIEW_NEVER;
     view->train.tokens_per_s = NAN;
     view->train.flops_s = view->train.mfu = NAN;
     view->train.loss = view->train.lr = view->train.grad_norm = NAN;
@@ -58,6 +58,15 @@ const char *tw_view_link_name(enum tw_view_link link) {
     case TW_VIEW_LINK_UP: return "up";
     case TW_VIEW_LINK_ALIVE: return "alive";
     case TW_VIEW_LINK_REFUSED: return "refused";
+    }
+    return "unknown";
+}
+
+const char *tw_view_topology_name(enum tw_topology topology) {
+    switch (topology) {
+    case TW_TOPOLOGY_GROUP: return "group";
+    case TW_TOPOLOGY_PAIR: return "pair";
+    case TW_TOPOLOGY_SOLO: return "solo";
     }
     return "unknown";
 }
@@ -126,6 +135,11 @@ void tw_round_ring_add(struct tw_round_ring *ring, uint64_t now_us,
     struct tw_view_round *const kept = &ring->rounds[ring->added++ % TW_VIEW_ROUNDS_MAX];
     *kept = *round;
     kept->age_us = now_us;
+}
+
+void tw_round_ring_pair(struct tw_round_ring *ring, const struct tw_id *partner) {
+    if (ring->added == 0) return;
+    ring->rounds[(ring->added - 1) % TW_VIEW_ROUNDS_MAX].partner = *partner;
 }
 
 void tw_round_ring_fill(const struct tw_round_ring *ring, uint64_t now_us,

@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "proto/run.h"
 #include "sync/node.h"
 
 enum {
@@ -81,6 +82,7 @@ struct tw_view_round {
     uint64_t age_us;               /* ago */
     bool is_ours;                  /* the manifest lists us */
     bool is_solo;
+    struct tw_id partner; /* a run in pairs: merged with; zero = alone */
 };
 
 struct tw_view_event {
@@ -144,8 +146,11 @@ struct tw_status_view {
         uint64_t rounds_committed;    /* of our lineage, known here */
         uint64_t rounds_contributed, rounds_missed;
         uint64_t lineage_changes;
+        enum tw_topology topology;
         /* a run in pairs: our rounds by outcome, and requests we turned down; this process */
         uint64_t pairs_merged, pairs_alone, pairs_one_sided, pairs_refused;
+        struct tw_id partner;    /* merged with last; zero: nobody yet */
+        uint64_t partner_age_us; /* ago; TW_VIEW_NEVER */
     } sync;
 
     struct {
@@ -226,6 +231,7 @@ const char *tw_status_view_state(const struct tw_status_view *view);
 const char *tw_view_state_name(enum tw_node_state state);
 const char *tw_view_worker_name(enum tw_view_worker worker);
 const char *tw_view_link_name(enum tw_view_link link);
+const char *tw_view_topology_name(enum tw_topology topology);
 const char *tw_view_data_name(enum tw_view_data data);
 
 /* ---- what the shell keeps between two fills ------------------------------------------------ */
@@ -261,6 +267,8 @@ struct tw_round_ring {
 /* `round->age_us` is ignored. */
 void tw_round_ring_add(struct tw_round_ring *ring, uint64_t now_us,
                        const struct tw_view_round *round);
+/* The newest round merged with this node. */
+void tw_round_ring_pair(struct tw_round_ring *ring, const struct tw_id *partner);
 void tw_round_ring_fill(const struct tw_round_ring *ring, uint64_t now_us,
                         struct tw_status_view *view);
 

@@ -97,16 +97,23 @@ static json_t *train_json(const struct tw_status_view *view) {
     return train;
 }
 
+static json_t *pairs_json(const struct tw_status_view *view) {
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "merged", count(view->sync.pairs_merged), "alone",
+                     count(view->sync.pairs_alone), "one_sided", count(view->sync.pairs_one_sided),
+                     "refused", count(view->sync.pairs_refused), "last_partner",
+                     short_hex(&view->sync.partner), "last_partner_age_s",
+                     seconds(view->sync.partner_age_us));
+}
+
 static json_t *sync_json(const struct tw_status_view *view) {
-    return json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:{s:o,s:o,s:o,s:o}}", "roster_members",
-        count(view->sync.roster_count), "known_peers", count(view->sync.known), "alive_peers",
-        count(view->sync.alive), "mixed_peers", count(view->sync.mixed), "rounds_committed",
-        count(view->sync.rounds_committed), "rounds_contributed",
-        count(view->sync.rounds_contributed), "rounds_missed", count(view->sync.rounds_missed),
-        "lineage_changes", count(view->sync.lineage_changes), "pairs", "merged",
-        count(view->sync.pairs_merged), "alone", count(view->sync.pairs_alone), "one_sided",
-        count(view->sync.pairs_one_sided), "refused", count(view->sync.pairs_refused));
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
+                     tw_view_topology_name(view->sync.topology), "roster_members",
+                     count(view->sync.roster_count), "known_peers", count(view->sync.known),
+                     "alive_peers", count(view->sync.alive), "mixed_peers", count(view->sync.mixed),
+                     "rounds_committed", count(view->sync.rounds_committed), "rounds_contributed",
+                     count(view->sync.rounds_contributed), "rounds_missed",
+                     count(view->sync.rounds_missed), "lineage_changes",
+                     count(view->sync.lineage_changes), "pairs", pairs_json(view));
 }
 
 static json_t *network_json(const struct tw_status_view *view) {
@@ -251,9 +258,10 @@ json_t *tw_view_json_peers(const struct tw_status_view *view) {
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
         (void)json_array_append_new(list, peer_json(&view->peers[i]));
     }
-    return json_pack("{s:o,s:o,s:o,s:o}", "known_peers", count(view->sync.known), "alive_peers",
-                     count(view->sync.alive), "mixed_peers", count(view->sync.mixed), "peers",
-                     list);
+    return json_pack("{s:s,s:o,s:o,s:o,s:o}", "topology",
+                     tw_view_topology_name(view->sync.topology), "known_peers",
+                     count(view->sync.known), "alive_peers", count(view->sync.alive), "mixed_peers",
+                     count(view->sync.mixed), "peers", list);
 }
 
 json_t *tw_view_json_rounds(const struct tw_status_view *view) {
@@ -261,14 +269,15 @@ json_t *tw_view_json_rounds(const struct tw_status_view *view) {
     for (uint32_t i = 0; i < view->rounds_count && i < TW_VIEW_ROUNDS_MAX; i++) {
         const struct tw_view_round *const round = &view->rounds[i];
         (void)json_array_append_new(
-            list, json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:b}", "round", count(round->round),
-                            "fragment", count(round->fragment), "contributors",
+            list, json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:b,s:o}", "round",
+                            count(round->round), "fragment", count(round->fragment), "contributors",
                             count(round->contributors), "roster_members", count(round->roster),
                             "payload_bytes", count(round->bytes), "took_us", maybe(round->took_us),
                             "age_s", seconds(round->age_us), "ours", round->is_ours, "solo",
-                            round->is_solo));
+                            round->is_solo, "partner", short_hex(&round->partner)));
     }
-    return json_pack("{s:o,s:o}", "lineage", hex(&view->run.lineage), "rounds", list);
+    return json_pack("{s:s,s:o,s:o}", "topology", tw_view_topology_name(view->sync.topology),
+                     "lineage", hex(&view->run.lineage), "rounds", list);
 }
 
 json_t *tw_view_json_events(const struct tw_status_view *view) {

@@ -71,8 +71,12 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
             view->net.bootstrap_count);
     } else if (view->sync.alive > 0 && view->sync.mixed == 0 &&
                view->sync.rounds_committed >= 2 * (uint64_t)view->run.fragments_count &&
-               view->node.uptime_us > 10 * MINUTE_US && view->node.state != TW_STATE_FINISHED) {
-        add(list, "see `thinwire peers`: are their lineage and step the same as ours?",
+               view->node.uptime_us > 10 * MINUTE_US && view->node.state != TW_STATE_FINISHED &&
+               view->sync.topology != TW_TOPOLOGY_SOLO) {
+        add(list,
+            view->sync.topology == TW_TOPOLOGY_GROUP
+                ? "see `thinwire peers`: are their lineage and step the same as ours?"
+                : "see `thinwire rounds`: if all were alone, payloads do not come in time",
             "%" PRIu32 " peers are alive but none has entered our model lately", view->sync.alive);
     }
 }
@@ -136,7 +140,10 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
             "The last checkpoint failed: %s", view->checkpoint.error);
     }
     if (view->checkpoint.vote_error[0] != 0) {
-        add(&list, "free some space or repair the state directory: rounds wait for this node",
+        add(&list,
+            view->sync.topology == TW_TOPOLOGY_GROUP
+                ? "free some space or repair the state directory: rounds wait for this node"
+                : "free some space or repair the state directory",
             "This node cannot write down its votes: %s", view->checkpoint.vote_error);
     }
     judge_data(view, &list);

@@ -7,13 +7,15 @@
 #include "daemon/cli/json_path.h"
 #include "daemon/cli/screen.h"
 
-static void print_peer(const struct screen *screen, const json_t *peer) {
+/* In a run in pairs, or of each for itself, every node has a lineage of its own. */
+static void print_peer(const struct screen *screen, const json_t *peer, const char *topology) {
     char step[TW_UNITS_BYTES], rtt[TW_UNITS_BYTES], up[TW_UNITS_BYTES], down[TW_UNITS_BYTES],
         heard[TW_UNITS_BYTES];
     const char *const link = json_str(peer, "link");
     const bool is_alive = strcmp(link, "alive") == 0;
     const char *const id = json_str(peer, "id_short");
-    const bool is_split = is_alive && !json_yes(peer, "same_lineage");
+    const bool is_group = strcmp(topology, "group") == 0;
+    const bool is_split = is_group && is_alive && !json_yes(peer, "same_lineage");
     struct line line = line_begin(screen, NULL);
     line_put(&line, is_alive ? GREEN : strcmp(link, "refused") == 0 ? RED : DIM, "  %-9s", link);
     line_put(&line, PLAIN, "%-9s %-9s", *id != 0 ? id : "?", json_str(peer, "state"));
@@ -29,7 +31,8 @@ static void print_peer(const struct screen *screen, const json_t *peer) {
     line = line_begin(screen, NULL);
     line_put(&line, DIM, "           %s", *address != 0 ? address : "dials us");
     if (isfinite(mixed))
-        line_put(&line, DIM, ", last mixed in round %s", tw_units_count(step, mixed));
+        line_put(&line, DIM, ", last %s in round %s", is_group ? "mixed" : "merged",
+                 tw_units_count(step, mixed));
     if (isfinite(share)) line_put(&line, DIM, ", share %s", tw_units_percent(step, share));
     if (is_split) line_put(&line, YELLOW, ", in another lineage");
     line_end(&line);
@@ -39,9 +42,13 @@ static void print_peer(const struct screen *screen, const json_t *peer) {
 void screen_peers(const struct screen *screen, const json_t *json) {
     const json_t *const peers = json_at(json, "peers");
     struct line line = line_begin(screen, NULL);
-    line_put(&line, BOLD, "%.0f known, %.0f alive, %.0f mixed in lately",
-             json_num(json, "known_peers"), json_num(json, "alive_peers"),
-             json_num(json, "mixed_peers"));
+    const char *const topology = json_str(json, "topology");
+    line_put(&line, BOLD, "%.0f known, %.0f alive", json_num(json, "known_peers"),
+             json_num(json, "alive_peers"));
+    if (strcmp(topology, "solo") != 0) {
+        line_put(&line, BOLD, ", %.0f %s lately", json_num(json, "mixed_peers"),
+                 strcmp(topology, "pair") == 0 ? "merged with" : "mixed in");
+    }
     line_end(&line);
     if (json_array_size(peers) == 0) {
         line_wrap(screen, PLAIN, "", 2,
@@ -54,28 +61,44 @@ void screen_peers(const struct screen *screen, const json_t *json) {
              "rtt", "sent", "received", "heard");
     line_end(&line);
     for (size_t i = 0; i < json_array_size(peers); i++) {
-        print_peer(screen, json_array_get(peers, i));
+        print_peer(screen, json_array_get(peers, i), topology);
+    }
+}
+
+/* Who was in it, in 13 columns, and what is to be said of it. */
+static void put_round_members(struct line *line, const json_t *round, bool is_group) {
+    const char *const partner = json_str(round, "partner");
+    if (is_group) {
+        line_put(line, PLAIN, " %6.0f of %3.0f", json_num(round, "contributors"),
+                 json_num(round, "roster_members"));
+    } else {
+        line_put(line, PLAIN, " %13s", partner[0] != 0 ? partner : "alone");
     }
 }
 
 void screen_rounds(const struct screen *screen, const json_t *json) {
+    const bool is_group = strcmp(json_str(json, "topology"), "group") == 0;
     const json_t *const rounds = json_at(json, "rounds");
     struct line line = line_begin(screen, NULL);
-    line_put(&line, DIM, "  %9s %8s %13s %9s %9s %9s", "round", "fragment", "contributors", "bytes",
-             "took", "age");
+    line_put(&line, DIM, "  %9s %8s %13s %9s %9s %9s", "round", "fragment",
+             is_group ? "contributors" : "partner", "bytes", "took", "age");
     line_end(&line);
     for (size_t i = 0; i < json_array_size(rounds); i++) {
         const json_t *const round = json_array_get(rounds, i);
         char number[TW_UNITS_BYTES], bytes[TW_UNITS_BYTES], took[TW_UNITS_BYTES],
             age[TW_UNITS_BYTES];
         line = line_begin(screen, NULL);
-        line_put(&line, PLAIN, "  %9s %8.0f %6.0f of %3.0f",
-                 tw_units_count(number, json_num(round, "round")), json_num(round, "fragment"),
-                 json_num(round, "contributors"), json_num(round, "roster_members"));
+        line_put(&line, PLAIN, "  %9s %8.0f", tw_units_count(number, json_num(round, "round")),
+                 json_num(round, "fragment"));
+        put_round_members(&line, round, is_group);
         line_put(&line, PLAIN, " %9s %9s %9s",
                  tw_units_bytes(bytes, json_num(round, "payload_bytes")),
                  tw_units_duration(took, json_num(round, "took_us") / 1e6),
                  tw_units_duration(age, json_num(round, "age_s")));
+        if (!is_group) {
+            line_end(&line);
+            continue;
+        }
         if (json_yes(round, "solo")) {
             line_put(&line, DIM, "  solo");
         } else if (!json_yes(round, "ours")) {

@@ -19,12 +19,34 @@ static const char *plural(double n) {
 
 /* ---- the sentence -------------------------------------------------------------------------- */
 
+/* A run in which nodes merge two by two, or not at all. */
+static bool is_topology(const json_t *status, const char *name) {
+    return strcmp(json_str(status, "sync.topology"), name) == 0;
+}
+
+/* Of a run in which each node is for itself. */
+static void company_alone(double alive, char *text, size_t capacity) {
+    if (alive > 0) {
+        (void)snprintf(text, capacity, "on its own, as %.0f other%s do%s", alive, plural(alive),
+                       alive == 1 ? "es" : "");
+    } else {
+        (void)snprintf(text, capacity, "on its own, as the run has it");
+    }
+}
+
 static void company(const json_t *status, char *text, size_t capacity) {
     const double alive = json_num(status, "sync.alive_peers");
     /* Who was mixed in lately may have left since. */
     const double mixed = fmin(json_num(status, "sync.mixed_peers"), alive);
     const char *const state = json_str(status, "state");
-    if (strcmp(state, "member") == 0 && mixed > 0) {
+    const bool is_pair = is_topology(status, "pair");
+    if (is_topology(status, "solo") && json_yes(status, "node.links")) {
+        company_alone(alive, text, capacity);
+    } else if (is_pair && strcmp(state, "solo") == 0 && mixed > 0) {
+        (void)snprintf(text, capacity, "in pairs, lately with %.0f other%s", mixed, plural(mixed));
+    } else if (is_pair && strcmp(state, "receiver") == 0 && alive > 0) {
+        (void)snprintf(text, capacity, "and takes over the state of another node");
+    } else if (strcmp(state, "member") == 0 && mixed > 0) {
         (void)snprintf(text, capacity, "together with %.0f other%s", mixed, plural(mixed));
     } else if (strcmp(state, "receiver") == 0 && alive > 0) {
         (void)snprintf(text, capacity, "and fetches the state of the others");
@@ -263,7 +285,55 @@ static void print_data(const struct screen *screen, const json_t *status) {
     print_travel(screen, status);
 }
 
-static void print_sync(const struct screen *screen, const json_t *status) {
+static void put_period(struct line *line, const json_t *status) {
+    char period[TW_UNITS_BYTES];
+    const double period_s = json_num(status, "run.round_period_s");
+    if (!isfinite(period_s)) return;
+    line_put(line, DIM, "%sone every %s", sep(line->screen), tw_units_duration(period, period_s));
+}
+
+/* What became of the rounds of a run in pairs since this node started. */
+static void print_pairs(const struct screen *screen, const json_t *status) {
+    char merged[TW_UNITS_BYTES], alone[TW_UNITS_BYTES], age[TW_UNITS_BYTES];
+    const double one_sided = json_num(status, "sync.pairs.one_sided");
+    struct line line = line_begin(screen, "");
+    line_put(&line, PLAIN, "since the start %s with a partner%s%s alone",
+             tw_units_count(merged, json_num(status, "sync.pairs.merged")), sep(screen),
+             tw_units_count(alone, json_num(status, "sync.pairs.alone")));
+    if (one_sided > 0) {
+        line_put(&line, DIM, "%s%s one-sided", sep(screen), tw_units_count(age, one_sided));
+    }
+    line_end(&line);
+    const char *const partner = json_str(status, "sync.pairs.last_partner");
+    if (partner[0] == 0) return;
+    line = line_begin(screen, "");
+    line_put(&line, DIM, "last with %s, %s ago", partner,
+             tw_units_duration(age, json_num(status, "sync.pairs.last_partner_age_s")));
+    line_end(&line);
+}
+
+/* Peers and rounds where nobody votes: no roster, nothing to miss. */
+static void print_apart(const struct screen *screen, const json_t *status) {
+    char rounds[TW_UNITS_BYTES];
+    const bool is_pair = is_topology(status, "pair");
+    const double mixed = json_num(status, "sync.mixed_peers");
+    struct line line = line_begin(screen, "Peers");
+    line_put(&line, PLAIN, "%.0f known%s%.0f alive", json_num(status, "sync.known_peers"),
+             sep(screen), json_num(status, "sync.alive_peers"));
+    if (is_pair) {
+        line_put(&line, mixed > 0 ? GREEN : PLAIN, "%s%.0f merged with lately", sep(screen), mixed);
+    }
+    line_end(&line);
+    line = line_begin(screen, "Rounds");
+    line_put(&line, PLAIN, "%s done",
+             tw_units_count(rounds, json_num(status, "sync.rounds_committed")));
+    put_period(&line, status);
+    if (!is_pair) line_put(&line, DIM, "%snothing is merged while training", sep(screen));
+    line_end(&line);
+    if (is_pair) print_pairs(screen, status);
+}
+
+static void print_group(const struct screen *screen, const json_t *status) {
     char committed[TW_UNITS_BYTES], ours[TW_UNITS_BYTES], missed[TW_UNITS_BYTES];
     const double known = json_num(status, "sync.known_peers"),
                  alive = json_num(status, "sync.alive_peers"),
@@ -281,11 +351,16 @@ static void print_sync(const struct screen *screen, const json_t *status) {
     const double late = json_num(status, "sync.rounds_missed");
     line_put(&line, late > 0 ? YELLOW : PLAIN, "%s%s missed", sep(screen),
              tw_units_count(missed, late));
-    const double period = json_num(status, "run.round_period_s");
-    if (isfinite(period)) {
-        line_put(&line, DIM, "%sone every %s", sep(screen), tw_units_duration(missed, period));
-    }
+    put_period(&line, status);
     line_end(&line);
+}
+
+static void print_sync(const struct screen *screen, const json_t *status) {
+    if (is_topology(status, "group")) {
+        print_group(screen, status);
+    } else {
+        print_apart(screen, status);
+    }
 }
 
 static void print_network(const struct screen *screen, const json_t *status) {

@@ -210,6 +210,51 @@ static void colour_changes_nothing_but_colour(void **state) {
     assert_string_not_equal(drawn, plain);
 }
 
+/* No roster, no vote, nothing missed; a partner, or none. */
+static void a_run_in_pairs_has_partners_and_no_roster(void **state) {
+    (void)state;
+    view.node.state = TW_STATE_SOLO;
+    view.sync.topology = TW_TOPOLOGY_PAIR;
+    view.sync.roster_count = 1;
+    view.sync.mixed = 2;
+    view.sync.pairs_merged = 1100;
+    view.sync.pairs_alone = 87;
+    view.sync.pairs_one_sided = 3;
+    view.sync.partner = view.rounds[0].partner = view.peers[1].id;
+    view.sync.partner_age_us = 2000000;
+    for (uint32_t i = 0; i < view.peers_count; i++) view.peers[i].same_lineage = false;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_null(strstr(drawn, "roster"));
+    assert_null(strstr(drawn, "missed"));
+    compare("status_pair.txt");
+    draw(screen_peers, tw_view_json_peers(&view), UTF8, 80);
+    compare("peers_pair.txt");
+    draw(screen_rounds, tw_view_json_rounds(&view), UTF8, 80);
+    compare("rounds_pair.txt");
+}
+
+static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
+    (void)state;
+    view.node.state = TW_STATE_SOLO;
+    view.node.uptime_us = UINT64_C(7200000000);
+    view.sync.topology = TW_TOPOLOGY_SOLO;
+    view.sync.roster_count = 1;
+    view.sync.mixed = 0;
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_null(strstr(drawn, "roster"));
+    assert_null(strstr(drawn, "mixed"));
+    assert_null(strstr(drawn, "!"));
+    compare("status_solo.txt");
+    draw(screen_peers, tw_view_json_peers(&view), UTF8, 80);
+    assert_null(strstr(drawn, "lately"));
+    view.sync.alive = 0;
+    json_t *const json = tw_view_json_status(&view);
+    char sentence[256];
+    screen_sentence(json, sentence, sizeof(sentence));
+    assert_string_equal(sentence, "attic trains bible on its own, as the run has it");
+    json_decref(json);
+}
+
 /* Nobody waits half a minute to hear that the secret is wrong; the reason is never cut. */
 static void refusal_is_said_at_once_and_whole(void **state) {
     (void)state;
@@ -332,6 +377,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),
         cmocka_unit_test_setup(colour_changes_nothing_but_colour, start),
+        cmocka_unit_test_setup(a_run_in_pairs_has_partners_and_no_roster, start),
+        cmocka_unit_test_setup(a_run_of_each_for_itself_talks_of_no_merges, start),
         cmocka_unit_test_setup(refusal_is_said_at_once_and_whole, start),
         cmocka_unit_test_setup(full_disk_is_said_where_it_hurts_others, start),
         cmocka_unit_test_setup(each_state_has_its_sentence, start),
