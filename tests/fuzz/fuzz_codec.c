@@ -1,7 +1,8 @@
 /* fuzz_codec.c - codecs over hostile bytes: the first byte chooses the codec, the next two the
  * element count, the rest is a payload, and then floats to encode. What check accepts decodes to
  * finite values; what it refuses changes nothing; what encode makes is accepted. All forms of a
- * codec agree, and so does its reference if it has one. */
+ * codec agree, and so does its reference if it has one. The mutator gives payloads of ecsq an
+ * entropy coder's stream that ends where it should, which chance never finds. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,8 +10,11 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/rng.h"
 #include "compress/codec.h"
 #include "compress/codec_ref.h"
+#include "compress/ecsq.h"
+#include "compress/rans.h"
 #include "kernels/merge.h"
 
 enum { ELEMENTS_MAX = 10000 }; /* two blocks of any codec and a part of one */
@@ -102,3 +106,70 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     free(floats);
     return 0;
 }
+
+#ifdef TW_LIBFUZZER
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
+
+enum { PREFIX_BYTES = 3, CODES_MAX = 8 };
+
+static const uint8_t limits[] = {32, 16, 8, 8, 8}; /* of ecsq4 to ecsq05 */
+
+/* Symbols (n) of any shape, of which mostly `codes` say that a code is written out. */
+static void draw_symbols(struct tw_rng *rng, uint8_t *symbols, size_t n, uint8_t limit,
+                         size_t codes) {
+    const uint64_t spread = 1 + tw_rng_below(rng, 2 * limit - 1u);
+    for (size_t i = 0; i < n; i++) symbols[i] = (uint8_t)tw_rng_below(rng, spread);
+    for (size_t i = 0; i < codes; i++) symbols[tw_rng_below(rng, n)] = (uint8_t)(2 * limit - 1);
+}
+
+/* Model, words and states of symbols (n) into `to`. The bytes; 0: one symbol alone. */
+static size_t put_stream(const uint8_t *symbols, size_t n, uint8_t *to) {
+    static struct tw_rans_encoder encoder;
+    static uint8_t words[2 * ELEMENTS_MAX + TW_RANS_WORDS_SLACK];
+    uint32_t counts[TW_RANS_SYMBOLS_MAX] = {0};
+    struct tw_rans_model model;
+    for (size_t i = 0; i < n; i++) counts[symbols[i]]++;
+    if (!tw_rans_model_fit(&model, counts, (uint32_t)n)) return 0;
+    const size_t at = tw_rans_model_encode(&model, to);
+    tw_rans_encoder_init(&encoder, &model);
+    const size_t bytes = tw_rans_form(0)->encode(&encoder, symbols, n, words + sizeof(words));
+    tw_put_u32(to + at, (uint32_t)bytes / 2);
+    tw_rans_encoder_finish(&encoder, to + at + 4);
+    memcpy(to + at + 4 + TW_RANS_STATES_BYTES, words + sizeof(words) - bytes, bytes);
+    return at + 4 + TW_RANS_STATES_BYTES + bytes;
+}
+
+/* The one stream of a payload of at most ELEMENTS_MAX elements, made anew behind its codes. */
+static size_t repair(uint8_t *data, size_t size, size_t max_size, struct tw_rng *rng) {
+    static uint8_t symbols[ELEMENTS_MAX],
+        stream[TW_RANS_MODEL_BYTES_MAX + 4 + TW_RANS_STATES_BYTES + 2 * ELEMENTS_MAX];
+    const size_t n = tw_get_u16(data + 1) % ELEMENTS_MAX;
+    uint8_t *const scales = data + PREFIX_BYTES + TW_ECSQ_HEAD_BYTES, *const kind =
+                                                                          scales +
+                                                                          2 * tw_ecsq_blocks(n);
+    if (size < (size_t)(kind - data) + TW_ECSQ_STREAM_HEAD_BYTES + 2 * CODES_MAX) return size;
+    const uint32_t active = tw_ecsq_active(scales, n, 0, tw_ecsq_blocks(n));
+    if (active == 0) return size;
+    const size_t codes = tw_rng_below(rng, CODES_MAX + 1);
+    kind[0] = TW_ECSQ_CODED;
+    tw_put_u32(kind + 1, (uint32_t)codes);
+    draw_symbols(rng, symbols, active, limits[data[0] - TW_CODEC_ECSQ4], codes);
+    const size_t bytes = put_stream(symbols, active, stream);
+    uint8_t *const to = kind + TW_ECSQ_STREAM_HEAD_BYTES + 2 * codes;
+    if (bytes == 0 || bytes > max_size - (size_t)(to - data)) return size;
+    memcpy(to, stream, bytes);
+    return (size_t)(to - data) + bytes;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
+    struct tw_rng rng;
+    tw_rng_seed(&rng, seed);
+    size = LLVMFuzzerMutate(data, size, max_size);
+    if (size < PREFIX_BYTES || tw_rng_below(&rng, 4) == 0) return size;
+    if (data[0] < TW_CODEC_ECSQ4 || data[0] > TW_CODEC_ECSQ05) return size;
+    return repair(data, size, max_size, &rng);
+}
+
+#endif
