@@ -23,9 +23,9 @@ static double cycle_s(const struct tw_allowance *allowance) {
 /* A line that was idle is no faster afterwards; a month is, so a day of it may be saved, and what
  * is owed is owed until it ends. */
 static double clamp_credit(const struct tw_allowance *allowance, double credit) {
-    const double cycles = CREDIT_CYCLES * cycle_s(allowance);
-    const double most_s = allowance->is_month && cycles < DAY_S ? DAY_S : cycles;
-    const double owed_s = allowance->is_month ? TW_MONTH_S : cycles;
+    const double saved_s = CREDIT_CYCLES * allowance->cycle_s;
+    const double most_s = allowance->is_month && saved_s < DAY_S ? DAY_S : saved_s;
+    const double owed_s = allowance->is_month ? TW_MONTH_S : CREDIT_CYCLES * cycle_s(allowance);
     double most = most_s * allowance->bytes_per_s;
     if (most < 2.0 * allowance->least) most = 2.0 * allowance->least; /* to be saved up for */
     if (credit > most) return most;

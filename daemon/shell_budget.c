@@ -67,10 +67,15 @@ struct wanted {
     uint64_t least, usual;
 };
 
+static uint64_t usual_bytes(const struct tw_shell *shell, uint64_t elements) {
+    const double bits = tw_codec_get(shell->setup->run.sync.codec)->bits;
+    return (uint64_t)((double)elements * bits / 8.0);
+}
+
 static void wanted_add(const struct tw_shell *shell, struct wanted *wanted, uint64_t elements,
                        uint64_t link_bytes, uint64_t *to) {
     const struct tw_codec *codec = tw_codec_get(shell->setup->run.sync.codec);
-    const uint64_t usual = (uint64_t)((double)elements * codec->bits / 8.0);
+    const uint64_t usual = usual_bytes(shell, elements);
     const bool is_auto = codec->id == TW_CODEC_AUTO;
     wanted->elements += elements;
     if (elements == 0) return;
@@ -93,8 +98,7 @@ static void wanted_group(struct tw_shell *shell, struct tw_action *action, uint6
         if (tw_id_equal(owner, &shell->setup->identity.id)) {
             wanted->own_parts |= UINT64_C(1) << k;
             wanted->elements += elements;
-            action->u.encode.bytes_max[k] = UINT32_MAX; /* costs nothing: the finest rung */
-            continue;
+            continue; /* costs nothing: any number of bytes will do */
         }
         wanted_add(shell, wanted, elements, link_max(shell, owner, passed_us),
                    &action->u.encode.bytes_max[k]);
@@ -144,6 +148,11 @@ bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action) {
         }
         bytes_max = wanted.least; /* the anchor everybody ends with should have it */
     }
+    tw_log(TW_LOG_DEBUG, "granted",
+           "round=%llu bytes_max=%.0f usual=%llu cycle_us=%llu credit=%.0f rest_bytes_s=%.0f",
+           (unsigned long long)wanted.round, (double)bytes_max, (unsigned long long)wanted.usual,
+           (unsigned long long)ask.cycle_us, budget->allowance.credit,
+           budget->allowance.rest_per_s);
     budget->granted_round = wanted.round + 1;
     budget->own_parts = wanted.own_parts;
     const uint64_t line = line_max(shell->setup->config.network.upload_bytes_s, passed_us);
@@ -151,8 +160,12 @@ bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action) {
     /* A budget is a bound, no wish: more than the usual bits buy next to nothing. */
     if (wanted.usual < bytes_max) bytes_max = wanted.usual;
     tw_allowance_deal(wanted.parts, wanted.parts_count, bytes_max);
-    for (uint32_t k = 0; k < wanted.parts_count; k++)
-        *wanted.to[k] = wanted.parts[k].bytes_max > 0 ? wanted.parts[k].bytes_max : 1;
+    for (uint32_t k = 0; k < wanted.parts_count; k++) {
+        const struct tw_allowance_part *part = &wanted.parts[k];
+        /* Where there is room for the usual bits nothing is to be chosen, which is quicker. */
+        if (part->bytes_max + 1 >= usual_bytes(shell, part->elements)) continue;
+        *wanted.to[k] = part->bytes_max > 0 ? part->bytes_max : 1;
+    }
     return true;
 }
 

@@ -246,6 +246,7 @@ enum tw_status node_encode(struct node *node, uint64_t round, uint32_t fragment,
     for (uint32_t k = 0; k < division->parts; k++) {
         request.parts[k].begin = division->begin[k];
         request.parts[k].count = division->count[k];
+        request.parts[k].bytes_max = division->count[k] * node->setting->budget[node->index] / 8000;
         request.parts[k].out =
             place(&places, node->merger.codec->bound((size_t)division->count[k]));
     }

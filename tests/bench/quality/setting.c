@@ -56,6 +56,21 @@ static enum tw_status read_slow(const struct pair *pair, struct setting *setting
     return tw_fail(err, TW_CONFIG, "slow = %s: write factors as 1:1:20", pair->value);
 }
 
+/* "4:1:0.5": bits of the first nodes; the last of all that follow. */
+static enum tw_status read_budget(const struct pair *pair, struct setting *setting,
+                                  struct tw_error *err) {
+    const char *at = pair->value;
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        char *end;
+        const double bits = strtod(at, &end);
+        if (end == at || !(bits >= 0.001 && bits <= 32.0) || (*end != ':' && *end != 0)) break;
+        for (uint32_t k = i; k < TW_MEMBERS_MAX; k++) setting->budget[k] = (uint32_t)(1000 * bits);
+        if (*end == 0) return TW_OK;
+        at = end + 1;
+    }
+    return tw_fail(err, TW_CONFIG, "budget = %s: write bits per parameter as 4:1:0.5", pair->value);
+}
+
 static enum tw_status read_death(const struct pair *pair, struct setting *setting,
                                  struct tw_error *err) {
     int used = 0;
@@ -170,6 +185,8 @@ static enum tw_status set_own(struct setting *setting, const struct pair *pair, 
         return read_gamma(pair, setting, err);
     } else if (strcmp(pair->key, "slow") == 0) {
         return read_slow(pair, setting, err);
+    } else if (strcmp(pair->key, "budget") == 0) {
+        return read_budget(pair, setting, err);
     } else if (strcmp(pair->key, "death") == 0) {
         return read_death(pair, setting, err);
     } else if (strcmp(pair->key, "hostile") == 0) {
@@ -272,6 +289,8 @@ static struct tw_id id_of(const struct setting *setting, const struct tw_id *tex
         (unsigned long long)setting->seed, setting->is_exact, setting->step_ms, setting->latency_ms,
         setting->death.node, setting->death.at, setting->death.steps,
         (unsigned)setting->hostile.kind, setting->hostile.count, setting->hostile.is_owner);
+    /* Of what is not there nothing is added: ids stay. */
+    if (setting->budget[0] > 0) tw_sha256_add(&parts, setting->budget, sizeof(setting->budget));
     if (setting->hostile.is_secret) words[used++] = '!'; /* nothing where it is not: ids stay */
     tw_sha256_add(&parts, words, (size_t)used);
     return tw_sha256_end(&parts);

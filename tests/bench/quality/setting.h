@@ -37,6 +37,8 @@ struct setting {
     bool is_exact;                 /* float32 on the wire, whatever sync.codec says */
     uint32_t step_ms, latency_ms;  /* virtual: an inner step; from a closed intake to a commit */
     uint32_t slow[TW_MEMBERS_MAX]; /* a node's step takes so many times step_ms */
+    /* What a node may contribute, in 1/1000 bit per parameter, where sync.codec = auto; 0: any */
+    uint32_t budget[TW_MEMBERS_MAX];
     struct {
         uint32_t node, at, steps; /* gone after step `at` of a planned node, for `steps` */
     } death;                      /* steps 0: nobody dies */
@@ -60,6 +62,7 @@ struct pair {
  *     kind     group, alone, big        nodes, steps, warmup, evals, seed    numbers
  *     model    small, issue, NAME       preset   NAME          exact         yes, no
  *     step_ms, latency_ms   numbers     slow     1:1:20        death         NODE@STEP+STEPS
+ *     budget   0.5, 4:1:0.5 bits per parameter of the nodes, the last of all others
  *     hostile  flip:2, noise:2, nan:2, shift:2              hostile_owner  yes, no, only
  *     gamma    1.8
  *

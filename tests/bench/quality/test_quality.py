@@ -32,6 +32,7 @@ eager      preset=eager sync.overlap=1
 keep       preset=eager sync.sent=keep sync.overlap=7
 noloco     preset=noloco
 sparse     preset=sparseloco sync.codec=ecsq1 sync.result=int8 sync.feedback=0.95
+budget     preset=streaming sync.codec=auto sync.feedback=0.95 budget=2:2:1
 """
 
 
@@ -75,7 +76,7 @@ class Smoke:
     def groups_beat_the_lone_node(self):
         loss = self.losses()
         for name in ("diloco", "streaming", "exact", "bf16", "death", "nonsense", "slow", "eager",
-                     "keep", "noloco", "sparse"):
+                     "keep", "noloco", "sparse", "budget"):
             assert loss[name] < loss["alone"], f"{name}: {loss[name]}, alone: {loss['alone']}"
         assert loss["big"] < loss["alone"]
 
@@ -88,8 +89,8 @@ class Smoke:
         for case in self.cases("all"):
             bits = {"alone": 0, "big": 0, "btm": 0, "exact": 32, "bf16": 16}
             bits = bits.get(case["name"], BITS.get(case["manifest"].get("sync.codec")))
-            if case["name"] == "sparse":
-                assert 0.5 < case["bits"] < 1.5, case["bits"]
+            if case["name"] in ("sparse", "budget"):
+                assert 0.5 < case["bits"] <= 1.5, case["bits"]
             else:
                 assert abs(case["bits"] - bits) < 0.01 * bits + 1e-9, (case["name"], case["bits"])
             if case["name"] == "bf16":
