@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/limits.h"
+#include "compress/ecsq.h"
 
 static const enum tw_codec_id ladder[TW_AUTO_RUNGS] = {
     TW_CODEC_INT8,  TW_CODEC_INT4,   TW_CODEC_ECSQ4,   TW_CODEC_ECSQ3,  TW_CODEC_ECSQ2,
@@ -20,6 +21,10 @@ _Static_assert(PIECE_END <= 1 << RUNG_SHIFT, "elements and rung share a word");
 const struct tw_codec *tw_auto_rung(uint32_t rung) {
     TW_ASSERT(rung < TW_AUTO_RUNGS);
     return tw_codec_get(ladder[rung]);
+}
+
+bool tw_auto_is_ecsq(uint32_t rung) {
+    return ladder[rung] >= TW_CODEC_ECSQ4 && ladder[rung] <= TW_CODEC_ECSQ05;
 }
 
 static size_t pieces_max(size_t n) {
@@ -150,7 +155,13 @@ enum tw_status tw_auto_put(const struct tw_auto_piece *piece, uint8_t *head, uin
                            size_t capacity, size_t *bytes_out) {
     const struct tw_codec *codec = tw_auto_rung(piece->rung);
     TW_ASSERT(piece->elements < PIECE_END);
-    TW_TRY(codec->encode(piece->x, piece->elements, to, capacity, bytes_out));
+    if (tw_auto_is_ecsq(piece->rung) && piece->rate_256 != 256) {
+        const uint32_t bits_256 = (uint32_t)(codec->bits * piece->rate_256);
+        TW_TRY(tw_base_ecsq_encode_at(codec->id, bits_256, piece->x, piece->elements, to, capacity,
+                                      bytes_out));
+    } else {
+        TW_TRY(codec->encode(piece->x, piece->elements, to, capacity, bytes_out));
+    }
     tw_put_u32(head, (uint32_t)piece->elements | piece->rung << RUNG_SHIFT);
     tw_put_u32(head + 4, (uint32_t)*bytes_out);
     return TW_OK;
@@ -169,7 +180,8 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
     tw_auto_put_count(dst, (uint32_t)count);
     for (size_t i = 0; i < count; i++, head += TW_AUTO_PIECE_HEAD_BYTES) {
         const size_t begin = i * TW_AUTO_PIECE_MAX;
-        const struct tw_auto_piece piece = {.x = src + begin,
+        const struct tw_auto_piece piece = {.rate_256 = 256,
+                                            .x = src + begin,
                                             .elements =
                                                 i + 1 < count ? TW_AUTO_PIECE_MAX : n - begin,
                                             .rung = INT4_RUNG};

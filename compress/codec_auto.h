@@ -25,7 +25,7 @@ enum tw_auto_bounds {
     TW_AUTO_RUNGS = 10,
     TW_AUTO_BLOCK = 1 << 12,     /* what codecs with a scale or a count have it for */
     TW_AUTO_PIECE_MAX = 1 << 18, /* a whole number of entropy coded streams */
-    TW_AUTO_CELL_MAX = 1 << 16,
+    TW_AUTO_CELL_MAX = 1 << 16,  /* where a change of rung costs little more than it is worth */
     TW_AUTO_CELLS_MAX = TW_FRAGMENT_ELEMENTS_MAX / TW_AUTO_BLOCK + 1,
     TW_AUTO_HEAD_BYTES = 4,       /* of the payload */
     TW_AUTO_PIECE_HEAD_BYTES = 8, /* of a piece */
@@ -66,9 +66,10 @@ struct tw_auto {
 /* As tw_codec_auto.encode, within part->bytes_max where the lowest rung is. The bytes may differ
  * from machine to machine; what they decode to does not.
  *
- * Rungs are chosen for cells: ranges of a tensor, as small as gives a choice. What a rung costs and
+ * Rungs are chosen for cells: tensors, or ranges of large ones. What a rung costs and
  * loses is measured on a sample of the tensor, and is in proportion to elements and squares in each
- * cell. Neighbours on one rung are one piece. codec_auto_fit.c. */
+ * cell. Neighbours on one rung are one piece. What is over or missing then is made good by the bits
+ * of all ecsq pieces, which may be any. codec_auto_fit.c. */
 enum tw_status tw_auto_encode(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
                               size_t capacity, size_t *bytes_out);
 
@@ -77,7 +78,10 @@ struct tw_auto_piece {
     const float *x;
     size_t elements;
     uint32_t rung;
+    uint32_t rate_256; /* of ecsq: its bits are so many 1/256 of those of its name */
 };
+
+bool tw_auto_is_ecsq(uint32_t rung);
 void tw_auto_put_count(uint8_t *dst, uint32_t pieces_count);
 enum tw_status tw_auto_put(const struct tw_auto_piece *piece, uint8_t *head, uint8_t *to,
                            size_t capacity, size_t *bytes_out);

@@ -6,11 +6,7 @@
 #include "base/assert.h"
 #include "compress/codec_auto.h"
 
-enum { RUNS = 4, RUN = TW_AUTO_SAMPLE / RUNS, TRIES = 6, CELLS_WANTED = 64 };
-
-static size_t least(size_t a, size_t b) {
-    return a < b ? a : b;
-}
+enum { RUNS = 4, RUN = TW_AUTO_SAMPLE / RUNS, TRIES = 6 };
 
 /* Of so many elements that are left, of which `most` are wanted, so that another piece, if there is
  * one, is no crumb. */
@@ -70,8 +66,11 @@ static enum tw_status measure(struct tw_auto *work, const float *x, size_t n, st
 static enum tw_status add_cells(struct tw_auto *work, const struct tw_auto_part *part, size_t begin,
                                 size_t end) {
     struct rates rates;
-    const size_t wanted = (part->n / CELLS_WANTED / TW_AUTO_BLOCK + 1) * TW_AUTO_BLOCK;
-    const size_t most = least(wanted, TW_AUTO_CELL_MAX);
+    /* A change of rung within ecsq costs the states of an entropy coder, among sparse ones nothing;
+     * but these have no rates between them. */
+    const bool is_sparse = part->bytes_max < part->n / 16;
+    const size_t few = (part->n / 64 / TW_AUTO_BLOCK + 1) * TW_AUTO_BLOCK;
+    const size_t most = is_sparse && few < TW_AUTO_CELL_MAX ? few : TW_AUTO_CELL_MAX;
     TW_TRY(measure(work, part->x + begin, end - begin, &rates));
     while (begin < end) {
         const size_t size = piece_size(end - begin, most);
@@ -129,8 +128,23 @@ static uint32_t pieces_count(const struct tw_auto *work) {
     return count;
 }
 
+/* How much ecsq is stretched, so that all comes to `goal` bytes. */
+static uint32_t rate_for(const struct tw_auto *work, size_t goal) {
+    enum { LEAST = 160, MOST = 384 };
+    double others = TW_AUTO_HEAD_BYTES + (double)pieces_count(work) * TW_AUTO_PIECE_HEAD_BYTES;
+    double ecsq = 0.0;
+    for (uint32_t i = 0; i < work->cells_count; i++) {
+        const uint32_t rung = work->cells[i].rung;
+        *(tw_auto_is_ecsq(rung) ? &ecsq : &others) += work->cells[i].bytes[rung];
+    }
+    if (ecsq == 0.0) return 256;
+    const double rate = 256.0 * ((double)goal - others) / ecsq;
+    return rate < LEAST ? LEAST : rate > MOST ? MOST : (uint32_t)rate;
+}
+
 static enum tw_status put_pieces(const struct tw_auto *work, const struct tw_auto_part *part,
-                                 uint8_t *dst, size_t capacity, size_t *bytes_out) {
+                                 uint32_t rate_256, uint8_t *dst, size_t capacity,
+                                 size_t *bytes_out) {
     const uint32_t count = pieces_count(work);
     uint8_t *head = dst + TW_AUTO_HEAD_BYTES, *to = head + count * TW_AUTO_PIECE_HEAD_BYTES;
     tw_auto_put_count(dst, count);
@@ -138,7 +152,8 @@ static enum tw_status put_pieces(const struct tw_auto *work, const struct tw_aut
         const uint32_t end = piece_end(work, i);
         const struct tw_auto_piece piece = {.x = part->x + work->begins[i],
                                             .elements = work->begins[end] - work->begins[i],
-                                            .rung = work->cells[i].rung};
+                                            .rung = work->cells[i].rung,
+                                            .rate_256 = rate_256};
         size_t bytes;
         TW_TRY(tw_auto_put(&piece, head, to, (size_t)(dst + capacity - to), &bytes));
         to += bytes;
@@ -156,13 +171,16 @@ enum tw_status tw_auto_encode(struct tw_auto *work, const struct tw_auto_part *p
     if (part->bytes_max == 0 || part->n == 0)
         return tw_codec_auto.encode(part->x, part->n, dst, capacity, bytes_out);
     TW_TRY(cut(work, part));
-    /* What was measured on samples, and heads, are known for sure only when it is written. */
-    size_t room = part->bytes_max;
+    /* What was measured on samples, and heads, are known for sure only when it is written. With a
+     * little more than there is, what nearly fits is not passed over: ecsq then gives way. */
+    size_t goal = part->bytes_max;
     for (uint32_t tries = 0;; tries++) {
-        (void)tw_budget_choose(work->cells, work->cells_count, TW_AUTO_RUNGS, room);
-        TW_TRY(put_pieces(work, part, dst, capacity, bytes_out));
-        if (*bytes_out <= part->bytes_max || room == 0) return TW_OK;
+        (void)tw_budget_choose(work->cells, work->cells_count, TW_AUTO_RUNGS,
+                               goal > 0 ? goal + goal / 64 + 64 : 0);
+        TW_TRY(put_pieces(work, part, goal > 0 ? rate_for(work, goal) : 256, dst, capacity,
+                          bytes_out));
+        if (*bytes_out <= part->bytes_max || goal == 0) return TW_OK;
         const size_t cut_back = (*bytes_out - part->bytes_max) << tries;
-        room = room > cut_back && tries < TRIES ? room - cut_back : 0;
+        goal = goal > cut_back && tries < TRIES ? goal - cut_back : 0;
     }
 }

@@ -48,3 +48,17 @@ TW_CODEC_ROW(ecsq, ecsq3, ECSQ3, .bits = BITS_3 / 256.0)
 TW_CODEC_ROW(ecsq, ecsq2, ECSQ2, .bits = BITS_2 / 256.0, .needs_feedback = true)
 TW_CODEC_ROW(ecsq, ecsq1, ECSQ1, .bits = BITS_1 / 256.0, .needs_feedback = true)
 TW_CODEC_ROW(ecsq, ecsq05, ECSQ05, .bits = BITS_05 / 256.0, .needs_feedback = true)
+
+static const struct tw_ecsq *row_of(enum tw_codec_id id) {
+    if (id == TW_CODEC_ECSQ4) return &ecsq4;
+    if (id == TW_CODEC_ECSQ3) return &ecsq3;
+    if (id == TW_CODEC_ECSQ2) return &ecsq2;
+    return id == TW_CODEC_ECSQ1 ? &ecsq1 : &ecsq05;
+}
+
+enum tw_status TW_FORM(ecsq_encode_at)(enum tw_codec_id id, uint32_t bits_256, const float *src,
+                                       size_t n, uint8_t *dst, size_t capacity, size_t *bytes_out) {
+    struct tw_ecsq ecsq = *row_of(id);
+    ecsq.bits_256 = bits_256;
+    return ecsq_encode(&ecsq, src, n, dst, capacity, bytes_out);
+}

@@ -52,6 +52,11 @@ enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, const float *src
 enum tw_status TW_FORM(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
                                     size_t n, const struct tw_codec_sink *sink);
 
+/* As the encoder of the codec of that id, of this family, at so many bits (in 1/256) instead of
+ * those of its name: its decoder reads any. */
+enum tw_status TW_FORM(ecsq_encode_at)(enum tw_codec_id id, uint32_t bits_256, const float *src,
+                                       size_t n, uint8_t *dst, size_t capacity, size_t *bytes_out);
+
 static inline uint32_t tw_ecsq_bits(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
