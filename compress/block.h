@@ -152,7 +152,7 @@ static inline size_t tw_block_bound(const struct tw_block *block, size_t n) {
 static inline uint16_t tw_block_end(const struct tw_block *block, const float *x, uint32_t count,
                                     uint8_t *to) {
     float padded[TW_BLOCK_ELEMENTS_MAX] = {0};
-    uint32_t digits[TW_BLOCK_ELEMENTS_MAX];
+    uint32_t digits[TW_BLOCK_ELEMENTS_MAX] = {0}; /* what is refused has none */
     memcpy(padded, x, count * sizeof(float));
     const uint16_t scale = block->quantise(padded, count, digits);
     memset(digits + count, 0, (block->elements - count) * sizeof(digits[0]));

@@ -233,6 +233,23 @@ static enum tw_status next_line(const char *text, size_t size, size_t *at, unsig
     return TW_OK;
 }
 
+/* Short run files are written by hand, and lack what they leave to its default. One that has the
+ * first keys in their order and then no more is a file that was cut off. */
+static enum tw_status check_end(const unsigned *line_of_key, const struct tw_run_key *keys,
+                                uint32_t keys_count, struct tw_error *err) {
+    enum { BY_HAND_MAX = 8 };
+    uint32_t count = 0, first = 0;
+    for (uint32_t k = 0; k < keys_count; k++) count += line_of_key[k] != 0;
+    while (first < keys_count && line_of_key[first] != 0 &&
+           (first == 0 || line_of_key[first] > line_of_key[first - 1]))
+        first++;
+    if (count == keys_count || count != first || count <= BY_HAND_MAX) return TW_OK;
+    return tw_fail(err, TW_CONFIG,
+                   "it ends after %s, key %u of %u in their order: was it cut off? Copy it again; "
+                   "`thinwire run new` writes them all",
+                   keys[count - 1].name, count, keys_count);
+}
+
 /* Sets every key that is written in the file; line_of_key[] catches keys written twice. */
 static enum tw_status read_keys(const char *text, size_t size, struct tw_run *run,
                                 struct tw_error *err) {
@@ -262,7 +279,7 @@ static enum tw_status read_keys(const char *text, size_t size, struct tw_run *ru
         *seen = number;
     }
     if (!has_started) return tw_fail(err, TW_CONFIG, "a run file starts with `thinwire-run 1`");
-    return TW_OK;
+    return check_end(line_of_key, keys, keys_count, err);
 }
 
 enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run,

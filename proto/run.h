@@ -207,7 +207,8 @@ enum tw_status tw_run_decode(const char *text, size_t size, struct tw_run *run,
 
 /* The run file a person edits: canonical text in which comments (`#`), blank lines, spaces and
  * human units are allowed, keys come in any order and may be left out. Keys left out take
- * tw_run_defaults, for sync.* the row of the preset the file names. TW_CONFIG names the line. */
+ * tw_run_defaults, for sync.* the row of the preset the file names; but a file that has more than a
+ * few of the first keys in their order and no other was cut off. TW_CONFIG names the line. */
 enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run, struct tw_error *err);
 
 /* A run file with a comment of help above every key; inverse of tw_run_read on a checked run. */

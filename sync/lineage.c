@@ -85,6 +85,7 @@ static void adopt(struct tw_node *node, uint16_t peer) {
     tw_pair_abandon(node);
     node->pair.is_donor_lost = false;
     node->pair.gained_tokens = 0;
+    if (node->cfg.is_pair) tw_pair_note_donor(node, &node->links[peer].id);
     /* Work done together is worth keeping as our next Delta; a fresh start is not. */
     const enum tw_load_mode mode = node->was_shared ? TW_LOAD_KEEP : TW_LOAD_RESET;
     tw_payload_drop_all(node);

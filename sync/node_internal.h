@@ -41,6 +41,8 @@ enum {
     MISSED_MAX = 12,         /* then it is waited for in every 64th round */
     PAIR_CANDIDATES_MAX = 4, /* asked in vain, the round is taken alone */
     PAIRS_KEPT = 8,
+    DONORS_KEPT = 8,
+    DONOR_DOUBLINGS = 6,
     PAIRS_MISSED_MAX = 6, /* then it is asked in every 64th round */
 };
 
@@ -71,6 +73,7 @@ enum {
 #define BURST_GAP_US (SECOND_US / 20)   /* steps closer to each other were waiting to be told */
 #define MEMBER_DEAD_US (15 * SECOND_US) /* then the next roster drops it */
 #define PAIR_ANSWER_US (2 * SECOND_US)  /* for a PAIR_REQUEST */
+#define DONOR_REST_US (10 * SECOND_US)  /* before its state is taken over again; doubled */
 #define PAIR_PATIENCE_CEILING_US (600 * SECOND_US)
 #define STEP_US_MAX (3600 * SECOND_US)    /* of one step; beyond, the others' tokens do not count */
 #define STEP_RATE_MAX (UINT64_C(1) << 40) /* tokens per second of everybody together */
@@ -218,6 +221,11 @@ struct pair {
     bool is_deserted; /* merging, and the partner said meanwhile that it does not */
 
     uint64_t synced_step[TW_FRAGMENTS_MAX], synced_us[TW_FRAGMENTS_MAX];
+    struct { /* whose states were taken over lately: what they say of their clock may be a lie */
+        struct tw_id id;
+        uint32_t count;
+        uint64_t until_us; /* not again before */
+    } donors[DONORS_KEPT];
     bool is_donor_lost;                 /* whose state we take over does not deliver it */
     bool needs_whole[TW_FRAGMENTS_MAX]; /* the last phi in lattice form was too far away */
     struct { /* the newest pair steps, until the partner says that it took none */
@@ -468,6 +476,8 @@ bool tw_pair_applied(struct tw_node *node, const struct tw_event *event);
 uint16_t tw_pair_find_ahead(struct tw_node *node);
 /* We trained on so many tokens in a step that took so long; 0: not known how long. */
 void tw_pair_stepped(struct tw_node *node, uint64_t took_us, uint64_t tokens);
+/* Its state is being taken over. */
+void tw_pair_note_donor(struct tw_node *node, const struct tw_id *id);
 /* How many times faster than our own tokens the run's clock advances at present, in 1024ths. */
 uint64_t tw_pair_clock_factor(const struct tw_node *node);
 void tw_pair_advance(struct tw_node *node);

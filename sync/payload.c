@@ -41,8 +41,11 @@ static struct payload *add(struct tw_node *node, const struct tw_id *hash, uint3
 
 bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements) {
-    return payload->elements == elements &&
-           (payload->content == content || !node->cfg.has_result_codec);
+    /* A merge and a contribution are the same bytes where one codec does for both; an anchor is
+     * coded in no codec. */
+    const bool is_alike = !node->cfg.has_result_codec && payload->content != TW_CONTENT_PHI &&
+                          content != TW_CONTENT_PHI;
+    return payload->elements == elements && (payload->content == content || is_alike);
 }
 
 struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,

@@ -403,6 +403,29 @@ static void run_file_errors_name_the_line(void **state) {
     assert_non_null(strstr(err.message, "line 2"));
 }
 
+/* Wherever it is cut, but for the first few lines, which a person may have written. */
+static void a_file_that_was_cut_off_is_refused(void **state) {
+    (void)state;
+    enum { BY_HAND_MAX = 8 };
+    struct tw_run back;
+    tw_run_defaults(&run);
+    tw_run_write(&run, text, &size);
+    uint32_t keys = 0, keys_count;
+    (void)tw_run_keys(&keys_count);
+    for (size_t at = 0; at < size; at++) {
+        if (text[at] != '\n') continue;
+        const char *line = text + at;
+        while (line > text && line[-1] != '\n') line--;
+        keys += line[0] != '#' && memchr(line, '=', (size_t)(text + at - line)) != NULL;
+        const bool is_whole = keys == keys_count;
+        if (keys <= BY_HAND_MAX && !is_whole) continue;
+        const enum tw_status status = tw_run_read(text, at + 1, &back, &err);
+        assert_int_equal(status, is_whole ? TW_OK : TW_CONFIG);
+        if (!is_whole) assert_non_null(strstr(err.message, "was it cut off?"));
+    }
+    assert_int_equal(keys, keys_count);
+}
+
 static void commented_file_reads_back(void **state) {
     (void)state;
     struct tw_run back;
@@ -498,6 +521,7 @@ int main(void) {
         cmocka_unit_test(run_file_takes_left_out_sync_keys_from_its_preset),
         cmocka_unit_test(run_file_fits_outer_constants_to_its_period),
         cmocka_unit_test(run_file_errors_name_the_line),
+        cmocka_unit_test(a_file_that_was_cut_off_is_refused),
         cmocka_unit_test(commented_file_reads_back),
         cmocka_unit_test(different_runs_have_different_ids),
         cmocka_unit_test(outer_constants_fit_the_length_of_the_run),

@@ -82,6 +82,8 @@ static void send_message(struct mesh *mesh, uint32_t node, const struct tw_actio
     *copy = *action->u.message;
     if (mesh->is_liar[node] && copy->kind == TW_MSG_PAIR_OFFER)
         copy->u.pair_offer.clock_tokens = UINT64_MAX;
+    if (mesh->is_boaster[node] && copy->kind == TW_MSG_STATUS)
+        copy->u.status.clock_tokens = UINT64_C(1) << 40;
     mesh->events[mesh->events_count - 1].message = copy;
 }
 

@@ -541,6 +541,25 @@ static void lying_clock_lifts_by_half_at_most(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Its state is no further than it is: it is taken over ever more seldom, and the others merge. */
+static void a_boaster_is_followed_ever_more_seldom(void **state) {
+    (void)state;
+    start(3, 2);
+    mesh.is_boaster[2] = true;
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(300));
+    const uint32_t early = mesh.forks[0];
+    const uint64_t merged = mesh_view(&mesh, 0).pairs.merged;
+    assert_true(early > 2); /* start() starts twice */
+    mesh_run(&mesh, SECONDS(600));
+    assert_in_range(mesh.forks[0] - early, 0, 2 * 3); /* the boaster's, then its own, each time */
+    assert_true(mesh_view(&mesh, 0).pairs.merged > merged + 100);
+    const uint64_t tokens =
+        mesh.workers[0].tokens + mesh.workers[1].tokens + mesh.workers[2].tokens;
+    assert_in_range(mesh_view(&mesh, 0).clock_tokens, tokens / 2, tokens * 16 / 10);
+    mesh_deinit(&mesh);
+}
+
 int main(void) {
     tw_rng_seed(&rng, 7);
     const struct CMUnitTest tests[] = {
@@ -565,6 +584,7 @@ int main(void) {
         cmocka_unit_test(run_ends_through_kills_and_cuts),
         cmocka_unit_test(lies_cost_nothing),
         cmocka_unit_test(lying_clock_lifts_by_half_at_most),
+        cmocka_unit_test(a_boaster_is_followed_ever_more_seldom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
