@@ -410,6 +410,7 @@ static void print_contributions(const struct screen *screen, const json_t *statu
                  left_out = json_num(status, "contributions.rounds_left_out");
     char text[TW_UNITS_BYTES];
     if (!isfinite(budget) && json_object_size(shares) == 0) return;
+    if (is_topology(status, "solo")) return; /* nothing is sent */
     struct line line = line_begin(screen, "Sends");
     if (isfinite(bits)) {
         line_put(&line, PLAIN, "%.2f bits a parameter", bits);
