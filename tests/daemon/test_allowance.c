@@ -71,6 +71,8 @@ static void what_is_left_over_goes_to_contributions(void **state) {
         node_run(&node, 3000);
         /* At the socket, of which the headers below it are no part. */
         assert_share((double)(node.traffic - before) / 3000 / RATE, 0.96, 0.04);
+        /* By knowing the rest, not by paying off debts. */
+        assert_true(node.allowance.credit > -0.5 * RATE * 10);
         assert_int_equal(node.made, node.rounds);
     }
 }
