@@ -70,6 +70,12 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
         tw_id_short(&action->u.report.id, hex);
         tw_shell_note(shell, TW_LOG_WARN, "contribution_refused", "peer=%s", hex);
         return;
+    case TW_REPORT_STRUCK:
+        tw_id_short(&action->u.report.id, hex);
+        tw_shell_note(shell, TW_LOG_WARN, "owner_struck", "peer=%s round=%llu part=%u why=%s", hex,
+                      (unsigned long long)action->u.report.round, action->u.report.part,
+                      action->u.report.reason == TW_CORRUPT ? "false_merge" : "insane_result");
+        return;
     case TW_REPORT_INSANE:
         tw_id_short(&action->u.report.id, hex);
         tw_shell_note(shell, TW_LOG_WARN, "result_refused", "peer=%s", hex);

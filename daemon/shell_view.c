@@ -274,6 +274,16 @@ static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
         }
         const struct tw_msg_status *said = &shell->view.peers[i].status;
         if (!shell->view.peers[i].is_up) continue;
+        if (shell->view.peers[i].strike.count > 0) {
+            (void)snprintf(
+                row->strike, sizeof(row->strike),
+                "merges nothing for %llu min more: its result of round %llu, part %u, %s",
+                (unsigned long long)(shell->view.peers[i].strike.left_us / 60000000 + 1),
+                (unsigned long long)shell->view.peers[i].strike.round,
+                shell->view.peers[i].strike.part,
+                shell->view.peers[i].strike.is_false ? "was not the merge of what it lists"
+                                                     : "was far larger than merges are");
+        }
         row->is_member = shell->view.peers[i].is_member;
         if (shell->view.peers[i].last_mixed_round > 0) {
             row->last_mixed_round = shell->view.peers[i].last_mixed_round - 1;

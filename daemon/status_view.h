@@ -68,9 +68,10 @@ struct tw_view_peer {
     uint64_t step, tokens;
     uint32_t tokens_per_s;
     uint64_t rounds;
-    double token_share;        /* of the run's tokens, a ratio; NaN = not known */
-    uint64_t last_mixed_round; /* newest round of ours it entered; TW_VIEW_NEVER */
-    uint64_t heard_us;         /* ago; TW_VIEW_NEVER */
+    double token_share;              /* of the run's tokens, a ratio; NaN = not known */
+    uint64_t last_mixed_round;       /* newest round of ours it entered; TW_VIEW_NEVER */
+    uint64_t heard_us;               /* ago; TW_VIEW_NEVER */
+    char strike[TW_VIEW_TEXT_BYTES]; /* why it owns no part for now; "" when it may */
 };
 
 struct tw_view_round {

@@ -250,6 +250,8 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
                   maybe(peer->last_mixed_round));
     if (row != NULL && said != NULL) (void)json_object_update(row, said);
     json_decref(said);
+    if (row != NULL && peer->strike[0] != 0)
+        (void)json_object_set_new(row, "strike", text(peer->strike));
     return row;
 }
 

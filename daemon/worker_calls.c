@@ -121,6 +121,7 @@ static void event_of(const struct tw_call *call, bool ok, struct tw_event *event
         event->u.reduced.bytes = call->out_bytes[0];
         event->u.reduced.hash = call->hashes[0];
         event->u.reduced.refused = call->refused;
+        event->u.reduced.is_audit = call->is_audit;
         return;
     case TW_ACT_EXPORT:
         event->kind = TW_EV_EXPORTED;
@@ -345,6 +346,8 @@ static bool reduce_build(struct tw_call *call, const struct tw_action *action,
     reduce->fragment = action->u.reduce.fragment;
     reduce->part = action->u.reduce.part;
     reduce->inputs_count = action->u.reduce.inputs_count;
+    reduce->is_audit = action->u.reduce.is_audit;
+    call->is_audit = action->u.reduce.is_audit;
     for (uint32_t i = 0; i < reduce->inputs_count; i++) {
         reduce->inputs[i].tokens = action->u.reduce.inputs[i].tokens;
         reduce->inputs[i].steps = action->u.reduce.inputs[i].steps;

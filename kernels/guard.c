@@ -2,6 +2,7 @@
 #include "kernels/guard.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "base/assert.h"
 #include "kernels/median.h"
@@ -20,15 +21,39 @@ static void guard_sizes(double *sizes, const double *norms, const uint32_t *step
 
 /* With most contributions exactly 0, as when a round follows a merge at once, nothing else is
  * usual. */
-static uint64_t refuse_all_but_zeros(float *factors, const double *sizes, uint32_t count) {
+static uint64_t refuse_all_but_zeros(const double *sizes, uint32_t count) {
     uint32_t zeros = 0;
     uint64_t refused = 0;
     for (uint32_t i = 0; i < count; i++) zeros += sizes[i] == 0.0;
     if (2 * zeros <= count) return 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (sizes[i] == 0.0) continue;
-        factors[i] = 0.0f;
-        refused |= UINT64_C(1) << i;
+        if (sizes[i] != 0.0) refused |= UINT64_C(1) << i;
+    }
+    return refused;
+}
+
+void tw_guard_scale(float *factors, const double *norms, const uint32_t *steps, uint32_t count) {
+    TW_ASSERT(count > 0);
+    TW_ASSERT(count <= TW_GUARD_MAX);
+    double sizes[TW_GUARD_MAX];
+    guard_sizes(sizes, norms, steps, count);
+    const double usual = tw_median_low(sizes, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const bool is_large =
+            count >= TW_GUARD_LEAST && usual > 0.0 && sizes[i] > TW_GUARD_SCALED * usual;
+        factors[i] = is_large ? (float)(TW_GUARD_SCALED * usual / sizes[i]) : 1.0f;
+    }
+}
+
+static uint64_t guard_refuse(const double *norms, const uint32_t *steps, uint32_t count) {
+    double sizes[TW_GUARD_MAX];
+    uint64_t refused = 0;
+    if (count < TW_GUARD_LEAST) return 0;
+    guard_sizes(sizes, norms, steps, count);
+    const double usual = tw_median_low(sizes, count);
+    if (usual == 0.0) return refuse_all_but_zeros(sizes, count);
+    for (uint32_t i = 0; i < count; i++) {
+        if (sizes[i] > TW_GUARD_REFUSED * usual) refused |= UINT64_C(1) << i;
     }
     return refused;
 }
@@ -36,20 +61,18 @@ static uint64_t refuse_all_but_zeros(float *factors, const double *sizes, uint32
 uint64_t tw_guard(float *factors, const double *norms, const uint32_t *steps, uint32_t count) {
     TW_ASSERT(count > 0);
     TW_ASSERT(count <= TW_GUARD_MAX);
-    double sizes[TW_GUARD_MAX];
-    uint64_t refused = 0;
-    guard_sizes(sizes, norms, steps, count);
-    const double usual = tw_median_low(sizes, count);
-    for (uint32_t i = 0; i < count; i++) factors[i] = 1.0f;
-    if (count < TW_GUARD_LEAST) return 0;
-    if (usual == 0.0) return refuse_all_but_zeros(factors, sizes, count);
+    double left_norms[TW_GUARD_MAX];
+    uint32_t left_steps[TW_GUARD_MAX], left = 0;
+    float left_factors[TW_GUARD_MAX];
+    const uint64_t refused = guard_refuse(norms, steps, count);
     for (uint32_t i = 0; i < count; i++) {
-        if (sizes[i] > TW_GUARD_REFUSED * usual) {
-            factors[i] = 0.0f;
-            refused |= UINT64_C(1) << i;
-        } else if (sizes[i] > TW_GUARD_SCALED * usual) {
-            factors[i] = (float)(TW_GUARD_SCALED * usual / sizes[i]);
-        }
+        if ((refused >> i & 1) != 0) continue;
+        left_norms[left] = norms[i];
+        left_steps[left++] = steps[i];
     }
+    tw_guard_scale(left_factors, left_norms, left_steps, left);
+    left = 0;
+    for (uint32_t i = 0; i < count; i++)
+        factors[i] = (refused >> i & 1) != 0 ? 0.0f : left_factors[left++];
     return refused;
 }

@@ -12,7 +12,11 @@ enum {
     TW_GUARD_STEPS = 64,  /* times the usual steps: more are not believed */
 };
 
-/* The size of a contribution is its norm over the square root of its inner steps, the usual size
+/* Two passes: the first refuses, the second scales what is left by what is usual among what is
+ * left. So whoever knows the contributions that were merged, and nothing of the others, finds the
+ * same factors: tw_guard_scale.
+ *
+ * The size of a contribution is its norm over the square root of its inner steps, the usual size
  * the (lower) median. The change of s steps is at least sqrt(s) times that of one (all at right
  * angles) and at most s times: so a node that is several times as fast, or was away for a few
  * rounds, is usual. Fewer than TW_GUARD_LEAST: all are taken. More than half of them 0: the others
@@ -22,5 +26,8 @@ enum {
  * returned as a set, never half of them or more. norms (count): finite; steps (count), 0 counts as
  * 1. Same inputs, same bits. */
 uint64_t tw_guard(float *factors, const double *norms, const uint32_t *steps, uint32_t count);
+
+/* The second pass alone, of contributions of which none is to be refused. */
+void tw_guard_scale(float *factors, const double *norms, const uint32_t *steps, uint32_t count);
 
 #endif

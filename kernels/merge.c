@@ -1,7 +1,10 @@
 /* merge.c - shares of the contributors, and their weighted sum. */
 #include "kernels/merge.h"
 
+#include <stdbool.h>
+
 #include "base/assert.h"
+#include "kernels/median.h"
 
 void tw_merge_weights_equal(float *weights, uint32_t count) {
     TW_ASSERT(count > 0);
@@ -39,4 +42,19 @@ void tw_merge_weights_rate(float *weights, const uint64_t *tokens, const uint32_
 
 void tw_merge_add(float *restrict sum, const float *restrict x, float weight, size_t n) {
     for (size_t i = 0; i < n; i++) sum[i] = sum[i] + weight * x[i];
+}
+
+void tw_merge_weights_bound(float *weights, uint32_t count) {
+    double values[TW_MEDIAN_MAX], sum = 0;
+    if (count < 3) return;
+    for (uint32_t i = 0; i < count; i++) values[i] = (double)weights[i];
+    const double most = TW_MERGE_BOUND * tw_median_low(values, count);
+    if (most <= 0) return;
+    bool is_bound = false;
+    for (uint32_t i = 0; i < count; i++) {
+        is_bound |= values[i] > most;
+        if (values[i] > most) values[i] = most;
+        sum += values[i];
+    }
+    for (uint32_t i = 0; i < count && is_bound; i++) weights[i] = (float)(values[i] / sum);
 }

@@ -18,4 +18,10 @@ void tw_merge_weights_rate(float *weights, const uint64_t *tokens, const uint32_
 void tw_merge_add(float *sum, const float *x, float weight, size_t n);
 void tw_merge_add_ref(float *sum, const float *x, float weight, size_t n);
 
+/* No weight is more than TW_MERGE_BOUND times the (lower) median one; what is taken from who claims
+ * more goes to all. Of fewer than three nobody knows who exaggerates. weights (count): sum to 1, in
+ * and out. */
+enum { TW_MERGE_BOUND = 4 };
+void tw_merge_weights_bound(float *weights, uint32_t count);
+
 #endif

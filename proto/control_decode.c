@@ -282,6 +282,13 @@ static enum tw_status get_pair_offer(const void *body, struct tw_msg_pair_offer 
     return get_id("phi_hash", &from->phi_hash, &to->phi_hash, err);
 }
 
+static enum tw_status get_accuse(const void *body, struct tw_msg_accuse *to, struct tw_error *err) {
+    const Thinwire__Accuse *from = body;
+    to->round = from->round;
+    to->part = from->part;
+    return get_id("lineage", &from->lineage, &to->lineage, err);
+}
+
 /* ---- bodies -------------------------------------------------------------------------------- */
 
 static const ProtobufCMessageDescriptor *descriptor_of(uint16_t kind) {

@@ -259,6 +259,15 @@ static enum tw_status put_pair_accept(const struct tw_msg_pair_accept *from, str
     return pack(&to.base, out, err);
 }
 
+static enum tw_status put_accuse(const struct tw_msg_accuse *from, struct out *out,
+                                 struct tw_error *err) {
+    Thinwire__Accuse to = THINWIRE__ACCUSE__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.round = from->round;
+    to.part = from->part;
+    return pack(&to.base, out, err);
+}
+
 static enum tw_status put_pair_busy(const struct tw_msg_pair_busy *from, struct out *out,
                                     struct tw_error *err) {
     Thinwire__PairBusy to = THINWIRE__PAIR_BUSY__INIT;

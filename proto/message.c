@@ -138,6 +138,9 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
         if (message->u.pair_accept.wants_whole > 1) return bad(message, "wants_whole", err);
         return TW_OK;
     case TW_MSG_PAIR_OFFER: return check_pair_offer(message, err);
+    case TW_MSG_ACCUSE:
+        if (message->u.accuse.part >= TW_PARTS_MAX) return bad(message, "part", err);
+        return TW_OK;
     case TW_MSG_NACK:
         if (message->u.nack.refused_parts >> TW_PARTS_MAX != 0)
             return bad(message, "refused_parts", err);

@@ -35,7 +35,8 @@
     X(PAIR_REQUEST, 19, pair_request)                                                              \
     X(PAIR_ACCEPT, 20, pair_accept)                                                                \
     X(PAIR_BUSY, 21, pair_busy)                                                                    \
-    X(PAIR_OFFER, 22, pair_offer)
+    X(PAIR_OFFER, 22, pair_offer)                                                                  \
+    X(ACCUSE, 23, accuse)
 
 enum tw_message_kind {
 #define X(name, value, member) TW_MSG_##name = (value),
@@ -208,6 +209,13 @@ struct tw_msg_pair_accept {
 /* "Not, or no longer, with me." */
 struct tw_msg_pair_busy {
     struct tw_pair_id pair;
+};
+
+/* "The result of this part is not the merge of what the manifest lists: see for yourself." */
+struct tw_msg_accuse {
+    struct tw_id lineage;
+    uint64_t round;
+    uint32_t part;
 };
 
 /* What the sender brings: its outer gradient in the run's codec, and its phi (compress/lattice.h).

@@ -258,7 +258,8 @@ struct tw_wmsg_encode {
 
 struct tw_wmsg_reduce {
     uint64_t round, begin, count;
-    uint32_t fragment, part, inputs_count, reserved;
+    uint32_t fragment, part, inputs_count;
+    uint32_t is_audit; /* 1: was merged before, somewhere else; nobody is refused */
     struct tw_span out;
     struct {
         struct tw_span in;

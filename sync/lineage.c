@@ -55,6 +55,7 @@ void tw_lineage_fork(struct tw_node *node) {
     node->needs_tip = false;
     tw_payload_drop_all(node);
     forget_fetches(node);
+    tw_audit_forget(node);
     node->load_mode = TW_LOAD_KEEP;
     /* What we hold is by definition the state of a lineage of one: "load" it as it is. */
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
@@ -90,6 +91,7 @@ static void adopt(struct tw_node *node, uint16_t peer) {
     const enum tw_load_mode mode = node->was_shared ? TW_LOAD_KEEP : TW_LOAD_RESET;
     tw_payload_drop_all(node);
     forget_fetches(node);
+    tw_audit_forget(node);
     node->at.lineage_parent = node->at.lineage;
     node->at.lineage = status->lineage;
     node->at.nonce = tw_lineage_nonce(node);

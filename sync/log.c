@@ -180,11 +180,14 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     note_mixed(node, entry);
     note_deliveries(node, entry);
     note_own_part(node, entry);
+    tw_strike_note(node, entry);
+    tw_audit_note(node, entry);
     tw_round_note_missed(node, entry);
     node->at.tip = *entry;
     node->at.has_tip = 1;
     node->tip_digest = tw_close_digest(entry);
     node->at.rounds++;
+    tw_audit_choose(node, entry->round);
     node->last_commit_us = node->now_us;
     node->majority_us = node->now_us;
     if (entry->parts_count > 0) node->was_shared = true;

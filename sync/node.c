@@ -118,7 +118,7 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
 /* Is it of a way to merge that this run has not? */
 static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind kind) {
     const bool has_group = !node->cfg.is_pair && node->cfg.alone_nodes == 0;
-    if (kind >= TW_MSG_JOIN && kind <= TW_MSG_NACK) return !has_group;
+    if ((kind >= TW_MSG_JOIN && kind <= TW_MSG_NACK) || kind == TW_MSG_ACCUSE) return !has_group;
     return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
 
@@ -154,6 +154,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PAIR_REQUEST: tw_pair_request(node, peer, &message->u.pair_request); break;
     case TW_MSG_PAIR_ACCEPT: tw_pair_accept(node, peer, &message->u.pair_accept); break;
     case TW_MSG_PAIR_BUSY: tw_pair_busy(node, peer, &message->u.pair_busy); break;
+    case TW_MSG_ACCUSE: tw_audit_accuse(node, peer, &message->u.accuse); break;
     case TW_MSG_PAIR_OFFER: tw_pair_offer(node, peer, &message->u.pair_offer); break;
     }
 }
@@ -168,6 +169,7 @@ static void forget_worker(struct tw_node *node) {
     node->is_finish_told = false;
     if (node->round.own == OWN_ENCODING) node->round.own = OWN_IDLE;
     node->round.is_reducing = false;
+    tw_audit_forget(node);
 }
 
 static void greet_worker(struct tw_node *node, const struct tw_event *event) {
@@ -288,6 +290,7 @@ void tw_node_advance(struct tw_node *node) {
     } else {
         tw_round_advance(node);
         tw_vote_advance(node);
+        tw_audit_advance(node);
     }
     tw_payload_advance(node);
     tw_peers_advance(node);
@@ -326,6 +329,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->roster_count = node->roster.count;
     view->roster = node->roster;
     view->is_contributing = node->round.own == OWN_SENT;
+    view->audits = node->audits_count;
     view->pairs.merged = node->pair.merged_count;
     view->pairs.alone = node->pair.alone_count;
     view->pairs.one_sided = node->pair.one_sided_count;
@@ -345,6 +349,16 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
         view->peers[i].id = link->id;
         view->peers[i].status = link->status;
         view->peers[i].heard_us = link->heard_us;
+        for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
+            const struct strike *strike = &node->strikes[row];
+            if (strike->count == 0 || strike->until_us <= node->now_us) continue;
+            if (!tw_id_equal(&strike->id, &link->id)) continue;
+            view->peers[i].strike.count = strike->count;
+            view->peers[i].strike.is_false = strike->is_false;
+            view->peers[i].strike.round = strike->round;
+            view->peers[i].strike.part = strike->part;
+            view->peers[i].strike.left_us = strike->until_us - node->now_us;
+        }
         view->peers[i].is_member = tw_roster_find(&node->roster, &link->id) >= 0;
         for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
             if (node->mixed[row].round != 0 && tw_id_equal(&node->mixed[row].id, &link->id))

@@ -137,7 +137,8 @@ struct tw_event {
             uint64_t refused; /* bit i = inputs[i] was left out: it is no contributor */
             uint32_t part, bytes;
             struct tw_id hash;
-        } reduced; /* REDUCED */
+            bool is_audit; /* as it was asked for */
+        } reduced;         /* REDUCED */
         struct {
             uint32_t fragment;
             uint64_t rounds;     /* applied rounds after it */
@@ -215,6 +216,8 @@ enum tw_report_kind {
     TW_REPORT_STATE,           /* `state` changed */
     TW_REPORT_MISBEHAVED,      /* `peer` broke the rules: `reason` */
     TW_REPORT_REFUSED,         /* what member `id` contributed was too large to be merged here */
+    TW_REPORT_STRUCK,          /* `id` owns no part for a while: `reason` TW_CORRUPT, its result is
+                                  not the merge; TW_LIMIT, it was insane */
     TW_REPORT_INSANE,          /* a result of member `id` was not taken here: `close` is NULL */
     TW_REPORT_PAIRED,          /* the round just committed merged with node `id` */
     TW_REPORT_ONE_SIDED,       /* we merged with node `id`, and it did not with us */
@@ -244,6 +247,7 @@ struct tw_action {
             uint64_t round;
             uint32_t fragment, part, inputs_count;
             uint64_t begin, count;
+            bool is_audit; /* merged before: nobody is refused */
             struct {
                 struct tw_id hash;
                 uint64_t tokens;
@@ -294,6 +298,8 @@ struct tw_action {
             enum tw_node_state state;
             struct tw_id id;
             const struct tw_close *close; /* borrowed until the next event */
+            uint64_t round;               /* STRUCK: of the result, and its part */
+            uint32_t part;
         } report;
     } u;
 };
@@ -335,6 +341,7 @@ struct tw_node_view {
     uint32_t alive; /* peers whose status was heard within TW_PEER_SILENCE_US */
     uint32_t mixed; /* peers that entered our anchor within the last 2 P rounds */
     uint32_t roster_count;
+    uint64_t audits;      /* merges of others that were done again here */
     bool is_contributing; /* an outer gradient of ours is on its way in the open round */
     struct {
         uint64_t merged, alone, one_sided; /* rounds; of the merged ones, as far as it is known */
@@ -349,6 +356,11 @@ struct tw_node_view {
         uint64_t heard_us;
         bool is_member;
         uint64_t last_mixed_round; /* + 1; 0 = never */
+        struct {
+            uint32_t count, part; /* count 0: it may own parts */
+            uint64_t round, left_us;
+            bool is_false; /* that result is not its merge; else it was out of all proportion */
+        } strike;
     } peers[TW_PEERS_MAX];
 };
 

@@ -44,6 +44,9 @@ enum {
     DONORS_KEPT = 8,
     DONOR_DOUBLINGS = 6,
     PAIRS_MISSED_MAX = 6, /* then it is asked in every 64th round */
+    AUDIT_ROUNDS = 4,     /* contributions are kept so long after they were merged */
+    AUDIT_ONE_IN = 16,    /* parts, and who looks at it is one member */
+    STRIKE_DOUBLED_MAX = 6,
 };
 
 /* What no honest run comes near: beyond it a number of a peer is a lie, and sums could wrap. */
@@ -72,8 +75,11 @@ enum {
 #define RATE_WINDOW_US (5 * SECOND_US)
 #define BURST_GAP_US (SECOND_US / 20)   /* steps closer to each other were waiting to be told */
 #define MEMBER_DEAD_US (15 * SECOND_US) /* then the next roster drops it */
-#define PAIR_ANSWER_US (2 * SECOND_US)  /* for a PAIR_REQUEST */
-#define DONOR_REST_US (10 * SECOND_US)  /* before its state is taken over again; doubled */
+#define STRIKE_US (600 * SECOND_US)     /* an owner owns nothing for so long; doubled each time */
+#define AUDIT_KEEP_US (10 * SECOND_US)
+#define AUDIT_PATIENCE_US (120 * SECOND_US)
+#define PAIR_ANSWER_US (2 * SECOND_US) /* for a PAIR_REQUEST */
+#define DONOR_REST_US (10 * SECOND_US) /* before its state is taken over again; doubled */
 #define PAIR_PATIENCE_CEILING_US (600 * SECOND_US)
 #define STEP_US_MAX (3600 * SECOND_US)    /* of one step; beyond, the others' tokens do not count */
 #define STEP_RATE_MAX (UINT64_C(1) << 40) /* tokens per second of everybody together */
@@ -85,8 +91,9 @@ struct link {
     struct tw_msg_status status;
     uint64_t up_us, heard_us;
     uint64_t log_asked_us;
-    uint64_t log_begin;   /* the oldest round it still has, as far as it told */
-    uint8_t pairs_missed; /* exchanges in a row in which its payloads did not come */
+    uint64_t log_begin;        /* the oldest round it still has, as far as it told */
+    uint8_t pairs_missed;      /* exchanges in a row in which its payloads did not come */
+    uint64_t unheard_until_us; /* it accused somebody for nothing */
     /* what it was told of the open round, since it said it is there: round + 1, ballot */
     uint64_t told_contrib, told_result, told_prepare, told_propose;
 };
@@ -175,6 +182,42 @@ struct round {
     uint64_t best_ballot;
     struct tw_id promised_digest[TW_MEMBERS_MAX]; /* what each accepted; zero: nothing */
     struct tw_close best, proposal;
+};
+
+/* What it takes to do the merges of a committed round again. */
+struct past_round {
+    uint64_t round; /* + 1; 0: none */
+    struct tw_roster roster;
+    uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
+    struct contribution contributions[TW_MEMBERS_MAX];
+};
+
+struct audit_input {
+    struct tw_id from, hash;
+    uint64_t tokens;
+    uint32_t steps, bytes;
+};
+
+enum audit_phase { AUDIT_IDLE, AUDIT_FETCHING, AUDIT_MERGING };
+
+struct audit {
+    enum audit_phase phase;
+    uint64_t round, begin, count, began_us;
+    uint32_t fragment, part, inputs_count;
+    struct tw_id owner, result;
+    bool is_hinted; /* another member said so */
+    struct tw_id accuser;
+    struct audit_input inputs[TW_MEMBERS_MAX];
+};
+
+/* What this node found out about an owner. */
+struct strike {
+    struct tw_id id;
+    uint32_t count; /* ever; 0: a free row */
+    uint64_t until_us;
+    bool is_false; /* its result was recomputed, and is another; else it was insane */
+    uint64_t round;
+    uint32_t part; /* of the newest */
 };
 
 enum reply_kind { REPLY_PROMISE, REPLY_ACCEPT };
@@ -297,6 +340,16 @@ struct tw_node {
     uint32_t replies_count;
 
     struct round round;
+    struct past_round past[AUDIT_ROUNDS];
+    struct audit audit;
+    uint64_t audits_count;
+    struct {
+        bool is_there;
+        struct tw_id accuser;
+        uint64_t round;
+        uint32_t part;
+    } hint; /* an accusation that is looked at next */
+    struct strike strikes[TW_MEMBERS_MAX];
     struct pair pair;
     struct link links[TW_PEERS_MAX];
     uint16_t links_end; /* none is up from here on */
@@ -423,6 +476,8 @@ void tw_vote_advance(struct tw_node *node);
 
 /* Set of parts of the open round's manifest whose results are here and not taken. */
 uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close);
+/* The result of that name, of so many elements, is here and not taken. */
+bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count);
 /* Does not take these parts of the offer: says so to its closer, and forgets the offer. */
 void tw_refuse_offer(struct tw_node *node, uint32_t parts);
 /* A member did not take these parts of our proposal. */
@@ -432,6 +487,27 @@ bool tw_refuse_is_passed(struct tw_node *node, uint32_t rank);
 /* Is what a member accepted, as the promises so far say, to be proposed again? If not yet known,
  * more promises are awaited: *is_open. */
 bool tw_refuse_must_carry(struct tw_node *node, bool *is_open);
+
+/* ---- strike.c -------------------------------------------------------------------------------- */
+
+void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, uint64_t round,
+                   uint32_t part);
+/* It owns nothing, and is not waited for as a closer. */
+bool tw_strike_is(const struct tw_node *node, const struct tw_id *id);
+/* Strikes whose results a manifest leaves out that is about to be committed, and we do not take. */
+void tw_strike_note(struct tw_node *node, const struct tw_close *close);
+
+/* ---- audit.c --------------------------------------------------------------------------------- */
+
+/* The open round is about to be committed: what is needed to audit it. */
+void tw_audit_note(struct tw_node *node, const struct tw_close *close);
+/* It is the newest in the log: audits a part of it if that falls to us. */
+void tw_audit_choose(struct tw_node *node, uint64_t round);
+void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse);
+/* True when it answered an audit. */
+bool tw_audit_reduced(struct tw_node *node, const struct tw_event *event);
+void tw_audit_forget(struct tw_node *node);
+void tw_audit_advance(struct tw_node *node);
 
 /* ---- log.c ---------------------------------------------------------------------------------- */
 

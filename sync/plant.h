@@ -27,6 +27,7 @@
     X(EARLY_FINISH, "early-finish", "the run ends at half of its budget")                          \
     X(INSANE_TAKEN, "insane-taken", "results that the worker finds insane are voted for")          \
     X(FREED_EARLY, "freed-early", "who has not promised counts as one that accepted nothing")      \
+    X(ACCUSER_BELIEVED, "accuser-believed", "who is accused of a false merge is struck unheard")   \
     X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")
 
 /* The same for runs in pairs. */

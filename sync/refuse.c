@@ -33,18 +33,20 @@ static void report(struct tw_node *node, uint32_t owner) {
     tw_act_report(node, TW_REPORT_INSANE, &node->roster.members[owner].id);
 }
 
+bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count) {
+    const struct payload *payload = tw_payload_find(node, hash);
+    if (payload == NULL || !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, count)) return false;
+    const bool is_insane = payload->state == PAYLOAD_HELD && payload->is_insane &&
+                           !TW_PLANTED(node, TW_PLANT_INSANE_TAKEN);
+    return is_insane || payload->state == PAYLOAD_UNFIT;
+}
+
 uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close) {
     uint32_t parts = 0;
     for (uint32_t k = 0; k < close->parts_count; k++) {
         const struct tw_part *part = &close->parts[k];
         if (part->bytes == 0) continue;
-        const struct payload *payload = tw_payload_find(node, &part->result);
-        if (payload == NULL ||
-            !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, node->round.count[k]))
-            continue;
-        const bool is_insane = payload->state == PAYLOAD_HELD && payload->is_insane &&
-                               !TW_PLANTED(node, TW_PLANT_INSANE_TAKEN);
-        if (!is_insane && payload->state != PAYLOAD_UNFIT) continue;
+        if (!tw_refuse_is_bad(node, &part->result, node->round.count[k])) continue;
         parts |= 1u << k;
         report(node, part->owner_idx);
     }

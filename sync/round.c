@@ -212,7 +212,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
         if (event->u.encoded.bytes[k] == 0) continue;
         tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k],
                         is_now ? TW_CONTENT_DELTA : TW_CONTENT_OPAQUE, is_now ? round->count[k] : 0,
-                        is_now ? node->at.rounds : 0);
+                        is_now ? node->at.rounds + AUDIT_ROUNDS : 0);
     }
     if (!is_now) return;
     node->last_send_step = node->step;
@@ -381,6 +381,7 @@ static void merge(struct tw_node *node) {
     action->u.reduce.part = part;
     action->u.reduce.begin = round->begin[part];
     action->u.reduce.count = round->count[part];
+    action->u.reduce.is_audit = false;
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((round->merged >> i & 1) == 0) continue;
@@ -458,6 +459,7 @@ static void leave_out(struct tw_node *node, uint64_t refused) {
 
 void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     struct round *round = &node->round;
+    if (tw_audit_reduced(node, event)) return;
     const bool is_now = round->is_reducing && event->u.reduced.round == node->at.rounds;
     if (event->ok) {
         tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,

@@ -325,6 +325,7 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
 /* Whole, as far as we know: to be trusted with a part. */
 static bool can_own(const struct tw_node *node, uint32_t idx) {
     if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
+    if (tw_strike_is(node, &node->roster.members[idx].id)) return false;
     return tw_peers_member_live(node, idx);
 }
 
@@ -570,7 +571,8 @@ static bool is_my_turn(struct tw_node *node) {
     const struct round *round = &node->round;
     for (int rank = 0; rank < round->self_rank; rank++) {
         if (tw_peers_member_live(node, round->rank[rank]) &&
-            !tw_refuse_is_passed(node, (uint32_t)rank))
+            !tw_refuse_is_passed(node, (uint32_t)rank) &&
+            !tw_strike_is(node, &node->roster.members[round->rank[rank]].id))
             return false;
     }
     return true;

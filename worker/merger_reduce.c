@@ -90,6 +90,11 @@ static enum tw_status guard_inputs(struct tw_merger *merger, const struct tw_wms
         TW_TRY(input_decode(merger, &request->inputs[i].in, 1.0f, merger->scratch, n, err));
         norms[i] = sqrt(tw_norm_squared(merger->scratch, n));
     }
+    *refused = 0;
+    if (request->is_audit != 0) {
+        tw_guard_scale(factors, norms, steps, request->inputs_count);
+        return TW_OK;
+    }
     *refused = tw_guard(factors, norms, steps, request->inputs_count);
     for (uint32_t i = 0; i < request->inputs_count; i++) {
         if (factors[i] == 1.0f) continue;
@@ -118,6 +123,7 @@ static void weigh(const struct tw_merger *merger, const struct tw_wmsg_reduce *r
     case TW_WEIGHTS_TOKENS: tw_merge_weights_tokens(taken->weights, tokens, count); break;
     case TW_WEIGHTS_TOKENS_RATE: tw_merge_weights_rate(taken->weights, tokens, steps, count); break;
     }
+    tw_merge_weights_bound(taken->weights, count);
 }
 
 /* ---- the rules: scratch becomes the merge ---------------------------------------------------- */

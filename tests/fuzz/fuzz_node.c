@@ -481,6 +481,9 @@ static void near_message(struct tw_message *message) {
         message->u.pull = (struct tw_msg_pull){near_hash(), take() % 4, 1 + take() % 20};
         break;
     case TW_MSG_MISSING: message->u.missing.hash = near_hash(); break;
+    case TW_MSG_ACCUSE:
+        message->u.accuse = (struct tw_msg_accuse){near_lineage(), take() % 16, take() % 4};
+        break;
     case TW_MSG_PAIR_REQUEST:
     case TW_MSG_PAIR_ACCEPT:
     case TW_MSG_PAIR_BUSY:

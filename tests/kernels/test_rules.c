@@ -379,6 +379,35 @@ static void rates_favour_who_did_more(void **state) {
     assert_true(weights[0] == 0.5f);
 }
 
+static void claims_weigh_four_times_the_usual_at_most(void **state) {
+    (void)state;
+    float weights[3];
+    tw_merge_weights_tokens(weights, (const uint64_t[]){100, 100, UINT64_C(1) << 40}, 3);
+    tw_merge_weights_bound(weights, 3);
+    assert_true(weights[0] == weights[1]);
+    assert_true(weights[2] == (float)(4.0 / 6.0));
+    tw_merge_weights_tokens(weights, (const uint64_t[]){100, 300, 200}, 3);
+    const float before = weights[1];
+    tw_merge_weights_bound(weights, 3);
+    assert_true(weights[1] == before);
+    tw_merge_weights_tokens(weights, (const uint64_t[]){1, 1000}, 2);
+    const float large = weights[1];
+    tw_merge_weights_bound(weights, 2);
+    assert_true(weights[1] == large);
+}
+
+/* What is scaled down depends on those who are merged alone: an audit knows no others. */
+static void factors_are_those_of_the_merged_alone(void **state) {
+    (void)state;
+    const uint32_t same[] = {10, 10, 10, 10, 10};
+    const double norms[] = {1, 1.2, 3.4, 1.1, 90};
+    float factors[5], again[4];
+    assert_int_equal(tw_guard(factors, norms, same, 5), 1 << 4);
+    tw_guard_scale(again, norms, same, 4);
+    for (unsigned i = 0; i < 4; i++) assert_true(factors[i] == again[i]);
+    assert_true(factors[2] == (float)(2.2 / 3.4)); /* of 1, 1.1, 1.2, 3.4 the lower median */
+}
+
 static void guard_knows_liars_from_fast_nodes(void **state) {
     (void)state;
     float factors[5];
@@ -423,6 +452,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rda_keeps_the_length_of_what_it_merges),
         cmocka_unit_test(few_liars_do_not_move_robust_merges),
         cmocka_unit_test(rates_favour_who_did_more),
+        cmocka_unit_test(claims_weigh_four_times_the_usual_at_most),
+        cmocka_unit_test(factors_are_those_of_the_merged_alone),
         cmocka_unit_test(guard_knows_liars_from_fast_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

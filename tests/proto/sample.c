@@ -218,6 +218,9 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
         message->u.pair_accept = (struct tw_msg_pair_accept){{a, b}, (uint32_t)(b & 1)};
         break;
     case TW_MSG_PAIR_BUSY: message->u.pair_busy.pair = (struct tw_pair_id){a, b}; break;
+    case TW_MSG_ACCUSE:
+        message->u.accuse = (struct tw_msg_accuse){id, a, (uint32_t)(b % TW_PARTS_MAX)};
+        break;
     case TW_MSG_PAIR_OFFER: {
         struct tw_msg_pair_offer *offer = &message->u.pair_offer;
         *offer = (struct tw_msg_pair_offer){

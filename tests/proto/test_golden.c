@@ -204,6 +204,7 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
         break;
     case TW_MSG_PULL: message->u.pull = (struct tw_msg_pull){id(1), 4, 16}; break;
     case TW_MSG_MISSING: message->u.missing.hash = id(1); break;
+    case TW_MSG_ACCUSE: message->u.accuse = (struct tw_msg_accuse){id(1), 812, 3}; break;
     case TW_MSG_PAIR_REQUEST:
     case TW_MSG_PAIR_ACCEPT:
     case TW_MSG_PAIR_BUSY:
@@ -215,7 +216,7 @@ static void control_messages_have_their_golden_bodies(void **state) {
     (void)state;
     static struct tw_message message, back;
     static uint8_t body[TW_CONTROL_BYTES_MAX];
-    for (unsigned kind = TW_MSG_STATUS; kind <= TW_MSG_PAIR_OFFER; kind++) {
+    for (unsigned kind = TW_MSG_STATUS; kind <= TW_MSG_ACCUSE; kind++) {
         size_t size;
         memset(&back, 0, sizeof(back));
         fill(&message, (enum tw_message_kind)kind);

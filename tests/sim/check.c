@@ -207,6 +207,19 @@ void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
                  node->worker.replica.fragment_rounds[fragment]);
 }
 
+/* Whom a merge done again proves a liar is one: accusers and audits never harm who is honest. */
+static void check_strike(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_action *action) {
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        const struct tw_sim_node *other = &world->nodes[i];
+        if (!tw_id_equal(&other->id, &action->u.report.id)) continue;
+        if (action->u.report.reason != TW_CORRUPT) continue;
+        world->result->strikes++;
+        if (tw_sim_is_liar(world, node) || tw_sim_is_liar(world, other)) continue;
+        tw_sim_fail(world, node, "38", "strikes node %u, which merged as it should", i);
+    }
+}
+
 /* ---- called from outside -------------------------------------------------------------------- */
 
 void tw_sim_check_start(struct tw_sim_world *world, struct tw_sim_node *node) {
@@ -265,6 +278,7 @@ void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
         if (action->u.report.kind == TW_REPORT_ROUND_COMMITTED) {
             tw_sim_check_committed(world, node, action);
         }
+        if (action->u.report.kind == TW_REPORT_STRUCK) check_strike(world, node, action);
         break;
     default: break;
     }

@@ -161,6 +161,9 @@ uint64_t tw_sim_message_hash(const struct tw_message *message) {
         h = mix_pair(h, &message->u.pair_accept.pair);
         return tw_sim_mix(h, message->u.pair_accept.wants_whole);
     case TW_MSG_PAIR_BUSY: return mix_pair(h, &message->u.pair_busy.pair);
+    case TW_MSG_ACCUSE:
+        return mix_ballot(h, &message->u.accuse.lineage, message->u.accuse.round,
+                          message->u.accuse.part);
     case TW_MSG_PAIR_OFFER:
         h = mix_pair(h, &message->u.pair_offer.pair);
         h = tw_sim_mix_id(h, &message->u.pair_offer.delta_hash);
@@ -264,6 +267,7 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_ROUND_COMMITTED: return mix_close(h, action->u.report.close);
     case TW_REPORT_REFUSED:
     case TW_REPORT_INSANE:
+    case TW_REPORT_STRUCK:
     case TW_REPORT_LINEAGE: return tw_sim_mix_id(h, &action->u.report.id);
     case TW_REPORT_STATE: return tw_sim_mix(h, (uint64_t)action->u.report.state);
     case TW_REPORT_PAIRED:

@@ -1,7 +1,8 @@
 /* lie.c - nodes that lie about results, and what others make of that.
  *
  * The cores of liars are honest; what their workers say is not. A liar owns parts and says of them
- * what is no merge: far too large, or nothing that decodes. It finds the lies of all liars fair and
+ * what is no merge: far too large, or nothing that decodes, or no larger than a merge, which nobody
+ * can see. The latter is found by audits. It finds the lies of all liars fair and
  * half of what honest owners made insane: as a closer it insists on lies, as a member it refuses.
  * Honest workers go by norms that differ from node to node: here, some miss a lie, some see one
  * where there is none. Everything follows from hashes: worlds without liars draw what they drew. */
@@ -19,14 +20,16 @@ const struct tw_sim_content *tw_sim_lie_make(struct tw_sim_world *world,
                                              const struct tw_sim_content *content) {
     uint8_t bytes[TW_SIM_CONTENT_BYTES_MAX];
     const bool is_nonsense = content->hash.bytes[0] % 4 == 0;
+    const bool is_subtle = content->hash.bytes[0] % 4 == 1;
     memcpy(bytes, content->bytes, content->size);
     for (uint32_t at = 8; at + sizeof(float) <= content->size; at += sizeof(float)) {
         float value;
         memcpy(&value, bytes + at, sizeof value);
-        value = is_nonsense ? NAN : -10 * value;
+        value = is_nonsense ? NAN : is_subtle ? 0.9f * value : -10 * value;
         memcpy(bytes + at, &value, sizeof value);
     }
     content = tw_sim_contents_put(&world->contents, bytes, content->size);
+    if (is_subtle) return content;
     bool is_new;
     const struct tw_sim_key key = {.id = content->hash};
     *(bool *)tw_sim_map_put(&world->lies, &key, &is_new) = true;

@@ -50,8 +50,10 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
             r->lineages_end == 1 ? "" : "s", r->lineages, r->clock_tokens, r->loss_end,
             r->loss_start);
     if (options->liars_count > 0)
-        fprintf(file, "  lies      %" PRIu64 " told by %u nodes, %" PRIu64 " committed\n",
-                r->lies_told, options->liars_count, r->lies_committed);
+        fprintf(file,
+                "  lies      %" PRIu64 " told by %u nodes, %" PRIu64 " committed; %" PRIu64
+                " strikes after audits\n",
+                r->lies_told, options->liars_count, r->lies_committed, r->strikes);
     if (options->is_pair) {
         fprintf(file,
                 "  pairs     %" PRIu64 " steps with a partner, %" PRIu64

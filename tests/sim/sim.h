@@ -28,7 +28,8 @@ struct tw_sim_result {
     uint64_t group_rounds; /* of these, with more than one contributor */
     uint64_t first_rounds; /* of these, with the first node among them */
     uint64_t applied, mixed, votes, lineages, loads, steps;
-    uint64_t lies_told, lies_committed; /* results */
+    uint64_t lies_told, lies_committed; /* results; of those that are far too large */
+    uint64_t strikes;                   /* after an audit */
     uint64_t merges, merges_whole;      /* pair steps with a partner; exchanges that both took */
     uint64_t merges_deserted;           /* one-sided outcomes that the node heard of */
     uint64_t phis_unread;               /* steps alone, as the partner's phi was out of reach */

@@ -13,7 +13,7 @@ static uint64_t seeds_count;
 static void few_lies_are_merged_and_nobody_stalls(void **state) {
     (void)state;
     static struct tw_sim_result result;
-    uint64_t failed = 0, told = 0, committed = 0, rounds = 0;
+    uint64_t failed = 0, told = 0, committed = 0, strikes = 0, rounds = 0;
     for (uint64_t seed = 1; seed <= seeds_count; seed++) {
         struct tw_sim_options options;
         tw_sim_options_draw(&options, seed, 5 + (uint32_t)(seed % 7), 1);
@@ -21,6 +21,7 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
         tw_sim_run(&options, &result, NULL);
         told += result.lies_told;
         committed += result.lies_committed;
+        strikes += result.strikes;
         rounds += result.group_rounds;
         if (!result.is_failed) continue;
         failed++;
@@ -29,8 +30,9 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
         printf("repeat with: thinwire-sim --seed %" PRIu64 " --nodes %u --hours 1 --liars %u\n",
                seed, options.nodes_count, options.liars_count);
     }
-    printf("%" PRIu64 " rounds of several, %" PRIu64 " lies told, %" PRIu64 " committed\n", rounds,
-           told, committed);
+    printf("%" PRIu64 " rounds of several, %" PRIu64 " lies told, %" PRIu64 " committed, %" PRIu64
+           " strikes after audits\n",
+           rounds, told, committed, strikes);
     assert_int_equal(failed, 0);
     assert_true(told > 20 * seeds_count);
     assert_true(10 * committed < told);

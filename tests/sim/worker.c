@@ -70,6 +70,7 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
  * stay the same worlds. */
 static uint64_t refused_of(const struct tw_action *action) {
     const uint64_t round = action->u.reduce.round;
+    if (action->u.reduce.is_audit) return 0;
     if (action->u.reduce.inputs_count < 3 || round % 8 != 5) return 0;
     return UINT64_C(1) << (round / 8 + action->u.reduce.part) % action->u.reduce.inputs_count;
 }
@@ -93,6 +94,7 @@ static void reduce(struct tw_sim_world *world, struct tw_sim_node *node,
     event.u.reduced.round = action->u.reduce.round;
     event.u.reduced.part = action->u.reduce.part;
     event.u.reduced.refused = refused;
+    event.u.reduced.is_audit = action->u.reduce.is_audit;
     if (content != NULL) {
         event.u.reduced.hash = content->hash;
         event.u.reduced.bytes = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);

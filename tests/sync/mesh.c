@@ -54,6 +54,7 @@ static void answer_reduce(struct mesh *mesh, uint32_t node, const struct tw_acti
     }
     event.u.reduced.round = action->u.reduce.round;
     event.u.reduced.part = action->u.reduce.part;
+    event.u.reduced.is_audit = action->u.reduce.is_audit;
     event.u.reduced.hash = tw_sha256(sum.bytes, 32);
     event.u.reduced.bytes = BYTES;
     work(mesh, node, &event);

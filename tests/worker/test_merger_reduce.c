@@ -151,8 +151,8 @@ static void weights_are_those_of_who_is_let_in(void **state) {
         input_add(&request, values, tokens[i], steps[i]);
     }
     assert_int_equal(reduced(&request, values).refused, 1);
-    /* 300^2 / 8 to 100^2 / 4 */
-    assert_true(fabsf(values[0] - (11250 + 2 * 2500) / 13750.0f) < 0.005f);
+    /* 300^2 / 8 to 100^2 / 4, of which it is worth four times at most */
+    assert_true(fabsf(values[0] - (4 * 2500 + 2 * 2500) / 12500.0f) < 0.005f);
 }
 
 static void robust_rules_pass_over_the_odd_one(void **state) {

@@ -69,6 +69,7 @@ struct node {
         struct payload own_delta, own_phi, their_delta, their_phi;
     } pair;
     bool has_merger, has_pairing, is_alive, is_owner, is_hostile;
+    bool is_struck; /* owns no part any more: a ban is longer than these runs */
     uint64_t next_us, boundary_us, step_us;
     uint64_t steps, trained; /* inner steps and tokens so far */
     uint64_t listed_steps, listed_tokens, last_send_step;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/rng.h"
 #include "tests/bench/quality/dump.h"
 #include "tests/bench/quality/world.h"
 
@@ -191,6 +192,12 @@ static bool is_taken(struct world *world, const struct commit *commit, uint32_t 
     return taking > live / 2;
 }
 
+/* One part in sixteen is merged again: sync/audit.c. A lie that is committed is found by that. */
+static bool is_audited(const struct world *world, const struct commit *commit, uint32_t part) {
+    uint64_t state = world->setting->seed * 1000003 + commit->round * TW_PARTS_MAX + part;
+    return tw_splitmix64(&state) % 16 == 0;
+}
+
 /* A result that is not taken is left out: the part is absent, and its owner owns none next time. */
 static enum tw_status reduce(struct world *world, struct commit *commit, struct tw_error *err) {
     const struct round *round = &world->round;
@@ -206,7 +213,10 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
         world->traffic.results += (live - 1) * traffic_of(result->size);
         world->traffic.refused +=
             (uint64_t)__builtin_popcountll(round->merged & ~commit->listed[k]);
+        const bool is_lie = owner->is_hostile && world->setting->hostile.is_owner;
+        if (is_lie && is_audited(world, commit, k)) owner->is_struck = true;
         if (is_taken(world, commit, k)) continue;
+        owner->is_struck = true;
         world->traffic.refused++;
         payload_free(result);
         commit->listed[k] = 0;
@@ -231,7 +241,7 @@ static uint64_t list(struct world *world, const struct commit *commit) {
         } else if (node->is_alive) {
             note_arrival(world, grace);
         }
-        node->is_owner = is_listed && node->is_alive;
+        node->is_owner = is_listed && node->is_alive && !node->is_struck;
     }
     for (uint32_t k = 0; k < commit->division.parts; k++) {
         if (commit->results[k].size == 0 && commit->division.count[k] > 0)

@@ -1,0 +1,223 @@
+/* audit.c - is a committed result the merge of what it lists?
+ *
+ * A merge is the same bits on every machine, and contributions are named by the manifest (their
+ * roots) and by CONTRIB. So whoever was there can do a merge again. After each commit the hash of
+ * the manifest chooses one part in sixteen, and the member that audits it: nobody knows it before
+ * the result is decided.
+ *
+ *   IDLE -> FETCHING   chosen, or another member says (ACCUSE) that a result is false
+ *   FETCHING -> MERGING  all contributions to the part are here
+ *   MERGING -> IDLE    the same hash: fine. Another: the owner is struck, and who found it out by
+ *                      itself says ACCUSE
+ *   any -> IDLE        a contribution cannot be had, the worker died, or it takes too long: nothing
+ *                      is known, nobody is struck
+ *
+ * An accusation is a hint where to look and no more. Who sends one that is wrong is not heard for a
+ * while: it has cost everybody one merge. One audit at a time; one hint may wait. */
+#include "sync/node_internal.h"
+
+static void remember(struct tw_node *node, const struct tw_close *close) {
+    const struct round *round = &node->round;
+    struct past_round *past = &node->past[close->round % AUDIT_ROUNDS];
+    past->round = close->round + 1;
+    past->roster = node->roster;
+    memcpy(past->begin, round->begin, sizeof(past->begin));
+    memcpy(past->count, round->count, sizeof(past->count));
+    memcpy(past->contributions, round->contributions, sizeof(past->contributions));
+}
+
+static const struct past_round *past_of(const struct tw_node *node, uint64_t round) {
+    const struct past_round *past = &node->past[round % AUDIT_ROUNDS];
+    return past->round == round + 1 ? past : NULL;
+}
+
+/* The contribution that the manifest lists, as we heard of it. */
+static bool add_input(struct audit *audit, const struct past_round *past,
+                      const struct tw_contributor *by) {
+    const struct contribution *heard = &past->contributions[by->member_idx];
+    if (!heard->has) return false;
+    const struct tw_id root = tw_contribution_root(heard->said.hashes, heard->said.parts_count);
+    if (!tw_id_equal(&root, &by->root) || heard->said.bytes[audit->part] == 0) return false;
+    audit->inputs[audit->inputs_count++] =
+        (struct audit_input){.from = past->roster.members[by->member_idx].id,
+                             .hash = heard->said.hashes[audit->part],
+                             .bytes = heard->said.bytes[audit->part],
+                             .tokens = by->tokens,
+                             .steps = by->steps};
+    return true;
+}
+
+/* Begins to audit a part of a committed round; stays idle where that is not possible here. */
+static void begin(struct tw_node *node, uint64_t round, uint32_t part) {
+    struct audit *audit = &node->audit;
+    const struct tw_close *close = tw_log_find(node, round);
+    const struct past_round *past = past_of(node, round);
+    if (close == NULL || past == NULL || part >= close->parts_count) return;
+    const struct tw_part *what = &close->parts[part];
+    if (what->bytes == 0 || what->owner_idx >= past->roster.count) return;
+    *audit = (struct audit){.round = round,
+                            .part = part,
+                            .fragment = close->fragment,
+                            .begin = past->begin[part],
+                            .count = past->count[part],
+                            .owner = past->roster.members[what->owner_idx].id,
+                            .result = what->result,
+                            .began_us = node->now_us};
+    if (tw_id_equal(&audit->owner, &node->cfg.self)) return;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        const struct tw_contributor *by = &close->contributors[i];
+        if ((what->contributors >> by->member_idx & 1) == 0) continue;
+        if (by->member_idx >= past->roster.count || !add_input(audit, past, by)) return;
+    }
+    if (audit->inputs_count > 0) audit->phase = AUDIT_FETCHING;
+}
+
+void tw_audit_note(struct tw_node *node, const struct tw_close *close) {
+    if (close->parts_count == 0 || node->round.self_idx < 0) return;
+    remember(node, close);
+}
+
+/* One part in AUDIT_ONE_IN, and who looks at it, by the hash of the manifest. */
+void tw_audit_choose(struct tw_node *node, uint64_t round) {
+    const struct past_round *past = past_of(node, round);
+    const struct tw_close *close = tw_log_find(node, round);
+    if (past == NULL || close == NULL || node->audit.phase != AUDIT_IDLE) return;
+    uint8_t bytes[20 + 32 + 4] = "thinwire-audit-v1";
+    memcpy(bytes + 20, node->tip_digest.bytes, 32);
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        tw_put_u32(bytes + 52, k);
+        const struct tw_id drawn = tw_sha256(bytes, sizeof(bytes));
+        if (drawn.bytes[0] % AUDIT_ONE_IN != 0) continue;
+        const uint32_t member = tw_get_u32(drawn.bytes + 4) % past->roster.count;
+        if (!tw_id_equal(&past->roster.members[member].id, &node->cfg.self)) continue;
+        begin(node, round, k);
+        if (node->audit.phase != AUDIT_IDLE) return;
+    }
+}
+
+void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse) {
+    const struct link *link = &node->links[peer];
+    if (!tw_id_equal(&accuse->lineage, &node->at.lineage)) return;
+    if (node->now_us < link->unheard_until_us) return;
+    if (tw_roster_find(&node->roster, &link->id) < 0) return;
+    const struct past_round *past = past_of(node, accuse->round);
+    if (past == NULL) return;
+    if (TW_PLANTED(node, TW_PLANT_ACCUSER_BELIEVED)) {
+        const struct tw_close *close = tw_log_find(node, accuse->round);
+        if (close != NULL && accuse->part < close->parts_count)
+            tw_strike_add(node, &past->roster.members[close->parts[accuse->part].owner_idx].id,
+                          true, accuse->round, accuse->part);
+    }
+    if (node->hint.is_there) return;
+    node->hint.is_there = true;
+    node->hint.accuser = link->id;
+    node->hint.round = accuse->round;
+    node->hint.part = accuse->part;
+}
+
+static void accuse(struct tw_node *node) {
+    struct tw_message *message = tw_act_message(node, TW_MSG_ACCUSE);
+    if (message == NULL) return;
+    message->u.accuse = (struct tw_msg_accuse){
+        .lineage = node->at.lineage, .round = node->audit.round, .part = node->audit.part};
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_in_lineage(node, i) && !tw_id_equal(&node->links[i].id, &node->audit.owner))
+            tw_act_send(node, message, i);
+    }
+}
+
+/* Who accused for nothing is not listened to for a while. */
+static void accused_falsely(struct tw_node *node) {
+    const uint16_t peer = tw_peers_find(node, &node->audit.accuser);
+    if (peer == NO_PEER) return;
+    node->links[peer].unheard_until_us = node->now_us + STRIKE_US;
+    tw_act_report(node, TW_REPORT_MISBEHAVED, &node->audit.accuser);
+}
+
+bool tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
+    struct audit *audit = &node->audit;
+    if (!event->u.reduced.is_audit) return false;
+    const bool is_now = audit->phase == AUDIT_MERGING && event->u.reduced.round == audit->round &&
+                        event->u.reduced.part == audit->part;
+    const bool is_same = event->ok && tw_id_equal(&event->u.reduced.hash, &audit->result);
+    /* What was made is the result, which others know as such, or of no use and dropped. */
+    const struct payload *known = tw_payload_find(node, &event->u.reduced.hash);
+    if (event->ok)
+        tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
+                        known != NULL ? known->content : TW_CONTENT_OPAQUE,
+                        known != NULL ? known->elements : 0, 0);
+    if (!is_now) return true;
+    audit->phase = AUDIT_IDLE;
+    if (!event->ok) return true;
+    node->audits_count++;
+    if (is_same && audit->is_hinted) accused_falsely(node);
+    if (is_same) return true;
+    tw_strike_add(node, &audit->owner, true, audit->round, audit->part);
+    if (!audit->is_hinted) accuse(node);
+    return true;
+}
+
+/* Asks for what is missing. True when all of it is here. */
+static bool fetch_inputs(struct tw_node *node) {
+    struct audit *audit = &node->audit;
+    bool is_complete = true;
+    for (uint32_t i = 0; i < audit->inputs_count; i++) {
+        const struct audit_input *input = &audit->inputs[i];
+        struct payload *payload =
+            tw_payload_want(node, &input->hash, input->bytes, TW_CONTENT_DELTA, audit->count);
+        if (payload == NULL) return false;
+        payload->from = input->from;
+        payload->is_shared = true;
+        if (payload->keep_us < node->now_us + AUDIT_KEEP_US)
+            payload->keep_us = node->now_us + AUDIT_KEEP_US;
+        if (payload->state == PAYLOAD_UNFIT || payload->cycles > 2 ||
+            !tw_payload_is_as(node, payload, TW_CONTENT_DELTA, audit->count)) {
+            audit->phase = AUDIT_IDLE;
+            return false;
+        }
+        is_complete &= payload->state == PAYLOAD_HELD;
+    }
+    return is_complete;
+}
+
+static void merge(struct tw_node *node) {
+    struct audit *audit = &node->audit;
+    struct tw_action *action = tw_act_body(node, TW_ACT_REDUCE);
+    action->u.reduce.round = audit->round;
+    action->u.reduce.fragment = audit->fragment;
+    action->u.reduce.part = audit->part;
+    action->u.reduce.begin = audit->begin;
+    action->u.reduce.count = audit->count;
+    action->u.reduce.is_audit = true;
+    action->u.reduce.inputs_count = audit->inputs_count;
+    for (uint32_t i = 0; i < audit->inputs_count; i++) {
+        action->u.reduce.inputs[i].hash = audit->inputs[i].hash;
+        action->u.reduce.inputs[i].tokens = audit->inputs[i].tokens;
+        action->u.reduce.inputs[i].steps = audit->inputs[i].steps;
+        action->u.reduce.inputs[i].bytes = audit->inputs[i].bytes;
+    }
+    audit->phase = AUDIT_MERGING;
+}
+
+void tw_audit_forget(struct tw_node *node) {
+    node->audit.phase = AUDIT_IDLE;
+    node->hint.is_there = false;
+}
+
+void tw_audit_advance(struct tw_node *node) {
+    struct audit *audit = &node->audit;
+    if (!node->worker_up || node->state == TW_STATE_RECEIVER) return;
+    if (audit->phase == AUDIT_IDLE && node->hint.is_there) {
+        node->hint.is_there = false;
+        begin(node, node->hint.round, node->hint.part);
+        audit->is_hinted = true;
+        audit->accuser = node->hint.accuser;
+    }
+    if (audit->phase == AUDIT_IDLE) return;
+    if (node->now_us >= audit->began_us + AUDIT_PATIENCE_US) {
+        audit->phase = AUDIT_IDLE;
+        return;
+    }
+    tw_node_wake(node, audit->began_us + AUDIT_PATIENCE_US);
+    if (audit->phase == AUDIT_FETCHING && fetch_inputs(node)) merge(node);
+}

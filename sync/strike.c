@@ -1,0 +1,69 @@
+/* strike.c - owners that were found to lie: for a while they are given no part, and nobody waits
+ * for them to close a round.
+ *
+ * A strike is this node's own finding, never what somebody says: a result that the group left out
+ * and that this node finds insane too, or a merge that it recomputed and that came to something
+ * else (audit.c). All honest members find the same of the same result, so there is nothing to agree
+ * upon. A struck member goes on voting and contributing: its contributions are guarded anyway. */
+#include "sync/node_internal.h"
+
+static struct strike *find(struct tw_node *node, const struct tw_id *id) {
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        struct strike *strike = &node->strikes[i];
+        if (strike->count > 0 && tw_id_equal(&strike->id, id)) return strike;
+    }
+    return NULL;
+}
+
+/* A free row, or the one whose ban ends first. */
+static struct strike *take(struct tw_node *node, const struct tw_id *id) {
+    struct strike *row = find(node, id);
+    if (row != NULL) return row;
+    row = &node->strikes[0];
+    for (uint32_t i = 1; i < TW_MEMBERS_MAX; i++) {
+        if (node->strikes[i].until_us < row->until_us) row = &node->strikes[i];
+    }
+    *row = (struct strike){.id = *id};
+    return row;
+}
+
+void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, uint64_t round,
+                   uint32_t part) {
+    struct strike *strike = take(node, id);
+    if (strike->count > 0 && strike->round == round && strike->part == part) return;
+    const uint64_t ban_us =
+        STRIKE_US << (strike->count < STRIKE_DOUBLED_MAX ? strike->count : STRIKE_DOUBLED_MAX);
+    strike->count++;
+    strike->is_false = is_false;
+    strike->round = round;
+    strike->part = part;
+    strike->until_us = node->now_us + ban_us;
+    const uint32_t before = node->bodies_count;
+    tw_act_report(node, TW_REPORT_STRUCK, id);
+    if (node->bodies_count == before) return; /* words only: lost */
+    struct tw_action *report = &node->bodies[before];
+    report->u.report.reason = is_false ? TW_CORRUPT : TW_LIMIT;
+    report->u.report.round = round;
+    report->u.report.part = part;
+}
+
+bool tw_strike_is(const struct tw_node *node, const struct tw_id *id) {
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        const struct strike *strike = &node->strikes[i];
+        if (strike->count > 0 && strike->until_us > node->now_us && tw_id_equal(&strike->id, id))
+            return true;
+    }
+    return false;
+}
+
+void tw_strike_note(struct tw_node *node, const struct tw_close *close) {
+    struct round *round = &node->round;
+    if (close->parts_count != round->owners_count) return;
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        const struct tw_msg_result *said = &round->results[k].said;
+        if (close->parts[k].bytes > 0 || !round->results[k].has || said->bytes == 0) continue;
+        if (!tw_refuse_is_bad(node, &said->hash, round->count[k])) continue;
+        tw_strike_add(node, &node->roster.members[close->parts[k].owner_idx].id, false,
+                      close->round, k);
+    }
+}
