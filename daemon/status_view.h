@@ -71,7 +71,7 @@ struct tw_view_peer {
     double token_share;              /* of the run's tokens, a ratio; NaN = not known */
     uint64_t last_mixed_round;       /* newest round of ours it entered; TW_VIEW_NEVER */
     uint64_t heard_us;               /* ago; TW_VIEW_NEVER */
-    char strike[TW_VIEW_TEXT_BYTES]; /* why it owns no part for now; "" when it may */
+    char strike[TW_VIEW_TEXT_BYTES]; /* why it owns no part; "" when it may */
 };
 
 struct tw_view_round {

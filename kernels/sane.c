@@ -1,8 +1,6 @@
 /* sane.c - see sane.h. */
 #include "kernels/sane.h"
 
-#include <math.h>
-
 #include "base/assert.h"
 #include "kernels/median.h"
 #include "kernels/norm.h"
@@ -31,12 +29,10 @@ static double doubt_of(const struct tw_sane *sane) {
 }
 
 void tw_sane_note_own(struct tw_sane *sane, const struct tw_sane_sizes *sizes) {
-    double energy = 0;
     for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
-        energy += sizes->energy[b];
         sane->own[b] = sizes->count[b] > 0 ? (float)(sizes->energy[b] / sizes->count[b]) : 0;
     }
-    sane->own_norms[sane->own_count++ % TW_SANE_KEPT] = sqrt(energy);
+    sane->has_own = true;
     sane->doubt = 2 * sane->insane > sane->checked ? TW_SANE_DOUBT * doubt_of(sane) : 1;
     sane->checked = sane->insane = 0;
 }
@@ -50,15 +46,6 @@ void tw_sane_note_merge(struct tw_sane *sane, const struct tw_sane_sizes *sizes,
     }
 }
 
-/* The newest own norm over the usual one. */
-static double growth_of(const struct tw_sane *sane) {
-    const uint32_t held = sane->own_count < TW_SANE_KEPT ? sane->own_count : TW_SANE_KEPT;
-    if (held == 0) return 1;
-    const double usual = tw_median_low(sane->own_norms, held);
-    const double newest = sane->own_norms[(sane->own_count - 1) % TW_SANE_KEPT];
-    return newest > usual && usual > 0 ? newest / usual : 1;
-}
-
 static double median_of(const float *energies, uint32_t count) {
     double values[TW_SANE_KEPT];
     for (uint32_t i = 0; i < count; i++) values[i] = (double)energies[i];
@@ -66,22 +53,22 @@ static double median_of(const float *energies, uint32_t count) {
 }
 
 bool tw_sane_check(struct tw_sane *sane, const struct tw_sane_sizes *sizes) {
-    const double by_merges = TW_SANE_MERGES * growth_of(sane), by_own = TW_SANE_OWN;
-    double energy = 0, limit = 0, expected = 0;
+    double energy = 0, limit = 0;
     for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
         const uint32_t count = sane->merges_count[b];
         const bool has_merges = count >= TW_SANE_LEAST;
-        if (sizes->count[b] == 0 || (!has_merges && sane->own_count == 0)) continue;
-        const double factor = has_merges ? by_merges : by_own;
-        const double usual =
-            has_merges ? median_of(sane->merges[b], count < TW_SANE_KEPT ? count : TW_SANE_KEPT)
-                       : (double)sane->own[b];
+        if (sizes->count[b] == 0 || (!has_merges && !sane->has_own)) continue;
+        double most = 0;
+        if (has_merges)
+            most = TW_SANE_MERGES * TW_SANE_MERGES *
+                   median_of(sane->merges[b], count < TW_SANE_KEPT ? count : TW_SANE_KEPT);
+        const double own = TW_SANE_OWN * TW_SANE_OWN * (double)sane->own[b];
+        if (sane->has_own && own > most) most = own;
         energy += sizes->energy[b];
-        expected += sizes->count[b] * usual;
-        limit += sizes->count[b] * usual * factor * factor;
+        limit += sizes->count[b] * most;
     }
     const double doubt = doubt_of(sane);
-    const bool is_sane = expected == 0 || energy <= limit * doubt * doubt;
+    const bool is_sane = limit == 0 || energy <= limit * doubt * doubt;
     sane->checked++;
     sane->insane += !is_sane;
     return is_sane;

@@ -4,16 +4,18 @@
  * same bytes on all nodes, and of its own outer gradients. Sizes are energies (sums of squares) of
  * equal blocks of the fragment, so that it does not matter who owns which part of it.
  *
- * A result of elements R, with e(b) the energy per element of block b, median of the last merges,
- * and g = max(1, own norm / usual own norm), is insane when
+ * A result of elements R, with m(b) the energy per element of block b, median of the last merges,
+ * and o(b) that of the own outer gradient, is insane when
  *
- *     ||R||^2 > (4 d g)^2 sum over R of e(b)
+ *     ||R||^2 > d^2 sum over R of max(4^2 m(b), 2^2 o(b))
  *
- * Before there are TW_SANE_LEAST merges e is that of the own outer gradient, and 2 stands for 4:
- * the guard lets nobody in who is above twice the usual size. Without either everything is sane.
- * d, the doubt, is 1; when more than half of the results of a round were found insane it is this
- * node, or the run, that is not as it was: d is four times as large for the next round of the
- * fragment. So whatever happens, a node refuses for a few rounds at most.
+ * Either alone would err: merges of the past lag behind where outer gradients grow fiftyfold within
+ * a warm-up, and a slow node's own is smaller than a merge by far. Twice the own one is what the
+ * guard lets in. Before there are TW_SANE_LEAST merges o stands alone, without an own one m;
+ * without either everything is sane. d, the doubt, is 1; when more than half of the results of a
+ * round were found insane it is this node, or the run, that is not as it was: d is four times as
+ * large for the next round of the fragment. So whatever happens, a node refuses for a few rounds at
+ * most.
  *
  * Same inputs, same answer; but not the same on every node, and it need not be. */
 #ifndef TW_KERNELS_SANE_H
@@ -28,7 +30,7 @@ enum {
     TW_SANE_KEPT = 7,    /* merges */
     TW_SANE_LEAST = 3,
     TW_SANE_MERGES = 4, /* times as large as merges are: insane */
-    TW_SANE_OWN = 2,    /* times as large as the own outer gradient: insane, before that is known */
+    TW_SANE_OWN = 2,    /* ... and times as large as the own outer gradient */
     TW_SANE_DOUBT = 4,
 };
 
@@ -37,8 +39,7 @@ struct tw_sane {
     float merges[TW_SANE_BLOCKS][TW_SANE_KEPT]; /* energies per element */
     uint32_t merges_count[TW_SANE_BLOCKS];      /* ever */
     float own[TW_SANE_BLOCKS];
-    double own_norms[TW_SANE_KEPT];
-    uint32_t own_count;
+    bool has_own;
     uint32_t checked, insane; /* results, since the last own outer gradient */
     double doubt;             /* 0 counts as 1 */
 };

@@ -53,28 +53,30 @@ static void sizes_add_up_however_the_fragment_is_cut(void **state) {
 
 static void nothing_is_insane_to_who_knows_nothing(void **state) {
     (void)state;
-    struct tw_sane sane = {.own_count = 0};
+    struct tw_sane sane = {.checked = 0};
     assert_true(check(&sane, 1e30f, 0, N));
     note_own(&sane, 0); /* all zero: a scale for nothing */
     assert_true(check(&sane, 1, 0, N));
 }
 
-static void own_size_judges_first_and_merges_later(void **state) {
+static void own_size_and_merges_judge_together(void **state) {
     (void)state;
-    struct tw_sane sane = {.own_count = 0};
+    struct tw_sane sane = {.checked = 0};
     note_own(&sane, 1);
     assert_true(check(&sane, 2, 100, 300));
     assert_false(check(&sane, 2.1f, 100, 300));
-    for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 0.25f);
-    assert_true(check(&sane, 1, 100, 300));
-    assert_false(check(&sane, 1.1f, 100, 300));
-    note_own(&sane, 3); /* everything of this round is larger */
-    assert_true(check(&sane, 2.9f, 100, 300));
+    for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 1);
+    note_own(&sane, 0.05f); /* a slow node: merges are larger */
+    assert_true(check(&sane, 4, 100, 300));
+    assert_false(check(&sane, 4.2f, 100, 300));
+    note_own(&sane, 50); /* a warm-up: everything is larger than it was */
+    assert_true(check(&sane, 99, 100, 300));
+    assert_false(check(&sane, 101, 100, 300));
 }
 
 static void few_insane_merges_do_not_become_usual(void **state) {
     (void)state;
-    struct tw_sane sane = {.own_count = 0};
+    struct tw_sane sane = {.checked = 0};
     for (unsigned i = 0; i < TW_SANE_KEPT; i++) note_merge(&sane, i % 3 == 2 ? 100 : 1);
     assert_false(check(&sane, 5, 0, N));
     assert_true(check(&sane, 3, 0, N));
@@ -82,7 +84,7 @@ static void few_insane_merges_do_not_become_usual(void **state) {
 
 static void parts_differ_in_size_and_owners_change(void **state) {
     (void)state;
-    struct tw_sane sane = {.own_count = 0};
+    struct tw_sane sane = {.checked = 0};
     for (unsigned i = 0; i < TW_SANE_LEAST; i++) {
         struct tw_sane_sizes sizes = sizes_of(10, 0, N / 2);
         tw_sane_note_merge(&sane, &sizes, N); /* the other half is absent */
@@ -97,7 +99,7 @@ static void parts_differ_in_size_and_owners_change(void **state) {
 /* Not a liar but another regime: after a few rounds of doubt all of it is taken. */
 static void nobody_refuses_for_ever(void **state) {
     (void)state;
-    struct tw_sane sane = {.own_count = 0};
+    struct tw_sane sane = {.checked = 0};
     unsigned rounds = 0;
     for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 1e-3f);
     for (; rounds < ROUNDS; rounds++) {
@@ -114,7 +116,7 @@ static void nobody_refuses_for_ever(void **state) {
 /* One liar among four owners: the others are no reason to doubt oneself. */
 static void liar_raises_no_doubt(void **state) {
     (void)state;
-    struct tw_sane sane = {.own_count = 0};
+    struct tw_sane sane = {.checked = 0};
     for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 1);
     for (unsigned round = 0; round < ROUNDS; round++) {
         assert_true(check(&sane, 1, 0, N / 4));
@@ -128,7 +130,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_add_up_however_the_fragment_is_cut),
         cmocka_unit_test(nothing_is_insane_to_who_knows_nothing),
-        cmocka_unit_test(own_size_judges_first_and_merges_later),
+        cmocka_unit_test(own_size_and_merges_judge_together),
         cmocka_unit_test(few_insane_merges_do_not_become_usual),
         cmocka_unit_test(parts_differ_in_size_and_owners_change),
         cmocka_unit_test(nobody_refuses_for_ever),

@@ -78,6 +78,43 @@ static void same_manifest_without_it_is_voted_for(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
+static void owner_whose_result_is_left_out_is_struck(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    assert_int_equal(view_now().peers[1].strike.count, 0);
+    message->u.commit.close = close_with(&result, 90);
+    message->u.commit.close.parts[1] = (struct tw_part){.owner_idx = 1};
+    message->u.commit.close.contributors_count = 0;
+    say(1, message);
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
+    const struct tw_node_view view = view_now();
+    assert_int_equal(view.peers[1].strike.count, 1);
+    assert_int_equal(view.peers[1].strike.round, ROUNDS);
+    assert_int_equal(view.peers[1].strike.part, 1);
+    assert_false(view.peers[1].strike.is_false);
+    assert_int_equal(view.peers[2].strike.count, 0); /* absent too, and said nothing */
+    wait_us(SECONDS(601));
+    assert_int_equal(view_now().peers[1].strike.count, 0);
+}
+
+/* Of a round it does not know, and of one that it cannot do again: nothing comes of either. */
+static void accusation_alone_strikes_nobody(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = close_with(&result, 90);
+    say(1, message);
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
+    message = message_of(TW_MSG_ACCUSE);
+    message->u.accuse = (struct tw_msg_accuse){.lineage = start.lineage, .round = 3, .part = 1};
+    say(2, message);
+    message->u.accuse.round = ROUNDS;
+    say(2, message);
+    wait_us(SECONDS(5));
+    assert_int_equal(view_now().peers[1].strike.count, 0);
+}
+
 static void result_that_is_nothing_is_asked_for_once(void **state) {
     (void)state;
     const struct tw_id result = result_judged(false, TW_VERDICT_UNFIT);
@@ -112,6 +149,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(insane_result_gets_no_vote_and_is_applied_when_it_is_decided),
         TEST(same_manifest_without_it_is_voted_for),
+        TEST(owner_whose_result_is_left_out_is_struck),
+        TEST(accusation_alone_strikes_nobody),
         TEST(result_that_is_nothing_is_asked_for_once),
         TEST(second_manifest_of_a_ballot_is_not_accepted),
     };
