@@ -94,7 +94,8 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
                                         .version = request->version,
                                         .theta = tw_merger_theta(merger, fragment),
                                         .phi_old = stage->phi_old,
-                                        .phi = stage->phi};
+                                        .phi = stage->phi,
+                                        .merged = merger->scratch};
     if (request->is_final) {
         memcpy(step.theta, stage->phi, stage->elements * sizeof(float));
         tw_outbox_forget(outbox, fragment);

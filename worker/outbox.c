@@ -1,5 +1,6 @@
 #include "worker/outbox.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +108,33 @@ static void ahead_step(struct tw_outbox *outbox, const struct tw_outbox_step *st
     }
 }
 
+/* w; 1 before a merge was seen. */
+static float share_weight(const struct tw_outbox *outbox, uint32_t fragment) {
+    const float weight = outbox->fragments[fragment].weight;
+    return weight > 0.0f ? weight : 1.0f;
+}
+
+/* How much of the share is in the merge. 2 <x, y> = |x|^2 + |y|^2 - |x - y|^2. */
+static void regress(struct tw_outbox *outbox, uint32_t fragment, size_t begin, size_t n,
+                    const float *merged) {
+    const float *share = at(outbox, outbox->share, fragment, begin);
+    const double squares = tw_norm_squared(share, n);
+    outbox->fragments[fragment].squares += squares;
+    outbox->fragments[fragment].along +=
+        (squares + tw_norm_squared(merged, n) - tw_distance_squared(share, merged, n)) / 2;
+}
+
+/* w of the next share, from the last: a regression of the merge on D. */
+static void weigh(struct tw_outbox *outbox, uint32_t fragment, uint32_t contributors) {
+    const double along = outbox->fragments[fragment].along;
+    const double squares = outbox->fragments[fragment].squares;
+    const float least = 1.0f / (float)contributors;
+    const float weight = (float)(along / squares) * share_weight(outbox, fragment);
+    outbox->fragments[fragment].along = outbox->fragments[fragment].squares = 0;
+    if (!isfinite(weight)) return; /* nothing was sent, or nothing of it is merged */
+    outbox->fragments[fragment].weight = fminf(fmaxf(weight, least), 1.0f);
+}
+
 /* ---- sending --------------------------------------------------------------------------------- */
 
 void tw_outbox_fill(struct tw_outbox *outbox, uint32_t fragment, float *delta) {
@@ -134,11 +162,9 @@ void tw_outbox_note(struct tw_outbox *outbox, uint32_t fragment, size_t begin, s
         for (size_t i = 0; i < n; i++) lost[i] = v[i] - lost[i];
     }
     if (outbox->share != NULL) {
-        const uint32_t last = outbox->fragments[fragment].contributors;
-        const uint32_t contributors = last > 0 ? last : outbox->run->sync.nodes;
         float *share = at(outbox, outbox->share, fragment, begin);
         TW_ASSERT(codec->decode(payload, bytes, share, n) == TW_OK);
-        tw_scale(share, 1.0f / (float)contributors, n);
+        tw_scale(share, share_weight(outbox, fragment), n);
     }
 }
 
@@ -215,6 +241,8 @@ void tw_outbox_land(struct tw_outbox *outbox, const struct tw_outbox_step *step,
         return;
     }
     if (outbox->ahead != NULL) subtract(theta, at(outbox, outbox->ahead, fragment, begin), n);
+    if (outbox->ahead != NULL && is_merged)
+        regress(outbox, fragment, begin, n, step->merged + begin);
     if (is_merged) {
         take_as_merged(outbox, fragment, theta, begin, n);
     } else if (is_out) {
@@ -229,7 +257,7 @@ void tw_outbox_land(struct tw_outbox *outbox, const struct tw_outbox_step *step,
 
 void tw_outbox_arrive(struct tw_outbox *outbox, uint32_t fragment, uint32_t contributors) {
     outbox->fragments[fragment].is_out = false;
-    if (contributors > 0) outbox->fragments[fragment].contributors = contributors;
+    if (outbox->ahead != NULL && contributors > 0) weigh(outbox, fragment, contributors);
 }
 
 void tw_outbox_recall(struct tw_outbox *outbox, uint32_t fragment, float *theta) {

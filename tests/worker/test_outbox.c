@@ -1,5 +1,5 @@
 /* Tests of worker/outbox.c: no work is lost or counted twice, whatever becomes of what was sent,
- * and eager is what its paper says.
+ * and eager is what it says it is.
  *
  * A node is a fake daemon's memory, a merger and a theta that the test moves. The books are kept in
  * double: `owed` is the work that is in theta or under way or put off, per element, in the sign of
@@ -377,21 +377,40 @@ static void what_was_clipped_comes_later(void **state) {
     }
 }
 
-static void share_is_one_of_the_last_contributors(void **state) {
-    (void)state;
-    open_first(TW_SENT_EAGER, TW_CODEC_BF16, 0);
-    const struct tw_outbox *outbox = &nodes[0].merger.outbox;
+/* What the node gave c of the Delta it sends in this round, of 1. */
+static double share_given(uint64_t round) {
     node_train(&nodes[0], NULL);
-    node_encode(&nodes[0], 1, PARTS);
+    node_encode(&nodes[0], round, PARTS);
     float *decoded = node_decoded(&nodes[0]);
-    assert_true(held(&nodes[0], outbox->share, 5) == (double)(decoded[5] / 2)); /* as planned */
+    const double given = held(&nodes[0], nodes[0].merger.outbox.share, 5) / (double)decoded[5];
     free(decoded);
-    apply_mode(1, TW_APPLY_MIX); /* three were in it */
-    node_train(&nodes[0], NULL);
-    node_encode(&nodes[0], 4, PARTS);
-    decoded = node_decoded(&nodes[0]);
-    assert_true(fabs(held(&nodes[0], outbox->share, 5) - (double)(decoded[5] / 3)) < 1e-8);
+    return given;
+}
+
+/* The round's merge is so much of what this node sent. */
+static void merge_of(uint64_t round, float times) {
+    const uint32_t modes[PARTS] = {TW_APPLY_MIX, TW_APPLY_MIX, TW_APPLY_MIX};
+    float *decoded = node_decoded(&nodes[0]);
+    for (size_t i = 0; i < n; i++) decoded[i] *= times;
+    const struct tw_wmsg_apply request = apply_request(&nodes[0], round, decoded, modes);
+    node_apply(&nodes[0], &request);
     free(decoded);
+}
+
+static void share_is_what_the_last_merge_has_of_it(void **state) {
+    (void)state;
+    const float times[] = {0.6f, 0.5f, 1.5f, 0.1f, -1.0f};
+    const double want[] = {0.6, 0.5, 1, 1.0 / NODES, 1.0 / NODES};
+    open_first(TW_SENT_EAGER, TW_CODEC_BF16, 0);
+    assert_true(share_given(1) == 1);
+    merge_of(1, 0.0f); /* nothing */
+    assert_true(fabs(share_given(4) - 1.0 / NODES) < 1e-6);
+    for (unsigned i = 0; i < 5; i++) {
+        merge_of(4 + 3 * i, times[i]);
+        assert_true(fabs(share_given(7 + 3 * i) - want[i]) < 0.01);
+    }
+    apply_mode(19, TW_APPLY_ABSENT); /* tells nothing */
+    assert_true(fabs(share_given(22) - 1.0 / NODES) < 0.01);
     node_close(&nodes[0]);
 }
 
@@ -449,19 +468,20 @@ static void memory_is_only_taken_where_it_is_used(void **state) {
     node_close(&nodes[0]);
 }
 
-/* ---- eager against its paper ----------------------------------------------------------------- */
+/* ---- eager against its equation ---------------------------------------------------------------
+ */
 
-/* What the paper's node has: an anchor and a momentum of its own, in double. */
+/* What a node has in the paper: an anchor and a momentum of its own, in double. */
 struct replica {
-    double *phi, *u, *own, *others; /* Delta_m(t-1), Delta(t-1) */
+    double *phi, *u, *own, *others; /* w(t-1) Delta_m(t-1), Delta(t-1) */
+    double w;
 };
 
 static void replica_step(struct replica *replica, const float *fresh, const struct tw_run *run) {
     const double lr = run->sync.outer_lr_millionths / 1e6;
     const double mu = run->sync.outer_momentum_millionths / 1e6;
     for (size_t i = 0; i < n; i++) {
-        const double delta =
-            (double)fresh[i] / NODES + (replica->others[i] - replica->own[i] / NODES);
+        const double delta = replica->w * (double)fresh[i] + (replica->others[i] - replica->own[i]);
         if (run->sync.outer == TW_OUTER_HEAVYBALL) {
             replica->u[i] = mu * replica->u[i] + lr * delta;
             replica->phi[i] -= replica->u[i];
@@ -469,8 +489,19 @@ static void replica_step(struct replica *replica, const float *fresh, const stru
             replica->u[i] = mu * replica->u[i] + delta;
             replica->phi[i] -= lr * (delta + mu * replica->u[i]);
         }
-        replica->own[i] = (double)fresh[i];
+        replica->own[i] = replica->w * (double)fresh[i];
     }
+}
+
+/* How much of its own delta is in the mean. */
+static void replica_weigh(struct replica *replica, const float *own, const float *mean) {
+    double along = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        along += (double)own[i] * (double)mean[i];
+        squares += (double)own[i] * (double)own[i];
+        replica->others[i] = (double)mean[i];
+    }
+    replica->w = fmin(fmax(along / squares, 1.0 / NODES), 1.0);
 }
 
 /* The mean of what all sent, as every node decodes it. */
@@ -505,13 +536,13 @@ static void eager_round(struct replica *replicas, const struct tw_run *run, uint
         if (m != round % NODES) node_train(&nodes[m], NULL); /* it comes whenever it comes */
         const struct tw_wmsg_apply request = apply_request(&nodes[m], round, mean, modes);
         node_apply(&nodes[m], &request);
-        for (size_t i = 0; i < n; i++) replicas[m].others[i] = (double)mean[i];
+        replica_weigh(&replicas[m], decoded[m], mean);
         free(decoded[m]);
     }
     free(mean);
 }
 
-static void eager_is_as_in_the_paper(void **state) {
+static void eager_is_a_mixture_of_own_now_and_others_late(void **state) {
     (void)state;
     tw_rng_seed(&rng, SEED);
     for (unsigned outer = 0; outer < 2; outer++) {
@@ -529,7 +560,7 @@ static void eager_is_as_in_the_paper(void **state) {
         for (unsigned m = 0; m < NODES; m++) {
             node_open(&nodes[m], &run);
             double *zeros = calloc(4 * n, sizeof(double));
-            replicas[m] = (struct replica){zeros, zeros + n, zeros + 2 * n, zeros + 3 * n};
+            replicas[m] = (struct replica){zeros, zeros + n, zeros + 2 * n, zeros + 3 * n, 1};
         }
         for (uint64_t r = 0; r < 30; r++) eager_round(replicas, &run, FRAGMENT + r * FRAGMENTS);
         for (unsigned m = 0; m < NODES; m++) {
@@ -548,11 +579,11 @@ int main(void) {
         cmocka_unit_test(loss_of_coding_counts_once_it_is_merged),
         cmocka_unit_test(what_was_not_merged_is_clipped_next),
         cmocka_unit_test(what_was_clipped_comes_later),
-        cmocka_unit_test(share_is_one_of_the_last_contributors),
+        cmocka_unit_test(share_is_what_the_last_merge_has_of_it),
         cmocka_unit_test(share_that_was_not_merged_is_taken_back),
         cmocka_unit_test(correction_fades_when_nothing_is_sent),
         cmocka_unit_test(memory_is_only_taken_where_it_is_used),
-        cmocka_unit_test(eager_is_as_in_the_paper),
+        cmocka_unit_test(eager_is_a_mixture_of_own_now_and_others_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
