@@ -1,6 +1,7 @@
 /* run_preset.c - defaults, and the rows of the presets fitted to the run. */
 #include "proto/run.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -28,7 +29,8 @@ struct preset {
  *               arXiv 2503.09799. The steps of the exchange are kept: the paper has none.
  *   streaming   Streaming DiLoCo, arXiv 2501.18512: Nesterov (0.4, 0.9), fragments of three layers,
  *               period 30, four bits; loss is flat in the overlap up to 5. The paper mixes, at 0.5:
- *               keeping every step cost half as much in tests/bench/quality (1.4 % for 3.2 %).
+ *               that lowers the gain of the outer step, and with the milder one of a short run
+ *               keeping every step was better by 3 % (tests/RECORDS.md).
  *   eager       Eager updates, arXiv 2502.12996: as diloco, a whole period of overlap.
  *   noloco      NoLoCo, arXiv 2506.10911: heavy ball (0.7, 0.5), consensus 0.7, period 50.
  *   co2         CO2, arXiv 2401.16265: heavy ball (1, 0.5), period 48, a whole period of overlap.
@@ -120,25 +122,42 @@ uint64_t tw_run_outer_steps(const struct tw_run *run) {
     return period_tokens == 0 ? 0 : run->train.tokens / period_tokens;
 }
 
-/* How far the run is from one too short for any momentum (0) to one that is long enough (1), of K
- * planned outer steps, W of them while the inner rate still rises:
- *
- *     t = clamp((min(K, max(4 W, K / 10)) - 10) / 20, 0, 1)
- *
- * Measured with tests/bench/quality (a small model, periods 10 and 30): momentum is of use from K =
- * 20 on, and only after a warm-up of several outer steps: at K = 40 (0.4, 0.9) is better than plain
- * averaging by 0.06 nats with W = 10, and worse by 0.06 with W = 2. A long run forgets how it
- * began. In thousandths. */
-static uint64_t length_of(const struct tw_run *run) {
-    enum { SHORT = 10, LONG = 30 };
+/* A line through points, level beyond its ends. In whole numbers, as all of this. */
+struct line {
+    uint32_t count;
+    struct {
+        uint64_t x, y;
+    } points[4];
+};
+
+static uint64_t line_at(const struct line *line, uint64_t x) {
+    uint32_t i = 1;
+    if (x <= line->points[0].x) return line->points[0].y;
+    while (i < line->count && x > line->points[i].x) i++;
+    if (i == line->count) return line->points[i - 1].y;
+    const uint64_t x0 = line->points[i - 1].x, y0 = line->points[i - 1].y;
+    return y0 + (x - x0) * (line->points[i].y - y0) / (line->points[i].x - x0);
+}
+
+/* How far the run is from one too short for any momentum (0) to one that is long enough (1000), of
+ * K planned outer steps, W of them while the inner rate still rises: the least of these. Measured
+ * with tests/bench/quality (a small model, periods 10 and 30): momentum is of use from K = 20 on;
+ * at K = 40 (0.7, 0.7) is better than plain averaging and than (0.4, 0.9) by 0.1 nats, at K = 100
+ * (0.4, 0.9) is the best. It wants a warm-up of several outer steps: (0.4, 0.9) at K = 40 lost 0.06
+ * nats against plain averaging with W = 2; a long run forgets how it began. Where deltas come a
+ * whole period late, more than a mild momentum overshoots, for most of what was wrong is gone after
+ * one outer step. */
+static uint64_t length_of(const struct tw_run *run, bool is_late) {
+    static const struct line of_planned = {4, {{10, 0}, {20, 333}, {40, 500}, {100, 1000}}};
+    static const struct line of_begun = {3, {{2, 0}, {3, 500}, {10, 1000}}};
+    static const struct line of_late = {3, {{10, 0}, {20, 333}, {1000, 1000}}};
     const uint64_t planned = tw_run_outer_steps(run);
     const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
     const uint64_t period_tokens = step_tokens * run->sync.nodes * run->sync.period;
-    const uint64_t warm = 4 * (run->train.warmup_tokens / period_tokens);
-    const uint64_t most = warm > planned / 10 ? warm : planned / 10;
-    const uint64_t steps = planned < most ? planned : most;
-    if (steps <= SHORT) return 0;
-    return steps >= LONG ? 1000 : (steps - SHORT) * 1000 / (LONG - SHORT);
+    const uint64_t warm = run->train.warmup_tokens / period_tokens;
+    const uint64_t begun = line_at(&of_begun, warm > planned / 40 ? warm : planned / 40);
+    const uint64_t length = line_at(is_late ? &of_late : &of_planned, planned);
+    return length < begun ? length : begun;
 }
 
 /* `from` at t = 0, `to` at t = 1000. */
@@ -152,17 +171,21 @@ static uint32_t between(uint32_t from, uint32_t to, uint64_t t) {
  * A steady outer gradient is amplified by eta / (1 - mu): 7 for Nesterov's published (0.7, 0.9), 4
  * for (0.4, 0.9). What no more than some steps are left for overshoots: so a run begins at plain
  * averaging (1, 0), goes to what is published, but at most (0.4, 0.9), as it is long enough, and
- * from there to what is published by K = 1000. Heavy ball: likewise, without the stop between. The
- * momentum rises from 0 over the first K / 10 outer steps of a fragment, at most 10: rising for
- * longer at a small eta is as good as a small eta. */
+ * from there to what is published by K = 1000. Heavy ball: likewise, without the stop between. Of
+ * the momentum three quarters come with the first half of that. In the run the momentum rises from
+ * 0 over the first K / 10 outer steps of a fragment, at most 10: rising for longer at a small eta
+ * is as good as a small eta. */
 static void fit_outer(struct tw_run *run, const struct preset *row) {
+    static const struct line of_momentum = {3, {{0, 0}, {500, 750}, {1000, 1000}}};
     enum { MILLION = 1000000, SAFE_LR = 400000, RAMP_MAX = 10, SHORT = 100, LONG = 1000 };
-    const uint64_t planned = tw_run_outer_steps(run), length = length_of(run);
+    const uint64_t planned = tw_run_outer_steps(run);
+    const uint64_t length = length_of(run, row->overlap == WHOLE);
     const uint64_t above = planned <= SHORT ? 0 : planned >= LONG ? LONG - SHORT : planned - SHORT;
     uint32_t lr = row->outer_lr_millionths;
     if (row->outer == TW_OUTER_NESTEROV && row->outer_momentum_millionths > 0 && lr > SAFE_LR)
         lr = between(SAFE_LR, lr, above * 1000 / (LONG - SHORT));
-    const uint32_t momentum = between(0, row->outer_momentum_millionths, length);
+    const uint64_t share = line_at(&of_momentum, length);
+    const uint32_t momentum = between(0, row->outer_momentum_millionths, share);
     const uint64_t ramp = planned / 10 < RAMP_MAX ? planned / 10 : RAMP_MAX;
     run->sync.outer_lr_millionths = between(MILLION, lr, length);
     run->sync.outer_momentum_millionths = momentum;

@@ -360,11 +360,11 @@ static void run_file_fits_outer_constants_to_its_period(void **state) {
         const char *keys;
         uint32_t lr, momentum, overlap;
     } rows[] = {
-        {"sync.preset = diloco\n", 940000, 90000, 1}, /* 13 outer steps */
-        {"sync.preset = diloco\nsync.period = 10\n", 400000, 900000, 1},
-        {"sync.preset = diloco\nsync.period = 10\nsync.outer_lr = 0.5\n", 500000, 900000, 1},
-        {"sync.preset = eager\nsync.period = 10\n", 400000, 900000, 9},
-        {"sync.preset = eager\nsync.period = 10\nsync.overlap = 4\n", 400000, 900000, 4},
+        {"sync.preset = diloco\n", 940600, 133200, 1}, /* 13 outer steps */
+        {"sync.preset = diloco\nsync.period = 10\n", 700000, 675000, 1},
+        {"sync.preset = diloco\nsync.period = 10\nsync.outer_lr = 0.5\n", 500000, 675000, 1},
+        {"sync.preset = eager\nsync.period = 10\n", 792400, 467100, 9},
+        {"sync.preset = eager\nsync.period = 10\nsync.overlap = 4\n", 792400, 467100, 4},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char file[512];
@@ -463,12 +463,18 @@ static void outer_constants_fit_the_length_of_the_run(void **state) {
         {0, 0, TW_PRESET_STREAMING, 1000000, 0, 0},
         {10, 5, TW_PRESET_STREAMING, 1000000, 0, 0},
         {40, 2, TW_PRESET_STREAMING, 1000000, 0, 0}, /* warms up too fast */
-        {20, 5, TW_PRESET_STREAMING, 700000, 450000, 2},
-        {20, 5, TW_PRESET_DILOCO, 700000, 450000, 2},
-        {40, 10, TW_PRESET_STREAMING, 400000, 900000, 4},
+        {20, 3, TW_PRESET_STREAMING, 800200, 449100, 2},
+        {20, 5, TW_PRESET_DILOCO, 800200, 449100, 2},
+        {40, 10, TW_PRESET_STREAMING, 700000, 675000, 4},
+        {70, 10, TW_PRESET_STREAMING, 550000, 787500, 7},
+        {100, 10, TW_PRESET_EAGER, 767800, 522000, 10}, /* deltas come late */
+        {550, 14, TW_PRESET_EAGER, 688150, 761400, 10},
+        {1000, 25, TW_PRESET_EAGER, 700000, 900000, 10},
+        {1000, 25, TW_PRESET_CO2, 1000000, 500000, 10},
+        {100, 10, TW_PRESET_CO2, 1000000, 290000, 10},
         {100, 10, TW_PRESET_DILOCO, 400000, 900000, 10},
-        {550, 10, TW_PRESET_DILOCO, 550000, 900000, 10},
-        {200, 1, TW_PRESET_STREAMING, 700000, 450000, 10},
+        {550, 14, TW_PRESET_DILOCO, 550000, 900000, 10},
+        {120, 1, TW_PRESET_STREAMING, 700000, 675000, 10},
         {1000, 1, TW_PRESET_STREAMING, 400000, 900000, 10}, /* long enough to forget that */
         {1000, 10, TW_PRESET_DILOCO, 700000, 900000, 10},
         {100000, 1000, TW_PRESET_DILOCO, 700000, 900000, 10},
@@ -477,6 +483,7 @@ static void outer_constants_fit_the_length_of_the_run(void **state) {
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         tw_run_defaults(&run);
         if (rows[i].preset == TW_PRESET_LOCAL_SGD) run.sync.period = 10;
+        if (rows[i].preset == TW_PRESET_CO2) run.sync.period = 48;
         set_tokens_for(rows[i].outer_steps);
         assert_int_equal(tw_run_outer_steps(&run), rows[i].outer_steps);
         const uint64_t step_tokens = (uint64_t)run.train.batch * run.model.context;
