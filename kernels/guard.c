@@ -12,7 +12,7 @@ static double at_least_one(uint32_t steps) {
 }
 
 static void guard_sizes(double *sizes, const double *norms, const uint32_t *steps, uint32_t count) {
-    double taken[TW_GUARD_MAX];
+    double taken[TW_GUARD_MAX] = {0};
     for (uint32_t i = 0; i < count; i++) taken[i] = at_least_one(steps[i]);
     const double most = TW_GUARD_STEPS * tw_median_low(taken, count);
     for (uint32_t i = 0; i < count; i++)
