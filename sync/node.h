@@ -45,6 +45,9 @@ struct tw_node_config {
     /* this node */
     uint32_t weight;    /* share of parts it offers to own, > 0 */
     uint64_t orphan_us; /* no majority for this long: form a child lineage (120 s) */
+    /* Insane results are refused in rosters of so many. In a smaller group one honest member that
+     * is new, or back after long, makes a merge as unlike those before as a lie would be. */
+    uint32_t judges_min;
 #ifdef TW_PLANT
     int plant; /* enum tw_plant: a bug switched on, in tests of the simulator alone */
 #endif

@@ -225,11 +225,12 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
         nack(node, peer);
         return;
     }
-    if (!tw_vote_is_sound(node, &propose->close) ||
-        (propose->ballot == 1 && !is_as_heard(node, &propose->close))) {
+    if (!tw_vote_is_sound(node, &propose->close)) {
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
     }
+    /* No fault of the closer's: a contributor that was restarted contributes anew. */
+    if (propose->ballot == 1 && !is_as_heard(node, &propose->close)) return;
     if (round->has_offer && round->offer_ballot > propose->ballot) return;
     round->has_offer = true;
     round->offer_from = peer;

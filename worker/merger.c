@@ -198,7 +198,7 @@ static enum tw_status check_result(struct tw_merger *merger, const struct tw_wms
                 (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
     *is_sane = tw_sane_check(&merger->sane[request->fragment], &sizes);
     if (*is_sane) return TW_OK;
-    tw_log(TW_LOG_WARN, "result_insane", "fragment=%u begin=%llu elements=%llu norm=%.4g",
+    tw_log(TW_LOG_INFO, "result_insane", "fragment=%u begin=%llu elements=%llu norm=%.4g",
            request->fragment, (unsigned long long)request->begin,
            (unsigned long long)request->elements, sqrt(tw_norm_squared(merger->scratch, n)));
     return TW_OK;
