@@ -9,7 +9,6 @@
 
 #include "base/assert.h"
 #include "daemon/notify.h"
-#include "kernels/robust.h"
 
 enum { NODE_ALIGN = 64, EXIT_GRACE_US = 5 * 1000 * 1000 };
 
@@ -204,7 +203,7 @@ static struct tw_node_config core_config(const struct tw_shell *shell) {
         .has_result_codec = run->sync.result != run->sync.codec,
         .weight = 1,
         .orphan_us = (uint64_t)120 * 1000 * 1000,
-        .judges_min = TW_ROBUST_LEAST,
+        .judges_min = TW_JUDGES_MIN,
     };
     for (uint32_t p = 0; p < fragments; p++) {
         config.fragment_elements[p] =

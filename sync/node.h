@@ -19,6 +19,8 @@
 #include "proto/close.h"
 #include "proto/message.h"
 
+enum { TW_JUDGES_MIN = 5 }; /* for judges_min; the robust merges want as many */
+
 struct tw_node_config {
     struct tw_id self;
     struct tw_id run; /* run id: parent of every first lineage */
