@@ -111,9 +111,10 @@ enum tw_exit cli_run_codecs(struct cli *cli) {
     }
     (void)printf("sync.codec  bits per parameter\n");
     for (uint32_t i = 0; i < count; i++) {
-        (void)printf("  %-9s %9.2f%s%s\n", codecs[i]->name, codecs[i]->bits,
+        (void)printf("  %-9s %9.2f%s%s%s\n", codecs[i]->name, codecs[i]->bits,
                      codecs[i]->needs_feedback ? "   with sync.feedback" : "",
-                     codecs[i]->is_sparse ? ", most are 0" : "");
+                     codecs[i]->is_sparse ? ", most are 0" : "",
+                     codecs[i]->id == TW_CODEC_AUTO ? ", or what a node's budget leaves" : "");
     }
     (void)printf("\nWhat is coded without feedback may also be a sync.result.\n");
     return TW_EXIT_OK;

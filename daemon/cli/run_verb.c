@@ -278,8 +278,8 @@ static enum tw_exit run_new(struct cli *cli) {
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) return print_json(&run, path);
     cli_manifest_explain(stdout, &run, budget.steps_per_s);
-    if (budget.limit.bytes > 0) cli_budget_explain(stdout, &run, &budget);
     if (has_data) explain_data(&run, &found, data);
+    if (budget.limit.bytes > 0) cli_budget_explain(stdout, &run, &budget);
     (void)printf("\nWritten to %s. Give the same file to every node, and name it with `run = ` in "
                  "its\nconfiguration. `thinwire run show %s` explains it again.\n",
                  path, path);
