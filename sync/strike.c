@@ -4,7 +4,8 @@
  * A strike is this node's own finding, never what somebody says: a result that the group left out
  * and that this node finds insane too, or a merge that it recomputed and that came to something
  * else (audit.c). Of the latter all honest members find the same, of the former most; as it moves
- * votes and rosters to come alone, there is nothing to agree upon. A struck member goes on voting and contributing: its contributions are guarded anyway. */
+ * votes and rosters to come alone, there is nothing to agree upon. A struck member goes on voting
+ * and contributing: its contributions are guarded anyway. */
 #include "sync/node_internal.h"
 
 static struct strike *find(struct tw_node *node, const struct tw_id *id) {
