@@ -28,7 +28,7 @@ struct payload payload_copy(const void *bytes, uint32_t size) {
 /* ---- opening ------------------------------------------------------------------------------- */
 
 static enum tw_status open_memory(struct node *node, struct tw_error *err) {
-    const struct tw_run *run = &node->setting->run;
+    const uint32_t gamma = node->setting->gamma_millionths;
     struct tw_shm_geometry geometry;
     uint64_t largest = 0;
     for (uint32_t p = 0; p < node->layout->fragments_count; p++) {
@@ -48,7 +48,9 @@ static enum tw_status open_memory(struct node *node, struct tw_error *err) {
     }
     tw_shm_bind(&node->shm, node->memory, &geometry, node->layout);
     tw_shm_format(&node->shm);
-    TW_TRY(tw_merger_init(&node->merger, run, &node->shm, node->engine->theta, err));
+    node->merge_run = node->setting->run;
+    if (gamma > 0) node->merge_run.sync.consensus_millionths = gamma;
+    TW_TRY(tw_merger_init(&node->merger, &node->merge_run, &node->shm, node->engine->theta, err));
     node->has_merger = true;
     TW_TRY(tw_pairing_init(&node->pairing, &node->merger, err));
     node->has_pairing = true;

@@ -240,9 +240,7 @@ static enum tw_status make_run(struct setting *setting, const struct pair *pairs
     TW_TRY(set_keys(run, pairs, count, err));
     run->train.batch = batch;
     run->sync.nodes = nodes;
-    TW_TRY(tw_run_check(run, err));
-    if (setting->gamma_millionths > 0) run->sync.consensus_millionths = setting->gamma_millionths;
-    return TW_OK;
+    return tw_run_check(run, err);
 }
 
 static enum tw_status check(const struct setting *setting, struct tw_error *err) {
@@ -291,6 +289,8 @@ static struct tw_id id_of(const struct setting *setting, const struct tw_id *tex
         (unsigned)setting->hostile.kind, setting->hostile.count, setting->hostile.is_owner);
     /* Of what is not there nothing is added: ids stay. */
     if (setting->budget[0] > 0) tw_sha256_add(&parts, setting->budget, sizeof(setting->budget));
+    if (setting->gamma_millionths > 0)
+        tw_sha256_add(&parts, &setting->gamma_millionths, sizeof(setting->gamma_millionths));
     if (setting->hostile.is_secret) words[used++] = '!'; /* nothing where it is not: ids stay */
     tw_sha256_add(&parts, words, (size_t)used);
     return tw_sha256_end(&parts);
