@@ -158,7 +158,7 @@ class Smoke:
         done = subprocess.run([sys.executable, self.report, self.folder / "all", "--out",
                                self.folder / "pictures"], capture_output=True, text=True,
                               check=True)
-        assert len(done.stdout.splitlines()) == 16, done.stdout
+        assert len(done.stdout.splitlines()) == 17, done.stdout
         for name in ("loss-tokens.svg", "loss-bytes.svg"):
             assert "streaming" in (self.folder / "pictures" / name).read_text()
         print(done.stdout)
