@@ -36,6 +36,9 @@ enum tw_limits {
     /* connections */
     TW_LISTEN_MAX = 4,                   /* addresses a node listens on */
     TW_HELLO_BYTES_MAX = 1024,           /* body of a HELLO or GOODBYE */
+    TW_HELLO_EXTENSIONS_MAX = 8,         /* extensions of a HELLO */
+    TW_HELLO_EXTENSIONS_BYTES = 600,     /* of all of them: what 4 long addresses leave */
+    TW_WELCOME_BYTES_MAX = 20 * 1024,    /* body of a WELCOME: a manifest and a page */
     TW_HANDSHAKES_MAX = 64,              /* accepted, not yet admitted */
     TW_HANDSHAKES_PER_HOST = 16,         /* of these from one address (/64 of IPv6) */
     TW_HANDSHAKE_US = 5 * 1000 * 1000,   /* from accept or connect to admission */

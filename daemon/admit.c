@@ -17,9 +17,12 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/bytes.h"
 #include "daemon/transport_impl.h"
 
 static const char DUPLICATE[] = "another link between these two nodes exists";
+static const char software[] = "thinwire " TW_RELEASE;
+_Static_assert(sizeof(software) <= TW_SOFTWARE_BYTES, "the software name fits HELLO");
 
 /* ---- accept -------------------------------------------------------------------------------- */
 
@@ -148,6 +151,10 @@ static void hello_ours(const struct tw_conn *conn, enum tw_role role, struct tw_
         memcpy(hello->addrs[hello->addrs_count], t->self.addrs[hello->addrs_count], TW_ADDR_BYTES);
         hello->addrs_count++;
     }
+    uint8_t features[8];
+    tw_put_u64(features, TW_FEATURES);
+    tw_extensions_add(&hello->extensions, TW_EXTENSION_FEATURES, features, sizeof(features));
+    tw_extensions_add(&hello->extensions, TW_EXTENSION_SOFTWARE, software, sizeof(software) - 1);
 }
 
 static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *tag) {
@@ -301,8 +308,10 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
         refuse(conn, status, err.message);
         return;
     }
-    if (theirs.role == TW_ROLE_CONTROL)
-        control_enter(conn, &theirs);
-    else
-        bulk_enter(conn, &theirs);
+    switch (theirs.role) {
+    case TW_ROLE_CONTROL: control_enter(conn, &theirs); break;
+    case TW_ROLE_BULK: bulk_enter(conn, &theirs); break;
+    case TW_ROLE_GUEST: refuse(conn, TW_DENIED, "this node has given out no tickets"); break;
+    case TW_ROLE_PROBE: refuse(conn, TW_OK, "this address can be dialled"); break;
+    }
 }

@@ -24,7 +24,10 @@ enum {
     AT_ADDRS = 132,
 };
 
-_Static_assert(AT_ADDRS + TW_ADDRS_MAX * TW_ADDR_BYTES <= TW_HELLO_BYTES_MAX, "HELLO fits");
+_Static_assert(AT_ADDRS + TW_ADDRS_MAX * TW_ADDR_BYTES + TW_EXTENSIONS_HEADER_BYTES +
+                       TW_HELLO_EXTENSIONS_BYTES <=
+                   TW_HELLO_BYTES_MAX,
+               "HELLO fits");
 _Static_assert(TW_ADDR_BYTES <= 256, "an address length is one byte");
 
 static const char PROOF_DOMAIN[] = "thinwire-join"; /* without NUL */
@@ -50,11 +53,12 @@ uint32_t tw_hello_encode(const struct tw_hello *hello, uint8_t body[TW_HELLO_BYT
         memcpy(body + at, hello->addrs[i], length);
         at += (uint32_t)length;
     }
-    return at;
+    return at + tw_extensions_encode(&hello->extensions, body + at);
 }
 
+/* *end: where the extensions begin. */
 static enum tw_status addrs_decode(const uint8_t *body, size_t size, struct tw_hello *hello,
-                                   struct tw_error *err) {
+                                   size_t *end, struct tw_error *err) {
     size_t at = AT_ADDRS;
     for (uint32_t i = 0; i < hello->addrs_count; i++) {
         const size_t length = at < size ? body[at++] : 0;
@@ -66,7 +70,7 @@ static enum tw_status addrs_decode(const uint8_t *body, size_t size, struct tw_h
             return tw_fail(err, TW_PROTO, "HELLO: address %u is not host:port", i);
         at += length;
     }
-    if (at != size) return tw_fail(err, TW_PROTO, "HELLO: bytes after the last address");
+    *end = at;
     return TW_OK;
 }
 
@@ -83,7 +87,7 @@ enum tw_status tw_hello_decode(const uint8_t *body, size_t size, struct tw_hello
     const uint32_t role = tw_get_u32(body + AT_ROLE);
     if (read.version_min == 0 || read.version_min > read.version_max)
         return tw_fail(err, TW_PROTO, "HELLO: versions %u..%u", read.version_min, read.version_max);
-    if (role > TW_ROLE_BULK) return tw_fail(err, TW_PROTO, "HELLO: role %u", role);
+    if (role > TW_ROLE_PROBE) return tw_fail(err, TW_PROTO, "HELLO: role %u", role);
     if (read.addrs_count > TW_ADDRS_MAX)
         return tw_fail(err, TW_PROTO, "HELLO: %u addresses, at most %d", read.addrs_count,
                        TW_ADDRS_MAX);
@@ -92,7 +96,9 @@ enum tw_status tw_hello_decode(const uint8_t *body, size_t size, struct tw_hello
     memcpy(read.id.bytes, body + AT_ID, 32);
     memcpy(read.link_tag, body + AT_TAG, TW_LINK_TAG_BYTES);
     memcpy(read.proof, body + AT_PROOF, TW_PROOF_BYTES);
-    TW_TRY(addrs_decode(body, size, &read, err));
+    size_t end = 0;
+    TW_TRY(addrs_decode(body, size, &read, &end, err));
+    TW_TRY(tw_extensions_decode(body + end, size - end, &read.extensions, err));
     *hello = read;
     return TW_OK;
 }

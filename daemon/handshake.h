@@ -5,7 +5,7 @@
  *    0  version min u32      16  run id   32 bytes     128  addresses count u32
  *    4  version max u32      48  node id  32 bytes     132  per address: length u8, then
  *    8  role u32             80  link tag 16 bytes          "host:port" without NUL
- *   12  boot u32             96  proof    32 bytes
+ *   12  boot u32             96  proof    32 bytes      then the extensions: proto/extension.h
  *
  *    proof = HMAC-SHA256(run secret, "thinwire-join" || EKM || body without the proof)
  *
@@ -26,11 +26,14 @@
 #include "base/status.h"
 #include "daemon/identity.h"
 #include "daemon/tls.h"
+#include "proto/extension.h"
 
 #define TW_HELLO_EXPORT "EXPORTER-thinwire-join-v1"
 #define TW_LINK_EXPORT "EXPORTER-thinwire-link-v1"
 
-enum tw_role { TW_ROLE_CONTROL, TW_ROLE_BULK };
+/* A guest has a ticket and wants a WELCOME, a probe tries whether an address can be dialled: both
+ * are gone after that. */
+enum tw_role { TW_ROLE_CONTROL, TW_ROLE_BULK, TW_ROLE_GUEST, TW_ROLE_PROBE };
 
 enum { TW_LINK_TAG_BYTES = 16, TW_PROOF_BYTES = 32 };
 
@@ -43,6 +46,7 @@ struct tw_hello {
     uint8_t proof[TW_PROOF_BYTES];
     uint32_t addrs_count;
     char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES];
+    struct tw_extensions extensions; /* unknown ones too: the proof covers every byte */
 };
 
 struct tw_goodbye {

@@ -12,6 +12,7 @@ enum { CHECKSUM_AT = 24 };
 uint32_t tw_frame_body_max(uint16_t kind) {
     if (kind == TW_FRAME_CHUNK) return TW_FRAME_BODY_MAX;
     if (kind == TW_FRAME_HELLO || kind == TW_FRAME_GOODBYE) return TW_HELLO_BYTES_MAX;
+    if (kind == TW_FRAME_WELCOME) return TW_WELCOME_BYTES_MAX;
     return TW_CONTROL_BYTES_MAX;
 }
 

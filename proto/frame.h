@@ -24,6 +24,7 @@ enum tw_frame_kind {
     TW_FRAME_CHUNK = 0x100,   /* bulk: 32-byte payload id, u32 chunk index, u32 zero, bytes */
     TW_FRAME_HELLO = 0x200,   /* first frame of a connection, both ways: handshake.h */
     TW_FRAME_GOODBYE = 0x201, /* last frame: u32 enum tw_status, then a sentence */
+    TW_FRAME_WELCOME = 0x202, /* to a guest: what it needs to be a node of the run */
 };
 
 struct tw_frame {

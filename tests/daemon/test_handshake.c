@@ -17,6 +17,9 @@ static int setup(void **state) {
     theirs.addrs_count = 2;
     (void)snprintf(theirs.addrs[0], TW_ADDR_BYTES, "a.example:4300");
     (void)snprintf(theirs.addrs[1], TW_ADDR_BYTES, "[2001:db8::1]:4300");
+    tw_extensions_add(&theirs.extensions, TW_EXTENSION_FEATURES, "\x05\0\0\0\0\0\0\x80", 8);
+    tw_extensions_add(&theirs.extensions, TW_EXTENSION_SOFTWARE, "thinwire 9", 10);
+    tw_extensions_add(&theirs.extensions, 0x4242, "of a later day", 14);
     tw_hello_prove(&theirs, &secret, ekm);
     return 0;
 }
@@ -30,7 +33,7 @@ static void hello_survives_the_wire(void **state) {
     uint8_t body[TW_HELLO_BYTES_MAX];
     struct tw_hello back;
     const uint32_t size = tw_hello_encode(&theirs, body);
-    assert_int_equal(size, 132 + 1 + 14 + 1 + 18);
+    assert_int_equal(size, 132 + 1 + 14 + 1 + 18 + 4 + 12 + 14 + 18);
     assert_int_equal(tw_hello_decode(body, size, &back, NULL), TW_OK);
     assert_memory_equal(&back, &theirs, sizeof(back));
     assert_int_equal(check(NULL), TW_OK);
@@ -56,13 +59,16 @@ static void hello_has_the_documented_layout(void **state) {
     assert_int_equal(tw_get_u32(body + 128), 2);
     assert_int_equal(body[132], 14);
     assert_memory_equal(body + 133, "a.example:4300", 14);
+    assert_memory_equal(body + 148, "[2001:db8::1]:4300", 18);
+    assert_int_equal(tw_get_u32(body + 166), 3);
+    assert_memory_equal(body + 170, "\x01\0\x08\0\x05\0\0\0\0\0\0\x80\x02\0\x0a\0thinwire 9", 26);
 }
 
 /* From an implementation of HMAC-SHA256 that is not ours (Python's hmac). */
 static void proof_is_the_documented_hmac(void **state) {
     (void)state;
     static const char expected[] =
-        "ac518b994f7a1207a046379eedbdaca1b866e2498a71df7b558f834336c8d519";
+        "7db89a0af71e8a866fe5bd783f1b7e396e2600bab8c99fe140449391bc796ec4";
     struct tw_id proof;
     char hex[TW_ID_HEX_BYTES];
     memcpy(proof.bytes, theirs.proof, 32);
@@ -82,6 +88,25 @@ static void every_field_is_under_the_proof(void **state) {
         const enum tw_status status = tw_hello_check(&read, &ours, &theirs.id, &secret, ekm, NULL);
         assert_int_not_equal(status, TW_OK);
     }
+}
+
+static void the_longest_hello_fits(void **state) {
+    (void)state;
+    static const uint8_t filler[TW_HELLO_EXTENSIONS_BYTES];
+    uint8_t body[TW_HELLO_BYTES_MAX];
+    struct tw_hello back, longest = ours;
+    longest.addrs_count = TW_ADDRS_MAX;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        memset(longest.addrs[i], 'a', TW_ADDR_BYTES - 1);
+        memcpy(longest.addrs[i] + TW_ADDR_BYTES - 6, ":4300", 5);
+    }
+    tw_extensions_add(&longest.extensions, 9, filler,
+                      TW_HELLO_EXTENSIONS_BYTES - TW_EXTENSION_HEADER_BYTES);
+    tw_hello_prove(&longest, &secret, ekm);
+    const uint32_t size = tw_hello_encode(&longest, body);
+    assert_int_equal(size, TW_HELLO_BYTES_MAX);
+    assert_int_equal(tw_hello_decode(body, size, &back, NULL), TW_OK);
+    assert_memory_equal(&back, &longest, sizeof(back));
 }
 
 static void proof_of_another_session_is_refused(void **state) {
@@ -141,7 +166,7 @@ static void malformed_hellos_name_the_field(void **state) {
     for (uint32_t cut = 0; cut < size; cut++)
         assert_int_equal(tw_hello_decode(body, cut, &read, &err), TW_PROTO);
     assert_int_equal(tw_hello_decode(body, size + 1, &read, &err), TW_PROTO);
-    tw_put_u32(body + 8, 2);
+    tw_put_u32(body + 8, 4);
     assert_int_equal(tw_hello_decode(body, size, &read, &err), TW_PROTO);
     assert_non_null(strstr(err.message, "role"));
     tw_put_u32(body + 8, 0);
@@ -191,6 +216,7 @@ int main(void) {
         TEST(hello_has_the_documented_layout),
         TEST(proof_is_the_documented_hmac),
         TEST(every_field_is_under_the_proof),
+        TEST(the_longest_hello_fits),
         TEST(proof_of_another_session_is_refused),
         TEST(wrong_secret_is_told_from_another_run),
         TEST(open_and_secret_nodes_do_not_mix),

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "proto/control.h"
+#include "proto/extension.h"
 #include "proto/frame.h"
 #include "proto/run.h"
 
@@ -242,6 +243,15 @@ static void frames_have_their_golden_bytes(void **state) {
     expect("frame-chunk", frame, TW_FRAME_CHUNK_HEADERS_BYTES + sizeof(payload));
 }
 
+static void extensions_have_their_golden_bytes(void **state) {
+    (void)state;
+    uint8_t bytes[256];
+    struct tw_extensions list = {0};
+    tw_extensions_add(&list, TW_EXTENSION_FEATURES, "\x01\x02\x03\x04\x05\x06\x07\x08", 8);
+    tw_extensions_add(&list, TW_EXTENSION_SOFTWARE, "thinwire 0.1.0", 14);
+    expect("extensions", bytes, tw_extensions_encode(&list, bytes));
+}
+
 static void golden_frames_are_read(void **state) {
     (void)state;
     unsigned frames = 0;
@@ -308,6 +318,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(control_messages_have_their_golden_bodies),
         cmocka_unit_test(frames_have_their_golden_bytes),
+        cmocka_unit_test(extensions_have_their_golden_bytes),
         cmocka_unit_test(golden_frames_are_read),
         cmocka_unit_test(manifests_have_their_golden_bytes_and_digest),
         cmocka_unit_test(canonical_manifest_has_its_golden_run_id),

@@ -68,6 +68,9 @@ static void sizes_are_those_of_the_code(void **state) {
     (void)snprintf(row, sizeof(row), "| 0x%x | GOODBYE, section 3 | both | %u |", TW_FRAME_GOODBYE,
                    tw_frame_body_max(TW_FRAME_GOODBYE));
     (void)expect_row(text, row);
+    (void)snprintf(row, sizeof(row), "| 0x%x | WELCOME, section 3 | guest | %u |", TW_FRAME_WELCOME,
+                   tw_frame_body_max(TW_FRAME_WELCOME));
+    (void)expect_row(text, row);
     (void)snprintf(row, sizeof(row), "| others | skipped | both | %u |", tw_frame_body_max(0x4242));
     (void)expect_row(text, row);
     (void)snprintf(row, sizeof(row), "at most %d bytes.", TW_CLOSE_BYTES_MAX);

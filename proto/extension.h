@@ -1,0 +1,59 @@
+/* extension.h - the list of extensions at the end of HELLO: PROTOCOL.md section 3.
+ *
+ *    count u32, then per extension, types ascending and none twice: type u16, bytes u16, bytes
+ *
+ * What a node does not know it skips, but keeps to the byte: the proof covers it. Pure. */
+#ifndef TW_PROTO_EXTENSION_H
+#define TW_PROTO_EXTENSION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "base/status.h"
+
+enum tw_extension_type {
+    TW_EXTENSION_FEATURES = 1,     /* u64: what this node can do beyond version 1 */
+    TW_EXTENSION_SOFTWARE = 2,     /* text: name and version of the program */
+    TW_EXTENSION_TICKET = 3,       /* guests: id of the ticket that lets them in */
+    TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
+};
+
+/* What this program can do beyond version 1. */
+#define TW_FEATURES UINT64_C(0)
+
+enum {
+    TW_EXTENSIONS_HEADER_BYTES = 4,
+    TW_EXTENSION_HEADER_BYTES = 4,
+    TW_SOFTWARE_BYTES = 24, /* text and NUL */
+};
+
+struct tw_extensions {
+    uint32_t count;
+    uint32_t bytes_count;                     /* of `bytes` */
+    uint8_t bytes[TW_HELLO_EXTENSIONS_BYTES]; /* as they travel, without the count */
+};
+
+/* Appends one. Asserts that its type is above the last one's and that it fits. */
+void tw_extensions_add(struct tw_extensions *list, uint16_t type, const void *bytes,
+                       uint32_t bytes_count);
+
+/* The bytes of one, borrowed from `list`; NULL: it is not there. */
+const uint8_t *tw_extensions_find(const struct tw_extensions *list, uint16_t type,
+                                  uint32_t *bytes_count);
+
+/* The whole list into `out`, count included; returns its bytes. */
+uint32_t tw_extensions_encode(const struct tw_extensions *list, uint8_t *out);
+
+/* Strict inverse for untrusted bytes, all `size` of them. TW_PROTO: order, number, lengths, or a
+ * known type whose bytes cannot be what they should. */
+enum tw_status tw_extensions_decode(const uint8_t *bytes, size_t size, struct tw_extensions *list,
+                                    struct tw_error *err);
+
+/* Features of the node that sent the list; 0 if it says nothing. */
+uint64_t tw_extensions_features(const struct tw_extensions *list);
+
+/* Its program, as text; "" if it says nothing. */
+void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWARE_BYTES]);
+
+#endif

@@ -1,0 +1,124 @@
+/* Tests of proto/extension.c: the list at the end of HELLO, from friends and from anybody. */
+#include "base/bytes.h"
+#include "proto/extension.h"
+#include "tests/test.h"
+
+static struct tw_error err;
+static struct tw_extensions list;
+static uint8_t bytes[2048];
+static uint32_t size;
+
+static void sample(void) {
+    list = (struct tw_extensions){0};
+    tw_extensions_add(&list, TW_EXTENSION_FEATURES, "\x03\0\0\0\0\0\0\0", 8);
+    tw_extensions_add(&list, TW_EXTENSION_SOFTWARE, "thinwire 0.1.0", 14);
+    tw_extensions_add(&list, 77, "new", 3);
+    size = tw_extensions_encode(&list, bytes);
+}
+
+static int setup(void **state) {
+    (void)state;
+    sample();
+    return 0;
+}
+
+static void refused(const char *word) {
+    struct tw_extensions read = {.count = 42};
+    assert_int_equal(tw_extensions_decode(bytes, size, &read, &err), TW_PROTO);
+    if (strstr(err.message, word) == NULL) fail_msg("'%s' lacks '%s'", err.message, word);
+    assert_int_equal(read.count, 42); /* nothing half read */
+}
+
+static void what_was_added_is_found_after_the_wire(void **state) {
+    (void)state;
+    struct tw_extensions back;
+    char software[TW_SOFTWARE_BYTES];
+    uint32_t count = 9;
+    assert_int_equal(tw_extensions_decode(bytes, size, &back, NULL), TW_OK);
+    assert_memory_equal(&back, &list, sizeof(back));
+    assert_int_equal(tw_extensions_features(&back), 3);
+    tw_extensions_software(&back, software);
+    assert_string_equal(software, "thinwire 0.1.0");
+    const uint8_t *found = tw_extensions_find(&back, 77, &count);
+    assert_int_equal(count, 3);
+    assert_memory_equal(found, "new", 3);
+    assert_null(tw_extensions_find(&back, TW_EXTENSION_TICKET, &count));
+    assert_int_equal(count, 0);
+}
+
+static void a_node_may_say_nothing(void **state) {
+    (void)state;
+    struct tw_extensions back, none = {0};
+    char software[TW_SOFTWARE_BYTES];
+    size = tw_extensions_encode(&none, bytes);
+    assert_int_equal(size, 4);
+    assert_int_equal(tw_extensions_decode(bytes, size, &back, NULL), TW_OK);
+    assert_int_equal(tw_extensions_features(&back), 0);
+    tw_extensions_software(&back, software);
+    assert_string_equal(software, "");
+}
+
+static void every_cut_is_refused(void **state) {
+    (void)state;
+    const uint32_t whole = size;
+    for (size = 0; size < whole; size++) refused("ends");
+    size = whole + 1;
+    refused("after the last");
+}
+
+static void types_ascend_and_come_once(void **state) {
+    (void)state;
+    tw_put_u16(bytes + 4 + 12, TW_EXTENSION_FEATURES); /* the software, in disguise */
+    refused("extension 1 after 1");
+    sample();
+    tw_put_u16(bytes + 4, 0);
+    refused("extension 0 after 0");
+}
+
+static void numbers_and_lengths_have_bounds(void **state) {
+    (void)state;
+    tw_put_u32(bytes, TW_HELLO_EXTENSIONS_MAX + 1);
+    refused("at most 8");
+    tw_put_u32(bytes, 0xffffffff);
+    refused("at most 8");
+    sample();
+    tw_put_u16(bytes + 6, 0xffff);
+    refused("ends within extension 0");
+    memset(bytes, 0, sizeof(bytes));
+    tw_put_u32(bytes, 1);
+    tw_put_u16(bytes + 4, 9);
+    tw_put_u16(bytes + 6, TW_HELLO_EXTENSIONS_BYTES - 4);
+    size = 4 + TW_HELLO_EXTENSIONS_BYTES;
+    assert_int_equal(tw_extensions_decode(bytes, size, &list, &err), TW_OK);
+    tw_put_u16(bytes + 6, TW_HELLO_EXTENSIONS_BYTES - 3);
+    size++;
+    refused("extensions of");
+}
+
+static void what_is_known_has_its_form(void **state) {
+    (void)state;
+    bytes[4 + 12 + 4 + 2] = '\n';
+    refused("not printable");
+    list = (struct tw_extensions){0};
+    tw_extensions_add(&list, TW_EXTENSION_FEATURES, "1234567", 7);
+    size = tw_extensions_encode(&list, bytes);
+    refused("features of 7");
+    list = (struct tw_extensions){0};
+    tw_extensions_add(&list, TW_EXTENSION_SOFTWARE, "a name of 24 characters.", 24);
+    size = tw_extensions_encode(&list, bytes);
+    refused("name of 24");
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(what_was_added_is_found_after_the_wire),
+        TEST(a_node_may_say_nothing),
+        TEST(every_cut_is_refused),
+        TEST(types_ascend_and_come_once),
+        TEST(numbers_and_lengths_have_bounds),
+        TEST(what_is_known_has_its_form),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
