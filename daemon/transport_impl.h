@@ -8,11 +8,11 @@
 
 #include <uv.h>
 
+#include "base/rate.h"
 #include "daemon/dial.h"
 #include "daemon/handshake.h"
 #include "daemon/link.h"
 #include "daemon/listen.h"
-#include "daemon/rate.h"
 #include "daemon/sockopt.h"
 #include "daemon/tls.h"
 #include "daemon/transport.h"

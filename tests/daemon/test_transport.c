@@ -1,6 +1,6 @@
 /* Tests of daemon/transport.c: several transports on one loop. */
 #include "base/rng.h"
-#include "daemon/rate.h"
+#include "base/rate.h"
 #include "tests/daemon/world.h"
 #include "tests/test.h"
 

@@ -1,6 +1,6 @@
-/* rate.h - the upload cap: a token bucket, and whose turn it is. Pure: time comes in. */
-#ifndef TW_DAEMON_RATE_H
-#define TW_DAEMON_RATE_H
+/* rate.h - caps: a token bucket, and whose turn it is. Pure: time comes in. */
+#ifndef TW_BASE_RATE_H
+#define TW_BASE_RATE_H
 
 #include <stdint.h>
 

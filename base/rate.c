@@ -1,4 +1,4 @@
-#include "daemon/rate.h"
+#include "base/rate.h"
 
 #include "base/assert.h"
 #include "base/limits.h"

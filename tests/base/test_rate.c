@@ -1,6 +1,6 @@
-/* Tests of daemon/rate.c: the upload cap. */
+/* Tests of base/rate.c: the upload cap. */
 #include "base/limits.h"
-#include "daemon/rate.h"
+#include "base/rate.h"
 #include "tests/test.h"
 
 static const uint64_t S = 1000 * 1000;
