@@ -19,7 +19,10 @@
     X(CORRUPT, 32, "checksum mismatch or non-finite numbers")                                      \
     X(DENIED, 33, "wrong run, wrong secret or wrong identity")                                     \
     X(CONFIG, 40, "bad configuration, manifest or argument")                                       \
-    X(DATA, 41, "training data missing or unusable")
+    X(DATA, 41, "training data missing or unusable")                                               \
+    X(NOT_ADMITTED, 56, "no valid certificate of the run's owner")                                 \
+    X(REVOKED, 57, "shut out by the run's owner")                                                  \
+    X(BAD_CLOCK, 58, "the clocks of the two nodes are too far apart")
 
 enum tw_status {
 #define X(name, value, meaning) TW_##name = (value),

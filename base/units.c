@@ -86,6 +86,28 @@ const char *tw_units_percent(char *text, double ratio) {
     return text;
 }
 
+static bool is_leap(unsigned year) {
+    return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+}
+
+/* Without gmtime, which belongs to those who may have a clock. */
+const char *tw_units_utc(char *text, uint64_t unix_s) {
+    static const unsigned DAYS[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    const uint64_t last_s = UINT64_C(253402300799); /* of the year 9999 */
+    if (unix_s > last_s) return print_none(text);
+    unsigned days = (unsigned)(unix_s / 86400), year = 1970, month = 0;
+    const unsigned minutes = (unsigned)(unix_s % 86400) / 60;
+    for (; days >= 365u + is_leap(year); year++) days -= 365u + is_leap(year);
+    for (;; month++) {
+        const unsigned length = DAYS[month] + (month == 1 && is_leap(year));
+        if (days < length) break;
+        days -= length;
+    }
+    (void)snprintf(text, TW_UNITS_BYTES, "%04u-%02u-%02u %02u:%02u UTC", year, month + 1, days + 1,
+                   minutes / 60, minutes % 60);
+    return text;
+}
+
 static const struct {
     const char *name;
     uint64_t bytes;

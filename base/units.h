@@ -17,6 +17,9 @@ const char *tw_units_duration(char *text, double s); /* 850 ms, 12 s, 3 min, 2 h
 const char *tw_units_loss(char *text, double nats);  /* 1.652 */
 const char *tw_units_percent(char *text, double ratio); /* 99.2 % */
 
+/* Unix seconds: 2026-11-22 10:30 UTC; what no four-digit year holds is "-". */
+const char *tw_units_utc(char *text, uint64_t unix_s);
+
 /* "8GB", "512 MiB", "1.5gb", "1000B" in bytes; a bare 0 needs no unit. False for anything else. */
 bool tw_units_parse_bytes(const char *text, uint64_t *bytes);
 

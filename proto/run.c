@@ -108,6 +108,19 @@ static enum tw_status check_train(const struct tw_run *run, struct tw_error *err
     return TW_OK;
 }
 
+static enum tw_status check_security(const struct tw_run *run, struct tw_error *err) {
+    const bool has_owner = !tw_id_is_zero(&run->security.owner);
+    if (run->security.admission == TW_ADMISSION_OWNER && !has_owner)
+        return tw_fail(err, TW_CONFIG,
+                       "security.admission = owner needs security.owner, the public key that signs "
+                       "certificates: `thinwire owner new` makes one");
+    if (run->security.admission != TW_ADMISSION_OWNER && has_owner)
+        return tw_fail(err, TW_CONFIG,
+                       "security.owner signs nothing unless security.admission = owner: set that, "
+                       "or security.owner = any");
+    return TW_OK;
+}
+
 enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err) {
     uint32_t count;
     const struct tw_run_key *keys = tw_run_keys(&count);
@@ -115,6 +128,7 @@ enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err) {
     TW_TRY(check_model(run, err));
     TW_TRY(check_data(run, err));
     TW_TRY(check_train(run, err));
+    TW_TRY(check_security(run, err));
     return tw_run_check_sync(run, err);
 }
 

@@ -76,7 +76,7 @@ enum tw_codec_id {
     TW_CODEC_AUTO,
 };
 enum tw_pace { TW_PACE_STEPS, TW_PACE_CLOCK };
-enum tw_admission { TW_ADMISSION_SECRET, TW_ADMISSION_OPEN };
+enum tw_admission { TW_ADMISSION_SECRET, TW_ADMISSION_OPEN, TW_ADMISSION_OWNER };
 
 struct tw_run {
     char name[64]; /* [a-z0-9-], not empty */
@@ -153,6 +153,7 @@ struct tw_run {
 
     struct {
         enum tw_admission admission;
+        struct tw_id owner; /* Ed25519 public key that signs certificates; zero: no owner */
     } security;
 };
 

@@ -38,7 +38,7 @@ static const char *const codecs[] = {"bf16",    "int8",   "int4",   "nf4",     "
                                      "sign",    "ecsq4",  "ecsq3",  "ecsq2",   "ecsq1", "ecsq05",
                                      "topk256", "topk64", "topk32", "sparse8", "auto",  NULL};
 static const char *const paces[] = {"steps", "clock", NULL};
-static const char *const admissions[] = {"secret", "open", NULL};
+static const char *const admissions[] = {"secret", "open", "owner", NULL};
 
 #define AT(member) (uint32_t) offsetof(struct tw_run, member)
 #define ENUM(key, member, list, text)                                                              \
@@ -179,7 +179,10 @@ static const struct tw_run_key keys[] = {
     NUMBER("sync.members", TW_RUN_U32, sync.members, 1, TW_MEMBERS_MAX, "most nodes in the group"),
 
     ENUM("security.admission", security.admission, admissions,
-         "who may join: holders of the run secret, or anybody"),
+         "who may join: holders of the run secret, anybody, or who has a certificate that leads to "
+         "the owner"),
+    NUMBER("security.owner", TW_RUN_SHA256, security.owner, 0, 0,
+           "owner: the public key that signs certificates (`thinwire owner new`)"),
 };
 
 enum { KEYS_COUNT = sizeof(keys) / sizeof(keys[0]) };

@@ -63,7 +63,8 @@ PURE_SYMBOLS = re.compile(
     r"|__(popcount|udiv|umod|asan|ubsan|tsan|sancov|sanitizer|lsan|llvm|start_|stop_|stack_chk)\w*"
     r"|l?l?rintf?|nearbyintf?|ldexpf?|frexpf?|scalbnf?|isalnum|isalpha|isdigit|isspace|tolower)")
 PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw_pack"],
-                 "proto": ["tw_run", "tw_message", "tw_proto", "tw_shm", "tw_safetensors"],
+                 "proto": ["tw_run", "tw_message", "tw_cert", "tw_proto", "tw_shm",
+                           "tw_safetensors"],
                  "sync": ["tw_sync", "tw_position", "tw_members", "tw_fetch"]}
 
 # Libraries from outside that a module may link. daemon and tests may use all that were chosen.

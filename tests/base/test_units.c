@@ -59,11 +59,32 @@ static void exact_sizes_read_back(void **state) {
     assert_string_equal(tw_units_exact_bytes(text, 1610612736), "1536MiB");
 }
 
+static void moments_are_written_in_utc(void **state) {
+    (void)state;
+    static const struct {
+        uint64_t unix_s;
+        const char *text;
+    } MOMENTS[] = {{0, "1970-01-01 00:00 UTC"},
+                   {951782399, "2000-02-28 23:59 UTC"},
+                   {951782400, "2000-02-29 00:00 UTC"},
+                   {951868800, "2000-03-01 00:00 UTC"},
+                   {1798761599, "2026-12-31 23:59 UTC"},
+                   {UINT64_C(4107542400), "2100-03-01 00:00 UTC"},
+                   {UINT64_C(253402300799), "9999-12-31 23:59 UTC"},
+                   {UINT64_C(253402300800), "-"},
+                   {UINT64_MAX, "-"}};
+    for (unsigned i = 0; i < sizeof(MOMENTS) / sizeof(MOMENTS[0]); i++) {
+        char text[TW_UNITS_BYTES];
+        assert_string_equal(tw_units_utc(text, MOMENTS[i].unix_s), MOMENTS[i].text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_are_read_as_people_write_them),
         cmocka_unit_test(what_is_no_size_is_refused),
         cmocka_unit_test(exact_sizes_read_back),
+        cmocka_unit_test(moments_are_written_in_utc),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

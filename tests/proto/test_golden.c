@@ -6,9 +6,11 @@
 #include <stdbool.h>
 
 #include "base/bytes.h"
+#include "proto/cert.h"
 #include "proto/control.h"
 #include "proto/extension.h"
 #include "proto/frame.h"
+#include "proto/revoke.h"
 #include "proto/run.h"
 
 enum { HEX_MAX = 16384, VECTORS_MAX = 64 };
@@ -287,6 +289,40 @@ static void manifests_have_their_golden_bytes_and_digest(void **state) {
     expect("contribution-root", root.bytes, sizeof(root.bytes));
 }
 
+static void fill_cert(struct tw_cert *cert, uint8_t node, uint8_t issuer) {
+    *cert = (struct tw_cert){.may = TW_CERT_TRAIN,
+                             .from_s = 1800000000,
+                             .until_s = 1831536000,
+                             .serial = 0x1122334455667788,
+                             .run = id(0x11),
+                             .node = id(node),
+                             .issuer = id(issuer)};
+    memset(cert->signature, 0x5A, sizeof(cert->signature));
+}
+
+static void what_an_owner_signs_has_its_golden_bytes(void **state) {
+    (void)state;
+    static struct tw_revoked list;
+    static uint8_t bytes[TW_REVOKED_BYTES_MAX];
+    uint8_t under[TW_CERT_SIGNED_BYTES];
+    struct tw_certs certs = {.count = 2};
+    fill_cert(&certs.certs[0], 0x21, 0x31);
+    fill_cert(&certs.certs[1], 0x22, 0x32);
+    certs.certs[1].may = TW_CERT_TRAIN | TW_CERT_ADMIT;
+    expect("certificates", bytes, tw_certs_encode(&certs, bytes));
+    tw_cert_signed(&certs.certs[0], under);
+    expect("certificate-signed", under, sizeof(under));
+    const struct tw_id key = id(0x31), node = tw_node_id(&key);
+    expect("node-id", node.bytes, sizeof(node.bytes));
+    list = (struct tw_revoked){.version = 7, .made_s = 1800000000, .run = id(0x11), .count = 2};
+    list.nodes[0] = id(0x41);
+    list.nodes[1] = id(0x42);
+    memset(list.signature, 0x5A, sizeof(list.signature));
+    expect("revocations", bytes, tw_revoked_encode(&list, bytes));
+    tw_revoked_signed(&list, under);
+    expect("revocations-signed", under, TW_REVOKED_SIGNED_BYTES);
+}
+
 static void canonical_manifest_has_its_golden_run_id(void **state) {
     (void)state;
     static char canonical[TW_MANIFEST_BYTES_MAX];
@@ -321,6 +357,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(extensions_have_their_golden_bytes),
         cmocka_unit_test(golden_frames_are_read),
         cmocka_unit_test(manifests_have_their_golden_bytes_and_digest),
+        cmocka_unit_test(what_an_owner_signs_has_its_golden_bytes),
         cmocka_unit_test(canonical_manifest_has_its_golden_run_id),
         cmocka_unit_test(no_golden_line_is_left_over),
     };

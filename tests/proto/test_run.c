@@ -165,6 +165,8 @@ static void unknown_key_is_answered_with_the_nearest(void **state) {
     }
 }
 
+static const char owner_hex[] = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+
 /* Sets one key of the defaults and expects the check to name `word`. */
 static void check_names(const char *key, const char *value, const char *word) {
     tw_run_defaults(&run);
@@ -189,6 +191,26 @@ static void relations_between_keys_are_checked(void **state) {
     check_names("sync.fragments", "4", "32 would do");
     check_names("sync.overlap", "10", "sync.overlap");
     check_names("sync.members", "3", "sync.nodes");
+    check_names("security.admission", "owner", "thinwire owner new");
+    check_names("security.owner", owner_hex, "unless security.admission = owner");
+}
+
+static void an_owner_is_part_of_the_runs_name(void **state) {
+    (void)state;
+    struct tw_run back;
+    tw_run_defaults(&run);
+    const struct tw_id before = tw_run_id(&run);
+    assert_int_equal(tw_run_set(&run, "security.admission", "owner", &err), TW_OK);
+    assert_int_equal(tw_run_set(&run, "security.owner", owner_hex, &err), TW_OK);
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    const struct tw_id first = tw_run_id(&run);
+    assert_false(tw_id_equal(&before, &first));
+    tw_run_encode(&run, text, &size);
+    assert_int_equal(tw_run_decode(text, size, &back, &err), TW_OK);
+    assert_memory_equal(&run, &back, sizeof(run));
+    run.security.owner.bytes[31] ^= 1;
+    const struct tw_id other = tw_run_id(&run);
+    assert_false(tw_id_equal(&first, &other));
 }
 
 static void a_separator_must_be_a_token_only_when_it_masks(void **state) {
@@ -519,6 +541,7 @@ int main(void) {
         cmocka_unit_test(values_out_of_range_are_refused_and_change_nothing),
         cmocka_unit_test(unknown_key_is_answered_with_the_nearest),
         cmocka_unit_test(relations_between_keys_are_checked),
+        cmocka_unit_test(an_owner_is_part_of_the_runs_name),
         cmocka_unit_test(a_separator_must_be_a_token_only_when_it_masks),
         cmocka_unit_test(llama_relations_are_checked),
         cmocka_unit_test(contradictions_between_knobs_are_refused),

@@ -1,0 +1,86 @@
+/* cert.h - admission certificates: who may be in a run with security.admission = owner, until when.
+ *
+ * PROTOCOL.md section 11 is the truth. The owner of a run (an Ed25519 key, `security.owner` of the
+ * manifest) signs what a node may: train, and admit others. A node with `admit` signs in the same
+ * way, so a chain has one or two certificates: the node's own, then that of the node that signed
+ * it. Bytes, little-endian:
+ *
+ *    0  magic "TWA1"            16  until, unix seconds u64    96  issuer's public key  32 bytes
+ *    4  may u32                 24  serial u64                128  signature of the issuer
+ *    8  from, unix seconds u64  32  run id, 64 node id             64 bytes
+ *
+ * Pure: signatures are made and verified in daemon/signature.h, over what tw_cert_signed gives. */
+#ifndef TW_PROTO_CERT_H
+#define TW_PROTO_CERT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/status.h"
+
+enum tw_cert_may {
+    TW_CERT_TRAIN = 1, /* be a member of the run: have links, train, vote */
+    TW_CERT_ADMIT = 2, /* sign certificates for nodes that train */
+};
+
+enum {
+    TW_SIGNATURE_BYTES = 64, /* Ed25519 */
+    TW_CERT_BYTES = 192,
+    TW_CERTS_MAX = 2,
+    TW_CERT_DOMAIN_BYTES = 22, /* "thinwire-admission-v1" and NUL */
+    TW_CERT_SIGNED_BYTES = TW_CERT_DOMAIN_BYTES + TW_CERT_BYTES - TW_SIGNATURE_BYTES,
+    TW_CERT_SLACK_S = 300, /* clocks may differ by this much, and nobody notices */
+};
+
+struct tw_cert {
+    uint32_t may; /* of enum tw_cert_may; not 0 */
+    uint64_t from_s, until_s, serial;
+    struct tw_id run, node;
+    struct tw_id issuer; /* public key of who signed: 32 bytes, as an id is */
+    uint8_t signature[TW_SIGNATURE_BYTES];
+};
+
+/* A node's own certificate, then that of its issuer unless the owner is. */
+struct tw_certs {
+    uint32_t count; /* 0: none */
+    struct tw_cert certs[TW_CERTS_MAX];
+};
+
+/* The id of the node that has this public key: SHA-256("thinwire-node-id-v1\0" || key). */
+struct tw_id tw_node_id(const struct tw_id *public_key);
+
+/* What the issuer signs: the domain, then the certificate without its signature. */
+void tw_cert_signed(const struct tw_cert *cert, uint8_t text[TW_CERT_SIGNED_BYTES]);
+
+/* Bytes of all of them; returns their count, a multiple of TW_CERT_BYTES. */
+size_t tw_certs_encode(const struct tw_certs *certs, uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES]);
+
+/* Strict inverse for untrusted bytes: one or two certificates. TW_PROTO names the field. No
+ * signature is verified. */
+enum tw_status tw_certs_decode(const uint8_t *bytes, size_t size, struct tw_certs *certs,
+                               struct tw_error *err);
+
+/* Who asks to come in, and by whose clock. */
+struct tw_cert_question {
+    struct tw_id owner;   /* security.owner of the run */
+    struct tw_id run;     /* its id */
+    struct tw_id node;    /* whom TLS proved, or who shall be admitted */
+    enum tw_cert_may may; /* what it wants to do */
+    uint64_t now_s;       /* unix seconds here */
+    uint64_t their_now_s; /* as the other side says; 0: not known */
+};
+
+/* Do these certificates answer the question? Everything but the signatures: run and node, the chain
+ * up to the owner, what it may, and the time. TW_NOT_ADMITTED with the sentence, written for both
+ * ends; TW_BAD_CLOCK when two clocks must differ for it to be so. */
+enum tw_status tw_certs_check(const struct tw_certs *certs, const struct tw_cert_question *question,
+                              struct tw_error *err);
+
+/* The moment the first of them runs out. */
+uint64_t tw_certs_until(const struct tw_certs *certs);
+
+/* The node that signed the first one; zero when the owner did. */
+struct tw_id tw_certs_admitter(const struct tw_certs *certs);
+
+#endif
