@@ -20,9 +20,16 @@
     X(DENIED, 33, "wrong run, wrong secret or wrong identity")                                     \
     X(CONFIG, 40, "bad configuration, manifest or argument")                                       \
     X(DATA, 41, "training data missing or unusable")                                               \
+    X(OTHER_RUN, 50, "the other node is in another run")                                           \
+    X(WRONG_SECRET, 51, "the two nodes hold different run secrets")                                \
+    X(WRONG_ID, 52, "another node answers than the one expected")                                  \
+    X(TICKET_UNKNOWN, 53, "the ticket was not made here, or was taken back")                       \
+    X(TICKET_EXPIRED, 54, "the ticket has expired")                                                \
+    X(TICKET_USED, 55, "all uses of the ticket are spent")                                         \
     X(NOT_ADMITTED, 56, "no valid certificate of the run's owner")                                 \
     X(REVOKED, 57, "shut out by the run's owner")                                                  \
-    X(BAD_CLOCK, 58, "the clocks of the two nodes are too far apart")
+    X(BAD_CLOCK, 58, "the clocks of the two nodes are too far apart")                              \
+    X(SELF, 59, "the address leads back to the node that dials it")
 
 enum tw_status {
 #define X(name, value, meaning) TW_##name = (value),

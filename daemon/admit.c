@@ -70,8 +70,15 @@ static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) 
 
 static void refused(const struct tw_conn *conn, enum tw_status reason, const char *sentence) {
     struct tw_transport *t = conn->transport;
-    if (t->config.events.refused != NULL && !t->is_closing)
-        t->config.events.refused(t->config.user, conn->link.address, reason, sentence);
+    const enum tw_dial_cause cause = tw_dial_cause_of_status(reason);
+    char whole[TW_DIAL_SENTENCE_BYTES];
+    if (t->config.events.refused == NULL || t->is_closing) return;
+    /* Who comes in is refused for what it says; how its connection ended is told as it is. */
+    if (!tw_dial_is_refusal(cause))
+        (void)snprintf(whole, sizeof(whole), "%s", sentence);
+    else
+        tw_dial_sentence(cause, conn->link.address, sentence, whole);
+    t->config.events.refused(t->config.user, conn->link.address, reason, whole);
 }
 
 void tw_admit_accepted(uv_stream_t *server, int status) {
@@ -187,7 +194,7 @@ void tw_admit_secured(struct tw_conn *conn) {
     const struct tw_id *id = &conn->link.tls.id;
     struct tw_error err;
     if (tw_id_equal(id, &t->config.identity->id)) {
-        tw_conn_fail(conn, TW_DENIED, "this address leads back to this node");
+        tw_conn_fail(conn, TW_SELF, "");
         return;
     }
     if (tw_tls_export(&conn->link.tls, TW_HELLO_EXPORT, conn->ekm, &err) != TW_OK) {
@@ -272,7 +279,7 @@ static void bulk_enter(struct tw_conn *conn, const struct tw_hello *hello) {
 static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_goodbye goodbye;
     struct tw_error err;
-    char sentence[sizeof(goodbye.sentence) + 32];
+    char sentence[sizeof(goodbye.sentence) + 16];
     if (tw_goodbye_decode(frame->body, frame->body_bytes, &goodbye, &err) != TW_OK) {
         refuse(conn, err.status, err.message);
         return;
@@ -283,7 +290,7 @@ static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
         goodbye.status = TW_OK;
     else if (goodbye.status == TW_OK)
         goodbye.status = TW_AGAIN;
-    (void)snprintf(sentence, sizeof(sentence), "refused by the other side: %s", goodbye.sentence);
+    (void)snprintf(sentence, sizeof(sentence), "it says: %s", goodbye.sentence);
     refuse(conn, goodbye.status, sentence);
 }
 

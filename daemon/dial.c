@@ -16,8 +16,7 @@ static void on_found(uv_getaddrinfo_t *request, int code, struct addrinfo *found
     }
     uv_freeaddrinfo(found);
     if (lookup->count == 0)
-        (void)tw_fail(&lookup->error, TW_IO, "the name cannot be resolved: %s",
-                      code != 0 ? uv_strerror(code) : "no address");
+        (void)tw_fail(&lookup->error, TW_IO, "%s", code != 0 ? uv_strerror(code) : "no address");
     lookup->done(lookup);
 }
 

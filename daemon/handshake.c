@@ -143,30 +143,21 @@ enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hel
         return tw_fail(err, TW_PROTO, "node %s sent a HELLO with an id its key does not prove",
                        they);
     if (theirs->version_max < ours->version_min || theirs->version_min > ours->version_max)
-        return tw_fail(err, TW_VERSION,
-                       "node %s speaks wire versions %u to %u, node %s %u to %u: update the older "
-                       "one",
+        return tw_fail(err, TW_VERSION, "node %s speaks wire versions %u to %u, node %s %u to %u",
                        they, theirs->version_min, theirs->version_max, we, ours->version_min,
                        ours->version_max);
     if (!tw_id_equal(&theirs->run, &ours->run)) {
         tw_id_short(&ours->run, our_run);
         tw_id_short(&theirs->run, their_run);
-        return tw_fail(
-            err, TW_DENIED,
-            "other manifest: node %s is in run %s, node %s in run %s; both need the same "
-            "run.manifest, to the byte",
-            they, their_run, we, our_run);
+        return tw_fail(err, TW_OTHER_RUN, "node %s is in run %s, node %s in run %s", they,
+                       their_run, we, our_run);
     }
     uint8_t proof[TW_PROOF_BYTES];
     proof_compute(theirs, secret, ekm, proof);
     const int differs = CRYPTO_memcmp(proof, theirs->proof, TW_PROOF_BYTES);
     OPENSSL_cleanse(proof, sizeof(proof));
     if (differs != 0)
-        return tw_fail(
-            err, TW_DENIED,
-            "wrong run secret: node %s and node %s hold different run.secret files; copy "
-            "the one of the run to both",
-            they, we);
+        return tw_fail(err, TW_WRONG_SECRET, "nodes %s and %s hold different ones", they, we);
     return TW_OK;
 }
 

@@ -67,8 +67,8 @@ void tw_hello_prove(struct tw_hello *hello, const struct tw_secret *secret,
                     const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
 
 /* May `theirs` come in? `authenticated` is the id their TLS key proved. In this order: TW_PROTO
- * (another id than proven), TW_VERSION, TW_DENIED (other run; wrong secret). The sentence is
- * written for both ends: it is logged here and sent in GOODBYE. */
+ * (another id than proven), TW_VERSION, TW_OTHER_RUN, TW_WRONG_SECRET. The words are
+ * the detail of tw_dial_sentence at both ends: here and, by GOODBYE, there. */
 enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
                               const struct tw_id *authenticated, const struct tw_secret *secret,
                               const uint8_t ekm[TW_TLS_EXPORT_BYTES], struct tw_error *err);

@@ -11,12 +11,15 @@ static void on_connect(uv_connect_t *request, int code) {
     struct tw_conn *conn = request->data;
     struct tw_error err;
     if (conn->link.state != TW_LINK_OPENING || conn->link.is_failed) return;
+    struct tw_dialling *dialling = conn->dialling;
     if (code != 0) {
+        if (dialling != NULL)
+            dialling->cause =
+                tw_dial_cause_of_errno(code, tw_now_us() - dialling->candidate_us, &conn->remote);
         (void)tw_fail(&err, TW_IO, "%s", uv_strerror(code));
         tw_link_fail(&conn->link, &err);
         return;
     }
-    const struct tw_dialling *dialling = conn->dialling;
     const struct tw_id *expected = NULL;
     if (conn->bulk_of >= 0) expected = &conn->transport->peers[conn->bulk_of].record.id;
     if (dialling != NULL && dialling->has_expected) expected = &dialling->expected;
@@ -25,9 +28,10 @@ static void on_connect(uv_connect_t *request, int code) {
         tw_link_fail(&conn->link, &err);
 }
 
-/* NULL: *err says why, and nothing is left. */
+/* NULL: *err and, where the system told it, *cause say why, and nothing is left. */
 static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_storage *to,
-                                 enum tw_role role, struct tw_error *err) {
+                                 enum tw_role role, enum tw_dial_cause *cause,
+                                 struct tw_error *err) {
     struct tw_conn *conn = tw_conn_create(t, err);
     if (conn == NULL) return NULL;
     conn->is_dialled = true;
@@ -37,14 +41,16 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
     const int code = uv_tcp_connect(&conn->connect, &conn->link.tcp,
                                     (const struct sockaddr *)&conn->remote, on_connect);
     if (code == 0) return conn;
-    (void)tw_fail(err, TW_IO, "cannot connect: %s", uv_strerror(code));
+    *cause = tw_dial_cause_of_errno(code, 0, &conn->remote);
+    (void)tw_fail(err, TW_IO, "%s", uv_strerror(code));
     tw_link_abort(&conn->link);
     return NULL;
 }
 
 enum tw_status tw_outgoing_bulk(struct tw_transport *t, int peer, struct tw_error *err) {
     struct tw_slot *slot = &t->peers[peer];
-    struct tw_conn *conn = conn_dial(t, &slot->control->remote, TW_ROLE_BULK, err);
+    enum tw_dial_cause ignored = TW_DIAL_NONE;
+    struct tw_conn *conn = conn_dial(t, &slot->control->remote, TW_ROLE_BULK, &ignored, err);
     if (conn == NULL) return err->status;
     conn->bulk_of = peer;
     slot->bulk_dial = conn;
@@ -110,7 +116,9 @@ static void candidate_next(struct tw_transport *t, struct tw_dialling *dialling,
     while (dialling->next < lookup->count && now_us < dialling->deadline_us) {
         const uint32_t remaining = lookup->count - dialling->next;
         const struct sockaddr_storage *to = &lookup->candidates[dialling->next++];
-        dialling->conn = conn_dial(t, to, TW_ROLE_CONTROL, &err);
+        dialling->candidate_us = now_us;
+        dialling->cause = TW_DIAL_NONE;
+        dialling->conn = conn_dial(t, to, TW_ROLE_CONTROL, &dialling->cause, &err);
         if (dialling->conn == NULL) continue;
         dialling->conn->dialling = dialling;
         dialling->conn->deadline_us =
@@ -118,8 +126,25 @@ static void candidate_next(struct tw_transport *t, struct tw_dialling *dialling,
         return;
     }
     if (dialling->result.status != TW_OK) err = dialling->result;
-    if (err.status == TW_OK) (void)tw_fail(&err, TW_IO, "no answer in time");
+    if (err.status == TW_OK) (void)tw_fail(&err, TW_IO, "nothing came back in time");
+    if (lookup->count == 0) dialling->cause = TW_DIAL_DNS;
     tw_outgoing_over(dialling, err.status, NULL, err.message);
+}
+
+static void dial_tell(const struct tw_transport *t, const struct tw_dialling *dialling) {
+    char sentence[TW_DIAL_SENTENCE_BYTES] = "connected";
+    struct tw_dial_result result = {
+        .status = dialling->result.status,
+        .id = dialling->has_id ? &dialling->id : NULL,
+        .sentence = sentence,
+    };
+    if (t->config.events.dial_done == NULL) return;
+    if (result.status != TW_OK) {
+        result.cause = dialling->cause != TW_DIAL_NONE ? dialling->cause
+                                                       : tw_dial_cause_of_status(result.status);
+        tw_dial_sentence(result.cause, dialling->address, dialling->result.message, sentence);
+    }
+    t->config.events.dial_done(t->config.user, dialling->address, &result);
 }
 
 static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) {
@@ -128,10 +153,7 @@ static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) 
         candidate_next(t, dialling, now_us);
     if (!dialling->is_over) return;
     t->dials[at] = NULL;
-    if (t->config.events.dial_done != NULL)
-        t->config.events.dial_done(t->config.user, dialling->address, dialling->result.status,
-                                   dialling->has_id ? &dialling->id : NULL,
-                                   dialling->result.message);
+    dial_tell(t, dialling);
     free(dialling);
 }
 

@@ -67,6 +67,18 @@ struct tw_shell_refusal {
 
 enum { TW_REFUSALS_MAX = TW_BOOTSTRAP_MAX };
 
+_Static_assert((int)TW_VIEW_BOOTSTRAP_MAX == (int)TW_BOOTSTRAP_MAX,
+               "every configured address is shown");
+
+/* What became of the dials to a configured address. */
+struct tw_shell_bootstrap {
+    char address[TW_ADDR_BYTES];
+    char sentence[TW_VIEW_TEXT_BYTES]; /* of the last dial, when that failed; "" */
+    enum tw_dial_cause cause;
+    uint64_t failed_us;
+    uint32_t failures; /* in a row */
+};
+
 struct tw_minute_sample {
     uint64_t at_us, tokens, clock_tokens, step_us, sync_us, bytes_in, bytes_out, data_in;
 };
@@ -179,6 +191,8 @@ struct tw_shell {
     uint64_t gossip_due_us, cache_due_us;
     struct tw_traffic bulk_gone; /* of peers that went */
     uint64_t links_refused, chunk_bytes_in, chunk_bytes_out;
+    uint32_t bootstrap_count;
+    struct tw_shell_bootstrap bootstrap[TW_BOOTSTRAP_MAX];
     uint32_t refusals_next;
     struct tw_shell_refusal refusals[TW_REFUSALS_MAX];
     struct tw_log_limit refusal_limit;

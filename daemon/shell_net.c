@@ -158,7 +158,7 @@ static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const
     tw_shell_data_peer_down(shell, peer);
 }
 
-static void refusal_keep(struct tw_shell *shell, const char *address, enum tw_status reason,
+static void refusal_keep(struct tw_shell *shell, const char *address, enum tw_dial_cause cause,
                          const char *sentence) {
     struct tw_shell_refusal *row = NULL;
     for (uint32_t i = 0; i < TW_REFUSALS_MAX && row == NULL; i++) {
@@ -168,30 +168,45 @@ static void refusal_keep(struct tw_shell *shell, const char *address, enum tw_st
     const bool is_new = strcmp(row->sentence, sentence) != 0;
     (void)snprintf(row->address, sizeof(row->address), "%s", address);
     (void)snprintf(row->sentence, sizeof(row->sentence), "%s", sentence);
-    row->is_denied = reason == TW_DENIED || reason == TW_VERSION;
+    row->is_denied = tw_dial_is_refusal(cause);
     uint64_t held_back = 0;
     if (!is_new &&
         !tw_log_may_say(&shell->refusal_limit, tw_shell_now_us(), REFUSAL_LINE_US, &held_back)) {
         return;
     }
     tw_shell_note(shell, TW_LOG_WARN, row->is_denied ? "peer_refused" : "dial_failed",
-                  "addr=%s reason=%s text=\"%s\" held_back=%llu", address, tw_status_name(reason),
-                  sentence, (unsigned long long)held_back);
+                  "addr=%s reason=%s text=\"%s\" held_back=%llu", address,
+                  tw_dial_cause_name(cause), sentence, (unsigned long long)held_back);
 }
 
-static void on_dial_done(void *user, const char *address, enum tw_status status,
-                         const struct tw_id *id, const char *sentence) {
+static void bootstrap_keep(struct tw_shell *shell, const char *address,
+                           const struct tw_dial_result *result) {
+    for (uint32_t i = 0; i < shell->bootstrap_count; i++) {
+        struct tw_shell_bootstrap *row = &shell->bootstrap[i];
+        if (strcmp(row->address, address) != 0) continue;
+        const bool is_failed = result->status != TW_OK;
+        row->cause = result->cause;
+        row->failures = is_failed ? row->failures + 1 : 0;
+        row->failed_us = is_failed ? tw_shell_now_us() : 0;
+        (void)snprintf(row->sentence, sizeof(row->sentence), "%s",
+                       is_failed ? result->sentence : "");
+    }
+}
+
+static void on_dial_done(void *user, const char *address, const struct tw_dial_result *result) {
     struct tw_shell *shell = user;
-    tw_members_dialled(shell->members, address, status == TW_OK, id, tw_shell_now_us());
+    const struct tw_id *id = result->id;
+    tw_members_dialled(shell->members, address, result->status == TW_OK, id, tw_shell_now_us());
+    bootstrap_keep(shell, address, result);
     const bool is_self = id != NULL && tw_id_equal(id, &shell->setup->identity.id);
-    if (status == TW_OK) {
+    if (result->status == TW_OK) {
         for (uint32_t i = 0; i < TW_REFUSALS_MAX; i++) {
             if (strcmp(shell->refusals[i].address, address) == 0) {
                 shell->refusals[i] = (struct tw_shell_refusal){0};
             }
         }
     } else if (!is_self) {
-        refusal_keep(shell, address, status, sentence != NULL ? sentence : "");
+        refusal_keep(shell, address, result->cause, result->sentence);
     }
 }
 
@@ -207,11 +222,24 @@ static void on_refused(void *user, const char *address, enum tw_status reason,
     if (!tw_log_may_say(&shell->refusal_limit, tw_shell_now_us(), REFUSAL_LINE_US, &held_back)) {
         return;
     }
+    const enum tw_dial_cause cause = tw_dial_cause_of_status(reason);
     tw_shell_note(shell, TW_LOG_WARN, "refused", "addr=%s reason=%s text=\"%s\" held_back=%llu",
-                  address, tw_status_name(reason), sentence, (unsigned long long)held_back);
+                  address,
+                  tw_dial_is_refusal(cause) ? tw_dial_cause_name(cause) : tw_status_name(reason),
+                  sentence, (unsigned long long)held_back);
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
+
+/* "host:port" or "host:port=id". */
+static enum tw_status bootstrap_add(struct tw_shell *shell, const char *entry,
+                                    struct tw_error *err) {
+    TW_TRY(tw_members_bootstrap(shell->members, entry, tw_shell_now_us(), err));
+    if (shell->bootstrap_count == TW_BOOTSTRAP_MAX) return TW_OK; /* dialled, but not shown */
+    struct tw_shell_bootstrap *row = &shell->bootstrap[shell->bootstrap_count++];
+    (void)snprintf(row->address, sizeof(row->address), "%.*s", (int)strcspn(entry, "="), entry);
+    return TW_OK;
+}
 
 static enum tw_status bootstrap_file(struct tw_shell *shell, const char *path,
                                      struct tw_error *err) {
@@ -226,7 +254,7 @@ static enum tw_status bootstrap_file(struct tw_shell *shell, const char *path,
         char entry[256];
         if (sscanf(line, " %255[^# \t\r\n]", entry) != 1) continue;
         struct tw_error reason;
-        status = tw_members_bootstrap(shell->members, entry, tw_shell_now_us(), &reason);
+        status = bootstrap_add(shell, entry, &reason);
         if (status != TW_OK) (void)tw_fail(err, status, "%s: %s", path, reason.message);
     }
     (void)fclose(file);
@@ -245,7 +273,7 @@ static enum tw_status members_open(struct tw_shell *shell, struct tw_error *err)
         tw_id_hex(&peer->id, hex);
         (void)snprintf(entry, sizeof(entry), "%s%s%s", peer->address.text, peer->has_id ? "=" : "",
                        peer->has_id ? hex : "");
-        TW_TRY(tw_members_bootstrap(shell->members, entry, tw_shell_now_us(), err));
+        TW_TRY(bootstrap_add(shell, entry, err));
     }
     if (config->network.peers_file[0] != '\0') {
         TW_TRY(bootstrap_file(shell, config->network.peers_file, err));
@@ -292,7 +320,7 @@ static void dial_due(struct tw_shell *shell, uint64_t now_us) {
         if (status == TW_OK) continue;
         tw_members_dialled(shell->members, dial.address, false, NULL, now_us);
         if (status == TW_LIMIT) return; /* enough under way */
-        refusal_keep(shell, dial.address, status, err.message);
+        refusal_keep(shell, dial.address, TW_DIAL_NONE, err.message);
     }
 }
 

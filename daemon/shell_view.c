@@ -346,6 +346,46 @@ static void fill_known(const struct tw_shell *shell, struct tw_status_view *view
     }
 }
 
+/* Where the table has an address: a linked member first, for one may stand in two rows, as
+ * configured and as what a member that dialled us says of itself. NULL: nowhere. */
+static const struct tw_member_entry *entry_at(const struct tw_shell *shell, const char *address,
+                                              bool *is_dialling) {
+    const struct tw_member_entry *found = NULL;
+    *is_dialling = false;
+    for (uint32_t e = 0; e < TW_KNOWN_MAX; e++) {
+        const struct tw_member_entry *entry = &shell->members->entries[e];
+        for (unsigned a = 0; entry->is_used && a < TW_ADDRS_MAX; a++) {
+            if (strcmp(entry->addrs[a].text, address) != 0) continue;
+            *is_dialling |= entry->addrs[a].is_dialling;
+            if (found == NULL || entry->is_connected) found = entry;
+        }
+    }
+    return found;
+}
+
+/* How each configured address fares. */
+static void fill_bootstrap(const struct tw_shell *shell, uint64_t now_us,
+                           struct tw_status_view *view) {
+    for (uint32_t b = 0; b < shell->bootstrap_count; b++) {
+        const struct tw_shell_bootstrap *row = &shell->bootstrap[b];
+        struct tw_view_bootstrap *out = &view->bootstrap[view->bootstrap_count++];
+        bool is_dialling;
+        const struct tw_member_entry *entry = entry_at(shell, row->address, &is_dialling);
+        (void)snprintf(out->address, sizeof(out->address), "%s", row->address);
+        (void)snprintf(out->error, sizeof(out->error), "%s", row->sentence);
+        out->cause = row->cause;
+        out->failures = row->failures;
+        out->failed_us = row->failures > 0 ? age(now_us, row->failed_us) : TW_VIEW_NEVER;
+        if (entry != NULL && entry->has_id) out->id = entry->id;
+        if (entry != NULL && entry->is_connected)
+            out->link = TW_VIEW_LINK_UP;
+        else if (is_dialling)
+            out->link = TW_VIEW_LINK_DIALING;
+        else
+            out->link = tw_dial_is_refusal(row->cause) ? TW_VIEW_LINK_REFUSED : TW_VIEW_LINK_KNOWN;
+    }
+}
+
 /* Who trained on how much of what the run has seen; where each node brings its own text that is how
  * much its text counts. The clock lags behind what was trained on since the last round. */
 static void fill_shares(struct tw_status_view *view) {
@@ -390,6 +430,7 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
         view->sync.known = tw_members_known(shell->members);
         fill_linked(shell, now, view);
         fill_known(shell, view);
+        fill_bootstrap(shell, now, view);
     }
     fill_shares(view);
     tw_round_ring_fill(&shell->round_ring, now, view);

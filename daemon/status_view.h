@@ -13,11 +13,13 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "daemon/dial_error.h"
 #include "proto/run.h"
 #include "sync/node.h"
 
 enum {
     TW_VIEW_PEERS_MAX = TW_KNOWN_MAX,
+    TW_VIEW_BOOTSTRAP_MAX = 32,
     TW_VIEW_ROUNDS_MAX = 64,
     TW_VIEW_EVENTS_MAX = 64,
     TW_VIEW_LOSSES_MAX = 64,
@@ -72,6 +74,17 @@ struct tw_view_peer {
     uint64_t last_mixed_round;       /* newest round of ours it entered; TW_VIEW_NEVER */
     uint64_t heard_us;               /* ago; TW_VIEW_NEVER */
     char strike[TW_VIEW_TEXT_BYTES]; /* why it owns no part; "" when it may */
+};
+
+/* A configured address, whoever is there. */
+struct tw_view_bootstrap {
+    char address[TW_ADDR_BYTES];
+    struct tw_id id;        /* of the node there; zero = not known yet */
+    enum tw_view_link link; /* UP whatever address the link took */
+    enum tw_dial_cause cause;
+    char error[TW_VIEW_TEXT_BYTES]; /* why the last dial failed; "" when it did not */
+    uint32_t failures;              /* in a row */
+    uint64_t failed_us;             /* ago; TW_VIEW_NEVER */
 };
 
 struct tw_view_round {
@@ -218,7 +231,8 @@ struct tw_status_view {
         char vote_error[TW_VIEW_TEXT_BYTES]; /* why the vote of the open round is not saved; "" */
     } checkpoint;
 
-    uint32_t peers_count, rounds_count, events_count;
+    uint32_t bootstrap_count, peers_count, rounds_count, events_count;
+    struct tw_view_bootstrap bootstrap[TW_VIEW_BOOTSTRAP_MAX];
     struct tw_view_peer peers[TW_VIEW_PEERS_MAX];
     struct tw_view_round rounds[TW_VIEW_ROUNDS_MAX]; /* newest first */
     struct tw_view_event events[TW_VIEW_EVENTS_MAX]; /* newest first */

@@ -156,19 +156,14 @@ static enum tw_status handshake_failed(struct tw_tls *tls, struct tw_error *err)
         char expected[9], answered[9];
         tw_id_short(&tls->expected, expected);
         tw_id_short(&tls->id, answered);
-        return tw_fail(err, TW_DENIED,
-                       "node %s answers there, not %s: was it set up anew, or who took the "
-                       "address? An id after `=` in `peers` must be the right one",
-                       answered, expected);
+        return tw_fail(err, TW_WRONG_ID, "node %s answers there, not %s", answered, expected);
     }
     const unsigned long code = ERR_peek_error();
     if (ERR_GET_LIB(code) == ERR_LIB_SSL) {
         switch (ERR_GET_REASON(code)) {
         case SSL_R_WRONG_VERSION_NUMBER:
         case SSL_R_UNSUPPORTED_PROTOCOL:
-        case SSL_R_HTTP_REQUEST:
-            return tw_fail(err, TW_TLS,
-                           "the other side does not speak TLS 1.3: is it a Thinwire node?");
+        case SSL_R_HTTP_REQUEST: return tw_fail(err, TW_TLS, "it does not speak TLS 1.3");
         default: break;
         }
     }
@@ -187,7 +182,7 @@ enum tw_status tw_tls_handshake(struct tw_tls *tls, struct tw_error *err) {
     unsigned alpn_size = 0;
     SSL_get0_alpn_selected(tls->ssl, &alpn, &alpn_size);
     if (alpn_size != sizeof(ALPN) - 1 || memcmp(alpn, ALPN + 1, alpn_size) != 0)
-        return tw_fail(err, TW_TLS, "the other side speaks TLS, but not thinwire/1");
+        return tw_fail(err, TW_TLS, "it speaks TLS, but not thinwire/1");
     if (!tls->has_id) return tw_fail(err, TW_TLS, "the other side proved no identity");
     tls->is_secured = true;
     return TW_OK;

@@ -51,7 +51,7 @@ enum tw_status tw_tls_feed(struct tw_tls *tls, const uint8_t *bytes, size_t size
                            struct tw_error *err);
 
 /* Goes on with the handshake. TW_OK: secured, `id` is the peer's. TW_AGAIN: needs more bytes.
- * TW_DENIED: another node than expected (`id` says who). TW_TLS otherwise. Send what
+ * TW_WRONG_ID: another node than expected (`id` says who). TW_TLS otherwise. Send what
  * tw_tls_take has, also after a failure: it is the alert. */
 enum tw_status tw_tls_handshake(struct tw_tls *tls, struct tw_error *err);
 

@@ -19,14 +19,19 @@ void tw_transport_soon(struct tw_transport *t) {
     if (!uv_is_closing((uv_handle_t *)&t->idle)) (void)uv_idle_start(&t->idle, on_idle);
 }
 
+static void conn_overdue(struct tw_conn *conn) {
+    const bool is_open = conn->link.state != TW_LINK_OPENING;
+    if (conn->dialling != NULL)
+        conn->dialling->cause = is_open ? TW_DIAL_STALLED : tw_dial_cause_of_silence(&conn->remote);
+    tw_conn_fail(conn, TW_IO,
+                 is_open ? "no complete handshake in time" : "nothing came back in time");
+}
+
 static void conn_step(struct tw_conn *conn, uint64_t now_us) {
     struct tw_transport *t = conn->transport;
     tw_link_sweep(&conn->link, now_us);
     if (conn->link.state >= TW_LINK_DRAINING) return;
-    if (now_us >= conn->deadline_us && !conn->link.is_failed)
-        tw_conn_fail(conn, TW_IO,
-                     conn->link.state == TW_LINK_OPENING ? "no answer to the TCP connect"
-                                                         : "no complete handshake in time");
+    if (now_us >= conn->deadline_us && !conn->link.is_failed) conn_overdue(conn);
     if (!conn->link.is_failed) return;
     const struct tw_error error = conn->link.error;
     if (conn->peer >= 0)

@@ -26,6 +26,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "daemon/dial_error.h"
 #include "daemon/identity.h"
 #include "proto/frame.h"
 #include "proto/message.h"
@@ -40,6 +41,15 @@ struct tw_chunk {
     uint32_t size; /* 1..TW_CHUNK_BYTES_MAX */
     const uint8_t *bytes;
     bool is_background; /* data sets: waits behind the payloads of every peer */
+};
+
+/* How a dial ended. Borrowed for the call. */
+struct tw_dial_result {
+    enum tw_status status; /* TW_OK: the address leads to `id`, which is up by this connection, or
+                              up (or about to be) by another: see peer_up */
+    enum tw_dial_cause cause; /* TW_DIAL_NONE when TW_OK */
+    const struct tw_id *id;   /* of who answered, also one not wanted; else NULL */
+    const char *sentence;     /* of tw_dial_sentence; "connected" */
 };
 
 /* Every `sentence` is for a person: log it. Borrowed for the call. Unused callbacks may be NULL,
@@ -58,12 +68,8 @@ struct tw_transport_events {
     /* The bytes of `chunk` are no longer needed; `sent` false: the peer went away first. */
     void (*released)(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent);
 
-    /* The one answer to each tw_transport_connect. TW_OK: `address` leads to `id`, which is up by
-     * this connection, or up (or about to be) by another: see peer_up. TW_DENIED with `id` = own
-     * id: the address is this node.
-     * Otherwise `id` is NULL or who answered instead. */
-    void (*dial_done)(void *user, const char *address, enum tw_status status,
-                      const struct tw_id *id, const char *sentence);
+    /* The one answer to each tw_transport_connect. */
+    void (*dial_done)(void *user, const char *address, const struct tw_dial_result *result);
 
     /* Somebody was refused, or an accepted connection failed before it became a peer. */
     void (*refused)(void *user, const char *address, enum tw_status reason, const char *sentence);

@@ -53,7 +53,9 @@ struct tw_dialling {
     uint32_t next; /* candidate */
     uint64_t deadline_us;
     struct tw_conn *conn;
-    struct tw_error result; /* when over */
+    uint64_t candidate_us;    /* when it was dialled */
+    enum tw_dial_cause cause; /* where the connect itself told it, of the last candidate */
+    struct tw_error result;   /* when over; before, why the last candidate failed */
 };
 
 struct tw_chunk_ring {

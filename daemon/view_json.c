@@ -221,13 +221,29 @@ static json_t *event_list(const struct tw_status_view *view, uint32_t most) {
     return list;
 }
 
+static json_t *bootstrap_json(const struct tw_status_view *view) {
+    json_t *const list = json_array();
+    for (uint32_t i = 0; i < view->bootstrap_count && i < TW_VIEW_BOOTSTRAP_MAX; i++) {
+        const struct tw_view_bootstrap *const row = &view->bootstrap[i];
+        const bool is_failed = row->error[0] != 0;
+        (void)json_array_append_new(
+            list, json_pack("{s:o,s:o,s:s,s:o,s:o,s:o,s:o}", "address", text(row->address), "id",
+                            hex(&row->id), "link", tw_view_link_name(row->link), "cause",
+                            is_failed ? json_string(tw_dial_cause_name(row->cause)) : json_null(),
+                            "error", is_failed ? text(row->error) : json_null(), "failures",
+                            count(row->failures), "failed_age_s", seconds(row->failed_us)));
+    }
+    return list;
+}
+
 json_t *tw_view_json_status(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
                      tw_status_view_state(view), "warnings", warnings_json(view), "node",
                      node_json(view), "run", run_json(view), "train", train_json(view), "sync",
                      sync_json(view), "data", data_json(view), "network", network_json(view),
-                     "contributions", spend_json(view), "worker", worker_json(view), "checkpoint",
-                     checkpoint_json(view), "events", event_list(view, TW_VIEW_STATUS_EVENTS));
+                     "bootstrap", bootstrap_json(view), "contributions", spend_json(view), "worker",
+                     worker_json(view), "checkpoint", checkpoint_json(view), "events",
+                     event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
 static json_t *peer_json(const struct tw_view_peer *peer) {

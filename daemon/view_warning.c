@@ -60,15 +60,19 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
         if (view->peers[i].link == TW_VIEW_LINK_REFUSED) refused = &view->peers[i];
     }
     if (refused != NULL) {
-        add(list, "`thinwire peers` tells more; all nodes need the same manifest and run secret",
-            "%s refuses us: %s", refused->addr,
-            refused->error[0] != 0 ? refused->error : "no reason given");
+        add(list, "`thinwire peers` and `thinwire doctor` tell more", "%s",
+            refused->error[0] != 0 ? refused->error : "a node refuses us without a reason");
     }
     if (view->node.uptime_us < MINUTE_US / 2) return; /* links take their time */
     if (view->net.bootstrap_count > 0 && view->sync.alive == 0) {
-        add(list, "is the port open, the address right? `thinwire peers` shows each error",
-            "None of the %" PRIu32 " configured peers is reachable; this node trains alone",
-            view->net.bootstrap_count);
+        const struct tw_view_bootstrap *failed = NULL;
+        for (uint32_t i = 0; i < view->bootstrap_count && failed == NULL; i++) {
+            if (view->bootstrap[i].error[0] != 0) failed = &view->bootstrap[i];
+        }
+        add(list, "`thinwire doctor` tries every stage of every address",
+            "None of the %" PRIu32 " configured peers is reachable; this node trains alone%s%s",
+            view->net.bootstrap_count, failed != NULL ? ": " : "",
+            failed != NULL ? failed->error : "");
     } else if (view->sync.alive > 0 && view->sync.mixed == 0 &&
                view->sync.rounds_committed >= 2 * (uint64_t)view->run.fragments_count &&
                view->node.uptime_us > 10 * MINUTE_US && view->node.state != TW_STATE_FINISHED &&

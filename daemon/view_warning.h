@@ -9,7 +9,7 @@
 enum { TW_WARNINGS_MAX = 12 };
 
 struct tw_warning {
-    char what[320];
+    char what[400];
     char way_out[200];
 };
 

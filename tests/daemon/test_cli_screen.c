@@ -261,12 +261,12 @@ static void refusal_is_said_at_once_and_whole(void **state) {
     view.node.uptime_us = 2000000;
     view.peers[0].link = TW_VIEW_LINK_REFUSED;
     (void)snprintf(view.peers[0].error, sizeof(view.peers[0].error),
-                   "wrong run secret: these two nodes hold different files and the remedy comes at "
-                   "the very end of a sentence longer than a line");
+                   "10.0.0.9:4747: wrong run secret (these two nodes hold different files); the "
+                   "remedy comes at the very end of a sentence longer than a lifeline");
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
-    assert_non_null(strstr(drawn, "refuses us: wrong run secret"));
+    assert_non_null(strstr(drawn, "10.0.0.9:4747: wrong run secret"));
     draw(screen_peers, tw_view_json_peers(&view), ASCII, 80);
-    assert_non_null(strstr(drawn, "longer than a line"));
+    assert_non_null(strstr(drawn, "lifeline"));
     assert_in_range(widest(), 1, 80);
 }
 

@@ -106,7 +106,7 @@ static void another_node_at_a_pinned_address_is_refused(void **state) {
     assert_int_equal(tw_tls_init(&a, &alice_context, true, &alice.id, NULL), TW_OK);
     assert_int_equal(tw_tls_init(&b, &bob_context, false, NULL, NULL), TW_OK);
     const struct outcome out = shake(&a, &b);
-    assert_int_equal(out.dialler, TW_DENIED);
+    assert_int_equal(out.dialler, TW_WRONG_ID);
     assert_int_equal(out.acceptor, TW_TLS); /* saw the alert */
     char answered[9];
     tw_id_short(&bob.id, answered);

@@ -132,7 +132,8 @@ static void another_node_at_a_pinned_address_is_refused(void **state) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     world_dial_pinned(a, b, &world.nodes[2].identity.id);
     world_run(&world, a_dial_is_over);
-    assert_int_equal(a->dial_status, TW_DENIED);
+    assert_int_equal(a->dial_status, TW_WRONG_ID);
+    assert_int_equal(a->dial_cause, TW_DIAL_WRONG_ID);
     has_word(a->dial_sentence, "answers there, not");
     assert_int_equal(a->ups + b->ups, 0);
 }
@@ -162,8 +163,8 @@ static void wrong_secret_is_refused_and_both_sides_say_so(void **state) {
     struct world_node *b = world_start(&world, 1, with_wrong_secret);
     world_dial(a, b);
     world_run(&world, both_know_of_the_refusal);
-    assert_int_equal(a->dial_status, TW_DENIED);
-    assert_int_equal(b->refused_reason, TW_DENIED);
+    assert_int_equal(a->dial_cause, TW_DIAL_WRONG_SECRET);
+    assert_int_equal(b->refused_reason, TW_WRONG_SECRET);
     has_word(a->dial_sentence, "wrong run secret");
     has_word(b->refused_sentence, "wrong run secret");
     assert_int_equal(a->ups + b->ups, 0);
@@ -185,7 +186,7 @@ static void other_manifest_is_refused_and_both_runs_are_named(void **state) {
         has_word(sentences[i], "17171717");
         has_word(sentences[i], "abababab");
     }
-    assert_int_equal(a->dial_status, TW_DENIED);
+    assert_int_equal(a->dial_cause, TW_DIAL_OTHER_RUN);
     assert_int_equal(a->ups + b->ups, 0);
 }
 
@@ -202,7 +203,7 @@ static void open_nodes_meet_each_other_and_nobody_else(void **state) {
     const uint32_t refusals = c->refusals;
     world_dial(a, c);
     WAIT_WHILE(&world, c->refusals == refusals);
-    assert_int_equal(c->refused_reason, TW_DENIED);
+    assert_int_equal(c->refused_reason, TW_WRONG_SECRET);
 }
 
 static void dialling_oneself_is_found_out(void **state) {
@@ -210,7 +211,7 @@ static void dialling_oneself_is_found_out(void **state) {
     struct world_node *a = world_start(&world, 0, NULL);
     world_dial(a, a);
     world_run(&world, a_dial_is_over);
-    assert_int_equal(a->dial_status, TW_DENIED);
+    assert_int_equal(a->dial_cause, TW_DIAL_SELF);
     assert_true(a->has_dial_id && tw_id_equal(&a->dial_id, &a->identity.id));
     assert_int_equal(a->ups, 0);
 }
@@ -221,8 +222,8 @@ static void nobody_there_is_answered_once(void **state) {
     struct tw_error err;
     assert_int_equal(tw_transport_connect(a->transport, "127.0.0.1:1", NULL, &err), TW_OK);
     world_run(&world, a_dial_is_over);
-    assert_int_equal(a->dial_status, TW_IO);
-    has_word(a->dial_sentence, "refused");
+    assert_int_equal(a->dial_cause, TW_DIAL_CLOSED);
+    has_word(a->dial_sentence, "127.0.0.1:1: nothing listens on that port");
     assert_int_equal(tw_transport_connect(a->transport, "nonsense", NULL, &err), TW_CONFIG);
     world_turn(&world, 5);
     assert_int_equal(a->dials, 1);

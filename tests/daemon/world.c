@@ -104,15 +104,15 @@ static void released(void *user, uint16_t peer, const struct tw_chunk *chunk, bo
         node->unsent++;
 }
 
-static void dial_done(void *user, const char *address, enum tw_status status,
-                      const struct tw_id *id, const char *sentence) {
+static void dial_done(void *user, const char *address, const struct tw_dial_result *result) {
     struct world_node *node = user;
     (void)address;
     node->dials++;
-    node->dial_status = status;
-    node->has_dial_id = id != NULL;
-    if (id != NULL) node->dial_id = *id;
-    (void)snprintf(node->dial_sentence, sizeof(node->dial_sentence), "%s", sentence);
+    node->dial_status = result->status;
+    node->dial_cause = result->cause;
+    node->has_dial_id = result->id != NULL;
+    if (result->id != NULL) node->dial_id = *result->id;
+    (void)snprintf(node->dial_sentence, sizeof(node->dial_sentence), "%s", result->sentence);
 }
 
 static void refused(void *user, const char *address, enum tw_status reason, const char *sentence) {

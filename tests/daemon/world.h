@@ -19,6 +19,7 @@ struct world_node {
     uint32_t ups, downs, dials, refusals, limit_refusals, frames, chunks, released, unsent;
     uint64_t chunk_bytes;
     enum tw_status down_reason, dial_status, refused_reason;
+    enum tw_dial_cause dial_cause;
     char down_sentence[256], dial_sentence[256], refused_sentence[256];
     struct tw_id dial_id;
     bool has_dial_id;

@@ -122,16 +122,32 @@ static void node_that_left_is_soon_off_the_roster(void **state) {
     has_passed = true;
 }
 
+/* What `status` of a node has about its one configured address must name the cause. */
+static void bootstrap_names(uint32_t idx, const char *cause, const char *word) {
+    json_t *status = cluster_get(&cluster, idx, "/v1/status");
+    const json_t *row = json_array_get(json_object_get(status, "bootstrap"), 0);
+    assert_string_equal(json_string_value(json_object_get(row, "cause")), cause);
+    const char *link = json_string_value(json_object_get(row, "link"));
+    assert_true(strcmp(link, "refused") == 0 || strcmp(link, "dialing") == 0); /* once more */
+    assert_non_null(strstr(json_string_value(json_object_get(row, "error")), word));
+    json_decref(status);
+}
+
 /* Nodes that must not meet: both say why, both train on alone, and no harm is done. */
-static void strangers_stay_apart(const struct cluster_options *options, const char *word) {
+static void strangers_stay_apart(const struct cluster_options *options, const char *cause,
+                                 const char *word) {
+    char reason[48];
+    (void)snprintf(reason, sizeof(reason), "reason=%s", cause);
     cluster_configure(&cluster, 1, options);
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 50, 20));
     assert_true(cluster_reaches(&cluster, 1, "train.steps", 50, 20));
-    assert_true(cluster_says(&cluster, 0, "reason=DENIED", 10));
-    assert_true(cluster_says(&cluster, 1, "reason=DENIED", 10));
-    assert_non_null(strstr(cluster_log(&cluster, 0), word));
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(cluster_says(&cluster, i, reason, 10));
+        assert_non_null(strstr(cluster_log(&cluster, i), word));
+        bootstrap_names(i, cause, word);
+    }
     assert_true(cluster_number(&cluster, 0, "sync.alive_peers") == 0);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
@@ -141,13 +157,13 @@ static void strangers_stay_apart(const struct cluster_options *options, const ch
 static void wrong_secret_is_refused_and_both_train_alone(void **state) {
     (void)state;
     const struct cluster_options options = {.has_own_secret = true};
-    strangers_stay_apart(&options, "secret");
+    strangers_stay_apart(&options, "wrong_secret", "wrong run secret");
 }
 
 static void other_manifest_is_refused_and_both_train_alone(void **state) {
     (void)state;
     const struct cluster_options options = {.seed = "2"};
-    strangers_stay_apart(&options, "run");
+    strangers_stay_apart(&options, "other_run", "other manifest");
 }
 
 int main(void) {
