@@ -20,9 +20,6 @@ static int exit_of(enum tw_status status) {
     case TW_DATA: return TW_EXIT_DATA;
     case TW_CORRUPT: return TW_EXIT_CORRUPT;
     case TW_DENIED:
-    case TW_NOT_ADMITTED:
-    case TW_REVOKED:
-    case TW_BAD_CLOCK:
     case TW_VERSION:
     case TW_PROTO: return TW_EXIT_UNREACHABLE;
     default: return TW_EXIT_FAILURE;
