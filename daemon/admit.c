@@ -170,7 +170,7 @@ static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *t
     uint8_t body[TW_HELLO_BYTES_MAX];
     hello_ours(conn, role, &hello);
     if (tag != NULL) memcpy(hello.link_tag, tag, TW_LINK_TAG_BYTES);
-    tw_hello_prove(&hello, t->has_secret ? &t->secret : NULL, conn->ekm);
+    tw_hello_prove(&hello, t->secrets.count > 0 ? &t->secrets.list[conn->secret] : NULL, conn->ekm);
     const uint32_t size = tw_hello_encode(&hello, body);
     conn->has_spoken = true;
     const enum tw_status status = tw_link_send(&conn->link, TW_FRAME_HELLO, body, size);
@@ -306,9 +306,10 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     enum tw_status status = tw_hello_decode(frame->body, frame->body_bytes, &theirs, &err);
     if (status == TW_OK) {
         hello_ours(conn, theirs.role, &ours);
-        status = tw_hello_check(&theirs, &ours, &conn->link.tls.id,
-                                t->has_secret ? &t->secret : NULL, conn->ekm, &err);
+        status = tw_hello_check(&theirs, &ours, &conn->link.tls.id, &err);
     }
+    if (status == TW_OK)
+        status = tw_hello_check_proof(&theirs, &ours, &t->secrets, conn->ekm, &conn->secret, &err);
     if (status == TW_OK && conn->is_dialled && theirs.role != conn->role)
         status = tw_fail(&err, TW_PROTO, "HELLO answers with another role");
     if (status != TW_OK) {

@@ -134,8 +134,7 @@ void tw_hello_prove(struct tw_hello *hello, const struct tw_secret *secret,
 }
 
 enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
-                              const struct tw_id *authenticated, const struct tw_secret *secret,
-                              const uint8_t ekm[TW_TLS_EXPORT_BYTES], struct tw_error *err) {
+                              const struct tw_id *authenticated, struct tw_error *err) {
     char we[9], they[9], our_run[9], their_run[9];
     tw_id_short(&ours->id, we);
     tw_id_short(authenticated, they);
@@ -152,13 +151,33 @@ enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hel
         return tw_fail(err, TW_OTHER_RUN, "node %s is in run %s, node %s in run %s", they,
                        their_run, we, our_run);
     }
+    return TW_OK;
+}
+
+static bool is_proven(const struct tw_hello *theirs, const struct tw_secret *secret,
+                      const uint8_t ekm[TW_TLS_EXPORT_BYTES]) {
     uint8_t proof[TW_PROOF_BYTES];
     proof_compute(theirs, secret, ekm, proof);
     const int differs = CRYPTO_memcmp(proof, theirs->proof, TW_PROOF_BYTES);
     OPENSSL_cleanse(proof, sizeof(proof));
-    if (differs != 0)
-        return tw_fail(err, TW_WRONG_SECRET, "nodes %s and %s hold different ones", they, we);
-    return TW_OK;
+    return differs == 0;
+}
+
+enum tw_status tw_hello_check_proof(const struct tw_hello *theirs, const struct tw_hello *ours,
+                                    const struct tw_secrets *secrets,
+                                    const uint8_t ekm[TW_TLS_EXPORT_BYTES], uint32_t *which,
+                                    struct tw_error *err) {
+    char we[9], they[9];
+    *which = 0;
+    if (secrets->count == 0 && is_proven(theirs, NULL, ekm)) return TW_OK;
+    for (uint32_t i = 0; i < secrets->count; i++) {
+        if (!is_proven(theirs, &secrets->list[i], ekm)) continue;
+        *which = i;
+        return TW_OK;
+    }
+    tw_id_short(&ours->id, we);
+    tw_id_short(&theirs->id, they);
+    return tw_fail(err, TW_WRONG_SECRET, "nodes %s and %s hold different ones", they, we);
 }
 
 /* ---- GOODBYE ------------------------------------------------------------------------------- */

@@ -10,9 +10,11 @@
  *    proof = HMAC-SHA256(run secret, "thinwire-join" || EKM || body without the proof)
  *
  * EKM is 32 bytes of keying material of this very TLS session, label TW_HELLO_EXPORT: a proof is
- * of no use on another session, so it can be neither replayed nor relayed. `open` runs use 32 zero
- * bytes for the secret. The link tag of a bulk connection names the control connection it belongs
- * to: the first 16 bytes exported there, label TW_LINK_EXPORT; zero on control.
+ * of no use on another session, so it can be neither replayed nor relayed. While one secret
+ * replaces another, either proves; who is dialled answers with the one the dialler used. `open`
+ * runs use 32 zero bytes for the secret. The link tag of a bulk connection names the control
+ * connection it belongs to: the first 16 bytes exported there, label TW_LINK_EXPORT; zero on
+ * control.
  *
  * GOODBYE body: enum tw_status u32, then a sentence for the log of the other side. */
 #ifndef TW_DAEMON_HANDSHAKE_H
@@ -24,7 +26,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "daemon/identity.h"
+#include "daemon/secret.h"
 #include "daemon/tls.h"
 #include "proto/extension.h"
 
@@ -62,16 +64,22 @@ uint32_t tw_hello_encode(const struct tw_hello *hello, uint8_t body[TW_HELLO_BYT
 enum tw_status tw_hello_decode(const uint8_t *body, size_t size, struct tw_hello *hello,
                                struct tw_error *err);
 
-/* Fills hello->proof from everything else. secret NULL = `open`. */
+/* Fills hello->proof from everything else. secret NULL: an `open` run. */
 void tw_hello_prove(struct tw_hello *hello, const struct tw_secret *secret,
                     const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
 
-/* May `theirs` come in? `authenticated` is the id their TLS key proved. In this order: TW_PROTO
- * (another id than proven), TW_VERSION, TW_OTHER_RUN, TW_WRONG_SECRET. The words are
- * the detail of tw_dial_sentence at both ends: here and, by GOODBYE, there. */
+/* Is `theirs` of this run? `authenticated` is the id their TLS key proved. In this order: TW_PROTO
+ * (another id than proven), TW_VERSION, TW_OTHER_RUN. The words are the detail of tw_dial_sentence
+ * at both ends: here and, by GOODBYE, there. */
 enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
-                              const struct tw_id *authenticated, const struct tw_secret *secret,
-                              const uint8_t ekm[TW_TLS_EXPORT_BYTES], struct tw_error *err);
+                              const struct tw_id *authenticated, struct tw_error *err);
+
+/* Is `theirs` proven by one of our secrets (no secrets: an `open` run)? *which: by the one of that
+ * index; answer with the same. TW_WRONG_SECRET, with the same kind of detail. */
+enum tw_status tw_hello_check_proof(const struct tw_hello *theirs, const struct tw_hello *ours,
+                                    const struct tw_secrets *secrets,
+                                    const uint8_t ekm[TW_TLS_EXPORT_BYTES], uint32_t *which,
+                                    struct tw_error *err);
 
 uint32_t tw_goodbye_encode(enum tw_status status, const char *sentence,
                            uint8_t body[TW_HELLO_BYTES_MAX]);

@@ -1,12 +1,6 @@
 #include "daemon/identity.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <openssl/bio.h>
 #include <openssl/crypto.h>
@@ -17,110 +11,11 @@
 #include <openssl/x509.h>
 
 #include "base/hash.h"
+#include "daemon/private_file.h"
 
-enum { FILE_BYTES_MAX = 4096, PUBLIC_KEY_BYTES = 32 };
+enum { PUBLIC_KEY_BYTES = 32 };
 
 static const char ID_DOMAIN[] = "thinwire-node-id-v1"; /* hashed with its NUL */
-
-/* ---- private files ------------------------------------------------------------------------- */
-
-static enum tw_status private_check(int fd, const char *path, struct tw_error *err) {
-    struct stat st;
-    if (fstat(fd, &st) != 0) return tw_fail(err, TW_IO, "stat %s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return tw_fail(err, TW_CONFIG, "%s is not a regular file", path);
-    if (st.st_uid != geteuid()) {
-        return tw_fail(
-            err, TW_CONFIG,
-            "%s belongs to uid %u, but this process runs as uid %u: run it as the owner, "
-            "or `chown %u %s`",
-            path, (unsigned)st.st_uid, (unsigned)geteuid(), (unsigned)geteuid(), path);
-    }
-    if ((st.st_mode & 077) != 0) {
-        return tw_fail(err, TW_CONFIG,
-                       "%s can be read by others (mode %03o): `chmod 600 %s`; if others may have "
-                       "read it, make a new one",
-                       path, (unsigned)(st.st_mode & 0777), path);
-    }
-    return TW_OK;
-}
-
-/* Reads a whole private file of at most FILE_BYTES_MAX - 1 bytes and ends it with NUL. */
-static enum tw_status private_read(const char *path, char text[FILE_BYTES_MAX], size_t *size_out,
-                                   struct tw_error *err) {
-    const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        if (errno == ENOENT)
-            return tw_fail(err, TW_CONFIG, "%s does not exist: `thinwire init` makes it", path);
-        if (errno == ELOOP)
-            return tw_fail(err, TW_CONFIG, "%s is a symbolic link: name the file itself", path);
-        return tw_fail(err, TW_CONFIG, "open %s: %s", path, strerror(errno));
-    }
-    enum tw_status status = private_check(fd, path, err);
-    size_t size = 0;
-    while (status == TW_OK && size < FILE_BYTES_MAX) {
-        const ssize_t got = read(fd, text + size, FILE_BYTES_MAX - size);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) status = tw_fail(err, TW_IO, "read %s: %s", path, strerror(errno));
-        if (got <= 0) break;
-        size += (size_t)got;
-    }
-    (void)close(fd);
-    if (status == TW_OK && size == FILE_BYTES_MAX)
-        status = tw_fail(err, TW_CONFIG, "%s is larger than any key: wrong file?", path);
-    if (status != TW_OK) {
-        OPENSSL_cleanse(text, FILE_BYTES_MAX);
-        return status;
-    }
-    text[size] = '\0';
-    *size_out = size;
-    return TW_OK;
-}
-
-static enum tw_status folder_sync(const char *path, struct tw_error *err) {
-    char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    const size_t length = slash == NULL ? 1 : slash == path ? 1 : (size_t)(slash - path);
-    if (length >= sizeof(folder)) return tw_fail(err, TW_CONFIG, "path too long: %.80s...", path);
-    memcpy(folder, slash == NULL ? "." : path, length);
-    folder[length] = '\0';
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return tw_fail(err, TW_IO, "open %s: %s", folder, strerror(errno));
-    const int failed = fsync(fd);
-    const int saved = errno;
-    (void)close(fd);
-    return failed ? tw_fail(err, TW_IO, "fsync %s: %s", folder, strerror(saved)) : TW_OK;
-}
-
-/* Writes a new file of mode 0600, durably, or leaves nothing behind. */
-static enum tw_status private_write(const char *path, const char *text, size_t size,
-                                    struct tw_error *err) {
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        if (errno == EEXIST)
-            return tw_fail(
-                err, TW_CONFIG,
-                "%s exists already and is kept: move it away first if you want a new one", path);
-        return tw_fail(err, TW_IO, "create %s: %s", path, strerror(errno));
-    }
-    enum tw_status status = TW_OK;
-    if (fchmod(fd, 0600) != 0)
-        status = tw_fail(err, TW_IO, "chmod 600 %s: %s", path, strerror(errno));
-    for (size_t done = 0; status == TW_OK && done < size;) {
-        const ssize_t put = write(fd, text + done, size - done);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0) {
-            status = tw_fail(err, TW_IO, "write %s: %s", path, strerror(errno));
-            break;
-        }
-        done += (size_t)put;
-    }
-    if (status == TW_OK && fsync(fd) != 0)
-        status = tw_fail(err, TW_IO, "fsync %s: %s", path, strerror(errno));
-    (void)close(fd);
-    if (status == TW_OK) status = folder_sync(path, err);
-    if (status != TW_OK) (void)unlink(path);
-    return status;
-}
 
 /* ---- identity ------------------------------------------------------------------------------ */
 
@@ -184,7 +79,7 @@ enum tw_status tw_identity_create(const char *path, struct tw_error *err) {
     } else {
         char *text = NULL;
         const long size = BIO_get_mem_data(pem, &text);
-        status = private_write(path, text, (size_t)size, err);
+        status = tw_private_create(path, text, (size_t)size, err);
         OPENSSL_cleanse(text, (size_t)size);
     }
     BIO_free(pem);
@@ -194,9 +89,9 @@ enum tw_status tw_identity_create(const char *path, struct tw_error *err) {
 
 enum tw_status tw_identity_open(const char *path, struct tw_identity *identity,
                                 struct tw_error *err) {
-    char text[FILE_BYTES_MAX];
+    char text[TW_PRIVATE_BYTES_MAX];
     size_t size = 0;
-    TW_TRY(private_read(path, text, &size, err));
+    TW_TRY(tw_private_read(path, text, sizeof(text), &size, err));
     ERR_clear_error();
     BIO *pem = BIO_new_mem_buf(text, (int)size);
     EVP_PKEY *key = pem == NULL ? NULL : PEM_read_bio_PrivateKey(pem, NULL, NULL, NULL);
@@ -223,63 +118,4 @@ void tw_identity_close(struct tw_identity *identity) {
     X509_free(identity->cert);
     EVP_PKEY_free(identity->key); /* cleanses the private half */
     *identity = (struct tw_identity){0};
-}
-
-/* ---- run secret ---------------------------------------------------------------------------- */
-
-static enum tw_status secret_write(const char *path, const struct tw_id *secret,
-                                   struct tw_error *err) {
-    char text[TW_ID_HEX_BYTES];
-    tw_id_hex(secret, text);
-    text[TW_ID_HEX_BYTES - 1] = '\n';
-    const enum tw_status status = private_write(path, text, sizeof(text), err);
-    OPENSSL_cleanse(text, sizeof(text));
-    return status;
-}
-
-enum tw_status tw_secret_create(const char *path, struct tw_error *err) {
-    struct tw_id secret; /* an id is 32 bytes with a hex form: what a secret file holds */
-    _Static_assert(sizeof(secret.bytes) == TW_SECRET_BYTES, "same size");
-    if (RAND_priv_bytes(secret.bytes, TW_SECRET_BYTES) != 1)
-        return tw_fail(err, TW_IO, "the system has no random bytes for a secret yet");
-    const enum tw_status status = secret_write(path, &secret, err);
-    OPENSSL_cleanse(&secret, sizeof(secret));
-    return status;
-}
-
-enum tw_status tw_secret_import(const char *path, const char *hex, struct tw_error *err) {
-    struct tw_id secret;
-    if (!tw_id_parse(hex, &secret))
-        return tw_fail(err, TW_CONFIG, "a run secret is 64 hex digits; got %zu characters",
-                       strlen(hex));
-    const enum tw_status status = secret_write(path, &secret, err);
-    OPENSSL_cleanse(&secret, sizeof(secret));
-    return status;
-}
-
-enum tw_status tw_secret_open(const char *path, struct tw_secret *secret, struct tw_error *err) {
-    char text[FILE_BYTES_MAX];
-    size_t size = 0;
-    struct tw_id parsed;
-    if (access(path, F_OK) != 0 && errno == ENOENT)
-        return tw_fail(
-            err, TW_CONFIG,
-            "%s does not exist: copy run.secret from a node of the run (mode 600); for a "
-            "new run `thinwire init` makes one",
-            path);
-    TW_TRY(private_read(path, text, &size, err));
-    while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r' || text[size - 1] == ' '))
-        text[--size] = '\0';
-    const bool is_good = size == (size_t)2 * TW_SECRET_BYTES && tw_id_parse(text, &parsed);
-    if (is_good) memcpy(secret->bytes, parsed.bytes, TW_SECRET_BYTES);
-    OPENSSL_cleanse(text, sizeof(text));
-    OPENSSL_cleanse(&parsed, sizeof(parsed));
-    if (is_good) return TW_OK;
-    return tw_fail(err, TW_CONFIG,
-                   "%s is not a run secret (64 hex digits): copy run.secret from a node of the run",
-                   path);
-}
-
-void tw_secret_wipe(struct tw_secret *secret) {
-    OPENSSL_cleanse(secret, sizeof(*secret));
 }

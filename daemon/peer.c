@@ -52,6 +52,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->control = conn;
     slot->is_dialled = conn->is_dialled;
     slot->boot = hello->boot;
+    slot->secret = conn->secret;
     slot->record.id = hello->id;
     uint32_t count = 0;
     for (uint32_t i = 0; i < hello->addrs_count; i++) {

@@ -259,8 +259,8 @@ static enum tw_exit identity_open(struct tw_setup *setup, struct tw_error *err) 
     } else if (!join(path, setup->config.node.state_dir, "run.secret")) {
         return TW_EXIT_USAGE;
     }
-    if (tw_secret_open(path, &setup->secret, err) != TW_OK) return TW_EXIT_IDENTITY;
-    setup->has_secret = true;
+    if (tw_secrets_open(path, &setup->secrets, err) != TW_OK) return TW_EXIT_IDENTITY;
+    memcpy(setup->secret_path, path, sizeof(path));
     return TW_EXIT_OK;
 }
 
@@ -313,7 +313,7 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
 
 void tw_setup_close(struct tw_setup *setup) {
     if (setup->identity.key != NULL) tw_identity_close(&setup->identity);
-    tw_secret_wipe(&setup->secret);
+    tw_secrets_wipe(&setup->secrets);
     if (setup->lock_fd >= 0) (void)close(setup->lock_fd);
     setup->lock_fd = -1;
 }

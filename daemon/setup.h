@@ -10,6 +10,7 @@
 #include "daemon/config.h"
 #include "daemon/exit_codes.h"
 #include "daemon/identity.h"
+#include "daemon/secret.h"
 #include "proto/layout.h"
 #include "proto/run.h"
 
@@ -31,9 +32,9 @@ struct tw_setup {
     char worker_path[TW_PATH_BYTES];
     char worker_socket[TW_PATH_BYTES];
     struct tw_identity identity;
-    bool has_secret;
-    struct tw_secret secret;
-    uint32_t boot; /* starts of this node, 1 = the first */
+    struct tw_secrets secrets;       /* none: the run is `open` */
+    char secret_path[TW_PATH_BYTES]; /* where they were read; "" */
+    uint32_t boot;                   /* starts of this node, 1 = the first */
     int lock_fd;
 };
 

@@ -288,7 +288,7 @@ enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err) {
     struct tw_transport_config transport = {
         .loop = &shell->loop,
         .identity = &shell->setup->identity,
-        .secret = shell->setup->has_secret ? &shell->setup->secret : NULL,
+        .secrets = shell->setup->secrets.count > 0 ? &shell->setup->secrets : NULL,
         .run = shell->setup->run_id,
         .boot = shell->setup->boot,
         .listen_count = config->network.listen_count,

@@ -210,7 +210,7 @@ static enum tw_status listen_all(struct tw_transport *t, struct tw_error *err) {
         struct tw_listener *listener = &t->listeners[i];
         const struct tw_listen_options options = {
             .address = t->config.listen[i],
-            .is_loopback_only = !t->has_secret,
+            .is_loopback_only = t->secrets.count == 0,
             .is_ipv6_only = t->config.listen_count > 1,
             .accept = tw_admit_accepted,
         };
@@ -252,11 +252,10 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     if (t == NULL) return tw_fail(err, TW_NOMEM, "no memory for the transport");
     const uint64_t now_us = tw_now_us();
     t->config = *config;
-    t->config.secret = NULL;
+    t->config.secrets = NULL;
     if (config->handshake_us == 0) t->config.handshake_us = TW_HANDSHAKE_US;
     if (config->background_us == 0) t->config.background_us = TW_BACKGROUND_PATIENCE_US;
-    t->has_secret = config->secret != NULL;
-    if (t->has_secret) t->secret = *config->secret;
+    if (config->secrets != NULL) t->secrets = *config->secrets;
     const enum tw_status status = tw_tls_context_init(&t->tls, config->identity, err);
     if (status != TW_OK) {
         free(t);
@@ -292,7 +291,7 @@ static void handle_closed(struct tw_transport *t) {
     void (*closed)(void *user) = t->closed;
     void *user = t->config.user;
     tw_tls_context_deinit(&t->tls);
-    tw_secret_wipe(&t->secret);
+    tw_secrets_wipe(&t->secrets);
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) tw_bulk_deinit(&t->peers[i].queue);
     free(t);
     if (closed != NULL) closed(user);
@@ -395,6 +394,20 @@ void tw_transport_set_upload(struct tw_transport *t, uint64_t upload_bytes_per_s
     tw_rate_set(&t->upload, upload_bytes_per_s, tw_rate_burst_bytes(upload_bytes_per_s),
                 tw_now_us());
     tw_transport_soon(t);
+}
+
+void tw_transport_set_secrets(struct tw_transport *t, const struct tw_secrets *secrets) {
+    TW_ASSERT(t->secrets.count > 0 && secrets->count > 0);
+    for (int i = 0; i < TW_PEERS_MAX; i++) {
+        struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP) continue;
+        const int now = tw_secrets_find(secrets, &t->secrets.list[slot->secret]);
+        if (now >= 0)
+            slot->secret = (uint32_t)now;
+        else
+            tw_peer_end(t, i, TW_WRONG_SECRET, "the run secret of this link is no longer valid");
+    }
+    t->secrets = *secrets;
 }
 
 uint16_t tw_transport_port(const struct tw_transport *t, uint32_t idx) {

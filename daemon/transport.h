@@ -28,6 +28,7 @@
 #include "base/status.h"
 #include "daemon/dial_error.h"
 #include "daemon/identity.h"
+#include "daemon/secret.h"
 #include "proto/frame.h"
 #include "proto/message.h"
 
@@ -78,7 +79,7 @@ struct tw_transport_events {
 struct tw_transport_config {
     struct uv_loop_s *loop;
     const struct tw_identity *identity; /* borrowed until destroy */
-    const struct tw_secret *secret;     /* copied; NULL = `open` admission: loopback only */
+    const struct tw_secrets *secrets;   /* copied; NULL = `open` admission: loopback only */
     struct tw_id run;
     uint32_t boot;
 
@@ -166,6 +167,11 @@ struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
 
 /* Changes the cap of a running node; 0 = none. */
 void tw_transport_set_upload(struct tw_transport *transport, uint64_t upload_bytes_per_s);
+
+/* Changes the run secrets of a running node, of a run that has any. Links that a secret proved
+ * which is no longer among them are closed with TW_WRONG_SECRET; honest nodes are back in a moment.
+ */
+void tw_transport_set_secrets(struct tw_transport *transport, const struct tw_secrets *secrets);
 
 /* The port really bound by listen entry `idx` (for port 0), and the addresses advertised. */
 uint16_t tw_transport_port(const struct tw_transport *transport, uint32_t idx);

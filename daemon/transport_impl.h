@@ -40,6 +40,7 @@ struct tw_conn {
     struct tw_dialling *dialling; /* dialled control, not admitted */
     uint64_t deadline_us;         /* to be admitted; UINT64_MAX after that */
     uint64_t since_us;
+    uint32_t secret; /* that proves both HELLOs, of transport->secrets */
     uint8_t ekm[TW_TLS_EXPORT_BYTES];
 };
 
@@ -79,6 +80,7 @@ struct tw_slot {
     struct tw_conn *bulk_dial; /* under way */
     struct tw_record record;
     uint32_t boot;
+    uint32_t secret; /* which one proved the link, of transport->secrets */
     bool is_dialled;
     uint8_t tag[TW_LINK_TAG_BYTES];
     uint64_t bulk_retry_us;    /* dialler: when to try (again); UINT64_MAX = not now */
@@ -91,8 +93,8 @@ struct tw_slot {
 
 struct tw_transport {
     struct tw_transport_config config;
-    struct tw_secret secret;
-    bool has_secret, is_closing;
+    struct tw_secrets secrets;
+    bool is_closing;
     struct tw_tls_context tls;
     struct tw_record self;
     uv_idle_t idle;

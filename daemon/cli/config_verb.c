@@ -8,6 +8,7 @@
 #include "daemon/cli/data_path.h"
 #include "daemon/cli/manifest_text.h"
 #include "daemon/identity.h"
+#include "daemon/secret.h"
 
 enum { TEXT_BYTES = 64 * 1024 };
 
@@ -61,7 +62,7 @@ static void check_files(const struct tw_config *config, struct findings *finding
     static struct tw_run run;
     struct tw_error err = {0};
     struct tw_identity identity;
-    struct tw_secret secret;
+    struct tw_secrets secrets;
     char what[TW_PATH_BYTES + 32], key[TW_PATH_BYTES + 16];
     const bool is_run = cli_manifest_load(config->node.run, &run, &err) == TW_OK;
     (void)snprintf(what, sizeof(what), "manifest %s", config->node.run);
@@ -82,8 +83,8 @@ static void check_files(const struct tw_config *config, struct findings *finding
     if (status == TW_OK) tw_identity_close(&identity);
     report(findings, TW_EXIT_IDENTITY, "identity", status == TW_OK ? NULL : err.message);
     if (is_run && run.security.admission == TW_ADMISSION_OPEN) return;
-    status = tw_secret_open(config->network.secret_file, &secret, &err);
-    if (status == TW_OK) tw_secret_wipe(&secret);
+    status = tw_secrets_open(config->network.secret_file, &secrets, &err);
+    if (status == TW_OK) tw_secrets_wipe(&secrets);
     report(findings, TW_EXIT_IDENTITY, "run secret", status == TW_OK ? NULL : err.message);
 }
 

@@ -9,6 +9,7 @@
 
 #include "daemon/cli/cli.h"
 #include "daemon/identity.h"
+#include "daemon/secret.h"
 
 enum { EXAMPLE_BYTES = 32 * 1024, VALUES_MAX = 12 };
 _Static_assert(VALUES_MAX >= 10, "every flag may be given");
@@ -143,10 +144,15 @@ static enum tw_exit make_secret(const struct init *init, bool *is_new) {
     enum tw_status status;
     if (init->secret_from != NULL) {
         char hex[TW_SECRET_BYTES * 2 + 2];
+        struct tw_secrets secrets = {.count = 1};
         const enum tw_exit rc = read_secret(init->secret_from, hex);
         if (rc != TW_EXIT_OK) return rc;
-        status = tw_secret_import(path, hex, &err);
+        status = tw_secret_parse(hex, &secrets.list[0], &err);
+        if (status == TW_OK && access(path, F_OK) == 0)
+            status = tw_fail(&err, TW_CONFIG, "%s exists already and is kept", path);
+        if (status == TW_OK) status = tw_secrets_save(path, &secrets, &err);
         explicit_bzero(hex, sizeof(hex));
+        tw_secrets_wipe(&secrets);
     } else {
         status = tw_secret_create(path, &err);
         *is_new = true;

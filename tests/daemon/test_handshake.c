@@ -4,6 +4,8 @@
 #include "tests/test.h"
 
 static const struct tw_secret secret = {{1, 2, 3}};
+static const struct tw_secrets secrets = {.count = 1, .list = {{{1, 2, 3}}}};
+static const struct tw_secrets none;
 static const uint8_t ekm[TW_TLS_EXPORT_BYTES] = {9, 9, 9};
 static struct tw_hello theirs, ours;
 
@@ -24,8 +26,16 @@ static int setup(void **state) {
     return 0;
 }
 
+static enum tw_status check_with(const struct tw_hello *hello, const struct tw_secrets *ours_are,
+                                 struct tw_error *err) {
+    uint32_t which = 0;
+    const enum tw_status status = tw_hello_check(hello, &ours, &theirs.id, err);
+    if (status != TW_OK) return status;
+    return tw_hello_check_proof(hello, &ours, ours_are, ekm, &which, err);
+}
+
 static enum tw_status check(struct tw_error *err) {
-    return tw_hello_check(&theirs, &ours, &theirs.id, &secret, ekm, err);
+    return check_with(&theirs, &secrets, err);
 }
 
 static void hello_survives_the_wire(void **state) {
@@ -85,7 +95,7 @@ static void every_field_is_under_the_proof(void **state) {
         memcpy(changed, body, size);
         changed[at] ^= 1;
         if (tw_hello_decode(changed, size, &read, NULL) != TW_OK) continue;
-        const enum tw_status status = tw_hello_check(&read, &ours, &theirs.id, &secret, ekm, NULL);
+        const enum tw_status status = check_with(&read, &secrets, NULL);
         assert_int_not_equal(status, TW_OK);
     }
 }
@@ -134,7 +144,23 @@ static void open_and_secret_nodes_do_not_mix(void **state) {
     struct tw_error err;
     tw_hello_prove(&theirs, NULL, ekm);
     assert_int_equal(check(&err), TW_WRONG_SECRET);
-    assert_int_equal(tw_hello_check(&theirs, &ours, &theirs.id, NULL, ekm, &err), TW_OK);
+    assert_int_equal(check_with(&theirs, &none, &err), TW_OK);
+    tw_hello_prove(&theirs, &secret, ekm);
+    assert_int_equal(check_with(&theirs, &none, &err), TW_WRONG_SECRET);
+}
+
+static void either_of_two_secrets_proves_and_is_told(void **state) {
+    (void)state;
+    const struct tw_secrets both = {.count = 2, .list = {{{8, 8}}, {{1, 2, 3}}}};
+    uint32_t which = 7;
+    assert_int_equal(tw_hello_check_proof(&theirs, &ours, &both, ekm, &which, NULL), TW_OK);
+    assert_int_equal(which, 1);
+    tw_hello_prove(&theirs, &both.list[0], ekm);
+    assert_int_equal(tw_hello_check_proof(&theirs, &ours, &both, ekm, &which, NULL), TW_OK);
+    assert_int_equal(which, 0);
+    const struct tw_secrets one = {.count = 1, .list = {{{1, 2, 3}}, {{8, 8}}}};
+    assert_int_equal(tw_hello_check_proof(&theirs, &ours, &one, ekm, &which, NULL),
+                     TW_WRONG_SECRET);
 }
 
 static void versions_must_overlap(void **state) {
@@ -152,7 +178,7 @@ static void versions_must_overlap(void **state) {
 static void hello_of_another_id_than_proven_is_refused(void **state) {
     (void)state;
     struct tw_error err;
-    assert_int_equal(tw_hello_check(&theirs, &ours, &ours.id, &secret, ekm, &err), TW_PROTO);
+    assert_int_equal(tw_hello_check(&theirs, &ours, &ours.id, &err), TW_PROTO);
 }
 
 static void malformed_hellos_name_the_field(void **state) {
@@ -218,6 +244,7 @@ int main(void) {
         TEST(proof_of_another_session_is_refused),
         TEST(wrong_secret_is_told_from_another_run),
         TEST(open_and_secret_nodes_do_not_mix),
+        TEST(either_of_two_secrets_proves_and_is_told),
         TEST(versions_must_overlap),
         TEST(hello_of_another_id_than_proven_is_refused),
         TEST(malformed_hellos_name_the_field),

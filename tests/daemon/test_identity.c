@@ -144,64 +144,6 @@ static void unwritable_folder_is_said_so(void **state) {
     assert_non_null(strstr(err.message, "/nonexistent/key"));
 }
 
-static void secret_survives_the_file(void **state) {
-    (void)state;
-    struct tw_secret first, second;
-    struct stat st;
-    assert_int_equal(tw_secret_create(path, NULL), TW_OK);
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0600);
-    assert_int_equal(tw_secret_open(path, &first, NULL), TW_OK);
-    assert_int_equal(tw_secret_open(path, &second, NULL), TW_OK);
-    assert_memory_equal(first.bytes, second.bytes, TW_SECRET_BYTES);
-    assert_int_equal(tw_secret_create(path, NULL), TW_CONFIG);
-    tw_secret_wipe(&first);
-    const struct tw_secret zero = {{0}};
-    assert_memory_equal(first.bytes, zero.bytes, TW_SECRET_BYTES);
-}
-
-static void missing_secret_is_to_be_copied_not_made(void **state) {
-    (void)state;
-    struct tw_secret secret;
-    struct tw_error err;
-    assert_int_equal(tw_secret_open(path, &secret, &err), TW_CONFIG);
-    assert_non_null(strstr(err.message, "copy run.secret from a node of the run"));
-}
-
-static void secret_of_a_friend_is_imported(void **state) {
-    (void)state;
-    struct tw_secret secret;
-    struct tw_error err;
-    const char *hex = "00112233445566778899aabbccddeeffFFEEDDCCBBAA99887766554433221100";
-    assert_int_equal(tw_secret_import(path, "abc", &err), TW_CONFIG);
-    assert_null(strstr(err.message, "abc")); /* never repeat what may be a secret */
-    assert_int_equal(tw_secret_import(path, hex, NULL), TW_OK);
-    assert_int_equal(tw_secret_open(path, &secret, NULL), TW_OK);
-    assert_int_equal(secret.bytes[1], 0x11);
-    assert_int_equal(secret.bytes[31], 0x00);
-    assert_int_equal(secret.bytes[16], 0xff);
-}
-
-static void bad_secret_files_are_refused_without_showing_them(void **state) {
-    (void)state;
-    static const char *const bad[] = {"", "12", "hunter2hunter2",
-                                      ("00112233445566778899aabbccddeeff00112233445566778899aabb"
-                                       "ccddeeff00")};
-    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        struct tw_secret secret;
-        struct tw_error err;
-        write_file(bad[i]);
-        assert_int_equal(tw_secret_open(path, &secret, &err), TW_CONFIG);
-        assert_non_null(strstr(err.message, "64 hex digits"));
-        assert_null(strstr(err.message, "hunter2"));
-    }
-    assert_int_equal(chmod(path, 0644), 0);
-    struct tw_error err;
-    struct tw_secret secret;
-    assert_int_equal(tw_secret_open(path, &secret, &err), TW_CONFIG);
-    assert_non_null(strstr(err.message, "chmod 600"));
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -214,10 +156,6 @@ int main(void) {
         TEST(missing_and_damaged_keys_say_what_to_do),
         TEST(key_of_another_kind_is_refused),
         TEST(unwritable_folder_is_said_so),
-        TEST(secret_survives_the_file),
-        TEST(missing_secret_is_to_be_copied_not_made),
-        TEST(secret_of_a_friend_is_imported),
-        TEST(bad_secret_files_are_refused_without_showing_them),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

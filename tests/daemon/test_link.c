@@ -153,7 +153,7 @@ static void rogue_hello(void) {
     hello.run = world.run;
     hello.id = rogue.node->identity.id;
     assert_int_equal(tw_tls_export(&rogue.link.tls, TW_HELLO_EXPORT, ekm, NULL), TW_OK);
-    tw_hello_prove(&hello, &world.secret, ekm);
+    tw_hello_prove(&hello, &world.secrets.list[0], ekm);
     rogue_frame(TW_FRAME_HELLO, body, tw_hello_encode(&hello, body));
 }
 

@@ -1,6 +1,6 @@
 /* Tests of daemon/transport.c: several transports on one loop. */
-#include "base/rng.h"
 #include "base/rate.h"
+#include "base/rng.h"
 #include "tests/daemon/world.h"
 #include "tests/test.h"
 
@@ -146,11 +146,12 @@ static void right_pin_is_accepted(void **state) {
     assert_int_equal(a->dial_status, TW_OK);
 }
 
-static struct tw_secret wrong_secret;
+static struct tw_secrets wrong_secrets;
 
 static void with_wrong_secret(struct tw_transport_config *config) {
-    memset(&wrong_secret, 0xbb, sizeof(wrong_secret));
-    config->secret = &wrong_secret;
+    wrong_secrets.count = 1;
+    memset(&wrong_secrets.list[0], 0xbb, sizeof(wrong_secrets.list[0]));
+    config->secrets = &wrong_secrets;
 }
 
 static bool both_know_of_the_refusal(struct world *w) {
@@ -168,6 +169,49 @@ static void wrong_secret_is_refused_and_both_sides_say_so(void **state) {
     has_word(a->dial_sentence, "wrong run secret");
     has_word(b->refused_sentence, "wrong run secret");
     assert_int_equal(a->ups + b->ups, 0);
+}
+
+/* Secrets 1, 2, ... by their first byte. */
+static struct tw_secrets secrets_of(uint8_t first, uint8_t second) {
+    struct tw_secrets secrets = {.count = second == 0 ? 1 : 2};
+    memset(&secrets.list[0], first, sizeof(secrets.list[0]));
+    memset(&secrets.list[1], second, sizeof(secrets.list[1]));
+    return secrets;
+}
+
+static struct tw_secrets old_and_new, new_and_old;
+
+static void prefers_the_old(struct tw_transport_config *config) {
+    old_and_new = secrets_of(1, 2);
+    config->secrets = &old_and_new;
+}
+
+static void prefers_the_new(struct tw_transport_config *config) {
+    new_and_old = secrets_of(2, 1);
+    config->secrets = &new_and_old;
+}
+
+static void a_secret_is_replaced_while_nodes_meet(void **state) {
+    (void)state;
+    struct world_node *a = world_start(&world, 0, prefers_the_old);
+    struct world_node *b = world_start(&world, 1, prefers_the_new);
+    struct world_node *c = world_start(&world, 2, prefers_the_new);
+    pair_up(a, b); /* proven by the old one, */
+    world_dial(c, b);
+    WAIT_WHILE(&world, world_peers(c) < 1 || !world_has_bulk(c)); /* by the new one */
+    const struct tw_secrets fresh = secrets_of(2, 0), both = secrets_of(2, 1);
+    tw_transport_set_secrets(a->transport, &both);
+    WAIT_WHILE(&world, world_peers(b) < 2);
+    assert_int_equal(a->downs + b->downs + c->downs, 0); /* another order ends nothing */
+    tw_transport_set_secrets(b->transport, &fresh);
+    WAIT_WHILE(&world, a->downs == 0);
+    assert_int_equal(b->downs, 1);
+    assert_int_equal(b->down_reason, TW_WRONG_SECRET);
+    has_word(b->down_sentence, "no longer valid");
+    assert_true(world_peer_of(b, c) >= 0);
+    world_dial(a, b); /* it uses the new one by now */
+    WAIT_WHILE(&world, world_peers(b) < 2);
+    assert_int_equal(c->downs, 0);
 }
 
 static void in_another_run(struct tw_transport_config *config) {
@@ -191,7 +235,7 @@ static void other_manifest_is_refused_and_both_runs_are_named(void **state) {
 }
 
 static void with_open_admission(struct tw_transport_config *config) {
-    config->secret = NULL;
+    config->secrets = NULL;
 }
 
 static void open_nodes_meet_each_other_and_nobody_else(void **state) {
@@ -246,7 +290,7 @@ static enum tw_status start_fails(const char *listen, bool is_open, struct tw_er
     struct tw_transport_config config = {
         .loop = &world.loop,
         .identity = &a->identity,
-        .secret = is_open ? NULL : &world.secret,
+        .secrets = is_open ? NULL : &world.secrets,
         .listen_count = 1,
         .user = a,
     };
@@ -677,6 +721,7 @@ int main(void) {
         TEST(another_node_at_a_pinned_address_is_refused),
         TEST(right_pin_is_accepted),
         TEST(wrong_secret_is_refused_and_both_sides_say_so),
+        TEST(a_secret_is_replaced_while_nodes_meet),
         TEST(other_manifest_is_refused_and_both_runs_are_named),
         TEST(open_nodes_meet_each_other_and_nobody_else),
         TEST(dialling_oneself_is_found_out),

@@ -12,7 +12,8 @@ void world_init(struct world *world) {
     assert_int_equal(uv_loop_init(&world->loop), 0);
     assert_int_equal(uv_timer_init(&world->loop, &world->watchdog), 0);
     world->watchdog.data = world;
-    memset(&world->secret, 0x5e, sizeof(world->secret));
+    world->secrets.count = 1;
+    memset(&world->secrets.list[0], 0x5e, sizeof(world->secrets.list[0]));
     memset(&world->run, 0x17, sizeof(world->run));
     world_identities(world);
 }
@@ -132,7 +133,7 @@ struct world_node *world_start(struct world *world, unsigned i,
     struct tw_transport_config config = {
         .loop = &world->loop,
         .identity = &node->identity,
-        .secret = &world->secret,
+        .secrets = &world->secrets,
         .run = world->run,
         .boot = 1,
         .listen = {"127.0.0.1:0"},

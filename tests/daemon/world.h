@@ -48,7 +48,7 @@ struct world {
     uv_timer_t watchdog;
     bool is_late;
     uint32_t closed;
-    struct tw_secret secret;
+    struct tw_secrets secrets; /* one */
     struct tw_id run;
     struct world_node nodes[WORLD_NODES_MAX];
 };

@@ -16,7 +16,8 @@ static void fuzz_hello(const uint8_t *data, size_t size) {
     struct tw_hello hello;
     struct tw_error err;
     uint8_t again[TW_HELLO_BYTES_MAX];
-    static const struct tw_secret secret = {{1}};
+    static const struct tw_secrets secrets = {.count = 2, .list = {{{1}}, {{2}}}};
+    uint32_t which = 0;
     static const uint8_t ekm[TW_TLS_EXPORT_BYTES] = {2};
     if (tw_hello_decode(data, size, &hello, &err) != TW_OK) {
         TW_ASSERT(err.message[0] != '\0');
@@ -26,7 +27,7 @@ static void fuzz_hello(const uint8_t *data, size_t size) {
     TW_ASSERT(memcmp(again, data, size) == 0);
     const struct tw_hello ours = hello;
     /* Nobody guesses the proof. */
-    TW_ASSERT(tw_hello_check(&hello, &ours, &hello.id, &secret, ekm, &err) == TW_WRONG_SECRET);
+    TW_ASSERT(tw_hello_check_proof(&hello, &ours, &secrets, ekm, &which, &err) == TW_WRONG_SECRET);
 }
 
 static void fuzz_goodbye(const uint8_t *data, size_t size) {

@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "daemon/identity.h"
+#include "daemon/secret.h"
 #include "proto/run.h"
 
 enum { POLL_MS = 20 };
