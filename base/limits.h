@@ -35,6 +35,7 @@ enum tw_limits {
 
     /* connections */
     TW_LISTEN_MAX = 4,                   /* addresses a node listens on */
+    TW_BIND_MAX = 2,                     /* addresses it dials from: one of a family */
     TW_HELLO_BYTES_MAX = 1024,           /* body of a HELLO or GOODBYE */
     TW_HELLO_EXTENSIONS_MAX = 8,         /* extensions of a HELLO */
     TW_HELLO_EXTENSIONS_BYTES = 600,     /* of all of them: what 4 long addresses leave */
@@ -45,6 +46,7 @@ enum tw_limits {
     TW_HANDSHAKE_BYTES_MAX = 16 * 1024,  /* ciphertext in before admission */
     TW_DIALS_MAX = 32,                   /* outgoing connections under way */
     TW_CONNECT_US = 10 * 1000 * 1000,    /* name lookup and TCP connect */
+    TW_DIAL_STAGGER_US = 250 * 1000,     /* between dials to two addresses of one node */
     TW_CONTROL_QUEUE_BYTES = 256 * 1024, /* not yet taken by the kernel, per peer */
     TW_BULK_QUEUE_CHUNKS = 1024,         /* per peer: what one peer may have pulled ahead */
     TW_BACKGROUND_QUEUE_CHUNKS = 64,     /* per peer: background chunks read ahead for it */

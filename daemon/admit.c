@@ -130,16 +130,9 @@ static void refuse(struct tw_conn *conn, enum tw_status status, const char *sent
 
 void tw_admit_failed(struct tw_conn *conn) {
     const struct tw_error error = conn->link.error;
-    struct tw_dialling *dialling = conn->dialling;
-    if (dialling == NULL || conn->link.state != TW_LINK_OPENING) {
-        refuse(conn, error.status, error.message);
-        return;
-    }
-    /* No TCP connection: the name may have other addresses. */
-    dialling->result = error;
-    dialling->conn = NULL;
-    conn->dialling = NULL;
-    tw_link_abort(&conn->link);
+    if (tw_outgoing_lost(conn, &error)) return; /* the name may have other addresses */
+    if (conn->dialling != NULL) conn->dialling->cause = conn->cause;
+    refuse(conn, error.status, error.message);
 }
 
 /* ---- HELLO --------------------------------------------------------------------------------- */
@@ -243,6 +236,7 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     if (!conn->is_dialled) hello_send(conn, TW_ROLE_CONTROL, NULL);
     struct tw_dialling *dialling = conn->dialling;
     if (dialling != NULL) tw_outgoing_over(dialling, TW_OK, &hello->id, "connected");
+    tw_outgoing_linked(t, &hello->id);
     const struct tw_record record = t->peers[peer].record;
     t->config.events.peer_up(t->config.user, (uint16_t)peer, &record);
 }

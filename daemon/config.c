@@ -134,8 +134,7 @@ static int take_key(void *user, const char *section, const char *name, const cha
     }
 
     unsigned *const seen = &reader->seen_line[key - keys];
-    const bool is_list = key->type == TW_CONFIG_ADDRESSES || key->type == TW_CONFIG_PEERS;
-    if (*seen != 0 && !is_list) {
+    if (*seen != 0 && !tw_config_is_list(key)) {
         return fail_line(reader, "`%s` is given twice, first in line %u", name, *seen);
     }
     if (*seen == 0) tw_config_clear(reader->config, key);

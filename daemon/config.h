@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <net/if.h>
+
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
@@ -60,6 +62,9 @@ struct tw_config {
         uint32_t listen_count, advertise_count, peers_count;
         struct tw_address listen[TW_LISTEN_MAX]; /* none = dial only */
         struct tw_address advertise[TW_ADDRS_MAX];
+        char interface[IF_NAMESIZE]; /* to listen and dial by; empty = any */
+        uint32_t bind_count;
+        struct tw_address bind[TW_BIND_MAX]; /* IP addresses to dial from; none = any */
         struct tw_bootstrap peers[TW_BOOTSTRAP_MAX];
         char
             peers_file[TW_PATH_BYTES]; /* more peers, one `host:port[=id]` per line; empty = none */

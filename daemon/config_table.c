@@ -63,12 +63,18 @@ static const struct tw_config_key KEYS[] = {
      "model that does not fit is refused with the numbers before it starts."},
 
     {"network", "listen", TW_CONFIG_ADDRESSES, LIST(network.listen, network.listen_count), 0,
-     TW_LISTEN_MAX, "0.0.0.0:4747", NULL, NULL,
-     "Addresses other nodes may dial; one TCP port is all that must be open.\n"
+     TW_LISTEN_MAX, "0.0.0.0:4747, [::]:4747", NULL, NULL,
+     "Addresses other nodes may dial, IPv4 and IPv6; one TCP port is all that must be open.\n"
      "Leave the value empty to dial only: behind NAT that works as well."},
     {"network", "advertise", TW_CONFIG_ADDRESSES, LIST(network.advertise, network.advertise_count),
      1, TW_ADDRS_MAX, "", NULL, "node7.example.org:4747",
      "Addresses told to others when they differ from `listen` (port forwarding)."},
+    {"network", "interface", TW_CONFIG_STRING, FIELD(network.interface), 0, 0, "", NULL, "wg0",
+     "Network interface to listen and dial by, such as that of a VPN; any when left out."},
+    {"network", "bind", TW_CONFIG_HOSTS, LIST(network.bind, network.bind_count), 0, TW_BIND_MAX, "",
+     NULL, "192.0.2.7",
+     "IP address to dial from, where a machine has several lines; an IPv4 and an IPv6 address\n"
+     "at most. A family without one is not dialled, if the other has one."},
     {"network", "peers", TW_CONFIG_PEERS, LIST(network.peers, network.peers_count), 1,
      TW_BOOTSTRAP_MAX, "", NULL, "node1.example.org:4747, 192.0.2.7:4747",
      "Nodes to dial first, host:port or host:port=NODE_ID. One that answers is enough: it\n"

@@ -22,6 +22,7 @@ enum tw_config_type {
     TW_CONFIG_CHOICE,    /* enum, one of `choices` by position */
     TW_CONFIG_ADDRESS,   /* struct tw_address and a bool has_ at `count_offset` */
     TW_CONFIG_ADDRESSES, /* struct tw_address[max] and a uint32_t count at `count_offset` */
+    TW_CONFIG_HOSTS,     /* the same of IP addresses without port */
     TW_CONFIG_PEERS,     /* struct tw_bootstrap[max] and a uint32_t count at `count_offset` */
 };
 
@@ -49,6 +50,8 @@ const char *tw_config_section_help(const char *section);
  * sentence that says what would be accepted, without file and line. */
 enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_key *key,
                              const char *folder, const char *value, struct tw_error *err);
+
+bool tw_config_is_list(const struct tw_config_key *key);
 
 /* Takes every entry out of a list field; nothing for other types. */
 void tw_config_clear(struct tw_config *config, const struct tw_config_key *key);

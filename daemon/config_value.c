@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <arpa/inet.h>
+
 #include "base/assert.h"
 #include "base/nearest.h"
 #include "base/units.h"
@@ -257,6 +259,24 @@ static enum tw_status read_path(const struct tw_config *config, const struct tw_
     return TW_OK;
 }
 
+/* An IP address without port. */
+static enum tw_status read_host(const char *text, struct tw_address *out, struct tw_error *err) {
+    unsigned char bytes[sizeof(struct in6_addr)];
+    if (strlen(text) >= sizeof(out->text) ||
+        (inet_pton(AF_INET, text, bytes) != 1 && inet_pton(AF_INET6, text, bytes) != 1)) {
+        return tw_fail(err, TW_CONFIG,
+                       "`%.60s` is no IP address; write 192.0.2.7 or 2001:db8::7, without port",
+                       text);
+    }
+    memcpy(out->text, text, strlen(text) + 1);
+    return TW_OK;
+}
+
+bool tw_config_is_list(const struct tw_config_key *key) {
+    return key->type == TW_CONFIG_ADDRESSES || key->type == TW_CONFIG_HOSTS ||
+           key->type == TW_CONFIG_PEERS;
+}
+
 static enum tw_status append(struct tw_config *config, const struct tw_config_key *key,
                              const char *entry, struct tw_error *err) {
     uint32_t *const count = (uint32_t *)((char *)config + key->count_offset);
@@ -266,6 +286,8 @@ static enum tw_status append(struct tw_config *config, const struct tw_config_ke
     char *const list = (char *)config + key->offset;
     if (key->type == TW_CONFIG_PEERS) {
         TW_TRY(tw_bootstrap_parse(entry, (struct tw_bootstrap *)list + *count, err));
+    } else if (key->type == TW_CONFIG_HOSTS) {
+        TW_TRY(read_host(entry, (struct tw_address *)list + *count, err));
     } else {
         TW_TRY(read_address(entry, (unsigned)key->min, (struct tw_address *)list + *count, err));
     }
@@ -332,6 +354,7 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
         }
         return TW_OK;
     case TW_CONFIG_ADDRESSES:
+    case TW_CONFIG_HOSTS:
     case TW_CONFIG_PEERS: return read_list(config, key, value, err);
     }
     TW_ASSERT(false); /* every type has its case */
@@ -339,7 +362,7 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
 }
 
 void tw_config_clear(struct tw_config *config, const struct tw_config_key *key) {
-    if (key->type != TW_CONFIG_ADDRESSES && key->type != TW_CONFIG_PEERS) return;
+    if (!tw_config_is_list(key)) return;
     *(uint32_t *)((char *)config + key->count_offset) = 0;
 }
 
@@ -371,7 +394,7 @@ bool tw_config_get(const struct tw_config *config, const struct tw_config_key *k
                    char *text, size_t capacity) {
     const void *const field = (const char *)config + key->offset;
     const void *const count = (const char *)config + key->count_offset;
-    if (key->type == TW_CONFIG_ADDRESSES || key->type == TW_CONFIG_PEERS) {
+    if (tw_config_is_list(key)) {
         if (i >= *(const uint32_t *)count) return false;
     } else if (i > 0) {
         return false;
@@ -407,6 +430,7 @@ bool tw_config_get(const struct tw_config *config, const struct tw_config_key *k
                        *(const bool *)count ? ((const struct tw_address *)field)->text : "");
         break;
     case TW_CONFIG_ADDRESSES:
+    case TW_CONFIG_HOSTS:
         (void)snprintf(text, capacity, "%s", ((const struct tw_address *)field)[i].text);
         break;
     case TW_CONFIG_PEERS: {

@@ -91,18 +91,22 @@ enum tw_status tw_listener_open(struct tw_listener *listener, uv_loop_t *loop,
     TW_TRY(resolve(options->address, &address, err));
     listener->is_loopback = tw_sockaddr_is_loopback((struct sockaddr *)&address);
     listener->is_wildcard = is_wildcard(&address);
+    listener->family = address.ss_family;
     if (options->is_loopback_only && !listener->is_loopback)
         return tw_fail(err, TW_CONFIG,
                        "security.admission = open lets anybody in, so it listens on loopback only, "
                        "not on %s: listen on 127.0.0.1, or make the run with admission = secret",
                        options->address);
-    int code = uv_tcp_init(loop, &listener->tcp);
+    const bool may_lack = options->is_one_of_many && address.ss_family == AF_INET6;
+    int code = uv_tcp_init_ex(loop, &listener->tcp, address.ss_family);
+    listener->is_absent = code == UV_EAFNOSUPPORT && may_lack && listener->is_wildcard;
+    if (listener->is_absent) return TW_OK;
     if (code != 0)
         return tw_fail(err, TW_IO, "no socket for %s: %s", options->address, uv_strerror(code));
     listener->tcp.data = owner;
     listener->is_open = true;
-    const bool is_split = options->is_ipv6_only && address.ss_family == AF_INET6;
-    code = uv_tcp_bind(&listener->tcp, (struct sockaddr *)&address, is_split ? UV_TCP_IPV6ONLY : 0);
+    if (tw_egress_tie(options->egress, &listener->tcp, err) != 0) return TW_IO;
+    code = uv_tcp_bind(&listener->tcp, (struct sockaddr *)&address, may_lack ? UV_TCP_IPV6ONLY : 0);
     if (code == 0) code = uv_listen((uv_stream_t *)&listener->tcp, BACKLOG, options->accept);
     if (code != 0) return refused(code, options->address, err);
     listener->port = bound_port(&listener->tcp);

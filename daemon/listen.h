@@ -9,19 +9,23 @@
 
 #include "base/limits.h"
 #include "base/status.h"
+#include "daemon/egress.h"
 
 struct tw_listener {
     uv_tcp_t tcp;  /* first; tcp.data is the owner's */
     uint16_t port; /* really bound */
+    int family;
     bool is_open, is_loopback, is_wildcard;
+    bool is_absent;  /* [::] on a machine without IPv6: nothing to listen on, and no fault */
     bool is_stalled; /* a connection waits to be accepted: libuv offers no other before that */
 };
 
 struct tw_listen_options {
-    const char *address;     /* "host:port" of this machine; port 0 = any free one */
-    bool is_loopback_only;   /* refuse what others can reach: `open` admission */
-    bool is_ipv6_only;       /* leave IPv4 to another listener */
-    uv_connection_cb accept; /* called with &listener->tcp */
+    const char *address;            /* "host:port" of this machine; port 0 = any free one */
+    bool is_loopback_only;          /* refuse what others can reach: `open` admission */
+    bool is_one_of_many;            /* [::] leaves IPv4 to another listener, and need not be */
+    const struct tw_egress *egress; /* its interface */
+    uv_connection_cb accept;        /* called with &listener->tcp */
 };
 
 /* Binds and listens. TW_CONFIG: not an address of the right form, or one others can reach where

@@ -7,19 +7,30 @@
 #include "base/assert.h"
 #include "daemon/transport_impl.h"
 
+/* The first of the addresses that connects is used; the others are let go of. */
+static void race_decide(struct tw_dialling *dialling, const struct tw_conn *winner) {
+    tw_race_connected(&dialling->race, winner->candidate);
+    for (unsigned i = 0; i < TW_DIAL_CANDIDATES_MAX; i++) {
+        struct tw_conn *other = dialling->conns[i];
+        if (other == NULL || other == winner) continue;
+        dialling->conns[i] = NULL;
+        other->dialling = NULL;
+        tw_link_abort(&other->link);
+    }
+}
+
 static void on_connect(uv_connect_t *request, int code) {
     struct tw_conn *conn = request->data;
     struct tw_error err;
     if (conn->link.state != TW_LINK_OPENING || conn->link.is_failed) return;
-    struct tw_dialling *dialling = conn->dialling;
     if (code != 0) {
-        if (dialling != NULL)
-            dialling->cause =
-                tw_dial_cause_of_errno(code, tw_now_us() - dialling->candidate_us, &conn->remote);
+        conn->cause = tw_dial_cause_of_errno(code, tw_now_us() - conn->since_us, &conn->remote);
         (void)tw_fail(&err, TW_IO, "%s", uv_strerror(code));
         tw_link_fail(&conn->link, &err);
         return;
     }
+    struct tw_dialling *dialling = conn->dialling;
+    if (dialling != NULL) race_decide(dialling, conn);
     const struct tw_id *expected = NULL;
     if (conn->bulk_of >= 0) expected = &conn->transport->peers[conn->bulk_of].record.id;
     if (dialling != NULL && dialling->has_expected) expected = &dialling->expected;
@@ -38,11 +49,14 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
     conn->role = role;
     conn->remote = *to;
     conn->connect.data = conn;
-    const int code = uv_tcp_connect(&conn->connect, &conn->link.tcp,
-                                    (const struct sockaddr *)&conn->remote, on_connect);
-    if (code == 0) return conn;
+    int code = tw_egress_apply(&t->egress, &conn->link.tcp, to->ss_family, err);
+    if (code == 0) {
+        code = uv_tcp_connect(&conn->connect, &conn->link.tcp,
+                              (const struct sockaddr *)&conn->remote, on_connect);
+        if (code == 0) return conn;
+        (void)tw_fail(err, TW_IO, "%s", uv_strerror(code));
+    }
     *cause = tw_dial_cause_of_errno(code, 0, &conn->remote);
-    (void)tw_fail(err, TW_IO, "%s", uv_strerror(code));
     tw_link_abort(&conn->link);
     return NULL;
 }
@@ -104,31 +118,97 @@ void tw_outgoing_over(struct tw_dialling *dialling, enum tw_status status, const
     dialling->has_id = id != NULL;
     if (id != NULL) dialling->id = *id;
     (void)tw_fail(&dialling->result, status, "%s", sentence);
-    if (dialling->conn != NULL) dialling->conn->dialling = NULL;
-    dialling->conn = NULL;
+    for (unsigned i = 0; i < TW_DIAL_CANDIDATES_MAX; i++) {
+        if (dialling->conns[i] != NULL) dialling->conns[i]->dialling = NULL;
+        dialling->conns[i] = NULL;
+    }
     tw_transport_soon(dialling->transport);
 }
 
-/* Tries the next address of the name; the last failure is the answer. */
-static void candidate_next(struct tw_transport *t, struct tw_dialling *dialling, uint64_t now_us) {
-    struct tw_lookup *lookup = &dialling->lookup;
-    struct tw_error err = lookup->error;
-    while (dialling->next < lookup->count && now_us < dialling->deadline_us) {
-        const uint32_t remaining = lookup->count - dialling->next;
-        const struct sockaddr_storage *to = &lookup->candidates[dialling->next++];
-        dialling->candidate_us = now_us;
-        dialling->cause = TW_DIAL_NONE;
-        dialling->conn = conn_dial(t, to, TW_ROLE_CONTROL, &dialling->cause, &err);
-        if (dialling->conn == NULL) continue;
-        dialling->conn->dialling = dialling;
-        dialling->conn->deadline_us =
-            now_us + tw_dial_share_us(now_us, dialling->deadline_us, remaining);
+static void candidate_start(struct tw_transport *t, struct tw_dialling *dialling, uint32_t idx) {
+    const struct sockaddr_storage *to = &dialling->lookup.candidates[idx];
+    enum tw_dial_cause cause = TW_DIAL_NONE;
+    struct tw_error err;
+    struct tw_conn *conn = conn_dial(t, to, TW_ROLE_CONTROL, &cause, &err);
+    if (conn == NULL) {
+        tw_race_failed(&dialling->race, idx, cause, &err);
         return;
     }
-    if (dialling->result.status != TW_OK) err = dialling->result;
+    conn->dialling = dialling;
+    conn->candidate = idx;
+    conn->deadline_us = dialling->deadline_us;
+    dialling->conns[idx] = conn;
+}
+
+/* Starts what is due; with nothing left, the failure that tells most is the answer. */
+static void race_step(struct tw_transport *t, struct tw_dialling *dialling, uint64_t now_us) {
+    int idx;
+    dialling->race.count = dialling->lookup.count;
+    while (now_us < dialling->deadline_us && (idx = tw_race_next(&dialling->race, now_us)) >= 0)
+        candidate_start(t, dialling, (uint32_t)idx);
+    for (unsigned i = 0; i < TW_DIAL_CANDIDATES_MAX; i++) {
+        if (dialling->conns[i] != NULL) return;
+    }
+    if (now_us < dialling->deadline_us && !tw_race_is_over(&dialling->race)) return;
+    struct tw_error err = dialling->lookup.error;
+    dialling->cause = TW_DIAL_DNS;
+    if (dialling->race.rank != 0) {
+        err = dialling->race.error;
+        dialling->cause = dialling->race.cause;
+    }
     if (err.status == TW_OK) (void)tw_fail(&err, TW_IO, "nothing came back in time");
-    if (lookup->count == 0) dialling->cause = TW_DIAL_DNS;
-    tw_outgoing_over(dialling, err.status, NULL, err.message);
+    tw_outgoing_over(dialling, err.status, dialling->has_id ? &dialling->id : NULL, err.message);
+}
+
+bool tw_outgoing_lost(struct tw_conn *conn, const struct tw_error *why) {
+    struct tw_dialling *dialling = conn->dialling;
+    const bool had_tcp = conn->link.state != TW_LINK_OPENING;
+    if (dialling == NULL || conn->link.state > TW_LINK_SECURING) return false;
+    enum tw_dial_cause cause = conn->cause;
+    if (had_tcp && cause == TW_DIAL_NONE) cause = tw_dial_cause_of_status(why->status);
+    tw_race_failed(&dialling->race, conn->candidate, cause, why);
+    if (had_tcp && tw_race_is_over(&dialling->race)) return false;
+    dialling->conns[conn->candidate] = NULL;
+    conn->dialling = NULL;
+    if (conn->link.tls.has_id && !dialling->has_id) {
+        dialling->has_id = true;
+        dialling->id = conn->link.tls.id;
+    }
+    tw_link_abort(&conn->link);
+    tw_transport_soon(conn->transport);
+    return true;
+}
+
+void tw_outgoing_linked(struct tw_transport *t, const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
+        struct tw_dialling *dialling = t->dials[i];
+        if (dialling == NULL || dialling->is_over || !dialling->lookup.is_done) continue;
+        if (!dialling->has_expected || !tw_id_equal(&dialling->expected, id)) continue;
+        bool is_greeting = false;
+        for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++)
+            is_greeting |=
+                dialling->conns[k] != NULL && dialling->conns[k]->link.state > TW_LINK_SECURING;
+        if (is_greeting) continue; /* the other side answers it, and knows which of two stays */
+        for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++) {
+            struct tw_conn *conn = dialling->conns[k];
+            dialling->conns[k] = NULL;
+            if (conn == NULL) continue;
+            conn->dialling = NULL;
+            tw_link_abort(&conn->link);
+        }
+        tw_outgoing_over(dialling, TW_OK, NULL, "linked by another address");
+    }
+}
+
+uint64_t tw_outgoing_deadline_us(const struct tw_transport *t) {
+    uint64_t next_us = UINT64_MAX;
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
+        const struct tw_dialling *dialling = t->dials[i];
+        if (dialling == NULL || dialling->is_over || !dialling->lookup.is_done) continue;
+        const uint64_t at_us = tw_race_deadline(&dialling->race);
+        if (at_us < next_us) next_us = at_us;
+    }
+    return next_us;
 }
 
 static void dial_tell(const struct tw_transport *t, const struct tw_dialling *dialling) {
@@ -149,8 +229,7 @@ static void dial_tell(const struct tw_transport *t, const struct tw_dialling *di
 
 static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) {
     struct tw_dialling *dialling = t->dials[at];
-    if (!dialling->is_over && dialling->conn == NULL && dialling->lookup.is_done)
-        candidate_next(t, dialling, now_us);
+    if (!dialling->is_over && dialling->lookup.is_done) race_step(t, dialling, now_us);
     if (!dialling->is_over) return;
     t->dials[at] = NULL;
     dial_tell(t, dialling);
@@ -168,7 +247,9 @@ void tw_outgoing_close(struct tw_transport *t) {
         struct tw_dialling *dialling = t->dials[i];
         t->dials[i] = NULL;
         if (dialling == NULL) continue;
-        if (dialling->conn != NULL) dialling->conn->dialling = NULL;
+        for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++) {
+            if (dialling->conns[k] != NULL) dialling->conns[k]->dialling = NULL;
+        }
         if (!dialling->lookup.is_busy) {
             free(dialling);
             continue;

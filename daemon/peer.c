@@ -13,21 +13,43 @@ int tw_peer_find(const struct tw_transport *t, const struct tw_id *id) {
     return -1;
 }
 
-/* A node that listens on every address of its machine says so; we know at which one we met it. */
-static void address_learn(const struct tw_conn *conn, const char *said, char out[TW_ADDR_BYTES]) {
+/* A node that listens on every address of its machine says so; we know at which one we met it.
+ * Empty where that says nothing: [::] covers IPv4 too where it is the only one, 0.0.0.0 never IPv6.
+ */
+static void address_learn(const struct tw_conn *conn, const char *said, bool is_dual,
+                          char out[TW_ADDR_BYTES]) {
     char host[TW_ADDR_BYTES], seen[TW_ADDR_BYTES];
     uint16_t port = 0, ignored = 0;
     memcpy(out, said, TW_ADDR_BYTES);
     if (!tw_address_split(said, host, &port)) return;
-    if (strcmp(host, "0.0.0.0") != 0 && strcmp(host, "::") != 0) return;
+    const bool is_any_v4 = strcmp(host, "0.0.0.0") == 0, is_any_v6 = strcmp(host, "::") == 0;
+    if (!is_any_v4 && !is_any_v6) return;
+    out[0] = '\0';
     if (!tw_address_split(conn->link.address, seen, &ignored)) return;
     /* A dual-stack listener sees IPv4 peers as ::ffff:1.2.3.4. */
     const char *plain =
         strncmp(seen, "::ffff:", 7) == 0 && strchr(seen, '.') != NULL ? seen + 7 : seen;
     const bool is_v6 = strchr(plain, ':') != NULL;
+    if (is_v6 ? is_any_v4 : is_any_v6 && !is_dual) return;
     const int length =
         snprintf(out, TW_ADDR_BYTES, is_v6 ? "[%s]:%u" : "%s:%u", plain, (unsigned)port);
     if (length <= 0 || length >= TW_ADDR_BYTES) out[0] = '\0';
+}
+
+static void record_learn(const struct tw_conn *conn, const struct tw_hello *hello,
+                         struct tw_record *record) {
+    uint32_t count = 0;
+    bool is_dual = true;
+    for (uint32_t i = 0; i < hello->addrs_count; i++)
+        is_dual &= strncmp(hello->addrs[i], "0.0.0.0:", 8) != 0;
+    record->id = hello->id;
+    for (uint32_t i = 0; i < hello->addrs_count; i++) {
+        char text[TW_ADDR_BYTES];
+        address_learn(conn, hello->addrs[i], is_dual, text);
+        bool is_new = text[0] != '\0';
+        for (uint32_t k = 0; k < count; k++) is_new &= strcmp(record->addrs[k], text) != 0;
+        if (is_new) memcpy(record->addrs[count++], text, sizeof(text));
+    }
 }
 
 int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err) {
@@ -53,12 +75,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->is_dialled = conn->is_dialled;
     slot->boot = hello->boot;
     slot->secret = conn->secret;
-    slot->record.id = hello->id;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < hello->addrs_count; i++) {
-        address_learn(conn, hello->addrs[i], slot->record.addrs[count]);
-        if (slot->record.addrs[count][0] != '\0') count++;
-    }
+    record_learn(conn, hello, &slot->record);
     slot->bulk_retry_us = conn->is_dialled ? now_us : UINT64_MAX;
     slot->bulk_deadline_us = now_us + TW_BULK_UP_US;
     (void)tw_fail(&slot->bulk_error, TW_IO, "the other side opened none");

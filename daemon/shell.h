@@ -47,6 +47,7 @@ enum {
     TW_OPENINGS_MAX = 16,     /* rounds whose start is remembered, for `took` */
     TW_CHORES_US = 250 * 1000,
     TW_GOSSIP_US = 10 * 1000 * 1000,
+    TW_REFRESH_US = 2 * 1000 * 1000,
     TW_CACHE_US = 60 * 1000 * 1000,
     TW_LEAVE_US = 30 * 1000 * 1000,
     TW_SNAPSHOT_WAIT_US = 10 * 1000 * 1000,
@@ -189,6 +190,7 @@ struct tw_shell {
     struct tw_shell_peer peers[TW_PEERS_MAX];
     uint32_t sends[TW_PAYLOADS_MAX]; /* chunks of a pool row queued at the transport */
     uint64_t gossip_due_us, cache_due_us;
+    uint64_t refresh_due_us;     /* of the own addresses */
     struct tw_traffic bulk_gone; /* of peers that went */
     uint64_t links_refused, chunk_bytes_in, chunk_bytes_out;
     uint32_t bootstrap_count;

@@ -307,6 +307,11 @@ enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err) {
     for (uint32_t i = 0; i < config->network.advertise_count; i++) {
         memcpy(transport.advertise[i], config->network.advertise[i].text, TW_ADDR_BYTES);
     }
+    for (uint32_t i = 0; i < config->network.bind_count; i++) {
+        memcpy(transport.bind[i], config->network.bind[i].text, TW_ADDR_BYTES);
+    }
+    (void)snprintf(transport.interface, sizeof(transport.interface), "%s",
+                   config->network.interface);
     TW_TRY(tw_transport_create(&transport, &shell->transport, err));
     return members_open(shell, err);
 }
@@ -324,6 +329,17 @@ static void dial_due(struct tw_shell *shell, uint64_t now_us) {
     }
 }
 
+static void refresh(struct tw_shell *shell, uint64_t now_us) {
+    shell->refresh_due_us = now_us + TW_REFRESH_US;
+    if (!tw_transport_refresh(shell->transport)) return;
+    const struct tw_record *self = tw_transport_self(shell->transport);
+    tw_shell_note(shell, TW_LOG_INFO, "address_changed", "addr=%s next=%s",
+                  self->addrs[0][0] != '\0' ? self->addrs[0] : "none",
+                  self->addrs[1][0] != '\0' ? self->addrs[1] : "none");
+    tw_members_set_self(shell->members, self);
+    tw_members_moved(shell->members, now_us);
+}
+
 void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us) {
     if (shell->transport == NULL) return;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -333,6 +349,7 @@ void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us) {
         shell->peers[i].bulk = net.bulk;
     }
     if (shell->stage != TW_SHELL_RUNNING) return;
+    if (now_us >= shell->refresh_due_us) refresh(shell, now_us);
     dial_due(shell, now_us);
     if (now_us >= shell->gossip_due_us) {
         shell->gossip_due_us = now_us + TW_GOSSIP_US;

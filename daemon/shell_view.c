@@ -213,11 +213,14 @@ static void fill_net(const struct tw_shell *shell, struct tw_status_view *view) 
     view->net.pool_bytes = shell->host->payloads.pool.bytes;
     view->net.pool_used_bytes = shell->host->payloads.pool.used;
     if (shell->transport == NULL) return;
-    for (uint32_t i = 0; i < config->network.listen_count && i < TW_ADDRS_MAX; i++) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < config->network.listen_count && count < TW_ADDRS_MAX; i++) {
+        if (tw_transport_port(shell->transport, i) == 0) continue;
         const char *text = config->network.listen[i].text, *colon = strrchr(text, ':');
         const int host_bytes = colon != NULL ? (int)(colon - text) : (int)strlen(text);
-        (void)snprintf(view->net.listen[i], sizeof(view->net.listen[i]), "%.*s:%u", host_bytes,
-                       text, tw_transport_port(shell->transport, i));
+        (void)snprintf(view->net.listen[count], sizeof(view->net.listen[count]), "%.*s:%u",
+                       host_bytes, text, tw_transport_port(shell->transport, i));
+        count++;
     }
 }
 

@@ -21,8 +21,7 @@ void tw_transport_soon(struct tw_transport *t) {
 
 static void conn_overdue(struct tw_conn *conn) {
     const bool is_open = conn->link.state != TW_LINK_OPENING;
-    if (conn->dialling != NULL)
-        conn->dialling->cause = is_open ? TW_DIAL_STALLED : tw_dial_cause_of_silence(&conn->remote);
+    conn->cause = is_open ? TW_DIAL_STALLED : tw_dial_cause_of_silence(&conn->remote);
     tw_conn_fail(conn, TW_IO,
                  is_open ? "no complete handshake in time" : "nothing came back in time");
 }
@@ -55,6 +54,8 @@ static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) 
         if (slot->bulk_retry_us < next_us) next_us = slot->bulk_retry_us;
         if (slot->bulk_deadline_us < next_us) next_us = slot->bulk_deadline_us;
     }
+    const uint64_t dial_us = tw_outgoing_deadline_us(t);
+    if (dial_us < next_us) next_us = dial_us;
     if (t->upload_wait_us > 0 && now_us + t->upload_wait_us < next_us)
         next_us = now_us + t->upload_wait_us;
     if (t->background_wait_us > 0 && now_us + t->background_wait_us < next_us)
@@ -184,24 +185,53 @@ void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sente
 
 /* ---- start --------------------------------------------------------------------------------- */
 
-static void self_init(struct tw_transport *t) {
+static void self_add(struct tw_record *self, const char *host, uint16_t port) {
+    char text[TW_ADDR_BYTES] = "";
+    const bool is_v6 = strchr(host, ':') != NULL;
+    const int length =
+        snprintf(text, sizeof(text), is_v6 ? "[%s]:%u" : "%s:%u", host, (unsigned)port);
+    if (length <= 0 || length >= TW_ADDR_BYTES) return;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (strcmp(self->addrs[i], text) == 0) return;
+        if (self->addrs[i][0] != '\0') continue;
+        memcpy(self->addrs[i], text, sizeof(text));
+        return;
+    }
+}
+
+/* The addresses of this machine's ways out, for a listener on all of them: a peer sees us come from
+ * one of them only, and behind NAT from none, though others in our network could dial it. */
+static void self_add_own(const struct tw_transport *t, const struct tw_listener *listener,
+                         struct tw_record *self) {
+    static const int families[2] = {AF_INET6, AF_INET};
+    for (unsigned i = 0; i < 2; i++) {
+        struct sockaddr_storage own;
+        char host[INET6_ADDRSTRLEN];
+        const bool is_covered = listener->family == families[i] ||
+                                (listener->family == AF_INET6 && t->config.listen_count == 1);
+        if (!is_covered || !tw_own_address(&t->egress, families[i], &own)) continue;
+        if (uv_ip_name((const struct sockaddr *)&own, host, sizeof(host)) != 0) continue;
+        self_add(self, host, listener->port);
+    }
+}
+
+static void self_fill(const struct tw_transport *t, struct tw_record *self) {
     const struct tw_transport_config *config = &t->config;
-    uint32_t count = 0;
-    t->self.id = config->identity->id;
-    for (unsigned i = 0; i < TW_ADDRS_MAX && config->advertise[i][0] != '\0'; i++)
-        memcpy(t->self.addrs[count++], config->advertise[i], TW_ADDR_BYTES);
-    if (count > 0) return;
+    *self = (struct tw_record){.id = config->identity->id};
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
+        memcpy(self->addrs[i], config->advertise[i], TW_ADDR_BYTES);
+    if (self->addrs[0][0] != '\0') return;
     /* A wildcard goes out as it is: who hears it puts in the address he sees us at. */
     for (uint32_t i = 0; i < config->listen_count; i++) {
         char host[TW_ADDR_BYTES];
         uint16_t ignored = 0;
         const bool is_named = tw_address_split(config->listen[i], host, &ignored);
         TW_ASSERT(is_named);
-        const bool is_v6 = strchr(host, ':') != NULL;
-        const int length =
-            snprintf(t->self.addrs[count], TW_ADDR_BYTES, is_v6 ? "[%s]:%u" : "%s:%u", host,
-                     (unsigned)t->listeners[i].port);
-        if (length > 0 && length < TW_ADDR_BYTES) count++;
+        if (!t->listeners[i].is_absent) self_add(self, host, t->listeners[i].port);
+    }
+    for (uint32_t i = 0; i < config->listen_count; i++) {
+        const struct tw_listener *listener = &t->listeners[i];
+        if (listener->is_wildcard && !listener->is_absent) self_add_own(t, listener, self);
     }
 }
 
@@ -211,7 +241,8 @@ static enum tw_status listen_all(struct tw_transport *t, struct tw_error *err) {
         const struct tw_listen_options options = {
             .address = t->config.listen[i],
             .is_loopback_only = t->secrets.count == 0,
-            .is_ipv6_only = t->config.listen_count > 1,
+            .is_one_of_many = t->config.listen_count > 1,
+            .egress = &t->egress,
             .accept = tw_admit_accepted,
         };
         listener->tcp.data = t;
@@ -256,7 +287,8 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     if (config->handshake_us == 0) t->config.handshake_us = TW_HANDSHAKE_US;
     if (config->background_us == 0) t->config.background_us = TW_BACKGROUND_PATIENCE_US;
     if (config->secrets != NULL) t->secrets = *config->secrets;
-    const enum tw_status status = tw_tls_context_init(&t->tls, config->identity, err);
+    enum tw_status status = tw_egress_init(&t->egress, config->interface, config->bind, err);
+    if (status == TW_OK) status = tw_tls_context_init(&t->tls, config->identity, err);
     if (status != TW_OK) {
         free(t);
         return status;
@@ -273,7 +305,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
         tw_transport_destroy(t, "could not start", NULL);
         return listening;
     }
-    self_init(t);
+    self_fill(t, &t->self);
     *transport = t;
     return TW_OK;
 }
@@ -413,6 +445,30 @@ void tw_transport_set_secrets(struct tw_transport *t, const struct tw_secrets *s
 uint16_t tw_transport_port(const struct tw_transport *t, uint32_t idx) {
     TW_ASSERT(idx < t->config.listen_count);
     return t->listeners[idx].port;
+}
+
+/* A connection whose own address is gone cannot work any more: it would be found out by silence. */
+static bool is_cut_off(const struct tw_conn *conn) {
+    struct sockaddr_storage own;
+    int size = sizeof(own);
+    if (uv_tcp_getsockname(&conn->link.tcp, (struct sockaddr *)&own, &size) != 0) return false;
+    return !tw_own_address_is(&own);
+}
+
+bool tw_transport_refresh(struct tw_transport *t) {
+    struct tw_record now;
+    bool is_changed = false;
+    if (t->is_closing) return false;
+    for (int i = 0; i < TW_PEERS_MAX; i++) {
+        struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP || !is_cut_off(slot->control)) continue;
+        is_changed = true;
+        tw_peer_end(t, i, TW_AGAIN, "this machine has another address now");
+    }
+    self_fill(t, &now);
+    is_changed |= memcmp(now.addrs, t->self.addrs, sizeof(now.addrs)) != 0;
+    t->self = now;
+    return is_changed;
 }
 
 const struct tw_record *tw_transport_self(const struct tw_transport *t) {

@@ -86,7 +86,11 @@ struct tw_transport_config {
     char listen[TW_LISTEN_MAX][TW_ADDR_BYTES];   /* "127.0.0.1:4300", "[::]:4300"; port 0 = any */
     uint32_t listen_count;                       /* 0: dials only */
     char advertise[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* empty after the last; none: the addresses
-                                                    listened on that are not wildcards */
+                                                    listened on, and for wildcards those this
+                                                    machine dials the internet from */
+    char interface[TW_ADDR_BYTES];               /* to listen and dial by; empty: any */
+    char bind[TW_BIND_MAX][TW_ADDR_BYTES];       /* IP addresses to dial from; empty after the last;
+                                                    none: any */
     uint64_t upload_bytes_per_s;                 /* 0 = no cap */
     uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; tests make it short */
     uint64_t background_us;                      /* 0 = 10 s: the longest wait of background */
@@ -173,7 +177,12 @@ void tw_transport_set_upload(struct tw_transport *transport, uint64_t upload_byt
  */
 void tw_transport_set_secrets(struct tw_transport *transport, const struct tw_secrets *secrets);
 
-/* The port really bound by listen entry `idx` (for port 0), and the addresses advertised. */
+/* Looks whether this machine has other addresses than before: links from one that is gone are
+ * closed, what is advertised follows. True: something changed, and dialling anew may help. */
+bool tw_transport_refresh(struct tw_transport *transport);
+
+/* The port really bound by listen entry `idx` (for port 0; 0: [::] on a machine without IPv6), and
+ * the addresses advertised. */
 uint16_t tw_transport_port(const struct tw_transport *transport, uint32_t idx);
 const struct tw_record *tw_transport_self(const struct tw_transport *transport);
 

@@ -10,9 +10,11 @@
 
 #include "base/rate.h"
 #include "daemon/dial.h"
+#include "daemon/egress.h"
 #include "daemon/handshake.h"
 #include "daemon/link.h"
 #include "daemon/listen.h"
+#include "daemon/own_address.h"
 #include "daemon/sockopt.h"
 #include "daemon/tls.h"
 #include "daemon/transport.h"
@@ -38,6 +40,8 @@ struct tw_conn {
     int peer;                     /* its number once admitted, else -1 */
     int bulk_of;                  /* dialled bulk, not admitted: for this peer; else -1 */
     struct tw_dialling *dialling; /* dialled control, not admitted */
+    uint32_t candidate;           /* of its race */
+    enum tw_dial_cause cause;     /* of a failure, where it is not the status that tells it */
     uint64_t deadline_us;         /* to be admitted; UINT64_MAX after that */
     uint64_t since_us;
     uint32_t secret; /* that proves both HELLOs, of transport->secrets */
@@ -51,12 +55,11 @@ struct tw_dialling {
     char address[TW_ADDR_BYTES];
     bool has_expected, is_over, has_id, is_orphan; /* orphan: freed when its lookup ends */
     struct tw_id expected, id;
-    uint32_t next; /* candidate */
+    struct tw_race race;
     uint64_t deadline_us;
-    struct tw_conn *conn;
-    uint64_t candidate_us;    /* when it was dialled */
-    enum tw_dial_cause cause; /* where the connect itself told it, of the last candidate */
-    struct tw_error result;   /* when over; before, why the last candidate failed */
+    struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* those that run */
+    enum tw_dial_cause cause; /* when over: where it is not the status that tells it */
+    struct tw_error result;   /* when over */
 };
 
 struct tw_chunk_ring {
@@ -101,6 +104,7 @@ struct tw_transport {
     uv_timer_t timer;
     uint32_t handles_count; /* not yet closed: idle, timer, listeners, connections */
     uint32_t orphans_count; /* lookups that outlive their dial at the end */
+    struct tw_egress egress;
     struct tw_listener listeners[TW_LISTEN_MAX];
     struct tw_conn *conns[TW_CONNS_MAX];
     struct tw_dialling *dials[TW_DIALS_MAX];
@@ -130,6 +134,11 @@ void tw_admit_accepted(uv_stream_t *server, int status);
 void tw_outgoing_step(struct tw_transport *t, uint64_t now_us);
 void tw_outgoing_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
                       const char *sentence);
+/* A connection of a dial failed before HELLO. True: others of its race go on, and it is gone. */
+bool tw_outgoing_lost(struct tw_conn *conn, const struct tw_error *why);
+/* Ends dials to a node that is linked now, as far as they have not got to HELLO. */
+void tw_outgoing_linked(struct tw_transport *t, const struct tw_id *id);
+uint64_t tw_outgoing_deadline_us(const struct tw_transport *t);
 enum tw_status tw_outgoing_bulk(struct tw_transport *t, int peer, struct tw_error *err);
 void tw_outgoing_close(struct tw_transport *t);
 

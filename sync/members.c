@@ -165,49 +165,75 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *text
 
 /* ---- dialling ------------------------------------------------------------------------------ */
 
-static bool is_idle(const struct tw_member_entry *entry) {
-    if (!entry->is_used || entry->is_connected) return false;
+static bool is_v6(const struct tw_member_addr *addr) {
+    return addr->text[0] == '[';
+}
+
+/* When an address may be dialled: not while it is, and a while after the member's one before. */
+static uint64_t dial_us(const struct tw_member_entry *entry, const struct tw_member_addr *addr) {
+    uint64_t at_us = addr->retry_us;
+    if (addr->text[0] == '\0' || addr->is_dialling) return NEVER_US;
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
-        if (entry->addrs[i].is_dialling) return false;
+        if (!entry->addrs[i].is_dialling) continue;
+        if (at_us < entry->dialled_us + TW_DIAL_STAGGER_US)
+            at_us = entry->dialled_us + TW_DIAL_STAGGER_US;
     }
-    return true;
+    return at_us;
+}
+
+/* Is dialling `a` better than `b`, of the same member? */
+static bool is_sooner(const struct tw_member_entry *entry, const struct tw_member_addr *a,
+                      const struct tw_member_addr *b, uint64_t now_us) {
+    const uint64_t a_us = dial_us(entry, a), b_us = dial_us(entry, b);
+    if (a_us <= now_us && b_us <= now_us && is_v6(a) != is_v6(b)) return is_v6(a);
+    return a_us < b_us;
+}
+
+static struct tw_member_addr *next_of(struct tw_member_entry *entry, uint64_t now_us) {
+    struct tw_member_addr *best = &entry->addrs[0];
+    for (unsigned k = 1; k < TW_ADDRS_MAX; k++) {
+        if (is_sooner(entry, &entry->addrs[k], best, now_us)) best = &entry->addrs[k];
+    }
+    return best;
 }
 
 /* The address that has been due for longest; NULL when no member waits for a dial. */
-static struct tw_member_addr *next_addr(struct tw_members *members,
+static struct tw_member_addr *next_addr(struct tw_members *members, uint64_t now_us,
                                         struct tw_member_entry **entry_out) {
     struct tw_member_addr *best = NULL;
+    uint64_t best_us = NEVER_US;
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
         struct tw_member_entry *entry = &members->entries[i];
-        if (!is_idle(entry)) continue;
-        for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
-            struct tw_member_addr *addr = &entry->addrs[k];
-            if (addr->text[0] == '\0' || addr->retry_us == NEVER_US) continue;
-            if (best != NULL && best->retry_us <= addr->retry_us) continue;
-            best = addr;
-            *entry_out = entry;
-        }
+        if (!entry->is_used || entry->is_connected) continue;
+        struct tw_member_addr *addr = next_of(entry, now_us);
+        const uint64_t at_us = dial_us(entry, addr);
+        if (at_us >= best_us) continue;
+        best = addr;
+        best_us = at_us;
+        *entry_out = entry;
     }
     return best;
 }
 
 bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw_dial *dial) {
     struct tw_member_entry *entry = NULL;
-    struct tw_member_addr *addr = next_addr(members, &entry);
-    if (addr == NULL || addr->retry_us > now_us) return false;
+    struct tw_member_addr *addr = next_addr(members, now_us, &entry);
+    if (addr == NULL || dial_us(entry, addr) > now_us) return false;
     addr->is_dialling = true;
+    entry->dialled_us = now_us;
     *dial = (struct tw_dial){.has_id = entry->has_id, .id = entry->id};
     memcpy(dial->address, addr->text, sizeof(dial->address));
     return true;
 }
 
 uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us) {
-    struct tw_member_entry *ignored = NULL;
+    struct tw_member_entry *entry = NULL;
     /* next_addr only looks; it hands out what its other caller changes. */
     const struct tw_member_addr *addr =
-        next_addr((struct tw_members *)(uintptr_t)members, &ignored);
+        next_addr((struct tw_members *)(uintptr_t)members, now_us, &entry);
     if (addr == NULL) return NEVER_US;
-    return addr->retry_us > now_us ? addr->retry_us : now_us;
+    const uint64_t at_us = dial_us(entry, addr);
+    return at_us > now_us ? at_us : now_us;
 }
 
 static struct tw_member_addr *find_dialled(struct tw_members *members, const char *address,
@@ -319,6 +345,18 @@ void tw_members_disconnected(struct tw_members *members, const struct tw_id *id,
     const uint64_t retry_us = first_dial_us(members, id, now_us);
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
         if (entry->addrs[i].retry_us != NEVER_US) entry->addrs[i].retry_us = retry_us;
+    }
+}
+
+void tw_members_moved(struct tw_members *members, uint64_t now_us) {
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        struct tw_member_entry *entry = &members->entries[i];
+        for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
+            struct tw_member_addr *addr = &entry->addrs[k];
+            if (addr->text[0] == '\0' || addr->is_dialling || addr->retry_us == NEVER_US) continue;
+            addr->backoff_us = backoff_min_us(members);
+            if (addr->retry_us > now_us) addr->retry_us = now_us;
+        }
     }
 }
 

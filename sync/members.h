@@ -41,11 +41,12 @@ struct tw_member_addr {
 
 struct tw_member_entry {
     bool is_used, has_id, is_connected;
-    bool was_connected; /* ever, as far as this process and the cache file know */
-    bool was_linked;    /* by this process: `linked_us` is valid */
-    struct tw_id id;    /* zero until known (bootstrap without id) */
-    uint64_t linked_us; /* when it was last known to be linked */
-    uint64_t heard_us;  /* when anything was last heard about it */
+    bool was_connected;  /* ever, as far as this process and the cache file know */
+    bool was_linked;     /* by this process: `linked_us` is valid */
+    struct tw_id id;     /* zero until known (bootstrap without id) */
+    uint64_t linked_us;  /* when it was last known to be linked */
+    uint64_t heard_us;   /* when anything was last heard about it */
+    uint64_t dialled_us; /* when its newest dial began */
     struct tw_member_addr addrs[TW_ADDRS_MAX];
 };
 
@@ -75,7 +76,9 @@ struct tw_dial {
 };
 
 /* The next address that is due, marked as being dialled; false when none is. Answer each with
- * tw_members_dialled. Members that are connected, and this node itself, are never dialled. Of two
+ * tw_members_dialled. Members that are connected, and this node itself, are never dialled. Of the
+ * addresses of a member IPv6 goes first, and the next one TW_DIAL_STAGGER_US later if need be: the
+ * first to connect makes the link, and an address that swallows packets costs no more. Of two
  * nodes that learn of each other, or lose their link, the higher id dials first, the lower one
  * after TW_DIAL_YIELD_STEPS times the minimal pause if need be. */
 bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw_dial *dial);
@@ -93,6 +96,9 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
 void tw_members_connected(struct tw_members *members, const struct tw_record *record,
                           uint64_t now_us);
 void tw_members_disconnected(struct tw_members *members, const struct tw_id *id, uint64_t now_us);
+
+/* This machine has another address, or another way out: who could not be reached is tried anew. */
+void tw_members_moved(struct tw_members *members, uint64_t now_us);
 
 /* Fills a PEERS message: this node, then members linked now or within TW_RECORD_FRESH_US, going
  * round when there are more than fit. */

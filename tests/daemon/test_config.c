@@ -41,7 +41,8 @@ static void an_empty_file_gives_the_defaults(void **state) {
     assert_string_equal(config.network.secret_file, "/var/lib/thinwire/garage/run.secret");
     assert_string_equal(config.api.socket, "/run/thinwire/garage/thinwired.sock");
     assert_string_equal(config.network.listen[0].text, "0.0.0.0:4747");
-    assert_int_equal(config.network.listen_count, 1);
+    assert_string_equal(config.network.listen[1].text, "[::]:4747");
+    assert_int_equal(config.network.listen_count, 2);
     assert_true(config.node.spawn_worker);
     assert_true(config.network.links);
     assert_false(config.api.has_http);

@@ -153,7 +153,7 @@ static void lower_id_lets_the_higher_dial_first(void **state) {
     assert_string_equal(dial.address, "low.example:1");
 }
 
-static void one_member_is_dialled_at_one_address_at_a_time(void **state) {
+static void one_member_is_dialled_at_one_address_after_the_other(void **state) {
     (void)state;
     const struct tw_id id = id_of(1, 1);
     merge(record_of(id, "a.example:1", "b.example:1"), 0);
@@ -162,6 +162,39 @@ static void one_member_is_dialled_at_one_address_at_a_time(void **state) {
     tw_members_dialled(&members, first.address, false, NULL, 10 * S);
     const struct tw_dial second = next(10 * S);
     assert_string_not_equal(first.address, second.address);
+}
+
+static void silent_address_of_a_member_costs_little(void **state) {
+    (void)state;
+    merge(record_of(id_of(1, 1), "192.0.2.1:1", "[2001:db8::1]:1"), 0);
+    const uint64_t now_us = 10 * S;
+    assert_string_equal(next(now_us).address, "[2001:db8::1]:1"); /* IPv6 first */
+    nothing_due(now_us + TW_DIAL_STAGGER_US - 1);
+    assert_int_equal(tw_members_deadline(&members, now_us), now_us + TW_DIAL_STAGGER_US);
+    assert_string_equal(next(now_us + TW_DIAL_STAGGER_US).address, "192.0.2.1:1");
+    /* Both may be answered; a link ends the dialling whatever becomes of the other. */
+    const struct tw_record record = record_of(id_of(1, 1), NULL, NULL);
+    tw_members_connected(&members, &record, now_us + S);
+    tw_members_dialled(&members, "[2001:db8::1]:1", false, NULL, now_us + S);
+    nothing_due(now_us + 1000 * S);
+}
+
+static void new_address_of_ours_makes_all_others_worth_a_dial(void **state) {
+    (void)state;
+    bootstrap("a.example:1");
+    uint64_t now_us = 0;
+    for (unsigned i = 0; i < 8; i++) {
+        const struct tw_dial dial = next(now_us);
+        tw_members_dialled(&members, dial.address, false, NULL, now_us);
+        now_us = tw_members_deadline(&members, now_us);
+    }
+    const struct tw_dial dial = next(now_us);
+    tw_members_dialled(&members, dial.address, false, NULL, now_us);
+    nothing_due(now_us + 10 * S);
+    tw_members_moved(&members, now_us + 10 * S);
+    assert_string_equal(next(now_us + 10 * S).address, "a.example:1");
+    tw_members_dialled(&members, dial.address, false, NULL, now_us + 10 * S);
+    assert_true(tw_members_deadline(&members, now_us) <= now_us + 10 * S + 2 * TW_BACKOFF_MIN_US);
 }
 
 /* ---- ourselves ----------------------------------------------------------------------------- */
@@ -375,7 +408,9 @@ int main(void) {
         TEST(pauses_of_two_nodes_are_not_the_same),
         TEST(linked_member_is_not_dialled_and_a_lost_one_is_again),
         TEST(lower_id_lets_the_higher_dial_first),
-        TEST(one_member_is_dialled_at_one_address_at_a_time),
+        TEST(one_member_is_dialled_at_one_address_after_the_other),
+        TEST(silent_address_of_a_member_costs_little),
+        TEST(new_address_of_ours_makes_all_others_worth_a_dial),
         TEST(address_that_leads_back_to_us_is_left_alone),
         TEST(records_tell_of_ourselves_and_of_linked_members_only),
         TEST(records_go_round_when_they_do_not_fit),

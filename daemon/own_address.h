@@ -1,0 +1,18 @@
+/* own_address.h - the addresses of this machine: which one it dials from, and which it has. */
+#ifndef TW_DAEMON_OWN_ADDRESS_H
+#define TW_DAEMON_OWN_ADDRESS_H
+
+#include <stdbool.h>
+
+#include "daemon/egress.h"
+
+/* The address of `family` that this machine would dial the internet from, with port 0: that of its
+ * way out, whatever other interfaces (containers, bridges) it has. Sends nothing. False: it has no
+ * way out of that family. */
+bool tw_own_address(const struct tw_egress *egress, int family, struct sockaddr_storage *out);
+
+/* Has this machine this address (the port does not matter)? True where the
+ * system does not say. */
+bool tw_own_address_is(const struct sockaddr_storage *address);
+
+#endif
