@@ -190,7 +190,10 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
     commit->contributors_count = close->contributors_count;
     if (!inherit(world, node, close, commit)) return;
     for (uint32_t k = 0; k < close->parts_count; k++) {
-        world->result->lies_committed += tw_sim_is_lie(world, &close->parts[k].result);
+        if (tw_sim_is_lie(world, &close->parts[k].result)) {
+            world->result->lies_committed++;
+            world->result->lied_us = world->now_us;
+        }
         commit->parts[k].result = close->parts[k].result;
         commit->parts[k].contributors = close->parts[k].contributors;
     }

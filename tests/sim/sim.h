@@ -29,6 +29,7 @@ struct tw_sim_result {
     uint64_t first_rounds; /* of these, with the first node among them */
     uint64_t applied, mixed, votes, lineages, loads, steps;
     uint64_t lies_told, lies_committed; /* results; of those that are far too large */
+    uint64_t lied_us;                   /* when the last lie was committed; 0: none was */
     uint64_t strikes;                   /* after an audit */
     uint64_t merges, merges_whole;      /* pair steps with a partner; exchanges that both took */
     uint64_t merges_deserted;           /* one-sided outcomes that the node heard of */
