@@ -134,8 +134,8 @@ static void note_deliveries(struct tw_node *node, const struct tw_close *close) 
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((listed >> i & 1) != 0) {
             node->member_missed[i] = 0;
-        } else if (node->round.contributions[i].has && node->member_missed[i] < MISSED_MAX &&
-                   tw_peers_member_live(node, i)) {
+        } else if (node->round.contributions[i].has && !node->round.contributions[i].is_absent &&
+                   node->member_missed[i] < MISSED_MAX && tw_peers_member_live(node, i)) {
             node->member_missed[i]++;
         }
     }

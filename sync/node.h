@@ -136,7 +136,8 @@ struct tw_event {
             uint32_t parts_count;
             struct tw_id hashes[TW_PARTS_MAX]; /* of a pair: Delta, phi */
             uint32_t bytes[TW_PARTS_MAX];
-        } encoded; /* ENCODED; ok = false: could not (non-finite, no memory), sit this round out */
+        } encoded; /* ENCODED; ok = false: could not (non-finite, no memory, no budget), sit this
+                      round out */
         struct {
             uint64_t round;
             uint64_t refused; /* bit i = inputs[i] was left out: it is no contributor */

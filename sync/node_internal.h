@@ -127,6 +127,7 @@ struct payload {
 
 struct contribution {
     bool has, is_bad;
+    bool is_absent; /* it said that it has nothing for this round: nobody waits for it */
     uint64_t heard_us, ready_us; /* announced; all its bytes for our part are here and good */
     struct tw_msg_contrib said;
 };
@@ -136,6 +137,7 @@ enum own_state {
     OWN_ENCODING,
     OWN_READY, /* encoded before it was time */
     OWN_SENT,
+    OWN_REFUSED, /* tried again until the round is active; then it is said that nothing will come */
 };
 enum closer_phase { CLOSER_IDLE, CLOSER_STORING, CLOSER_PREPARING, CLOSER_PROPOSING };
 

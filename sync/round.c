@@ -2,7 +2,9 @@
  *
  * A round has no coordinator. It becomes active with the first contribution anybody hears of. Every
  * member sends each owner its part; an owner merges what has come when everyone alive is in, or the
- * quorum is and the grace is over, and offers the result. vote.c closes the round. */
+ * quorum is and the grace is over, and offers the result. Who has nothing to contribute (its worker
+ * could not, its budget does not allow it) says that too, once the round is active, and counts as
+ * in: the grace is for those who are late. vote.c closes the round. */
 #include "sync/node_internal.h"
 
 #include "proto/layout.h"
@@ -114,6 +116,14 @@ static void heal(struct tw_node *node, const struct tw_id *base) {
     tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
 }
 
+/* Its sender sits the round out. */
+static bool is_of_nothing(const struct tw_msg_contrib *contrib) {
+    for (uint32_t k = 0; k < contrib->parts_count; k++) {
+        if (contrib->bytes[k] > 0) return false;
+    }
+    return true;
+}
+
 void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib) {
     struct round *round = &node->round;
     if (!tw_log_is_at(node, peer, &contrib->lineage, contrib->round)) return;
@@ -122,8 +132,11 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
         return;
     struct contribution *entry = &round->contributions[idx];
     if (entry->has) return;
-    *entry = (struct contribution){.has = true, .heard_us = node->now_us, .said = *contrib};
-    tw_round_touch(node);
+    *entry = (struct contribution){.has = true,
+                                   .is_absent = is_of_nothing(contrib),
+                                   .heard_us = node->now_us,
+                                   .said = *contrib};
+    if (!entry->is_absent) tw_round_touch(node);
     heal(node, &contrib->base);
 }
 
@@ -185,7 +198,9 @@ static bool is_due_soon(struct tw_node *node) {
 static void contribute(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
-    if (round->own != OWN_IDLE || !node->worker_up || tw_log_is_applying(node, fragment)) return;
+    const bool is_free =
+        round->own == OWN_IDLE || (round->own == OWN_REFUSED && round->active_us == 0);
+    if (!is_free || !node->worker_up || tw_log_is_applying(node, fragment)) return;
     if (round->owners_count == 0 || tw_log_due(node, fragment) != UINT64_MAX) return;
     if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due_soon(node)) return;
     if (node->now_us < round->own_retry_us) {
@@ -216,8 +231,14 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     }
     if (!is_now) return;
     node->last_send_step = node->step;
+    struct contribution *entry = &round->contributions[round->self_idx];
+    *entry = (struct contribution){.has = false};
+    struct tw_msg_contrib *said = &entry->said;
+    *said = (struct tw_msg_contrib){.lineage = node->at.lineage, .round = node->at.rounds};
+    said->base = node->at.fragment_digests[tw_round_fragment(node, node->at.rounds)];
+    said->parts_count = round->owners_count;
     /* Refused: once more a little later, or a round in which all were refused never starts. */
-    round->own = OWN_IDLE;
+    round->own = OWN_REFUSED;
     round->own_retry_us = node->now_us + PATIENCE_FLOOR_US;
     if (!event->ok || event->u.encoded.parts_count != round->owners_count) return;
     round->own = OWN_READY;
@@ -225,16 +246,10 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     round->own_tokens = event->u.encoded.tokens;
     node->last_send_step = round->own_step;
 
-    struct contribution *entry = &round->contributions[round->self_idx];
-    *entry = (struct contribution){.has = false};
-    struct tw_msg_contrib *said = &entry->said;
-    *said = (struct tw_msg_contrib){.lineage = node->at.lineage, .round = node->at.rounds};
-    said->base = node->at.fragment_digests[tw_round_fragment(node, node->at.rounds)];
     if (round->own_tokens > node->at.tokens_listed)
         said->tokens = round->own_tokens - node->at.tokens_listed;
     if (round->own_step > node->at.steps_listed)
         said->steps = (uint32_t)(round->own_step - node->at.steps_listed);
-    said->parts_count = round->owners_count;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         said->hashes[k] = event->u.encoded.hashes[k];
         said->bytes[k] = event->u.encoded.bytes[k];
@@ -244,6 +259,10 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
 /* What is encoded counts from when it is time, or somebody else has begun. */
 static void enter(struct tw_node *node) {
     struct contribution *entry = &node->round.contributions[node->round.self_idx];
+    if (node->round.own == OWN_REFUSED && node->round.active_us != 0 && !entry->has) {
+        entry->has = entry->is_absent = true;
+        entry->heard_us = node->now_us;
+    }
     if (node->round.own != OWN_READY) return;
     if (node->cfg.pace_us > 0 && node->round.active_us == 0 && !is_due(node)) return;
     node->round.own = OWN_SENT;
@@ -261,7 +280,7 @@ static void collect(struct tw_node *node) {
     const struct tw_id *base = &node->at.fragment_digests[tw_round_fragment(node, node->at.rounds)];
     for (uint32_t i = 0; i < node->roster.count; i++) {
         struct contribution *entry = &round->contributions[i];
-        if (!entry->has || entry->is_bad || entry->ready_us != 0) continue;
+        if (!entry->has || entry->is_absent || entry->is_bad || entry->ready_us != 0) continue;
         if (!tw_id_equal(&entry->said.base, base)) {
             entry->is_bad = true; /* its Delta is against another anchor: cannot be merged */
             tw_act_report(node, TW_REPORT_MISBEHAVED, &node->roster.members[i].id);
@@ -329,8 +348,9 @@ static bool intake_is_over(struct tw_node *node) {
         const bool is_live = tw_peers_member_live(node, i);
         live_count += is_live;
         if (!entry->has) continue;
-        if (entry->heard_us < first_us) first_us = entry->heard_us;
         heard_count += is_live;
+        if (entry->is_absent) continue;
+        if (entry->heard_us < first_us) first_us = entry->heard_us;
         ready_count += entry->ready_us != 0;
         const bool is_turn = node->at.rounds % (UINT64_C(1) << node->member_missed[i] / 2) == 0;
         pending_count += is_live && !entry->is_bad && entry->ready_us == 0 && is_turn;
@@ -405,6 +425,7 @@ void tw_round_note_missed(struct tw_node *node, const struct tw_close *close) {
         listed |= UINT64_C(1) << close->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((listed >> i & 1) != 0 || !tw_peers_member_live(node, i)) continue;
+        if (node->round.contributions[i].is_absent) continue; /* it came, and said so */
         node->arrivals_us[node->arrivals_count++ % ARRIVALS_KEPT] = node->cfg.grace_us;
     }
 }
@@ -416,7 +437,8 @@ static void close_intake(struct tw_node *node) {
     round->intake_closed_us = node->now_us;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
-        if (entry->has && entry->heard_us < first_us) first_us = entry->heard_us;
+        if (entry->has && !entry->is_absent && entry->heard_us < first_us)
+            first_us = entry->heard_us;
         if (entry->has && entry->ready_us != 0) round->merged |= UINT64_C(1) << i;
     }
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -477,15 +499,21 @@ void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     }
 }
 
+/* Nothing of ours will come, and the others are to know. */
+static bool has_refused(const struct tw_node *node) {
+    return node->round.own == OWN_REFUSED && node->round.active_us != 0;
+}
+
 /* Tells each voter that is at this round what it has not been told yet. */
 static void tell(struct tw_node *node) {
     struct round *round = &node->round;
     const uint64_t mark = node->at.rounds + 1;
     struct tw_message *contrib = NULL, *result = NULL;
+    const bool has_said = round->own == OWN_SENT || has_refused(node);
     for (uint16_t i = 0; i < node->links_end; i++) {
         struct link *link = &node->links[i];
         if (!tw_peers_is_at_round(node, i)) continue;
-        if (round->own == OWN_SENT && link->told_contrib != mark) {
+        if (has_said && link->told_contrib != mark) {
             if (contrib == NULL) contrib = tw_act_message(node, TW_MSG_CONTRIB);
             if (contrib == NULL) return;
             contrib->u.contrib = round->contributions[round->self_idx].said;
@@ -507,5 +535,5 @@ void tw_round_advance(struct tw_node *node) {
     contribute(node);
     enter(node);
     if (node->round.self_part >= 0) own_part(node);
-    if (node->round.own == OWN_SENT || node->round.is_reduced) tell(node);
+    if (node->round.own == OWN_SENT || has_refused(node) || node->round.is_reduced) tell(node);
 }

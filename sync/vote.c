@@ -205,7 +205,7 @@ static bool is_as_heard(const struct tw_node *node, const struct tw_close *close
     for (uint32_t i = 0; i < close->contributors_count; i++) {
         const struct tw_contributor *by = &close->contributors[i];
         const struct contribution *heard = &node->round.contributions[by->member_idx];
-        if (!heard->has) continue;
+        if (!heard->has || heard->is_absent) continue;
         const struct tw_id root = tw_contribution_root(heard->said.hashes, heard->said.parts_count);
         if (!tw_id_equal(&root, &by->root)) return false;
     }

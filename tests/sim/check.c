@@ -65,6 +65,13 @@ static struct tw_sim_encoded *encoded_of(struct tw_sim_world *world, struct tw_s
 
 static void check_contrib(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_contrib *contrib) {
+    uint32_t parts_count = 0;
+    for (uint32_t k = 0; k < contrib->parts_count; k++) parts_count += contrib->bytes[k] > 0;
+    if (parts_count == 0) { /* it sits the round out */
+        if (contrib->tokens > 0)
+            tw_sim_fail(world, node, "G3", "counts tokens of a contribution there is none of");
+        return;
+    }
     struct tw_sim_encoded *encoded = encoded_of(world, node, &contrib->lineage, contrib->round);
     const struct tw_id root = tw_contribution_root(contrib->hashes, contrib->parts_count);
     for (uint32_t k = 0; k < encoded->count; k++) {

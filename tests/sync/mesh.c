@@ -38,7 +38,8 @@ static void answer_encode(struct mesh *mesh, uint32_t node, const struct tw_acti
     event.u.encoded.step = mesh->workers[node].step;
     event.u.encoded.tokens = mesh->workers[node].tokens;
     event.u.encoded.parts_count = action->u.encode.parts_count;
-    for (uint32_t k = 0; k < action->u.encode.parts_count; k++) {
+    event.ok = !mesh->is_poor[node];
+    for (uint32_t k = 0; event.ok && k < action->u.encode.parts_count; k++) {
         if (action->u.encode.count[k] == 0) continue;
         event.u.encoded.hashes[k] = mesh_digest(mesh->workers[node].tokens * 64 + node + k * 8);
         event.u.encoded.bytes[k] = BYTES;

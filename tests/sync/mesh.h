@@ -53,6 +53,7 @@ struct mesh {
     uint64_t step_us[MESH_NODES_MAX];
     uint64_t state_us[MESH_NODES_MAX]; /* what a packed (phi, u) takes longer on its way to it */
     bool is_down[MESH_NODES_MAX];
+    bool is_poor[MESH_NODES_MAX]; /* its worker encodes nothing */
     bool is_mute[MESH_NODES_MAX]; /* it says much, but its chunks never leave */
     bool is_cut[MESH_NODES_MAX][MESH_NODES_MAX];
     bool is_linked[MESH_NODES_MAX][MESH_NODES_MAX];

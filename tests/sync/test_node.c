@@ -159,6 +159,40 @@ static void member_with_a_full_disk_stalls_nobody(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* By a budget, say. What a node knows it says, so that the grace is for those who are late. */
+static void who_has_nothing_for_a_round_is_not_waited_for(void **state) {
+    (void)state;
+    mesh_init(&mesh, 3, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    const uint64_t before = mesh_view(&mesh, 0).rounds;
+    mesh_run(&mesh, SECONDS(30));
+    const uint64_t usual = mesh_view(&mesh, 0).rounds - before;
+    mesh.is_poor[1] = mesh.is_poor[2] = true;
+    const struct tw_node_view poor = mesh_view(&mesh, 1), rich = mesh_view(&mesh, 0);
+    mesh_run(&mesh, SECONDS(30));
+    assert_in_range(mesh_view(&mesh, 0).rounds - rich.rounds, usual - 2, usual + 2);
+    assert_in_range(mesh_view(&mesh, 0).rounds_contributed - rich.rounds_contributed, usual - 2,
+                    usual + 2);
+    assert_in_range(mesh_view(&mesh, 1).rounds_contributed - poor.rounds_contributed, 0, 1);
+    assert_int_equal(mesh_view(&mesh, 0).roster_count, 3);
+    for (uint32_t i = 1; i < 3; i++) assert_agreement(0, i);
+
+    /* All of them: no round begins, and one is tried again now and then. */
+    mesh.is_poor[0] = true;
+    mesh_run(&mesh, SECONDS(5));
+    const uint64_t still = mesh_view(&mesh, 0).rounds;
+    mesh_run(&mesh, SECONDS(30));
+    assert_int_equal(mesh_view(&mesh, 0).rounds, still);
+    mesh.is_poor[0] = mesh.is_poor[1] = mesh.is_poor[2] = false;
+    mesh_run(&mesh, SECONDS(30));
+    assert_in_range(mesh_view(&mesh, 0).rounds - still, usual / 2, usual + 2);
+    const uint64_t again = mesh_view(&mesh, 1).rounds_contributed;
+    mesh_run(&mesh, SECONDS(30));
+    assert_in_range(mesh_view(&mesh, 1).rounds_contributed - again, usual - 2, usual + 2);
+    mesh_deinit(&mesh);
+}
+
 /* It waits for training data, say. Whoever has the smaller id, nobody waits with it. */
 static void node_without_a_worker_is_not_followed(void **state) {
     (void)state;
@@ -506,6 +540,7 @@ int main(void) {
         cmocka_unit_test(killed_member_is_dropped_and_comes_back),
         cmocka_unit_test(member_that_lost_its_disk_stalls_nobody),
         cmocka_unit_test(member_with_a_full_disk_stalls_nobody),
+        cmocka_unit_test(who_has_nothing_for_a_round_is_not_waited_for),
         cmocka_unit_test(node_without_a_worker_is_not_followed),
         cmocka_unit_test(partition_ends_in_one_lineage),
         cmocka_unit_test(slow_node_is_never_waited_for),
