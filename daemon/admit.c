@@ -199,7 +199,9 @@ void tw_admit_secured(struct tw_conn *conn) {
         if (conn->bulk_of >= 0) hello_send(conn, TW_ROLE_BULK, t->peers[conn->bulk_of].tag);
         return;
     }
-    if (tw_peer_find(t, id) >= 0 || is_greeting(t, id))
+    if (conn->role == TW_ROLE_PROBE)
+        hello_send(conn, TW_ROLE_PROBE, NULL);
+    else if (tw_peer_find(t, id) >= 0 || is_greeting(t, id))
         refuse(conn, TW_OK, DUPLICATE);
     else
         hello_send(conn, TW_ROLE_CONTROL, NULL);
@@ -278,8 +280,13 @@ static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
         refuse(conn, err.status, err.message);
         return;
     }
-    /* On a control connection AGAIN means: there is, or is about to be, another link. Nothing else
-     * may read as success, whatever its sender wrote. */
+    /* On a control connection AGAIN means: there is, or is about to be, another link. To a probe OK
+     * says that it came to the right place. Nothing else may read as success, whatever its sender
+     * wrote. */
+    if (conn->dialling != NULL && conn->role == TW_ROLE_PROBE) {
+        refuse(conn, goodbye.status, goodbye.sentence);
+        return;
+    }
     if (conn->dialling != NULL && goodbye.status == TW_AGAIN)
         goodbye.status = TW_OK;
     else if (goodbye.status == TW_OK)

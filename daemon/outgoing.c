@@ -85,8 +85,8 @@ static void on_lookup(struct tw_lookup *lookup) {
     tw_transport_soon(t);
 }
 
-enum tw_status tw_transport_connect(struct tw_transport *t, const char *address,
-                                    const struct tw_id *expected, struct tw_error *err) {
+static enum tw_status dial(struct tw_transport *t, const char *address, enum tw_role role,
+                           const struct tw_id *expected, struct tw_error *err) {
     unsigned at = 0;
     while (at < TW_DIALS_MAX && t->dials[at] != NULL) at++;
     if (at == TW_DIALS_MAX)
@@ -96,6 +96,7 @@ enum tw_status tw_transport_connect(struct tw_transport *t, const char *address,
     struct tw_dialling *dialling = calloc(1, sizeof(*dialling));
     if (dialling == NULL) return tw_fail(err, TW_NOMEM, "no memory for a dial");
     dialling->transport = t;
+    dialling->role = role;
     (void)snprintf(dialling->address, sizeof(dialling->address), "%s", address);
     dialling->has_expected = expected != NULL;
     if (expected != NULL) dialling->expected = *expected;
@@ -109,6 +110,16 @@ enum tw_status tw_transport_connect(struct tw_transport *t, const char *address,
     t->dials[at] = dialling;
     tw_transport_soon(t);
     return TW_OK;
+}
+
+enum tw_status tw_transport_connect(struct tw_transport *t, const char *address,
+                                    const struct tw_id *expected, struct tw_error *err) {
+    return dial(t, address, TW_ROLE_CONTROL, expected, err);
+}
+
+enum tw_status tw_transport_probe(struct tw_transport *t, const char *address,
+                                  const struct tw_id *expected, struct tw_error *err) {
+    return dial(t, address, TW_ROLE_PROBE, expected, err);
 }
 
 void tw_outgoing_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
@@ -129,7 +140,7 @@ static void candidate_start(struct tw_transport *t, struct tw_dialling *dialling
     const struct sockaddr_storage *to = &dialling->lookup.candidates[idx];
     enum tw_dial_cause cause = TW_DIAL_NONE;
     struct tw_error err;
-    struct tw_conn *conn = conn_dial(t, to, TW_ROLE_CONTROL, &cause, &err);
+    struct tw_conn *conn = conn_dial(t, to, dialling->role, &cause, &err);
     if (conn == NULL) {
         tw_race_failed(&dialling->race, idx, cause, &err);
         return;
@@ -184,6 +195,7 @@ void tw_outgoing_linked(struct tw_transport *t, const struct tw_id *id) {
         struct tw_dialling *dialling = t->dials[i];
         if (dialling == NULL || dialling->is_over || !dialling->lookup.is_done) continue;
         if (!dialling->has_expected || !tw_id_equal(&dialling->expected, id)) continue;
+        if (dialling->role != TW_ROLE_CONTROL) continue;
         bool is_greeting = false;
         for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++)
             is_greeting |=
@@ -218,13 +230,18 @@ static void dial_tell(const struct tw_transport *t, const struct tw_dialling *di
         .id = dialling->has_id ? &dialling->id : NULL,
         .sentence = sentence,
     };
-    if (t->config.events.dial_done == NULL) return;
     if (result.status != TW_OK) {
         result.cause = dialling->cause != TW_DIAL_NONE ? dialling->cause
                                                        : tw_dial_cause_of_status(result.status);
         tw_dial_sentence(result.cause, dialling->address, dialling->result.message, sentence);
     }
-    t->config.events.dial_done(t->config.user, dialling->address, &result);
+    if (dialling->role == TW_ROLE_PROBE) {
+        if (t->config.events.probe_done != NULL)
+            t->config.events.probe_done(t->config.user, dialling->address, &dialling->expected,
+                                        &result);
+    } else if (t->config.events.dial_done != NULL) {
+        t->config.events.dial_done(t->config.user, dialling->address, &result);
+    }
 }
 
 static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) {

@@ -72,6 +72,10 @@ struct tw_transport_events {
     /* The one answer to each tw_transport_connect. */
     void (*dial_done)(void *user, const char *address, const struct tw_dial_result *result);
 
+    /* The one answer to each tw_transport_probe. TW_OK: `address` leads to the node. */
+    void (*probe_done)(void *user, const char *address, const struct tw_id *expected,
+                       const struct tw_dial_result *result);
+
     /* Somebody was refused, or an accepted connection failed before it became a peer. */
     void (*refused)(void *user, const char *address, enum tw_status reason, const char *sentence);
 };
@@ -116,6 +120,11 @@ void tw_transport_destroy(struct tw_transport *transport, const char *sentence,
  * dials under way, TW_CONFIG: not host:port; then dial_done is not called. */
 enum tw_status tw_transport_connect(struct tw_transport *transport, const char *address,
                                     const struct tw_id *expected, struct tw_error *err);
+
+/* Tries whether `address` leads to that node, and makes no link. Answered by probe_done; refused as
+ * a connect is. */
+enum tw_status tw_transport_probe(struct tw_transport *transport, const char *address,
+                                  const struct tw_id *expected, struct tw_error *err);
 
 /* Sends a control frame now. Ignored for a peer that is already on its way down. A peer that does
  * not read TW_CONTROL_QUEUE_BYTES is closed. */

@@ -48,11 +48,12 @@ struct tw_conn {
     uint8_t ekm[TW_TLS_EXPORT_BYTES];
 };
 
-/* One tw_transport_connect on its way. */
+/* One tw_transport_connect or tw_transport_probe on its way. */
 struct tw_dialling {
     struct tw_transport *transport;
     struct tw_lookup lookup;
     char address[TW_ADDR_BYTES];
+    enum tw_role role;
     bool has_expected, is_over, has_id, is_orphan; /* orphan: freed when its lookup ends */
     struct tw_id expected, id;
     struct tw_race race;

@@ -213,6 +213,45 @@ static void dial_from_an_address_that_is_gone_says_so(void **state) {
     world_turn(&world, 1);
 }
 
+/* ---- probes -------------------------------------------------------------------------------- */
+
+static void probe(struct world_node *from, const struct world_node *to, uint16_t port,
+                  enum tw_status status, enum tw_dial_cause cause) {
+    char address[TW_ADDR_BYTES];
+    struct tw_error err;
+    const uint32_t before = from->probes;
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)port);
+    assert_int_equal(tw_transport_probe(from->transport, address, &to->identity.id, &err), TW_OK);
+    WAIT_WHILE(&world, from->probes == before);
+    assert_int_equal(from->probe_status, status);
+    assert_int_equal(from->probe_cause, cause);
+}
+
+static void with_other_secret(struct tw_transport_config *config) {
+    static struct tw_secrets other;
+    other = (struct tw_secrets){.count = 1};
+    memset(&other.list[0], 0x77, sizeof(other.list[0]));
+    config->secrets = &other;
+}
+
+static void probe_tells_whether_an_address_leads_to_a_node(void **state) {
+    (void)state;
+    struct world_node *a = world_start(&world, 0, NULL);
+    struct world_node *b = world_start(&world, 1, NULL);
+    struct world_node *c = world_start(&world, 2, with_other_secret);
+    const uint16_t port = tw_transport_port(b->transport, 0);
+    dial(b, "127.0.0.1", a, 0);
+    world_run(&world, both_have_bulk);
+    probe(a, b, port, TW_OK, TW_DIAL_NONE); /* though there is a link: it may be of its making */
+    probe(a, b, 1, TW_IO, TW_DIAL_CLOSED);
+    probe(a, c, port, TW_WRONG_ID, TW_DIAL_WRONG_ID); /* another node than that one */
+    probe(a, c, tw_transport_port(c->transport, 0), TW_WRONG_SECRET, TW_DIAL_WRONG_SECRET);
+    world_turn(&world, 5);
+    assert_int_equal(a->ups + b->ups, 2); /* no link came of it, and none was lost */
+    assert_int_equal(a->downs + b->downs + c->ups, 0);
+    assert_int_equal(a->dials, 0);
+}
+
 /* ---- this machine -------------------------------------------------------------------------- */
 
 static struct sockaddr_storage address_of(const char *text) {
@@ -261,6 +300,7 @@ int main(void) {
         T(node_keeps_to_its_interface),
         T(what_cannot_be_dialled_from_is_refused),
         T(dial_from_an_address_that_is_gone_says_so),
+        T(probe_tells_whether_an_address_leads_to_a_node),
         T(own_addresses_are_told_from_others),
         T(refresh_without_a_change_changes_nothing),
     };

@@ -116,6 +116,16 @@ static void dial_done(void *user, const char *address, const struct tw_dial_resu
     (void)snprintf(node->dial_sentence, sizeof(node->dial_sentence), "%s", result->sentence);
 }
 
+static void probe_done(void *user, const char *address, const struct tw_id *expected,
+                       const struct tw_dial_result *result) {
+    struct world_node *node = user;
+    (void)address;
+    (void)expected;
+    node->probes++;
+    node->probe_status = result->status;
+    node->probe_cause = result->cause;
+}
+
 static void refused(void *user, const char *address, enum tw_status reason, const char *sentence) {
     struct world_node *node = user;
     (void)address;
@@ -143,6 +153,7 @@ struct world_node *world_start(struct world *world, unsigned i,
                    .frame = frame,
                    .released = released,
                    .dial_done = dial_done,
+                   .probe_done = probe_done,
                    .refused = refused},
         .user = node,
     };

@@ -21,6 +21,9 @@ struct world_node {
     enum tw_status down_reason, dial_status, refused_reason;
     enum tw_dial_cause dial_cause;
     char down_sentence[256], dial_sentence[256], refused_sentence[256];
+    uint32_t probes;
+    enum tw_status probe_status;
+    enum tw_dial_cause probe_cause;
     struct tw_id dial_id;
     bool has_dial_id;
     uint16_t last_kind;
