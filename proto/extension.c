@@ -4,13 +4,14 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "proto/fields.h"
 
 /* Type of the last one; 0: the list is empty. */
 static uint16_t type_last(const struct tw_extensions *list) {
     uint16_t type = 0;
     for (uint32_t at = 0; at < list->bytes_count;) {
         type = tw_get_u16(list->bytes + at);
-        at += TW_EXTENSION_HEADER_BYTES + tw_get_u16(list->bytes + at + 2);
+        at += TW_FIELD_HEADER_BYTES + tw_get_u16(list->bytes + at + 2);
     }
     return type;
 }
@@ -19,27 +20,14 @@ void tw_extensions_add(struct tw_extensions *list, uint16_t type, const void *by
                        uint32_t bytes_count) {
     TW_ASSERT(type > type_last(list));
     TW_ASSERT(list->count < TW_HELLO_EXTENSIONS_MAX);
-    TW_ASSERT(list->bytes_count + TW_EXTENSION_HEADER_BYTES + bytes_count <= sizeof(list->bytes));
-    uint8_t *at = list->bytes + list->bytes_count;
-    tw_put_u16(at, type);
-    tw_put_u16(at + 2, (uint16_t)bytes_count);
-    if (bytes_count > 0) memcpy(at + TW_EXTENSION_HEADER_BYTES, bytes, bytes_count);
-    list->bytes_count += TW_EXTENSION_HEADER_BYTES + bytes_count;
+    TW_ASSERT(list->bytes_count + TW_FIELD_HEADER_BYTES + bytes_count <= sizeof(list->bytes));
+    list->bytes_count += tw_field_put(list->bytes + list->bytes_count, type, bytes, bytes_count);
     list->count++;
 }
 
 const uint8_t *tw_extensions_find(const struct tw_extensions *list, uint16_t type,
                                   uint32_t *bytes_count) {
-    for (uint32_t at = 0; at < list->bytes_count;) {
-        const uint32_t size = tw_get_u16(list->bytes + at + 2);
-        if (tw_get_u16(list->bytes + at) == type) {
-            *bytes_count = size;
-            return list->bytes + at + TW_EXTENSION_HEADER_BYTES;
-        }
-        at += TW_EXTENSION_HEADER_BYTES + size;
-    }
-    *bytes_count = 0;
-    return NULL;
+    return tw_fields_find(list->bytes, list->bytes_count, type, bytes_count);
 }
 
 uint32_t tw_extensions_encode(const struct tw_extensions *list, uint8_t *out) {
@@ -51,15 +39,16 @@ uint32_t tw_extensions_encode(const struct tw_extensions *list, uint8_t *out) {
 /* ---- reading ------------------------------------------------------------------------------- */
 
 /* Only what this file itself gives out; tickets and certificates have their own readers. */
-static enum tw_status known_check(uint16_t type, const uint8_t *bytes, uint32_t size,
-                                  struct tw_error *err) {
-    if (type == TW_EXTENSION_FEATURES && size != 8)
-        return tw_fail(err, TW_PROTO, "HELLO: features of %u bytes", size);
-    if (type != TW_EXTENSION_SOFTWARE) return TW_OK;
-    if (size >= TW_SOFTWARE_BYTES)
-        return tw_fail(err, TW_PROTO, "HELLO: a software name of %u bytes", size);
-    for (uint32_t i = 0; i < size; i++) {
-        if (bytes[i] < 0x20 || bytes[i] > 0x7e)
+static enum tw_status known_check(const uint8_t *bytes, size_t size, struct tw_error *err) {
+    uint32_t count = 0;
+    const uint8_t *found = tw_fields_find(bytes, size, TW_EXTENSION_FEATURES, &count);
+    if (found != NULL && count != 8)
+        return tw_fail(err, TW_PROTO, "HELLO: features of %u bytes", count);
+    found = tw_fields_find(bytes, size, TW_EXTENSION_SOFTWARE, &count);
+    if (count >= TW_SOFTWARE_BYTES)
+        return tw_fail(err, TW_PROTO, "HELLO: a software name of %u bytes", count);
+    for (uint32_t i = 0; i < count; i++) {
+        if (found[i] < 0x20 || found[i] > 0x7e)
             return tw_fail(err, TW_PROTO, "HELLO: the software name is not printable");
     }
     return TW_OK;
@@ -73,27 +62,14 @@ enum tw_status tw_extensions_decode(const uint8_t *bytes, size_t size, struct tw
     if (count > TW_HELLO_EXTENSIONS_MAX)
         return tw_fail(err, TW_PROTO, "HELLO: %u extensions, at most %d", count,
                        TW_HELLO_EXTENSIONS_MAX);
-    size_t at = TW_EXTENSIONS_HEADER_BYTES;
-    uint16_t before = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        if (size - at < TW_EXTENSION_HEADER_BYTES)
-            return tw_fail(err, TW_PROTO, "HELLO ends within extension %u", i);
-        const uint16_t type = tw_get_u16(bytes + at);
-        const uint32_t length = tw_get_u16(bytes + at + 2);
-        at += TW_EXTENSION_HEADER_BYTES;
-        if (length > size - at) return tw_fail(err, TW_PROTO, "HELLO ends within extension %u", i);
-        if (type <= before)
-            return tw_fail(err, TW_PROTO, "HELLO: extension %u after %u", type, before);
-        TW_TRY(known_check(type, bytes + at, length, err));
-        before = type;
-        at += length;
-    }
-    if (at != size) return tw_fail(err, TW_PROTO, "HELLO: bytes after the last extension");
-    if (size - TW_EXTENSIONS_HEADER_BYTES > sizeof(list->bytes))
-        return tw_fail(err, TW_PROTO, "HELLO: extensions of %zu bytes", size);
-    *list = (struct tw_extensions){.count = count,
-                                   .bytes_count = (uint32_t)(size - TW_EXTENSIONS_HEADER_BYTES)};
-    memcpy(list->bytes, bytes + TW_EXTENSIONS_HEADER_BYTES, list->bytes_count);
+    const uint8_t *fields = bytes + TW_EXTENSIONS_HEADER_BYTES;
+    const size_t fields_bytes = size - TW_EXTENSIONS_HEADER_BYTES;
+    TW_TRY(tw_fields_check(fields, fields_bytes, count, "HELLO", err));
+    TW_TRY(known_check(fields, fields_bytes, err));
+    if (fields_bytes > sizeof(list->bytes))
+        return tw_fail(err, TW_PROTO, "HELLO: extensions of %zu bytes", fields_bytes);
+    *list = (struct tw_extensions){.count = count, .bytes_count = (uint32_t)fields_bytes};
+    memcpy(list->bytes, fields, fields_bytes);
     return TW_OK;
 }
 

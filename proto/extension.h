@@ -1,6 +1,6 @@
 /* extension.h - the list of extensions at the end of HELLO: PROTOCOL.md section 3.
  *
- *    count u32, then per extension, types ascending and none twice: type u16, bytes u16, bytes
+ *    count u32, then that many fields (fields.h)
  *
  * What a node does not know it skips, but keeps to the byte: the proof covers it. Pure. */
 #ifndef TW_PROTO_EXTENSION_H
@@ -11,6 +11,7 @@
 
 #include "base/limits.h"
 #include "base/status.h"
+#include "proto/fields.h"
 
 enum tw_extension_type {
     TW_EXTENSION_FEATURES = 1,     /* u64: what this node can do beyond version 1 */
@@ -24,7 +25,6 @@ enum tw_extension_type {
 
 enum {
     TW_EXTENSIONS_HEADER_BYTES = 4,
-    TW_EXTENSION_HEADER_BYTES = 4,
     TW_SOFTWARE_BYTES = 24, /* text and NUL */
 };
 

@@ -69,10 +69,10 @@ static void every_cut_is_refused(void **state) {
 static void types_ascend_and_come_once(void **state) {
     (void)state;
     tw_put_u16(bytes + 4 + 12, TW_EXTENSION_FEATURES); /* the software, in disguise */
-    refused("extension 1 after 1");
+    refused("field 1 after 1");
     sample();
     tw_put_u16(bytes + 4, 0);
-    refused("extension 0 after 0");
+    refused("field 0 after 0");
 }
 
 static void numbers_and_lengths_have_bounds(void **state) {
@@ -83,7 +83,7 @@ static void numbers_and_lengths_have_bounds(void **state) {
     refused("at most 8");
     sample();
     tw_put_u16(bytes + 6, 0xffff);
-    refused("ends within extension 0");
+    refused("ends within field 0");
     memset(bytes, 0, sizeof(bytes));
     tw_put_u32(bytes, 1);
     tw_put_u16(bytes + 4, 9);

@@ -12,6 +12,8 @@
 #include "proto/frame.h"
 #include "proto/revoke.h"
 #include "proto/run.h"
+#include "proto/ticket.h"
+#include "proto/welcome.h"
 
 enum { HEX_MAX = 16384, VECTORS_MAX = 64 };
 
@@ -254,6 +256,34 @@ static void extensions_have_their_golden_bytes(void **state) {
     expect("extensions", bytes, tw_extensions_encode(&list, bytes));
 }
 
+static void tickets_and_welcomes_have_their_golden_bytes(void **state) {
+    (void)state;
+    char line[TW_TICKET_TEXT_BYTES];
+    static uint8_t body[TW_WELCOME_BYTES_MAX];
+    static struct tw_welcome welcome;
+    struct tw_ticket ticket = {.expires_s = 1790000000, .uses = 2, .addrs_count = 2};
+    for (unsigned i = 0; i < 32; i++) {
+        ticket.run.bytes[i] = (uint8_t)(i + 1);
+        ticket.inviter.bytes[i] = (uint8_t)(0xf0 - i);
+    }
+    memset(ticket.id, 0xab, sizeof(ticket.id));
+    memset(ticket.key, 0x5e, sizeof(ticket.key));
+    (void)snprintf(ticket.addrs[0], TW_ADDR_BYTES, "one.example:4747");
+    (void)snprintf(ticket.addrs[1], TW_ADDR_BYTES, "[2001:db8::1]:4747");
+    tw_ticket_encode(&ticket, line);
+    expect("ticket", (const uint8_t *)line, strlen(line));
+    welcome.manifest_bytes = 17;
+    memcpy(welcome.manifest, "thinwire-run 1\na\n", 17);
+    welcome.secrets_count = 1;
+    memset(welcome.secrets[0], 0x5e, sizeof(welcome.secrets[0]));
+    welcome.peers_count = 2;
+    welcome.peers[0].id = id(1);
+    welcome.peers[1].id = id(2);
+    (void)snprintf(welcome.peers[0].addr, TW_ADDR_BYTES, "one:4747");
+    (void)snprintf(welcome.peers[1].addr, TW_ADDR_BYTES, "[::1]:4747");
+    expect("welcome", body, tw_welcome_encode(&welcome, body));
+}
+
 static void golden_frames_are_read(void **state) {
     (void)state;
     unsigned frames = 0;
@@ -355,6 +385,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(control_messages_have_their_golden_bodies),
         cmocka_unit_test(frames_have_their_golden_bytes),
         cmocka_unit_test(extensions_have_their_golden_bytes),
+        cmocka_unit_test(tickets_and_welcomes_have_their_golden_bytes),
         cmocka_unit_test(golden_frames_are_read),
         cmocka_unit_test(manifests_have_their_golden_bytes_and_digest),
         cmocka_unit_test(what_an_owner_signs_has_its_golden_bytes),

@@ -1,0 +1,45 @@
+/* ticket.h - the one line that lets a machine into a run: PROTOCOL.md section 3.
+ *
+ *    tw1 + base32 of: run 32 | inviter's node id 32 | ticket id 8 | key 16 | expires, unix
+ *    seconds u32 | uses u16 | addresses u8 | each: length u8, host:port | check 4
+ *
+ * Check is the beginning of a SHA-256 of what is before it. The alphabet has no i, l, o and u; who
+ * types them means 1, 1, 0 and v. Whoever reads the line can use it: it is a secret until its uses
+ * are spent. Pure. */
+#ifndef TW_PROTO_TICKET_H
+#define TW_PROTO_TICKET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/status.h"
+
+enum {
+    TW_TICKET_ID_BYTES = 8,
+    TW_TICKET_KEY_BYTES = 16,
+    TW_TICKET_TEXT_BYTES = 640, /* of a line, with NUL */
+    TW_TICKET_USES_MAX = 64,
+};
+
+struct tw_ticket {
+    struct tw_id run, inviter;
+    uint8_t id[TW_TICKET_ID_BYTES];
+    uint8_t key[TW_TICKET_KEY_BYTES];
+    uint64_t expires_s;   /* below 2^32 */
+    uint32_t uses;        /* 1 to TW_TICKET_USES_MAX */
+    uint32_t addrs_count; /* at least 1 */
+    char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES];
+};
+
+/* The line, with NUL. */
+void tw_ticket_encode(const struct tw_ticket *ticket, char text[TW_TICKET_TEXT_BYTES]);
+
+/* Reads a line a person pasted: capitals and spaces do not matter. TW_CONFIG with what is wrong. */
+enum tw_status tw_ticket_decode(const char *text, struct tw_ticket *ticket, struct tw_error *err);
+
+/* What people call a ticket: 8 hex digits of its id. Two of one node may share them, rarely. */
+void tw_ticket_name(const uint8_t id[TW_TICKET_ID_BYTES], char name[9]);
+
+#endif

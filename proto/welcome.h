@@ -1,0 +1,43 @@
+/* welcome.h - what a guest gets for its ticket: all it needs to be a node of the run. PROTOCOL.md
+ * section 3. Pure. */
+#ifndef TW_PROTO_WELCOME_H
+#define TW_PROTO_WELCOME_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "proto/cert.h"
+
+enum {
+    TW_WELCOME_SECRETS_MAX = 2,
+    TW_WELCOME_SECRET_BYTES = 32,
+    TW_WELCOME_PEERS_MAX = 16,
+};
+
+struct tw_welcome_peer {
+    struct tw_id id;
+    char addr[TW_ADDR_BYTES];
+};
+
+struct tw_welcome {
+    uint32_t manifest_bytes;
+    char manifest[TW_MANIFEST_BYTES_MAX + 1]; /* canonical text, with NUL */
+    uint32_t secrets_count;                   /* 0: the run has none; the first is used */
+    uint8_t secrets[TW_WELCOME_SECRETS_MAX][TW_WELCOME_SECRET_BYTES];
+    struct tw_certs certs; /* none: the run has no owner */
+    uint32_t peers_count;  /* others of the run and where they can be dialled */
+    struct tw_welcome_peer peers[TW_WELCOME_PEERS_MAX];
+};
+
+/* Body bytes; returns their count. */
+uint32_t tw_welcome_encode(const struct tw_welcome *welcome, uint8_t body[TW_WELCOME_BYTES_MAX]);
+
+/* Strict inverse for untrusted bytes: TW_PROTO names the field. What the manifest says is for
+ * proto/run.h to read, and for the caller to hold against the ticket's run id. */
+enum tw_status tw_welcome_decode(const uint8_t *body, size_t size, struct tw_welcome *welcome,
+                                 struct tw_error *err);
+
+#endif
