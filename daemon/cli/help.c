@@ -17,6 +17,7 @@ static const char OVERVIEW[] =
     "  status            one screen: what this node does and how well (--watch)\n"
     "  peers             who is there, and what each exchanged with us\n"
     "  rounds, events    the last merges, and what happened lately\n"
+    "  doctor            what is wrong here or on the way to the others, and what to do\n"
     "\n"
     "Act on the running daemon\n"
     "  checkpoint        save now; returns when it is durable\n"
@@ -110,6 +111,17 @@ static const struct {
      "Stops training after the present step, to give the machine to something else. Links\n"
      "stay up; `thinwire resume` goes on.\n"},
     {"resume", "thinwire resume\n\nGoes on training after `thinwire pause`.\n"},
+    {"doctor",
+     "thinwire doctor [--patience SECONDS] [--json]\n"
+     "\n"
+     "Looks at everything a node needs and says what to do where something lacks: configuration,\n"
+     "manifest, key files and their modes, room and speed of the disk, clock, memory, processors,\n"
+     "what the kernel lets a link do (BBR, buffers, MTU), ports, and every address of `peers`\n"
+     "stage by stage: name, TCP, TLS, admission. It may run beside the daemon and changes "
+     "nothing.\n"
+     "\n"
+     "OK is good, WARN works but could be better, FAIL will not work; - could not be looked at.\n"
+     "The exit status is 1 if anything FAILs. --patience is how long a stage may take (5).\n"},
     {"config",
      "thinwire config check [FILE|NAME]   reads it and looks at every file it names\n"
      "thinwire config show [FILE|NAME]    every key with the value in force\n"

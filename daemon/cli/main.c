@@ -27,6 +27,7 @@ static const struct verb VERBS[] = {
     {"leave", cli_leave, NULL},
     {"pause", cli_pause, NULL},
     {"resume", cli_resume, NULL},
+    {"doctor", cli_doctor, NULL},
     {"config", cli_config_verb, NULL},
     {"version", cli_version, NULL},
     {"help", cli_help, NULL},

@@ -1,0 +1,110 @@
+/* thinwire doctor - looks at everything a node needs, from the configuration to each peer. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/cli/cli.h"
+#include "daemon/cli/doctor.h"
+
+enum { NAME_COLUMNS = 14 };
+
+static void print(void *user, enum doctor_grade grade, const char *check, const char *text,
+                  const char *fix) {
+    static const char *const WORDS[] = {"OK  ", "-   ", "WARN", "FAIL"};
+    static const char *const COLOURS[] = {"\033[32m", "\033[2m", "\033[33m", "\033[31m"};
+    const struct cli *const cli = user;
+    (void)printf("%s%s%s  %-*s %s\n", cli->has_colour ? COLOURS[grade] : "", WORDS[grade],
+                 cli->has_colour ? "\033[0m" : "", NAME_COLUMNS, check, text);
+    if (fix != NULL)
+        (void)printf("      %-*s %s %s\n", NAME_COLUMNS, "", cli->has_utf8 ? "→" : "->", fix);
+    (void)fflush(stdout);
+}
+
+/* The status of the daemon of this configuration; NULL when none listens. */
+static json_t *daemon_status(struct cli *cli, const struct tw_config *config) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *const path = cli->socket_option != NULL ? cli->socket_option : config->api.socket;
+    char *body = NULL;
+    long code = 0;
+    if (strlen(path) >= sizeof(address.sun_path)) return NULL;
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return NULL;
+    const int connected = connect(fd, (struct sockaddr *)&address, sizeof(address));
+    (void)close(fd);
+    if (connected != 0) return NULL;
+    if (cli_request(cli, "GET", "/v1/status", &code, &body) != TW_EXIT_OK) return NULL;
+    json_t *const json = code == 200 ? json_loads(body, 0, NULL) : NULL;
+    free(body);
+    return json;
+}
+
+static enum tw_exit conclude(const struct cli *cli, const struct doctor *doctor) {
+    const uint32_t *const counts = doctor->counts;
+    const enum tw_exit rc = counts[DOCTOR_FAIL] > 0 ? TW_EXIT_FAILURE : TW_EXIT_OK;
+    if (!cli->json) {
+        (void)printf(
+            "\n%u checks: %u good, %u to look at, %u broken, %u not made\n",
+            counts[DOCTOR_OK] + counts[DOCTOR_WARN] + counts[DOCTOR_FAIL] + counts[DOCTOR_SKIP],
+            counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL], counts[DOCTOR_SKIP]);
+        return rc;
+    }
+    json_t *const json = json_pack("{s:b,s:i,s:i,s:i,s:i,s:O}", "ok", rc == TW_EXIT_OK, "good",
+                                   (int)counts[DOCTOR_OK], "warnings", (int)counts[DOCTOR_WARN],
+                                   "failures", (int)counts[DOCTOR_FAIL], "skipped",
+                                   (int)counts[DOCTOR_SKIP], "checks", doctor->list);
+    (void)json_dumpf(json, stdout, JSON_INDENT(1));
+    (void)fputc('\n', stdout);
+    json_decref(json);
+    return rc;
+}
+
+/* The configuration itself: without it there is nothing else to look at. */
+static bool config_open(const struct cli *cli, struct doctor *doctor) {
+    char path[TW_PATH_BYTES];
+    struct tw_error err;
+    if (tw_config_find(cli->config_option, path, &err) != TW_OK ||
+        tw_config_load(&doctor->config, path, &err) != TW_OK) {
+        doctor_say(
+            doctor, DOCTOR_FAIL, "config",
+            "repair that line, or name another file with --config; `thinwire init` makes one", "%s",
+            err.message);
+        return false;
+    }
+    doctor_say(doctor, DOCTOR_OK, "config", NULL, "%s", doctor->config.path);
+    return true;
+}
+
+enum tw_exit cli_doctor(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--json",  "--config",   "--socket",
+                                          "--color", "--patience", NULL};
+    static struct doctor doctor;
+    const char *patience = "5", *end = NULL;
+    (void)cli_option(cli, "--patience", &patience);
+    const enum tw_exit usage = cli_done(cli, "doctor", OPTIONS);
+    if (usage != TW_EXIT_OK) return usage;
+    const double patience_s = strtod(patience, (char **)&end);
+    if (*end != 0 || !(patience_s >= 0.1 && patience_s <= 60)) {
+        return cli_fail(TW_EXIT_USAGE, "--patience %s: seconds from 0.1 to 60", patience);
+    }
+    doctor.patience_us = (uint64_t)(patience_s * 1e6);
+    doctor.proc = "/proc";
+    doctor.list = json_array();
+    doctor.said = cli->json ? NULL : print;
+    doctor.user = cli;
+    if (config_open(cli, &doctor)) {
+        doctor.status = daemon_status(cli, &doctor.config);
+        doctor_files(&doctor);
+        doctor_host(&doctor);
+        doctor_links(&doctor);
+    }
+    const enum tw_exit rc = conclude(cli, &doctor);
+    if (doctor.has_identity) tw_identity_close(&doctor.identity);
+    tw_secrets_wipe(&doctor.secrets);
+    json_decref(doctor.status);
+    json_decref(doctor.list);
+    return rc;
+}

@@ -1,0 +1,238 @@
+/* What this node has on its disk: manifest, keys, state folder, room and speed, training data. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "daemon/cli/data_path.h"
+#include "daemon/cli/doctor.h"
+#include "daemon/cli/manifest_text.h"
+#include "proto/layout.h"
+
+enum {
+    SPEED_BYTES = 16 << 20,
+    SPEED_STEP_BYTES = 1 << 20,
+    SYNCS = 8,
+    /* Of a checkpoint: phi, u, theta and two moments, four bytes each. */
+    CHECKPOINT_PARAM_BYTES = 20,
+    CHECKPOINTS = 3, /* two generations, and the one being written */
+};
+
+#define MB 1e6
+
+static double now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void look_at_manifest(struct doctor *doctor) {
+    struct tw_error err;
+    const char *const path = doctor->config.node.run;
+    doctor->has_run = cli_manifest_load(path, &doctor->run, &err) == TW_OK;
+    if (doctor->has_run)
+        doctor_say(doctor, DOCTOR_OK, "manifest", NULL, "run %s, %s", doctor->run.name, path);
+    else
+        doctor_say(doctor, DOCTOR_FAIL, "manifest",
+                   "copy the file every node of the run has, or make one with `thinwire run new`",
+                   "%s", err.message);
+}
+
+static bool look_at_state(struct doctor *doctor) {
+    const char *const path = doctor->config.node.state_dir;
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) {
+        doctor_say(doctor, DOCTOR_FAIL, "state", "`thinwire init` makes it", "%s: %s", path,
+                   errno != 0 ? strerror(errno) : "no folder");
+        return false;
+    }
+    if (access(path, W_OK | X_OK) != 0) {
+        doctor_say(doctor, DOCTOR_FAIL, "state",
+                   "give the folder to the user the daemon runs as, or use sudo for this command",
+                   "%s: %s", path, strerror(errno));
+        return false;
+    }
+    if ((info.st_mode & 022) != 0) {
+        doctor_say(doctor, DOCTOR_WARN, "state", "chmod go-w it: keys and votes lie there",
+                   "%s may be written by others (mode %04o)", path, info.st_mode & 07777);
+        return true;
+    }
+    doctor_say(doctor, DOCTOR_OK, "state", NULL, "%s, mode %04o", path, info.st_mode & 07777);
+    return true;
+}
+
+static void look_at_keys(struct doctor *doctor) {
+    char path[TW_PATH_BYTES + 16];
+    struct tw_error err;
+    (void)snprintf(path, sizeof(path), "%s/identity.key", doctor->config.node.state_dir);
+    doctor->has_identity = tw_identity_open(path, &doctor->identity, &err) == TW_OK;
+    if (doctor->has_identity) {
+        char hex[9];
+        tw_id_short(&doctor->identity.id, hex);
+        doctor_say(doctor, DOCTOR_OK, "identity", NULL, "node %s, only its owner can read it", hex);
+    } else {
+        doctor_say(doctor, DOCTOR_FAIL, "identity", "`thinwire init` makes one where there is none",
+                   "%s", err.message);
+    }
+    if (doctor->has_run && doctor->run.security.admission != TW_ADMISSION_SECRET) {
+        doctor_say(doctor, DOCTOR_SKIP, "secret", NULL, "this run has none");
+        return;
+    }
+    const char *const secret = doctor->config.network.secret_file;
+    doctor->has_secret = tw_secrets_open(secret, &doctor->secrets, &err) == TW_OK;
+    if (doctor->has_secret)
+        doctor_say(doctor, DOCTOR_OK, "secret", NULL, "%s, only its owner can read it%s", secret,
+                   doctor->secrets.count > 1 ? "; another one replaces it" : "");
+    else
+        doctor_say(doctor, DOCTOR_FAIL, "secret",
+                   "copy run.secret from a node of the run by a safe way (chmod 600)", "%s",
+                   err.message);
+}
+
+/* ---- disk ---------------------------------------------------------------------------------- */
+
+static uint64_t bytes_wanted(const struct doctor *doctor) {
+    static struct tw_layout layout;
+    uint64_t bytes = 64 << 20; /* votes, member cache, logs */
+    if (!doctor->has_run || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK) return bytes;
+    return bytes + layout.params * CHECKPOINT_PARAM_BYTES * CHECKPOINTS;
+}
+
+static void look_at_room(struct doctor *doctor) {
+    struct statvfs info;
+    if (statvfs(doctor->config.node.state_dir, &info) != 0) {
+        doctor_say(doctor, DOCTOR_SKIP, "disk.room", NULL, "%s", strerror(errno));
+        return;
+    }
+    const double free_mb = (double)info.f_bavail * (double)info.f_frsize / MB;
+    const double wanted_mb = (double)bytes_wanted(doctor) / MB;
+    const bool is_full = free_mb < wanted_mb, has_inodes = info.f_files == 0 || info.f_favail > 64;
+    doctor_say(doctor, is_full || !has_inodes ? DOCTOR_FAIL : DOCTOR_OK, "disk.room",
+               is_full       ? "free some, or set node.state_dir to a larger disk"
+               : !has_inodes ? "the disk has no room for more files: remove some"
+                             : NULL,
+               "%.0f MB free where checkpoints go, %.0f MB wanted%s", free_mb, wanted_mb,
+               doctor->run.data.form == TW_FORM_DATASET && doctor->config.node.data[0] == 0
+                   ? " beside the dataset"
+                   : "");
+}
+
+/* Writes a file and syncs small changes of it. False: `err` says why not. */
+static bool disk_measure(const char *dir, double *mb_per_s, double *sync_s, struct tw_error *err) {
+    char path[TW_PATH_BYTES + 32];
+    static uint8_t block[SPEED_STEP_BYTES];
+    (void)snprintf(path, sizeof(path), "%s/.doctor.XXXXXX", dir);
+    const int fd = mkstemp(path);
+    if (fd < 0) {
+        (void)tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
+        return false;
+    }
+    (void)unlink(path);
+    memset(block, 0x5a, sizeof(block));
+    const double begin_s = now_s();
+    bool is_good = true;
+    for (unsigned at = 0; at < SPEED_BYTES && is_good; at += SPEED_STEP_BYTES)
+        is_good = pwrite(fd, block, sizeof(block), at) == (ssize_t)sizeof(block);
+    is_good = is_good && fsync(fd) == 0;
+    *mb_per_s = SPEED_BYTES / MB / (now_s() - begin_s);
+    *sync_s = 0;
+    for (unsigned i = 0; i < SYNCS && is_good; i++) {
+        const double sync_begin_s = now_s();
+        is_good = pwrite(fd, block, 512, 0) == 512 && fsync(fd) == 0;
+        if (now_s() - sync_begin_s > *sync_s) *sync_s = now_s() - sync_begin_s;
+    }
+    if (!is_good) (void)tw_fail(err, TW_IO, "writing there fails: %s", strerror(errno));
+    (void)close(fd);
+    return is_good;
+}
+
+static void look_at_speed(struct doctor *doctor) {
+    double mb_per_s, sync_s;
+    struct tw_error err;
+    if (!disk_measure(doctor->config.node.state_dir, &mb_per_s, &sync_s, &err)) {
+        doctor_say(doctor, DOCTOR_FAIL, "disk.speed", "repair or change the disk of node.state_dir",
+                   "%s", err.message);
+        return;
+    }
+    const bool is_slow = mb_per_s<20, is_late = sync_s> 0.5;
+    doctor_say(doctor, is_slow || is_late ? DOCTOR_WARN : DOCTOR_OK, "disk.speed",
+               is_late   ? "votes wait for the disk: rounds will be slow on this one"
+               : is_slow ? "checkpoints will take long: set node.state_dir to a faster disk"
+                         : NULL,
+               "writes %.0f MB/s, the slowest of %d syncs took %.0f ms", mb_per_s, SYNCS,
+               sync_s * 1e3);
+}
+
+/* Files of a time that has not come: the clock is behind, or was ahead. */
+static void look_at_dates(struct doctor *doctor) {
+    static const char *const names[] = {"identity.key", "boot", "lock"};
+    const time_t now = time(NULL);
+    double ahead_s = 0;
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char path[TW_PATH_BYTES + 16];
+        struct stat info;
+        (void)snprintf(path, sizeof(path), "%s/%s", doctor->config.node.state_dir, names[i]);
+        if (stat(path, &info) == 0 && difftime(info.st_mtime, now) > ahead_s)
+            ahead_s = difftime(info.st_mtime, now);
+    }
+    if (ahead_s > 60)
+        doctor_say(doctor, DOCTOR_WARN, "clock.files",
+                   "set the clock: `timedatectl set-ntp true` where systemd is",
+                   "this node's own files are dated %.1f h ahead of the clock", ahead_s / 3600);
+    else
+        doctor_say(doctor, DOCTOR_OK, "clock.files", NULL, "no file is dated after now");
+}
+
+/* ---- training data ------------------------------------------------------------------------- */
+
+static void look_at_data(struct doctor *doctor) {
+    static struct cli_data data;
+    struct tw_error err;
+    const char *const path = doctor->config.node.data;
+    if (!doctor->has_run) {
+        doctor_say(doctor, DOCTOR_SKIP, "data", NULL, "the manifest says what it should be");
+        return;
+    }
+    if (path[0] == '\0') {
+        if (doctor->run.data.form == TW_FORM_DATASET)
+            doctor_say(doctor, DOCTOR_OK, "data", NULL, "a dataset, fetched from other nodes");
+        else
+            doctor_say(doctor, DOCTOR_FAIL, "data", "set `data = ` in section [node]",
+                       "no training text is named");
+        return;
+    }
+    if (cli_data_read(path, &data, &err) != TW_OK ||
+        cli_data_check(&data, path, &doctor->run, &err) != TW_OK) {
+        doctor_say(doctor, DOCTOR_FAIL, "data", "name the data of the run in node.data", "%s",
+                   err.message);
+        return;
+    }
+    if (data.shards_here < data.shards)
+        doctor_say(doctor, DOCTOR_WARN, "data",
+                   "copy the missing ones, or leave node.data out: then they are fetched",
+                   "%s has %u of %u shards", path, data.shards_here, data.shards);
+    else
+        doctor_say(doctor, DOCTOR_OK, "data", NULL, "%s, %.1f MB", path, (double)data.bytes / MB);
+}
+
+void doctor_files(struct doctor *doctor) {
+    look_at_manifest(doctor);
+    const bool has_state = look_at_state(doctor);
+    look_at_keys(doctor);
+    look_at_data(doctor);
+    if (has_state) {
+        look_at_room(doctor);
+        look_at_speed(doctor);
+        look_at_dates(doctor);
+    } else {
+        doctor_say(doctor, DOCTOR_SKIP, "disk.room", NULL, "there is no state folder");
+        doctor_say(doctor, DOCTOR_SKIP, "disk.speed", NULL, "there is no state folder");
+        doctor_say(doctor, DOCTOR_SKIP, "clock.files", NULL, "there is no state folder");
+    }
+}

@@ -1,0 +1,188 @@
+/* The machine: clock, memory, processors, what the kernel lets a link do. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <sys/resource.h>
+#include <sys/timex.h>
+#include <unistd.h>
+
+#include "daemon/cli/doctor.h"
+#include "proto/layout.h"
+
+enum {
+    FILES_WANTED = 512, /* 64 peers with two connections, handshakes, data, libraries */
+    /* On top of the shared memory: gradients and activations of the engine, at the least. */
+    ENGINE_PARAM_BYTES = 8,
+    SHARED_PARAM_BYTES = 24,
+    /* 40 Mbit/s over 200 ms is 1 MB under way; the kernel wants twice of it. */
+    BUFFER_BYTES = 2 << 20,
+};
+
+bool doctor_proc(const struct doctor *doctor, const char *name, char *text, size_t capacity) {
+    char path[256];
+    (void)snprintf(path, sizeof(path), "%s/%s", doctor->proc, name);
+    FILE *const file = fopen(path, "re");
+    if (file == NULL) return false;
+    const size_t size = fread(text, 1, capacity - 1, file);
+    (void)fclose(file);
+    text[size] = '\0';
+    return size > 0;
+}
+
+/* Bytes of a line `name: N kB` of meminfo; 0 = not there. */
+static uint64_t meminfo(const char *text, const char *name) {
+    const char *const at = strstr(text, name);
+    return at == NULL ? 0 : (uint64_t)strtoull(at + strlen(name), NULL, 10) * 1024;
+}
+
+static void look_at_clock(struct doctor *doctor) {
+    struct timex clock = {0};
+    const time_t now = time(NULL), oldest = 1735689600; /* 2025: this program is younger */
+    if (now < oldest) {
+        doctor_say(doctor, DOCTOR_FAIL, "clock",
+                   "set it: `timedatectl set-ntp true` where systemd is",
+                   "this machine's clock is years behind");
+        return;
+    }
+    const bool is_held = adjtimex(&clock) != TIME_ERROR && (clock.status & STA_UNSYNC) == 0;
+    doctor_say(doctor, is_held ? DOCTOR_OK : DOCTOR_WARN, "clock",
+               is_held ? NULL
+                       : "`timedatectl set-ntp true`, or any NTP client: tickets and certificates "
+                         "are dated",
+               is_held ? "kept right by NTP, to %.0f ms" : "not kept right by NTP",
+               (double)clock.esterror / 1e3);
+}
+
+static void look_at_memory(struct doctor *doctor) {
+    static struct tw_layout layout;
+    char text[4096];
+    if (!doctor->has_run || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK ||
+        !doctor_proc(doctor, "meminfo", text, sizeof(text))) {
+        doctor_say(doctor, DOCTOR_SKIP, "memory", NULL, "needs the manifest and /proc/meminfo");
+        return;
+    }
+    const uint64_t has = meminfo(text, "MemAvailable:");
+    const uint64_t wants = layout.params * (SHARED_PARAM_BYTES + ENGINE_PARAM_BYTES);
+    /* What a running daemon has taken is not available any more. */
+    const uint64_t taken = doctor->status != NULL ? layout.params * SHARED_PARAM_BYTES : 0;
+    const enum doctor_grade grade = has + taken < wants           ? DOCTOR_FAIL
+                                    : has + taken < wants / 2 * 3 ? DOCTOR_WARN
+                                                                  : DOCTOR_OK;
+    doctor_say(doctor, grade, "memory",
+               grade == DOCTOR_OK
+                   ? NULL
+                   : "`thinwire train --plan` counts every byte; give it more memory, or take a "
+                     "smaller model",
+               "%.0f MB available, the model of %.1f M parameters takes %.0f MB and its "
+               "activations",
+               (double)has / 1e6, (double)layout.params / 1e6, (double)wants / 1e6);
+}
+
+static void look_at_processors(struct doctor *doctor) {
+    char text[128];
+    const long count = sysconf(_SC_NPROCESSORS_ONLN);
+    double load = 0;
+    if (doctor_proc(doctor, "loadavg", text, sizeof(text))) load = strtod(text, NULL);
+    const bool is_busy = doctor->status == NULL && load > (double)count * 1.5;
+    doctor_say(doctor, is_busy ? DOCTOR_WARN : DOCTOR_OK, "device",
+               is_busy ? "other programs take what training needs: stop them, or set node.threads"
+                       : NULL,
+               "%ld processors, load %.1f%s", count, load,
+               access("/dev/nvidia0", F_OK) == 0 ? ", and an NVIDIA device that is not used" : "");
+}
+
+static void look_at_worker(struct doctor *doctor) {
+    char path[TW_PATH_BYTES];
+    const char *const named = doctor->config.node.worker_path;
+    ssize_t size = 0;
+    if (!doctor->config.node.spawn_worker) {
+        doctor_say(doctor, DOCTOR_OK, "worker", NULL, "started by somebody else, as configured");
+        return;
+    }
+    if (named[0] != '\0') {
+        (void)snprintf(path, sizeof(path), "%s", named);
+    } else if ((size = readlink("/proc/self/exe", path, sizeof(path) - 32)) > 0) {
+        path[size] = '\0';
+        char *const slash = strrchr(path, '/');
+        (void)snprintf(slash, 32, "/thinwire-worker");
+    }
+    const bool is_there = access(path, X_OK) == 0;
+    doctor_say(doctor, is_there ? DOCTOR_OK : DOCTOR_FAIL, "worker",
+               is_there ? NULL : "set node.worker_path, or install it beside thinwired", "%s%s%s",
+               path, is_there ? "" : ": ", is_there ? "" : strerror(errno));
+}
+
+static void look_at_files(struct doctor *doctor) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    const bool is_enough = limit.rlim_max >= FILES_WANTED;
+    doctor_say(doctor, is_enough ? DOCTOR_OK : DOCTOR_WARN, "open.files",
+               is_enough ? NULL : "raise it: `ulimit -Hn 4096`, or LimitNOFILE= in the unit",
+               "a process may open %llu, %d are wanted", (unsigned long long)limit.rlim_max,
+               FILES_WANTED);
+}
+
+/* ---- what the kernel lets a link do -------------------------------------------------------- */
+
+static bool has_word(const char *text, const char *word) {
+    const size_t size = strlen(word);
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
+        const bool is_begin = at == text || at[-1] == ' ' || at[-1] == '\t';
+        if (is_begin && strchr(" \t\n", at[size]) != NULL) return true; /* NUL counts as well */
+    }
+    return false;
+}
+
+static void look_at_bbr(struct doctor *doctor) {
+    char there[256] = "", allowed[256] = "";
+    (void)doctor_proc(doctor, "sys/net/ipv4/tcp_available_congestion_control", there,
+                      sizeof(there));
+    (void)doctor_proc(doctor, "sys/net/ipv4/tcp_allowed_congestion_control", allowed,
+                      sizeof(allowed));
+    if (there[0] == '\0') {
+        doctor_say(doctor, DOCTOR_SKIP, "bbr", NULL, "this kernel does not tell");
+        return;
+    }
+    if (!has_word(there, "bbr"))
+        doctor_say(doctor, DOCTOR_WARN, "bbr",
+                   "`modprobe tcp_bbr`, and a line `tcp_bbr` in /etc/modules-load.d/thinwire.conf",
+                   "not loaded: links with losses stay far below what they could carry");
+    else if (geteuid() != 0 && !has_word(allowed, "bbr"))
+        doctor_say(doctor, DOCTOR_WARN, "bbr",
+                   "add it to net.ipv4.tcp_allowed_congestion_control in /etc/sysctl.d",
+                   "loaded, but this user may not ask for it");
+    else
+        doctor_say(doctor, DOCTOR_OK, "bbr", NULL, "links may use it");
+}
+
+/* Third number of net.ipv4.tcp_wmem and the like: how far the kernel lets a buffer grow. */
+static void look_at_buffer(struct doctor *doctor, const char *name, const char *check) {
+    char path[64], text[128], fix[128];
+    unsigned long long least = 0, usual = 0, most = 0;
+    (void)snprintf(path, sizeof(path), "sys/net/ipv4/%s", name);
+    if (!doctor_proc(doctor, path, text, sizeof(text)) ||
+        sscanf(text, "%llu %llu %llu", &least, &usual, &most) != 3) {
+        doctor_say(doctor, DOCTOR_SKIP, check, NULL, "this kernel does not tell");
+        return;
+    }
+    const bool is_small = most < BUFFER_BYTES;
+    (void)snprintf(fix, sizeof(fix), "sysctl -w net.ipv4.%s=\"%llu %llu 6291456\"", name, least,
+                   usual);
+    doctor_say(doctor, is_small ? DOCTOR_WARN : DOCTOR_OK, check, is_small ? fix : NULL,
+               "net.ipv4.%s lets a buffer grow to %.1f MB, %.1f MB are wanted for long paths", name,
+               (double)most / 1e6, (double)BUFFER_BYTES / 1e6);
+}
+
+void doctor_host(struct doctor *doctor) {
+    look_at_clock(doctor);
+    look_at_memory(doctor);
+    look_at_processors(doctor);
+    look_at_worker(doctor);
+    look_at_files(doctor);
+    look_at_bbr(doctor);
+    look_at_buffer(doctor, "tcp_wmem", "buffers.send");
+    look_at_buffer(doctor, "tcp_rmem", "buffers.take");
+}

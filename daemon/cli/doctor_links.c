@@ -1,0 +1,276 @@
+/* Links: what this node listens on, what its daemon says, and every configured address, stage by
+ * stage: name, TCP, TLS, admission. */
+#include <errno.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/address.h"
+#include "daemon/cli/doctor.h"
+#include "daemon/probe.h"
+#include "proto/frame.h"
+
+enum { ETHERNET_BYTES = 1500, SMALL_MTU_BYTES = 1280 };
+
+/* ---- this side ----------------------------------------------------------------------------- */
+
+static const char *text_at(const json_t *json, const char *a, const char *b) {
+    return json_string_value(json_object_get(json_object_get(json, a), b));
+}
+
+/* What the daemon warns of itself: the same lines as `thinwire status`. */
+static void look_at_daemon(struct doctor *doctor) {
+    if (doctor->status == NULL) {
+        doctor_say(doctor, DOCTOR_WARN, "daemon",
+                   "start it when all is good here: `systemctl start thinwired@NAME`, or "
+                   "`thinwired --config FILE`",
+                   "none answers on %s", doctor->config.api.socket);
+        return;
+    }
+    const json_t *const warnings = json_object_get(doctor->status, "warnings");
+    const char *const state = json_string_value(json_object_get(doctor->status, "state"));
+    const json_int_t linked =
+        json_integer_value(json_object_get(json_object_get(doctor->status, "sync"), "alive_peers"));
+    doctor_say(doctor, DOCTOR_OK, "daemon", NULL, "up, state %s, %lld peers alive",
+               state != NULL ? state : "unknown", (long long)linked);
+    for (size_t i = 0; i < json_array_size(warnings); i++) {
+        const json_t *const row = json_array_get(warnings, i);
+        const char *const what = json_string_value(json_object_get(row, "what"));
+        doctor_say(doctor, DOCTOR_WARN, "daemon.says",
+                   json_string_value(json_object_get(row, "way_out")), "%s",
+                   what != NULL ? what : "a warning without words");
+    }
+}
+
+/* Can this address be listened on? Bound for a moment. */
+static void port_try(struct doctor *doctor, const char *address) {
+    char host[TW_ADDR_BYTES], service[8];
+    uint16_t port = 0;
+    struct addrinfo *found = NULL;
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    const int on = 1;
+    if (!tw_address_split(address, host, &port)) return;
+    (void)snprintf(service, sizeof(service), "%u", (unsigned)port);
+    const int code = getaddrinfo(host, service, &hints, &found);
+    if (code != 0) {
+        doctor_say(doctor, DOCTOR_FAIL, "port", "write an IP address of this machine in `listen =`",
+                   "%s: %s", address, gai_strerror(code));
+        return;
+    }
+    const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0) {
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+        if (found->ai_family == AF_INET6)
+            (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+    }
+    const bool is_free =
+        fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1) == 0;
+    const int why = errno;
+    if (fd >= 0) (void)close(fd);
+    freeaddrinfo(found);
+    if (is_free)
+        doctor_say(doctor, DOCTOR_OK, "port", NULL, "%s is free for the daemon", address);
+    else
+        doctor_say(doctor, DOCTOR_FAIL, "port",
+                   why == EADDRINUSE      ? "another process has it: stop it, or change `listen =`"
+                   : why == EADDRNOTAVAIL ? "it is no address of this machine: change `listen =`"
+                                          : "ports below 1024 need root: change `listen =`",
+                   "%s cannot be listened on: %s", address, strerror(why));
+}
+
+static void look_at_ports(struct doctor *doctor) {
+    const struct tw_config *const config = &doctor->config;
+    if (!config->network.links) {
+        doctor_say(doctor, DOCTOR_SKIP, "port", NULL, "links = off: this node trains alone");
+        return;
+    }
+    if (config->network.listen_count == 0)
+        doctor_say(doctor, DOCTOR_OK, "port", NULL, "none: this node dials, nobody dials it");
+    for (uint32_t i = 0; i < config->network.listen_count; i++) {
+        if (doctor->status == NULL)
+            port_try(doctor, config->network.listen[i].text);
+        else
+            doctor_say(doctor, DOCTOR_OK, "port", NULL, "the daemon listens on %s",
+                       config->network.listen[i].text);
+    }
+}
+
+/* Whether others could dial us, as far as the daemon has found out by having itself dialled back.
+ */
+static void look_at_dial_back(struct doctor *doctor) {
+    const char *const state = text_at(doctor->status, "network", "reachable");
+    if (!doctor->config.network.links) return;
+    if (doctor->config.network.listen_count == 0)
+        doctor_say(doctor, DOCTOR_OK, "dial-back", NULL, "not wanted: this node only dials");
+    else if (state == NULL)
+        doctor_say(doctor, DOCTOR_SKIP, "dial-back", NULL,
+                   "known once the daemon has had a peer dial it back");
+    else if (strcmp(state, "yes") == 0)
+        doctor_say(doctor, DOCTOR_OK, "dial-back", NULL, "peers can dial this node");
+    else
+        doctor_say(doctor, DOCTOR_WARN, "dial-back",
+                   "open the TCP port of `listen` in firewall and router, or leave it: links this "
+                   "node dials do as well, unless the others cannot be dialled either",
+                   "peers cannot dial this node: %s", state);
+}
+
+/* ---- every configured address -------------------------------------------------------------- */
+
+struct job {
+    pthread_t thread;
+    bool is_started;
+    struct tw_probe_question question;
+    struct tw_probe_answer answer;
+};
+
+static void *job_run(void *user) {
+    struct job *const job = user;
+    tw_probe_run(&job->question, &job->answer);
+    return NULL;
+}
+
+static uint32_t milliseconds(uint64_t us) {
+    return (uint32_t)((us + 500) / 1000);
+}
+
+static void stage_say(struct doctor *doctor, const struct job *job, enum tw_probe_stage stage) {
+    static const char *const NAMES[] = {"peer.name", "peer.tcp", "peer.tls", "peer.admitted"};
+    const struct tw_probe_answer *const answer = &job->answer;
+    const uint32_t took_ms = milliseconds(answer->took_us[stage]);
+    const char *const address = job->question.address;
+    char hex[9];
+    if (answer->stage < stage) {
+        doctor_say(doctor, DOCTOR_SKIP, NAMES[stage], NULL, "%s: not reached", address);
+    } else if (answer->stage == stage) {
+        /* The sentence ends with what to do. */
+        char what[TW_DIAL_SENTENCE_BYTES];
+        (void)snprintf(what, sizeof(what), "%s", answer->sentence);
+        char *const fix = strrchr(what, ';');
+        if (fix != NULL) *fix = '\0';
+        doctor_say(doctor, DOCTOR_FAIL, NAMES[stage], fix != NULL ? fix + 2 : NULL, "%s", what);
+    } else if (stage == TW_PROBE_NAME) {
+        doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s is %s, in %u ms", address,
+                   answer->remote, took_ms);
+    } else if (stage == TW_PROBE_TCP) {
+        doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s connects in %u ms", address, took_ms);
+    } else if (stage == TW_PROBE_TLS) {
+        tw_id_short(&answer->id, hex);
+        doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s is node %s%s", address, hex,
+                   job->question.expected != NULL ? ", the one expected" : "");
+    } else {
+        doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s takes this node, in %u ms", address,
+                   took_ms);
+    }
+}
+
+static void mtu_say(struct doctor *doctor, const struct job *jobs, uint32_t count) {
+    char text[32] = "?";
+    uint32_t least = UINT32_MAX;
+    const char *where = "";
+    bool is_stalled = false;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tw_probe_answer *const answer = &jobs[i].answer;
+        is_stalled |= answer->cause == TW_DIAL_STALLED;
+        if (answer->mtu_bytes == 0 || answer->mtu_bytes >= least) continue;
+        least = answer->mtu_bytes;
+        where = jobs[i].question.address;
+    }
+    const bool is_probing =
+        doctor_proc(doctor, "sys/net/ipv4/tcp_mtu_probing", text, sizeof(text)) && text[0] != '0';
+    if (least == UINT32_MAX && !is_stalled)
+        doctor_say(doctor, DOCTOR_SKIP, "mtu", NULL, "no address connected");
+    else if (!is_probing && (is_stalled || least < SMALL_MTU_BYTES))
+        doctor_say(doctor, DOCTOR_WARN, "mtu",
+                   "sysctl -w net.ipv4.tcp_mtu_probing=1 on both machines, or set the interface's "
+                   "MTU to what the path carries",
+                   "a path %s: large packets may get lost on it",
+                   is_stalled ? "takes connections and then falls silent"
+                              : "has an MTU below 1280 bytes");
+    else if (least == UINT32_MAX)
+        doctor_say(doctor, DOCTOR_OK, "mtu", NULL, "a smaller MTU on a path is found out");
+    else
+        doctor_say(doctor, DOCTOR_OK, "mtu", NULL, "the least is %u bytes, to %s%s", least, where,
+                   least < ETHERNET_BYTES ? ": a tunnel or PPPoE" : "");
+}
+
+/* Needs an identity; without the run's manifest or secret it ends with what TLS says. */
+static void jobs_run(struct doctor *doctor, struct job *jobs, uint32_t count,
+                     const struct tw_tls_context *tls) {
+    const bool is_open = doctor->has_run && doctor->run.security.admission == TW_ADMISSION_OPEN;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tw_bootstrap *const peer = &doctor->config.network.peers[i];
+        jobs[i].question = (struct tw_probe_question){
+            .address = peer->address.text,
+            .expected = peer->has_id ? &peer->id : NULL,
+            .tls = tls,
+            .hello = {.version_min = TW_WIRE_VERSION,
+                      .version_max = TW_WIRE_VERSION,
+                      .role = TW_ROLE_PROBE,
+                      .boot = 1,
+                      .id = doctor->identity.id},
+            .secret = is_open ? NULL : &doctor->secrets.list[0],
+            .patience_us = doctor->patience_us,
+        };
+        if (doctor->has_run) jobs[i].question.hello.run = tw_run_id(&doctor->run);
+        jobs[i].is_started = pthread_create(&jobs[i].thread, NULL, job_run, &jobs[i]) == 0;
+        if (!jobs[i].is_started) (void)job_run(&jobs[i]);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (jobs[i].is_started) (void)pthread_join(jobs[i].thread, NULL);
+    }
+}
+
+static bool is_self(const struct doctor *doctor, const struct job *job) {
+    return job->answer.has_id && tw_id_equal(&job->answer.id, &doctor->identity.id);
+}
+
+static void look_at_peers(struct doctor *doctor) {
+    static struct job jobs[TW_BOOTSTRAP_MAX];
+    struct tw_tls_context tls;
+    struct tw_error err;
+    const uint32_t count = doctor->config.network.peers_count;
+    if (!doctor->config.network.links) return;
+    if (count == 0) {
+        doctor_say(doctor, DOCTOR_WARN, "peers",
+                   "name one with `peers = host:port`, or run `thinwire join` with a line of "
+                   "`thinwire invite`",
+                   "none are configured: this node meets only those that dial it");
+        return;
+    }
+    if (!doctor->has_identity || tw_tls_context_init(&tls, &doctor->identity, &err) != TW_OK) {
+        doctor_say(doctor, DOCTOR_SKIP, "peers", NULL, "dialling needs an identity");
+        return;
+    }
+    jobs_run(doctor, jobs, count, &tls);
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_self(doctor, &jobs[i])) {
+            doctor_say(doctor, DOCTOR_OK, "peer.self", NULL, "%s is this node itself",
+                       jobs[i].question.address);
+            continue;
+        }
+        for (enum tw_probe_stage stage = TW_PROBE_NAME; stage < TW_PROBE_DONE; stage++) {
+            if (stage == TW_PROBE_HELLO && (!doctor->has_run || !doctor->has_secret) &&
+                jobs[i].question.secret != NULL)
+                doctor_say(doctor, DOCTOR_SKIP, "peer.admitted", NULL,
+                           "%s: needs the manifest and the secret", jobs[i].question.address);
+            else
+                stage_say(doctor, &jobs[i], stage);
+        }
+    }
+    mtu_say(doctor, jobs, count);
+    tw_tls_context_deinit(&tls);
+}
+
+void doctor_links(struct doctor *doctor) {
+    look_at_daemon(doctor);
+    look_at_ports(doctor);
+    look_at_dial_back(doctor);
+    look_at_peers(doctor);
+}
