@@ -155,6 +155,11 @@ static void hello_ours(const struct tw_conn *conn, enum tw_role role, struct tw_
     tw_put_u64(features, TW_FEATURES);
     tw_extensions_add(&hello->extensions, TW_EXTENSION_FEATURES, features, sizeof(features));
     tw_extensions_add(&hello->extensions, TW_EXTENSION_SOFTWARE, software, sizeof(software) - 1);
+    if (t->config.gate != NULL) {
+        uint8_t bytes[TW_GATE_BYTES_MAX];
+        const uint32_t size = tw_gate_encode(t->config.gate, bytes);
+        tw_extensions_add(&hello->extensions, TW_EXTENSION_CERTIFICATES, bytes, size);
+    }
 }
 
 static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *tag) {
@@ -295,6 +300,18 @@ static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
     refuse(conn, goodbye.status, sentence);
 }
 
+/* In a run with an owner: do its certificates admit the node that TLS proved? */
+static enum tw_status certs_check(struct tw_conn *conn, const struct tw_hello *theirs,
+                                  struct tw_error *err) {
+    const struct tw_gate *gate = conn->transport->config.gate;
+    const bool is_member = theirs->role == TW_ROLE_CONTROL || theirs->role == TW_ROLE_BULK;
+    uint32_t size = 0;
+    if (gate == NULL || !is_member) return TW_OK;
+    const uint8_t *bytes =
+        tw_extensions_find(&theirs->extensions, TW_EXTENSION_CERTIFICATES, &size);
+    return tw_gate_check(gate, &conn->link.tls.id, bytes, size, &conn->certs, err);
+}
+
 void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_transport *t = conn->transport;
     struct tw_hello theirs, ours;
@@ -311,6 +328,7 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     }
     if (status == TW_OK)
         status = tw_hello_check_proof(&theirs, &ours, &t->secrets, conn->ekm, &conn->secret, &err);
+    if (status == TW_OK) status = certs_check(conn, &theirs, &err);
     if (status == TW_OK && conn->is_dialled && theirs.role != conn->role)
         status = tw_fail(&err, TW_PROTO, "HELLO answers with another role");
     if (status != TW_OK) {

@@ -76,6 +76,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->boot = hello->boot;
     slot->secret = conn->secret;
     record_learn(conn, hello, &slot->record);
+    slot->certs = conn->certs;
     slot->bulk_retry_us = conn->is_dialled ? now_us : UINT64_MAX;
     slot->bulk_deadline_us = now_us + TW_BULK_UP_US;
     (void)tw_fail(&slot->bulk_error, TW_IO, "the other side opened none");
@@ -148,6 +149,27 @@ void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     char sentence[sizeof(goodbye.sentence) + 32];
     (void)snprintf(sentence, sizeof(sentence), "the other side left: %s", goodbye.sentence);
     tw_peer_end(t, peer, goodbye.status, sentence);
+}
+
+/* ---- certificates ---------------------------------------------------------------------------- */
+
+void tw_transport_review(struct tw_transport *t) {
+    struct tw_error err;
+    for (int i = 0; i < TW_PEERS_MAX && t->config.gate != NULL; i++) {
+        const struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP) continue;
+        if (tw_gate_review(t->config.gate, &slot->certs, &err) != TW_OK)
+            tw_peer_end(t, i, err.status, err.message);
+    }
+}
+
+struct tw_certs tw_transport_certs(const struct tw_transport *t, uint16_t peer) {
+    const struct tw_certs none = {.count = 0};
+    return peer < TW_PEERS_MAX && t->peers[peer].state == TW_SLOT_UP ? t->peers[peer].certs : none;
+}
+
+void tw_transport_renew(struct tw_transport *t, uint16_t peer, const struct tw_certs *certs) {
+    if (peer < TW_PEERS_MAX && t->peers[peer].state == TW_SLOT_UP) t->peers[peer].certs = *certs;
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 
 #include "daemon/config.h"
 #include "daemon/exit_codes.h"
+#include "daemon/gate.h"
 #include "daemon/identity.h"
 #include "daemon/secret.h"
 #include "proto/layout.h"
@@ -32,15 +33,23 @@ struct tw_setup {
     char worker_path[TW_PATH_BYTES];
     char worker_socket[TW_PATH_BYTES];
     struct tw_identity identity;
-    struct tw_secrets secrets;       /* none: the run is `open` */
+    struct tw_secrets secrets;       /* none: the run is `open` or has an owner */
     char secret_path[TW_PATH_BYTES]; /* where they were read; "" */
     uint32_t boot;                   /* starts of this node, 1 = the first */
+    bool has_gate;                   /* the run has an owner, and links are wanted */
+    struct tw_gate gate;
     int lock_fd;
 };
 
 /* TW_EXIT_OK, or what to exit with; `err` holds the sentence. */
 enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options *options,
                            struct tw_error *err);
+
+/* Reads certificate and revocations of the state folder again, in a run with an owner; keeps what
+ * it had when a file is no good. At the start a certificate must be there. TW_EXIT_OK, or
+ * TW_EXIT_IDENTITY with the sentence. */
+enum tw_exit tw_setup_gate(struct tw_setup *setup, struct tw_error *err);
+
 void tw_setup_close(struct tw_setup *setup);
 
 #endif

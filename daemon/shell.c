@@ -339,6 +339,7 @@ static void on_chores(uv_timer_t *timer) {
     struct tw_shell *shell = timer->data;
     const uint64_t now = tw_shell_now_us();
     tw_shell_net_chores(shell, now);
+    tw_shell_gate_chores(shell, now);
     tw_shell_save_chores(shell, now);
     tw_shell_budget_chores(shell, now);
     tw_shell_view_chores(shell, now);

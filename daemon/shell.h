@@ -163,6 +163,17 @@ struct tw_shell_budget {
     double rungs[TW_AUTO_RUNGS];
 };
 
+/* A run with an owner: what is looked at now and then. */
+struct tw_shell_gate {
+    uint64_t due_us, ask_due_us;
+    uint16_t ask_next; /* peer asked for a renewal last, + 1 */
+    uint16_t asked;    /* its answer is waited for, + 1; 0: nobody's */
+    struct tw_shell_stamp {
+        uint64_t node, size, at_ns;
+    } cert, list; /* of the files, as read */
+    bool is_late; /* the certificate's end is near, and that was said */
+};
+
 enum tw_shell_stage { TW_SHELL_RUNNING, TW_SHELL_LEAVING, TW_SHELL_CLOSING };
 
 struct tw_shell {
@@ -199,6 +210,7 @@ struct tw_shell {
     struct tw_shell_refusal refusals[TW_REFUSALS_MAX];
     struct tw_log_limit refusal_limit;
 
+    struct tw_shell_gate gate;
     struct tw_shell_data data;
     struct tw_shell_budget budget;
 
@@ -274,6 +286,14 @@ void tw_shell_net_send(struct tw_shell *shell, uint16_t peer, const struct tw_me
 void tw_shell_net_chunk(struct tw_shell *shell, const struct tw_action *action);
 void tw_shell_net_drop(struct tw_shell *shell, const struct tw_id *payload);
 void tw_shell_net_close(struct tw_shell *shell);
+
+/* ---- shell_gate.c: certificates and revocations, in runs with an owner ----------------------- */
+void tw_shell_gate_open(struct tw_shell *shell);
+void tw_shell_gate_peer_up(struct tw_shell *shell, uint16_t peer);
+void tw_shell_gate_peer_down(struct tw_shell *shell, uint16_t peer);
+/* True: it was one of these. */
+bool tw_shell_gate_frame(struct tw_shell *shell, uint16_t peer, const struct tw_frame *frame);
+void tw_shell_gate_chores(struct tw_shell *shell, uint64_t now_us);
 
 /* ---- shell_worker.c ------------------------------------------------------------------------ */
 enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err);

@@ -101,6 +101,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
         chunk_take(shell, peer, frame);
         return;
     }
+    if (tw_shell_gate_frame(shell, peer, frame)) return;
     if (tw_control_decode(frame->kind, frame->body, frame->body_bytes, &message, &err) != TW_OK) {
         tw_shell_note(shell, TW_LOG_WARN, "bad_message", "kind=%u text=\"%s\"", frame->kind,
                       err.message);
@@ -137,6 +138,7 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello)
     event.u.id = hello->id;
     tw_shell_event(shell, &event);
     tw_shell_data_peer_up(shell, peer, &hello->id);
+    tw_shell_gate_peer_up(shell, peer);
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (shell->peers[i].is_up) gossip_send(shell, i); /* all learn of the new one at once */
     }
@@ -156,6 +158,7 @@ static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const
     const struct tw_event event = {.kind = TW_EV_PEER_DOWN, .peer = peer};
     tw_shell_event(shell, &event);
     tw_shell_data_peer_down(shell, peer);
+    tw_shell_gate_peer_down(shell, peer);
 }
 
 static void refusal_keep(struct tw_shell *shell, const char *address, enum tw_dial_cause cause,
@@ -289,6 +292,7 @@ enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err) {
         .loop = &shell->loop,
         .identity = &shell->setup->identity,
         .secrets = shell->setup->secrets.count > 0 ? &shell->setup->secrets : NULL,
+        .gate = shell->setup->has_gate ? &shell->setup->gate : NULL,
         .run = shell->setup->run_id,
         .boot = shell->setup->boot,
         .listen_count = config->network.listen_count,
@@ -313,6 +317,7 @@ enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err) {
     (void)snprintf(transport.interface, sizeof(transport.interface), "%s",
                    config->network.interface);
     TW_TRY(tw_transport_create(&transport, &shell->transport, err));
+    tw_shell_gate_open(shell);
     return members_open(shell, err);
 }
 

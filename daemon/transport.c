@@ -240,7 +240,7 @@ static enum tw_status listen_all(struct tw_transport *t, struct tw_error *err) {
         struct tw_listener *listener = &t->listeners[i];
         const struct tw_listen_options options = {
             .address = t->config.listen[i],
-            .is_loopback_only = t->secrets.count == 0,
+            .is_loopback_only = t->secrets.count == 0 && t->config.gate == NULL,
             .is_one_of_many = t->config.listen_count > 1,
             .egress = &t->egress,
             .accept = tw_admit_accepted,

@@ -27,6 +27,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "daemon/dial_error.h"
+#include "daemon/gate.h"
 #include "daemon/identity.h"
 #include "daemon/secret.h"
 #include "proto/frame.h"
@@ -84,6 +85,7 @@ struct tw_transport_config {
     struct uv_loop_s *loop;
     const struct tw_identity *identity; /* borrowed until destroy */
     const struct tw_secrets *secrets;   /* copied; NULL = `open` admission: loopback only */
+    const struct tw_gate *gate;         /* borrowed until destroy; NULL: the run has no owner */
     struct tw_id run;
     uint32_t boot;
 
@@ -185,6 +187,17 @@ void tw_transport_set_upload(struct tw_transport *transport, uint64_t upload_byt
  * which is no longer among them are closed with TW_WRONG_SECRET; honest nodes are back in a moment.
  */
 void tw_transport_set_secrets(struct tw_transport *transport, const struct tw_secrets *secrets);
+
+/* Looks again at the certificates by which peers are here: closes those that ran out, or that
+ * config.gate says were revoked since. */
+void tw_transport_review(struct tw_transport *transport);
+
+/* The certificates of a peer; none in runs without an owner. */
+struct tw_certs tw_transport_certs(const struct tw_transport *transport, uint16_t peer);
+
+/* It has newer ones, which this node signed. */
+void tw_transport_renew(struct tw_transport *transport, uint16_t peer,
+                        const struct tw_certs *certs);
 
 /* Looks whether this machine has other addresses than before: links from one that is gone are
  * closed, what is advertised follows. True: something changed, and dialling anew may help. */

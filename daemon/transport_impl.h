@@ -46,6 +46,7 @@ struct tw_conn {
     uint64_t since_us;
     uint32_t secret; /* that proves both HELLOs, of transport->secrets */
     uint8_t ekm[TW_TLS_EXPORT_BYTES];
+    struct tw_certs certs; /* that admitted it, in runs with an owner */
 };
 
 /* One tw_transport_connect or tw_transport_probe on its way. */
@@ -90,6 +91,7 @@ struct tw_slot {
     uint64_t bulk_retry_us;    /* dialler: when to try (again); UINT64_MAX = not now */
     uint64_t bulk_deadline_us; /* until there is a bulk connection */
     struct tw_error bulk_error;
+    struct tw_certs certs;  /* by which it is here, in runs with an owner */
     struct tw_error reason; /* when ENDING */
     bool needs_pump;        /* a connection was resumed */
     struct tw_bulk queue;

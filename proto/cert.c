@@ -102,48 +102,37 @@ static enum tw_status check_time(const struct tw_cert *cert, const char *whose,
                                  const struct tw_cert_question *question, struct tw_error *err) {
     char limit[TW_UNITS_BYTES], here[TW_UNITS_BYTES], gap[TW_UNITS_BYTES];
     const uint64_t now_s = question->now_s, their_s = question->their_now_s;
-    (void)tw_units_utc(here, now_s);
-    if (cert->from_s > now_s && cert->from_s - now_s > TW_CERT_SLACK_S) {
-        (void)tw_units_utc(limit, cert->from_s);
-        return tw_fail(err, TW_BAD_CLOCK,
-                       "clock: %s certificate begins at %s, but here it is %s: set the clock that "
-                       "is wrong (`timedatectl set-ntp true`)",
-                       whose, limit, here);
-    }
+    if (cert->from_s > now_s && cert->from_s - now_s > TW_CERT_SLACK_S)
+        return tw_fail(err, TW_BAD_CLOCK, "%s begins at %s, where it is checked it is %s", whose,
+                       tw_units_utc(limit, cert->from_s), tw_units_utc(here, now_s));
     if (now_s <= cert->until_s || now_s - cert->until_s <= TW_CERT_SLACK_S) return TW_OK;
     (void)tw_units_utc(limit, cert->until_s);
     if (their_s != 0 && their_s <= cert->until_s) {
         (void)tw_units_duration(gap, (double)(now_s - their_s));
-        return tw_fail(err, TW_BAD_CLOCK,
-                       "clock: %s certificate ended at %s; the clock there is %s behind this one: "
-                       "set the one that is wrong (`timedatectl set-ntp true`)",
+        return tw_fail(err, TW_BAD_CLOCK, "%s ended at %s by one clock, the other is %s behind",
                        whose, limit, gap);
     }
-    return tw_fail(
-        err, TW_NOT_ADMITTED,
-        "not admitted: %s certificate ended at %s: sign a new one (`thinwire owner sign`)", whose,
-        limit);
+    return tw_fail(err, TW_NOT_ADMITTED, "%s ended at %s", whose, limit);
 }
 
 /* Run, time and right of certificate `i`; whom it is for and who signed it are the chain's. */
 static enum tw_status check_one(const struct tw_certs *certs, uint32_t i,
                                 const struct tw_cert_question *question, struct tw_error *err) {
+    static const char *const KINDS[] = {"the certificate of node ", "that of its admitter "};
     const struct tw_cert *cert = &certs->certs[i];
-    const char *const whose = i == 0 ? "the node's" : "its admitter's";
     const enum tw_cert_may may = i == 0 ? question->may : TW_CERT_ADMIT;
-    char theirs[9], ours[9];
+    char whose[40], theirs[9], ours[9];
+    memcpy(whose, KINDS[i], strlen(KINDS[i]));
+    tw_id_short(&cert->node, whose + strlen(KINDS[i]));
     if (!tw_id_equal(&cert->run, &question->run)) {
         tw_id_short(&cert->run, theirs);
         tw_id_short(&question->run, ours);
-        return tw_fail(err, TW_NOT_ADMITTED,
-                       "not admitted: %s certificate is for run %s, and this is run %s", whose,
-                       theirs, ours);
+        return tw_fail(err, TW_NOT_ADMITTED, "%s is for run %s, this is run %s", whose, theirs,
+                       ours);
     }
     if ((cert->may & may) == 0)
-        return tw_fail(err, TW_NOT_ADMITTED,
-                       "not admitted: %s certificate does not let it %s: sign one that does "
-                       "(`thinwire owner sign --may`)",
-                       whose, may == TW_CERT_ADMIT ? "admit others" : "train");
+        return tw_fail(err, TW_NOT_ADMITTED, "%s does not let it %s", whose,
+                       may == TW_CERT_ADMIT ? "admit others" : "train");
     return check_time(cert, whose, question, err);
 }
 
@@ -151,31 +140,21 @@ enum tw_status tw_certs_check(const struct tw_certs *certs, const struct tw_cert
                               struct tw_error *err) {
     char node[9], other[9];
     tw_id_short(&question->node, node);
-    if (certs->count == 0)
-        return tw_fail(err, TW_NOT_ADMITTED,
-                       "not admitted: node %s has no certificate of this run: ask its owner to "
-                       "sign one (`thinwire owner sign`)",
-                       node);
+    if (certs->count == 0) return tw_fail(err, TW_NOT_ADMITTED, "node %s has no certificate", node);
     const struct tw_cert *own = &certs->certs[0], *last = &certs->certs[certs->count - 1];
     if (!tw_id_equal(&own->node, &question->node)) {
         tw_id_short(&own->node, other);
-        return tw_fail(err, TW_NOT_ADMITTED,
-                       "not admitted: node %s shows the certificate of node %s: each node needs "
-                       "its own",
-                       node, other);
+        return tw_fail(err, TW_NOT_ADMITTED, "node %s shows the certificate of node %s", node,
+                       other);
     }
     if (!tw_id_equal(&last->issuer, &question->owner))
         return tw_fail(err, TW_NOT_ADMITTED,
-                       "not admitted: the certificate of node %s does not lead to the run's owner: "
-                       "it needs one signed by the owner, or by a node that may admit",
-                       node);
+                       "the certificate of node %s does not lead to the owner", node);
     if (certs->count == TW_CERTS_MAX) {
         const struct tw_id admitter = tw_node_id(&own->issuer);
         if (!tw_id_equal(&admitter, &last->node) || (own->may & TW_CERT_ADMIT) != 0)
             return tw_fail(err, TW_NOT_ADMITTED,
-                           "not admitted: the two certificates of node %s are no chain: the second "
-                           "is of who signed the first, and only the owner lets nodes admit",
-                           node);
+                           "the two certificates of node %s are no chain from the owner", node);
     }
     for (uint32_t i = 0; i < certs->count; i++) TW_TRY(check_one(certs, i, question, err));
     return TW_OK;

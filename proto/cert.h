@@ -72,8 +72,8 @@ struct tw_cert_question {
 };
 
 /* Do these certificates answer the question? Everything but the signatures: run and node, the chain
- * up to the owner, what it may, and the time. TW_NOT_ADMITTED with the sentence, written for both
- * ends; TW_BAD_CLOCK when two clocks must differ for it to be so. */
+ * up to the owner, what it may, and the time. TW_NOT_ADMITTED; TW_BAD_CLOCK when two clocks must
+ * differ for it to be so. The words are a detail for both ends: dial_error.h has the way out. */
 enum tw_status tw_certs_check(const struct tw_certs *certs, const struct tw_cert_question *question,
                               struct tw_error *err);
 

@@ -119,11 +119,10 @@ enum tw_status tw_revoked_check(const struct tw_revoked *list, const struct tw_c
         tw_id_short(&certs->certs[0].node, node);
         tw_id_short(&certs->certs[i].node, admitter);
         if (i == 0)
-            return tw_fail(err, TW_REVOKED, "revoked: the run's owner shut node %s out (list %llu)",
-                           node, (unsigned long long)list->version);
+            return tw_fail(err, TW_REVOKED, "node %s is on list %llu of the revoked", node,
+                           (unsigned long long)list->version);
         return tw_fail(err, TW_REVOKED,
-                       "revoked: node %s was admitted by node %s, which the run's owner shut out "
-                       "(list %llu): have its certificate signed anew",
+                       "node %s was admitted by node %s, which is on list %llu of the revoked",
                        node, admitter, (unsigned long long)list->version);
     }
     return TW_OK;

@@ -1,0 +1,110 @@
+#include "daemon/cert_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/durable.h"
+#include "daemon/file.h"
+#include "proto/armour.h"
+
+enum {
+    CERTS_BYTES = TW_CERTS_MAX * TW_CERT_BYTES,
+    /* What a person may add to a file: empty lines, spaces, CRs. */
+    CERTS_TEXT_MAX = 2 * TW_ARMOUR_BYTES(CERTS_BYTES),
+    REVOKED_TEXT_MAX = 2 * TW_ARMOUR_BYTES(TW_REVOKED_BYTES_MAX),
+};
+
+/* A whole file of at most `capacity` bytes. */
+static enum tw_status text_read(const char *path, char *text, size_t capacity, size_t *size,
+                                struct tw_error *err) {
+    FILE *file = fopen(path, "re");
+    if (file == NULL) return tw_fail(err, TW_IO, "%.200s: %s", path, strerror(errno));
+    *size = fread(text, 1, capacity, file);
+    const bool has_failed = ferror(file) != 0, is_whole = fgetc(file) == EOF;
+    (void)fclose(file);
+    if (has_failed) return tw_fail(err, TW_IO, "%.200s cannot be read", path);
+    if (!is_whole)
+        return tw_fail(err, TW_CONFIG, "%.200s is too large for what it should be", path);
+    return TW_OK;
+}
+
+static enum tw_status named(enum tw_status status, const char *path, const struct tw_error *reason,
+                            struct tw_error *err) {
+    if (status == TW_OK) return TW_OK;
+    return tw_fail(err, TW_CONFIG, "%.110s: %.140s", path, reason->message);
+}
+
+enum tw_status tw_certs_load(const char *path, struct tw_certs *certs, struct tw_error *err) {
+    char text[CERTS_TEXT_MAX];
+    uint8_t bytes[CERTS_BYTES];
+    struct tw_error reason = {0};
+    size_t text_size = 0, size = 0;
+    TW_TRY(text_read(path, text, sizeof(text), &text_size, err));
+    enum tw_status status =
+        tw_armour_decode(TW_ARMOUR_CERTS, text, text_size, bytes, sizeof(bytes), &size, &reason);
+    if (status == TW_OK) status = tw_certs_decode(bytes, size, certs, &reason);
+    return named(status, path, &reason, err);
+}
+
+enum tw_status tw_revoked_load(const char *path, struct tw_revoked *list, struct tw_error *err) {
+    struct tw_error reason = {0};
+    size_t text_size = 0, size = 0;
+    char *text = malloc(REVOKED_TEXT_MAX);
+    uint8_t *bytes = malloc(TW_REVOKED_BYTES_MAX);
+    enum tw_status status = TW_NOMEM;
+    if (text != NULL && bytes != NULL)
+        status = text_read(path, text, REVOKED_TEXT_MAX, &text_size, err);
+    if (status == TW_OK) {
+        status = tw_armour_decode(TW_ARMOUR_REVOKED, text, text_size, bytes, TW_REVOKED_BYTES_MAX,
+                                  &size, &reason);
+        if (status == TW_OK) status = tw_revoked_decode(bytes, size, list, &reason);
+        status = named(status, path, &reason, err);
+    }
+    free(bytes);
+    free(text);
+    return status;
+}
+
+static enum tw_status text_save(const char *folder, const char *name, const char *text, size_t size,
+                                struct tw_error *err) {
+    const struct tw_file_ops *ops = tw_file_system();
+    const int dir = ops->dir_open(ops->ctx, folder);
+    struct tw_durable file;
+    if (dir < 0) return tw_fail(err, TW_IO, "%.200s: %s", folder, strerror(-dir));
+    enum tw_status status = tw_durable_begin(&file, ops, dir, name, size, err);
+    if (status == TW_OK) {
+        status = tw_durable_write(&file, text, size, 0, err);
+        if (status == TW_OK) {
+            status = tw_durable_commit(&file, err);
+        } else {
+            tw_durable_abort(&file);
+        }
+    }
+    (void)ops->close(ops->ctx, dir);
+    return status;
+}
+
+enum tw_status tw_certs_save(const char *folder, const char *name, const struct tw_certs *certs,
+                             struct tw_error *err) {
+    uint8_t bytes[CERTS_BYTES];
+    char text[TW_ARMOUR_BYTES(CERTS_BYTES)];
+    const size_t size = tw_certs_encode(certs, bytes);
+    return text_save(folder, name, text, tw_armour_encode(TW_ARMOUR_CERTS, bytes, size, text), err);
+}
+
+enum tw_status tw_revoked_save(const char *folder, const char *name, const struct tw_revoked *list,
+                               struct tw_error *err) {
+    uint8_t *bytes = malloc(TW_REVOKED_BYTES_MAX);
+    char *text = malloc(TW_ARMOUR_BYTES(TW_REVOKED_BYTES_MAX));
+    enum tw_status status = tw_fail(err, TW_NOMEM, "no memory for %.100s", name);
+    if (bytes != NULL && text != NULL) {
+        const size_t size = tw_revoked_encode(list, bytes);
+        status = text_save(folder, name, text,
+                           tw_armour_encode(TW_ARMOUR_REVOKED, bytes, size, text), err);
+    }
+    free(text);
+    free(bytes);
+    return status;
+}

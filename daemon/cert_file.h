@@ -1,0 +1,27 @@
+/* cert_file.h - certificates and revocations as files: text that people mail around. Neither
+ * is secret.
+ *
+ * A node keeps both in its state folder, TW_CERT_FILE and TW_REVOKED_FILE; they are replaced whole,
+ * or not at all. */
+#ifndef TW_DAEMON_CERT_FILE_H
+#define TW_DAEMON_CERT_FILE_H
+
+#include "base/status.h"
+#include "proto/cert.h"
+#include "proto/revoke.h"
+
+#define TW_CERT_FILE "admission.cert"
+#define TW_REVOKED_FILE "revoked.list"
+
+/* TW_IO: it is not there, or cannot be read. TW_CONFIG: it holds something else. Both name the
+ * file. Nothing is verified. */
+enum tw_status tw_certs_load(const char *path, struct tw_certs *certs, struct tw_error *err);
+enum tw_status tw_revoked_load(const char *path, struct tw_revoked *list, struct tw_error *err);
+
+/* Durably into FOLDER/NAME, in place of what is there. TW_IO. */
+enum tw_status tw_certs_save(const char *folder, const char *name, const struct tw_certs *certs,
+                             struct tw_error *err);
+enum tw_status tw_revoked_save(const char *folder, const char *name, const struct tw_revoked *list,
+                               struct tw_error *err);
+
+#endif

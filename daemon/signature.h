@@ -1,0 +1,25 @@
+/* signature.h - Ed25519 (RFC 8032): what an owner and nodes that admit others sign. */
+#ifndef TW_DAEMON_SIGNATURE_H
+#define TW_DAEMON_SIGNATURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "proto/cert.h"
+
+struct evp_pkey_st;
+
+/* The public half of an Ed25519 key. */
+struct tw_id tw_public_key(const struct evp_pkey_st *key);
+
+/* Signs text[size]. Deterministic. */
+void tw_sign(struct evp_pkey_st *key, const void *text, size_t size,
+             uint8_t signature[TW_SIGNATURE_BYTES]);
+
+/* Did the holder of `public_key` (any 32 bytes) sign text[size]? About 0.15 ms. */
+bool tw_is_signed(const struct tw_id *public_key, const void *text, size_t size,
+                  const uint8_t signature[TW_SIGNATURE_BYTES]);
+
+#endif

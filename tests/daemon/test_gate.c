@@ -1,0 +1,424 @@
+/* Tests of daemon/gate.c, signature.c and cert_file.c: an owner, an admitter, nodes. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/cert_file.h"
+#include "daemon/gate.h"
+#include "daemon/signature.h"
+#include "tests/test.h"
+
+enum { DAY_S = 86400 };
+
+static uint64_t now_s;
+static struct tw_identity owner, admitter, node, other;
+static struct tw_id run, owner_key;
+static struct tw_gate at_admitter, at_node;
+static struct tw_error err;
+static char folder[] = "/tmp/thinwire-admission-XXXXXX";
+
+static uint64_t clock_s(void) {
+    return now_s;
+}
+
+static int group_setup(void **state) {
+    (void)state;
+    struct tw_identity *const all[] = {&owner, &admitter, &node, &other};
+    for (unsigned i = 0; i < 4; i++) {
+        if (tw_identity_ephemeral(all[i], NULL) != TW_OK) return -1;
+    }
+    owner_key = tw_public_key(owner.key);
+    memset(run.bytes, 0x17, sizeof(run.bytes));
+    return mkdtemp(folder) == NULL;
+}
+
+static int group_teardown(void **state) {
+    (void)state;
+    struct tw_identity *const all[] = {&owner, &admitter, &node, &other};
+    for (unsigned i = 0; i < 4; i++) tw_identity_close(all[i]);
+    return rmdir(folder);
+}
+
+/* What `thinwire owner sign` does. */
+static struct tw_certs sign(const struct tw_identity *issuer, const struct tw_id *whom,
+                            uint32_t may) {
+    uint8_t text[TW_CERT_SIGNED_BYTES];
+    struct tw_certs certs = {.count = 1};
+    certs.certs[0] = (struct tw_cert){.may = may,
+                                      .from_s = now_s - 60,
+                                      .until_s = now_s + 10 * DAY_S,
+                                      .serial = 5,
+                                      .run = run,
+                                      .node = *whom,
+                                      .issuer = tw_public_key(issuer->key)};
+    tw_cert_signed(&certs.certs[0], text);
+    tw_sign(issuer->key, text, sizeof(text), certs.certs[0].signature);
+    return certs;
+}
+
+static size_t list_of(const struct tw_identity *issuer, uint64_t version, const struct tw_id *whom,
+                      uint8_t *bytes) {
+    static struct tw_revoked list;
+    uint8_t text[TW_REVOKED_SIGNED_BYTES];
+    memset(&list, 0, sizeof(list));
+    list.version = version;
+    list.made_s = now_s;
+    list.run = run;
+    if (whom != NULL) assert_true(tw_revoked_add(&list, whom));
+    tw_revoked_signed(&list, text);
+    tw_sign(issuer->key, text, sizeof(text), list.signature);
+    return tw_revoked_encode(&list, bytes);
+}
+
+static int setup(void **state) {
+    (void)state;
+    now_s = 1800000000;
+    tw_gate_init(&at_admitter, &run, &owner_key, &admitter);
+    tw_gate_init(&at_node, &run, &owner_key, &node);
+    at_admitter.clock_s = at_node.clock_s = clock_s;
+    const struct tw_certs certs = sign(&owner, &admitter.id, TW_CERT_TRAIN | TW_CERT_ADMIT);
+    return tw_gate_adopt(&at_admitter, &certs, &err) == TW_OK ? 0 : -1;
+}
+
+static void expect(enum tw_status got, enum tw_status wanted, const char *word) {
+    if (got != wanted || (got != TW_OK && strstr(err.message, word) == NULL))
+        fail_msg("%s: %s", tw_status_name(got), err.message);
+}
+
+/* What `from` sends in HELLO, judged by `by`. */
+static enum tw_status meet(const struct tw_gate *from, const struct tw_gate *by) {
+    uint8_t bytes[TW_GATE_BYTES_MAX];
+    struct tw_certs certs;
+    const uint32_t size = tw_gate_encode(from, bytes);
+    memset(&err, 0, sizeof(err));
+    return tw_gate_check(by, &from->identity->id, bytes, size, &certs, &err);
+}
+
+/* ---- signatures ---------------------------------------------------------------------------- */
+
+static void signatures_hold_for_their_text_and_key_alone(void **state) {
+    (void)state;
+    uint8_t signature[TW_SIGNATURE_BYTES];
+    const struct tw_id key = tw_public_key(node.key), no_key = {{0}};
+    tw_sign(node.key, "text", 4, signature);
+    assert_true(tw_is_signed(&key, "text", 4, signature));
+    assert_false(tw_is_signed(&key, "texx", 4, signature));
+    assert_false(tw_is_signed(&key, "tex", 3, signature));
+    assert_false(tw_is_signed(&owner_key, "text", 4, signature));
+    assert_false(tw_is_signed(&no_key, "text", 4, signature));
+    for (unsigned i = 0; i < TW_SIGNATURE_BYTES; i++) {
+        signature[i] ^= 0x10;
+        assert_false(tw_is_signed(&key, "text", 4, signature));
+        signature[i] ^= 0x10;
+    }
+}
+
+/* RFC 8032, section 7.1, test 2. */
+static void the_known_answer_of_the_standard(void **state) {
+    (void)state;
+    static const char KEY[] = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
+    static const char HALVES[2][65] = {
+        "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da",
+        "085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"};
+    struct tw_id key, half;
+    uint8_t signature[TW_SIGNATURE_BYTES];
+    assert_true(tw_id_parse(KEY, &key));
+    for (unsigned i = 0; i < 2; i++) {
+        assert_true(tw_id_parse(HALVES[i], &half));
+        memcpy(signature + (size_t)i * 32, half.bytes, 32);
+    }
+    assert_true(tw_is_signed(&key, "\x72", 1, signature));
+    assert_false(tw_is_signed(&key, "\x73", 1, signature));
+}
+
+/* ---- admitting ----------------------------------------------------------------------------- */
+
+static void who_the_owner_signed_comes_in(void **state) {
+    (void)state;
+    expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "has no certificate");
+    const struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    expect(meet(&at_node, &at_admitter), TW_OK, "");
+    expect(meet(&at_admitter, &at_node), TW_OK, "");
+}
+
+static void who_an_admitter_signed_comes_in(void **state) {
+    (void)state;
+    struct tw_certs certs;
+    expect(tw_gate_admit(&at_admitter, &node.id, 2 * DAY_S, &certs, &err), TW_OK, "");
+    assert_int_equal(certs.count, 2);
+    assert_int_equal(certs.certs[0].until_s, now_s + 2 * DAY_S);
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    expect(meet(&at_node, &at_admitter), TW_OK, "");
+    /* As long as its admitter may, and no longer than that kind of certificate lasts. */
+    expect(tw_gate_admit(&at_admitter, &node.id, 365 * DAY_S, &certs, &err), TW_OK, "");
+    assert_int_equal(certs.certs[0].until_s, now_s + 10 * DAY_S);
+    struct tw_certs longer = sign(&owner, &admitter.id, TW_CERT_TRAIN | TW_CERT_ADMIT);
+    longer.certs[0].until_s = now_s + 1000 * DAY_S;
+    uint8_t text[TW_CERT_SIGNED_BYTES];
+    tw_cert_signed(&longer.certs[0], text);
+    tw_sign(owner.key, text, sizeof(text), longer.certs[0].signature);
+    expect(tw_gate_adopt(&at_admitter, &longer, &err), TW_OK, "");
+    expect(tw_gate_admit(&at_admitter, &node.id, UINT64_MAX, &certs, &err), TW_OK, "");
+    assert_int_equal(certs.certs[0].until_s, now_s + TW_GATE_LIFE_S);
+}
+
+static void only_admitters_admit(void **state) {
+    (void)state;
+    struct tw_certs certs, more;
+    expect(tw_gate_admit(&at_node, &other.id, DAY_S, &more, &err), TW_NOT_ADMITTED,
+           "has no certificate");
+    certs = sign(&owner, &node.id, TW_CERT_TRAIN);
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    expect(tw_gate_admit(&at_node, &other.id, DAY_S, &more, &err), TW_NOT_ADMITTED,
+           "does not let it admit others");
+    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_OK, "");
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    expect(tw_gate_admit(&at_node, &other.id, DAY_S, &more, &err), TW_NOT_ADMITTED,
+           "by another node");
+    now_s += 20 * DAY_S;
+    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_NOT_ADMITTED, "ended at");
+}
+
+static void forged_certificates_stay_outside(void **state) {
+    (void)state;
+    struct tw_certs certs = sign(&other, &node.id, TW_CERT_TRAIN);
+    at_node.own = certs; /* a liar does not ask adopt */
+    expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "does not lead to the owner");
+    at_node.own.certs[0].issuer = owner_key; /* says it was the owner */
+    expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
+    expect(tw_gate_adopt(&at_node, &at_node.own, &err), TW_NOT_ADMITTED, "the signature");
+    /* One changed bit of a good one, wherever it is. */
+    const struct tw_certs good = sign(&owner, &node.id, TW_CERT_TRAIN);
+    at_node.own = good;
+    expect(meet(&at_node, &at_admitter), TW_OK, "");
+    at_node.own.certs[0].until_s += DAY_S;
+    expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
+    at_node.own = good;
+    at_node.own.certs[0].may |= TW_CERT_ADMIT;
+    expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
+    at_node.own = good;
+    at_node.own.certs[0].serial++;
+    expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
+    /* The second of a chain is verified too: an admitter that made its own right up. */
+    certs = sign(&other, &node.id, TW_CERT_TRAIN);
+    certs.count = 2;
+    certs.certs[1] = sign(&other, &other.id, TW_CERT_TRAIN | TW_CERT_ADMIT).certs[0];
+    certs.certs[1].issuer = owner_key;
+    at_node.own = certs;
+    expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
+}
+
+static void extensions_that_are_none_are_refused(void **state) {
+    (void)state;
+    uint8_t bytes[TW_GATE_BYTES_MAX] = {0};
+    struct tw_certs certs;
+    expect(tw_gate_check(&at_admitter, &node.id, NULL, 0, &certs, &err), TW_NOT_ADMITTED,
+           "has no certificate");
+    expect(tw_gate_check(&at_admitter, &node.id, bytes, 7, &certs, &err), TW_PROTO, "7 bytes");
+    expect(tw_gate_check(&at_admitter, &node.id, bytes, 9, &certs, &err), TW_PROTO, "1 bytes");
+    expect(tw_gate_check(&at_admitter, &node.id, bytes, 8 + TW_CERT_BYTES, &certs, &err), TW_PROTO,
+           "TWA1");
+}
+
+static void a_clock_that_is_off_by_a_day_is_named(void **state) {
+    (void)state;
+    uint8_t bytes[TW_GATE_BYTES_MAX];
+    struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    now_s -= DAY_S; /* of both, but the certificate is of today */
+    expect(meet(&at_node, &at_admitter), TW_BAD_CLOCK, "where it is checked");
+    now_s += DAY_S;
+    const uint32_t size = tw_gate_encode(&at_node, bytes); /* their clock is right */
+    now_s = certs.certs[0].until_s + DAY_S;                /* and ours is not */
+    expect(tw_gate_check(&at_admitter, &node.id, bytes, size, &certs, &err), TW_BAD_CLOCK,
+           "behind");
+}
+
+/* ---- revocations --------------------------------------------------------------------------- */
+
+static void the_revoked_and_whom_they_admitted_are_out(void **state) {
+    (void)state;
+    static uint8_t bytes[TW_REVOKED_BYTES_MAX];
+    struct tw_certs certs;
+    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_OK, "");
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    expect(tw_gate_review(&at_admitter, &certs, &err), TW_OK, "");
+    size_t size = list_of(&owner, 1, &node.id, bytes);
+    expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_OK, "");
+    expect(meet(&at_node, &at_admitter), TW_REVOKED, "is on list");
+    expect(tw_gate_review(&at_admitter, &certs, &err), TW_REVOKED, "is on list");
+    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_REVOKED, "is on list");
+    /* The next list takes it back and shuts the admitter out instead. */
+    size = list_of(&owner, 2, &admitter.id, bytes);
+    expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_OK, "");
+    expect(tw_gate_revoke(&at_node, bytes, size, &err), TW_OK, "");
+    expect(meet(&at_node, &at_node), TW_REVOKED, "was admitted by node");
+    expect(meet(&at_admitter, &at_node), TW_REVOKED, "is on list");
+    expect(tw_gate_admit(&at_admitter, &other.id, DAY_S, &certs, &err), TW_REVOKED, "is on list");
+    const struct tw_certs anew = sign(&owner, &node.id, TW_CERT_TRAIN);
+    expect(tw_gate_adopt(&at_node, &anew, &err), TW_OK, "");
+    expect(meet(&at_node, &at_node), TW_OK, "");
+}
+
+static void only_newer_lists_of_the_owner_are_taken(void **state) {
+    (void)state;
+    static uint8_t bytes[TW_REVOKED_BYTES_MAX];
+    size_t size = list_of(&other, 9, &node.id, bytes);
+    expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_NOT_ADMITTED, "did not sign");
+    assert_int_equal(at_admitter.revoked.version, 0);
+    size = list_of(&owner, 5, &node.id, bytes);
+    bytes[8]++; /* the version */
+    expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_NOT_ADMITTED, "did not sign");
+    bytes[8]--;
+    expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_OK, "");
+    expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_AGAIN, "is here already");
+    size = list_of(&owner, 4, NULL, bytes); /* an old one, replayed */
+    expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_AGAIN, "is here already");
+    assert_int_equal(at_admitter.revoked.version, 5);
+    assert_true(tw_revoked_has(&at_admitter.revoked, &node.id));
+    expect(tw_gate_revoke(&at_admitter, bytes, size - 1, &err), TW_PROTO, "bytes");
+    run.bytes[0] ^= 1;
+    size = list_of(&owner, 6, NULL, bytes);
+    run.bytes[0] ^= 1;
+    expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_NOT_ADMITTED,
+           "of run 16171717, and this is run 17171717");
+}
+
+static void links_end_with_their_certificates(void **state) {
+    (void)state;
+    const struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
+    now_s = certs.certs[0].until_s + TW_CERT_SLACK_S;
+    expect(tw_gate_review(&at_admitter, &certs, &err), TW_OK, "");
+    now_s++;
+    expect(tw_gate_review(&at_admitter, &certs, &err), TW_NOT_ADMITTED, "ended at");
+    /* Its own may have run out when a node starts: the next one is on its way. */
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+}
+
+/* ---- renewing ------------------------------------------------------------------------------ */
+
+static void certificates_of_admitters_are_renewed_in_time(void **state) {
+    (void)state;
+    uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
+    struct tw_certs certs, fresh;
+    assert_false(tw_gate_is_due(&at_node)); /* it has none */
+    expect(tw_gate_admit(&at_admitter, &node.id, 3 * DAY_S, &certs, &err), TW_OK, "");
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    assert_false(tw_gate_is_due(&at_node));
+    expect(tw_gate_renew(&at_admitter, &certs, &fresh, &err), TW_AGAIN, "half of its life");
+    now_s += 2 * DAY_S - TW_CERT_SLACK_S;
+    assert_false(tw_gate_is_due(&at_node));
+    now_s += TW_CERT_SLACK_S;
+    assert_true(tw_gate_is_due(&at_node));
+    expect(tw_gate_renew(&at_admitter, &certs, &fresh, &err), TW_OK, "");
+    const size_t size = tw_certs_encode(&fresh, bytes);
+    expect(tw_gate_take(&at_node, bytes, size, &err), TW_OK, "");
+    assert_true(at_node.own.certs[0].until_s >= now_s + 3 * DAY_S);
+    assert_false(tw_gate_is_due(&at_node));
+    expect(meet(&at_node, &at_admitter), TW_OK, "");
+    expect(tw_gate_take(&at_node, bytes, size, &err), TW_AGAIN, "lasts as long");
+    now_s += 100 * DAY_S; /* long over: it still asks */
+    assert_true(tw_gate_is_due(&at_node));
+}
+
+static void what_the_owner_signed_only_the_owner_renews(void **state) {
+    (void)state;
+    struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN), fresh;
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    now_s = certs.certs[0].until_s - 60;
+    assert_false(tw_gate_is_due(&at_node));
+    expect(tw_gate_renew(&at_admitter, &certs, &fresh, &err), TW_NOT_ADMITTED, "the owner signed");
+    assert_false(tw_gate_is_admitter(&certs));
+    assert_true(tw_gate_is_admitter(&at_admitter.own));
+}
+
+static void only_good_certificates_replace_ones_own(void **state) {
+    (void)state;
+    uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
+    const struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
+    struct tw_certs bad = certs;
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    bad.certs[0].until_s += DAY_S;
+    expect(tw_gate_take(&at_node, bytes, tw_certs_encode(&bad, bytes), &err), TW_NOT_ADMITTED,
+           "the signature");
+    now_s += DAY_S;
+    bad = sign(&owner, &other.id, TW_CERT_TRAIN);
+    expect(tw_gate_take(&at_node, bytes, tw_certs_encode(&bad, bytes), &err), TW_NOT_ADMITTED,
+           "shows the certificate");
+    bad = sign(&owner, &node.id, TW_CERT_ADMIT);
+    expect(tw_gate_take(&at_node, bytes, tw_certs_encode(&bad, bytes), &err), TW_NOT_ADMITTED,
+           "does not let it train");
+    expect(tw_gate_take(&at_node, bytes, 1, &err), TW_PROTO, "1 bytes");
+    assert_memory_equal(&at_node.own, &certs, sizeof(certs));
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+static void path_of(const char *name, char path[128]) {
+    (void)snprintf(path, 128, "%s/%s", folder, name);
+}
+
+static void files_read_back(void **state) {
+    (void)state;
+    static uint8_t bytes[TW_REVOKED_BYTES_MAX];
+    static struct tw_revoked back;
+    char path[128];
+    struct tw_certs certs, certs_back;
+    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_OK, "");
+    path_of(TW_CERT_FILE, path);
+    expect(tw_certs_load(path, &certs_back, &err), TW_IO, TW_CERT_FILE);
+    for (unsigned i = 0; i < 2; i++) { /* the second replaces the first */
+        expect(tw_certs_save(folder, TW_CERT_FILE, &certs, &err), TW_OK, "");
+        expect(tw_certs_load(path, &certs_back, &err), TW_OK, "");
+        assert_memory_equal(&certs, &certs_back, sizeof(certs));
+        certs.certs[0].serial++;
+    }
+    expect(tw_revoked_load(path, &back, &err), TW_CONFIG, "thinwire-revocations 1");
+    assert_int_equal(unlink(path), 0);
+    path_of(TW_REVOKED_FILE, path);
+    const size_t size = list_of(&owner, 3, &node.id, bytes);
+    expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_OK, "");
+    expect(tw_revoked_save(folder, TW_REVOKED_FILE, &at_admitter.revoked, &err), TW_OK, "");
+    expect(tw_revoked_load(path, &back, &err), TW_OK, "");
+    assert_memory_equal(&back, &at_admitter.revoked, sizeof(back));
+    expect(tw_certs_load(path, &certs_back, &err), TW_CONFIG, "thinwire-certificate 1");
+    assert_int_equal(unlink(path), 0);
+    expect(tw_certs_save("/nowhere", TW_CERT_FILE, &certs, &err), TW_IO, "/nowhere");
+}
+
+static void a_file_that_is_too_large_is_named(void **state) {
+    (void)state;
+    char path[128];
+    struct tw_certs certs;
+    path_of("large", path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (unsigned i = 0; i < 100000; i++) (void)fputs("\n", file);
+    assert_int_equal(fclose(file), 0);
+    expect(tw_certs_load(path, &certs, &err), TW_CONFIG, "too large");
+    assert_int_equal(unlink(path), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(signatures_hold_for_their_text_and_key_alone),
+        TEST(the_known_answer_of_the_standard),
+        TEST(who_the_owner_signed_comes_in),
+        TEST(who_an_admitter_signed_comes_in),
+        TEST(only_admitters_admit),
+        TEST(forged_certificates_stay_outside),
+        TEST(extensions_that_are_none_are_refused),
+        TEST(a_clock_that_is_off_by_a_day_is_named),
+        TEST(the_revoked_and_whom_they_admitted_are_out),
+        TEST(only_newer_lists_of_the_owner_are_taken),
+        TEST(links_end_with_their_certificates),
+        TEST(certificates_of_admitters_are_renewed_in_time),
+        TEST(what_the_owner_signed_only_the_owner_renews),
+        TEST(only_good_certificates_replace_ones_own),
+        TEST(files_read_back),
+        TEST(a_file_that_is_too_large_is_named),
+    };
+    return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
