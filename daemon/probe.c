@@ -193,6 +193,15 @@ static enum tw_status frame_await(struct attempt *attempt, struct tw_reader *rea
     }
 }
 
+/* A HELLO in answer to a probe tells what the two cannot agree on; nodes like ours say GOODBYE. */
+static enum tw_status hello_judge(const struct attempt *attempt, const struct tw_frame *frame,
+                                  struct tw_error *err) {
+    struct tw_hello theirs;
+    TW_TRY(tw_hello_decode(frame->body, frame->body_bytes, &theirs, err));
+    TW_TRY(tw_hello_check(&theirs, &attempt->question->hello, &attempt->tls.id, err));
+    return tw_fail(err, TW_PROTO, "it answers a probe with HELLO");
+}
+
 /* A node that would take us answers a probe with GOODBYE OK. */
 static bool hello_exchange(struct attempt *attempt) {
     uint8_t buffer[FRAME_BYTES];
@@ -204,6 +213,8 @@ static bool hello_exchange(struct attempt *attempt) {
     tw_reader_init(&reader, buffer, sizeof(buffer));
     enum tw_status status = hello_send(attempt, &err);
     if (status == TW_OK) status = frame_await(attempt, &reader, &frame, &err);
+    if (status == TW_OK && frame.kind == TW_FRAME_HELLO)
+        status = hello_judge(attempt, &frame, &err);
     if (status == TW_OK && frame.kind != TW_FRAME_GOODBYE)
         status =
             tw_fail(&err, TW_PROTO, "it answers a probe with a frame of kind 0x%x", frame.kind);

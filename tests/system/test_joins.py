@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+"""test_joins.py - every way a join fails, made for real: each must have its own sentence, with a way
+out, in `thinwire doctor` and in the status of the daemon.
+
+    test_joins.py BIN loopback    those that need nothing but processes
+    test_joins.py BIN network     those of firewalls, routers and NAT: root, and namespaces of its own
+
+Three hosts in a row: `b` joins, `r` is the router between, `a` has the run. The router drops, rejects
+or hides by its routes, so no firewall program is needed.
+"""
+import contextlib
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+PATIENCE_S = 60
+JOINER, HOST = "198.51.100.2", "203.0.113.2"
+ROUTES = {  # in the router: where it sends what is for these
+    "203.0.113.66/32": "blackhole",  # a firewall that drops
+    "203.0.113.67/32": "prohibit",  # one that rejects
+    "192.168.77.0/24": "blackhole",  # a private network behind somebody's NAT
+}
+
+
+def run(*command, **more):
+    """A command that must succeed."""
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          check=False, **more)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+class Space:
+    """Namespaces a, r and b; gone at the end."""
+
+    def __init__(self, is_wanted):
+        self.is_wanted = is_wanted
+        self.prefix = f"twj{os.getpid()}"
+
+    def name(self, host):
+        """Of a host's namespace."""
+        return self.prefix + host
+
+    def __enter__(self):
+        if self.is_wanted:
+            try:
+                self.up()
+            except BaseException:
+                self.down()
+                raise
+        return self
+
+    def __exit__(self, *_):
+        self.down()
+
+    def up(self):
+        """Two cables, three hosts, routes."""
+        for host in "arb":
+            run("ip", "netns", "add", self.name(host))
+            run("ip", "-n", self.name(host), "link", "set", "lo", "up")
+        for host, its, ours in (("b", JOINER, "198.51.100.1"), ("a", HOST, "203.0.113.1")):
+            cable = self.name(host)[3:]
+            run("ip", "link", "add", f"i{cable}", "netns", self.name(host), "type", "veth", "peer",
+                f"o{cable}", "netns", self.name("r"))
+            run("ip", "-n", self.name(host), "addr", "add", f"{its}/24", "dev", f"i{cable}")
+            run("ip", "-n", self.name(host), "link", "set", f"i{cable}", "up")
+            run("ip", "-n", self.name("r"), "addr", "add", f"{ours}/24", "dev", f"o{cable}")
+            run("ip", "-n", self.name("r"), "link", "set", f"o{cable}", "up")
+            run("ip", "-n", self.name(host), "route", "add", "default", "via", ours)
+        for to, kind in ROUTES.items():
+            run("ip", "-n", self.name("r"), "route", "add", kind, to)
+        run(*self.on("r"), "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+
+    def down(self):
+        """Takes away what is there."""
+        if self.is_wanted:
+            for host in "arb":
+                subprocess.run(["ip", "netns", "del", self.name(host)], capture_output=True,
+                               check=False)
+
+    def on(self, host):
+        """What a command line begins with there."""
+        return ["ip", "netns", "exec", self.name(host)] if self.is_wanted else []
+
+
+class World:
+    """A folder with nodes, and the processes of this test."""
+
+    def __init__(self, bin_dir, space, folder):
+        self.bin, self.space, self.folder = pathlib.Path(bin_dir).resolve(), space, folder
+        self.processes = []
+        (folder / "text").write_text("In the beginning was the word.\n" * 4000, encoding="ascii")
+        self.manifest = self.new_run("first")
+
+    def new_run(self, name):
+        """The manifest of a small run."""
+        path = self.folder / f"{name}.manifest"
+        run(str(self.bin / "thinwire"), "run", "new", name, "--data", str(self.folder / "text"),
+            "--out", str(path), "--set", "model.layers=2", "--set", "model.width=32",
+            "--set", "model.heads=2", "--set", "model.context=32")
+        return path
+
+    def node(self, name, listen, *, manifest=None, peers=(), secret=None):
+        """Lays out a node; returns its configuration file."""
+        config, worker = self.folder / f"{name}.conf", self.folder / f"{name}.worker"
+        more = ["--peers", ",".join(peers)] if peers else []
+        more += ["--secret-file", str(secret)] if secret else []
+        run(str(self.bin / "thinwire"), "init", "--config", str(config), "--state-dir",
+            str(self.folder / name), "--run-dir", str(self.folder / f"{name}.run"), "--run",
+            str(manifest or self.manifest), "--data", str(self.folder / "text"), "--listen", listen,
+            *more)
+        worker.write_text(f"#!/bin/sh\nexec {self.bin / 'stub_worker'} --step-us 20000 \"$@\"\n",
+                          encoding="ascii")
+        worker.chmod(0o755)
+        text = config.read_text(encoding="ascii")
+        config.write_text(text.replace("[node]\n", f"[node]\nworker_path = {worker}\n", 1),
+                          encoding="ascii")
+        return config
+
+    def secret(self, name):
+        """Where a node keeps its run secret."""
+        return self.folder / name / "run.secret"
+
+    def start(self, host, *command):
+        """A process on a host, ended with the world."""
+        log = open(self.folder / f"log{len(self.processes)}", "wb")
+        process = subprocess.Popen(self.space.on(host) + [str(word) for word in command],
+                                   stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        log.close()
+        self.processes.append(process)
+        return process
+
+    def daemon(self, host, config):
+        """Starts a daemon and waits until it answers."""
+        process = self.start(host, self.bin / "thinwired", "--config", config)
+        end = time.monotonic() + PATIENCE_S
+        while self.status(config) is None:
+            if process.poll() is not None or time.monotonic() > end:
+                logs = [path.read_text(errors="replace") for path in self.folder.glob("log*")]
+                raise RuntimeError("a daemon does not come up: " + "\n".join(logs))
+            time.sleep(0.1)
+
+    def status(self, config):
+        """/v1/status, or None."""
+        done = subprocess.run([str(self.bin / "thinwire"), "status", "--json", "--config",
+                               str(config)], capture_output=True, text=True, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def doctor(self, host, config):
+        """What the doctor says, as JSON, and its exit status."""
+        done = subprocess.run(self.space.on(host) + [str(self.bin / "thinwire"), "doctor", "--json",
+                                                     "--patience", "4", "--config", str(config)],
+                              capture_output=True, text=True, check=False)
+        return json.loads(done.stdout), done.returncode
+
+    def end(self):
+        """Stops what still runs."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Web(http.server.BaseHTTPRequestHandler):
+    """Another program that has the port."""
+
+    def log_message(self, *_):  # pylint: disable=arguments-differ
+        """Says nothing."""
+
+
+def free_port():
+    """One that nobody has just now."""
+    with contextlib.closing(__import__("socket").socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def judge(cases, rows, where, sentence_of):
+    """Every address must have its cause's own words; returns the sentences that were wrong."""
+    wrong = []
+    for address, (cause, words) in cases.items():
+        said = sentence_of(rows, address)
+        print(f"{where:7} {cause:13} {said}")
+        if said is None or words not in said:
+            wrong.append(f"{where}: {address} wants `{words}`, got `{said}`")
+    return wrong
+
+
+def of_doctor(report, address):
+    """The FAIL line of that address, with its way out."""
+    for row in report["checks"]:
+        if row["grade"] == "fail" and row["text"].startswith(f"{address}: "):
+            return f"{row['text']}; {row['fix']}"
+    return None
+
+
+def of_status(status, address):
+    """What bootstrap[] has of it."""
+    for row in status["bootstrap"]:
+        if row["address"] == address:
+            return row["error"]
+    return None
+
+
+def try_joins(world, host, listen, cases, good):
+    """Starts the joining node with all addresses at once, then asks daemon and doctor."""
+    config = world.node("joiner", listen, peers=[good, *cases], secret=world.secret("first"))
+    before, code = world.doctor(host, config)
+    wrong = judge(cases, before, "doctor", of_doctor)
+    if code != 1:
+        wrong.append(f"doctor: exit status {code} with failures, wanted 1")
+    rows = {(row["check"], row["grade"]) for row in before["checks"]}
+    if ("peer.admitted", "ok") not in rows:
+        wrong.append("doctor: the one good address is not admitted")
+    world.daemon(host, config)
+    end, status = time.monotonic() + PATIENCE_S, None
+    while time.monotonic() < end:
+        status = world.status(config)
+        if status and all(of_status(status, address) for address in cases):
+            break
+        time.sleep(0.3)
+    wrong += judge(cases, status, "status", of_status)
+    for address, (cause, _) in cases.items():
+        named = [row["cause"] for row in status["bootstrap"] if row["address"] == address]
+        if named != [cause.split(".")[0]]:
+            wrong.append(f"status: {address} has cause {named}, wanted {cause}")
+    while time.monotonic() < end and world.status(config)["sync"]["alive_peers"] < 1:
+        time.sleep(0.3)
+    if world.status(config)["sync"]["alive_peers"] < 1:
+        wrong.append("the good address did not lead to a link beside the bad ones")
+    after, code = world.doctor(host, config)
+    if ("daemon", "ok") not in {(row["check"], row["grade"]) for row in after["checks"]}:
+        wrong.append("doctor: does not see the daemon that runs")
+    if world.status(config)["sync"]["alive_peers"] < 1:
+        wrong.append("doctor beside the daemon cost its link")
+    return wrong
+
+
+def loopback(world):
+    """Wrong port, DNS, wrong secret, other manifest, other version, another program, another id."""
+    ports = [free_port() for _ in range(6)]
+    good, secret, manifest, version, web, closed = (f"127.0.0.1:{port}" for port in ports)
+    world.daemon("a", world.node("first", good))
+    world.daemon("a", world.node("stranger", secret))
+    world.daemon("a", world.node("elsewhere", manifest, manifest=world.new_run("second"),
+                                 secret=world.secret("first")))
+    world.start("a", world.bin / "old_peer", "127.0.0.1", str(ports[3]))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", ports[4]), Web)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    cases = {
+        closed: ("closed", "nothing listens on that port"),
+        "no-such-host.invalid:4747": ("dns", "the name cannot be resolved"),
+        secret: ("wrong_secret", "wrong run secret"),
+        manifest: ("other_run", "other manifest"),
+        version: ("version", "update the older of the two"),
+        web: ("not_thinwire", "no Thinwire node"),
+    }
+    wrong = try_joins(world, "b", f"127.0.0.1:{free_port()}", cases, good)
+    server.shutdown()
+    return wrong
+
+
+def network(world):
+    """Wrong port, firewall that drops, firewall that rejects, NAT, no route."""
+    good = f"{HOST}:4747"
+    world.daemon("a", world.node("first", good))
+    cases = {
+        f"{HOST}:4748": ("closed", "nothing listens on that port"),
+        "203.0.113.66:4747": ("silent", "a firewall drops it"),
+        "203.0.113.67:4747": ("rejected", "a firewall or router on the way rejects it"),
+        "192.168.77.5:4747": ("private", "likely behind NAT"),
+        "[2001:db8::1]:4747": ("no_route", "no route there"),
+    }
+    return try_joins(world, "b", f"{JOINER}:4747", cases, good)
+
+
+def lacks(kind):
+    """Why this part cannot run here; None where it can."""
+    if kind == "loopback":
+        return None
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return "wants root and iproute2 for network namespaces"
+    name = f"twj{os.getpid()}try"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode:
+        return "the kernel gives no network namespace"
+    run("ip", "netns", "del", name)
+    return None
+
+
+def main():
+    """One part of the test."""
+    bin_dir, kind = sys.argv[1], sys.argv[2]
+    why = lacks(kind)
+    if why:
+        print(f"skipped: {why}")
+        return 77
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tw-joins-", dir="/tmp"))
+    wrong = ["it did not come to an end"]
+    try:
+        with Space(kind == "network") as space:
+            world = World(bin_dir, space, folder)
+            try:
+                wrong = {"loopback": loopback, "network": network}[kind](world)
+            finally:
+                world.end()
+    finally:
+        if wrong:
+            print(f"kept: {folder}")
+        else:
+            shutil.rmtree(folder)
+    print("\n".join(f"WRONG {line}" for line in wrong) or "every cause has its own sentence")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
