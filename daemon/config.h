@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "daemon/allowance.h"
+#include "daemon/pacer.h"
 #include "proto/compute.h"
 #include "proto/worker_msg.h" /* enum tw_snapshot_mode */
 
@@ -69,6 +70,7 @@ struct tw_config {
         char
             peers_file[TW_PATH_BYTES]; /* more peers, one `host:port[=id]` per line; empty = none */
         uint64_t upload_bytes_s;       /* cap over all links; 0 = no cap */
+        struct tw_pacer_config pace;   /* of payloads, per link */
         struct tw_budget_config budget;
         bool links;                      /* off: no listening, no dialling: an ordinary solo node */
         char secret_file[TW_PATH_BYTES]; /* empty = STATE_DIR/run.secret */

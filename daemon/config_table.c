@@ -83,6 +83,9 @@ static const struct tw_config_key KEYS[] = {
      "/etc/thinwire/peers", "More of them, one per line; # starts a comment."},
     {"network", "upload", TW_CONFIG_RATE, FIELD(network.upload_bytes_s), 1000, 0, "0", NULL,
      "5mbit", "Upload cap over all links together, such as 800kbit, 5mbit, 1gbit; 0 for none."},
+    {"network", "pace", TW_CONFIG_PACE, FIELD(network.pace), 1000, 0, "auto", NULL, NULL,
+     "How evenly payloads go out. auto: at 85 % of what the path to each node was measured to\n"
+     "carry, so that nothing else on it has to queue; off: as fast as it goes; or a rate."},
     {"network", "budget", TW_CONFIG_BUDGET, FIELD(network.budget), 1000, 0, "0", NULL, "50GB/month",
      "What training together may take: upload on average, such as 2mbit, or upload and\n"
      "download of 30 days, such as 50GB/month; 0 for any. Contributions are made to fit, with\n"

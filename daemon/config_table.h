@@ -16,6 +16,7 @@ enum tw_config_type {
     TW_CONFIG_STEPS,     /* uint64_t */
     TW_CONFIG_BOOL,      /* bool: on/off */
     TW_CONFIG_RATE,      /* uint64_t bytes per second, written in bits: 5mbit */
+    TW_CONFIG_PACE,      /* struct tw_pacer_config: auto, off, 5mbit */
     TW_CONFIG_BUDGET,    /* struct tw_budget_config: 5mbit, 50GB/month */
     TW_CONFIG_BYTES,     /* uint64_t: 8GB */
     TW_CONFIG_DURATION,  /* uint64_t microseconds: 5m */

@@ -93,6 +93,23 @@ static enum tw_status read_rate(const struct tw_config_key *key, const char *tex
     return TW_OK;
 }
 
+static enum tw_status read_pace(const struct tw_config_key *key, const char *text,
+                                struct tw_pacer_config *out, struct tw_error *err) {
+    struct tw_pacer_config read = {.mode = TW_PACER_AUTO};
+    if (strcmp(text, "off") == 0) {
+        read.mode = TW_PACER_OFF;
+    } else if (strcmp(text, "auto") != 0) {
+        if (!isdigit((unsigned char)*text))
+            return tw_fail(err, TW_CONFIG,
+                           "`%.40s` is neither auto nor off nor a rate such as 5mbit", text);
+        read.mode = TW_PACER_FIXED;
+        TW_TRY(read_rate(key, text, &read.bytes_per_s, err));
+        if (read.bytes_per_s == 0) read.mode = TW_PACER_OFF;
+    }
+    *out = read;
+    return TW_OK;
+}
+
 enum tw_status tw_budget_parse(const char *text, struct tw_budget_config *budget,
                                struct tw_error *err) {
     static const char want[] = "2mbit of upload, 50GB/month in both directions, or 0 for none";
@@ -331,6 +348,7 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
     case TW_CONFIG_STEPS: return read_integer(key, value, field, err);
     case TW_CONFIG_BOOL: return read_bool(value, field, err);
     case TW_CONFIG_RATE: return read_rate(key, value, field, err);
+    case TW_CONFIG_PACE: return read_pace(key, value, field, err);
     case TW_CONFIG_BUDGET: return tw_budget_parse(value, field, err);
     case TW_CONFIG_BYTES:
         if (tw_units_parse_bytes(value, field)) return TW_OK;
@@ -381,6 +399,13 @@ static void print_quantity(uint64_t value, const struct unit *units, char *text,
     }
 }
 
+static void print_pace(const struct tw_pacer_config *pace, char *text, size_t capacity) {
+    if (pace->mode == TW_PACER_FIXED)
+        print_quantity(pace->bytes_per_s * 8, RATES, text, capacity);
+    else
+        (void)snprintf(text, capacity, pace->mode == TW_PACER_OFF ? "off" : "auto");
+}
+
 static void print_budget(const struct tw_budget_config *budget, char *text, size_t capacity) {
     char size[TW_UNITS_BYTES];
     if (budget->is_month) {
@@ -410,6 +435,7 @@ bool tw_config_get(const struct tw_config *config, const struct tw_config_key *k
         break;
     case TW_CONFIG_BOOL: (void)snprintf(text, capacity, *(const bool *)field ? "on" : "off"); break;
     case TW_CONFIG_RATE: print_quantity(*(const uint64_t *)field * 8, RATES, text, capacity); break;
+    case TW_CONFIG_PACE: print_pace(field, text, capacity); break;
     case TW_CONFIG_BUDGET: print_budget(field, text, capacity); break;
     case TW_CONFIG_BYTES: {
         char size[TW_UNITS_BYTES];

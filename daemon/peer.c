@@ -66,6 +66,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
         return -1;
     }
     *slot = (struct tw_slot){.queue = slot->queue};
+    tw_pacer_init(&slot->pacing.pacer);
     uint8_t tag[TW_TLS_EXPORT_BYTES];
     if (tw_tls_export(&conn->link.tls, TW_LINK_EXPORT, tag, err) != TW_OK) return -1;
     if (tw_link_admit(&conn->link, TW_ROLE_CONTROL, err) != TW_OK) return -1;
@@ -206,5 +207,6 @@ void tw_peers_step(struct tw_transport *t, uint64_t now_us) {
         if (slot->state == TW_SLOT_UP && slot->needs_pump) pump_resumed(slot);
         if (slot->state == TW_SLOT_ENDING && !t->is_closing) tw_peer_finish(t, i);
     }
+    tw_pacing_step(t, now_us);
     tw_bulk_step(t, now_us);
 }

@@ -297,6 +297,7 @@ enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err) {
         .boot = shell->setup->boot,
         .listen_count = config->network.listen_count,
         .upload_bytes_per_s = config->network.upload_bytes_s,
+        .pace = config->network.pace,
         .events = {.peer_up = on_peer_up,
                    .peer_down = on_peer_down,
                    .frame = on_frame,

@@ -208,6 +208,7 @@ static void fill_net(const struct tw_shell *shell, struct tw_status_view *view) 
     view->net.bulk_out_bytes = bulk.bytes_out;
     view->net.in_bytes_per_s = minute_rate(shell, offsetof(struct tw_minute_sample, bytes_in));
     view->net.out_bytes_per_s = minute_rate(shell, offsetof(struct tw_minute_sample, bytes_out));
+    view->net.pace = config->network.pace.mode;
     view->net.upload_cap_bytes_s = config->network.upload_bytes_s;
     view->net.links_refused = shell->links_refused;
     view->net.pool_bytes = shell->host->payloads.pool.bytes;
@@ -260,6 +261,17 @@ static struct tw_view_peer *peer_row(struct tw_status_view *view, const struct t
     return row;
 }
 
+/* What the bulk connections say of their paths. */
+static void fill_path(const struct tw_peer_net *net, struct tw_status_view *view) {
+    char *const seen = view->net.congestion;
+    if (!net->has_bulk) return;
+    const bool is_other = seen[0] != '\0' && strcmp(seen, net->congestion) != 0;
+    (void)snprintf(seen, sizeof(view->net.congestion), "%s", is_other ? "mixed" : net->congestion);
+    if (net->path_bytes_per_s <= view->net.path_bytes_per_s) return;
+    view->net.path_bytes_per_s = net->path_bytes_per_s;
+    view->net.pace_bytes_per_s = net->pace_bytes_per_s;
+}
+
 static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
                         struct tw_status_view *view) {
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -274,6 +286,7 @@ static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
         if (tw_transport_peer(shell->transport, i, &net)) {
             (void)snprintf(row->addr, sizeof(row->addr), "%s", net.address);
             if (net.rtt_us > 0) row->rtt_us = net.rtt_us;
+            fill_path(&net, view);
         }
         const struct tw_msg_status *said = &shell->view.peers[i].status;
         if (!shell->view.peers[i].is_up) continue;

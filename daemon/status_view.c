@@ -62,6 +62,15 @@ const char *tw_view_link_name(enum tw_view_link link) {
     return "unknown";
 }
 
+const char *tw_view_pace_name(enum tw_pacer_mode mode) {
+    switch (mode) {
+    case TW_PACER_AUTO: return "auto";
+    case TW_PACER_OFF: return "off";
+    case TW_PACER_FIXED: return "fixed";
+    }
+    return "unknown";
+}
+
 const char *tw_view_topology_name(enum tw_topology topology) {
     switch (topology) {
     case TW_TOPOLOGY_GROUP: return "group";

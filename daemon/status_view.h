@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "daemon/dial_error.h"
+#include "daemon/pacer.h"
 #include "proto/run.h"
 #include "sync/node.h"
 
@@ -171,8 +172,12 @@ struct tw_status_view {
         char listen[TW_ADDRS_MAX][TW_ADDR_BYTES];     /* as bound; "" after the last */
         uint64_t control_in_bytes, control_out_bytes; /* at the socket, this process */
         uint64_t bulk_in_bytes, bulk_out_bytes;
-        double in_bytes_per_s, out_bytes_per_s;    /* last minute */
-        uint64_t upload_cap_bytes_s;               /* 0 = none */
+        double in_bytes_per_s, out_bytes_per_s; /* last minute */
+        uint64_t upload_cap_bytes_s;            /* 0 = none */
+        enum tw_pacer_mode pace;
+        char congestion[16];       /* of bulk connections; "" without any, "mixed" */
+        uint64_t path_bytes_per_s; /* the fastest path measured; 0 = none yet */
+        uint64_t pace_bytes_per_s; /* what it is held to; 0 = no limit */
         uint32_t bootstrap_count, bootstrap_alive; /* configured addresses / with a live link */
         uint64_t links_refused;
         uint64_t pool_bytes, pool_used_bytes;
@@ -246,6 +251,7 @@ const char *tw_status_view_state(const struct tw_status_view *view);
 const char *tw_view_state_name(enum tw_node_state state);
 const char *tw_view_worker_name(enum tw_view_worker worker);
 const char *tw_view_link_name(enum tw_view_link link);
+const char *tw_view_pace_name(enum tw_pacer_mode mode);
 const char *tw_view_topology_name(enum tw_topology topology);
 const char *tw_view_data_name(enum tw_view_data data);
 

@@ -442,6 +442,11 @@ void tw_transport_set_secrets(struct tw_transport *t, const struct tw_secrets *s
     t->secrets = *secrets;
 }
 
+void tw_transport_set_pace(struct tw_transport *t, const struct tw_pacer_config *pace) {
+    t->config.pace = *pace;
+    tw_transport_soon(t);
+}
+
 uint16_t tw_transport_port(const struct tw_transport *t, uint32_t idx) {
     TW_ASSERT(idx < t->config.listen_count);
     return t->listeners[idx].port;

@@ -29,6 +29,7 @@
 #include "daemon/dial_error.h"
 #include "daemon/gate.h"
 #include "daemon/identity.h"
+#include "daemon/pacer.h"
 #include "daemon/secret.h"
 #include "proto/frame.h"
 #include "proto/message.h"
@@ -98,6 +99,7 @@ struct tw_transport_config {
     char bind[TW_BIND_MAX][TW_ADDR_BYTES];       /* IP addresses to dial from; empty after the last;
                                                     none: any */
     uint64_t upload_bytes_per_s;                 /* 0 = no cap */
+    struct tw_pacer_config pace;                 /* of bulk connections */
     uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; tests make it short */
     uint64_t background_us;                      /* 0 = 10 s: the longest wait of background */
 
@@ -171,6 +173,8 @@ struct tw_peer_net {
     uint64_t delivery_bytes_per_s; /* of the bulk connection, as TCP measured it; 0 = unknown */
     uint64_t retransmits;          /* segments, both connections */
     char congestion[16];           /* "bbr", "cubic", ... of the bulk connection */
+    uint64_t path_bytes_per_s;     /* what the path from here carries; 0 = not known */
+    uint64_t pace_bytes_per_s;     /* the bulk connection is held to; 0 = no limit */
 };
 
 /* Asks the kernel: cheap enough for once a second. False for a number that is not up. */
@@ -182,6 +186,7 @@ struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
 
 /* Changes the cap of a running node; 0 = none. */
 void tw_transport_set_upload(struct tw_transport *transport, uint64_t upload_bytes_per_s);
+void tw_transport_set_pace(struct tw_transport *transport, const struct tw_pacer_config *pace);
 
 /* Changes the run secrets of a running node, of a run that has any. Links that a secret proved
  * which is no longer among them are closed with TW_WRONG_SECRET; honest nodes are back in a moment.

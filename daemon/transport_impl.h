@@ -15,6 +15,7 @@
 #include "daemon/link.h"
 #include "daemon/listen.h"
 #include "daemon/own_address.h"
+#include "daemon/pacer.h"
 #include "daemon/sockopt.h"
 #include "daemon/tls.h"
 #include "daemon/transport.h"
@@ -77,6 +78,14 @@ struct tw_bulk {
     uint64_t moved_us;  /* when a payload record went, or the first one came to wait */
 };
 
+/* How fast a bulk connection may send. */
+struct tw_pacing {
+    struct tw_pacer pacer;
+    uint64_t limit_bytes_per_s;                /* the kernel was told; 0 = none */
+    uint64_t looked_us, bytes_out, no_room_us; /* at the last look */
+    bool is_idle;
+};
+
 enum tw_slot_state { TW_SLOT_FREE, TW_SLOT_UP, TW_SLOT_ENDING };
 
 struct tw_slot {
@@ -95,6 +104,7 @@ struct tw_slot {
     struct tw_error reason; /* when ENDING */
     bool needs_pump;        /* a connection was resumed */
     struct tw_bulk queue;
+    struct tw_pacing pacing;
 };
 
 struct tw_transport {
@@ -164,5 +174,8 @@ bool tw_bulk_push(struct tw_transport *t, struct tw_bulk *bulk, const struct tw_
 bool tw_bulk_pop(struct tw_bulk *bulk, struct tw_chunk *chunk);
 void tw_bulk_drop(struct tw_bulk *bulk, const struct tw_id *payload);
 void tw_bulk_step(struct tw_transport *t, uint64_t now_us);
+
+/* pacing.c: looks at the bulk connections that send, and tells the kernel how fast they may. */
+void tw_pacing_step(struct tw_transport *t, uint64_t now_us);
 
 #endif

@@ -28,6 +28,7 @@ static void info_add(const struct tw_conn *conn, bool is_bulk, struct tw_peer_ne
     memcpy(out->congestion, info.congestion, sizeof(out->congestion));
     if (is_bulk) {
         out->delivery_bytes_per_s = info.delivery_bytes_per_s;
+        out->pace_bytes_per_s = info.pace_bytes_per_s;
         return;
     }
     out->rtt_us = info.rtt_us;
@@ -48,6 +49,7 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
         .bulk = conn_traffic(slot->bulk),
         .chunks_queued = slot->queue.payloads.count,
         .background_queued = slot->queue.background.count,
+        .path_bytes_per_s = slot->pacing.pacer.path_bytes_per_s,
         .control_queued_bytes = (uint32_t)tw_link_queued(&slot->control->link),
     };
     memcpy(out->address, slot->control->link.address, sizeof(out->address));

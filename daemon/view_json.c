@@ -116,14 +116,23 @@ static json_t *sync_json(const struct tw_status_view *view) {
                      count(view->sync.lineage_changes), "pairs", pairs_json(view));
 }
 
+static json_t *path_json(const struct tw_status_view *view) {
+    const uint64_t path = view->net.path_bytes_per_s, pace = view->net.pace_bytes_per_s;
+    return json_pack("{s:o,s:s,s:o,s:o}", "congestion",
+                     view->net.congestion[0] != 0 ? text(view->net.congestion) : json_null(),
+                     "pace", tw_view_pace_name(view->net.pace), "path_bytes_per_s",
+                     path == 0 ? json_null() : count(path), "pace_bytes_per_s",
+                     pace == 0 ? json_null() : count(pace));
+}
+
 static json_t *network_json(const struct tw_status_view *view) {
     json_t *const listen = json_array();
     for (uint32_t i = 0; i < TW_ADDRS_MAX && view->net.listen[i][0] != 0; i++) {
         (void)json_array_append_new(listen, text(view->net.listen[i]));
     }
     return json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "listen", listen,
-        "control_in_bytes", count(view->net.control_in_bytes), "control_out_bytes",
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "listen", listen, "path",
+        path_json(view), "control_in_bytes", count(view->net.control_in_bytes), "control_out_bytes",
         count(view->net.control_out_bytes), "bulk_in_bytes", count(view->net.bulk_in_bytes),
         "bulk_out_bytes", count(view->net.bulk_out_bytes), "in_bytes_per_s",
         real(view->net.in_bytes_per_s), "out_bytes_per_s", real(view->net.out_bytes_per_s),

@@ -382,6 +382,23 @@ static void print_network(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
+/* What the bulk connections run on. */
+static void print_path(const struct screen *screen, const json_t *status) {
+    char path[TW_UNITS_BYTES], pace[TW_UNITS_BYTES];
+    const char *const congestion = json_str(status, "network.path.congestion");
+    const double carries = json_num(status, "network.path.path_bytes_per_s");
+    const double held = json_num(status, "network.path.pace_bytes_per_s");
+    if (congestion[0] == '\0') return;
+    struct line line = line_begin(screen, "Path");
+    line_put(&line, PLAIN, "%s", congestion);
+    if (isfinite(carries)) {
+        line_put(&line, PLAIN, "%sthe fastest carries %s/s", sep(screen),
+                 tw_units_bytes(path, carries));
+        if (isfinite(held)) line_put(&line, DIM, ", held to %s/s", tw_units_bytes(pace, held));
+    }
+    line_end(&line);
+}
+
 /* The rungs that carry most, largest share first: "ecsq2 61 %, topk64 20 %". */
 static void put_rungs(struct line *line, const struct screen *screen, const json_t *shares) {
     enum { SHOWN = 3 };
@@ -494,6 +511,7 @@ void screen_status(const struct screen *screen, const json_t *status) {
     print_data(screen, status);
     print_sync(screen, status);
     print_network(screen, status);
+    print_path(screen, status);
     print_contributions(screen, status);
     print_worker(screen, status);
     print_lately(screen, status);

@@ -72,6 +72,7 @@ static void every_kind_of_value_is_read(void **state) {
                            "peers = a.example:1, 10.0.0.1:2=" ID "\n"
                            "peers = [2001:db8::1]:3\n"
                            "upload = 2.5mbit\n"
+                           "pace = 2mbit\n"
                            "[api]\n"
                            "http = 127.0.0.1:9747\n"),
                      TW_OK);
@@ -94,8 +95,30 @@ static void every_kind_of_value_is_read(void **state) {
     assert_int_equal(config.network.peers[1].id.bytes[1], 0x11);
     assert_false(config.network.peers[2].has_id);
     assert_int_equal(config.network.upload_bytes_s, 312500);
+    assert_int_equal(config.network.pace.mode, TW_PACER_FIXED);
+    assert_int_equal(config.network.pace.bytes_per_s, 250000);
     assert_int_equal(config.network.budget.bytes, 0);
     assert_true(config.api.has_http);
+}
+
+static void pace_is_auto_off_or_a_rate(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *shown;
+        enum tw_pacer_mode mode;
+    } CASES[] = {{"", "pace = auto\n", TW_PACER_AUTO},
+                 {"pace = auto\n", "pace = auto\n", TW_PACER_AUTO},
+                 {"pace = off\n", "pace = off\n", TW_PACER_OFF},
+                 {"pace = 0\n", "pace = off\n", TW_PACER_OFF},
+                 {"pace = 1.5mbit\n", "pace = 1500kbit\n", TW_PACER_FIXED}};
+    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char text[64], shown[16 * 1024];
+        (void)snprintf(text, sizeof(text), "[network]\n%s", CASES[i].text);
+        assert_int_equal(parse(text), TW_OK);
+        assert_int_equal(config.network.pace.mode, CASES[i].mode);
+        assert_true(tw_config_show(&config, shown, sizeof(shown)) < sizeof(shown));
+        if (strstr(shown, CASES[i].shown) == NULL) fail_msg("no %s in %s", CASES[i].shown, shown);
+    }
 }
 
 static void an_empty_list_means_none(void **state) {
@@ -133,6 +156,9 @@ static void every_bad_value_names_line_key_and_the_way_out(void **state) {
     refuse("[network]\nupload = 5\n", 2, "upload: `5` lacks its unit; write a rate in bits");
     refuse("[network]\nupload = 5MB\n", 2, "upload: `MB` is no unit here");
     refuse("[network]\nupload = 1bit\n", 2, "upload: 1bit is below 8kbit");
+    refuse("[network]\npace = fast\n", 2, "pace: `fast` is neither auto nor off nor a rate");
+    refuse("[network]\npace = 5\n", 2, "pace: `5` lacks its unit");
+    refuse("[network]\npace = 1bit\n", 2, "pace: 1bit is below 8kbit");
     refuse("[network]\nbudget = 5\n", 2, "budget: `5` lacks its unit; write 2mbit of upload");
     refuse("[network]\nbudget = 1bit\n", 2, "budget: 1bit is below 8kbit");
     refuse("[network]\nbudget = 50GB/year\n", 2, "`50GB/year` is no budget; write 2mbit");
@@ -291,6 +317,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_file_gives_the_defaults),
         cmocka_unit_test(every_kind_of_value_is_read),
+        cmocka_unit_test(pace_is_auto_off_or_a_rate),
         cmocka_unit_test(an_empty_list_means_none),
         cmocka_unit_test(unknown_names_are_refused_with_the_nearest),
         cmocka_unit_test(every_bad_value_names_line_key_and_the_way_out),

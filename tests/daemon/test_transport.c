@@ -69,6 +69,30 @@ static void two_nodes_meet(struct world_node *from, struct world_node *to) {
     assert_false(net.is_dialled);
 }
 
+static void pace_is(struct world_node *from, const struct world_node *to, uint64_t bytes_per_s) {
+    struct tw_peer_net net = {.pace_bytes_per_s = UINT64_MAX};
+    WAIT_WHILE(&world, !tw_transport_peer(from->transport, peer_of(from, to), &net) ||
+                           net.pace_bytes_per_s != bytes_per_s);
+}
+
+static void set_pace(struct tw_transport_config *config) {
+    config->pace = (struct tw_pacer_config){TW_PACER_FIXED, 3000 * 1000};
+}
+
+/* The kernel says itself what it was told. */
+static void kernel_keeps_to_the_pace_and_to_the_cap(void **state) {
+    (void)state;
+    struct world_node *from = world_start(&world, 0, set_pace), *to = world_start(&world, 1, NULL);
+    pair_up(from, to);
+    pace_is(from, to, 3000 * 1000);
+    pace_is(to, from, 0); /* nothing measured yet */
+    tw_transport_set_upload(from->transport, 1000 * 1000);
+    pace_is(from, to, 1000 * 1000);
+    tw_transport_set_pace(from->transport, &(struct tw_pacer_config){.mode = TW_PACER_OFF});
+    tw_transport_set_upload(from->transport, 0);
+    pace_is(from, to, 0);
+}
+
 static void lower_id_dials_the_higher(void **state) {
     (void)state;
     two_nodes_meet(world_start(&world, 0, NULL), world_start(&world, 1, NULL));
@@ -713,6 +737,7 @@ static void node_may_end_from_inside_a_callback(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(kernel_keeps_to_the_pace_and_to_the_cap),
         TEST(lower_id_dials_the_higher),
         TEST(higher_id_dials_the_lower),
         TEST(both_ends_count_the_same_bytes),

@@ -146,6 +146,9 @@ void view_sample(struct tw_status_view *view) {
     view->net.in_bytes_per_s = 98000;
     view->net.out_bytes_per_s = 101000;
     view->net.upload_cap_bytes_s = 625000;
+    (void)strcpy(view->net.congestion, "bbr");
+    view->net.path_bytes_per_s = 2375000;
+    view->net.pace_bytes_per_s = 2018000;
     view->net.bootstrap_count = 3;
     view->net.bootstrap_alive = 2;
     view->net.pool_bytes = 64u << 20;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""lab.py - two hosts and the bad link between them, on one machine: network namespaces joined by
-vde2's wirefilter, which delays, limits and loses packets.
+# lab.py - two hosts and the bad link between them, on one machine.
+"""Network namespaces joined by vde2's wirefilter, which delays, limits and loses packets.
 
     lab.py up [--delay MS] [--rate BYTES_S] [--loss PERCENT] [--queue BYTES]   prints its FOLDER
     lab.py exec FOLDER a|b COMMAND...       runs there; a is 10.77.0.1, b is 10.77.0.2
