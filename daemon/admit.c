@@ -109,8 +109,7 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
 
 /* ---- refusing ------------------------------------------------------------------------------ */
 
-/* Ends a connection that is no peer's, and tells whoever waits for it. */
-static void refuse(struct tw_conn *conn, enum tw_status status, const char *sentence) {
+void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *sentence) {
     struct tw_transport *t = conn->transport;
     const struct tw_id *id = conn->link.tls.has_id ? &conn->link.tls.id : NULL;
     if (conn->dialling != NULL) {
@@ -132,12 +131,12 @@ void tw_admit_failed(struct tw_conn *conn) {
     const struct tw_error error = conn->link.error;
     if (tw_outgoing_lost(conn, &error)) return; /* the name may have other addresses */
     if (conn->dialling != NULL) conn->dialling->cause = conn->cause;
-    refuse(conn, error.status, error.message);
+    tw_admit_refuse(conn, error.status, error.message);
 }
 
 /* ---- HELLO --------------------------------------------------------------------------------- */
 
-static void hello_ours(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello) {
+void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello) {
     const struct tw_transport *t = conn->transport;
     *hello = (struct tw_hello){
         .version_min = TW_WIRE_VERSION,
@@ -166,7 +165,7 @@ static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *t
     struct tw_transport *t = conn->transport;
     struct tw_hello hello;
     uint8_t body[TW_HELLO_BYTES_MAX];
-    hello_ours(conn, role, &hello);
+    tw_admit_hello(conn, role, &hello);
     if (tag != NULL) memcpy(hello.link_tag, tag, TW_LINK_TAG_BYTES);
     tw_hello_prove(&hello, t->secrets.count > 0 ? &t->secrets.list[conn->secret] : NULL, conn->ekm);
     const uint32_t size = tw_hello_encode(&hello, body);
@@ -206,8 +205,10 @@ void tw_admit_secured(struct tw_conn *conn) {
     }
     if (conn->role == TW_ROLE_PROBE)
         hello_send(conn, TW_ROLE_PROBE, NULL);
+    else if (conn->role == TW_ROLE_GUEST)
+        tw_guest_secured(conn);
     else if (tw_peer_find(t, id) >= 0 || is_greeting(t, id))
-        refuse(conn, TW_OK, DUPLICATE);
+        tw_admit_refuse(conn, TW_OK, DUPLICATE);
     else
         hello_send(conn, TW_ROLE_CONTROL, NULL);
 }
@@ -231,13 +232,13 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_transport *t = conn->transport;
     struct tw_error err;
     if (!control_may_enter(conn, hello)) {
-        refuse(conn, TW_AGAIN, DUPLICATE);
+        tw_admit_refuse(conn, TW_AGAIN, DUPLICATE);
         return;
     }
     if (t->is_closing) return; /* the shell ended us from peer_down */
     const int peer = tw_peer_open(conn, hello, &err);
     if (peer < 0) {
-        refuse(conn, err.status, err.message);
+        tw_admit_refuse(conn, err.status, err.message);
         return;
     }
     if (!conn->is_dialled) hello_send(conn, TW_ROLE_CONTROL, NULL);
@@ -258,18 +259,19 @@ static void bulk_enter(struct tw_conn *conn, const struct tw_hello *hello) {
         (conn->is_dialled ? conn->bulk_of == peer
                           : memcmp(slot->tag, hello->link_tag, TW_LINK_TAG_BYTES) == 0);
     if (!is_ours) {
-        refuse(conn, TW_AGAIN, "no control connection that this bulk connection belongs to");
+        tw_admit_refuse(conn, TW_AGAIN,
+                        "no control connection that this bulk connection belongs to");
         return;
     }
     if (slot->bulk != NULL) {
         /* The dialler has lost the one we hold: what we sent on it may be lost, so start over. */
         tw_peer_end(t, peer, TW_AGAIN, "the bulk connection was lost");
-        refuse(conn, TW_AGAIN, "the bulk connection was lost");
+        tw_admit_refuse(conn, TW_AGAIN, "the bulk connection was lost");
         return;
     }
     if (!conn->is_dialled) hello_send(conn, TW_ROLE_BULK, slot->tag);
     if (tw_link_admit(&conn->link, TW_ROLE_BULK, &err) != TW_OK) {
-        refuse(conn, err.status, err.message);
+        tw_admit_refuse(conn, err.status, err.message);
         return;
     }
     if (conn->is_dialled) t->peers[peer].bulk_dial = NULL;
@@ -282,22 +284,22 @@ static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_error err;
     char sentence[sizeof(goodbye.sentence) + 16];
     if (tw_goodbye_decode(frame->body, frame->body_bytes, &goodbye, &err) != TW_OK) {
-        refuse(conn, err.status, err.message);
+        tw_admit_refuse(conn, err.status, err.message);
         return;
     }
     /* On a control connection AGAIN means: there is, or is about to be, another link. To a probe OK
      * says that it came to the right place. Nothing else may read as success, whatever its sender
      * wrote. */
     if (conn->dialling != NULL && conn->role == TW_ROLE_PROBE) {
-        refuse(conn, goodbye.status, goodbye.sentence);
+        tw_admit_refuse(conn, goodbye.status, goodbye.sentence);
         return;
     }
-    if (conn->dialling != NULL && goodbye.status == TW_AGAIN)
+    if (conn->dialling != NULL && conn->role == TW_ROLE_CONTROL && goodbye.status == TW_AGAIN)
         goodbye.status = TW_OK;
     else if (goodbye.status == TW_OK)
         goodbye.status = TW_AGAIN;
     (void)snprintf(sentence, sizeof(sentence), "it says: %s", goodbye.sentence);
-    refuse(conn, goodbye.status, sentence);
+    tw_admit_refuse(conn, goodbye.status, sentence);
 }
 
 /* In a run with an owner: do its certificates admit the node that TLS proved? */
@@ -320,25 +322,29 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
         goodbye_heard(conn, frame);
         return;
     }
+    if (frame->kind == TW_FRAME_WELCOME) {
+        tw_guest_frame(conn, frame);
+        return;
+    }
     TW_ASSERT(frame->kind == TW_FRAME_HELLO); /* the link lets nothing else through */
     enum tw_status status = tw_hello_decode(frame->body, frame->body_bytes, &theirs, &err);
     if (status == TW_OK) {
-        hello_ours(conn, theirs.role, &ours);
+        tw_admit_hello(conn, theirs.role, &ours);
         status = tw_hello_check(&theirs, &ours, &conn->link.tls.id, &err);
     }
-    if (status == TW_OK)
+    if (status == TW_OK && theirs.role != TW_ROLE_GUEST)
         status = tw_hello_check_proof(&theirs, &ours, &t->secrets, conn->ekm, &conn->secret, &err);
     if (status == TW_OK) status = certs_check(conn, &theirs, &err);
     if (status == TW_OK && conn->is_dialled && theirs.role != conn->role)
         status = tw_fail(&err, TW_PROTO, "HELLO answers with another role");
     if (status != TW_OK) {
-        refuse(conn, status, err.message);
+        tw_admit_refuse(conn, status, err.message);
         return;
     }
     switch (theirs.role) {
     case TW_ROLE_CONTROL: control_enter(conn, &theirs); break;
     case TW_ROLE_BULK: bulk_enter(conn, &theirs); break;
-    case TW_ROLE_GUEST: refuse(conn, TW_DENIED, "this node has given out no tickets"); break;
-    case TW_ROLE_PROBE: refuse(conn, TW_OK, "this address can be dialled"); break;
+    case TW_ROLE_GUEST: tw_guest_hello(conn, &theirs); break;
+    case TW_ROLE_PROBE: tw_admit_refuse(conn, TW_OK, "this address can be dialled"); break;
     }
 }

@@ -30,7 +30,14 @@ _Static_assert(AT_ADDRS + TW_ADDRS_MAX * TW_ADDR_BYTES + TW_EXTENSIONS_HEADER_BY
                "HELLO fits");
 _Static_assert(TW_ADDR_BYTES <= 256, "an address length is one byte");
 
-static const char PROOF_DOMAIN[] = "thinwire-join"; /* without NUL */
+/* What proves: the run secret, or the key of a ticket. */
+struct proof_key {
+    const char *domain;
+    const uint8_t *bytes;
+    int size;
+};
+
+enum { DOMAIN_BYTES_MAX = 15 };
 
 /* ---- HELLO --------------------------------------------------------------------------------- */
 
@@ -105,16 +112,14 @@ enum tw_status tw_hello_decode(const uint8_t *body, size_t size, struct tw_hello
 
 /* ---- proof --------------------------------------------------------------------------------- */
 
-static void proof_compute(const struct tw_hello *hello, const struct tw_secret *secret,
+static void proof_compute(const struct tw_hello *hello, const struct proof_key *key,
                           const uint8_t ekm[TW_TLS_EXPORT_BYTES], uint8_t proof[TW_PROOF_BYTES]) {
-    static const struct tw_secret open_secret;
-    enum { DOMAIN_BYTES = sizeof(PROOF_DOMAIN) - 1 };
-    uint8_t text[DOMAIN_BYTES + TW_TLS_EXPORT_BYTES + TW_HELLO_BYTES_MAX];
+    uint8_t text[DOMAIN_BYTES_MAX + TW_TLS_EXPORT_BYTES + TW_HELLO_BYTES_MAX];
     uint8_t body[TW_HELLO_BYTES_MAX];
     const uint32_t size = tw_hello_encode(hello, body);
-    size_t at = 0;
-    memcpy(text, PROOF_DOMAIN, DOMAIN_BYTES);
-    at += DOMAIN_BYTES;
+    size_t at = strlen(key->domain);
+    TW_ASSERT(at <= DOMAIN_BYTES_MAX);
+    memcpy(text, key->domain, at);
     memcpy(text + at, ekm, TW_TLS_EXPORT_BYTES);
     at += TW_TLS_EXPORT_BYTES;
     memcpy(text + at, body, AT_PROOF);
@@ -122,15 +127,49 @@ static void proof_compute(const struct tw_hello *hello, const struct tw_secret *
     memcpy(text + at, body + AT_COUNT, size - AT_COUNT);
     at += size - AT_COUNT;
     unsigned proof_bytes = 0;
-    const struct tw_secret *key = secret != NULL ? secret : &open_secret;
-    TW_ASSERT(HMAC(EVP_sha256(), key->bytes, TW_SECRET_BYTES, text, at, proof, &proof_bytes) !=
-              NULL);
+    TW_ASSERT(HMAC(EVP_sha256(), key->bytes, key->size, text, at, proof, &proof_bytes) != NULL);
     TW_ASSERT(proof_bytes == TW_PROOF_BYTES);
+}
+
+/* NULL: an `open` run. */
+static struct proof_key key_of_secret(const struct tw_secret *secret) {
+    static const struct tw_secret open_secret;
+    return (struct proof_key){.domain = "thinwire-join",
+                              .bytes = secret != NULL ? secret->bytes : open_secret.bytes,
+                              .size = TW_SECRET_BYTES};
+}
+
+static struct proof_key key_of_ticket(const uint8_t *key) {
+    return (struct proof_key){
+        .domain = "thinwire-ticket", .bytes = key, .size = TW_TICKET_KEY_BYTES};
+}
+
+static bool is_proven(const struct tw_hello *theirs, const struct proof_key *key,
+                      const uint8_t ekm[TW_TLS_EXPORT_BYTES]) {
+    uint8_t proof[TW_PROOF_BYTES];
+    proof_compute(theirs, key, ekm, proof);
+    const int differs = CRYPTO_memcmp(proof, theirs->proof, TW_PROOF_BYTES);
+    OPENSSL_cleanse(proof, sizeof(proof));
+    return differs == 0;
 }
 
 void tw_hello_prove(struct tw_hello *hello, const struct tw_secret *secret,
                     const uint8_t ekm[TW_TLS_EXPORT_BYTES]) {
-    proof_compute(hello, secret, ekm, hello->proof);
+    const struct proof_key key = key_of_secret(secret);
+    proof_compute(hello, &key, ekm, hello->proof);
+}
+
+void tw_hello_prove_ticket(struct tw_hello *hello, const uint8_t *key,
+                           const uint8_t ekm[TW_TLS_EXPORT_BYTES]) {
+    const struct proof_key of_ticket = key_of_ticket(key);
+    proof_compute(hello, &of_ticket, ekm, hello->proof);
+}
+
+enum tw_status tw_hello_check_ticket(const struct tw_hello *theirs, const uint8_t *key,
+                                     const uint8_t ekm[TW_TLS_EXPORT_BYTES], struct tw_error *err) {
+    const struct proof_key of_ticket = key_of_ticket(key);
+    if (is_proven(theirs, &of_ticket, ekm)) return TW_OK;
+    return tw_fail(err, TW_TICKET_UNKNOWN, "its key is another");
 }
 
 enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
@@ -154,24 +193,17 @@ enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hel
     return TW_OK;
 }
 
-static bool is_proven(const struct tw_hello *theirs, const struct tw_secret *secret,
-                      const uint8_t ekm[TW_TLS_EXPORT_BYTES]) {
-    uint8_t proof[TW_PROOF_BYTES];
-    proof_compute(theirs, secret, ekm, proof);
-    const int differs = CRYPTO_memcmp(proof, theirs->proof, TW_PROOF_BYTES);
-    OPENSSL_cleanse(proof, sizeof(proof));
-    return differs == 0;
-}
-
 enum tw_status tw_hello_check_proof(const struct tw_hello *theirs, const struct tw_hello *ours,
                                     const struct tw_secrets *secrets,
                                     const uint8_t ekm[TW_TLS_EXPORT_BYTES], uint32_t *which,
                                     struct tw_error *err) {
     char we[9], they[9];
+    const struct proof_key none = key_of_secret(NULL);
     *which = 0;
-    if (secrets->count == 0 && is_proven(theirs, NULL, ekm)) return TW_OK;
+    if (secrets->count == 0 && is_proven(theirs, &none, ekm)) return TW_OK;
     for (uint32_t i = 0; i < secrets->count; i++) {
-        if (!is_proven(theirs, &secrets->list[i], ekm)) continue;
+        const struct proof_key key = key_of_secret(&secrets->list[i]);
+        if (!is_proven(theirs, &key, ekm)) continue;
         *which = i;
         return TW_OK;
     }

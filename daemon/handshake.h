@@ -29,6 +29,7 @@
 #include "daemon/secret.h"
 #include "daemon/tls.h"
 #include "proto/extension.h"
+#include "proto/ticket.h"
 
 #define TW_HELLO_EXPORT "EXPORTER-thinwire-join-v1"
 #define TW_LINK_EXPORT "EXPORTER-thinwire-link-v1"
@@ -80,6 +81,13 @@ enum tw_status tw_hello_check_proof(const struct tw_hello *theirs, const struct 
                                     const struct tw_secrets *secrets,
                                     const uint8_t ekm[TW_TLS_EXPORT_BYTES], uint32_t *which,
                                     struct tw_error *err);
+
+/* The same for a guest and its inviter, by the key of a ticket (TW_TICKET_KEY_BYTES of them).
+ * TW_TICKET_UNKNOWN: another key. */
+void tw_hello_prove_ticket(struct tw_hello *hello, const uint8_t *key,
+                           const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
+enum tw_status tw_hello_check_ticket(const struct tw_hello *theirs, const uint8_t *key,
+                                     const uint8_t ekm[TW_TLS_EXPORT_BYTES], struct tw_error *err);
 
 uint32_t tw_goodbye_encode(enum tw_status status, const char *sentence,
                            uint8_t body[TW_HELLO_BYTES_MAX]);

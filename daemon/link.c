@@ -121,6 +121,7 @@ static enum fate fate_of(const struct tw_link *link, const struct tw_frame *fram
     if (frame->kind == TW_FRAME_GOODBYE) return DELIVER;
     if (link->state == TW_LINK_GREETING) return frame->kind == TW_FRAME_HELLO ? DELIVER : REFUSE;
     if (frame->kind == TW_FRAME_HELLO) return REFUSE;
+    if (frame->kind == TW_FRAME_WELCOME) return link->role == TW_ROLE_GUEST ? DELIVER : REFUSE;
     if (frame->kind == TW_FRAME_CHUNK) {
         const bool is_whole = frame->body_bytes > TW_CHUNK_HEADER_BYTES;
         return link->role == TW_ROLE_BULK && is_whole ? DELIVER : REFUSE;
@@ -261,7 +262,7 @@ static void on_written(uv_write_t *write, int code) {
             fail_uv(link, "the connection broke", code);
         return;
     }
-    if (link->role == TW_ROLE_CONTROL || link->state == TW_LINK_DRAINING) push_all(link);
+    if (link->role != TW_ROLE_BULK || link->state == TW_LINK_DRAINING) push_all(link);
     flush(link);
     if (link->state == TW_LINK_DRAINING)
         drain_step(link);
@@ -350,7 +351,7 @@ enum tw_status tw_link_send(struct tw_link *link, uint16_t kind, const void *bod
     tw_frame_header(to, kind, 0, body, body_bytes);
     if (body_bytes > 0) memcpy(to + TW_FRAME_HEADER_BYTES, body, body_bytes);
     link->queue_end += size;
-    if (link->role == TW_ROLE_CONTROL || link->state == TW_LINK_GREETING) {
+    if (link->role != TW_ROLE_BULK || link->state == TW_LINK_GREETING) {
         push_all(link);
         flush(link);
     }
@@ -436,7 +437,7 @@ static void drain_step(struct tw_link *link) {
 
 void tw_link_close(struct tw_link *link, enum tw_status status, const char *sentence) {
     if (link->state >= TW_LINK_DRAINING) return;
-    const bool is_between_frames = link->role == TW_ROLE_CONTROL || tw_link_queued(link) == 0;
+    const bool is_between_frames = link->role != TW_ROLE_BULK || tw_link_queued(link) == 0;
     if (link->state == TW_LINK_OPENING || link->has_eof ||
         (link->is_failed && link->error.status == TW_IO)) {
         tw_link_abort(link);

@@ -86,7 +86,8 @@ static void on_lookup(struct tw_lookup *lookup) {
 }
 
 static enum tw_status dial(struct tw_transport *t, const char *address, enum tw_role role,
-                           const struct tw_id *expected, struct tw_error *err) {
+                           const struct tw_id *expected, struct tw_dialling **started,
+                           struct tw_error *err) {
     unsigned at = 0;
     while (at < TW_DIALS_MAX && t->dials[at] != NULL) at++;
     if (at == TW_DIALS_MAX)
@@ -107,19 +108,30 @@ static enum tw_status dial(struct tw_transport *t, const char *address, enum tw_
         free(dialling);
         return status;
     }
-    t->dials[at] = dialling;
+    t->dials[at] = *started = dialling;
     tw_transport_soon(t);
     return TW_OK;
 }
 
 enum tw_status tw_transport_connect(struct tw_transport *t, const char *address,
                                     const struct tw_id *expected, struct tw_error *err) {
-    return dial(t, address, TW_ROLE_CONTROL, expected, err);
+    struct tw_dialling *started;
+    return dial(t, address, TW_ROLE_CONTROL, expected, &started, err);
 }
 
 enum tw_status tw_transport_probe(struct tw_transport *t, const char *address,
                                   const struct tw_id *expected, struct tw_error *err) {
-    return dial(t, address, TW_ROLE_PROBE, expected, err);
+    struct tw_dialling *started;
+    return dial(t, address, TW_ROLE_PROBE, expected, &started, err);
+}
+
+enum tw_status tw_transport_visit(struct tw_transport *t, const char *address,
+                                  const struct tw_ticket *ticket, struct tw_error *err) {
+    struct tw_dialling *started;
+    TW_TRY(dial(t, address, TW_ROLE_GUEST, &ticket->inviter, &started, err));
+    memcpy(started->ticket_id, ticket->id, sizeof(ticket->id));
+    memcpy(started->ticket_key, ticket->key, sizeof(ticket->key));
+    return TW_OK;
 }
 
 void tw_outgoing_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,

@@ -33,9 +33,11 @@
 #include "daemon/secret.h"
 #include "proto/frame.h"
 #include "proto/message.h"
+#include "proto/ticket.h"
 
 struct uv_loop_s;
 struct tw_transport;
+struct tw_hello;
 
 /* A chunk on its way out. `bytes` is borrowed until released or dropped. */
 struct tw_chunk {
@@ -53,6 +55,14 @@ struct tw_dial_result {
     enum tw_dial_cause cause; /* TW_DIAL_NONE when TW_OK */
     const struct tw_id *id;   /* of who answered, also one not wanted; else NULL */
     const char *sentence;     /* of tw_dial_sentence; "connected" */
+};
+
+/* Who asks to come in with a ticket. Borrowed for the call, but for the number. */
+struct tw_guest {
+    uint32_t number;
+    const struct tw_hello *hello; /* its id is proven */
+    const uint8_t *ticket_id;     /* TW_TICKET_ID_BYTES */
+    const uint8_t *ekm;           /* TW_TLS_EXPORT_BYTES, for tw_hello_check_ticket */
 };
 
 /* Every `sentence` is for a person: log it. Borrowed for the call. Unused callbacks may be NULL,
@@ -77,6 +87,14 @@ struct tw_transport_events {
     /* The one answer to each tw_transport_probe. TW_OK: `address` leads to the node. */
     void (*probe_done)(void *user, const char *address, const struct tw_id *expected,
                        const struct tw_dial_result *result);
+
+    /* A node with a ticket asks to come in; all but the ticket is right. Judge it, by
+     * tw_hello_check_ticket first, and answer, now or within the seconds of a handshake, with
+     * tw_transport_welcome or tw_transport_turn_away. Without this callback no ticket is known. */
+    void (*guest)(void *user, const struct tw_guest *guest);
+
+    /* To tw_transport_visit: the body of the WELCOME. dial_done follows. */
+    void (*welcomed)(void *user, const uint8_t *body, uint32_t size);
 
     /* Somebody was refused, or an accepted connection failed before it became a peer. */
     void (*refused)(void *user, const char *address, enum tw_status reason, const char *sentence);
@@ -129,6 +147,18 @@ enum tw_status tw_transport_connect(struct tw_transport *transport, const char *
  * a connect is. */
 enum tw_status tw_transport_probe(struct tw_transport *transport, const char *address,
                                   const struct tw_id *expected, struct tw_error *err);
+
+/* Asks the node that made the ticket, at one of its addresses, for a WELCOME. Answered by welcomed
+ * and dial_done, or by dial_done alone; refused as a connect is. */
+enum tw_status tw_transport_visit(struct tw_transport *transport, const char *address,
+                                  const struct tw_ticket *ticket, struct tw_error *err);
+
+/* Answers a guest: with the key of its ticket and the body of a WELCOME, or with the reason why
+ * not. A guest that is gone meanwhile is forgotten. */
+void tw_transport_welcome(struct tw_transport *transport, uint32_t guest, const uint8_t *ticket_key,
+                          const uint8_t *body, uint32_t size);
+void tw_transport_turn_away(struct tw_transport *transport, uint32_t guest, enum tw_status status,
+                            const char *sentence);
 
 /* Sends a control frame now. Ignored for a peer that is already on its way down. A peer that does
  * not read TW_CONTROL_QUEUE_BYTES is closed. */

@@ -46,11 +46,12 @@ struct tw_conn {
     uint64_t deadline_us;         /* to be admitted; UINT64_MAX after that */
     uint64_t since_us;
     uint32_t secret; /* that proves both HELLOs, of transport->secrets */
+    uint32_t guest;  /* number of an accepted guest; 0: none */
     uint8_t ekm[TW_TLS_EXPORT_BYTES];
     struct tw_certs certs; /* that admitted it, in runs with an owner */
 };
 
-/* One tw_transport_connect or tw_transport_probe on its way. */
+/* One tw_transport_connect, _probe or _visit on its way. */
 struct tw_dialling {
     struct tw_transport *transport;
     struct tw_lookup lookup;
@@ -58,6 +59,7 @@ struct tw_dialling {
     enum tw_role role;
     bool has_expected, is_over, has_id, is_orphan; /* orphan: freed when its lookup ends */
     struct tw_id expected, id;
+    uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* of a guest */
     struct tw_race race;
     uint64_t deadline_us;
     struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* those that run */
@@ -116,6 +118,7 @@ struct tw_transport {
     uv_idle_t idle;
     uv_timer_t timer;
     uint32_t handles_count; /* not yet closed: idle, timer, listeners, connections */
+    uint32_t guests_count;  /* ever */
     uint32_t orphans_count; /* lookups that outlive their dial at the end */
     struct tw_egress egress;
     struct tw_listener listeners[TW_LISTEN_MAX];
@@ -142,6 +145,16 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame);
 /* A connection that is no peer's failed: tells who waits for it. From the loop. */
 void tw_admit_failed(struct tw_conn *conn);
 void tw_admit_accepted(uv_stream_t *server, int status);
+/* What this node says of itself in that role, without a proof. */
+void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello);
+/* Ends a connection that is no peer's, and tells whoever waits for it. */
+void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *sentence);
+
+/* guest.c: connections with a ticket. */
+void tw_guest_secured(struct tw_conn *conn);
+/* A HELLO that is right but for its proof. */
+void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello);
+void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
 
 /* outgoing.c: dials for control and bulk. */
 void tw_outgoing_step(struct tw_transport *t, uint64_t now_us);

@@ -163,6 +163,26 @@ static void either_of_two_secrets_proves_and_is_told(void **state) {
                      TW_WRONG_SECRET);
 }
 
+/* From another implementation of HMAC-SHA256, as above. */
+static void a_guest_proves_itself_by_its_tickets_key(void **state) {
+    (void)state;
+    static const uint8_t key[TW_TICKET_KEY_BYTES] = {4, 5, 6}, other[TW_TICKET_KEY_BYTES] = {4, 5};
+    static const char expected[] =
+        "60836b2d44cfcf5a959090a758988291005766a0b7911a2cda2ba33781df08ee";
+    struct tw_id proof;
+    char hex[TW_ID_HEX_BYTES];
+    struct tw_error err;
+    tw_hello_prove_ticket(&theirs, key, ekm);
+    memcpy(proof.bytes, theirs.proof, 32);
+    tw_id_hex(&proof, hex);
+    assert_string_equal(hex, expected);
+    assert_int_equal(tw_hello_check_ticket(&theirs, key, ekm, &err), TW_OK);
+    assert_int_equal(tw_hello_check_ticket(&theirs, other, ekm, &err), TW_TICKET_UNKNOWN);
+    assert_int_equal(check(&err), TW_WRONG_SECRET); /* it is no key to the run */
+    theirs.boot++;
+    assert_int_equal(tw_hello_check_ticket(&theirs, key, ekm, &err), TW_TICKET_UNKNOWN);
+}
+
 static void versions_must_overlap(void **state) {
     (void)state;
     struct tw_error err;
@@ -245,6 +265,7 @@ int main(void) {
         TEST(wrong_secret_is_told_from_another_run),
         TEST(open_and_secret_nodes_do_not_mix),
         TEST(either_of_two_secrets_proves_and_is_told),
+        TEST(a_guest_proves_itself_by_its_tickets_key),
         TEST(versions_must_overlap),
         TEST(hello_of_another_id_than_proven_is_refused),
         TEST(malformed_hellos_name_the_field),

@@ -1,0 +1,241 @@
+#include "daemon/tickets.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+
+#include "base/assert.h"
+#include "daemon/private_file.h"
+
+enum { ID_HEX = 2 * TW_TICKET_ID_BYTES, KEY_HEX = 2 * TW_TICKET_KEY_BYTES, LINE_BYTES = 128 };
+
+static const char HEAD[] = "thinwire-tickets 1\n";
+
+/* ---- hex ----------------------------------------------------------------------------------- */
+
+static void hex_write(const uint8_t *bytes, size_t count, char *hex) {
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < count; i++) {
+        hex[2 * i] = digits[bytes[i] >> 4];
+        hex[2 * i + 1] = digits[bytes[i] & 15];
+    }
+    hex[2 * count] = '\0';
+}
+
+static int hex_value(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool hex_read(const char *hex, uint8_t *bytes, size_t count) {
+    if (strlen(hex) != 2 * count) return false;
+    for (size_t i = 0; i < count; i++) {
+        const int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
+        if (high < 0 || low < 0) return false;
+        bytes[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+/* ---- one ticket ---------------------------------------------------------------------------- */
+
+static bool is_good(const struct tw_ticket_row *row, uint64_t now_s) {
+    return !row->is_withdrawn && now_s < row->expires_s && row->guests_count < row->uses;
+}
+
+static void time_write(uint64_t unix_s, char text[32]) {
+    const time_t time = (time_t)unix_s;
+    struct tm parts;
+    if (gmtime_r(&time, &parts) == NULL || strftime(text, 32, "%Y-%m-%d %H:%M UTC", &parts) == 0)
+        (void)snprintf(text, 32, "%" PRIu64, unix_s);
+}
+
+enum tw_status tw_ticket_use(struct tw_ticket_row *row, const struct tw_id *node, uint64_t now_s,
+                             bool *is_new, struct tw_error *err) {
+    char until[32], now[32];
+    *is_new = false;
+    for (uint32_t i = 0; i < row->guests_count; i++) {
+        if (tw_id_equal(&row->guests[i], node)) return TW_OK;
+    }
+    if (now_s >= row->expires_s) {
+        time_write(row->expires_s, until);
+        time_write(now_s, now);
+        return tw_fail(err, TW_TICKET_EXPIRED, "at %s; there it is %s", until, now);
+    }
+    if (row->guests_count >= row->uses)
+        return tw_fail(err, TW_TICKET_USED, "%u of %u", row->guests_count, row->uses);
+    row->guests[row->guests_count++] = *node;
+    *is_new = true;
+    return TW_OK;
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+
+static void row_remove(struct tw_tickets *tickets, uint32_t at) {
+    struct tw_ticket_row *row = &tickets->rows[at];
+    memmove(row, row + 1, (tickets->count - at - 1) * sizeof(*row));
+    tickets->count--;
+    OPENSSL_cleanse(&tickets->rows[tickets->count], sizeof(*row));
+}
+
+/* Those nobody will ask about any more, and when there is no room, those that are no good. */
+static void rows_sweep(struct tw_tickets *tickets, uint64_t now_s) {
+    for (uint32_t i = 0; i < tickets->count;) {
+        const uint64_t kept_s = tickets->rows[i].expires_s + TW_TICKET_KEPT_S;
+        if (kept_s < now_s)
+            row_remove(tickets, i);
+        else
+            i++;
+    }
+    for (uint32_t i = 0; tickets->count == TW_TICKETS_MAX && i < tickets->count; i++) {
+        if (!is_good(&tickets->rows[i], now_s)) row_remove(tickets, i);
+    }
+}
+
+enum tw_status tw_tickets_add(struct tw_tickets *tickets, uint32_t uses, uint64_t life_s,
+                              uint64_t now_s, struct tw_ticket_row **row, struct tw_error *err) {
+    if (uses < 1 || uses > TW_TICKET_USES_MAX)
+        return tw_fail(err, TW_CONFIG, "a ticket has 1 to %d uses", TW_TICKET_USES_MAX);
+    if (life_s < 1 || life_s > TW_TICKET_LIFE_MAX_S)
+        return tw_fail(err, TW_CONFIG, "a ticket is good for 1 s to a year");
+    rows_sweep(tickets, now_s);
+    if (tickets->count == TW_TICKETS_MAX)
+        return tw_fail(err, TW_LIMIT,
+                       "%d tickets are out and good: take one back with `thinwire invite --revoke`",
+                       TW_TICKETS_MAX);
+    struct tw_ticket_row fresh = {.uses = uses, .expires_s = now_s + life_s};
+    if (RAND_bytes(fresh.id, sizeof(fresh.id)) != 1 ||
+        RAND_priv_bytes(fresh.key, sizeof(fresh.key)) != 1)
+        return tw_fail(err, TW_IO, "the system has no random bytes for a ticket yet");
+    tickets->rows[tickets->count] = fresh;
+    *row = &tickets->rows[tickets->count++];
+    OPENSSL_cleanse(&fresh, sizeof(fresh));
+    return TW_OK;
+}
+
+struct tw_ticket_row *tw_tickets_find(struct tw_tickets *tickets,
+                                      const uint8_t id[TW_TICKET_ID_BYTES]) {
+    for (uint32_t i = 0; i < tickets->count; i++) {
+        struct tw_ticket_row *row = &tickets->rows[i];
+        if (memcmp(row->id, id, TW_TICKET_ID_BYTES) == 0) return row->is_withdrawn ? NULL : row;
+    }
+    return NULL;
+}
+
+enum tw_status tw_tickets_withdraw(struct tw_tickets *tickets, const char *name,
+                                   struct tw_error *err) {
+    struct tw_ticket_row *found = NULL;
+    const size_t size = strlen(name);
+    for (uint32_t i = 0; i < tickets->count && size >= 4; i++) {
+        char hex[ID_HEX + 1];
+        hex_write(tickets->rows[i].id, TW_TICKET_ID_BYTES, hex);
+        if (strncmp(hex, name, size) != 0) continue;
+        if (found != NULL)
+            return tw_fail(err, TW_CONFIG, "more than one ticket begins with %.16s", name);
+        found = &tickets->rows[i];
+    }
+    if (found == NULL)
+        return tw_fail(err, TW_CONFIG,
+                       "no ticket is called %.16s: `thinwire invite --list` shows them", name);
+    found->is_withdrawn = true;
+    return TW_OK;
+}
+
+/* ---- the file ------------------------------------------------------------------------------ */
+
+size_t tw_tickets_encode(const struct tw_tickets *tickets, char *text) {
+    size_t at = sizeof(HEAD) - 1;
+    memcpy(text, HEAD, sizeof(HEAD));
+    for (uint32_t i = 0; i < tickets->count; i++) {
+        const struct tw_ticket_row *row = &tickets->rows[i];
+        char id[ID_HEX + 1], key[KEY_HEX + 1], hex[TW_ID_HEX_BYTES];
+        hex_write(row->id, TW_TICKET_ID_BYTES, id);
+        hex_write(row->key, TW_TICKET_KEY_BYTES, key);
+        int size = snprintf(text + at, TW_TICKETS_TEXT_MAX - at, "ticket %s %s %" PRIu64 " %u %d\n",
+                            id, key, row->expires_s, row->uses, row->is_withdrawn);
+        OPENSSL_cleanse(key, sizeof(key));
+        TW_ASSERT(size > 0 && (size_t)size < TW_TICKETS_TEXT_MAX - at);
+        at += (size_t)size;
+        for (uint32_t k = 0; k < row->guests_count; k++) {
+            tw_id_hex(&row->guests[k], hex);
+            size = snprintf(text + at, TW_TICKETS_TEXT_MAX - at, "guest %s\n", hex);
+            TW_ASSERT(size > 0 && (size_t)size < TW_TICKETS_TEXT_MAX - at);
+            at += (size_t)size;
+        }
+    }
+    return at;
+}
+
+static bool ticket_read(const char *line, struct tw_tickets *tickets) {
+    char id[ID_HEX + 1], key[KEY_HEX + 1];
+    struct tw_ticket_row row = {0};
+    unsigned withdrawn = 0;
+    int end = 0;
+    if (tickets->count == TW_TICKETS_MAX) return false;
+    if (sscanf(line, "ticket %16[0-9a-f] %32[0-9a-f] %19" SCNu64 " %9u %1u%n", id, key,
+               &row.expires_s, &row.uses, &withdrawn, &end) != 5 ||
+        line[end] != '\0')
+        return false;
+    const bool is_read = hex_read(id, row.id, sizeof(row.id)) &&
+                         hex_read(key, row.key, sizeof(row.key)) && withdrawn <= 1 &&
+                         row.uses >= 1 && row.uses <= TW_TICKET_USES_MAX;
+    OPENSSL_cleanse(key, sizeof(key));
+    row.is_withdrawn = withdrawn == 1;
+    if (is_read) tickets->rows[tickets->count++] = row;
+    return is_read;
+}
+
+static bool guest_read(const char *line, struct tw_tickets *tickets) {
+    if (strncmp(line, "guest ", 6) != 0 || tickets->count == 0) return false;
+    struct tw_ticket_row *row = &tickets->rows[tickets->count - 1];
+    if (row->guests_count == row->uses) return false;
+    return tw_id_parse(line + 6, &row->guests[row->guests_count]) && ++row->guests_count > 0;
+}
+
+static enum tw_status corrupt(struct tw_tickets *tickets, unsigned line, struct tw_error *err) {
+    OPENSSL_cleanse(tickets, sizeof(*tickets));
+    return tw_fail(err, TW_CORRUPT, "line %u is none of a file of tickets", line);
+}
+
+enum tw_status tw_tickets_decode(struct tw_tickets *tickets, const char *text,
+                                 struct tw_error *err) {
+    memset(tickets, 0, sizeof(*tickets));
+    if (strncmp(text, HEAD, sizeof(HEAD) - 1) != 0) return corrupt(tickets, 1, err);
+    text += sizeof(HEAD) - 1;
+    for (unsigned number = 2; *text != '\0'; number++) {
+        char line[LINE_BYTES];
+        const size_t size = strcspn(text, "\n");
+        if (text[size] != '\n' || size >= sizeof(line)) return corrupt(tickets, number, err);
+        memcpy(line, text, size);
+        line[size] = '\0';
+        if (!ticket_read(line, tickets) && !guest_read(line, tickets))
+            return corrupt(tickets, number, err);
+        text += size + 1;
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_tickets_load(struct tw_tickets *tickets, const char *path, struct tw_error *err) {
+    size_t size = 0;
+    memset(tickets, 0, sizeof(*tickets));
+    if (access(path, F_OK) != 0 && errno == ENOENT) return TW_OK;
+    char *text = malloc(TW_TICKETS_TEXT_MAX);
+    if (text == NULL) return tw_fail(err, TW_NOMEM, "no memory for the tickets");
+    struct tw_error reason = {0};
+    enum tw_status status = tw_private_read(path, text, TW_TICKETS_TEXT_MAX, &size, err);
+    if (status == TW_OK) {
+        status = strlen(text) == size ? tw_tickets_decode(tickets, text, &reason)
+                                      : tw_fail(&reason, TW_CORRUPT, "it is no text");
+        if (status != TW_OK) (void)tw_fail(err, status, "%.120s: %s", path, reason.message);
+        OPENSSL_cleanse(text, size);
+    }
+    free(text);
+    return status;
+}

@@ -1,0 +1,204 @@
+/* Tests of daemon/tickets.c. */
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "daemon/private_file.h"
+#include "daemon/tickets.h"
+#include "tests/test.h"
+
+enum { NOW = 1790000000, DAY = 86400 };
+
+static struct tw_tickets tickets, back;
+static struct tw_error err;
+static char text[TW_TICKETS_TEXT_MAX];
+
+static int setup(void **state) {
+    (void)state;
+    memset(&tickets, 0, sizeof(tickets));
+    return 0;
+}
+
+static struct tw_ticket_row *add(uint32_t uses, uint64_t life_s) {
+    struct tw_ticket_row *row = NULL;
+    assert_int_equal(tw_tickets_add(&tickets, uses, life_s, NOW, &row, &err), TW_OK);
+    return row;
+}
+
+static struct tw_id node(uint8_t name) {
+    struct tw_id id;
+    memset(id.bytes, name, sizeof(id.bytes));
+    return id;
+}
+
+static enum tw_status use(struct tw_ticket_row *row, uint8_t name, uint64_t now_s, bool *is_new) {
+    const struct tw_id id = node(name);
+    return tw_ticket_use(row, &id, now_s, is_new, &err);
+}
+
+static void every_ticket_is_another(void **state) {
+    (void)state;
+    add(1, DAY);
+    add(1, DAY);
+    assert_memory_not_equal(tickets.rows[0].id, tickets.rows[1].id, TW_TICKET_ID_BYTES);
+    assert_memory_not_equal(tickets.rows[0].key, tickets.rows[1].key, TW_TICKET_KEY_BYTES);
+    assert_ptr_equal(tw_tickets_find(&tickets, tickets.rows[1].id), &tickets.rows[1]);
+    const uint8_t nobody[TW_TICKET_ID_BYTES] = {0};
+    assert_null(tw_tickets_find(&tickets, nobody));
+}
+
+static void a_use_counts_once_per_node(void **state) {
+    (void)state;
+    struct tw_ticket_row *row = add(2, DAY);
+    bool is_new = false;
+    assert_int_equal(use(row, 1, NOW, &is_new), TW_OK);
+    assert_true(is_new);
+    assert_int_equal(use(row, 1, NOW, &is_new), TW_OK);
+    assert_false(is_new);
+    assert_int_equal(use(row, 2, NOW, &is_new), TW_OK);
+    assert_int_equal(use(row, 3, NOW, &is_new), TW_TICKET_USED);
+    assert_string_equal(err.message, "2 of 2");
+    assert_int_equal(use(row, 2, NOW, &is_new), TW_OK); /* it had one */
+}
+
+static void a_ticket_expires_for_those_that_have_not_used_it(void **state) {
+    (void)state;
+    struct tw_ticket_row *row = add(5, DAY);
+    bool is_new = false;
+    assert_int_equal(use(row, 1, NOW + DAY - 1, &is_new), TW_OK);
+    assert_int_equal(use(row, 2, NOW + DAY, &is_new), TW_TICKET_EXPIRED);
+    assert_non_null(strstr(err.message, "at 2026-09-22")); /* and what time it is there */
+    assert_int_equal(use(row, 1, NOW + DAY, &is_new), TW_OK);
+}
+
+static void uses_and_life_have_bounds(void **state) {
+    (void)state;
+    struct tw_ticket_row *row = NULL;
+    assert_int_equal(tw_tickets_add(&tickets, 0, DAY, NOW, &row, &err), TW_CONFIG);
+    assert_int_equal(tw_tickets_add(&tickets, 65, DAY, NOW, &row, &err), TW_CONFIG);
+    assert_int_equal(tw_tickets_add(&tickets, 1, 0, NOW, &row, &err), TW_CONFIG);
+    assert_int_equal(tw_tickets_add(&tickets, 1, TW_TICKET_LIFE_MAX_S + 1, NOW, &row, &err),
+                     TW_CONFIG);
+    assert_int_equal(tickets.count, 0);
+}
+
+static void a_full_table_makes_room_of_what_is_no_good(void **state) {
+    (void)state;
+    struct tw_ticket_row *row = NULL;
+    bool is_new = false;
+    for (unsigned i = 0; i < TW_TICKETS_MAX; i++) add(1, DAY);
+    assert_int_equal(tw_tickets_add(&tickets, 1, DAY, NOW, &row, &err), TW_LIMIT);
+    assert_non_null(strstr(err.message, "--revoke"));
+    assert_int_equal(use(&tickets.rows[7], 1, NOW, &is_new), TW_OK);
+    uint8_t used[TW_TICKET_ID_BYTES];
+    memcpy(used, tickets.rows[7].id, sizeof(used));
+    assert_int_equal(tw_tickets_add(&tickets, 1, DAY, NOW, &row, &err), TW_OK);
+    assert_int_equal(tickets.count, TW_TICKETS_MAX);
+    assert_null(tw_tickets_find(&tickets, used));
+}
+
+static void old_tickets_are_forgotten_after_a_week(void **state) {
+    (void)state;
+    struct tw_ticket_row *row = NULL;
+    add(1, DAY);
+    const uint64_t later = NOW + DAY + TW_TICKET_KEPT_S;
+    assert_int_equal(tw_tickets_add(&tickets, 1, DAY, later, &row, &err), TW_OK);
+    assert_int_equal(tickets.count, 2);
+    assert_int_equal(tw_tickets_add(&tickets, 1, DAY, later + 1, &row, &err), TW_OK);
+    assert_int_equal(tickets.count, 2);
+}
+
+static void a_ticket_is_taken_back_by_its_name(void **state) {
+    (void)state;
+    char name[9];
+    uint8_t id[TW_TICKET_ID_BYTES];
+    memcpy(id, add(1, DAY)->id, sizeof(id));
+    memcpy(add(1, DAY)->id, "\x12\x34\x56\x78zzzz", 8);
+    memcpy(add(1, DAY)->id, "\x12\x34\x56\x78yyyy", 8);
+    memcpy(tickets.rows[0].id, "\xff\xff\xff\xff\xff\xff\xff\xff", 8);
+    memcpy(id, tickets.rows[0].id, sizeof(id));
+    tw_ticket_name(id, name);
+    assert_string_equal(name, "ffffffff");
+    assert_int_equal(tw_tickets_withdraw(&tickets, name, &err), TW_OK);
+    assert_null(tw_tickets_find(&tickets, id));
+    assert_int_equal(tw_tickets_withdraw(&tickets, "12345678", &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "more than one"));
+    assert_int_equal(tw_tickets_withdraw(&tickets, "123456787a", &err), TW_OK);
+    assert_int_equal(tw_tickets_withdraw(&tickets, "abcdabcd", &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "--list"));
+    assert_int_equal(tw_tickets_withdraw(&tickets, "", &err), TW_CONFIG);
+}
+
+static void a_full_table_survives_its_file(void **state) {
+    (void)state;
+    bool is_new = false;
+    for (unsigned i = 0; i < TW_TICKETS_MAX; i++) {
+        struct tw_ticket_row *row = add(TW_TICKET_USES_MAX, TW_TICKET_LIFE_MAX_S);
+        for (uint8_t k = 0; k < TW_TICKET_USES_MAX; k++) (void)use(row, k, NOW, &is_new);
+    }
+    tickets.rows[3].is_withdrawn = true;
+    const size_t size = tw_tickets_encode(&tickets, text);
+    assert_true(size < sizeof(text));
+    assert_int_equal(tw_tickets_decode(&back, text, &err), TW_OK);
+    assert_memory_equal(&back, &tickets, sizeof(back));
+}
+
+static void damage_is_named_by_its_line_and_nothing_is_kept(void **state) {
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "thinwire-tickets 2\n",
+        "thinwire-tickets 1\nguest 00\n",
+        "thinwire-tickets 1\nticket 00 11 2 3 0\n",
+        "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 0 0\n",
+        "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 65 0\n",
+        "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 1 2\n",
+        "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 1 0 \n",
+        "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 1 0"};
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(tw_tickets_decode(&back, bad[i], &err), TW_CORRUPT);
+        assert_non_null(strstr(err.message, i < 2 ? "line 1" : "line 2"));
+        assert_int_equal(back.count, 0);
+    }
+}
+
+static void the_file_is_private_or_refused(void **state) {
+    (void)state;
+    char folder[] = "/tmp/thinwire-tickets-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof(path), "%s/tickets", folder);
+    back.count = 7;
+    assert_int_equal(tw_tickets_load(&back, path, &err), TW_OK);
+    assert_int_equal(back.count, 0);
+    add(1, DAY);
+    const size_t size = tw_tickets_encode(&tickets, text);
+    assert_int_equal(tw_private_replace(path, text, size, &err), TW_OK);
+    assert_int_equal(tw_tickets_load(&back, path, &err), TW_OK);
+    assert_memory_equal(&back, &tickets, sizeof(back));
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_int_equal(tw_tickets_load(&back, path, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "chmod 600"));
+    assert_int_equal(tw_private_replace(path, "what\n", 5, &err), TW_OK);
+    assert_int_equal(tw_tickets_load(&back, path, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, path));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(every_ticket_is_another),
+        TEST(a_use_counts_once_per_node),
+        TEST(a_ticket_expires_for_those_that_have_not_used_it),
+        TEST(uses_and_life_have_bounds),
+        TEST(a_full_table_makes_room_of_what_is_no_good),
+        TEST(old_tickets_are_forgotten_after_a_week),
+        TEST(a_ticket_is_taken_back_by_its_name),
+        TEST(a_full_table_survives_its_file),
+        TEST(damage_is_named_by_its_line_and_nothing_is_kept),
+        TEST(the_file_is_private_or_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
