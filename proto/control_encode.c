@@ -209,6 +209,7 @@ static enum tw_status put_state_get(const struct tw_msg_state_get *from, struct 
     to.lineage = borrow_id(&from->lineage);
     to.fragment = from->fragment;
     to.digest = borrow_id(&from->digest);
+    if (!tw_id_is_zero(&from->wanted)) to.wanted = borrow_id(&from->wanted);
     return pack(&to.base, out, err);
 }
 

@@ -165,6 +165,8 @@ struct tw_msg_log_none {
 struct tw_msg_state_get {
     struct tw_id lineage;
     struct tw_id digest; /* of the (phi, u) the asker holds: equal means nothing to transfer */
+    struct tw_id wanted; /* of the (phi, u) the asker is in the middle of: no other is of use to it;
+                            zero: any */
     uint32_t fragment;
 };
 

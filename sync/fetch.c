@@ -13,6 +13,17 @@ uint64_t tw_fetch_deadline(const struct tw_fetch *fetch) {
     return fetch->deadline_us;
 }
 
+uint64_t tw_fetch_credit_us(const struct tw_fetch *fetch) {
+    if (fetch->download == NULL) return 0;
+    const bool is_starving = fetch->now_us >= fetch->paid_us + TW_FETCH_STARVED_US;
+    const uint64_t full = is_starving ? 1 : TW_CHUNK_BYTES_MAX;
+    return tw_rate_wait_us(fetch->download, full, fetch->now_us);
+}
+
+void tw_fetch_set_download(struct tw_fetch *fetch, struct tw_rate *download) {
+    fetch->download = download;
+}
+
 void tw_fetch_init(struct tw_fetch *fetch, const struct tw_id *self, uint64_t now_us) {
     memset(fetch, 0, sizeof(*fetch));
     fetch->self = *self;
@@ -60,6 +71,8 @@ static void advance(struct tw_fetch *fetch) {
     tw_fetch_plain_walk(fetch);
     const bool is_paused = fetch->now_us < fetch->pause_us;
     if (is_paused) tw_fetch_wake(fetch, fetch->pause_us);
+    if (tw_fetch_credit_us(fetch) > 0)
+        tw_fetch_wake(fetch, fetch->now_us + tw_fetch_credit_us(fetch));
     fetch->turn = (uint16_t)((fetch->turn + 1) % TW_PEERS_MAX);
     for (uint16_t i = 0; i < TW_PEERS_MAX && !is_paused; i++) {
         const uint16_t at = (uint16_t)((fetch->turn + i) % TW_PEERS_MAX);

@@ -69,6 +69,7 @@
 
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/rate.h"
 #include "base/status.h"
 #include "proto/dataset.h"
 
@@ -85,6 +86,7 @@ enum {
     TW_FETCH_SILENT_US = 10 * 1000 * 1000,    /* + 4 times the peer's time per chunk */
     TW_FETCH_CHUNK_US_MAX = 30 * 1000 * 1000, /* the most that counts as time per chunk */
     TW_FETCH_RETRY_US = 60 * 1000 * 1000,     /* a silent peer is tried again; doubles 4 times */
+    TW_FETCH_STARVED_US = 10 * 1000 * 1000,   /* under a cap that others use up: one chunk */
     TW_FETCH_AGED_US = 2 * 1000 * 1000,       /* at the end, what is younger is not asked twice */
     TW_FETCH_PLAIN_US = 30 * 1000 * 1000,     /* for a plain file, + TW_FETCH_PLAIN_CHUNK_US each */
     TW_FETCH_PLAIN_CHUNK_US = 1000 * 1000,
@@ -170,6 +172,11 @@ size_t tw_fetch_bytes(void);
 
 /* Without peers, files or anything to do. `self`: this node's id. */
 void tw_fetch_init(struct tw_fetch *fetch, const struct tw_id *self, uint64_t now_us);
+
+/* What is asked for is paid from `download`, in bytes: borrowed as long as `fetch` is used. Others
+ * who pay from it go first: there is a chunk for this one when it is full, and one in ten seconds
+ * where it never is. NULL: no cap. */
+void tw_fetch_set_download(struct tw_fetch *fetch, struct tw_rate *download);
 
 /* Memory that the files need: a bit per chunk (rounded up to 64 per file) and 16 bytes per file. At
  * most 35 MB, for 64 TB of data. TW_LIMIT: too many files, or a file of no or too many chunks, with

@@ -101,7 +101,9 @@ struct plain {
 struct tw_fetch {
     struct tw_id self, index_hash;
     uint64_t seed, now_us, deadline_us, pause_us;
-    uint64_t changes; /* counts what may give an idle peer something to do */
+    struct tw_rate *download; /* NULL: no cap */
+    uint64_t paid_us;         /* when something was asked for last */
+    uint64_t changes;         /* counts what may give an idle peer something to do */
     bool is_started, has_index, needs_order;
     uint16_t turn;
     uint32_t under_way;
@@ -134,6 +136,8 @@ struct tw_fetch {
 struct tw_fetch_action *tw_fetch_act(struct tw_fetch *fetch, enum tw_fetch_action_kind kind,
                                      uint32_t file);
 void tw_fetch_wake(struct tw_fetch *fetch, uint64_t at_us);
+/* Until a chunk may be asked for under the download cap. */
+uint64_t tw_fetch_credit_us(const struct tw_fetch *fetch);
 
 /* fetch_file.c */
 struct file_state *tw_fetch_state(struct tw_fetch *fetch, uint32_t file);

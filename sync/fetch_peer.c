@@ -26,7 +26,9 @@ static uint32_t window(const struct fetch_peer *peer) {
 uint32_t tw_fetch_room(const struct tw_fetch *fetch, const struct fetch_peer *peer) {
     const uint32_t most = window(peer);
     if (!tw_fetch_can_ask(peer) || peer->asks_count >= most) return 0;
-    const uint32_t here = most - peer->asks_count;
+    if (tw_fetch_credit_us(fetch) > 0) return 0;
+    const bool is_capped = fetch->download != NULL && fetch->download->per_s > 0;
+    const uint32_t here = is_capped ? 1 : most - peer->asks_count;
     const uint32_t in_all = TW_FETCH_ASKED_MAX - fetch->under_way;
     return here < in_all ? here : in_all;
 }
@@ -40,6 +42,9 @@ void tw_fetch_ask(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_t f
         peer->asks[peer->asks_count++] =
             (struct ask){.asked_us = fetch->now_us, .file = file, .idx = first + i};
     }
+    fetch->paid_us = fetch->now_us;
+    if (fetch->download != NULL)
+        tw_rate_spend(fetch->download, (uint64_t)count * TW_CHUNK_BYTES_MAX, fetch->now_us);
     tw_fetch_state(fetch, file)->under_way += (uint16_t)count;
     fetch->under_way += count;
     struct tw_fetch_action *action = tw_fetch_act(fetch, TW_FETCH_PULL, file);

@@ -5,8 +5,9 @@
  * at a tie the smaller id. That order is total and clocks only grow, and a node that decides to
  * leave stops deciding rounds in the same event, so two nodes cannot change places.
  *
- * Following another lineage: its newest manifest, then per fragment (phi, u) from a member, then
- * the rounds decided meanwhile, then JOIN until a manifest lists this node under its new nonce. */
+ * Following another lineage: its newest manifest, then per fragment (phi, u) from members
+ * (state.c), then the rounds decided meanwhile, then JOIN until a manifest lists this node under
+ * its new nonce. */
 #include "sync/node_internal.h"
 
 uint64_t tw_lineage_nonce(struct tw_node *node) {
@@ -15,10 +16,8 @@ uint64_t tw_lineage_nonce(struct tw_node *node) {
 
 static void forget_fetches(struct tw_node *node) {
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
-        node->fetch[p].has_offer = false;
-        node->fetch[p].asked_us = 0;
-        node->exports[p].is_valid = false;
-        node->exports[p].waiting = 0;
+        node->fetch[p] = (struct state_fetch){.asked_us = 0};
+        node->exports[p] = (struct state_export){.waiting = 0};
     }
     for (uint32_t j = 0; j < JOINS_MAX; j++) node->joins[j].heard_us = 0;
 }
@@ -197,177 +196,6 @@ static void ask_to_join(struct tw_node *node) {
     tw_node_wake(node, node->join_us + JOIN_US);
 }
 
-/* ---- state of a fragment: donor ------------------------------------------------------------- */
-
-static void send_state(struct tw_node *node, uint16_t peer, const struct tw_msg_state *offer) {
-    struct tw_message *message = tw_act_message(node, TW_MSG_STATE);
-    if (message == NULL) return;
-    message->u.state = *offer;
-    tw_act_send(node, message, peer);
-}
-
-static uint64_t state_rounds(const struct tw_node *node, uint32_t fragment) {
-    const uint64_t rounds = node->at.fragment_rounds[fragment];
-    return rounds < node->at.first_round ? node->at.first_round : rounds;
-}
-
-void tw_lineage_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get) {
-    if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->state == TW_STATE_RECEIVER) return;
-    if (get->fragment >= node->cfg.fragments_count || !node->worker_up) return;
-    if (node->at.fragment_rounds[get->fragment] == NOT_HELD) return;
-    node->solo_hold_us = node->now_us + SOLO_HOLD_US;
-    const struct tw_id *digest = &node->at.fragment_digests[get->fragment];
-    if (tw_id_equal(&get->digest, digest) && !tw_log_is_applying(node, get->fragment)) {
-        send_state(node, peer,
-                   &(struct tw_msg_state){.lineage = node->at.lineage,
-                                          .fragment = get->fragment,
-                                          .rounds = state_rounds(node, get->fragment),
-                                          .digest = *digest});
-        return;
-    }
-    node->exports[get->fragment].waiting |= UINT64_C(1) << peer;
-}
-
-/* Packs one fragment at a time, and only while nothing is changing it. */
-static void export_states(struct tw_node *node) {
-    if (!node->worker_up || node->is_exporting) return;
-    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
-        struct state_export *export = &node->exports[p];
-        if (export->waiting == 0 || tw_log_is_applying(node, p)) continue;
-        if (node->at.fragment_rounds[p] == NOT_HELD || node->state == TW_STATE_RECEIVER) {
-            export->waiting = 0;
-            continue;
-        }
-        if (export->is_valid && tw_payload_is_held(node, &export->offer.hash)) {
-            for (uint16_t i = 0; i < node->links_end; i++) {
-                if ((export->waiting >> i & 1) != 0) send_state(node, i, &export->offer);
-            }
-            export->waiting = 0;
-            continue;
-        }
-        struct tw_action *action = tw_act_body(node, TW_ACT_EXPORT);
-        action->u.load.fragment = p;
-        node->is_exporting = true;
-        return;
-    }
-}
-
-void tw_lineage_exported(struct tw_node *node, const struct tw_event *event) {
-    const uint32_t fragment = event->u.exported.fragment;
-    TW_ASSERT(fragment < node->cfg.fragments_count);
-    node->is_exporting = false;
-    if (!event->ok) return;
-    tw_payload_hold(node, &event->u.exported.hash, event->u.exported.bytes, TW_CONTENT_OPAQUE, 0,
-                    0);
-    struct payload *payload = tw_payload_find(node, &event->u.exported.hash);
-    if (payload == NULL) return;
-    payload->keep_us = node->now_us + STATE_KEEP_US;
-    struct state_export *export = &node->exports[fragment];
-    /* Packed before a merge that was applied meanwhile: pack again. */
-    export->is_valid = tw_id_equal(&event->u.exported.digest, &node->at.fragment_digests[fragment]);
-    export->offer = (struct tw_msg_state){.lineage = node->at.lineage,
-                                          .fragment = fragment,
-                                          .rounds = state_rounds(node, fragment),
-                                          .digest = event->u.exported.digest,
-                                          .hash = event->u.exported.hash,
-                                          .bytes = event->u.exported.bytes};
-}
-
-/* ---- state of a fragment: receiver ---------------------------------------------------------- */
-
-void tw_lineage_state(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state) {
-    if (!tw_id_equal(&state->lineage, &node->at.lineage)) return;
-    if (state->fragment >= node->cfg.fragments_count) return;
-    if (node->at.fragment_rounds[state->fragment] != NOT_HELD) return;
-    struct state_fetch *fetch = &node->fetch[state->fragment];
-    if (fetch->has_offer || fetch->asked_us == 0 || !tw_peers_is_donor(node, peer)) return;
-    /* Its status may lag behind by the rounds of a moment; "nothing to transfer" must be true. */
-    if (state->rounds > node->links[peer].status.rounds + TW_ROUNDS_KEPT ||
-        (state->bytes == 0 &&
-         !tw_id_equal(&state->digest, &node->at.fragment_digests[state->fragment])))
-        return;
-    fetch->has_offer = true;
-    fetch->donor = node->links[peer].id;
-    fetch->offer = *state;
-}
-
-static void ask_for_state(struct tw_node *node, uint32_t fragment) {
-    struct state_fetch *fetch = &node->fetch[fragment];
-    if (fetch->asked_us != 0 && node->now_us < fetch->asked_us + RETRY_US) {
-        tw_node_wake(node, fetch->asked_us + RETRY_US);
-        return;
-    }
-    if (node->links_end == 0) return;
-    const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
-    for (uint16_t i = 0; i < node->links_end; i++) {
-        const uint16_t peer = (uint16_t)((start + i) % node->links_end);
-        if (!tw_peers_is_donor(node, peer)) continue;
-        struct tw_message *message = tw_act_message(node, TW_MSG_STATE_GET);
-        if (message == NULL) return;
-        fetch->asked_us = node->now_us;
-        message->u.state_get =
-            (struct tw_msg_state_get){.lineage = node->at.lineage,
-                                      .digest = node->at.fragment_digests[fragment],
-                                      .fragment = fragment};
-        tw_act_send(node, message, peer);
-        tw_node_wake(node, node->now_us + RETRY_US);
-        return;
-    }
-}
-
-/* True when the fragment's bytes are here (or need not come). */
-static bool fetch_state(struct tw_node *node, struct state_fetch *fetch) {
-    if (fetch->offer.bytes == 0) return true;
-    struct payload *payload =
-        tw_payload_want(node, &fetch->offer.hash, fetch->offer.bytes, TW_CONTENT_OPAQUE, 0);
-    if (payload == NULL) return false;
-    payload->from = fetch->donor;
-    payload->keep_us = node->now_us + STATE_KEEP_US;
-    if (payload->state == PAYLOAD_WANTED && payload->cycles > 1) { /* the donor is gone */
-        fetch->has_offer = false;
-        node->pair.is_donor_lost = true; /* a group has others, and finds one by itself */
-        return false;
-    }
-    return payload->state == PAYLOAD_HELD;
-}
-
-/* Alone, without the state of a fragment, and nobody to ask: a LOAD was lost with the worker, or
- * the results of a round are gone. What is there is the state of a new lineage. */
-static bool is_state_lost(const struct tw_node *node) {
-    if (node->state != TW_STATE_SOLO || node->has_left) return false;
-    for (uint16_t i = 0; i < node->links_end; i++) {
-        if (tw_peers_is_donor(node, i)) return false;
-    }
-    return true;
-}
-
-/* One fragment after the other: a slow link carries one state at a time. */
-static void receive_states(struct tw_node *node) {
-    if (node->needs_tip || !node->worker_up) return;
-    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
-        struct state_fetch *fetch = &node->fetch[p];
-        if (node->at.fragment_rounds[p] != NOT_HELD) continue;
-        if (tw_log_is_applying(node, p)) continue; /* waits for a step boundary: on to the next */
-        if (!fetch->has_offer && node->applying == 0 && is_state_lost(node)) {
-            tw_lineage_fork(node); /* the next walk finds an offer for each */
-        } else if (!fetch->has_offer) {
-            ask_for_state(node, p);
-        } else if (fetch_state(node, fetch)) {
-            struct tw_action *action = tw_act_body(node, TW_ACT_LOAD);
-            action->u.load.fragment = p;
-            action->u.load.rounds = fetch->offer.rounds;
-            action->u.load.hash = fetch->offer.hash;
-            action->u.load.digest =
-                fetch->offer.bytes > 0 ? fetch->offer.digest : node->at.fragment_digests[p];
-            action->u.load.bytes = fetch->offer.bytes;
-            action->u.load.mode = node->load_mode;
-            node->applying |= UINT64_C(1) << p;
-            fetch->has_offer = false;
-        }
-        return;
-    }
-}
-
 /* ---- alone ---------------------------------------------------------------------------------- */
 
 /* A lineage of one: phi follows theta, fragment after fragment, and the clock runs on. */
@@ -489,8 +317,8 @@ void tw_lineage_advance(struct tw_node *node) {
     node->is_settling = better != NO_PEER && !node->has_left;
     if (node->is_settling && node->applying == 0) adopt(node, better);
     consider_fork(node);
-    receive_states(node);
-    export_states(node);
+    tw_state_receive(node);
+    tw_state_export(node);
     if (node->cfg.is_pair) {
         found_own(node);
     } else {

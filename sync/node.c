@@ -147,8 +147,8 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_COMMIT: tw_log_received(node, peer, &message->u.commit.close); break;
     case TW_MSG_LOG_GET: tw_log_get(node, peer, &message->u.log_get); break;
     case TW_MSG_LOG_NONE: tw_log_none(node, peer, &message->u.log_none); break;
-    case TW_MSG_STATE_GET: tw_lineage_state_get(node, peer, &message->u.state_get); break;
-    case TW_MSG_STATE: tw_lineage_state(node, peer, &message->u.state); break;
+    case TW_MSG_STATE_GET: tw_state_get(node, peer, &message->u.state_get); break;
+    case TW_MSG_STATE: tw_state_offer(node, peer, &message->u.state); break;
     case TW_MSG_PULL: tw_payload_pull(node, peer, &message->u.pull); break;
     case TW_MSG_MISSING: tw_payload_missing(node, peer, &message->u.missing.hash); break;
     case TW_MSG_PAIR_REQUEST: tw_pair_request(node, peer, &message->u.pair_request); break;
@@ -274,7 +274,7 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
         if (was_solo && event->ok) tw_lineage_solo_done(node);
         break;
     }
-    case TW_EV_EXPORTED: tw_lineage_exported(node, event); break;
+    case TW_EV_EXPORTED: tw_state_exported(node, event); break;
     case TW_EV_STORED: tw_vote_stored(node, event->u.store_seq, event->ok); break;
     case TW_EV_LEAVE: say_goodbye(node); break;
     }

@@ -15,6 +15,7 @@
 
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/rate.h"
 #include "base/rng.h"
 #include "proto/close.h"
 #include "proto/message.h"
@@ -47,6 +48,9 @@ struct tw_node_config {
     /* this node */
     uint32_t weight;    /* share of parts it offers to own, > 0 */
     uint64_t orphan_us; /* no majority for this long: form a child lineage (120 s) */
+    /* What the chunks that are asked for are paid from, in bytes; borrowed for the node's life,
+     * shared with whoever else downloads. NULL: no cap. */
+    struct tw_rate *download;
     /* Insane results are refused in rosters of so many. In a smaller group one honest member that
      * is new, or back after long, makes a merge as unlike those before as a lie would be. */
     uint32_t judges_min;

@@ -6,7 +6,8 @@
  *
  *   peers.c    links, heartbeats, who is alive        payload.c  bytes by name: want, pull, serve
  *   round.c    contributions, owner's merge, results  vote.c     ballots: acceptor and closer
- *   log.c      committed manifests, applying them     lineage.c  adopt, fork, state, join
+ *   log.c      committed manifests, applying them     lineage.c  adopt, fork, join
+ *   pull.c     who is asked for which chunk           state.c    (phi, u) given and taken
  *   pair.c     topology pair, instead of rounds and votes: exchanges of two nodes */
 #ifndef TW_SYNC_NODE_INTERNAL_H
 #define TW_SYNC_NODE_INTERNAL_H
@@ -34,8 +35,10 @@ enum {
     BODIES_NOT_REPORTS = 12, /* of them are for what one event and the walk after it may ask for */
     JOINS_MAX = 16,
     LOG_PER_REPLY_MAX = 16,
-    LOST_CYCLES = 4, /* times everybody was asked for a result in vain */
-    PULL_WINDOW = 8, /* chunks asked for ahead of the last one that came */
+    LOST_CYCLES = 4,   /* times everybody was asked for a result in vain */
+    PULL_RUN_MAX = 16, /* chunks of one PULL */
+    PULLS_MAX = 64,    /* chunks one peer is asked for at a time */
+    SOURCES_MAX = 4,   /* peers that send chunks of one payload at a time */
     ARRIVALS_KEPT = 32,
     RESULT_ROUNDS_MAX = 24,  /* results are kept for: see tw_round_keep */
     MISSED_MAX = 12,         /* then it is waited for in every 64th round */
@@ -71,6 +74,11 @@ enum {
 #define JOIN_VALID_US (5 * SECOND_US)
 #define SOLO_HOLD_US (5 * SECOND_US) /* no solo round while somebody copies our state */
 #define STATE_KEEP_US (30 * SECOND_US)
+#define STATE_RESUME_US                                                                            \
+    (120 * SECOND_US)                    /* kept so long for who was cut off in the middle of it   \
+                                          */
+#define STATE_LOST_US (10 * SECOND_US)   /* nobody has the rest of it: another one is asked for */
+#define STATE_OTHERS_US (5 * SECOND_US)  /* between two searches for more sources */
 #define LINEAGE_LOST_US (10 * SECOND_US) /* a follower looks elsewhere */
 #define RATE_WINDOW_US (5 * SECOND_US)
 #define BURST_GAP_US (SECOND_US / 20)   /* steps closer to each other were waiting to be told */
@@ -84,6 +92,12 @@ enum {
 #define STEP_US_MAX (3600 * SECOND_US)    /* of one step; beyond, the others' tokens do not count */
 #define STEP_RATE_MAX (UINT64_C(1) << 40) /* tokens per second of everybody together */
 
+/* A chunk that a peer was asked for. */
+struct pull {
+    uint64_t asked_us, moved_us; /* moved: when one that was asked for before it came */
+    uint16_t payload, chunk;
+};
+
 struct link {
     bool is_up, has_status;
     bool has_left; /* it said goodbye: what it still says of itself counts no more */
@@ -96,6 +110,11 @@ struct link {
     uint64_t unheard_until_us; /* it accused somebody for nothing */
     /* what it was told of the open round, since it said it is there: round + 1, ballot */
     uint64_t told_contrib, told_result, told_prepare, told_propose;
+    /* chunks that it was asked for, in this order; times per chunk and to the first, 0: not known
+     */
+    uint64_t chunk_us, near_us, measured_us;
+    uint32_t measured_count, pulls_count;
+    struct pull pulls[PULLS_MAX];
 };
 
 enum payload_state {
@@ -111,15 +130,20 @@ struct payload {
     struct tw_id hash;
     struct tw_id from; /* who surely has it; others of the lineage are asked if `is_shared` */
     bool is_shared, is_expected;
-    bool is_insane;  /* HELD: a result that we do not vote for */
-    uint16_t source; /* peer it is being pulled from */
-    uint32_t bytes, chunks, chunks_have, chunks_asked, cycles;
+    bool is_insane; /* HELD: a result that we do not vote for */
+    bool is_mixed;  /* its chunks are of several peers, or of one that has gone */
+    bool is_alone;  /* its bytes were wrong, and mixed: one source at a time */
+    uint32_t bytes, chunks, chunks_have, under_way, cycles;
     enum tw_content content;
     uint64_t elements; /* not OPAQUE: must decode to so many finite values, > 0 */
     uint32_t fragment; /* RESULT: what it is the merge of */
     uint64_t begin;
-    uint64_t tried; /* peers that could not give it */
-    uint64_t asked; /* peers whose chunks are taken */
+    uint64_t pullers; /* HELD: peers that asked for some of it */
+    uint64_t offered; /* peers that said they have it */
+    uint64_t sources; /* peers it is being pulled from */
+    uint64_t senders; /* peers whose chunks are in it */
+    uint64_t tried;   /* peers that could not give it */
+    uint64_t asked;   /* peers whose chunks are taken */
     uint64_t progress_us;
     uint64_t keep_round, keep_us; /* dropped when both have passed */
     uint64_t have[TW_CHUNKS_MAX / 64];
@@ -237,11 +261,14 @@ struct state_fetch {
     struct tw_id donor;
     struct tw_msg_state offer;
     uint64_t asked_us;
+    uint64_t others_us; /* others were asked for the same */
+    uint64_t fed_us;    /* when it had a source last */
 };
 
 struct state_export {
-    bool is_valid;
+    bool is_valid;             /* (phi, u) are still as they were packed */
     struct tw_msg_state offer; /* what STATE_GET is answered with */
+    struct tw_msg_state old;   /* and before that: somebody may be in the middle of it */
     uint64_t waiting;          /* set of peers */
 };
 
@@ -445,6 +472,19 @@ void tw_payload_worker_up(struct tw_node *node);
 void tw_payload_drop_all(struct tw_node *node);
 void tw_payload_advance(struct tw_node *node);
 
+/* ---- pull.c --------------------------------------------------------------------------------- */
+
+/* Lets go of sources that do not deliver, and finds others. */
+void tw_pull_prepare(struct tw_node *node, struct payload *payload);
+/* Asks the sources for as much as they may be asked for. */
+void tw_pull_ask(struct tw_node *node, struct payload *payload);
+/* Chunk `idx` was stored. */
+void tw_pull_arrived(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t idx);
+/* The peer is none of its sources (any more). */
+void tw_pull_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer);
+/* Nobody is asked for it any more. */
+void tw_pull_forget(struct tw_node *node, struct payload *payload);
+
 /* ---- round.c -------------------------------------------------------------------------------- */
 
 void tw_round_open(struct tw_node *node);
@@ -569,10 +609,15 @@ bool tw_lineage_is_ours(const struct tw_node *node);
 struct tw_roster tw_lineage_founder(const struct tw_node *node);
 void tw_lineage_unhold(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode);
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join);
-void tw_lineage_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get);
-void tw_lineage_state(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state);
-void tw_lineage_exported(struct tw_node *node, const struct tw_event *event);
 void tw_lineage_solo_done(struct tw_node *node);
 void tw_lineage_advance(struct tw_node *node);
+
+/* ---- state.c: (phi, u) of a fragment, given and taken ---------------------------------------- */
+
+void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get);
+void tw_state_exported(struct tw_node *node, const struct tw_event *event);
+void tw_state_export(struct tw_node *node);
+void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state);
+void tw_state_receive(struct tw_node *node);
 
 #endif

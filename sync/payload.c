@@ -17,6 +17,7 @@ struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash) 
 }
 
 static void drop(struct tw_node *node, struct payload *payload) {
+    tw_pull_forget(node, payload);
     if (payload->is_expected || payload->state == PAYLOAD_HELD)
         tw_act_payload(node, TW_ACT_DROP, payload);
     payload->state = PAYLOAD_FREE;
@@ -29,7 +30,7 @@ static struct payload *add(struct tw_node *node, const struct tw_id *hash, uint3
     for (uint32_t i = 0; i < TW_PAYLOADS_MAX; i++) {
         struct payload *payload = &node->payloads[i];
         if (payload->state != PAYLOAD_FREE) continue;
-        *payload = (struct payload){.hash = *hash, .bytes = bytes, .source = NO_PEER};
+        *payload = (struct payload){.hash = *hash, .bytes = bytes};
         payload->chunks = (bytes + TW_CHUNK_BYTES_MAX - 1) / TW_CHUNK_BYTES_MAX;
         payload->progress_us = node->now_us;
         payload->state = state;
@@ -78,6 +79,7 @@ void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t by
                      enum tw_content content, uint64_t elements, uint64_t keep_round) {
     struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL) payload = add(node, hash, bytes, PAYLOAD_HELD);
+    if (payload != NULL) tw_pull_forget(node, payload);
     if (payload == NULL) { /* no row left: the shell may forget it */
         tw_act_payload(node, TW_ACT_DROP, &(struct payload){.hash = *hash, .bytes = bytes});
         return;
@@ -101,29 +103,6 @@ static bool has_chunk(const struct payload *payload, uint32_t idx) {
     return (payload->have[idx / 64] >> (idx % 64) & 1) != 0;
 }
 
-/* Asks the source for the next run of missing chunks, a window ahead of what has come. */
-static void pull(struct tw_node *node, struct payload *payload) {
-    while (payload->chunks_asked < payload->chunks &&
-           payload->chunks_asked < payload->chunks_have + PULL_WINDOW) {
-        uint32_t first = payload->chunks_asked;
-        if (has_chunk(payload, first)) {
-            payload->chunks_asked++;
-            continue;
-        }
-        uint32_t count = 0;
-        while (first + count < payload->chunks && count < PULL_WINDOW &&
-               !has_chunk(payload, first + count))
-            count++;
-        struct tw_message *message = tw_act_message(node, TW_MSG_PULL);
-        if (message == NULL) return;
-        message->u.pull =
-            (struct tw_msg_pull){.hash = payload->hash, .first = first, .count = count};
-        tw_act_send(node, message, payload->source);
-        payload->asked |= UINT64_C(1) << payload->source;
-        payload->chunks_asked = first + count;
-    }
-}
-
 bool tw_node_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
                          uint32_t idx) {
     TW_ASSERT(peer < TW_PEERS_MAX);
@@ -143,25 +122,28 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
     payload->have[idx / 64] |= UINT64_C(1) << (idx % 64);
     payload->chunks_have++;
     payload->progress_us = node->now_us;
+    tw_pull_arrived(node, payload, peer, idx);
+    if (payload->chunks_have == payload->chunks) tw_pull_forget(node, payload);
     if (payload->chunks_have == payload->chunks && TW_PLANTED(node, TW_PLANT_UNVERIFIED)) {
         payload->state = PAYLOAD_HELD;
     } else if (payload->chunks_have == payload->chunks) {
         payload->state = PAYLOAD_CHECKING;
         tw_act_payload(node, TW_ACT_VERIFY, payload);
-    } else if (payload->source == peer) {
-        pull(node, payload);
     }
 }
 
-/* The source was no good: forget it, and its bytes if they were wrong. */
-static void give_up_source(struct tw_node *node, struct payload *payload, bool is_wrong) {
-    if (payload->source != NO_PEER) payload->tried |= UINT64_C(1) << payload->source;
-    payload->source = NO_PEER;
-    payload->chunks_asked = 0;
-    payload->progress_us = node->now_us;
-    if (!is_wrong) return;
-    payload->asked = 0;
+/* All of it was wrong, or there is no room for it. */
+static void begin_anew(struct tw_node *node, struct payload *payload, bool is_wrong) {
+    if (is_wrong && payload->is_mixed && !payload->is_alone) {
+        payload->is_alone = true; /* some of it was one peer's fault, nobody knows whose */
+    } else {
+        payload->tried |= payload->sources | payload->senders;
+    }
+    tw_pull_forget(node, payload);
+    payload->asked = payload->senders = 0;
+    payload->is_mixed = false;
     payload->chunks_have = 0;
+    payload->progress_us = node->now_us;
     for (uint32_t i = 0; i < TW_CHUNKS_MAX / 64; i++) payload->have[i] = 0;
 }
 
@@ -184,8 +166,15 @@ void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok
     }
     if (payload->is_expected) tw_act_payload(node, TW_ACT_DROP, payload);
     payload->is_expected = false;
+    const bool is_wrong = payload->state == PAYLOAD_CHECKING;
     payload->state = PAYLOAD_WANTED;
-    give_up_source(node, payload, true);
+    begin_anew(node, payload, is_wrong);
+}
+
+/* Who is slow may take longer, but nobody may fill the table by asking. */
+static void keep_until(struct tw_node *node, struct payload *payload, uint64_t until_us) {
+    const bool has_room = node->payloads_end <= TW_PAYLOADS_MAX / 2;
+    if (has_room && payload->keep_us < until_us) payload->keep_us = until_us;
 }
 
 void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *request) {
@@ -197,15 +186,13 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
         tw_act_send(node, message, peer);
         return;
     }
-    if (request->count == 0 || request->count > 2 * PULL_WINDOW ||
-        request->first >= payload->chunks || request->count > payload->chunks - request->first) {
+    if (request->count == 0 || request->count > PULL_RUN_MAX || request->first >= payload->chunks ||
+        request->count > payload->chunks - request->first) {
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
-    /* Who is slow may take longer, but nobody may fill the table by asking. */
-    if (node->payloads_end <= TW_PAYLOADS_MAX / 2 &&
-        payload->keep_us < node->now_us + STATE_KEEP_US)
-        payload->keep_us = node->now_us + STATE_KEEP_US;
+    keep_until(node, payload, node->now_us + STATE_KEEP_US);
+    payload->pullers |= UINT64_C(1) << peer;
     /* A slow uplink needs long for one chunk: hold still as long as we keep the bytes. */
     if (node->solo_hold_us < node->now_us + STATE_KEEP_US)
         node->solo_hold_us = node->now_us + STATE_KEEP_US;
@@ -215,19 +202,27 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
 
 void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash) {
     struct payload *payload = tw_payload_find(node, hash);
-    if (payload == NULL || payload->state != PAYLOAD_WANTED || payload->source != peer) return;
-    give_up_source(node, payload, false);
+    if (payload == NULL || payload->state != PAYLOAD_WANTED) return;
+    payload->offered &= ~(UINT64_C(1) << peer);
+    tw_pull_source_lost(node, payload, peer);
 }
 
 void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
+    const uint64_t others = ~(UINT64_C(1) << peer);
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         struct payload *payload = &node->payloads[i];
         if (payload->state == PAYLOAD_FREE) continue;
-        if (payload->state == PAYLOAD_WANTED && payload->source == peer)
-            give_up_source(node, payload, false);
-        payload->tried &= ~(UINT64_C(1) << peer); /* the number may be somebody else's next */
-        payload->asked &= ~(UINT64_C(1) << peer);
-        if (payload->source == peer) payload->source = NO_PEER;
+        /* Cut off in the middle of a state that changes with every round: it will want the rest of
+         * this one. */
+        if ((payload->pullers & ~others) != 0 && payload->content == TW_CONTENT_OPAQUE)
+            keep_until(node, payload, node->now_us + STATE_RESUME_US);
+        tw_pull_source_lost(node, payload, peer);
+        payload->pullers &= others;
+        payload->tried &= others; /* the number may be somebody else's next */
+        payload->asked &= others;
+        payload->offered &= others;
+        payload->is_mixed |= (payload->senders & ~others) != 0;
+        payload->senders &= others;
     }
 }
 
@@ -245,47 +240,16 @@ void tw_payload_drop_all(struct tw_node *node) {
     }
 }
 
-static void choose_source(struct tw_node *node, struct payload *payload) {
-    const uint16_t first = tw_peers_find(node, &payload->from);
-    if (first != NO_PEER && (payload->tried >> first & 1) == 0) {
-        payload->source = first;
-    } else if (payload->is_shared && node->links_end > 0) {
-        const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
-        for (uint16_t i = 0; i < node->links_end && payload->source == NO_PEER; i++) {
-            const uint16_t peer = (uint16_t)((start + i) % node->links_end);
-            if (tw_peers_in_lineage(node, peer) && (payload->tried >> peer & 1) == 0)
-                payload->source = peer;
-        }
-    }
-    if (payload->source != NO_PEER) {
-        payload->progress_us = node->now_us;
-        return;
-    }
-    if (node->now_us < payload->progress_us + RETRY_US) { /* nobody left: start over later */
-        tw_node_wake(node, payload->progress_us + RETRY_US);
-        return;
-    }
-    payload->tried = 0;
-    payload->cycles++;
-    payload->progress_us = node->now_us;
-    tw_node_wake(node, node->now_us + RETRY_US);
-}
-
-static void fetch(struct tw_node *node, struct payload *payload) {
-    if (payload->source != NO_PEER && node->now_us >= payload->progress_us + TRANSFER_TIMEOUT_US)
-        give_up_source(node, payload, false);
-    if (payload->source == NO_PEER) choose_source(node, payload);
-    if (payload->source == NO_PEER) return;
-    if (!payload->is_expected) {
-        payload->is_expected = true;
-        tw_act_payload(node, TW_ACT_EXPECT, payload);
-    }
-    pull(node, payload);
-    tw_node_wake(node, payload->progress_us + TRANSFER_TIMEOUT_US);
+static void prepare(struct tw_node *node, struct payload *payload) {
+    tw_pull_prepare(node, payload);
+    if (payload->sources == 0 || payload->is_expected) return;
+    payload->is_expected = true;
+    tw_act_payload(node, TW_ACT_EXPECT, payload);
 }
 
 void tw_payload_advance(struct tw_node *node) {
-    uint32_t arriving_count = 0;
+    struct payload *arriving[TW_TRANSFERS_MAX];
+    uint32_t arriving_count = 0, asked_count = 0;
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         const struct payload *payload = &node->payloads[i];
         arriving_count += payload->state == PAYLOAD_WANTED && payload->is_expected;
@@ -301,7 +265,15 @@ void tw_payload_advance(struct tw_node *node) {
             /* Room is found for so many at a time; the others wait until one has come. */
             if (!payload->is_expected && arriving_count >= TW_TRANSFERS_MAX) continue;
             if (!payload->is_expected) arriving_count++;
-            fetch(node, payload);
+            prepare(node, payload);
+            if (payload->is_expected) arriving[asked_count++] = payload;
+        }
+    }
+    /* What rounds are made of goes first: a joiner's state may take long. */
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < asked_count; i++) {
+            if ((arriving[i]->content == TW_CONTENT_OPAQUE) == (pass == 1))
+                tw_pull_ask(node, arriving[i]);
         }
     }
 }

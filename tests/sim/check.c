@@ -119,6 +119,7 @@ static void check_message(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_MSG_PROPOSE: tw_sim_check_propose(world, node, &message->u.propose); break;
     case TW_MSG_CONTRIB: check_contrib(world, node, &message->u.contrib); break;
     case TW_MSG_JOIN: check_join(world, node, &message->u.join); break;
+    case TW_MSG_PULL: tw_sim_pool_pull(world, node, &message->u.pull); break;
     default: break;
     }
 }

@@ -21,9 +21,7 @@ static void check_sane(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_sim_key key = tw_sim_key_of(&vote->lineage, vote->round, vote->accepted_ballot);
     const uint32_t *closer = tw_sim_map_get(&world->check->closers, &key);
     if (world->options.liars_count == 0 || (closer != NULL && *closer == node->idx)) return;
-    for (uint32_t i = 0; i < acceptance->count; i++) {
-        if ((acceptance->ballots[i].nodes >> node->idx & 1) != 0) return;
-    }
+    if ((acceptance->nodes >> node->idx & 1) != 0) return;
     for (uint32_t k = 0; k < vote->accepted.parts_count; k++) {
         const struct tw_part *part = &vote->accepted.parts[k];
         const struct tw_sim_payload *payload = tw_sim_pool_find(node, &part->result);
@@ -43,12 +41,20 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
     struct tw_sim_acceptance *acceptance = tw_sim_map_put(&check->accepted, &key, NULL);
     check_sane(world, node, vote, acceptance);
+    acceptance->nodes |= UINT64_C(1) << node->idx;
     uint32_t row = 0;
     while (row < acceptance->count && acceptance->ballots[row].ballot != vote->accepted_ballot) {
         row++;
     }
-    if (row == TW_SIM_BALLOTS_KEPT) return;
-    if (row == acceptance->count) {
+    if (row == TW_SIM_BALLOTS_KEPT) { /* a long dispute: the lowest is over */
+        row = 0;
+        for (uint32_t i = 1; i < TW_SIM_BALLOTS_KEPT; i++) {
+            if (acceptance->ballots[i].ballot < acceptance->ballots[row].ballot) row = i;
+        }
+        if (vote->accepted_ballot < acceptance->ballots[row].ballot) return;
+        acceptance->ballots[row].ballot = vote->accepted_ballot;
+        acceptance->ballots[row].nodes = 0;
+    } else if (row == acceptance->count) {
         acceptance->ballots[acceptance->count++].ballot = vote->accepted_ballot;
     }
     const struct tw_sim_key parent_key = tw_sim_key_of(&vote->accepted.parent, 0, 0);

@@ -32,6 +32,12 @@ static struct tw_sim_payload *pool_add(struct tw_sim_world *world, struct tw_sim
     return payload;
 }
 
+static bool is_whole(const struct tw_sim_payload *payload) {
+    const uint64_t all =
+        payload->chunks_count == 64 ? UINT64_MAX : ((uint64_t)1 << payload->chunks_count) - 1;
+    return payload->chunks == all;
+}
+
 void tw_sim_pool_drop(struct tw_sim_world *world, struct tw_sim_node *node,
                       const struct tw_id *hash) {
     struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
@@ -39,15 +45,11 @@ void tw_sim_pool_drop(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_fail(world, node, "20", "a payload is dropped that is not there");
         return;
     }
+    if (!is_whole(payload))
+        world->result->chunks_thrown += (uint64_t)__builtin_popcountll(payload->chunks);
     const uint32_t i = (uint32_t)(payload - node->pool), last = --node->pool_count;
     node->pool[i] = node->pool[last];
     node->pool_prefix[i] = node->pool_prefix[last];
-}
-
-static bool is_whole(const struct tw_sim_payload *payload) {
-    const uint64_t all =
-        payload->chunks_count == 64 ? UINT64_MAX : ((uint64_t)1 << payload->chunks_count) - 1;
-    return payload->chunks == all;
 }
 
 /* The worker says it made these bytes: from now on they have a name here. */
@@ -104,6 +106,19 @@ void tw_sim_pool_expect(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
+void tw_sim_pool_pull(struct tw_sim_world *world, struct tw_sim_node *node,
+                      const struct tw_msg_pull *pull) {
+    const struct tw_sim_payload *payload = tw_sim_pool_find(node, &pull->hash);
+    if (payload == NULL) {
+        tw_sim_fail(world, node, "32", "chunks are asked for that there is no room for");
+        return;
+    }
+    for (uint32_t idx = pull->first; idx < pull->first + pull->count && idx < 64; idx++) {
+        if ((payload->chunks >> idx & 1) != 0)
+            tw_sim_fail(world, node, "32", "chunk %u is asked for, and is here", idx);
+    }
+}
+
 void tw_sim_pool_send_chunk(struct tw_sim_world *world, struct tw_sim_node *node,
                             const struct tw_action *action) {
     const struct tw_sim_payload *payload = tw_sim_pool_find(node, &action->u.payload.hash);
@@ -122,6 +137,7 @@ void tw_sim_pool_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uin
     struct tw_sim_payload *payload = tw_sim_pool_find(node, &item->hash);
     if (payload == NULL || item->idx >= payload->chunks_count) return; /* no longer wanted */
     if (payload->is_refused) return;
+    world->result->chunks_again += payload->chunks >> item->idx & 1;
     /* As the daemon asks: what is stored and not reported would never be asked for again. */
     if (!tw_node_wants_chunk(node->core, peer, &item->hash, item->idx)) return;
     payload->chunks |= (uint64_t)1 << item->idx;

@@ -35,8 +35,10 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
     fprintf(file, "%s\n", *comma == 0 ? "no fault" : "");
     fprintf(file,
             "  counted   %.2f node-hours, %" PRIu64 " events, %" PRIu64 " messages, %" PRIu64
-            " chunks, %" PRIu64 " ticks, %" PRIu64 " votes written\n",
-            r->node_hours, r->events, r->messages, r->chunks, r->ticks, r->votes);
+            " chunks (%" PRIu64 " came twice, %" PRIu64 " in vain), %" PRIu64 " ticks, %" PRIu64
+            " votes written\n",
+            r->node_hours, r->events, r->messages, r->chunks, r->chunks_again, r->chunks_thrown,
+            r->ticks, r->votes);
     fprintf(file,
             "  rounds    %" PRIu64 " committed (%.1f per node-hour, %" PRIu64
             " with several contributors), %" PRIu64 " applied, %" PRIu64 " states loaded\n",

@@ -23,6 +23,8 @@ struct tw_sim_result {
 
     uint64_t hash; /* of every event delivered and every action taken */
     uint64_t timers, events, actions, messages, chunks, ticks;
+    uint64_t chunks_again;  /* came where they were stored already */
+    uint64_t chunks_thrown; /* stored, of payloads that were dropped before they were whole */
     uint64_t faults[TW_SIM_FAULTS_COUNT];
     uint64_t rounds;       /* different (lineage, round) that were committed */
     uint64_t group_rounds; /* of these, with more than one contributor */

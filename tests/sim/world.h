@@ -258,6 +258,9 @@ void tw_sim_pool_expect(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_action *action);
 void tw_sim_pool_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                        const struct tw_sim_item *item);
+/* It asks for chunks: none that it stored, whatever was cut meanwhile (invariant 32). */
+void tw_sim_pool_pull(struct tw_sim_world *world, struct tw_sim_node *node,
+                      const struct tw_msg_pull *pull);
 void tw_sim_pool_verify(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_action *action);
 void tw_sim_pool_send_chunk(struct tw_sim_world *world, struct tw_sim_node *node,

@@ -4,6 +4,7 @@
 struct tw_node *node;
 uint64_t now_us;
 bool is_disk_full;
+struct tw_rate download;
 struct tw_position start;
 struct seen *seen;
 uint32_t seen_count;
@@ -156,6 +157,7 @@ static void start_node(void) {
     for (uint32_t p = 0; p < FRAGMENTS; p++) config.fragment_elements[p] = 65536;
     config.self = id_of(0);
     config.seed = 1;
+    config.download = &download;
     tw_node_init(node, &config, &start, &vote, now_us);
     drain();
 }
@@ -164,6 +166,7 @@ int set_up(void **state) {
     (void)state;
     now_us = SECONDS(1000);
     is_disk_full = false;
+    tw_rate_init(&download, 0, 0, now_us);
     memset(&start, 0, sizeof(start));
     memset(&vote, 0, sizeof(vote));
     start.lineage = name_of("lineage");

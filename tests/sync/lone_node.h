@@ -24,6 +24,7 @@ enum { FRAGMENTS = 3, ROUNDS = 10, SEEN_MAX = 4096 };
 extern struct tw_node *node;
 extern uint64_t now_us;
 extern bool is_disk_full;
+extern struct tw_rate download;  /* what it may ask for; no cap at first */
 extern struct tw_position start; /* where it began */
 /* What the node did since forget(); messages by value. */
 struct seen {

@@ -110,6 +110,29 @@ static void slow_link_has_two_chunks_under_way(void **state) {
     assert_in_range(world_view(&world, joiner).peers[donor].chunk_us, 2090000, 2110000);
 }
 
+/* 1 Mbit/s of a link of 100: what one asks for keeps to it, and what others take comes first. */
+static void download_is_capped_by_asking(void **state) {
+    (void)state;
+    struct tw_rate download;
+    world_init(&world, 0, 4, 60, 6);
+    const uint16_t donor = world_donor(&world, 100 * MBIT), joiner = world_joiner(&world, MBIT);
+    tw_rate_init(&download, MBIT, tw_rate_burst_bytes(MBIT), 0);
+    tw_fetch_set_download(world.nodes[joiner].fetch, &download);
+    world_link(&world, donor, joiner);
+    world_run_until(&world, 60 * SECOND);
+    const uint64_t taken = world_view(&world, joiner).chunks_taken;
+    assert_in_range(taken * TW_CHUNK_BYTES_MAX, 57 * (uint64_t)MBIT, 62 * (uint64_t)MBIT);
+    /* Others ask for more than there is, all the time: a chunk in ten seconds is left for it. */
+    for (uint32_t i = 1; i <= 1000; i++) {
+        world_run_until(&world, 60 * SECOND + i * (uint64_t)SECOND / 10);
+        if (tw_rate_wait_us(&download, 1, world.now_us) == 0)
+            tw_rate_spend(&download, TW_CHUNK_BYTES_MAX, world.now_us);
+    }
+    assert_in_range(world_view(&world, joiner).chunks_taken - taken, 5, 12);
+    tw_rate_set(&download, 0, 0, world.now_us);
+    world_run_whole(&world, joiner, 400 * (uint64_t)SECOND);
+}
+
 static void fast_link_has_eight(void **state) {
     (void)state;
     world_init(&world, 0, 4, 60, 6);
@@ -493,6 +516,7 @@ int main(void) {
         TEST(orders_of_two_nodes_differ),
         TEST(links_fast_and_slow_are_kept_full),
         TEST(slow_link_has_two_chunks_under_way),
+        TEST(download_is_capped_by_asking),
         TEST(fast_link_has_eight),
         TEST(eight_donors_are_seven_times_as_fast_as_one),
         TEST(joiners_serve_each_other),
