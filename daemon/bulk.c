@@ -69,6 +69,15 @@ void tw_bulk_drop(struct tw_bulk *bulk, const struct tw_id *payload) {
     ring_drop(&bulk->background, payload);
 }
 
+bool tw_bulk_has(const struct tw_bulk *bulk, const struct tw_id *payload, uint32_t idx) {
+    const struct tw_chunk_ring *ring = &bulk->payloads;
+    for (uint32_t k = 0; k < ring->count; k++) {
+        const struct tw_chunk *chunk = &ring->chunks[(ring->begin + k) % ring->capacity];
+        if (chunk->idx == idx && tw_id_equal(&chunk->payload, payload)) return true;
+    }
+    return false;
+}
+
 static bool background_waits(const struct tw_transport *t) {
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
         if (t->peers[i].queue.background.count > 0) return true;

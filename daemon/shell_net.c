@@ -35,6 +35,7 @@ void tw_shell_net_chunk(struct tw_shell *shell, const struct tw_action *action) 
     struct tw_chunk chunk = {.payload = action->u.payload.hash, .idx = action->u.payload.idx};
     uint32_t row;
     if (shell->transport == NULL) return;
+    if (tw_transport_has_chunk(shell->transport, action->peer, &chunk.payload, chunk.idx)) return;
     if (tw_payloads_chunk_get(payloads, &chunk.payload, chunk.idx, &chunk.bytes, &chunk.size,
                               &row) != TW_OK) {
         return;

@@ -394,6 +394,12 @@ bool tw_transport_send_chunk(struct tw_transport *t, uint16_t peer, const struct
     return true;
 }
 
+bool tw_transport_has_chunk(const struct tw_transport *t, uint16_t peer,
+                            const struct tw_id *payload, uint32_t idx) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    return t->peers[peer].state == TW_SLOT_UP && tw_bulk_has(&t->peers[peer].queue, payload, idx);
+}
+
 void tw_transport_drop(struct tw_transport *t, const struct tw_id *payload) {
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) tw_bulk_drop(&t->peers[i].queue, payload);
 }

@@ -170,6 +170,11 @@ void tw_transport_send_control(struct tw_transport *transport, uint16_t peer, ui
 bool tw_transport_send_chunk(struct tw_transport *transport, uint16_t peer,
                              const struct tw_chunk *chunk);
 
+/* Whether this chunk of a payload waits for the peer already: who asks for it again, because it
+ * takes long, need not get it twice. */
+bool tw_transport_has_chunk(const struct tw_transport *transport, uint16_t peer,
+                            const struct tw_id *payload, uint32_t idx);
+
 /* Forgets queued chunks of this payload at all peers: its bytes are not read after the call, and
  * `released` is not called for them. A chunk half sent is still sent whole (from a copy). */
 void tw_transport_drop(struct tw_transport *transport, const struct tw_id *payload);

@@ -184,6 +184,7 @@ bool tw_bulk_init(struct tw_bulk *bulk); /* empty; keeps its memory. False: no m
 void tw_bulk_deinit(struct tw_bulk *bulk);
 void tw_bulk_clear(struct tw_bulk *bulk);
 bool tw_bulk_push(struct tw_transport *t, struct tw_bulk *bulk, const struct tw_chunk *chunk);
+bool tw_bulk_has(const struct tw_bulk *bulk, const struct tw_id *payload, uint32_t idx);
 bool tw_bulk_pop(struct tw_bulk *bulk, struct tw_chunk *chunk);
 void tw_bulk_drop(struct tw_bulk *bulk, const struct tw_id *payload);
 void tw_bulk_step(struct tw_transport *t, uint64_t now_us);

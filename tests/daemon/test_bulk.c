@@ -187,6 +187,22 @@ static void dropped_background_is_not_read_any_more(void **state) {
     assert_int_equal(a->released, 1);
 }
 
+static void chunk_that_waits_is_known(void **state) {
+    (void)state;
+    struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
+    two_meet(a, b);
+    const uint16_t peer = peer_of(a, b);
+    const struct tw_chunk chunk = {.payload = {{7}}, .idx = 3, .size = CHUNK, .bytes = bytes};
+    const struct tw_id other = {{8}};
+    assert_false(tw_transport_has_chunk(a->transport, peer, &chunk.payload, 3));
+    assert_true(tw_transport_send_chunk(a->transport, peer, &chunk));
+    assert_true(tw_transport_has_chunk(a->transport, peer, &chunk.payload, 3));
+    assert_false(tw_transport_has_chunk(a->transport, peer, &chunk.payload, 2));
+    assert_false(tw_transport_has_chunk(a->transport, peer, &other, 3));
+    WAIT_WHILE(&world, a->released == 0);
+    assert_false(tw_transport_has_chunk(a->transport, peer, &chunk.payload, 3));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -196,6 +212,7 @@ int main(void) {
         TEST(background_does_not_starve),
         TEST(payload_nobody_reads_does_not_hold_up_the_background),
         TEST(background_queue_has_a_bound_and_is_given_back),
+        TEST(chunk_that_waits_is_known),
         TEST(dropped_background_is_not_read_any_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
