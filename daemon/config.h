@@ -17,6 +17,7 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "daemon/allowance.h"
+#include "daemon/hours.h"
 #include "daemon/pacer.h"
 #include "proto/compute.h"
 #include "proto/worker_msg.h" /* enum tw_snapshot_mode */
@@ -71,6 +72,9 @@ struct tw_config {
             peers_file[TW_PATH_BYTES]; /* more peers, one `host:port[=id]` per line; empty = none */
         uint64_t upload_bytes_s;       /* cap over all links; 0 = no cap */
         struct tw_pacer_config pace;   /* of payloads, per link */
+        uint64_t download_bytes_s;     /* the same the other way */
+        uint64_t quota_bytes;          /* of a calendar month, both ways; 0 = none */
+        struct tw_hours hours;         /* caps by the time of day */
         struct tw_budget_config budget;
         bool links;                      /* off: no listening, no dialling: an ordinary solo node */
         char secret_file[TW_PATH_BYTES]; /* empty = STATE_DIR/run.secret */
@@ -109,6 +113,10 @@ enum tw_status tw_bootstrap_parse(const char *text, struct tw_bootstrap *bootstr
  * sentence. */
 enum tw_status tw_budget_parse(const char *text, struct tw_budget_config *budget,
                                struct tw_error *err);
+
+/* "5mbit" or "0" into bytes per second, and back. TW_CONFIG with a sentence. */
+enum tw_status tw_rate_parse(const char *text, uint64_t *bytes_per_s, struct tw_error *err);
+void tw_rate_print(uint64_t bytes_per_s, char *text, size_t capacity);
 
 /* The commented example of `thinwire config example`: into text[capacity] with NUL. Returns the
  * bytes it takes without NUL, whatever the capacity. */

@@ -86,6 +86,16 @@ static const struct tw_config_key KEYS[] = {
     {"network", "pace", TW_CONFIG_PACE, FIELD(network.pace), 1000, 0, "auto", NULL, NULL,
      "How evenly payloads go out. auto: at 85 % of what the path to each node was measured to\n"
      "carry, so that nothing else on it has to queue; off: as fast as it goes; or a rate."},
+    {"network", "download", TW_CONFIG_RATE, FIELD(network.download_bytes_s), 1000, 0, "0", NULL,
+     "20mbit", "Download cap over all links together; no more is asked for than it allows."},
+    {"network", "hours", TW_CONFIG_HOURS, FIELD(network.hours), 0, 0, "", NULL,
+     "08:00-18:00 1mbit, 18:00-23:00 off",
+     "Caps by the time of day (of this machine's clock): a rate for upload and download each,\n"
+     "or off: no links, the node trains alone. At other hours upload and download hold."},
+    {"network", "quota", TW_CONFIG_QUOTA, FIELD(network.quota_bytes), 0, 0, "0", NULL,
+     "500GB/month",
+     "What the line may carry in a calendar month, upload and download together; 0 for any.\n"
+     "Counted over restarts. When it is used up the node trains alone until the month ends."},
     {"network", "budget", TW_CONFIG_BUDGET, FIELD(network.budget), 1000, 0, "0", NULL, "50GB/month",
      "What training together may take: upload on average, such as 2mbit, or upload and\n"
      "download of 30 days, such as 50GB/month; 0 for any. Contributions are made to fit, with\n"
@@ -116,6 +126,18 @@ const struct tw_config_key *tw_config_key_find(const char *section, const char *
         }
     }
     return NULL;
+}
+
+/* What a running daemon takes over from a changed file; the rest needs a start. */
+static const char *const LIVE[] = {"upload", "download", "pace",  "hours",
+                                   "quota",  "budget",   "peers", "peers_file"};
+
+bool tw_config_key_is_live(const struct tw_config_key *key) {
+    if (strcmp(key->section, "network") != 0) return false;
+    for (size_t i = 0; i < sizeof(LIVE) / sizeof(LIVE[0]); i++) {
+        if (strcmp(key->name, LIVE[i]) == 0) return true;
+    }
+    return false;
 }
 
 const char *const *tw_config_sections(void) {

@@ -18,6 +18,8 @@ enum tw_config_type {
     TW_CONFIG_RATE,      /* uint64_t bytes per second, written in bits: 5mbit */
     TW_CONFIG_PACE,      /* struct tw_pacer_config: auto, off, 5mbit */
     TW_CONFIG_BUDGET,    /* struct tw_budget_config: 5mbit, 50GB/month */
+    TW_CONFIG_QUOTA,     /* uint64_t bytes per month: 500GB/month */
+    TW_CONFIG_HOURS,     /* struct tw_hours: 08:00-18:00 1mbit, 18-23 off */
     TW_CONFIG_BYTES,     /* uint64_t: 8GB */
     TW_CONFIG_DURATION,  /* uint64_t microseconds: 5m */
     TW_CONFIG_CHOICE,    /* enum, one of `choices` by position */
@@ -41,6 +43,9 @@ struct tw_config_key {
 
 const struct tw_config_key *tw_config_keys(size_t *count_out);
 const struct tw_config_key *tw_config_key_find(const char *section, const char *name);
+
+/* SIGHUP and `thinwire reload` take it over while the daemon runs. */
+bool tw_config_key_is_live(const struct tw_config_key *key);
 
 /* Sections in file order, NULL-terminated, and what each is about. */
 const char *const *tw_config_sections(void);

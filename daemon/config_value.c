@@ -110,6 +110,29 @@ static enum tw_status read_pace(const struct tw_config_key *key, const char *tex
     return TW_OK;
 }
 
+enum tw_status tw_rate_parse(const char *text, uint64_t *bytes_per_s, struct tw_error *err) {
+    static const struct tw_config_key any = {.min = 1000};
+    return read_rate(&any, text, bytes_per_s, err);
+}
+
+static enum tw_status read_quota(const char *text, uint64_t *bytes, struct tw_error *err) {
+    static const char want[] = "one such as 500GB/month, or 0 for none";
+    const char *const slash = strchr(text, '/');
+    char size[TW_UNITS_BYTES];
+    if (strcmp(text, "0") == 0) {
+        *bytes = 0;
+        return TW_OK;
+    }
+    const size_t length = slash != NULL ? (size_t)(slash - text) : 0;
+    if (slash == NULL || strcmp(slash, "/month") != 0 || length >= sizeof(size))
+        return tw_fail(err, TW_CONFIG, "`%.40s` is no quota; write %s", text, want);
+    memcpy(size, text, length);
+    size[length] = '\0';
+    if (!tw_units_parse_bytes(size, bytes) || *bytes == 0)
+        return tw_fail(err, TW_CONFIG, "`%.40s` is no size; write %s", size, want);
+    return TW_OK;
+}
+
 enum tw_status tw_budget_parse(const char *text, struct tw_budget_config *budget,
                                struct tw_error *err) {
     static const char want[] = "2mbit of upload, 50GB/month in both directions, or 0 for none";
@@ -350,6 +373,8 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
     case TW_CONFIG_RATE: return read_rate(key, value, field, err);
     case TW_CONFIG_PACE: return read_pace(key, value, field, err);
     case TW_CONFIG_BUDGET: return tw_budget_parse(value, field, err);
+    case TW_CONFIG_QUOTA: return read_quota(value, field, err);
+    case TW_CONFIG_HOURS: return tw_hours_parse(value, field, err);
     case TW_CONFIG_BYTES:
         if (tw_units_parse_bytes(value, field)) return TW_OK;
         return tw_fail(err, TW_CONFIG, "`%s` is no size; write one such as 8GB or 512MiB", value);
@@ -406,6 +431,16 @@ static void print_pace(const struct tw_pacer_config *pace, char *text, size_t ca
         (void)snprintf(text, capacity, pace->mode == TW_PACER_OFF ? "off" : "auto");
 }
 
+void tw_rate_print(uint64_t bytes_per_s, char *text, size_t capacity) {
+    print_quantity(bytes_per_s * 8, RATES, text, capacity);
+}
+
+static void print_quota(uint64_t bytes, char *text, size_t capacity) {
+    char size[TW_UNITS_BYTES];
+    (void)snprintf(text, capacity, "%s%s", bytes > 0 ? tw_units_exact_bytes(size, bytes) : "0",
+                   bytes > 0 ? "/month" : "");
+}
+
 static void print_budget(const struct tw_budget_config *budget, char *text, size_t capacity) {
     char size[TW_UNITS_BYTES];
     if (budget->is_month) {
@@ -437,6 +472,8 @@ bool tw_config_get(const struct tw_config *config, const struct tw_config_key *k
     case TW_CONFIG_RATE: print_quantity(*(const uint64_t *)field * 8, RATES, text, capacity); break;
     case TW_CONFIG_PACE: print_pace(field, text, capacity); break;
     case TW_CONFIG_BUDGET: print_budget(field, text, capacity); break;
+    case TW_CONFIG_QUOTA: print_quota(*(const uint64_t *)field, text, capacity); break;
+    case TW_CONFIG_HOURS: tw_hours_print(field, text, capacity); break;
     case TW_CONFIG_BYTES: {
         char size[TW_UNITS_BYTES];
         (void)snprintf(text, capacity, "%s", tw_units_exact_bytes(size, *(const uint64_t *)field));

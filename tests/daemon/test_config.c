@@ -73,6 +73,9 @@ static void every_kind_of_value_is_read(void **state) {
                            "peers = [2001:db8::1]:3\n"
                            "upload = 2.5mbit\n"
                            "pace = 2mbit\n"
+                           "download = 20mbit\n"
+                           "hours = 08:00-18:00 1mbit, 18-23 off\n"
+                           "quota = 500GB/month\n"
                            "[api]\n"
                            "http = 127.0.0.1:9747\n"),
                      TW_OK);
@@ -97,6 +100,10 @@ static void every_kind_of_value_is_read(void **state) {
     assert_int_equal(config.network.upload_bytes_s, 312500);
     assert_int_equal(config.network.pace.mode, TW_PACER_FIXED);
     assert_int_equal(config.network.pace.bytes_per_s, 250000);
+    assert_int_equal(config.network.download_bytes_s, 2500000);
+    assert_int_equal(config.network.hours.count, 2);
+    assert_true(config.network.hours.entries[1].is_off);
+    assert_int_equal(config.network.quota_bytes, 500000000000);
     assert_int_equal(config.network.budget.bytes, 0);
     assert_true(config.api.has_http);
 }
@@ -159,6 +166,11 @@ static void every_bad_value_names_line_key_and_the_way_out(void **state) {
     refuse("[network]\npace = fast\n", 2, "pace: `fast` is neither auto nor off nor a rate");
     refuse("[network]\npace = 5\n", 2, "pace: `5` lacks its unit");
     refuse("[network]\npace = 1bit\n", 2, "pace: 1bit is below 8kbit");
+    refuse("[network]\nquota = 5GB\n", 2, "quota: `5GB` is no quota; write one such as 500GB");
+    refuse("[network]\nquota = 5/month\n", 2, "quota: `5` is no size");
+    refuse("[network]\nquota = 0GB/month\n", 2, "quota: `0GB` is no size");
+    refuse("[network]\nhours = always\n", 2, "hours: `always` names no hours");
+    refuse("[network]\ndownload = 5\n", 2, "download: `5` lacks its unit");
     refuse("[network]\nbudget = 5\n", 2, "budget: `5` lacks its unit; write 2mbit of upload");
     refuse("[network]\nbudget = 1bit\n", 2, "budget: 1bit is below 8kbit");
     refuse("[network]\nbudget = 50GB/year\n", 2, "`50GB/year` is no budget; write 2mbit");
