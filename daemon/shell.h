@@ -30,6 +30,7 @@
 #include "daemon/data_store.h"
 #include "daemon/exit_codes.h"
 #include "daemon/loop_lag.h"
+#include "daemon/reach.h"
 #include "daemon/setup.h"
 #include "daemon/status_view.h"
 #include "daemon/supervisor.h"
@@ -56,7 +57,25 @@ enum {
 struct tw_shell_peer {
     bool is_up;
     struct tw_id id;
-    struct tw_traffic control, bulk; /* as last asked */
+    struct tw_traffic control, bulk;         /* as last asked */
+    char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* of its HELLO; empty after the last */
+    uint64_t probed_us;                      /* when it last had us dial it back; 0: never */
+};
+
+/* An address that is dialled because its node asked for it. */
+struct tw_probe_job {
+    bool is_used;
+    struct tw_id id;
+    uint64_t token;
+    char address[TW_ADDR_BYTES];
+};
+
+enum { TW_PROBE_JOBS_MAX = 8 };
+
+struct tw_shell_probe {
+    struct tw_reach reach;
+    enum tw_reach_state told; /* as last logged */
+    struct tw_probe_job jobs[TW_PROBE_JOBS_MAX];
 };
 
 /* Why an address was last refused or did not answer; for the peers table. */
@@ -211,6 +230,7 @@ struct tw_shell {
     struct tw_log_limit refusal_limit;
 
     struct tw_shell_gate gate;
+    struct tw_shell_probe probe;
     struct tw_shell_data data;
     struct tw_shell_budget budget;
 
@@ -294,6 +314,14 @@ void tw_shell_gate_peer_down(struct tw_shell *shell, uint16_t peer);
 /* True: it was one of these. */
 bool tw_shell_gate_frame(struct tw_shell *shell, uint16_t peer, const struct tw_frame *frame);
 void tw_shell_gate_chores(struct tw_shell *shell, uint64_t now_us);
+/* shell_probe.c */
+void tw_shell_probe_chores(struct tw_shell *shell, uint64_t now_us);
+void tw_shell_probe_message(struct tw_shell *shell, uint16_t peer,
+                            const struct tw_message *message);
+void tw_shell_probe_done(struct tw_shell *shell, const char *address, const struct tw_id *expected,
+                         const struct tw_dial_result *result);
+void tw_shell_probe_fill(const struct tw_shell *shell, uint64_t now_us,
+                         struct tw_status_view *view);
 
 /* ---- shell_worker.c ------------------------------------------------------------------------ */
 enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err);

@@ -112,6 +112,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     if (message.kind == TW_MSG_PEERS) {
         tw_members_merge(shell->members, &message.u.peers, tw_shell_now_us());
     }
+    tw_shell_probe_message(shell, peer, &message);
     if (tw_shell_data_message(shell, peer, &message)) return;
     const struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer, .u.message = &message};
     tw_shell_event(shell, &event);
@@ -131,6 +132,8 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello)
     struct tw_shell *shell = user;
     char hex[9];
     shell->peers[peer] = (struct tw_shell_peer){.is_up = true, .id = hello->id};
+    memcpy(shell->peers[peer].addrs, hello->addrs, sizeof(hello->addrs));
+    tw_reach_linked(&shell->probe.reach, tw_shell_now_us());
     tw_members_connected(shell->members, hello, tw_shell_now_us());
     tw_id_short(&hello->id, hex);
     tw_shell_note(shell, TW_LOG_INFO, "peer_up", "peer=%s addr=%s", hex,
@@ -212,6 +215,11 @@ static void on_dial_done(void *user, const char *address, const struct tw_dial_r
     } else if (!is_self) {
         refusal_keep(shell, address, result->cause, result->sentence);
     }
+}
+
+static void on_probe_done(void *user, const char *address, const struct tw_id *expected,
+                          const struct tw_dial_result *result) {
+    tw_shell_probe_done(user, address, expected, result);
 }
 
 static void on_refused(void *user, const char *address, enum tw_status reason,
@@ -304,6 +312,7 @@ enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err) {
                    .frame = on_frame,
                    .released = on_released,
                    .dial_done = on_dial_done,
+                   .probe_done = on_probe_done,
                    .refused = on_refused},
         .user = shell,
     };
@@ -345,6 +354,7 @@ static void refresh(struct tw_shell *shell, uint64_t now_us) {
                   self->addrs[1][0] != '\0' ? self->addrs[1] : "none");
     tw_members_set_self(shell->members, self);
     tw_members_moved(shell->members, now_us);
+    tw_reach_moved(&shell->probe.reach, now_us);
 }
 
 void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us) {
@@ -358,6 +368,7 @@ void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us) {
     if (shell->stage != TW_SHELL_RUNNING) return;
     if (now_us >= shell->refresh_due_us) refresh(shell, now_us);
     dial_due(shell, now_us);
+    tw_shell_probe_chores(shell, now_us);
     if (now_us >= shell->gossip_due_us) {
         shell->gossip_due_us = now_us + TW_GOSSIP_US;
         for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {

@@ -437,6 +437,7 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     view->sync.partner = shell->partner;
     if (shell->partner_us != 0) view->sync.partner_age_us = age(now, shell->partner_us);
     fill_net(shell, view);
+    tw_shell_probe_fill(shell, now, view);
     tw_shell_budget_fill(shell, view);
     fill_worker(shell, now, view);
     tw_shell_data_fill(

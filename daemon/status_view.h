@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "daemon/dial_error.h"
 #include "daemon/pacer.h"
+#include "daemon/reach.h"
 #include "proto/run.h"
 #include "sync/node.h"
 
@@ -181,6 +182,11 @@ struct tw_status_view {
         uint32_t bootstrap_count, bootstrap_alive; /* configured addresses / with a live link */
         uint64_t links_refused;
         uint64_t pool_bytes, pool_used_bytes;
+        enum tw_reach_state reach_state;          /* can others dial it? */
+        char reach_text[TW_REACH_SENTENCE_BYTES]; /* what that means, and what to open */
+        uint64_t reach_age_us;                    /* ago; TW_VIEW_NEVER: nobody tried */
+        uint32_t reach_count;
+        struct tw_reach_row reach[TW_REACH_ROWS_MAX]; /* what peers found when they dialled it */
     } net;
 
     struct {

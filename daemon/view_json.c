@@ -125,12 +125,25 @@ static json_t *path_json(const struct tw_status_view *view) {
                      pace == 0 ? json_null() : count(pace));
 }
 
+static json_t *reach_json(const struct tw_status_view *view) {
+    json_t *const tried = json_array();
+    for (uint32_t i = 0; i < view->net.reach_count && i < TW_REACH_ROWS_MAX; i++) {
+        const struct tw_reach_row *const row = &view->net.reach[i];
+        (void)json_array_append_new(tried, json_pack("{s:o,s:s,s:o}", "address", text(row->address),
+                                                     "outcome", tw_reach_outcome_name(row->outcome),
+                                                     "by", short_hex(&row->by)));
+    }
+    return json_pack("{s:s,s:o,s:o,s:o}", "state", tw_reach_state_name(view->net.reach_state),
+                     "text", text(view->net.reach_text), "age_s", seconds(view->net.reach_age_us),
+                     "tried", tried);
+}
+
 static json_t *network_json(const struct tw_status_view *view) {
     json_t *const listen = json_array();
     for (uint32_t i = 0; i < TW_ADDRS_MAX && view->net.listen[i][0] != 0; i++) {
         (void)json_array_append_new(listen, text(view->net.listen[i]));
     }
-    return json_pack(
+    json_t *const network = json_pack(
         "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "listen", listen, "path",
         path_json(view), "control_in_bytes", count(view->net.control_in_bytes), "control_out_bytes",
         count(view->net.control_out_bytes), "bulk_in_bytes", count(view->net.bulk_in_bytes),
@@ -142,6 +155,8 @@ static json_t *network_json(const struct tw_status_view *view) {
         count(view->net.bootstrap_alive), "links_refused", count(view->net.links_refused),
         "pool_bytes", count(view->net.pool_bytes), "pool_used_bytes",
         count(view->net.pool_used_bytes));
+    if (network != NULL) (void)json_object_set_new(network, "reachable", reach_json(view));
+    return network;
 }
 
 static json_t *spend_json(const struct tw_status_view *view) {

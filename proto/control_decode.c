@@ -43,13 +43,13 @@ static enum tw_status get_id(const char *field, const ProtobufCBinaryData *from,
     return TW_OK;
 }
 
-static enum tw_status get_addr(const ProtobufCBinaryData *from, char to[TW_ADDR_BYTES],
-                               struct tw_error *err) {
+static enum tw_status get_addr(const char *field, const ProtobufCBinaryData *from,
+                               char to[TW_ADDR_BYTES], struct tw_error *err) {
     if (from->len == 0 || from->len >= TW_ADDR_BYTES)
-        return tw_fail(err, TW_PROTO, "message field records.addrs has %zu bytes, 1 to %d belong",
+        return tw_fail(err, TW_PROTO, "message field %s has %zu bytes, 1 to %d belong", field,
                        from->len, TW_ADDR_BYTES - 1);
     if (memchr(from->data, '\0', from->len) != NULL)
-        return tw_fail(err, TW_PROTO, "message field records.addrs holds a NUL");
+        return tw_fail(err, TW_PROTO, "message field %s holds a NUL", field);
     memcpy(to, from->data, from->len); /* the rest is zero already */
     return TW_OK;
 }
@@ -76,6 +76,7 @@ static enum tw_status get_status(const void *body, struct tw_msg_status *to, str
     to->step = from->step;
     to->tokens = from->tokens;
     to->tokens_per_s = from->tokens_per_s;
+    to->upload_kib_s = from->upload_kib_s;
     to->boot = from->boot;
     to->nonce = from->nonce;
     TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
@@ -86,7 +87,8 @@ static enum tw_status get_record(const Thinwire__Record *from, struct tw_record 
                                  struct tw_error *err) {
     TW_TRY(get_id("records.id", &from->id, &to->id, err));
     TW_TRY(check_count("records.addrs", from->n_addrs, TW_ADDRS_MAX, err));
-    for (size_t k = 0; k < from->n_addrs; k++) TW_TRY(get_addr(&from->addrs[k], to->addrs[k], err));
+    for (size_t k = 0; k < from->n_addrs; k++)
+        TW_TRY(get_addr("records.addrs", &from->addrs[k], to->addrs[k], err));
     return TW_OK;
 }
 
@@ -288,6 +290,20 @@ static enum tw_status get_accuse(const void *body, struct tw_msg_accuse *to, str
     to->round = from->round;
     to->part = from->part;
     return get_id("lineage", &from->lineage, &to->lineage, err);
+}
+
+static enum tw_status get_probe(const void *body, struct tw_msg_probe *to, struct tw_error *err) {
+    const Thinwire__Probe *from = body;
+    (void)err;
+    to->token = from->token;
+    return TW_OK;
+}
+
+static enum tw_status get_probed(const void *body, struct tw_msg_probed *to, struct tw_error *err) {
+    const Thinwire__Probed *from = body;
+    to->token = from->token;
+    to->outcome = (enum tw_probe_outcome)from->outcome;
+    return get_addr("addr", &from->addr, to->addr, err);
 }
 
 /* ---- bodies -------------------------------------------------------------------------------- */

@@ -42,6 +42,7 @@ static enum tw_status put_status(const struct tw_msg_status *from, struct out *o
     to.step = from->step;
     to.tokens = from->tokens;
     to.tokens_per_s = from->tokens_per_s;
+    to.upload_kib_s = from->upload_kib_s;
     to.boot = from->boot;
     to.nonce = from->nonce;
     return pack(&to.base, out, err);
@@ -287,6 +288,22 @@ static enum tw_status put_pair_offer(const struct tw_msg_pair_offer *from, struc
     to.delta_bytes = from->delta_bytes;
     to.phi_hash = borrow_id(&from->phi_hash);
     to.phi_bytes = from->phi_bytes;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_probe(const struct tw_msg_probe *from, struct out *out,
+                                struct tw_error *err) {
+    Thinwire__Probe to = THINWIRE__PROBE__INIT;
+    to.token = from->token;
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_probed(const struct tw_msg_probed *from, struct out *out,
+                                 struct tw_error *err) {
+    Thinwire__Probed to = THINWIRE__PROBED__INIT;
+    to.token = from->token;
+    to.outcome = (uint32_t)from->outcome;
+    to.addr = borrow(from->addr, strlen(from->addr));
     return pack(&to.base, out, err);
 }
 

@@ -145,6 +145,12 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
         if (message->u.nack.refused_parts >> TW_PARTS_MAX != 0)
             return bad(message, "refused_parts", err);
         return TW_OK;
+    case TW_MSG_PROBED:
+        if ((unsigned)message->u.probed.outcome >= TW_PROBE_OUTCOMES)
+            return bad(message, "outcome", err);
+        if (!is_address(message->u.probed.addr)) return bad(message, "addr", err);
+        return TW_OK;
+    case TW_MSG_PROBE:
     case TW_MSG_PAIR_BUSY:
     case TW_MSG_JOIN:
     case TW_MSG_PREPARE:

@@ -36,7 +36,9 @@
     X(PAIR_ACCEPT, 20, pair_accept)                                                                \
     X(PAIR_BUSY, 21, pair_busy)                                                                    \
     X(PAIR_OFFER, 22, pair_offer)                                                                  \
-    X(ACCUSE, 23, accuse)
+    X(ACCUSE, 23, accuse)                                                                          \
+    X(PROBE, 25, probe)                                                                            \
+    X(PROBED, 26, probed)
 
 enum tw_message_kind {
 #define X(name, value, member) TW_MSG_##name = (value),
@@ -60,7 +62,8 @@ struct tw_msg_status {
     uint64_t clock_tokens; /* of the tip */
     uint64_t step, tokens; /* its own, ever */
     uint32_t tokens_per_s;
-    uint32_t boot;  /* starts of this node: increases */
+    uint32_t upload_kib_s; /* it can send, all peers together, as it measured; 0 = not known */
+    uint32_t boot;         /* starts of this node: increases */
     uint64_t nonce; /* of its membership: it votes in the seat that a roster lists under this */
 };
 
@@ -227,6 +230,30 @@ struct tw_msg_pair_offer {
     uint64_t clock_tokens; /* its run clock */
     struct tw_id delta_hash, phi_hash;
     uint32_t delta_bytes, phi_bytes;
+};
+
+/* "Dial me at the addresses of my HELLO, and say what came of it." */
+struct tw_msg_probe {
+    uint64_t token; /* of the asker's */
+};
+
+enum tw_probe_outcome {
+    TW_PROBE_REACHED,
+    TW_PROBE_NO_NAME,  /* the name has no address there */
+    TW_PROBE_CLOSED,   /* nothing listens on the port */
+    TW_PROBE_REJECTED, /* a firewall or router answered */
+    TW_PROBE_SILENT,   /* nothing came back */
+    TW_PROBE_NO_ROUTE, /* the prober has no way there: says nothing about the asker */
+    TW_PROBE_OTHER,    /* somebody else answered */
+    TW_PROBE_FAILED,   /* anything else */
+    TW_PROBE_OUTCOMES,
+};
+
+/* Answers PROBE, once for each address. */
+struct tw_msg_probed {
+    uint64_t token;
+    enum tw_probe_outcome outcome;
+    char addr[TW_ADDR_BYTES];
 };
 
 struct tw_message {

@@ -128,7 +128,9 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     if (is_of_another_run(node, message->kind)) return;
     switch (message->kind) {
     case TW_MSG_STATUS: tw_peers_status(node, peer, &message->u.status); break;
-    case TW_MSG_PEERS: break; /* the shell's member table */
+    case TW_MSG_PROBE:
+    case TW_MSG_PROBED:
+    case TW_MSG_PEERS: break; /* the shell's: its member table, and where it can be dialled */
     case TW_MSG_LEAVE: {
         const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
         if (idx >= 0) node->member_left[idx] = true;

@@ -363,6 +363,13 @@ static void print_sync(const struct screen *screen, const json_t *status) {
     }
 }
 
+/* Only what a person may want to change: that it can be dialled, or need not be, is no news. */
+static void print_reach(const struct screen *screen, const json_t *status) {
+    const char *const state = json_str(status, "network.reachable.state");
+    if (strcmp(state, "no") != 0 && strcmp(state, "local") != 0) return;
+    line_wrap(screen, YELLOW, "", 12, json_str(status, "network.reachable.text"));
+}
+
 static void print_network(const struct screen *screen, const json_t *status) {
     char total[TW_UNITS_BYTES], rate[TW_UNITS_BYTES], cap[TW_UNITS_BYTES];
     const double out =
@@ -380,6 +387,7 @@ static void print_network(const struct screen *screen, const json_t *status) {
     line_put(&line, PLAIN, " at %s/s",
              tw_units_bytes(rate, json_num(status, "network.in_bytes_per_s")));
     line_end(&line);
+    print_reach(screen, status);
 }
 
 /* What the bulk connections run on. */

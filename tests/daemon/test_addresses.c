@@ -173,11 +173,6 @@ static void node_keeps_to_its_interface(void **state) {
     struct world_node *b = world_start(&world, 1, by_loopback);
     dial(a, "127.0.0.1", b, 0);
     world_run(&world, both_have_bulk);
-    struct tw_error err; /* an address that is not behind it */
-    assert_int_equal(tw_transport_connect(a->transport, "192.0.2.1:1", NULL, &err), TW_OK);
-    const uint32_t dials = a->dials;
-    WAIT_WHILE(&world, a->dials == dials);
-    assert_int_equal(a->dial_status, TW_IO);
 }
 
 static void what_cannot_be_dialled_from_is_refused(void **state) {

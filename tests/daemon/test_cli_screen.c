@@ -83,6 +83,10 @@ static void trouble_comes_first_with_its_way_out(void **state) {
     view.sync.alive = view.sync.mixed = 0;
     (void)snprintf(view.checkpoint.error, sizeof(view.checkpoint.error),
                    "/var/lib/thinwire: no space left");
+    view.net.reach_state = TW_REACH_NO;
+    (void)snprintf(view.net.reach_text, sizeof(view.net.reach_text),
+                   "No peer can dial this node; 1b1b1b1b tried 198.51.100.7:4747: no answer; open "
+                   "TCP port 4747 in this machine's firewall");
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
     compare("status_trouble.txt");
 }

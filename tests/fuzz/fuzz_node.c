@@ -440,9 +440,12 @@ static void near_message(struct tw_message *message) {
                                                    .lineage = near_lineage(),
                                                    .tip = rig.view.tip,
                                                    .rounds = near(rig.view.rounds),
-                                                   .clock_tokens = near(rig.view.clock_tokens)};
+                                                   .clock_tokens = near(rig.view.clock_tokens),
+                                                   .upload_kib_s = take()};
         break;
     case TW_MSG_PEERS:
+    case TW_MSG_PROBE: break;
+    case TW_MSG_PROBED: memcpy(message->u.probed.addr, "a:1", 4); break;
     case TW_MSG_LEAVE: break;
     case TW_MSG_JOIN:
         message->u.join = (struct tw_msg_join){near_lineage(), near(rig.view.rounds), take(), 1};

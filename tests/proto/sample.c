@@ -1,5 +1,6 @@
 #include "tests/proto/sample.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct tw_id tw_sample_id(struct tw_rng *rng) {
@@ -159,6 +160,7 @@ static void sample_status(struct tw_rng *rng, struct tw_msg_status *status) {
                                      .step = draw_u64(rng),
                                      .tokens = draw_u64(rng),
                                      .tokens_per_s = draw_u32(rng),
+                                     .upload_kib_s = draw_u32(rng),
                                      .boot = draw_u32(rng),
                                      .nonce = draw_u64(rng)};
 }
@@ -218,6 +220,13 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
         message->u.pair_accept = (struct tw_msg_pair_accept){{a, b}, (uint32_t)(b & 1)};
         break;
     case TW_MSG_PAIR_BUSY: message->u.pair_busy.pair = (struct tw_pair_id){a, b}; break;
+    case TW_MSG_PROBE: message->u.probe.token = a; break;
+    case TW_MSG_PROBED:
+        message->u.probed.token = a;
+        message->u.probed.outcome = (enum tw_probe_outcome)(b % TW_PROBE_OUTCOMES);
+        (void)snprintf(message->u.probed.addr, TW_ADDR_BYTES, "10.0.0.%u:%u", (unsigned)(a % 255),
+                       (unsigned)(b % 60000 + 1));
+        break;
     case TW_MSG_ACCUSE:
         message->u.accuse = (struct tw_msg_accuse){id, a, (uint32_t)(b % TW_PARTS_MAX)};
         break;

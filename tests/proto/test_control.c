@@ -67,7 +67,7 @@ static void every_prefix_is_handled_and_room_is_respected(void **state) {
 static void unknown_kind_is_told_apart(void **state) {
     (void)state;
     assert_int_equal(tw_control_decode(0, body, 0, &back, &err), TW_VERSION);
-    assert_int_equal(tw_control_decode(KINDS_COUNT + 1, body, 0, &back, &err), TW_VERSION);
+    assert_int_equal(tw_control_decode(31, body, 0, &back, &err), TW_VERSION);
     assert_int_equal(tw_control_decode(UINT16_MAX, body, 0, &back, &err), TW_VERSION);
 }
 
@@ -337,6 +337,15 @@ static void offer_without_phi(struct tw_message *m) {
 static void large_offer(struct tw_message *m) {
     m->u.pair_offer.phi_bytes = (uint32_t)TW_PAYLOAD_BYTES_MAX + 1;
 }
+static void outcome_outside(struct tw_message *m) {
+    m->u.probed.outcome = TW_PROBE_OUTCOMES;
+}
+static void probed_nowhere(struct tw_message *m) {
+    m->u.probed.addr[0] = '\0';
+}
+static void probed_with_a_newline(struct tw_message *m) {
+    m->u.probed.addr[0] = '\n';
+}
 static void no_such_kind(struct tw_message *m) {
     m->kind = (enum tw_message_kind)99;
 }
@@ -372,6 +381,9 @@ static void every_broken_rule_is_refused(void **state) {
     spoilt(TW_MSG_PAIR_OFFER, offer_of_nothing);
     spoilt(TW_MSG_PAIR_OFFER, offer_without_phi);
     spoilt(TW_MSG_PAIR_OFFER, large_offer);
+    spoilt(TW_MSG_PROBED, outcome_outside);
+    spoilt(TW_MSG_PROBED, probed_nowhere);
+    spoilt(TW_MSG_PROBED, probed_with_a_newline);
     spoilt(TW_MSG_MISSING, no_such_kind);
 }
 

@@ -169,9 +169,17 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
     message->kind = kind;
     switch (kind) {
     case TW_MSG_STATUS:
-        message->u.status =
-            (struct tw_msg_status){TW_STATE_MEMBER, id(1),    id(2), 812, 1 << 30,
-                                   24000,           98304000, 51200, 3,   0x1122334455667788};
+        message->u.status = (struct tw_msg_status){.state = TW_STATE_MEMBER,
+                                                   .lineage = id(1),
+                                                   .tip = id(2),
+                                                   .rounds = 812,
+                                                   .clock_tokens = 1 << 30,
+                                                   .step = 24000,
+                                                   .tokens = 98304000,
+                                                   .tokens_per_s = 51200,
+                                                   .upload_kib_s = 2441,
+                                                   .boot = 3,
+                                                   .nonce = 0x1122334455667788};
         break;
     case TW_MSG_PEERS:
         message->u.peers.count = 2;
@@ -209,6 +217,12 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
         break;
     case TW_MSG_PULL: message->u.pull = (struct tw_msg_pull){id(1), 4, 16}; break;
     case TW_MSG_MISSING: message->u.missing.hash = id(1); break;
+    case TW_MSG_PROBE: message->u.probe.token = 0x1122334455667788; break;
+    case TW_MSG_PROBED:
+        message->u.probed.token = 0x1122334455667788;
+        message->u.probed.outcome = TW_PROBE_SILENT;
+        memcpy(message->u.probed.addr, "10.0.0.1:4300", 13);
+        break;
     case TW_MSG_ACCUSE: message->u.accuse = (struct tw_msg_accuse){id(1), 812, 3}; break;
     case TW_MSG_PAIR_REQUEST:
     case TW_MSG_PAIR_ACCEPT:
@@ -221,10 +235,16 @@ static void control_messages_have_their_golden_bodies(void **state) {
     (void)state;
     static struct tw_message message, back;
     static uint8_t body[TW_CONTROL_BYTES_MAX];
-    for (unsigned kind = TW_MSG_STATUS; kind <= TW_MSG_ACCUSE; kind++) {
+    static const enum tw_message_kind kinds[] = {
+#define X(name, value, member) TW_MSG_##name,
+        TW_MESSAGE_LIST(X)
+#undef X
+    };
+    for (unsigned i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        const enum tw_message_kind kind = kinds[i];
         size_t size;
         memset(&back, 0, sizeof(back));
-        fill(&message, (enum tw_message_kind)kind);
+        fill(&message, kind);
         assert_int_equal(tw_control_encode(&message, body, sizeof(body), &size, &err), TW_OK);
         expect(tw_message_name(message.kind), body, size);
         assert_int_equal(tw_control_decode((uint16_t)kind, body, size, &back, &err), TW_OK);

@@ -52,6 +52,7 @@ static uint64_t mix_close(uint64_t h, const struct tw_close *close) {
 
 static uint64_t mix_status(uint64_t h, const struct tw_msg_status *status) {
     h = tw_sim_mix(h, (uint64_t)status->state << 32 | status->tokens_per_s);
+    h = tw_sim_mix(h, status->upload_kib_s);
     h = tw_sim_mix_id(h, &status->lineage);
     h = tw_sim_mix_id(h, &status->tip);
     h = tw_sim_mix(h, status->rounds);
@@ -103,6 +104,8 @@ uint64_t tw_sim_message_hash(const struct tw_message *message) {
     switch (message->kind) {
     case TW_MSG_STATUS: return mix_status(h, &message->u.status);
     case TW_MSG_PEERS: return mix_peers(h, &message->u.peers);
+    case TW_MSG_PROBE:
+    case TW_MSG_PROBED: return h; /* the shell's */
     case TW_MSG_LEAVE: return tw_sim_mix(h, message->u.leave.reason);
     case TW_MSG_JOIN:
         h = mix_ballot(h, &message->u.join.lineage, message->u.join.rounds, message->u.join.nonce);

@@ -1,0 +1,54 @@
+/* Daemons that ask each other whether they can be dialled: one can, one says an address that leads
+ * nowhere. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/exit_codes.h"
+#include "tests/system/cluster.h"
+
+static struct cluster cluster;
+static bool has_passed;
+
+static int close_all(void **state) {
+    (void)state;
+    cluster_close(&cluster, !has_passed);
+    return 0;
+}
+
+static void peers_find_out_whether_a_node_can_be_dialled(void **state) {
+    (void)state;
+    char text[96], words[96];
+    cluster_open(&cluster, "1g");
+    cluster_make(&cluster, 2);
+    const struct cluster_options astray = {.network = "advertise = 127.0.0.1:1"};
+    cluster_configure(&cluster, 1, &astray);
+    for (uint32_t i = 0; i < 2; i++) cluster_start(&cluster, i, NULL);
+    assert_true(cluster_says(&cluster, 0, "ev=reachable state=yes", 60));
+    assert_true(cluster_says(&cluster, 1, "ev=reachable state=no", 60));
+    cluster_string(&cluster, 0, "network.reachable.state", text);
+    assert_string_equal(text, "yes");
+    cluster_string(&cluster, 1, "network.reachable.state", text);
+    assert_string_equal(text, "no");
+    (void)snprintf(words, sizeof(words), "forward it in the router to TCP port %u",
+                   cluster.nodes[1].port);
+    assert_non_null(strstr(cluster_log(&cluster, 1), words));
+    /* It goes on all the same: who cannot be dialled dials. */
+    assert_true(cluster_reaches(&cluster, 1, "sync.mixed_peers", 1, 60));
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
+    has_passed = true;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(peers_find_out_whether_a_node_can_be_dialled, close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
