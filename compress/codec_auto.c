@@ -120,29 +120,30 @@ static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
     return TW_OK;
 }
 
-static enum tw_status decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {
+/* With a weight it is added. */
+static enum tw_status read_all(const uint8_t *src, size_t bytes, const float *weight, float *dst,
+                               size_t n) {
     struct walk walk;
     TW_TRY(check(src, bytes, n));
     TW_TRY(walk_begin(&walk, src, bytes, n));
     const bool is_single = walk.pieces_left == 1;
     for (; walk.pieces_left > 0; dst += walk.elements) {
         TW_TRY(walk_next(&walk, is_single));
-        TW_TRY(walk.codec->decode(walk.payload, walk.bytes, dst, walk.elements));
+        const struct tw_codec *codec = walk.codec;
+        TW_TRY(weight == NULL
+                   ? codec->decode(walk.payload, walk.bytes, dst, walk.elements)
+                   : codec->decode_add(walk.payload, walk.bytes, *weight, dst, walk.elements));
     }
     return TW_OK;
 }
 
+static enum tw_status decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {
+    return read_all(src, bytes, NULL, dst, n);
+}
+
 static enum tw_status decode_add(const uint8_t *src, size_t bytes, float weight, float *dst,
                                  size_t n) {
-    struct walk walk;
-    TW_TRY(check(src, bytes, n));
-    TW_TRY(walk_begin(&walk, src, bytes, n));
-    const bool is_single = walk.pieces_left == 1;
-    for (; walk.pieces_left > 0; dst += walk.elements) {
-        TW_TRY(walk_next(&walk, is_single));
-        TW_TRY(walk.codec->decode_add(walk.payload, walk.bytes, weight, dst, walk.elements));
-    }
-    return TW_OK;
+    return read_all(src, bytes, &weight, dst, n);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

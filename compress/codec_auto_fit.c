@@ -6,7 +6,14 @@
 #include "base/assert.h"
 #include "compress/codec_auto.h"
 
-enum { RUNS = 4, RUN = TW_AUTO_SAMPLE / RUNS, TRIES = 6 };
+enum {
+    RUNS = 4,
+    RUN = TW_AUTO_SAMPLE / RUNS,
+    TRIES = 6,
+    RATE_ONE = 256, /* how much ecsq may be stretched: from RATE_LEAST to RATE_MOST of its bits */
+    RATE_LEAST = 160,
+    RATE_MOST = 384,
+};
 
 /* Of so many elements that are left, of which `most` are wanted, so that another piece, if there is
  * one, is no crumb. */
@@ -130,16 +137,15 @@ static uint32_t pieces_count(const struct tw_auto *work) {
 
 /* How much ecsq is stretched, so that all comes to `goal` bytes. */
 static uint32_t rate_for(const struct tw_auto *work, size_t goal) {
-    enum { LEAST = 160, MOST = 384 };
     double others = TW_AUTO_HEAD_BYTES + (double)pieces_count(work) * TW_AUTO_PIECE_HEAD_BYTES;
     double ecsq = 0.0;
     for (uint32_t i = 0; i < work->cells_count; i++) {
         const uint32_t rung = work->cells[i].rung;
         *(tw_auto_is_ecsq(rung) ? &ecsq : &others) += work->cells[i].bytes[rung];
     }
-    if (ecsq == 0.0) return 256;
-    const double rate = 256.0 * ((double)goal - others) / ecsq;
-    return rate < LEAST ? LEAST : rate > MOST ? MOST : (uint32_t)rate;
+    if (ecsq == 0.0) return RATE_ONE;
+    const double rate = RATE_ONE * ((double)goal - others) / ecsq;
+    return rate < RATE_LEAST ? RATE_LEAST : rate > RATE_MOST ? RATE_MOST : (uint32_t)rate;
 }
 
 static enum tw_status put_pieces(const struct tw_auto *work, const struct tw_auto_part *part,
@@ -163,6 +169,70 @@ static enum tw_status put_pieces(const struct tw_auto *work, const struct tw_aut
     return TW_OK;
 }
 
+/* All of a small part on one rung, if that fits; what was written gives way to it if it lost more.
+ */
+static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part *part,
+                                uint32_t rung, double *lost, uint8_t *dst, size_t *bytes_out) {
+    enum { HEADS = TW_AUTO_HEAD_BYTES + TW_AUTO_PIECE_HEAD_BYTES };
+    const struct tw_codec *codec = tw_auto_rung(rung);
+    struct tw_auto_piece piece = {
+        .x = part->x, .elements = part->n, .rung = rung, .rate_256 = RATE_ONE};
+    uint8_t head[TW_AUTO_PIECE_HEAD_BYTES];
+    size_t bytes = 0;
+    if (part->bytes_max <= HEADS) return TW_OK;
+    const size_t room = part->bytes_max - HEADS;
+    double rate = RATE_ONE;
+    if (tw_auto_is_ecsq(rung)) rate *= 8.0 * (double)room / ((double)part->n * codec->bits);
+    if (rate > RATE_MOST) return TW_OK; /* a finer one does better */
+    for (uint32_t tries = 0; tries < TRIES && rate >= RATE_LEAST; tries++) {
+        piece.rate_256 = (uint32_t)rate;
+        TW_TRY(tw_auto_put(&piece, head, work->coded, sizeof(work->coded), &bytes));
+        if (bytes <= room || !tw_auto_is_ecsq(rung)) break;
+        rate = rate * (double)room / (double)bytes - 1.0;
+    }
+    if (bytes == 0 || bytes > room) return TW_OK;
+    TW_TRY(codec->decode(work->coded, bytes, work->decoded, part->n));
+    const double lost_here = squares(part->x, work->decoded, part->n);
+    if (lost_here >= *lost) return TW_OK;
+    *lost = lost_here;
+    tw_auto_put_count(dst, 1);
+    memcpy(dst + TW_AUTO_HEAD_BYTES, head, sizeof(head));
+    memcpy(dst + HEADS, work->coded, bytes);
+    *bytes_out = HEADS + bytes;
+    return TW_OK;
+}
+
+/* Each piece has an entropy coder's states to pay for, which of some thousand elements at a bit are
+ * a quarter: there all of them together may be better off than each with what suits it. */
+static enum tw_status try_wholes(struct tw_auto *work, const struct tw_auto_part *part,
+                                 uint8_t *dst, size_t *bytes_out) {
+    double lost = INFINITY;
+    if (part->n > TW_AUTO_SAMPLE || work->cells_count == 1) return TW_OK;
+    if (*bytes_out <= part->bytes_max) {
+        TW_TRY(tw_codec_auto.decode(dst, *bytes_out, work->decoded, part->n));
+        lost = squares(part->x, work->decoded, part->n);
+    }
+    for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++)
+        TW_TRY(try_whole(work, part, r, &lost, dst, bytes_out));
+    return TW_OK;
+}
+
+static enum tw_status put_mixed(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
+                                size_t capacity, size_t *bytes_out) {
+    /* What was measured on samples, and heads, are known for sure only when it is written. With a
+     * little more than there is, what nearly fits is not passed over: ecsq then gives way. */
+    size_t goal = part->bytes_max;
+    for (uint32_t tries = 0;; tries++) {
+        (void)tw_budget_choose(work->cells, work->cells_count, TW_AUTO_RUNGS,
+                               goal > 0 ? goal + goal / 64 + 64 : 0);
+        TW_TRY(put_pieces(work, part, goal > 0 ? rate_for(work, goal) : RATE_ONE, dst, capacity,
+                          bytes_out));
+        if (*bytes_out <= part->bytes_max || goal == 0) return TW_OK;
+        const size_t cut_back = (*bytes_out - part->bytes_max) << tries;
+        goal = goal > cut_back && tries < TRIES ? goal - cut_back : 0;
+    }
+}
+
 enum tw_status tw_auto_encode(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
                               size_t capacity, size_t *bytes_out) {
     *bytes_out = 0;
@@ -171,16 +241,6 @@ enum tw_status tw_auto_encode(struct tw_auto *work, const struct tw_auto_part *p
     if (part->bytes_max == 0 || part->n == 0)
         return tw_codec_auto.encode(part->x, part->n, dst, capacity, bytes_out);
     TW_TRY(cut(work, part));
-    /* What was measured on samples, and heads, are known for sure only when it is written. With a
-     * little more than there is, what nearly fits is not passed over: ecsq then gives way. */
-    size_t goal = part->bytes_max;
-    for (uint32_t tries = 0;; tries++) {
-        (void)tw_budget_choose(work->cells, work->cells_count, TW_AUTO_RUNGS,
-                               goal > 0 ? goal + goal / 64 + 64 : 0);
-        TW_TRY(put_pieces(work, part, goal > 0 ? rate_for(work, goal) : 256, dst, capacity,
-                          bytes_out));
-        if (*bytes_out <= part->bytes_max || goal == 0) return TW_OK;
-        const size_t cut_back = (*bytes_out - part->bytes_max) << tries;
-        goal = goal > cut_back && tries < TRIES ? goal - cut_back : 0;
-    }
+    TW_TRY(put_mixed(work, part, dst, capacity, bytes_out));
+    return try_wholes(work, part, dst, bytes_out);
 }

@@ -122,6 +122,42 @@ static void no_rung_alone_is_better_at_its_bytes(void **state) {
     free(x), free(work);
 }
 
+/* Of a few thousand elements at a bit an entropy coder's states are a quarter: where there is
+ * nothing to gain by more than one piece, there is one. */
+static void small_tensors_that_are_alike_share_a_piece(void **state) {
+    (void)state;
+    enum { MOST = 30000 };
+    static const size_t sizes[] = {12300, 15072, MOST};
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *x = fill_new(&rng, MOST, 1.0f);
+    struct tw_auto *work = work_new();
+    for (uint32_t i = 0; i < 3; i++) {
+        const size_t n = sizes[i];
+        const uint64_t thirds[] = {n / 3, n * 2 / 3, n};
+        for (uint32_t r = 0; r + 1 < TW_AUTO_RUNGS; r++) {
+            const struct tw_codec *codec = tw_auto_rung(r);
+            uint8_t *fixed = malloc(codec->bound(n)), *payload;
+            size_t fixed_bytes;
+            assert_int_equal(codec->encode(x, n, fixed, codec->bound(n), &fixed_bytes), TW_OK);
+            const struct tw_auto_part part = {.x = x,
+                                              .n = n,
+                                              .ends = thirds,
+                                              .ends_count = 3,
+                                              .bytes_max = fixed_bytes + HEADS + 8};
+            const size_t bytes = fitted(work, &part, &payload);
+            const double fixed_error = error_of(codec, fixed, fixed_bytes, x, n);
+            const double error = error_of(&tw_codec_auto, payload, bytes, x, n);
+            print_message("%6zu: %-8s %6zu bytes, error %.3e; auto %6zu, %.3e\n", n, codec->name,
+                          fixed_bytes, fixed_error, bytes, error);
+            assert_true(bytes <= part.bytes_max);
+            assert_true(error <= 1.02 * fixed_error);
+            free(fixed), free(payload);
+        }
+    }
+    free(x), free(work);
+}
+
 /* At the top rung there is one piece a tensor; 300 elements go with the next, 700 too. */
 static void pieces_end_where_tensors_do(void **state) {
     (void)state;
@@ -316,6 +352,7 @@ int main(void) {
         cmocka_unit_test(a_target_within_reach_is_kept),
         cmocka_unit_test(out_of_reach_is_as_small_as_it_gets),
         cmocka_unit_test(no_rung_alone_is_better_at_its_bytes),
+        cmocka_unit_test(small_tensors_that_are_alike_share_a_piece),
         cmocka_unit_test(pieces_end_where_tensors_do),
         cmocka_unit_test(without_a_target_all_is_int4),
         cmocka_unit_test(any_size_is_cut_and_comes_back),
