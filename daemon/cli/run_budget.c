@@ -145,6 +145,16 @@ enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budge
     return refuse(&last, budget, params, err);
 }
 
+json_t *cli_budget_json(const struct tw_run *run, const struct cli_budget *budget) {
+    const double params = params_of(run), bits = cli_budget_bits(run, budget, params);
+    const struct cli_traffic traffic = cli_traffic_of(run, params, bits, budget->steps_per_s);
+    return json_pack("{s:f,s:f,s:I,s:I,s:I,s:I}", "steps_per_s", budget->steps_per_s,
+                     "bits_per_parameter", bits, "round_up_bytes", (json_int_t)traffic.round_up,
+                     "round_down_bytes", (json_int_t)traffic.round_down, "month_up_bytes",
+                     (json_int_t)traffic.month_up, "month_down_bytes",
+                     (json_int_t)traffic.month_down);
+}
+
 void cli_budget_explain(FILE *to, const struct tw_run *run, const struct cli_budget *budget) {
     char up[TW_UNITS_BYTES], down[TW_UNITS_BYTES];
     const double params = params_of(run), bits = cli_budget_bits(run, budget, params);

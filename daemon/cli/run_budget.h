@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include <jansson.h>
+
 #include "base/status.h"
 #include "daemon/allowance.h"
 #include "proto/run.h"
@@ -30,6 +32,9 @@ enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budge
 
 /* Bits per parameter that the limit leaves for contributions, at most the codec's own. */
 double cli_budget_bits(const struct tw_run *run, const struct cli_budget *budget, double params);
+
+/* What it says, as an object for --json. */
+json_t *cli_budget_json(const struct tw_run *run, const struct cli_budget *budget);
 
 void cli_budget_explain(FILE *to, const struct tw_run *run, const struct cli_budget *budget);
 

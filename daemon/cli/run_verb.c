@@ -162,7 +162,9 @@ static enum tw_exit write_new(const char *path, const char *text, size_t size) {
     return cli_fail(TW_EXIT_MANIFEST, "%s: %s", path, strerror(why));
 }
 
-static enum tw_exit print_json(const struct tw_run *run, const char *path) {
+/* budget: what was asked for, or NULL. */
+static enum tw_exit print_json(const struct tw_run *run, const char *path,
+                               const struct cli_budget *budget) {
     char text[TW_MANIFEST_BYTES_MAX + 1], hex[TW_ID_HEX_BYTES];
     size_t size;
     const struct tw_id id = tw_run_id(run);
@@ -172,6 +174,8 @@ static enum tw_exit print_json(const struct tw_run *run, const char *path) {
     json_t *const json =
         json_pack("{s:s,s:s,s:s?,s:I,s:s}", "id", hex, "name", run->name, "path", path,
                   "planned_outer_steps", (json_int_t)tw_run_outer_steps(run), "manifest", text);
+    if (budget != NULL && budget->limit.bytes > 0)
+        (void)json_object_set_new(json, "budget", cli_budget_json(run, budget));
     const int rc = json_dumpf(json, stdout, JSON_INDENT(1));
     (void)fputc('\n', stdout);
     json_decref(json);
@@ -276,7 +280,7 @@ static enum tw_exit run_new(struct cli *cli) {
                    out != NULL ? "" : ".manifest");
     rc = write_new(path, text, size);
     if (rc != TW_EXIT_OK) return rc;
-    if (cli->json) return print_json(&run, path);
+    if (cli->json) return print_json(&run, path, &budget);
     cli_manifest_explain(stdout, &run, budget.steps_per_s);
     if (has_data) explain_data(&run, &found, data);
     if (budget.limit.bytes > 0) cli_budget_explain(stdout, &run, &budget);
@@ -300,7 +304,7 @@ static enum tw_exit run_show(struct cli *cli) {
         if (cli_manifest_load(path, &run, &err) != TW_OK) {
             return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
         }
-        if (cli->json) return print_json(&run, path);
+        if (cli->json) return print_json(&run, path, NULL);
         cli_manifest_explain(stdout, &run, steps_per_s);
         return TW_EXIT_OK;
     }

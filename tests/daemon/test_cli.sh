@@ -110,6 +110,11 @@ expect 2 'no --steps-per-s besides' tw run new x --step-time 1s --steps-per-s 1
 expect 0 '30 days are .* up and .* down' tw run new x --out b1.manifest --budget 20mbit \
     --model gpt2-124m --step-time 0.8s
 expect 0 'sync.codec = auto' cat b1.manifest
+expect 0 '"month_up_bytes": [1-9][0-9]{9,}' tw run new x --out b5.manifest --budget 20mbit \
+    --model gpt2-124m --step-time 0.8s --json
+expect 0 '"steps_per_s": 1.25' tw run new x --out b6.manifest --budget 20mbit \
+    --model gpt2-124m --step-time 0.8s --json
+expect 1 '' grep -q month_up_bytes <(tw run new x --out b7.manifest --json)
 expect 0 'sync.feedback = 0.95' cat b1.manifest
 expect 0 'topk(64|32), results in sparse8' tw run new x --out b2.manifest --budget 200kbit \
     --model gpt2-124m --step-time 0.8s --set sync.nodes=8
