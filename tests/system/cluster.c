@@ -66,6 +66,7 @@ static void manifest_write(const char *path, const char *tokens, const char *con
     }
     for (; more != NULL && (*more)[0] != NULL; more++) {
         if (tw_run_set(&run, (*more)[0], (*more)[1], &err) != TW_OK) fail_msg("%s", err.message);
+        if (strcmp((*more)[0], "sync.preset") == 0) tw_run_apply_preset(&run, run.sync.preset);
     }
     if (tw_run_check(&run, &err) != TW_OK) fail_msg("manifest: %s", err.message);
     tw_run_encode(&run, text, &size);

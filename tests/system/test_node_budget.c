@@ -25,16 +25,18 @@ static int close_all(void **state) {
 }
 
 /* Rounds by the clock: what a node sends in a second then hardly depends on the machine. */
-static void open_three(const char *const budgets[NODES]) {
-    static const char *const keys[][2] = {
-        {"sync.fragments", "3"}, {"sync.period", "60"},   {"sync.overlap", "2"},
-        {"sync.codec", "auto"},  {"sync.result", "int4"}, {"sync.feedback", "0.95"},
-        {"sync.pace", "clock"},  {"sync.interval", "1s"}, {NULL, NULL}};
+#define BY_THE_CLOCK                                                                               \
+    {"sync.fragments", "3"}, {"sync.period", "60"}, {"sync.overlap", "2"}, {"sync.codec", "auto"}, \
+        {"sync.feedback", "0.95"}, {                                                               \
+        "sync.pace", "clock"                                                                       \
+    }
+
+static void open_some(uint32_t count, const char *const (*keys)[2], const char *const *budgets) {
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_set_run(&cluster, keys);
-    cluster_make(&cluster, NODES);
-    for (uint32_t i = 0; i < NODES; i++) {
+    cluster_make(&cluster, count);
+    for (uint32_t i = 0; i < count; i++) {
         const struct cluster_options options = {.network = budgets[i], .stub = "--step-us 20000"};
         cluster_configure(&cluster, i, &options);
     }
@@ -55,7 +57,9 @@ static void each_node_keeps_to_its_own_budget(void **state) {
     (void)state;
     static const char *const budgets[NODES] = {
         [POOR] = "budget = 8kbit", [THRIFTY] = "budget = 32kbit"};
-    open_three(budgets);
+    static const char *const keys[][2] = {
+        BY_THE_CLOCK, {"sync.interval", "1s"}, {"sync.result", "int4"}, {NULL, NULL}};
+    open_some(NODES, keys, budgets);
     /* One after the other: state for who joins is paid for by who was there, and that would leave
      * the thrifty one in debt. */
     static const uint32_t order[NODES] = {FREE, POOR, THRIFTY};
@@ -89,9 +93,36 @@ static void each_node_keeps_to_its_own_budget(void **state) {
     has_passed = true;
 }
 
+/* A partner takes whatever bits the other's Delta has; the anchors, which are sent too, cost both
+ * the same. */
+static void partners_keep_to_their_own_budgets(void **state) {
+    (void)state;
+    enum { PARTNERS = 2 };
+    static const char *const budgets[PARTNERS] = {[THRIFTY] = "budget = 56kbit"};
+    static const char *const keys[][2] = {
+        {"sync.preset", "noloco"}, BY_THE_CLOCK, {"sync.interval", "1s"}, {NULL, NULL}};
+    open_some(PARTNERS, keys, budgets);
+    for (uint32_t i = 0; i < PARTNERS; i++) cluster_start(&cluster, i, NULL);
+    bool is_settled = true;
+    /* What else is sent is known after some rounds. */
+    for (uint32_t i = 0; i < PARTNERS; i++)
+        is_settled &= cluster_reaches(&cluster, i, "sync.pairs.merged", 12, 120);
+    for (uint32_t i = 0; i < PARTNERS; i++) show(i);
+    assert_true(is_settled);
+    assert_true(cluster_number(&cluster, FREE, "contributions.bits_per_parameter") > 3.9);
+    const double bits = cluster_number(&cluster, THRIFTY, "contributions.bits_per_parameter");
+    assert_true(bits > 0.0 && bits < 3.5);
+    for (uint32_t i = 0; i < PARTNERS; i++) {
+        assert_null(strstr(cluster_log(&cluster, i), "ev=misbehaved"));
+        assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
+    }
+    has_passed = true;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(each_node_keeps_to_its_own_budget, close_all),
+        cmocka_unit_test_teardown(partners_keep_to_their_own_budgets, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
