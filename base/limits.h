@@ -14,6 +14,7 @@ enum tw_limits {
     /* the node */
     TW_PEERS_MAX = 64,                    /* authenticated peers linked at a time */
     TW_KNOWN_MAX = 256,                   /* members kept in the table */
+    TW_BANS_MAX = 256,                    /* nodes that broke the protocol, kept across restarts */
     TW_ADDRS_MAX = 4,                     /* addresses kept per member */
     TW_ADDR_BYTES = 72,                   /* "host:port" and NUL */
     TW_ROUNDS_KEPT = 64,                  /* committed manifests kept for those who missed them */
@@ -40,6 +41,13 @@ enum tw_limits {
     TW_HELLO_EXTENSIONS_MAX = 8,         /* extensions of a HELLO */
     TW_HELLO_EXTENSIONS_BYTES = 600,     /* of all of them: what 4 long addresses leave */
     TW_WELCOME_BYTES_MAX = 20 * 1024,    /* body of a WELCOME: a manifest and a page */
+    TW_ACCEPTS_PER_S = 500,              /* TCP connections taken from the kernel */
+    TW_KNOCKS_PER_S = 50,                /* handshakes begun by strangers, all together */
+    TW_KNOCKS_BURST = 512,               /* of these at once */
+    TW_KNOCKS_NET_PER_S = 10,            /* by one /24 or /48; also by one host of members */
+    TW_KNOCKS_NET_BURST = 128,           /* a whole run on one network starts again at once */
+    TW_MESSAGES_PER_S = 4000,            /* control messages read of one peer; some count more */
+    TW_MESSAGES_BURST = 8000,            /* of these at once */
     TW_HANDSHAKES_MAX = 64,              /* accepted, not yet admitted */
     TW_HANDSHAKES_PER_HOST = 16,         /* of these from one address (/64 of IPv6) */
     TW_HANDSHAKE_US = 5 * 1000 * 1000,   /* from accept or connect to admission */
@@ -59,6 +67,8 @@ _Static_assert(TW_PARTS_MAX <= TW_MEMBERS_MAX, "every part has its own owner");
 _Static_assert(TW_FRAGMENT_ELEMENTS_MAX / 1024 * 8 < TW_PAYLOAD_BYTES_MAX / 1024 * 95 / 100,
                "8 bytes per element and 5 % for the packing");
 _Static_assert(TW_PEER_SILENCE_US >= 3 * TW_HEARTBEAT_US, "two lost heartbeats are survivable");
+_Static_assert(TW_KNOCKS_BURST >= 4 * TW_KNOCKS_NET_BURST, "one network leaves room for others");
+_Static_assert(TW_KNOCKS_NET_BURST >= 2 * TW_PEERS_MAX, "control and bulk of every peer");
 _Static_assert(TW_ACTIONS_MAX >= 16 * TW_PEERS_MAX, "one event may talk to every peer");
 
 #endif

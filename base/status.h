@@ -29,7 +29,8 @@
     X(NOT_ADMITTED, 56, "no valid certificate of the run's owner")                                 \
     X(REVOKED, 57, "shut out by the run's owner")                                                  \
     X(BAD_CLOCK, 58, "the clocks of the two nodes are too far apart")                              \
-    X(SELF, 59, "the address leads back to the node that dials it")
+    X(SELF, 59, "the address leads back to the node that dials it")                                \
+    X(BANNED, 60, "it broke the protocol too often and is left alone for a while")
 
 enum tw_status {
 #define X(name, value, meaning) TW_##name = (value),

@@ -26,46 +26,49 @@ _Static_assert(sizeof(software) <= TW_SOFTWARE_BYTES, "the software name fits HE
 
 /* ---- accept -------------------------------------------------------------------------------- */
 
-/* One IPv4 address, or one /64 of IPv6, is one host. */
-static bool is_same_host(const struct sockaddr_storage *a, const struct sockaddr_storage *b) {
-    if (a->ss_family != b->ss_family) return false;
-    if (a->ss_family == AF_INET6) {
-        const struct in6_addr *in6_a = &((const struct sockaddr_in6 *)a)->sin6_addr;
-        const struct in6_addr *in6_b = &((const struct sockaddr_in6 *)b)->sin6_addr;
-        const size_t bytes = IN6_IS_ADDR_V4MAPPED(in6_a) ? 16 : 8;
-        return memcmp(in6_a, in6_b, bytes) == 0;
-    }
-    return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
-           ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-}
-
 static bool is_in_handshake(const struct tw_conn *conn) {
     return conn->is_accepted && conn->peer < 0 && conn->link.state < TW_LINK_CLOSED;
 }
 
-/* Makes room for `fresh`, or says why not. When the table is full the oldest goes: a flood must
- * keep paying, and an honest node is done within a few round trips. */
+/* Makes room for `fresh`, or says why not. When the table is full the oldest goes, strangers first:
+ * a flood must keep paying, and an honest node is done within a few round trips. */
 static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) {
     struct tw_transport *t = fresh->transport;
     struct tw_conn *oldest = NULL;
     unsigned count = 0, same_count = 0;
     const uint64_t now_us = tw_now_us();
-    if (tw_rate_wait_us(&t->accepts, 1, now_us) > 0)
-        return tw_fail(err, TW_LIMIT, "more than %d connections a second", TW_ACCEPTS_PER_S);
-    tw_rate_spend(&t->accepts, 1, now_us);
+    fresh->is_known = tw_knocks_is_known(&t->knocks, &fresh->remote, now_us);
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         struct tw_conn *conn = t->conns[i];
         if (conn == NULL || conn == fresh || !is_in_handshake(conn)) continue;
         count++;
-        same_count += is_same_host(&conn->remote, &fresh->remote);
-        if (oldest == NULL || conn->since_us < oldest->since_us) oldest = conn;
+        same_count += tw_knocks_is_same_host(&conn->remote, &fresh->remote);
+        if (oldest == NULL || conn->is_known < oldest->is_known ||
+            (conn->is_known == oldest->is_known && conn->since_us < oldest->since_us))
+            oldest = conn;
     }
     if (same_count >= TW_HANDSHAKES_PER_HOST)
         return tw_fail(err, TW_LIMIT, "%u handshakes of this host are under way", same_count);
+    TW_TRY(tw_knocks_take(&t->knocks, &fresh->remote, now_us, err));
     if (count < TW_HANDSHAKES_MAX) return TW_OK;
     TW_ASSERT(oldest != NULL);
     tw_link_abort(&oldest->link);
     return TW_OK;
+}
+
+/* Leaves the connection with the kernel for a moment when too many come: links that stand must not
+ * wait for a loop that does nothing but accept. */
+static bool accept_may(struct tw_transport *t, struct tw_listener *listener) {
+    const uint64_t now_us = tw_now_us();
+    const uint64_t wait_us = tw_rate_wait_us(&t->accepts, 1, now_us);
+    if (wait_us > 0) {
+        listener->is_stalled = true;
+        t->accept_due_us = now_us + wait_us;
+        tw_transport_soon(t);
+        return false;
+    }
+    tw_rate_spend(&t->accepts, 1, now_us);
+    return true;
 }
 
 static void refused(const struct tw_conn *conn, enum tw_status reason, const char *sentence) {
@@ -85,6 +88,7 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
     struct tw_transport *t = server->data;
     struct tw_error err;
     if (status != 0 || t->is_closing) return;
+    if (!accept_may(t, (struct tw_listener *)(void *)server)) return;
     struct tw_conn *conn = tw_conn_create(t, &err);
     if (conn == NULL) {
         ((struct tw_listener *)(void *)server)->is_stalled = true; /* until a connection ends */
@@ -97,6 +101,7 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
         tw_link_abort(&conn->link);
         return;
     }
+    tw_link_address_read(&conn->link);
     if (accept_check(conn, &err) != TW_OK) {
         refused(conn, err.status, err.message);
         tw_link_abort(&conn->link);
@@ -194,6 +199,10 @@ void tw_admit_secured(struct tw_conn *conn) {
         tw_conn_fail(conn, TW_SELF, "");
         return;
     }
+    if (tw_offence_check(t, id, &err) != TW_OK) {
+        tw_link_fail(&conn->link, &err);
+        return;
+    }
     if (tw_tls_export(&conn->link.tls, TW_HELLO_EXPORT, conn->ekm, &err) != TW_OK) {
         tw_link_fail(&conn->link, &err);
         return;
@@ -245,6 +254,7 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_dialling *dialling = conn->dialling;
     if (dialling != NULL) tw_outgoing_over(dialling, TW_OK, &hello->id, "connected");
     tw_outgoing_linked(t, &hello->id);
+    tw_knocks_admitted(&t->knocks, &conn->remote, tw_now_us());
     const struct tw_record record = t->peers[peer].record;
     t->config.events.peer_up(t->config.user, (uint16_t)peer, &record);
 }

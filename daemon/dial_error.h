@@ -32,7 +32,8 @@ enum tw_dial_cause {
     TW_DIAL_TICKET_USED,
     TW_DIAL_NOT_ADMITTED, /* no valid certificate of the run's owner */
     TW_DIAL_REVOKED,
-    TW_DIAL_CLOCK, /* a certificate or ticket is dated by a clock that is far off */
+    TW_DIAL_BANNED, /* for a while: it broke the protocol too often */
+    TW_DIAL_CLOCK,  /* a certificate or ticket is dated by a clock that is far off */
     TW_DIAL_SELF,
     TW_DIAL_BUSY,
     TW_DIAL_NAT, /* neither of the two can be dialled */

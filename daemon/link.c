@@ -13,6 +13,11 @@ enum {
     GREETING_BYTES = TW_FRAME_HEADER_BYTES + TW_HELLO_BYTES_MAX,
     CHUNK_FRAME_BYTES = TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX,
     RECORD_OVERHEAD = 64, /* more than TLS 1.3 adds to a record */
+    SECOND_US = 1000 * 1000,
+    FRAME_CONTROL_US = 10 * SECOND_US, /* link.h */
+    FRAME_CONTROL_PER_S = 4 * 1024,
+    FRAME_BULK_US = 30 * SECOND_US,
+    FRAME_BULK_PER_S = 512,
 };
 
 static void flush(struct tw_link *link);
@@ -89,7 +94,7 @@ uint64_t tw_link_bytes_out(const struct tw_link *link) {
     return link->bytes_out - uv_stream_get_write_queue_size((const uv_stream_t *)&link->tcp);
 }
 
-static void address_read(struct tw_link *link) {
+void tw_link_address_read(struct tw_link *link) {
     struct sockaddr_storage peer;
     int size = sizeof(peer);
     char host[INET6_ADDRSTRLEN] = "?";
@@ -157,6 +162,7 @@ static bool pump_step(struct tw_link *link, uint64_t now_us) {
     } else {
         status = tw_reader_next(&link->reader, &frame, &err);
         if (status == TW_OK) {
+            link->frame_us = 0;
             frame_take(link, &frame);
         } else if (status == TW_AGAIN) {
             size_t space = 0, got = 0;
@@ -182,6 +188,10 @@ void tw_link_pump(struct tw_link *link) {
                       TW_HANDSHAKE_BYTES_MAX);
         tw_link_fail(link, &err);
     }
+    if (link->is_paused || link->reader.begin == link->reader.end)
+        link->frame_us = 0;
+    else if (link->frame_us == 0)
+        link->frame_us = now_us;
     if (is_open(link)) flush(link); /* TLS may have answered by itself */
 }
 
@@ -374,7 +384,7 @@ enum tw_status tw_link_secure(struct tw_link *link, const struct tw_tls_context 
                               bool is_dialled, const struct tw_id *expected, struct tw_error *err) {
     TW_ASSERT(link->state == TW_LINK_OPENING);
     uv_os_fd_t fd = -1;
-    address_read(link);
+    tw_link_address_read(link);
     if (uv_fileno((const uv_handle_t *)&link->tcp, &fd) == 0) tw_sockopt_set(fd, TW_ROLE_CONTROL);
     TW_TRY(tw_tls_init(&link->tls, context, is_dialled, expected, err));
     link->state = TW_LINK_SECURING;
@@ -457,6 +467,24 @@ void tw_link_close(struct tw_link *link, enum tw_status status, const char *sent
     drain_step(link);
 }
 
+uint64_t tw_link_deadline_us(const struct tw_link *link) {
+    if (link->state == TW_LINK_DRAINING) return link->deadline_us;
+    if (link->state != TW_LINK_UP || link->is_failed || link->frame_us == 0) return UINT64_MAX;
+    const uint64_t bytes = tw_reader_frame_bytes(&link->reader);
+    return link->role == TW_ROLE_BULK
+               ? link->frame_us + FRAME_BULK_US + bytes * SECOND_US / FRAME_BULK_PER_S
+               : link->frame_us + FRAME_CONTROL_US + bytes * SECOND_US / FRAME_CONTROL_PER_S;
+}
+
 void tw_link_sweep(struct tw_link *link, uint64_t now_us) {
-    if (link->state == TW_LINK_DRAINING && now_us >= link->deadline_us) tw_link_abort(link);
+    if (now_us < tw_link_deadline_us(link)) return;
+    if (link->state == TW_LINK_DRAINING) {
+        tw_link_abort(link);
+        return;
+    }
+    struct tw_error err;
+    (void)tw_fail(&err, TW_IO, "a frame of %zu bytes that began %llu s ago has not ended",
+                  tw_reader_frame_bytes(&link->reader),
+                  (unsigned long long)((now_us - link->frame_us) / SECOND_US));
+    tw_link_fail(link, &err);
 }

@@ -12,8 +12,10 @@
  * Out: frames are queued as plaintext in a buffer of fixed size; records of at most
  * TW_RECORD_BYTES_MAX are encrypted only while less than TW_INFLIGHT_BYTES_MAX of ciphertext waits
  * outside the kernel. A control link encrypts by itself; a bulk link when tw_link_push is called,
- * so that its owner can meter it. In: a paused link reads nothing; at most one socket read and one
- * frame are held. */
+ * so that its owner can meter it. A frame once begun must end: in 10 s plus a second per 4 KiB on
+ * control, in 30 s plus a second per 512 bytes on bulk, where many may share a slow uplink; time
+ * that the link is paused does not count. In: a paused link reads nothing; at most one socket read
+ * and one frame are held. */
 #ifndef TW_DAEMON_LINK_H
 #define TW_DAEMON_LINK_H
 
@@ -64,6 +66,7 @@ struct tw_link {
     bool is_paused, is_reading, is_writing, is_ended, is_shut, has_eof, is_failed;
     struct tw_error error;
     uint64_t deadline_us; /* DRAINING: when to stop waiting */
+    uint64_t frame_us;    /* when the frame now arriving began; 0 = none is */
     uint64_t bytes_in;    /* ciphertext read from the socket */
     uint64_t bytes_out;   /* ciphertext given to libuv; after CLOSED: taken by the kernel */
     uint64_t bytes_spent; /* ciphertext made */
@@ -80,6 +83,9 @@ struct tw_link {
  */
 enum tw_status tw_link_init(struct tw_link *link, uv_loop_t *loop,
                             const struct tw_link_events *events, struct tw_error *err);
+
+/* Fills `address`, of a TCP connection that stands. */
+void tw_link_address_read(struct tw_link *link);
 
 /* The TCP connection stands (accepted or dialled): goes on with TLS. */
 enum tw_status tw_link_secure(struct tw_link *link, const struct tw_tls_context *context,
@@ -115,7 +121,10 @@ void tw_link_fail(struct tw_link *link, const struct tw_error *why);
 /* Starts the end. With a sentence: a GOODBYE goes first where frames still can. Any state. */
 void tw_link_close(struct tw_link *link, enum tw_status status, const char *sentence);
 
-/* Closes at once if a DRAINING link is past its deadline. */
+/* When the link must be looked at next: the end of DRAINING, or of a frame's time; UINT64_MAX. */
+uint64_t tw_link_deadline_us(const struct tw_link *link);
+
+/* Closes at once if a DRAINING link is past its deadline; fails one whose frame takes too long. */
 void tw_link_sweep(struct tw_link *link, uint64_t now_us);
 
 /* Ends without ceremony: `gone` follows. */

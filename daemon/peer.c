@@ -6,6 +6,8 @@
 #include "base/assert.h"
 #include "daemon/transport_impl.h"
 
+enum { THROTTLE_US = 10 * 1000 }; /* read again in batches, not message by message */
+
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id) {
     for (int i = 0; i < TW_PEERS_MAX; i++) {
         if (t->peers[i].state == TW_SLOT_UP && tw_id_equal(&t->peers[i].record.id, id)) return i;
@@ -80,6 +82,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->certs = conn->certs;
     slot->bulk_retry_us = conn->is_dialled ? now_us : UINT64_MAX;
     slot->bulk_deadline_us = now_us + TW_BULK_UP_US;
+    tw_rate_init(&slot->messages, TW_MESSAGES_PER_S, TW_MESSAGES_BURST, now_us);
     (void)tw_fail(&slot->bulk_error, TW_IO, "the other side opened none");
     slot->state = TW_SLOT_UP;
     conn->peer = at;
@@ -133,17 +136,54 @@ void tw_peer_finish(struct tw_transport *t, int peer) {
     t->config.events.peer_down(t->config.user, (uint16_t)peer, reason.status, reason.message);
 }
 
+/* ---- frames -------------------------------------------------------------------------------- */
+
+/* What a message costs its sender, in plain ones: those that make us answer with much more, or that
+ * tell of others, are rare among nodes that mean well. */
+static uint32_t message_cost(const struct tw_frame *frame) {
+    switch (frame->kind) {
+    case TW_MSG_LOG_GET:
+    case TW_MSG_STATE_GET: return 200;
+    case TW_MSG_PEERS: return 100;
+    default: return 1 + frame->body_bytes / 1024;
+    }
+}
+
+/* Who sends more than its share is read no further until it has paid: nothing is lost, and its
+ * flood waits with itself. */
+static void message_pay(struct tw_conn *conn, const struct tw_frame *frame) {
+    struct tw_slot *slot = &conn->transport->peers[conn->peer];
+    const uint64_t now_us = tw_now_us();
+    tw_rate_spend(&slot->messages, message_cost(frame), now_us);
+    const uint64_t wait_us = tw_rate_wait_us(&slot->messages, 1, now_us);
+    if (wait_us == 0) return;
+    slot->throttled_us = now_us + wait_us + THROTTLE_US;
+    tw_link_pause(&conn->link);
+    tw_transport_soon(conn->transport);
+}
+
+void tw_peer_resume_control(struct tw_transport *t, int peer) {
+    struct tw_slot *slot = &t->peers[peer];
+    if (slot->is_held || slot->throttled_us > tw_now_us()) return;
+    slot->throttled_us = 0;
+    tw_link_resume(&slot->control->link);
+    slot->needs_pump = true;
+    tw_transport_soon(t);
+}
+
 void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_transport *t = conn->transport;
     const int peer = conn->peer;
     if (frame->kind != TW_FRAME_GOODBYE) {
         const bool is_bulk = conn->link.role == TW_ROLE_BULK;
+        if (!is_bulk) message_pay(conn, frame);
         t->config.events.frame(t->config.user, (uint16_t)peer, is_bulk, frame);
         return;
     }
     struct tw_goodbye goodbye;
     struct tw_error err;
     if (tw_goodbye_decode(frame->body, frame->body_bytes, &goodbye, &err) != TW_OK) {
+        tw_offence_note(t, &t->peers[peer].record.id, err.status, err.message);
         tw_peer_end(t, peer, err.status, err.message);
         return;
     }
@@ -204,6 +244,8 @@ void tw_peers_step(struct tw_transport *t, uint64_t now_us) {
     for (int i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
         struct tw_slot *slot = &t->peers[i];
         if (slot->state == TW_SLOT_UP) bulk_step(t, i, now_us);
+        if (slot->state == TW_SLOT_UP && slot->throttled_us > 0 && now_us >= slot->throttled_us)
+            tw_peer_resume_control(t, i);
         if (slot->state == TW_SLOT_UP && slot->needs_pump) pump_resumed(slot);
         if (slot->state == TW_SLOT_ENDING && !t->is_closing) tw_peer_finish(t, i);
     }

@@ -99,6 +99,15 @@ struct tw_shell_bootstrap {
     uint32_t failures; /* in a row */
 };
 
+/* What was said about one host and one reason, so that it is not said again and again. */
+struct tw_shell_refusal_line {
+    char host[TW_ADDR_BYTES];
+    uint64_t reason; /* hash of the words of its sentence */
+    struct tw_log_limit limit;
+};
+
+enum { TW_REFUSAL_LINES = 32 };
+
 struct tw_minute_sample {
     uint64_t at_us, tokens, clock_tokens, step_us, sync_us, bytes_in, bytes_out, data_in;
 };
@@ -227,7 +236,9 @@ struct tw_shell {
     struct tw_shell_bootstrap bootstrap[TW_BOOTSTRAP_MAX];
     uint32_t refusals_next;
     struct tw_shell_refusal refusals[TW_REFUSALS_MAX];
-    struct tw_log_limit refusal_limit;
+    struct tw_log_limit dial_limit;    /* of lines about dials that failed again */
+    struct tw_log_limit refusal_limit; /* of all lines about refusals */
+    struct tw_shell_refusal_line refusal_lines[TW_REFUSAL_LINES];
 
     struct tw_shell_gate gate;
     struct tw_shell_probe probe;
@@ -323,6 +334,10 @@ void tw_shell_probe_done(struct tw_shell *shell, const char *address, const stru
 void tw_shell_probe_fill(const struct tw_shell *shell, uint64_t now_us,
                          struct tw_status_view *view);
 
+/* ---- shell_refusal.c: callbacks of the transport --------------------------------------------- */
+void tw_shell_banned(void *user, const struct tw_id *id, uint32_t seconds, const char *sentence);
+void tw_shell_refused(void *user, const char *address, enum tw_status reason, const char *sentence);
+
 /* ---- shell_worker.c ------------------------------------------------------------------------ */
 enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err);
 /* Nothing while the dataset is waited for: shell_data.c calls again. */
@@ -330,11 +345,13 @@ enum tw_status tw_shell_worker_start(struct tw_shell *shell, struct tw_error *er
 void tw_shell_worker_pause(struct tw_shell *shell, bool is_paused);
 enum tw_view_worker tw_shell_worker_state(const struct tw_shell *shell);
 
-/* ---- shell_store.c: votes and the member cache --------------------------------------------- */
+/* ---- shell_store.c: votes, member cache, bans -------------------------------------------- */
 enum tw_status tw_shell_votes_open(struct tw_shell *shell, struct tw_error *err);
 void tw_shell_vote_store(struct tw_shell *shell, const struct tw_action *action);
 void tw_shell_cache_load(struct tw_shell *shell);
 void tw_shell_cache_save(struct tw_shell *shell);
+void tw_shell_bans_load(struct tw_shell *shell);
+void tw_shell_bans_save(struct tw_shell *shell);
 
 /* ---- shell_save.c: checkpoints ------------------------------------------------------------- */
 enum tw_exit tw_shell_load(struct tw_shell *shell, struct tw_error *err);

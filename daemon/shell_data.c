@@ -299,7 +299,7 @@ bool tw_shell_data_message(struct tw_shell *shell, uint16_t peer,
     const enum tw_status status = tw_data_serve_pull(&shell->data.serve, peer, &message->u.pull);
     if (status == TW_AGAIN) return false;
     if (status != TW_OK) {
-        tw_transport_close(shell->transport, peer, status,
+        tw_transport_blame(shell->transport, peer, status,
                            "it asks for chunks that the dataset's file has not");
     }
     return true;

@@ -8,7 +8,7 @@
 #include "proto/control.h"
 #include "proto/frame.h"
 
-enum { REFUSAL_LINE_US = 10 * 1000 * 1000 };
+enum { DIAL_LINE_US = 10 * 1000 * 1000 }; /* the same failure of a dial, once in so long */
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
@@ -68,7 +68,7 @@ void tw_shell_net_drop(struct tw_shell *shell, const struct tw_id *payload) {
 
 static void chunk_take(struct tw_shell *shell, uint16_t peer, const struct tw_frame *frame) {
     if (frame->body_bytes <= TW_CHUNK_HEADER_BYTES || tw_get_u32(frame->body + 36) != 0) {
-        tw_transport_close(shell->transport, peer, TW_PROTO, "a chunk without a proper header");
+        tw_transport_blame(shell->transport, peer, TW_PROTO, "a chunk without a proper header");
         return;
     }
     struct tw_event event;
@@ -106,7 +106,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     if (tw_control_decode(frame->kind, frame->body, frame->body_bytes, &message, &err) != TW_OK) {
         tw_shell_note(shell, TW_LOG_WARN, "bad_message", "kind=%u text=\"%s\"", frame->kind,
                       err.message);
-        tw_transport_close(shell->transport, peer, TW_PROTO, err.message);
+        tw_transport_blame(shell->transport, peer, TW_PROTO, err.message);
         return;
     }
     if (message.kind == TW_MSG_PEERS) {
@@ -178,7 +178,7 @@ static void refusal_keep(struct tw_shell *shell, const char *address, enum tw_di
     row->is_denied = tw_dial_is_refusal(cause);
     uint64_t held_back = 0;
     if (!is_new &&
-        !tw_log_may_say(&shell->refusal_limit, tw_shell_now_us(), REFUSAL_LINE_US, &held_back)) {
+        !tw_log_may_say(&shell->dial_limit, tw_shell_now_us(), DIAL_LINE_US, &held_back)) {
         return;
     }
     tw_shell_note(shell, TW_LOG_WARN, row->is_denied ? "peer_refused" : "dial_failed",
@@ -220,25 +220,6 @@ static void on_dial_done(void *user, const char *address, const struct tw_dial_r
 static void on_probe_done(void *user, const char *address, const struct tw_id *expected,
                           const struct tw_dial_result *result) {
     tw_shell_probe_done(user, address, expected, result);
-}
-
-static void on_refused(void *user, const char *address, enum tw_status reason,
-                       const char *sentence) {
-    struct tw_shell *shell = user;
-    uint64_t held_back = 0;
-    if (reason == TW_OK) { /* two nodes dialled each other at once: one link is enough */
-        tw_log(TW_LOG_DEBUG, "spare_link", "addr=%s text=\"%s\"", address, sentence);
-        return;
-    }
-    shell->links_refused++;
-    if (!tw_log_may_say(&shell->refusal_limit, tw_shell_now_us(), REFUSAL_LINE_US, &held_back)) {
-        return;
-    }
-    const enum tw_dial_cause cause = tw_dial_cause_of_status(reason);
-    tw_shell_note(shell, TW_LOG_WARN, "refused", "addr=%s reason=%s text=\"%s\" held_back=%llu",
-                  address,
-                  tw_dial_is_refusal(cause) ? tw_dial_cause_name(cause) : tw_status_name(reason),
-                  sentence, (unsigned long long)held_back);
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -291,6 +272,7 @@ static enum tw_status members_open(struct tw_shell *shell, struct tw_error *err)
         TW_TRY(bootstrap_file(shell, config->network.peers_file, err));
     }
     tw_shell_cache_load(shell);
+    tw_shell_bans_load(shell);
     return TW_OK;
 }
 
@@ -313,7 +295,8 @@ enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err) {
                    .released = on_released,
                    .dial_done = on_dial_done,
                    .probe_done = on_probe_done,
-                   .refused = on_refused},
+                   .banned = tw_shell_banned,
+                   .refused = tw_shell_refused},
         .user = shell,
     };
     for (uint32_t i = 0; i < config->network.listen_count; i++) {

@@ -1,10 +1,11 @@
-/* shell_store.c - the vote and the member cache on disk: written on threads, read at start. */
+/* shell_store.c - the vote, the member cache and the bans on disk: read at start. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "daemon/bans.h"
 #include "daemon/durable.h"
 #include "daemon/shell.h"
 
@@ -86,32 +87,59 @@ void tw_shell_vote_store(struct tw_shell *shell, const struct tw_action *action)
 
 static const char cache_name[] = "members";
 
-void tw_shell_cache_load(struct tw_shell *shell) {
+/* Bytes of that file in the run's folder, into cache_text. */
+static size_t text_load(const struct tw_shell *shell, const char *name, size_t capacity) {
     char path[TW_PATH_BYTES + 16];
-    (void)snprintf(path, sizeof(path), "%s/%s", shell->setup->run_state_dir, cache_name);
+    (void)snprintf(path, sizeof(path), "%s/%s", shell->setup->run_state_dir, name);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    const ssize_t size = read(fd, shell->cache_text, TW_MEMBERS_TEXT_MAX);
+    if (fd < 0) return 0;
+    const ssize_t size = read(fd, shell->cache_text, capacity);
     (void)close(fd);
-    if (size <= 0) return;
+    return size > 0 ? (size_t)size : 0;
+}
+
+void tw_shell_cache_load(struct tw_shell *shell) {
+    const size_t size = text_load(shell, cache_name, TW_MEMBERS_TEXT_MAX);
     const uint32_t skipped =
-        tw_members_decode(shell->members, shell->cache_text, (size_t)size, tw_shell_now_us());
+        tw_members_decode(shell->members, shell->cache_text, size, tw_shell_now_us());
     if (skipped > 0) tw_log(TW_LOG_WARN, "cache_damaged", "lines_skipped=%u", skipped);
 }
 
 /* At most a few hundred short lines, once a minute and at the end: written here, without a sync,
- * for a lost cache costs a reconnect and nothing else. */
-void tw_shell_cache_save(struct tw_shell *shell) {
+ * for a lost text costs a reconnect, or a ban, and nothing else. */
+static void text_save(const struct tw_shell *shell, const char *name, const char *text,
+                      size_t size) {
     char path[TW_PATH_BYTES + 16], temporary[TW_PATH_BYTES + 24];
-    size_t size = 0;
-    if (shell->transport == NULL) return;
-    tw_members_encode(shell->members, shell->cache_text, TW_MEMBERS_TEXT_MAX, &size);
-    (void)snprintf(path, sizeof(path), "%s/%s", shell->setup->run_state_dir, cache_name);
+    (void)snprintf(path, sizeof(path), "%s/%s", shell->setup->run_state_dir, name);
     (void)snprintf(temporary, sizeof(temporary), "%s.tmp", path);
     const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return;
-    const bool ok = write(fd, shell->cache_text, size) == (ssize_t)size;
+    const bool ok = write(fd, text, size) == (ssize_t)size;
     (void)close(fd);
     if (ok && rename(temporary, path) == 0) return;
     (void)unlink(temporary);
+}
+
+void tw_shell_cache_save(struct tw_shell *shell) {
+    size_t size = 0;
+    if (shell->transport == NULL) return;
+    tw_members_encode(shell->members, shell->cache_text, TW_MEMBERS_TEXT_MAX, &size);
+    text_save(shell, cache_name, shell->cache_text, size);
+}
+
+/* ---- bans ---------------------------------------------------------------------------------- */
+
+static const char bans_name[] = "bans";
+_Static_assert((size_t)TW_BANS_TEXT_MAX <= TW_MEMBERS_TEXT_MAX, "one buffer does for both");
+
+void tw_shell_bans_load(struct tw_shell *shell) {
+    const size_t size = text_load(shell, bans_name, TW_BANS_TEXT_MAX);
+    const uint32_t skipped =
+        tw_bans_decode(tw_transport_bans(shell->transport), shell->cache_text, size);
+    if (skipped > 0) tw_log(TW_LOG_WARN, "bans_damaged", "lines_skipped=%u", skipped);
+}
+
+void tw_shell_bans_save(struct tw_shell *shell) {
+    const size_t size = tw_bans_encode(tw_transport_bans(shell->transport), shell->cache_text);
+    text_save(shell, bans_name, shell->cache_text, size);
 }

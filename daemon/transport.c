@@ -33,10 +33,12 @@ static void conn_step(struct tw_conn *conn, uint64_t now_us) {
     if (now_us >= conn->deadline_us && !conn->link.is_failed) conn_overdue(conn);
     if (!conn->link.is_failed) return;
     const struct tw_error error = conn->link.error;
-    if (conn->peer >= 0)
-        tw_peer_end(t, conn->peer, error.status, error.message);
-    else
+    if (conn->peer < 0) {
         tw_admit_failed(conn);
+        return;
+    }
+    tw_offence_note(t, &conn->link.tls.id, error.status, error.message);
+    tw_peer_end(t, conn->peer, error.status, error.message);
 }
 
 static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) {
@@ -44,18 +46,21 @@ static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) 
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         const struct tw_conn *conn = t->conns[i];
         if (conn == NULL || conn->link.state == TW_LINK_CLOSED) continue;
-        const uint64_t at_us =
-            conn->link.state == TW_LINK_DRAINING ? conn->link.deadline_us : conn->deadline_us;
-        if (at_us < next_us) next_us = at_us;
+        const uint64_t link_us = tw_link_deadline_us(&conn->link);
+        if (link_us < next_us) next_us = link_us;
+        if (conn->link.state != TW_LINK_DRAINING && conn->deadline_us < next_us)
+            next_us = conn->deadline_us;
     }
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
         const struct tw_slot *slot = &t->peers[i];
         if (slot->state != TW_SLOT_UP) continue;
         if (slot->bulk_retry_us < next_us) next_us = slot->bulk_retry_us;
         if (slot->bulk_deadline_us < next_us) next_us = slot->bulk_deadline_us;
+        if (slot->throttled_us > 0 && slot->throttled_us < next_us) next_us = slot->throttled_us;
     }
     const uint64_t dial_us = tw_outgoing_deadline_us(t);
     if (dial_us < next_us) next_us = dial_us;
+    if (t->accept_due_us > 0 && t->accept_due_us < next_us) next_us = t->accept_due_us;
     if (t->upload_wait_us > 0 && now_us + t->upload_wait_us < next_us)
         next_us = now_us + t->upload_wait_us;
     if (t->background_wait_us > 0 && now_us + t->background_wait_us < next_us)
@@ -75,7 +80,9 @@ static void timer_arm(struct tw_transport *t, uint64_t now_us) {
     (void)uv_timer_start(&t->timer, on_timer, (wait_us + 999) / 1000, 0);
 }
 
-static void accept_stalled(struct tw_transport *t) {
+static void accept_stalled(struct tw_transport *t, uint64_t now_us) {
+    if (now_us < t->accept_due_us) return;
+    t->accept_due_us = 0;
     for (uint32_t i = 0; i < t->config.listen_count && !t->is_closing; i++) {
         struct tw_listener *listener = &t->listeners[i];
         if (!listener->is_stalled) continue;
@@ -89,7 +96,7 @@ static void step(struct tw_transport *t) {
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         if (t->conns[i] != NULL) conn_step(t->conns[i], now_us);
     }
-    accept_stalled(t);
+    accept_stalled(t, now_us);
     if (!t->is_closing) tw_outgoing_step(t, now_us);
     if (!t->is_closing) tw_peers_step(t, now_us);
     timer_arm(t, now_us);
@@ -295,7 +302,8 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     }
     tw_rate_init(&t->upload, config->upload_bytes_per_s,
                  tw_rate_burst_bytes(config->upload_bytes_per_s), now_us);
-    tw_rate_init(&t->accepts, TW_ACCEPTS_PER_S, TW_ACCEPTS_BURST, now_us);
+    tw_rate_init(&t->accepts, TW_ACCEPTS_PER_S, TW_ACCEPTS_PER_S, now_us);
+    tw_knocks_init(&t->knocks, now_us);
     (void)uv_idle_init(config->loop, &t->idle);
     (void)uv_timer_init(config->loop, &t->timer);
     t->idle.data = t->timer.data = t;
@@ -409,6 +417,14 @@ void tw_transport_close(struct tw_transport *t, uint16_t peer, enum tw_status re
     if (slot_up(t, peer) != NULL) tw_peer_end(t, peer, reason, sentence);
 }
 
+void tw_transport_blame(struct tw_transport *t, uint16_t peer, enum tw_status reason,
+                        const char *sentence) {
+    const struct tw_slot *slot = slot_up(t, peer);
+    if (slot == NULL) return;
+    tw_offence_note(t, &slot->record.id, reason, sentence);
+    tw_peer_end(t, peer, reason, sentence);
+}
+
 static struct tw_conn *conn_of(struct tw_transport *t, uint16_t peer, bool is_bulk) {
     struct tw_slot *slot = slot_up(t, peer);
     if (slot == NULL) return NULL;
@@ -417,12 +433,19 @@ static struct tw_conn *conn_of(struct tw_transport *t, uint16_t peer, bool is_bu
 
 void tw_transport_pause(struct tw_transport *t, uint16_t peer, bool is_bulk) {
     struct tw_conn *conn = conn_of(t, peer, is_bulk);
-    if (conn != NULL) tw_link_pause(&conn->link);
+    if (conn == NULL) return;
+    if (!is_bulk) t->peers[peer].is_held = true;
+    tw_link_pause(&conn->link);
 }
 
 void tw_transport_resume(struct tw_transport *t, uint16_t peer, bool is_bulk) {
     struct tw_conn *conn = conn_of(t, peer, is_bulk);
     if (conn == NULL || !conn->link.is_paused) return;
+    if (!is_bulk) {
+        t->peers[peer].is_held = false;
+        tw_peer_resume_control(t, peer);
+        return;
+    }
     tw_link_resume(&conn->link);
     t->peers[peer].needs_pump = true;
     tw_transport_soon(t);

@@ -10,8 +10,10 @@
  *
  * Bounds (limits.h): control queue TW_CONTROL_QUEUE_BYTES per peer, full = the peer is closed;
  * TW_BULK_QUEUE_CHUNKS chunks per peer, full = closed; 64 KiB of ciphertext in flight per
- * connection; TW_HANDSHAKES_MAX connections not yet admitted. Upload of everything counts against
- * the cap; only bulk waits for it.
+ * connection; TW_HANDSHAKES_MAX connections not yet admitted, and knocks.h says how many may knock;
+ * a started frame ends in time (link.h); TW_MESSAGES_PER_S control messages a second of one peer,
+ * the rest is read later. Who breaks the protocol again and again is banned (bans.h). Upload of
+ * everything counts against the cap; only bulk waits for it.
  *
  * Background chunks (TW_BACKGROUND_QUEUE_CHUNKS per peer, full = closed) go when no payload chunk
  * waits for any peer, so a payload waits for the rest of one background chunk per connection at
@@ -38,6 +40,7 @@
 struct uv_loop_s;
 struct tw_transport;
 struct tw_hello;
+struct tw_bans;
 
 /* A chunk on its way out. `bytes` is borrowed until released or dropped. */
 struct tw_chunk {
@@ -95,6 +98,9 @@ struct tw_transport_events {
 
     /* To tw_transport_visit: the body of the WELCOME. dial_done follows. */
     void (*welcomed)(void *user, const uint8_t *body, uint32_t size);
+
+    /* A peer broke the protocol so often that it is left alone for so long; keep the table. */
+    void (*banned)(void *user, const struct tw_id *id, uint32_t seconds, const char *sentence);
 
     /* Somebody was refused, or an accepted connection failed before it became a peer. */
     void (*refused)(void *user, const char *address, enum tw_status reason, const char *sentence);
@@ -184,6 +190,10 @@ void tw_transport_drop(struct tw_transport *transport, const struct tw_id *paylo
 void tw_transport_close(struct tw_transport *transport, uint16_t peer, enum tw_status reason,
                         const char *sentence);
 
+/* The same, and an offence (bans.h): for what the peer's own bytes prove, whatever others said. */
+void tw_transport_blame(struct tw_transport *transport, uint16_t peer, enum tw_status reason,
+                        const char *sentence);
+
 /* Stops and resumes reading one connection of a peer: no frame of it is delivered after the call,
  * also when made from inside `frame`; what is not consumed here stays with the sender, whose kernel
  * gives the connection up after 30 s (control) or 60 s (bulk) without progress. */
@@ -242,6 +252,10 @@ void tw_transport_renew(struct tw_transport *transport, uint16_t peer,
 /* Looks whether this machine has other addresses than before: links from one that is gone are
  * closed, what is advertised follows. True: something changed, and dialling anew may help. */
 bool tw_transport_refresh(struct tw_transport *transport);
+
+/* Who is banned: for keeping it across restarts (bans.h), and how many are. */
+struct tw_bans *tw_transport_bans(struct tw_transport *transport);
+uint32_t tw_transport_banned(const struct tw_transport *transport);
 
 /* The port really bound by listen entry `idx` (for port 0; 0: [::] on a machine without IPv6), and
  * the addresses advertised. */

@@ -9,9 +9,11 @@
 #include <uv.h>
 
 #include "base/rate.h"
+#include "daemon/bans.h"
 #include "daemon/dial.h"
 #include "daemon/egress.h"
 #include "daemon/handshake.h"
+#include "daemon/knocks.h"
 #include "daemon/link.h"
 #include "daemon/listen.h"
 #include "daemon/own_address.h"
@@ -26,8 +28,6 @@ enum {
     TW_BULK_UP_US = 20 * 1000 * 1000,     /* a peer without bulk for this long is closed */
     TW_BACKGROUND_STALL_US = 1000 * 1000, /* a payload that moves less often holds up nothing */
     TW_BACKGROUND_PATIENCE_US = 10 * 1000 * 1000, /* then one background chunk goes first */
-    TW_ACCEPTS_PER_S = 50,
-    TW_ACCEPTS_BURST = 4 * TW_PEERS_MAX,
 };
 
 /* One connection from its socket to its end, whatever became of it. */
@@ -38,6 +38,7 @@ struct tw_conn {
     struct sockaddr_storage remote;
     enum tw_role role; /* of a dialled one */
     bool is_dialled, is_accepted, has_spoken;
+    bool is_known;                /* accepted from a host that members come from */
     int peer;                     /* its number once admitted, else -1 */
     int bulk_of;                  /* dialled bulk, not admitted: for this peer; else -1 */
     struct tw_dialling *dialling; /* dialled control, not admitted */
@@ -105,6 +106,9 @@ struct tw_slot {
     struct tw_certs certs;  /* by which it is here, in runs with an owner */
     struct tw_error reason; /* when ENDING */
     bool needs_pump;        /* a connection was resumed */
+    bool is_held;           /* the shell paused the control connection */
+    struct tw_rate messages;
+    uint64_t throttled_us; /* until then no more control frames are read; 0 = they are */
     struct tw_bulk queue;
     struct tw_pacing pacing;
 };
@@ -126,6 +130,9 @@ struct tw_transport {
     struct tw_dialling *dials[TW_DIALS_MAX];
     struct tw_slot peers[TW_PEERS_MAX];
     struct tw_rate upload, accepts;
+    struct tw_knocks knocks;
+    struct tw_bans bans;
+    uint64_t accept_due_us; /* when stalled listeners may go on; 0 = as soon as there is room */
     uint16_t turn, background_turn;
     uint64_t upload_wait_us;     /* bulk may go on after this pause; 0 = nothing waits */
     uint64_t background_wait_us; /* background may go on after this pause; 0 = nothing waits */
@@ -156,6 +163,13 @@ void tw_guest_secured(struct tw_conn *conn);
 void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello);
 void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
 
+/* offence.c: bans. The sentence of an offence is what its peer was closed for. */
+void tw_offence_note(struct tw_transport *t, const struct tw_id *id, enum tw_status reason,
+                     const char *sentence);
+/* TW_BANNED with a sentence for both ends when the node is banned. */
+enum tw_status tw_offence_check(const struct tw_transport *t, const struct tw_id *id,
+                                struct tw_error *err);
+
 /* outgoing.c: dials for control and bulk. */
 void tw_outgoing_step(struct tw_transport *t, uint64_t now_us);
 void tw_outgoing_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
@@ -177,6 +191,8 @@ void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const 
 /* Delivers the peer_down of an ending peer and frees the slot. From the loop. */
 void tw_peer_finish(struct tw_transport *t, int peer);
 void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame);
+/* Reads control frames again, where neither the shell nor the peer's own flood forbids it. */
+void tw_peer_resume_control(struct tw_transport *t, int peer);
 void tw_peers_step(struct tw_transport *t, uint64_t now_us);
 
 /* bulk.c: queues of chunks, and which record goes next. */

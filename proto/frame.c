@@ -77,8 +77,7 @@ void tw_reader_init(struct tw_reader *reader, uint8_t *buffer, size_t capacity) 
     *reader = (struct tw_reader){.buffer = buffer, .capacity = capacity};
 }
 
-/* Bytes of the frame at the front, as far as they are known; no more than fits the buffer. */
-static size_t frame_bytes(const struct tw_reader *reader) {
+size_t tw_reader_frame_bytes(const struct tw_reader *reader) {
     const size_t held = reader->end - reader->begin;
     if (held < TW_FRAME_HEADER_BYTES) return TW_FRAME_HEADER_BYTES;
     const size_t body = tw_get_u32(reader->buffer + reader->begin + 8);
@@ -89,7 +88,7 @@ static size_t frame_bytes(const struct tw_reader *reader) {
 uint8_t *tw_reader_space(struct tw_reader *reader, size_t *space) {
     /* Moves the rest of a frame to the front only when it would not fit where it is. */
     if (reader->begin == reader->end) reader->begin = reader->end = 0;
-    if (reader->begin > 0 && frame_bytes(reader) > reader->capacity - reader->begin) {
+    if (reader->begin > 0 && tw_reader_frame_bytes(reader) > reader->capacity - reader->begin) {
         reader->end -= reader->begin;
         memmove(reader->buffer, reader->buffer + reader->begin, reader->end);
         reader->begin = 0;

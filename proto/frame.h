@@ -70,6 +70,10 @@ void tw_reader_init(struct tw_reader *reader, uint8_t *buffer, size_t capacity);
 /* Where to put arriving bytes: *space is > 0 unless a frame or an error is waiting to be taken. */
 uint8_t *tw_reader_space(struct tw_reader *reader, size_t *space);
 
+/* Bytes of the frame at the front as far as they are known: at least a header's, at most what fits
+ * the buffer. */
+size_t tw_reader_frame_bytes(const struct tw_reader *reader);
+
 /* Says that `bytes` were put there, at most *space. */
 void tw_reader_fill(struct tw_reader *reader, size_t bytes);
 

@@ -133,6 +133,7 @@ static void what_a_peer_says_becomes_a_cause(void **state) {
         {TW_TICKET_USED, TW_DIAL_TICKET_USED, true},
         {TW_NOT_ADMITTED, TW_DIAL_NOT_ADMITTED, true},
         {TW_REVOKED, TW_DIAL_REVOKED, true},
+        {TW_BANNED, TW_DIAL_BANNED, true},
         {TW_BAD_CLOCK, TW_DIAL_CLOCK, true},
         {TW_SELF, TW_DIAL_SELF, false},
         {TW_TLS, TW_DIAL_NOT_THINWIRE, false},

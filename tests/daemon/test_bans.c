@@ -1,0 +1,154 @@
+/* Tests of daemon/bans.c: when a ban comes, how long it lasts, what a restart keeps of it. */
+#include "daemon/bans.h"
+#include "tests/test.h"
+
+enum { HOUR_S = 3600, DAY_S = 24 * HOUR_S };
+
+static struct tw_bans bans;
+static const uint64_t T = 1800000000;
+
+static int setup(void **state) {
+    (void)state;
+    memset(&bans, 0, sizeof(bans));
+    return 0;
+}
+
+static struct tw_id node(unsigned number) {
+    struct tw_id id = {{0}};
+    id.bytes[0] = (uint8_t)(number + 1);
+    id.bytes[1] = (uint8_t)((number + 1) >> 8);
+    return id;
+}
+
+static uint32_t offend(unsigned number, unsigned times, uint64_t now_s) {
+    const struct tw_id id = node(number);
+    uint32_t length_s = 0;
+    for (unsigned i = 0; i < times; i++) length_s = tw_bans_offence(&bans, &id, now_s);
+    return length_s;
+}
+
+static uint64_t left(unsigned number, uint64_t now_s) {
+    const struct tw_id id = node(number);
+    return tw_bans_left_s(&bans, &id, now_s);
+}
+
+static void third_offence_within_an_hour_bans_for_an_hour(void **state) {
+    (void)state;
+    assert_int_equal(offend(1, 2, T), 0);
+    assert_int_equal(left(1, T), 0);
+    assert_int_equal(offend(1, 1, T + HOUR_S), HOUR_S);
+    assert_int_equal(left(1, T + HOUR_S), HOUR_S);
+    assert_int_equal(left(1, T + 2 * HOUR_S - 1), 1);
+    assert_int_equal(left(1, T + 2 * HOUR_S), 0);
+    assert_int_equal(left(2, T + HOUR_S), 0);
+    assert_int_equal(tw_bans_count(&bans, T + HOUR_S), 1);
+}
+
+static void offences_far_apart_are_forgiven(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < 20; i++) assert_int_equal(offend(1, 2, T + i * (HOUR_S + 1)), 0);
+}
+
+static void bans_double_up_to_seven_days(void **state) {
+    (void)state;
+    uint64_t now_s = T;
+    uint32_t expected_s = HOUR_S;
+    for (unsigned i = 0; i < 12; i++) {
+        assert_int_equal(offend(1, TW_BAN_OFFENCES, now_s), expected_s);
+        now_s += expected_s;
+        expected_s = 2 * expected_s < 7 * DAY_S ? 2 * expected_s : 7 * DAY_S;
+    }
+    assert_int_equal(expected_s, 7 * DAY_S);
+}
+
+static void good_behaviour_is_remembered_too(void **state) {
+    (void)state;
+    assert_int_equal(offend(1, TW_BAN_OFFENCES, T), HOUR_S);
+    assert_int_equal(offend(1, TW_BAN_OFFENCES, T + HOUR_S + 7 * DAY_S), 2 * HOUR_S);
+    const uint64_t end_s = T + HOUR_S + 7 * DAY_S + 2 * HOUR_S;
+    assert_int_equal(offend(1, TW_BAN_OFFENCES, end_s + 7 * DAY_S + 1), HOUR_S);
+}
+
+static void clock_set_back_prolongs_nothing(void **state) {
+    (void)state;
+    (void)offend(1, TW_BAN_OFFENCES, T);
+    assert_int_equal(left(1, T - 365 * DAY_S), HOUR_S);
+    assert_int_equal(offend(2, 2, T), 0);
+    assert_int_equal(offend(2, 1, T - DAY_S), 0); /* the window begins anew */
+}
+
+static void full_table_forgets_who_matters_least(void **state) {
+    (void)state;
+    (void)offend(0, TW_BAN_OFFENCES, T);
+    for (unsigned i = 1; i < TW_BANS_MAX + 50; i++) (void)offend(i, 1, T + i);
+    assert_int_equal(left(0, T + 60), HOUR_S - 60);
+    for (unsigned i = 1; i <= TW_BANS_MAX; i++) (void)offend(i, TW_BAN_OFFENCES, T + 600 + i);
+    assert_int_equal(left(0, T + 700), 0);
+    assert_true(left(TW_BANS_MAX, T + 900) > 0);
+    assert_int_equal(tw_bans_count(&bans, T + 900), TW_BANS_MAX);
+}
+
+static void restart_keeps_bans_and_their_length(void **state) {
+    (void)state;
+    static char text[TW_BANS_TEXT_MAX], again[TW_BANS_TEXT_MAX];
+    for (unsigned i = 0; i < TW_BANS_MAX; i++) (void)offend(i, TW_BAN_OFFENCES, T + i);
+    const size_t size = tw_bans_encode(&bans, text);
+    memset(&bans, 0, sizeof(bans));
+    assert_int_equal(tw_bans_decode(&bans, text, size), 0);
+    for (unsigned i = 0; i < TW_BANS_MAX; i++) assert_int_equal(left(i, T + 1000), 2600 + i);
+    assert_int_equal(tw_bans_encode(&bans, again), size);
+    assert_memory_equal(text, again, size);
+    assert_int_equal(offend(3, TW_BAN_OFFENCES, T + 2 * HOUR_S), 2 * HOUR_S);
+}
+
+static void damaged_lines_are_passed_over(void **state) {
+    (void)state;
+#define ID "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define ID_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+    static const char text[] = "\n"
+                               "aaaa 1800000000 3600\n" /* too short */
+        ID "\n"                                         /* no time */
+        ID " -5 3600\n"                                 /* */
+        ID " 1800000000 3599\n"                         /* shorter than any ban */
+        ID " 1800000000 604801\n"                       /* longer */
+        ID " 1800000000 3600 x\n"                       /* more than there should be */
+        ID " 1800000000 3600\n"                         /* right */
+        ID " 1900000000 7200\n"                         /* again */
+        ID_B " 18446744073709551615 604800";            /* too many digits, cut off */
+    assert_int_equal(tw_bans_decode(&bans, text, sizeof(text) - 1), 9);
+    struct tw_id id;
+    assert_true(tw_id_parse(ID, &id));
+    assert_int_equal(tw_bans_left_s(&bans, &id, 1800000000 - 60), 60);
+    assert_int_equal(tw_bans_count(&bans, 0), 1);
+}
+
+static void any_bytes_are_survived(void **state) {
+    (void)state;
+    static char text[4096];
+    unsigned number = 12345;
+    for (unsigned round = 0; round < 2000; round++) {
+        for (size_t i = 0; i < sizeof(text); i++) {
+            number = number * 1103515245 + 12345;
+            text[i] = (char)("0123456789abcdef \n\0x"[number >> 16 & 15] ^ (number >> 30 == 3));
+        }
+        (void)tw_bans_decode(&bans, text, sizeof(text));
+    }
+    assert_true(tw_bans_count(&bans, T) <= TW_BANS_MAX);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+    const struct CMUnitTest tests[] = {
+        TEST(third_offence_within_an_hour_bans_for_an_hour),
+        TEST(offences_far_apart_are_forgiven),
+        TEST(bans_double_up_to_seven_days),
+        TEST(good_behaviour_is_remembered_too),
+        TEST(clock_set_back_prolongs_nothing),
+        TEST(full_table_forgets_who_matters_least),
+        TEST(restart_keeps_bans_and_their_length),
+        TEST(damaged_lines_are_passed_over),
+        TEST(any_bytes_are_survived),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,41 @@
+/* fuzz_tls.c - any bytes where a TLS handshake should begin, to who accepts and to who dials, in
+ * pieces as TCP may cut them. Input: u8 (bit 0: we dialled, the others: size of the pieces), then
+ * the bytes. Nobody gets through, and what waits to be sent stays small. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/assert.h"
+#include "daemon/tls.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct tw_tls_context context;
+
+static void context_make(void) {
+    static struct tw_identity identity;
+    TW_ASSERT(tw_identity_ephemeral(&identity, NULL) == TW_OK);
+    TW_ASSERT(tw_tls_context_init(&context, &identity, NULL) == TW_OK);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct tw_tls tls;
+    struct tw_error err = {0};
+    if (context.ctx == NULL) context_make();
+    if (size < 2) return 0;
+    const bool is_dialled = (data[0] & 1) != 0;
+    const size_t piece = data[0] > 1 ? data[0] >> 1 : size;
+    TW_ASSERT(tw_tls_init(&tls, &context, is_dialled, NULL, &err) == TW_OK);
+    enum tw_status status = TW_AGAIN;
+    for (size_t at = 1; at < size && status == TW_AGAIN;) {
+        const size_t count = size - at < piece ? size - at : piece;
+        TW_ASSERT(tw_tls_feed(&tls, data + at, count, &err) == TW_OK);
+        status = tw_tls_handshake(&tls, &err);
+        at += count;
+        TW_ASSERT(tw_tls_pending(&tls) <= 8192);
+    }
+    TW_ASSERT(status != TW_OK && !tls.is_secured);
+    if (status != TW_AGAIN) TW_ASSERT(err.message[0] != '\0');
+    tw_tls_deinit(&tls);
+    return 0;
+}

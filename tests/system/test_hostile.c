@@ -1,0 +1,480 @@
+/* A live daemon under abuse: by strangers, by who knows the secret, by a node that merges with it.
+ * After each: the memory it took is within the budget, the honest link never broke and rounds went
+ * on, and the log names the reason without being flooded. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <openssl/ssl.h>
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "daemon/exit_codes.h"
+#include "proto/run.h"
+#include "tests/system/cluster.h"
+#include "tests/system/hostile.h"
+
+enum {
+    KIB = 1024,
+    MIB = 1024 * KIB,
+    SLACK_KIB = 24 * KIB, /* what two nodes that merge take and give back by themselves */
+};
+
+static struct cluster cluster;
+static struct hostile_target target;
+static struct tw_secret secret;
+static bool has_passed;
+
+/* ---- the honest pair ----------------------------------------------------------------------- */
+
+static void target_read(void) {
+    static char text[TW_MANIFEST_BYTES_MAX];
+    static struct tw_run run;
+    char path[96];
+    struct tw_error err;
+    (void)snprintf(path, sizeof(path), "%s/manifest", cluster.dir);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    const size_t size = fread(text, 1, sizeof(text), file);
+    (void)fclose(file);
+    assert_int_equal(tw_run_decode(text, size, &run, &err), TW_OK);
+    (void)snprintf(path, sizeof(path), "%s/secret", cluster.dir);
+    struct tw_secrets secrets;
+    assert_int_equal(tw_secrets_open(path, &secrets, &err), TW_OK);
+    secret = secrets.list[0];
+    target = (struct hostile_target){.port = cluster.nodes[0].port, .run = tw_run_id(&run)};
+}
+
+static int open_pair(void **state) {
+    (void)state;
+    has_passed = false;
+    cluster_open(&cluster, "1g");
+    cluster_make(&cluster, 2);
+    target_read();
+    cluster_start(&cluster, 0, NULL);
+    cluster_start(&cluster, 1, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 2, 30));
+    assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 30));
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    cluster_close(&cluster, !has_passed);
+    return 0;
+}
+
+static unsigned long memory_kib(const char *key) {
+    char path[64], line[128];
+    unsigned long kib = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)cluster.nodes[0].pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, key, strlen(key)) == 0) (void)sscanf(line + strlen(key), ": %lu", &kib);
+    }
+    (void)fclose(file);
+    return kib;
+}
+
+static struct {
+    unsigned long rss_kib;
+    double rounds, steps;
+    size_t log_at, log_at_other;
+} before;
+
+static void watch(void) {
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/clear_refs", (int)cluster.nodes[0].pid);
+    FILE *file = fopen(path, "we");
+    if (file != NULL) { /* forgets the peak so far */
+        (void)fputs("5", file);
+        (void)fclose(file);
+    }
+    before.rss_kib = memory_kib("VmRSS");
+    before.rounds = cluster_number(&cluster, 1, "sync.rounds_committed");
+    before.steps = cluster_number(&cluster, 0, "train.steps");
+    before.log_at_other = strlen(cluster_log(&cluster, 1));
+    before.log_at = strlen(cluster_log(&cluster, 0));
+}
+
+/* How often the log says it since `watch`. */
+static unsigned said(const char *text) {
+    unsigned count = 0;
+    for (const char *at = cluster_log(&cluster, 0) + before.log_at; at != NULL; count++) {
+        at = strstr(at, text);
+        if (at == NULL) break;
+        at++;
+    }
+    return count;
+}
+
+static void judge(unsigned budget_kib) {
+    const unsigned long peak_kib = memory_kib("VmHWM");
+    const unsigned long more_kib = peak_kib > before.rss_kib ? peak_kib - before.rss_kib : 0;
+    print_message("memory: %lu KiB before, %lu KiB more at its peak\n", before.rss_kib, more_kib);
+    assert_true(more_kib <= budget_kib + SLACK_KIB);
+    assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", before.rounds + 3, 20));
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", before.steps + 20, 20));
+    assert_true(cluster_number(&cluster, 1, "sync.roster_members") >= 2);
+    assert_null(strstr(cluster_log(&cluster, 1) + before.log_at_other, "ev=peer_down"));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 30), TW_EXIT_OK);
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 30), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void must_say_once(const char *text) {
+    const unsigned count = said(text);
+    if (count != 1) fail_msg("'%s' is in the log %u times", text, count);
+}
+
+/* ---- strangers ----------------------------------------------------------------------------- */
+
+static void silent_connections_shut_nobody_out(void **state) {
+    (void)state;
+    enum { COUNT = 600 };
+    static int fds[COUNT];
+    watch();
+    target.from = "127.0.7.7";
+    for (unsigned i = 0; i < COUNT; i++) fds[i] = hostile_tcp(&target);
+    /* Meanwhile a member comes from elsewhere. */
+    static struct hostile friend;
+    target.from = NULL;
+    target.secret = &secret;
+    assert_true(hostile_join(&friend, &target, NULL));
+    for (unsigned i = 0; i < COUNT; i++) {
+        if (fds[i] >= 0) (void)close(fds[i]);
+    }
+    hostile_close(&friend);
+    judge(64 * 256);
+}
+
+static void wrong_secrets_are_refused_and_said_once(void **state) {
+    (void)state;
+    static struct hostile h;
+    watch();
+    target.from = "127.0.7.7";
+    unsigned refused = 0, slowed = 0;
+    for (unsigned i = 0; i < 200; i++) {
+        struct tw_hello hello;
+        if (!hostile_open(&h, &target, NULL)) {
+            slowed++;
+            continue;
+        }
+        hostile_hello(&h, &target, TW_ROLE_CONTROL, NULL, &hello);
+        (void)hostile_say(&h, &hello);
+        assert_true(hostile_ends(&h, 10));
+        refused += h.has_goodbye && h.goodbye.status == TW_WRONG_SECRET;
+        hostile_close(&h);
+    }
+    print_message("%u refused, %u not even heard\n", refused, slowed);
+    assert_true(refused > 0);
+    must_say_once("reason=wrong_secret");
+    judge(4 * KIB);
+}
+
+static void handshake_byte_by_byte_is_cut_off(void **state) {
+    (void)state;
+    static const uint8_t hello_start[] = {22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3};
+    watch();
+    const int fd = hostile_tcp(&target);
+    assert_true(fd >= 0);
+    bool is_cut = false;
+    for (unsigned i = 0; i < 30 && !is_cut; i++) {
+        const uint8_t *byte = &hello_start[i < sizeof(hello_start) ? i : 4];
+        is_cut = send(fd, byte, 1, MSG_NOSIGNAL) != 1;
+        char answer;
+        is_cut |= recv(fd, &answer, 1, MSG_DONTWAIT) == 0;
+        cluster_pause(0.5);
+    }
+    assert_true(is_cut);
+    (void)close(fd);
+    must_say_once("no complete handshake in time");
+    judge(4 * KIB);
+}
+
+static void noise_instead_of_tls_is_refused(void **state) {
+    (void)state;
+    static uint8_t noise[256 * KIB];
+    struct tw_rng rng;
+    tw_rng_seed(&rng, 7);
+    watch();
+    target.from = "127.0.7.7";
+    for (unsigned i = 0; i < 50; i++) {
+        for (size_t k = 0; k < sizeof(noise); k++) noise[k] = (uint8_t)tw_rng_next(&rng);
+        if (i % 2 == 0) memcpy(noise, (const uint8_t[]){22, 3, 1, 0x40, 0}, 5);
+        const int fd = hostile_tcp(&target);
+        if (fd < 0) continue;
+        (void)send(fd, noise, sizeof(noise), MSG_NOSIGNAL);
+        (void)close(fd);
+    }
+    judge(64 * 256);
+}
+
+static void replayed_hello_is_refused(void **state) {
+    (void)state;
+    static struct hostile h, again;
+    struct tw_hello hello;
+    watch();
+    target.secret = &secret;
+    assert_true(hostile_open(&h, &target, NULL));
+    hostile_hello(&h, &target, TW_ROLE_CONTROL, NULL, &hello);
+    assert_true(hostile_open(&again, &target, &h));
+    assert_true(hostile_say(&again, &hello)); /* a right proof, of another session */
+    assert_true(hostile_ends(&again, 10));
+    assert_true(again.has_goodbye);
+    assert_int_equal(again.goodbye.status, TW_WRONG_SECRET);
+    hostile_close(&h);
+    hostile_close(&again);
+    must_say_once("reason=wrong_secret");
+    judge(4 * KIB);
+}
+
+static void big_frames_before_admission_are_refused(void **state) {
+    (void)state;
+    static struct hostile h;
+    static uint8_t body[TW_CONTROL_BYTES_MAX];
+    watch();
+    assert_true(hostile_open(&h, &target, NULL));
+    (void)hostile_frame(&h, 1, body, sizeof(body));
+    assert_true(hostile_ends(&h, 10));
+    hostile_close(&h);
+    must_say_once("ev=refused");
+    judge(4 * KIB);
+}
+
+/* ---- who knows the secret ------------------------------------------------------------------ */
+
+static void join(struct hostile *h) {
+    target.secret = &secret;
+    if (!hostile_join(h, &target, NULL)) fail_msg("not let in: %s", h->goodbye.sentence);
+}
+
+static void lengths_beyond_the_kind_are_refused(void **state) {
+    (void)state;
+    static struct hostile h;
+    static const struct {
+        uint16_t kind;
+        uint32_t size;
+    } cases[] = {{1, TW_CONTROL_BYTES_MAX + 1},
+                 {1, UINT32_MAX},
+                 {TW_FRAME_CHUNK, TW_FRAME_BODY_MAX},
+                 {TW_FRAME_GOODBYE, 1025},
+                 {0x3ff, TW_CONTROL_BYTES_MAX + 1}};
+    watch();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint8_t header[TW_FRAME_HEADER_BYTES];
+        join(&h);
+        tw_frame_header(header, 1, 0, NULL, 0);
+        tw_put_u16(header + 6, cases[i].kind);
+        tw_put_u32(header + 8, cases[i].size);
+        (void)hostile_bytes(&h, header, sizeof(header));
+        assert_true(hostile_ends(&h, 10));
+        hostile_close(&h);
+    }
+    judge(4 * KIB);
+}
+
+static void bombs_of_fields_stay_within_bounds(void **state) {
+    (void)state;
+    static struct hostile h;
+    static uint8_t body[TW_CONTROL_BYTES_MAX];
+    watch();
+    for (uint16_t kind = 1; kind < 32; kind++) {
+        for (unsigned field = 1; field <= 15; field += 7) {
+            join(&h);
+            for (size_t i = 0; i < sizeof(body); i += 2) { /* empty messages, as many as fit */
+                body[i] = (uint8_t)(field << 3 | 2);
+                body[i + 1] = 0;
+            }
+            (void)hostile_frame(&h, kind, body, sizeof(body));
+            hostile_close(&h);
+        }
+    }
+    judge(4 * KIB);
+}
+
+static void key_update_flood_ends_the_session(void **state) {
+    (void)state;
+    static struct hostile h;
+    watch();
+    join(&h);
+    for (unsigned i = 0; i < 200; i++) {
+        if (SSL_key_update(h.ssl, SSL_KEY_UPDATE_REQUESTED) != 1) break;
+        if (SSL_do_handshake(h.ssl) != 1) break;
+    }
+    assert_true(hostile_ends(&h, 10));
+    hostile_close(&h);
+    must_say_once("TLS key updates in a minute");
+    judge(4 * KIB);
+}
+
+static void started_frame_that_never_ends_is_cut_off(void **state) {
+    (void)state;
+    static struct hostile h;
+    uint8_t header[TW_FRAME_HEADER_BYTES];
+    watch();
+    join(&h);
+    tw_frame_header(header, 1, 0, header, 20);
+    bool is_open = hostile_bytes(&h, header, sizeof(header));
+    for (unsigned i = 0; i < 19 && is_open; i++) {
+        is_open = hostile_bytes(&h, header, 1);
+        struct tw_frame frame;
+        enum tw_status status;
+        while ((status = hostile_next(&h, 1, &frame)) == TW_OK) {
+        }
+        is_open &= status == TW_AGAIN;
+    }
+    assert_false(is_open);
+    hostile_close(&h);
+    judge(4 * KIB);
+}
+
+static void status_make(struct tw_message *message) {
+    memset(message, 0, sizeof(*message));
+    message->kind = TW_MSG_STATUS;
+    message->u.status.state = 1;
+    message->u.status.boot = 1;
+    message->u.status.lineage.bytes[0] = 7;
+}
+
+/* As much as the connection takes for `seconds`; returns the messages sent. */
+static unsigned flood(struct hostile *h, const struct tw_message *message, double seconds) {
+    unsigned sent = 0;
+    struct timespec begin, now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &begin);
+    for (;;) {
+        (void)clock_gettime(CLOCK_MONOTONIC, &now);
+        const double passed =
+            (double)(now.tv_sec - begin.tv_sec) + (double)(now.tv_nsec - begin.tv_nsec) * 1e-9;
+        if (passed > seconds || !hostile_message(h, message)) return sent;
+        sent++;
+    }
+}
+
+static double lag(void) {
+    return cluster_number(&cluster, 0, "node.loop_lag_us");
+}
+
+static void flood_of_messages_slows_nobody_else(void **state) {
+    (void)state;
+    static struct hostile h;
+    struct tw_message message;
+    watch();
+    join(&h);
+    status_make(&message);
+    const unsigned sent = flood(&h, &message, 6);
+    print_message("%u messages in 6 s, lag %g\n", sent, lag());
+    hostile_close(&h);
+    judge(4 * KIB);
+}
+
+static void who_asks_and_does_not_read_is_closed(void **state) {
+    (void)state;
+    static struct hostile h;
+    struct tw_message message;
+    watch();
+    join(&h);
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_PULL;
+    message.u.pull = (struct tw_msg_pull){.hash = {{9}}, .first = 0, .count = 8};
+    const unsigned sent = flood(&h, &message, 20);
+    print_message("%u asked\n", sent);
+    hostile_close(&h);
+    judge(4 * KIB);
+}
+
+static void invented_members_fill_nothing(void **state) {
+    (void)state;
+    static struct hostile h;
+    struct tw_message message;
+    watch();
+    join(&h);
+    for (unsigned i = 0; i < 200; i++) {
+        memset(&message, 0, sizeof(message));
+        message.kind = TW_MSG_PEERS;
+        message.u.peers.count = TW_RECORDS_PER_MESSAGE;
+        for (unsigned k = 0; k < TW_RECORDS_PER_MESSAGE; k++) {
+            struct tw_record *record = &message.u.peers.records[k];
+            tw_put_u32(record->id.bytes, 1 + i * 16 + k);
+            for (unsigned a = 0; a < TW_ADDRS_MAX; a++)
+                (void)snprintf(record->addrs[a], TW_ADDR_BYTES, "127.0.9.%u:%u", 1 + a,
+                               1000 + i * 16 + k);
+        }
+        if (!hostile_message(&h, &message)) break;
+    }
+    hostile_close(&h);
+    judge(4 * KIB);
+}
+
+static void sixty_four_members_cost_what_they_may(void **state) {
+    (void)state;
+    enum { COUNT = 70 };
+    static struct hostile *h[COUNT];
+    unsigned in = 0;
+    watch();
+    target.secret = &secret;
+    for (unsigned i = 0; i < COUNT; i++) {
+        h[i] = malloc(sizeof(*h[i]));
+        TW_ASSERT(h[i] != NULL);
+        if (hostile_join(h[i], &target, NULL)) {
+            in++;
+        } else {
+            free(h[i]);
+            h[i] = NULL;
+        }
+    }
+    print_message("%u members more\n", in);
+    for (unsigned i = 0; i < COUNT; i++) {
+        if (h[i] == NULL) continue;
+        hostile_close(h[i]);
+        free(h[i]);
+    }
+    judge(64 * 2 * KIB);
+}
+
+static void chunks_nobody_asked_for_are_dropped(void **state) {
+    (void)state;
+    static struct hostile h, bulk;
+    static uint8_t body[TW_CHUNK_HEADER_BYTES + TW_CHUNK_BYTES_MAX];
+    struct tw_hello hello;
+    watch();
+    join(&h);
+    assert_true(hostile_open(&bulk, &target, &h));
+    hostile_hello(&bulk, &target, TW_ROLE_BULK, h.tag, &hello);
+    assert_true(hostile_say(&bulk, &hello));
+    body[0] = 77;
+    unsigned sent = 0;
+    while (sent < 400 && hostile_frame(&bulk, TW_FRAME_CHUNK, body, sizeof(body))) sent++;
+    print_message("%u chunks\n", sent);
+    hostile_close(&bulk);
+    hostile_close(&h);
+    judge(8 * KIB);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, close_all)
+    const struct CMUnitTest tests[] = {
+        TEST(silent_connections_shut_nobody_out),  TEST(wrong_secrets_are_refused_and_said_once),
+        TEST(handshake_byte_by_byte_is_cut_off),   TEST(noise_instead_of_tls_is_refused),
+        TEST(replayed_hello_is_refused),           TEST(big_frames_before_admission_are_refused),
+        TEST(lengths_beyond_the_kind_are_refused), TEST(bombs_of_fields_stay_within_bounds),
+        TEST(key_update_flood_ends_the_session),   TEST(started_frame_that_never_ends_is_cut_off),
+        TEST(flood_of_messages_slows_nobody_else), TEST(who_asks_and_does_not_read_is_closed),
+        TEST(invented_members_fill_nothing),       TEST(sixty_four_members_cost_what_they_may),
+        TEST(chunks_nobody_asked_for_are_dropped),
+    };
+#undef TEST
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)setenv("ASAN_OPTIONS", "quarantine_size_mb=1", 1); /* else freed memory counts */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
