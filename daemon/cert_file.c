@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "daemon/config.h"
 #include "daemon/durable.h"
 #include "daemon/file.h"
 #include "proto/armour.h"
@@ -107,4 +109,50 @@ enum tw_status tw_revoked_save(const char *folder, const char *name, const struc
     free(text);
     free(bytes);
     return status;
+}
+
+/* ---- a node's own -------------------------------------------------------------------------- */
+
+/* Nobody would let the node in without: say so, with what it takes. */
+static enum tw_status cert_lacks(const struct tw_gate *gate, const char *path,
+                                 struct tw_error *err) {
+    char hex[TW_ID_HEX_BYTES];
+    tw_id_hex(&gate->identity->id, hex);
+    return tw_fail(
+        err, TW_NOT_ADMITTED,
+        "%.60s does not exist: have the run's owner sign one (`thinwire owner sign %s`), "
+        "then `thinwire owner import FILE`",
+        path, hex);
+}
+
+static enum tw_status list_load(struct tw_gate *gate, const char *path, struct tw_error *err) {
+    struct tw_error reason = {0};
+    struct tw_revoked *list = malloc(sizeof(*list));
+    uint8_t *bytes = malloc(TW_REVOKED_BYTES_MAX);
+    enum tw_status status = TW_NOMEM;
+    if (list != NULL && bytes != NULL) status = tw_revoked_load(path, list, &reason);
+    if (status == TW_OK)
+        status = tw_gate_revoke(gate, bytes, tw_revoked_encode(list, bytes), &reason);
+    free(bytes);
+    free(list);
+    if (status == TW_OK || status == TW_AGAIN) return TW_OK;
+    return tw_fail(err, status, "%.180s: move %.40s away, and the other nodes send theirs",
+                   reason.message, TW_REVOKED_FILE);
+}
+
+enum tw_status tw_gate_load(struct tw_gate *gate, const char *folder, struct tw_error *err) {
+    struct tw_certs certs;
+    struct tw_error reason = {0};
+    char path[TW_PATH_BYTES + 32];
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_REVOKED_FILE);
+    if (access(path, F_OK) == 0) TW_TRY(list_load(gate, path, err));
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_CERT_FILE);
+    if (access(path, F_OK) != 0) return cert_lacks(gate, path, err);
+    TW_TRY(tw_certs_load(path, &certs, err));
+    const enum tw_status status = tw_gate_adopt(gate, &certs, &reason);
+    if (status == TW_OK) return TW_OK;
+    return tw_fail(err, status, "%.90s: %s; %s", path, reason.message,
+                   status == TW_REVOKED
+                       ? "only the run's owner can change that"
+                       : "have the run's owner sign a new one (`thinwire owner sign`)");
 }

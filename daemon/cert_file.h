@@ -7,6 +7,7 @@
 #define TW_DAEMON_CERT_FILE_H
 
 #include "base/status.h"
+#include "daemon/gate.h"
 #include "proto/cert.h"
 #include "proto/revoke.h"
 
@@ -23,5 +24,10 @@ enum tw_status tw_certs_save(const char *folder, const char *name, const struct 
                              struct tw_error *err);
 enum tw_status tw_revoked_save(const char *folder, const char *name, const struct tw_revoked *list,
                                struct tw_error *err);
+
+/* Both of a node's state folder into its gate: the list first, it may name this node. A list need
+ * not be there, a certificate must. What fails leaves what the gate had; the sentence has the way
+ * out. */
+enum tw_status tw_gate_load(struct tw_gate *gate, const char *folder, struct tw_error *err);
 
 #endif

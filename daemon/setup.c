@@ -248,47 +248,9 @@ static enum tw_exit boot_count(struct tw_setup *setup, struct tw_error *err) {
     return TW_EXIT_STATE_DIR;
 }
 
-/* Nobody would let this node in without: say so now, with what it takes. */
-static enum tw_exit certificate_lacks(const struct tw_setup *setup, const char *path,
-                                      struct tw_error *err) {
-    char hex[TW_ID_HEX_BYTES];
-    tw_id_hex(&setup->identity.id, hex);
-    (void)tw_fail(err, TW_CONFIG,
-                  "%.60s does not exist: have the run's owner sign one (`thinwire owner sign %s`), "
-                  "then `thinwire owner import FILE`",
-                  path, hex);
-    return TW_EXIT_IDENTITY;
-}
-
-/* Revocations first: they may name this node. */
 enum tw_exit tw_setup_gate(struct tw_setup *setup, struct tw_error *err) {
-    struct tw_gate *gate = &setup->gate;
-    struct tw_certs certs;
-    static struct tw_revoked list; /* too large for a stack */
-    static uint8_t bytes[TW_REVOKED_BYTES_MAX];
-    char path[TW_PATH_BYTES];
-    if (!join(path, setup->config.node.state_dir, TW_REVOKED_FILE)) return TW_EXIT_USAGE;
-    if (access(path, F_OK) == 0) {
-        struct tw_error reason = {0};
-        enum tw_status status = tw_revoked_load(path, &list, err);
-        if (status != TW_OK) return TW_EXIT_IDENTITY;
-        status = tw_gate_revoke(gate, bytes, tw_revoked_encode(&list, bytes), &reason);
-        if (status != TW_OK && status != TW_AGAIN) {
-            (void)tw_fail(err, TW_CONFIG,
-                          "%.100s: %.100s: move it away, and the other nodes send theirs", path,
-                          reason.message);
-            return TW_EXIT_IDENTITY;
-        }
-    }
-    if (!join(path, setup->config.node.state_dir, TW_CERT_FILE)) return TW_EXIT_USAGE;
-    if (access(path, F_OK) != 0) return certificate_lacks(setup, path, err);
-    if (tw_certs_load(path, &certs, err) != TW_OK) return TW_EXIT_IDENTITY;
-    struct tw_error reason = {0};
-    if (tw_gate_adopt(gate, &certs, &reason) == TW_OK) return TW_EXIT_OK;
-    (void)tw_fail(err, reason.status,
-                  "%.90s: %s; have the run's owner sign a new one (`thinwire owner sign`)", path,
-                  reason.message);
-    return TW_EXIT_IDENTITY;
+    const enum tw_status status = tw_gate_load(&setup->gate, setup->config.node.state_dir, err);
+    return status == TW_OK ? TW_EXIT_OK : TW_EXIT_IDENTITY;
 }
 
 static enum tw_exit identity_open(struct tw_setup *setup, struct tw_error *err) {

@@ -324,6 +324,8 @@ void tw_shell_gate_peer_up(struct tw_shell *shell, uint16_t peer);
 void tw_shell_gate_peer_down(struct tw_shell *shell, uint16_t peer);
 /* True: it was one of these. */
 bool tw_shell_gate_frame(struct tw_shell *shell, uint16_t peer, const struct tw_frame *frame);
+/* Is it of no use to dial this node, since the owner revoked it? */
+bool tw_shell_gate_is_out(const struct tw_shell *shell, const struct tw_id *node);
 void tw_shell_gate_chores(struct tw_shell *shell, uint64_t now_us);
 /* shell_probe.c */
 void tw_shell_probe_chores(struct tw_shell *shell, uint64_t now_us);

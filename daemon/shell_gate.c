@@ -58,6 +58,10 @@ static void list_take(struct tw_shell *shell, uint16_t peer, const struct tw_fra
     list_changed(shell, peer);
 }
 
+bool tw_shell_gate_is_out(const struct tw_shell *shell, const struct tw_id *node) {
+    return shell->setup->has_gate && tw_revoked_has(&shell->setup->gate.revoked, node);
+}
+
 /* ---- certificates -------------------------------------------------------------------------- */
 
 static void certs_note(struct tw_shell *shell) {

@@ -319,6 +319,10 @@ static void dial_due(struct tw_shell *shell, uint64_t now_us) {
     struct tw_dial dial;
     while (tw_members_next_dial(shell->members, now_us, &dial)) {
         struct tw_error err = {0};
+        if (dial.has_id && tw_shell_gate_is_out(shell, &dial.id)) {
+            tw_members_dialled(shell->members, dial.address, false, NULL, now_us);
+            continue;
+        }
         const enum tw_status status = tw_transport_connect(shell->transport, dial.address,
                                                            dial.has_id ? &dial.id : NULL, &err);
         if (status == TW_OK) continue;

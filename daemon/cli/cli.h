@@ -69,6 +69,7 @@ enum tw_exit cli_leave(struct cli *cli);
 enum tw_exit cli_pause(struct cli *cli);
 enum tw_exit cli_resume(struct cli *cli);
 enum tw_exit cli_doctor(struct cli *cli);
+enum tw_exit cli_owner(struct cli *cli);
 enum tw_exit cli_config_verb(struct cli *cli);
 enum tw_exit cli_version(struct cli *cli);
 enum tw_exit cli_help(struct cli *cli);

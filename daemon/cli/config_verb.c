@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
+#include "daemon/cert_file.h"
 #include "daemon/cli/cli.h"
 #include "daemon/cli/data_path.h"
 #include "daemon/cli/manifest_text.h"
@@ -64,6 +65,7 @@ static void check_files(const struct tw_config *config, struct findings *finding
     struct tw_identity identity;
     struct tw_secrets secrets;
     char what[TW_PATH_BYTES + 32], key[TW_PATH_BYTES + 16];
+    static struct tw_gate gate;
     const bool is_run = cli_manifest_load(config->node.run, &run, &err) == TW_OK;
     (void)snprintf(what, sizeof(what), "manifest %s", config->node.run);
     report(findings, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
@@ -80,9 +82,16 @@ static void check_files(const struct tw_config *config, struct findings *finding
 
     (void)snprintf(key, sizeof(key), "%s/identity.key", config->node.state_dir);
     enum tw_status status = tw_identity_open(key, &identity, &err);
-    if (status == TW_OK) tw_identity_close(&identity);
     report(findings, TW_EXIT_IDENTITY, "identity", status == TW_OK ? NULL : err.message);
-    if (is_run && run.security.admission == TW_ADMISSION_OPEN) return;
+    if (status == TW_OK && is_run && run.security.admission == TW_ADMISSION_OWNER) {
+        const struct tw_id run_id = tw_run_id(&run);
+        tw_gate_init(&gate, &run_id, &run.security.owner, &identity);
+        status = tw_gate_load(&gate, config->node.state_dir, &err);
+        report(findings, TW_EXIT_IDENTITY, "certificate", status == TW_OK ? NULL : err.message);
+        status = TW_OK;
+    }
+    if (status == TW_OK) tw_identity_close(&identity);
+    if (is_run && run.security.admission != TW_ADMISSION_SECRET) return;
     status = tw_secrets_open(config->network.secret_file, &secrets, &err);
     if (status == TW_OK) tw_secrets_wipe(&secrets);
     report(findings, TW_EXIT_IDENTITY, "run secret", status == TW_OK ? NULL : err.message);

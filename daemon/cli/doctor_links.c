@@ -203,7 +203,7 @@ static void mtu_say(struct doctor *doctor, const struct job *jobs, uint32_t coun
 /* Needs an identity; without the run's manifest or secret it ends with what TLS says. */
 static void jobs_run(struct doctor *doctor, struct job *jobs, uint32_t count,
                      const struct tw_tls_context *tls) {
-    const bool is_open = doctor->has_run && doctor->run.security.admission == TW_ADMISSION_OPEN;
+    const bool is_open = doctor->has_run && doctor->run.security.admission != TW_ADMISSION_SECRET;
     for (uint32_t i = 0; i < count; i++) {
         const struct tw_bootstrap *const peer = &doctor->config.network.peers[i];
         jobs[i].question = (struct tw_probe_question){

@@ -10,6 +10,7 @@ static const char OVERVIEW[] =
     "Set up\n"
     "  init              identity, run secret, folders and configuration of a node\n"
     "  run new NAME      write the manifest of a new run; run show explains one\n"
+    "  owner             runs with an owner: sign certificates, shut nodes out\n"
     "  run models        models by name, and the memory training one takes here\n"
     "  config check      would the daemon start? config example, config show\n"
     "\n"
@@ -111,6 +112,30 @@ static const struct {
      "Stops training after the present step, to give the machine to something else. Links\n"
      "stay up; `thinwire resume` goes on.\n"},
     {"resume", "thinwire resume\n\nGoes on training after `thinwire pause`.\n"},
+    {"owner",
+     "thinwire owner new [FILE]                 a key pair; FILE is owner.key\n"
+     "thinwire owner sign NODE_ID [--key FILE] [--may train,admit] [--days N] [--out FILE]\n"
+     "thinwire owner revoke NODE_ID... [--key FILE] [--list FILE] [--lift]\n"
+     "thinwire owner import FILE\n"
+     "thinwire owner show [FILE]\n"
+     "\n"
+     "In a run with security.admission = owner there is no secret to share: a node is let in\n"
+     "when it has a certificate that the owner's key signed, or a node that the owner lets\n"
+     "admit others. `owner new` makes the key; `run new --set security.admission=owner\n"
+     "--set security.owner=KEY` the manifest. Keep the key file off the nodes.\n"
+     "\n"
+     "`sign` writes a certificate for a node (its id stands in `thinwire status` and is printed\n"
+     "by `init`), `import` gives it to this node; a running daemon takes it within seconds.\n"
+     "`revoke` puts nodes on the one list of those that are out, and import gives it to any\n"
+     "node: it spreads by itself, and their links end at once. Whom a revoked node admitted is\n"
+     "out too. `show` explains a key, a certificate or a list; without FILE what this node has.\n"
+     "\n"
+     "  --key FILE       owner.key, or the identity.key of a node that may admit\n"
+     "  --run FILE       the run's manifest, if not that of this node\n"
+     "  --may WHAT       train (default); train,admit: it may let others in, invite and renew\n"
+     "  --days N         how long it is good: 365, or 30 when a node signs, which it renews\n"
+     "  --list FILE      revoke: the list to go on from, if not that of this node\n"
+     "  --lift           revoke: take the nodes off the list\n"},
     {"doctor",
      "thinwire doctor [--patience SECONDS] [--json]\n"
      "\n"

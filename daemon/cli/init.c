@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/cli/cli.h"
+#include "daemon/cli/manifest_text.h"
 #include "daemon/identity.h"
 #include "daemon/secret.h"
 
@@ -196,6 +197,13 @@ static bool is_service(const struct init *init) {
     return strncmp(init->config_path, "/etc/thinwire/", 14) == 0;
 }
 
+/* Does the manifest that is there name an owner? Then no secret lets the node in. */
+static bool has_owner(const struct tw_config *config) {
+    static struct tw_run run;
+    return cli_manifest_load(config->node.run, &run, NULL) == TW_OK &&
+           run.security.admission == TW_ADMISSION_OWNER;
+}
+
 static void say_next(const struct init *init, const char *hex, bool is_new_secret) {
     const struct tw_config *const config = &init->config;
     const bool is_system = is_service(init);
@@ -215,7 +223,12 @@ static void say_next(const struct init *init, const char *hex, bool is_new_secre
             "     is trained on a dataset: that is fetched from the other nodes.\n",
             n++);
     }
-    if (is_new_secret) {
+    if (has_owner(config)) {
+        (void)printf("  %d. Have the run's owner sign a certificate: `thinwire owner sign\n"
+                     "     %s`;\n"
+                     "     then `thinwire owner import FILE` here. This run needs no secret.\n",
+                     n++, hex);
+    } else if (is_new_secret) {
         (void)printf("  %d. Give the run secret, by a safe way, to the other nodes of the run:\n"
                      "     `thinwire init --secret-file FILE` there. Who has it may join.\n",
                      n++);

@@ -28,6 +28,7 @@ static const struct verb VERBS[] = {
     {"pause", cli_pause, NULL},
     {"resume", cli_resume, NULL},
     {"doctor", cli_doctor, NULL},
+    {"owner", cli_owner, NULL},
     {"config", cli_config_verb, NULL},
     {"version", cli_version, NULL},
     {"help", cli_help, NULL},

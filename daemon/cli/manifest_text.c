@@ -179,7 +179,10 @@ void cli_manifest_explain(FILE *to, const struct tw_run *run, double steps_per_s
     if (run->sync.topology != TW_TOPOLOGY_SOLO) explain_outer(to, run);
     explain_wire(to, run, (double)layout.params, steps_per_s);
     explain_data(to, run);
-    (void)fprintf(to, "; admission by %s\n",
-                  run->security.admission == TW_ADMISSION_SECRET ? "run secret"
-                                                                 : "anybody who knows the run id");
+    static const char *const ADMISSION[] = {
+        [TW_ADMISSION_SECRET] = "run secret",
+        [TW_ADMISSION_OPEN] = "anybody who knows the run id",
+        [TW_ADMISSION_OWNER] = "certificates of the run's owner",
+    };
+    (void)fprintf(to, "; admission by %s\n", ADMISSION[run->security.admission]);
 }

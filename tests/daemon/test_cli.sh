@@ -46,7 +46,7 @@ expect 0 '^thinwire data ' tw data --help
 expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
-for verb in init run status peers rounds events checkpoint leave pause resume config train eval \
+for verb in init run owner status peers rounds events checkpoint leave pause resume config train eval \
     generate sim; do
     expect 0 "^thinwire $verb" tw help $verb
     expect 0 "(^|[ ,])$verb" tw help

@@ -1,0 +1,271 @@
+/* thinwire owner - the key of a run's owner, and what it signed: new, import, show. */
+#include "daemon/cli/owner.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/nearest.h"
+#include "base/units.h"
+#include "daemon/cert_file.h"
+#include "daemon/cli/manifest_text.h"
+#include "daemon/signature.h"
+
+/* ---- where --------------------------------------------------------------------------------- */
+
+enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owner_place *place) {
+    static struct tw_config config;
+    struct tw_error err;
+    memset(place, 0, sizeof(*place));
+    /* With --run alone this may be a machine without a node, or with one of another run. */
+    place->has_config = run_path == NULL || cli->config_option != NULL;
+    if (place->has_config) {
+        const enum tw_exit rc = cli_config(cli, &config);
+        if (rc != TW_EXIT_OK) return rc;
+        memcpy(place->state_dir, config.node.state_dir, sizeof(place->state_dir));
+        if (run_path == NULL) run_path = config.node.run;
+    }
+    if (cli_manifest_load(run_path, &place->run, &err) != TW_OK)
+        return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+    if (place->run.security.admission != TW_ADMISSION_OWNER)
+        return cli_fail(TW_EXIT_MANIFEST,
+                        "the run of %s has no owner: a new run gets one by `run new --set "
+                        "security.admission=owner --set security.owner=KEY`",
+                        run_path);
+    place->run_id = tw_run_id(&place->run);
+    return TW_EXIT_OK;
+}
+
+bool owner_path(const struct owner_place *place, const char *name, char path[TW_PATH_BYTES]) {
+    const int size = snprintf(path, TW_PATH_BYTES, "%s/%s", place->state_dir, name);
+    return size > 0 && size < TW_PATH_BYTES;
+}
+
+/* ---- new ----------------------------------------------------------------------------------- */
+
+static enum tw_exit owner_new(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--json", NULL};
+    const char *path = cli_operand(cli);
+    struct tw_identity key;
+    struct tw_error err;
+    char hex[TW_ID_HEX_BYTES];
+    const enum tw_exit rc = cli_done(cli, "owner new", OPTIONS);
+    if (rc != TW_EXIT_OK) return rc;
+    if (path == NULL) path = "owner.key";
+    if (tw_identity_create(path, &err) != TW_OK || tw_identity_open(path, &key, &err) != TW_OK)
+        return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+    const struct tw_id public_key = tw_public_key(key.key);
+    tw_identity_close(&key);
+    tw_id_hex(&public_key, hex);
+    if (cli->json) {
+        (void)printf("{\"key\": \"%s\"}\n", hex);
+        return TW_EXIT_OK;
+    }
+    (void)printf("The owner's key is in %s: who has this file decides who is in the run.\n"
+                 "Its public half, for the manifest:\n\n"
+                 "  thinwire run new NAME --set security.admission=owner \\\n"
+                 "      --set security.owner=%s\n\n"
+                 "Then sign a certificate for each node: `thinwire owner sign NODE_ID`.\n",
+                 path, hex);
+    return TW_EXIT_OK;
+}
+
+/* ---- import -------------------------------------------------------------------------------- */
+
+/* Not before it is good: what is in the state folder keeps the node in its run. */
+static enum tw_exit import_certs(const struct owner_place *place, struct tw_gate *gate,
+                                 const struct tw_certs *certs) {
+    struct tw_error err;
+    char until[TW_UNITS_BYTES];
+    if (tw_gate_judge(gate, certs, &gate->identity->id, TW_CERT_TRAIN, 0, &err) != TW_OK)
+        return cli_fail(TW_EXIT_IDENTITY, "%s: nobody would let this node in with it", err.message);
+    if (tw_certs_save(place->state_dir, TW_CERT_FILE, certs, &err) != TW_OK)
+        return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
+    (void)printf("This node is admitted until %s.\n", tw_units_utc(until, tw_certs_until(certs)));
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit import_list(const struct owner_place *place, struct tw_gate *gate,
+                                const struct tw_revoked *list) {
+    static uint8_t bytes[TW_REVOKED_BYTES_MAX];
+    struct tw_error err;
+    const enum tw_status status = tw_gate_revoke(gate, bytes, tw_revoked_encode(list, bytes), &err);
+    if (status != TW_OK)
+        return cli_fail(status == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_IDENTITY, "%s", err.message);
+    if (tw_revoked_save(place->state_dir, TW_REVOKED_FILE, list, &err) != TW_OK)
+        return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
+    (void)printf("List %llu shuts %u %s out; the daemon here passes it on within seconds.\n",
+                 (unsigned long long)list->version, list->count,
+                 list->count == 1 ? "node" : "nodes");
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit owner_import(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--config", NULL};
+    static struct owner_place place;
+    static struct tw_gate gate;
+    static struct tw_revoked list;
+    const char *const from = cli_operand(cli);
+    char path[TW_PATH_BYTES];
+    struct tw_identity identity;
+    struct tw_certs certs;
+    struct tw_error err, no_list;
+    enum tw_exit rc = cli_done(cli, "owner import", OPTIONS);
+    if (rc != TW_EXIT_OK) return rc;
+    if (from == NULL) return cli_fail(TW_EXIT_USAGE, "owner import: which file?");
+    rc = owner_place_find(cli, NULL, &place);
+    if (rc != TW_EXIT_OK) return rc;
+    if (!owner_path(&place, "identity.key", path) ||
+        tw_identity_open(path, &identity, &err) != TW_OK)
+        return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+    tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &identity);
+    (void)tw_gate_load(&gate, place.state_dir,
+                       &err); /* what is good of it; nothing must be there */
+    if (tw_certs_load(from, &certs, &err) == TW_OK) {
+        rc = import_certs(&place, &gate, &certs);
+    } else if (tw_revoked_load(from, &list, &no_list) == TW_OK) {
+        rc = import_list(&place, &gate, &list);
+    } else {
+        rc = cli_fail(TW_EXIT_USAGE, "%s", err.message);
+    }
+    tw_identity_close(&identity);
+    return rc;
+}
+
+/* ---- show ---------------------------------------------------------------------------------- */
+
+static json_t *hex_json(const struct tw_id *id) {
+    char hex[TW_ID_HEX_BYTES];
+    tw_id_hex(id, hex);
+    return json_string(hex);
+}
+
+static json_t *time_json(uint64_t at_s) {
+    char text[TW_UNITS_BYTES];
+    return json_string(tw_units_utc(text, at_s));
+}
+
+static json_t *cert_json(const struct tw_cert *cert) {
+    json_t *const may = json_array();
+    if ((cert->may & TW_CERT_TRAIN) != 0) (void)json_array_append_new(may, json_string("train"));
+    if ((cert->may & TW_CERT_ADMIT) != 0) (void)json_array_append_new(may, json_string("admit"));
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I}", "node", hex_json(&cert->node), "run",
+                     hex_json(&cert->run), "may", may, "from", time_json(cert->from_s), "until",
+                     time_json(cert->until_s), "issuer", hex_json(&cert->issuer), "serial",
+                     (json_int_t)(cert->serial & INT64_MAX));
+}
+
+static json_t *list_json(const struct tw_revoked *list) {
+    json_t *const nodes = json_array();
+    for (uint32_t i = 0; i < list->count; i++)
+        (void)json_array_append_new(nodes, hex_json(&list->nodes[i]));
+    return json_pack("{s:I,s:o,s:o,s:o}", "list", (json_int_t)(list->version & INT64_MAX), "run",
+                     hex_json(&list->run), "made", time_json(list->made_s), "revoked", nodes);
+}
+
+/* Keys and values, one a line; what is a list in itself is indented. */
+static void print(const json_t *value, unsigned indent) {
+    const char *key;
+    json_t *each;
+    json_object_foreach((json_t *)(uintptr_t)value, key, each) {
+        (void)printf("%*s%-9s", (int)indent, "", key);
+        if (json_is_string(each)) (void)printf(" %s", json_string_value(each));
+        if (json_is_integer(each)) (void)printf(" %lld", (long long)json_integer_value(each));
+        for (size_t i = 0; json_is_array(each) && i < json_array_size(each); i++) {
+            const json_t *const item = json_array_get(each, i);
+            if (json_is_string(item)) (void)printf(" %s", json_string_value(item));
+            if (!json_is_object(item)) continue;
+            (void)printf("\n");
+            print(item, indent + 2);
+        }
+        if (!json_is_array(each) || json_array_size(each) == 0 ||
+            json_is_string(json_array_get(each, 0)))
+            (void)printf("\n");
+    }
+}
+
+static enum tw_exit show_json(const struct cli *cli, json_t *json) {
+    if (json == NULL) return cli_fail(TW_EXIT_FAILURE, "out of memory");
+    if (cli->json) {
+        (void)json_dumpf(json, stdout, JSON_INDENT(1));
+        (void)fputc('\n', stdout);
+    } else {
+        print(json, 0);
+    }
+    json_decref(json);
+    return TW_EXIT_OK;
+}
+
+static json_t *certs_json(const struct tw_certs *certs) {
+    json_t *const list = json_array();
+    for (uint32_t i = 0; i < certs->count; i++)
+        (void)json_array_append_new(list, cert_json(&certs->certs[i]));
+    return json_pack("{s:o}", "certificates", list);
+}
+
+static enum tw_exit show_file(const struct cli *cli, const char *path) {
+    static struct tw_revoked list;
+    struct tw_identity key;
+    struct tw_certs certs;
+    struct tw_error err;
+    if (tw_certs_load(path, &certs, &err) == TW_OK) return show_json(cli, certs_json(&certs));
+    if (tw_revoked_load(path, &list, &err) == TW_OK) return show_json(cli, list_json(&list));
+    if (tw_identity_open(path, &key, &err) != TW_OK)
+        return cli_fail(TW_EXIT_USAGE, "%s is no key that may be read, no certificate and no list",
+                        path);
+    const struct tw_id public_key = tw_public_key(key.key);
+    tw_identity_close(&key);
+    return show_json(cli, json_pack("{s:o}", "key", hex_json(&public_key)));
+}
+
+/* What this node has, and whether the others would let it in. */
+static enum tw_exit show_node(struct cli *cli) {
+    static struct owner_place place;
+    static struct tw_gate gate;
+    char path[TW_PATH_BYTES];
+    struct tw_identity identity;
+    struct tw_error err = {0};
+    const enum tw_exit rc = owner_place_find(cli, NULL, &place);
+    if (rc != TW_EXIT_OK) return rc;
+    if (!owner_path(&place, "identity.key", path) ||
+        tw_identity_open(path, &identity, &err) != TW_OK)
+        return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+    tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &identity);
+    enum tw_status status = tw_gate_load(&gate, place.state_dir, &err);
+    if (status == TW_OK)
+        status = tw_gate_judge(&gate, &gate.own, &identity.id, TW_CERT_TRAIN, 0, &err);
+    tw_identity_close(&identity);
+    json_t *const json = certs_json(&gate.own);
+    if (gate.revoked.version > 0) (void)json_object_update(json, list_json(&gate.revoked));
+    (void)show_json(cli, json);
+    return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+}
+
+static enum tw_exit owner_show(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--config", "--json", NULL};
+    const char *const path = cli_operand(cli);
+    const enum tw_exit rc = cli_done(cli, "owner show", OPTIONS);
+    if (rc != TW_EXIT_OK) return rc;
+    return path != NULL ? show_file(cli, path) : show_node(cli);
+}
+
+/* ---- the verb ------------------------------------------------------------------------------ */
+
+enum tw_exit cli_owner(struct cli *cli) {
+    static const char *const NAMES[] = {"new", "sign", "revoke", "import", "show"};
+    static enum tw_exit (*const DO[])(struct cli *) = {owner_new, owner_sign, owner_revoke,
+                                                       owner_import, owner_show};
+    enum { COUNT = sizeof(NAMES) / sizeof(NAMES[0]) };
+    const char *const what = cli_operand(cli);
+    if (what == NULL) {
+        (void)fputs(cli_help_text("owner"), stdout);
+        return TW_EXIT_USAGE;
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        if (strcmp(what, NAMES[i]) == 0) return DO[i](cli);
+    }
+    const char *const near = tw_nearest(what, NAMES, COUNT);
+    return cli_fail(TW_EXIT_USAGE, "there is no `owner %s`; %s%s%s", what,
+                    near != NULL ? "did you mean `owner "
+                                 : "`thinwire help owner` lists what there is",
+                    near != NULL ? near : "", near != NULL ? "`?" : "");
+}

@@ -1,0 +1,27 @@
+/* owner.h - `thinwire owner`: what its commands share. */
+#ifndef TW_DAEMON_CLI_OWNER_H
+#define TW_DAEMON_CLI_OWNER_H
+
+#include "daemon/cli/cli.h"
+#include "daemon/gate.h"
+#include "proto/run.h"
+
+/* The run, and where this node keeps its state; either may be named by options. */
+struct owner_place {
+    struct tw_run run;
+    struct tw_id run_id;
+    bool has_config; /* of a node: state_dir is its */
+    char state_dir[TW_PATH_BYTES];
+};
+
+/* Takes --run. Says what is wrong itself: no manifest, or a run without an owner. */
+enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owner_place *place);
+
+/* FOLDER/NAME; false: too long. */
+bool owner_path(const struct owner_place *place, const char *name, char path[TW_PATH_BYTES]);
+
+/* owner_sign.c */
+enum tw_exit owner_sign(struct cli *cli);
+enum tw_exit owner_revoke(struct cli *cli);
+
+#endif

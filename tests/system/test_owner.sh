@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# A run with an owner, by its commands: a key, certificates by the owner and by a node that may admit, a node that is
+# shut out while it runs, and every refusal's sentence. BIN: folder of the built programs.
+set -euo pipefail
+BIN=$1
+export LC_ALL=C.UTF-8
+unset THINWIRE_CONFIG
+home=$(mktemp -d /tmp/tw_owner_XXXXXX)
+pids=()
+finish() {
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+    for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
+    rm -rf "$home"
+}
+trap finish EXIT
+cd "$home"
+tw() { "$BIN/thinwire" "$@"; }
+at() { tw --config "$1.conf" "${@:2}"; }
+fail() {
+    echo "FAIL: $*"
+    tail -n 20 ./*.log 2>/dev/null || true
+    exit 1
+}
+# expect STATUS PATTERN COMMAND...: both outputs together match, and the status is that.
+expect() {
+    local status=$1 pattern=$2 rc=0 out
+    shift 2
+    out=$("$@" 2>&1 </dev/null) || rc=$?
+    [[ $rc -eq $status ]] && grep -qE -- "$pattern" <<<"$out" || fail "$*: status $rc (wanted $status /$pattern/): $out"
+}
+# await WHAT COMMAND...: until it succeeds, 60 s at most.
+await() {
+    local what=$1
+    shift
+    for _ in $(seq 600); do
+        "$@" >/dev/null 2>&1 && return 0
+        sleep 0.1
+    done
+    fail "not in time: $what"
+}
+links() { # NODE COUNT: so many peers are linked
+    at "$1" peers --json | python3 -c 'import json, sys
+peers = json.load(sys.stdin)["peers"]
+sys.exit(sum(p["link"] in ("up", "alive") for p in peers) != int(sys.argv[1]))' "$2"
+}
+said() { grep -q "$2" "$1.log"; } # NODE PATTERN
+start() {
+    "$BIN/thinwired" --config "$1.conf" 2>>"$1.log" >>"$1.log" &
+    pids+=($!)
+    await "node $1" at "$1" status
+}
+
+# -- a key, and a run of it
+expect 0 'who has this file decides who is in the run' tw owner new
+[[ $(stat -c %a owner.key) == 600 ]] || fail "mode of owner.key"
+expect 7 'owner.key exists already and is kept' tw owner new
+key=$(tw owner show owner.key --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["key"])')
+seq 3000 >text
+shape=(--set model.layers=1 --set model.width=32 --set model.heads=2 --set model.context=32)
+expect 3 'needs security.owner' tw run new t --data text --set security.admission=owner
+tw run new t --data text "${shape[@]}" --set security.admission=owner --set security.owner="$key" --out run >/dev/null
+tw run new s --data text "${shape[@]}" --out secret-run >/dev/null
+expect 0 "admission by certificates of the run's owner" tw run show run
+
+# -- nodes
+declare -A id
+ports=$(python3 -c 'import socket
+s = [socket.socket() for _ in range(4)]
+for x in s: x.bind(("127.0.0.1", 0))
+print(*[x.getsockname()[1] for x in s])')
+for node in a b c d; do
+    port=${ports%% *}
+    ports=${ports#* }
+    [[ $node == a ]] && first=$port
+    peers=()
+    [[ $node == a ]] || peers=(--peers "127.0.0.1:$first")
+    at $node init --state-dir $node --run-dir run-$node --run run --data text --listen "127.0.0.1:$port" \
+        "${peers[@]}" >init.txt
+    grep -q "Have the run's owner sign a certificate" init.txt || fail "init says nothing of the owner"
+    id[$node]=$(sed -n 's/^This node is //p' init.txt)
+    sed -i 's/^\[worker\]/spawn_worker = off\n[worker]/' $node.conf
+done
+expect 7 "admission.cert does not exist: have the run's owner sign one" "$BIN/thinwired" --config a.conf
+expect 7 'admission.cert does not exist' at a config check
+expect 7 'has no certificate|does not exist' at a owner show
+expect 1 'certificate.*does not exist' at a doctor --patience 1
+
+# -- what is refused, and why
+expect 2 'there is no `owner sing`; did you mean `owner sign`' tw owner sing
+expect 2 'is no node id: 64 hex digits' tw owner sign abc --run run
+expect 2 '--may all: it is train or train,admit' tw owner sign "${id[a]}" --run run --may all
+expect 2 '--days 0: it is 1 to 3650' tw owner sign "${id[a]}" --run run --days 0
+expect 7 'no.key: No such file.*name the owner' tw owner sign "${id[a]}" --run run --key no.key
+expect 3 'has no owner' tw owner sign "${id[a]}" --run secret-run
+expect 7 "is not the key of the run's owner" tw owner sign "${id[a]}" --run run --key a/identity.key
+expect 2 'is no key that may be read, no certificate' tw owner show text
+
+# -- the owner signs a, which may admit; a signs b and d; the owner signs c
+tw owner sign "${id[a]}" --run run --may train,admit --out a.cert 2>/dev/null
+expect 7 'shows the certificate of node' at b owner import a.cert
+expect 2 'run: it does not begin with' at b owner import run
+expect 2 'text is too large' at b owner import text
+expect 0 'This node is admitted until 20' at a owner import a.cert
+at a owner sign "${id[b]}" --key a/identity.key --days 3 >b.cert 2>/dev/null
+at a owner sign "${id[d]}" --key a/identity.key >d.cert 2>/dev/null
+expect 2 'only the owner lets nodes admit' at a owner sign "${id[b]}" --key a/identity.key --may train,admit
+expect 0 'may +train admit' tw owner show b.cert
+tw owner sign "${id[c]}" --run run --days 400 >c.cert 2>/dev/null
+for node in b c d; do expect 0 'admitted until' at $node owner import $node.cert; done
+expect 7 'was admitted by another node' at b owner sign "${id[d]}" --key b/identity.key
+expect 0 'good +certificate' at b config check
+expect 0 'until +20' at b owner show
+
+# -- they meet, without a secret; d, whose certificate was changed, stays outside
+rm -f ./*/run.secret
+for node in a b c; do start $node; done
+for node in a b c; do await "links of $node" links $node 2; done
+cp d.cert forged.cert
+python3 - <<'PY'
+lines = open("forged.cert").read().split("\n")
+lines[1] = lines[1][:32] + "ffffffff00000000" + lines[1][48:]  # until
+open("d/admission.cert", "w").write("\n".join(lines))
+PY
+expect 7 'the signature under the certificate of node .* is false' "$BIN/thinwired" --config d.conf
+
+# -- the owner shuts c out: its links end everywhere, and it does not come back
+expect 7 "is not the key of the run's owner, who alone revokes" at a owner revoke "${id[c]}" --key a/identity.key
+expect 0 'List 1 shuts 1 node out' at a owner revoke "${id[c]}"
+expect 1 'already on the list' at a owner revoke "${id[c]}"
+await "the end of c's links" links c 0
+for node in a b; do await "links of $node" links $node 1; done
+await "c knows" said c 'ev=revoked'
+await "b has the list" test -s b/revoked.list
+cmp a/revoked.list b/revoked.list || fail "the list changed on its way"
+expect 7 'is on list 1 of the revoked' tw owner sign "${id[c]}" --config a.conf
+
+# -- offline: a list goes on from a file, a stale one is refused, and a node that admitted takes its own along
+cp a/revoked.list mine.list
+expect 0 'List 2 shuts 2 nodes out. Give it to any node' tw owner revoke "${id[d]}" --run run --list mine.list
+cp mine.list two.list
+expect 0 'List 3 shuts 1 node out' tw owner revoke "${id[d]}" --lift --run run --list mine.list
+expect 1 'is not on the list' tw owner revoke "${id[d]}" --lift --run run --list mine.list
+expect 0 'List 3 shuts 1 node out' at b owner import mine.list
+await "a has list 3" said a 'ev=revocations list=3'
+expect 1 'list 3 of revocations is here already' at b owner import two.list
+links a 1 && links b 1 || fail "a lifted revocation broke a link"
+expect 0 'List 4 shuts 2 nodes out' at a owner revoke "${id[a]}"
+await "the end of the last link" links b 0
+grep -q 'was admitted by node' b.log ./*.log || fail "b is out for another reason"
+echo "all of it as it should be"
