@@ -327,6 +327,7 @@ bool tw_shell_gate_frame(struct tw_shell *shell, uint16_t peer, const struct tw_
 /* Is it of no use to dial this node, since the owner revoked it? */
 bool tw_shell_gate_is_out(const struct tw_shell *shell, const struct tw_id *node);
 void tw_shell_gate_chores(struct tw_shell *shell, uint64_t now_us);
+void tw_shell_gate_fill(const struct tw_shell *shell, struct tw_status_view *view);
 /* shell_probe.c */
 void tw_shell_probe_chores(struct tw_shell *shell, uint64_t now_us);
 void tw_shell_probe_message(struct tw_shell *shell, uint16_t peer,

@@ -200,3 +200,19 @@ void tw_shell_gate_chores(struct tw_shell *shell, uint64_t now_us) {
     renewal_ask(shell, now_us);
     late_note(shell);
 }
+
+void tw_shell_gate_fill(const struct tw_shell *shell, struct tw_status_view *view) {
+    const struct tw_gate *gate = &shell->setup->gate;
+    struct tw_error err = {0};
+    if (!shell->setup->has_gate) return;
+    const uint64_t now_s = gate->clock_s();
+    view->admission.has_owner = true;
+    view->admission.is_admitter = tw_gate_is_admitter(&gate->own);
+    view->admission.is_renewed = gate->own.count > 1;
+    view->admission.until_s = tw_certs_until(&gate->own);
+    if (view->admission.until_s > now_s) view->admission.left_s = view->admission.until_s - now_s;
+    view->admission.list = gate->revoked.version;
+    view->admission.revoked = gate->revoked.count;
+    if (tw_gate_judge(gate, &gate->own, &gate->identity->id, TW_CERT_TRAIN, 0, &err) != TW_OK)
+        (void)snprintf(view->admission.error, sizeof(view->admission.error), "%s", err.message);
+}

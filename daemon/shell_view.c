@@ -439,6 +439,7 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     fill_net(shell, view);
     tw_shell_probe_fill(shell, now, view);
     tw_shell_budget_fill(shell, view);
+    tw_shell_gate_fill(shell, view);
     fill_worker(shell, now, view);
     tw_shell_data_fill(
         shell, now, samples_rate(shell, offsetof(struct tw_minute_sample, data_in), DATA_SAMPLES),

@@ -189,6 +189,17 @@ struct tw_status_view {
         struct tw_reach_row reach[TW_REACH_ROWS_MAX]; /* what peers found when they dialled it */
     } net;
 
+    struct { /* a run with an owner; else zeros */
+        bool has_owner;
+        bool is_admitter;               /* this node may sign for others */
+        bool is_renewed;                /* its certificate is, by nodes that may admit */
+        uint64_t until_s;               /* of it, unix */
+        uint64_t left_s;                /* 0: it ended */
+        uint64_t list;                  /* version of the revocations; 0: none yet */
+        uint32_t revoked;               /* nodes on it */
+        char error[TW_VIEW_TEXT_BYTES]; /* why nobody lets this node in; "" */
+    } admission;
+
     struct {
         uint32_t rungs_count; /* sync.codec = auto, and something was contributed; else 0 */
         struct {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "daemon/view_warning.h"
 
 static json_t *count(uint64_t value) {
@@ -260,14 +261,27 @@ static json_t *bootstrap_json(const struct tw_status_view *view) {
     return list;
 }
 
+/* null: a secret lets nodes in, or nothing. */
+static json_t *admission_json(const struct tw_status_view *view) {
+    char until[TW_UNITS_BYTES];
+    if (!view->admission.has_owner) return json_null();
+    return json_pack("{s:o,s:s,s:o,s:b,s:b,s:o,s:o}", "error",
+                     view->admission.error[0] != 0 ? text(view->admission.error) : json_null(),
+                     "certificate_until", tw_units_utc(until, view->admission.until_s),
+                     "certificate_left_s", count(view->admission.left_s), "renewed_by_nodes",
+                     view->admission.is_renewed, "may_admit", view->admission.is_admitter,
+                     "revocations_list", count(view->admission.list), "revoked_nodes",
+                     count(view->admission.revoked));
+}
+
 json_t *tw_view_json_status(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
-                     tw_status_view_state(view), "warnings", warnings_json(view), "node",
-                     node_json(view), "run", run_json(view), "train", train_json(view), "sync",
-                     sync_json(view), "data", data_json(view), "network", network_json(view),
-                     "bootstrap", bootstrap_json(view), "contributions", spend_json(view), "worker",
-                     worker_json(view), "checkpoint", checkpoint_json(view), "events",
-                     event_list(view, TW_VIEW_STATUS_EVENTS));
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+                     tw_status_view_state(view), "admission", admission_json(view), "warnings",
+                     warnings_json(view), "node", node_json(view), "run", run_json(view), "train",
+                     train_json(view), "sync", sync_json(view), "data", data_json(view), "network",
+                     network_json(view), "bootstrap", bootstrap_json(view), "contributions",
+                     spend_json(view), "worker", worker_json(view), "checkpoint",
+                     checkpoint_json(view), "events", event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
 static json_t *peer_json(const struct tw_view_peer *peer) {

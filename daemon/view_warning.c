@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/units.h"
+
 #define MINUTE_US UINT64_C(60000000)
 
 struct list {
@@ -50,6 +52,24 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
     case TW_VIEW_WORKER_WAITING:
     case TW_VIEW_WORKER_PAUSED:
     case TW_VIEW_WORKER_FINISHED: break;
+    }
+}
+
+static void judge_admission(const struct tw_status_view *view, struct list *list) {
+    enum { SOON_S = 14 * 24 * 3600, RENEWED_S = 3 * 24 * 3600 };
+    const uint64_t soon_s = view->admission.is_renewed ? RENEWED_S : SOON_S;
+    char left[TW_UNITS_BYTES];
+    if (!view->admission.has_owner) return;
+    if (view->admission.error[0] != 0) {
+        add(list, "`thinwire owner show` and `thinwire doctor` tell more",
+            "No other node lets this one in: %s", view->admission.error);
+    } else if (view->admission.left_s < soon_s) {
+        add(list,
+            view->admission.is_renewed
+                ? "link to a node that may admit, or have the owner sign a new one"
+                : "have the owner sign a new one (`thinwire owner sign`), then `owner import` it",
+            "The certificate that lets this node in ends in %s",
+            tw_units_duration(left, (double)view->admission.left_s));
     }
 }
 
@@ -151,6 +171,7 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
             "This node cannot write down its votes: %s", view->checkpoint.vote_error);
     }
     judge_data(view, &list);
+    judge_admission(view, &list);
     judge_network(view, &list);
     judge_budget(view, &list);
     judge_training(view, &list);

@@ -91,6 +91,30 @@ static void trouble_comes_first_with_its_way_out(void **state) {
     compare("status_trouble.txt");
 }
 
+static void expects_word(const char *word, bool wanted) {
+    draw(screen_status, tw_view_json_status(&view), UTF8, 160);
+    if ((strstr(drawn, word) != NULL) != wanted) fail_msg("'%s': %s", word, drawn);
+}
+
+static void certificates_that_end_are_spoken_of_in_time(void **state) {
+    (void)state;
+    enum { DAY_S = 86400 };
+    view.admission.left_s = 0; /* of no matter where a secret lets nodes in */
+    expects_word("certificate", false);
+    view.admission.has_owner = true;
+    view.admission.left_s = 15 * DAY_S;
+    expects_word("certificate", false);
+    view.admission.left_s = 13 * DAY_S;
+    expects_word("The certificate that lets this node in ends in 13 d", true);
+    expects_word("thinwire owner sign", true);
+    view.admission.is_renewed = true; /* by others, in its last third */
+    expects_word("certificate", false);
+    view.admission.left_s = 2 * DAY_S;
+    expects_word("link to a node that may admit", true);
+    (void)snprintf(view.admission.error, sizeof(view.admission.error), "node 1b is on a list");
+    expects_word("No other node lets this one in: node 1b is on a list", true);
+}
+
 static void a_fresh_node_shows_no_numbers_it_does_not_have(void **state) {
     (void)state;
     tw_status_view_init(&view);
@@ -370,6 +394,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(status_looks_as_it_should, start),
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
+        cmocka_unit_test_setup(certificates_that_end_are_spoken_of_in_time, start),
         cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
         cmocka_unit_test_setup(a_node_without_data_says_what_it_waits_for, start),
         cmocka_unit_test_setup(data_that_stopped_coming_show_no_rate, start),

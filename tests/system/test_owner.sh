@@ -43,6 +43,11 @@ links() { # NODE COUNT: so many peers are linked
 peers = json.load(sys.stdin)["peers"]
 sys.exit(sum(p["link"] in ("up", "alive") for p in peers) != int(sys.argv[1]))' "$2"
 }
+admission() { # NODE PYTHON: of its status
+    at "$1" status --json | python3 -c 'import json, sys
+a = json.load(sys.stdin)["admission"]
+sys.exit(not eval(sys.argv[1]))' "$2"
+}
 said() { grep -q "$2" "$1.log"; } # NODE PATTERN
 start() {
     "$BIN/thinwired" --config "$1.conf" 2>>"$1.log" >>"$1.log" &
@@ -115,6 +120,8 @@ expect 0 'until +20' at b owner show
 rm -f ./*/run.secret
 for node in a b c; do start $node; done
 for node in a b c; do await "links of $node" links $node 2; done
+admission a 'a["may_admit"] and not a["renewed_by_nodes"] and a["error"] is None' || fail "status of a"
+admission b 'a["renewed_by_nodes"] and 2 * 86400 < a["certificate_left_s"] <= 3 * 86400' || fail "status of b"
 cp d.cert forged.cert
 python3 - <<'PY'
 lines = open("forged.cert").read().split("\n")
@@ -130,6 +137,7 @@ expect 1 'already on the list' at a owner revoke "${id[c]}"
 await "the end of c's links" links c 0
 for node in a b; do await "links of $node" links $node 1; done
 await "c knows" said c 'ev=revoked'
+admission c '"is on list 1" in a["error"] and a["revoked_nodes"] == 1' || fail "status of c"
 await "b has the list" test -s b/revoked.list
 cmp a/revoked.list b/revoked.list || fail "the list changed on its way"
 expect 7 'is on list 1 of the revoked' tw owner sign "${id[c]}" --config a.conf
