@@ -16,7 +16,8 @@
     X(PORT, 6, "a listening address or socket is in use or not ours")                              \
     X(IDENTITY, 7, "identity key or run secret missing, unreadable, or readable by others")        \
     X(UNREACHABLE, 8, "the daemon does not answer on its socket, or refused")                      \
-    X(CORRUPT, 9, "stored state (checkpoint, vote, cache) is damaged")
+    X(CORRUPT, 9, "stored state (checkpoint, vote, cache) is damaged")                             \
+    X(JOIN, 10, "no node of the run could be reached, or it turned this machine away")
 
 enum tw_exit {
 #define X(name, value, meaning) TW_EXIT_##name = (value),

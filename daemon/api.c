@@ -30,6 +30,7 @@ struct request {
     size_t body_bytes;
     enum tw_status status;
     char message[256];
+    json_t *data; /* owned; NULL: none */
 };
 
 struct listener {
@@ -87,10 +88,11 @@ static enum MHD_Result respond_verb(struct MHD_Connection *connection,
                                     const struct request *request) {
     const bool is_ok = request->status == TW_OK;
     json_t *const message = json_string(request->message);
-    return respond_json(connection, is_ok ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
-                        json_pack("{s:b,s:s,s:o}", "ok", is_ok, "status",
-                                  tw_status_name(request->status), is_ok ? "message" : "error",
-                                  message != NULL ? message : json_string("(not UTF-8)")));
+    json_t *const json = json_pack("{s:b,s:s,s:o}", "ok", is_ok, "status",
+                                   tw_status_name(request->status), is_ok ? "message" : "error",
+                                   message != NULL ? message : json_string("(not UTF-8)"));
+    if (request->data != NULL) (void)json_object_set(json, "data", request->data);
+    return respond_json(connection, is_ok ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, json);
 }
 
 /* ---- what can be asked --------------------------------------------------------------------- */
@@ -126,7 +128,10 @@ static const struct {
 } VERBS[] = {{"/v1/checkpoint", TW_API_CHECKPOINT},
              {"/v1/leave", TW_API_LEAVE},
              {"/v1/pause", TW_API_PAUSE},
-             {"/v1/resume", TW_API_RESUME}};
+             {"/v1/resume", TW_API_RESUME},
+             {"/v1/invite", TW_API_INVITE},
+             {"/v1/invite/list", TW_API_INVITE_LIST},
+             {"/v1/invite/revoke", TW_API_INVITE_REVOKE}};
 
 static enum MHD_Result answer_read(struct tw_api *api, struct MHD_Connection *connection,
                                    const char *path) {
@@ -195,7 +200,7 @@ static enum MHD_Result admit(const struct listener *listener, struct MHD_Connect
     if (!is_read(path) && find_verb(path) < 0) {
         return refuse(connection, MHD_HTTP_NOT_FOUND,
                       "GET /v1/status /v1/peers /v1/rounds /v1/run /v1/events /metrics, "
-                      "POST /v1/checkpoint /v1/leave /v1/pause /v1/resume");
+                      "POST /v1/checkpoint /v1/leave /v1/pause /v1/resume /v1/invite");
     }
     if (is_read(path) ? !is_get : !is_post) {
         return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
@@ -252,16 +257,36 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     request->state = FREE;
     request->is_suspended = false;
     request->generation++;
+    json_decref(request->data);
+    request->data = NULL;
     *slot = NULL;
+}
+
+/* Does that client still wait? */
+static bool is_current(const struct request *request, uint32_t ticket) {
+    return request->state == WAITING && (uint32_t)(request->generation * REQUESTS_MAX) ==
+                                            (uint32_t)(ticket - ticket % REQUESTS_MAX);
+}
+
+const char *tw_api_argument(const struct tw_api *api, uint32_t ticket, const char *name) {
+    const struct request *const request = &api->requests[ticket % REQUESTS_MAX];
+    TW_ASSERT(is_current(request, ticket));
+    return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+void tw_api_answer_data(struct tw_api *api, uint32_t ticket, const char *message, json_t *data) {
+    struct request *const request = &api->requests[ticket % REQUESTS_MAX];
+    if (is_current(request, ticket))
+        request->data = data;
+    else
+        json_decref(data);
+    tw_api_answer(api, ticket, TW_OK, message);
 }
 
 void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status,
                    const char *message) {
     struct request *const request = &api->requests[ticket % REQUESTS_MAX];
-    const bool is_current =
-        request->state == WAITING && (uint32_t)(request->generation * REQUESTS_MAX) ==
-                                         (uint32_t)(ticket - ticket % REQUESTS_MAX);
-    if (!is_current) return; /* that client went away */
+    if (!is_current(request, ticket)) return; /* that client went away */
     request->state = ANSWERED;
     request->status = status;
     (void)snprintf(request->message, sizeof(request->message), "%s", message);

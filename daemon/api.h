@@ -4,6 +4,8 @@
  *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events      JSON, units in every key
  *   GET  /metrics                                                Prometheus text
  *   POST /v1/checkpoint /v1/leave /v1/pause /v1/resume           verbs: {"ok":true,"message":...}
+ *   POST /v1/invite?uses=2&expires_s=86400&address=HOST:PORT,... and with "data", if there is any
+ *   POST /v1/invite/list, /v1/invite/revoke?ticket=NAME
  *
  * libmicrohttpd runs without a thread of its own: it exposes one epoll descriptor, the libuv loop
  * polls that and calls MHD_run. So every callback runs on the loop: no lock and no second copy of
@@ -23,10 +25,19 @@
 
 enum { TW_API_CLIENTS_MAX = 16, TW_API_REQUEST_BYTES_MAX = 64 * 1024, TW_API_SILENCE_S = 5 };
 
-enum tw_api_verb { TW_API_CHECKPOINT, TW_API_LEAVE, TW_API_PAUSE, TW_API_RESUME };
+enum tw_api_verb {
+    TW_API_CHECKPOINT,
+    TW_API_LEAVE,
+    TW_API_PAUSE,
+    TW_API_RESUME,
+    TW_API_INVITE,
+    TW_API_INVITE_LIST,
+    TW_API_INVITE_REVOKE,
+};
 
 struct uv_loop_s;
 struct tw_api;
+struct json_t;
 
 struct tw_api_config {
     struct uv_loop_s *loop;
@@ -52,6 +63,14 @@ enum tw_status tw_api_open(struct tw_api **api, const struct tw_api_config *conf
 /* Answers a verb: `status` OK or why not, and a sentence for the person. A ticket whose client went
  * away is ignored. */
 void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status, const char *message);
+
+/* The same for a verb that was done and has more to say than a sentence; takes `data`. */
+void tw_api_answer_data(struct tw_api *api, uint32_t ticket, const char *message,
+                        struct json_t *data);
+
+/* An argument of the verb (`?name=value`), NULL when it was not given. Inside the callback only;
+ * comes from a client that may do the verb, and from nobody who must be right. */
+const char *tw_api_argument(const struct tw_api *api, uint32_t ticket, const char *name);
 
 /* Stops answering, removes the socket file. Waiting verbs are told that the daemon stopped. The
  * memory goes with the loop's close callbacks: run the loop once more afterwards. NULL is fine. */

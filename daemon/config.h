@@ -118,6 +118,9 @@ enum tw_status tw_budget_parse(const char *text, struct tw_budget_config *budget
 enum tw_status tw_rate_parse(const char *text, uint64_t *bytes_per_s, struct tw_error *err);
 void tw_rate_print(uint64_t bytes_per_s, char *text, size_t capacity);
 
+/* "90s", "10m", "24h" in microseconds. TW_CONFIG with a sentence. */
+enum tw_status tw_config_duration_parse(const char *text, uint64_t *us, struct tw_error *err);
+
 /* The commented example of `thinwire config example`: into text[capacity] with NUL. Returns the
  * bytes it takes without NUL, whatever the capacity. */
 size_t tw_config_example(char *text, size_t capacity);

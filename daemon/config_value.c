@@ -166,9 +166,13 @@ enum tw_status tw_budget_parse(const char *text, struct tw_budget_config *budget
     return TW_OK;
 }
 
+enum tw_status tw_config_duration_parse(const char *text, uint64_t *us, struct tw_error *err) {
+    return read_quantity(text, DURATIONS, "a time such as 500ms, 90s, 10m, 2h or 1d", us, err);
+}
+
 static enum tw_status read_duration(const struct tw_config_key *key, const char *text,
                                     uint64_t *out, struct tw_error *err) {
-    TW_TRY(read_quantity(text, DURATIONS, "a time such as 500ms, 90s, 10m, 2h or 1d", out, err));
+    TW_TRY(tw_config_duration_parse(text, out, err));
     if (*out > key->max) {
         return tw_fail(err, TW_CONFIG, "%s is more than %" PRIu64 "d", text,
                        key->max / UINT64_C(86400000000));

@@ -246,6 +246,9 @@ static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
         tw_shell_worker_pause(shell, false);
         tw_api_answer(shell->api, ticket, TW_OK, "training goes on");
         return;
+    case TW_API_INVITE:
+    case TW_API_INVITE_LIST:
+    case TW_API_INVITE_REVOKE: tw_shell_invite_verb(shell, verb, ticket); return;
     }
 }
 
@@ -289,7 +292,7 @@ static void closing_begin(struct tw_shell *shell) {
 /* The order: checkpoint, worker, everything else. */
 void tw_shell_leave_step(struct tw_shell *shell) {
     if (shell->stage != TW_SHELL_LEAVING || shell->save.stage != TW_SAVE_IDLE) return;
-    if (shell->vote_saving.is_used) return;
+    if (shell->vote_saving.is_used || tw_shell_invite_is_saving(shell)) return;
     if (!shell->is_worker_gone) {
         tw_worker_host_say(shell->host, TW_WMSG_EXIT);
         const bool runs =
@@ -340,6 +343,7 @@ static void on_chores(uv_timer_t *timer) {
     const uint64_t now = tw_shell_now_us();
     tw_shell_net_chores(shell, now);
     tw_shell_gate_chores(shell, now);
+    tw_shell_invite_chores(shell, now);
     tw_shell_save_chores(shell, now);
     tw_shell_budget_chores(shell, now);
     tw_shell_view_chores(shell, now);
@@ -391,6 +395,7 @@ static enum tw_exit shell_open(struct tw_shell *shell, struct tw_error *err) {
     tw_shell_budget_open(shell);
     if (tw_shell_votes_open(shell, err) != TW_OK) return TW_EXIT_STATE_DIR;
     if (tw_shell_data_open(shell, err) != TW_OK) return TW_EXIT_FAILURE;
+    if (tw_shell_invite_open(shell, err) != TW_OK) return TW_EXIT_FAILURE;
     const enum tw_exit loaded = tw_shell_load(shell, err);
     if (loaded != TW_EXIT_OK) return loaded;
     const enum tw_status net = tw_shell_net_open(shell, err);
@@ -412,6 +417,7 @@ static void shell_free(struct tw_shell *shell) {
     free(shell->body);
     free(shell->members);
     free(shell->cache_text);
+    tw_shell_invite_free(shell);
     free(shell->save.copy);
     free(shell);
 }

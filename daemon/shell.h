@@ -34,6 +34,7 @@
 #include "daemon/setup.h"
 #include "daemon/status_view.h"
 #include "daemon/supervisor.h"
+#include "daemon/tickets.h"
 #include "daemon/transport.h"
 #include "daemon/vote_store.h"
 #include "daemon/worker_host.h"
@@ -242,6 +243,7 @@ struct tw_shell {
 
     struct tw_shell_gate gate;
     struct tw_shell_probe probe;
+    struct tw_shell_invite *invite; /* owned; NULL: not opened */
     struct tw_shell_data data;
     struct tw_shell_budget budget;
 
@@ -317,6 +319,16 @@ void tw_shell_net_send(struct tw_shell *shell, uint16_t peer, const struct tw_me
 void tw_shell_net_chunk(struct tw_shell *shell, const struct tw_action *action);
 void tw_shell_net_drop(struct tw_shell *shell, const struct tw_id *payload);
 void tw_shell_net_close(struct tw_shell *shell);
+
+/* ---- shell_invite.c: tickets, and guests that come with them; the run secret file ------------ */
+enum tw_status tw_shell_invite_open(struct tw_shell *shell, struct tw_error *err);
+/* TW_API_INVITE, _LIST and _REVOKE. */
+void tw_shell_invite_verb(struct tw_shell *shell, enum tw_api_verb verb, uint32_t ticket);
+void tw_shell_invite_guest(struct tw_shell *shell, const struct tw_guest *guest);
+void tw_shell_invite_chores(struct tw_shell *shell, uint64_t now_us);
+/* A save under way? Leaving waits for it. */
+bool tw_shell_invite_is_saving(const struct tw_shell *shell);
+void tw_shell_invite_free(struct tw_shell *shell);
 
 /* ---- shell_gate.c: certificates and revocations, in runs with an owner ----------------------- */
 void tw_shell_gate_open(struct tw_shell *shell);

@@ -222,6 +222,10 @@ static void on_probe_done(void *user, const char *address, const struct tw_id *e
     tw_shell_probe_done(user, address, expected, result);
 }
 
+static void on_guest(void *user, const struct tw_guest *guest) {
+    tw_shell_invite_guest(user, guest);
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 /* "host:port" or "host:port=id". */
@@ -296,6 +300,7 @@ enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err) {
                    .dial_done = on_dial_done,
                    .probe_done = on_probe_done,
                    .banned = tw_shell_banned,
+                   .guest = on_guest,
                    .refused = tw_shell_refused},
         .user = shell,
     };

@@ -19,6 +19,9 @@ struct verb {
 static const struct verb VERBS[] = {
     {"init", cli_init, NULL},
     {"run", cli_run, NULL},
+    {"invite", cli_invite, NULL},
+    {"join", cli_join, NULL},
+    {"secret", cli_secret, NULL},
     {"status", cli_status, NULL},
     {"peers", cli_peers, NULL},
     {"rounds", cli_rounds, NULL},

@@ -1,0 +1,177 @@
+/* thinwire invite - a ticket for who shall join, and the tickets that are out. The line goes to
+ * standard output and what to do with it to standard error, so that it can be piped. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/address.h"
+#include "base/limits.h"
+#include "base/units.h"
+#include "daemon/cli/cli.h"
+
+enum { URL_BYTES = 64 + TW_ADDRS_MAX * (TW_ADDR_BYTES * 3) };
+
+/* POSTs a verb; *data_out (a new reference) is what came back. With --json it is printed whole, and
+ * *data_out is NULL. */
+static enum tw_exit ask(const struct cli *cli, const char *path, json_t **data_out) {
+    long code = 0;
+    char *body = NULL;
+    json_error_t err;
+    *data_out = NULL;
+    enum tw_exit rc = cli_request(cli, "POST", path, &code, &body);
+    if (rc != TW_EXIT_OK) return rc;
+    json_t *const json = json_loads(body, 0, &err);
+    const char *const error = json_string_value(json_object_get(json, "error"));
+    if (code != 200)
+        rc = cli_fail(TW_EXIT_FAILURE, "invite: %s", error != NULL ? error : "no reason given");
+    else if (cli->json)
+        (void)puts(body);
+    else
+        *data_out = json_incref(json);
+    json_decref(json);
+    free(body);
+    return rc;
+}
+
+static const char *text_of(const json_t *data, const char *key) {
+    const char *text = json_string_value(json_object_get(data, key));
+    return text != NULL ? text : "?";
+}
+
+static void time_left(const json_t *data, char text[32]) {
+    const int64_t left_s =
+        json_integer_value(json_object_get(data, "expires_unix_s")) - (int64_t)time(NULL);
+    if (left_s <= 0)
+        (void)snprintf(text, 32, "over");
+    else if (left_s < 2 * 3600)
+        (void)snprintf(text, 32, "%d min", (int)((left_s + 59) / 60));
+    else if (left_s < 3 * 86400)
+        (void)snprintf(text, 32, "%d h", (int)((left_s + 1800) / 3600));
+    else
+        (void)snprintf(text, 32, "%d days", (int)((left_s + 43200) / 86400));
+}
+
+/* ---- inviting ------------------------------------------------------------------------------ */
+
+static bool is_of_this_machine(const char *address) {
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0;
+}
+
+static void say(const json_t *data) {
+    char left[32];
+    const json_t *addrs = json_object_get(data, "addresses");
+    const int uses = (int)json_integer_value(json_object_get(data, "uses"));
+    time_left(data, left);
+    (void)fflush(stdout);
+    (void)fprintf(
+        stderr,
+        "\nThis line lets %d machine%s into run %s, for %s. Who has it can use it: send it\n"
+        "as you would a password. On the other machine:\n\n"
+        "    thinwire join LINE --dir FOLDER --start\n\n"
+        "It dials",
+        uses, uses == 1 ? "" : "s", text_of(data, "run"), left);
+    bool is_local = json_array_size(addrs) > 0;
+    for (size_t i = 0; i < json_array_size(addrs); i++) {
+        const char *addr = json_string_value(json_array_get(addrs, i));
+        (void)fprintf(stderr, "%s %s", i > 0 ? " or" : "", addr);
+        is_local = is_local && is_of_this_machine(addr);
+    }
+    (void)fprintf(stderr, "; --address HOST:PORT says another. %s\n",
+                  is_local ? "These lead nowhere\nfrom any other machine."
+                           : "`thinwire invite --list` shows who came.");
+}
+
+/* Of `--address`, and of a ticket's name: only what needs no escaping. */
+static bool is_plain(const char *text) {
+    return strspn(text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.:-_[]") ==
+           strlen(text);
+}
+
+static enum tw_exit addresses_take(struct cli *cli, char *url) {
+    const char *address = NULL;
+    unsigned count = 0;
+    while (cli_option(cli, "--address", &address)) {
+        const size_t at = strlen(url);
+        if (!is_plain(address) || !tw_address_is_valid(address))
+            return cli_fail(TW_EXIT_USAGE, "--address %.80s: it is host:port", address);
+        if (count++ == TW_ADDRS_MAX)
+            return cli_fail(TW_EXIT_USAGE, "--address: a ticket has %d at most", TW_ADDRS_MAX);
+        (void)snprintf(url + at, URL_BYTES - at, "%s%s", count == 1 ? "&address=" : ",", address);
+    }
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit invite(const char *uses, const char *expires, char *url) {
+    char *end = NULL;
+    uint64_t life_us = 0;
+    struct tw_error err = {0};
+    const unsigned long count = strtoul(uses, &end, 10);
+    if (*uses < '0' || *uses > '9' || *end != 0 || count < 1 || count > 64)
+        return cli_fail(TW_EXIT_USAGE, "--uses %.20s: machines it lets in, 1 to 64", uses);
+    if (tw_config_duration_parse(expires, &life_us, &err) != TW_OK || life_us < 1000000)
+        return cli_fail(TW_EXIT_USAGE, "--expires %.20s: a time such as 30m, 24h or 7d", expires);
+    const int size = snprintf(url, URL_BYTES, "/v1/invite?uses=%lu&expires_s=%" PRIu64, count,
+                              life_us / 1000000);
+    if (size < 0) return TW_EXIT_FAILURE;
+    return TW_EXIT_OK;
+}
+
+/* ---- listing ------------------------------------------------------------------------------- */
+
+static void list(const json_t *data) {
+    const json_t *tickets = json_object_get(data, "tickets");
+    if (json_array_size(tickets) == 0) {
+        (void)puts("No tickets are out. `thinwire invite` makes one.");
+        return;
+    }
+    (void)printf("%-10s %-8s %-9s %s\n", "ticket", "state", "time left", "used by");
+    for (size_t i = 0; i < json_array_size(tickets); i++) {
+        const json_t *row = json_array_get(tickets, i);
+        const json_t *nodes = json_object_get(row, "nodes");
+        char left[32];
+        time_left(row, left);
+        (void)printf("%-10s %-8s %-9s %d of %d", text_of(row, "ticket"), text_of(row, "state"),
+                     left, (int)json_array_size(nodes),
+                     (int)json_integer_value(json_object_get(row, "uses")));
+        for (size_t k = 0; k < json_array_size(nodes); k++)
+            (void)printf("%s %.8s", k == 0 ? ":" : ",",
+                         json_string_value(json_array_get(nodes, k)));
+        (void)putchar('\n');
+    }
+}
+
+enum tw_exit cli_invite(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--uses",   "--expires", "--address",
+                                          "--list",   "--revoke",  "--config",
+                                          "--socket", "--json",    NULL};
+    char url[URL_BYTES] = "/v1/invite/list";
+    const char *uses = "1", *expires = "24h", *revoked = NULL;
+    json_t *answer = NULL;
+    const bool is_list = cli_flag(cli, "--list");
+    (void)cli_option(cli, "--uses", &uses);
+    (void)cli_option(cli, "--expires", &expires);
+    enum tw_exit rc = TW_EXIT_OK;
+    if (cli_option(cli, "--revoke", &revoked)) {
+        if (!is_plain(revoked) || strlen(revoked) > 16)
+            return cli_fail(TW_EXIT_USAGE, "--revoke %.20s: `--list` shows their names", revoked);
+        (void)snprintf(url, sizeof(url), "/v1/invite/revoke?ticket=%s", revoked);
+    } else if (!is_list) {
+        rc = invite(uses, expires, url);
+        if (rc == TW_EXIT_OK) rc = addresses_take(cli, url);
+    }
+    if (rc == TW_EXIT_OK) rc = cli_done(cli, "invite", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = ask(cli, url, &answer);
+    if (answer == NULL) return rc;
+    const json_t *data = json_object_get(answer, "data");
+    if (is_list) {
+        list(data);
+    } else if (revoked != NULL) {
+        (void)puts(text_of(answer, "message"));
+    } else {
+        (void)puts(text_of(data, "line"));
+        say(data);
+    }
+    json_decref(answer);
+    return rc;
+}

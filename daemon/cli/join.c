@@ -1,0 +1,226 @@
+/* thinwire join LINE - from an empty disk to a node of the run that a ticket invites to.
+ *
+ * In this order: identity, WELCOME from the inviter, manifest, secret or certificate, configuration
+ * last. What is cut off anywhere before that is begun again by the same command: the identity
+ * stays, so the ticket takes it for the same machine and spends no second use. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/cert_file.h"
+#include "daemon/cli/join_dial.h"
+#include "daemon/cli/manifest_text.h"
+#include "daemon/cli/node_files.h"
+#include "daemon/cli/node_start.h"
+#include "daemon/secret.h"
+#include "proto/message.h"
+#include "proto/run.h"
+
+enum {
+    PEERS_BYTES = (TW_ADDRS_MAX + TW_WELCOME_PEERS_MAX) * (TW_ADDR_BYTES + TW_ID_HEX_BYTES + 1)
+};
+
+struct join {
+    struct node_files files;
+    struct tw_ticket ticket;
+    struct tw_identity identity;
+    struct tw_welcome welcome;
+    struct tw_run run;
+    char peers[PEERS_BYTES];
+    char inviter[TW_ADDR_BYTES]; /* who answered */
+    bool is_start;
+};
+
+/* ---- the ticket ---------------------------------------------------------------------------- */
+
+/* From the command line, or (`-`) from standard input, so that no other user of the machine sees it
+ * in the list of processes. */
+static enum tw_exit ticket_read(const char *line, struct tw_ticket *ticket) {
+    char text[2 * TW_TICKET_TEXT_BYTES] = "";
+    struct tw_error err = {0};
+    if (line == NULL)
+        return cli_fail(TW_EXIT_USAGE, "join: the line of `thinwire invite` is missing (- reads it "
+                                       "from standard input)");
+    if (strcmp(line, "-") == 0) {
+        text[fread(text, 1, sizeof(text) - 1, stdin)] = '\0';
+        line = text;
+    }
+    const enum tw_status status = tw_ticket_decode(line, ticket, &err);
+    explicit_bzero(text, sizeof(text));
+    return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_USAGE, "join: %s", err.message);
+}
+
+/* ---- what is here already ------------------------------------------------------------------ */
+
+/* A configuration: is it a node of this very run? Then there is nothing left to do. */
+static enum tw_exit existing(struct join *join) {
+    struct tw_error err = {0};
+    const char *const path = join->files.config_path;
+    if (tw_config_load(&join->files.config, path, &err) != TW_OK)
+        return cli_fail(TW_EXIT_USAGE, "%s", err.message);
+    if (cli_manifest_load(join->files.config.node.run, &join->run, &err) != TW_OK)
+        return cli_fail(TW_EXIT_MANIFEST, "%s exists, but %s", path, err.message);
+    const struct tw_id id = tw_run_id(&join->run);
+    if (!tw_id_equal(&id, &join->ticket.run))
+        return cli_fail(
+            TW_EXIT_USAGE,
+            "%s exists and is a node of another run (%s); name another place with --dir "
+            "or --config",
+            path, join->run.name);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit identity_have(struct join *join) {
+    struct tw_error err = {0};
+    const char *const path = join->files.key_path;
+    if (access(path, F_OK) != 0 && tw_identity_create(path, &err) != TW_OK)
+        return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+    if (tw_identity_open(path, &join->identity, &err) != TW_OK)
+        return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+    return TW_EXIT_OK;
+}
+
+/* ---- what the inviter gave ----------------------------------------------------------------- */
+
+static enum tw_exit welcome_check(struct join *join) {
+    struct tw_error err = {0};
+    const struct tw_welcome *welcome = &join->welcome;
+    if (tw_run_read(welcome->manifest, welcome->manifest_bytes, &join->run, &err) != TW_OK)
+        return cli_fail(TW_EXIT_MANIFEST,
+                        "the run's manifest is not understood here: %s; is this program older than "
+                        "the inviter's?",
+                        err.message);
+    const struct tw_id id = tw_run_id(&join->run);
+    if (!tw_id_equal(&id, &join->ticket.run))
+        return cli_fail(TW_EXIT_MANIFEST, "the inviter sent the manifest of another run than the "
+                                          "ticket names; ask for a new ticket");
+    if (join->run.security.admission == TW_ADMISSION_SECRET && welcome->secrets_count == 0)
+        return cli_fail(TW_EXIT_JOIN, "the inviter sent no run secret, which this run needs");
+    if (join->run.security.admission == TW_ADMISSION_OWNER && welcome->certs.count == 0)
+        return cli_fail(TW_EXIT_JOIN, "the inviter sent no certificate, which this run needs");
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit manifest_write(const struct join *join) {
+    const char *const path = join->files.config.node.run;
+    FILE *const file = fopen(path, "we");
+    if (file == NULL) return cli_fail(TW_EXIT_MANIFEST, "%s: %s", path, strerror(errno));
+    const bool is_whole = fwrite(join->welcome.manifest, 1, join->welcome.manifest_bytes, file) ==
+                          join->welcome.manifest_bytes;
+    if (fclose(file) != 0 || !is_whole)
+        return cli_fail(TW_EXIT_MANIFEST, "%s: the disk is full or failing", path);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit right_write(const struct join *join) {
+    struct tw_error err = {0};
+    const struct tw_config *config = &join->files.config;
+    enum tw_status status = TW_OK;
+    if (join->welcome.secrets_count > 0) {
+        struct tw_secrets secrets = {.count = join->welcome.secrets_count};
+        for (uint32_t i = 0; i < secrets.count; i++)
+            memcpy(secrets.list[i].bytes, join->welcome.secrets[i], TW_SECRET_BYTES);
+        status = tw_secrets_save(config->network.secret_file, &secrets, &err);
+        tw_secrets_wipe(&secrets);
+    }
+    if (status == TW_OK && join->welcome.certs.count > 0)
+        status = tw_certs_save(config->node.state_dir, TW_CERT_FILE, &join->welcome.certs, &err);
+    return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+}
+
+/* Whom to dial from now on: the inviter first, and others it knew. */
+static void peers_list(struct join *join) {
+    char hex[TW_ID_HEX_BYTES];
+    size_t at = 0;
+    for (uint32_t i = 0; i < join->ticket.addrs_count + join->welcome.peers_count; i++) {
+        const bool is_inviter = i < join->ticket.addrs_count;
+        const struct tw_welcome_peer *peer =
+            is_inviter ? NULL : &join->welcome.peers[i - join->ticket.addrs_count];
+        tw_id_hex(is_inviter ? &join->ticket.inviter : &peer->id, hex);
+        const int size =
+            snprintf(join->peers + at, sizeof(join->peers) - at, "%s%s=%s", at > 0 ? "," : "",
+                     is_inviter ? join->ticket.addrs[i] : peer->addr, hex);
+        if (size > 0) at += (size_t)size;
+    }
+    node_files_put(&join->files, "peers", join->peers);
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+static enum tw_exit make(struct join *join) {
+    enum tw_exit rc = node_files_plan(&join->files);
+    if (rc == TW_EXIT_OK) rc = node_files_folders(&join->files);
+    if (rc == TW_EXIT_OK) rc = identity_have(join);
+    if (rc == TW_EXIT_OK)
+        rc = join_dial(&join->ticket, &join->identity, &join->welcome, join->inviter);
+    if (rc == TW_EXIT_OK) rc = welcome_check(join);
+    if (rc != TW_EXIT_OK) return rc;
+    peers_list(join);
+    rc = node_files_plan(&join->files);
+    if (rc == TW_EXIT_OK) rc = manifest_write(join);
+    if (rc == TW_EXIT_OK) rc = right_write(join);
+    return rc == TW_EXIT_OK ? node_files_write_config(&join->files) : rc;
+}
+
+/* A dataset comes by itself; a text of the run does not. */
+static bool lacks_data(const struct join *join) {
+    return join->run.data.form == TW_FORM_FILE && join->files.config.node.data[0] == '\0';
+}
+
+static void say(const struct join *join, const char *hex) {
+    char line[TW_PATH_BYTES + 64];
+    node_files_start_line(&join->files, line);
+    if (join->inviter[0] != '\0')
+        (void)printf("%s let this machine in: run %s, node %s\n", join->inviter, join->run.name,
+                     hex);
+    else
+        (void)printf("This machine is in run %s already, as node %s\n", join->run.name, hex);
+    (void)printf("\n  %-14s%s\n  %-14s%s\n", "configuration", join->files.config_path, "state",
+                 join->files.config.node.state_dir);
+    if (lacks_data(join))
+        (void)printf(
+            "\nThe run is trained on a plain text, which is not sent around: name it with\n"
+            "`data = ` in the configuration.\n");
+    if (join->is_start) return;
+    (void)printf("\nStart it:\n\n    %s\n", line);
+}
+
+static void say_json(const struct join *join, const char *hex) {
+    json_t *const json = json_pack("{s:s,s:s,s:s,s:s,s:b}", "id", hex, "run", join->run.name,
+                                   "config", join->files.config_path, "inviter", join->inviter,
+                                   "needs_data", lacks_data(join));
+    (void)json_dumpf(json, stdout, JSON_INDENT(1));
+    (void)fputc('\n', stdout);
+    json_decref(json);
+}
+
+enum tw_exit cli_join(struct cli *cli) {
+    static const char *const OPTIONS[] = {NODE_FILES_OPTIONS, "--start", NULL};
+    static struct join join;
+    char hex[TW_ID_HEX_BYTES];
+    join.is_start = cli_flag(cli, "--start");
+    enum tw_exit rc = node_files_options(cli, &join.files);
+    if (rc == TW_EXIT_OK) rc = ticket_read(cli_operand(cli), &join.ticket);
+    if (rc == TW_EXIT_OK) rc = cli_done(cli, "join", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = node_files_find(cli, &join.files);
+    if (rc != TW_EXIT_OK) return rc;
+    const bool is_here = access(join.files.config_path, F_OK) == 0;
+    rc = is_here ? existing(&join) : make(&join);
+    explicit_bzero(&join.ticket.key, sizeof(join.ticket.key));
+    explicit_bzero(join.welcome.secrets, sizeof(join.welcome.secrets));
+    if (rc == TW_EXIT_OK && is_here) {
+        (void)snprintf(join.files.key_path, sizeof(join.files.key_path), "%.900s/identity.key",
+                       join.files.config.node.state_dir);
+        rc = identity_have(&join);
+    }
+    if (rc != TW_EXIT_OK) return rc;
+    tw_id_hex(&join.identity.id, hex);
+    tw_identity_close(&join.identity);
+    if (cli->json)
+        say_json(&join, hex);
+    else
+        say(&join, hex);
+    if (!join.is_start) return TW_EXIT_OK;
+    return lacks_data(&join) ? TW_EXIT_DATA : node_start(&join.files);
+}

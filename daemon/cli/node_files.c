@@ -1,0 +1,179 @@
+#include "daemon/cli/node_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+
+enum { EXAMPLE_BYTES = 32 * 1024 };
+
+/* What a person types is relative to where they are; what a file says, to the file. */
+static const char *from_here(const char *path, char absolute[TW_PATH_BYTES]) {
+    char here[TW_PATH_BYTES];
+    if (*path == '/') return path;
+    if (getcwd(here, sizeof(here)) == NULL) return NULL;
+    while (path[0] == '.' && path[1] == '/') path += 2;
+    const bool is_here = strcmp(path, ".") == 0;
+    const int n =
+        snprintf(absolute, TW_PATH_BYTES, "%s%s%s", here, is_here ? "" : "/", is_here ? "" : path);
+    return n < TW_PATH_BYTES ? absolute : NULL;
+}
+
+void node_files_put(struct node_files *files, const char *key, const char *text) {
+    if (text == NULL) return;
+    TW_ASSERT(files->count < TW_NODE_VALUES_MAX);
+    files->values[files->count].key = key;
+    files->values[files->count++].text = text;
+}
+
+/* Index of the value that takes this line's place, or -1. */
+static int find_value(const struct node_files *files, const char *line) {
+    for (unsigned i = 0; line[0] == '#' && i < files->count; i++) {
+        const size_t size = strlen(files->values[i].key);
+        if (strncmp(line + 1, files->values[i].key, size) != 0) continue;
+        if (strncmp(line + 1 + size, " =", 2) == 0) return (int)i;
+    }
+    return -1;
+}
+
+/* A list goes one entry a line: lines of the file are short. */
+static void print_value(FILE *to, const char *key, const char *text) {
+    const bool is_list = strcmp(key, "peers") == 0 || strcmp(key, "listen") == 0;
+    const char *rest = text;
+    size_t size = 0;
+    do {
+        rest += size + (size > 0);
+        size = is_list ? strcspn(rest, ",") : strlen(rest);
+        (void)fprintf(to, "%s = %.*s\n", key, (int)size, rest);
+    } while (size > 0 && rest[size] == ',');
+}
+
+/* The commented example with the given keys filled in. */
+static void fill_example(FILE *to, const struct node_files *files) {
+    static char example[EXAMPLE_BYTES];
+    (void)tw_config_example(example, sizeof(example));
+    for (const char *line = example; *line != 0;) {
+        const size_t size = strcspn(line, "\n");
+        const int value = find_value(files, line);
+        if (value >= 0) {
+            print_value(to, files->values[value].key, files->values[value].text);
+        } else {
+            (void)fprintf(to, "%.*s\n", (int)size, line);
+        }
+        line += size + (line[size] == '\n');
+    }
+}
+
+/* mkdir -p; the last folder gets `mode`. */
+static enum tw_exit make_folder(const char *path, mode_t mode, enum tw_exit code) {
+    char part[TW_PATH_BYTES];
+    (void)snprintf(part, sizeof(part), "%s", path);
+    for (char *slash = part + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = 0;
+        if (mkdir(part, 0755) != 0 && errno != EEXIST) break;
+        *slash = '/';
+    }
+    if (mkdir(path, mode) == 0) return TW_EXIT_OK;
+    const int why = errno;
+    struct stat info;
+    if (why == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        if (access(path, W_OK) == 0) return TW_EXIT_OK;
+        return cli_fail(code, "%s is not writable; use sudo, or choose another folder", path);
+    }
+    return cli_fail(code, "%s: %s; use sudo, or choose another folder", path, strerror(why));
+}
+
+/* The configuration as text, parsed: what the new file will mean. */
+enum tw_exit node_files_plan(struct node_files *files) {
+    static char text[EXAMPLE_BYTES];
+    struct tw_error err;
+    FILE *const memory = fmemopen(text, sizeof(text), "w");
+    if (memory == NULL) return cli_fail(TW_EXIT_FAILURE, "out of memory");
+    fill_example(memory, files);
+    (void)fclose(memory);
+    if (tw_config_parse(&files->config, files->config_path, text, strlen(text), &err) != TW_OK) {
+        return cli_fail(TW_EXIT_USAGE, "%s", err.message);
+    }
+    const int n = snprintf(files->key_path, sizeof(files->key_path), "%s/identity.key",
+                           files->config.node.state_dir);
+    if (n >= (int)sizeof(files->key_path)) return cli_fail(TW_EXIT_USAGE, "state_dir is too long");
+    return TW_EXIT_OK;
+}
+
+enum tw_exit node_files_folders(const struct node_files *files) {
+    char folder[TW_PATH_BYTES];
+    (void)snprintf(folder, sizeof(folder), "%s", files->config_path);
+    const enum tw_exit rc = make_folder(files->config.node.state_dir, 0700, TW_EXIT_STATE_DIR);
+    return rc != TW_EXIT_OK ? rc : make_folder(dirname(folder), 0755, TW_EXIT_USAGE);
+}
+
+enum tw_exit node_files_write_config(const struct node_files *files) {
+    const int fd = open(files->config_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    FILE *const file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (file == NULL) {
+        return cli_fail(TW_EXIT_USAGE, "%s: %s", files->config_path, strerror(errno));
+    }
+    fill_example(file, files);
+    const bool is_good = ferror(file) == 0;
+    if (fclose(file) == 0 && is_good) return TW_EXIT_OK;
+    (void)unlink(files->config_path);
+    return cli_fail(TW_EXIT_USAGE, "%s: the disk is full or failing", files->config_path);
+}
+
+bool node_files_is_service(const struct node_files *files) {
+    return strncmp(files->config_path, "/etc/thinwire/", 14) == 0;
+}
+
+void node_files_start_line(const struct node_files *files, char line[TW_PATH_BYTES + 64]) {
+    const char *const instance = files->config.instance;
+    if (node_files_is_service(files)) {
+        (void)snprintf(line, TW_PATH_BYTES + 64,
+                       "systemctl enable --now thinwired@%s thinwire-worker@%s", instance,
+                       instance);
+    } else {
+        (void)snprintf(line, TW_PATH_BYTES + 64, "thinwired --config %s", files->config_path);
+    }
+}
+
+enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
+    enum { PATHS = 4 }; /* the first ones */
+    static const char *const KEYS[] = {"state_dir", "run_dir", "run",    "data",   "name",
+                                       "listen",    "peers",   "upload", "threads"};
+    static const char *const FLAGS[] = {"--state-dir", "--run-dir", "--run",
+                                        "--data",      "--name",    "--listen",
+                                        "--peers",     "--upload",  "--threads"};
+    static char paths[PATHS][TW_PATH_BYTES], dir_path[TW_PATH_BYTES];
+    const char *dir = NULL;
+    if (cli_option(cli, "--dir", &dir)) {
+        dir = from_here(dir, dir_path);
+        const int n = dir == NULL ? TW_PATH_BYTES
+                                  : snprintf(files->config_path, sizeof(files->config_path),
+                                             "%s/node.conf", dir);
+        if (n >= TW_PATH_BYTES) return cli_fail(TW_EXIT_USAGE, "--dir: the path is too long");
+    }
+    for (unsigned i = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++) {
+        const char *value = NULL;
+        if (!cli_option(cli, FLAGS[i], &value)) {
+            if (dir != NULL && i < 2) value = i == 0 ? "state" : "sockets";
+            node_files_put(files, KEYS[i], value); /* beside the file that names it */
+            continue;
+        }
+        if (i < PATHS) value = from_here(value, paths[i]);
+        if (value == NULL) return cli_fail(TW_EXIT_USAGE, "%s: the path is too long", FLAGS[i]);
+        node_files_put(files, KEYS[i], value);
+    }
+    return TW_EXIT_OK;
+}
+
+enum tw_exit node_files_find(const struct cli *cli, struct node_files *files) {
+    struct tw_error err;
+    if (files->config_path[0] == 0 &&
+        tw_config_find(cli->config_option, files->config_path, &err) != TW_OK)
+        return cli_fail(TW_EXIT_USAGE, "%s", err.message);
+    if (node_files_is_service(files)) node_files_put(files, "spawn_worker", "off");
+    return TW_EXIT_OK;
+}

@@ -1,0 +1,120 @@
+#include "daemon/cli/node_start.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATIENCE_MS = 30 * 1000, LOOK_MS = 100 };
+
+extern char **environ;
+
+static bool answers(const char *socket_path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(socket_path) >= sizeof(address.sun_path)) return false;
+    memcpy(address.sun_path, socket_path, strlen(socket_path) + 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool is_up =
+        fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0;
+    if (fd >= 0) (void)close(fd);
+    return is_up;
+}
+
+static enum tw_exit start_units(const struct node_files *files) {
+    char daemon[80], worker[96];
+    pid_t pid = 0;
+    int status = 0;
+    (void)snprintf(daemon, sizeof(daemon), "thinwired@%s", files->config.instance);
+    (void)snprintf(worker, sizeof(worker), "thinwire-worker@%s", files->config.instance);
+    char name[] = "systemctl", enable[] = "enable", now[] = "--now";
+    char *const argv[] = {name, enable, now, daemon, worker, NULL};
+    const int code = posix_spawnp(&pid, "systemctl", NULL, NULL, argv, environ);
+    if (code != 0) return cli_fail(TW_EXIT_FAILURE, "systemctl: %s", strerror(code));
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        return cli_fail(TW_EXIT_FAILURE,
+                        "systemctl did not start %s; `systemctl status %s` says "
+                        "more",
+                        daemon, daemon);
+    (void)printf("\nIt runs as %s and starts with the machine.\n", daemon);
+    return TW_EXIT_OK;
+}
+
+/* The daemon's own words, when it ended at once. */
+static void log_tail(const char *path) {
+    char text[1024];
+    FILE *const file = fopen(path, "re");
+    if (file == NULL) return;
+    if (fseek(file, -(long)(sizeof(text) - 1), SEEK_END) != 0) (void)fseek(file, 0, SEEK_SET);
+    const size_t size = fread(text, 1, sizeof(text) - 1, file);
+    (void)fclose(file);
+    text[size] = '\0';
+    const char *said = strstr(text, "thinwired: ");
+    (void)fputs(said != NULL ? said : text, stderr);
+}
+
+static int spawn(const struct node_files *files, const char *log, pid_t *pid) {
+    char program[TW_PATH_BYTES], config[TW_PATH_BYTES], option[] = "--config";
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    const ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 32);
+    if (size <= 0) return errno;
+    program[size] = '\0';
+    char *const slash = strrchr(program, '/');
+    (void)snprintf(slash + 1, 16, "thinwired");
+    memcpy(config, files->config_path, sizeof(config));
+    char *const argv[] = {program, option, config, NULL};
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawnattr_init(&attributes);
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+    (void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    (void)posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    (void)posix_spawn_file_actions_addopen(&actions, 2, log, O_WRONLY | O_CREAT | O_APPEND, 0640);
+    const int code = posix_spawn(pid, program, &actions, &attributes, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    (void)posix_spawnattr_destroy(&attributes);
+    return code;
+}
+
+static enum tw_exit start_here(const struct node_files *files) {
+    static const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
+    char folder[TW_PATH_BYTES], log[TW_PATH_BYTES + 8];
+    pid_t pid = 0;
+    int status = 0;
+    (void)snprintf(folder, sizeof(folder), "%s", files->config_path);
+    (void)snprintf(log, sizeof(log), "%s/log", dirname(folder));
+    const int code = spawn(files, log, &pid);
+    if (code != 0) return cli_fail(TW_EXIT_FAILURE, "thinwired: %s", strerror(code));
+    for (int waited_ms = 0; waited_ms < PATIENCE_MS; waited_ms += LOOK_MS) {
+        if (answers(files->config.api.socket)) {
+            (void)printf("\nIt runs as process %ld; its log is %s.\n", (long)pid, log);
+            return TW_EXIT_OK;
+        }
+        if (waitpid(pid, &status, WNOHANG) == pid) {
+            log_tail(log);
+            return cli_fail(WIFEXITED(status) && WEXITSTATUS(status) != 0
+                                ? (enum tw_exit)WEXITSTATUS(status)
+                                : TW_EXIT_FAILURE,
+                            "thinwired did not start; its log is %s", log);
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return cli_fail(TW_EXIT_UNREACHABLE, "thinwired runs as process %ld but does not answer on %s",
+                    (long)pid, files->config.api.socket);
+}
+
+enum tw_exit node_start(const struct node_files *files) {
+    (void)fflush(stdout);
+    if (answers(files->config.api.socket)) {
+        (void)puts("\nIt runs already.");
+        return TW_EXIT_OK;
+    }
+    return node_files_is_service(files) ? start_units(files) : start_here(files);
+}

@@ -1,0 +1,137 @@
+/* thinwire secret - the run secret of this node, and its replacement without a gap. A running
+ * daemon sees within seconds that the file changed. Secrets are named by their marks; none is ever
+ * shown. */
+#include <errno.h>
+#include <string.h>
+
+#include "daemon/cli/cli.h"
+#include "daemon/secret.h"
+
+static enum tw_exit save(const char *path, const struct tw_secrets *secrets) {
+    struct tw_error err = {0};
+    if (tw_secrets_save(path, secrets, &err) != TW_OK)
+        return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit show(const struct cli *cli, const char *path,
+                         const struct tw_secrets *secrets) {
+    char mark[TW_SECRET_MARK_BYTES];
+    json_t *const list = json_array();
+    for (uint32_t i = 0; i < secrets->count; i++) {
+        tw_secret_mark(&secrets->list[i], mark);
+        (void)json_array_append_new(list, json_string(mark));
+        if (!cli->json)
+            (void)printf("%s  %s\n", mark,
+                         i == 0 ? "used, and taken from others" : "taken from others");
+    }
+    if (cli->json) {
+        json_t *const json = json_pack("{s:s,s:o}", "file", path, "marks", json_incref(list));
+        (void)json_dumpf(json, stdout, JSON_INDENT(1));
+        (void)fputc('\n', stdout);
+        json_decref(json);
+    } else {
+        (void)printf("\n%s\n", path);
+    }
+    json_decref(list);
+    return TW_EXIT_OK;
+}
+
+/* Index of the one with this mark, or -1 after a sentence. */
+static int find(const struct tw_secrets *secrets, const char *verb, const char *mark) {
+    char own[TW_SECRET_MARK_BYTES];
+    for (uint32_t i = 0; mark != NULL && i < secrets->count; i++) {
+        tw_secret_mark(&secrets->list[i], own);
+        if (strcmp(own, mark) == 0) return (int)i;
+    }
+    (void)cli_fail(TW_EXIT_USAGE,
+                   "secret %s: %.20s is the mark of none; `thinwire secret show` lists "
+                   "them",
+                   verb, mark != NULL ? mark : "nothing");
+    return -1;
+}
+
+/* The first one in a file, or standard input ("-"), that is not here; NULL: a fresh one. A file of
+ * another node may hold the old one too. */
+static enum tw_exit take(const char *from, const struct tw_secrets *here,
+                         struct tw_secret *secret) {
+    struct tw_error err = {0};
+    char hex[2 * TW_SECRET_BYTES + 3];
+    if (from == NULL) {
+        if (tw_secret_draw(secret, &err) == TW_OK) return TW_EXIT_OK;
+        return cli_fail(TW_EXIT_FAILURE, "%s", err.message);
+    }
+    FILE *const file = strcmp(from, "-") == 0 ? stdin : fopen(from, "re");
+    if (file == NULL) return cli_fail(TW_EXIT_IDENTITY, "%s: %s", from, strerror(errno));
+    enum tw_status status = tw_fail(&err, TW_CONFIG, "no secret in it that is not here already");
+    bool is_found = false;
+    while (!is_found && fgets(hex, sizeof(hex), file) != NULL) {
+        hex[strcspn(hex, "\r\n")] = 0;
+        status = tw_secret_parse(hex, secret, &err);
+        if (status != TW_OK) break;
+        is_found = tw_secrets_find(here, secret) < 0;
+        if (!is_found) status = tw_fail(&err, TW_CONFIG, "it is here already");
+    }
+    if (file != stdin) (void)fclose(file);
+    explicit_bzero(hex, sizeof(hex));
+    return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s: %s", from, err.message);
+}
+
+static enum tw_exit add(const char *path, struct tw_secrets *secrets, const char *from) {
+    if (secrets->count == TW_SECRETS_MAX)
+        return cli_fail(TW_EXIT_USAGE,
+                        "secret add: there are %d already; `secret remove` one first",
+                        TW_SECRETS_MAX);
+    const enum tw_exit rc = take(from, secrets, &secrets->list[secrets->count]);
+    if (rc != TW_EXIT_OK) return rc;
+    secrets->count++;
+    return save(path, secrets);
+}
+
+static enum tw_exit use(const char *path, struct tw_secrets *secrets, const char *mark) {
+    const int at = find(secrets, "use", mark);
+    if (at < 0) return TW_EXIT_USAGE;
+    const struct tw_secret first = secrets->list[0];
+    secrets->list[0] = secrets->list[at];
+    secrets->list[at] = first;
+    return save(path, secrets);
+}
+
+static enum tw_exit take_out(const char *path, struct tw_secrets *secrets, const char *mark) {
+    const int at = find(secrets, "remove", mark);
+    if (at < 0) return TW_EXIT_USAGE;
+    if (secrets->count == 1)
+        return cli_fail(TW_EXIT_USAGE, "secret remove: it is the only one; `secret add` its "
+                                       "successor first");
+    secrets->list[0] = secrets->list[1 - at];
+    secrets->count = 1;
+    return save(path, secrets);
+}
+
+enum tw_exit cli_secret(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--config", "--json", NULL};
+    static struct tw_config config;
+    struct tw_secrets secrets = {0};
+    struct tw_error err = {0};
+    const char *const verb = cli_operand(cli), *const what = cli_operand(cli);
+    enum tw_exit rc = cli_done(cli, "secret", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = cli_config(cli, &config);
+    if (rc != TW_EXIT_OK) return rc;
+    const char *const path = config.network.secret_file;
+    if (tw_secrets_open(path, &secrets, &err) != TW_OK)
+        return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
+    if (verb == NULL || strcmp(verb, "show") == 0)
+        rc = TW_EXIT_OK;
+    else if (strcmp(verb, "add") == 0)
+        rc = add(path, &secrets, what);
+    else if (strcmp(verb, "use") == 0)
+        rc = use(path, &secrets, what);
+    else if (strcmp(verb, "remove") == 0)
+        rc = take_out(path, &secrets, what);
+    else
+        rc = cli_fail(TW_EXIT_USAGE, "secret: `%s` is unknown; it is show, add, use or remove",
+                      verb);
+    if (rc == TW_EXIT_OK) rc = show(cli, path, &secrets);
+    tw_secrets_wipe(&secrets);
+    return rc;
+}

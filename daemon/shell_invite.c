@@ -1,0 +1,433 @@
+/* shell_invite.c - tickets given out, guests that come with them, and the run secret's file.
+ *
+ * A ticket is told, and a guest welcomed, only when the file that counts its uses is on the disk.
+ * The file is written on a thread, one write at a time: a change has a number, and who waits for it
+ * is answered by the first write that began after it. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include <jansson.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "daemon/handshake.h"
+#include "daemon/private_file.h"
+#include "daemon/shell.h"
+#include "proto/welcome.h"
+
+enum {
+    WAITING_MAX = TW_HANDSHAKES_MAX + 2 * TW_API_CLIENTS_MAX,
+    LOOK_US = 2 * 1000 * 1000, /* between two looks at the secret's file */
+    DEFAULT_LIFE_S = 86400,
+};
+
+/* Who waits for a write. */
+struct waiting {
+    bool is_used, is_guest;
+    uint64_t change;
+    uint32_t number;         /* of the API's ticket, or of the guest */
+    struct tw_ticket ticket; /* of a guest: id and key alone */
+    struct tw_id node;       /* of a guest */
+    char message[160];       /* to the API */
+};
+
+struct tw_shell_invite {
+    struct tw_tickets tickets;
+    char path[TW_PATH_BYTES + 16];
+    uint64_t changes, saving, saved; /* numbers of changes */
+    bool is_saving;
+    char *text;
+    size_t text_bytes;
+    uv_work_t work;
+    struct tw_error save_error;
+    struct waiting waiting[WAITING_MAX];
+    uint64_t look_due_us;
+    struct stat secret_file; /* as it was read */
+};
+
+static uint64_t unix_s(void) {
+    return (uint64_t)time(NULL);
+}
+
+/* ---- welcome ------------------------------------------------------------------------------- */
+
+static void peers_fill(struct tw_shell *shell, struct tw_welcome *welcome) {
+    static struct tw_msg_peers known;
+    tw_members_records(shell->members, tw_shell_now_us(), &known);
+    for (uint32_t i = 0; i < known.count && i < TW_WELCOME_PEERS_MAX; i++) {
+        const struct tw_record *record = &known.records[i];
+        const bool is_self = tw_id_equal(&record->id, &shell->setup->identity.id);
+        if (is_self || !tw_address_is_valid(record->addrs[0])) continue;
+        struct tw_welcome_peer *peer = &welcome->peers[welcome->peers_count++];
+        peer->id = record->id;
+        memcpy(peer->addr, record->addrs[0], sizeof(peer->addr));
+    }
+}
+
+static void welcome_send(struct tw_shell *shell, const struct waiting *guest) {
+    static struct tw_welcome welcome; /* too large for a stack */
+    static uint8_t body[TW_WELCOME_BYTES_MAX];
+    const struct tw_setup *setup = shell->setup;
+    struct tw_error err = {0};
+    memset(&welcome, 0, sizeof(welcome));
+    welcome.manifest_bytes = (uint32_t)strlen(setup->manifest);
+    memcpy(welcome.manifest, setup->manifest, welcome.manifest_bytes);
+    _Static_assert((int)TW_WELCOME_SECRETS_MAX == (int)TW_SECRETS_MAX, "all of them fit");
+    welcome.secrets_count = setup->secrets.count;
+    for (uint32_t i = 0; i < setup->secrets.count; i++)
+        memcpy(welcome.secrets[i], setup->secrets.list[i].bytes, TW_SECRET_BYTES);
+    if (setup->has_gate &&
+        tw_gate_admit(&setup->gate, &guest->node, TW_GATE_LIFE_S, &welcome.certs, &err) != TW_OK) {
+        tw_transport_turn_away(shell->transport, guest->number, err.status, err.message);
+        return;
+    }
+    peers_fill(shell, &welcome);
+    const uint32_t size = tw_welcome_encode(&welcome, body);
+    tw_transport_welcome(shell->transport, guest->number, guest->ticket.key, body, size);
+    explicit_bzero(&welcome, sizeof(welcome));
+    explicit_bzero(body, sizeof(body));
+    char node[9], name[9];
+    tw_id_short(&guest->node, node);
+    tw_ticket_name(guest->ticket.id, name);
+    tw_shell_note(shell, TW_LOG_INFO, "guest_welcomed", "node=%s ticket=%s", node, name);
+}
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static void answer_saved(struct tw_shell *shell, const struct waiting *waiting) {
+    char line[TW_TICKET_TEXT_BYTES], name[9];
+    if (waiting->is_guest) {
+        if (shell->transport != NULL) welcome_send(shell, waiting);
+        return;
+    }
+    if (waiting->ticket.addrs_count == 0) { /* one was taken back */
+        tw_api_answer(shell->api, waiting->number, TW_OK, waiting->message);
+        return;
+    }
+    tw_ticket_encode(&waiting->ticket, line);
+    tw_ticket_name(waiting->ticket.id, name);
+    json_t *addrs = json_array();
+    for (uint32_t i = 0; i < waiting->ticket.addrs_count; i++)
+        (void)json_array_append_new(addrs, json_string(waiting->ticket.addrs[i]));
+    tw_api_answer_data(shell->api, waiting->number, waiting->message,
+                       json_pack("{s:s,s:s,s:I,s:i,s:o,s:s}", "line", line, "ticket", name,
+                                 "expires_unix_s", (json_int_t)waiting->ticket.expires_s, "uses",
+                                 (int)waiting->ticket.uses, "addresses", addrs, "run",
+                                 shell->setup->run.name));
+    explicit_bzero(line, sizeof(line));
+}
+
+static void answer_lost(struct tw_shell *shell, const struct waiting *waiting,
+                        const struct tw_error *why) {
+    char sentence[sizeof(why->message) + 64];
+    (void)snprintf(sentence, sizeof(sentence), "the tickets cannot be saved: %s", why->message);
+    if (!waiting->is_guest)
+        tw_api_answer(shell->api, waiting->number, why->status, sentence);
+    else if (shell->transport != NULL)
+        tw_transport_turn_away(shell->transport, waiting->number, TW_LIMIT,
+                               "it cannot note the use of a ticket now");
+}
+
+static void on_write(uv_work_t *work) {
+    struct tw_shell *shell = work->data;
+    struct tw_shell_invite *invite = shell->invite;
+    invite->save_error = (struct tw_error){0};
+    (void)tw_private_replace(invite->path, invite->text, invite->text_bytes, &invite->save_error);
+}
+
+static void save_start(struct tw_shell *shell);
+
+static void on_written(uv_work_t *work, int status) {
+    struct tw_shell *shell = work->data;
+    struct tw_shell_invite *invite = shell->invite;
+    const struct tw_error err = invite->save_error;
+    (void)status;
+    invite->is_saving = false;
+    explicit_bzero(invite->text, invite->text_bytes);
+    if (err.status == TW_OK)
+        invite->saved = invite->saving;
+    else
+        tw_shell_note(shell, TW_LOG_ERROR, "tickets_not_saved", "text=\"%s\"", err.message);
+    for (unsigned i = 0; i < WAITING_MAX; i++) {
+        struct waiting *waiting = &invite->waiting[i];
+        if (!waiting->is_used || waiting->change > invite->saving) continue;
+        if (shell->stage != TW_SHELL_CLOSING) {
+            if (err.status == TW_OK)
+                answer_saved(shell, waiting);
+            else
+                answer_lost(shell, waiting, &err);
+        }
+        explicit_bzero(waiting, sizeof(*waiting));
+    }
+    if (invite->changes > invite->saving) save_start(shell);
+    tw_shell_leave_step(shell);
+}
+
+static void save_start(struct tw_shell *shell) {
+    struct tw_shell_invite *invite = shell->invite;
+    if (invite->is_saving) return;
+    invite->saving = invite->changes;
+    invite->text_bytes = tw_tickets_encode(&invite->tickets, invite->text);
+    invite->work.data = shell;
+    invite->is_saving = true;
+    TW_ASSERT(uv_queue_work(&shell->loop, &invite->work, on_write, on_written) == 0);
+}
+
+/* A place to wait for the change that was made last; NULL: there is none. */
+static struct waiting *wait_for_save(struct tw_shell_invite *invite) {
+    for (unsigned i = 0; i < WAITING_MAX; i++) {
+        struct waiting *waiting = &invite->waiting[i];
+        if (waiting->is_used) continue;
+        *waiting = (struct waiting){.is_used = true, .change = invite->changes};
+        return waiting;
+    }
+    return NULL;
+}
+
+/* ---- guests -------------------------------------------------------------------------------- */
+
+void tw_shell_invite_guest(struct tw_shell *shell, const struct tw_guest *guest) {
+    struct tw_shell_invite *invite = shell->invite;
+    struct tw_ticket_row *row = tw_tickets_find(&invite->tickets, guest->ticket_id);
+    struct tw_error err = {0};
+    bool is_new = false;
+    char name[9];
+    tw_ticket_name(guest->ticket_id, name);
+    enum tw_status status = tw_fail(&err, TW_TICKET_UNKNOWN, "ticket %s", name);
+    if (row != NULL) status = tw_hello_check_ticket(guest->hello, row->key, guest->ekm, &err);
+    if (status == TW_OK) status = tw_ticket_use(row, &guest->hello->id, unix_s(), &is_new, &err);
+    if (status != TW_OK) {
+        tw_transport_turn_away(shell->transport, guest->number, status, err.message);
+        return;
+    }
+    if (is_new) invite->changes++;
+    struct waiting *waiting = wait_for_save(invite);
+    if (waiting == NULL) {
+        tw_transport_turn_away(shell->transport, guest->number, TW_LIMIT,
+                               "too many guests at once");
+        return;
+    }
+    waiting->is_guest = true;
+    waiting->number = guest->number;
+    waiting->node = guest->hello->id;
+    memcpy(waiting->ticket.id, row->id, sizeof(row->id));
+    memcpy(waiting->ticket.key, row->key, sizeof(row->key));
+    if (invite->saved < waiting->change) {
+        save_start(shell);
+        return;
+    }
+    answer_saved(shell, waiting);
+    explicit_bzero(waiting, sizeof(*waiting));
+}
+
+/* ---- verbs --------------------------------------------------------------------------------- */
+
+static bool is_host(const char *addr, const char *a, const char *b) {
+    char host[TW_ADDR_BYTES];
+    uint16_t port = 0;
+    return tw_address_split(addr, host, &port) && (strcmp(host, a) == 0 || strcmp(host, b) == 0);
+}
+
+/* Those this node says of itself; of this machine alone only when there are no others. */
+static void addrs_own(const struct tw_shell *shell, struct tw_ticket *ticket) {
+    const struct tw_record *self = tw_transport_self(shell->transport);
+    for (unsigned pass = 0; pass < 2 && ticket->addrs_count == 0; pass++) {
+        for (unsigned i = 0; i < TW_ADDRS_MAX && self->addrs[i][0] != '\0'; i++) {
+            const char *addr = self->addrs[i];
+            if (is_host(addr, "0.0.0.0", "::") || !tw_address_is_valid(addr)) continue;
+            if (pass == 0 && is_host(addr, "127.0.0.1", "::1")) continue;
+            memcpy(ticket->addrs[ticket->addrs_count++], addr, TW_ADDR_BYTES);
+        }
+    }
+}
+
+static enum tw_status addrs_given(const char *list, struct tw_ticket *ticket,
+                                  struct tw_error *err) {
+    while (*list != '\0') {
+        const size_t size = strcspn(list, ",");
+        if (ticket->addrs_count == TW_ADDRS_MAX)
+            return tw_fail(err, TW_CONFIG, "a ticket has at most %d addresses", TW_ADDRS_MAX);
+        char *addr = ticket->addrs[ticket->addrs_count++];
+        if (size < TW_ADDR_BYTES) memcpy(addr, list, size);
+        if (size >= TW_ADDR_BYTES || !tw_address_is_valid(addr))
+            return tw_fail(err, TW_CONFIG, "%.*s is not host:port",
+                           (int)(size < TW_ADDR_BYTES ? size : TW_ADDR_BYTES), list);
+        list += size + (list[size] == ',');
+    }
+    return TW_OK;
+}
+
+static uint64_t number_argument(const struct tw_shell *shell, uint32_t ticket, const char *name,
+                                uint64_t otherwise) {
+    const char *text = tw_api_argument(shell->api, ticket, name);
+    char *end = NULL;
+    if (text == NULL) return otherwise;
+    const unsigned long long value = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && *end == '\0' ? value : 0; /* out of every bound */
+}
+
+static enum tw_status ticket_make(struct tw_shell *shell, uint32_t api_ticket,
+                                  struct tw_ticket *ticket, struct tw_error *err) {
+    struct tw_ticket_row *row = NULL;
+    const char *given = tw_api_argument(shell->api, api_ticket, "address");
+    if (shell->transport == NULL)
+        return tw_fail(err, TW_CONFIG, "with network.links = off nobody can come");
+    if (shell->setup->has_gate) TW_TRY(tw_gate_can_admit(&shell->setup->gate, err));
+    if (given != NULL)
+        TW_TRY(addrs_given(given, ticket, err));
+    else
+        addrs_own(shell, ticket);
+    if (ticket->addrs_count == 0)
+        return tw_fail(err, TW_CONFIG,
+                       "this node knows no address at which it can be dialled: say one with "
+                       "--address HOST:PORT, or invite from a node that listens");
+    const uint64_t uses = number_argument(shell, api_ticket, "uses", 1);
+    const uint64_t life_s = number_argument(shell, api_ticket, "expires_s", DEFAULT_LIFE_S);
+    TW_TRY(tw_tickets_add(&shell->invite->tickets, uses <= UINT32_MAX ? (uint32_t)uses : 0, life_s,
+                          unix_s(), &row, err));
+    ticket->run = shell->setup->run_id;
+    ticket->inviter = shell->setup->identity.id;
+    memcpy(ticket->id, row->id, sizeof(row->id));
+    memcpy(ticket->key, row->key, sizeof(row->key));
+    ticket->expires_s = row->expires_s;
+    ticket->uses = row->uses;
+    return TW_OK;
+}
+
+/* Answers when the change is on the disk. */
+static void answer_later(struct tw_shell *shell, uint32_t api_ticket, const char *message,
+                         const struct tw_ticket *ticket) {
+    struct tw_shell_invite *invite = shell->invite;
+    invite->changes++;
+    struct waiting *waiting = wait_for_save(invite);
+    TW_ASSERT(waiting != NULL); /* the API has fewer clients, and guests have the rest */
+    waiting->number = api_ticket;
+    if (ticket != NULL) waiting->ticket = *ticket;
+    (void)snprintf(waiting->message, sizeof(waiting->message), "%s", message);
+    save_start(shell);
+}
+
+static json_t *row_json(const struct tw_ticket_row *row, uint64_t now_s) {
+    char name[9], hex[TW_ID_HEX_BYTES];
+    tw_ticket_name(row->id, name);
+    json_t *guests = json_array();
+    for (uint32_t i = 0; i < row->guests_count; i++) {
+        tw_id_hex(&row->guests[i], hex);
+        (void)json_array_append_new(guests, json_string(hex));
+    }
+    const char *state = "good";
+    if (row->is_withdrawn)
+        state = "revoked";
+    else if (now_s >= row->expires_s)
+        state = "expired";
+    else if (row->guests_count >= row->uses)
+        state = "used";
+    return json_pack("{s:s,s:s,s:I,s:i,s:i,s:o}", "ticket", name, "state", state, "expires_unix_s",
+                     (json_int_t)row->expires_s, "uses", (int)row->uses, "used",
+                     (int)row->guests_count, "nodes", guests);
+}
+
+static void list_answer(struct tw_shell *shell, uint32_t api_ticket) {
+    const struct tw_tickets *tickets = &shell->invite->tickets;
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < tickets->count; i++)
+        (void)json_array_append_new(list, row_json(&tickets->rows[i], unix_s()));
+    tw_api_answer_data(shell->api, api_ticket, "tickets of this node",
+                       json_pack("{s:o}", "tickets", list));
+}
+
+void tw_shell_invite_verb(struct tw_shell *shell, enum tw_api_verb verb, uint32_t api_ticket) {
+    struct tw_error err = {0};
+    struct tw_ticket ticket = {0};
+    char name[9], message[128];
+    if (verb == TW_API_INVITE_LIST) {
+        list_answer(shell, api_ticket);
+    } else if (verb == TW_API_INVITE) {
+        if (ticket_make(shell, api_ticket, &ticket, &err) != TW_OK) {
+            tw_api_answer(shell->api, api_ticket, err.status, err.message);
+            return;
+        }
+        tw_ticket_name(ticket.id, name);
+        tw_shell_note(shell, TW_LOG_INFO, "ticket_made", "ticket=%s uses=%u", name, ticket.uses);
+        answer_later(shell, api_ticket, "give the line to who shall join", &ticket);
+        explicit_bzero(&ticket, sizeof(ticket));
+    } else {
+        const char *given = tw_api_argument(shell->api, api_ticket, "ticket");
+        if (tw_tickets_withdraw(&shell->invite->tickets, given != NULL ? given : "", &err) !=
+            TW_OK) {
+            tw_api_answer(shell->api, api_ticket, err.status, err.message);
+            return;
+        }
+        tw_shell_note(shell, TW_LOG_INFO, "ticket_revoked", "ticket=%.16s", given);
+        (void)snprintf(message, sizeof(message), "ticket %.16s is no good any more", given);
+        answer_later(shell, api_ticket, message, NULL);
+    }
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_shell_invite_open(struct tw_shell *shell, struct tw_error *err) {
+    struct tw_shell_invite *invite = calloc(1, sizeof(*invite));
+    char *text = malloc(TW_TICKETS_TEXT_MAX);
+    struct tw_error reason = {0};
+    if (invite == NULL || text == NULL) {
+        free(invite);
+        free(text);
+        return tw_fail(err, TW_NOMEM, "no memory for the tickets");
+    }
+    shell->invite = invite;
+    invite->text = text;
+    (void)snprintf(invite->path, sizeof(invite->path), "%s/tickets", shell->setup->run_state_dir);
+    /* Lost tickets let nobody in: no reason not to train. */
+    if (tw_tickets_load(&invite->tickets, invite->path, &reason) != TW_OK)
+        tw_shell_note(shell, TW_LOG_ERROR, "tickets_lost", "text=\"%s\"", reason.message);
+    if (shell->setup->secrets.count > 0)
+        (void)stat(shell->setup->secret_path, &invite->secret_file);
+    return TW_OK;
+}
+
+/* Somebody changed the file of the run secret (`thinwire secret`): from now on it is that. */
+static void secret_look(struct tw_shell *shell) {
+    struct tw_shell_invite *invite = shell->invite;
+    struct tw_secrets fresh = {0};
+    struct tw_error err = {0};
+    struct stat now;
+    if (stat(shell->setup->secret_path, &now) != 0) return;
+    const struct stat *was = &invite->secret_file;
+    if (now.st_ino == was->st_ino && now.st_size == was->st_size &&
+        now.st_mtim.tv_sec == was->st_mtim.tv_sec && now.st_mtim.tv_nsec == was->st_mtim.tv_nsec)
+        return;
+    invite->secret_file = now;
+    if (tw_secrets_open(shell->setup->secret_path, &fresh, &err) != TW_OK) {
+        tw_shell_note(shell, TW_LOG_ERROR, "secret_refused", "text=\"%s\"", err.message);
+        return;
+    }
+    char mark[TW_SECRET_MARK_BYTES];
+    tw_secret_mark(&fresh.list[0], mark);
+    shell->setup->secrets = fresh;
+    tw_transport_set_secrets(shell->transport, &fresh);
+    tw_secrets_wipe(&fresh);
+    tw_shell_note(shell, TW_LOG_INFO, "secret_changed", "used=%s secrets=%u", mark,
+                  shell->setup->secrets.count);
+}
+
+void tw_shell_invite_chores(struct tw_shell *shell, uint64_t now_us) {
+    struct tw_shell_invite *invite = shell->invite;
+    if (invite == NULL || shell->transport == NULL || now_us < invite->look_due_us) return;
+    invite->look_due_us = now_us + LOOK_US;
+    if (shell->setup->secrets.count > 0) secret_look(shell);
+}
+
+bool tw_shell_invite_is_saving(const struct tw_shell *shell) {
+    return shell->invite != NULL && shell->invite->is_saving;
+}
+
+void tw_shell_invite_free(struct tw_shell *shell) {
+    if (shell->invite == NULL) return;
+    explicit_bzero(&shell->invite->tickets, sizeof(shell->invite->tickets));
+    free(shell->invite->text);
+    free(shell->invite);
+    shell->invite = NULL;
+}
