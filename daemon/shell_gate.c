@@ -105,12 +105,12 @@ static void renewal_take(struct tw_shell *shell, uint16_t peer, const struct tw_
 /* Each peer that may admit in turn, until one has answered. */
 static void renewal_ask(struct tw_shell *shell, uint64_t now_us) {
     if (now_us < shell->gate.ask_due_us || !tw_gate_is_due(&shell->setup->gate)) return;
-    shell->gate.ask_due_us = now_us + ASK_US;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         const uint16_t peer = (uint16_t)((shell->gate.ask_next + i) % TW_PEERS_MAX);
         if (!shell->peers[peer].is_up) continue;
         const struct tw_certs certs = tw_transport_certs(shell->transport, peer);
         if (!tw_gate_is_admitter(&certs)) continue;
+        shell->gate.ask_due_us = now_us + ASK_US;
         shell->gate.asked = shell->gate.ask_next = (uint16_t)(peer + 1);
         tw_transport_send_control(shell->transport, peer, TW_FRAME_RENEW, NULL, 0);
         return;
