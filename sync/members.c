@@ -19,6 +19,23 @@ static uint64_t backoff_max_us(const struct tw_members *members) {
     return max_us > backoff_min_us(members) ? max_us : backoff_min_us(members);
 }
 
+static bool is_alone(const struct tw_members *members) {
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        if (members->entries[i].is_used && members->entries[i].is_connected) return false;
+    }
+    return true;
+}
+
+/* The longest pause just now. Who has lost everybody has most likely lost its own line: it tries
+ * often, so that it is back soon after the line is. */
+static uint64_t pause_max_us(const struct tw_members *members, const struct tw_member_entry *entry,
+                             uint64_t now_us) {
+    const uint64_t max_us = backoff_max_us(members);
+    const bool is_lost = entry->was_linked && now_us - entry->linked_us <= TW_LOST_US;
+    return is_lost && max_us > TW_BACKOFF_LOST_US && is_alone(members) ? TW_BACKOFF_LOST_US
+                                                                       : max_us;
+}
+
 /* pause_us +- 30 %: nodes that lost each other at once must not come back at once. */
 static uint64_t jittered_us(struct tw_members *members, uint64_t pause_us) {
     const uint64_t span_us = pause_us * 6 / 10;
@@ -294,11 +311,12 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
             addr_free(entry, addr);
         return;
     }
-    const uint64_t max_us = backoff_max_us(members);
+    const uint64_t max_us = pause_max_us(members, entry, now_us);
     if (ok) {
         addr->backoff_us = backoff_min_us(members);
         addr->is_proven = true;
     }
+    if (addr->backoff_us > max_us) addr->backoff_us = max_us;
     addr->retry_us = now_us + jittered_us(members, addr->backoff_us);
     if (!ok) addr->backoff_us = addr->backoff_us > max_us / 2 ? max_us : 2 * addr->backoff_us;
     if (ok && id != NULL) addr_proven(members, entry, addr, id, now_us);
@@ -328,6 +346,8 @@ void tw_members_connected(struct tw_members *members, const struct tw_record *re
     struct tw_member_entry *entry = find_id(members, &record->id);
     if (entry == NULL) entry = entry_new(members, now_us);
     if (entry == NULL) return; /* all rows are configured or linked: it is a peer, not a row */
+    /* The first link after none: the line is back, and so are the others. */
+    if (is_alone(members)) tw_members_moved(members, now_us);
     entry->has_id = true;
     entry->id = record->id;
     entry->is_connected = entry->was_connected = entry->was_linked = true;

@@ -20,9 +20,12 @@
 enum {
     TW_BACKOFF_MIN_US = 1000 * 1000,
     TW_BACKOFF_MAX_US = 60 * 1000 * 1000,
+    TW_BACKOFF_LOST_US = 4 * 1000 * 1000,   /* of members lost lately, the most while all are */
     TW_RECORD_FRESH_US = 600 * 1000 * 1000, /* told to others this long after it was last linked */
     TW_DIAL_YIELD_STEPS = 2, /* the lower id lets the higher dial first for this many minima */
 };
+
+#define TW_LOST_US (UINT64_C(3600) * 1000 * 1000) /* "lately" of TW_BACKOFF_LOST_US */
 
 struct tw_members_config {
     struct tw_id self;

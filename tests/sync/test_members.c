@@ -199,6 +199,57 @@ static void new_address_of_ours_makes_all_others_worth_a_dial(void **state) {
 
 /* ---- ourselves ----------------------------------------------------------------------------- */
 
+/* Dials that fail for so long; returns the longest pause between two of the last ones. */
+static uint64_t longest_pause_us(uint64_t from_us, uint64_t for_us) {
+    uint64_t last_us = from_us, longest_us = 0;
+    while (true) {
+        const uint64_t at_us = tw_members_deadline(&members, last_us);
+        if (at_us > from_us + for_us) return longest_us;
+        const struct tw_dial dial = next(at_us);
+        tw_members_dialled(&members, dial.address, false, NULL, at_us);
+        longest_us = at_us - last_us > longest_us ? at_us - last_us : longest_us;
+        last_us = at_us;
+    }
+}
+
+/* The line was down for a quarter of an hour: its end must not go unnoticed for a minute. */
+static void who_lost_everybody_tries_often(void **state) {
+    (void)state;
+    const struct tw_record one = record_of(id_of(1, 1), "a:1", NULL);
+    tw_members_connected(&members, &one, 1 * S);
+    tw_members_disconnected(&members, &one.id, 2 * S);
+    assert_true(longest_pause_us(2 * S, 900 * S) <= TW_BACKOFF_LOST_US * 13 / 10 + 2 * S);
+    const uint64_t late_us = 2 * S + TW_LOST_US;
+    (void)longest_pause_us(late_us, 900 * S); /* an hour later it is not lately any more */
+    assert_true(longest_pause_us(late_us + 900 * S, 900 * S) > TW_BACKOFF_MAX_US / 2);
+}
+
+static void lost_member_is_tried_rarely_where_others_are_linked(void **state) {
+    (void)state;
+    const struct tw_record one = record_of(id_of(1, 1), "a:1", NULL);
+    const struct tw_record other = record_of(id_of(2, 2), "b:2", NULL);
+    tw_members_connected(&members, &other, 1 * S);
+    tw_members_connected(&members, &one, 1 * S);
+    tw_members_disconnected(&members, &one.id, 2 * S);
+    (void)longest_pause_us(2 * S, 300 * S);
+    assert_true(longest_pause_us(302 * S, 600 * S) > TW_BACKOFF_MAX_US / 2);
+}
+
+static void first_link_after_none_makes_all_others_worth_a_dial(void **state) {
+    (void)state;
+    const struct tw_record one = record_of(id_of(1, 1), "a:1", NULL);
+    const struct tw_record other = record_of(id_of(2, 2), "b:2", NULL);
+    tw_members_connected(&members, &one, 1 * S);
+    tw_members_connected(&members, &other, 1 * S);
+    tw_members_disconnected(&members, &one.id, 2 * S);
+    tw_members_disconnected(&members, &other.id, 2 * S);
+    (void)longest_pause_us(2 * S, TW_LOST_US + 900 * S);
+    const uint64_t back_us = TW_LOST_US + 902 * S;
+    tw_members_connected(&members, &one, back_us);
+    assert_string_equal(next(back_us).address, "b:2");
+    tw_members_disconnected(&members, &one.id, back_us);
+}
+
 static void address_that_leads_back_to_us_is_left_alone(void **state) {
     (void)state;
     bootstrap("me.example:1");
@@ -411,6 +462,9 @@ int main(void) {
         TEST(one_member_is_dialled_at_one_address_after_the_other),
         TEST(silent_address_of_a_member_costs_little),
         TEST(new_address_of_ours_makes_all_others_worth_a_dial),
+        TEST(who_lost_everybody_tries_often),
+        TEST(lost_member_is_tried_rarely_where_others_are_linked),
+        TEST(first_link_after_none_makes_all_others_worth_a_dial),
         TEST(address_that_leads_back_to_us_is_left_alone),
         TEST(records_tell_of_ourselves_and_of_linked_members_only),
         TEST(records_go_round_when_they_do_not_fit),

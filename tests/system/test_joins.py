@@ -1,12 +1,11 @@
-#!/usr/bin/env python3
-"""test_joins.py - every way a join fails, made for real: each must have its own sentence, with a way
-out, in `thinwire doctor` and in the status of the daemon.
+"""test_joins.py - every way a join fails, made for real: each must have its own sentence, with a
+way out, in `thinwire doctor` and in the status of the daemon.
 
-    test_joins.py BIN loopback    those that need nothing but processes
-    test_joins.py BIN network     those of firewalls, routers and NAT: root, and namespaces of its own
+    python3 test_joins.py BIN loopback    those that need nothing but processes
+    python3 test_joins.py BIN network     those of firewalls, routers and NAT: root, in namespaces
 
-Three hosts in a row: `b` joins, `r` is the router between, `a` has the run. The router drops, rejects
-or hides by its routes, so no firewall program is needed.
+Three hosts in a row: `b` joins, `r` is the router between, `a` has the run. The router drops,
+rejects or hides by its routes, so no firewall program is needed.
 """
 import contextlib
 import http.server

@@ -1,0 +1,231 @@
+"""nodes.py - real daemons with the worker that has no model, each on a host of its own where root
+can have network namespaces: a star of cables around one hub, and a cable can be pulled, in one
+direction or in both. Without root all of them share the loopback.
+"""
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+PATIENCE_S = 60
+
+
+def run(*command):
+    """A command that must succeed; its words are in the failure."""
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def lacks_hosts():
+    """Why there can be no hosts of their own here; None where there can."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return "wants root and iproute2 for network namespaces"
+    name = f"tws{os.getpid()}try"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode:
+        return "the kernel gives no network namespace"
+    run("ip", "netns", "del", name)
+    return None
+
+
+class Star:
+    """`count` namespaces, each with a cable to a hub that forwards. Gone at the end."""
+
+    def __init__(self, count, prefix=""):
+        self.count, self.prefix = count, f"{prefix}{os.getpid()}"
+
+    def space(self, idx):
+        """The name of a host's namespace; -1 is the hub."""
+        return f"tws{self.prefix}{'hub' if idx < 0 else idx}"
+
+    @staticmethod
+    def address(idx):
+        """Of a host."""
+        return f"10.83.{idx}.2"
+
+    def __enter__(self):
+        try:
+            self.up()
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.down()
+
+    def up(self):
+        """Hub, hosts, cables."""
+        for idx in range(-1, self.count):
+            run("ip", "netns", "add", self.space(idx))
+            run("ip", "-n", self.space(idx), "link", "set", "lo", "up")
+        hub = self.space(-1)
+        for idx in range(self.count):
+            host, leg = self.space(idx), f"leg{idx}"
+            run("ip", "link", "add", "cable", "netns", host, "type", "veth", "peer", leg, "netns",
+                hub)
+            run("ip", "-n", host, "addr", "add", f"10.83.{idx}.2/24", "dev", "cable")
+            run("ip", "-n", hub, "addr", "add", f"10.83.{idx}.1/24", "dev", leg)
+            run("ip", "-n", host, "link", "set", "cable", "up")
+            run("ip", "-n", hub, "link", "set", leg, "up")
+            run("ip", "-n", host, "route", "add", "default", "via", f"10.83.{idx}.1")
+        run("ip", "netns", "exec", hub, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+
+    def down(self):
+        """Takes away what is there."""
+        for idx in range(-1, self.count):
+            subprocess.run(["ip", "netns", "del", self.space(idx)], capture_output=True,
+                           check=False)
+
+    def pull(self, idx, way):
+        """Nothing comes from host `idx` ("out"), nothing gets to it ("in"), or neither ("both")."""
+        for which in {"out": ["from"], "in": ["to"], "both": ["from", "to"]}[way]:
+            run("ip", "-n", self.space(-1), "rule", "add", which, self.address(idx), "blackhole")
+
+    def plug(self, idx):
+        """The cable is whole again."""
+        for which in ("from", "to"):
+            subprocess.run(["ip", "-n", self.space(-1), "rule", "del", which, self.address(idx),
+                            "blackhole"], capture_output=True, check=False)
+
+
+class Nodes:
+    """Daemons of one run, each with its folder under one folder."""
+
+    def __init__(self, bin_dir, folder, count, *, star=None, run_keys=(), step_us=5000):
+        self.bin, self.folder = pathlib.Path(bin_dir).resolve(), pathlib.Path(folder)
+        self.count, self.star = count, star
+        self.processes = [None] * count
+        self.stopped = set()
+        text = self.folder / "text"
+        text.write_text("In the beginning was the word.\n" * 4000, encoding="ascii")
+        keys = ["model.layers=2", "model.width=32", "model.heads=2", "model.context=32",
+                "train.tokens=1000000000000", f"sync.nodes={min(count, 64)}", *run_keys]
+        sets = [word for key in keys for word in ("--set", key)]
+        run(self.tool("thinwire"), "run", "new", "nodes", "--data", str(text), "--out",
+            str(self.folder / "manifest"), *sets)
+        self.ports = [4747] * count if star else _free_ports(count)
+        worker = self.folder / "worker"
+        worker.write_text(
+            f"#!/bin/sh\nexec {self.tool('stub_worker')} --step-us {step_us} \"$@\"\n",
+            encoding="ascii")
+        worker.chmod(0o755)
+        for idx in range(count):
+            self._lay_out(idx, worker)
+
+    def tool(self, name):
+        """A program of this build."""
+        return str(self.bin / name)
+
+    def address(self, idx):
+        """Where others dial it."""
+        return f"{self.star.address(idx) if self.star else '127.0.0.1'}:{self.ports[idx]}"
+
+    def config(self, idx):
+        """Its configuration file."""
+        return self.folder / f"n{idx}.conf"
+
+    def log(self, idx):
+        """What it said, all its lives."""
+        path = self.folder / f"n{idx}.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def _lay_out(self, idx, worker):
+        others = [self.address((idx + k) % self.count) for k in (1, 2, 5)
+                  if (idx + k) % self.count != idx]
+        secret = self.folder / "n0" / "run.secret"
+        more = ["--secret-file", str(secret)] if idx > 0 else []
+        run(self.tool("thinwire"), "init", "--config", str(self.config(idx)), "--name", f"n{idx}",
+            "--state-dir", str(self.folder / f"n{idx}"), "--run-dir",
+            str(self.folder / f"n{idx}.run"), "--run", str(self.folder / "manifest"), "--data",
+            str(self.folder / "text"), "--listen", self.address(idx), "--peers",
+            ",".join(dict.fromkeys(others)), "--threads", "1", *more)
+        config = self.config(idx)
+        config.write_text(config.read_text(encoding="ascii").replace(
+            "[node]\n", f"[node]\nworker_path = {worker}\n", 1), encoding="ascii")
+
+    def start(self, idx):
+        """Starts a daemon that does not run."""
+        space = ["ip", "netns", "exec", self.star.space(idx)] if self.star else []
+        with open(self.folder / f"n{idx}.log", "ab") as log:
+            # a group of its own: the worker is stopped and killed with it
+            self.processes[idx] = subprocess.Popen(
+                [*space, self.tool("thinwired"), "--config", str(self.config(idx))], stdout=log,
+                stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def send(self, idx, what):
+        """A signal to the daemon and its worker, as when the machine stops."""
+        os.killpg(self.processes[idx].pid, what)
+        if what == signal.SIGSTOP:
+            self.stopped.add(idx)
+        if what == signal.SIGCONT:
+            self.stopped.discard(idx)
+
+    def kill(self, idx):
+        """kill -9 of daemon and worker."""
+        self.send(idx, signal.SIGKILL)
+        self.processes[idx].wait()
+
+    def end(self):
+        """Stops everything, politely at first."""
+        for idx in list(self.stopped):
+            self.send(idx, signal.SIGCONT)
+        for process in self.processes:
+            if process is not None and process.poll() is None:
+                process.terminate()
+        for process in self.processes:
+            if process is None:
+                continue
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def get(self, idx, verb="status"):
+        """What the daemon answers, or None."""
+        done = subprocess.run([self.tool("thinwire"), verb, "--json", "--config",
+                               str(self.config(idx))], capture_output=True, text=True, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def wait(self, what, is_so, patience_s=PATIENCE_S):
+        """Looks again until `is_so` says so; returns how long it took."""
+        begin = time.monotonic()
+        while not is_so():
+            if time.monotonic() - begin > patience_s:
+                raise RuntimeError(f"{what}: not within {patience_s} s")
+            time.sleep(0.1)
+        return time.monotonic() - begin
+
+
+def _free_ports(count):
+    import socket  # pylint: disable=import-outside-toplevel
+    held = []
+    for _ in range(count):
+        one = socket.socket()
+        one.bind(("127.0.0.1", 0))
+        held.append(one)
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+LINE = re.compile(r"^ts=(\S+Z) .*ev=round_done round=(\d+) .*contributors=(\d+) roster=(\d+) "
+                  r"ours=(\d).* digest=(\w+)", re.M)
+
+
+def rounds_of(log):
+    """[(time, round, is_ours, digest, contributors, roster)] of a log."""
+    found = []
+    for when, number, contributors, roster, ours, digest in LINE.findall(log):
+        at = datetime.datetime.fromisoformat(when.replace("Z", "+00:00")).timestamp()
+        found.append((at, int(number), ours == "1", digest, int(contributors), int(roster)))
+    return found
