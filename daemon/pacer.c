@@ -98,7 +98,9 @@ static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *samp
     pacer->best_bytes_per_s =
         most((pacer->last_bytes_per_s + bytes_per_s) / 2, pacer->best_bytes_per_s);
     pacer->last_bytes_per_s = bytes_per_s;
-    if (pacer->stood_windows >= TW_PACER_STOOD_WINDOWS && is_steady) {
+    const uint32_t enough =
+        pacer->path_bytes_per_s == 0 ? TW_PACER_FIRST_WINDOWS : TW_PACER_STOOD_WINDOWS;
+    if (pacer->stood_windows >= enough && is_steady) {
         path_learn(pacer, sample,
                    most(pacer->best_bytes_per_s, percent(pacer->path_bytes_per_s, KEPT_PERCENT)));
         probe_end(pacer);

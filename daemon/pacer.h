@@ -7,9 +7,9 @@
  * queue stood: then the slowest link was never idle.
  *
  *   state   kernel's limit      left for
- *   OPEN    none                DRAIN when a queue stood for three windows and deliveries grew no
- *                               more: the best two in a row are the path's rate. A probe of a
- *                               known path also: PACED, after TW_PACER_PROBE_WINDOWS without that
+ *   OPEN    none                DRAIN when a queue stood for five windows (three of a probe) and
+ *                               deliveries grew no more: the best two in a row are the path. A
+ *                               probe of a known path also: PACED, after 20 windows without that
  *   DRAIN   30 % of the path    PACED when the queue is gone
  *   PACED   what brings         OPEN (a probe) after TW_PACER_PROBE_US of sending: the path may
  *           85 % of the path    have become faster. DRAIN when twice that queue stands for three
@@ -35,7 +35,8 @@ enum {
     TW_PACER_TICK_US = 20 * 1000,    /* between two looks at the socket */
     TW_PACER_WINDOW_US = 100 * 1000, /* least; the least round trip where that is longer */
     TW_PACER_QUEUE_US = 10 * 1000,   /* least; an eighth of the round trip where that is more */
-    TW_PACER_STOOD_WINDOWS = 3,      /* then a queue is no burst */
+    TW_PACER_FIRST_WINDOWS = 5,      /* a path not known is worth a longer look */
+    TW_PACER_STOOD_WINDOWS = 3,
     TW_PACER_PROBE_US = 20 * 1000 * 1000, /* of sending */
     TW_PACER_PROBE_WINDOWS = 20,
 };

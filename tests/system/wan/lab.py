@@ -127,7 +127,7 @@ class Lab:
             str(self.folder / "filter.pid"))
         # the first packet asks for an address, and may wait a second for it
         wait_for("a path between the hosts", lambda: subprocess.run(
-            self.command("a", sys.executable, "-c", PROBE), check=False).returncode == 0)
+            self.on("a") + [sys.executable, "-c", PROBE], check=False).returncode == 0)
 
     def down(self):
         """Takes everything away; also what is left of a lab that only half came up."""
@@ -139,9 +139,9 @@ class Lab:
                                check=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def command(self, side, *words):
-        """The command line that runs `words` on a side."""
-        return ["ip", "netns", "exec", self.space(side), *words]
+    def on(self, side):
+        """What a command line begins with on a side."""
+        return ["ip", "netns", "exec", self.space(side)]
 
     def set(self, *commands):
         """Tells the filter something, such as 'loss 100'."""
@@ -198,7 +198,7 @@ def main():
         return 0
     lab = Lab(folder=args.folder)
     if args.verb == "exec":
-        return subprocess.run(lab.command(args.side, *args.words), check=False).returncode
+        return subprocess.run(lab.on(args.side) + args.words, check=False).returncode
     if args.verb == "set":
         lab.set(*args.words)
     else:

@@ -4,10 +4,11 @@
  * echoed, and both ends note how long it took; the ends share a clock, being on one machine.
  *
  *     wan_pump give HOST:PORT [--pace off|auto|BYTES_S] [--upload BYTES_S]
- *     wan_pump take HOST:PORT [--bytes N] [--times N] [--idle S]
+ *     wan_pump take HOST:PORT [--bytes N] [--times N] [--idle S] [--warm N]
  *
- * `take` dials, listens for S seconds to an idle link, then fetches the payload N times; the other
- * end stops with it. Each writes one line of JSON. */
+ * `take` dials, listens for S seconds to an idle link, fetches a payload of --warm bytes that does
+ * not count, then one of --bytes as often as it is told; the other end stops with it. Each writes
+ * one line of JSON. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,8 +47,10 @@ struct pump {
     bool is_giver, is_up, is_fetching;
     uint16_t peer;
     uint64_t bytes, idle_us, up_us, begun_us;
+    uint64_t
+        bytes_next; /* this one is for warming up, and then comes one of so many; 0: it counts */
     uint8_t *payload;
-    struct tw_id hash;
+    struct tw_id hash, hash_next;
     uint32_t times, done, asked, got;
     uint64_t took_us[TIMES_MAX];
     struct delays idle, busy;
@@ -106,7 +109,11 @@ static void report(struct pump *pump) {
            (unsigned long long)(traffic.bytes_out - pump->before.bytes_out));
     for (uint32_t i = 0; i < pump->done; i++)
         printf("%s%.3f", i > 0 ? "," : "", (double)pump->took_us[i] / 1e6);
-    printf("]");
+    struct tw_peer_net net = {0};
+    (void)tw_transport_peer(pump->transport, pump->peer, &net);
+    printf("],\"path_bytes_per_s\":%llu,\"pace_bytes_per_s\":%llu,\"congestion\":\"%s\"",
+           (unsigned long long)net.path_bytes_per_s, (unsigned long long)net.pace_bytes_per_s,
+           net.congestion);
     delays_print("idle_ms", &pump->idle);
     delays_print("busy_ms", &pump->busy);
     printf("}\n");
@@ -124,6 +131,12 @@ static void end(struct pump *pump) {
     uv_close((uv_handle_t *)&pump->timer, NULL);
 }
 
+/* What was counted so far does not count. */
+static void count_anew(struct pump *pump) {
+    pump->before = tw_transport_traffic(pump->transport);
+    pump->busy.count = 0;
+}
+
 /* ---- taking -------------------------------------------------------------------------------- */
 
 static void ask_more(struct pump *pump) {
@@ -133,12 +146,11 @@ static void ask_more(struct pump *pump) {
 }
 
 static void fetch_begin(struct pump *pump) {
-    if (pump->done == 0) pump->before = tw_transport_traffic(pump->transport);
+    if (pump->done == 0) count_anew(pump);
     pump->is_fetching = true;
     pump->asked = pump->got = 0;
     pump->begun_us = now_us();
-    memset(pump->payload, 0, pump->bytes);
-    say(pump, SAY_WANT, pump->bytes, 0);
+    say(pump, SAY_WANT, pump->bytes, pump->bytes_next);
     ask_more(pump);
 }
 
@@ -151,10 +163,15 @@ static void chunk_take(struct pump *pump, const struct tw_frame *frame) {
     pump->got++;
     ask_more(pump);
     if (pump->got < chunks_of(pump->bytes)) return;
-    pump->took_us[pump->done++] = now_us() - pump->begun_us;
+    const uint64_t took_us = now_us() - pump->begun_us;
     const struct tw_id hash = tw_sha256(pump->payload, pump->bytes);
     TW_ASSERT(memcmp(frame->body, hash.bytes, sizeof(hash.bytes)) == 0);
     pump->is_fetching = false;
+    if (pump->bytes_next == 0)
+        pump->took_us[pump->done++] = took_us;
+    else
+        pump->bytes = pump->bytes_next;
+    pump->bytes_next = 0;
     if (pump->done < pump->times)
         fetch_begin(pump);
     else
@@ -163,26 +180,36 @@ static void chunk_take(struct pump *pump, const struct tw_frame *frame) {
 
 /* ---- giving -------------------------------------------------------------------------------- */
 
+/* Both payloads begin alike, and are made before the first goes: making costs time. */
 static void payload_make(struct pump *pump) {
-    TW_ASSERT(pump->bytes > 0 && pump->bytes <= BYTES_MAX);
-    if (pump->payload == NULL) pump->payload = malloc(pump->bytes);
+    const uint64_t bytes = pump->bytes > pump->bytes_next ? pump->bytes : pump->bytes_next;
+    TW_ASSERT(pump->bytes > 0 && bytes <= BYTES_MAX);
+    pump->payload = malloc(bytes);
     TW_ASSERT(pump->payload != NULL);
     uint64_t word = 88172645463325252u;
-    for (uint64_t i = 0; i < pump->bytes; i++) {
+    for (uint64_t i = 0; i < bytes; i++) {
         word ^= word << 13;
         word ^= word >> 7;
         word ^= word << 17;
         pump->payload[i] = (uint8_t)word;
     }
     pump->hash = tw_sha256(pump->payload, pump->bytes);
+    pump->hash_next = tw_sha256(pump->payload, pump->bytes_next);
 }
 
-static void want_take(struct pump *pump, uint64_t bytes) {
-    if (pump->times++ > 0) return;
-    pump->bytes = bytes;
-    pump->before = tw_transport_traffic(pump->transport);
-    payload_make(pump);
+static void want_take(struct pump *pump, uint64_t bytes, uint64_t bytes_next) {
     pump->is_fetching = true;
+    pump->times++;
+    if (pump->payload != NULL && bytes == pump->bytes) return;
+    pump->bytes = bytes;
+    pump->times = 1;
+    count_anew(pump);
+    if (pump->payload != NULL) {
+        pump->hash = pump->hash_next;
+        return;
+    }
+    pump->bytes_next = bytes_next;
+    payload_make(pump);
 }
 
 static void chunk_give(struct pump *pump, uint32_t idx) {
@@ -214,7 +241,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
         say(pump, SAY_ECHO, number, at_us);
         break;
     case SAY_ECHO: delay_note(number > 0 ? &pump->busy : &pump->idle, now_us() - at_us); break;
-    case SAY_WANT: want_take(pump, number); break;
+    case SAY_WANT: want_take(pump, number, at_us); break;
     case SAY_PULL: chunk_give(pump, (uint32_t)number); break;
     case SAY_LAST:
         if (pump->is_giver) say(pump, SAY_LAST, number, 0);
@@ -277,7 +304,7 @@ static void start(struct pump *pump, const char *address, struct tw_transport_co
         (void)snprintf(config->listen[0], TW_ADDR_BYTES, "%s", address);
         config->listen_count = 1;
     } else {
-        pump->payload = malloc(pump->bytes);
+        pump->payload = malloc(pump->bytes > pump->bytes_next ? pump->bytes : pump->bytes_next);
         TW_ASSERT(pump->payload != NULL);
     }
     enum tw_status status = tw_transport_create(config, &pump->transport, &err);
@@ -301,19 +328,24 @@ static void pace_set(struct tw_pacer_config *pace, const char *text) {
 
 static void usage(void) {
     (void)fputs("usage: wan_pump give|take HOST:PORT [--pace off|auto|BYTES_S] [--upload BYTES_S]"
-                " [--bytes N] [--times N] [--idle S]\n",
+                " [--bytes N] [--times N] [--idle S] [--warm N]\n",
                 stderr);
     exit(2);
 }
 
 int main(int argc, char **argv) {
     static const struct option known[] = {
-        {"pace", required_argument, NULL, 'p'},  {"upload", required_argument, NULL, 'u'},
-        {"bytes", required_argument, NULL, 'b'}, {"times", required_argument, NULL, 't'},
-        {"idle", required_argument, NULL, 'i'},  {NULL, 0, NULL, 0},
+        {"pace", required_argument, NULL, 'p'},
+        {"upload", required_argument, NULL, 'u'},
+        {"bytes", required_argument, NULL, 'b'},
+        {"times", required_argument, NULL, 't'},
+        {"idle", required_argument, NULL, 'i'},
+        {"warm", required_argument, NULL, 'w'},
+        {NULL, 0, NULL, 0},
     };
     static struct pump pump;
     struct tw_transport_config config = {0};
+    unsigned long long warm = 0;
     int letter;
     if (argc < 3) usage();
     pump.is_giver = strcmp(argv[1], "give") == 0;
@@ -328,10 +360,17 @@ int main(int argc, char **argv) {
         case 'b': pump.bytes = number; break;
         case 't': pump.times = (uint32_t)number; break;
         case 'i': pump.idle_us = number * 1000 * 1000; break;
+        case 'w': warm = number; break;
         default: usage();
         }
     }
-    if (pump.bytes == 0 || pump.bytes > BYTES_MAX || pump.times > TIMES_MAX) usage();
+    if (warm > 0) {
+        pump.bytes_next = pump.bytes;
+        pump.bytes = warm;
+    }
+    if (pump.bytes_next > BYTES_MAX || pump.bytes == 0 || pump.bytes > BYTES_MAX ||
+        pump.times > TIMES_MAX)
+        usage();
     start(&pump, argv[2], &config);
     (void)uv_run(&pump.loop, UV_RUN_DEFAULT);
     (void)uv_run(&pump.loop, UV_RUN_DEFAULT);
