@@ -2,14 +2,15 @@
 # test_wan.py - what a bad path does to transfers, to control messages and to rounds.
 """Two hosts, 100 ms apart, that lose one packet in a hundred each way (wan/lab.py).
 
-    test_wan.py BIN transfer [--full]   20 Mbit/s: a payload over the real transport (wan_pump), paced
-                                        and not, beside control messages, against iperf3 with the
-                                        same congestion control before and after it
+    test_wan.py BIN transfer [--full]   20 Mbit/s: a payload over the real transport (wan_pump),
+                                        paced and not, beside control messages, against iperf3
+                                        with the same congestion control before and after it
     test_wan.py BIN slow                1 Mbit/s: two daemons with stub workers stay members of one
                                         group, and their rounds complete
 
-Figures are ratios to what iperf3 gets in the same lab. --full moves 64 MB and holds them to what the
-project promises; without it 12 MB go, and the bounds leave room for a machine that does other work.
+Figures are ratios to what iperf3 gets in the same lab. --full moves 64 MB and holds them to what
+the project promises; without it 12 MB go, and the bounds leave room for a machine that does other
+work.
 """
 import argparse
 import json
@@ -33,7 +34,8 @@ class Iperf:
 
     def __init__(self, lab, congestion):
         self.lab, self.congestion = lab, congestion
-        self.server = subprocess.Popen(lab.on("b") + ["iperf3", "-s"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.server = subprocess.Popen(lab.on("b") + ["iperf3", "-s"], stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
         time.sleep(0.5)
 
     def goodput(self, seconds):
@@ -143,7 +145,8 @@ def slow_rounds(world):
     manifest = world.folder / "slow.manifest"
     keys = {"model.layers": 4, "model.width": 128, "model.heads": 4, "model.context": 64,
             "train.tokens": "1g", "sync.nodes": 2, "sync.fragments": 2, "sync.period": 200,
-            "sync.overlap": 10, "sync.pace": "clock", "sync.interval": "5s", "sync.codec": "nf4", "sync.quorum": 2}
+            "sync.overlap": 10, "sync.pace": "clock", "sync.interval": "5s",
+            "sync.codec": "nf4", "sync.quorum": 2}
     subprocess.run([str(world.bin / "thinwire"), "run", "new", "slow", "--data",
                     str(world.folder / "text"), "--out", str(manifest)] +
                    [f"--set={key}={value}" for key, value in keys.items()], check=True,
