@@ -48,8 +48,8 @@ static void list_take(struct tw_shell *shell, uint16_t peer, const struct tw_fra
     struct tw_gate *gate = &shell->setup->gate;
     const enum tw_status status = tw_gate_revoke(gate, frame->body, frame->body_bytes, &err);
     if (status == TW_AGAIN) return;
-    if (status != TW_OK) {
-        tw_transport_close(shell->transport, peer, TW_PROTO, err.message);
+    if (status != TW_OK) { /* an honest node passes on only what it verified */
+        tw_transport_blame(shell->transport, peer, TW_PROTO, err.message);
         return;
     }
     if (tw_revoked_save(shell->setup->config.node.state_dir, TW_REVOKED_FILE, &gate->revoked,
@@ -92,9 +92,12 @@ static void renewal_take(struct tw_shell *shell, uint16_t peer, const struct tw_
     if (shell->gate.asked != peer + 1) return; /* nobody asked for it */
     shell->gate.asked = 0;
     const enum tw_status status = tw_gate_take(gate, frame->body, frame->body_bytes, &err);
-    if (status == TW_AGAIN) return;
-    if (status != TW_OK) {
-        tw_transport_close(shell->transport, peer, TW_PROTO, err.message);
+    if (status == TW_PROTO) {
+        tw_transport_blame(shell->transport, peer, status, err.message);
+        return;
+    }
+    if (status != TW_OK) { /* two clocks differ, or two lists: the next peer is asked */
+        tw_shell_note(shell, TW_LOG_WARN, "renewal_refused", "text=\"%s\"", err.message);
         return;
     }
     if (tw_certs_save(shell->setup->config.node.state_dir, TW_CERT_FILE, &gate->own, &err) != TW_OK)
