@@ -201,8 +201,9 @@ enum tw_exit cli_join(struct cli *cli) {
     char hex[TW_ID_HEX_BYTES];
     join.is_start = cli_flag(cli, "--start");
     enum tw_exit rc = node_files_options(cli, &join.files);
-    if (rc == TW_EXIT_OK) rc = ticket_read(cli_operand(cli), &join.ticket);
+    const char *const line = cli_operand(cli);
     if (rc == TW_EXIT_OK) rc = cli_done(cli, "join", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = ticket_read(line, &join.ticket);
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &join.files);
     if (rc != TW_EXIT_OK) return rc;
     const bool is_here = access(join.files.config_path, F_OK) == 0;

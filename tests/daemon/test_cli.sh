@@ -46,7 +46,7 @@ expect 0 '^thinwire data ' tw data --help
 expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
-for verb in init run owner status peers rounds events checkpoint leave pause resume config train eval \
+for verb in init run invite join secret owner status peers rounds events checkpoint leave pause resume config train eval \
     generate sim; do
     expect 0 "^thinwire $verb" tw help $verb
     expect 0 "(^|[ ,])$verb" tw help
@@ -74,6 +74,28 @@ expect 2 'upload: `5` lacks its unit' tw --config bad.conf init --state-dir s2 -
 expect 0 'as given' tw --config two.conf init --state-dir two --secret-file state/run.secret
 cmp state/run.secret two/run.secret
 expect 2 'init: `--nme` is unknown; did you mean --name' tw --config x.conf init --nme x
+
+
+# -- init in one folder; join, invite and secret without anybody
+expect 0 'configuration *.*/place/node.conf' tw init --dir place --name here
+[[ -e place/state/identity.key ]] || { echo "FAIL: no place/state"; failures=$((failures + 1)); }
+expect 0 '' grep -q '^state_dir = state$' place/node.conf
+expect 8 'no daemon answers' tw --config ./place/node.conf invite
+expect 2 'uses 1000: machines it lets in, 1 to 64' tw --config ./place/node.conf invite --uses 1000
+expect 2 'expires 5: a time such as' tw --config ./place/node.conf invite --expires 5
+expect 2 'address a: it is host:port' tw --config ./place/node.conf invite --address a
+expect 2 'did you mean --uses' tw --config ./place/node.conf invite --use 3
+expect 2 'the line of `thinwire invite` is missing' tw join
+expect 2 'no ticket, which begins with tw1' tw join a.example:4747
+expect 2 'its end is missing|part of it is missing|shorter' tw join tw1abc
+expect 2 'did you mean --start' tw join tw1abc --strat
+expect 0 '^[0-9a-f]{8}  used' tw --config ./place/node.conf secret
+expect 0 'taken from others' tw --config ./place/node.conf secret add
+expect 2 'there are 2 already' tw --config ./place/node.conf secret add
+expect 2 '`drop` is unknown; it is show, add, use or remove' tw --config ./place/node.conf secret drop
+[[ $(grep -cE '^[0-9a-f]{64}$' place/state/run.secret) -eq 2 ]] || { echo "FAIL: two secrets"; failures=$((failures + 1)); }
+first=$(head -1 place/state/run.secret)
+if tw --config ./place/node.conf secret | grep -q "$first"; then echo "FAIL: a secret is shown"; failures=$((failures + 1)); fi
 
 many=$(seq -s, -f 'node%g.example.org:4747' 30)
 expect 0 'This node is' tw --config many.conf init --state-dir many --peers "$many"

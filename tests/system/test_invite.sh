@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# From an empty disk to a node that mixes, by the README's commands: invite, join, start. And what goes
+# wrong with tickets, each with its sentence; secrets replaced while nodes train; a run with an owner.
+# BIN: folder of the built programs.
+set -euo pipefail
+BIN=$1
+export LC_ALL=C.UTF-8 PATH=$BIN:$PATH
+home=$(mktemp -d /tmp/tw_invite_XXXXXX)
+cd "$home"
+tw() { thinwire --config "$home/$1/node.conf" "${@:2}"; }
+finish() {
+    for folder in "$home"/*/; do # what still answers ends by itself
+        pid=$(cat "$folder/pid" 2>/dev/null || true)
+        [[ -z $pid ]] || kill -9 "$pid" 2>/dev/null || true
+    done
+    rm -rf "$home"
+}
+trap finish EXIT
+fail() {
+    echo "FAIL: $*"
+    tail -n 5 "$home"/*/log || true
+    exit 1
+}
+# until SECONDS COMMAND...: waits for it to succeed.
+until_true() {
+    local end=$((SECONDS + $1))
+    until "${@:2}"; do
+        [[ $SECONDS -lt $end ]] || return 1
+        sleep 0.2
+    done
+}
+# expect STATUS WORDS COMMAND...: its exit status and something it says.
+expect() {
+    local rc=0
+    "${@:3}" >said 2>&1 </dev/null || rc=$?
+    [[ $rc -eq $1 ]] || fail "${*:3}: status $rc, not $1: $(cat said)"
+    grep -q -- "$2" said || fail "${*:3}: no word of '$2': $(cat said)"
+}
+number() { tw "$1" status --json | python3 -c 'import json, sys
+at = json.load(sys.stdin)
+for key in sys.argv[1].split("."): at = at[key]
+print(int(at))' "$2"; }
+is_mixing() { [[ $(number "$1" sync.mixed_peers) -ge 1 ]]; }
+is_alone() { [[ $(number "$1" sync.alive_peers) -eq 0 ]]; }
+is_up() { [[ $(number "$1" sync.alive_peers) -ge 1 ]]; }
+port() { python3 -c 'import socket
+s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+start() {
+    (cd "$1" && exec thinwired --config node.conf 2>>log) &
+    echo $! >"$1/pid"
+    until_true 20 tw "$1" status --json >/dev/null 2>&1 || fail "$1 does not answer"
+}
+stop() {
+    kill -TERM "$(cat "$1/pid")"
+    until_true 30 is_gone "$1" || fail "$1 does not end"
+}
+is_gone() { ! kill -0 "$(cat "$1/pid")" 2>/dev/null; }
+# What `join --start` started.
+note_pid() { grep -o 'process [0-9]*' "$2" | grep -o '[0-9]*' >"$1/pid"; }
+small="--set model.layers=2 --set model.width=32 --set model.heads=2 --set model.context=32
+    --set train.batch=8 --set train.tokens=400m --set sync.nodes=2 --set sync.fragments=1
+    --set sync.period=20 --set sync.overlap=2"
+
+# -- the first machine
+mkdir one
+seq 1 40000 >one/text.txt
+thinwire data prepare one/text.txt --out one/data --text lines 2>/dev/null >/dev/null
+# shellcheck disable=SC2086
+thinwire run new numbers --data one/data $small --out one/numbers.manifest >/dev/null
+(cd one && thinwire init --dir . --name one --run numbers.manifest --data data --threads 1 \
+    --listen "127.0.0.1:$(port)" >/dev/null)
+expect 8 'no daemon answers' tw one invite
+start one
+
+# -- the second: an empty disk, one line
+tw one invite >line 2>words
+grep -q '^tw1[0-9a-hjkmnp-tv-z]*$' line || fail "no ticket: $(cat line)"
+grep -q 'lets 1 machine into run numbers' words || fail "$(cat words)"
+grep -q 'lead nowhere' words || fail "no word of an address of this machine alone"
+thinwire join "$(cat line)" --dir two --name two --threads 1 --listen "127.0.0.1:$(port)" \
+    --start >said 2>&1 || fail "join: $(cat said)"
+note_pid two said
+for file in two/state/identity.key two/state/run.secret one/state/*/tickets; do
+    [[ $(stat -c %a "$file") == 600 ]] || fail "mode of $file"
+done
+cmp one/state/run.secret two/state/run.secret
+cmp <(thinwire run show one/numbers.manifest) <(thinwire run show two/state/run.manifest)
+until_true 60 is_mixing two || fail "two does not mix"
+tw one invite --list | grep -q 'used .*1 of 1: ' || fail "no list: $(tw one invite --list)"
+
+# -- the same machine again: nothing to do; and after a cut in the middle, no second use
+expect 0 'is in run numbers already' thinwire join "$(cat line)" --dir two
+tw two leave >/dev/null
+until_true 30 is_gone two || fail "two does not leave"
+rm two/node.conf two/state/run.secret two/state/run.manifest
+expect 0 'let this machine in' thinwire join "$(cat line)" --dir two --threads 1
+start two
+until_true 60 is_mixing two || fail "two does not mix again"
+
+# -- tickets that are no good; the count outlives the daemon
+expect 10 'all uses of the ticket are spent (it says: 1 of 1)' thinwire join "$(cat line)" --dir x
+kill -9 "$(cat one/pid)"
+start one
+expect 10 'all uses of the ticket are spent' thinwire join "$(cat line)" --dir x
+[[ ! -e x/node.conf && ! -e x/state/run.secret ]] || fail "a refused join left files"
+expect 2 'typing error\|mistyped' thinwire join "$(tr 2-9 3-90 <line)" --dir x
+expect 2 'begins with tw1' thinwire join one:4747 --dir x
+expect 2 'is missing' thinwire join --dir x
+expect 2 'another version' thinwire join tw2abc --dir x
+tw one invite --uses 5 >line 2>/dev/null
+name=$(tw one invite --list --json | grep -o '"ticket": "[0-9a-f]*"' | tail -1 | grep -o '[0-9a-f]\{8\}')
+expect 0 'no good any more' tw one invite --revoke "$name"
+expect 10 'does not know this ticket' thinwire join "$(cat line)" --dir x
+tw one invite --expires 1s >line 2>/dev/null
+until_true 10 eval 'tw one invite --list | grep -q expired'
+expect 10 'the ticket has expired (it says: at ' thinwire join "$(cat line)" --dir x
+tw one invite --address "127.0.0.1:$(port)" >line 2>/dev/null
+expect 10 'nothing listens on that port' thinwire join "$(cat line)" --dir x
+expect 2 '1 to 64' tw one invite --uses 0
+expect 2 'a time such as' tw one invite --expires soon
+expect 2 'host:port' tw one invite --address nowhere
+expect 2 'another run' env -C "$home" bash -c "sed s/run.manifest/no/ two/node.conf >/dev/null;
+    thinwire run new other --set data.tokenizer=bytes --out two/other.manifest >/dev/null;
+    mkdir -p y; sed 's|^run = .*||; s|^state_dir = .*|state_dir = $home/y/state|' two/node.conf >y/node.conf;
+    mkdir -p y/state; cp two/other.manifest y/state/run.manifest;
+    thinwire join '$(cat line)' --dir y"
+
+# -- a secret is replaced while both train
+old=$(tw one secret | head -1 | cut -c1-8)
+expect 0 'taken from others' tw one secret add
+cp one/state/run.secret fresh
+expect 0 'taken from others' tw two secret add fresh
+new=$(tw one secret | sed -n 2p | cut -c1-8)
+knows() { grep -q "ev=secret_changed used=$2 secrets=$3" "$1/log"; }
+for node in one two; do until_true 10 knows $node "$old" 2 || fail "$node did not look"; done
+for node in one two; do
+    tw $node secret use "$new" >/dev/null
+    until_true 10 knows $node "$new" 2 || fail "$node does not use $new"
+done
+for node in one two; do
+    tw $node secret remove "$old" >/dev/null
+    until_true 10 knows $node "$new" 1 || fail "$node keeps $old"
+done
+until_true 60 is_up two || fail "no link by the new secret"
+until_true 60 is_mixing two || fail "no mixing by the new secret"
+expect 2 'the only one' tw one secret remove "$new"
+expect 2 'the mark of none' tw one secret use 00000000
+stop one
+stop two
+
+# -- a run with an owner: no secret, a certificate by the inviter
+mkdir own
+thinwire owner new own/owner.key >said 2>&1
+key=$(grep -o '[0-9a-f]\{64\}' said | head -1)
+# shellcheck disable=SC2086
+thinwire run new owned --data one/data $small --set security.admission=owner \
+    --set security.owner="$key" --out own/owned.manifest >/dev/null
+(cd own && thinwire init --dir . --name own --run owned.manifest --data ../one/data --threads 1 \
+    --listen "127.0.0.1:$(port)" >../said)
+id=$(grep -o '[0-9a-f]\{64\}' said | head -1)
+tw own owner sign "$id" --key own/owner.key --may train,admit --out own/cert >/dev/null 2>&1
+tw own owner import own/cert >/dev/null
+start own
+tw own invite >line 2>/dev/null
+thinwire join "$(cat line)" --dir guest --threads 1 --listen "127.0.0.1:$(port)" --start >said 2>&1 ||
+    fail "join of a run with an owner: $(cat said)"
+note_pid guest said
+[[ ! -e guest/state/run.secret && -e guest/state/admission.cert ]] || fail "no certificate"
+until_true 60 is_mixing guest || fail "guest does not mix"
+tw guest invite >line 2>said && fail "who may not admit invited"
+grep -q 'lets nodes admit' said || fail "why not? $(cat said)"
+stop own
+stop guest
+echo "invited, joined, mixed"
