@@ -77,6 +77,8 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->control = conn;
     slot->is_dialled = conn->is_dialled;
     slot->boot = hello->boot;
+    slot->features = tw_extensions_features(&hello->extensions);
+    tw_extensions_software(&hello->extensions, slot->software);
     slot->secret = conn->secret;
     record_learn(conn, hello, &slot->record);
     slot->certs = conn->certs;
@@ -164,8 +166,9 @@ static void message_pay(struct tw_conn *conn, const struct tw_frame *frame) {
 
 void tw_peer_resume_control(struct tw_transport *t, int peer) {
     struct tw_slot *slot = &t->peers[peer];
-    if (slot->is_held || slot->throttled_us > tw_now_us()) return;
+    if (slot->throttled_us > tw_now_us()) return;
     slot->throttled_us = 0;
+    if (slot->is_held) return; /* the shell will */
     tw_link_resume(&slot->control->link);
     slot->needs_pump = true;
     tw_transport_soon(t);

@@ -87,6 +87,7 @@ static uint32_t ask_some(struct tw_shell *shell, uint64_t token) {
             struct tw_peer_net net;
             if (!shell->peers[peer].is_up || (asked >> peer & 1) != 0) continue;
             if (!tw_transport_peer(shell->transport, peer, &net)) continue;
+            if ((net.features & TW_FEATURE_DIAL_BACK) == 0) continue;
             if (walk == 0 && tw_reach_is_private(net.address)) continue;
             asked |= UINT64_C(1) << peer;
             count++;

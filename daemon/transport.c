@@ -51,7 +51,7 @@ static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) 
         if (conn->link.state != TW_LINK_DRAINING && conn->deadline_us < next_us)
             next_us = conn->deadline_us;
     }
-    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+    for (unsigned i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
         const struct tw_slot *slot = &t->peers[i];
         if (slot->state != TW_SLOT_UP) continue;
         if (slot->bulk_retry_us < next_us) next_us = slot->bulk_retry_us;
@@ -75,7 +75,13 @@ static void timer_arm(struct tw_transport *t, uint64_t now_us) {
         (void)uv_timer_stop(&t->timer);
         return;
     }
+    /* What is due already waits for a turn of the loop: a timer armed from its own callback would
+     * run again before anything else does. */
     const uint64_t wait_us = next_us > now_us ? next_us - now_us : 0;
+    if (wait_us == 0) {
+        tw_transport_soon(t);
+        return;
+    }
     uv_update_time(t->config.loop);
     (void)uv_timer_start(&t->timer, on_timer, (wait_us + 999) / 1000, 0);
 }
@@ -386,6 +392,7 @@ void tw_transport_send_control(struct tw_transport *t, uint16_t peer, uint16_t k
     struct tw_slot *slot = slot_up(t, peer);
     TW_ASSERT(kind < TW_FRAME_CHUNK && body_bytes <= TW_CONTROL_BYTES_MAX);
     if (slot == NULL || slot->control->link.is_failed) return;
+    if ((tw_feature_of(kind) & ~slot->features) != 0) return;
     if (tw_link_send(&slot->control->link, kind, body, body_bytes) != TW_OK)
         tw_peer_end(t, peer, TW_LIMIT, "does not read: its control queue is full");
 }

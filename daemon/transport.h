@@ -33,6 +33,7 @@
 #include "daemon/identity.h"
 #include "daemon/pacer.h"
 #include "daemon/secret.h"
+#include "proto/extension.h"
 #include "proto/frame.h"
 #include "proto/message.h"
 #include "proto/ticket.h"
@@ -166,8 +167,9 @@ void tw_transport_welcome(struct tw_transport *transport, uint32_t guest, const 
 void tw_transport_turn_away(struct tw_transport *transport, uint32_t guest, enum tw_status status,
                             const char *sentence);
 
-/* Sends a control frame now. Ignored for a peer that is already on its way down. A peer that does
- * not read TW_CONTROL_QUEUE_BYTES is closed. */
+/* Sends a control frame now. Ignored for a peer that is already on its way down, and for a kind of
+ * a feature that the peer does not have. A peer that does not read TW_CONTROL_QUEUE_BYTES is
+ * closed. */
 void tw_transport_send_control(struct tw_transport *transport, uint16_t peer, uint16_t kind,
                                const void *body, uint32_t body_bytes);
 
@@ -211,7 +213,9 @@ struct tw_peer_net {
     bool is_dialled;             /* by this node */
     bool has_bulk;
     uint32_t boot;
-    struct tw_traffic control, bulk; /* since peer_up, handshakes included */
+    uint64_t features;                /* extension.h */
+    char software[TW_SOFTWARE_BYTES]; /* what it calls its program; "" */
+    struct tw_traffic control, bulk;  /* since peer_up, handshakes included */
     uint32_t chunks_queued, background_queued;
     uint32_t control_queued_bytes;
     uint32_t rtt_us, rtt_var_us;   /* smoothed, control connection; 0 = unknown */

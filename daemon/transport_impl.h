@@ -97,6 +97,8 @@ struct tw_slot {
     struct tw_conn *bulk_dial; /* under way */
     struct tw_record record;
     uint32_t boot;
+    uint64_t features; /* extension.h */
+    char software[TW_SOFTWARE_BYTES];
     uint32_t secret; /* which one proved the link, of transport->secrets */
     bool is_dialled;
     uint8_t tag[TW_LINK_TAG_BYTES];

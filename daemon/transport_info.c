@@ -45,6 +45,7 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
         .is_dialled = slot->is_dialled,
         .has_bulk = slot->bulk != NULL,
         .boot = slot->boot,
+        .features = slot->features,
         .control = conn_traffic(slot->control),
         .bulk = conn_traffic(slot->bulk),
         .chunks_queued = slot->queue.payloads.count,
@@ -52,6 +53,7 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
         .path_bytes_per_s = slot->pacing.pacer.path_bytes_per_s,
         .control_queued_bytes = (uint32_t)tw_link_queued(&slot->control->link),
     };
+    memcpy(out->software, slot->software, sizeof(out->software));
     memcpy(out->address, slot->control->link.address, sizeof(out->address));
     info_add(slot->control, false, out);
     info_add(slot->bulk, true, out);

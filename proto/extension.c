@@ -5,6 +5,8 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "proto/fields.h"
+#include "proto/frame.h"
+#include "proto/message.h"
 
 /* Type of the last one; 0: the list is empty. */
 static uint16_t type_last(const struct tw_extensions *list) {
@@ -71,6 +73,17 @@ enum tw_status tw_extensions_decode(const uint8_t *bytes, size_t size, struct tw
     *list = (struct tw_extensions){.count = count, .bytes_count = (uint32_t)fields_bytes};
     memcpy(list->bytes, fields, fields_bytes);
     return TW_OK;
+}
+
+uint64_t tw_feature_of(uint16_t kind) {
+    switch (kind) {
+    case TW_FRAME_REVOKE:
+    case TW_FRAME_RENEW:
+    case TW_FRAME_CERTS: return TW_FEATURE_OWNER;
+    case TW_MSG_PROBE:
+    case TW_MSG_PROBED: return TW_FEATURE_DIAL_BACK;
+    default: return 0;
+    }
 }
 
 uint64_t tw_extensions_features(const struct tw_extensions *list) {

@@ -20,8 +20,17 @@ enum tw_extension_type {
     TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
 };
 
-/* What this program can do beyond version 1. */
-#define TW_FEATURES UINT64_C(0)
+/* What a node can do that others of its wire version may not: a bit each, given out for ever. Used
+ * with peers that say the same bit; what nobody here knows is ignored. */
+#define TW_FEATURE_OWNER (UINT64_C(1) << 0)     /* hears REVOKE, RENEW and CERTS */
+#define TW_FEATURE_DIAL_BACK (UINT64_C(1) << 1) /* answers PROBE with PROBED */
+
+/* What this program can do. */
+#define TW_FEATURES (TW_FEATURE_OWNER | TW_FEATURE_DIAL_BACK)
+
+/* The feature a node needs to understand a control frame of that kind; 0: every node of this wire
+ * version does. */
+uint64_t tw_feature_of(uint16_t kind);
 
 enum {
     TW_EXTENSIONS_HEADER_BYTES = 4,

@@ -1,6 +1,8 @@
 /* Tests of proto/extension.c: the list at the end of HELLO, from friends and from anybody. */
 #include "base/bytes.h"
 #include "proto/extension.h"
+#include "proto/frame.h"
+#include "proto/message.h"
 #include "tests/test.h"
 
 static struct tw_error err;
@@ -109,6 +111,22 @@ static void what_is_known_has_its_form(void **state) {
     refused("name of 24");
 }
 
+/* Every bit this program says it has stands for kinds, and a kind needs one bit at most. */
+static void kinds_belong_to_features(void **state) {
+    (void)state;
+    uint64_t seen = 0;
+    for (uint32_t kind = 0; kind <= UINT16_MAX; kind++) {
+        const uint64_t feature = tw_feature_of((uint16_t)kind);
+        assert_true((feature & (feature - 1)) == 0);
+        assert_true((feature & ~TW_FEATURES) == 0);
+        seen |= feature;
+    }
+    assert_true(seen == TW_FEATURES);
+    assert_true(tw_feature_of(TW_MSG_STATUS) == 0);
+    assert_true(tw_feature_of(TW_MSG_PROBE) == TW_FEATURE_DIAL_BACK);
+    assert_true(tw_feature_of(TW_FRAME_REVOKE) == TW_FEATURE_OWNER);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(void) {
@@ -119,6 +137,7 @@ int main(void) {
         TEST(types_ascend_and_come_once),
         TEST(numbers_and_lengths_have_bounds),
         TEST(what_is_known_has_its_form),
+        TEST(kinds_belong_to_features),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 #include "tests/system/hostile.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -12,8 +12,27 @@
 
 #include "base/assert.h"
 #include "proto/control.h"
+#include "proto/run.h"
 
 static const uint8_t ALPN[] = {10, 't', 'h', 'i', 'n', 'w', 'i', 'r', 'e', '/', '1'};
+
+void hostile_know(struct hostile_target *target, struct tw_secret *secret, const char *dir,
+                  uint16_t port) {
+    static char text[TW_MANIFEST_BYTES_MAX];
+    static struct tw_run run;
+    struct tw_secrets secrets;
+    char path[96];
+    (void)snprintf(path, sizeof(path), "%s/manifest", dir);
+    FILE *file = fopen(path, "re");
+    TW_ASSERT(file != NULL);
+    const size_t size = fread(text, 1, sizeof(text), file);
+    (void)fclose(file);
+    TW_ASSERT(tw_run_decode(text, size, &run, NULL) == TW_OK);
+    (void)snprintf(path, sizeof(path), "%s/secret", dir);
+    TW_ASSERT(tw_secrets_open(path, &secrets, NULL) == TW_OK);
+    *secret = secrets.list[0];
+    *target = (struct hostile_target){.port = port, .run = tw_run_id(&run)};
+}
 
 static double now_s(void) {
     struct timespec now;

@@ -35,6 +35,10 @@ struct hostile {
     bool has_goodbye;
 };
 
+/* Reads secret and manifest of a cluster's folder; target->secret is left to the caller. */
+void hostile_know(struct hostile_target *target, struct tw_secret *secret, const char *dir,
+                  uint16_t port);
+
 /* A TCP connection; -1 when there is none. */
 int hostile_tcp(const struct hostile_target *target);
 

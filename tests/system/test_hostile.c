@@ -19,7 +19,6 @@
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "daemon/exit_codes.h"
-#include "proto/run.h"
 #include "tests/system/cluster.h"
 #include "tests/system/hostile.h"
 
@@ -36,30 +35,12 @@ static bool has_passed;
 
 /* ---- the honest pair ----------------------------------------------------------------------- */
 
-static void target_read(void) {
-    static char text[TW_MANIFEST_BYTES_MAX];
-    static struct tw_run run;
-    char path[96];
-    struct tw_error err;
-    (void)snprintf(path, sizeof(path), "%s/manifest", cluster.dir);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    const size_t size = fread(text, 1, sizeof(text), file);
-    (void)fclose(file);
-    assert_int_equal(tw_run_decode(text, size, &run, &err), TW_OK);
-    (void)snprintf(path, sizeof(path), "%s/secret", cluster.dir);
-    struct tw_secrets secrets;
-    assert_int_equal(tw_secrets_open(path, &secrets, &err), TW_OK);
-    secret = secrets.list[0];
-    target = (struct hostile_target){.port = cluster.nodes[0].port, .run = tw_run_id(&run)};
-}
-
 static int open_pair(void **state) {
     (void)state;
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
-    target_read();
+    hostile_know(&target, &secret, cluster.dir, cluster.nodes[0].port);
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
     assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 2, 30));
@@ -461,17 +442,59 @@ static void chunks_nobody_asked_for_are_dropped(void **state) {
     judge(8 * KIB);
 }
 
+/* Garbage under a right secret, three times: then the key is of no use for an hour, restart or not.
+ */
+static void who_breaks_the_protocol_again_and_again_is_banned(void **state) {
+    (void)state;
+    static struct hostile h, first;
+    struct tw_hello hello;
+    watch();
+    target.secret = &secret;
+    assert_true(hostile_open(&first, &target, NULL)); /* lends its key to the others */
+    for (unsigned i = 0; i < 3; i++) {
+        if (!hostile_join(&h, &target, &first)) fail_msg("let in %u times", i);
+        (void)hostile_frame(&h, TW_MSG_STATUS, "garbage", 7);
+        assert_true(hostile_ends(&h, 10));
+        hostile_close(&h);
+    }
+    assert_true(cluster_says(&cluster, 0, "ev=peer_banned", 5));
+    assert_false(hostile_join(&h, &target, &first));
+    must_say_once("ev=peer_banned");
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 30), TW_EXIT_OK);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 2, 30));
+    assert_true(hostile_open(&h, &target, &first));
+    hostile_hello(&h, &target, TW_ROLE_CONTROL, NULL, &hello);
+    (void)hostile_say(&h, &hello);
+    assert_true(hostile_ends(&h, 10));
+    assert_true(h.has_goodbye);
+    assert_int_equal(h.goodbye.status, TW_BANNED);
+    hostile_close(&h);
+    hostile_close(&first);
+    if (!hostile_join(&h, &target, NULL)) fail_msg("a node of another key: %s", h.goodbye.sentence);
+    hostile_close(&h);
+    has_passed = true;
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, close_all)
     const struct CMUnitTest tests[] = {
-        TEST(silent_connections_shut_nobody_out),  TEST(wrong_secrets_are_refused_and_said_once),
-        TEST(handshake_byte_by_byte_is_cut_off),   TEST(noise_instead_of_tls_is_refused),
-        TEST(replayed_hello_is_refused),           TEST(big_frames_before_admission_are_refused),
-        TEST(lengths_beyond_the_kind_are_refused), TEST(bombs_of_fields_stay_within_bounds),
-        TEST(key_update_flood_ends_the_session),   TEST(started_frame_that_never_ends_is_cut_off),
-        TEST(flood_of_messages_slows_nobody_else), TEST(who_asks_and_does_not_read_is_closed),
-        TEST(invented_members_fill_nothing),       TEST(sixty_four_members_cost_what_they_may),
+        TEST(silent_connections_shut_nobody_out),
+        TEST(wrong_secrets_are_refused_and_said_once),
+        TEST(handshake_byte_by_byte_is_cut_off),
+        TEST(noise_instead_of_tls_is_refused),
+        TEST(replayed_hello_is_refused),
+        TEST(big_frames_before_admission_are_refused),
+        TEST(lengths_beyond_the_kind_are_refused),
+        TEST(bombs_of_fields_stay_within_bounds),
+        TEST(key_update_flood_ends_the_session),
+        TEST(started_frame_that_never_ends_is_cut_off),
+        TEST(flood_of_messages_slows_nobody_else),
+        TEST(who_asks_and_does_not_read_is_closed),
+        TEST(invented_members_fill_nothing),
+        TEST(sixty_four_members_cost_what_they_may),
         TEST(chunks_nobody_asked_for_are_dropped),
+        TEST(who_breaks_the_protocol_again_and_again_is_banned),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
