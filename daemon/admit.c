@@ -316,9 +316,8 @@ static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
 static enum tw_status certs_check(struct tw_conn *conn, const struct tw_hello *theirs,
                                   struct tw_error *err) {
     const struct tw_gate *gate = conn->transport->config.gate;
-    const bool is_member = theirs->role == TW_ROLE_CONTROL || theirs->role == TW_ROLE_BULK;
     uint32_t size = 0;
-    if (gate == NULL || !is_member) return TW_OK;
+    if (gate == NULL || theirs->role == TW_ROLE_GUEST) return TW_OK; /* a probe shows its own too */
     const uint8_t *bytes =
         tw_extensions_find(&theirs->extensions, TW_EXTENSION_CERTIFICATES, &size);
     return tw_gate_check(gate, &conn->link.tls.id, bytes, size, &conn->certs, err);

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "daemon/config.h"
+#include "daemon/gate.h"
 #include "daemon/identity.h"
 #include "daemon/secret.h"
 #include "proto/run.h"
@@ -28,6 +29,8 @@ struct doctor {
     struct tw_run run;
     struct tw_identity identity;
     struct tw_secrets secrets;
+    bool has_gate; /* a run with an owner: */
+    struct tw_gate gate;
     json_t *status;   /* of the daemon that runs; NULL: none does */
     const char *proc; /* "/proc"; tests have their own */
     uint64_t patience_us;

@@ -72,7 +72,7 @@ static bool look_at_state(struct doctor *doctor) {
 /* In a run with an owner: is it there, is it good now, and how long will it be? */
 static void look_at_certificate(struct doctor *doctor) {
     enum { SOON_S = 14 * 24 * 3600 };
-    static struct tw_gate gate;
+    struct tw_gate *const gate = &doctor->gate;
     struct tw_error err = {0};
     char until[TW_UNITS_BYTES];
     if (!doctor->has_run || doctor->run.security.admission != TW_ADMISSION_OWNER) {
@@ -81,11 +81,12 @@ static void look_at_certificate(struct doctor *doctor) {
     }
     if (!doctor->has_identity) return;
     const struct tw_id run_id = tw_run_id(&doctor->run);
-    tw_gate_init(&gate, &run_id, &doctor->run.security.owner, &doctor->identity);
-    enum tw_status status = tw_gate_load(&gate, doctor->config.node.state_dir, &err);
+    tw_gate_init(gate, &run_id, &doctor->run.security.owner, &doctor->identity);
+    enum tw_status status = tw_gate_load(gate, doctor->config.node.state_dir, &err);
     if (status == TW_OK)
-        status = tw_gate_judge(&gate, &gate.own, &doctor->identity.id, TW_CERT_TRAIN, 0, &err);
-    const uint64_t until_s = tw_certs_until(&gate.own), now_s = gate.clock_s();
+        status = tw_gate_judge(gate, &gate->own, &doctor->identity.id, TW_CERT_TRAIN, 0, &err);
+    doctor->has_gate = true;
+    const uint64_t until_s = tw_certs_until(&gate->own), now_s = gate->clock_s();
     (void)tw_units_utc(until, until_s);
     if (status == TW_BAD_CLOCK)
         doctor_say(doctor, DOCTOR_FAIL, "certificate", "`timedatectl set-ntp true`", "%s",
@@ -94,12 +95,12 @@ static void look_at_certificate(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_FAIL, "certificate",
                    "have the owner sign one (`thinwire owner sign`), then `thinwire owner import`",
                    "%s", err.message);
-    else if (until_s < now_s + SOON_S && gate.own.count == 1)
+    else if (until_s < now_s + SOON_S && gate->own.count == 1)
         doctor_say(doctor, DOCTOR_WARN, "certificate", "have it signed anew before that",
                    "good until %s, then nobody lets this node in", until);
     else
         doctor_say(doctor, DOCTOR_OK, "certificate", NULL, "good until %s%s", until,
-                   gate.own.count > 1 ? ", renewed by nodes that may admit" : "");
+                   gate->own.count > 1 ? ", renewed by nodes that may admit" : "");
 }
 
 static void look_at_keys(struct doctor *doctor) {

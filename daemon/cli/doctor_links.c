@@ -20,10 +20,6 @@ enum { ETHERNET_BYTES = 1500, SMALL_MTU_BYTES = 1280 };
 
 /* ---- this side ----------------------------------------------------------------------------- */
 
-static const char *text_at(const json_t *json, const char *a, const char *b) {
-    return json_string_value(json_object_get(json_object_get(json, a), b));
-}
-
 /* What the daemon warns of itself: the same lines as `thinwire status`. */
 static void look_at_daemon(struct doctor *doctor) {
     if (doctor->status == NULL) {
@@ -102,23 +98,27 @@ static void look_at_ports(struct doctor *doctor) {
     }
 }
 
-/* Whether others could dial us, as far as the daemon has found out by having itself dialled back.
- */
+/* Whether others can dial us, as far as the daemon has found out by having itself dialled back. Its
+ * words say what to open. */
 static void look_at_dial_back(struct doctor *doctor) {
-    const char *const state = text_at(doctor->status, "network", "reachable");
+    const json_t *const reachable =
+        json_object_get(json_object_get(doctor->status, "network"), "reachable");
+    const char *const state = json_string_value(json_object_get(reachable, "state"));
+    const char *const text = json_string_value(json_object_get(reachable, "text"));
     if (!doctor->config.network.links) return;
-    if (doctor->config.network.listen_count == 0)
+    if (doctor->config.network.listen_count == 0) {
         doctor_say(doctor, DOCTOR_OK, "dial-back", NULL, "not wanted: this node only dials");
-    else if (state == NULL)
+    } else if (state == NULL || text == NULL || strcmp(state, "unknown") == 0) {
         doctor_say(doctor, DOCTOR_SKIP, "dial-back", NULL,
-                   "known once the daemon has had a peer dial it back");
-    else if (strcmp(state, "yes") == 0)
-        doctor_say(doctor, DOCTOR_OK, "dial-back", NULL, "peers can dial this node");
-    else
-        doctor_say(doctor, DOCTOR_WARN, "dial-back",
-                   "open the TCP port of `listen` in firewall and router, or leave it: links this "
-                   "node dials do as well, unless the others cannot be dialled either",
-                   "peers cannot dial this node: %s", state);
+                   "known once a peer has dialled the running daemon back");
+    } else {
+        const bool is_shut = strcmp(state, "no") == 0 || strcmp(state, "local") == 0;
+        doctor_say(doctor, is_shut ? DOCTOR_WARN : DOCTOR_OK, "dial-back",
+                   is_shut ? "links that this node dials do as well, unless the others cannot be "
+                             "dialled either"
+                           : NULL,
+                   "%s", text);
+    }
 }
 
 /* ---- every configured address -------------------------------------------------------------- */
@@ -219,6 +219,12 @@ static void jobs_run(struct doctor *doctor, struct job *jobs, uint32_t count,
             .patience_us = doctor->patience_us,
         };
         if (doctor->has_run) jobs[i].question.hello.run = tw_run_id(&doctor->run);
+        if (doctor->has_gate) {
+            uint8_t bytes[TW_GATE_BYTES_MAX];
+            const uint32_t size = tw_gate_encode(&doctor->gate, bytes);
+            tw_extensions_add(&jobs[i].question.hello.extensions, TW_EXTENSION_CERTIFICATES, bytes,
+                              size);
+        }
         jobs[i].is_started = pthread_create(&jobs[i].thread, NULL, job_run, &jobs[i]) == 0;
         if (!jobs[i].is_started) (void)job_run(&jobs[i]);
     }

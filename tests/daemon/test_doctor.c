@@ -182,6 +182,25 @@ static void warnings_of_the_daemon_are_passed_on(void **state) {
     json_decref(doctor.status);
 }
 
+static void dial_back_is_told_in_the_words_of_the_daemon(void **state) {
+    (void)state;
+    static const struct {
+        const char *state, *grade;
+    } cases[] = {{"yes", "ok"}, {"no", "warn"}, {"local", "warn"}, {"unknown", "skip"}};
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void)json_array_clear(doctor.list);
+        doctor.status = json_pack("{s:s, s:{s:{s:s,s:s}}}", "state", "member", "network",
+                                  "reachable", "state", cases[i].state, "text", "open port 4747");
+        assert_non_null(doctor.status);
+        doctor_links(&doctor);
+        const json_t *row = row_of("dial-back");
+        assert_string_equal(json_string_value(json_object_get(row, "grade")), cases[i].grade);
+        if (strcmp(cases[i].grade, "skip") != 0)
+            assert_string_equal(json_string_value(json_object_get(row, "text")), "open port 4747");
+        json_decref(doctor.status);
+    }
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -195,6 +214,7 @@ int main(void) {
         TEST(unlinked_node_without_a_daemon_is_no_failure),
         TEST(foreign_listen_address_fails),
         TEST(warnings_of_the_daemon_are_passed_on),
+        TEST(dial_back_is_told_in_the_words_of_the_daemon),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 way out, in `thinwire doctor` and in the status of the daemon.
 
     python3 test_joins.py BIN loopback    those that need nothing but processes
+    python3 test_joins.py BIN admission    a clock that is off by a day, in a run with an owner
     python3 test_joins.py BIN network     those of firewalls, routers and NAT: root, in namespaces
 
 Three hosts in a row: `b` joins, `r` is the router between, `a` has the run. The router drops,
@@ -96,16 +97,17 @@ class World:
 
     def __init__(self, bin_dir, space, folder):
         self.bin, self.space, self.folder = pathlib.Path(bin_dir).resolve(), space, folder
-        self.processes = []
+        self.processes, self.ids = [], {}
         (folder / "text").write_text("In the beginning was the word.\n" * 4000, encoding="ascii")
         self.manifest = self.new_run("first")
 
-    def new_run(self, name):
+    def new_run(self, name, *keys):
         """The manifest of a small run."""
+        more = [word for key in keys for word in ("--set", key)]
         path = self.folder / f"{name}.manifest"
         run(str(self.bin / "thinwire"), "run", "new", name, "--data", str(self.folder / "text"),
             "--out", str(path), "--set", "model.layers=2", "--set", "model.width=32",
-            "--set", "model.heads=2", "--set", "model.context=32")
+            "--set", "model.heads=2", "--set", "model.context=32", *more)
         return path
 
     def node(self, name, listen, *, manifest=None, peers=(), secret=None):
@@ -113,10 +115,12 @@ class World:
         config, worker = self.folder / f"{name}.conf", self.folder / f"{name}.worker"
         more = ["--peers", ",".join(peers)] if peers else []
         more += ["--secret-file", str(secret)] if secret else []
-        run(str(self.bin / "thinwire"), "init", "--config", str(config), "--state-dir",
+        said = run(
+            str(self.bin / "thinwire"), "init", "--config", str(config), "--state-dir",
             str(self.folder / name), "--run-dir", str(self.folder / f"{name}.run"), "--run",
             str(manifest or self.manifest), "--data", str(self.folder / "text"), "--listen", listen,
             *more)
+        self.ids[name] = said.split("This node is ")[1].split()[0]
         worker.write_text(f"#!/bin/sh\nexec {self.bin / 'stub_worker'} --step-us 20000 \"$@\"\n",
                           encoding="ascii")
         worker.chmod(0o755)
@@ -138,9 +142,23 @@ class World:
         self.processes.append(process)
         return process
 
-    def daemon(self, host, config):
+    def shifted(self, seconds):
+        """What a command line begins with where the clock is wrong by so much."""
+        return ["env", f"LD_PRELOAD={self.bin / 'shift_clock.so'}", f"TW_SHIFT_CLOCK_S={seconds}",
+                "ASAN_OPTIONS=verify_asan_link_order=0"]
+
+    def admit(self, name, config, clock_s=0):
+        """The owner's certificate for a node, signed and imported by that clock."""
+        tool = [*self.shifted(clock_s), str(self.bin / "thinwire")]
+        cert = self.folder / f"{name}.cert"
+        run(*tool, "owner", "sign", self.ids[name], "--run", str(self.manifest), "--key",
+            str(self.folder / "owner.key"), "--out", str(cert))
+        run(*tool, "owner", "import", str(cert), "--config", str(config))
+
+    def daemon(self, host, config, clock_s=0):
         """Starts a daemon and waits until it answers."""
-        process = self.start(host, self.bin / "thinwired", "--config", config)
+        process = self.start(host, *(self.shifted(clock_s) if clock_s else []),
+                             self.bin / "thinwired", "--config", config)
         end = time.monotonic() + PATIENCE_S
         while self.status(config) is None:
             if process.poll() is not None or time.monotonic() > end:
@@ -216,9 +234,12 @@ def of_status(status, address):
     return None
 
 
-def try_joins(world, host, listen, cases, good):
+def try_joins(world, host, listen, cases, good, prepare=None):
     """Starts the joining node with all addresses at once, then asks daemon and doctor."""
-    config = world.node("joiner", listen, peers=[good, *cases], secret=world.secret("first"))
+    secret = None if prepare else world.secret("first")
+    config = world.node("joiner", listen, peers=[good, *cases], secret=secret)
+    if prepare:
+        prepare("joiner", config)
     before, code = world.doctor(host, config)
     wrong = judge(cases, before, "doctor", of_doctor)
     if code != 1:
@@ -274,6 +295,23 @@ def loopback(world):
     return wrong
 
 
+def admission(world):
+    """Certificates are dated: a node whose clock is a day behind takes those of today for forged."""
+    good, behind = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    day_s = 86400
+    run(str(world.bin / "thinwire"), "owner", "new", cwd=world.folder)
+    shown = run(str(world.bin / "thinwire"), "owner", "show", str(world.folder / "owner.key"),
+                "--json")
+    world.manifest = world.new_run("owned", "security.admission=owner",
+                                   f"security.owner={json.loads(shown)['key']}")
+    for name, listen, clock_s in (("first", good, 0), ("behind", behind, -day_s)):
+        config = world.node(name, listen)
+        world.admit(name, config, clock_s)
+        world.daemon("a", config, clock_s)
+    cases = {behind: ("clock", "the clocks of the two machines are far apart")}
+    return try_joins(world, "b", f"127.0.0.1:{free_port()}", cases, good, world.admit)
+
+
 def network(world):
     """Wrong port, firewall that drops, firewall that rejects, NAT, no route."""
     good = f"{HOST}:4747"
@@ -290,7 +328,7 @@ def network(world):
 
 def lacks(kind):
     """Why this part cannot run here; None where it can."""
-    if kind == "loopback":
+    if kind != "network":
         return None
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return "wants root and iproute2 for network namespaces"
@@ -299,6 +337,9 @@ def lacks(kind):
         return "the kernel gives no network namespace"
     run("ip", "netns", "del", name)
     return None
+
+
+PARTS = {"loopback": loopback, "network": network, "admission": admission}
 
 
 def main():
@@ -314,7 +355,7 @@ def main():
         with Space(kind == "network") as space:
             world = World(bin_dir, space, folder)
             try:
-                wrong = {"loopback": loopback, "network": network}[kind](world)
+                wrong = PARTS[kind](world)
             finally:
                 world.end()
     finally:

@@ -1,0 +1,24 @@
+/* shift_clock.c - preloaded into a process, it sets the clock of that process alone off by
+ * TW_SHIFT_CLOCK_S seconds: a machine whose date is wrong. */
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static time_t shift_s(void) {
+    const char *text = getenv("TW_SHIFT_CLOCK_S");
+    return text != NULL ? (time_t)strtol(text, NULL, 10) : 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    const int code = (int)syscall(SYS_clock_gettime, clock, now);
+    if (code == 0 && clock == CLOCK_REALTIME) now->tv_sec += shift_s();
+    return code;
+}
+
+time_t time(time_t *out) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    if (out != NULL) *out = now.tv_sec;
+    return now.tv_sec;
+}
