@@ -296,7 +296,7 @@ def loopback(world):
 
 
 def admission(world):
-    """Certificates are dated: a node whose clock is a day behind takes those of today for forged."""
+    """Certificates are dated: a node whose clock is a day behind takes those of today for false."""
     good, behind = (f"127.0.0.1:{free_port()}" for _ in range(2))
     day_s = 86400
     run(str(world.bin / "thinwire"), "owner", "new", cwd=world.folder)
