@@ -57,7 +57,12 @@ static uint64_t window_rate(struct tw_pacer *pacer, const struct tw_pacer_sample
     if (queue_us < pacer->window_queue_us) pacer->window_queue_us = queue_us;
     if (took_us < most(sample->rtt_least_us, TW_PACER_WINDOW_US)) return 0;
     const uint64_t late = late_us(pacer, sample) * (pacer->state == TW_PACER_PACED ? 2 : 1);
-    pacer->stood_windows = pacer->window_queue_us > late ? pacer->stood_windows + 1 : 0;
+    if (pacer->window_queue_us <= late) {
+        pacer->stood_windows = 0;
+    } else if (pacer->stood_windows++ == 0) {
+        pacer->stood_us = pacer->window_us;
+        pacer->stood_bytes = pacer->window_bytes;
+    }
     return most((sample->delivered_bytes - pacer->window_bytes) * MILLION / took_us, 1);
 }
 
@@ -70,10 +75,13 @@ static void paced_begin(struct tw_pacer *pacer) {
     pacer->stood_windows = 0;
 }
 
-/* The path's rate is known; what stands in the queue goes first. */
+/* The path's rate is known, from all windows in which a queue stood, but is not believed below
+ * `least`; what stands in the queue goes first. */
 static void path_learn(struct tw_pacer *pacer, const struct tw_pacer_sample *sample,
-                       uint64_t bytes_per_s) {
-    pacer->path_bytes_per_s = most(bytes_per_s, LEAST_BYTES_S);
+                       uint64_t least) {
+    const uint64_t bytes = sample->delivered_bytes - pacer->stood_bytes;
+    const uint64_t stood_us = sample->now_us - pacer->stood_us;
+    pacer->path_bytes_per_s = most(bytes * MILLION / stood_us, most(least, LEAST_BYTES_S));
     pacer->state = TW_PACER_DRAIN;
     pacer->drained_us =
         sample->now_us + 2 * (uint64_t)queue_of(pacer, sample) + sample->rtt_least_us;
@@ -101,8 +109,7 @@ static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *samp
     const uint32_t enough =
         pacer->path_bytes_per_s == 0 ? TW_PACER_FIRST_WINDOWS : TW_PACER_STOOD_WINDOWS;
     if (pacer->stood_windows >= enough && is_steady) {
-        path_learn(pacer, sample,
-                   most(pacer->best_bytes_per_s, percent(pacer->path_bytes_per_s, KEPT_PERCENT)));
+        path_learn(pacer, sample, percent(pacer->path_bytes_per_s, KEPT_PERCENT));
         probe_end(pacer);
         return;
     }
@@ -135,7 +142,7 @@ static void paced_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sam
     pacer->sent_us += sample->now_us - pacer->window_us;
     const bool is_slow = bytes_per_s < percent(pacer->told_bytes_per_s, SLOW_PERCENT);
     if (pacer->stood_windows >= TW_PACER_STOOD_WINDOWS && is_slow)
-        path_learn(pacer, sample, most(bytes_per_s, pacer->floor_bytes_per_s));
+        path_learn(pacer, sample, pacer->floor_bytes_per_s);
     else if (pacer->sent_us >= TW_PACER_PROBE_US)
         probe_begin(pacer);
     else

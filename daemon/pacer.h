@@ -8,8 +8,8 @@
  *
  *   state   kernel's limit      left for
  *   OPEN    none                DRAIN when a queue stood for five windows (three of a probe) and
- *                               deliveries grew no more: the best two in a row are the path. A
- *                               probe of a known path also: PACED, after 20 windows without that
+ *                               deliveries grew no more: their rate is the path's. A probe also:
+ *                               PACED, after 20 windows without that
  *   DRAIN   30 % of the path    PACED when the queue is gone
  *   PACED   what brings         OPEN (a probe) after TW_PACER_PROBE_US of sending: the path may
  *           85 % of the path    have become faster. DRAIN when twice that queue stands for three
@@ -71,6 +71,7 @@ struct tw_pacer {
     uint32_t base_us, next_base_us;   /* shortest round trips: up to the last probe (0: there was
                                          none), and since */
     uint32_t stood_windows;           /* with a queue, one after the other */
+    uint64_t stood_us, stood_bytes;   /* when the first of them began */
 
     uint64_t last_bytes_per_s; /* OPEN: of the window before */
     uint64_t best_bytes_per_s; /* OPEN: of any two in a row */

@@ -76,9 +76,9 @@ def measure(lab, program, pace, payload, is_full):
     congestion = pump(lab, program, pace, 1, 0)[0]["congestion"]  # what the kernel gives us
     iperf = Iperf(lab, congestion)
     try:
-        before = iperf.goodput(20 if is_full else 5)
-        given, taken = pump(lab, program, pace, payload, 20 if is_full else 5)
-        after = iperf.goodput(20 if is_full else 5)
+        before = iperf.goodput(10 if is_full else 5)
+        given, taken = pump(lab, program, pace, payload, 10 if is_full else 5)
+        after = iperf.goodput(10 if is_full else 5)
     finally:
         iperf.end()
     rate = payload / taken["took_s"][0]

@@ -89,6 +89,7 @@ class Lab:
         self.name = self.folder.name
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and what is here goes away
         try:
             self.up()
         except BaseException:
