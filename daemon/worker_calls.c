@@ -367,6 +367,7 @@ static bool apply_build(struct tw_call *call, const struct tw_action *action,
     apply->fragment = action->u.apply.fragment;
     apply->parts_count = action->u.apply.parts_count;
     apply->is_final = action->u.apply.is_final;
+    apply->steps = action->u.apply.steps;
     for (uint32_t i = 0; i < apply->parts_count; i++) {
         const struct tw_apply_part *part = &action->u.apply.parts[i];
         apply->parts[i].begin = part->begin;

@@ -19,15 +19,17 @@ static void guard_sizes(double *sizes, const double *norms, const uint32_t *step
         sizes[i] = norms[i] / sqrt(taken[i] < most ? taken[i] : most);
 }
 
-/* With most contributions exactly 0, as when a round follows a merge at once, nothing else is
- * usual. */
+/* What rounding leaves of a Delta that is 0: norms of real ones are above 1e-4. */
+static const double NOTHING = 1e-6;
+
+/* With most contributions 0, as when a round follows a merge at once, nothing else is usual. */
 static uint64_t refuse_all_but_zeros(const double *sizes, uint32_t count) {
     uint32_t zeros = 0;
     uint64_t refused = 0;
-    for (uint32_t i = 0; i < count; i++) zeros += sizes[i] == 0.0;
+    for (uint32_t i = 0; i < count; i++) zeros += sizes[i] <= NOTHING;
     if (2 * zeros <= count) return 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (sizes[i] != 0.0) refused |= UINT64_C(1) << i;
+        if (sizes[i] > NOTHING) refused |= UINT64_C(1) << i;
     }
     return refused;
 }
@@ -40,7 +42,7 @@ void tw_guard_scale(float *factors, const double *norms, const uint32_t *steps, 
     const double usual = tw_median_low(sizes, count);
     for (uint32_t i = 0; i < count; i++) {
         const bool is_large =
-            count >= TW_GUARD_LEAST && usual > 0.0 && sizes[i] > TW_GUARD_SCALED * usual;
+            count >= TW_GUARD_LEAST && usual > NOTHING && sizes[i] > TW_GUARD_SCALED * usual;
         factors[i] = is_large ? (float)(TW_GUARD_SCALED * usual / sizes[i]) : 1.0f;
     }
 }
@@ -51,7 +53,7 @@ static uint64_t guard_refuse(const double *norms, const uint32_t *steps, uint32_
     if (count < TW_GUARD_LEAST) return 0;
     guard_sizes(sizes, norms, steps, count);
     const double usual = tw_median_low(sizes, count);
-    if (usual == 0.0) return refuse_all_but_zeros(sizes, count);
+    if (usual <= NOTHING) return refuse_all_but_zeros(sizes, count);
     for (uint32_t i = 0; i < count; i++) {
         if (sizes[i] > TW_GUARD_REFUSED * usual) refused |= UINT64_C(1) << i;
     }

@@ -138,6 +138,7 @@ struct tw_run {
         uint32_t outer_lr_millionths;       /* eta */
         uint32_t outer_momentum_millionths; /* mu, reached after outer_ramp outer steps */
         uint32_t outer_ramp;             /* outer steps of a fragment over which mu rises from 0 */
+        uint32_t lead_millionths;        /* share of AdamW's first moment that a merge replaces */
         uint32_t consensus_millionths;   /* gamma: pull of a pair's anchors towards each other */
         uint32_t gap_penalty_millionths; /* kappa, of heavyball */
         uint32_t momentum_clip_millionths; /* of heavyball; 0 = none */
@@ -187,7 +188,7 @@ const char *tw_run_model_name(uint32_t i);
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
 
 /* What of the row follows from sync.period and sync.fragments, once these are set otherwise: the
- * outer constants, and the overlap of presets that overlap a whole period. */
+ * outer constants, which follow from sync.codec too, and the overlap. */
 void tw_run_refit(struct tw_run *run);
 
 /* Planned outer steps of each fragment: tokens / (batch context nodes period). 0 when the run ends

@@ -158,6 +158,8 @@ static const struct tw_run_key keys[] = {
            "momentum of the outer step, once sync.outer_ramp is over"),
     NUMBER("sync.outer_ramp", TW_RUN_U32, sync.outer_ramp, 0, 1000000,
            "outer steps of a fragment over which its momentum rises from 0"),
+    NUMBER("sync.lead", TW_RUN_REAL, sync.lead_millionths, 0, MILLION,
+           "group: how much of AdamW's first moment a merge replaces by where all nodes went"),
     NUMBER("sync.consensus", TW_RUN_REAL, sync.consensus_millionths, 0, 10 * MILLION,
            "pair: how strongly the anchors of two nodes that meet are pulled together"),
     NUMBER("sync.gap_penalty", TW_RUN_REAL, sync.gap_penalty_millionths, 0, 10 * MILLION,

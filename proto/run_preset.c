@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "proto/run_key.h"
 
 struct preset {
     enum tw_topology topology;
@@ -17,7 +18,8 @@ struct preset {
     enum tw_weights weights;
     enum tw_outer_rule outer;
     uint32_t outer_lr_millionths, outer_momentum_millionths; /* as published, for long runs */
-    uint32_t consensus_millionths, gap_penalty_millionths, momentum_clip_millionths;
+    uint32_t lead_millionths, consensus_millionths, gap_penalty_millionths,
+        momentum_clip_millionths;
     enum tw_codec_id codec, result;
     uint32_t feedback_millionths;
 };
@@ -34,18 +36,22 @@ struct preset {
  *   eager       Eager updates, arXiv 2502.12996: as diloco, a whole period of overlap.
  *   noloco      NoLoCo, arXiv 2506.10911: heavy ball (0.7, 0.5), consensus 0.7, period 50.
  *   co2         CO2, arXiv 2401.16265: heavy ball (1, 0.5), period 48, a whole period of overlap.
+ *               The own share comes at once, as with eager: starting again from the anchor, as the
+ *               paper does, lost to a node alone in short runs.
  *   decoupled   Decoupled DiLoCo, arXiv 2604.21428: many fragments, period 24, overlap 2, RDA,
  *               tokens^2 / steps. It gives no outer constants: those of streaming.
- *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30, 64 of 4096 values, error feedback 0.95 in
- *               place of an outer momentum.
- *   local-sgd   Local SGD, arXiv 1805.09767: parameters are averaged, and that is all.
- *   btm         Branch-Train-Merge, arXiv 2208.03306: nothing is merged before the end. */
+ *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30, error feedback 0.95. The paper sends 64 of
+ *               4096 values and has no outer momentum; in runs of 40 and 160 outer steps that lost
+ * to a node alone, and 256 of 4096 with a mild momentum did not. local-sgd   Local SGD, arXiv
+ * 1805.09767: parameters are averaged, and that is all. btm         Branch-Train-Merge, arXiv
+ * 2208.03306: nothing is merged before the end. */
 static const struct preset presets[] = {
     [TW_PRESET_DILOCO] = {.period = 30,
                           .overlap = 1,
                           .sent = TW_SENT_KEEP,
                           .outer_lr_millionths = 700000,
                           .outer_momentum_millionths = 900000,
+                          .lead_millionths = 500000,
                           .codec = TW_CODEC_INT8,
                           .result = TW_CODEC_INT8},
     [TW_PRESET_STREAMING] = {.layers_per_fragment = 3,
@@ -54,6 +60,7 @@ static const struct preset presets[] = {
                              .sent = TW_SENT_KEEP,
                              .outer_lr_millionths = 400000,
                              .outer_momentum_millionths = 900000,
+                             .lead_millionths = 500000,
                              .codec = TW_CODEC_INT4,
                              .result = TW_CODEC_INT4},
     [TW_PRESET_EAGER] = {.period = 30,
@@ -61,6 +68,7 @@ static const struct preset presets[] = {
                          .sent = TW_SENT_EAGER,
                          .outer_lr_millionths = 700000,
                          .outer_momentum_millionths = 900000,
+                         .lead_millionths = 500000,
                          .codec = TW_CODEC_INT8,
                          .result = TW_CODEC_INT8},
     [TW_PRESET_NOLOCO] = {.topology = TW_TOPOLOGY_PAIR,
@@ -75,12 +83,13 @@ static const struct preset presets[] = {
                           .result = TW_CODEC_INT8},
     [TW_PRESET_CO2] = {.period = 48,
                        .overlap = WHOLE,
-                       .sent = TW_SENT_RESTART,
+                       .sent = TW_SENT_EAGER,
                        .outer = TW_OUTER_HEAVYBALL,
                        .outer_lr_millionths = 1000000,
                        .outer_momentum_millionths = 500000,
                        .gap_penalty_millionths = 1000000,
                        .momentum_clip_millionths = 3000000,
+                       .lead_millionths = 500000,
                        .codec = TW_CODEC_INT8,
                        .result = TW_CODEC_INT8},
     [TW_PRESET_DECOUPLED] = {.layers_per_fragment = 1,
@@ -91,13 +100,16 @@ static const struct preset presets[] = {
                              .weights = TW_WEIGHTS_TOKENS_RATE,
                              .outer_lr_millionths = 400000,
                              .outer_momentum_millionths = 900000,
+                             .lead_millionths = 500000,
                              .codec = TW_CODEC_INT8,
                              .result = TW_CODEC_INT8},
     [TW_PRESET_SPARSELOCO] = {.period = 30,
                               .overlap = 1,
                               .sent = TW_SENT_KEEP,
-                              .outer_lr_millionths = 1000000,
-                              .codec = TW_CODEC_TOPK64,
+                              .outer_lr_millionths = 700000,
+                              .outer_momentum_millionths = 600000,
+                              .lead_millionths = 500000,
+                              .codec = TW_CODEC_TOPK256,
                               .result = TW_CODEC_SPARSE8,
                               .feedback_millionths = 950000},
     [TW_PRESET_LOCAL_SGD] = {.period = 10,
@@ -140,30 +152,40 @@ static uint64_t line_at(const struct line *line, uint64_t x) {
 }
 
 /* How far the run is from one too short for any momentum (0) to one that is long enough (1000), of
- * K planned outer steps, W of them while the inner rate still rises: the least of these. Measured
- * with tests/bench/quality (a small model, periods 10 and 30): momentum is of use from K = 20 on;
- * at K = 40 (0.7, 0.7) is better than plain averaging and than (0.4, 0.9) by 0.1 nats, at K = 100
- * (0.4, 0.9) is the best. It wants a warm-up of several outer steps: (0.4, 0.9) at K = 40 lost 0.06
- * nats against plain averaging with W = 2; a long run forgets how it began. Where deltas come a
- * whole period late, more than a mild momentum overshoots, for most of what was wrong is gone after
- * one outer step. */
-static uint64_t length_of(const struct tw_run *run, bool is_late) {
+ * K planned outer steps of H inner ones, W of them while the inner rate still rises: the least of
+ * these. Measured with tests/bench/quality (a small model, periods 10 and 30): momentum is of use
+ * from K = 20 on; at K = 40 (0.7, 0.7) is better than plain averaging and than (0.4, 0.9) by 0.1
+ * nats, at K = 100 (0.4, 0.9) is the best. It wants a warm-up of several outer steps: (0.4, 0.9) at
+ * K = 40 lost 0.06 nats against plain averaging with W = 2; a long run forgets how it began. Where
+ * deltas come late (is_late), more than a mild momentum overshoots, for most of what was wrong is
+ * gone after one outer step. And between merges so close that nodes hardly part, an amplified outer
+ * step is no more than a larger inner rate: (0.4, 0.9) lost 1 nat at H = 2, K = 200, and 0.2 at H =
+ * 4, K = 100. */
+static uint64_t length_of(const struct tw_run *run, bool is_behind) {
     static const struct line of_planned = {4, {{10, 0}, {20, 333}, {40, 500}, {100, 1000}}};
     static const struct line of_begun = {3, {{2, 0}, {3, 500}, {10, 1000}}};
     static const struct line of_late = {3, {{10, 0}, {20, 333}, {1000, 1000}}};
+    static const struct line of_period = {3, {{1, 0}, {4, 333}, {10, 1000}}};
     const uint64_t planned = tw_run_outer_steps(run);
     const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
     const uint64_t period_tokens = step_tokens * run->sync.nodes * run->sync.period;
     const uint64_t warm = run->train.warmup_tokens / period_tokens;
     const uint64_t begun = line_at(&of_begun, warm > planned / 40 ? warm : planned / 40);
-    const uint64_t length = line_at(is_late ? &of_late : &of_planned, planned);
-    return length < begun ? length : begun;
+    const uint64_t apart = line_at(&of_period, run->sync.period);
+    const uint64_t length = line_at(is_behind ? &of_late : &of_planned, planned);
+    const uint64_t least = apart < begun ? apart : begun;
+    return length < least ? length : least;
 }
 
 /* `from` at t = 0, `to` at t = 1000. */
 static uint32_t between(uint32_t from, uint32_t to, uint64_t t) {
     return from < to ? from + (uint32_t)((to - from) * t / 1000)
                      : from - (uint32_t)((from - to) * t / 1000);
+}
+
+/* Codecs of about a bit and less send most of a delta rounds later, by error feedback. */
+static bool is_coarse(enum tw_codec_id codec) {
+    return tw_run_needs_feedback(codec) && codec != TW_CODEC_LM2 && codec != TW_CODEC_ECSQ2;
 }
 
 /* Outer learning rate and momentum for K planned outer steps per fragment.
@@ -174,18 +196,26 @@ static uint32_t between(uint32_t from, uint32_t to, uint64_t t) {
  * from there to what is published by K = 1000. Heavy ball: likewise, without the stop between. Of
  * the momentum three quarters come with the first half of that. In the run the momentum rises from
  * 0 over the first K / 10 outer steps of a fragment, at most 10: rising for longer at a small eta
- * is as good as a small eta. */
+ * is as good as a small eta.
+ *
+ * Where a codec is coarse momentum overshoots what is still to be sent: at K = 160 half a bit lost
+ * 0.5 nats at (0.4, 0.9), and 0.03 at (0.74, 0.58). */
 static void fit_outer(struct tw_run *run, const struct preset *row) {
     static const struct line of_momentum = {3, {{0, 0}, {500, 750}, {1000, 1000}}};
     enum { MILLION = 1000000, SAFE_LR = 400000, RAMP_MAX = 10, SHORT = 100, LONG = 1000 };
+    enum { COARSE_LR = 700000, COARSE_MOMENTUM = 600000 };
     const uint64_t planned = tw_run_outer_steps(run);
     const uint64_t length = length_of(run, row->overlap == WHOLE);
     const uint64_t above = planned <= SHORT ? 0 : planned >= LONG ? LONG - SHORT : planned - SHORT;
-    uint32_t lr = row->outer_lr_millionths;
+    uint32_t lr = row->outer_lr_millionths, most = row->outer_momentum_millionths;
     if (row->outer == TW_OUTER_NESTEROV && row->outer_momentum_millionths > 0 && lr > SAFE_LR)
         lr = between(SAFE_LR, lr, above * 1000 / (LONG - SHORT));
+    if (is_coarse(run->sync.codec) && most > 0) {
+        most = most < COARSE_MOMENTUM ? most : COARSE_MOMENTUM;
+        lr = lr > COARSE_LR ? lr : COARSE_LR;
+    }
     const uint64_t share = line_at(&of_momentum, length);
-    const uint32_t momentum = between(0, row->outer_momentum_millionths, share);
+    const uint32_t momentum = between(0, most, share);
     const uint64_t ramp = planned / 10 < RAMP_MAX ? planned / 10 : RAMP_MAX;
     run->sync.outer_lr_millionths = between(MILLION, lr, length);
     run->sync.outer_momentum_millionths = momentum;
@@ -203,6 +233,16 @@ static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row
     return fragments < TW_FRAGMENTS_MAX ? fragments : TW_FRAGMENTS_MAX;
 }
 
+/* Between two rounds there are period / fragments steps. An overlap is a minimum, for who has the
+ * merge by then; of five steps two cost 2 % of the loss, one costs half of that. */
+static uint32_t fit_overlap(const struct tw_run *run, const struct preset *row) {
+    enum { SHARE = 5 };
+    const uint32_t stride = run->sync.period / run->sync.fragments;
+    if (row->overlap == WHOLE || stride <= 1) return stride > 0 ? stride - 1 : 0;
+    if (row->overlap <= 1 || stride >= SHARE * row->overlap) return row->overlap;
+    return stride > SHARE ? stride / SHARE : 1;
+}
+
 static const struct preset *row_of(enum tw_preset preset) {
     TW_ASSERT((unsigned)preset < sizeof(presets) / sizeof(presets[0]));
     return &presets[preset];
@@ -210,8 +250,7 @@ static const struct preset *row_of(enum tw_preset preset) {
 
 void tw_run_refit(struct tw_run *run) {
     const struct preset *row = row_of(run->sync.preset);
-    const uint32_t stride = run->sync.period / run->sync.fragments;
-    if (row->overlap == WHOLE) run->sync.overlap = stride > 0 ? stride - 1 : 0;
+    run->sync.overlap = fit_overlap(run, row);
     fit_outer(run, row);
 }
 
@@ -224,19 +263,19 @@ void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {
     const uint32_t stride = (row->period + run->sync.fragments / 2) / run->sync.fragments;
     run->sync.period = stride * run->sync.fragments;
     run->sync.pattern = TW_PATTERN_STRIDED;
-    run->sync.overlap = row->overlap;
     run->sync.sent = row->sent;
     run->sync.mix_millionths = row->mix_millionths;
     run->sync.merge = row->merge;
     run->sync.weights = row->weights;
     run->sync.outer = row->outer;
-    tw_run_refit(run);
+    run->sync.lead_millionths = row->lead_millionths;
     run->sync.consensus_millionths = row->consensus_millionths;
     run->sync.gap_penalty_millionths = row->gap_penalty_millionths;
     run->sync.momentum_clip_millionths = row->momentum_clip_millionths;
     run->sync.codec = row->codec;
     run->sync.result = row->result;
     run->sync.feedback_millionths = row->feedback_millionths;
+    tw_run_refit(run);
     run->sync.quorum = 1;
     run->sync.grace_ms = 5000;
 }

@@ -278,7 +278,8 @@ struct tw_wmsg_check {
 
 struct tw_wmsg_apply {
     uint64_t round, version, min_step;
-    uint32_t fragment, parts_count, is_final, reserved;
+    uint32_t fragment, parts_count, is_final;
+    uint32_t steps; /* inner ones of the round, mean of its contributors; 0: not known */
     struct {
         uint64_t begin, count;
         uint32_t mode;         /* 0 ABSENT, 1 MIX, 2 SHIFT: enum tw_apply_mode of sync/node.h */

@@ -383,6 +383,22 @@ static bool divide(const struct tw_node *node, const struct tw_close *close,
     return true;
 }
 
+/* Inner steps of a round: of its contributors, by tokens, as most runs weigh them. */
+static uint32_t mean_steps(const struct tw_close *close) {
+    enum { WEIGHT_BITS = 20 };
+    uint64_t most = 0, weights = 0, steps = 0;
+    uint32_t shift = 0;
+    for (uint32_t i = 0; i < close->contributors_count; i++)
+        if (close->contributors[i].tokens > most) most = close->contributors[i].tokens;
+    while (most >> shift >> WEIGHT_BITS != 0) shift++;
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        const uint64_t weight = (close->contributors[i].tokens >> shift) + 1;
+        weights += weight;
+        steps += weight * close->contributors[i].steps;
+    }
+    return weights > 0 ? (uint32_t)((steps + weights / 2) / weights) : 0;
+}
+
 static void apply(struct tw_node *node, const struct tw_close *close) {
     struct tw_action *action = tw_act_body(node, TW_ACT_APPLY);
     action->u.apply.round = close->round;
@@ -390,6 +406,7 @@ static void apply(struct tw_node *node, const struct tw_close *close) {
     action->u.apply.fragment = close->fragment;
     action->u.apply.parts_count = close->parts_count;
     action->u.apply.is_final = close->finals > 0;
+    action->u.apply.steps = mean_steps(close);
     action->u.apply.min_step = node->last_send_step + node->cfg.overlap_steps;
     if (close->parts_count > 0) TW_ASSERT(divide(node, close, action));
     node->applying |= UINT64_C(1) << close->fragment;

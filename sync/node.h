@@ -269,7 +269,8 @@ struct tw_action {
             uint64_t version;  /* outer steps of this fragment before this one: for the ramp */
             uint64_t min_step; /* apply at the first step boundary at or after this step */
             uint32_t fragment, parts_count;
-            bool is_final; /* last round of the run: theta := phi_new */
+            uint32_t steps; /* inner ones of the round: mean of its contributors */
+            bool is_final;  /* last round of the run: theta := phi_new */
             struct tw_apply_part parts[TW_PARTS_MAX];
         } apply; /* SOLO uses round and fragment only */
         struct {

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "kernels/lead.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
@@ -115,6 +116,24 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
     tw_outbox_arrive(outbox, fragment, contributors);
 }
 
+/* The inner optimizer, by what was merged (in scratch). */
+static void apply_lead(struct tw_merger *merger, const struct tw_wmsg_apply *request) {
+    /* A fragment is merged once in so many rounds, and its deltas hold the steps of all of them. */
+    const uint64_t steps = (uint64_t)request->steps * merger->shm->fragments_count;
+    const struct tw_lead lead = {.share = (float)(merger->run->sync.lead_millionths / 1e6),
+                                 .lr = merger->inner.lr,
+                                 .steps = (float)steps,
+                                 .correction2 = merger->inner.correction2};
+    const bool has_stepped = merger->inner.m != NULL && lead.correction2 > 0.0f && lead.lr > 0.0f;
+    if (!has_stepped || lead.share == 0.0f || steps == 0 || request->is_final) return;
+    for (uint32_t k = 0; k < request->parts_count; k++) {
+        if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
+        const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
+        const size_t at = (size_t)merger->shm->fragment_begin[request->fragment] + begin;
+        tw_lead(merger->inner.m + at, merger->inner.v + at, merger->scratch + begin, n, &lead);
+    }
+}
+
 static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                  struct tw_error *err) {
     TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
@@ -125,6 +144,7 @@ static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_
     TW_TRY(apply_outer(merger, request, &stage, err));
     TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
     apply_theta(merger, request, &stage);
+    apply_lead(merger, request);
     return TW_OK;
 }
 

@@ -49,7 +49,13 @@ struct tw_merger {
     size_t inputs_elements;
     struct tw_pieces *pieces; /* RDA: the tensors; merger_reduce.c */
     struct tw_norm_history history[TW_FRAGMENTS_MAX];
-    struct tw_sane *sane;   /* (fragments): what results of each are like */
+    struct tw_sane *sane;  /* (fragments): what results of each are like */
+    struct {               /* AdamW as it is now, for sync.lead: the caller's, before an APPLY */
+        float *m;          /* (elements), borrowed; NULL: none on this host */
+        const float *v;    /* (elements), borrowed */
+        float lr;          /* of the steps of late */
+        float correction2; /* 1 - beta2^t; 0: no step yet */
+    } inner;
     uint64_t changes_count; /* requests that changed (phi, u) or theta */
 };
 

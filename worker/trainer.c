@@ -187,6 +187,15 @@ static bool is_due(const struct tw_trainer *trainer, const struct tw_worker_msg 
 }
 
 /* Fills `reply` for a request; false for messages that are none. */
+static void note_inner(struct tw_trainer *trainer) {
+    const struct tw_learner *learner = trainer->learner;
+    const double beta2 = trainer->welcome->run.train.beta2_millionths / 1e6;
+    trainer->merger.inner.m = learner->m;
+    trainer->merger.inner.v = learner->v;
+    trainer->merger.inner.lr = learner->lr(learner->self, tw_trainer_clock(trainer));
+    trainer->merger.inner.correction2 = (float)(1.0 - pow(beta2, (double)*learner->updates));
+}
+
 static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                            struct tw_worker_msg *reply, enum tw_status *status,
                            struct tw_error *err) {
@@ -200,6 +209,7 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         return true;
     case TW_WMSG_APPLY:
         reply->kind = TW_WMSG_APPLIED;
+        note_inner(trainer);
         *status = tw_anchor_apply(merger, &msg->u.apply, &reply->u.applied, err);
         return true;
     case TW_WMSG_SOLO:

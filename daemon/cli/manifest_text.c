@@ -106,6 +106,8 @@ static void explain_outer(FILE *to, const struct tw_run *run) {
     (void)fprintf(to, "  Outer     %s, rate %.3g, momentum %.3g", word(run, "sync.outer", rule),
                   eta, mu);
     if (mu > 0) (void)fprintf(to, " after %" PRIu32 " outer steps", run->sync.outer_ramp);
+    if (run->sync.lead_millionths > 0)
+        (void)fprintf(to, ", leads %.2g of AdamW's momentum", run->sync.lead_millionths / 1e6);
     (void)fprintf(to, "\n            %s outer steps are planned\n",
                   tw_units_count(count, (double)planned));
     if (mu == 0 && run->sync.outer_lr_millionths == 1000000) {

@@ -430,6 +430,10 @@ static void guard_knows_liars_from_fast_nodes(void **state) {
     assert_int_equal(tw_guard(factors, (const double[]){0, 0, 5}, same, 3), 1 << 2);
     assert_true(factors[2] == 0.0f && factors[0] == 1.0f);
     assert_int_equal(tw_guard(factors, (const double[]){0, 5, 5, 0}, same, 4), 0);
+    /* What rounding makes of 0 is 0, and no reason to leave a node out. */
+    assert_int_equal(tw_guard(factors, (const double[]){0, 3e-11, 0}, same, 3), 0);
+    assert_true(factors[1] == 1.0f);
+    assert_int_equal(tw_guard(factors, (const double[]){3e-11, 2e-9, 5}, same, 3), 1 << 2);
     assert_int_equal(tw_guard(factors, (const double[]){0, 0, 0}, same, 3), 0);
     assert_true(factors[1] == 1.0f);
 }

@@ -262,7 +262,8 @@ static void contradictions_between_knobs_are_refused(void **state) {
         {TW_PRESET_STREAMING, "sync.codec", "sign", "set sync.feedback"},
         {TW_PRESET_STREAMING, "sync.codec", "ecsq2", "sync.codec = ecsq2 loses much"},
         {TW_PRESET_STREAMING, "sync.result", "topk64", "nobody sends that later"},
-        {TW_PRESET_CO2, "sync.mix", "0.5", "with restart it must be 0"},
+        {TW_PRESET_CO2, "sync.mix", "0.5", "with eager it must be 0"},
+        {TW_PRESET_NOLOCO, "sync.lead", "0.5", "what many nodes have in common"},
         {TW_PRESET_CO2, "sync.outer", "nesterov", "needs sync.outer = heavyball"},
         {TW_PRESET_NOLOCO, "sync.outer", "nesterov", "needs sync.outer = heavyball"},
         {TW_PRESET_NOLOCO, "sync.merge", "rda", "there is only the mean"},
@@ -518,6 +519,45 @@ static void outer_constants_fit_the_length_of_the_run(void **state) {
     }
 }
 
+static void outer_constants_fit_the_codec(void **state) {
+    (void)state;
+    static const enum tw_codec_id coarse[] = {TW_CODEC_SIGN,    TW_CODEC_ECSQ1,  TW_CODEC_ECSQ05,
+                                              TW_CODEC_TOPK256, TW_CODEC_TOPK64, TW_CODEC_TOPK32,
+                                              TW_CODEC_AUTO};
+    static const enum tw_codec_id fine[] = {TW_CODEC_BF16, TW_CODEC_INT4, TW_CODEC_ECSQ2};
+    tw_run_defaults(&run);
+    set_tokens_for(160);
+    run.train.warmup_tokens = run.train.tokens / 10;
+    tw_run_apply_preset(&run, TW_PRESET_STREAMING);
+    for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++) {
+        run.sync.codec = fine[i];
+        tw_run_refit(&run);
+        assert_int_equal(run.sync.outer_lr_millionths, 400000);
+        assert_int_equal(run.sync.outer_momentum_millionths, 900000);
+    }
+    for (size_t i = 0; i < sizeof(coarse) / sizeof(coarse[0]); i++) {
+        run.sync.codec = coarse[i];
+        tw_run_refit(&run);
+        assert_int_equal(run.sync.outer_lr_millionths, 700000);
+        assert_int_equal(run.sync.outer_momentum_millionths, 600000);
+    }
+}
+
+static void overlap_fits_between_two_rounds(void **state) {
+    (void)state;
+    const struct {
+        uint32_t period, fragments, overlap;
+    } rows[] = {{30, 3, 2}, {10, 2, 1}, {4, 2, 1},  {2, 2, 0},
+                {1, 1, 0},  {9, 1, 1},  {10, 1, 2}, {200, 2, 2}};
+    tw_run_defaults(&run);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        run.sync.period = rows[i].period;
+        run.sync.fragments = rows[i].fragments;
+        tw_run_refit(&run);
+        assert_int_equal(run.sync.overlap, rows[i].overlap);
+    }
+}
+
 static void presets_make_valid_runs_of_any_depth(void **state) {
     (void)state;
     for (uint32_t layers = 1; layers <= 341; layers++) {
@@ -555,6 +595,8 @@ int main(void) {
         cmocka_unit_test(commented_file_reads_back),
         cmocka_unit_test(different_runs_have_different_ids),
         cmocka_unit_test(outer_constants_fit_the_length_of_the_run),
+        cmocka_unit_test(outer_constants_fit_the_codec),
+        cmocka_unit_test(overlap_fits_between_two_rounds),
         cmocka_unit_test(presets_make_valid_runs_of_any_depth),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

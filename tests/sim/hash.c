@@ -237,6 +237,7 @@ static uint64_t mix_reduce(uint64_t h, const struct tw_action *action) {
 static uint64_t mix_apply(uint64_t h, const struct tw_action *action) {
     h = tw_sim_mix(tw_sim_mix(h, action->u.apply.round), action->u.apply.min_step);
     h = tw_sim_mix(h, action->u.apply.version);
+    h = tw_sim_mix(h, action->u.apply.steps);
     for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
         h = tw_sim_mix(h, (uint64_t)action->u.apply.parts[k].mode);
         h = tw_sim_mix(h, action->u.apply.parts[k].begin);

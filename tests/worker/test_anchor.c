@@ -213,6 +213,57 @@ static void two_nodes_end_with_the_same_bits(void **state) {
     assert_true(isfinite(loss_anchor));
 }
 
+/* Of the first node, in a merge of fragment 1 whose second part is absent; the learner has no
+ * moments, so these stand in. */
+static void lead_by(struct tw_wmsg_apply *request, float *m, const float *v) {
+    struct tw_wmsg_applied reply;
+    nodes[0].merger.inner.m = m;
+    nodes[0].merger.inner.v = v;
+    nodes[0].merger.inner.lr = 0.05f;
+    nodes[0].merger.inner.correction2 = 0.5f;
+    assert_int_equal(tw_anchor_apply(&nodes[0].merger, request, &reply, &err), TW_OK);
+}
+
+static void a_merge_leads_the_inner_momentum_once(void **state) {
+    (void)state;
+    (void)close_two(NULL);
+    open_with(0, TW_CODEC_BF16);
+    nodes[0].dae.run.sync.lead_millionths = 500000;
+    struct round round = {.round = 0, .fragment = 1};
+    node_step(&nodes[0], 2);
+    node_step(&nodes[1], 2);
+    round_merge(&round);
+    const size_t all = (size_t)nodes[0].dae.layout.elements;
+    const size_t at = (size_t)nodes[0].dae.shm.fragment_begin[1];
+    float *m = calloc(all, sizeof(float)), *v = calloc(all, sizeof(float)),
+          *before = calloc(all, sizeof(float));
+    for (size_t i = 0; i < all; i++) {
+        before[i] = m[i] = sinf((float)i);
+        v[i] = 1e-4f;
+    }
+    struct tw_wmsg_apply request = round_apply(&round, 0, TW_APPLY_MIX);
+    request.parts[1].mode = TW_APPLY_ABSENT;
+    request.steps = 2;
+    lead_by(&request, m, v);
+    for (size_t i = 0; i < all; i++) {
+        const bool is_led = i >= at && i < at + request.parts[0].count;
+        assert_int_equal(m[i] != before[i], is_led);
+    }
+    memcpy(m, before, all * sizeof(float));
+    lead_by(&request, m, v); /* the same round again */
+    assert_memory_equal(m, before, all * sizeof(float));
+    round.round = 3;
+    node_step(&nodes[0], 2);
+    node_step(&nodes[1], 2);
+    round_merge(&round);
+    request = round_apply(&round, 0, TW_APPLY_MIX); /* steps: not known */
+    lead_by(&request, m, v);
+    assert_memory_equal(m, before, all * sizeof(float));
+    free(m);
+    free(v);
+    free(before);
+}
+
 static void outer_step_and_mix_are_the_formula(void **state) {
     (void)state;
     (void)close_two(NULL);
@@ -634,19 +685,13 @@ static void killed_worker_leaves_whole_fragments(void **state) {
 int main(void) {
 #define FACT(name) cmocka_unit_test_setup_teardown(name, open_two, close_two)
     const struct CMUnitTest tests[] = {
-        FACT(two_nodes_end_with_the_same_bits),
-        FACT(outer_step_and_mix_are_the_formula),
-        FACT(heavy_ball_goes_by_the_whole_fragment),
-        FACT(round_is_applied_exactly_once),
-        FACT(absent_part_changes_nothing),
-        FACT(damaged_result_changes_nothing),
-        FACT(overflowing_merge_is_refused),
-        FACT(final_round_sets_theta_to_the_anchor),
-        FACT(solo_makes_theta_the_anchor),
-        FACT(exported_state_loads_to_the_same_bits),
-        FACT(wrong_state_is_not_loaded),
-        FACT(empty_load_sets_the_rounds_only),
-        FACT(hostile_requests_are_refused),
+        FACT(two_nodes_end_with_the_same_bits),      FACT(a_merge_leads_the_inner_momentum_once),
+        FACT(outer_step_and_mix_are_the_formula),    FACT(heavy_ball_goes_by_the_whole_fragment),
+        FACT(round_is_applied_exactly_once),         FACT(absent_part_changes_nothing),
+        FACT(damaged_result_changes_nothing),        FACT(overflowing_merge_is_refused),
+        FACT(final_round_sets_theta_to_the_anchor),  FACT(solo_makes_theta_the_anchor),
+        FACT(exported_state_loads_to_the_same_bits), FACT(wrong_state_is_not_loaded),
+        FACT(empty_load_sets_the_rounds_only),       FACT(hostile_requests_are_refused),
         FACT(killed_worker_leaves_whole_fragments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -361,7 +361,9 @@ enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_er
                                     .version = commit->round / node->layout->fragments_count,
                                     .fragment = commit->fragment,
                                     .parts_count = commit->division.parts,
-                                    .is_final = commit->is_final};
+                                    .is_final = commit->is_final,
+                                    .steps = commit->steps};
+    const struct tw_run *run = &node->setting->run;
     struct tw_wmsg_applied reply;
     for (uint32_t k = 0; k < commit->division.parts; k++) {
         request.parts[k].begin = commit->division.begin[k];
@@ -375,6 +377,11 @@ enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_er
         request.parts[k].contributors = (uint32_t)__builtin_popcountll(commit->listed[k]);
         request.parts[k].in = put(&places, &commit->results[k]);
     }
+    node->merger.inner.m = node->engine->m;
+    node->merger.inner.v = node->engine->v;
+    node->merger.inner.lr = tw_schedule_lr(run, clock_of(node));
+    node->merger.inner.correction2 =
+        (float)(1.0 - pow(run->train.beta2_millionths / 1e6, (double)node->engine->updates));
     TW_TRY(tw_anchor_apply(&node->merger, &request, &reply, err));
     node->applied = commit->round + 1;
     if (!commit->has_digest) {

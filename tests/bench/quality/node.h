@@ -39,6 +39,7 @@ struct commit {
     uint64_t round;
     uint32_t fragment;
     bool is_final;
+    uint32_t steps; /* inner ones of the round: mean of who is listed */
     struct division division;
     struct payload results[TW_PARTS_MAX]; /* size 0: the part is absent */
     uint64_t listed[TW_PARTS_MAX];        /* sets of nodes */

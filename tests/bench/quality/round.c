@@ -225,10 +225,11 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
 }
 
 /* Who is in some part's result has contributed: the clock counts its tokens, once. */
-static uint64_t list(struct world *world, const struct commit *commit) {
+static uint64_t list(struct world *world, struct commit *commit) {
     const struct round *round = &world->round;
     const uint64_t grace = (uint64_t)world->setting->run.sync.grace_ms * 1000;
     uint64_t listed = 0;
+    double steps = 0, tokens = 0;
     for (uint32_t k = 0; k < commit->division.parts; k++) listed |= commit->listed[k];
     for (uint32_t i = 0; i < world->count; i++) {
         struct node *node = &world->nodes[i];
@@ -236,6 +237,8 @@ static uint64_t list(struct world *world, const struct commit *commit) {
         if (is_listed) {
             note_arrival(world, round->heard_us[i] - round->first_us);
             world->clock += round->from[i].tokens;
+            tokens += (double)round->from[i].tokens;
+            steps += (double)round->from[i].tokens * round->from[i].steps;
             node->listed_tokens = node->own_tokens;
             node->listed_steps = node->own_steps;
         } else if (node->is_alive) {
@@ -247,6 +250,7 @@ static uint64_t list(struct world *world, const struct commit *commit) {
         if (commit->results[k].size == 0 && commit->division.count[k] > 0)
             world->nodes[commit->division.owners[k]].is_owner = false;
     }
+    commit->steps = tokens > 0 ? (uint32_t)(steps / tokens + 0.5) : 0;
     return listed;
 }
 

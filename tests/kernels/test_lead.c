@@ -1,0 +1,76 @@
+/* Tests of kernels/lead.c. */
+#include "tests/test.h"
+
+#include <math.h>
+
+#include "kernels/lead.h"
+
+enum { N = 512 };
+
+static float m[N], v[N], delta[N], before[N];
+
+static void fill(float delta_size) {
+    for (int i = 0; i < N; i++) {
+        before[i] = m[i] = sinf((float)i) * 0.02f;
+        v[i] = 1e-4f * (float)(1 + i % 7);
+        delta[i] = cosf((float)i) * delta_size;
+    }
+}
+
+static double step_norm(const float *moment, float correction2) {
+    double sum = 0;
+    for (int i = 0; i < N; i++)
+        if (v[i] > 0) sum += (double)moment[i] * moment[i] / ((double)v[i] / correction2);
+    return sqrt(sum);
+}
+
+static void moment_goes_where_the_merge_went(void **state) {
+    (void)state;
+    const struct tw_lead cfg = {.share = 0.25f, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    fill(0.02f); /* steps of a tenth of lr: well below the node's own */
+    tw_lead(m, v, delta, N, &cfg);
+    for (int i = 0; i < N; i++) {
+        const double led = sqrt((double)v[i] / 0.5) * delta[i] / (0.01 * 20);
+        assert_true(fabs(m[i] - (0.75 * before[i] + 0.25 * led)) < 1e-7);
+    }
+}
+
+static void merge_never_leads_by_more_than_the_node_went(void **state) {
+    (void)state;
+    const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    fill(1e6f);
+    const double own = step_norm(before, cfg.correction2);
+    tw_lead(m, v, delta, N, &cfg);
+    assert_true(fabs(step_norm(m, cfg.correction2) / own - 1) < 1e-4);
+}
+
+static void what_adamw_has_not_touched_stays(void **state) {
+    (void)state;
+    const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    fill(0.02f);
+    for (int i = 0; i < N; i += 2) v[i] = 0;
+    tw_lead(m, v, delta, N, &cfg);
+    for (int i = 0; i < N; i++) assert_int_equal(m[i] == before[i], i % 2 == 0);
+}
+
+static void nonsense_leads_nowhere(void **state) {
+    (void)state;
+    const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    fill(0.02f);
+    for (int i = 0; i < N; i++) before[i] = m[i] = 0; /* and so the bound is 0 */
+    tw_lead(m, v, delta, N, &cfg);
+    for (int i = 0; i < N; i++) assert_true(m[i] == 0);
+    fill(0);
+    tw_lead(m, v, delta, N, &cfg);
+    for (int i = 0; i < N; i++) assert_true(m[i] == 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(moment_goes_where_the_merge_went),
+        cmocka_unit_test(merge_never_leads_by_more_than_the_node_went),
+        cmocka_unit_test(what_adamw_has_not_touched_stays),
+        cmocka_unit_test(nonsense_leads_nowhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
