@@ -174,6 +174,13 @@ bool tw_gate_is_due(const struct tw_gate *gate) {
     return gate->own.count > 1 && left_s(&gate->own, gate->clock_s()) < life_s(&gate->own) / 3;
 }
 
+bool tw_gate_is_late(const struct tw_gate *gate) {
+    enum { OWNER_S = 14 * 24 * 3600 };
+    if (gate->own.count == 0) return false;
+    const uint64_t left = left_s(&gate->own, gate->clock_s()), life = life_s(&gate->own);
+    return gate->own.count > 1 ? left < life / 6 : left < OWNER_S && left < life / 3;
+}
+
 bool tw_gate_is_admitter(const struct tw_certs *certs) {
     return certs->count == 1 && (certs->certs[0].may & TW_CERT_ADMIT) != 0;
 }

@@ -75,6 +75,10 @@ enum tw_status tw_gate_revoke(struct tw_gate *gate, const uint8_t *bytes, size_t
  * node signed is, in the last third of its life: who signed by hand renews by hand. */
 bool tw_gate_is_due(const struct tw_gate *gate);
 
+/* Is its end so near that a person should hear of it? For what nodes renew, when that should have
+ * happened long ago; for what the owner signed 14 days before, or in the last third. */
+bool tw_gate_is_late(const struct tw_gate *gate);
+
 /* Of a peer's certificates, that are good: may it sign for others? */
 bool tw_gate_is_admitter(const struct tw_certs *certs);
 

@@ -23,7 +23,7 @@ enum {
     TW_REACH_SETTLE_US = 5 * 1000 * 1000,  /* after the first link: others may come */
     TW_REACH_ANSWER_US = 30 * 1000 * 1000, /* a prober gives up before that */
     TW_REACH_AGAIN_US = 600 * 1000 * 1000, /* while it cannot be dialled, or nobody says */
-    TW_REACH_SENTENCE_BYTES = 448,
+    TW_REACH_SENTENCE_BYTES = 480,
 };
 #define TW_REACH_FINE_US UINT64_C(3600000000) /* while it can */
 

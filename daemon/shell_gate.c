@@ -13,7 +13,6 @@
 enum {
     LOOK_US = 2 * 1000 * 1000, /* between two looks at files and links */
     ASK_US = 60 * 1000 * 1000, /* between two peers asked for a renewal */
-    LATE_S = 3 * 24 * 3600,    /* before its end a certificate is spoken of */
 };
 
 /* ---- revocations --------------------------------------------------------------------------- */
@@ -123,13 +122,12 @@ static void renewal_ask(struct tw_shell *shell, uint64_t now_us) {
 static void late_note(struct tw_shell *shell) {
     char until[TW_UNITS_BYTES];
     const struct tw_gate *gate = &shell->setup->gate;
-    const uint64_t until_s = tw_certs_until(&gate->own), now_s = gate->clock_s();
-    if (shell->gate.is_late || now_s + LATE_S < until_s) return;
+    if (shell->gate.is_late || !tw_gate_is_late(gate)) return;
     shell->gate.is_late = true;
     tw_shell_note(shell, TW_LOG_WARN, "certificate_ends",
                   "until=\"%s\" text=\"then no other node lets this one in: have it signed anew "
                   "(`thinwire owner sign`)\"",
-                  tw_units_utc(until, until_s));
+                  tw_units_utc(until, tw_certs_until(&gate->own)));
 }
 
 /* ---- frames -------------------------------------------------------------------------------- */
@@ -214,6 +212,7 @@ void tw_shell_gate_fill(const struct tw_shell *shell, struct tw_status_view *vie
     view->admission.is_renewed = gate->own.count > 1;
     view->admission.until_s = tw_certs_until(&gate->own);
     if (view->admission.until_s > now_s) view->admission.left_s = view->admission.until_s - now_s;
+    view->admission.is_late = tw_gate_is_late(gate);
     view->admission.list = gate->revoked.version;
     view->admission.revoked = gate->revoked.count;
     if (tw_gate_judge(gate, &gate->own, &gate->identity->id, TW_CERT_TRAIN, 0, &err) != TW_OK)

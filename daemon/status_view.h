@@ -193,6 +193,7 @@ struct tw_status_view {
         bool has_owner;
         bool is_admitter;               /* this node may sign for others */
         bool is_renewed;                /* its certificate is, by nodes that may admit */
+        bool is_late;                   /* its end is near, and nobody renewed it */
         uint64_t until_s;               /* of it, unix */
         uint64_t left_s;                /* 0: it ended */
         uint64_t list;                  /* version of the revocations; 0: none yet */

@@ -56,14 +56,12 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
 }
 
 static void judge_admission(const struct tw_status_view *view, struct list *list) {
-    enum { SOON_S = 14 * 24 * 3600, RENEWED_S = 3 * 24 * 3600 };
-    const uint64_t soon_s = view->admission.is_renewed ? RENEWED_S : SOON_S;
     char left[TW_UNITS_BYTES];
     if (!view->admission.has_owner) return;
     if (view->admission.error[0] != 0) {
         add(list, "`thinwire owner show` and `thinwire doctor` tell more",
             "No other node lets this one in: %s", view->admission.error);
-    } else if (view->admission.left_s < soon_s) {
+    } else if (view->admission.is_late) {
         add(list,
             view->admission.is_renewed
                 ? "link to a node that may admit, or have the owner sign a new one"

@@ -71,7 +71,6 @@ static bool look_at_state(struct doctor *doctor) {
 
 /* In a run with an owner: is it there, is it good now, and how long will it be? */
 static void look_at_certificate(struct doctor *doctor) {
-    enum { SOON_S = 14 * 24 * 3600 };
     struct tw_gate *const gate = &doctor->gate;
     struct tw_error err = {0};
     char until[TW_UNITS_BYTES];
@@ -86,8 +85,7 @@ static void look_at_certificate(struct doctor *doctor) {
     if (status == TW_OK)
         status = tw_gate_judge(gate, &gate->own, &doctor->identity.id, TW_CERT_TRAIN, 0, &err);
     doctor->has_gate = true;
-    const uint64_t until_s = tw_certs_until(&gate->own), now_s = gate->clock_s();
-    (void)tw_units_utc(until, until_s);
+    (void)tw_units_utc(until, tw_certs_until(&gate->own));
     if (status == TW_BAD_CLOCK)
         doctor_say(doctor, DOCTOR_FAIL, "certificate", "`timedatectl set-ntp true`", "%s",
                    err.message);
@@ -95,7 +93,7 @@ static void look_at_certificate(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_FAIL, "certificate",
                    "have the owner sign one (`thinwire owner sign`), then `thinwire owner import`",
                    "%s", err.message);
-    else if (until_s < now_s + SOON_S && gate->own.count == 1)
+    else if (tw_gate_is_late(gate))
         doctor_say(doctor, DOCTOR_WARN, "certificate", "have it signed anew before that",
                    "good until %s, then nobody lets this node in", until);
     else

@@ -98,18 +98,16 @@ static void expects_word(const char *word, bool wanted) {
 
 static void certificates_that_end_are_spoken_of_in_time(void **state) {
     (void)state;
-    enum { DAY_S = 86400 };
-    view.admission.left_s = 0; /* of no matter where a secret lets nodes in */
+    view.admission.is_late = true; /* of no matter where a secret lets nodes in */
     expects_word("certificate", false);
     view.admission.has_owner = true;
-    view.admission.left_s = 15 * DAY_S;
+    view.admission.left_s = 13 * 86400;
+    view.admission.is_late = false;
     expects_word("certificate", false);
-    view.admission.left_s = 13 * DAY_S;
+    view.admission.is_late = true;
     expects_word("The certificate that lets this node in ends in 13 d", true);
     expects_word("thinwire owner sign", true);
-    view.admission.is_renewed = true; /* by others, in its last third */
-    expects_word("certificate", false);
-    view.admission.left_s = 2 * DAY_S;
+    view.admission.is_renewed = true; /* by others, and was not */
     expects_word("link to a node that may admit", true);
     (void)snprintf(view.admission.error, sizeof(view.admission.error), "node 1b is on a list");
     expects_word("No other node lets this one in: node 1b is on a list", true);

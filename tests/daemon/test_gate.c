@@ -352,6 +352,28 @@ static void only_good_certificates_replace_ones_own(void **state) {
     assert_memory_equal(&at_node.own, &certs, sizeof(certs));
 }
 
+static void a_person_hears_of_an_end_that_is_near(void **state) {
+    (void)state;
+    struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN); /* ten days and a minute */
+    assert_false(tw_gate_is_late(&at_node));
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    assert_false(tw_gate_is_late(&at_node));
+    now_s = certs.certs[0].until_s - 4 * DAY_S;
+    assert_false(tw_gate_is_late(&at_node));
+    now_s = certs.certs[0].until_s - 3 * DAY_S;
+    assert_true(tw_gate_is_late(&at_node));
+    now_s = certs.certs[0].until_s + DAY_S;
+    assert_true(tw_gate_is_late(&at_node));
+    (void)setup(NULL);
+    expect(tw_gate_admit(&at_admitter, &node.id, 3 * DAY_S, &certs, &err), TW_OK, "");
+    expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
+    now_s = certs.certs[0].until_s - DAY_S; /* renewed about now */
+    assert_true(tw_gate_is_due(&at_node));
+    assert_false(tw_gate_is_late(&at_node));
+    now_s = certs.certs[0].until_s - DAY_S / 2;
+    assert_true(tw_gate_is_late(&at_node));
+}
+
 /* ---- files --------------------------------------------------------------------------------- */
 
 static void path_of(const char *name, char path[128]) {
@@ -417,6 +439,7 @@ int main(void) {
         TEST(certificates_of_admitters_are_renewed_in_time),
         TEST(what_the_owner_signed_only_the_owner_renews),
         TEST(only_good_certificates_replace_ones_own),
+        TEST(a_person_hears_of_an_end_that_is_near),
         TEST(files_read_back),
         TEST(a_file_that_is_too_large_is_named),
     };

@@ -48,6 +48,7 @@ admission() { # NODE PYTHON: of its status
 a = json.load(sys.stdin)["admission"]
 sys.exit(not eval(sys.argv[1]))' "$2"
 }
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 said() { grep -q "$2" "$1.log"; } # NODE PATTERN
 start() {
     "$BIN/thinwired" --config "$1.conf" 2>>"$1.log" >>"$1.log" &
@@ -69,13 +70,8 @@ expect 0 "admission by certificates of the run's owner" tw run show run
 
 # -- nodes
 declare -A id
-ports=$(python3 -c 'import socket
-s = [socket.socket() for _ in range(4)]
-for x in s: x.bind(("127.0.0.1", 0))
-print(*[x.getsockname()[1] for x in s])')
 for node in a b c d; do
-    port=${ports%% *}
-    ports=${ports#* }
+    port=$(free_port)
     [[ $node == a ]] && first=$port
     peers=()
     [[ $node == a ]] || peers=(--peers "127.0.0.1:$first")
@@ -129,6 +125,19 @@ lines[1] = lines[1][:32] + "ffffffff00000000" + lines[1][48:]  # until
 open("d/admission.cert", "w").write("\n".join(lines))
 PY
 expect 7 'the signature under the certificate of node .* is false' "$BIN/thinwired" --config d.conf
+
+# -- a ticket of a node that may admit brings a machine in with a certificate of its own; others give none out
+expect 1 'by another node, and only the owner' at b invite --address 127.0.0.1:1
+expect 1 'does not let it admit others' at c invite --address 127.0.0.1:1
+line=$(at a invite --address "127.0.0.1:$first" 2>/dev/null)
+expect 0 'e/node.conf' tw join "$line" --dir e --data text --listen "127.0.0.1:$(free_port)"
+[[ ! -e e/state/run.secret ]] || fail "a secret in a run that has none"
+expect 0 'until +20' tw --config e/node.conf owner show
+sed -i 's/^\[worker\]/spawn_worker = off\n[worker]/' e/node.conf
+start e/node
+await "links of e" links e/node 3
+at e/node leave >/dev/null
+await "e is gone" links a 2
 
 # -- the owner shuts c out: its links end everywhere, and it does not come back
 expect 7 "is not the key of the run's owner, who alone revokes" at a owner revoke "${id[c]}" --key a/identity.key
