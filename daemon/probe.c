@@ -237,7 +237,8 @@ static void address_try(const struct tw_probe_question *question, const struct a
     const uint64_t patience_us = question->patience_us > 0 ? question->patience_us : PATIENCE_US;
     struct tw_error err;
     bool is_good = true;
-    for (enum tw_probe_stage stage = TW_PROBE_TCP; stage != TW_PROBE_DONE && is_good; stage++) {
+    const enum tw_probe_stage end = question->is_stranger ? TW_PROBE_HELLO : TW_PROBE_DONE;
+    for (enum tw_probe_stage stage = TW_PROBE_TCP; stage != end && is_good; stage++) {
         const uint64_t begin_us = tw_now_us();
         attempt.deadline_us = begin_us + patience_us;
         answer->stage = stage;
@@ -255,7 +256,7 @@ static void address_try(const struct tw_probe_question *question, const struct a
         answer->took_us[stage] = tw_now_us() - begin_us;
         path_note(&attempt); /* TLS is what finds out about large packets */
     }
-    if (is_good && answer->stage == TW_PROBE_HELLO) answer->stage = TW_PROBE_DONE;
+    if (is_good && answer->stage + 1 == end) answer->stage = TW_PROBE_DONE;
     if (attempt.tls.ssl != NULL) tw_tls_deinit(&attempt.tls);
     if (attempt.fd >= 0) (void)close(attempt.fd);
 }

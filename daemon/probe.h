@@ -29,6 +29,7 @@ struct tw_probe_question {
     const struct tw_tls_context *tls; /* of the identity below */
     struct tw_hello hello;            /* role TW_ROLE_PROBE, id, run; proof is made here */
     const struct tw_secret *secret;   /* or NULL: `open` */
+    bool is_stranger;                 /* nothing to prove: TLS is the last stage, no HELLO */
     uint64_t patience_us;             /* per stage and address; 0 = 5 s */
 };
 

@@ -84,6 +84,7 @@ enum tw_exit cli_doctor(struct cli *cli) {
     static struct doctor doctor;
     const char *patience = "5", *end = NULL;
     (void)cli_option(cli, "--patience", &patience);
+    const char *const line = cli_operand(cli);
     const enum tw_exit usage = cli_done(cli, "doctor", OPTIONS);
     if (usage != TW_EXIT_OK) return usage;
     const double patience_s = strtod(patience, (char **)&end);
@@ -95,7 +96,11 @@ enum tw_exit cli_doctor(struct cli *cli) {
     doctor.list = json_array();
     doctor.said = cli->json ? NULL : print;
     doctor.user = cli;
-    if (config_open(cli, &doctor)) {
+    if (line != NULL) {
+        tw_config_defaults(&doctor.config, "thinwire");
+        doctor_host(&doctor);
+        doctor_ticket(&doctor, line);
+    } else if (config_open(cli, &doctor)) {
         doctor.status = daemon_status(cli, &doctor.config);
         doctor_files(&doctor);
         doctor_host(&doctor);

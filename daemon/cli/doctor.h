@@ -59,5 +59,12 @@ void doctor_host(struct doctor *doctor);
 
 /* doctor_links.c: ports, the daemon that runs, every configured address stage by stage. */
 void doctor_links(struct doctor *doctor);
+/* Addresses of others, at most TW_BOOTSTRAP_MAX, with doctor->identity. `is_stranger`: this machine
+ * has nothing to prove yet, so admission is not tried. */
+void doctor_addresses(struct doctor *doctor, const struct tw_bootstrap *peers, uint32_t count,
+                      bool is_stranger);
+
+/* doctor_ticket.c: a line of `thinwire invite`, before it is used. It costs no use of it. */
+void doctor_ticket(struct doctor *doctor, const char *line);
 
 #endif

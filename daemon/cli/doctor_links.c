@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/address.h"
+#include "base/assert.h"
 #include "daemon/cli/doctor.h"
 #include "daemon/probe.h"
 #include "proto/frame.h"
@@ -200,31 +201,28 @@ static void mtu_say(struct doctor *doctor, const struct job *jobs, uint32_t coun
                    least < ETHERNET_BYTES ? ": a tunnel or PPPoE" : "");
 }
 
-/* Needs an identity; without the run's manifest or secret it ends with what TLS says. */
-static void jobs_run(struct doctor *doctor, struct job *jobs, uint32_t count,
-                     const struct tw_tls_context *tls) {
-    const bool is_open = doctor->has_run && doctor->run.security.admission != TW_ADMISSION_SECRET;
+static void question_fill(const struct doctor *doctor, const struct tw_bootstrap *peer,
+                          struct tw_probe_question *question) {
+    const bool has_no_secret =
+        doctor->has_run && doctor->run.security.admission != TW_ADMISSION_SECRET;
+    question->address = peer->address.text;
+    question->expected = peer->has_id ? &peer->id : NULL;
+    question->hello = (struct tw_hello){.version_min = TW_WIRE_VERSION,
+                                        .version_max = TW_WIRE_VERSION,
+                                        .role = TW_ROLE_PROBE,
+                                        .boot = 1,
+                                        .id = doctor->identity.id};
+    question->secret = has_no_secret ? NULL : &doctor->secrets.list[0];
+    question->patience_us = doctor->patience_us;
+    if (doctor->has_run) question->hello.run = tw_run_id(&doctor->run);
+    if (!doctor->has_gate) return;
+    uint8_t bytes[TW_GATE_BYTES_MAX];
+    const uint32_t size = tw_gate_encode(&doctor->gate, bytes);
+    tw_extensions_add(&question->hello.extensions, TW_EXTENSION_CERTIFICATES, bytes, size);
+}
+
+static void jobs_run(struct job *jobs, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
-        const struct tw_bootstrap *const peer = &doctor->config.network.peers[i];
-        jobs[i].question = (struct tw_probe_question){
-            .address = peer->address.text,
-            .expected = peer->has_id ? &peer->id : NULL,
-            .tls = tls,
-            .hello = {.version_min = TW_WIRE_VERSION,
-                      .version_max = TW_WIRE_VERSION,
-                      .role = TW_ROLE_PROBE,
-                      .boot = 1,
-                      .id = doctor->identity.id},
-            .secret = is_open ? NULL : &doctor->secrets.list[0],
-            .patience_us = doctor->patience_us,
-        };
-        if (doctor->has_run) jobs[i].question.hello.run = tw_run_id(&doctor->run);
-        if (doctor->has_gate) {
-            uint8_t bytes[TW_GATE_BYTES_MAX];
-            const uint32_t size = tw_gate_encode(&doctor->gate, bytes);
-            tw_extensions_add(&jobs[i].question.hello.extensions, TW_EXTENSION_CERTIFICATES, bytes,
-                              size);
-        }
         jobs[i].is_started = pthread_create(&jobs[i].thread, NULL, job_run, &jobs[i]) == 0;
         if (!jobs[i].is_started) (void)job_run(&jobs[i]);
     }
@@ -233,45 +231,55 @@ static void jobs_run(struct doctor *doctor, struct job *jobs, uint32_t count,
     }
 }
 
-static bool is_self(const struct doctor *doctor, const struct job *job) {
-    return job->answer.has_id && tw_id_equal(&job->answer.id, &doctor->identity.id);
+static void job_say(struct doctor *doctor, const struct job *job) {
+    const struct tw_probe_answer *const answer = &job->answer;
+    const bool is_self = answer->has_id && tw_id_equal(&answer->id, &doctor->identity.id);
+    const bool can_prove = job->question.secret == NULL || (doctor->has_run && doctor->has_secret);
+    if (is_self) {
+        doctor_say(doctor, DOCTOR_OK, "peer.self", NULL, "%s is this node itself",
+                   job->question.address);
+        return;
+    }
+    for (enum tw_probe_stage stage = TW_PROBE_NAME; stage < TW_PROBE_DONE; stage++) {
+        if (stage != TW_PROBE_HELLO || (can_prove && !job->question.is_stranger))
+            stage_say(doctor, job, stage);
+        else
+            doctor_say(doctor, DOCTOR_SKIP, "peer.admitted", NULL, "%s: %s", job->question.address,
+                       job->question.is_stranger ? "`thinwire join` will tell"
+                                                 : "needs the manifest and the secret");
+    }
 }
 
-static void look_at_peers(struct doctor *doctor) {
+void doctor_addresses(struct doctor *doctor, const struct tw_bootstrap *peers, uint32_t count,
+                      bool is_stranger) {
     static struct job jobs[TW_BOOTSTRAP_MAX];
     struct tw_tls_context tls;
     struct tw_error err;
-    const uint32_t count = doctor->config.network.peers_count;
-    if (!doctor->config.network.links) return;
-    if (count == 0) {
-        doctor_say(doctor, DOCTOR_WARN, "peers",
-                   "name one with `peers = host:port`, or run `thinwire join` with a line of "
-                   "`thinwire invite`",
-                   "none are configured: this node meets only those that dial it");
-        return;
-    }
+    TW_ASSERT(count <= TW_BOOTSTRAP_MAX);
     if (!doctor->has_identity || tw_tls_context_init(&tls, &doctor->identity, &err) != TW_OK) {
         doctor_say(doctor, DOCTOR_SKIP, "peers", NULL, "dialling needs an identity");
         return;
     }
-    jobs_run(doctor, jobs, count, &tls);
     for (uint32_t i = 0; i < count; i++) {
-        if (is_self(doctor, &jobs[i])) {
-            doctor_say(doctor, DOCTOR_OK, "peer.self", NULL, "%s is this node itself",
-                       jobs[i].question.address);
-            continue;
-        }
-        for (enum tw_probe_stage stage = TW_PROBE_NAME; stage < TW_PROBE_DONE; stage++) {
-            if (stage == TW_PROBE_HELLO && (!doctor->has_run || !doctor->has_secret) &&
-                jobs[i].question.secret != NULL)
-                doctor_say(doctor, DOCTOR_SKIP, "peer.admitted", NULL,
-                           "%s: needs the manifest and the secret", jobs[i].question.address);
-            else
-                stage_say(doctor, &jobs[i], stage);
-        }
+        jobs[i] = (struct job){.question = {.tls = &tls, .is_stranger = is_stranger}};
+        question_fill(doctor, &peers[i], &jobs[i].question);
     }
+    jobs_run(jobs, count);
+    for (uint32_t i = 0; i < count; i++) job_say(doctor, &jobs[i]);
     mtu_say(doctor, jobs, count);
     tw_tls_context_deinit(&tls);
+}
+
+static void look_at_peers(struct doctor *doctor) {
+    const uint32_t count = doctor->config.network.peers_count;
+    if (!doctor->config.network.links) return;
+    if (count > 0)
+        doctor_addresses(doctor, doctor->config.network.peers, count, false);
+    else
+        doctor_say(doctor, DOCTOR_WARN, "peers",
+                   "name one with `peers = host:port`, or run `thinwire join` with a line of "
+                   "`thinwire invite`",
+                   "none are configured: this node meets only those that dial it");
 }
 
 void doctor_links(struct doctor *doctor) {

@@ -187,6 +187,7 @@ static const struct {
      "  --lift           revoke: take the nodes off the list\n"},
     {"doctor",
      "thinwire doctor [--patience SECONDS] [--json]\n"
+     "thinwire doctor LINE      a line of `thinwire invite`, before it is used\n"
      "\n"
      "Looks at everything a node needs and says what to do where something lacks: configuration,\n"
      "manifest, key files and their modes, room and speed of the disk, clock, memory, processors,\n"

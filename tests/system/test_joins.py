@@ -3,6 +3,7 @@ way out, in `thinwire doctor` and in the status of the daemon.
 
     python3 test_joins.py BIN loopback    those that need nothing but processes
     python3 test_joins.py BIN admission    a clock that is off by a day, in a run with an owner
+    python3 test_joins.py BIN ticket       a line of `thinwire invite` that does not count any more
     python3 test_joins.py BIN network     those of firewalls, routers and NAT: root, in namespaces
 
 Three hosts in a row: `b` joins, `r` is the router between, `a` has the run. The router drops,
@@ -312,6 +313,39 @@ def admission(world):
     return try_joins(world, "b", f"127.0.0.1:{free_port()}", cases, good, world.admit)
 
 
+def ticket(world):
+    """The doctor looks at a line before it is used; join says the same of one that is too old."""
+    good = f"127.0.0.1:{free_port()}"
+    config = world.node("first", good)
+    world.daemon("a", config)
+    tool, wrong = str(world.bin / "thinwire"), []
+    line = run(tool, "invite", "--config", str(config)).split()[-1]
+    old = run(tool, "invite", "--expires", "1s", "--config", str(config)).split()[-1]
+
+    def check(what, words, status, *command):
+        done = subprocess.run(command, capture_output=True, text=True, check=False,
+                              cwd=world.folder, stdin=subprocess.DEVNULL)
+        said = done.stdout + done.stderr
+        found = [one for one in said.splitlines() if words in one]
+        print(f"{what:18} {found[0].strip() if found else said}")
+        if not found or done.returncode != status:
+            wrong.append(f"{what}: status {done.returncode}, no `{words}` in: {said}")
+
+    check("doctor", f"{good} is node", 0, tool, "doctor", line)
+    check("doctor, later", "the ticket has expired", 1, *world.shifted(30 * 86400), tool, "doctor",
+          line)
+    check("doctor, cut", "FAIL  ticket", 1, tool, "doctor", line[:-9])
+    time.sleep(2.5)
+    check("join, too late", "the ticket has expired", 10, tool, "join", old, "--dir",
+          str(world.folder / "late"))
+    listed = run(tool, "invite", "--list", "--json", "--config", str(config))
+    if any(row["used"] for row in json.loads(listed).get("tickets", [])) or "used" not in listed:
+        wrong.append(f"looking at a ticket has cost a use: {listed}")
+    world.end()
+    check("doctor, node down", "nothing listens on that port", 1, tool, "doctor", line)
+    return wrong
+
+
 def network(world):
     """Wrong port, firewall that drops, firewall that rejects, NAT, no route."""
     good = f"{HOST}:4747"
@@ -339,7 +373,8 @@ def lacks(kind):
     return None
 
 
-PARTS = {"loopback": loopback, "network": network, "admission": admission}
+PARTS = {"loopback": loopback, "network": network, "admission": admission,
+         "ticket": ticket}
 
 
 def main():

@@ -1,0 +1,43 @@
+/* A line of `thinwire invite` on a machine that is no node yet: is it whole, does it still count,
+ * and do its addresses lead to the node that made it? */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/units.h"
+#include "daemon/cli/doctor.h"
+#include "proto/ticket.h"
+
+_Static_assert((int)TW_BOOTSTRAP_MAX >= (int)TW_ADDRS_MAX, "every address is tried");
+
+static void look_at_expiry(struct doctor *doctor, const struct tw_ticket *ticket) {
+    const uint64_t now_s = (uint64_t)time(NULL);
+    char name[9], until[TW_UNITS_BYTES], node[9];
+    tw_ticket_name(ticket->id, name);
+    tw_id_short(&ticket->inviter, node);
+    (void)tw_units_utc(until, ticket->expires_s);
+    if (now_s > ticket->expires_s)
+        doctor_say(doctor, DOCTOR_FAIL, "ticket",
+                   "ask for a new one: `thinwire invite`; or is the clock of this machine wrong?",
+                   "the ticket has expired: %s counted until %s", name, until);
+    else
+        doctor_say(doctor, DOCTOR_OK, "ticket", NULL, "%s of node %s, good until %s", name, node,
+                   until);
+}
+
+void doctor_ticket(struct doctor *doctor, const char *line) {
+    static struct tw_bootstrap peers[TW_ADDRS_MAX];
+    struct tw_ticket ticket;
+    struct tw_error err;
+    if (tw_ticket_decode(line, &ticket, &err) != TW_OK) {
+        doctor_say(doctor, DOCTOR_FAIL, "ticket", NULL, "%s", err.message);
+        return;
+    }
+    look_at_expiry(doctor, &ticket);
+    doctor->has_identity = tw_identity_ephemeral(&doctor->identity, &err) == TW_OK;
+    for (uint32_t i = 0; i < ticket.addrs_count; i++) {
+        peers[i] = (struct tw_bootstrap){.has_id = true, .id = ticket.inviter};
+        (void)snprintf(peers[i].address.text, TW_ADDR_BYTES, "%s", ticket.addrs[i]);
+    }
+    doctor_addresses(doctor, peers, ticket.addrs_count, true);
+}
