@@ -57,13 +57,15 @@ static uint64_t window_rate(struct tw_pacer *pacer, const struct tw_pacer_sample
     if (queue_us < pacer->window_queue_us) pacer->window_queue_us = queue_us;
     if (took_us < most(sample->rtt_least_us, TW_PACER_WINDOW_US)) return 0;
     const uint64_t late = late_us(pacer, sample) * (pacer->state == TW_PACER_PACED ? 2 : 1);
+    const uint64_t bytes_per_s =
+        most((sample->delivered_bytes - pacer->window_bytes) * MILLION / took_us, 1);
     if (pacer->window_queue_us <= late) {
         pacer->stood_windows = 0;
-    } else if (pacer->stood_windows++ == 0) {
-        pacer->stood_us = pacer->window_us;
-        pacer->stood_bytes = pacer->window_bytes;
+    } else {
+        pacer->stood_bytes_per_s[pacer->stood_windows % TW_PACER_STOOD_WINDOWS] = bytes_per_s;
+        pacer->stood_windows++;
     }
-    return most((sample->delivered_bytes - pacer->window_bytes) * MILLION / took_us, 1);
+    return bytes_per_s;
 }
 
 /* ---- states -------------------------------------------------------------------------------- */
@@ -75,13 +77,13 @@ static void paced_begin(struct tw_pacer *pacer) {
     pacer->stood_windows = 0;
 }
 
-/* The path's rate is known, from all windows in which a queue stood, but is not believed below
+/* The path's rate is known, from the last windows in which a queue stood, but is not believed below
  * `least`; what stands in the queue goes first. */
 static void path_learn(struct tw_pacer *pacer, const struct tw_pacer_sample *sample,
                        uint64_t least) {
-    const uint64_t bytes = sample->delivered_bytes - pacer->stood_bytes;
-    const uint64_t stood_us = sample->now_us - pacer->stood_us;
-    pacer->path_bytes_per_s = most(bytes * MILLION / stood_us, most(least, LEAST_BYTES_S));
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < TW_PACER_STOOD_WINDOWS; i++) sum += pacer->stood_bytes_per_s[i];
+    pacer->path_bytes_per_s = most(sum / TW_PACER_STOOD_WINDOWS, most(least, LEAST_BYTES_S));
     pacer->state = TW_PACER_DRAIN;
     pacer->drained_us =
         sample->now_us + 2 * (uint64_t)queue_of(pacer, sample) + sample->rtt_least_us;
@@ -98,6 +100,8 @@ static void probe_begin(struct tw_pacer *pacer) {
 static void probe_end(struct tw_pacer *pacer) {
     pacer->floor_bytes_per_s = pacer->path_bytes_per_s / 2;
     pacer->sent_us = 0;
+    const uint64_t next_us = pacer->probe_us == 0 ? TW_PACER_PROBE_FIRST_US : 2 * pacer->probe_us;
+    pacer->probe_us = next_us < TW_PACER_PROBE_US ? next_us : TW_PACER_PROBE_US;
 }
 
 static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sample,
@@ -143,7 +147,7 @@ static void paced_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sam
     const bool is_slow = bytes_per_s < percent(pacer->told_bytes_per_s, SLOW_PERCENT);
     if (pacer->stood_windows >= TW_PACER_STOOD_WINDOWS && is_slow)
         path_learn(pacer, sample, pacer->floor_bytes_per_s);
-    else if (pacer->sent_us >= TW_PACER_PROBE_US)
+    else if (pacer->sent_us >= pacer->probe_us)
         probe_begin(pacer);
     else
         told_follow(pacer, bytes_per_s);

@@ -7,13 +7,14 @@
  * queue stood: then the slowest link was never idle.
  *
  *   state   kernel's limit      left for
- *   OPEN    none                DRAIN when a queue stood for five windows (three of a probe) and
- *                               deliveries grew no more: their rate is the path's. A probe also:
- *                               PACED, after 20 windows without that
+ *   OPEN    none                DRAIN when a queue stood for five windows (three of a probe), and
+ *                               deliveries grew no more: the last three have its rate.
+ *                               A probe also: PACED after 20 windows without that
  *   DRAIN   30 % of the path    PACED when the queue is gone
- *   PACED   what brings         OPEN (a probe) after TW_PACER_PROBE_US of sending: the path may
- *           85 % of the path    have become faster. DRAIN when twice that queue stands for three
- *                               windows, and much less arrives than is sent: it is slower
+ *   PACED   what brings         OPEN (a probe) after 4 s of sending, twice as many each time, at
+ *           85 % of the path    most 20: the path may have become faster. DRAIN when twice that
+ *                               queue stands for three windows, and much less arrives than is
+ *                               sent: it is slower
  *
  * A queue stands where round trips take 10 ms, or an eighth, longer than the shortest since the
  * probe before the last: in PACED there is none, so what they take then is the path itself. Where
@@ -37,7 +38,8 @@ enum {
     TW_PACER_QUEUE_US = 10 * 1000,   /* least; an eighth of the round trip where that is more */
     TW_PACER_FIRST_WINDOWS = 5,      /* a path not known is worth a longer look */
     TW_PACER_STOOD_WINDOWS = 3,
-    TW_PACER_PROBE_US = 20 * 1000 * 1000, /* of sending */
+    TW_PACER_PROBE_FIRST_US = 4 * 1000 * 1000, /* of sending; then twice as long each time, up to */
+    TW_PACER_PROBE_US = 20 * 1000 * 1000,
     TW_PACER_PROBE_WINDOWS = 20,
 };
 
@@ -71,12 +73,13 @@ struct tw_pacer {
     uint32_t base_us, next_base_us;   /* shortest round trips: up to the last probe (0: there was
                                          none), and since */
     uint32_t stood_windows;           /* with a queue, one after the other */
-    uint64_t stood_us, stood_bytes;   /* when the first of them began */
+    uint64_t stood_bytes_per_s[TW_PACER_STOOD_WINDOWS]; /* of the last of them */
 
     uint64_t last_bytes_per_s; /* OPEN: of the window before */
     uint64_t best_bytes_per_s; /* OPEN: of any two in a row */
     uint64_t mean_bytes_per_s; /* PACED: of late; 0: no window yet */
     uint64_t sent_us;          /* PACED: time of sending */
+    uint64_t probe_us;         /* PACED: the next probe is after so much of it */
     uint32_t probe_windows;    /* OPEN, with a path */
     uint64_t drained_us;       /* DRAIN: the latest end */
 };

@@ -260,10 +260,15 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello)
 }
 
 static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
-    (void)user;
+    struct pump *pump = user;
     (void)peer;
+    if (pump->done > 0 &&
+        pump->done == pump->times) { /* its goodbye was faster than its last word */
+        report(pump);
+        exit(0);
+    }
     (void)fprintf(stderr, "wan_pump: the link broke: %s: %s\n", tw_status_name(reason), sentence);
-    exit(reason == TW_OK ? 0 : 1);
+    exit(1);
 }
 
 static void on_dial_done(void *user, const char *address, const struct tw_dial_result *result) {
