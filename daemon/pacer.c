@@ -56,7 +56,7 @@ static uint64_t window_rate(struct tw_pacer *pacer, const struct tw_pacer_sample
     const uint32_t queue_us = queue_of(pacer, sample);
     if (queue_us < pacer->window_queue_us) pacer->window_queue_us = queue_us;
     if (took_us < most(sample->rtt_least_us, TW_PACER_WINDOW_US)) return 0;
-    const uint64_t late = late_us(pacer, sample) * (pacer->state == TW_PACER_PACED ? 2 : 1);
+    const uint64_t late = late_us(pacer, sample) * (pacer->path_bytes_per_s > 0 ? 2 : 1);
     const uint64_t bytes_per_s =
         most((sample->delivered_bytes - pacer->window_bytes) * MILLION / took_us, 1);
     if (pacer->window_queue_us <= late) {

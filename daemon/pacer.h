@@ -7,9 +7,10 @@
  * queue stood: then the slowest link was never idle.
  *
  *   state   kernel's limit      left for
- *   OPEN    none                DRAIN when a queue stood for five windows (three of a probe), and
- *                               deliveries grew no more: the last three have its rate.
- *                               A probe also: PACED after 20 windows without that
+ *   OPEN    none                DRAIN when a queue stood for five windows, and deliveries grew no
+ *                               more: the last three have the path's rate.
+ *                               A probe: DRAIN when twice that queue stood for three windows,
+ *                               PACED after 20 windows without
  *   DRAIN   30 % of the path    PACED when the queue is gone
  *   PACED   what brings         OPEN (a probe) after 4 s of sending, twice as many each time, at
  *           85 % of the path    most 20: the path may have become faster. DRAIN when twice that
