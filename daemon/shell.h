@@ -14,7 +14,8 @@
  * shell.c        events, core, time, life        shell_store.c  votes, member cache
  * shell_net.c    links, frames, dialling         shell_save.c   checkpoints
  * shell_worker.c worker and supervisor           shell_view.c   what people see
- * shell_data.c   the dataset: fetched, served    shell_budget.c what contributions may take */
+ * shell_data.c   the dataset: fetched, served    shell_budget.c what contributions may take
+ * shell_invite.c tickets, guests, run secret     shell_gate.c   certificates, revocations */
 #ifndef TW_DAEMON_SHELL_H
 #define TW_DAEMON_SHELL_H
 
