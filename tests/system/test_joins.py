@@ -235,6 +235,29 @@ def of_status(status, address):
     return None
 
 
+# A ticket names the node and the run, so that a join can only fail on the way there.
+ON_THE_WAY = {"closed", "dns", "silent", "rejected", "private", "no_route"}
+
+
+def try_lines(world, host, cases, inviter):
+    """`thinwire join` with lines whose one address is such: the same sentence, and nothing made."""
+    tool, runs, wrong = str(world.bin / "thinwire"), [], []
+    for idx, (address, (cause, words)) in enumerate(cases.items()):
+        if cause not in ON_THE_WAY:
+            continue
+        line = run(tool, "invite", "--address", address, "--config", str(inviter)).split()[-1]
+        runs.append((address, words, subprocess.Popen(
+            world.space.on(host) + [tool, "join", line, "--dir", str(world.folder / f"j{idx}")],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True)))
+    for address, words, process in runs:
+        said = process.communicate(timeout=PATIENCE_S)[0]
+        found = [one for one in said.splitlines() if address in one and words in one]
+        print(f"join    {found[0] if found else said}")
+        if not found or process.returncode == 0:
+            wrong.append(f"join: {address} wants `{words}`, got {process.returncode}: {said}")
+    return wrong
+
+
 def try_joins(world, host, listen, cases, good, prepare=None):
     """Starts the joining node with all addresses at once, then asks daemon and doctor."""
     secret = None if prepare else world.secret("first")
@@ -293,7 +316,7 @@ def loopback(world):
     }
     wrong = try_joins(world, "b", f"127.0.0.1:{free_port()}", cases, good)
     server.shutdown()
-    return wrong
+    return wrong + try_lines(world, "b", cases, world.folder / "first.conf")
 
 
 def admission(world):
@@ -357,7 +380,8 @@ def network(world):
         "192.168.77.5:4747": ("private", "likely behind NAT"),
         "[2001:db8::1]:4747": ("no_route", "no route there"),
     }
-    return try_joins(world, "b", f"{JOINER}:4747", cases, good)
+    return try_joins(world, "b", f"{JOINER}:4747", cases, good) + \
+        try_lines(world, "b", cases, world.folder / "first.conf")
 
 
 def lacks(kind):
