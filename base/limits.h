@@ -48,6 +48,8 @@ enum tw_limits {
     TW_KNOCKS_NET_BURST = 128,           /* a whole run on one network starts again at once */
     TW_MESSAGES_PER_S = 4000,            /* control messages read of one peer; some count more */
     TW_MESSAGES_BURST = 8000,            /* of these at once */
+    TW_PEER_CONTROL_BYTES = 2 << 20,     /* memory of a peer's control connection, at most */
+    TW_PEER_BULK_BYTES = 8 << 20,        /* and of its bulk connection */
     TW_HANDSHAKES_MAX = 64,              /* accepted, not yet admitted */
     TW_HANDSHAKES_PER_HOST = 16,         /* of these from one address (/64 of IPv6) */
     TW_HANDSHAKE_US = 5 * 1000 * 1000,   /* from accept or connect to admission */

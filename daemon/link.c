@@ -20,6 +20,15 @@ enum {
     FRAME_BULK_PER_S = 512,
 };
 
+/* What TLS may hold besides: one read, records not yet decrypted, a session. */
+enum { TLS_BYTES = 4 * READ_BYTES };
+_Static_assert(TW_FRAME_HEADER_BYTES + TW_CONTROL_BYTES_MAX + TW_CONTROL_QUEUE_BYTES +
+                       2 * TW_INFLIGHT_BYTES_MAX + TLS_BYTES <=
+                   TW_PEER_CONTROL_BYTES,
+               "a control connection keeps to its budget");
+_Static_assert(2 * CHUNK_FRAME_BYTES + 2 * TW_INFLIGHT_BYTES_MAX + TLS_BYTES <= TW_PEER_BULK_BYTES,
+               "and a bulk connection to its own");
+
 static void flush(struct tw_link *link);
 static void push_all(struct tw_link *link);
 

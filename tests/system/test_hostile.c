@@ -397,30 +397,44 @@ static void invented_members_fill_nothing(void **state) {
     judge(4 * KIB);
 }
 
-static void sixty_four_members_cost_what_they_may(void **state) {
+/* All but the last byte of the largest frame: the node holds it as long as it may. */
+static void leave_unfinished(struct hostile *h, uint16_t kind, uint32_t body_bytes) {
+    static uint8_t frame[TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX];
+    tw_frame_header(frame, kind, 0, frame + TW_FRAME_HEADER_BYTES, body_bytes);
+    (void)hostile_bytes(h, frame, TW_FRAME_HEADER_BYTES + (size_t)body_bytes - 1);
+}
+
+static void every_place_taken_costs_what_it_may(void **state) {
     (void)state;
-    enum { COUNT = 70 };
-    static struct hostile *h[COUNT];
-    unsigned in = 0;
+    enum { COUNT = 70, PLACES = TW_PEERS_MAX - 1 };
+    static struct hostile *links[COUNT][2];
+    unsigned in = 0, bulks = 0;
     watch();
     target.secret = &secret;
     for (unsigned i = 0; i < COUNT; i++) {
-        h[i] = malloc(sizeof(*h[i]));
-        TW_ASSERT(h[i] != NULL);
-        if (hostile_join(h[i], &target, NULL)) {
-            in++;
-        } else {
-            free(h[i]);
-            h[i] = NULL;
+        struct tw_hello hello;
+        struct hostile *control = malloc(sizeof(*control)), *bulk = malloc(sizeof(*bulk));
+        TW_ASSERT(control != NULL && bulk != NULL);
+        links[i][0] = control;
+        links[i][1] = bulk;
+        bulk->fd = control->fd = -1;
+        if (!hostile_join(control, &target, NULL)) continue;
+        in++;
+        leave_unfinished(control, TW_MSG_STATUS, TW_CONTROL_BYTES_MAX);
+        if (!hostile_open(bulk, &target, control)) continue;
+        hostile_hello(bulk, &target, TW_ROLE_BULK, control->tag, &hello);
+        bulks += hostile_say(bulk, &hello);
+        leave_unfinished(bulk, TW_FRAME_CHUNK, TW_FRAME_BODY_MAX);
+    }
+    print_message("%u members more, %u with bulk\n", in, bulks);
+    assert_true(in > PLACES / 2 && bulks > 0);
+    for (unsigned i = 0; i < COUNT; i++) {
+        for (unsigned k = 0; k < 2; k++) {
+            if (links[i][k]->fd >= 0) hostile_close(links[i][k]);
+            free(links[i][k]);
         }
     }
-    print_message("%u members more\n", in);
-    for (unsigned i = 0; i < COUNT; i++) {
-        if (h[i] == NULL) continue;
-        hostile_close(h[i]);
-        free(h[i]);
-    }
-    judge(64 * 2 * KIB);
+    judge(PLACES * 2 * KIB);
 }
 
 static void chunks_nobody_asked_for_are_dropped(void **state) {
@@ -492,7 +506,7 @@ int main(void) {
         TEST(flood_of_messages_slows_nobody_else),
         TEST(who_asks_and_does_not_read_is_closed),
         TEST(invented_members_fill_nothing),
-        TEST(sixty_four_members_cost_what_they_may),
+        TEST(every_place_taken_costs_what_it_may),
         TEST(chunks_nobody_asked_for_are_dropped),
         TEST(who_breaks_the_protocol_again_and_again_is_banned),
     };
