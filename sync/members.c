@@ -214,22 +214,47 @@ static struct tw_member_addr *next_of(struct tw_member_entry *entry, uint64_t no
     return best;
 }
 
-/* The address that has been due for longest; NULL when no member waits for a dial. */
+/* Known by nothing but what others say of it? */
+static bool is_hearsay(const struct tw_member_entry *entry) {
+    if (entry->was_connected) return false;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (entry->addrs[i].is_bootstrap || entry->addrs[i].is_proven) return false;
+    }
+    return true;
+}
+
+static bool may_dial_hearsay(const struct tw_members *members) {
+    unsigned dials = 0;
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        const struct tw_member_entry *entry = &members->entries[i];
+        if (!entry->is_used || !is_hearsay(entry)) continue;
+        for (unsigned k = 0; k < TW_ADDRS_MAX; k++) dials += entry->addrs[k].is_dialling;
+    }
+    return dials < TW_DIALS_MAX / 2;
+}
+
+/* The address that has been due for longest, of those that are more than hearsay first; NULL when
+ * no member waits for a dial. Who invents members delays nobody: half of the dials stay free. */
 static struct tw_member_addr *next_addr(struct tw_members *members, uint64_t now_us,
                                         struct tw_member_entry **entry_out) {
-    struct tw_member_addr *best = NULL;
-    uint64_t best_us = NEVER_US;
+    struct tw_member_addr *best[2] = {NULL, NULL};
+    struct tw_member_entry *entries[2] = {NULL, NULL};
+    uint64_t best_us[2] = {NEVER_US, NEVER_US};
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
         struct tw_member_entry *entry = &members->entries[i];
         if (!entry->is_used || entry->is_connected) continue;
         struct tw_member_addr *addr = next_of(entry, now_us);
         const uint64_t at_us = dial_us(entry, addr);
-        if (at_us >= best_us) continue;
-        best = addr;
-        best_us = at_us;
-        *entry_out = entry;
+        const unsigned kind = is_hearsay(entry);
+        if (at_us >= best_us[kind]) continue;
+        best[kind] = addr;
+        best_us[kind] = at_us;
+        entries[kind] = entry;
     }
-    return best;
+    const bool is_other = best_us[1] < best_us[0] && best_us[0] > now_us;
+    const unsigned chosen = is_other && may_dial_hearsay(members);
+    if (best[chosen] != NULL) *entry_out = entries[chosen];
+    return best[chosen];
 }
 
 bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw_dial *dial) {

@@ -361,6 +361,27 @@ static void flood_of_invented_members_pushes_out_no_real_one(void **state) {
     assert_true(has_real && has_boot);
 }
 
+static void invented_members_delay_no_dial_of_a_real_one(void **state) {
+    (void)state;
+    bootstrap("a.example:1");
+    for (uint32_t i = 0; i < 200; i++) {
+        char address[TW_ADDR_BYTES];
+        (void)snprintf(address, sizeof(address), "192.0.2.1:%u", 1000 + i);
+        merge(record_of(id_of(1, i), address, NULL), 0);
+    }
+    /* All are due, the invented ones for longer: the address somebody configured goes first. */
+    tw_members_dialled(&members, next(0).address, false, NULL, 0);
+    assert_string_equal(next(100 * S).address, "a.example:1");
+    unsigned dials = 0;
+    struct tw_dial dial;
+    while (tw_members_next_dial(&members, 100 * S, &dial)) dials++;
+    assert_int_equal(dials, TW_DIALS_MAX / 2);
+    /* Half of the dials are left for it, whenever it is due. */
+    tw_members_dialled(&members, "a.example:1", false, NULL, 100 * S);
+    assert_string_equal(next(200 * S).address, "a.example:1");
+    nothing_due(200 * S);
+}
+
 static void failing_address_makes_room_for_a_new_one(void **state) {
     (void)state;
     const struct tw_id id = id_of(1, 1);
@@ -471,6 +492,7 @@ int main(void) {
         TEST(hostile_records_change_nothing),
         TEST(linked_member_is_believed_about_itself),
         TEST(flood_of_invented_members_pushes_out_no_real_one),
+        TEST(invented_members_delay_no_dial_of_a_real_one),
         TEST(failing_address_makes_room_for_a_new_one),
         TEST(cache_text_brings_back_whoever_was_met),
         TEST(damaged_cache_lines_are_counted_and_skipped),
