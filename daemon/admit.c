@@ -101,6 +101,10 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
         tw_link_abort(&conn->link);
         return;
     }
+    if (t->rest[0] != '\0') { /* for as little as it can cost */
+        tw_link_abort(&conn->link);
+        return;
+    }
     tw_link_address_read(&conn->link);
     if (accept_check(conn, &err) != TW_OK) {
         refused(conn, err.status, err.message);

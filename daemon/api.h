@@ -6,6 +6,7 @@
  *   POST /v1/checkpoint /v1/leave /v1/pause /v1/resume           verbs: {"ok":true,"message":...}
  *   POST /v1/invite?uses=2&expires_s=86400&address=HOST:PORT,... and with "data", if there is any
  *   POST /v1/invite/list, /v1/invite/revoke?ticket=NAME
+ *   POST /v1/reload, /v1/limit?upload=5mbit&download=off         the line, while the daemon runs
  *
  * libmicrohttpd runs without a thread of its own: it exposes one epoll descriptor, the libuv loop
  * polls that and calls MHD_run. So every callback runs on the loop: no lock and no second copy of
@@ -33,6 +34,8 @@ enum tw_api_verb {
     TW_API_INVITE,
     TW_API_INVITE_LIST,
     TW_API_INVITE_REVOKE,
+    TW_API_RELOAD,
+    TW_API_LIMIT,
 };
 
 struct uv_loop_s;
@@ -59,6 +62,10 @@ struct tw_api_config {
  * or may not be bound; TW_CONFIG for an unknown group or an http address that is not loopback. */
 enum tw_status tw_api_open(struct tw_api **api, const struct tw_api_config *config,
                            struct tw_error *err);
+
+/* What the waiting request says of `name` (/v1/limit?upload=5mbit); NULL: nothing. Borrowed until
+ * it is answered. */
+const char *tw_api_argument(const struct tw_api *api, uint32_t ticket, const char *name);
 
 /* Answers a verb: `status` OK or why not, and a sentence for the person. A ticket whose client went
  * away is ignored. */

@@ -57,6 +57,10 @@ static void record_learn(const struct tw_conn *conn, const struct tw_hello *hell
 int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err) {
     struct tw_transport *t = conn->transport;
     int at = 0;
+    if (t->rest[0] != '\0') {
+        (void)tw_fail(err, TW_AGAIN, "%s", t->rest);
+        return -1;
+    }
     while (at < TW_PEERS_MAX && t->peers[at].state != TW_SLOT_FREE) at++;
     if (at == TW_PEERS_MAX) {
         (void)tw_fail(err, TW_LIMIT, "this node already has links to %d others", TW_PEERS_MAX);

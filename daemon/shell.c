@@ -180,7 +180,7 @@ void tw_shell_event(struct tw_shell *shell, const struct tw_event *event) {
     deadline_arm(shell);
 }
 
-static struct tw_node_config core_config(const struct tw_shell *shell) {
+static struct tw_node_config core_config(struct tw_shell *shell) {
     const struct tw_setup *setup = shell->setup;
     const struct tw_run *run = &setup->run;
     const uint32_t fragments = setup->layout.fragments_count;
@@ -202,6 +202,7 @@ static struct tw_node_config core_config(const struct tw_shell *shell) {
         .step_tokens = (uint64_t)run->train.batch * run->model.context,
         .has_result_codec = run->sync.result != run->sync.codec,
         .weight = 1,
+        .download = &shell->caps.download,
         .orphan_us = (uint64_t)120 * 1000 * 1000,
         .judges_min = TW_JUDGES_MIN,
     };
@@ -229,6 +230,20 @@ static void core_open(struct tw_shell *shell) {
 
 /* ---- the API ------------------------------------------------------------------------------- */
 
+static void on_reload(struct tw_shell *shell, uint32_t ticket) {
+    struct tw_error answer = {0};
+    const enum tw_status status = tw_shell_reload(shell, &answer);
+    tw_api_answer(shell->api, ticket, status, answer.message);
+}
+
+static void on_limit(struct tw_shell *shell, uint32_t ticket) {
+    struct tw_error answer = {0};
+    const enum tw_status status =
+        tw_shell_caps_limit(shell, tw_api_argument(shell->api, ticket, "upload"),
+                            tw_api_argument(shell->api, ticket, "download"), &answer);
+    tw_api_answer(shell->api, ticket, status, answer.message);
+}
+
 static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
     struct tw_shell *shell = user;
     switch (verb) {
@@ -249,6 +264,8 @@ static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
     case TW_API_INVITE:
     case TW_API_INVITE_LIST:
     case TW_API_INVITE_REVOKE: tw_shell_invite_verb(shell, verb, ticket); return;
+    case TW_API_RELOAD: on_reload(shell, ticket); return;
+    case TW_API_LIMIT: on_limit(shell, ticket); return;
     }
 }
 
@@ -273,6 +290,7 @@ static void closing_begin(struct tw_shell *shell) {
     shell->stage = TW_SHELL_CLOSING;
     (void)uv_timer_stop(&shell->core_timer);
     tw_shell_cache_save(shell);
+    tw_shell_caps_close(shell);
     tw_shell_net_close(shell);
     tw_api_close(shell->api);
     shell->api = NULL;
@@ -336,6 +354,19 @@ static void on_signal(uv_signal_t *handle, int signum) {
     _exit(128 + signum);
 }
 
+/* Whose terminal was closed has nobody any more who could stop it: it saves and leaves. Everybody
+ * else means that the configuration is to be read again. */
+static void on_hangup(uv_signal_t *handle, int signum) {
+    struct tw_shell *shell = handle->data;
+    struct tw_error answer = {0};
+    if (shell->stage != TW_SHELL_RUNNING) return;
+    if (shell->has_terminal && tcgetpgrp(STDIN_FILENO) < 0) {
+        on_signal(handle, signum);
+        return;
+    }
+    (void)tw_shell_reload(shell, &answer); /* it is in the log */
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 static void on_chores(uv_timer_t *timer) {
@@ -346,6 +377,7 @@ static void on_chores(uv_timer_t *timer) {
     tw_shell_invite_chores(shell, now);
     tw_shell_save_chores(shell, now);
     tw_shell_budget_chores(shell, now);
+    tw_shell_caps_chores(shell, now);
     tw_shell_view_chores(shell, now);
     if (shell->watchdog_us > 0 && now >= shell->watchdog_due_us) {
         tw_notify("WATCHDOG=1");
@@ -370,8 +402,8 @@ static void timers_open(struct tw_shell *shell) {
     shell->sighup.data = shell;
     TW_ASSERT(uv_signal_start(&shell->sigterm, on_signal, SIGTERM) == 0);
     TW_ASSERT(uv_signal_start(&shell->sigint, on_signal, SIGINT) == 0);
-    /* Its terminal was closed: as good a reason to save and leave. */
-    TW_ASSERT(uv_signal_start(&shell->sighup, on_signal, SIGHUP) == 0);
+    TW_ASSERT(uv_signal_start(&shell->sighup, on_hangup, SIGHUP) == 0);
+    shell->has_terminal = isatty(STDIN_FILENO) == 1;
     shell->watchdog_us = tw_notify_watchdog_us();
 }
 
@@ -393,6 +425,7 @@ static enum tw_exit shell_open(struct tw_shell *shell, struct tw_error *err) {
     const enum tw_status host = tw_shell_worker_open(shell, err);
     if (host != TW_OK) return host == TW_IO ? TW_EXIT_PORT : TW_EXIT_USAGE;
     tw_shell_budget_open(shell);
+    if (tw_shell_caps_open(shell, err) != TW_OK) return TW_EXIT_STATE_DIR;
     if (tw_shell_votes_open(shell, err) != TW_OK) return TW_EXIT_STATE_DIR;
     if (tw_shell_data_open(shell, err) != TW_OK) return TW_EXIT_FAILURE;
     if (tw_shell_invite_open(shell, err) != TW_OK) return TW_EXIT_FAILURE;
@@ -402,6 +435,7 @@ static enum tw_exit shell_open(struct tw_shell *shell, struct tw_error *err) {
     if (net != TW_OK) return net == TW_IO ? TW_EXIT_PORT : TW_EXIT_USAGE;
     const enum tw_status api = api_open(shell, err);
     if (api != TW_OK) return api == TW_IO ? TW_EXIT_PORT : TW_EXIT_USAGE;
+    tw_shell_caps_apply(shell);
     core_open(shell);
     if (tw_shell_worker_start(shell, err) != TW_OK) return TW_EXIT_USAGE;
     return TW_EXIT_OK;

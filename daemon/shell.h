@@ -15,7 +15,8 @@
  * shell_net.c    links, frames, dialling         shell_save.c   checkpoints
  * shell_worker.c worker and supervisor           shell_view.c   what people see
  * shell_data.c   the dataset: fetched, served    shell_budget.c what contributions may take
- * shell_invite.c tickets, guests, run secret     shell_gate.c   certificates, revocations */
+ * shell_invite.c tickets, guests, run secret     shell_gate.c   certificates, revocations
+ * shell_caps.c   what the line may be used for   shell_reload.c the configuration read again */
 #ifndef TW_DAEMON_SHELL_H
 #define TW_DAEMON_SHELL_H
 
@@ -30,7 +31,9 @@
 #include "daemon/data_serve.h"
 #include "daemon/data_store.h"
 #include "daemon/exit_codes.h"
+#include "daemon/hours.h"
 #include "daemon/loop_lag.h"
+#include "daemon/quota.h"
 #include "daemon/reach.h"
 #include "daemon/setup.h"
 #include "daemon/status_view.h"
@@ -178,8 +181,29 @@ struct tw_shell_data {
     bool is_waiting;                   /* no whole training shard yet: no worker either */
     bool is_unusable;                  /* the index is no good, for ever */
     uint32_t train_whole, files_whole; /* training shards; files, the index included */
+    uint64_t chunk_bytes_in;           /* whatever came of them */
     uint64_t bytes_in, chunks_found, chunks_refused, strikes;
     char trouble[TW_VIEW_TEXT_BYTES]; /* what the disk has against it; "" */
+};
+
+enum tw_shell_rest { TW_REST_NONE, TW_REST_HOURS, TW_REST_QUOTA };
+
+/* How much of the line is ours, and what passed it. */
+struct tw_shell_caps {
+    struct tw_rate download; /* shared with the core and the fetcher */
+    bool has_upload_limit, has_download_limit;
+    uint64_t upload_limit, download_limit; /* of `thinwire limit` */
+    uint64_t upload_now, download_now;     /* in force; 0: no cap */
+    struct tw_hours_now now;
+    enum tw_shell_rest rest; /* why the links rest */
+    struct tw_quota quota, saving;
+    uint64_t seen_bytes, seen_rest; /* of the transport's, when it was looked at last */
+    uint64_t look_due_us, save_due_us;
+    int dir; /* STATE_DIR */
+    bool is_saving, is_save_failed;
+    uv_work_t work;
+    enum tw_status save_status;
+    struct tw_error save_err;
 };
 
 /* What this node may spend on contributions, and did. */
@@ -222,6 +246,7 @@ struct tw_shell {
 
     uv_timer_t core_timer, chores_timer, leave_timer;
     uv_signal_t sigterm, sigint, sighup;
+    bool has_terminal; /* standard input was one at the start */
     struct tw_loop_lag lag;
     struct tw_api *api;
 
@@ -233,7 +258,7 @@ struct tw_shell {
     uint64_t gossip_due_us, cache_due_us;
     uint64_t refresh_due_us;     /* of the own addresses */
     struct tw_traffic bulk_gone; /* of peers that went */
-    uint64_t links_refused, chunk_bytes_in, chunk_bytes_out;
+    uint64_t links_refused, chunk_bytes_in, chunk_bytes_out, chunk_bytes_again;
     uint32_t bootstrap_count;
     struct tw_shell_bootstrap bootstrap[TW_BOOTSTRAP_MAX];
     uint32_t refusals_next;
@@ -247,6 +272,7 @@ struct tw_shell {
     struct tw_shell_invite *invite; /* owned; NULL: not opened */
     struct tw_shell_data data;
     struct tw_shell_budget budget;
+    struct tw_shell_caps caps;
 
     /* worker */
     struct tw_worker_host *host;
@@ -315,6 +341,8 @@ void tw_shell_leave_step(struct tw_shell *shell);
 
 /* ---- shell_net.c --------------------------------------------------------------------------- */
 enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err);
+/* Knows the configured peers, of the file too; those known already stay as they are. */
+enum tw_status tw_shell_net_bootstrap(struct tw_shell *shell, struct tw_error *err);
 void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us);
 void tw_shell_net_send(struct tw_shell *shell, uint16_t peer, const struct tw_message *message);
 void tw_shell_net_chunk(struct tw_shell *shell, const struct tw_action *action);
@@ -401,6 +429,22 @@ bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action);
 void tw_shell_budget_encoded(struct tw_shell *shell, const struct tw_encoded *encoded);
 void tw_shell_budget_chores(struct tw_shell *shell, uint64_t now_us);
 void tw_shell_budget_fill(const struct tw_shell *shell, struct tw_status_view *view);
+
+/* ---- shell_caps.c -------------------------------------------------------------------------- */
+enum tw_status tw_shell_caps_open(struct tw_shell *shell, struct tw_error *err);
+/* The configuration, a limit or the time of day changed. */
+void tw_shell_caps_apply(struct tw_shell *shell);
+/* "5mbit", "off", or NULL: as it was. The sentence is in *answer either way. */
+enum tw_status tw_shell_caps_limit(struct tw_shell *shell, const char *upload, const char *download,
+                                   struct tw_error *answer);
+void tw_shell_caps_chores(struct tw_shell *shell, uint64_t now_us);
+void tw_shell_caps_fill(const struct tw_shell *shell, struct tw_status_view *view);
+void tw_shell_caps_close(struct tw_shell *shell);
+
+/* ---- shell_reload.c ------------------------------------------------------------------------ */
+/* Reads the configuration again. What was taken over, and what needs a restart, or what is wrong
+ * with the file (and nothing changes), is in *answer. */
+enum tw_status tw_shell_reload(struct tw_shell *shell, struct tw_error *answer);
 
 /* ---- shell_view.c -------------------------------------------------------------------------- */
 void tw_shell_view_fill(void *user, struct tw_status_view *view);

@@ -155,7 +155,7 @@ bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action) {
            budget->allowance.rest_per_s);
     budget->granted_round = wanted.round + 1;
     budget->own_parts = wanted.own_parts;
-    const uint64_t line = line_max(shell->setup->config.network.upload_bytes_s, passed_us);
+    const uint64_t line = line_max(shell->caps.upload_now, passed_us);
     if (line < bytes_max) bytes_max = line;
     /* A budget is a bound, no wish: more than the usual bits buy next to nothing. */
     if (wanted.usual < bytes_max) bytes_max = wanted.usual;

@@ -312,6 +312,7 @@ bool tw_shell_data_chunk(struct tw_shell *shell, const struct tw_fetch_arrival *
     if (data->fetch == NULL || shell->stage != TW_SHELL_RUNNING) return false;
     const enum tw_fetch_verdict verdict =
         tw_fetch_chunk(data->fetch, chunk, &taken, tw_shell_now_us());
+    if (verdict != TW_FETCH_UNKNOWN) data->chunk_bytes_in += chunk->size;
     if (verdict == TW_FETCH_TAKE) {
         const struct tw_data_op op = {.file = folder_file(taken.file),
                                       .idx = chunk->idx,
@@ -338,6 +339,7 @@ enum tw_status tw_shell_data_open(struct tw_shell *shell, struct tw_error *err) 
         data->fetch = aligned_alloc(FETCH_ALIGN, bytes);
         if (data->fetch == NULL) return tw_fail(err, TW_NOMEM, "no memory to fetch the dataset");
         tw_fetch_init(data->fetch, &setup->identity.id, tw_shell_now_us());
+        tw_fetch_set_download(data->fetch, &shell->caps.download);
     }
     const struct tw_data_store_config config = {
         .loop = &shell->loop,

@@ -83,7 +83,12 @@ static void chunk_take(struct tw_shell *shell, uint16_t peer, const struct tw_fr
     if (tw_shell_data_chunk(shell, &arrival, frame->body + TW_CHUNK_HEADER_BYTES)) return;
     shell->chunk_bytes_in += size;
     /* Late, repeated, or never asked for: it must not touch what is there. */
-    if (!tw_node_wants_chunk(shell->node, peer, &event.u.chunk.hash, event.u.chunk.idx)) return;
+    if (!tw_node_wants_chunk(shell->node, peer, &event.u.chunk.hash, event.u.chunk.idx)) {
+        /* Of a payload that is still known it is here; else nobody needs it any more. */
+        if (tw_pool_find(&shell->host->payloads.pool, &event.u.chunk.hash) >= 0)
+            shell->chunk_bytes_again += size;
+        return;
+    }
     const enum tw_status status =
         tw_payloads_chunk_put(&shell->host->payloads, &event.u.chunk.hash, event.u.chunk.idx,
                               frame->body + TW_CHUNK_HEADER_BYTES, size);
@@ -231,10 +236,15 @@ static void on_guest(void *user, const struct tw_guest *guest) {
 /* "host:port" or "host:port=id". */
 static enum tw_status bootstrap_add(struct tw_shell *shell, const char *entry,
                                     struct tw_error *err) {
+    const size_t size = strcspn(entry, "=");
     TW_TRY(tw_members_bootstrap(shell->members, entry, tw_shell_now_us(), err));
+    for (uint32_t i = 0; i < shell->bootstrap_count; i++) {
+        const char *const known = shell->bootstrap[i].address;
+        if (strlen(known) == size && memcmp(known, entry, size) == 0) return TW_OK;
+    }
     if (shell->bootstrap_count == TW_BOOTSTRAP_MAX) return TW_OK; /* dialled, but not shown */
     struct tw_shell_bootstrap *row = &shell->bootstrap[shell->bootstrap_count++];
-    (void)snprintf(row->address, sizeof(row->address), "%.*s", (int)strcspn(entry, "="), entry);
+    (void)snprintf(row->address, sizeof(row->address), "%.*s", (int)size, entry);
     return TW_OK;
 }
 
@@ -258,12 +268,8 @@ static enum tw_status bootstrap_file(struct tw_shell *shell, const char *path,
     return status;
 }
 
-static enum tw_status members_open(struct tw_shell *shell, struct tw_error *err) {
+enum tw_status tw_shell_net_bootstrap(struct tw_shell *shell, struct tw_error *err) {
     const struct tw_config *config = &shell->setup->config;
-    struct tw_members_config members = {.self = shell->setup->identity.id};
-    TW_ASSERT(uv_random(NULL, NULL, &members.seed, sizeof(members.seed), 0, NULL) == 0);
-    tw_members_init(shell->members, &members);
-    tw_members_set_self(shell->members, tw_transport_self(shell->transport));
     for (uint32_t i = 0; i < config->network.peers_count; i++) {
         const struct tw_bootstrap *peer = &config->network.peers[i];
         char entry[TW_ADDR_BYTES + TW_ID_HEX_BYTES + 1], hex[TW_ID_HEX_BYTES];
@@ -275,6 +281,15 @@ static enum tw_status members_open(struct tw_shell *shell, struct tw_error *err)
     if (config->network.peers_file[0] != '\0') {
         TW_TRY(bootstrap_file(shell, config->network.peers_file, err));
     }
+    return TW_OK;
+}
+
+static enum tw_status members_open(struct tw_shell *shell, struct tw_error *err) {
+    struct tw_members_config members = {.self = shell->setup->identity.id};
+    TW_ASSERT(uv_random(NULL, NULL, &members.seed, sizeof(members.seed), 0, NULL) == 0);
+    tw_members_init(shell->members, &members);
+    tw_members_set_self(shell->members, tw_transport_self(shell->transport));
+    TW_TRY(tw_shell_net_bootstrap(shell, err));
     tw_shell_cache_load(shell);
     tw_shell_bans_load(shell);
     return TW_OK;
@@ -359,8 +374,10 @@ void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us) {
     }
     if (shell->stage != TW_SHELL_RUNNING) return;
     if (now_us >= shell->refresh_due_us) refresh(shell, now_us);
-    dial_due(shell, now_us);
-    tw_shell_probe_chores(shell, now_us);
+    if (shell->caps.rest == TW_REST_NONE) {
+        dial_due(shell, now_us);
+        tw_shell_probe_chores(shell, now_us);
+    }
     if (now_us >= shell->gossip_due_us) {
         shell->gossip_due_us = now_us + TW_GOSSIP_US;
         for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {

@@ -209,7 +209,11 @@ static void fill_net(const struct tw_shell *shell, struct tw_status_view *view) 
     view->net.in_bytes_per_s = minute_rate(shell, offsetof(struct tw_minute_sample, bytes_in));
     view->net.out_bytes_per_s = minute_rate(shell, offsetof(struct tw_minute_sample, bytes_out));
     view->net.pace = config->network.pace.mode;
-    view->net.upload_cap_bytes_s = config->network.upload_bytes_s;
+    view->net.upload_cap_bytes_s = shell->caps.upload_now;
+    view->net.payload_in_bytes = shell->chunk_bytes_in;
+    view->net.payload_out_bytes = shell->chunk_bytes_out;
+    view->net.payload_again_bytes = shell->chunk_bytes_again;
+    tw_shell_caps_fill(shell, view);
     view->net.links_refused = shell->links_refused;
     view->net.pool_bytes = shell->host->payloads.pool.bytes;
     view->net.pool_used_bytes = shell->host->payloads.pool.used;

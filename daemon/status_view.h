@@ -173,8 +173,10 @@ struct tw_status_view {
         char listen[TW_ADDRS_MAX][TW_ADDR_BYTES];     /* as bound; "" after the last */
         uint64_t control_in_bytes, control_out_bytes; /* at the socket, this process */
         uint64_t bulk_in_bytes, bulk_out_bytes;
-        double in_bytes_per_s, out_bytes_per_s; /* last minute */
-        uint64_t upload_cap_bytes_s;            /* 0 = none */
+        uint64_t payload_in_bytes, payload_out_bytes; /* chunks of payloads; of these in: */
+        uint64_t payload_again_bytes;                 /* here already */
+        double in_bytes_per_s, out_bytes_per_s;       /* last minute */
+        uint64_t upload_cap_bytes_s;                  /* 0 = none */
         enum tw_pacer_mode pace;
         char congestion[16];       /* of bulk connections; "" without any, "mixed" */
         uint64_t path_bytes_per_s; /* the fastest path measured; 0 = none yet */
@@ -200,6 +202,18 @@ struct tw_status_view {
         uint32_t revoked;               /* nodes on it */
         char error[TW_VIEW_TEXT_BYTES]; /* why nobody lets this node in; "" */
     } admission;
+
+    struct {
+        uint64_t upload_bytes_s, download_bytes_s; /* in force; 0 = none */
+        bool has_limit;                            /* `thinwire limit` was said */
+        bool has_hours, is_hour_off;               /* network.hours; this one is off */
+        uint64_t hours_bytes_s;                    /* of this hour; 0 = none of its own */
+        uint32_t until_min;                        /* of the day, when that changes; 1440: never */
+        uint64_t quota_bytes;                      /* of the month; 0 = none */
+        uint64_t month_bytes;                      /* passed in it, both ways */
+        char month_end[16];                        /* "2026-12-01" */
+        const char *resting;                       /* "none", "hours" or "quota" */
+    } caps;
 
     struct {
         uint32_t rungs_count; /* sync.codec = auto, and something was contributed; else 0 */

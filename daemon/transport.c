@@ -458,6 +458,13 @@ void tw_transport_resume(struct tw_transport *t, uint16_t peer, bool is_bulk) {
     tw_transport_soon(t);
 }
 
+void tw_transport_rest(struct tw_transport *t, const char *sentence) {
+    (void)snprintf(t->rest, sizeof(t->rest), "%s", sentence != NULL ? sentence : "");
+    for (int i = 0; i < TW_PEERS_MAX && sentence != NULL; i++) {
+        if (slot_up(t, (uint16_t)i) != NULL) tw_peer_end(t, i, TW_AGAIN, sentence);
+    }
+}
+
 void tw_transport_set_upload(struct tw_transport *t, uint64_t upload_bytes_per_s) {
     tw_rate_set(&t->upload, upload_bytes_per_s, tw_rate_burst_bytes(upload_bytes_per_s),
                 tw_now_us());

@@ -233,6 +233,10 @@ bool tw_transport_peer(const struct tw_transport *transport, uint16_t peer,
 /* Of everything ever: peers gone, failed handshakes and refused ones included. */
 struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
 
+/* The links rest: every peer hears GOODBYE with the sentence, nothing is dialled and nobody is let
+ * in until it is called with NULL. */
+void tw_transport_rest(struct tw_transport *transport, const char *sentence);
+
 /* Changes the cap of a running node; 0 = none. */
 void tw_transport_set_upload(struct tw_transport *transport, uint64_t upload_bytes_per_s);
 void tw_transport_set_pace(struct tw_transport *transport, const struct tw_pacer_config *pace);

@@ -121,6 +121,7 @@ struct tw_transport {
     bool is_closing;
     struct tw_tls_context tls;
     struct tw_record self;
+    char rest[96]; /* why nobody is linked; "": links are as ever */
     uv_idle_t idle;
     uv_timer_t timer;
     uint32_t handles_count; /* not yet closed: idle, timer, listeners, connections */

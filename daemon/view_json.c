@@ -139,18 +139,36 @@ static json_t *reach_json(const struct tw_status_view *view) {
                      "tried", tried);
 }
 
+static json_t *caps_json(const struct tw_status_view *view) {
+    const uint64_t up = view->caps.upload_bytes_s, down = view->caps.download_bytes_s;
+    const uint64_t hours = view->caps.hours_bytes_s, quota = view->caps.quota_bytes;
+    char until[8];
+    (void)snprintf(until, sizeof(until), "%02u:%02u", view->caps.until_min / 60 % 24,
+                   view->caps.until_min % 60);
+    return json_pack("{s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:s}", "upload_bytes_per_s",
+                     up == 0 ? json_null() : count(up), "download_bytes_per_s",
+                     down == 0 ? json_null() : count(down), "limited_by_hand", view->caps.has_limit,
+                     "hours_bytes_per_s", hours == 0 ? json_null() : count(hours), "hours_until",
+                     view->caps.has_hours ? text(until) : json_null(), "quota_bytes",
+                     quota == 0 ? json_null() : count(quota), "month_bytes",
+                     count(view->caps.month_bytes), "month_end", text(view->caps.month_end),
+                     "links_rest", view->caps.resting != NULL ? view->caps.resting : "none");
+}
+
 static json_t *network_json(const struct tw_status_view *view) {
     json_t *const listen = json_array();
     for (uint32_t i = 0; i < TW_ADDRS_MAX && view->net.listen[i][0] != 0; i++) {
         (void)json_array_append_new(listen, text(view->net.listen[i]));
     }
     json_t *const network = json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "listen", listen, "path",
-        path_json(view), "control_in_bytes", count(view->net.control_in_bytes), "control_out_bytes",
-        count(view->net.control_out_bytes), "bulk_in_bytes", count(view->net.bulk_in_bytes),
-        "bulk_out_bytes", count(view->net.bulk_out_bytes), "in_bytes_per_s",
-        real(view->net.in_bytes_per_s), "out_bytes_per_s", real(view->net.out_bytes_per_s),
-        "upload_cap_bytes_per_s",
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "listen",
+        listen, "caps", caps_json(view), "payload_in_bytes", count(view->net.payload_in_bytes),
+        "payload_out_bytes", count(view->net.payload_out_bytes), "payload_again_bytes",
+        count(view->net.payload_again_bytes), "path", path_json(view), "control_in_bytes",
+        count(view->net.control_in_bytes), "control_out_bytes", count(view->net.control_out_bytes),
+        "bulk_in_bytes", count(view->net.bulk_in_bytes), "bulk_out_bytes",
+        count(view->net.bulk_out_bytes), "in_bytes_per_s", real(view->net.in_bytes_per_s),
+        "out_bytes_per_s", real(view->net.out_bytes_per_s), "upload_cap_bytes_per_s",
         view->net.upload_cap_bytes_s == 0 ? json_null() : count(view->net.upload_cap_bytes_s),
         "bootstrap_addresses", count(view->net.bootstrap_count), "bootstrap_alive",
         count(view->net.bootstrap_alive), "links_refused", count(view->net.links_refused),

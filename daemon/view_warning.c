@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/units.h"
 
@@ -71,8 +72,12 @@ static void judge_admission(const struct tw_status_view *view, struct list *list
     }
 }
 
+static bool is_resting(const struct tw_status_view *view) {
+    return view->caps.resting != NULL && strcmp(view->caps.resting, "none") != 0;
+}
+
 static void judge_network(const struct tw_status_view *view, struct list *list) {
-    if (!view->node.links) return;
+    if (!view->node.links || is_resting(view)) return;
     const struct tw_view_peer *refused = NULL;
     for (uint32_t i = 0; i < view->peers_count && refused == NULL; i++) {
         if (view->peers[i].link == TW_VIEW_LINK_REFUSED) refused = &view->peers[i];
@@ -100,6 +105,19 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
                 ? "see `thinwire peers`: are their lineage and step the same as ours?"
                 : "see `thinwire rounds`: if all were alone, payloads do not come in time",
             "%" PRIu32 " peers are alive but none has entered our model lately", view->sync.alive);
+    }
+}
+
+static void judge_caps(const struct tw_status_view *view, struct list *list) {
+    const char *const why = view->caps.resting != NULL ? view->caps.resting : "none";
+    if (strcmp(why, "quota") == 0) {
+        add(list, "raise network.quota and `thinwire reload`, or wait",
+            "The %.1f GB of this month are used up: links rest until %s, this node trains alone",
+            (double)view->caps.quota_bytes / 1e9, view->caps.month_end);
+    } else if (strcmp(why, "hours") == 0) {
+        add(list, "nothing to do; network.hours says so",
+            "Links rest until %02u:%02u, this node trains alone", view->caps.until_min / 60 % 24,
+            view->caps.until_min % 60);
     }
 }
 
@@ -171,6 +189,7 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     judge_data(view, &list);
     judge_admission(view, &list);
     judge_network(view, &list);
+    judge_caps(view, &list);
     judge_budget(view, &list);
     judge_training(view, &list);
     if (view->node.loop_lag_us > 1000000) {

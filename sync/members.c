@@ -166,6 +166,13 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *text
             address);
     if (equals != NULL && tw_id_equal(&id, &members->config.self)) return TW_OK;
     struct tw_member_entry *entry = equals != NULL ? find_id(members, &id) : NULL;
+    for (unsigned i = 0; i < TW_KNOWN_MAX && equals == NULL && entry == NULL; i++) {
+        struct tw_member_entry *known = &members->entries[i];
+        if (known->is_used && addr_in(known, address) != NULL) { /* named again: nothing is lost */
+            addr_in(known, address)->is_bootstrap = true;
+            return TW_OK;
+        }
+    }
     if (entry == NULL) entry = entry_new(members, now_us);
     if (entry == NULL)
         return tw_fail(err, TW_LIMIT, "more than %d peers are configured", TW_KNOWN_MAX);

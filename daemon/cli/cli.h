@@ -51,6 +51,9 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
 /* GET that must be JSON. With --json the body is printed as it came and *json_out is NULL. */
 enum tw_exit cli_get(const struct cli *cli, const char *path, json_t **json_out);
 
+/* POST /v1/PATH for a verb, and its sentence. */
+enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path);
+
 /* Becomes the program beside this one, with argv[0..argc) as its arguments; only returns when that
  * fails. */
 enum tw_exit cli_become(const char *program, int argc, char **argv);
@@ -71,6 +74,8 @@ enum tw_exit cli_checkpoint(struct cli *cli);
 enum tw_exit cli_leave(struct cli *cli);
 enum tw_exit cli_pause(struct cli *cli);
 enum tw_exit cli_resume(struct cli *cli);
+enum tw_exit cli_reload(struct cli *cli);
+enum tw_exit cli_limit(struct cli *cli);
 enum tw_exit cli_doctor(struct cli *cli);
 enum tw_exit cli_owner(struct cli *cli);
 enum tw_exit cli_config_verb(struct cli *cli);

@@ -26,6 +26,8 @@ static const char OVERVIEW[] =
     "  checkpoint        save now; returns when it is durable\n"
     "  pause, resume     stop and go on training; links stay up\n"
     "  leave             save, say goodbye to the others, stop the daemon\n"
+    "  limit             upload and download caps, until the next start\n"
+    "  reload            read the configuration again\n"
     "\n"
     "Without a daemon\n"
     "  data              what is trained on: data info shows it, data weigh mixes sources\n"
@@ -185,6 +187,20 @@ static const struct {
      "  --days N         how long it is good: 365, or 30 when a node signs, which it renews\n"
      "  --list FILE      revoke: the list to go on from, if not that of this node\n"
      "  --lift           revoke: take the nodes off the list\n"},
+    {"reload",
+     "thinwire reload\n"
+     "\n"
+     "The daemon reads its configuration again, as it does on SIGHUP, and says what it took\n"
+     "over: upload, download, hours, quota, budget, pace and new peers. What else was changed\n"
+     "needs a restart and is named. A file with a mistake changes nothing; the mistake is said\n"
+     "with its line.\n"},
+    {"limit",
+     "thinwire limit [upload|download] [RATE|off]\n"
+     "\n"
+     "Caps the line of the running daemon: `thinwire limit 2mbit` both ways, `thinwire limit\n"
+     "upload 500kbit` one way, off for no cap. Holds until the daemon starts anew; upload and\n"
+     "download in the configuration hold for ever. Hours that network.hours caps or switches\n"
+     "off stay so. Without a rate it says which caps are in force.\n"},
     {"doctor",
      "thinwire doctor [--patience SECONDS] [--json]\n"
      "thinwire doctor LINE      a line of `thinwire invite`, before it is used\n"

@@ -30,6 +30,8 @@ static const struct verb VERBS[] = {
     {"leave", cli_leave, NULL},
     {"pause", cli_pause, NULL},
     {"resume", cli_resume, NULL},
+    {"reload", cli_reload, NULL},
+    {"limit", cli_limit, NULL},
     {"doctor", cli_doctor, NULL},
     {"owner", cli_owner, NULL},
     {"config", cli_config_verb, NULL},

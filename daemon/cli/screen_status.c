@@ -386,6 +386,13 @@ static void print_network(const struct screen *screen, const json_t *status) {
              tw_units_bytes(total, in));
     line_put(&line, PLAIN, " at %s/s",
              tw_units_bytes(rate, json_num(status, "network.in_bytes_per_s")));
+    const double down = json_num(status, "network.caps.download_bytes_per_s"),
+                 quota = json_num(status, "network.caps.quota_bytes"),
+                 month = json_num(status, "network.caps.month_bytes");
+    if (isfinite(down)) line_put(&line, DIM, " (cap %s/s)", tw_units_bytes(cap, down));
+    if (isfinite(quota))
+        line_put(&line, PLAIN, "%s%s of the month's %s", sep(screen), tw_units_bytes(total, month),
+                 tw_units_bytes(cap, quota));
     line_end(&line);
     print_reach(screen, status);
 }

@@ -80,16 +80,13 @@ enum tw_exit cli_events(struct cli *cli) {
     return show(cli, "events", "/v1/events", screen_events);
 }
 
-static enum tw_exit ask(struct cli *cli, const char *verb) {
-    char path[64];
+enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path) {
+    char url[160];
     long code = 0;
     char *body = NULL;
     json_error_t err;
-    static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
-    enum tw_exit rc = cli_done(cli, verb, OPTIONS);
-    if (rc != TW_EXIT_OK) return rc;
-    (void)snprintf(path, sizeof(path), "/v1/%s", verb);
-    rc = cli_request(cli, "POST", path, &code, &body);
+    (void)snprintf(url, sizeof(url), "/v1/%s", path);
+    enum tw_exit rc = cli_request(cli, "POST", url, &code, &body);
     if (rc != TW_EXIT_OK) return rc;
     json_t *const json = json_loads(body, 0, &err);
     const char *const message = json_string_value(json_object_get(json, "message"));
@@ -103,6 +100,12 @@ static enum tw_exit ask(struct cli *cli, const char *verb) {
     json_decref(json);
     free(body);
     return rc;
+}
+
+static enum tw_exit ask(struct cli *cli, const char *verb) {
+    static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
+    const enum tw_exit rc = cli_done(cli, verb, OPTIONS);
+    return rc != TW_EXIT_OK ? rc : cli_ask(cli, verb, verb);
 }
 
 enum tw_exit cli_checkpoint(struct cli *cli) {
@@ -119,4 +122,8 @@ enum tw_exit cli_pause(struct cli *cli) {
 
 enum tw_exit cli_resume(struct cli *cli) {
     return ask(cli, "resume");
+}
+
+enum tw_exit cli_reload(struct cli *cli) {
+    return ask(cli, "reload");
 }

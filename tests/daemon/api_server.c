@@ -20,6 +20,13 @@ static void verb(void *user, enum tw_api_verb kind, uint32_t ticket) {
     (void)user;
     if (kind == TW_API_LEAVE) {
         tw_api_answer(api, ticket, TW_IO, "the disk is full");
+    } else if (kind == TW_API_LIMIT) {
+        char text[128];
+        const char *const up = tw_api_argument(api, ticket, "upload");
+        const char *const down = tw_api_argument(api, ticket, "download");
+        (void)snprintf(text, sizeof(text), "upload=%s download=%s", up != NULL ? up : "-",
+                       down != NULL ? down : "-");
+        tw_api_answer(api, ticket, TW_OK, text);
     } else {
         tw_api_answer(api, ticket, TW_OK, kind == TW_API_PAUSE ? "paused" : "saved step 12000");
     }

@@ -46,7 +46,7 @@ expect 0 '^thinwire data ' tw data --help
 expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
-for verb in init run invite join secret owner status peers rounds events checkpoint leave pause resume config train eval \
+for verb in init run invite join secret owner status peers rounds events checkpoint leave pause resume reload limit config train eval \
     generate sim; do
     expect 0 "^thinwire $verb" tw help $verb
     expect 0 "(^|[ ,])$verb" tw help
@@ -261,6 +261,15 @@ expect 0 '4 known, 3 alive, 3 mixed' tw peers --socket "$home/api.sock"
 expect 0 'contributors' tw rounds --socket "$home/api.sock"
 expect 0 'worker_died' tw events --socket "$home/api.sock"
 expect 0 'paused' tw pause --socket "$home/api.sock"
+expect 0 'saved step' tw reload --socket "$home/api.sock"
+expect 0 'upload=- download=-' tw limit --socket "$home/api.sock"
+expect 0 'upload=5mbit download=5mbit' tw limit 5mbit --socket "$home/api.sock"
+expect 0 'upload=2.5mbit download=-' tw limit upload 2.5mbit --socket "$home/api.sock"
+expect 0 'upload=- download=off' tw limit download off --socket "$home/api.sock"
+expect 2 'limit: `fast` is no number with a unit; write a rate in bits .* or off' tw limit fast
+expect 2 'limit upload: which rate?' tw limit upload
+expect 2 'limit: `sideways` is neither upload nor download' tw limit sideways 5mbit
+expect 2 'limit: ' tw limit upload 5mbit extra
 expect 0 'saved step 12000' tw checkpoint --socket "$home/api.sock"
 expect 1 'leave: the disk is full' tw leave --socket "$home/api.sock"
 expect 1 '"ok": false' tw leave --socket "$home/api.sock" --json

@@ -7,7 +7,7 @@ command -v systemd-analyze >/dev/null || { echo "systemd-analyze is not installe
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for unit in thinwired@ thinwire-worker@; do
-    sed "s#^ExecStart=/usr/bin/#ExecStart=$BIN/#" "$UNITS/$unit.service" >"$folder/$unit.service"
+    sed -E "s#^(ExecStart|ExecReload)=/usr/bin/#\1=$BIN/#" "$UNITS/$unit.service" >"$folder/$unit.service"
 done
 cp "$folder/thinwired@.service" "$folder/thinwired@test.service"
 cp "$folder/thinwire-worker@.service" "$folder/thinwire-worker@test.service"

@@ -733,10 +733,32 @@ static void node_may_end_from_inside_a_callback(void **state) {
     assert_true(nobody_is_linked(&world));
 }
 
+static void links_that_rest_cost_nothing_and_come_back(void **state) {
+    (void)state;
+    struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
+    world_dial(a, b);
+    WAIT_WHILE(&world, world_peers(a) == 0 || world_peers(b) == 0);
+    tw_transport_rest(a->transport, "its hours are over, until 18:00");
+    WAIT_WHILE(&world, a->downs == 0 || b->downs == 0);
+    assert_int_equal(b->down_reason, TW_AGAIN);
+    assert_non_null(strstr(b->down_sentence, "its hours are over"));
+    const struct tw_traffic before = tw_transport_traffic(a->transport);
+    const uint32_t dials = b->dials;
+    world_dial(b, a); /* not let in, and not a byte of TLS is answered */
+    WAIT_WHILE(&world, b->dials == dials);
+    assert_int_not_equal(b->dial_status, TW_OK);
+    assert_int_equal(world_peers(a), 0);
+    assert_int_equal(tw_transport_traffic(a->transport).bytes_out, before.bytes_out);
+    tw_transport_rest(a->transport, NULL);
+    world_dial(b, a);
+    WAIT_WHILE(&world, world_peers(a) == 0 || world_peers(b) == 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        TEST(links_that_rest_cost_nothing_and_come_back),
         TEST(kernel_keeps_to_the_pace_and_to_the_cap),
         TEST(lower_id_dials_the_higher),
         TEST(higher_id_dials_the_lower),

@@ -69,6 +69,16 @@ static void bootstrap_entries_are_dialled_at_once(void **state) {
     assert_int_equal(tw_members_known(&members), 1); /* the other has no name yet */
 }
 
+static void bootstrap_entry_named_again_is_known(void **state) {
+    (void)state;
+    struct tw_dial dial;
+    bootstrap("a.example:1");
+    bootstrap("a.example:1");
+    assert_true(tw_members_next_dial(&members, 0, &dial));
+    assert_string_equal(dial.address, "a.example:1");
+    assert_false(tw_members_next_dial(&members, 0, &dial));
+}
+
 static void bad_bootstrap_entries_are_refused_with_a_sentence(void **state) {
     (void)state;
     static const char *const bad[] = {
@@ -474,6 +484,7 @@ static void encode_stays_within_its_capacity(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(bootstrap_entries_are_dialled_at_once),
+        TEST(bootstrap_entry_named_again_is_known),
         TEST(bad_bootstrap_entries_are_refused_with_a_sentence),
         TEST(own_id_in_the_bootstrap_list_is_passed_over),
         TEST(nobody_reachable_means_dialling_for_ever_with_growing_pauses),

@@ -1,0 +1,77 @@
+/* shell_reload.c - SIGHUP and `thinwire reload`: the configuration is read again, and what may
+ * change while the daemon runs is taken over. All or nothing: a file with a mistake changes
+ * nothing. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "daemon/config_table.h"
+#include "daemon/shell.h"
+
+enum { LIST_BYTES = 160 };
+
+static void list_add(char list[LIST_BYTES], const struct tw_config_key *key) {
+    const size_t used = strlen(list);
+    (void)snprintf(list + used, LIST_BYTES - used, "%s%s.%s", used > 0 ? ", " : "", key->section,
+                   key->name);
+}
+
+static bool is_equal(const struct tw_config *a, const struct tw_config *b,
+                     const struct tw_config_key *key) {
+    char text_a[TW_PATH_BYTES], text_b[TW_PATH_BYTES];
+    for (uint32_t i = 0;; i++) {
+        const bool has_a = tw_config_get(a, key, i, text_a, sizeof(text_a));
+        const bool has_b = tw_config_get(b, key, i, text_b, sizeof(text_b));
+        if (has_a != has_b) return false;
+        if (!has_a) return true;
+        if (strcmp(text_a, text_b) != 0) return false;
+    }
+}
+
+static void take_over(struct tw_config *to, const struct tw_config *from,
+                      const struct tw_config_key *key) {
+    memcpy((char *)to + key->offset, (const char *)from + key->offset, key->size);
+    if (key->type == TW_CONFIG_PEERS || key->type == TW_CONFIG_ADDRESSES)
+        memcpy((char *)to + key->count_offset, (const char *)from + key->count_offset,
+               sizeof(uint32_t));
+}
+
+/* Those named again keep what is known of them; addresses that were taken out stay known until the
+ * daemon starts anew. */
+static void peers_learn(struct tw_shell *shell) {
+    struct tw_error err = {0};
+    if (shell->transport == NULL) return;
+    if (tw_shell_net_bootstrap(shell, &err) != TW_OK)
+        tw_shell_note(shell, TW_LOG_WARN, "peers_not_read", "text=\"%s\"", err.message);
+}
+
+enum tw_status tw_shell_reload(struct tw_shell *shell, struct tw_error *answer) {
+    static struct tw_config fresh; /* too large for a stack, and the loop is one thread */
+    struct tw_config *config = &shell->setup->config;
+    char taken[LIST_BYTES] = "", left[LIST_BYTES] = "";
+    const enum tw_status status = tw_config_load(&fresh, config->path, answer);
+    if (status != TW_OK) {
+        tw_shell_note(shell, TW_LOG_ERROR, "not_reloaded", "text=\"%s\"", answer->message);
+        return status;
+    }
+    size_t count;
+    bool has_budget = false;
+    const struct tw_config_key *const keys = tw_config_keys(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (is_equal(config, &fresh, &keys[i])) continue;
+        const bool is_live = tw_config_key_is_live(&keys[i]);
+        list_add(is_live ? taken : left, &keys[i]);
+        if (is_live) take_over(config, &fresh, &keys[i]);
+        has_budget |= is_live && keys[i].type == TW_CONFIG_BUDGET;
+    }
+    tw_shell_caps_apply(shell);
+    if (has_budget) tw_shell_budget_open(shell);
+    if (shell->transport != NULL) tw_transport_set_pace(shell->transport, &config->network.pace);
+    peers_learn(shell);
+    (void)snprintf(answer->message, sizeof(answer->message), "%s%s%s%s",
+                   taken[0] != '\0' ? "taken over: " : "nothing to take over has changed", taken,
+                   left[0] != '\0' ? "; needs a restart: " : "", left);
+    tw_shell_note(shell, TW_LOG_INFO, "reloaded", "text=\"%s\"", answer->message);
+    return TW_OK;
+}

@@ -1,0 +1,200 @@
+/* The line between real daemons: a state fetched through cuts, caps that change while they run,
+ * hours and quotas after which a node trains alone, and the configuration read again. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/limits.h"
+#include "daemon/exit_codes.h"
+#include "tests/system/cluster.h"
+#include "tests/system/relay.h"
+
+enum { CUTS = 3 };
+
+static struct cluster cluster;
+static struct relay relay;
+static bool has_passed, has_relay;
+
+static void open_two(const char *const (*keys)[2]) {
+    has_passed = has_relay = false;
+    cluster_open(&cluster, "1g");
+    if (keys != NULL) cluster_set_run(&cluster, keys);
+    cluster_make(&cluster, 2);
+}
+
+static int close_all(void **state) {
+    (void)state;
+    if (has_relay) relay_close(&relay);
+    cluster_close(&cluster, !has_passed);
+    return 0;
+}
+
+static void end_all(void) {
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_null(strstr(cluster_log(&cluster, i), "assertion failed"));
+        assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
+    }
+    has_passed = true;
+}
+
+/* ---- through cuts ---------------------------------------------------------------------------- */
+
+/* Node 1 reaches node 0 through the relay alone, and nobody reaches node 1. */
+static void join_by_relay(void) {
+    char donor[96], joiner[64];
+    const uint16_t real = cluster.nodes[0].port;
+    relay_open(&relay, real);
+    has_relay = true;
+    (void)snprintf(donor, sizeof(donor), "upload = 24mbit\nadvertise = 127.0.0.1:%u", relay.port);
+    (void)snprintf(joiner, sizeof(joiner), "advertise = 127.0.0.1:1");
+    const uint16_t hidden = cluster.nodes[1].port;
+    cluster.nodes[1].port = 1; /* as node 0 knows it */
+    cluster_configure(&cluster, 0, &(struct cluster_options){.network = donor});
+    cluster.nodes[1].port = hidden;
+    cluster.nodes[0].port = relay.port; /* as node 1 knows it */
+    cluster_configure(&cluster, 1, &(struct cluster_options){.network = joiner});
+    cluster.nodes[0].port = real;
+}
+
+static void state_comes_through_cuts_without_a_chunk_twice(void **state) {
+    (void)state;
+    static const char *const keys[][2] = {
+        {"model.width", "512"}, {"model.layers", "2"}, {"sync.fragments", "2"}, {NULL, NULL}};
+    open_two(keys);
+    join_by_relay();
+    cluster_start(&cluster, 0, NULL);
+    /* Both fragments have changed: all of the state is to be fetched. */
+    assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", 4, 120));
+    cluster_start(&cluster, 1, NULL);
+    for (unsigned cut = 1; cut <= CUTS; cut++) {
+        assert_true(cluster_reaches(&cluster, 1, "network.payload_in_bytes", cut * 5e6, 120));
+        assert_null(strstr(cluster_log(&cluster, 1), "state=member")); /* in the middle of it */
+        relay_cut(&relay);
+        assert_true(cluster_says(&cluster, 1, "ev=peer_down", 20));
+        cluster_pause(0.5);
+        relay_mend(&relay);
+        assert_true(cluster_reaches(&cluster, 1, "sync.alive_peers", 1, 60));
+    }
+    assert_true(cluster_reaches(&cluster, 1, "sync.mixed_peers", 1, 120));
+    const double in = cluster_number(&cluster, 1, "network.payload_in_bytes");
+    const double out = cluster_number(&cluster, 0, "network.payload_out_bytes");
+    print_message("%.1f MB left node 0, %.1f MB came to node 1 in %d pieces, %.0f bytes twice\n",
+                  out / 1e6, in / 1e6, CUTS + 1,
+                  cluster_number(&cluster, 1, "network.payload_again_bytes"));
+    assert_true(in > 15e6);
+    assert_true(cluster_number(&cluster, 1, "network.payload_again_bytes") == 0);
+    /* Lost with each cut: what was on its way, which the cap keeps at a chunk or two. */
+    assert_true(out - in < (2 * CUTS + 2) * (double)TW_CHUNK_BYTES_MAX);
+    end_all();
+}
+
+/* ---- caps ------------------------------------------------------------------------------------ */
+
+static void configure(uint32_t idx, const char *network, const char *more) {
+    cluster_configure(&cluster, idx, &(struct cluster_options){.network = network, .more = more});
+}
+
+static void caps_change_while_the_node_runs(void **state) {
+    (void)state;
+    open_two(NULL);
+    cluster_start(&cluster, 0, NULL);
+    cluster_start(&cluster, 1, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 60));
+    assert_true(cluster_number(&cluster, 0, "network.caps.upload_bytes_per_s") < 0); /* none */
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/limit?upload=800kbit"), 200);
+    assert_true(cluster_number(&cluster, 0, "network.caps.upload_bytes_per_s") == 100000);
+    assert_true(cluster_number(&cluster, 0, "network.caps.download_bytes_per_s") < 0);
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/limit?download=2mbit"), 200);
+    assert_true(cluster_number(&cluster, 0, "network.caps.download_bytes_per_s") == 250000);
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/limit?upload=off&download=off"), 200);
+    assert_true(cluster_number(&cluster, 0, "network.caps.upload_bytes_per_s") < 0);
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/limit?upload=fast"), 503);
+
+    /* The file is read again: what may change does, what may not is named. */
+    configure(1, "upload = 4mbit\ndownload = 8mbit", "checkpoint_interval = 77s");
+    const double steps = cluster_number(&cluster, 1, "train.steps");
+    assert_int_equal(kill(cluster.nodes[1].pid, SIGHUP), 0);
+    assert_true(cluster_says(&cluster, 1,
+                             "taken over: network.upload, network.download; needs a restart: "
+                             "node.checkpoint_interval",
+                             20));
+    assert_true(cluster_number(&cluster, 1, "network.caps.upload_bytes_per_s") == 500000);
+    assert_true(cluster_number(&cluster, 1, "network.caps.download_bytes_per_s") == 1000000);
+    configure(1, "upload = 4 elephants", "checkpoint_interval = 77s");
+    assert_int_equal(cluster_post(&cluster, 1, "/v1/reload"), 503);
+    assert_true(cluster_says(&cluster, 1, "ev=not_reloaded", 5));
+    assert_non_null(strstr(cluster_log(&cluster, 1), "`elephants` is no unit here"));
+    assert_true(cluster_number(&cluster, 1, "network.caps.upload_bytes_per_s") == 500000);
+    assert_true(cluster_reaches(&cluster, 1, "train.steps", steps + 50, 60));
+    assert_true(cluster_reaches(&cluster, 1, "sync.mixed_peers", 1, 60));
+    end_all();
+}
+
+/* ---- hours and quota ------------------------------------------------------------------------- */
+
+static void reload(uint32_t idx, const char *network) {
+    configure(idx, network, NULL);
+    assert_int_equal(cluster_post(&cluster, idx, "/v1/reload"), 200);
+}
+
+static void assert_alone_and_training(uint32_t idx) {
+    const double steps = cluster_number(&cluster, idx, "train.steps");
+    assert_true(cluster_reaches(&cluster, idx, "train.steps", steps + 50, 60));
+    assert_true(cluster_number(&cluster, idx, "sync.alive_peers") == 0);
+}
+
+static void hours_that_are_off_leave_the_node_alone(void **state) {
+    (void)state;
+    char text[96];
+    open_two(NULL);
+    cluster_start(&cluster, 0, NULL);
+    cluster_start(&cluster, 1, NULL);
+    assert_true(cluster_reaches(&cluster, 1, "sync.mixed_peers", 1, 60));
+    reload(1, "hours = 00:00-24:00 800kbit");
+    assert_true(cluster_number(&cluster, 1, "network.caps.upload_bytes_per_s") == 100000);
+    reload(1, "hours = 00:00-24:00 off");
+    assert_true(cluster_says(&cluster, 1, "ev=links_rest why=hours", 10));
+    assert_true(cluster_says(&cluster, 0, "its hours are over", 20));
+    assert_alone_and_training(1);
+    cluster_string(&cluster, 1, "network.caps.links_rest", text);
+    assert_string_equal(text, "hours");
+    reload(1, "");
+    assert_true(cluster_says(&cluster, 1, "ev=links_resume", 10));
+    assert_true(cluster_reaches(&cluster, 1, "sync.alive_peers", 1, 90));
+    end_all();
+}
+
+static void quota_that_is_used_up_outlives_a_restart(void **state) {
+    (void)state;
+    open_two(NULL);
+    configure(1, "quota = 60kB/month", NULL);
+    cluster_start(&cluster, 0, NULL);
+    cluster_start(&cluster, 1, NULL);
+    assert_true(cluster_says(&cluster, 1, "ev=links_rest why=quota", 90));
+    assert_true(cluster_number(&cluster, 1, "network.caps.month_bytes") >= 60e3);
+    assert_alone_and_training(1);
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 40), TW_EXIT_OK);
+    cluster_start(&cluster, 1, NULL);
+    assert_true(cluster_reaches(&cluster, 1, "train.steps", 1, 60));
+    assert_alone_and_training(1);
+    reload(1, "quota = 1GB/month");
+    assert_true(cluster_reaches(&cluster, 1, "sync.alive_peers", 1, 90));
+    assert_true(cluster_number(&cluster, 1, "network.caps.month_bytes") >= 60e3);
+    end_all();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(state_comes_through_cuts_without_a_chunk_twice, close_all),
+        cmocka_unit_test_teardown(caps_change_while_the_node_runs, close_all),
+        cmocka_unit_test_teardown(hours_that_are_off_leave_the_node_alone, close_all),
+        cmocka_unit_test_teardown(quota_that_is_used_up_outlives_a_restart, close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
