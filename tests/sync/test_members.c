@@ -245,6 +245,24 @@ static void lost_member_is_tried_rarely_where_others_are_linked(void **state) {
     assert_true(longest_pause_us(302 * S, 600 * S) > TW_BACKOFF_MAX_US / 2);
 }
 
+static void pauses_that_had_grown_shrink_when_all_are_lost(void **state) {
+    (void)state;
+    const struct tw_record one = record_of(id_of(1, 1), "a:1", NULL);
+    const struct tw_record other = record_of(id_of(2, 2), "b:2", NULL);
+    tw_members_connected(&members, &other, 1 * S);
+    tw_members_connected(&members, &one, 1 * S);
+    tw_members_disconnected(&members, &one.id, 2 * S);
+    (void)longest_pause_us(2 * S, 300 * S);
+    tw_members_connected(&members, &other,
+                         302 * S); /* as it was: only to be lost, with no address */
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        if (tw_id_equal(&members.entries[i].id, &other.id)) members.entries[i].addrs[0].text[0] = 0;
+    }
+    tw_members_disconnected(&members, &other.id, 302 * S);
+    (void)longest_pause_us(302 * S, 100 * S);
+    assert_true(longest_pause_us(402 * S, 300 * S) <= TW_BACKOFF_LOST_US * 13 / 10 + 2 * S);
+}
+
 static void first_link_after_none_makes_all_others_worth_a_dial(void **state) {
     (void)state;
     const struct tw_record one = record_of(id_of(1, 1), "a:1", NULL);
@@ -496,6 +514,7 @@ int main(void) {
         TEST(new_address_of_ours_makes_all_others_worth_a_dial),
         TEST(who_lost_everybody_tries_often),
         TEST(lost_member_is_tried_rarely_where_others_are_linked),
+        TEST(pauses_that_had_grown_shrink_when_all_are_lost),
         TEST(first_link_after_none_makes_all_others_worth_a_dial),
         TEST(address_that_leads_back_to_us_is_left_alone),
         TEST(records_tell_of_ourselves_and_of_linked_members_only),
