@@ -70,9 +70,16 @@ static uint64_t window_rate(struct tw_pacer *pacer, const struct tw_pacer_sample
 
 /* ---- states -------------------------------------------------------------------------------- */
 
+static void told_bound(struct tw_pacer *pacer) {
+    const uint64_t limit = percent(pacer->path_bytes_per_s, TW_PACER_MOST_PERCENT);
+    if (pacer->told_bytes_per_s > limit) pacer->told_bytes_per_s = limit;
+    pacer->told_bytes_per_s =
+        most(pacer->told_bytes_per_s, percent(pacer->path_bytes_per_s, TW_PACER_PERCENT));
+}
+
 static void paced_begin(struct tw_pacer *pacer) {
     pacer->state = TW_PACER_PACED;
-    pacer->told_bytes_per_s = percent(pacer->path_bytes_per_s, TW_PACER_PERCENT);
+    told_bound(pacer); /* what it took before the probe it takes again */
     pacer->mean_bytes_per_s = 0;
     pacer->stood_windows = 0;
 }
@@ -130,15 +137,13 @@ static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *samp
 /* Follows what arrives: a sixteenth of what is missing, or too much, with every window. */
 static void told_follow(struct tw_pacer *pacer, uint64_t bytes_per_s) {
     const uint64_t wanted = percent(pacer->path_bytes_per_s, TW_PACER_PERCENT);
-    const uint64_t limit = percent(pacer->path_bytes_per_s, TW_PACER_MOST_PERCENT);
     if (pacer->mean_bytes_per_s == 0) pacer->mean_bytes_per_s = wanted;
     pacer->mean_bytes_per_s = (7 * pacer->mean_bytes_per_s + bytes_per_s) / 8;
     if (pacer->mean_bytes_per_s < wanted)
         pacer->told_bytes_per_s += (wanted - pacer->mean_bytes_per_s) / 16;
     else
         pacer->told_bytes_per_s -= (pacer->mean_bytes_per_s - wanted) / 16;
-    if (pacer->told_bytes_per_s > limit) pacer->told_bytes_per_s = limit;
-    pacer->told_bytes_per_s = most(pacer->told_bytes_per_s, wanted);
+    told_bound(pacer);
 }
 
 static void paced_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sample,

@@ -184,7 +184,7 @@ def slow_rounds(world):
               f"{sent * 8e-6 / SLOW_S:.2f} Mbit/s of payloads, {last['network']['path']}")
         if rounds < 5 or ours_ < rounds - 1:
             wrong.add(f"{side}: {rounds} rounds in {SLOW_S} s, {ours_} with its contribution")
-        if sent * 8 < 0.2e6 * SLOW_S:
+        if sent * 8 < 0.1e6 * SLOW_S:
             wrong.add(f"{side}: the rounds are too small to say anything: {sent} bytes")
     return sorted(wrong)
 
