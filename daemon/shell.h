@@ -28,6 +28,7 @@
 #include "daemon/allowance.h"
 #include "daemon/api.h"
 #include "daemon/checkpoint.h"
+#include "daemon/crowd.h"
 #include "daemon/data_serve.h"
 #include "daemon/data_store.h"
 #include "daemon/exit_codes.h"
@@ -76,6 +77,14 @@ struct tw_probe_job {
 };
 
 enum { TW_PROBE_JOBS_MAX = 8 };
+
+struct tw_shell_crowd {
+    struct tw_crowd crowd;
+    uint64_t judge_us;
+    uint32_t upload_kib_s; /* as last told to the core */
+    uint64_t odd;
+    bool is_changed; /* who is linked */
+};
 
 struct tw_shell_probe {
     struct tw_reach reach;
@@ -270,6 +279,7 @@ struct tw_shell {
     struct tw_shell_gate gate;
     struct tw_shell_probe probe;
     struct tw_shell_invite *invite; /* owned; NULL: not opened */
+    struct tw_shell_crowd crowd;
     struct tw_shell_data data;
     struct tw_shell_budget budget;
     struct tw_shell_caps caps;
@@ -369,7 +379,17 @@ bool tw_shell_gate_frame(struct tw_shell *shell, uint16_t peer, const struct tw_
 bool tw_shell_gate_is_out(const struct tw_shell *shell, const struct tw_id *node);
 void tw_shell_gate_chores(struct tw_shell *shell, uint64_t now_us);
 void tw_shell_gate_fill(const struct tw_shell *shell, struct tw_status_view *view);
-/* shell_probe.c */
+
+/* ---- shell_crowd.c: what peers are like ------------------------------------------------------ */
+void tw_shell_crowd_peer_up(struct tw_shell *shell, uint16_t peer);
+void tw_shell_crowd_peer_down(struct tw_shell *shell, uint16_t peer, enum tw_status reason);
+/* Bytes of a payload came, and the core knows of them. */
+void tw_shell_crowd_arrived(struct tw_shell *shell, uint16_t peer, uint32_t bytes);
+void tw_shell_crowd_chores(struct tw_shell *shell, uint64_t now_us);
+void tw_shell_crowd_fill(const struct tw_shell *shell, uint16_t peer, uint64_t now_us,
+                         struct tw_view_peer *row);
+
+/* ---- shell_probe.c: can this node be dialled? ------------------------------------------------ */
 void tw_shell_probe_chores(struct tw_shell *shell, uint64_t now_us);
 void tw_shell_probe_message(struct tw_shell *shell, uint16_t peer,
                             const struct tw_message *message);

@@ -94,6 +94,7 @@ static void chunk_take(struct tw_shell *shell, uint16_t peer, const struct tw_fr
                               frame->body + TW_CHUNK_HEADER_BYTES, size);
     if (status == TW_OK) {
         tw_shell_event(shell, &event);
+        tw_shell_crowd_arrived(shell, peer, size);
     } else if (status != TW_AGAIN) { /* AGAIN: asked for once, not needed any more */
         tw_transport_close(shell->transport, peer, status, "a chunk that is not of its payload");
     }
@@ -147,6 +148,7 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello)
     event.u.id = hello->id;
     tw_shell_event(shell, &event);
     tw_shell_data_peer_up(shell, peer, &hello->id);
+    tw_shell_crowd_peer_up(shell, peer);
     tw_shell_gate_peer_up(shell, peer);
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (shell->peers[i].is_up) gossip_send(shell, i); /* all learn of the new one at once */
@@ -161,6 +163,7 @@ static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const
                   "peer=%s reason=%s text=\"%s\"", hex, tw_status_name(reason),
                   sentence != NULL ? sentence : "");
     tw_members_disconnected(shell->members, &shell->peers[peer].id, tw_shell_now_us());
+    tw_shell_crowd_peer_down(shell, peer, reason);
     shell->bulk_gone.bytes_in += shell->peers[peer].bulk.bytes_in;
     shell->bulk_gone.bytes_out += shell->peers[peer].bulk.bytes_out;
     shell->peers[peer] = (struct tw_shell_peer){0};
@@ -378,6 +381,7 @@ void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us) {
         dial_due(shell, now_us);
         tw_shell_probe_chores(shell, now_us);
     }
+    tw_shell_crowd_chores(shell, now_us);
     if (now_us >= shell->gossip_due_us) {
         shell->gossip_due_us = now_us + TW_GOSSIP_US;
         for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {

@@ -262,6 +262,7 @@ static struct tw_view_peer *peer_row(struct tw_status_view *view, const struct t
     struct tw_view_peer *row = &view->peers[view->peers_count++];
     row->id = *id;
     row->rtt_us = row->last_mixed_round = row->heard_us = TW_VIEW_NEVER;
+    row->loss = row->reliability = NAN;
     return row;
 }
 
@@ -349,6 +350,7 @@ static void fill_known(const struct tw_shell *shell, struct tw_status_view *view
         } else if (view->peers_count < TW_VIEW_PEERS_MAX) {
             row = &view->peers[view->peers_count++];
             row->rtt_us = row->last_mixed_round = row->heard_us = TW_VIEW_NEVER;
+            row->loss = row->reliability = NAN;
         }
         if (row == NULL) return;
         row->link = TW_VIEW_LINK_KNOWN;

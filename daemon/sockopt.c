@@ -57,6 +57,7 @@ bool tw_sockopt_info(int fd, struct tw_sockopt_info *info) {
     info->rtt_us = tcp.tcpi_rtt;
     info->rtt_var_us = tcp.tcpi_rttvar;
     info->retransmits = tcp.tcpi_total_retrans;
+    info->segments = tcp.tcpi_data_segs_out;
     info->delivery_bytes_per_s = tcp.tcpi_delivery_rate;
     if (tcp.tcpi_max_pacing_rate < UINT32_MAX) info->pace_bytes_per_s = tcp.tcpi_max_pacing_rate;
     socklen_t size = sizeof(info->congestion) - 1;

@@ -15,8 +15,8 @@ void tw_sockopt_set(int fd, enum tw_role role);
 
 struct tw_sockopt_info {
     uint32_t rtt_us, rtt_var_us;
-    uint64_t delivery_bytes_per_s, retransmits;
-    uint64_t pace_bytes_per_s; /* it is held to; 0 = no limit */
+    uint64_t delivery_bytes_per_s, retransmits, segments; /* with data, retransmits among them */
+    uint64_t pace_bytes_per_s;                            /* it is held to; 0 = no limit */
     char congestion[16];
 };
 

@@ -72,10 +72,13 @@ struct tw_view_peer {
     uint64_t step, tokens;
     uint32_t tokens_per_s;
     uint64_t rounds;
-    double token_share;              /* of the run's tokens, a ratio; NaN = not known */
-    uint64_t last_mixed_round;       /* newest round of ours it entered; TW_VIEW_NEVER */
-    uint64_t heard_us;               /* ago; TW_VIEW_NEVER */
-    char strike[TW_VIEW_TEXT_BYTES]; /* why it owns no part; "" when it may */
+    double token_share;               /* of the run's tokens, a ratio; NaN = not known */
+    uint64_t last_mixed_round;        /* newest round of ours it entered; TW_VIEW_NEVER */
+    uint64_t heard_us;                /* ago; TW_VIEW_NEVER */
+    char strike[TW_VIEW_TEXT_BYTES];  /* why it owns no part; "" when it may */
+    uint64_t in_bytes_s, out_bytes_s; /* of its payloads to us; the path to it; 0 = not known */
+    double loss, reliability;         /* of segments to it; of the time, linked; NaN = not known */
+    char anomaly[TW_VIEW_TEXT_BYTES]; /* what sets it apart from all others, with evidence; "" */
 };
 
 /* A configured address, whoever is there. */

@@ -218,12 +218,12 @@ struct tw_peer_net {
     struct tw_traffic control, bulk;  /* since peer_up, handshakes included */
     uint32_t chunks_queued, background_queued;
     uint32_t control_queued_bytes;
-    uint32_t rtt_us, rtt_var_us;   /* smoothed, control connection; 0 = unknown */
-    uint64_t delivery_bytes_per_s; /* of the bulk connection, as TCP measured it; 0 = unknown */
-    uint64_t retransmits;          /* segments, both connections */
-    char congestion[16];           /* "bbr", "cubic", ... of the bulk connection */
-    uint64_t path_bytes_per_s;     /* what the path from here carries; 0 = not known */
-    uint64_t pace_bytes_per_s;     /* the bulk connection is held to; 0 = no limit */
+    uint32_t rtt_us, rtt_var_us;    /* smoothed, control connection; 0 = unknown */
+    uint64_t delivery_bytes_per_s;  /* of the bulk connection, as TCP measured it; 0 = unknown */
+    uint64_t retransmits, segments; /* with data, both connections; the former among the latter */
+    char congestion[16];            /* "bbr", "cubic", ... of the bulk connection */
+    uint64_t path_bytes_per_s;      /* what the path from here carries; 0 = not known */
+    uint64_t pace_bytes_per_s;      /* the bulk connection is held to; 0 = no limit */
 };
 
 /* Asks the kernel: cheap enough for once a second. False for a number that is not up. */

@@ -25,6 +25,7 @@ static void info_add(const struct tw_conn *conn, bool is_bulk, struct tw_peer_ne
     if (conn == NULL || uv_fileno((const uv_handle_t *)&conn->link.tcp, &fd) != 0) return;
     if (!tw_sockopt_info(fd, &info)) return;
     out->retransmits += info.retransmits;
+    out->segments += info.segments;
     memcpy(out->congestion, info.congestion, sizeof(out->congestion));
     if (is_bulk) {
         out->delivery_bytes_per_s = info.delivery_bytes_per_s;

@@ -322,6 +322,14 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
                   maybe(peer->last_mixed_round));
     if (row != NULL && said != NULL) (void)json_object_update(row, said);
     json_decref(said);
+    json_t *const measured =
+        json_pack("{s:o,s:o,s:o,s:o,s:o}", "in_bytes_per_s",
+                  peer->in_bytes_s > 0 ? count(peer->in_bytes_s) : json_null(), "out_bytes_per_s",
+                  peer->out_bytes_s > 0 ? count(peer->out_bytes_s) : json_null(), "loss_ratio",
+                  real(peer->loss), "reliability_ratio", real(peer->reliability), "anomaly",
+                  peer->anomaly[0] != 0 ? text(peer->anomaly) : json_null());
+    if (row != NULL && measured != NULL) (void)json_object_update(row, measured);
+    json_decref(measured);
     if (row != NULL && peer->strike[0] != 0)
         (void)json_object_set_new(row, "strike", text(peer->strike));
     return row;

@@ -279,6 +279,10 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
     case TW_EV_EXPORTED: tw_state_exported(node, event); break;
     case TW_EV_STORED: tw_vote_stored(node, event->u.store_seq, event->ok); break;
     case TW_EV_LEAVE: say_goodbye(node); break;
+    case TW_EV_MEASURED:
+        node->upload_kib_s = event->u.measured.upload_kib_s;
+        node->odd = event->u.measured.odd;
+        break;
     }
 }
 
@@ -307,6 +311,11 @@ void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t 
     node->messages_count = node->bodies_count = 0;
     handle(node, event);
     tw_node_advance(node);
+}
+
+bool tw_node_is_pulling(const struct tw_node *node, uint16_t peer) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    return node->links[peer].is_up && node->links[peer].pulls_count > 0;
 }
 
 uint64_t tw_node_deadline(const struct tw_node *node) {

@@ -104,6 +104,7 @@ enum tw_event_kind {
     TW_EV_EXPORTED, /* answers TW_ACT_EXPORT */
     TW_EV_STORED,   /* answers TW_ACT_STORE_VOTE */
     TW_EV_LEAVE,    /* the user asked this node to say goodbye */
+    TW_EV_MEASURED, /* `measured`: what this node's links are like, when that changed */
 };
 
 /* What a look at whole payloads comes to. */
@@ -162,6 +163,10 @@ struct tw_event {
             uint32_t bytes;
         } exported;         /* EXPORTED */
         uint64_t store_seq; /* STORED */
+        struct {
+            uint32_t upload_kib_s; /* of this node, to all peers together; 0 = not known */
+            uint64_t odd; /* set of peers that are far slower, or less reliable, than the others */
+        } measured;       /* MEASURED */
     } u;
 };
 
@@ -336,6 +341,9 @@ bool tw_node_next_action(struct tw_node *node, struct tw_action *action);
  * what nobody asked for must not touch a payload that is arriving, being checked or held. */
 bool tw_node_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
                          uint32_t idx);
+
+/* Whether chunks that were asked of this peer have not come yet. */
+bool tw_node_is_pulling(const struct tw_node *node, uint16_t peer);
 
 /* When TW_EV_TICK is due, in us; UINT64_MAX for never. */
 uint64_t tw_node_deadline(const struct tw_node *node);

@@ -350,6 +350,10 @@ struct tw_node {
         rate_step; /* start of the window tokens_per_s is measured over */
     uint32_t tokens_per_s;
 
+    /* what the shell measured */
+    uint32_t upload_kib_s; /* 0: not known */
+    uint64_t odd;          /* set of peers */
+
     /* time */
     uint64_t last_commit_us, majority_us, lineage_us, solo_hold_us, status_us, join_us;
     uint64_t patience_us;
@@ -538,6 +542,13 @@ void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, 
 bool tw_strike_is(const struct tw_node *node, const struct tw_id *id);
 /* Strikes whose results a manifest leaves out that is about to be committed, and we do not take. */
 void tw_strike_note(struct tw_node *node, const struct tw_close *close);
+
+/* ---- share.c --------------------------------------------------------------------------------- */
+
+/* Gives the owners of a roster (weight above 0) their weights. */
+void tw_share_weigh(const struct tw_node *node, struct tw_roster *next);
+/* Out of line with the other peers, as the shell measured it. */
+bool tw_share_is_odd(const struct tw_node *node, uint16_t peer);
 
 /* ---- audit.c --------------------------------------------------------------------------------- */
 

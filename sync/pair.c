@@ -369,9 +369,16 @@ static bool is_match(const struct tw_node *node, uint16_t peer) {
            !is_far_behind(node, clock_now(node), link->status.clock_tokens);
 }
 
-static bool is_candidate(const struct tw_node *node, uint16_t peer) {
+static bool is_candidate(const struct tw_node *node, uint16_t peer, bool may_be_odd) {
     return is_match(node, peer) && (node->pair.asked >> peer & 1) == 0 &&
+           (may_be_odd || !tw_share_is_odd(node, peer)) &&
            node->links[peer].status.state == TW_STATE_SOLO;
+}
+
+static uint32_t count_candidates(const struct tw_node *node, bool may_be_odd) {
+    uint32_t count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) count += is_candidate(node, i, may_be_odd);
+    return count;
 }
 
 /* Nothing of the last exchange is under way any more. */
@@ -379,16 +386,17 @@ static bool may_begin(const struct tw_node *node) {
     return node->applying == 0 && !node->pair.is_encoding;
 }
 
-/* Asks the next one, drawn uniformly: false when there is nobody left. */
+/* Asks the next one, drawn uniformly, those with a link out of line after all others: false when
+ * there is nobody left. */
 static bool ask(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (pair->asked_count == PAIR_CANDIDATES_MAX || node->links_end == 0) return false;
-    uint32_t count = 0;
-    for (uint16_t i = 0; i < node->links_end; i++) count += is_candidate(node, i);
+    const bool may_be_odd = count_candidates(node, false) == 0;
+    const uint32_t count = count_candidates(node, may_be_odd);
     if (count == 0) return false;
     uint64_t drawn = tw_rng_below(&node->rng, count);
     uint16_t peer = 0;
-    while (!is_candidate(node, peer) || drawn-- > 0) peer++;
+    while (!is_candidate(node, peer, may_be_odd) || drawn-- > 0) peer++;
     pair->asked |= UINT64_C(1) << peer;
     pair->asked_count++;
     pair->has_partner = true;

@@ -69,6 +69,7 @@ void tw_peers_down(struct tw_node *node, uint16_t peer) {
     tw_pair_peer_down(node, &node->links[peer].id);
     node->links[peer].is_up = false;
     node->links[peer].has_status = false;
+    node->odd &= ~(UINT64_C(1) << peer); /* the number may be somebody else's next */
     while (node->links_end > 0 && !node->links[node->links_end - 1].is_up) node->links_end--;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         node->exports[p].waiting &= ~(UINT64_C(1) << peer);
@@ -106,6 +107,7 @@ static void send_status(struct tw_node *node) {
         .step = node->step,
         .tokens = node->tokens,
         .tokens_per_s = node->tokens_per_s,
+        .upload_kib_s = node->upload_kib_s,
         .boot = node->cfg.boot,
         .nonce = node->at.nonce,
         .tip = node->tip_digest,

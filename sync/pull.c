@@ -129,20 +129,32 @@ static bool may_be_source(const struct tw_node *node, const struct payload *payl
     return node->links[peer].is_up && ((payload->tried | payload->sources) >> peer & 1) == 0;
 }
 
-/* Another one that may have it, or NO_PEER. */
-static uint16_t find_source(struct tw_node *node, const struct payload *payload) {
-    const uint16_t from = tw_peers_find(node, &payload->from);
-    if (from != NO_PEER && may_be_source(node, payload, from)) return from;
+static uint16_t find_other(struct tw_node *node, const struct payload *payload, bool may_be_odd) {
     const bool is_any = payload->is_shared && payload->sources == 0;
     if (node->links_end == 0 || (!is_any && payload->offered == 0)) return NO_PEER;
     const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
     for (uint16_t i = 0; i < node->links_end; i++) {
         const uint16_t peer = (uint16_t)((start + i) % node->links_end);
         if (!may_be_source(node, payload, peer)) continue;
+        if (!may_be_odd && tw_share_is_odd(node, peer)) continue;
         if ((payload->offered >> peer & 1) != 0) return peer;
         if (is_any && tw_peers_in_lineage(node, peer)) return peer;
     }
     return NO_PEER;
+}
+
+/* Another one that may have it, or NO_PEER. Who is out of line is asked when nobody else is left.
+ */
+static uint16_t find_source(struct tw_node *node, const struct payload *payload) {
+    const uint16_t from = tw_peers_find(node, &payload->from);
+    const bool is_sure = from != NO_PEER && may_be_source(node, payload, from);
+    if (is_sure && !tw_share_is_odd(node, from)) return from;
+    /* Others are only asked on the chance that they have it where one of them said so. */
+    const uint16_t other =
+        is_sure && payload->offered == 0 ? NO_PEER : find_other(node, payload, false);
+    if (other != NO_PEER) return other;
+    if (is_sure) return from;
+    return node->odd != 0 ? find_other(node, payload, true) : NO_PEER;
 }
 
 static void choose_sources(struct tw_node *node, struct payload *payload) {

@@ -379,6 +379,7 @@ static void next_roster(struct tw_node *node, const struct tw_close *close,
     bool has_owner = false;
     for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
     for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
+    tw_share_weigh(node, next);
     next->number = node->roster.number + (is_changed ? 1 : 0);
 }
 

@@ -37,6 +37,8 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     if (is_split) line_put(&line, YELLOW, ", in another lineage");
     line_end(&line);
     if (*error != 0) line_wrap(screen, YELLOW, "", 11, error);
+    const char *const anomaly = json_str(peer, "anomaly");
+    if (*anomaly != 0) line_wrap(screen, YELLOW, "", 11, anomaly);
     const char *const strike = json_str(peer, "strike");
     if (*strike != 0) line_wrap(screen, YELLOW, "", 11, strike);
 }

@@ -30,13 +30,19 @@ static void sample_peer(struct tw_view_peer *peer, uint8_t seed, const char *add
 static void sample_peers(struct tw_status_view *view) {
     view->peers_count = 4;
     for (uint32_t i = 0; i < 4; i++) {
-        view->peers[i].token_share = NAN;
+        view->peers[i].token_share = view->peers[i].loss = view->peers[i].reliability = NAN;
         view->peers[i].rtt_us = view->peers[i].heard_us = view->peers[i].last_mixed_round =
             TW_VIEW_NEVER;
     }
     sample_peer(&view->peers[0], 0x1b, "10.0.0.2:4747");
     sample_peer(&view->peers[1], 0x5e, "node3.example.org:4747");
     sample_peer(&view->peers[2], 0xc4, "");
+    view->peers[2].in_bytes_s = 41000;
+    view->peers[2].out_bytes_s = 1800000;
+    view->peers[2].loss = 0.012;
+    view->peers[2].reliability = 0.75;
+    SET(view->peers[2].anomaly,
+        "slow sender: 41.0 kB/s to us in 12 transfers, the others 1.90 MB/s in the middle");
     SET(view->peers[3].addr, "10.0.0.9:4747");
     SET(view->peers[3].error, "connection refused");
     view->peers[3].link = TW_VIEW_LINK_DIALING;

@@ -56,6 +56,8 @@ struct tw_sim_options {
     /* the machines and the problem */
     uint64_t step_us;    /* of a machine of speed 1 */
     double slow_first;   /* the first machine is so many times slower; 0 or 1: it is not */
+    double thin_first;   /* its upload is so many times less; 0 or 1: it is not */
+    bool is_measured;    /* nodes know what they can upload */
     double speed_spread; /* speeds are e^U(-spread, spread) */
     uint32_t tokens_per_step, snapshot_steps;
     uint64_t checkpoint_us;

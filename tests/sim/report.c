@@ -16,9 +16,9 @@ const char *tw_sim_event_name(uint32_t event) {
     static const char *const names[] = {"TICK",     "PEER_UP",  "PEER_DOWN", "MESSAGE",
                                         "CHUNK",    "VERIFIED", "WORKER_UP", "WORKER_DOWN",
                                         "STEP",     "ENCODED",  "REDUCED",   "APPLIED",
-                                        "EXPORTED", "STORED",   "LEAVE"};
-    if (event < 15) return names[event];
-    return tw_message_name((enum tw_message_kind)(event - 15));
+                                        "EXPORTED", "STORED",   "LEAVE",     "MEASURED"};
+    if (event < TW_SIM_MESSAGES) return names[event];
+    return tw_message_name((enum tw_message_kind)(event - TW_SIM_MESSAGES));
 }
 
 void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_sim_result *r,
@@ -124,9 +124,11 @@ void tw_sim_histogram_print(const struct tw_sim_result *r, FILE *file) {
     for (uint32_t s = 0; s < TW_SIM_STATES; s++) fprintf(file, " %12s", state_names[s]);
     fputc('\n', file);
     for (uint32_t e = 0; e < TW_SIM_EVENTS; e++) {
-        /* MESSAGE is counted by kind; message kinds start at 1; PEERS is not the core's. */
-        if (e == 3 || e == 15 || e == 15 + (uint32_t)TW_MSG_PEERS) continue;
-        if (r->merges == 0 && e >= 15 + (uint32_t)TW_MSG_PAIR_REQUEST) continue; /* a group */
+        const uint32_t kind = e > TW_SIM_MESSAGES ? e - TW_SIM_MESSAGES : 0;
+        /* MESSAGE is counted by kind; some kinds are not the core's. */
+        if (e == TW_EV_MESSAGE || tw_sim_event_name(e)[0] == '?') continue;
+        if (kind == TW_MSG_PEERS || kind == TW_MSG_PROBE || kind == TW_MSG_PROBED) continue;
+        if (r->merges == 0 && kind >= TW_MSG_PAIR_REQUEST) continue; /* a group */
         fprintf(file, "%-12s", tw_sim_event_name(e));
         for (uint32_t s = 0; s < TW_SIM_STATES; s++) {
             fprintf(file, " %12" PRIu64, r->histogram[s][e]);

@@ -193,8 +193,9 @@ void tw_sim_deliver(struct tw_sim_world *world, struct tw_sim_node *node,
     TW_ASSERT(node->is_running);
     struct tw_sim_result *result = world->result;
     result->events++;
-    const uint32_t column = event->kind == TW_EV_MESSAGE ? 15 + (uint32_t)event->u.message->kind
-                                                         : (uint32_t)event->kind;
+    const uint32_t column = event->kind == TW_EV_MESSAGE
+                                ? TW_SIM_MESSAGES + (uint32_t)event->u.message->kind
+                                : (uint32_t)event->kind;
     result->histogram[node->state][column]++;
     tw_sim_hash(world, world->now_us);
     tw_sim_hash(world, node->idx);
@@ -280,6 +281,11 @@ void tw_sim_node_start(struct tw_sim_world *world, struct tw_sim_node *node) {
                  disk->checkpoint.is_there ? " from a checkpoint" : "");
     tw_sim_check_start(world, node);
     drain(world, node);
+    if (world->options.is_measured) {
+        struct tw_event measured = {.kind = TW_EV_MEASURED};
+        measured.u.measured.upload_kib_s = (uint32_t)(node->upload_bytes_per_s / 1024 + 1);
+        tw_sim_deliver(world, node, &measured);
+    }
     tw_sim_net_node_up(world, node);
     tw_sim_push(world, world->now_us + tw_sim_exponential_us(&node->rng, WORKER_START_US),
                 TW_SIM_TIMER_WORKER_UP, node->idx, 0, node->life, NULL);
@@ -364,6 +370,9 @@ void tw_sim_node_init(struct tw_sim_world *world, struct tw_sim_node *node, uint
     if (idx == 0 && options->slow_first > 1) node->speed /= options->slow_first;
     node->upload_bytes_per_s =
         (uint64_t)((double)options->upload_bytes_per_s * (0.3 + 1.4 * tw_rng_unit(&node->rng)));
+    if (idx == 0 && options->thin_first > 1)
+        node->upload_bytes_per_s =
+            (uint64_t)((double)node->upload_bytes_per_s / options->thin_first);
     node->core = aligned_alloc(64, (tw_node_bytes() + 63) & ~(size_t)63);
     node->pool = calloc(TW_SIM_POOL_MAX, sizeof *node->pool);
     node->pool_prefix = calloc(TW_SIM_POOL_MAX, sizeof *node->pool_prefix);

@@ -7,12 +7,15 @@
 #include <stdio.h>
 
 #include "proto/message.h"
+#include "sync/node.h"
 #include "tests/sim/options.h"
 
-/* Event kinds, then message kinds, which begin with 1. */
-#define X(name, value, member) +1
-enum { TW_SIM_STATES = 4, TW_SIM_EVENTS = 15 + 1 TW_MESSAGE_LIST(X) };
-#undef X
+/* Event kinds, then message kinds: 1 to 31, not all of them taken. */
+enum {
+    TW_SIM_STATES = 4,
+    TW_SIM_MESSAGES = TW_EV_MEASURED + 1,
+    TW_SIM_EVENTS = TW_SIM_MESSAGES + 32,
+};
 
 struct tw_sim_result {
     bool is_failed;

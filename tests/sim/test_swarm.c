@@ -51,6 +51,20 @@ static void no_invariant_is_broken_by_the_swarm(void **state) {
     if (seeds_count >= 64) assert_true(sum.node_hours >= 300);
 }
 
+/* Parts as large as their owners' uploads allow, and so different from round to round. */
+static void no_invariant_is_broken_by_unequal_parts(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= (seeds_count + 3) / 4; seed++) {
+        struct tw_sim_options options;
+        tw_sim_options_draw(&options, seed, 0, 0.5);
+        options.is_measured = true;
+        tw_sim_run(&options, &result, NULL);
+        if (result.is_failed)
+            fail_msg("seed %" PRIu64 " with measured uploads: %s: %s", seed, result.invariant,
+                     result.message);
+    }
+}
+
 static void equal_seeds_give_equal_hashes(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= seeds_count; seed += 10) {
@@ -106,6 +120,7 @@ int main(int argc, char **argv) {
     corpus_path = argv[2];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_invariant_is_broken_by_the_swarm),
+        cmocka_unit_test(no_invariant_is_broken_by_unequal_parts),
         cmocka_unit_test(equal_seeds_give_equal_hashes),
         cmocka_unit_test(faults_cost_little_once_they_are_over),
         cmocka_unit_test(seeds_that_failed_once_pass),

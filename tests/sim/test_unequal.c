@@ -54,9 +54,41 @@ static void a_slow_node_takes_part_and_holds_up_nobody(void **state) {
     assert_true(unequal.group_rounds * 100 > equal.group_rounds * 95);
 }
 
+/* What each can upload is known, or all own the same. Rounds go by the steps and are as large as
+ * the thin uplink can just carry: then the time of a round is that of its slowest owner. */
+static void with_a_thin_uplink(struct tw_sim_options *options, bool is_measured) {
+    eight_machines(options, 1);
+    options->upload_bytes_per_s = 1000 * 1000;
+    options->thin_first = 10;
+    options->is_measured = is_measured;
+    options->latency_us = 20 * 1000;
+    options->jitter_us = 2 * 1000;
+    options->loss = 0;
+    options->bytes_per_dim = 40 * 1000;
+    options->dims_per_fragment = 16;
+    options->pace_us = 0;
+}
+
+static void parts_follow_what_their_owners_can_upload(void **state) {
+    (void)state;
+    struct tw_sim_options options;
+    static struct tw_sim_result equal, measured;
+    with_a_thin_uplink(&options, false);
+    run(&options, &equal);
+    with_a_thin_uplink(&options, true);
+    run(&options, &measured);
+    printf("  thin uplink: %llu group rounds with equal parts, %llu with measured ones; the thin "
+           "one in %llu and %llu\n",
+           (unsigned long long)equal.group_rounds, (unsigned long long)measured.group_rounds,
+           (unsigned long long)equal.first_rounds, (unsigned long long)measured.first_rounds);
+    assert_true(measured.group_rounds * 100 > equal.group_rounds * 110);
+    assert_true(measured.first_rounds > equal.first_rounds);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slow_node_takes_part_and_holds_up_nobody),
+        cmocka_unit_test(parts_follow_what_their_owners_can_upload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -357,6 +357,69 @@ static bool is_announced(uint32_t owner) {
 }
 
 /* Found with real processes: every ballot named the bytes that had died with their owner. */
+static void measure(struct mesh *m, uint32_t node, uint32_t upload_kib_s, uint64_t odd) {
+    struct tw_event event = {.kind = TW_EV_MEASURED};
+    event.u.measured.upload_kib_s = upload_kib_s;
+    event.u.measured.odd = odd;
+    mesh_deliver(m, node, &event);
+}
+
+/* As the roster of node 0 says, which has the nodes in order. */
+static uint32_t weight_of(uint32_t node) {
+    const struct tw_node_view view = mesh_view(&mesh, 0);
+    assert_true(node < view.roster.count);
+    return view.roster.members[node].weight;
+}
+
+static void parts_follow_measured_uploads(void **state) {
+    (void)state;
+    mesh_init(&mesh, 5, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    for (uint32_t i = 0; i < 5; i++) assert_int_equal(weight_of(i), 1); /* nobody knows anything */
+    measure(&mesh, 0, 1000, 0);
+    measure(&mesh, 1, 1000, 0);
+    measure(&mesh, 2, 250, 0);
+    measure(&mesh, 3, UINT32_MAX, 0); /* a boaster */
+    mesh_run(&mesh, SECONDS(10));     /* and 4 does not know: it counts as the median */
+    static const uint32_t expected[5] = {16, 16, 4, 64, 16};
+    for (uint32_t i = 0; i < 5; i++) assert_int_equal(weight_of(i), expected[i]);
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    mesh_run(&mesh, SECONDS(30));
+    assert_true(mesh_view(&mesh, 0).rounds >= rounds + 5);
+    for (uint32_t i = 1; i < 5; i++) assert_agreement(0, i);
+    mesh_deinit(&mesh);
+}
+
+static void peer_out_of_line_owns_nothing_and_contributes(void **state) {
+    (void)state;
+    mesh_init(&mesh, 4, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    for (uint32_t i = 0; i < 4; i++) measure(&mesh, i, 0, i == 3 ? 0 : UINT64_C(1) << 3);
+    mesh_run(&mesh, SECONDS(20)); /* the rounds that node 3 closes are its own business */
+    uint32_t without = 0;
+    const uint64_t contributed = mesh_view(&mesh, 3).rounds_contributed;
+    for (unsigned i = 0; i < 40; i++) {
+        mesh_run(&mesh, SECONDS(1));
+        without += weight_of(3) == 0;
+        assert_true(weight_of(0) > 0);
+    }
+    assert_true(without >= 15);
+    assert_true(mesh_view(&mesh, 3).rounds_contributed >= contributed + 5);
+    /* Who finds most others out of line is so itself. */
+    measure(&mesh, 0, 0, 0xe);
+    mesh_run(&mesh, SECONDS(20));
+    for (uint32_t i = 0; i < 3; i++) assert_true(weight_of(i) > 0);
+    /* A link that comes anew is judged anew. */
+    mesh_unlink(&mesh, 1, 3);
+    mesh_run(&mesh, SECONDS(1));
+    mesh_link(&mesh, 1, 3);
+    mesh_run(&mesh, SECONDS(20));
+    assert_true(weight_of(1) > 0);
+    mesh_deinit(&mesh);
+}
+
 static void dead_owners_unseen_result_is_left_out(void **state) {
     (void)state;
     for (uint32_t owner = 0; owner < 4; owner++) {
@@ -548,6 +611,8 @@ int main(void) {
         cmocka_unit_test(member_keeps_its_seat_while_it_fetches),
         cmocka_unit_test(endless_fetch_costs_the_seat),
         cmocka_unit_test(seat_of_who_fetches_is_given_up_where_its_vote_is_needed),
+        cmocka_unit_test(parts_follow_measured_uploads),
+        cmocka_unit_test(peer_out_of_line_owns_nothing_and_contributes),
         cmocka_unit_test(dead_owners_unseen_result_is_left_out),
         cmocka_unit_test(goodbye_of_the_only_other_is_no_loss_of_time),
         cmocka_unit_test(goodbye_of_half_the_group_is_no_loss_of_time),

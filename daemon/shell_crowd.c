@@ -1,0 +1,112 @@
+/* shell_crowd.c - measuring peers, and telling the core what it should know of them. */
+#include <string.h>
+
+#include "daemon/shell.h"
+
+enum {
+    JUDGE_US = 1000 * 1000,
+    UPLOAD_STEP_PERCENT = 20, /* a smaller change would move every part for nothing */
+};
+
+void tw_shell_crowd_peer_up(struct tw_shell *shell, uint16_t peer) {
+    tw_crowd_up(&shell->crowd.crowd, &shell->peers[peer].id, tw_shell_now_us());
+    shell->crowd.is_changed = true; /* it may be known, by another number */
+}
+
+void tw_shell_crowd_peer_down(struct tw_shell *shell, uint16_t peer, enum tw_status reason) {
+    tw_crowd_down(&shell->crowd.crowd, &shell->peers[peer].id, reason != TW_OK, tw_shell_now_us());
+}
+
+static void look(struct tw_shell *shell, uint16_t peer, uint64_t now_us, bool *is_busy) {
+    struct tw_peer_net net;
+    if (!tw_transport_peer(shell->transport, peer, &net)) return;
+    const struct tw_crowd_look look = {
+        .is_pulling = tw_node_is_pulling(shell->node, peer),
+        .rtt_us = net.rtt_us,
+        .path_bytes_s = net.path_bytes_per_s,
+        .retransmits = net.retransmits,
+        .segments = net.segments,
+    };
+    tw_crowd_look(&shell->crowd.crowd, &shell->peers[peer].id, &look, now_us);
+    *is_busy |= net.chunks_queued > 0;
+}
+
+static uint64_t odd_peers(const struct tw_shell *shell) {
+    uint64_t odd = 0;
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (!shell->peers[i].is_up) continue;
+        const struct tw_crowd_peer *peer = tw_crowd_find(&shell->crowd.crowd, &shell->peers[i].id);
+        if (peer != NULL && tw_crowd_is_odd(peer)) odd |= UINT64_C(1) << i;
+    }
+    return odd;
+}
+
+static bool is_far(uint32_t told, uint32_t now) {
+    const uint32_t step = told / 100 * UPLOAD_STEP_PERCENT;
+    return told == 0 ? now != 0 : now > told + step || now + step < told;
+}
+
+static void anomaly_note(struct tw_shell *shell, uint16_t i, bool was_odd, bool is_odd) {
+    char hex[9], evidence[TW_CROWD_TEXT_BYTES];
+    const struct tw_crowd_peer *peer = tw_crowd_find(&shell->crowd.crowd, &shell->peers[i].id);
+    if (was_odd == is_odd || peer == NULL) return;
+    tw_id_short(&peer->id, hex);
+    tw_crowd_evidence(peer, evidence);
+    if (is_odd)
+        tw_shell_note(shell, TW_LOG_WARN, "peer_out_of_line", "peer=%s text=\"%s\"", hex, evidence);
+    else
+        tw_shell_note(shell, TW_LOG_INFO, "peer_in_line", "peer=%s", hex);
+}
+
+static void tell(struct tw_shell *shell) {
+    struct tw_shell_crowd *crowd = &shell->crowd;
+    const uint64_t kib = crowd->crowd.upload_bytes_s / 1024;
+    const uint32_t upload = kib < UINT32_MAX ? (uint32_t)kib : UINT32_MAX;
+    const uint64_t odd = odd_peers(shell);
+    if (!crowd->is_changed && odd == crowd->odd && !is_far(crowd->upload_kib_s, upload)) return;
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (shell->peers[i].is_up)
+            anomaly_note(shell, i, (crowd->odd >> i & 1) != 0, (odd >> i & 1) != 0);
+    }
+    if (is_far(crowd->upload_kib_s, upload)) crowd->upload_kib_s = upload;
+    crowd->odd = odd;
+    crowd->is_changed = false;
+    struct tw_event event;
+    memset(&event, 0, sizeof(event));
+    event.kind = TW_EV_MEASURED;
+    event.u.measured.upload_kib_s = crowd->upload_kib_s;
+    event.u.measured.odd = odd;
+    tw_shell_event(shell, &event);
+}
+
+void tw_shell_crowd_chores(struct tw_shell *shell, uint64_t now_us) {
+    struct tw_shell_crowd *crowd = &shell->crowd;
+    bool is_busy = false;
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (shell->peers[i].is_up) look(shell, i, now_us, &is_busy);
+    }
+    if (now_us < crowd->judge_us) return;
+    crowd->judge_us = now_us + JUDGE_US;
+    tw_crowd_sent(&crowd->crowd, tw_transport_traffic(shell->transport).bytes_out, is_busy,
+                  shell->setup->config.network.upload_bytes_s, now_us);
+    tw_crowd_judge(&crowd->crowd, now_us);
+    tell(shell);
+}
+
+void tw_shell_crowd_arrived(struct tw_shell *shell, uint16_t peer, uint32_t bytes) {
+    const bool is_last = !tw_node_is_pulling(shell->node, peer);
+    tw_crowd_arrived(&shell->crowd.crowd, &shell->peers[peer].id, bytes, is_last,
+                     tw_shell_now_us());
+}
+
+void tw_shell_crowd_fill(const struct tw_shell *shell, uint16_t peer, uint64_t now_us,
+                         struct tw_view_peer *row) {
+    const struct tw_crowd_peer *of = tw_crowd_find(&shell->crowd.crowd, &shell->peers[peer].id);
+    if (of == NULL) return;
+    if (of->rtt_us > 0) row->rtt_us = of->rtt_us;
+    row->in_bytes_s = of->in_bytes_s;
+    row->out_bytes_s = of->out_bytes_s;
+    if (of->has_loss) row->loss = (double)of->loss_ppm / 1e6;
+    row->reliability = (double)tw_crowd_reliability(of, now_us) / 1e3;
+    tw_crowd_evidence(of, row->anomaly);
+}

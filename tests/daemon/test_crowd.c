@@ -1,0 +1,247 @@
+/* Tests of daemon/crowd.c: what is measured of a peer, and who is out of line with the others. */
+#include "daemon/crowd.h"
+#include "tests/test.h"
+
+static const uint64_t MS = 1000, S = 1000 * 1000;
+static struct tw_crowd crowd;
+static uint64_t now_us;
+static char text[TW_CROWD_TEXT_BYTES];
+
+static struct tw_id id_of(uint8_t number) {
+    struct tw_id id;
+    memset(&id, number, sizeof(id));
+    return id;
+}
+
+static int setup(void **state) {
+    (void)state;
+    memset(&crowd, 0, sizeof(crowd));
+    now_us = 1000 * S;
+    return 0;
+}
+
+static void up(uint8_t peer) {
+    const struct tw_id id = id_of(peer);
+    tw_crowd_up(&crowd, &id, now_us);
+}
+
+static void down(uint8_t peer, bool broke) {
+    const struct tw_id id = id_of(peer);
+    tw_crowd_down(&crowd, &id, broke, now_us);
+}
+
+static void look(uint8_t peer, struct tw_crowd_look what) {
+    const struct tw_id id = id_of(peer);
+    tw_crowd_look(&crowd, &id, &what, now_us);
+}
+
+/* Transfers of a megabyte each at so many bytes a second. */
+static void transfers(uint8_t peer, uint64_t rate, unsigned count) {
+    const struct tw_id id = id_of(peer);
+    for (unsigned i = 0; i < count; i++) {
+        look(peer, (struct tw_crowd_look){.is_pulling = true});
+        for (unsigned k = 0; k < 16; k++) {
+            now_us += UINT64_C(65536) * S / rate;
+            if (k % 4 == 3) look(peer, (struct tw_crowd_look){.is_pulling = true});
+            tw_crowd_arrived(&crowd, &id, 65536, k == 15, now_us);
+        }
+        now_us += S; /* nothing is wanted: that is nobody's slowness */
+    }
+}
+
+static const struct tw_crowd_peer *peer_of(uint8_t number) {
+    const struct tw_id id = id_of(number);
+    const struct tw_crowd_peer *peer = tw_crowd_find(&crowd, &id);
+    assert_non_null(peer);
+    return peer;
+}
+
+static void is(uint8_t peer, enum tw_crowd_anomaly anomaly, const char *words) {
+    tw_crowd_judge(&crowd, now_us);
+    assert_int_equal(peer_of(peer)->anomaly, anomaly);
+    tw_crowd_evidence(peer_of(peer), text);
+    if (strstr(text, words) == NULL) fail_msg("no '%s' in: %s", words, text);
+}
+
+/* ---- measuring ----------------------------------------------------------------------------- */
+
+static void rate_of_a_sender_is_that_of_its_transfers(void **state) {
+    (void)state;
+    up(1);
+    transfers(1, 1000 * 1000, 5);
+    assert_in_range(peer_of(1)->in_bytes_s, 950 * 1000, 1000 * 1000);
+    assert_int_equal(peer_of(1)->in_count, 5);
+    now_us += 1000 * S; /* a pause says nothing */
+    look(1, (struct tw_crowd_look){0});
+    assert_in_range(peer_of(1)->in_bytes_s, 950 * 1000, 1000 * 1000);
+}
+
+static void transfer_that_stands_still_is_noticed_while_it_does(void **state) {
+    (void)state;
+    up(1);
+    transfers(1, 1000 * 1000, 4);
+    look(1, (struct tw_crowd_look){.is_pulling = true});
+    for (unsigned i = 0; i < 120; i++) {
+        now_us += 250 * MS;
+        look(1, (struct tw_crowd_look){.is_pulling = true});
+    }
+    assert_true(peer_of(1)->in_bytes_s < 300 * 1000);
+}
+
+static void round_trips_and_losses_are_smoothed(void **state) {
+    (void)state;
+    up(1);
+    look(1, (struct tw_crowd_look){.rtt_us = 40000, .segments = 1000, .retransmits = 10});
+    assert_int_equal(peer_of(1)->rtt_us, 40000);
+    assert_int_equal(peer_of(1)->loss_ppm, 10000);
+    look(1, (struct tw_crowd_look){.rtt_us = 120000, .segments = 1050, .retransmits = 60});
+    assert_int_equal(peer_of(1)->rtt_us, 50000);
+    assert_int_equal(peer_of(1)->loss_ppm, 10000);                        /* too few to say */
+    look(1, (struct tw_crowd_look){.segments = 2000, .retransmits = 10}); /* never goes back */
+    down(1, true);
+    up(1); /* a new link counts from the start */
+    look(1, (struct tw_crowd_look){.segments = 1000, .retransmits = 0});
+    assert_true(peer_of(1)->loss_ppm < 10000);
+}
+
+static void reliability_is_the_time_linked(void **state) {
+    (void)state;
+    up(1);
+    now_us += 300 * S;
+    assert_int_equal(tw_crowd_reliability(peer_of(1), now_us), 1000);
+    down(1, true);
+    now_us += 100 * S;
+    assert_int_equal(tw_crowd_reliability(peer_of(1), now_us), 750);
+    up(1);
+    now_us += UINT64_C(500) * 3600 * S; /* long ago is forgotten */
+    down(1, false);
+    up(1);
+    now_us += UINT64_C(100) * 3600 * S;
+    assert_in_range(tw_crowd_reliability(peer_of(1), now_us), 999, 1000);
+}
+
+static void own_upload_is_what_leaves_while_more_waits(void **state) {
+    (void)state;
+    uint64_t sent = 0;
+    tw_crowd_sent(&crowd, sent, false, 0, now_us);
+    for (unsigned i = 0; i < 20; i++) { /* little to send: says nothing */
+        tw_crowd_sent(&crowd, sent += 1000, false, 0, now_us += S);
+        assert_int_equal(crowd.upload_bytes_s, 0);
+    }
+    for (unsigned i = 0; i < 20; i++)
+        tw_crowd_sent(&crowd, sent += 500 * 1000, true, 0, now_us += S);
+    assert_in_range(crowd.upload_bytes_s, 490 * 1000, 500 * 1000);
+    for (unsigned i = 0; i < 3; i++) tw_crowd_sent(&crowd, sent, true, 0, now_us += S);
+    assert_true(crowd.upload_bytes_s > 400 * 1000); /* a receiver stalls */
+    up(1);
+    look(1, (struct tw_crowd_look){.path_bytes_s = 900 * 1000});
+    tw_crowd_sent(&crowd, sent, false, 0, now_us += S);
+    assert_int_equal(crowd.upload_bytes_s, 900 * 1000); /* one path carries that much alone */
+    tw_crowd_sent(&crowd, sent, false, 300 * 1000, now_us += S);
+    assert_int_equal(crowd.upload_bytes_s, 300 * 1000); /* and no more is allowed */
+}
+
+/* ---- judging ------------------------------------------------------------------------------- */
+
+static void slow_sender_is_named_with_its_evidence(void **state) {
+    (void)state;
+    for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
+    transfers(1, 2000 * 1000, 4);
+    transfers(2, 1500 * 1000, 4);
+    transfers(3, 100 * 1000, 4);
+    is(3, TW_CROWD_FINE, ""); /* two others are no crowd */
+    transfers(4, 1000 * 1000, 4);
+    is(3, TW_CROWD_SLOW_SENDER, "slow sender: 9");
+    is(3, TW_CROWD_SLOW_SENDER, "transfers, the others 1.5");
+    assert_true(tw_crowd_is_odd(peer_of(3)));
+    for (uint8_t peer = 1; peer <= 4; peer++) {
+        if (peer != 3) is(peer, TW_CROWD_FINE, "");
+    }
+    transfers(3, 450 * 1000, 16); /* better, and still out of line; then not any more */
+    is(3, TW_CROWD_SLOW_SENDER, "slow sender");
+    transfers(3, 700 * 1000, 16);
+    is(3, TW_CROWD_FINE, "");
+    transfers(3, 450 * 1000, 16); /* to be named anew it must be worse than that */
+    is(3, TW_CROWD_FINE, "");
+}
+
+static void slow_receiver_is_named(void **state) {
+    (void)state;
+    static const uint64_t paths[6] = {0, 900 * 1000, 1000 * 1000, 1100 * 1000, 200 * 1000, 0};
+    for (uint8_t peer = 1; peer <= 5; peer++) {
+        up(peer);
+        look(peer, (struct tw_crowd_look){.path_bytes_s = paths[peer]});
+    }
+    is(4, TW_CROWD_SLOW_RECEIVER, "slow receiver: takes 200 kB/s of us, the others 1.00 MB/s");
+    is(5, TW_CROWD_FINE, ""); /* not known is not slow */
+}
+
+static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
+    (void)state;
+    for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
+    for (unsigned i = 0; i < 5; i++) {
+        is(2, i < 3 ? TW_CROWD_FINE : TW_CROWD_FLAPPING, "");
+        down(2, true);
+        down(3, false); /* says goodbye each time */
+        now_us += 20 * S;
+        up(2);
+        up(3);
+    }
+    is(2, TW_CROWD_FLAPPING,
+       "flapping link: broke 5.0 times within about an hour, the others' 0.0");
+    is(3, TW_CROWD_FINE, "");
+    now_us += UINT64_C(3) * 3600 * S;
+    is(2, TW_CROWD_FINE, "");
+}
+
+static void where_all_links_break_it_is_ours(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < 5; i++) {
+        for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
+        now_us += 20 * S;
+        for (uint8_t peer = 1; peer <= 4; peer++) down(peer, true);
+    }
+    for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
+    for (uint8_t peer = 1; peer <= 4; peer++) is(peer, TW_CROWD_FINE, "");
+}
+
+static void lossy_link_is_named_and_not_avoided(void **state) {
+    (void)state;
+    for (uint8_t peer = 1; peer <= 4; peer++) {
+        up(peer);
+        look(peer, (struct tw_crowd_look){.segments = 10000, .retransmits = peer == 2 ? 900 : 10});
+    }
+    is(2, TW_CROWD_LOSSY, "lossy link: 9.0 % of what we send it is lost, of the others' 0.1 %");
+    assert_false(tw_crowd_is_odd(peer_of(2)));
+}
+
+static void table_forgets_who_has_been_gone_longest(void **state) {
+    (void)state;
+    for (uint8_t peer = 1; peer < 250; peer++) {
+        up(peer);
+        now_us += S;
+        if (peer > 5) down(peer, false);
+    }
+    for (uint8_t peer = 1; peer <= 5; peer++) assert_true(peer_of(peer)->is_linked);
+    const struct tw_id first = id_of(6), last = id_of(249);
+    assert_null(tw_crowd_find(&crowd, &first));
+    assert_non_null(tw_crowd_find(&crowd, &last));
+}
+
+int main(void) {
+#define T(name) cmocka_unit_test_setup(name, setup)
+    const struct CMUnitTest tests[] = {
+        T(rate_of_a_sender_is_that_of_its_transfers),
+        T(transfer_that_stands_still_is_noticed_while_it_does),
+        T(round_trips_and_losses_are_smoothed),
+        T(reliability_is_the_time_linked),
+        T(own_upload_is_what_leaves_while_more_waits),
+        T(slow_sender_is_named_with_its_evidence),
+        T(slow_receiver_is_named),
+        T(link_that_keeps_breaking_is_named_until_it_stays),
+        T(where_all_links_break_it_is_ours),
+        T(lossy_link_is_named_and_not_avoided),
+        T(table_forgets_who_has_been_gone_longest),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
