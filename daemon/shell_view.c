@@ -441,6 +441,8 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     view->sync.pairs_refused = shell->view.pairs.refused;
     view->sync.topology = shell->setup->run.sync.topology;
     view->sync.partner = shell->partner;
+    if (shell->host->partner_distance > 0)
+        view->sync.partner_distance = shell->host->partner_distance;
     if (shell->partner_us != 0) view->sync.partner_age_us = age(now, shell->partner_us);
     fill_net(shell, view);
     tw_shell_probe_fill(shell, now, view);

@@ -17,6 +17,7 @@ void tw_status_view_init(struct tw_status_view *view) {
     view->train.token_share = view->data.in_bytes_per_s = NAN;
     view->data.eta_us = view->net.reach_age_us = TW_VIEW_NEVER;
     view->spend.bits = view->spend.used_bytes_per_s = view->spend.rest_bytes_per_s = NAN;
+    view->sync.partner_distance = NAN;
     view->net.in_bytes_per_s = view->net.out_bytes_per_s = NAN;
     view->worker.snapshot_step = view->worker.heartbeat_us = TW_VIEW_NEVER;
     view->checkpoint.step = view->checkpoint.age_us = TW_VIEW_NEVER;

@@ -170,6 +170,7 @@ struct tw_status_view {
         uint64_t pairs_merged, pairs_alone, pairs_one_sided, pairs_refused;
         struct tw_id partner;    /* merged with last; zero: nobody yet */
         uint64_t partner_age_us; /* ago; TW_VIEW_NEVER */
+        float partner_distance;  /* ||phi_theirs - phi|| / ||phi|| when they met; NaN = not known */
     } sync;
 
     struct {

@@ -15,6 +15,7 @@
 #include "daemon/worker_host.h"
 
 enum { NO_ROW = TW_PAYLOADS_MAX, HASH_INLINE_BYTES = 256 * 1024 };
+#define DISTANCE_MAX 1e6f /* of anchors that were merged; a worker that says more errs */
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
@@ -573,6 +574,8 @@ static bool applied_answer(struct tw_worker_host *host, const struct tw_wmsg_app
     oldest->rounds = applied->rounds;
     oldest->digest = applied->digest;
     oldest->is_alone = applied->is_alone != 0;
+    if (applied->distance > 0 && applied->distance < DISTANCE_MAX)
+        host->partner_distance = applied->distance;
     call_finish(oldest, applied->status == TW_OK);
     return true;
 }

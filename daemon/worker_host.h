@@ -132,6 +132,7 @@ struct tw_worker_host {
     int start_slot;
     uint64_t start_session;
     bool is_start_running;
+    float partner_distance; /* of the newest pair step; 0: none yet */
     struct tw_call calls[TW_CALLS_MAX];
     uint32_t deferred_count;
     struct tw_worker_msg *deferred; /* TW_DEFERRED_MAX of them, owned */

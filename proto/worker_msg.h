@@ -200,7 +200,7 @@ struct tw_wmsg_applied {
     uint64_t rounds;
     struct tw_id digest;
     uint32_t is_alone; /* PAIR_APPLY: done without the partner, whose phi could not be read */
-    uint32_t reserved;
+    float distance;    /* PAIR_APPLY with the partner: ||phi_theirs - phi|| / ||phi||; else 0 */
 };
 
 struct tw_wmsg_exported {

@@ -202,9 +202,16 @@ static void note_distance(struct tw_pairing *pairing, const struct tw_stage *sta
     pairing->distance[stage->fragment] = now > kept ? now : kept;
 }
 
+/* How far the partner's anchor was from ours when both were sent, in the size of ours. */
+static float relative_distance(const struct tw_pairing *pairing, size_t n) {
+    const double size = tw_norm_squared(pairing->own, n);
+    const double apart = tw_distance_squared(pairing->theirs, pairing->own, n);
+    return size > 0 ? (float)sqrt(apart / size) : 0;
+}
+
 static enum tw_status apply_pair(struct tw_pairing *pairing,
-                                 const struct tw_wmsg_pair_apply *request, bool *is_alone,
-                                 struct tw_error *err) {
+                                 const struct tw_wmsg_pair_apply *request,
+                                 struct tw_wmsg_applied *reply, struct tw_error *err) {
     struct tw_merger *merger = pairing->merger;
     struct tw_stage stage;
     if (!is_under_way(pairing, request)) {
@@ -214,10 +221,11 @@ static enum tw_status apply_pair(struct tw_pairing *pairing,
     tw_stage_begin(merger, request->fragment, &stage);
     const enum tw_status status = decode_all(pairing, request, stage.phi_old, stage.elements, err);
     if (status == TW_AGAIN) {
-        *is_alone = true;
+        reply->is_alone = true;
         return apply_alone(pairing, request, err);
     }
     TW_TRY(status);
+    reply->distance = relative_distance(pairing, stage.elements);
     const float half = (float)((double)merger->run->sync.consensus_millionths / 2e6);
     step_outer(pairing, request->version, &stage);
     tw_outer_pull(stage.phi, stage.u, pairing->own, pairing->theirs, half, stage.elements);
@@ -228,21 +236,22 @@ static enum tw_status apply_pair(struct tw_pairing *pairing,
 }
 
 static enum tw_status apply_once(struct tw_pairing *pairing,
-                                 const struct tw_wmsg_pair_apply *request, bool *is_alone,
-                                 struct tw_error *err) {
+                                 const struct tw_wmsg_pair_apply *request,
+                                 struct tw_wmsg_applied *reply, struct tw_error *err) {
     if (pairing->own == NULL) return tw_fail(err, TW_PROTO, "this run is not one in pairs");
     TW_TRY(tw_request_fragment(pairing->merger->shm, request->fragment, err));
     if (tw_stage_is_applied(pairing->merger, request->fragment, request->round)) return TW_OK;
     if (request->is_alone != 0) return apply_alone(pairing, request, err);
-    return apply_pair(pairing, request, is_alone, err);
+    return apply_pair(pairing, request, reply, err);
 }
 
 enum tw_status tw_pairing_apply(struct tw_pairing *pairing,
                                 const struct tw_wmsg_pair_apply *request,
                                 struct tw_wmsg_applied *reply, struct tw_error *err) {
-    bool is_alone = false;
-    const enum tw_status status = apply_once(pairing, request, &is_alone, err);
+    struct tw_wmsg_applied found = {0};
+    const enum tw_status status = apply_once(pairing, request, &found, err);
     tw_stage_reply(pairing->merger, request->fragment, status, reply);
-    reply->is_alone = is_alone;
+    reply->is_alone = found.is_alone;
+    if (status == TW_OK) reply->distance = found.distance;
     return status;
 }

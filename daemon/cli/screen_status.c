@@ -309,6 +309,10 @@ static void print_pairs(const struct screen *screen, const json_t *status) {
     line = line_begin(screen, "");
     line_put(&line, DIM, "last with %s, %s ago", partner,
              tw_units_duration(age, json_num(status, "sync.pairs.last_partner_age_s")));
+    const double apart = json_num(status, "sync.pairs.last_partner_distance_ratio");
+    if (isfinite(apart)) {
+        line_put(&line, DIM, "%sanchors %s apart", sep(screen), tw_units_percent(age, apart));
+    }
     line_end(&line);
 }
 

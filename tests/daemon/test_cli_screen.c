@@ -248,6 +248,7 @@ static void a_run_in_pairs_has_partners_and_no_roster(void **state) {
     view.sync.pairs_one_sided = 3;
     view.sync.partner = view.rounds[0].partner = view.peers[1].id;
     view.sync.partner_age_us = 2000000;
+    view.sync.partner_distance = 0.0312f;
     for (uint32_t i = 0; i < view.peers_count; i++) view.peers[i].same_lineage = false;
     draw(screen_status, tw_view_json_status(&view), UTF8, 80);
     assert_null(strstr(drawn, "roster"));

@@ -147,11 +147,17 @@ static struct tw_wmsg_applied apply(struct node *node, uint64_t round, bool is_a
     return reply;
 }
 
-static void exchange(uint64_t round, bool is_whole) {
+/* Returns how far the first node says that their anchors were apart. */
+static float exchange(uint64_t round, bool is_whole) {
+    float told = 0;
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, is_whole);
     trade();
-    for (unsigned i = 0; i < NODES; i++)
-        assert_int_equal(apply(&nodes[i], round, false).is_alone, 0);
+    for (unsigned i = NODES; i-- > 0;) {
+        const struct tw_wmsg_applied reply = apply(&nodes[i], round, false);
+        assert_int_equal(reply.is_alone, 0);
+        told = reply.distance;
+    }
+    return told;
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
@@ -182,7 +188,16 @@ static void a_pair_takes_the_step_of_the_paper(void **state) {
             }
         }
         free(decoded);
-        for (unsigned i = 0; i < NODES; i++) (void)apply(&nodes[i], round, false);
+        for (unsigned i = 0; i < NODES; i++) {
+            double apart = 0, size = 0;
+            for (size_t k = 0; k < n; k++) {
+                apart += (phi[0][k] - phi[1][k]) * (phi[0][k] - phi[1][k]);
+                size += phi[i][k] * phi[i][k];
+            }
+            const double told = (double)apply(&nodes[i], round, false).distance;
+            const double is = size > 0 ? sqrt(apart / size) : 0;
+            assert_true(fabs(told - is) < 0.1 * is + 1e-6); /* read in lattice form */
+        }
         const float step = nodes[0].pairing.distance[FRAGMENT] / 32;
         for (unsigned i = 0; i < NODES; i++) {
             for (size_t k = 0; k < n; k++) {
@@ -208,7 +223,7 @@ static void both_ends_read_the_same_anchors(void **state) {
     open_all(TW_CODEC_INT8, 0);
     for (uint64_t round = 0; round < 5; round++) {
         for (unsigned i = 0; i < NODES; i++) (void)train(&nodes[i]);
-        exchange(round, false);
+        (void)exchange(round, false);
         assert_memory_equal(nodes[0].pairing.own, nodes[1].pairing.theirs, n * sizeof(float));
         assert_memory_equal(nodes[1].pairing.own, nodes[0].pairing.theirs, n * sizeof(float));
         /* Plain at first, then a byte each. */
@@ -226,7 +241,9 @@ static void anchors_of_a_pair_come_together(void **state) {
     (void)apply(&nodes[0], 0, true);
     (void)apply(&nodes[1], 0, true);
     const float apart = tw_lattice_distance(anchor(&nodes[0]).phi, anchor(&nodes[1]).phi, n);
-    for (uint64_t round = 1; round < 12; round++) exchange(round, false);
+    const float told = exchange(1, false);
+    for (uint64_t round = 2; round < 11; round++) (void)exchange(round, false);
+    assert_true(told > 0 && exchange(11, false) < told / 5); /* it is told to the daemon */
     const float now = tw_lattice_distance(anchor(&nodes[0]).phi, anchor(&nodes[1]).phi, n);
     assert_true(now < apart / 5);
 }
@@ -253,7 +270,7 @@ static void nothing_is_lost_between_two(void **state) {
                 encode(&nodes[0], round, false);
                 (void)apply(&nodes[1], round, true);
             } else {
-                exchange(round, round % 7 == 4 || round % 7 == 6); /* after they went apart */
+                (void)exchange(round, round % 7 == 4 || round % 7 == 6); /* after they went apart */
             }
         }
         for (unsigned i = 0; i < NODES; i++) {
@@ -312,7 +329,7 @@ static void what_is_far_too_large_is_done_without(void **state) {
     for (uint64_t round = 0; round < 2; round++) {
         (void)train(&nodes[0]);
         (void)train(&nodes[1]);
-        exchange(round, false);
+        (void)exchange(round, false);
     }
     (void)train(&nodes[0]);
     for (size_t k = 0; k < n; k++) live(&nodes[1])[k] += 1e4f;
@@ -336,7 +353,7 @@ static void what_cannot_be_read_is_done_without(void **state) {
     open_all(TW_CODEC_INT8, 0);
     for (uint64_t round = 0; round < 2; round++) {
         (void)train(&nodes[0]);
-        exchange(round, false);
+        (void)exchange(round, false);
     }
     /* Far away: the next lattice form is no use to it. */
     (void)train(&nodes[1]);
@@ -365,7 +382,7 @@ static void rounds_are_taken_once_and_only_when_sent(void **state) {
     open_all(TW_CODEC_INT8, 0);
     struct tw_wmsg_applied reply;
     for (unsigned i = 0; i < NODES; i++) (void)train(&nodes[i]);
-    exchange(0, false);
+    (void)exchange(0, false);
     const struct tw_id digest = anchor(&nodes[0]).state.digest;
     struct tw_wmsg_pair_apply request = request_of(&nodes[0], 0, false);
     assert_int_equal(tw_pairing_apply(&nodes[0].pairing, &request, &reply, &err), TW_OK);
@@ -436,7 +453,7 @@ static void solo_puts_back_what_coding_lost(void **state) {
     (void)state;
     open_all(TW_CODEC_SIGN, 1000000);
     for (unsigned i = 0; i < NODES; i++) (void)train(&nodes[i]);
-    exchange(0, false);
+    (void)exchange(0, false);
     float *expected = calloc(n, sizeof(float));
     double lost = 0;
     for (size_t k = 0; k < n; k++) {
