@@ -88,7 +88,7 @@ void tw_shell_crowd_chores(struct tw_shell *shell, uint64_t now_us) {
     if (now_us < crowd->judge_us) return;
     crowd->judge_us = now_us + JUDGE_US;
     tw_crowd_sent(&crowd->crowd, tw_transport_traffic(shell->transport).bytes_out, is_busy,
-                  shell->setup->config.network.upload_bytes_s, now_us);
+                  shell->caps.upload_now, now_us);
     tw_crowd_judge(&crowd->crowd, now_us);
     tell(shell);
 }
