@@ -84,13 +84,31 @@ static void path_note(const struct attempt *attempt) {
     attempt->answer->mss_bytes = info.tcpi_snd_mss;
 }
 
+/* Makes the socket leave by the configured line. Returns 0 or an errno. */
+static int leave_by(const struct tw_egress *egress, int fd, int family) {
+    if (egress == NULL) return 0;
+    const bool has = family == AF_INET6 ? egress->has_v6 : egress->has_v4;
+    const struct sockaddr_storage *from = family == AF_INET6 ? &egress->v6 : &egress->v4;
+    const socklen_t size =
+        family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (!has && (egress->has_v4 || egress->has_v6)) return EADDRNOTAVAIL;
+    if (has && bind(fd, (const struct sockaddr *)from, size) != 0) return errno;
+    if (egress->interface[0] == '\0') return 0;
+    return setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, egress->interface,
+                      (socklen_t)strlen(egress->interface) + 1) != 0
+               ? errno
+               : 0;
+}
+
 static bool tcp_connect(struct attempt *attempt, const struct addrinfo *to) {
     const uint64_t begin_us = tw_now_us();
     int code = 0;
     socklen_t size = sizeof(code);
     remote_note(attempt->answer, to);
     attempt->fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (attempt->fd < 0 || connect(attempt->fd, to->ai_addr, to->ai_addrlen) != 0) code = errno;
+    if (attempt->fd < 0) code = errno;
+    if (code == 0) code = leave_by(attempt->question->egress, attempt->fd, to->ai_family);
+    if (code == 0 && connect(attempt->fd, to->ai_addr, to->ai_addrlen) != 0) code = errno;
     if (code == EINPROGRESS) {
         code = ETIMEDOUT;
         if (wait_for(attempt, POLLOUT) &&

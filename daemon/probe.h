@@ -11,6 +11,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "daemon/dial_error.h"
+#include "daemon/egress.h"
 #include "daemon/handshake.h"
 #include "daemon/tls.h"
 
@@ -29,6 +30,7 @@ struct tw_probe_question {
     const struct tw_tls_context *tls; /* of the identity below */
     struct tw_hello hello;            /* role TW_ROLE_PROBE, id, run; proof is made here */
     const struct tw_secret *secret;   /* or NULL: `open` */
+    const struct tw_egress *egress;   /* by which line; or NULL: any */
     bool is_stranger;                 /* nothing to prove: TLS is the last stage, no HELLO */
     uint64_t patience_us;             /* per stage and address; 0 = 5 s */
 };

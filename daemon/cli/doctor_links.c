@@ -250,18 +250,35 @@ static void job_say(struct doctor *doctor, const struct job *job) {
     }
 }
 
+/* The line that `bind` and `interface` choose, as the daemon reads them. */
+static void egress_find(struct doctor *doctor, struct tw_egress *egress) {
+    char bind[TW_BIND_MAX][TW_ADDR_BYTES] = {{0}};
+    struct tw_error err;
+    for (uint32_t i = 0; i < doctor->config.network.bind_count; i++)
+        memcpy(bind[i], doctor->config.network.bind[i].text, TW_ADDR_BYTES);
+    if (tw_egress_init(egress, doctor->config.network.interface, (const char(*)[TW_ADDR_BYTES])bind,
+                       &err) == TW_OK)
+        return;
+    doctor_say(doctor, DOCTOR_FAIL, "line", "repair network.bind or network.interface", "%s",
+               err.message);
+    *egress = (struct tw_egress){0};
+}
+
 void doctor_addresses(struct doctor *doctor, const struct tw_bootstrap *peers, uint32_t count,
                       bool is_stranger) {
     static struct job jobs[TW_BOOTSTRAP_MAX];
     struct tw_tls_context tls;
+    struct tw_egress egress;
     struct tw_error err;
     TW_ASSERT(count <= TW_BOOTSTRAP_MAX);
     if (!doctor->has_identity || tw_tls_context_init(&tls, &doctor->identity, &err) != TW_OK) {
         doctor_say(doctor, DOCTOR_SKIP, "peers", NULL, "dialling needs an identity");
         return;
     }
+    egress_find(doctor, &egress);
     for (uint32_t i = 0; i < count; i++) {
-        jobs[i] = (struct job){.question = {.tls = &tls, .is_stranger = is_stranger}};
+        jobs[i] =
+            (struct job){.question = {.tls = &tls, .egress = &egress, .is_stranger = is_stranger}};
         question_fill(doctor, &peers[i], &jobs[i].question);
     }
     jobs_run(jobs, count);

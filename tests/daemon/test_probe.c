@@ -147,6 +147,26 @@ static void closed_port_fails_in_tcp(void **state) {
     failed_at(TW_PROBE_TCP, TW_DIAL_CLOSED, "nothing listens");
 }
 
+static void probe_leaves_by_the_line_that_is_configured(void **state) {
+    (void)state;
+    static const char v4[TW_BIND_MAX][TW_ADDR_BYTES] = {"127.0.0.2"};
+    static const char v6[TW_BIND_MAX][TW_ADDR_BYTES] = {"::1"};
+    static const char foreign[TW_BIND_MAX][TW_ADDR_BYTES] = {"192.0.2.1"};
+    struct tw_egress egress;
+    const char *const address = address_of(world_start(&world, 0, NULL));
+    question.egress = &egress;
+    assert_int_equal(tw_egress_init(&egress, "lo", v4, NULL), TW_OK);
+    probe(address);
+    if (answer.cause == TW_DIAL_REJECTED) return; /* no right to choose an interface here */
+    assert_int_equal(answer.stage, TW_PROBE_DONE);
+    assert_int_equal(tw_egress_init(&egress, NULL, v6, NULL), TW_OK);
+    probe(address);
+    failed_at(TW_PROBE_TCP, TW_DIAL_NO_ROUTE, "no route");
+    assert_int_equal(tw_egress_init(&egress, NULL, foreign, NULL), TW_OK);
+    probe(address);
+    failed_at(TW_PROBE_TCP, TW_DIAL_NO_ROUTE, "no route");
+}
+
 static void name_without_address_fails_first(void **state) {
     (void)state;
     probe("no-such-name.invalid:4747");
@@ -211,6 +231,7 @@ int main(void) {
         TEST(older_version_fails_at_the_last_stage),
         TEST(another_id_fails_in_tls),
         TEST(closed_port_fails_in_tcp),
+        TEST(probe_leaves_by_the_line_that_is_configured),
         TEST(name_without_address_fails_first),
         TEST(silence_after_the_connect_is_told_from_a_closed_port),
         TEST(another_program_is_no_thinwire_node),
