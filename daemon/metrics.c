@@ -153,6 +153,8 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
           view->spend.rounds_left_out);
     total(to, "links_refused_total", "Connections refused, by either side.",
           view->net.links_refused);
+    gauge(to, "peers_banned", "Nodes left alone for a while, for they broke the protocol.",
+          (double)view->net.banned);
     gauge(to, "pool_bytes", "Room for payloads.", (double)view->net.pool_bytes);
     gauge(to, "pool_used_bytes", "Room for payloads in use.", (double)view->net.pool_used_bytes);
 }

@@ -215,6 +215,7 @@ static void fill_net(const struct tw_shell *shell, struct tw_status_view *view) 
     view->net.payload_again_bytes = shell->chunk_bytes_again;
     tw_shell_caps_fill(shell, view);
     view->net.links_refused = shell->links_refused;
+    if (shell->transport != NULL) view->net.banned = tw_transport_banned(shell->transport);
     view->net.pool_bytes = shell->host->payloads.pool.bytes;
     view->net.pool_used_bytes = shell->host->payloads.pool.used;
     if (shell->transport == NULL) return;

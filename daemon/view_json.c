@@ -175,7 +175,9 @@ static json_t *network_json(const struct tw_status_view *view) {
         count(view->net.bootstrap_alive), "links_refused", count(view->net.links_refused),
         "pool_bytes", count(view->net.pool_bytes), "pool_used_bytes",
         count(view->net.pool_used_bytes));
-    if (network != NULL) (void)json_object_set_new(network, "reachable", reach_json(view));
+    if (network == NULL) return NULL;
+    (void)json_object_set_new(network, "reachable", reach_json(view));
+    (void)json_object_set_new(network, "banned", count(view->net.banned));
     return network;
 }
 

@@ -474,6 +474,7 @@ static void who_breaks_the_protocol_again_and_again_is_banned(void **state) {
     assert_true(cluster_says(&cluster, 0, "ev=peer_banned", 5));
     assert_false(hostile_join(&h, &target, &first));
     must_say_once("ev=peer_banned");
+    assert_int_equal((int)cluster_number(&cluster, 0, "network.banned"), 1);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 30), TW_EXIT_OK);
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 2, 30));
