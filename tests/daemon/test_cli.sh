@@ -46,7 +46,8 @@ expect 0 '^thinwire data ' tw data --help
 expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
-for verb in init run invite join secret owner status peers rounds events checkpoint leave pause resume reload limit config train eval \
+for verb in init run invite join secret owner status peers rounds events doctor checkpoint leave pause \
+    resume reload limit config train eval \
     generate sim; do
     expect 0 "^thinwire $verb" tw help $verb
     expect 0 "(^|[ ,])$verb" tw help
@@ -93,9 +94,15 @@ expect 0 '^[0-9a-f]{8}  used' tw --config ./place/node.conf secret
 expect 0 'taken from others' tw --config ./place/node.conf secret add
 expect 2 'there are 2 already' tw --config ./place/node.conf secret add
 expect 2 '`drop` is unknown; it is show, add, use or remove' tw --config ./place/node.conf secret drop
-[[ $(grep -cE '^[0-9a-f]{64}$' place/state/run.secret) -eq 2 ]] || { echo "FAIL: two secrets"; failures=$((failures + 1)); }
+[[ $(grep -cE '^[0-9a-f]{64}$' place/state/run.secret) -eq 2 ]] || {
+    echo "FAIL: two secrets"
+    failures=$((failures + 1))
+}
 first=$(head -1 place/state/run.secret)
-if tw --config ./place/node.conf secret | grep -q "$first"; then echo "FAIL: a secret is shown"; failures=$((failures + 1)); fi
+if tw --config ./place/node.conf secret | grep -q "$first"; then
+    echo "FAIL: a secret is shown"
+    failures=$((failures + 1))
+fi
 
 many=$(seq -s, -f 'node%g.example.org:4747' 30)
 expect 0 'This node is' tw --config many.conf init --state-dir many --peers "$many"
