@@ -14,7 +14,8 @@
     X(DATA, 4, "training text missing, unreadable, or not the one the manifest names")             \
     X(STATE_DIR, 5, "state directory missing, unwritable, or in use by another daemon")            \
     X(PORT, 6, "a listening address or socket is in use or not ours")                              \
-    X(IDENTITY, 7, "identity key or run secret missing, unreadable, or readable by others")        \
+    X(IDENTITY, 7,                                                                                 \
+      "identity key, run secret or certificate missing, no good, or readable by others")           \
     X(UNREACHABLE, 8, "the daemon does not answer on its socket, or refused")                      \
     X(CORRUPT, 9, "stored state (checkpoint, vote, cache) is damaged")                             \
     X(JOIN, 10, "no node of the run could be reached, or it turned this machine away")
