@@ -118,8 +118,8 @@ def transfer(args):
     with Lab(loss=0) as lab:
         calm = measure(lab, program, "auto", payload, args.full)
     tail = "p99" if args.full else "p90"
-    if calm["busy_trip"][tail] > 100 + 20:
-        wrong.append(f"{tail} of control round trips is {calm['busy_trip'][tail]} ms")
+    if calm["busy"][tail] > 100 + 20:
+        wrong.append(f"{tail} of control messages is {calm['busy'][tail]} ms")
     return wrong
 
 
