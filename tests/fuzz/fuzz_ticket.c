@@ -42,7 +42,7 @@ static void fuzz_checked(const uint8_t *data, size_t size) {
     for (size_t bit = 0; bit < bits; bit += 5) {
         unsigned value = 0;
         for (size_t i = bit; i < bit + 5; i++)
-            value = value << 1 | (i < bits ? bytes[i / 8] >> (7 - i % 8) & 1u : 0);
+            value = value << 1 | (i < bits ? (unsigned)bytes[i / 8] >> (7 - i % 8) & 1u : 0);
         line[at++] = digits[value];
     }
     line[at] = '\0';

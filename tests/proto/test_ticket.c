@@ -120,7 +120,7 @@ static void line_of(uint8_t *bytes, size_t size) {
     for (size_t bit = 0; bit < bits; bit += 5) {
         unsigned value = 0;
         for (size_t i = bit; i < bit + 5; i++)
-            value = value << 1 | (i < bits ? bytes[i / 8] >> (7 - i % 8) & 1u : 0);
+            value = value << 1 | (i < bits ? (unsigned)bytes[i / 8] >> (7 - i % 8) & 1u : 0);
         text[at++] = digits[value];
     }
     text[at] = '\0';
