@@ -1,4 +1,6 @@
 /* One daemon alone: training, status, death of a worker, end, and every way not to start. */
+#include <fcntl.h>
+#include <pty.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -109,12 +111,36 @@ static void worker_that_hangs_does_not_cost_the_checkpoint(void **state) {
     has_passed = true;
 }
 
+/* A daemon in the foreground of a terminal, whose window is then closed. */
 static void closed_terminal_saves_and_leaves(void **state) {
+    (void)state;
+    struct cluster_node *node = &cluster.nodes[0];
+    int master = -1;
+    node->pid = forkpty(&master, NULL, NULL, NULL);
+    assert_true(node->pid >= 0);
+    if (node->pid == 0) {
+        const int fd = open(node->log, O_WRONLY | O_CREAT | O_APPEND, 0644);
+        (void)dup2(fd, STDOUT_FILENO);
+        (void)dup2(fd, STDERR_FILENO);
+        (void)execl(cluster.daemon_path, cluster.daemon_path, "--config", node->config,
+                    (char *)NULL);
+        _exit(127);
+    }
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 5, 20));
+    (void)close(master);
+    assert_int_equal(cluster_wait_end(&cluster, 0, 20), TW_EXIT_OK);
+    assert_true(cluster_says(&cluster, 0, "ev=checkpoint generation=1", 1));
+    has_passed = true;
+}
+
+static void hangup_without_a_terminal_is_no_end(void **state) {
     (void)state;
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 5, 20));
-    assert_int_equal(cluster_end(&cluster, 0, SIGHUP, 20), TW_EXIT_OK);
-    assert_true(cluster_says(&cluster, 0, "ev=checkpoint generation=1", 1));
+    assert_int_equal(kill(cluster.nodes[0].pid, SIGHUP), 0);
+    const double steps = cluster_number(&cluster, 0, "train.steps");
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", steps + 20, 20));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
 }
 
@@ -227,6 +253,7 @@ int main(void) {
         TEST(sigterm_saves_and_the_next_start_goes_on),
         TEST(worker_that_hangs_does_not_cost_the_checkpoint),
         TEST(closed_terminal_saves_and_leaves),
+        TEST(hangup_without_a_terminal_is_no_end),
         TEST(checkpoint_verb_answers_when_it_is_on_disk),
         TEST(leave_verb_ends_the_daemon),
         TEST(pause_stops_the_steps_and_resume_goes_on),
