@@ -187,7 +187,7 @@ struct tw_status_view {
         uint64_t pace_bytes_per_s; /* what it is held to; 0 = no limit */
         uint32_t bootstrap_count, bootstrap_alive; /* configured addresses / with a live link */
         uint64_t links_refused;
-        uint32_t banned; /* nodes that broke the protocol, for now */
+        uint32_t banned; /* nodes that broke the protocol, at present */
         uint64_t pool_bytes, pool_used_bytes;
         enum tw_reach_state reach_state;          /* can others dial it? */
         char reach_text[TW_REACH_SENTENCE_BYTES]; /* what that means, and what to open */
