@@ -244,6 +244,12 @@ static void on_limit(struct tw_shell *shell, uint32_t ticket) {
     tw_api_answer(shell->api, ticket, status, answer.message);
 }
 
+/* From the loop: where nothing has to be saved the API ends at once, which it cannot from inside
+ * one of its own requests. */
+static void on_leave_asked(uv_timer_t *timer) {
+    tw_shell_leave(timer->data, TW_EXIT_OK);
+}
+
 static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
     struct tw_shell *shell = user;
     switch (verb) {
@@ -251,7 +257,8 @@ static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
     case TW_API_LEAVE:
         tw_api_answer(shell->api, ticket, TW_OK,
                       "leaving: saying goodbye, saving a checkpoint, then the daemon ends");
-        tw_shell_leave(shell, TW_EXIT_OK);
+        if (shell->stage == TW_SHELL_RUNNING)
+            TW_ASSERT(uv_timer_start(&shell->leave_timer, on_leave_asked, 0, 0) == 0);
         return;
     case TW_API_PAUSE:
         tw_shell_worker_pause(shell, true);

@@ -138,6 +138,7 @@ start e/node
 await "links of e" links e/node 3
 at e/node leave >/dev/null
 await "e is gone" links a 2
+await "e has ended" said e/node "ev=ended exit=0"
 
 # -- the owner shuts c out: its links end everywhere, and it does not come back
 expect 7 "is not the key of the run's owner, who alone revokes" at a owner revoke "${id[c]}" --key a/identity.key
