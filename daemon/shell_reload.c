@@ -69,7 +69,7 @@ enum tw_status tw_shell_reload(struct tw_shell *shell, struct tw_error *answer) 
     if (has_budget) tw_shell_budget_open(shell);
     if (shell->transport != NULL) tw_transport_set_pace(shell->transport, &config->network.pace);
     peers_learn(shell);
-    (void)snprintf(answer->message, sizeof(answer->message), "%s%s%s%s",
+    (void)snprintf(answer->message, sizeof(answer->message), "%s%.100s%s%.100s",
                    taken[0] != '\0' ? "taken over: " : "nothing to take over has changed", taken,
                    left[0] != '\0' ? "; needs a restart: " : "", left);
     tw_shell_note(shell, TW_LOG_INFO, "reloaded", "text=\"%s\"", answer->message);
