@@ -175,12 +175,16 @@ static void save_start(struct tw_shell *shell) {
     TW_ASSERT(uv_queue_work(&shell->loop, &invite->work, on_write, on_written) == 0);
 }
 
-/* A place to wait for the change that was made last; NULL: there is none. */
-static struct waiting *wait_for_save(struct tw_shell_invite *invite) {
-    for (unsigned i = 0; i < WAITING_MAX; i++) {
+/* A place to wait for the change that was made last; NULL: there is none. Guests come and go while
+ * a slow disk writes: they have places of their own, and can take none from people. */
+static struct waiting *wait_for_save(struct tw_shell_invite *invite, bool is_guest) {
+    const unsigned begin = is_guest ? 0 : TW_HANDSHAKES_MAX;
+    const unsigned end = is_guest ? TW_HANDSHAKES_MAX : WAITING_MAX;
+    for (unsigned i = begin; i < end; i++) {
         struct waiting *waiting = &invite->waiting[i];
         if (waiting->is_used) continue;
-        *waiting = (struct waiting){.is_used = true, .change = invite->changes};
+        *waiting =
+            (struct waiting){.is_used = true, .is_guest = is_guest, .change = invite->changes};
         return waiting;
     }
     return NULL;
@@ -203,13 +207,12 @@ void tw_shell_invite_guest(struct tw_shell *shell, const struct tw_guest *guest)
         return;
     }
     if (is_new) invite->changes++;
-    struct waiting *waiting = wait_for_save(invite);
+    struct waiting *waiting = wait_for_save(invite, true);
     if (waiting == NULL) {
         tw_transport_turn_away(shell->transport, guest->number, TW_LIMIT,
                                "too many guests at once");
         return;
     }
-    waiting->is_guest = true;
     waiting->number = guest->number;
     waiting->node = guest->hello->id;
     memcpy(waiting->ticket.id, row->id, sizeof(row->id));
@@ -301,12 +304,16 @@ static void answer_later(struct tw_shell *shell, uint32_t api_ticket, const char
                          const struct tw_ticket *ticket) {
     struct tw_shell_invite *invite = shell->invite;
     invite->changes++;
-    struct waiting *waiting = wait_for_save(invite);
-    TW_ASSERT(waiting != NULL); /* the API has fewer clients, and guests have the rest */
+    save_start(shell);
+    struct waiting *waiting = wait_for_save(invite, false);
+    if (waiting == NULL) { /* of clients that did not wait for their answer */
+        tw_api_answer(shell->api, api_ticket, TW_LIMIT,
+                      "too many wait for the disk: `thinwire invite --list` shows what came of it");
+        return;
+    }
     waiting->number = api_ticket;
     if (ticket != NULL) waiting->ticket = *ticket;
     (void)snprintf(waiting->message, sizeof(waiting->message), "%s", message);
-    save_start(shell);
 }
 
 static json_t *row_json(const struct tw_ticket_row *row, uint64_t now_s) {
@@ -366,6 +373,39 @@ void tw_shell_invite_verb(struct tw_shell *shell, enum tw_api_verb verb, uint32_
     }
 }
 
+/* ---- a new secret -----------------------------------------------------------------------------
+ */
+
+/* Nobody fetches it with a ticket that was used before it came. */
+static uint32_t used_tickets_end(struct tw_shell *shell) {
+    struct tw_shell_invite *invite = shell->invite;
+    const uint32_t count = tw_tickets_withdraw_used(&invite->tickets);
+    if (count == 0) return 0;
+    invite->changes++;
+    tw_shell_note(
+        shell, TW_LOG_INFO, "tickets_ended",
+        "tickets=%u text=\"the run secret is replaced: tickets that were used are no good "
+        "any more\"",
+        count);
+    return count;
+}
+
+static bool has_new(const struct tw_secrets *fresh, const struct tw_secrets *known) {
+    for (uint32_t i = 0; i < fresh->count; i++) {
+        if (tw_secrets_find(known, &fresh->list[i]) < 0) return true;
+    }
+    return false;
+}
+
+/* Was it replaced while this node was down? */
+static bool is_newer(const struct stat *secret, const char *tickets_path) {
+    struct stat tickets;
+    if (stat(tickets_path, &tickets) != 0) return false;
+    if (secret->st_mtim.tv_sec != tickets.st_mtim.tv_sec)
+        return secret->st_mtim.tv_sec > tickets.st_mtim.tv_sec;
+    return secret->st_mtim.tv_nsec > tickets.st_mtim.tv_nsec;
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 enum tw_status tw_shell_invite_open(struct tw_shell *shell, struct tw_error *err) {
@@ -383,8 +423,10 @@ enum tw_status tw_shell_invite_open(struct tw_shell *shell, struct tw_error *err
     /* Lost tickets let nobody in: no reason not to train. */
     if (tw_tickets_load(&invite->tickets, invite->path, &reason) != TW_OK)
         tw_shell_note(shell, TW_LOG_ERROR, "tickets_lost", "text=\"%s\"", reason.message);
-    if (shell->setup->secrets.count > 0)
-        (void)stat(shell->setup->secret_path, &invite->secret_file);
+    if (shell->setup->secrets.count > 0 &&
+        stat(shell->setup->secret_path, &invite->secret_file) == 0 &&
+        is_newer(&invite->secret_file, invite->path))
+        (void)used_tickets_end(shell); /* written with the next change, or found again */
     return TW_OK;
 }
 
@@ -406,6 +448,7 @@ static void secret_look(struct tw_shell *shell) {
     }
     char mark[TW_SECRET_MARK_BYTES];
     tw_secret_mark(&fresh.list[0], mark);
+    if (has_new(&fresh, &shell->setup->secrets) && used_tickets_end(shell) > 0) save_start(shell);
     shell->setup->secrets = fresh;
     tw_transport_set_secrets(shell->transport, &fresh);
     tw_secrets_wipe(&fresh);

@@ -148,6 +148,17 @@ enum tw_status tw_tickets_withdraw(struct tw_tickets *tickets, const char *name,
     return TW_OK;
 }
 
+uint32_t tw_tickets_withdraw_used(struct tw_tickets *tickets) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < tickets->count; i++) {
+        struct tw_ticket_row *row = &tickets->rows[i];
+        if (row->is_withdrawn || row->guests_count == 0) continue;
+        row->is_withdrawn = true;
+        count++;
+    }
+    return count;
+}
+
 /* ---- the file ------------------------------------------------------------------------------ */
 
 size_t tw_tickets_encode(const struct tw_tickets *tickets, char *text) {

@@ -56,6 +56,10 @@ enum tw_status tw_ticket_use(struct tw_ticket_row *row, const struct tw_id *node
 enum tw_status tw_tickets_withdraw(struct tw_tickets *tickets, const char *name,
                                    struct tw_error *err);
 
+/* Takes back every ticket that let somebody in; returns how many. When the run secret is replaced:
+ * who shall be shut out must not fetch the new one with an old ticket. */
+uint32_t tw_tickets_withdraw_used(struct tw_tickets *tickets);
+
 /* The file as text[TW_TICKETS_TEXT_MAX] with NUL; returns its bytes. */
 size_t tw_tickets_encode(const struct tw_tickets *tickets, char *text);
 

@@ -108,6 +108,20 @@ static void old_tickets_are_forgotten_after_a_week(void **state) {
     assert_int_equal(tickets.count, 2);
 }
 
+static void tickets_that_were_used_are_taken_back_together(void **state) {
+    (void)state;
+    bool is_new = false;
+    uint8_t used[TW_TICKET_ID_BYTES], fresh[TW_TICKET_ID_BYTES];
+    memcpy(used, add(5, DAY)->id, sizeof(used));
+    memcpy(fresh, add(5, DAY)->id, sizeof(fresh));
+    assert_int_equal(tw_tickets_withdraw_used(&tickets), 0);
+    assert_int_equal(use(tw_tickets_find(&tickets, used), 1, NOW, &is_new), TW_OK);
+    assert_int_equal(tw_tickets_withdraw_used(&tickets), 1);
+    assert_null(tw_tickets_find(&tickets, used));
+    assert_non_null(tw_tickets_find(&tickets, fresh));
+    assert_int_equal(tw_tickets_withdraw_used(&tickets), 0);
+}
+
 static void a_ticket_is_taken_back_by_its_name(void **state) {
     (void)state;
     char name[9];
@@ -195,6 +209,7 @@ int main(void) {
         TEST(uses_and_life_have_bounds),
         TEST(a_full_table_makes_room_of_what_is_no_good),
         TEST(old_tickets_are_forgotten_after_a_week),
+        TEST(tickets_that_were_used_are_taken_back_together),
         TEST(a_ticket_is_taken_back_by_its_name),
         TEST(a_full_table_survives_its_file),
         TEST(damage_is_named_by_its_line_and_nothing_is_kept),

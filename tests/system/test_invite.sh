@@ -84,6 +84,7 @@ for file in two/state/identity.key two/state/run.secret one/state/*/tickets; do
     [[ $(stat -c %a "$file") == 600 ]] || fail "mode of $file"
 done
 cmp one/state/run.secret two/state/run.secret
+cp line first
 cmp <(thinwire run show one/numbers.manifest) <(thinwire run show two/state/run.manifest)
 until_true 60 is_mixing two || fail "two does not mix"
 tw one invite --list | grep -q 'used .*1 of 1: ' || fail "no list: $(tw one invite --list)"
@@ -133,6 +134,10 @@ expect 0 'taken from others' tw two secret add fresh
 new=$(tw one secret | sed -n 2p | cut -c1-8)
 knows() { grep -q "ev=secret_changed used=$2 secrets=$3" "$1/log"; }
 for node in one two; do until_true 10 knows $node "$old" 2 || fail "$node did not look"; done
+# Who came by a ticket cannot fetch the new secret with it.
+mkdir -p again/state
+cp two/state/identity.key again/state/
+expect 10 'does not know this ticket' thinwire join "$(cat first)" --dir again
 for node in one two; do
     tw $node secret use "$new" >/dev/null
     until_true 10 knows $node "$new" 2 || fail "$node does not use $new"
