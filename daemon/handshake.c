@@ -241,6 +241,7 @@ enum tw_status tw_goodbye_decode(const uint8_t *body, size_t size, struct tw_goo
     for (size_t i = 0; i < length; i++) {
         const uint8_t c = body[4 + i];
         goodbye->sentence[i] = (char)(c >= 0x20 && c < 0x7f ? c : '?');
+        if (c == '"') goodbye->sentence[i] = '\''; /* the log quotes it: no fields of its own */
     }
     goodbye->sentence[length] = '\0';
     if (length == 0)

@@ -92,7 +92,8 @@ enum tw_status tw_hello_check_ticket(const struct tw_hello *theirs, const uint8_
 uint32_t tw_goodbye_encode(enum tw_status status, const char *sentence,
                            uint8_t body[TW_HELLO_BYTES_MAX]);
 
-/* Unprintable bytes become '?', unknown codes TW_PROTO, long sentences are cut. */
+/* Unprintable bytes become '?', double quotes single ones, unknown codes TW_PROTO, long sentences
+ * are cut. */
 enum tw_status tw_goodbye_decode(const uint8_t *body, size_t size, struct tw_goodbye *goodbye,
                                  struct tw_error *err);
 

@@ -238,6 +238,9 @@ static void goodbye_survives_the_wire_and_cleans_what_it_shows(void **state) {
     body[6] = '\n';
     assert_int_equal(tw_goodbye_decode(body, size, &goodbye, NULL), TW_OK);
     assert_string_equal(goodbye.sentence, "w??ng run secret");
+    body[9] = '"'; /* and no end of the quotes in which a log has it */
+    assert_int_equal(tw_goodbye_decode(body, size, &goodbye, NULL), TW_OK);
+    assert_string_equal(goodbye.sentence, "w??ng'run secret");
     tw_put_u32(body, 12345);
     assert_int_equal(tw_goodbye_decode(body, size, &goodbye, NULL), TW_OK);
     assert_int_equal(goodbye.status, TW_PROTO);
