@@ -88,8 +88,9 @@ static const struct {
      "to\n"
      "the others and `add` it there; when all have it, `use` it on all; then `remove` the old one "
      "on\n"
-     "all, and links it made are closed. A running daemon follows within seconds. Secrets are "
-     "never\n"
+     "all, and links it made are closed. A running daemon follows within seconds; tickets it gave "
+     "out\n"
+     "that were used before it saw the new one let nobody in any more. Secrets are never\n"
      "shown, but named by marks. They are in STATE_DIR/run.secret, the one in use first.\n"},
     {"init",
      "thinwire init [--dir DIR] [--name NAME] [--data TEXT] [--run MANIFEST] ...\n"

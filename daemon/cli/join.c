@@ -71,6 +71,23 @@ static enum tw_exit existing(struct join *join) {
     return TW_EXIT_OK;
 }
 
+/* The manifest's place: what is there of another run, or is no manifest, is somebody's, and so is
+ * the secret beside it. */
+static enum tw_exit place_check(const struct join *join) {
+    static struct tw_run found;
+    struct tw_error err = {0};
+    const char *const path = join->files.config.node.run;
+    if (access(path, F_OK) != 0) return TW_EXIT_OK;
+    if (cli_manifest_load(path, &found, &err) == TW_OK) {
+        const struct tw_id id = tw_run_id(&found);
+        if (tw_id_equal(&id, &join->ticket.run)) return TW_EXIT_OK;
+    }
+    return cli_fail(TW_EXIT_MANIFEST,
+                    "%s exists and is not the manifest of this run: move it away, or name another "
+                    "place with --dir",
+                    path);
+}
+
 static enum tw_exit identity_have(struct join *join) {
     struct tw_error err = {0};
     const char *const path = join->files.key_path;
@@ -104,13 +121,16 @@ static enum tw_exit welcome_check(struct join *join) {
 
 static enum tw_exit manifest_write(const struct join *join) {
     const char *const path = join->files.config.node.run;
-    FILE *const file = fopen(path, "we");
-    if (file == NULL) return cli_fail(TW_EXIT_MANIFEST, "%s: %s", path, strerror(errno));
-    const bool is_whole = fwrite(join->welcome.manifest, 1, join->welcome.manifest_bytes, file) ==
-                          join->welcome.manifest_bytes;
-    if (fclose(file) != 0 || !is_whole)
-        return cli_fail(TW_EXIT_MANIFEST, "%s: the disk is full or failing", path);
-    return TW_EXIT_OK;
+    char fresh[TW_PATH_BYTES + 8];
+    (void)snprintf(fresh, sizeof(fresh), "%s.new", path);
+    FILE *const file = fopen(fresh, "we");
+    if (file == NULL) return cli_fail(TW_EXIT_MANIFEST, "%s: %s", fresh, strerror(errno));
+    bool is_whole = fwrite(join->welcome.manifest, 1, join->welcome.manifest_bytes, file) ==
+                    join->welcome.manifest_bytes;
+    is_whole = fflush(file) == 0 && fsync(fileno(file)) == 0 && is_whole;
+    if (fclose(file) == 0 && is_whole && rename(fresh, path) == 0) return TW_EXIT_OK;
+    (void)unlink(fresh);
+    return cli_fail(TW_EXIT_MANIFEST, "%s: the disk is full or failing", path);
 }
 
 static enum tw_exit right_write(const struct join *join) {
@@ -150,6 +170,7 @@ static void peers_list(struct join *join) {
 
 static enum tw_exit make(struct join *join) {
     enum tw_exit rc = node_files_plan(&join->files);
+    if (rc == TW_EXIT_OK) rc = place_check(join);
     if (rc == TW_EXIT_OK) rc = node_files_folders(&join->files);
     if (rc == TW_EXIT_OK) rc = identity_have(join);
     if (rc == TW_EXIT_OK)

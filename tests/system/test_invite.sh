@@ -126,6 +126,13 @@ expect 2 'another run' env -C "$home" bash -c "sed s/run.manifest/no/ two/node.c
     mkdir -p y/state; cp two/other.manifest y/state/run.manifest;
     thinwire join '$(cat line)' --dir y"
 
+# A manifest of another run is not written over, nor is the secret beside it.
+mkdir -p z/state && cp two/other.manifest z/state/run.manifest && echo mine >z/state/run.secret
+tw one invite >line 2>/dev/null
+expect 3 'not the manifest of this run' thinwire join "$(cat line)" --dir z
+cmp two/other.manifest z/state/run.manifest
+grep -q mine z/state/run.secret || fail "the secret of another run is gone"
+
 # -- a secret is replaced while both train
 old=$(tw one secret | head -1 | cut -c1-8)
 expect 0 'taken from others' tw one secret add
