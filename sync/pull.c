@@ -24,6 +24,7 @@
 #define AHEAD_US (SECOND_US / 5)
 #define MEASURE_US (SECOND_US / 5)         /* chunks come in bursts: a rate takes so long */
 #define PATIENCE_OTHERS_US (8 * SECOND_US) /* where another source has it too */
+#define CHUNK_US_MAX (30 * SECOND_US)      /* the most that patience goes by */
 
 enum { WINDOW_UNKNOWN = 8 };
 
@@ -64,6 +65,8 @@ static void measure(struct tw_node *node, struct link *link, uint64_t asked_us) 
     if (passed_us < MEASURE_US) return;
     const uint64_t each_us = passed_us / link->measured_count + 1;
     link->chunk_us = link->chunk_us == 0 ? each_us : (link->chunk_us + each_us) / 2;
+    /* Or who is late each time, by what it is then given, holds a payload for ever. */
+    if (link->chunk_us > CHUNK_US_MAX) link->chunk_us = CHUNK_US_MAX;
     link->measured_us = node->now_us;
     link->measured_count = 0;
 }
