@@ -42,9 +42,9 @@ struct preset {
  *               tokens^2 / steps. It gives no outer constants: those of streaming.
  *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30, error feedback 0.95. The paper sends 64 of
  *               4096 values and has no outer momentum; in runs of 40 and 160 outer steps that lost
- * to a node alone, and 256 of 4096 with a mild momentum did not. local-sgd   Local SGD, arXiv
- * 1805.09767: parameters are averaged, and that is all. btm         Branch-Train-Merge, arXiv
- * 2208.03306: nothing is merged before the end. */
+ *               to a node alone, and 256 of 4096 with a mild momentum did not.
+ *   local-sgd   Local SGD, arXiv 1805.09767: parameters are averaged, and that is all.
+ *   btm         Branch-Train-Merge, arXiv 2208.03306: nothing is merged before the end. */
 static const struct preset presets[] = {
     [TW_PRESET_DILOCO] = {.period = 30,
                           .overlap = 1,
