@@ -261,8 +261,9 @@ struct state_fetch {
     struct tw_id donor;
     struct tw_msg_state offer;
     uint64_t asked_us;
-    uint64_t others_us; /* others were asked for the same */
-    uint64_t fed_us;    /* when it had a source last */
+    uint64_t others_us;              /* others were asked for the same */
+    uint64_t fed_us;                 /* when it was being fed last; is_fed() */
+    uint32_t fed_chunks, fed_cycles; /* chunks here then, and how often all had been asked */
 };
 
 struct state_export {

@@ -89,13 +89,18 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
     const uint32_t fragment = event->u.exported.fragment;
     TW_ASSERT(fragment < node->cfg.fragments_count);
     node->is_exporting = false;
-    if (!event->ok) return;
-    tw_payload_hold(node, &event->u.exported.hash, event->u.exported.bytes, TW_CONTENT_OPAQUE, 0,
-                    0);
-    struct payload *payload = tw_payload_find(node, &event->u.exported.hash);
-    if (payload == NULL) return;
-    payload->keep_us = node->now_us + STATE_KEEP_US;
     struct state_export *export = &node->exports[fragment];
+    struct payload *payload = NULL;
+    if (event->ok) {
+        tw_payload_hold(node, &event->u.exported.hash, event->u.exported.bytes, TW_CONTENT_OPAQUE,
+                        0, 0);
+        payload = tw_payload_find(node, &event->u.exported.hash);
+    }
+    if (payload == NULL) { /* no room: at once there is none either, and who asked asks again */
+        export->waiting = 0;
+        return;
+    }
+    payload->keep_us = node->now_us + STATE_KEEP_US;
     if (!tw_id_equal(&export->offer.hash, &event->u.exported.hash)) export->old = export->offer;
     /* Packed before a merge that was applied meanwhile: pack again. */
     export->is_valid = tw_id_equal(&event->u.exported.digest, &node->at.fragment_digests[fragment]);
@@ -138,6 +143,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     fetch->donor = node->links[peer].id;
     fetch->offer = *state;
     fetch->fed_us = node->now_us;
+    fetch->fed_chunks = UINT32_MAX; /* what is here already counts as fed */
     fetch->others_us = 0;
 }
 
@@ -202,12 +208,23 @@ static bool has_donor(const struct tw_node *node) {
     return false;
 }
 
+/* A chunk came, or somebody is asked for the first time since one did. Who is asked again and
+ * again, and has dropped it or says nothing, feeds nobody. */
+static bool is_fed(struct state_fetch *fetch, const struct payload *payload) {
+    if (payload->chunks_have != fetch->fed_chunks) {
+        fetch->fed_chunks = payload->chunks_have;
+        fetch->fed_cycles = payload->cycles;
+        return true;
+    }
+    return payload->sources != 0 && payload->cycles == fetch->fed_cycles;
+}
+
 /* Of the rest, nobody who is here has it. Without anybody here there is nobody to ask instead
  * either, but in pairs, where every node is a donor of its own. */
 static bool is_rest_lost(struct tw_node *node, struct state_fetch *fetch,
                          const struct payload *payload) {
     const bool is_waiting = !node->cfg.is_pair && !has_donor(node);
-    if (payload->sources != 0 || is_waiting) fetch->fed_us = node->now_us;
+    if (is_fed(fetch, payload) || is_waiting) fetch->fed_us = node->now_us;
     if (payload->sources != 0 || payload->cycles <= 1) return false;
     if (payload->chunks_have == 0) return true;
     if (node->now_us >= fetch->fed_us + STATE_LOST_US) return true;

@@ -162,6 +162,49 @@ static void state_whose_rest_nobody_has_is_given_up(void **state) {
     assert_true(tw_id_is_zero(&get->u.state_get.wanted));
 }
 
+/* Was anybody asked for any state of that fragment, not for the rest of this one? */
+static bool has_asked_anew(void) {
+    for (uint32_t i = 0; i < seen_count; i++) {
+        const struct tw_msg_state_get *get = &seen[i].message.u.state_get;
+        if (seen[i].action.kind != TW_ACT_SEND || seen[i].message.kind != TW_MSG_STATE_GET)
+            continue;
+        if (get->fragment == 0 && tw_id_is_zero(&get->wanted)) return true;
+    }
+    return false;
+}
+
+static void state_of_a_donor_that_dropped_it_is_given_up(void **state) {
+    (void)state;
+    follow();
+    say_state(1);
+    for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
+    for (uint32_t s = 0; s < 30; s++) {
+        uint32_t count = 0;
+        (void)asked_of(1, &count);
+        forget();
+        if (count > 0) { /* a second later, in which the node looked around */
+            struct tw_message *missing = message_of(TW_MSG_MISSING);
+            missing->u.missing.hash = packed;
+            say(1, missing);
+        }
+        pass_us(SECONDS(1), SECONDS(1) / 4);
+        if (has_asked_anew()) return;
+    }
+    fail_msg("it still waits for chunks that nobody has");
+}
+
+static void state_of_a_donor_that_fell_silent_is_given_up(void **state) {
+    (void)state;
+    follow();
+    say_state(1);
+    for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
+    forget();
+    pass_us(SECONDS(29), SECONDS(1));
+    assert_false(has_asked_anew());
+    pass_us(SECONDS(61), SECONDS(1));
+    assert_true(has_asked_anew());
+}
+
 /* ---- from several ---------------------------------------------------------------------------- */
 
 static void state_comes_from_several_donors(void **state) {
@@ -250,6 +293,25 @@ static void fast_path_is_asked_for_more(void **state) {
     (void)state;
     /* 175 Mbit/s: 0.2 s of it are 17 chunks. */
     assert_in_range(window_at(12 * 1000, 20), 15, 20);
+}
+
+/* The patience it is given follows what it takes, to a limit. */
+static void who_is_later_each_time_is_given_up(void **state) {
+    (void)state;
+    static const uint64_t pauses_s[] = {0, 25, 25, 90, 110, 110};
+    uint32_t count = 0;
+    follow();
+    cut(2);
+    say_state(1);
+    for (uint32_t idx = 0; idx < sizeof(pauses_s) / sizeof(pauses_s[0]); idx++) {
+        pass_us(SECONDS(pauses_s[idx]), SECONDS(1));
+        send_chunk(1, idx);
+    }
+    forget();
+    pass_us(SECONDS(110), SECONDS(1));
+    assert_int_equal(asked_of(1, &count), 0);
+    pass_us(SECONDS(20), SECONDS(1));
+    assert_true(asked_of(1, &count) != 0);
 }
 
 /* A chunk per second, and the donor has all of them ready. */
@@ -368,21 +430,37 @@ static void older_state_is_offered_to_who_is_in_the_middle_of_it(void **state) {
     assert_null(find_action(TW_ACT_EXPORT)); /* not packed for nothing */
 }
 
+static void state_there_is_no_room_for_is_packed_when_asked_for_again(void **state) {
+    (void)state;
+    worker_up();
+    get_state(1, NULL);
+    assert_non_null(find_action(TW_ACT_EXPORT));
+    forget();
+    feed(&(struct tw_event){.kind = TW_EV_EXPORTED, .ok = false});
+    assert_null(find_action(TW_ACT_EXPORT)); /* it would fail as soon, for ever */
+    get_state(1, NULL);
+    assert_non_null(find_action(TW_ACT_EXPORT));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(chunks_before_a_cut_are_not_asked_for_after_it),
         TEST(rest_of_a_state_comes_from_another_donor),
         TEST(state_whose_rest_nobody_has_is_given_up),
+        TEST(state_of_a_donor_that_dropped_it_is_given_up),
+        TEST(state_of_a_donor_that_fell_silent_is_given_up),
         TEST(state_comes_from_several_donors),
         TEST(wrong_bytes_of_several_are_fetched_from_one),
         TEST(who_does_not_deliver_is_replaced_and_may_still_come),
         TEST(slow_path_is_asked_for_two),
         TEST(fast_path_is_asked_for_more),
+        TEST(who_is_later_each_time_is_given_up),
         TEST(cap_is_kept_by_asking_for_no_more),
         TEST(node_wakes_when_the_next_chunk_is_paid_for),
         TEST(state_is_kept_for_who_was_cut_off_in_it),
         TEST(older_state_is_offered_to_who_is_in_the_middle_of_it),
+        TEST(state_there_is_no_room_for_is_packed_when_asked_for_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
