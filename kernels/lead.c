@@ -20,9 +20,9 @@ void tw_lead(float *m, const float *v, const float *delta, size_t n, const struc
     const float largest = largest_scale(m, v, delta, n, cfg),
                 wanted = 1.0f / (cfg->lr * cfg->steps);
     const float scale = wanted < largest ? wanted : largest;
-    if (!isfinite(scale)) return;
+    if (!isfinite(scale) || scale == 0.0f) return;
     for (size_t i = 0; i < n; i++) {
-        if (!(v[i] > 0.0f)) continue;
+        if (!(v[i] > 0.0f) || delta[i] == 0.0f) continue;
         const float led = sqrtf(v[i] / cfg->correction2) * delta[i] * scale;
         m[i] += cfg->share * (led - m[i]);
     }

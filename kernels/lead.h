@@ -25,7 +25,8 @@ struct tw_lead {
  * place of: contributors may have been much faster than said, or lie.
  *
  * m (n): in/out; v, delta (n): in. Where v is 0 nothing changes: there AdamW has not been, or the
- * matrix is Muon's. */
+ * matrix is Muon's. Nor where delta is 0: sparse and coarse codecs send most elements as that,
+ * which says nothing of them. */
 void tw_lead(float *m, const float *v, const float *delta, size_t n, const struct tw_lead *cfg);
 
 #endif

@@ -53,6 +53,15 @@ static void what_adamw_has_not_touched_stays(void **state) {
     for (int i = 0; i < N; i++) assert_int_equal(m[i] == before[i], i % 2 == 0);
 }
 
+static void what_was_not_sent_stays(void **state) {
+    (void)state;
+    const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    fill(0.02f);
+    for (int i = 0; i < N; i += 4) delta[i] = 0;
+    tw_lead(m, v, delta, N, &cfg);
+    for (int i = 0; i < N; i++) assert_int_equal(m[i] == before[i], i % 4 == 0);
+}
+
 static void nonsense_leads_nowhere(void **state) {
     (void)state;
     const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
@@ -60,9 +69,10 @@ static void nonsense_leads_nowhere(void **state) {
     for (int i = 0; i < N; i++) before[i] = m[i] = 0; /* and so the bound is 0 */
     tw_lead(m, v, delta, N, &cfg);
     for (int i = 0; i < N; i++) assert_true(m[i] == 0);
-    fill(0);
+    fill(0.02f);
+    delta[7] = NAN;
     tw_lead(m, v, delta, N, &cfg);
-    for (int i = 0; i < N; i++) assert_true(m[i] == 0);
+    assert_memory_equal(m, before, sizeof(m));
 }
 
 int main(void) {
@@ -70,6 +80,7 @@ int main(void) {
         cmocka_unit_test(moment_goes_where_the_merge_went),
         cmocka_unit_test(merge_never_leads_by_more_than_the_node_went),
         cmocka_unit_test(what_adamw_has_not_touched_stays),
+        cmocka_unit_test(what_was_not_sent_stays),
         cmocka_unit_test(nonsense_leads_nowhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
