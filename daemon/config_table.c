@@ -48,9 +48,12 @@ static const struct tw_config_key KEYS[] = {
     {"node", "stop_step", TW_CONFIG_STEPS, FIELD(node.stop_step), 0, UINT64_C(1) << 62, "0", NULL,
      NULL, "Finish at this inner step; 0 finishes at the run's token budget."},
 
+    {"worker", "device", TW_CONFIG_DEVICE, FIELD(worker.device), 0, 0, "auto", NULL, NULL,
+     "What the model is computed on: cpu, cuda (the first GPU), cuda:1 and so on, or auto: a GPU\n"
+     "where one can be used, else the processor. `thinwire info` lists them."},
     {"worker", "compute", TW_CONFIG_CHOICE, FIELD(worker.compute), 0, 0, "auto", COMPUTES, NULL,
      "Type of activations and matrix products: auto is bf16 where the processor is faster\n"
-     "with it. Parameters and optimizer are fp32 always."},
+     "with it, and on a GPU. Parameters and optimizer are fp32 always."},
     {"worker", "micro_batch", TW_CONFIG_COUNT, FIELD(worker.micro_batch), 0, 65536, "0", NULL, NULL,
      "Sequences of one pass through the model; 0 takes as many as help and fit. The batch\n"
      "of a step is the run's, whatever this is."},

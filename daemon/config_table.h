@@ -22,6 +22,7 @@ enum tw_config_type {
     TW_CONFIG_HOURS,     /* struct tw_hours: 08:00-18:00 1mbit, 18-23 off */
     TW_CONFIG_BYTES,     /* uint64_t: 8GB */
     TW_CONFIG_DURATION,  /* uint64_t microseconds: 5m */
+    TW_CONFIG_DEVICE,    /* struct tw_device_choice: auto, cpu, cuda:1 */
     TW_CONFIG_CHOICE,    /* enum, one of `choices` by position */
     TW_CONFIG_ADDRESS,   /* struct tw_address and a bool has_ at `count_offset` */
     TW_CONFIG_ADDRESSES, /* struct tw_address[max] and a uint32_t count at `count_offset` */

@@ -383,6 +383,7 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
         if (tw_units_parse_bytes(value, field)) return TW_OK;
         return tw_fail(err, TW_CONFIG, "`%s` is no size; write one such as 8GB or 512MiB", value);
     case TW_CONFIG_DURATION: return read_duration(key, value, field, err);
+    case TW_CONFIG_DEVICE: return tw_device_parse(value, field, err);
     case TW_CONFIG_CHOICE: {
         int choice = 0;
         TW_TRY(read_choice(key, value, &choice, err));
@@ -486,6 +487,11 @@ bool tw_config_get(const struct tw_config *config, const struct tw_config_key *k
     case TW_CONFIG_DURATION:
         print_quantity(*(const uint64_t *)field, DURATIONS, text, capacity);
         break;
+    case TW_CONFIG_DEVICE: {
+        char name[TW_DEVICE_TEXT_BYTES];
+        (void)snprintf(text, capacity, "%s", tw_device_print(field, name));
+        break;
+    }
     case TW_CONFIG_CHOICE: {
         int choice;
         memcpy(&choice, field, sizeof(choice));

@@ -29,6 +29,8 @@ static void welcome_send(struct tw_worker_host *host, int slot) {
     welcome->compute = (uint32_t)config->compute.compute;
     welcome->recompute = (uint32_t)config->compute.recompute;
     welcome->threads = config->compute.threads;
+    welcome->device = (uint32_t)config->compute.device.kind;
+    welcome->ordinal = config->compute.device.ordinal;
     welcome->micro_batch = config->compute.micro_batch;
     welcome->memory_bytes = config->compute.memory_bytes;
     welcome->stop_step = config->stop_step;

@@ -42,7 +42,7 @@
 #include "proto/message.h"
 #include "proto/run.h"
 
-enum { TW_WORKER_VERSION = 4, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_WORKER_VERSION = 5, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -76,6 +76,17 @@ struct tw_shm_state {
     struct tw_id digest;
 };
 
+/* How the device fares, for people; a worker that does not know leaves zeros. Single values, each
+ * of its own moment. */
+struct tw_shm_device {
+    _Atomic uint64_t seen_us;           /* CLOCK_MONOTONIC of the last look; 0 = never */
+    _Atomic uint64_t temperature_c;     /* degrees Celsius; 0 = not known, as all of these */
+    _Atomic uint64_t power_mw, power_max_mw;
+    _Atomic uint64_t memory_used_bytes; /* by everybody on it */
+    _Atomic uint64_t memory_bytes;
+    _Atomic uint64_t load_percent; /* of the time a kernel ran */
+};
+
 struct tw_shm_control {
     char magic[8];                 /* "TWSHM001" */
     _Atomic uint64_t heartbeat_us; /* CLOCK_MONOTONIC, worker, at least once a second */
@@ -85,6 +96,7 @@ struct tw_shm_control {
     _Atomic uint64_t published;
     struct tw_shm_state home[TW_FRAGMENTS_MAX], spare;
     struct tw_snapshot_slot snapshots[TW_SNAPSHOT_SLOTS];
+    struct tw_shm_device device;
 };
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "words shared by processes must need no lock");
@@ -236,7 +248,7 @@ struct tw_wmsg_welcome {
     uint32_t eval_steps;           /* between held-out evaluations; 0 = never */
     uint32_t compute, recompute;   /* enum tw_compute, enum tw_recompute; of proto/compute.h, */
     uint32_t threads, micro_batch; /* and so are these: 0 = the worker chooses */
-    uint32_t reserved;
+    uint32_t device, ordinal;      /* enum tw_device_kind; which of that kind */
     uint64_t memory_bytes;
     uint64_t stop_step;       /* solo comparisons: FINISH by itself at this step; 0 = never */
     uint64_t data_seed;       /* of this node's sampling order */

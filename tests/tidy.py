@@ -63,7 +63,7 @@ PURE_SYMBOLS = re.compile(
     r"|__(popcount|udiv|umod|asan|ubsan|tsan|sancov|sanitizer|lsan|llvm|start_|stop_|stack_chk)\w*"
     r"|l?l?rintf?|nearbyintf?|ldexpf?|frexpf?|scalbnf?|isalnum|isalpha|isdigit|isspace|tolower)")
 PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw_pack"],
-                 "proto": ["tw_run", "tw_message", "tw_cert", "tw_proto", "tw_shm",
+                 "proto": ["tw_run", "tw_compute", "tw_message", "tw_cert", "tw_proto", "tw_shm",
                            "tw_safetensors"],
                  "sync": ["tw_sync", "tw_position", "tw_members", "tw_fetch"]}
 
@@ -87,7 +87,7 @@ EXTERNAL = {
 }
 # What a GPU machine with a compiler and nothing else must be able to build: all these need.
 # tw_hash is plain C there.
-ENGINE = {"tw_engine", "tw_utf8", "tw_run", "tw_data", "tw_dataset", "tw_hash", "tw_kernels",
+ENGINE = {"tw_engine", "tw_utf8", "tw_run", "tw_compute", "tw_data", "tw_dataset", "tw_hash", "tw_kernels",
           "tw_matmul", "tw_team", "tw_base", "tw_flags", "m", "gomp", "Threads::Threads",
           "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS"}
 

@@ -152,7 +152,10 @@ static enum tw_status welcome_check(const struct tw_wmsg_welcome *welcome, struc
                        "install both from one release",
                        welcome->version, TW_WORKER_VERSION);
     }
-    if (welcome->start > TW_START_ANCHOR || welcome->snapshot_mode > TW_SNAPSHOT_OFF ||
+    const struct tw_device_choice device = {.kind = (enum tw_device_kind)welcome->device,
+                                            .ordinal = welcome->ordinal};
+    if (welcome->start > TW_START_ANCHOR || !tw_device_is_valid(&device) ||
+        welcome->snapshot_mode > TW_SNAPSHOT_OFF ||
         (welcome->start == TW_START_SNAPSHOT && welcome->slot >= TW_SNAPSHOT_SLOTS) ||
         memchr(welcome->data_path, '\0', sizeof(welcome->data_path)) == NULL) {
         return tw_fail(err, TW_PROTO, "the daemon's WELCOME has a field out of range");

@@ -62,6 +62,7 @@ static void every_kind_of_value_is_read(void **state) {
                            "checkpoint_interval = 1.5h\n"
                            "stop_step = 5000000000\n"
                            "[worker]\n"
+                           "device = cuda:1\n"
                            "compute = bf16\n"
                            "micro_batch = 4\n"
                            "recompute = on\n"
@@ -83,6 +84,8 @@ static void every_kind_of_value_is_read(void **state) {
     assert_string_equal(config.node.run, "/etc/thinwire/bible.manifest");
     assert_string_equal(config.node.data, "/srv/garage.txt");
     assert_int_equal(config.worker.threads, 3);
+    assert_int_equal(config.worker.device.kind, TW_DEVICE_CUDA);
+    assert_int_equal(config.worker.device.ordinal, 1);
     assert_int_equal(config.worker.compute, TW_COMPUTE_BF16);
     assert_int_equal(config.worker.micro_batch, 4);
     assert_int_equal(config.worker.recompute, TW_RECOMPUTE_ON);
@@ -151,6 +154,8 @@ static void every_bad_value_names_line_key_and_the_way_out(void **state) {
     refuse("[node]\nthreads = -1\n", 2, "threads: ");
     refuse("[node]\nthreads = 99999999999999999999\n", 2, "threads: ");
     refuse("[node]\nspawn_worker = maybe\n", 2, "spawn_worker: `maybe` is neither on nor off");
+    refuse("[worker]\ndevice = gpu\n", 2,
+           "device: `gpu` is none of auto, cpu, cuda and cuda:N with N up to 63");
     refuse("[worker]\ncompute = fp16\n", 2, "compute: `fp16` is none of auto, fp32, bf16");
     refuse("[worker]\nmemory = 8\n", 2, "memory: `8` is no size; write one such as 8GB");
     refuse("[worker]\nmemory = 8 apples\n", 2, "memory: ");
