@@ -2,7 +2,7 @@
 #ifndef TW_BASE_ASSERT_H
 #define TW_BASE_ASSERT_H
 
-_Noreturn void tw_assert_failed(const char *expr, const char *file, int line);
+__attribute__((noreturn)) void tw_assert_failed(const char *expr, const char *file, int line);
 
 #define TW_ASSERT(expr) ((expr) ? (void)0 : tw_assert_failed(#expr, __FILE__, __LINE__))
 

@@ -1,0 +1,184 @@
+/* emulated.h - CUDA's execution model on a CPU: how kernels are tested on machines without a card.
+ * C++, tests only; device.cuh includes it when TW_CUDA_EMULATED is defined.
+ *
+ * Blocks run one after the other, a block's threads as fibers on the thread of the CPU that
+ * launched: a thread runs until it waits for others, so a kernel whose threads never wait costs no
+ * switch. What a card leaves to chance is an error here, and ends the process with a sentence:
+ *  - threads of a block that wait at different __syncthreads(), or after others have ended;
+ *  - a collective of a warp whose lanes do not all come, or come with another operation;
+ *  - writing past a shared array, a shared row at a wrong alignment, more memory than a card has.
+ * Shared memory is all ones (NaN) when a block starts, asynchronous copies arrive when they are
+ * waited for and not before. The order of threads (between two waits) and of blocks is up, down or
+ * shuffled: see emulation.h. */
+#ifndef TW_KERNELS_CUDA_EMULATED_H
+#define TW_KERNELS_CUDA_EMULATED_H
+
+#include <functional>
+#include <tuple>
+
+#include "kernels/cuda/emulated_words.h"
+
+/* Who the running thread is. */
+struct tw_emulated_identity {
+    uint3 thread, block;
+    dim3 block_size, grid_size;
+};
+extern __thread tw_emulated_identity tw_emulated_self;
+#define threadIdx (tw_emulated_self.thread)
+#define blockIdx (tw_emulated_self.block)
+#define blockDim (tw_emulated_self.block_size)
+#define gridDim (tw_emulated_self.grid_size)
+#define warpSize 32
+
+/* ---- launches ---- */
+
+struct tw_emulated_kernel {
+    const char *name;
+    dim3 grid, block;
+    size_t shared_bytes;
+    std::function<void()> body; /* one thread */
+};
+
+/* Runs it to its end, here and now. */
+void tw_emulated_run(const tw_emulated_kernel &kernel);
+
+/* Puts it into a stream (runtime_emulated.cc); NULL: runs it. */
+void tw_emulated_submit(void *stream, tw_emulated_kernel kernel);
+
+template <typename... Params, typename... Args>
+static inline void tw_emulated_launch(void *stream, tw_emulated_kernel kernel,
+                                      void (*body)(Params...), Args... args) {
+    const std::tuple<Params...> values(static_cast<Params>(args)...);
+    kernel.body = [body, values]() { std::apply(body, values); };
+    tw_emulated_submit(stream, std::move(kernel));
+}
+
+#define TW_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                  \
+    tw_emulated_launch(stream, tw_emulated_kernel{#kernel, grid, block, shared_bytes, {}}, kernel, \
+                       __VA_ARGS__)
+
+/* ---- shared memory ---- */
+
+/* The block's array of that place in the source: made, all ones, for its first thread. */
+void *tw_emulated_shared(const void *place, size_t bytes, const char *name);
+void *tw_emulated_shared_dynamic();
+
+#define TW_SHARED(type, name, count)                                                               \
+    static const char tw_place_##name = 0;                                                         \
+    typedef type tw_type_##name[count];                                                            \
+    tw_type_##name &name =                                                                         \
+        *(tw_type_##name *)tw_emulated_shared(&tw_place_##name, sizeof(tw_type_##name), #name)
+#define TW_SHARED_DYNAMIC(type, name) type *const name = (type *)tw_emulated_shared_dynamic()
+
+/* ---- waiting for each other ---- */
+
+/* Returns the sum over the block's threads of value. */
+int tw_emulated_barrier(int value, const char *what, const char *file, int line);
+
+#define TW_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
+
+static inline void __syncthreads(TW_HERE) {
+    (void)tw_emulated_barrier(0, "__syncthreads", file, line);
+}
+static inline int __syncthreads_count(int predicate, TW_HERE) {
+    return tw_emulated_barrier(predicate != 0, "__syncthreads_count", file, line);
+}
+static inline int __syncthreads_or(int predicate, TW_HERE) {
+    return tw_emulated_barrier(predicate != 0, "__syncthreads_or", file, line) != 0;
+}
+static inline int __syncthreads_and(int predicate, TW_HERE) {
+    return tw_emulated_barrier(predicate == 0, "__syncthreads_and", file, line) == 0;
+}
+
+enum { TW_EMULATED_LANE_BYTES = 64 };
+
+/* What each lane of a warp brought. */
+struct tw_emulated_lanes {
+    alignas(16) unsigned char of[32][TW_EMULATED_LANE_BYTES];
+};
+
+/* One step of the lanes in `mask`: each brings `bytes`, the last to come calls `complete` (if any)
+ * on all of it, then every one goes on. What was brought may be read until the caller's next
+ * step. */
+struct tw_emulated_step {
+    const char *what;
+    uint32_t mask;
+    const void *value;
+    size_t bytes;
+    void (*complete)(tw_emulated_lanes *lanes);
+};
+const tw_emulated_lanes *tw_emulated_warp(const tw_emulated_step &step, const char *file, int line);
+
+static inline unsigned tw_emulated_lane() {
+    return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
+}
+
+static inline void __syncwarp(unsigned mask = 0xffffffffu, TW_HERE) {
+    (void)tw_emulated_warp({"__syncwarp", mask, nullptr, 0, nullptr}, file, line);
+}
+
+template <typename T>
+static inline T tw_emulated_shuffle(const char *what, unsigned mask, T value, unsigned source,
+                                    const char *file, int line) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "as on a device");
+    T result;
+    const auto *lanes = tw_emulated_warp({what, mask, &value, sizeof(value), nullptr}, file, line);
+    /* a lane that takes no part has nothing to give: poison, where a device is undefined */
+    memset(&result, 0xff, sizeof(result));
+    if (mask >> source & 1) memcpy(&result, lanes->of[source], sizeof(result));
+    return result;
+}
+template <typename T>
+static inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, TW_HERE) {
+    const unsigned lane = tw_emulated_lane(), part = lane & ~((unsigned)width - 1);
+    return tw_emulated_shuffle("__shfl_sync", mask, value,
+                               part | ((unsigned)source & ((unsigned)width - 1)), file, line);
+}
+template <typename T>
+static inline T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, TW_HERE) {
+    const unsigned lane = tw_emulated_lane(), other = lane ^ (unsigned)bits;
+    const bool is_inside = other < (lane & ~((unsigned)width - 1)) + (unsigned)width;
+    return tw_emulated_shuffle("__shfl_xor_sync", mask, value, is_inside ? other : lane, file,
+                               line);
+}
+template <typename T>
+static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, TW_HERE) {
+    const unsigned lane = tw_emulated_lane(), within = lane & ((unsigned)width - 1);
+    return tw_emulated_shuffle("__shfl_down_sync", mask, value,
+                               within + by < (unsigned)width ? lane + by : lane, file, line);
+}
+template <typename T>
+static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, TW_HERE) {
+    const unsigned lane = tw_emulated_lane(), within = lane & ((unsigned)width - 1);
+    return tw_emulated_shuffle("__shfl_up_sync", mask, value, within >= by ? lane - by : lane, file,
+                               line);
+}
+
+static inline unsigned __ballot_sync(unsigned mask, int predicate, TW_HERE) {
+    const int value = predicate != 0;
+    const auto *lanes =
+        tw_emulated_warp({"__ballot_sync", mask, &value, sizeof(value), nullptr}, file, line);
+    unsigned result = 0;
+    for (unsigned i = 0; i < 32; i++) {
+        if (mask >> i & 1 && lanes->of[i][0] != 0) result |= 1u << i;
+    }
+    return result;
+}
+static inline int __any_sync(unsigned mask, int predicate, TW_HERE) {
+    return __ballot_sync(mask, predicate, file, line) != 0;
+}
+static inline int __all_sync(unsigned mask, int predicate, TW_HERE) {
+    return __ballot_sync(mask, predicate, file, line) == mask;
+}
+
+/* ---- what device.cuh has instructions for ---- */
+
+void tw_emulated_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file,
+                          int line);
+void tw_emulated_ldmatrix_x4(uint32_t r[4], const void *row, bool is_transposed, const char *file,
+                             int line);
+void tw_emulated_copy_async16(void *shared, const void *global, bool is_valid);
+void tw_emulated_copy_commit();
+void tw_emulated_copy_wait(unsigned groups_left);
+
+#endif

@@ -1,0 +1,41 @@
+/* emulation.h - how the emulated device behaves, for tests. Exists in tw_kernels_emulated alone:
+ * tests that are built for a card too ask `#ifdef TW_CUDA_EMULATED`.
+ *
+ * The environment says the same: TW_EMULATED_ORDER=up, down, both, or a number that shuffles. */
+#ifndef TW_KERNELS_CUDA_EMULATION_H
+#define TW_KERNELS_CUDA_EMULATION_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum tw_emulation_order {
+    TW_EMULATION_UP,   /* thread 0 first, block 0 first */
+    TW_EMULATION_DOWN, /* the last first */
+    /* Every kernel runs twice, up and down, on the same memory: a byte of device memory that
+     * differs ends the process with a sentence that names the kernel. A missing barrier shows,
+     * as does a sum by atomics. */
+    TW_EMULATION_BOTH,
+    TW_EMULATION_SHUFFLED /* by the seed */
+};
+
+/* Of this process, from the next launch on. */
+void tw_emulation_set_order(enum tw_emulation_order order, uint64_t seed);
+
+/* The call number `calls` from now of those that may fail on a card (allocations, copies, launches;
+ * 1 is the next) fails, and with it all that follow on that device, as after a fault. 0: none. */
+void tw_emulation_fail_after(uint64_t calls);
+
+/* How many such calls there were since the process began. */
+uint64_t tw_emulation_calls(void);
+
+/* Bytes the devices that are opened from now on say they have. 1 GiB at first. */
+void tw_emulation_set_memory(uint64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,191 @@
+/* ops.h - the operations of a decoder on a CUDA device: those of kernels/ops.h that work on rows
+ * and elements, with the same equations.
+ *
+ * Every pointer is of device memory at any element's alignment (multiples of 16 bytes are faster),
+ * `type` that of activations (`void *`). Arithmetic is float32, each stored activation is rounded
+ * once, to nearest even. Arrays must not overlap unless said. Operations are put into `stream`
+ * (tw_cuda_stream(); NULL: the default stream), allocate nothing, return at once and never fail by
+ * themselves: tw_cuda_finish() says what went wrong. Sums are in a fixed order: the same inputs
+ * give the same bits on one device. Nothing to do (rows or n of 0) is fine.
+ *
+ * scratch is the caller's, of tw_cuda_X_scratch() bytes, on a multiple of 16, contents of no
+ * matter, in use until the stream has passed the operation. */
+#ifndef TW_KERNELS_CUDA_OPS_H
+#define TW_KERNELS_CUDA_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" { /* around the headers of the project, too: they are plain C */
+#endif
+
+#include "kernels/ops.h"
+
+/* ---- norms (norm.cu, norm_backward.cu) ---- */
+
+/* Of rows of one vector each, or (QK-norm) of `heads` vectors of shape.width side by side which
+ * share weight and bias. */
+struct tw_cuda_norm {
+    enum tw_type type;
+    struct tw_norm shape; /* weight, bias: device */
+    uint32_t heads;       /* 1, or more */
+    size_t x_stride;      /* elements between rows of x and residual, */
+    size_t y_stride;      /* of y and dy, */
+    size_t dx_stride;     /* of dx; each at least heads * width */
+};
+
+/* x += residual when not NULL; y = norm(x). stats (rows, heads, 2): mean and rstd, or NULL. y may
+ * be x with the same stride. */
+void tw_cuda_norm(void *stream, const struct tw_cuda_norm *norm, void *y, void *x,
+                  const void *residual, float *stats);
+
+struct tw_cuda_norm_gradients {
+    bool is_added; /* dx += dL/dx, else dx = dL/dx and dx may be dy with the same stride */
+    void *dx;
+    const void *dy, *x; /* as norm read and wrote them */
+    const float *stats;
+    float *dweight, *dbias; /* (width): +=; NULL: not wanted */
+    void *scratch;          /* may be NULL when neither is wanted */
+};
+void tw_cuda_norm_backward(void *stream, const struct tw_cuda_norm *norm,
+                           const struct tw_cuda_norm_gradients *gradients);
+size_t tw_cuda_norm_backward_scratch(const struct tw_cuda_norm *norm);
+
+/* ---- elements (elements.cu) ---- */
+
+/* y (n) += x */
+void tw_cuda_add(void *stream, enum tw_type type, void *y, const void *x, size_t n);
+/* y (n) = gelu(x); y may be x. dy (n) *= gelu'(x) */
+void tw_cuda_gelu(void *stream, enum tw_type type, void *y, const void *x, size_t n);
+void tw_cuda_gelu_backward(void *stream, enum tw_type type, void *dy, const void *x, size_t n);
+/* x (rows, 2 n): gate | up; y (rows, n) = silu(gate) up. dx (rows, 2 n) may be x. */
+void tw_cuda_swiglu(void *stream, enum tw_type type, void *y, const void *x, uint32_t rows,
+                    uint32_t n);
+struct tw_cuda_swiglu_gradients {
+    void *dx;
+    const void *dy, *x;
+};
+void tw_cuda_swiglu_backward(void *stream, enum tw_type type,
+                             const struct tw_cuda_swiglu_gradients *gradients, uint32_t rows,
+                             uint32_t n);
+
+/* to (n) = from (n): the bits of kernels/type.h, a NaN's included. */
+void tw_cuda_from_f32(void *stream, enum tw_type type, void *to, const float *from, size_t n);
+void tw_cuda_to_f32(void *stream, enum tw_type type, float *to, const void *from, size_t n);
+/* x (n) = value */
+void tw_cuda_fill(void *stream, enum tw_type type, void *x, float value, size_t n);
+
+/* ---- biases (bias.cu) ---- */
+
+/* y (rows, n) += bias (n); rows of y lie y_stride elements apart */
+struct tw_cuda_bias {
+    enum tw_type type;
+    uint32_t rows, n;
+    size_t stride; /* elements between rows of y or dy */
+};
+void tw_cuda_bias(void *stream, const struct tw_cuda_bias *shape, void *y, const float *bias);
+/* dbias (n) += column sums of dy (rows, n) */
+void tw_cuda_bias_backward(void *stream, const struct tw_cuda_bias *shape, float *dbias,
+                           const void *dy, void *scratch);
+size_t tw_cuda_bias_backward_scratch(const struct tw_cuda_bias *shape);
+
+/* ---- rotary embedding (rope.cu) ---- */
+
+/* In place: row r is at position position_first + r mod context, whose angles are that row of the
+ * tables rope.cos, rope.sin (positions, head_size / 2), device. */
+struct tw_cuda_rope {
+    enum tw_type type;
+    struct tw_rope rope;
+    uint32_t rows, context, position_first;
+    size_t x_stride;
+    bool is_inverse;
+};
+void tw_cuda_rope(void *stream, const struct tw_cuda_rope *rope, void *x);
+
+/* ---- token and position embeddings (embedding.cu) ---- */
+
+/* x (rows, width) = wte[token] + wpe[position]; wpe NULL: none. in->tokens: device. Tokens and
+ * positions are inside the tables. columns of struct tw_embedding are not looked at: all. */
+void tw_cuda_embedding(void *stream, enum tw_type type, void *x, const float *wte, const float *wpe,
+                       const struct tw_embedding *in);
+
+/* Host: the rows of a batch, [0, rows), in order of their tokens, equals in order of rows: `order`
+ * (rows), host. in->tokens: host. swap (rows): host scratch. */
+void tw_cuda_embedding_order(uint32_t *order, uint32_t *swap, const struct tw_embedding *in);
+
+struct tw_cuda_embedding_gradients {
+    float *dwte, *dwpe; /* +=; dwpe NULL: none */
+    const void *dx;
+    const uint32_t *order; /* (rows): tw_cuda_embedding_order()'s, device */
+    void *scratch;
+};
+/* dwte[token] += dx, dwpe[position] += dx. in->tokens: device. */
+void tw_cuda_embedding_backward(void *stream, enum tw_type type, const struct tw_embedding *in,
+                                const struct tw_cuda_embedding_gradients *gradients);
+size_t tw_cuda_embedding_backward_scratch(const struct tw_embedding *in);
+
+/* ---- loss (cross_entropy.cu) ---- */
+
+struct tw_cuda_cross_entropy {
+    enum tw_type logits_type, dlogits_type;
+    struct tw_cross_entropy shape;
+    uint32_t dlogits_columns; /* of dlogits that are written: zeros past vocab; at least vocab */
+    const void *logits;       /* (rows, vocab) */
+    void *dlogits;            /* NULL: the loss only. May be the memory of logits if each row begins
+                                 where that of logits begins and its type is no wider */
+    const uint32_t *targets;  /* (rows), each less than vocab */
+    float *losses;            /* (rows): of each row, without scale and without the z_loss term */
+};
+void tw_cuda_cross_entropy(void *stream, const struct tw_cuda_cross_entropy *rows);
+
+/* ---- sums (sums.cu) ---- */
+
+/* *sum = (is_added: +=) sum of x (n), of its squares, in double; NaN or infinite exactly if an
+ * element is not finite. */
+void tw_cuda_sum(void *stream, double *sum, const float *x, size_t n, bool is_added, void *scratch);
+void tw_cuda_sum_squares(void *stream, double *sum, const float *x, size_t n, bool is_added,
+                         void *scratch);
+enum { TW_CUDA_SUM_SCRATCH = 8192 }; /* bytes, whatever n is */
+
+/* ---- the update (step.cu) ---- */
+
+/* What changes from step to step, in device memory, so that a graph of a step holds none of it. */
+struct tw_cuda_step {
+    /* written by the host before the step */
+    float lr, correction1, correction2; /* as of struct tw_adamw */
+    float decay;                        /* of tensors that have one */
+    float momentum;                     /* Muon's */
+    float padding;
+    double clip; /* norm above which gradients are scaled down; 0: none */
+    /* summed by the step: zeros before it */
+    double loss;    /* tw_cuda_sum() of losses */
+    double squares; /* tw_cuda_sum_squares() of gradients */
+    /* decided by the device */
+    double norm;
+    float gradient_scale;
+    uint32_t is_skipped; /* loss or norm is not finite: the update changes nothing */
+};
+
+/* norm = sqrt(squares), gradient_scale = clip > 0 and norm > clip ? clip / norm : 1, is_skipped. */
+void tw_cuda_step_decide(void *stream, struct tw_cuda_step *step);
+
+struct tw_cuda_adamw {
+    float *theta, *m, *v; /* (n): in/out */
+    const float *gradient;
+    void *copy; /* (n): bf16 of theta; NULL: none */
+    size_t n;
+    float beta1, beta2, eps;
+    bool has_decay;
+};
+/* AdamW of kernels/ops.h with the numbers of *step; nothing when it is skipped. Bits of
+ * kernels/adamw_ref.c. */
+void tw_cuda_adamw(void *stream, const struct tw_cuda_adamw *arrays,
+                   const struct tw_cuda_step *step);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
