@@ -49,16 +49,15 @@ struct tw_cuda_attention_arrays {
     const uint32_t *begin;
     const void *dout;   /* of the backward pass alone, as out */
     void *dq, *dk, *dv; /* likewise, as q, k, v; overwritten */
-    float *scratch;     /* likewise: tw_cuda_attention_scratch() bytes */
+    void *scratch;      /* likewise: tw_cuda_attention_scratch() bytes, on a multiple of 16 */
 };
 
-void tw_cuda_attention(const struct tw_cuda_attention *shape,
-                       const struct tw_cuda_attention_arrays *arrays, void *stream);
+void tw_cuda_attention(void *stream, const struct tw_cuda_attention *shape,
+                       const struct tw_cuda_attention_arrays *arrays);
 /* dq, dk, dv = dL/d from dout; out and lse as the forward pass left them. */
-void tw_cuda_attention_backward(const struct tw_cuda_attention *shape,
-                                const struct tw_cuda_attention_arrays *arrays, void *stream);
+void tw_cuda_attention_backward(void *stream, const struct tw_cuda_attention *shape,
+                                const struct tw_cuda_attention_arrays *arrays);
 
-/* Bytes of scratch of a backward pass. */
 size_t tw_cuda_attention_scratch(const struct tw_cuda_attention *shape);
 
 #ifdef __cplusplus
