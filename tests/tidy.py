@@ -124,6 +124,7 @@ MAY_SAY_STUB = re.compile(r"(tests/.*|CHANGELOG\.md|ARCHITECTURE\.md|CONTRIBUTIN
                           r"|worker/(learner|session)\.h|proto/WORKER\.md|\.ci/.*)")
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|farm|root|home/[a-z]\w*)(?:/|\b(?=[\s\"']))")
 
+SOURCES = (".c", ".h", ".cu", ".cuh", ".cc")
 COLUMNS = 100
 SHELL_COLUMNS = 120  # a command of a script is one line
 LINES = 800
@@ -148,7 +149,7 @@ class Source:
         self.text = (ROOT / path).read_text(encoding="utf-8")
         self.lines = self.text.splitlines()
         self.module = path.split("/")[0]
-        is_c = path.endswith((".c", ".h", ".cu"))
+        is_c = path.endswith(SOURCES)
         self.code = TOKENS.sub(blank, self.text).splitlines() if is_c else []
 
     def calls(self, pattern):
@@ -255,15 +256,15 @@ def check_calls(src):
 
 def check_head(src):
     first = src.lines[0] if src.lines else ""
-    if src.path.endswith((".c", ".h", ".cu")):
-        own = re.sub(r"\.cu?$", ".h", src.path)
+    if src.path.endswith(SOURCES):
+        own = re.sub(r"\.(c|cu|cc)$", ".h", src.path)
         names_own_header = first == f'#include "{own}"' and (ROOT / own).exists()
         if not first.startswith("/* ") and not names_own_header:
             yield 1, "the first line says what the file is (or includes the header that says it)"
     elif not re.match(r'"""\w', first):
         if not re.match(r"# \w", src.lines[1] if len(src.lines) > 1 else ""):
             yield 2, "the line after #! says what the file is"
-    if not src.path.endswith(".h"):
+    if not src.path.endswith((".h", ".cuh")):
         return
     wanted = "TW_" + re.sub(r"\W", "_", src.path).upper()
     directives = [line for line in src.lines if re.match(r"\s*#", line)][:2]
@@ -286,7 +287,7 @@ def check_names(src):
 
 
 def check_form(src):
-    columns = COLUMNS if src.path.endswith((".c", ".h", ".cu", ".py")) else SHELL_COLUMNS
+    columns = COLUMNS if src.path.endswith((*SOURCES, ".py")) else SHELL_COLUMNS
     for number, line in enumerate(src.lines, 1):
         if len(line) > columns:
             yield number, f"{len(line)} columns, {columns} are the most"
@@ -382,7 +383,7 @@ def check_format(paths):
                                                          text=True, check=True).stdout)
     if version is None or version[1] != "14":
         return None, []
-    files = [path for path in paths if path.endswith((".c", ".h"))]
+    files = [path for path in paths if path.endswith(SOURCES)]
     groups = [files[i::16] for i in range(16)]
 
     def run(group):
@@ -412,7 +413,7 @@ def main():
             continue
         findings += [(path, *found) for found in check_words(path, text)]
         src = None
-        if path.endswith((".c", ".h", ".cu")) and path.split("/")[0] in LAYERS:
+        if path.endswith(SOURCES) and path.split("/")[0] in LAYERS:
             src = Source(path)
             for rule in (check_layers, check_purity, check_floats, check_calls, check_head,
                          check_names, check_form):

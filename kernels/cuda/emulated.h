@@ -20,8 +20,7 @@
 
 /* Who the running thread is. */
 struct tw_emulated_identity {
-    uint3 thread, block;
-    dim3 block_size, grid_size;
+    uint3 thread, block, block_size, grid_size;
 };
 extern __thread tw_emulated_identity tw_emulated_self;
 #define threadIdx (tw_emulated_self.thread)

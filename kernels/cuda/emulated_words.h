@@ -24,6 +24,8 @@ struct dim3 {
     unsigned x, y, z;
     constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {
     }
+    constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {
+    }
 };
 
 #define TW_EMULATED_VECTORS(type, name, bytes)                                                     \

@@ -1,10 +1,15 @@
 /* emulation.h - how the emulated device behaves, for tests. Exists in tw_kernels_emulated alone:
  * tests that are built for a card too ask `#ifdef TW_CUDA_EMULATED`.
  *
+ * Its memory can be touched by what is put into a stream alone: a host that reads or writes it dies
+ * of SIGSEGV. In every order but `up` a stream does nothing until somebody waits for it (or for
+ * what waits for it), so that a missing wait shows.
+ *
  * The environment says the same: TW_EMULATED_ORDER=up, down, both, or a number that shuffles. */
 #ifndef TW_KERNELS_CUDA_EMULATION_H
 #define TW_KERNELS_CUDA_EMULATION_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -25,11 +30,17 @@ enum tw_emulation_order {
 void tw_emulation_set_order(enum tw_emulation_order order, uint64_t seed);
 
 /* The call number `calls` from now of those that may fail on a card (allocations, copies, launches;
- * 1 is the next) fails, and with it all that follow on that device, as after a fault. 0: none. */
+ * 1 is the next) fails: an allocation with TW_NOMEM, what is put into a stream as a fault that ends
+ * all work on that device. 0: none. */
 void tw_emulation_fail_after(uint64_t calls);
 
 /* How many such calls there were since the process began. */
 uint64_t tw_emulation_calls(void);
+
+/* Puts a function into a stream, as a launch would be: it alone may touch device memory. `bytes` of
+ * arguments are copied. What products of a library are here. */
+void tw_emulation_submit(void *stream, const char *name, void (*work)(const void *arguments),
+                         const void *arguments, size_t bytes);
 
 /* Bytes the devices that are opened from now on say they have. 1 GiB at first. */
 void tw_emulation_set_memory(uint64_t bytes);

@@ -4,9 +4,9 @@
  * Every pointer is of device memory at any element's alignment (multiples of 16 bytes are faster),
  * `type` that of activations (`void *`). Arithmetic is float32, each stored activation is rounded
  * once, to nearest even. Arrays must not overlap unless said. Operations are put into `stream`
- * (tw_cuda_stream(); NULL: the default stream), allocate nothing, return at once and never fail by
- * themselves: tw_cuda_finish() says what went wrong. Sums are in a fixed order: the same inputs
- * give the same bits on one device. Nothing to do (rows or n of 0) is fine.
+ * (tw_cuda_stream()), allocate nothing, return at once and never fail by themselves:
+ * tw_cuda_finish() says what went wrong. Sums are in a fixed order: the same inputs give the same
+ * bits on one device. Nothing to do (rows or n of 0) is fine.
  *
  * scratch is the caller's, of tw_cuda_X_scratch() bytes, on a multiple of 16, contents of no
  * matter, in use until the stream has passed the operation. */

@@ -29,7 +29,8 @@ struct tw_cuda_info {
     int major, minor;      /* compute capability */
     int processors;        /* multiprocessors */
     int shared_bytes_most; /* of one block */
-    uint64_t total_bytes, free_bytes;
+    uint64_t total_bytes;
+    uint64_t free_bytes;               /* when it was opened; 0 of one that is not */
     char reason[TW_CUDA_REASON_BYTES]; /* why it cannot be used; "" when it can */
 };
 
@@ -95,7 +96,7 @@ void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *device, 
 
 /* ---- order between streams, and with the host ---- */
 
-/* What was put into the stream up to here, as a number (from 1). */
+/* What was put into the stream up to here, as a number that is never 0. */
 uint64_t tw_cuda_record(struct tw_cuda *cuda, enum tw_cuda_queue queue);
 /* What is put into the stream from here on comes after that. 0: nothing to wait for. */
 void tw_cuda_wait_for(struct tw_cuda *cuda, enum tw_cuda_queue queue, uint64_t event);

@@ -1,0 +1,206 @@
+/* elements.cu - operations that work on every element by itself: bound by memory. */
+#include "kernels/cuda/octet.cuh"
+#include "kernels/cuda/ops.h"
+
+/* ---- y = f(y, x) ---- */
+
+struct add {
+    enum { READS_Y = 1, READS_X = 1 };
+    __device__ __forceinline__ float of(float y, float x) const {
+        return y + x;
+    }
+};
+
+struct copy {
+    enum { READS_Y = 0, READS_X = 1 };
+    __device__ __forceinline__ float of(float, float x) const {
+        return x;
+    }
+};
+
+struct fill {
+    enum { READS_Y = 0, READS_X = 0 };
+    float value;
+    __device__ __forceinline__ float of(float, float) const {
+        return value;
+    }
+};
+
+/* gelu(x) = x s, s = 1 / (1 + e^(-2 z)), z = sqrt(2 / pi) (x + 0.044715 x^3): the tanh form with
+ * (1 + tanh z) / 2 = s. From 30 on s is 0 or 1, and the square of a larger x could overflow. */
+struct gelu_slope {
+    float s, dz; /* 2 dz/dx */
+    __device__ __forceinline__ gelu_slope(float x) {
+        const float twice = 1.59576912160573071f, t = fminf(fmaxf(x, -30.0f), 30.0f);
+        s = 1.0f / (1.0f + __expf(-twice * (t + 0.044715f * t * t * t)));
+        dz = twice * (1.0f + 3.0f * 0.044715f * t * t);
+    }
+};
+
+struct gelu {
+    enum { READS_Y = 0, READS_X = 1 };
+    __device__ __forceinline__ float of(float, float x) const {
+        return x * gelu_slope(x).s;
+    }
+};
+
+struct gelu_backward {
+    enum { READS_Y = 1, READS_X = 1 };
+    __device__ __forceinline__ float of(float dy, float x) const {
+        const gelu_slope g(x);
+        return dy * (g.s + x * g.s * (1.0f - g.s) * g.dz);
+    }
+};
+
+template <typename Y, typename X, typename F>
+static __global__ void map(Y *y, const X *x, size_t n, bool is_octets, F f) {
+    const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const size_t threads = (size_t)gridDim.x * blockDim.x, whole = is_octets ? n / 8 * 8 : 0;
+    for (size_t i = first * 8; i < whole; i += threads * 8) {
+        float a[8] = {0}, b[8] = {0};
+        if (F::READS_Y) tw_octet_load(a, y + i);
+        if (F::READS_X) tw_octet_load(b, x + i);
+        for (int j = 0; j < 8; j++) a[j] = f.of(a[j], b[j]);
+        tw_octet_store(y + i, a);
+    }
+    for (size_t i = whole + first; i < n; i += threads) {
+        const float a = F::READS_Y ? tw_load_f32(y, i) : 0.0f;
+        tw_store_f32(y, i, f.of(a, F::READS_X ? tw_load_f32(x, i) : 0.0f));
+    }
+}
+
+template <typename Y, typename X, typename F>
+static void launch_map(void *stream, Y *y, const X *x, size_t n, F f) {
+    const bool is_octets = tw_is_octets(y) && tw_is_octets(x);
+    if (n == 0) return;
+    TW_LAUNCH((map<Y, X, F>), tw_stream_blocks(is_octets ? n / 8 + 7 : n), TW_STREAM_THREADS, 0,
+              stream, y, x, n, is_octets, f);
+}
+
+extern "C" void tw_cuda_add(void *stream, enum tw_type type, void *y, const void *x, size_t n) {
+    TW_BY_TYPE(type, T, launch_map(stream, (T *)y, (const T *)x, n, add{}));
+}
+
+extern "C" void tw_cuda_gelu(void *stream, enum tw_type type, void *y, const void *x, size_t n) {
+    TW_BY_TYPE(type, T, launch_map(stream, (T *)y, (const T *)x, n, gelu{}));
+}
+
+extern "C" void tw_cuda_gelu_backward(void *stream, enum tw_type type, void *dy, const void *x,
+                                      size_t n) {
+    TW_BY_TYPE(type, T, launch_map(stream, (T *)dy, (const T *)x, n, gelu_backward{}));
+}
+
+extern "C" void tw_cuda_from_f32(void *stream, enum tw_type type, void *to, const float *from,
+                                 size_t n) {
+    TW_BY_TYPE(type, T, launch_map(stream, (T *)to, from, n, copy{}));
+}
+
+extern "C" void tw_cuda_to_f32(void *stream, enum tw_type type, float *to, const void *from,
+                               size_t n) {
+    TW_BY_TYPE(type, T, launch_map(stream, to, (const T *)from, n, copy{}));
+}
+
+extern "C" void tw_cuda_fill(void *stream, enum tw_type type, void *x, float value, size_t n) {
+    TW_BY_TYPE(type, T, launch_map(stream, (T *)x, (const T *)NULL, n, fill{value}));
+}
+
+/* ---- SwiGLU: rows of gate | up ---- */
+
+/* s = 1 / (1 + e^-g), silu(g) = g s */
+static __device__ __forceinline__ float sigmoid(float g) {
+    return 1.0f / (1.0f + __expf(-g));
+}
+
+static __device__ __forceinline__ void backward_of(float *gate, float *up, float dy) {
+    const float g = *gate, s = sigmoid(g), u = *up;
+    *gate = dy * u * s * (1.0f + g * (1.0f - s));
+    *up = dy * g * s;
+}
+
+/* WIDTH elements of a row at a time: 8, or 1 where rows do not fall on multiples. */
+template <typename T, int WIDTH>
+static __device__ __forceinline__ void load(float v[8], const T *p) {
+    if (WIDTH == 8) {
+        tw_octet_load(v, p);
+    } else {
+        v[0] = tw_load_f32(p, 0);
+    }
+}
+template <typename T, int WIDTH>
+static __device__ __forceinline__ void store(T *p, const float v[8]) {
+    if (WIDTH == 8) {
+        tw_octet_store(p, v);
+    } else {
+        tw_store_f32(p, 0, v[0]);
+    }
+}
+
+template <typename T, int WIDTH>
+static __global__ void swiglu(T *y, const T *x, uint32_t rows, uint32_t n) {
+    const size_t pieces = n / WIDTH, threads = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * pieces;
+         i += threads) {
+        const size_t row = i / pieces, at = i % pieces * WIDTH;
+        float gate[8], up[8];
+        load<T, WIDTH>(gate, x + row * 2 * n + at);
+        load<T, WIDTH>(up, x + row * 2 * n + n + at);
+        for (int j = 0; j < WIDTH; j++) gate[j] = gate[j] * sigmoid(gate[j]) * up[j];
+        store<T, WIDTH>(y + row * n + at, gate);
+    }
+}
+
+template <typename T, int WIDTH>
+static __global__ void swiglu_backward(T *dx, const T *dy, const T *x, uint32_t rows, uint32_t n) {
+    const size_t pieces = n / WIDTH, threads = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * pieces;
+         i += threads) {
+        const size_t row = i / pieces, at = i % pieces * WIDTH;
+        float gate[8], up[8], d[8];
+        load<T, WIDTH>(gate, x + row * 2 * n + at);
+        load<T, WIDTH>(up, x + row * 2 * n + n + at);
+        load<T, WIDTH>(d, dy + row * n + at);
+        for (int j = 0; j < WIDTH; j++) backward_of(&gate[j], &up[j], d[j]);
+        store<T, WIDTH>(dx + row * 2 * n + at, gate);
+        store<T, WIDTH>(dx + row * 2 * n + n + at, up);
+    }
+}
+
+template <typename T>
+static void launch_swiglu(void *stream, T *y, const T *x, uint32_t rows, uint32_t n) {
+    const size_t all = (size_t)rows * n;
+    if (all == 0) return;
+    if (tw_is_octets(x, n) && tw_is_octets(y)) {
+        TW_LAUNCH((swiglu<T, 8>), tw_stream_blocks(all / 8), TW_STREAM_THREADS, 0, stream, y, x,
+                  rows, n);
+    } else {
+        TW_LAUNCH((swiglu<T, 1>), tw_stream_blocks(all), TW_STREAM_THREADS, 0, stream, y, x, rows,
+                  n);
+    }
+}
+
+extern "C" void tw_cuda_swiglu(void *stream, enum tw_type type, void *y, const void *x,
+                               uint32_t rows, uint32_t n) {
+    TW_BY_TYPE(type, T, launch_swiglu(stream, (T *)y, (const T *)x, rows, n));
+}
+
+template <typename T>
+static void launch_swiglu_backward(void *stream, const struct tw_cuda_swiglu_gradients *g,
+                                   uint32_t rows, uint32_t n) {
+    T *const dx = (T *)g->dx;
+    const T *const dy = (const T *)g->dy, *const x = (const T *)g->x;
+    const size_t all = (size_t)rows * n;
+    if (all == 0) return;
+    if (tw_is_octets(x, n) && tw_is_octets(dx) && tw_is_octets(dy)) {
+        TW_LAUNCH((swiglu_backward<T, 8>), tw_stream_blocks(all / 8), TW_STREAM_THREADS, 0, stream,
+                  dx, dy, x, rows, n);
+    } else {
+        TW_LAUNCH((swiglu_backward<T, 1>), tw_stream_blocks(all), TW_STREAM_THREADS, 0, stream, dx,
+                  dy, x, rows, n);
+    }
+}
+
+extern "C" void tw_cuda_swiglu_backward(void *stream, enum tw_type type,
+                                        const struct tw_cuda_swiglu_gradients *gradients,
+                                        uint32_t rows, uint32_t n) {
+    TW_BY_TYPE(type, T, launch_swiglu_backward<T>(stream, gradients, rows, n));
+}

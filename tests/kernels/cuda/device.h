@@ -1,0 +1,100 @@
+/* device.h - for tests of CUDA kernels: a device (emulated, or a card), arrays on it, and how far
+ * they are from what the reference says. */
+#ifndef TW_TESTS_KERNELS_CUDA_DEVICE_H
+#define TW_TESTS_KERNELS_CUDA_DEVICE_H
+
+#include "kernels/cuda/runtime.h"
+
+#include "tests/kernels/tables.h"
+
+enum { DEVICE_SKIPPED = 77 };
+
+static struct tw_cuda *device;
+static void *device_stream; /* the compute stream of it */
+
+/* Group set-up and tear-down of cmocka. */
+static inline int device_open(void **state) {
+    struct tw_error err = {0};
+    (void)state;
+    if (tw_cuda_open(&device, 0, 0, &err) != TW_OK) fail_msg("%s", err.message);
+    device_stream = tw_cuda_stream(device, TW_CUDA_COMPUTE);
+    return 0;
+}
+static inline int device_close(void **state) {
+    (void)state;
+    tw_cuda_close(device);
+    device = NULL;
+    return 0;
+}
+
+/* What main() returns: the tests, or DEVICE_SKIPPED where there is no device. */
+#define DEVICE_RUN(tests)                                                                          \
+    (device_is_there() ? cmocka_run_group_tests(tests, device_open, device_close) : DEVICE_SKIPPED)
+static inline bool device_is_there(void) {
+    struct tw_error err = {0};
+    if (tw_cuda_count(&err) > 0) return true;
+    print_message("skipped: %s\n", err.message);
+    return false;
+}
+
+/* Waits for everything put into the compute stream. */
+static inline void device_finish(void) {
+    struct tw_error err = {0};
+    if (tw_cuda_finish(device, TW_CUDA_COMPUTE, &err) != TW_OK) fail_msg("%s", err.message);
+}
+
+/* Device memory: contents of no matter; a copy of `bytes` of the host. device_free() it. */
+static inline void *device_new(size_t bytes) {
+    struct tw_error err = {0};
+    void *at = NULL;
+    if (tw_cuda_alloc(device, &at, bytes > 0 ? bytes : 1, "a test", &err) != TW_OK)
+        fail_msg("%s", err.message);
+    return at;
+}
+static inline void *device_of(const void *host, size_t bytes) {
+    void *at = device_new(bytes);
+    tw_cuda_copy_in(device, TW_CUDA_COMPUTE, at, host, bytes);
+    device_finish();
+    return at;
+}
+static inline void device_free(void *at) {
+    tw_cuda_free(device, at);
+}
+
+/* Overwrites the host's copy with what the device has; everything before is done then. */
+static inline void device_get(void *host, const void *at, size_t bytes) {
+    tw_cuda_copy_out(device, TW_CUDA_COMPUTE, host, at, bytes);
+    device_finish();
+}
+
+/* Element i of got (activations) is that of want (what the reference stored), give or take one unit
+ * in the last place and tolerance * (1 + |want|); not finite where that is not finite. */
+static inline void assert_as_ref(const struct tw_ops *ops, const char *what, const void *got,
+                                 const void *want, size_t n, double tolerance) {
+    const double ulp = ops->type == TW_BF16 ? 1.0 / 128.0 : 1.0 / 8388608.0;
+    for (size_t i = 0; i < n; i++) {
+        const double a = act_get(ops, got, i), b = act_get(ops, want, i);
+        if (!isfinite(b)) {
+            if (isfinite(a)) fail_msg("%s[%zu] is %.9g, expected %.9g", what, i, a, b);
+        } else {
+            assert_close(ops, what, i, a, b, 1.0, ulp * fabs(b) + tolerance * (1.0 + fabs(b)));
+        }
+    }
+}
+
+/* Both types, with the reference of each. */
+static inline void device_each(tables_check *check) {
+    for (int type = TW_F32; type <= TW_BF16; type++) {
+        struct tw_rng rng;
+        tw_rng_seed(&rng, TABLES_SEED);
+        check(tw_ops_ref((enum tw_type)type), &rng);
+    }
+}
+
+#define DEVICE_TEST(name, check)                                                                   \
+    static void name(void **state) {                                                               \
+        (void)state;                                                                               \
+        device_each(check);                                                                        \
+    }
+
+#endif
