@@ -177,6 +177,20 @@ static void put_data(struct out *to, const struct tw_status_view *view) {
           view->data.chunks_refused);
 }
 
+/* 0 is not known, and of the load it is nothing to do. */
+static void put_gpu(struct out *to, const struct tw_view_gpu *gpu) {
+    if (!gpu->is_seen) return;
+    if (gpu->temperature_c > 0)
+        gauge(to, "gpu_temperature_celsius", "Of the GPU the worker uses.", gpu->temperature_c);
+    if (gpu->power_w > 0) gauge(to, "gpu_power_watts", "It draws now.", gpu->power_w);
+    if (gpu->memory_used_bytes > 0)
+        gauge(to, "gpu_memory_used_bytes", "Taken of its memory, by everybody.",
+              (double)gpu->memory_used_bytes);
+    if (gpu->memory_bytes > 0)
+        gauge(to, "gpu_memory_bytes", "Memory it has.", (double)gpu->memory_bytes);
+    gauge(to, "gpu_load_ratio", "Of the time a kernel ran on it.", gpu->load_percent / 100.0);
+}
+
 static void put_process(struct out *to, const struct tw_status_view *view) {
     gauge(to, "uptime_seconds", "Time since the daemon started.", seconds(view->node.uptime_us));
     gauge(to, "loop_lag_seconds", "Longest callback of the last minute.",
@@ -187,6 +201,7 @@ static void put_process(struct out *to, const struct tw_status_view *view) {
               view->worker.state != TW_VIEW_WORKER_RESTARTING &&
               view->worker.state != TW_VIEW_WORKER_FAILED);
     total(to, "worker_restarts_total", "Deaths of the worker.", view->worker.restarts);
+    put_gpu(to, &view->worker.gpu);
     gauge(to, "checkpoint_age_seconds", "Time since the last checkpoint.",
           seconds(view->checkpoint.age_us));
     gauge(to, "checkpoint_bytes", "Size of the last checkpoint.",

@@ -175,9 +175,7 @@ static void fill_train(const struct tw_shell *shell, struct tw_status_view *view
     if (train->about.flops_token > 0) {
         view->train.flops_s = view->train.tokens_per_s * (double)train->about.flops_token;
     }
-    if (train->about.peak_flops_s > 0) {
-        view->train.mfu = view->train.flops_s / (double)train->about.peak_flops_s;
-    }
+    view->train.mfu = tw_view_mfu(view->train.flops_s, train->about.peak_flops_s);
     if (train->has_loss) {
         view->train.loss = train->loss_mean;
         view->train.lr = train->lr;
@@ -230,6 +228,21 @@ static void fill_net(const struct tw_shell *shell, struct tw_status_view *view) 
     }
 }
 
+/* What the worker's page says of its GPU: of a worker that hangs or is gone it is old. */
+static void fill_gpu(const struct tw_shell *shell, uint64_t now_us, struct tw_view_gpu *gpu) {
+    enum { OLD_US = 10 * 1000 * 1000 };
+    struct tw_shm_device *const device = &tw_shm_control(&shell->host->memory.shm)->device;
+    const uint64_t seen_us = atomic_load(&device->seen_us);
+    gpu->is_seen = seen_us > 0 && age(now_us, seen_us) < OLD_US;
+    if (!gpu->is_seen) return;
+    gpu->temperature_c = (uint32_t)atomic_load(&device->temperature_c);
+    gpu->load_percent = (uint32_t)atomic_load(&device->load_percent);
+    gpu->power_w = (double)atomic_load(&device->power_mw) / 1e3;
+    gpu->power_max_w = (double)atomic_load(&device->power_max_mw) / 1e3;
+    gpu->memory_used_bytes = atomic_load(&device->memory_used_bytes);
+    gpu->memory_bytes = atomic_load(&device->memory_bytes);
+}
+
 static void fill_worker(const struct tw_shell *shell, uint64_t now_us,
                         struct tw_status_view *view) {
     const uint64_t beat = atomic_load(&tw_shm_control(&shell->host->memory.shm)->heartbeat_us);
@@ -243,6 +256,7 @@ static void fill_worker(const struct tw_shell *shell, uint64_t now_us,
     (void)snprintf(view->worker.error, sizeof(view->worker.error), "%s", shell->train.error);
     view->worker.snapshot_step = shell->train.snapshot_step;
     if (beat > 0) view->worker.heartbeat_us = age(now_us, beat);
+    fill_gpu(shell, now_us, &view->worker.gpu);
     if (shell->save.has_step) {
         view->checkpoint.step = shell->save.step;
         if (shell->save.at_us != 0) view->checkpoint.age_us = age(now_us, shell->save.at_us);

@@ -74,6 +74,11 @@ static void on_stepped(void *user, const struct tw_wmsg_step *step) {
     struct tw_shell *shell = user;
     struct tw_shell_train *train = &shell->train;
     train->is_stepping = true;
+    if (step->tokens > train->tokens) {
+        train->about.peak_flops_s =
+            tw_view_peak(train->about.peak_flops_s,
+                         (step->tokens - train->tokens) * train->about.flops_token, step->step_us);
+    }
     train->step = step->step;
     train->tokens = step->tokens;
     train->step_us += step->step_us;

@@ -38,6 +38,17 @@ const char *tw_status_view_state(const struct tw_status_view *view) {
     return tw_view_state_name(view->node.state);
 }
 
+double tw_view_mfu(double flops_s, uint64_t peak_flops_s) {
+    if (peak_flops_s == 0 || isnan(flops_s)) return (double)NAN;
+    return fmin(flops_s / (double)peak_flops_s, 1);
+}
+
+uint64_t tw_view_peak(uint64_t peak_flops_s, uint64_t flops, uint64_t took_us) {
+    if (peak_flops_s == 0 || took_us == 0) return peak_flops_s;
+    const double reached = ceil((double)flops * 1e6 / (double)took_us);
+    return reached > (double)peak_flops_s && reached < 1e19 ? (uint64_t)reached : peak_flops_s;
+}
+
 const char *tw_view_worker_name(enum tw_view_worker worker) {
     switch (worker) {
     case TW_VIEW_WORKER_ABSENT: return "absent";

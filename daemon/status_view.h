@@ -116,6 +116,14 @@ struct tw_view_loss {
     float train, live, anchor; /* nats per token; NaN = not measured */
 };
 
+/* The GPU the worker computes on, as its driver tells; a value of 0 is not known. */
+struct tw_view_gpu {
+    bool is_seen; /* lately; else the rest means nothing */
+    uint32_t temperature_c, load_percent;
+    double power_w, power_max_w;
+    uint64_t memory_used_bytes, memory_bytes;
+};
+
 struct tw_status_view {
     struct {
         struct tw_id id;
@@ -263,6 +271,7 @@ struct tw_status_view {
         char error[TW_VIEW_TEXT_BYTES]; /* of the last death; "" */
         uint64_t snapshot_step;         /* TW_VIEW_NEVER */
         uint64_t heartbeat_us;          /* ago; TW_VIEW_NEVER */
+        struct tw_view_gpu gpu;
     } worker;
 
     struct {
@@ -291,6 +300,15 @@ const char *tw_view_link_name(enum tw_view_link link);
 const char *tw_view_pace_name(enum tw_pacer_mode mode);
 const char *tw_view_topology_name(enum tw_topology topology);
 const char *tw_view_data_name(enum tw_view_data data);
+
+/* MFU: arithmetic per second to the yardstick, at most 1, as the speed is of what arrived within
+ * whole seconds and may be a step too many. NaN without a yardstick (0). */
+double tw_view_mfu(double flops_s, uint64_t peak_flops_s);
+
+/* The yardstick after steps of so much arithmetic took so long: what matrix products were measured
+ * to reach before training, or the steps themselves where they were faster, as when the processor
+ * was busy with something else then. 0, nothing measured, stays 0. */
+uint64_t tw_view_peak(uint64_t peak_flops_s, uint64_t flops, uint64_t took_us);
 
 /* ---- what the shell keeps between two fills ------------------------------------------------ */
 

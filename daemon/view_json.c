@@ -226,15 +226,31 @@ static json_t *data_json(const struct tw_status_view *view) {
     return data;
 }
 
+static json_t *known(double value) {
+    return value > 0 ? json_real(value) : json_null();
+}
+
+static json_t *gpu_json(const struct tw_view_gpu *gpu) {
+    if (!gpu->is_seen) return json_null();
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "temperature_c", known(gpu->temperature_c),
+                     "power_w", known(gpu->power_w), "power_max_w", known(gpu->power_max_w),
+                     "memory_used_bytes",
+                     gpu->memory_used_bytes > 0 ? count(gpu->memory_used_bytes) : json_null(),
+                     "memory_bytes", gpu->memory_bytes > 0 ? count(gpu->memory_bytes) : json_null(),
+                     "load_percent", count(gpu->load_percent));
+}
+
 static json_t *worker_json(const struct tw_status_view *view) {
-    return json_pack(
-        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state", tw_view_worker_name(view->worker.state),
-        "pid", view->worker.pid == 0 ? json_null() : count(view->worker.pid), "restarts",
-        count(view->worker.restarts), "device", text(view->worker.device), "engine",
-        view->worker.engine[0] != 0 ? text(view->worker.engine) : json_null(), "memory_bytes",
-        view->worker.memory_bytes > 0 ? count(view->worker.memory_bytes) : json_null(), "error",
-        view->worker.error[0] != 0 ? text(view->worker.error) : json_null(), "snapshot_steps",
-        maybe(view->worker.snapshot_step), "heartbeat_age_s", seconds(view->worker.heartbeat_us));
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+                     tw_view_worker_name(view->worker.state), "pid",
+                     view->worker.pid == 0 ? json_null() : count(view->worker.pid), "restarts",
+                     count(view->worker.restarts), "device", text(view->worker.device), "engine",
+                     view->worker.engine[0] != 0 ? text(view->worker.engine) : json_null(),
+                     "memory_bytes",
+                     view->worker.memory_bytes > 0 ? count(view->worker.memory_bytes) : json_null(),
+                     "error", view->worker.error[0] != 0 ? text(view->worker.error) : json_null(),
+                     "snapshot_steps", maybe(view->worker.snapshot_step), "heartbeat_age_s",
+                     seconds(view->worker.heartbeat_us), "gpu", gpu_json(&view->worker.gpu));
 }
 
 static json_t *checkpoint_json(const struct tw_status_view *view) {

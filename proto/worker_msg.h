@@ -79,8 +79,8 @@ struct tw_shm_state {
 /* How the device fares, for people; a worker that does not know leaves zeros. Single values, each
  * of its own moment. */
 struct tw_shm_device {
-    _Atomic uint64_t seen_us;           /* CLOCK_MONOTONIC of the last look; 0 = never */
-    _Atomic uint64_t temperature_c;     /* degrees Celsius; 0 = not known, as all of these */
+    _Atomic uint64_t seen_us;       /* CLOCK_MONOTONIC of the last look; 0 = never */
+    _Atomic uint64_t temperature_c; /* degrees Celsius; 0 = not known, as all of these */
     _Atomic uint64_t power_mw, power_max_mw;
     _Atomic uint64_t memory_used_bytes; /* by everybody on it */
     _Atomic uint64_t memory_bytes;

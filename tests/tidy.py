@@ -87,9 +87,9 @@ EXTERNAL = {
 }
 # What a GPU machine with a compiler and nothing else must be able to build: all these need.
 # tw_hash is plain C there.
-ENGINE = {"tw_engine", "tw_utf8", "tw_run", "tw_compute", "tw_data", "tw_dataset", "tw_hash", "tw_kernels",
-          "tw_matmul", "tw_team", "tw_base", "tw_flags", "m", "gomp", "Threads::Threads",
-          "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS"}
+ENGINE = {"tw_engine", "tw_utf8", "tw_run", "tw_compute", "tw_data", "tw_dataset", "tw_hash",
+          "tw_kernels", "tw_matmul", "tw_team", "tw_base", "tw_flags", "m", "gomp",
+          "Threads::Threads", "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS"}
 
 # All nodes must compute the same bits here: correctly rounded operations only, no libm estimates.
 AGREED = re.compile(r"(kernels/(outer|merge|mix|norm)(_ref)?|compress/\w+)\.c")

@@ -104,6 +104,7 @@ static const struct {
     {"merge", ENGINE_MERGE, engine_merge, true, false, true,
      "FILE FILE ... [--out FILE] [--data TEXT] [--run MANIFEST] [--weights HOW]"},
     {"models", ENGINE_MODELS, engine_models, false, false, false, "[--json]"},
+    {"info", ENGINE_INFO, engine_devices, false, false, false, "[--device DEVICE] [--json]"},
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
@@ -162,7 +163,7 @@ int main(int argc, char **argv) {
         return (int)work(i, &options);
     }
     (void)fprintf(stderr,
-                  "thinwire-engine does train, eval, generate, models, merge, import, export "
-                  "and data for `thinwire`\n");
+                  "thinwire-engine does train, eval, generate, models, merge, import, export, "
+                  "info and data for `thinwire`\n");
     return TW_EXIT_USAGE;
 }

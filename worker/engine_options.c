@@ -9,13 +9,14 @@
 #include "base/nearest.h"
 #include "base/units.h"
 
-enum type { TEXT, FLAG, U32, U64, REAL, BYTES, CHOICE, MICRO_BATCH };
+enum type { TEXT, FLAG, U32, U64, REAL, BYTES, CHOICE, DEVICE, MICRO_BATCH };
 
 static const char *const COMPUTES[] = {"auto", "fp32", "bf16", NULL};
 static const char *const RECOMPUTES[] = {"auto", "off", "on", NULL};
 
 enum {
-    ALL = ENGINE_TRAIN | ENGINE_EVAL | ENGINE_GENERATE | ENGINE_MODELS | ENGINE_MERGE,
+    COMPUTE = ENGINE_TRAIN | ENGINE_EVAL | ENGINE_GENERATE | ENGINE_MODELS | ENGINE_MERGE,
+    ALL = COMPUTE | ENGINE_INFO,
     USE = ENGINE_EVAL | ENGINE_GENERATE | ENGINE_MERGE,
 };
 
@@ -47,11 +48,12 @@ static const struct option {
     {"--top-p", ENGINE_GENERATE, REAL, AT(top_p), 1, NULL},
     {"--temperature", ENGINE_GENERATE, REAL, AT(temperature), 100, NULL},
     {"--repeat-penalty", ENGINE_GENERATE, REAL, AT(repeat_penalty), 100, NULL},
-    {"--threads", ALL, U32, AT(compute.threads), 256, NULL},
-    {"--compute", ALL, CHOICE, AT(compute.compute), 0, COMPUTES},
+    {"--device", ALL, DEVICE, AT(compute.device), 0, NULL},
+    {"--threads", COMPUTE, U32, AT(compute.threads), 256, NULL},
+    {"--compute", COMPUTE, CHOICE, AT(compute.compute), 0, COMPUTES},
     {"--recompute", ENGINE_TRAIN, CHOICE, AT(compute.recompute), 0, RECOMPUTES},
     {"--micro-batch", ENGINE_TRAIN, MICRO_BATCH, AT(compute.micro_batch), 65536, NULL},
-    {"--memory", ALL, BYTES, AT(compute.memory_bytes), 0, NULL},
+    {"--memory", COMPUTE, BYTES, AT(compute.memory_bytes), 0, NULL},
     {"--weights", ENGINE_MERGE, TEXT, AT(weights), 0, NULL},
     {"--temperature", ENGINE_MERGE, REAL, AT(merge_temperature), 100, NULL},
     {"--ablate", ENGINE_MERGE, FLAG, AT(is_ablation), 0, NULL},
@@ -104,6 +106,9 @@ static enum tw_status set(struct engine_options *options, const struct option *o
     case MICRO_BATCH:
         if (strcmp(text, "auto") == 0) text = "0";
         return set_number(option, field, text, err);
+    case DEVICE:
+        if (tw_device_parse(text, field, NULL) == TW_OK) return TW_OK;
+        return tw_fail(err, TW_CONFIG, "--device %.40s: it is auto, cpu, cuda or cuda:N", text);
     case BYTES:
         if (tw_units_parse_bytes(text, field)) return TW_OK;
         return tw_fail(err, TW_CONFIG, "%s %s: a size such as 8GB or 512MiB", option->name, text);

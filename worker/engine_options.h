@@ -14,6 +14,7 @@ enum engine_verb {
     ENGINE_GENERATE = 4,
     ENGINE_MODELS = 8,
     ENGINE_MERGE = 16,
+    ENGINE_INFO = 32,
 };
 
 enum { ENGINE_FILES_MAX = 64 }; /* that merge takes */

@@ -27,6 +27,7 @@ struct engine_bench {
 enum tw_exit engine_generate(struct engine_bench *bench);
 enum tw_exit engine_eval(struct engine_bench *bench);
 enum tw_exit engine_train(struct engine_bench *bench);
+enum tw_exit engine_devices(struct engine_bench *bench);
 enum tw_exit engine_models(struct engine_bench *bench);
 enum tw_exit engine_merge(struct engine_bench *bench);
 

@@ -10,12 +10,16 @@
 #include "proto/worker_msg.h"
 #include "worker/engine.h"
 
+enum { TW_LEARNER_GPU_BYTES = 32 };
+
 struct tw_learner {
     void *self;
     float *theta, *m, *v; /* (elements), layout.h order */
     uint64_t *updates;    /* optimizer steps that made m and v */
     uint64_t tokens_per_step;
-    struct tw_wmsg_about about; /* zero where it does not know */
+    struct tw_wmsg_about about;     /* zero where it does not know */
+    char gpu[TW_LEARNER_GPU_BYTES]; /* PCI address of the GPU it computes on, which is then watched;
+                                       empty: none */
 
     /* Initial weights of the run into params (elements): the same bits on every node. */
     void (*init)(void *self, float *params);

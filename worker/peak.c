@@ -8,12 +8,14 @@
 #include "worker/team.h"
 
 enum {
-    SIZE = 1024,     /* the weight is (SIZE, SIZE) */
     SIZE_SLOW = 128, /* for the reference, which does a billion operations a second */
     PIECES = 4,      /* per thread and try */
     TRIES_MAX = 10,
 };
-static const double TRYING_S = 0.15;
+/* Weights are (size, size). Which is fastest depends on caches and library, and the later ones are
+ * measured when the clock had time to rise. */
+static const uint32_t SIZES[] = {256, 512, 1024};
+static const double TRYING_S = 0.06; /* of each */
 
 struct peak {
     struct tw_multiplier **multipliers; /* (threads) */
@@ -88,22 +90,40 @@ static double rate_of(struct peak *peak, struct tw_team *team, uint32_t size) {
     return sum;
 }
 
-enum tw_status tw_peak_measure(const struct tw_matmul_library *library, enum tw_type type,
-                               uint32_t threads, double *flops_s, struct tw_error *err) {
-    const bool is_slow = library == tw_matmul_library_get(TW_MATMUL_REF);
-    const uint32_t size = is_slow ? SIZE_SLOW : SIZE;
+/* Raises *flops_s to what products with a weight of that size reach. */
+static enum tw_status measure(const struct tw_matmul_library *library, enum tw_type type,
+                              struct tw_team *team, uint32_t size, double *flops_s,
+                              struct tw_error *err) {
     struct peak peak = {.weight = {.k = size, .n = size, .form = TW_MATMUL_NN, .type = type}};
-    struct tw_team *team = NULL;
-    TW_ASSERT(tw_matmul_library_has(library, type));
-    enum tw_status status = tw_team_create(&team, threads, err);
-    if (status == TW_OK) status = prepare(&peak, library, size, threads, err);
-    if (status == TW_OK) *flops_s = rate_of(&peak, team, size);
+    const uint32_t threads = tw_team_threads(team);
+    const enum tw_status status = prepare(&peak, library, size, threads, err);
+    if (status == TW_OK) tw_peak_raise(flops_s, rate_of(&peak, team, size));
     for (uint32_t i = 0; peak.multipliers != NULL && i < threads; i++) {
         tw_multiplier_destroy(peak.multipliers[i]);
     }
     free(peak.multipliers);
     free(peak.best_s);
     free(peak.memory);
+    return status;
+}
+
+enum tw_status tw_peak_measure(const struct tw_matmul_library *library, enum tw_type type,
+                               uint32_t threads, double *flops_s, struct tw_error *err) {
+    const bool is_slow = library == tw_matmul_library_get(TW_MATMUL_REF);
+    const uint32_t *const sizes = is_slow ? &(const uint32_t){SIZE_SLOW} : SIZES;
+    const size_t sizes_count = is_slow ? 1 : sizeof(SIZES) / sizeof(SIZES[0]);
+    struct tw_team *team = NULL;
+    TW_ASSERT(tw_matmul_library_has(library, type));
+    TW_TRY(tw_team_create(&team, threads, err));
+    enum tw_status status = TW_OK;
+    *flops_s = 0;
+    for (size_t i = 0; status == TW_OK && i < sizes_count; i++) {
+        status = measure(library, type, team, sizes[i], flops_s, err);
+    }
     tw_team_destroy(team);
     return status;
+}
+
+void tw_peak_raise(double *flops_s, double reached) {
+    if (reached > *flops_s && isfinite(reached)) *flops_s = reached;
 }

@@ -6,6 +6,7 @@
 
 #include "base/exit_codes.h"
 #include "base/log.h"
+#include "worker/device_watch.h"
 #include "worker/heartbeat.h"
 #include "worker/interrupt.h"
 #include "worker/link.h"
@@ -67,12 +68,23 @@ static enum tw_status train(struct tw_link *link, const struct tw_wmsg_welcome *
     return status;
 }
 
+/* What cannot be seen is no reason not to train. */
+static void watch_open(struct tw_device_watch *watch, const struct tw_shm *shm,
+                       const struct tw_learner *learner) {
+    struct tw_error err;
+    if (tw_device_watch_open(watch, &tw_shm_control(shm)->device, learner->gpu, &err) == TW_OK) {
+        return;
+    }
+    tw_log(TW_LOG_WARN, "gpu_unseen", "text=\"%s\"", err.message);
+}
+
 /* With the memory mapped: a learner, and its training. */
 static enum tw_status learner_run(const struct tw_session_config *config, struct tw_link *link,
                                   const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
                                   const struct tw_layout *layout, struct tw_error *err) {
     struct tw_learner learner;
     struct tw_heartbeat heartbeat;
+    struct tw_device_watch watch;
     const struct tw_learner_config wanted = {
         .run = &welcome->run,
         .layout = layout,
@@ -89,9 +101,11 @@ static enum tw_status learner_run(const struct tw_session_config *config, struct
     TW_TRY(tw_heartbeat_open(&heartbeat, tw_shm_control(shm), err));
     enum tw_status status = config->learner_open(config->self, &learner, &wanted, err);
     if (status == TW_OK) {
+        watch_open(&watch, shm, &learner);
         tw_log(TW_LOG_INFO, "attached", "run=%s params=%llu threads=%u", welcome->run.name,
                (unsigned long long)layout->params, wanted.compute.threads);
         status = train(link, welcome, shm, &learner, err);
+        tw_device_watch_close(&watch);
         config->learner_close(config->self);
     }
     tw_heartbeat_close(&heartbeat);

@@ -11,6 +11,7 @@
 
 #include "base/units.h"
 #include "worker/json_text.h"
+#include "worker/peak.h"
 
 enum { LINE_BYTES = 256, WIDTH_PIPE = 120 };
 static const double SHOW_S = 0.2, PIPE_S = 10;
@@ -133,9 +134,10 @@ static double tokens_per_s(const struct tw_train_report *report) {
     return report->step_s > 0 ? (double)report->step_tokens / report->step_s : (double)NAN;
 }
 
-static double mfu_of(const struct tw_train_report *report) {
-    if (!(report->peak_flops_s > 0)) return (double)NAN;
-    return tokens_per_s(report) * (double)report->flops_token / report->peak_flops_s;
+double tw_train_report_mfu(const struct tw_train_report *report) {
+    if (!(report->peak_flops_s > 0 && report->step_s > 0)) return (double)NAN;
+    /* A mean of steps is not faster than the fastest, but for the last bit of a rounding. */
+    return fmin(tokens_per_s(report) * (double)report->flops_token / report->peak_flops_s, 1);
 }
 
 static double left_s(const struct tw_train_report *report) {
@@ -163,7 +165,8 @@ static void show(struct tw_train_report *report, bool is_last) {
     put(&line, "  loss %.3f", report->loss);
     if (isfinite(report->validation)) put(&line, " (held out %.3f)", report->validation);
     put(&line, "  %s tokens/s", tw_units_short(speed, tokens_per_s(report)));
-    if (isfinite(mfu_of(report))) put(&line, "  MFU %.0f %%", 100 * mfu_of(report));
+    if (isfinite(tw_train_report_mfu(report)))
+        put(&line, "  MFU %.0f %%", 100 * tw_train_report_mfu(report));
     if (report->skipped > 0) put(&line, "  %" PRIu64 " skipped: not finite", report->skipped);
     put(&line, "  norm %.2f  rate %.1e", report->grad_norm, report->lr);
     if (report->is_terminal && line.used > width_of_terminal()) {
@@ -200,6 +203,10 @@ void tw_train_report_step(struct tw_train_report *report, const struct tw_step_r
     report->tokens += report->step_tokens;
     report->lr = (double)lr;
     report->grad_norm = (double)result->grad_norm;
+    if (report->peak_flops_s > 0) {
+        tw_peak_raise(&report->peak_flops_s,
+                      (double)report->step_tokens * (double)report->flops_token / took_s);
+    }
     report->step_s = report->step_s > 0 ? report->step_s + 0.1 * (took_s - report->step_s) : took_s;
     if (result->is_skipped) {
         report->skipped++;
@@ -248,7 +255,7 @@ void tw_train_report_end(struct tw_train_report *report, const char *event, cons
         put_json("loss_nats", report->loss);
         put_json("validation_nats", report->validation);
         put_json("tokens_per_s", tokens_per_s(report));
-        put_json("mfu_ratio", mfu_of(report));
+        put_json("mfu_ratio", tw_train_report_mfu(report));
         (void)printf(", \"steps_skipped\": %" PRIu64, report->skipped);
         put_json("elapsed_s", took_s);
         if (path != NULL) print_path(path);

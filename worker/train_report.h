@@ -18,7 +18,7 @@ struct tw_train_report {
     uint64_t step, first_step, steps; /* now, where this process began, where it will end */
     uint64_t tokens, step_tokens, skipped;
     uint64_t flops_token;
-    double peak_flops_s; /* 0: not measured */
+    double peak_flops_s; /* of products, or of a step that was faster; 0: not measured */
     double loss;         /* moving average over about 20 steps; NaN before the first */
     double grad_norm, lr;
     double validation; /* the last; NaN before */
@@ -40,6 +40,9 @@ void tw_train_report_plan_json(const struct tw_run *run, const struct tw_layout 
 void tw_train_report_step(struct tw_train_report *report, const struct tw_step_result *result,
                           float lr, double took_s);
 void tw_train_report_validation(struct tw_train_report *report, double nats);
+/* Model FLOPs utilisation of the last steps, at most 1; NaN before the first and where no peak was
+ * measured. */
+double tw_train_report_mfu(const struct tw_train_report *report);
 /* The state of this step is on disk. */
 void tw_train_report_saved(struct tw_train_report *report, const char *path);
 /* The last line, or the event: "done", "interrupted". path NULL: nothing was written. */

@@ -93,6 +93,7 @@ enum tw_exit cli_doctor(struct cli *cli) {
     }
     doctor.patience_us = (uint64_t)(patience_s * 1e6);
     doctor.proc = "/proc";
+    doctor.nvidia = "/dev/nvidia0";
     doctor.list = json_array();
     doctor.said = cli->json ? NULL : print;
     doctor.user = cli;

@@ -31,8 +31,11 @@ struct doctor {
     struct tw_secrets secrets;
     bool has_gate; /* a run with an owner: */
     struct tw_gate gate;
-    json_t *status;   /* of the daemon that runs; NULL: none does */
-    const char *proc; /* "/proc"; tests have their own */
+    json_t *status;     /* of the daemon that runs; NULL: none does */
+    const char *proc;   /* "/proc"; tests have their own, */
+    const char *nvidia; /* and of "/dev/nvidia0", a device file of a GPU's driver, */
+    const char
+        *engine; /* and of the program that is asked; NULL: thinwire-engine beside this one */
     uint64_t patience_us;
 
     json_t *list; /* of {check, grade, text, fix} */
@@ -56,6 +59,9 @@ void doctor_files(struct doctor *doctor);
  * there. */
 bool doctor_proc(const struct doctor *doctor, const char *name, char *text, size_t capacity);
 void doctor_host(struct doctor *doctor);
+
+/* doctor_gpu.c: the device that the configuration wants. */
+void doctor_gpu(struct doctor *doctor);
 
 /* doctor_links.c: ports, the daemon that runs, every configured address stage by stage. */
 void doctor_links(struct doctor *doctor);

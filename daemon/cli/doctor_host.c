@@ -90,8 +90,7 @@ static void look_at_processors(struct doctor *doctor) {
     doctor_say(doctor, is_busy ? DOCTOR_WARN : DOCTOR_OK, "device",
                is_busy ? "other programs take what training needs: stop them, or set node.threads"
                        : NULL,
-               "%ld processors, load %.1f%s", count, load,
-               access("/dev/nvidia0", F_OK) == 0 ? ", and an NVIDIA device that is not used" : "");
+               "%ld processors, load %.1f", count, load);
 }
 
 static void look_at_worker(struct doctor *doctor) {
@@ -180,6 +179,7 @@ void doctor_host(struct doctor *doctor) {
     look_at_clock(doctor);
     look_at_memory(doctor);
     look_at_processors(doctor);
+    doctor_gpu(doctor);
     look_at_worker(doctor);
     look_at_files(doctor);
     look_at_bbr(doctor);

@@ -44,6 +44,7 @@ static const struct verb VERBS[] = {
     {"export", NULL, "thinwire-engine"},
     {"merge", NULL, "thinwire-engine"},
     {"data", NULL, "thinwire-engine"},
+    {"info", NULL, "thinwire-engine"},
     {"sim", NULL, "thinwire-sim"},
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };

@@ -466,6 +466,32 @@ static void print_contributions(const struct screen *screen, const json_t *statu
     line_end(&line);
 }
 
+/* Temperature, power and memory of a GPU, as far as its driver tells. */
+static void print_gpu(const struct screen *screen, const json_t *status) {
+    char used[TW_UNITS_BYTES], all[TW_UNITS_BYTES];
+    const double celsius = json_num(status, "worker.gpu.temperature_c"),
+                 power = json_num(status, "worker.gpu.power_w"),
+                 power_max = json_num(status, "worker.gpu.power_max_w"),
+                 memory = json_num(status, "worker.gpu.memory_used_bytes"),
+                 memory_all = json_num(status, "worker.gpu.memory_bytes"),
+                 load = json_num(status, "worker.gpu.load_percent");
+    if (!isfinite(load)) return;
+    struct line line = line_begin(screen, "");
+    line_put(&line, PLAIN, "GPU %.0f %% busy", load);
+    if (isfinite(celsius))
+        line_put(&line, PLAIN, "%s%.0f %s", sep(screen), celsius, screen->has_utf8 ? "°C" : "C");
+    if (isfinite(power)) {
+        line_put(&line, PLAIN, "%s%.0f", sep(screen), power);
+        if (isfinite(power_max)) line_put(&line, PLAIN, " of %.0f", power_max);
+        line_put(&line, PLAIN, " W");
+    }
+    if (isfinite(memory)) {
+        line_put(&line, PLAIN, "%s%s", sep(screen), tw_units_bytes(used, memory));
+        if (isfinite(memory_all)) line_put(&line, PLAIN, " of %s", tw_units_bytes(all, memory_all));
+    }
+    line_end(&line);
+}
+
 static void print_worker(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "worker.state");
     const bool is_fine = strcmp(state, "running") == 0 || strcmp(state, "finished") == 0;
@@ -481,6 +507,7 @@ static void print_worker(const struct screen *screen, const json_t *status) {
     }
     if (isfinite(pid)) line_put(&line, DIM, "%spid %.0f", sep(screen), pid);
     line_end(&line);
+    print_gpu(screen, status);
     line = line_begin(screen, "Saved");
     const double saved = json_num(status, "checkpoint.steps");
     if (isfinite(saved)) {

@@ -85,6 +85,10 @@ extern "C" enum tw_status tw_cuda_info(struct tw_cuda_info *info, int ordinal,
                        cudaGetErrorString(status));
     }
     (void)snprintf(info->name, sizeof(info->name), "%.63s", prop.name);
+    if (cudaDeviceGetPCIBusId(info->pci, sizeof(info->pci), ordinal) != cudaSuccess) {
+        (void)cudaGetLastError(); /* then nobody can ask the driver how it fares, and that is all */
+        info->pci[0] = '\0';
+    }
     info->major = prop.major;
     info->minor = prop.minor;
     info->processors = prop.multiProcessorCount;

@@ -21,14 +21,20 @@ extern "C" { /* around the headers of the project, too: they are plain C */
 
 #include "base/status.h"
 
-enum { TW_CUDA_DEVICES_MAX = 64, TW_CUDA_NAME_BYTES = 64, TW_CUDA_REASON_BYTES = 160 };
+enum {
+    TW_CUDA_DEVICES_MAX = 64,
+    TW_CUDA_NAME_BYTES = 64,
+    TW_CUDA_PCI_BYTES = 32,
+    TW_CUDA_REASON_BYTES = 160
+};
 
 struct tw_cuda_info {
     int ordinal;
     char name[TW_CUDA_NAME_BYTES];
-    int major, minor;      /* compute capability */
-    int processors;        /* multiprocessors */
-    int shared_bytes_most; /* of one block */
+    char pci[TW_CUDA_PCI_BYTES]; /* its address, "0000:17:00.0", for its driver; "": it has none */
+    int major, minor;            /* compute capability */
+    int processors;              /* multiprocessors */
+    int shared_bytes_most;       /* of one block */
     uint64_t total_bytes;
     uint64_t free_bytes;               /* when it was opened; 0 of one that is not */
     char reason[TW_CUDA_REASON_BYTES]; /* why it cannot be used; "" when it can */

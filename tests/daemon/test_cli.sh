@@ -123,6 +123,12 @@ tw config example | diff - "$SOURCE/deploy/examples/thinwire.conf" ||
 
 expect 8 'start it \(thinwired --config ./node.conf\)' tw --config ./node.conf status
 
+# -- what it can compute on
+expect 0 '^device = cpu takes cpu$' tw info --device cpu
+expect 1 'device = cuda:63, but ' tw info --device cuda:63
+expect 2 '--device gpu: it is auto, cpu, cuda or cuda:N' tw info --device gpu
+expect 0 '"chosen": "cpu"' tw info --device cpu --json
+
 # -- run
 yes 'And it came to pass in those days that there went out a decree.' | head -c 40000 >text.txt || true
 small=(--set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=16

@@ -260,6 +260,30 @@ static void a_run_in_pairs_has_partners_and_no_roster(void **state) {
     compare("rounds_pair.txt");
 }
 
+static void a_gpu_shows_what_its_driver_tells(void **state) {
+    (void)state;
+    (void)snprintf(view.worker.engine, sizeof(view.worker.engine),
+                   "cuda:0, NVIDIA H100 80GB HBM3, bf16, cuBLASLt");
+    view.worker.gpu = (struct tw_view_gpu){.is_seen = true,
+                                           .temperature_c = 61,
+                                           .load_percent = 97,
+                                           .power_w = 412.5,
+                                           .power_max_w = 700,
+                                           .memory_used_bytes = 10737418240,
+                                           .memory_bytes = 85899345920};
+    draw(screen_status, tw_view_json_status(&view), UTF8, 100);
+    assert_non_null(strstr(drawn, "running on cuda:0, NVIDIA H100 80GB HBM3, bf16, cuBLASLt"));
+    assert_non_null(strstr(drawn, " GPU 97 % busy · 61 °C · 412 of 700 W · 10.7 GB of 85.9 GB\n"));
+    view.worker.gpu.temperature_c = 0;
+    view.worker.gpu.power_max_w = 0;
+    view.worker.gpu.memory_used_bytes = 0;
+    draw(screen_status, tw_view_json_status(&view), ASCII, 100);
+    assert_non_null(strstr(drawn, " GPU 97 % busy, 412 W\n"));
+    view.worker.gpu.is_seen = false; /* the worker hangs: what it saw is old */
+    draw(screen_status, tw_view_json_status(&view), UTF8, 100);
+    assert_null(strstr(drawn, "GPU"));
+}
+
 static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
     (void)state;
     view.node.state = TW_STATE_SOLO;
@@ -406,6 +430,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),
         cmocka_unit_test_setup(colour_changes_nothing_but_colour, start),
         cmocka_unit_test_setup(a_run_in_pairs_has_partners_and_no_roster, start),
+        cmocka_unit_test_setup(a_gpu_shows_what_its_driver_tells, start),
         cmocka_unit_test_setup(a_run_of_each_for_itself_talks_of_no_merges, start),
         cmocka_unit_test_setup(refusal_is_said_at_once_and_whole, start),
         cmocka_unit_test_setup(full_disk_is_said_where_it_hurts_others, start),

@@ -16,6 +16,7 @@
 #include "daemon/cli/doctor.h"
 
 static char proc[64];
+static char engine[80]; /* stands for thinwire-engine; not there unless a test puts it */
 static struct doctor doctor;
 
 static void put(const char *name, const char *text) {
@@ -38,7 +39,9 @@ static int setup(void **state) {
     (void)state;
     (void)snprintf(proc, sizeof(proc), "/tmp/thinwire-doctor.XXXXXX");
     assert_non_null(mkdtemp(proc));
-    doctor = (struct doctor){.proc = proc, .list = json_array()};
+    (void)snprintf(engine, sizeof(engine), "%s/engine", proc);
+    doctor =
+        (struct doctor){.proc = proc, .nvidia = "/nowhere", .engine = engine, .list = json_array()};
     tw_config_defaults(&doctor.config, "test");
     put("meminfo", "MemTotal: 8000000 kB\nMemAvailable:    4000000 kB\n");
     put("loadavg", "0.01 0.02 0.03 1/100 4711\n");
@@ -50,7 +53,8 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    static const char *const names[] = {"meminfo",
+    static const char *const names[] = {"engine",
+                                        "meminfo",
                                         "loadavg",
                                         TCP "tcp_available_congestion_control",
                                         TCP "tcp_allowed_congestion_control",
@@ -131,6 +135,83 @@ static void busy_machine_is_noticed_unless_it_is_we(void **state) {
     is_said("device", "warn", "node.threads");
 }
 
+/* The program that is asked says that, if it is asked for `device`. */
+static void put_engine(const char *device, const char *answer) {
+    char script[1024];
+    (void)snprintf(script, sizeof(script),
+                   "#!/bin/sh\n[ \"$*\" = \"info --json --device=%s\" ] && echo '%s'\n", device,
+                   answer);
+    put("engine", script);
+    assert_int_equal(chmod(engine, 0700), 0);
+}
+
+#define H100                                                                                       \
+    "{\"device\": \"cuda:0\", \"model\": \"NVIDIA H100\", \"memory_bytes\": 85000000000, "         \
+    "\"memory_free_bytes\": 84000000000}"
+
+static bool has_row(const char *check) {
+    for (size_t i = 0; i < json_array_size(doctor.list); i++) {
+        const json_t *row = json_array_get(doctor.list, i);
+        if (strcmp(json_string_value(json_object_get(row, "check")), check) == 0) return true;
+    }
+    return false;
+}
+
+static void gpu_that_is_used_is_named(void **state) {
+    (void)state;
+    put_engine("auto", "{\"devices\": [{\"device\": \"cpu\"}, " H100
+                       "], \"chosen\": \"cuda:0\", \"error\": \"\", \"why_no_gpu\": \"\"}");
+    doctor_gpu(&doctor);
+    is_said("gpu", "ok", NULL);
+    assert_string_equal(json_string_value(json_object_get(row_of("gpu"), "text")),
+                        "cuda:0, NVIDIA H100, 84.0 GB of 85.0 GB free");
+}
+
+static void gpu_that_is_asked_for_and_cannot_be_used_fails(void **state) {
+    (void)state;
+    doctor.config.worker.device = (struct tw_device_choice){TW_DEVICE_CUDA, 1};
+    put_engine("cuda:1",
+               "{\"devices\": [" H100 "], \"chosen\": \"\", \"error\": \"there is no cuda:1\"}");
+    doctor_gpu(&doctor);
+    is_said("gpu", "fail", "thinwire info");
+    assert_string_equal(json_string_value(json_object_get(row_of("gpu"), "text")),
+                        "there is no cuda:1");
+}
+
+static void engine_that_says_nothing_is_no_failure_unless_a_gpu_is_asked_for(void **state) {
+    (void)state;
+    doctor_gpu(&doctor); /* it is not there at all */
+    is_said("gpu", "skip", NULL);
+    json_array_clear(doctor.list);
+    put("engine", "#!/bin/sh\necho nonsense\n");
+    assert_int_equal(chmod(engine, 0700), 0);
+    doctor_gpu(&doctor);
+    is_said("gpu", "skip", NULL);
+    json_array_clear(doctor.list);
+    doctor.config.worker.device.kind = TW_DEVICE_CUDA;
+    doctor_gpu(&doctor);
+    is_said("gpu", "fail", "device = auto");
+}
+
+static void gpu_that_is_here_and_not_used_is_noticed(void **state) {
+    (void)state;
+    static const char answer[] =
+        "{\"devices\": [{\"device\": \"cpu\"}], \"chosen\": \"cpu\", \"error\": \"\", "
+        "\"why_no_gpu\": \"the driver is older than the toolkit\"}";
+    put_engine("auto", answer);
+    doctor_gpu(&doctor);
+    assert_false(has_row("gpu")); /* a machine without one */
+    doctor.nvidia = proc;
+    doctor_gpu(&doctor);
+    is_said("gpu", "warn", "device = cpu");
+    assert_non_null(strstr(json_string_value(json_object_get(row_of("gpu"), "text")),
+                           "the driver is older than the toolkit"));
+    json_array_clear(doctor.list);
+    doctor.config.worker.device.kind = TW_DEVICE_CPU;
+    doctor_gpu(&doctor);
+    is_said("gpu", "ok", NULL);
+}
+
 static void model_that_does_not_fit_fails(void **state) {
     (void)state;
     tw_run_defaults(&doctor.run);
@@ -209,6 +290,10 @@ int main(void) {
         TEST(kernel_that_tells_nothing_is_no_finding),
         TEST(small_buffers_come_with_the_line_to_set),
         TEST(busy_machine_is_noticed_unless_it_is_we),
+        TEST(gpu_that_is_used_is_named),
+        TEST(gpu_that_is_asked_for_and_cannot_be_used_fails),
+        TEST(engine_that_says_nothing_is_no_failure_unless_a_gpu_is_asked_for),
+        TEST(gpu_that_is_here_and_not_used_is_noticed),
         TEST(model_that_does_not_fit_fails),
         TEST(worker_that_is_not_there_fails),
         TEST(unlinked_node_without_a_daemon_is_no_failure),

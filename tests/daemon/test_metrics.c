@@ -62,6 +62,44 @@ static void what_travels_of_a_dataset_is_counted(void **state) {
     assert_null(strstr(text, "thinwire_data_"));
 }
 
+static void gpu_that_is_not_seen_has_no_line(void **state) {
+    (void)state;
+    encode();
+    assert_null(strstr(text, "thinwire_gpu_"));
+    view.worker.gpu = (struct tw_view_gpu){.is_seen = true,
+                                           .temperature_c = 61,
+                                           .load_percent = 97,
+                                           .power_w = 412.5,
+                                           .memory_used_bytes = 10737418240,
+                                           .memory_bytes = 85899345920};
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_gpu_temperature_celsius 61\n"));
+    assert_non_null(strstr(text, "\nthinwire_gpu_power_watts 412.5\n"));
+    assert_non_null(strstr(text, "\nthinwire_gpu_memory_used_bytes 1.07374182e+10\n"));
+    assert_non_null(strstr(text, "\nthinwire_gpu_load_ratio 0.97\n"));
+    view.worker.gpu.power_w = 0; /* its driver does not tell */
+    encode();
+    assert_null(strstr(text, "thinwire_gpu_power_watts"));
+}
+
+static void mfu_is_never_above_one(void **state) {
+    (void)state;
+    /* A yardstick measured while others had the processor: 100 GFLOP/s; a step makes 134. */
+    uint64_t peak = 100000000000;
+    const uint64_t flops = 67000000000, took_us = 500000;
+    peak = tw_view_peak(peak, flops, took_us);
+    assert_int_equal(peak, 134000000000);
+    assert_true(tw_view_mfu((double)flops * 1e6 / (double)took_us, peak) <= 1);
+    assert_int_equal(tw_view_peak(peak, flops, 2 * took_us), peak); /* a slower step: as it was */
+    assert_true(fabs(tw_view_mfu(67e9, peak) - 0.5) < 1e-9);
+    assert_true(tw_view_mfu(150e9, peak) <= 1); /* a step too many fell into the second */
+    assert_int_equal(tw_view_peak(0, flops, took_us), 0);
+    assert_int_equal(tw_view_peak(peak, flops, 0), peak);
+    assert_int_equal(tw_view_peak(peak, UINT64_MAX, 1), peak); /* nonsense of a foreign worker */
+    assert_true(isnan(tw_view_mfu(67e9, 0)));
+    assert_true(isnan(tw_view_mfu((double)NAN, peak)));
+}
+
 static void what_was_never_measured_has_no_line(void **state) {
     (void)state;
     tw_status_view_init(&view);
@@ -160,6 +198,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_are_in_base_units, start),
         cmocka_unit_test_setup(what_travels_of_a_dataset_is_counted, start),
+        cmocka_unit_test_setup(gpu_that_is_not_seen_has_no_line, start),
+        cmocka_unit_test_setup(mfu_is_never_above_one, start),
         cmocka_unit_test_setup(what_was_never_measured_has_no_line, start),
         cmocka_unit_test_setup(every_line_is_well_formed, start),
         cmocka_unit_test_setup(a_hostile_name_stays_inside_its_label, start),

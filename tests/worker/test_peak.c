@@ -29,7 +29,20 @@ static void every_library_has_a_rate(void **state) {
     }
 }
 
+static void peak_only_rises_and_stays_a_number(void **state) {
+    (void)state;
+    double flops_s = 5e9;
+    tw_peak_raise(&flops_s, 4e9);
+    assert_true(flops_s == 5e9);
+    tw_peak_raise(&flops_s, 6e9);
+    assert_true(flops_s == 6e9);
+    tw_peak_raise(&flops_s, (double)INFINITY);
+    tw_peak_raise(&flops_s, (double)NAN);
+    assert_true(flops_s == 6e9);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_library_has_a_rate)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_library_has_a_rate),
+                                       cmocka_unit_test(peak_only_rises_and_stays_a_number)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

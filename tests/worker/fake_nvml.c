@@ -1,0 +1,96 @@
+/* fake_nvml.c - a management library of a GPU that is not there, for tests: what NVML's functions
+ * are called and what they give. The environment's FAKE_NVML lets parts of it fail:
+ *   refuses   the driver does not let itself be asked
+ *   silent    it tells nothing of the GPU
+ *   unending  its release has no end */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAILED = 999, NOT_FOUND = 6 };
+
+static int begun; /* calls of init less calls of shutdown, for the test to look at */
+
+static int is(const char *how) {
+    const char *const wanted = getenv("FAKE_NVML");
+    return wanted != NULL && strcmp(wanted, how) == 0;
+}
+
+int nvmlInit_v2(void);
+int nvmlShutdown(void);
+int fake_nvml_begun(void);
+const char *nvmlErrorString(int code);
+int nvmlSystemGetDriverVersion(char *text, unsigned int size);
+int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, void **device);
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned int *celsius);
+int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts);
+int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *total_free_used);
+int nvmlDeviceGetUtilizationRates(void *device, unsigned int *gpu_memory);
+
+int nvmlInit_v2(void) {
+    if (is("refuses")) return FAILED;
+    begun++;
+    return 0;
+}
+
+int nvmlShutdown(void) {
+    begun--;
+    return 0;
+}
+
+int fake_nvml_begun(void) {
+    return begun;
+}
+
+const char *nvmlErrorString(int code) {
+    return code == NOT_FOUND ? "Not Found" : code == FAILED ? "Unknown Error" : NULL;
+}
+
+int nvmlSystemGetDriverVersion(char *text, unsigned int size) {
+    if (is("unending")) {
+        memset(text, '9', size);
+        return 0;
+    }
+    (void)snprintf(text, size, "580.65.06");
+    return 0;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, void **device) {
+    if (strcmp(pci, "0000:17:00.0") != 0) return NOT_FOUND;
+    *device = &begun;
+    return 0;
+}
+
+/* The right handle and nothing else is answered. */
+static int refuses(const void *device) {
+    return device != &begun || is("silent") ? FAILED : 0;
+}
+
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned int *celsius) {
+    if (refuses(device) || sensor != 0) return FAILED;
+    *celsius = 61;
+    return 0;
+}
+
+int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts) {
+    if (refuses(device)) return FAILED;
+    *milliwatts = 412500;
+    return 0;
+}
+
+/* nvmlDeviceGetEnforcedPowerLimit is left out: old drivers lack a function here and there. */
+
+int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *total_free_used) {
+    if (refuses(device)) return FAILED;
+    total_free_used[0] = 85899345920;
+    total_free_used[1] = 75161927680;
+    total_free_used[2] = 10737418240;
+    return 0;
+}
+
+int nvmlDeviceGetUtilizationRates(void *device, unsigned int *gpu_memory) {
+    if (refuses(device)) return FAILED;
+    gpu_memory[0] = 97;
+    gpu_memory[1] = 40;
+    return 0;
+}

@@ -1,0 +1,143 @@
+/* test_nvml.c - what is seen of a GPU through a management library that is loaded: numbers where it
+ * tells, zeros where it does not, and a sentence where it cannot be asked. The library is a fake.
+ */
+#include "worker/nvml.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "worker/device_watch.h"
+
+static const char PCI[] = "0000:17:00.0";
+static const char *fake; /* path of the library */
+
+static struct tw_nvml *open_fake(const char *how) {
+    struct tw_nvml *nvml;
+    struct tw_error err;
+    assert_int_equal(setenv("FAKE_NVML", how, 1), 0);
+    if (tw_nvml_open(&nvml, fake, PCI, &err) != TW_OK) fail_msg("%s", err.message);
+    return nvml;
+}
+
+static void refused(const char *library, const char *pci, const char *sentence) {
+    struct tw_nvml *nvml;
+    struct tw_error err;
+    assert_int_equal(tw_nvml_open(&nvml, library, pci, &err), TW_DEVICE);
+    assert_null(nvml);
+    if (strstr(err.message, sentence) == NULL) fail_msg("`%s` is not: %s", sentence, err.message);
+}
+
+static void what_the_card_tells_is_seen(void **state) {
+    (void)state;
+    struct tw_nvml *const nvml = open_fake("");
+    struct tw_nvml_look look;
+    tw_nvml_look(nvml, &look);
+    assert_int_equal(look.temperature_c, 61);
+    assert_int_equal(look.power_mw, 412500);
+    assert_int_equal(look.power_max_mw, 0); /* the library lacks that function */
+    assert_int_equal(look.memory_used_bytes, 10737418240);
+    assert_int_equal(look.memory_bytes, 85899345920);
+    assert_int_equal(look.load_percent, 97);
+    assert_string_equal(tw_nvml_version(nvml), "580.65.06");
+    tw_nvml_close(nvml);
+}
+
+static void what_the_card_does_not_tell_is_zero(void **state) {
+    (void)state;
+    static const struct tw_nvml_look nothing;
+    struct tw_nvml *const nvml = open_fake("silent");
+    struct tw_nvml_look look;
+    memset(&look, 0xff, sizeof(look));
+    tw_nvml_look(nvml, &look);
+    assert_memory_equal(&look, &nothing, sizeof(look));
+    tw_nvml_close(nvml);
+}
+
+static void release_without_an_end_is_cut(void **state) {
+    (void)state;
+    struct tw_nvml *const nvml = open_fake("unending");
+    assert_int_equal(strlen(tw_nvml_version(nvml)), TW_NVML_VERSION_BYTES - 1);
+    tw_nvml_close(nvml);
+}
+
+static void library_that_cannot_be_asked_says_why(void **state) {
+    (void)state;
+    assert_int_equal(setenv("FAKE_NVML", "", 1), 0);
+    refused("libthinwire-nothing.so.1", PCI, "libthinwire-nothing.so.1 could not be loaded");
+    refused("libm.so.6", PCI, "libm.so.6 is no NVML this program knows");
+    refused(fake, "0000:99:00.0", "knows no GPU at 0000:99:00.0: Not Found");
+    assert_int_equal(setenv("FAKE_NVML", "refuses", 1), 0);
+    refused(fake, PCI, "does not let itself be asked: Unknown Error");
+}
+
+static void what_was_begun_is_ended(void **state) {
+    (void)state;
+    void *const library = dlopen(fake, RTLD_NOW | RTLD_LOCAL);
+    int (*begun)(void);
+    assert_non_null(library);
+    void *const found = dlsym(library, "fake_nvml_begun");
+    assert_non_null(found);
+    memcpy(&begun, &found, sizeof(begun));
+    struct tw_nvml *const nvml = open_fake("");
+    assert_int_equal(begun(), 1);
+    tw_nvml_close(nvml);
+    assert_int_equal(begun(), 0);
+    refused(fake, "0000:99:00.0", "knows no GPU");
+    assert_int_equal(begun(), 0);
+    assert_int_equal(dlclose(library), 0);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void watch_writes_what_it_sees(void **state) {
+    (void)state;
+    static struct tw_shm_device device;
+    struct tw_device_watch watch;
+    struct tw_error err;
+    assert_int_equal(setenv("FAKE_NVML", "", 1), 0);
+    assert_int_equal(setenv("TW_NVML", fake, 1), 0);
+    assert_int_equal(tw_device_watch_open(&watch, &device, PCI, &err), TW_OK);
+    assert_true(atomic_load(&device.seen_us) > 0);
+    assert_int_equal(atomic_load(&device.temperature_c), 61);
+    assert_int_equal(atomic_load(&device.power_mw), 412500);
+    assert_int_equal(atomic_load(&device.power_max_mw), 0);
+    assert_int_equal(atomic_load(&device.memory_used_bytes), 10737418240);
+    assert_int_equal(atomic_load(&device.memory_bytes), 85899345920);
+    assert_int_equal(atomic_load(&device.load_percent), 97);
+    tw_device_watch_close(&watch);
+}
+
+static void nothing_to_watch_is_no_thread(void **state) {
+    (void)state;
+    static struct tw_shm_device device;
+    struct tw_device_watch watch;
+    struct tw_error err;
+    assert_int_equal(tw_device_watch_open(&watch, &device, "", &err), TW_OK);
+    tw_device_watch_close(&watch);
+    assert_int_equal(setenv("TW_NVML", "libthinwire-nothing.so.1", 1), 0);
+    assert_int_equal(tw_device_watch_open(&watch, &device, PCI, &err), TW_DEVICE);
+    tw_device_watch_close(&watch);
+    assert_int_equal(atomic_load(&device.seen_us), 0);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_the_card_tells_is_seen),
+        cmocka_unit_test(what_the_card_does_not_tell_is_zero),
+        cmocka_unit_test(release_without_an_end_is_cut),
+        cmocka_unit_test(library_that_cannot_be_asked_says_why),
+        cmocka_unit_test(what_was_begun_is_ended),
+        cmocka_unit_test(watch_writes_what_it_sees),
+        cmocka_unit_test(nothing_to_watch_is_no_thread),
+    };
+    if (argc != 2) return 2;
+    fake = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,11 @@
+/* devices_none.c - devices.h in a build without CUDA. */
+#include <stdio.h>
+#include <string.h>
+
+#include "worker/devices.h"
+
+void tw_devices_look(struct tw_devices *devices) {
+    memset(devices, 0, sizeof(*devices));
+    (void)snprintf(devices->why_no_gpu, sizeof(devices->why_no_gpu),
+                   "this program was built without CUDA: build it where nvcc is found");
+}
