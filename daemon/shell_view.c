@@ -454,7 +454,7 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     view->sync.pairs_alone = shell->view.pairs.alone;
     view->sync.pairs_one_sided = shell->view.pairs.one_sided;
     view->sync.pairs_refused = shell->view.pairs.refused;
-    view->sync.topology = shell->setup->run.sync.topology;
+    view->sync.topology = shell->view.is_apart ? TW_TOPOLOGY_SOLO : shell->setup->run.sync.topology;
     view->sync.partner = shell->partner;
     if (shell->host->partner_distance > 0)
         view->sync.partner_distance = shell->host->partner_distance;

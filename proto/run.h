@@ -125,7 +125,8 @@ struct tw_run {
     struct {
         enum tw_preset preset;
         enum tw_topology topology;
-        uint32_t nodes; /* planned to train at a time: a plan, never enforced */
+        uint32_t nodes;               /* planned to train at a time: a plan, never enforced */
+        uint32_t together_millionths; /* group: share of the budget after which each goes alone */
         uint32_t fragments;
         enum tw_pattern pattern;
         uint32_t period;  /* H: inner steps between two syncs of one fragment */
@@ -190,6 +191,9 @@ void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
 /* What of the row follows from sync.period and sync.fragments, once these are set otherwise: the
  * outer constants, which follow from sync.codec too, and the overlap. */
 void tw_run_refit(struct tw_run *run);
+
+/* Tokens of the run clock up to which nodes merge; from then on each trains by itself. */
+uint64_t tw_run_together_tokens(const struct tw_run *run);
 
 /* Planned outer steps of each fragment: tokens / (batch context nodes period). 0 when the run ends
  * before the first one. An estimate: the nodes that will come are not known. */

@@ -134,6 +134,9 @@ static const struct tw_run_key keys[] = {
         "sync.nodes", TW_RUN_U32, sync.nodes, 1, TW_MEMBERS_MAX,
         "nodes planned to train at a time; the presets are fitted to it, and solo runs share the "
         "budget by it"),
+    NUMBER("sync.together", TW_RUN_REAL, sync.together_millionths, 1, MILLION,
+           "group: share of the budget that nodes train together; then each goes on alone, and "
+           "`thinwire merge` makes one model of theirs; 1 is all of it"),
     NUMBER("sync.fragments", TW_RUN_U32, sync.fragments, 1, TW_FRAGMENTS_MAX,
            "pieces of the model that are merged in turn"),
     ENUM("sync.pattern", sync.pattern, patterns, "how layers are dealt to fragments"),

@@ -67,6 +67,11 @@ static enum tw_status check_outer(const struct tw_run *run, struct tw_error *err
                        "sync.lead (%.6g) needs sync.topology = group: it goes by what many nodes "
                        "have in common",
                        run->sync.lead_millionths / 1e6);
+    if (run->sync.together_millionths < 1000000 && run->sync.topology != TW_TOPOLOGY_GROUP)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.together (%.6g) needs sync.topology = group: it says when a group "
+                       "parts",
+                       run->sync.together_millionths / 1e6);
     if (run->sync.outer == TW_OUTER_HEAVYBALL) return TW_OK;
     if (run->sync.gap_penalty_millionths > 0)
         return tw_fail(err, TW_CONFIG, "sync.gap_penalty needs sync.outer = heavyball");

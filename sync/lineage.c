@@ -238,7 +238,8 @@ void tw_lineage_solo_done(struct tw_node *node) {
         close.contributors[0].tokens = node->round.own_tokens - node->at.tokens_listed;
     if (node->round.own_step > node->at.steps_listed)
         close.contributors[0].steps = (uint32_t)(node->round.own_step - node->at.steps_listed);
-    close.clock_tokens = (tip != NULL ? tip->clock_tokens : 0) + close.contributors[0].tokens;
+    close.clock_tokens = tip != NULL ? tip->clock_tokens : 0;
+    close.clock_tokens += close.contributors[0].tokens * tw_round_share(node);
     node->round.own = OWN_SENT;
     struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
     if (message != NULL) {
@@ -307,11 +308,26 @@ static void found_own(struct tw_node *node) {
     tw_lineage_fork(node);
 }
 
+/* The common part of the budget is over: a past of our own from here on, once everything decided
+ * together is applied, and the others had time to fetch the last of it. */
+static void part_ways(struct tw_node *node) {
+    const uint64_t due_us = node->last_commit_us + PART_HOLD_US;
+    if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
+    if (node->applying != 0 || node->has_left || !tw_log_is_current(node)) return;
+    if (node->state == TW_STATE_MEMBER && node->now_us < due_us) {
+        tw_node_wake(node, due_us);
+        return;
+    }
+    node->was_shared = true;
+    tw_lineage_fork(node);
+    node->solo_hold_us = node->now_us + SOLO_HOLD_US; /* whoever copied us copied what was before */
+}
+
 void tw_lineage_advance(struct tw_node *node) {
     uint16_t better = NO_PEER;
     if (node->cfg.is_pair) {
         better = tw_pair_find_ahead(node);
-    } else if (node->cfg.alone_nodes == 0) {
+    } else if (!tw_round_is_apart(node)) {
         better = find_better(node);
     }
     node->is_settling = better != NO_PEER && !node->has_left;
@@ -322,7 +338,11 @@ void tw_lineage_advance(struct tw_node *node) {
     if (node->cfg.is_pair) {
         found_own(node);
     } else {
-        ask_to_join(node);
+        if (tw_round_is_apart(node)) {
+            part_ways(node);
+        } else {
+            ask_to_join(node);
+        }
         solo_round(node);
     }
 }

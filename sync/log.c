@@ -59,25 +59,31 @@ bool tw_log_is_close(const struct tw_node *node) {
     return true;
 }
 
+/* Apart nobody is told what the others did: as much as this node, since it was last listed. */
 uint64_t tw_log_clock_tokens(const struct tw_node *node) {
     if (node->at.has_tip == 0) return 0;
-    const uint64_t factor = node->cfg.alone_nodes > 0 ? node->cfg.alone_nodes : 1;
-    const uint64_t tokens = node->at.tip.clock_tokens;
-    return tokens < UINT64_MAX / factor ? tokens * factor : UINT64_MAX;
+    const uint64_t listed = node->at.tip.clock_tokens;
+    if (!tw_round_is_apart(node) || node->tokens <= node->at.tokens_listed) return listed;
+    const uint64_t own = node->tokens - node->at.tokens_listed, share = tw_round_share(node);
+    return own < (UINT64_MAX - listed) / share ? listed + own * share : UINT64_MAX;
+}
+
+void tw_log_finish(struct tw_node *node) {
+    if (!node->worker_up || !tw_round_is_final(node) || node->is_finish_told) return;
+    node->is_finish_told = true;
+    (void)tw_act_body(node, TW_ACT_FINISH);
 }
 
 void tw_log_clock(struct tw_node *node) {
     if (!node->worker_up || node->at.has_tip == 0) return;
     struct tw_action *action = tw_act_body(node, TW_ACT_CLOCK);
-    action->u.clock.clock_tokens = tw_log_clock_tokens(node);
+    action->u.clock.clock_tokens = node->at.tip.clock_tokens;
     action->u.clock.tokens_listed = node->at.tokens_listed;
     action->u.clock.contributors = node->at.tip.contributors_count;
-    if (node->cfg.alone_nodes > 0) action->u.clock.contributors = node->cfg.alone_nodes;
+    if (tw_round_is_apart(node)) action->u.clock.contributors = node->cfg.alone_nodes;
     if (node->cfg.is_pair)
         action->u.clock.contributors = (uint32_t)((tw_pair_clock_factor(node) + 512) / 1024);
-    if (!tw_round_is_final(node) || node->is_finish_told) return;
-    node->is_finish_told = true;
-    (void)tw_act_body(node, TW_ACT_FINISH);
+    tw_log_finish(node);
 }
 
 /* Does the manifest list us as a contributor, under our present membership? */

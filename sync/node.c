@@ -117,7 +117,8 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
 
 /* Is it of a way to merge that this run has not? */
 static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind kind) {
-    const bool has_group = !node->cfg.is_pair && node->cfg.alone_nodes == 0;
+    const bool is_solo = node->cfg.alone_nodes > 0 && node->cfg.together_tokens == 0;
+    const bool has_group = !node->cfg.is_pair && !is_solo;
     if ((kind >= TW_MSG_JOIN && kind <= TW_MSG_NACK) || kind == TW_MSG_ACCUSE) return !has_group;
     return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
@@ -260,6 +261,7 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
         measure_step(node, event->u.step.step);
         node->step = event->u.step.step;
         node->tokens = event->u.step.tokens;
+        tw_log_finish(node);
         break;
     case TW_EV_ENCODED:
         if (node->cfg.is_pair) {
@@ -331,6 +333,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->state = node->state;
     view->lineage = node->at.lineage;
     view->tip = node->tip_digest;
+    view->is_apart = tw_round_is_apart(node);
     view->rounds = node->at.rounds;
     view->clock_tokens = tw_log_clock_tokens(node);
     view->step = node->step;

@@ -41,8 +41,10 @@ struct tw_node_config {
     bool has_result_codec; /* results are in another codec than outer gradients */
     bool is_pair;          /* topology: two by two (pair.c) instead of one group */
     uint64_t step_tokens;  /* of one inner step; pairs only */
-    /* Topology solo: nothing is merged, and each of so many nodes trains its share of the budget,
-     * its clock running for all of them. 0: nodes merge. */
+    /* From so many tokens of the clock on nothing is merged any more, and each of so many nodes
+     * trains its share of what is left of the budget, its clock running for all of them. Topology
+     * solo: from 0 on. alone_nodes 0: nodes merge to the end. */
+    uint64_t together_tokens;
     uint32_t alone_nodes;
 
     /* this node */
@@ -355,6 +357,7 @@ void tw_node_position(const struct tw_node *node, struct tw_position *position);
 struct tw_node_view {
     enum tw_node_state state;
     struct tw_id lineage, tip;
+    bool is_apart; /* nothing is merged any more: together_tokens */
     uint64_t rounds, clock_tokens, step, tokens;
     uint64_t rounds_contributed, rounds_missed; /* committed rounds that list us / do not */
     uint32_t alive; /* peers whose status was heard within TW_PEER_SILENCE_US */

@@ -72,7 +72,8 @@ enum {
 #define ASK_US (SECOND_US / 2) /* least time between two equal questions */
 #define JOIN_US SECOND_US
 #define JOIN_VALID_US (5 * SECOND_US)
-#define SOLO_HOLD_US (5 * SECOND_US) /* no solo round while somebody copies our state */
+#define SOLO_HOLD_US (5 * SECOND_US)  /* no solo round while somebody copies our state */
+#define PART_HOLD_US (10 * SECOND_US) /* a member keeps its last results for the others */
 #define STATE_KEEP_US (30 * SECOND_US)
 #define STATE_RESUME_US                                                                            \
     (120 * SECOND_US)                    /* kept so long for who was cut off in the middle of it   \
@@ -502,6 +503,10 @@ void tw_round_touch(struct tw_node *node);
 void tw_round_note_missed(struct tw_node *node, const struct tw_close *close);
 uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round);
 bool tw_round_is_final(const struct tw_node *node);
+/* The part of the budget that nodes train together is over. */
+bool tw_round_is_apart(const struct tw_node *node);
+/* By how much a token of a listed contributor moves the clock. */
+uint64_t tw_round_share(const struct tw_node *node);
 /* Results of the open round are kept until this round is decided, for those who missed them. */
 uint64_t tw_round_keep(const struct tw_node *node);
 
@@ -585,6 +590,8 @@ uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment);
 bool tw_log_is_current(const struct tw_node *node);
 /* The run clock: tokens trained by all nodes together. */
 uint64_t tw_log_clock_tokens(const struct tw_node *node);
+/* The budget is spent: says so to the worker, once. */
+void tw_log_finish(struct tw_node *node);
 /* Every fragment is held, and none is so far behind that its results could be gone soon. */
 bool tw_log_is_close(const struct tw_node *node);
 /* (phi, u) of fragment p are being changed. */

@@ -30,6 +30,16 @@ bool tw_round_is_final(const struct tw_node *node) {
     return node->at.has_tip != 0 && tw_log_clock_tokens(node) >= node->cfg.budget_tokens >> half;
 }
 
+bool tw_round_is_apart(const struct tw_node *node) {
+    if (node->cfg.alone_nodes == 0) return false;
+    return node->cfg.together_tokens == 0 ||
+           (node->at.has_tip != 0 && node->at.tip.clock_tokens >= node->cfg.together_tokens);
+}
+
+uint64_t tw_round_share(const struct tw_node *node) {
+    return tw_round_is_apart(node) ? node->cfg.alone_nodes : 1;
+}
+
 /* The order in which members try to close the round: by hash, so that the work goes around. */
 static void rank_closers(struct tw_node *node) {
     struct round *round = &node->round;
@@ -200,6 +210,7 @@ static void contribute(struct tw_node *node) {
     const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
     const bool is_free =
         round->own == OWN_IDLE || (round->own == OWN_REFUSED && round->active_us == 0);
+    if (tw_round_is_apart(node)) return;
     if (!is_free || !node->worker_up || tw_log_is_applying(node, fragment)) return;
     if (round->owners_count == 0 || tw_log_due(node, fragment) != UINT64_MAX) return;
     if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due_soon(node)) return;

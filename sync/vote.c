@@ -179,7 +179,7 @@ bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close) 
         const struct tw_contributor *by = &close->contributors[i];
         if (by->member_idx >= node->roster.count || by->tokens > TOKENS_MAX) return false;
         contributors |= UINT64_C(1) << by->member_idx;
-        clock_tokens += by->tokens;
+        clock_tokens += by->tokens * tw_round_share(node);
     }
     for (uint32_t k = 0; k < close->parts_count; k++) {
         if (close->parts[k].owner_idx != node->round.owners[k]) return false;

@@ -96,6 +96,11 @@ static void explain_sync(FILE *to, const struct tw_run *run) {
     if (run->sync.sent == TW_SENT_MIX) (void)fprintf(to, " %.2g", run->sync.mix_millionths / 1e6);
     (void)fprintf(to, "), merged by %s, weights %s\n", word(run, "sync.merge", merge),
                   word(run, "sync.weights", weights));
+    if (run->sync.together_millionths < 1000000)
+        (void)fprintf(to,
+                      "            together for %.3g %% of the budget, then each node alone; "
+                      "`thinwire merge` makes\n            one model of theirs at the end\n",
+                      run->sync.together_millionths / 1e4);
 }
 
 static void explain_outer(FILE *to, const struct tw_run *run) {

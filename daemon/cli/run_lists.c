@@ -17,7 +17,7 @@ static const char *const about[] = {
     [TW_PRESET_DECOUPLED] = "unequal nodes that come and go; directions and norms apart",
     [TW_PRESET_SPARSELOCO] = "only the largest changes are sent, the rest later",
     [TW_PRESET_LOCAL_SGD] = "plain averaging, often",
-    [TW_PRESET_BTM] = "nothing while training; `thinwire merge` at the end",
+    [TW_PRESET_BTM] = "together for half of the budget, then apart; `thinwire merge` at the end",
 };
 enum { PRESETS_COUNT = sizeof(about) / sizeof(about[0]) };
 
@@ -68,6 +68,9 @@ static void print_preset(unsigned preset) {
                  ", %s, %s\n",
                  run->sync.fragments, run->sync.fragments == 1 ? "" : "s", run->sync.period,
                  run->sync.overlap, word(run, "sync.sent", sent), word(run, "sync.outer", outer));
+    if (run->sync.together_millionths < 1000000)
+        (void)printf("            until %.3g %% of the budget; then alone\n",
+                     run->sync.together_millionths / 1e4);
     (void)printf("            merged by %s, weights %s; %s", word(run, "sync.merge", merge),
                  word(run, "sync.weights", weights), tw_codec_get(run->sync.codec)->name);
     if (run->sync.feedback_millionths > 0)

@@ -254,6 +254,7 @@ static void contradictions_between_knobs_are_refused(void **state) {
         const char *key, *value, *reason;
     } rows[] = {
         {TW_PRESET_STREAMING, "sync.consensus", "0.7", "needs sync.topology = pair"},
+        {TW_PRESET_NOLOCO, "sync.together", "0.5", "says when a group parts"},
         {TW_PRESET_STREAMING, "sync.gap_penalty", "1", "needs sync.outer = heavyball"},
         {TW_PRESET_STREAMING, "sync.momentum_clip", "3", "needs sync.outer = heavyball"},
         {TW_PRESET_STREAMING, "sync.mix", "0.5", "belongs to sync.sent = mix"},

@@ -65,6 +65,58 @@ static void nodes_that_merge_nothing_train_a_share_each(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* A part of the budget together, the rest apart. Who comes after they parted begins as a twin of
+ * one that was there. */
+static void nodes_part_where_their_run_says_so(void **state) {
+    (void)state;
+    mesh_init(&mesh, 4, 3);
+    mesh.config.alone_nodes = 3;
+    mesh.config.together_tokens = 45000;
+    mesh.config.budget_tokens = 120000;
+    for (uint32_t i = 0; i < 4; i++) {
+        mesh_kill(&mesh, i);
+        if (i < 3) mesh_start(&mesh, i, NULL);
+    }
+    mesh_link(&mesh, 0, 1);
+    mesh_link(&mesh, 0, 2);
+    mesh_link(&mesh, 1, 2);
+    mesh_run(&mesh, SECONDS(12));
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(mesh_view(&mesh, i).state, TW_STATE_MEMBER);
+        assert_false(mesh_view(&mesh, i).is_apart);
+        assert_int_equal(mesh_view(&mesh, i).mixed, 2);
+    }
+    mesh_run(&mesh, SECONDS(6));
+    const uint64_t rounds = mesh_view(&mesh, 0).rounds;
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(mesh_view(&mesh, i).is_apart);
+        assert_int_equal(mesh_view(&mesh, i).rounds, rounds); /* all have the last of them */
+        assert_agreement(0, i);
+    }
+    mesh_run(&mesh, SECONDS(14));
+    mesh_start(&mesh, 3, NULL);
+    for (uint32_t i = 0; i < 3; i++) mesh_link(&mesh, i, 3);
+    mesh_run(&mesh, SECONDS(5));
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_SOLO);
+        assert_true(view.is_apart);
+        assert_in_range(view.clock_tokens, 75000, 119999);
+        for (uint32_t j = 0; j < i; j++) {
+            const struct tw_node_view other = mesh_view(&mesh, j);
+            assert_memory_not_equal(&view.lineage, &other.lineage, sizeof(view.lineage));
+        }
+    }
+    mesh_run(&mesh, SECONDS(30));
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_FINISHED);
+        assert_true(mesh.workers[i].is_finished);
+        if (i < 3) assert_in_range(view.tokens, 39000, 43000);
+    }
+    mesh_deinit(&mesh);
+}
+
 static void nodes_that_meet_become_one_group(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 3);
@@ -598,6 +650,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lone_node_trains_in_solo_rounds),
         cmocka_unit_test(nodes_that_merge_nothing_train_a_share_each),
+        cmocka_unit_test(nodes_part_where_their_run_says_so),
         cmocka_unit_test(nodes_that_meet_become_one_group),
         cmocka_unit_test(late_joiner_gets_the_state_and_contributes),
         cmocka_unit_test(killed_member_is_dropped_and_comes_back),

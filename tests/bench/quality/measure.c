@@ -101,7 +101,7 @@ enum tw_status measure_take(struct measure *measure, struct node *nodes, uint32_
     point.distance = take_mean(measure, nodes, count);
     TW_TRY(tw_eval_heldout(judge->engine, &judge->data, measure->mean, windows, &mean, err));
     anchor = mean;
-    if (judge->has_merger) {
+    if (judge->has_merger && !judge->is_apart) {
         if (judge->setting->run.sync.topology == TW_TOPOLOGY_PAIR) {
             point.distance = take_anchors(measure, nodes, count);
         } else {

@@ -71,6 +71,7 @@ struct node {
         struct payload own_delta, own_phi, their_delta, their_phi;
     } pair;
     bool has_merger, has_pairing, is_alive, is_owner, is_hostile;
+    bool is_apart;  /* merges no more: sync.together */
     bool is_struck; /* owns no part any more: a ban is longer than these runs */
     uint64_t next_us, boundary_us, step_us;
     uint64_t steps, trained; /* inner steps and tokens so far */

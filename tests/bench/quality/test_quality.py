@@ -77,7 +77,7 @@ class Smoke:
     def groups_beat_the_lone_node(self):
         loss = self.losses()
         for name in ("diloco", "streaming", "exact", "bf16", "death", "nonsense", "slow", "eager",
-                     "keep", "noloco", "sparse", "budget"):
+                     "keep", "noloco", "sparse", "budget", "btm"):
             assert loss[name] < loss["alone"], f"{name}: {loss[name]}, alone: {loss['alone']}"
         assert loss["big"] < loss["alone"]
         assert loss["beyond"] > loss["noloco"] + 0.3, "outside its bounds the consensus diverges"
@@ -89,7 +89,7 @@ class Smoke:
 
     def bytes_are_those_of_the_codec(self):
         for case in self.cases("all"):
-            bits = {"alone": 0, "big": 0, "btm": 0, "exact": 32, "bf16": 16}
+            bits = {"alone": 0, "big": 0, "exact": 32, "bf16": 16}
             bits = bits.get(case["name"], BITS.get(case["manifest"].get("sync.codec")))
             if case["name"] == "sparse":
                 assert 0.5 < case["bits"] <= 1.5, case["bits"]
@@ -102,6 +102,10 @@ class Smoke:
                 times = case["rounds"] / int(case["manifest"]["sync.fragments"])
                 payload = 2 * 2 * 4 * case["params"] * 3 / 4 * times
                 assert payload < case["bytes"] < 1.2 * payload, (payload, case["bytes"])
+
+    def who_parts_sends_until_then(self):
+        rounds = {case["name"]: case["rounds"] for case in self.cases("all") if case["seed"] == 1}
+        assert rounds["btm"] == rounds["diloco"] // 2, rounds
 
     def trouble_is_counted(self):
         for case in self.cases("all"):
@@ -171,6 +175,7 @@ def main():
         smoke.report_tells()
         for fact in (smoke.groups_beat_the_lone_node, smoke.coding_costs_little,
                      smoke.bytes_are_those_of_the_codec, smoke.trouble_is_counted,
+                     smoke.who_parts_sends_until_then,
                      smoke.same_again_and_in_slices, smoke.a_cut_line_is_done_again,
                      smoke.what_was_merged_is_dumped, smoke.bad_plans_are_refused):
             fact()

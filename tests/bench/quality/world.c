@@ -8,7 +8,7 @@
 #include "tests/bench/quality/pairs.h"
 
 static bool has_rounds(const struct world *world) {
-    return world->setting->kind == KIND_GROUP &&
+    return world->setting->kind == KIND_GROUP && !world->is_apart &&
            world->setting->run.sync.topology != TW_TOPOLOGY_SOLO;
 }
 
@@ -143,6 +143,20 @@ static void count_clock(struct world *world) {
     for (uint32_t i = 0; i < world->count; i++) world->clock += world->nodes[i].trained;
 }
 
+/* The part of the budget that nodes train together is over: what was merged is applied, and each
+ * goes on alone, its clock running for all of them. */
+static enum tw_status part_ways(struct world *world, struct tw_error *err) {
+    for (uint32_t i = 0; i < world->count; i++) {
+        struct node *node = &world->nodes[i];
+        node->last_send_step = 0; /* the overlap is over */
+        TW_TRY(round_apply(world, node, err));
+        node->told.contributors = world->count;
+        node->is_apart = true;
+    }
+    world->is_apart = true;
+    return TW_OK;
+}
+
 static enum tw_status settle_pairs(struct world *world, struct tw_error *err) {
     count_clock(world);
     if (world->clock >= world->setting->run.train.tokens) return finish_pairs(world, err);
@@ -167,6 +181,7 @@ static enum tw_status settle(struct world *world, struct tw_error *err) {
     TW_TRY(round_advance(world, err));
     if (world->rounds == before) return TW_OK;
     if (world->clock >= budget) return finish(world, err);
+    if (world->clock >= tw_run_together_tokens(&world->setting->run)) return part_ways(world, err);
     /* Without an overlap a merge is in before the next step begins. */
     for (uint32_t i = 0; i < world->count; i++) {
         struct node *node = &world->nodes[i];

@@ -31,7 +31,7 @@ struct world {
     uint64_t now_us, last_commit_us;
     uint64_t rounds; /* committed */
     uint64_t clock;  /* tokens listed in them */
-    bool is_final, is_over;
+    bool is_final, is_over, is_apart;
     struct round round;     /* the open one: number `rounds` */
     struct commit *commits; /* of every round; results are freed once everybody applied them */
     uint64_t commits_room;
