@@ -44,7 +44,7 @@ PRESETS = {  # over the preset's row, which is fitted to the length of the run
     "co2": {"sync.period": "40", "sync.overlap": "39"}, "decoupled": {}, "sparseloco": {},
     "local-sgd": {"sync.period": "40"}, "btm": {},
 }
-OWN_ANCHORS = ("noloco", "btm")  # each node has its own: they are near each other, or not at all
+OWN_ANCHORS = ("noloco", "btm")  # each node has its own, at the end: near each other, or not
 
 
 class Stopped(Exception):
@@ -358,7 +358,7 @@ def evaluate(node, part, windows):
 
 
 def merged_nats(args, group, files):
-    """Loss of what `thinwire merge` makes of nodes that never merged; None for other presets."""
+    """Loss of what `thinwire merge` makes of nodes that parted; None for other presets."""
     if args.preset != "btm":
         return None
     node = group[0]
@@ -427,10 +427,10 @@ def judge(facts):
     if is_alone:
         add("the merge is no worse than the best of the nodes", f"{min(lives):.4f} -> {anchor:.4f}",
             anchor <= min(lives) + 1e-4)
-    else:
-        gain = (solo["live_nats"] or 0) - anchor
-        add(f"better than the solo node by {GOALS['better_than_solo_nats_min']}", f"{gain:.4f}",
-            gain >= GOALS["better_than_solo_nats_min"])
+    gain = (solo["live_nats"] or 0) - anchor
+    add(f"better than the solo node by {GOALS['better_than_solo_nats_min']}", f"{gain:.4f}",
+        gain >= GOALS["better_than_solo_nats_min"])
+    if not is_alone:
         most = GOALS["own_spread_max" if has_own else "nodes_spread_max"]
         spread = max(lives) / min(lives) - 1 if len(lives) == len(group) else float("inf")
         add(f"nodes within {100 * most:.0f} % of each other", f"{100 * spread:.2f} %",
@@ -441,10 +441,10 @@ def judge(facts):
                 apart <= GOALS["own_anchors_apart_max"])
         else:
             add("one and the same anchor on all nodes", f"{apart:.2e}", apart == 0.0)
-        ratio = facts["bytes_ratio"]
-        add("at least 100 times fewer bytes than fp32 data parallel",
-            "nothing was sent" if ratio is None else f"{ratio:.0f} times",
-            ratio is not None and ratio >= GOALS["bytes_ratio_min"])
+    ratio = facts["bytes_ratio"]
+    add("at least 100 times fewer bytes than fp32 data parallel",
+        "nothing was sent" if ratio is None else f"{ratio:.0f} times",
+        ratio is not None and ratio >= GOALS["bytes_ratio_min"])
     if facts["data_copies"] is not None:
         add("every other node fetched the data",
             f"{facts['data_copies']} of {len(group) - 1}, {facts['data_bytes'] / 1e6:.1f} MB each",
