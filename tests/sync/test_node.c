@@ -117,6 +117,51 @@ static void nodes_part_where_their_run_says_so(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* One was killed before they parted and is back after that: it goes on as a twin of another. One
+ * killed afterwards goes on where it was. */
+static void who_was_away_when_they_parted_goes_on(void **state) {
+    (void)state;
+    struct tw_position early, late;
+    struct mesh_worker early_worker, late_worker;
+    mesh_init(&mesh, 3, 3);
+    mesh.config.alone_nodes = 3;
+    mesh.config.together_tokens = 45000;
+    mesh.config.budget_tokens = 180000;
+    for (uint32_t i = 0; i < 3; i++) {
+        mesh_kill(&mesh, i);
+        mesh_start(&mesh, i, NULL);
+    }
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(10));
+    tw_node_position(mesh.nodes[2], &early);
+    early_worker = mesh.workers[2];
+    mesh_kill(&mesh, 2);
+    mesh_run(&mesh, SECONDS(28));
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(mesh_view(&mesh, i).state, TW_STATE_SOLO);
+        assert_true(mesh_view(&mesh, i).is_apart);
+    }
+    tw_node_position(mesh.nodes[1], &late);
+    late_worker = mesh.workers[1];
+    const struct tw_node_view before = mesh_view(&mesh, 1);
+    mesh_kill(&mesh, 1);
+    mesh_run(&mesh, SECONDS(1));
+    mesh.workers[2] = early_worker;
+    mesh_start(&mesh, 2, &early);
+    mesh.workers[1] = late_worker;
+    mesh_start(&mesh, 1, &late);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(10));
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(mesh_view(&mesh, i).state, TW_STATE_SOLO);
+        assert_true(mesh_view(&mesh, i).is_apart);
+        assert_true(mesh_view(&mesh, i).clock_tokens > before.clock_tokens);
+    }
+    mesh_run(&mesh, SECONDS(40));
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(mesh_view(&mesh, i).state, TW_STATE_FINISHED);
+    mesh_deinit(&mesh);
+}
+
 static void nodes_that_meet_become_one_group(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 3);
@@ -651,6 +696,7 @@ int main(void) {
         cmocka_unit_test(lone_node_trains_in_solo_rounds),
         cmocka_unit_test(nodes_that_merge_nothing_train_a_share_each),
         cmocka_unit_test(nodes_part_where_their_run_says_so),
+        cmocka_unit_test(who_was_away_when_they_parted_goes_on),
         cmocka_unit_test(nodes_that_meet_become_one_group),
         cmocka_unit_test(late_joiner_gets_the_state_and_contributes),
         cmocka_unit_test(killed_member_is_dropped_and_comes_back),
