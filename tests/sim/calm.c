@@ -189,7 +189,7 @@ void tw_sim_calm_end(struct tw_sim_world *world) {
     measure(world);
     if (world->options.is_pair) {
         tw_sim_calm_pair_end(world);
-    } else {
+    } else if (world->options.together_tokens >= world->options.budget_tokens) {
         check_unity(world);
         if (!world->result->is_failed) check_progress(world);
         if (!world->result->is_failed) check_finish(world);

@@ -277,8 +277,8 @@ void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_ACT_SEND: check_message(world, node, action->u.message); break;
     case TW_ACT_APPLY: check_apply(world, node, action); break;
     case TW_ACT_FINISH:
-        tw_node_position(node->core, world->position);
-        if (world->position->tip.clock_tokens < world->options.budget_tokens) {
+        tw_node_view(node->core, world->view);
+        if (world->view->clock_tokens < world->options.budget_tokens) {
             tw_sim_fail(world, node, "G6", "finishes before the budget is spent");
         }
         break;

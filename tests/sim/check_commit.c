@@ -94,6 +94,10 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
         commit->clock_tokens = close->clock_tokens;
         return;
     }
+    /* Apart it runs for all. */
+    if (world->options.together_tokens < world->options.budget_tokens &&
+        commit->clock_tokens >= world->options.together_tokens)
+        clock_tokens *= world->options.nodes_count;
     commit->clock_tokens += clock_tokens;
     if (commit->clock_tokens != close->clock_tokens) {
         tw_sim_fail(world, node, "G3", "clock of round %" PRIu64 " is not its parent's and its own",

@@ -59,7 +59,7 @@ static void draw_run(struct tw_sim_options *options, struct tw_rng *rng) {
     options->members_max = TW_MEMBERS_MAX;
     if (tw_rng_below(rng, 8) == 0) options->members_max = n > 2 ? n - 1 : n;
     options->orphan_us = log_uniform_us(rng, 30, 300);
-    options->budget_tokens = UINT64_MAX / 4;
+    options->budget_tokens = options->together_tokens = UINT64_MAX / 4;
 }
 
 static void draw_problem(struct tw_sim_options *options, struct tw_rng *rng) {
@@ -155,6 +155,8 @@ void tw_sim_options_print(const struct tw_sim_options *o, FILE *file) {
             seconds(o->grace_us), o->members_max, seconds(o->orphan_us));
     if (o->budget_tokens < UINT64_MAX / 8)
         fprintf(file, ", budget %" PRIu64 " tokens", o->budget_tokens);
+    if (o->together_tokens < o->budget_tokens)
+        fprintf(file, ", %" PRIu64 " of them together", o->together_tokens);
     fprintf(file,
             "\n  machines  step %.2f s, speeds e^+-%.2f, snapshot every %u steps, checkpoint every "
             "%.0f s\n",

@@ -52,6 +52,7 @@ struct tw_sim_options {
     uint32_t fragments_count, dims_per_fragment;
     uint32_t period_steps, overlap_steps, quorum, members_max;
     uint64_t pace_us, grace_us, orphan_us, budget_tokens;
+    uint64_t together_tokens; /* then every node goes on alone; budget_tokens or more: never */
 
     /* the machines and the problem */
     uint64_t step_us;    /* of a machine of speed 1 */

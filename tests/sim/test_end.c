@@ -6,26 +6,47 @@
 #include "tests/test.h"
 
 /* The budget is spent between the middle of the faults and a little after their end. */
+static void draw(struct tw_sim_options *options, uint64_t seed) {
+    tw_sim_options_draw(options, seed, 0, 1);
+    if (seed % 4 == 0) options->faults = 0;
+    options->members_max = 64;
+    const double steps = (double)options->chaos_us / (double)options->step_us;
+    options->budget_tokens = (uint64_t)(steps * options->tokens_per_step *
+                                        (0.3 + 0.05 * (double)(seed % 10)) * options->nodes_count);
+}
+
+/* Is it as it should be? Says so if not. */
+static bool ends_well(const struct tw_sim_options *options, bool is_one) {
+    static struct tw_sim_result result;
+    tw_sim_run(options, &result, NULL);
+    if (!result.is_failed && result.finished_end == options->nodes_count &&
+        (result.lineages_end == 1) == is_one)
+        return true;
+    tw_sim_options_print(options, stdout);
+    tw_sim_result_print(options, &result, stdout);
+    return false;
+}
+
 static void all_finish_with_equal_anchors(void **state) {
     (void)state;
     uint32_t failed = 0;
     for (uint64_t seed = 1001; seed <= 1016; seed++) {
         struct tw_sim_options options;
-        static struct tw_sim_result result;
-        tw_sim_options_draw(&options, seed, 0, 1);
-        if (seed % 4 == 0) options.faults = 0;
-        options.members_max = 64;
-        const double steps = (double)options.chaos_us / (double)options.step_us;
-        options.budget_tokens =
-            (uint64_t)(steps * options.tokens_per_step * (0.3 + 0.05 * (double)(seed % 10)) *
-                       options.nodes_count);
-        tw_sim_run(&options, &result, NULL);
-        const bool is_good = !result.is_failed && result.finished_end == options.nodes_count &&
-                             result.lineages_end == 1;
-        if (is_good) continue;
-        failed++;
-        tw_sim_options_print(&options, stdout);
-        tw_sim_result_print(&options, &result, stdout);
+        draw(&options, seed);
+        failed += !ends_well(&options, true);
+    }
+    assert_int_equal(failed, 0);
+}
+
+/* sync.together: each in a lineage of its own, whenever and in whatever state they part. */
+static void all_part_and_finish(void **state) {
+    (void)state;
+    uint32_t failed = 0;
+    for (uint64_t seed = 1101; seed <= 1116; seed++) {
+        struct tw_sim_options options;
+        draw(&options, seed);
+        options.together_tokens = options.budget_tokens / 8 * (1 + seed % 7);
+        failed += !ends_well(&options, options.nodes_count == 1);
     }
     assert_int_equal(failed, 0);
 }
@@ -33,6 +54,7 @@ static void all_finish_with_equal_anchors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_finish_with_equal_anchors),
+        cmocka_unit_test(all_part_and_finish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
