@@ -18,7 +18,8 @@
       "identity key, run secret or certificate missing, no good, or readable by others")           \
     X(UNREACHABLE, 8, "the daemon does not answer on its socket, or refused")                      \
     X(CORRUPT, 9, "stored state (checkpoint, vote, cache) is damaged")                             \
-    X(JOIN, 10, "no node of the run could be reached, or it turned this machine away")
+    X(JOIN, 10, "no node of the run could be reached, or it turned this machine away")             \
+    X(DEVICE, 11, "the compute device is not there, failed, or refused")
 
 enum tw_exit {
 #define X(name, value, meaning) TW_EXIT_##name = (value),

@@ -31,14 +31,24 @@ static uint64_t pause_of(struct tw_restart *restart) {
     return pause - pause / 5 + tw_rng_below(&restart->rng, 2 * pause / 5 + 1);
 }
 
-struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t snapshot_step,
-                                          uint64_t now_us) {
+/* One more in the row, or the first after a healthy stretch. */
+static void count_death(struct tw_restart *restart, uint64_t now_us) {
     if (restart->has_stepped && now_us - restart->started_us >= TW_RESTART_HEALTHY_US) {
         restart->row = 0;
     }
+    restart->row++;
+}
+
+struct tw_restart_verdict tw_restart_device_died(struct tw_restart *restart, uint64_t now_us) {
+    count_death(restart, now_us);
+    return (struct tw_restart_verdict){.rung = TW_RESTART_PLAIN, .pause_us = pause_of(restart)};
+}
+
+struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t snapshot_step,
+                                          uint64_t now_us) {
+    count_death(restart, now_us);
     if (snapshot_step > restart->snapshot_step) restart->stuck = 0;
     restart->snapshot_step = snapshot_step;
-    restart->row++;
     restart->stuck++;
     struct tw_restart_verdict verdict = {.pause_us = pause_of(restart)};
     if (restart->stuck < TW_RESTART_RUNG) {

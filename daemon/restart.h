@@ -56,6 +56,10 @@ void tw_restart_alive(struct tw_restart *restart, uint64_t now_us);
 struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t snapshot_step,
                                           uint64_t now_us);
 
+/* The same where its compute device failed, which says nothing about snapshots and batches: it is
+ * tried again for as long as it takes, with the pauses of any restart, and the ladder stays. */
+struct tw_restart_verdict tw_restart_device_died(struct tw_restart *restart, uint64_t now_us);
+
 /* When it must be called hanging if nothing is heard until then. */
 uint64_t tw_restart_hang_us(const struct tw_restart *restart);
 

@@ -177,6 +177,7 @@ struct tw_shell_train {
     char device[64];
     struct tw_wmsg_about about; /* of the learner that was ready last */
     char error[TW_VIEW_TEXT_BYTES];
+    bool is_device_fault; /* error is of the compute device */
     pid_t pid;
 };
 

@@ -254,6 +254,7 @@ static void fill_worker(const struct tw_shell *shell, uint64_t now_us,
                    shell->train.about.engine);
     view->worker.memory_bytes = shell->train.about.memory_bytes;
     (void)snprintf(view->worker.error, sizeof(view->worker.error), "%s", shell->train.error);
+    view->worker.is_device_fault = shell->train.is_device_fault;
     view->worker.snapshot_step = shell->train.snapshot_step;
     if (beat > 0) view->worker.heartbeat_us = age(now_us, beat);
     fill_gpu(shell, now_us, &view->worker.gpu);

@@ -175,6 +175,7 @@ static void on_died(void *user, const struct tw_worker_death *death) {
                        "Thinwire worker?",
                        shell->setup->worker_path, death->exit_status);
     }
+    shell->train.is_device_fault = death->signal == 0 && death->exit_status == TW_EXIT_DEVICE;
     if (is_hopeless(shell, death)) {
         if (shell->train.error[0] == '\0') {
             (void)snprintf(shell->train.error, sizeof(shell->train.error),

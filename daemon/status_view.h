@@ -269,6 +269,7 @@ struct tw_status_view {
         char engine[96];                /* what computes, once a worker is ready; "" before */
         uint64_t memory_bytes;          /* of its engine; 0 = it did not say */
         char error[TW_VIEW_TEXT_BYTES]; /* of the last death; "" */
+        bool is_device_fault;           /* it was the compute device's fault */
         uint64_t snapshot_step;         /* TW_VIEW_NEVER */
         uint64_t heartbeat_us;          /* ago; TW_VIEW_NEVER */
         struct tw_view_gpu gpu;

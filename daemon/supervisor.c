@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "daemon/exit_codes.h"
 
 enum { WATCH_MS = 1000 };
 
@@ -108,7 +109,10 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
     supervisor->state = TW_SUPERVISOR_STOPPED;
     if (!supervisor->is_stopping) {
         supervisor->deaths++;
-        death.verdict = tw_restart_died(&supervisor->restart, supervisor->snapshot_step, now_us());
+        const bool is_device = signal == 0 && exit_status == TW_EXIT_DEVICE;
+        death.verdict =
+            is_device ? tw_restart_device_died(&supervisor->restart, now_us())
+                      : tw_restart_died(&supervisor->restart, supervisor->snapshot_step, now_us());
         supervisor->state =
             death.verdict.rung == TW_RESTART_GIVE_UP ? TW_SUPERVISOR_FAILED : TW_SUPERVISOR_PAUSING;
         supervisor->pause_us = death.verdict.pause_us;

@@ -39,6 +39,13 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
             "No worker is attached, so nothing is trained");
         break;
     case TW_VIEW_WORKER_RESTARTING:
+        if (view->worker.is_device_fault) {
+            add(list,
+                "it is tried again at growing pauses; see the kernel's log and the driver, or set "
+                "device = cpu",
+                "The compute device failed and nothing is trained: %s", why);
+            break;
+        }
         add(list, "nothing to do unless it repeats", "The worker died and is being restarted: %s",
             why);
         break;

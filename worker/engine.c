@@ -50,9 +50,10 @@ static enum tw_status init_engine(struct tw_engine *engine, const struct tw_engi
     const struct tw_matmul_library *library;
     engine->run = config->run;
     engine->layout = config->layout;
-    TW_TRY(tw_engine_choose(config, &ops, &library, err));
     TW_TRY(tw_engine_plan_make(&engine->plan, config, err));
     TW_TRY(allocate_arrays(engine, config, err));
+    if (engine->plan.is_on_gpu) return tw_gpu_create(&memory->gpu, config, engine, err);
+    TW_TRY(tw_engine_choose(config, &ops, &library, err));
     TW_TRY(tw_team_create(&memory->team, engine->plan.threads, err));
     const struct tw_model_config model =
         tw_engine_model_config(config, &engine->plan, ops, library);
@@ -83,6 +84,7 @@ enum tw_status tw_engine_create(struct tw_engine **engine_out,
 void tw_engine_destroy(struct tw_engine *engine) {
     if (engine == NULL) return;
     struct tw_engine_memory *memory = engine->memory;
+    tw_gpu_destroy(memory->gpu);
     tw_engine_optimizer_deinit(engine);
     if (memory->model.memory != NULL) tw_model_deinit(&memory->model);
     tw_team_destroy(memory->team);
@@ -107,6 +109,23 @@ enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint
         }
     }
     return TW_OK;
+}
+
+enum tw_status tw_engine_pull(struct tw_engine *engine, uint32_t arrays, uint64_t begin, uint64_t n,
+                              struct tw_error *err) {
+    TW_ASSERT(begin <= engine->layout->elements && n <= engine->layout->elements - begin);
+    TW_ASSERT(engine->gradient != NULL || arrays == TW_ENGINE_THETA);
+    if (engine->memory->gpu == NULL) return TW_OK;
+    return tw_gpu_pull(engine->memory->gpu, arrays, begin, n, err);
+}
+
+enum tw_status tw_engine_push(struct tw_engine *engine, uint32_t arrays, uint64_t begin, uint64_t n,
+                              struct tw_error *err) {
+    TW_ASSERT(begin <= engine->layout->elements && n <= engine->layout->elements - begin);
+    TW_ASSERT(engine->gradient != NULL || arrays == TW_ENGINE_THETA);
+    TW_ASSERT((arrays & TW_ENGINE_GRADIENT) == 0);
+    if (engine->memory->gpu == NULL) return TW_OK;
+    return tw_gpu_push(engine->memory->gpu, arrays, begin, n, err);
 }
 
 void tw_engine_use(struct tw_engine *engine, const float *params) {
@@ -155,6 +174,8 @@ enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, 
     const uint64_t count = (uint64_t)run->train.batch * (run->model.context + 1);
     TW_ASSERT(engine->gradient != NULL);
     TW_TRY(tw_engine_check_tokens(engine, tokens, count, err));
+    if (engine->memory->gpu != NULL)
+        return tw_gpu_step(engine->memory->gpu, tokens, lr, result, err);
     tw_engine_use(engine, engine->theta);
     const double loss = run_passes(engine, true, tokens, run->train.batch);
     const double norm = tw_engine_gradient_norm(engine);
@@ -174,6 +195,11 @@ enum tw_status tw_engine_loss(struct tw_engine *engine, const float *params, con
     TW_ASSERT(sequences_count > 0);
     TW_TRY(tw_engine_check_tokens(
         engine, tokens, (uint64_t)sequences_count * (engine->run->model.context + 1), err));
+    if (engine->memory->gpu != NULL) {
+        TW_TRY(tw_gpu_loss(engine->memory->gpu, params, tokens, sequences_count, loss_out, err));
+        *loss_out /= (double)sequences_count * engine->run->model.context;
+        return TW_OK;
+    }
     tw_engine_use(engine, params);
     *loss_out = run_passes(engine, false, tokens, sequences_count);
     return TW_OK;
@@ -184,8 +210,11 @@ static enum tw_status sequence_logits(struct tw_engine *engine, const float *par
                                       const struct tw_model_batch *batch, uint32_t first,
                                       float *logits, struct tw_error *err) {
     struct tw_model *model = &engine->memory->model;
-    TW_ASSERT(batch->context > 0 && batch->context <= model->shape.context);
+    TW_ASSERT(batch->context > 0 && batch->context <= engine->run->model.context);
     TW_TRY(tw_engine_check_tokens(engine, batch->tokens, batch->context, err));
+    if (engine->memory->gpu != NULL)
+        return tw_gpu_logits(engine->memory->gpu, params, batch->tokens, first, batch->context,
+                             logits, err);
     tw_engine_use(engine, params);
     tw_model_forward(model, batch);
     tw_model_logits(model, first, batch->context - first, logits);

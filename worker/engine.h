@@ -1,8 +1,14 @@
-/* engine.h - one node's model, optimizer and arithmetic, on the CPU: GPT-2 and Llama families.
+/* engine.h - one node's model, optimizer and arithmetic: GPT-2 and Llama families, on the CPU or on
+ * a device.
  *
  * Every per-parameter array (theta, gradient, m, v, and any `params` argument) has layout.elements
  * floats in layout.h order; padding is zero and stays zero. Single caller: an engine belongs to one
  * thread. The same inputs give the same bits on one machine with any number of threads.
+ *
+ * All of them are host memory. On a device theta, gradient, m and v are mirrors of what the device
+ * has: tw_engine_pull before they are read, tw_engine_push after they were written. On the CPU both
+ * do nothing. engine->theta as `params` means the live parameters, wherever they are, as they were
+ * pushed or stepped last; any other `params` is read where it lies.
  *
  * In a run with data.documents = masked, tokens of steps and losses see nothing before the last
  * data.separator at or before them; their positions stay those of the window. Logits, which are of
@@ -31,7 +37,8 @@ struct tw_engine_config {
     bool has_cache;                   /* of inference: one cache, and passes of one sequence */
     float *theta, *m, *v;             /* caller's arrays, or NULL: the engine allocates zeros */
     enum tw_matmul_backend matmul;    /* AUTO: the environment's TW_MATMUL, else the fastest */
-    const struct tw_ops *ops;         /* NULL: the fastest; its type overrules compute.compute */
+    const struct tw_ops *ops;         /* NULL: the fastest; its type overrules compute.compute. With
+                                         either of these AUTO means the CPU */
 };
 
 /* What an engine would take, in bytes by use. Arrays the caller gives are not counted. */
@@ -46,15 +53,28 @@ struct tw_engine_plan {
     uint32_t threads;
     enum tw_type type; /* of activations and products */
     bool is_recomputed;
-    const struct tw_ops *ops;
-    const struct tw_matmul_library *library;
+    bool is_on_gpu;                          /* all of the above lies on a device, but mirrors */
+    uint64_t mirrors;                        /* on the host then, not in total */
+    uint32_t ordinal;                        /* of the device */
+    char device[64];                         /* its name */
+    const struct tw_ops *ops;                /* of the CPU; NULL on a device */
+    const struct tw_matmul_library *library; /* likewise */
+};
+
+/* Sets of arrays. */
+enum tw_engine_array {
+    TW_ENGINE_THETA = 1,
+    TW_ENGINE_M = 2,
+    TW_ENGINE_V = 4,
+    TW_ENGINE_GRADIENT = 8,
+    TW_ENGINE_STATE = TW_ENGINE_THETA | TW_ENGINE_M | TW_ENGINE_V, /* what a step changes */
 };
 
 struct tw_engine {
     const struct tw_run *run;
     const struct tw_layout *layout;
     struct tw_engine_plan plan;
-    float *theta;     /* live parameters; the owner may write them between steps */
+    float *theta;     /* live parameters; the owner may write them between steps, and pushes */
     float *gradient;  /* of the last step, before clipping; NULL with is_inference, and so m, v */
     float *m, *v;     /* AdamW moments; for a matrix that Muon trains m is its momentum, v zero */
     uint64_t updates; /* steps that made m and v: 0 when they are zero, saved with them */
@@ -68,8 +88,9 @@ struct tw_step_result {
     bool is_skipped; /* gradient or loss not finite: theta, m, v unchanged */
 };
 
-/* Fills *plan. TW_NOMEM with a sentence of numbers when it does not fit the limit (*plan is then
- * filled too); TW_CONFIG when compute asks for what is not there. */
+/* Fills *plan. compute.device = AUTO is the environment's TW_DEVICE, else a device if one can be
+ * used. TW_NOMEM with a sentence of numbers when it does not fit the limit (*plan is then filled
+ * too); TW_CONFIG when compute asks for what is not there; TW_DEVICE. */
 enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
                                    const struct tw_engine_config *config, struct tw_error *err);
 
@@ -79,9 +100,23 @@ enum tw_status tw_engine_create(struct tw_engine **engine_out,
                                 const struct tw_engine_config *config, struct tw_error *err);
 void tw_engine_destroy(struct tw_engine *engine); /* NULL is fine */
 
-/* "cpu, 2 threads, AVX-512, bf16, oneDNN" into text[size]. */
+/* Brings elements [begin, begin + n) of these arrays (enum tw_engine_array) from the device to the
+ * mirrors, or from the mirrors to the device. Of an engine with is_inference: theta alone. The
+ * gradient is pulled, never pushed, and is that of the last step until the next loss or logits of
+ * other parameters than theta. TW_DEVICE; on the CPU nothing is done and nothing can fail. */
+enum tw_status tw_engine_pull(struct tw_engine *engine, uint32_t arrays, uint64_t begin, uint64_t n,
+                              struct tw_error *err);
+enum tw_status tw_engine_push(struct tw_engine *engine, uint32_t arrays, uint64_t begin, uint64_t n,
+                              struct tw_error *err);
+
+/* "cpu, 2 threads, AVX-512, bf16, oneDNN" or "cuda:0, NVIDIA H100, bf16" into text[size]. */
 void tw_engine_plan_describe(const struct tw_engine_plan *plan, char *text, size_t size);
 void tw_engine_describe(const struct tw_engine *engine, char *text, size_t size);
+
+/* What matrix products alone reach where this plan computes, in operations per second: peak.h, or
+ * one large product on the device. Takes some tenths of a second. TW_NOMEM, TW_DEVICE. */
+enum tw_status tw_engine_peak(const struct tw_engine_plan *plan, double *flops_s,
+                              struct tw_error *err);
 
 /* Multiplications and additions of a training step per token: for the share of the machine's peak
  * that is used (MFU).

@@ -9,14 +9,16 @@ struct tw_engine_cache {
     const float *params;
     uint64_t uses; /* the engine's count when it last used params */
     struct tw_model_cache kv;
+    struct tw_gpu_cache *gpu; /* has them, where the engine is on a device: kv.used alone counts */
 };
 
 enum tw_status tw_engine_cache_create(struct tw_engine_cache **cache_out, struct tw_engine *engine,
                                       const float *params, struct tw_error *err) {
+    const bool is_on_gpu = engine->memory->gpu != NULL;
     const uint64_t bytes = tw_model_cache_bytes(engine->run, engine->plan.type);
     struct tw_engine_cache *cache = calloc(1, sizeof(*cache));
-    void *kv = malloc(bytes);
-    if (cache == NULL || kv == NULL) {
+    void *kv = is_on_gpu ? NULL : malloc(bytes);
+    if (cache == NULL || (kv == NULL && !is_on_gpu)) {
         free(cache);
         free(kv);
         return tw_fail(err, TW_NOMEM,
@@ -26,12 +28,19 @@ enum tw_status tw_engine_cache_create(struct tw_engine_cache **cache_out, struct
     }
     *cache = (struct tw_engine_cache){
         .engine = engine, .params = params, .uses = UINT64_MAX, .kv = {.kv = kv}};
+    const enum tw_status status =
+        is_on_gpu ? tw_gpu_cache_create(&cache->gpu, engine->memory->gpu, err) : TW_OK;
+    if (status != TW_OK) {
+        free(cache);
+        return status;
+    }
     *cache_out = cache;
     return TW_OK;
 }
 
 void tw_engine_cache_destroy(struct tw_engine_cache *cache) {
     if (cache == NULL) return;
+    tw_gpu_cache_destroy(cache->gpu);
     free(cache->kv.kv);
     free(cache);
 }
@@ -40,7 +49,7 @@ enum tw_status tw_engine_cache_extend(struct tw_engine_cache *cache, const uint3
                                       uint32_t count, float *logits, struct tw_error *err) {
     struct tw_engine *engine = cache->engine;
     struct tw_model *model = &engine->memory->model;
-    const uint32_t context = model->shape.context;
+    const uint32_t context = engine->run->model.context;
     TW_ASSERT(count > 0);
     if (count > context - cache->kv.used)
         return tw_fail(err, TW_LIMIT,
@@ -48,6 +57,12 @@ enum tw_status tw_engine_cache_extend(struct tw_engine_cache *cache, const uint3
                        "the last ones",
                        count, cache->kv.used, context);
     TW_TRY(tw_engine_check_tokens(engine, tokens, count, err));
+    if (cache->gpu != NULL) {
+        TW_TRY(tw_gpu_cache_extend(cache->gpu, cache->params, tokens, cache->kv.used, count, logits,
+                                   err));
+        cache->kv.used += count;
+        return TW_OK;
+    }
     if (cache->uses != engine->memory->uses) tw_engine_use(engine, cache->params);
     cache->uses = engine->memory->uses;
     const struct tw_model_batch batch = {

@@ -15,6 +15,7 @@ enum tw_exit engine_fail(const struct tw_error *err) {
     (void)fprintf(stderr, "thinwire: %s\n", err->message);
     if (err->status == TW_DATA || err->status == TW_AGAIN) return TW_EXIT_DATA;
     if (err->status == TW_CORRUPT) return TW_EXIT_CORRUPT;
+    if (err->status == TW_DEVICE) return TW_EXIT_DEVICE;
     return err->status == TW_CONFIG ? TW_EXIT_USAGE : TW_EXIT_FAILURE;
 }
 
@@ -84,7 +85,8 @@ enum tw_status engine_load(struct engine_bench *bench, const char *path, struct 
                                       bench->engine->theta + tensor->offset, err);
     }
     tw_model_source_close(&source);
-    return status;
+    TW_TRY(status);
+    return tw_engine_push(bench->engine, TW_ENGINE_THETA, 0, bench->layout.elements, err);
 }
 
 /* ---- verbs ----------------------------------------------------------------------------------- */

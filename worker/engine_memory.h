@@ -3,6 +3,7 @@
 #define TW_WORKER_ENGINE_MEMORY_H
 
 #include "worker/engine.h"
+#include "worker/gpu.h"
 #include "worker/model.h"
 
 /* A piece of the optimizer's work: elements of one tensor. */
@@ -19,6 +20,7 @@ struct tw_engine_matrix {
 };
 
 struct tw_engine_memory {
+    struct tw_gpu *gpu; /* NULL: on the CPU. Of what follows it has `owned` alone */
     struct tw_model model;
     struct tw_team *team;
     float *owned; /* gradient, and those of theta, m, v that the caller did not give */
@@ -57,6 +59,22 @@ enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint
 /* What the configuration asks for: table and library. TW_CONFIG. */
 enum tw_status tw_engine_choose(const struct tw_engine_config *config, const struct tw_ops **ops,
                                 const struct tw_matmul_library **library, struct tw_error *err);
+
+/* For plans: sums the uses up; sequences that passes are made of, of at most `most` and all of one
+ * size; refuses what does not fit, as a table of uses. TW_NOMEM. */
+void tw_engine_plan_sum(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes);
+uint32_t tw_engine_plan_sequences(const struct tw_engine_config *config);
+uint32_t tw_engine_plan_even(uint32_t batch, uint64_t most);
+enum tw_status tw_engine_plan_refuse(const struct tw_engine_plan *plan, bool is_learning,
+                                     struct tw_error *err);
+
+/* The matrices of a tensor that Muon trains: GPT-2 keeps q, k and v side by side in one, which are
+ * three. Returns how many, 0 where AdamW trains it. */
+uint32_t tw_engine_matrices(const struct tw_run *run, const struct tw_tensor *tensor,
+                            struct tw_engine_matrix matrices[3]);
+
+/* AdamW of the next update, t = engine->updates + 1, but for lr, gradient_scale and decay. */
+struct tw_adamw tw_engine_adamw(const struct tw_engine *engine);
 
 /* The model's part of the configuration. */
 struct tw_model_config tw_engine_model_config(const struct tw_engine_config *config,

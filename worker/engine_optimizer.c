@@ -42,8 +42,7 @@ static uint64_t list_ranges(const struct tw_engine *engine, struct tw_engine_ran
     return count;
 }
 
-/* The matrices of a tensor: GPT-2 keeps q, k and v side by side in one, which are three. */
-static uint32_t matrices_of(const struct tw_run *run, const struct tw_tensor *tensor,
+uint32_t tw_engine_matrices(const struct tw_run *run, const struct tw_tensor *tensor,
                             struct tw_engine_matrix matrices[3]) {
     const uint32_t width = run->model.width;
     const bool is_qkv = run->model.family == TW_FAMILY_GPT2 && tensor->rows == width &&
@@ -63,7 +62,7 @@ size_t tw_engine_muon_bytes(const struct tw_run *run, const struct tw_layout *la
     struct tw_engine_matrix matrices[3];
     size_t most = 0;
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
-        if (matrices_of(run, &layout->tensors[i], matrices) == 0) continue;
+        if (tw_engine_matrices(run, &layout->tensors[i], matrices) == 0) continue;
         const size_t bytes = tw_muon_scratch(matrices[0].rows, matrices[0].cols, type);
         if (bytes > most) most = bytes;
     }
@@ -86,8 +85,8 @@ static enum tw_status init_muon(struct tw_engine *engine, struct tw_error *err) 
     if (memory->matrices == NULL || memory->muon_scratch == NULL)
         return tw_fail(err, TW_NOMEM, "no memory for Muon's matrices: use train.optimizer = adamw");
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
-        memory->matrices_count += matrices_of(engine->run, &layout->tensors[i],
-                                              memory->matrices + memory->matrices_count);
+        memory->matrices_count += tw_engine_matrices(engine->run, &layout->tensors[i],
+                                                     memory->matrices + memory->matrices_count);
     }
     qsort(memory->matrices, memory->matrices_count, sizeof(*memory->matrices), by_size);
     return TW_OK;
@@ -178,24 +177,29 @@ static void update_piece(void *context, uint32_t piece, uint32_t thread) {
     }
 }
 
+struct tw_adamw tw_engine_adamw(const struct tw_engine *engine) {
+    const double beta1 = engine->run->train.beta1_millionths / 1e6;
+    const double beta2 = engine->run->train.beta2_millionths / 1e6;
+    const double updates = (double)engine->updates + 1;
+    return (struct tw_adamw){.beta1 = (float)beta1,
+                             .beta2 = (float)beta2,
+                             .eps = ADAMW_EPS,
+                             .correction1 = (float)(1.0 - pow(beta1, updates)),
+                             .correction2 = (float)(1.0 - pow(beta2, updates))};
+}
+
 void tw_engine_update(struct tw_engine *engine, float lr, double norm) {
     const struct tw_run *run = engine->run;
     const double clip = run->train.clip_millionths / 1e6;
-    const double beta1 = run->train.beta1_millionths / 1e6;
-    const double beta2 = run->train.beta2_millionths / 1e6;
-    const double updates = (double)++engine->updates;
     struct update update = {
         .engine = engine,
-        .adamw = {.lr = lr,
-                  .beta1 = (float)beta1,
-                  .beta2 = (float)beta2,
-                  .eps = ADAMW_EPS,
-                  .correction1 = (float)(1.0 - pow(beta1, updates)),
-                  .correction2 = (float)(1.0 - pow(beta2, updates)),
-                  .gradient_scale = clip > 0.0 && norm > clip ? (float)(clip / norm) : 1.0f},
+        .adamw = tw_engine_adamw(engine),
         .decay = (float)(run->train.decay_millionths / 1e6),
         .momentum = (float)(run->train.muon_momentum_millionths / 1e6),
     };
+    update.adamw.lr = lr;
+    update.adamw.gradient_scale = clip > 0.0 && norm > clip ? (float)(clip / norm) : 1.0f;
+    engine->updates++;
     tw_team_run(engine->memory->team, engine->memory->matrices_count + engine->memory->ranges_count,
                 update_piece, &update);
 }

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "worker/engine_memory.h"
 #include "worker/memory.h"
+#include "worker/peak.h"
 
 enum {
     PASS_ROWS = 4096,                /* of one pass, when we choose: more bring no more speed */
@@ -95,7 +96,7 @@ struct tw_model_config tw_engine_model_config(const struct tw_engine_config *con
 
 /* ---- sizes --------------------------------------------------------------------------------- */
 
-static void sum_up(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes) {
+void tw_engine_plan_sum(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes) {
     plan->weights = bytes->weights;
     plan->activations = bytes->activations;
     plan->logits = bytes->logits;
@@ -103,15 +104,13 @@ static void sum_up(struct tw_engine_plan *plan, const struct tw_model_bytes *byt
                   plan->activations + plan->logits + plan->cache;
 }
 
-/* Sequences of a pass of at most `most`, in passes of one size. */
-static uint32_t even(uint32_t batch, uint64_t most) {
+uint32_t tw_engine_plan_even(uint32_t batch, uint64_t most) {
     if (most < 1) most = 1;
     const uint64_t passes = (batch + most - 1) / most;
     return (uint32_t)((batch + passes - 1) / passes);
 }
 
-/* That passes are made of. */
-static uint32_t sequences_count(const struct tw_engine_config *config) {
+uint32_t tw_engine_plan_sequences(const struct tw_engine_config *config) {
     if (!config->is_inference) return config->run->train.batch;
     return config->has_cache ? 1 : INFERENCE_SEQUENCES;
 }
@@ -120,7 +119,7 @@ static uint32_t sequences_count(const struct tw_engine_config *config) {
  * micro-batches of one sequence when none does. */
 static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_config *config,
                           struct tw_model_config model, struct tw_error *err) {
-    const uint32_t batch = sequences_count(config);
+    const uint32_t batch = tw_engine_plan_sequences(config);
     const uint32_t asked = config->compute.micro_batch;
     struct tw_model_bytes one, two, bytes;
     model.is_recomputed = plan->is_recomputed;
@@ -132,10 +131,11 @@ static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_co
     const uint64_t each = two.activations - one.activations;
     if (most > PASS_BYTES / each) most = PASS_BYTES / each;
     if (asked > 0) most = asked;
-    for (plan->micro_batch = even(batch, most);; plan->micro_batch = even(batch, most)) {
+    for (;;) {
+        plan->micro_batch = tw_engine_plan_even(batch, most);
         model.sequences = plan->micro_batch;
         TW_TRY(tw_model_measure(&bytes, &model, err));
-        sum_up(plan, &bytes);
+        tw_engine_plan_sum(plan, &bytes);
         if (plan->total <= plan->limit || plan->micro_batch == 1 || asked > 0) return TW_OK;
         const uint64_t over = (plan->total - plan->limit + each - 1) / each;
         most = over < plan->micro_batch ? plan->micro_batch - over : 1;
@@ -152,8 +152,8 @@ static void put_use(char text[USES_BYTES], size_t *used, const char *name, uint6
     *used += (size_t)n;
 }
 
-static enum tw_status refuse(const struct tw_engine_plan *plan, bool is_learning,
-                             struct tw_error *err) {
+enum tw_status tw_engine_plan_refuse(const struct tw_engine_plan *plan, bool is_learning,
+                                     struct tw_error *err) {
     char uses[USES_BYTES], total[TW_UNITS_BYTES], limit[TW_UNITS_BYTES];
     size_t used = 0;
     put_use(uses, &used, "parameters", plan->parameters);
@@ -202,18 +202,49 @@ static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_c
         plan->is_recomputed = true;
         TW_TRY(fit(plan, config, model, err));
     }
-    return plan->total > plan->limit ? refuse(plan, is_learning, err) : TW_OK;
+    return plan->total > plan->limit ? tw_engine_plan_refuse(plan, is_learning, err) : TW_OK;
+}
+
+/* TW_DEVICE=cpu, cuda, ... in the environment chooses for AUTO. */
+static enum tw_status choose_device(const struct tw_engine_config *config,
+                                    struct tw_device_choice *device, struct tw_error *err) {
+    const char *wanted = getenv("TW_DEVICE");
+    struct tw_error why;
+    *device = config->compute.device;
+    if (device->kind != TW_DEVICE_AUTO) return TW_OK;
+    if (config->ops != NULL || config->matmul != TW_MATMUL_AUTO) {
+        device->kind = TW_DEVICE_CPU;
+        return TW_OK;
+    }
+    if (wanted == NULL || tw_device_parse(wanted, device, &why) == TW_OK) return TW_OK;
+    return tw_fail(err, TW_CONFIG, "TW_DEVICE in the environment: %s", why.message);
 }
 
 enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
                                    const struct tw_engine_config *config, struct tw_error *err) {
     const struct tw_ops *ops;
     const struct tw_matmul_library *library;
+    struct tw_device_choice device;
+    int ordinal = -1;
+    TW_TRY(choose_device(config, &device, err));
+    if (device.kind != TW_DEVICE_CPU) TW_TRY(tw_gpu_find(&device, &ordinal, err));
+    if (ordinal >= 0) return tw_gpu_plan(plan, config, ordinal, err);
     TW_TRY(tw_engine_choose(config, &ops, &library, err));
     return make(plan, config, ops, library, err);
 }
 
+enum tw_status tw_engine_peak(const struct tw_engine_plan *plan, double *flops_s,
+                              struct tw_error *err) {
+    if (plan->is_on_gpu) return tw_gpu_peak(plan, flops_s, err);
+    return tw_peak_measure(plan->library, plan->type, plan->threads, flops_s, err);
+}
+
 void tw_engine_plan_describe(const struct tw_engine_plan *plan, char *text, size_t size) {
+    if (plan->is_on_gpu) {
+        (void)snprintf(text, size, "cuda:%u, %s, %s", plan->ordinal, plan->device,
+                       plan->type == TW_BF16 ? "bf16" : "fp32");
+        return;
+    }
     (void)snprintf(text, size, "cpu, %u thread%s, %s, %s, %s", plan->threads,
                    plan->threads == 1 ? "" : "s", plan->ops->name,
                    plan->type == TW_BF16 ? "bf16" : "fp32", tw_matmul_library_name(plan->library));

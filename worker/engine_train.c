@@ -13,7 +13,6 @@
 #include "worker/engine_verb.h"
 #include "worker/eval.h"
 #include "worker/interrupt.h"
-#include "worker/peak.h"
 #include "worker/train_file.h"
 #include "worker/train_report.h"
 
@@ -147,9 +146,10 @@ static enum tw_status begin(struct training *training, struct tw_error *err) {
     if (!training->is_resumed) {
         if (options->from != NULL) return engine_load(bench, options->from, err);
         tw_engine_init_params(&bench->run, &bench->layout, bench->engine->theta);
-        return TW_OK;
+        return tw_engine_push(bench->engine, TW_ENGINE_THETA, 0, bench->layout.elements, err);
     }
     TW_TRY(tw_train_file_load(options->from, &bench->layout, file, err));
+    TW_TRY(tw_engine_push(bench->engine, TW_ENGINE_STATE, 0, bench->layout.elements, err));
     if (options->has_seed && options->seed != file->data_seed) {
         return tw_fail(err, TW_CONFIG,
                        "--seed %llu, but %s was trained with %llu: leave it out to go on exactly",
@@ -166,6 +166,8 @@ static enum tw_status save(struct training *training, struct tw_error *err) {
     file->state.updates = training->bench->engine->updates;
     file->skipped = training->bench->engine->skipped;
     file->pass = pass_of(&training->bench->engine->plan);
+    TW_TRY(tw_engine_pull(training->bench->engine, TW_ENGINE_STATE, 0,
+                          training->bench->layout.elements, err));
     TW_TRY(tw_train_file_save(&training->held, &training->bench->layout, file, err));
     training->saved_step = file->state.step;
     training->saved_s = engine_now_s();
@@ -248,7 +250,7 @@ static enum tw_status show_plan(struct training *training, struct tw_error *err)
     if (status != TW_OK && status != TW_NOMEM) return status;
     tw_engine_plan_describe(&plan, engine, sizeof(engine));
     if (status == TW_OK) {
-        TW_TRY(tw_peak_measure(plan.library, plan.type, plan.threads, &report->peak_flops_s, err));
+        TW_TRY(tw_engine_peak(&plan, &report->peak_flops_s, err));
     }
     if (report->json) {
         tw_train_report_plan_json(&bench->run, &bench->layout, &plan, engine, report->peak_flops_s);

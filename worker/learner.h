@@ -14,7 +14,7 @@ enum { TW_LEARNER_GPU_BYTES = 32 };
 
 struct tw_learner {
     void *self;
-    float *theta, *m, *v; /* (elements), layout.h order */
+    float *theta, *m, *v; /* (elements), layout.h order; mirrors, see pull */
     uint64_t *updates;    /* optimizer steps that made m and v */
     uint64_t tokens_per_step;
     struct tw_wmsg_about about;     /* zero where it does not know */
@@ -33,6 +33,15 @@ struct tw_learner {
     enum tw_status (*heldout)(void *self, const float *params, double *loss, struct tw_error *err);
 
     float (*lr)(void *self, uint64_t clock_tokens);
+
+    /* Where the parameters live on a device, theta, m and v are mirrors: elements [begin, begin +
+     * n) of arrays (enum tw_engine_array) are pulled before they are read and pushed after they
+     * were written, between steps. heldout of theta needs neither. TW_DEVICE: the device failed,
+     * and the worker with it. NULL, both: theta, m and v are the parameters themselves. */
+    enum tw_status (*pull)(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err);
+    enum tw_status (*push)(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err);
 };
 
 struct tw_learner_config {

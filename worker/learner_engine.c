@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include "worker/eval.h"
-#include "worker/peak.h"
 
 static void init(void *self, float *params) {
     const struct tw_learner_engine *real = self;
@@ -48,6 +47,18 @@ static float lr(void *self, uint64_t clock_tokens) {
     return tw_schedule_lr(real->run, clock_tokens);
 }
 
+static enum tw_status pull(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err) {
+    const struct tw_learner_engine *real = self;
+    return tw_engine_pull(real->engine, arrays, begin, n, err);
+}
+
+static enum tw_status push(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err) {
+    const struct tw_learner_engine *real = self;
+    return tw_engine_push(real->engine, arrays, begin, n, err);
+}
+
 /* For people. A peak that cannot be measured is none. */
 static void about_fill(const struct tw_learner_engine *real, struct tw_wmsg_about *about) {
     const struct tw_engine_plan *const plan = &real->engine->plan;
@@ -55,9 +66,7 @@ static void about_fill(const struct tw_learner_engine *real, struct tw_wmsg_abou
     tw_engine_describe(real->engine, about->engine, sizeof(about->engine));
     about->flops_token = tw_engine_flops_token(real->run);
     about->memory_bytes = plan->total;
-    if (tw_peak_measure(plan->library, plan->type, plan->threads, &peak, NULL) == TW_OK) {
-        about->peak_flops_s = (uint64_t)peak;
-    }
+    if (tw_engine_peak(plan, &peak, NULL) == TW_OK) about->peak_flops_s = (uint64_t)peak;
 }
 
 static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_learner *learner,
@@ -80,6 +89,8 @@ static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_lear
         .step = step,
         .heldout = heldout,
         .lr = lr,
+        .pull = pull,
+        .push = push,
     };
     about_fill(real, &learner->about);
     return TW_OK;

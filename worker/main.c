@@ -33,7 +33,7 @@ static const char usage[] =
     "\n"
     "Ends with 0 when the daemon goes away or asks for it, 2 for a bad command line, 3 for a\n"
     "manifest it cannot train, 4 when the training text is missing or another one, 8 when the\n"
-    "daemon refuses, 9 when training state is damaged, 1 for anything else.\n";
+    "daemon refuses, 9 when training state is damaged, 11 when the device fails, 1 for the rest.\n";
 
 static bool threads_parse(const char *text, uint32_t *threads) {
     char *end;

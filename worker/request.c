@@ -6,6 +6,19 @@ enum tw_status tw_request_fragment(const struct tw_shm *shm, uint32_t fragment,
     return tw_fail(err, TW_PROTO, "fragment %u of %u", fragment, shm->fragments_count);
 }
 
+int64_t tw_request_fragment_of(const struct tw_worker_msg *msg) {
+    switch (msg->kind) {
+    case TW_WMSG_ENCODE: return msg->u.encode.fragment;
+    case TW_WMSG_APPLY: return msg->u.apply.fragment;
+    case TW_WMSG_SOLO: return msg->u.solo.fragment;
+    case TW_WMSG_PAIR_ENCODE: return msg->u.pair_encode.fragment;
+    case TW_WMSG_PAIR_APPLY: return msg->u.pair_apply.fragment;
+    case TW_WMSG_EXPORT: return msg->u.export.fragment;
+    case TW_WMSG_LOAD: return msg->u.load.fragment;
+    default: return -1;
+    }
+}
+
 enum tw_status tw_request_range(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
                                 uint64_t count, struct tw_error *err) {
     const uint64_t elements = tw_shm_fragment_elements(shm, fragment);

@@ -13,6 +13,9 @@
 enum tw_status tw_request_fragment(const struct tw_shm *shm, uint32_t fragment,
                                    struct tw_error *err);
 
+/* The fragment a request works on, as it says; -1 where it works on none. */
+int64_t tw_request_fragment_of(const struct tw_worker_msg *msg);
+
 /* [begin, begin + count) lies in the (valid) fragment. */
 enum tw_status tw_request_range(const struct tw_shm *shm, uint32_t fragment, uint64_t begin,
                                 uint64_t count, struct tw_error *err);

@@ -20,6 +20,7 @@ static int exit_of(enum tw_status status) {
     case TW_CONFIG: return TW_EXIT_MANIFEST;
     case TW_DATA: return TW_EXIT_DATA;
     case TW_CORRUPT: return TW_EXIT_CORRUPT;
+    case TW_DEVICE: return TW_EXIT_DEVICE;
     case TW_DENIED:
     case TW_VERSION:
     case TW_PROTO: return TW_EXIT_UNREACHABLE;

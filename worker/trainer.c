@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "kernels/norm.h"
 #include "worker/anchor.h"
+#include "worker/mirror.h"
+#include "worker/request.h"
 #include "worker/start.h"
 
 enum { WAIT_MS = 200 };
@@ -82,17 +84,20 @@ static uint64_t snapshot_interval(const struct tw_trainer *trainer, uint64_t too
 }
 
 static enum tw_status snapshot_take(struct tw_trainer *trainer, struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
     const struct tw_train_state state = {
-        .theta = trainer->learner->theta,
-        .m = trainer->learner->m,
-        .v = trainer->learner->v,
+        .theta = learner->theta,
+        .m = learner->m,
+        .v = learner->v,
         .step = trainer->step,
         .tokens = trainer->tokens,
-        .updates = *trainer->learner->updates,
+        .updates = *learner->updates,
         .cursor = trainer->cursor,
     };
     struct tw_worker_msg done = {.kind = TW_WMSG_SNAPSHOT_DONE};
     const uint64_t begin_us = cost_us(trainer);
+    if (trainer->welcome->snapshot_mode != TW_SNAPSHOT_OFF)
+        TW_TRY(tw_mirror_pull_all(learner, TW_ENGINE_STATE, trainer->shm, err));
     TW_TRY(tw_snapshot_save(trainer->shm, (enum tw_snapshot_mode)trainer->welcome->snapshot_mode,
                             &state, &done.u.snapshot_done.slot, err));
     trainer->snapshot_step = trainer->step;
@@ -125,6 +130,7 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
     if (status == TW_AGAIN) return TW_OK;
     TW_TRY(status);
     TW_TRY(learner->heldout(learner->self, phi, &anchor, err));
+    TW_TRY(tw_mirror_pull_all(learner, TW_ENGINE_THETA, trainer->shm, err));
     const double size = tw_norm_squared(phi, elements);
     const double apart = tw_distance_squared(learner->theta, phi, elements);
     trainer->evaluated_changes = trainer->merger.changes_count;
@@ -157,20 +163,6 @@ static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_erro
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* Fragment a request works on, or -1. */
-static int64_t fragment_of(const struct tw_worker_msg *msg) {
-    switch (msg->kind) {
-    case TW_WMSG_ENCODE: return msg->u.encode.fragment;
-    case TW_WMSG_APPLY: return msg->u.apply.fragment;
-    case TW_WMSG_SOLO: return msg->u.solo.fragment;
-    case TW_WMSG_PAIR_ENCODE: return msg->u.pair_encode.fragment;
-    case TW_WMSG_PAIR_APPLY: return msg->u.pair_apply.fragment;
-    case TW_WMSG_EXPORT: return msg->u.export.fragment;
-    case TW_WMSG_LOAD: return msg->u.load.fragment;
-    default: return -1;
-    }
-}
-
 /* May it be done now, with waiting[0..before) in front of it? */
 static bool is_due(const struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                    uint32_t before) {
@@ -179,9 +171,9 @@ static bool is_due(const struct tw_trainer *trainer, const struct tw_worker_msg 
                               : msg->kind == TW_WMSG_PAIR_APPLY ? msg->u.pair_apply.min_step
                                                                 : 0;
     if (min_step > trainer->step && !is_idle) return false;
-    const int64_t fragment = fragment_of(msg);
+    const int64_t fragment = tw_request_fragment_of(msg);
     for (uint32_t i = 0; i < before; i++) {
-        if (fragment >= 0 && fragment_of(&trainer->waiting[i]) == fragment) return false;
+        if (fragment >= 0 && tw_request_fragment_of(&trainer->waiting[i]) == fragment) return false;
     }
     return true;
 }
@@ -263,9 +255,11 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
     enum tw_status status = TW_OK;
     memset(&reply, 0, sizeof(reply));
     if (tw_side_answer(trainer->link, &trainer->merger, msg, &status, err)) return status;
+    TW_TRY(tw_mirror_pull(trainer->learner, trainer->shm, &trainer->welcome->run, msg, err));
     if (!request_answer(trainer, msg, &reply, &status, &reason)) {
         return state_change(trainer, msg, err);
     }
+    TW_TRY(tw_mirror_push(trainer->learner, trainer->shm, &trainer->welcome->run, msg, err));
     if (status != TW_OK) {
         tw_log(TW_LOG_WARN, "request_refused", "kind=%u step=%" PRIu64 " status=%s text=\"%s\"",
                msg->kind, trainer->step, tw_status_name(status), reason.message);
@@ -402,6 +396,7 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
     struct tw_train_state state;
     enum tw_worker_start start;
     tw_start_build(trainer->welcome, trainer->shm, trainer->learner, &state, &start);
+    TW_TRY(tw_mirror_push_all(trainer->learner, TW_ENGINE_STATE, trainer->shm, err));
     trainer->step = state.step;
     trainer->tokens = state.tokens;
     trainer->cursor = state.cursor;

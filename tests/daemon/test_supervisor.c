@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "daemon/exit_codes.h"
 #include "daemon/supervisor.h"
 
 enum { SECOND_US = 1000 * 1000 };
@@ -69,6 +70,22 @@ static void newer_snapshot_is_progress(void **state) {
         tw_restart_started(&restart, SECOND_US);
         assert_int_equal(tw_restart_died(&restart, i, 2 * SECOND_US).rung, TW_RESTART_PLAIN);
     }
+}
+
+/* It may be out for hours, and the state it left is as good as before. */
+static void failed_device_is_tried_for_ever(void **state) {
+    (void)state;
+    struct tw_restart restart;
+    tw_restart_init(&restart, 7);
+    for (unsigned i = 0; i < 100; i++) {
+        tw_restart_started(&restart, SECOND_US);
+        const struct tw_restart_verdict verdict = tw_restart_device_died(&restart, 2 * SECOND_US);
+        assert_int_equal(verdict.rung, TW_RESTART_PLAIN);
+        if (i == 0) assert_int_equal(verdict.pause_us, 0);
+        if (i > 0) assert_true(verdict.pause_us >= 800 * 1000);
+        if (i > 10) assert_true(verdict.pause_us >= TW_RESTART_PAUSE_MAX_US / 5 * 4);
+    }
+    assert_int_equal(tw_restart_died(&restart, 0, 2 * SECOND_US).rung, TW_RESTART_PLAIN);
 }
 
 static void patience_follows_the_steps(void **state) {
@@ -143,6 +160,18 @@ static void dead_worker_is_started_again_at_once(void **state) {
     seen_close(&seen);
 }
 
+static void device_fault_is_no_death_without_progress(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exit 11");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    while (seen.deaths < 1) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_int_equal(seen.last.exit_status, TW_EXIT_DEVICE);
+    assert_int_equal(seen.supervisor.restart.row, 1);
+    assert_int_equal(seen.supervisor.restart.stuck, 0);
+    seen_close(&seen);
+}
+
 static void stop_ends_it_for_good(void **state) {
     (void)state;
     struct seen seen;
@@ -187,8 +216,10 @@ int main(void) {
         cmocka_unit_test(ten_healthy_minutes_begin_the_row_again),
         cmocka_unit_test(deaths_without_progress_climb_the_ladder),
         cmocka_unit_test(newer_snapshot_is_progress),
+        cmocka_unit_test(failed_device_is_tried_for_ever),
         cmocka_unit_test(patience_follows_the_steps),
         cmocka_unit_test(dead_worker_is_started_again_at_once),
+        cmocka_unit_test(device_fault_is_no_death_without_progress),
         cmocka_unit_test(stop_ends_it_for_good),
         cmocka_unit_test(worker_is_not_in_the_group_of_the_terminal),
         cmocka_unit_test(program_that_cannot_run_is_named),

@@ -1,5 +1,6 @@
 #include "tests/worker/stub_learner.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -38,7 +39,8 @@ static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_ste
                            struct tw_error *err) {
     struct stub_learner *stub = self;
     const uint64_t elements = stub->layout->elements;
-    float *theta = stub->arrays, *m = theta + elements, *v = m + elements;
+    float *theta = stub->is_remote ? stub->remote : stub->arrays;
+    float *m = theta + elements, *v = m + elements;
     (void)err;
     if (stub->step_us > 0) {
         const struct timespec wanted = {.tv_sec = stub->step_us / 1000000,
@@ -60,15 +62,43 @@ static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_ste
     }
     *cursor += (uint64_t)stub->run->train.batch * stub->run->model.context;
     stub->updates++;
+    if (stub->is_remote) {
+        for (uint64_t i = 0; i < 3 * elements; i++) stub->arrays[i] = NAN;
+    }
     result->loss = (float)distance(stub, theta);
     result->grad_norm = 1;
     return TW_OK;
 }
 
 static enum tw_status heldout(void *self, const float *params, double *loss, struct tw_error *err) {
+    const struct stub_learner *stub = self;
+    const bool is_live = stub->is_remote && params == stub->arrays;
     (void)err;
-    *loss = distance(self, params);
+    *loss = distance(stub, is_live ? stub->remote : params);
     return TW_OK;
+}
+
+static enum tw_status copy(struct stub_learner *stub, float *to, const float *from, uint32_t arrays,
+                           uint64_t begin, uint64_t n, struct tw_error *err) {
+    static const uint32_t order[] = {TW_ENGINE_THETA, TW_ENGINE_M, TW_ENGINE_V};
+    if (++stub->pulls == stub->pulls_fail) return tw_fail(err, TW_DEVICE, "the stub's device fell");
+    for (uint64_t i = 0; i < 3; i++) {
+        const uint64_t at = i * stub->layout->elements + begin;
+        if ((arrays & order[i]) != 0) memcpy(to + at, from + at, (size_t)n * sizeof(float));
+    }
+    return TW_OK;
+}
+
+static enum tw_status pull(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err) {
+    struct stub_learner *stub = self;
+    return copy(stub, stub->arrays, stub->remote, arrays, begin, n, err);
+}
+
+static enum tw_status push(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err) {
+    struct stub_learner *stub = self;
+    return copy(stub, stub->remote, stub->arrays, arrays, begin, n, err);
 }
 
 static float lr(void *self, uint64_t clock_tokens) {
@@ -83,9 +113,12 @@ enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *l
     stub->data_seed = config->data_seed;
     stub->updates = 0;
     const size_t elements = (size_t)config->layout->elements;
+    stub->pulls = 0;
     stub->arrays = calloc(3 * elements, sizeof(float));
+    stub->remote = stub->is_remote ? calloc(3 * elements, sizeof(float)) : NULL;
     stub->is_param = calloc(elements, 1);
-    if (stub->arrays == NULL || stub->is_param == NULL) {
+    if (stub->arrays == NULL || stub->is_param == NULL ||
+        (stub->is_remote && stub->remote == NULL)) {
         stub_learner_close(stub);
         return tw_fail(err, TW_NOMEM, "no memory for the stub's model");
     }
@@ -104,13 +137,16 @@ enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *l
         .step = step,
         .heldout = heldout,
         .lr = lr,
+        .pull = stub->is_remote ? pull : NULL,
+        .push = stub->is_remote ? push : NULL,
     };
     return TW_OK;
 }
 
 void stub_learner_close(struct stub_learner *stub) {
     free(stub->arrays);
+    free(stub->remote);
     free(stub->is_param);
-    stub->arrays = NULL;
+    stub->arrays = stub->remote = NULL;
     stub->is_param = NULL;
 }

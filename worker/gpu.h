@@ -1,0 +1,63 @@
+/* gpu.h - the engine on a CUDA device: what engine*.c hands over where a device was chosen. The
+ * same model, optimizer and meaning of every function as on the CPU; engine.h has the contract.
+ *
+ * On the device: theta, gradient, m and v in float32, one copy of the parameters in bfloat16 where
+ * products are (of all of them, at the same offsets), activations, logits. On the host: mirrors of
+ * theta, m and v, which only push and pull touch.
+ *
+ * Two files implement it: gpu_engine.c over kernels/cuda, and gpu_none.c in a build without, whose
+ * tw_gpu_find finds nothing. Every function may fail with TW_DEVICE: what the device holds is then
+ * lost, and nothing but tw_gpu_destroy may follow. */
+#ifndef TW_WORKER_GPU_H
+#define TW_WORKER_GPU_H
+
+#include "worker/engine.h"
+
+struct tw_gpu;
+
+/* *ordinal of the device that is asked for, or -1 for the CPU; AUTO: the first that can be used.
+ * TW_CONFIG: this build has no devices; TW_DEVICE: that one is not there, or cannot be used. */
+enum tw_status tw_gpu_find(const struct tw_device_choice *choice, int *ordinal,
+                           struct tw_error *err);
+
+/* As tw_engine_plan_make, for that device. */
+enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_config *config,
+                           int ordinal, struct tw_error *err);
+
+/* theta, m and v of the engine, which are its mirrors, are there; on the device all are zero. */
+enum tw_status tw_gpu_create(struct tw_gpu **gpu_out, const struct tw_engine_config *config,
+                             struct tw_engine *engine, struct tw_error *err);
+void tw_gpu_destroy(struct tw_gpu *gpu); /* NULL is fine */
+
+enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err);
+enum tw_status tw_gpu_push(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err);
+
+/* tokens are in the vocabulary, and so below. */
+enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
+                           struct tw_step_result *result, struct tw_error *err);
+
+/* Sum of losses of sequences_count sequences. */
+enum tw_status tw_gpu_loss(struct tw_gpu *gpu, const float *params, const uint32_t *tokens,
+                           uint32_t sequences_count, double *loss, struct tw_error *err);
+
+/* Logits (count - first, vocab) of rows [first, count) of one sequence, without a mask. */
+enum tw_status tw_gpu_logits(struct tw_gpu *gpu, const float *params, const uint32_t *tokens,
+                             uint32_t first, uint32_t count, float *logits, struct tw_error *err);
+
+/* Keys and values of one sequence, on the device. */
+struct tw_gpu_cache;
+enum tw_status tw_gpu_cache_create(struct tw_gpu_cache **cache_out, struct tw_gpu *gpu,
+                                   struct tw_error *err);
+void tw_gpu_cache_destroy(struct tw_gpu_cache *cache); /* NULL is fine */
+/* Appends tokens (count) after the first `used`, and gives the logits (vocab) after the last. */
+enum tw_status tw_gpu_cache_extend(struct tw_gpu_cache *cache, const float *params,
+                                   const uint32_t *tokens, uint32_t used, uint32_t count,
+                                   float *logits, struct tw_error *err);
+
+/* As tw_engine_peak, of a plan for a device. */
+enum tw_status tw_gpu_peak(const struct tw_engine_plan *plan, double *flops_s,
+                           struct tw_error *err);
+
+#endif

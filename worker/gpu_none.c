@@ -1,0 +1,82 @@
+/* gpu_none.c - gpu.h in a build without CUDA: there is no device, and so nothing to do on one. */
+#include "worker/gpu.h"
+
+static enum tw_status none(struct tw_error *err) {
+    return tw_fail(err, TW_CONFIG,
+                   "this build has no CUDA: set device = cpu, or build it where nvcc is found");
+}
+
+enum tw_status tw_gpu_find(const struct tw_device_choice *choice, int *ordinal,
+                           struct tw_error *err) {
+    *ordinal = -1;
+    return choice->kind == TW_DEVICE_CUDA ? none(err) : TW_OK;
+}
+
+enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_config *config,
+                           int ordinal, struct tw_error *err) {
+    (void)plan, (void)config, (void)ordinal;
+    return none(err);
+}
+
+enum tw_status tw_gpu_create(struct tw_gpu **gpu_out, const struct tw_engine_config *config,
+                             struct tw_engine *engine, struct tw_error *err) {
+    (void)gpu_out, (void)config, (void)engine;
+    return none(err);
+}
+
+void tw_gpu_destroy(struct tw_gpu *gpu) {
+    (void)gpu;
+}
+
+enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err) {
+    (void)gpu, (void)arrays, (void)begin, (void)n;
+    return none(err);
+}
+
+enum tw_status tw_gpu_push(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err) {
+    (void)gpu, (void)arrays, (void)begin, (void)n;
+    return none(err);
+}
+
+enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
+                           struct tw_step_result *result, struct tw_error *err) {
+    (void)gpu, (void)tokens, (void)lr, (void)result;
+    return none(err);
+}
+
+enum tw_status tw_gpu_loss(struct tw_gpu *gpu, const float *params, const uint32_t *tokens,
+                           uint32_t sequences_count, double *loss, struct tw_error *err) {
+    (void)gpu, (void)params, (void)tokens, (void)sequences_count, (void)loss;
+    return none(err);
+}
+
+enum tw_status tw_gpu_logits(struct tw_gpu *gpu, const float *params, const uint32_t *tokens,
+                             uint32_t first, uint32_t count, float *logits, struct tw_error *err) {
+    (void)gpu, (void)params, (void)tokens, (void)first, (void)count, (void)logits;
+    return none(err);
+}
+
+enum tw_status tw_gpu_cache_create(struct tw_gpu_cache **cache_out, struct tw_gpu *gpu,
+                                   struct tw_error *err) {
+    (void)cache_out, (void)gpu;
+    return none(err);
+}
+
+void tw_gpu_cache_destroy(struct tw_gpu_cache *cache) {
+    (void)cache;
+}
+
+enum tw_status tw_gpu_cache_extend(struct tw_gpu_cache *cache, const float *params,
+                                   const uint32_t *tokens, uint32_t used, uint32_t count,
+                                   float *logits, struct tw_error *err) {
+    (void)cache, (void)params, (void)tokens, (void)used, (void)count, (void)logits;
+    return none(err);
+}
+
+enum tw_status tw_gpu_peak(const struct tw_engine_plan *plan, double *flops_s,
+                           struct tw_error *err) {
+    (void)plan, (void)flops_s;
+    return none(err);
+}
