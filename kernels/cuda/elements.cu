@@ -120,7 +120,7 @@ static __device__ __forceinline__ void backward_of(float *gate, float *up, float
 /* WIDTH elements of a row at a time: 8, or 1 where rows do not fall on multiples. */
 template <typename T, int WIDTH>
 static __device__ __forceinline__ void load(float v[8], const T *p) {
-    if (WIDTH == 8) {
+    if constexpr (WIDTH == 8) {
         tw_octet_load(v, p);
     } else {
         v[0] = tw_load_f32(p, 0);
@@ -128,7 +128,7 @@ static __device__ __forceinline__ void load(float v[8], const T *p) {
 }
 template <typename T, int WIDTH>
 static __device__ __forceinline__ void store(T *p, const float v[8]) {
-    if (WIDTH == 8) {
+    if constexpr (WIDTH == 8) {
         tw_octet_store(p, v);
     } else {
         tw_store_f32(p, 0, v[0]);

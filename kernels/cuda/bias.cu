@@ -1,0 +1,60 @@
+/* bias.cu - adding a bias to rows, and its gradient. */
+#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/ops.h"
+
+template <typename T, int WIDTH>
+static __global__ void bias_add(T *y, size_t stride, const float *bias, uint32_t rows, uint32_t n) {
+    const size_t pieces = n / WIDTH, threads = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * pieces;
+         i += threads) {
+        const size_t column = i % pieces * WIDTH;
+        T *const at = y + i / pieces * stride + column;
+        if constexpr (WIDTH == 8) {
+            float v[8];
+            tw_octet_load(v, at);
+            for (int j = 0; j < 8; j++) v[j] += bias[column + j];
+            tw_octet_store(at, v);
+        } else {
+            tw_store_f32(at, 0, tw_load_f32(at, 0) + bias[column]);
+        }
+    }
+}
+
+template <typename T>
+static void launch_add(void *stream, const struct tw_cuda_bias *shape, T *y, const float *bias) {
+    const size_t all = (size_t)shape->rows * shape->n;
+    if (all == 0) return;
+    if (shape->n % 8 == 0 && tw_is_octets(y, shape->stride)) {
+        TW_LAUNCH((bias_add<T, 8>), tw_stream_blocks(all / 8), TW_STREAM_THREADS, 0, stream, y,
+                  shape->stride, bias, shape->rows, shape->n);
+    } else {
+        TW_LAUNCH((bias_add<T, 1>), tw_stream_blocks(all), TW_STREAM_THREADS, 0, stream, y,
+                  shape->stride, bias, shape->rows, shape->n);
+    }
+}
+
+extern "C" void tw_cuda_bias(void *stream, const struct tw_cuda_bias *shape, void *y,
+                             const float *bias) {
+    TW_BY_TYPE(shape->type, T, launch_add(stream, shape, (T *)y, bias));
+}
+
+template <typename T> struct column_of {
+    enum { SUMS = 1 };
+    const T *dy;
+    size_t stride;
+    __device__ __forceinline__ void add(float sums[SUMS], size_t row, unsigned column) const {
+        sums[0] += tw_load_f32(dy, row * stride + column);
+    }
+};
+
+extern "C" void tw_cuda_bias_backward(void *stream, const struct tw_cuda_bias *shape, float *dbias,
+                                      const void *dy, void *scratch) {
+    TW_BY_TYPE(shape->type, T,
+               tw_columns_sum(stream, tw_columns_to{{dbias, NULL}},
+                              column_of<T>{(const T *)dy, shape->stride}, shape->rows, shape->n,
+                              scratch));
+}
+
+extern "C" size_t tw_cuda_bias_backward_scratch(const struct tw_cuda_bias *shape) {
+    return tw_columns_scratch(shape->rows, shape->n, 1);
+}

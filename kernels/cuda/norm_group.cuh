@@ -1,0 +1,74 @@
+/* norm_group.cuh - what norm.cu and norm_backward.cu share: the threads that work on one vector. */
+#ifndef TW_KERNELS_CUDA_NORM_GROUP_CUH
+#define TW_KERNELS_CUDA_NORM_GROUP_CUH
+
+#include "kernels/cuda/octet.cuh"
+#include "kernels/cuda/ops.h"
+
+/* A vector belongs to a warp, or where it is long to a block; kept in registers if it has whole
+ * octets, no more than OCTETS a thread. */
+enum : unsigned { TW_NORM_THREADS = 256, TW_NORM_OCTETS = 4 };
+
+template <unsigned GROUP> static __device__ __forceinline__ float tw_norm_sum(float x) {
+    if constexpr (GROUP == 32) return tw_warp_sum(x);
+    return tw_block_sum(x);
+}
+
+/* What kernels know of struct tw_cuda_norm. */
+struct tw_norm_rows {
+    size_t vectors; /* rows * heads */
+    uint32_t heads, width;
+    size_t x_stride, y_stride, dx_stride;
+    const float *weight, *bias;
+    float eps;
+    bool is_rms;
+
+    /* Where vector v begins. */
+    __device__ __forceinline__ size_t at(size_t v, size_t stride) const {
+        return v / heads * stride + v % heads * width;
+    }
+};
+
+/* ---- host ---- */
+
+static inline struct tw_norm_rows tw_norm_rows_of(const struct tw_cuda_norm *norm) {
+    struct tw_norm_rows rows = {};
+    rows.vectors = (size_t)norm->shape.rows * norm->heads;
+    rows.heads = norm->heads;
+    rows.width = norm->shape.width;
+    rows.x_stride = norm->x_stride;
+    rows.y_stride = norm->y_stride;
+    rows.dx_stride = norm->dx_stride;
+    rows.weight = norm->shape.weight;
+    rows.bias = norm->shape.bias;
+    rows.eps = norm->shape.eps;
+    rows.is_rms = norm->shape.is_rms;
+    return rows;
+}
+
+static inline bool tw_norm_fits_warp(uint32_t width) {
+    return width <= 32 * TW_NORM_OCTETS * TW_OCTET;
+}
+
+/* TW_NORM_LAUNCH(kernel, T, norm, is_octets, stream, arguments...): kernel<T, GROUP, IN_REGISTERS>,
+ * with as many blocks as the vectors need. */
+#define TW_NORM_LAUNCH(kernel, T, rows, is_octets, stream, ...)                                    \
+    do {                                                                                           \
+        const unsigned tw_per_block = TW_NORM_THREADS / 32;                                        \
+        const unsigned tw_blocks = (unsigned)(((rows).vectors + tw_per_block - 1) / tw_per_block); \
+        const bool tw_is_kept =                                                                    \
+            (is_octets) && (rows).width <= TW_NORM_THREADS * TW_NORM_OCTETS * TW_OCTET;            \
+        if (tw_norm_fits_warp((rows).width) && tw_is_kept) {                                       \
+            TW_LAUNCH((kernel<T, 32, true>), tw_blocks, TW_NORM_THREADS, 0, stream, __VA_ARGS__);  \
+        } else if (tw_norm_fits_warp((rows).width)) {                                              \
+            TW_LAUNCH((kernel<T, 32, false>), tw_blocks, TW_NORM_THREADS, 0, stream, __VA_ARGS__); \
+        } else if (tw_is_kept) {                                                                   \
+            TW_LAUNCH((kernel<T, TW_NORM_THREADS, true>), (unsigned)(rows).vectors,                \
+                      TW_NORM_THREADS, 0, stream, __VA_ARGS__);                                    \
+        } else {                                                                                   \
+            TW_LAUNCH((kernel<T, TW_NORM_THREADS, false>), (unsigned)(rows).vectors,               \
+                      TW_NORM_THREADS, 0, stream, __VA_ARGS__);                                    \
+        }                                                                                          \
+    } while (0)
+
+#endif
