@@ -1,0 +1,305 @@
+/* attention_flash_backward.cu - the backward pass of attention on tensor cores: FlashAttention-2,
+ * arXiv 2307.08691, Algorithm 2, without its atomic sums.
+ *
+ *     P = exp(q k^T scale - lse),  dS = P (dout v^T - delta),  delta = rowsum(dout out)
+ *     dv = P^T dout,  dk = dS^T q scale,  dq = dS k scale
+ *
+ * The sums of dk and dv run over queries, that of dq over keys, so one walk over tiles cannot keep
+ * them all in registers. Two kernels do it here, and each computes P and dS: 7 products in place of
+ * 5, but nothing is added up in memory, and the same inputs give the same bits. They are one
+ * template: a block keeps 128 of its own rows (keys, or queries) and walks over tiles of 32 of the
+ * others. With s and dp the products own1 x tile1^T and own2 x tile2^T:
+ *
+ *                own1  own2  tile1  tile2   s     sum1 += dS' tile1   sum2 += P' tile2
+ *     of keys    k     v     q      dout    S^T   dk                  dv
+ *     of queries q     dout  k      v       S     dq                  -
+ *
+ * so P and dS never leave the registers: what a product leaves there is the left factor of the
+ * next. */
+#include "kernels/cuda/attention_tile.cuh"
+
+namespace {
+
+template <int SIZE> struct backward_plan {
+    /* Heads of 128 have sums twice as wide: half the rows for a warp, twice the warps. */
+    static constexpr int M = SIZE == 64 ? 2 : 1, WARPS = SIZE == 64 ? 4 : 8;
+    static constexpr int THREADS = WARPS * 32, OWN = WARPS * M * 16, TILE = 32;
+    static constexpr int BLOCKS = SIZE == 64 ? 2 : 1; /* on a processor, at least */
+    static constexpr int ROWS = 2 * TILE * SIZE;      /* elements of a stage before its rows */
+    static constexpr int STAGE = ROWS + TILE * (int)(sizeof(tw_attention_row) / sizeof(tw_bf16));
+    static constexpr size_t SHARED = (2 * OWN * SIZE + 2 * STAGE) * sizeof(tw_bf16);
+};
+
+/* A block's tiles, and what a warp knows of its own rows. */
+template <int SIZE, bool IS_KEYS> struct backward_block {
+    using plan = backward_plan<SIZE>;
+    tw_bf16 *own1, *own2, *stages;
+    uint32_t warp_row;                                /* in own1 and own2 */
+    float own_lse[plan::M][2], own_delta[plan::M][2]; /* of queries */
+};
+
+/* s becomes P, dp becomes dS (both transposed, of keys). */
+template <int SIZE, bool IS_KEYS, int M, int N>
+__device__ __forceinline__ void differentiate(float (&s)[M][N][4], float (&dp)[M][N][4],
+                                              const backward_block<SIZE, IS_KEYS> &block,
+                                              const tw_attention_row *rows) {
+    const float scale = TW_ATTENTION_SCALE<SIZE> * TW_LOG2_E;
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        float lse[2] = {0.0f, 0.0f}, delta[2] = {0.0f, 0.0f};
+#pragma unroll
+        for (int j = 0; j < 2 && IS_KEYS; j++) {
+            const float2 row = *(const float2 *)(rows + n * 8 + tw_lane() % 4 * 2 + j);
+            lse[j] = row.x * TW_LOG2_E;
+            delta[j] = row.y;
+        }
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float row_lse = IS_KEYS ? lse[i % 2] : block.own_lse[m][i / 2];
+                const float row_delta = IS_KEYS ? delta[i % 2] : block.own_delta[m][i / 2];
+                s[m][n][i] = tw_exp2(fmaf(s[m][n][i], scale, -row_lse));
+                dp[m][n][i] = s[m][n][i] * (dp[m][n][i] - row_delta);
+            }
+        }
+    }
+}
+
+/* P and dS become 0 where the row does not see the key. rows: of the tile (of keys), or of this
+ * warp's first own row; key: the first of the warp, or of the tile. `most` is the last of rows. */
+template <bool IS_KEYS, int M, int N>
+__device__ __forceinline__ void hide(float (&p)[M][N][4], float (&ds)[M][N][4],
+                                     const tw_attention_row *rows, uint32_t most, uint32_t key) {
+    const uint32_t lane = tw_lane();
+#pragma unroll
+    for (uint32_t m = 0; m < M; m++) {
+#pragma unroll
+        for (uint32_t n = 0; n < N; n++) {
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++) {
+                const uint32_t own = m * 16 + i / 2 * 8 + lane / 4;
+                const uint32_t other = n * 8 + lane % 4 * 2 + i % 2;
+                const uint32_t at = key + (IS_KEYS ? own : other);
+                const tw_attention_row *row = rows + min(IS_KEYS ? other : own, most);
+                if (at >= row->begin && at < row->end) continue;
+                p[m][n][i] = ds[m][n][i] = 0.0f;
+            }
+        }
+    }
+}
+
+/* Queues the loads of a tile: others [from, from + TILE). */
+template <int SIZE, bool IS_KEYS>
+__device__ __forceinline__ void load_stage(const tw_attention_call &call,
+                                           const tw_attention_head &head, tw_bf16 *stage,
+                                           uint32_t from) {
+    using plan = backward_plan<SIZE>;
+    const struct tw_cuda_attention_arrays &a = call.arrays;
+    if (IS_KEYS) {
+        tw_tile_load<SIZE, plan::TILE, plan::THREADS>(
+            stage, tw_attention_queries(call, head, (const tw_bf16 *)a.q, call.shape.q_stride),
+            from);
+        tw_tile_load<SIZE, plan::TILE, plan::THREADS>(
+            stage + plan::TILE * SIZE,
+            tw_attention_queries(call, head, (const tw_bf16 *)a.dout, call.shape.out_stride), from);
+        const uint32_t row = from + threadIdx.x;
+        if (threadIdx.x < plan::TILE) {
+            tw_copy_async16((tw_attention_row *)(stage + plan::ROWS) + threadIdx.x,
+                            tw_attention_rows_of(call, head) + (row < head.rows ? row : 0),
+                            row < head.rows);
+        }
+    } else {
+        tw_tile_load<SIZE, plan::TILE, plan::THREADS>(
+            stage, tw_attention_keys(call, head, (const tw_bf16 *)a.k), from);
+        tw_tile_load<SIZE, plan::TILE, plan::THREADS>(
+            stage + plan::TILE * SIZE, tw_attention_keys(call, head, (const tw_bf16 *)a.v), from);
+    }
+    tw_copy_commit();
+}
+
+/* Queues the loads of the block's own rows. */
+template <int SIZE, bool IS_KEYS>
+__device__ __forceinline__ void load_own(const tw_attention_call &call,
+                                         const tw_attention_head &head, tw_bf16 *own1,
+                                         tw_bf16 *own2) {
+    using plan = backward_plan<SIZE>;
+    const struct tw_cuda_attention_arrays &a = call.arrays;
+    const uint32_t begin = head.block * plan::OWN;
+    if (IS_KEYS) {
+        tw_tile_load<SIZE, plan::OWN, plan::THREADS>(
+            own1, tw_attention_keys(call, head, (const tw_bf16 *)a.k), begin);
+        tw_tile_load<SIZE, plan::OWN, plan::THREADS>(
+            own2, tw_attention_keys(call, head, (const tw_bf16 *)a.v), begin);
+    } else {
+        tw_tile_load<SIZE, plan::OWN, plan::THREADS>(
+            own1, tw_attention_queries(call, head, (const tw_bf16 *)a.q, call.shape.q_stride),
+            begin);
+        tw_tile_load<SIZE, plan::OWN, plan::THREADS>(
+            own2, tw_attention_queries(call, head, (const tw_bf16 *)a.dout, call.shape.out_stride),
+            begin);
+    }
+}
+
+/* What the rows of a warp, or of a tile, see in all: [least begin, most end), and what each of them
+ * sees: [most begin, least end). Both only grow from row to row. */
+struct backward_seen {
+    uint32_t least_begin, most_begin, least_end, most_end;
+
+    __device__ __forceinline__ backward_seen(const tw_attention_row *rows, uint32_t last)
+        : least_begin(rows[0].begin), most_begin(rows[last].begin), least_end(rows[0].end),
+          most_end(rows[last].end) {
+    }
+    __device__ __forceinline__ bool has_none(uint32_t key, uint32_t count) const {
+        return key >= most_end || key + count <= least_begin;
+    }
+    __device__ __forceinline__ bool has_all(uint32_t key, uint32_t count) const {
+        return key >= most_begin && key + count <= least_end;
+    }
+};
+
+/* One tile: adds to the warp's sums. */
+template <int SIZE, bool IS_KEYS, int M>
+__device__ __forceinline__ void
+add_tile(float (&sum1)[M][SIZE / 8][4], float (&sum2)[M][SIZE / 8][4],
+         const backward_block<SIZE, IS_KEYS> &block, const tw_bf16 *stage, bool is_hiding,
+         const tw_attention_row *rows, uint32_t most, uint32_t key) {
+    constexpr int TILE = backward_plan<SIZE>::TILE;
+    const tw_bf16 *tile2 = stage + TILE * SIZE;
+    float s[M][TILE / 8][4] = {}, dp[M][TILE / 8][4] = {};
+    tw_tile_product_transposed<SIZE>(s, block.own1, block.warp_row, stage);
+    tw_tile_product_transposed<SIZE>(dp, block.own2, block.warp_row, tile2);
+    differentiate<SIZE, IS_KEYS>(s, dp, block, rows);
+    if (is_hiding) hide<IS_KEYS>(s, dp, rows, most, key);
+    uint32_t left[M][TILE / 16][4];
+    if (IS_KEYS) {
+        tw_tile_round(left, s);
+        tw_tile_product<SIZE>(sum2, left, tile2);
+    }
+    tw_tile_round(left, dp);
+    tw_tile_product<SIZE>(sum1, left, stage);
+}
+
+template <int SIZE>
+__global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SIZE>::BLOCKS)
+    flash_backward_keys(const tw_attention_call call, uint32_t blocks) {
+    using plan = backward_plan<SIZE>;
+    constexpr int M = plan::M;
+    TW_SHARED_DYNAMIC(tw_bf16, shared);
+    const tw_attention_head head = tw_attention_head_of(call, blocks, false);
+    const uint32_t begin = head.block * plan::OWN;
+    backward_block<SIZE, true> block = {shared,
+                                        shared + plan::OWN * SIZE,
+                                        shared + 2 * plan::OWN * SIZE,
+                                        threadIdx.x / 32 * M * 16,
+                                        {},
+                                        {}};
+    load_own<SIZE, true>(call, head, block.own1, block.own2);
+    const uint2 seers =
+        tw_attention_seers(call, head, begin, min(begin + plan::OWN, call.shape.keys) - 1);
+    uint32_t row = seers.x;
+    load_stage<SIZE, true>(call, head, block.stages, row);
+
+    float dk[M][SIZE / 8][4] = {}, dv[M][SIZE / 8][4] = {};
+    const uint32_t key = begin + block.warp_row;
+    for (uint32_t stage = 0; row < seers.y; row += plan::TILE, stage ^= 1) {
+        tw_copy_wait<0>();
+        __syncthreads(); /* the tile is there, and no warp reads the other stage any more */
+        if (row + plan::TILE < seers.y) {
+            load_stage<SIZE, true>(call, head, block.stages + (stage ^ 1) * plan::STAGE,
+                                   row + plan::TILE);
+        }
+        const tw_bf16 *tile = block.stages + stage * plan::STAGE;
+        const tw_attention_row *rows = (const tw_attention_row *)(tile + plan::ROWS);
+        /* Rows behind the last are all zeros, and so is what they add. */
+        const uint32_t last = min(row + plan::TILE, head.rows) - row - 1;
+        const backward_seen seen(rows, last);
+        if (key >= call.shape.keys || seen.has_none(key, M * 16)) continue;
+        add_tile<SIZE, true>(dk, dv, block, tile, !seen.has_all(key, M * 16), rows, plan::TILE - 1,
+                             key);
+    }
+    tw_copy_wait<0>();
+    __syncthreads(); /* keys that no row sees: the loads above are still under way */
+    float scale[M][2], one[M][2];
+#pragma unroll
+    for (int i = 0; i < M * 2; i++) {
+        scale[i / 2][i % 2] = TW_ATTENTION_SCALE<SIZE>;
+        one[i / 2][i % 2] = 1.0f;
+    }
+    tw_tile_store<SIZE, M>(tw_attention_keys(call, head, (tw_bf16 *)call.arrays.dk), begin,
+                           block.own1, block.warp_row, dk, scale);
+    tw_tile_store<SIZE, M>(tw_attention_keys(call, head, (tw_bf16 *)call.arrays.dv), begin,
+                           block.own2, block.warp_row, dv, one);
+}
+
+template <int SIZE>
+__global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SIZE>::BLOCKS)
+    flash_backward_queries(const tw_attention_call call, uint32_t blocks) {
+    using plan = backward_plan<SIZE>;
+    constexpr int M = plan::M;
+    TW_SHARED_DYNAMIC(tw_bf16, shared);
+    const tw_attention_head head = tw_attention_head_of(call, blocks, true);
+    const uint32_t begin = head.block * plan::OWN, last = min(begin + plan::OWN, head.rows) - 1;
+    const tw_attention_row *const head_rows = tw_attention_rows_of(call, head);
+    backward_block<SIZE, false> block = {shared,
+                                         shared + plan::OWN * SIZE,
+                                         shared + 2 * plan::OWN * SIZE,
+                                         threadIdx.x / 32 * M * 16,
+                                         {},
+                                         {}};
+    load_own<SIZE, false>(call, head, block.own1, block.own2);
+    uint32_t key = head_rows[begin].begin;
+    const uint32_t end = head_rows[last].end;
+    load_stage<SIZE, false>(call, head, block.stages, key);
+
+    /* A warp without rows looks at the last row, and skips all. */
+    const bool has_rows = begin + block.warp_row <= last;
+    const uint32_t row = min(begin + block.warp_row, last);
+    const uint32_t most = min(row + M * 16 - 1, last) - row;
+    const tw_attention_row *const rows = head_rows + row;
+    const backward_seen seen(rows, most);
+#pragma unroll
+    for (uint32_t i = 0; i < M * 2; i++) {
+        const tw_attention_row &own = rows[min(i * 8 + tw_lane() / 4, most)];
+        block.own_lse[i / 2][i % 2] = own.lse * TW_LOG2_E;
+        block.own_delta[i / 2][i % 2] = own.delta;
+    }
+    float dq[M][SIZE / 8][4] = {};
+    for (uint32_t stage = 0; key < end; key += plan::TILE, stage ^= 1) {
+        tw_copy_wait<0>();
+        __syncthreads(); /* the tile is there, and no warp reads the other stage any more */
+        if (key + plan::TILE < end) {
+            load_stage<SIZE, false>(call, head, block.stages + (stage ^ 1) * plan::STAGE,
+                                    key + plan::TILE);
+        }
+        if (!has_rows || seen.has_none(key, plan::TILE)) continue;
+        add_tile<SIZE, false>(dq, dq, block, block.stages + stage * plan::STAGE,
+                              !seen.has_all(key, plan::TILE), rows, most, key);
+    }
+    float scale[M][2];
+#pragma unroll
+    for (int i = 0; i < M * 2; i++) scale[i / 2][i % 2] = TW_ATTENTION_SCALE<SIZE>;
+    tw_tile_store<SIZE, M>(
+        tw_attention_queries(call, head, (tw_bf16 *)call.arrays.dq, call.shape.q_stride), begin,
+        block.own1, block.warp_row, dq, scale);
+}
+
+template <int SIZE> void launch(const tw_attention_call &call, void *stream) {
+    using plan = backward_plan<SIZE>;
+    const uint32_t heads = call.shape.kv_heads * call.shape.sequences;
+    const uint32_t of_keys = (call.shape.keys + plan::OWN - 1) / plan::OWN;
+    const uint32_t of_rows = (call.shape.queries * call.shape.group + plan::OWN - 1) / plan::OWN;
+    TW_LAUNCH(flash_backward_keys<SIZE>, of_keys * heads, plan::THREADS, plan::SHARED, stream, call,
+              of_keys);
+    TW_LAUNCH(flash_backward_queries<SIZE>, of_rows * heads, plan::THREADS, plan::SHARED, stream,
+              call, of_rows);
+}
+
+} // namespace
+
+void tw_attention_flash_backward(const tw_attention_call &call, void *stream) {
+    if (call.shape.head_size == 64)
+        launch<64>(call, stream);
+    else
+        launch<128>(call, stream);
+}

@@ -1,0 +1,173 @@
+/* attention_flash_forward.cu - attention on tensor cores: FlashAttention-2, arXiv 2307.08691,
+ * Algorithm 1. A block keeps 128 rows of queries and walks over the keys they see. */
+#include "kernels/cuda/attention_tile.cuh"
+
+namespace {
+
+template <int SIZE> struct forward_plan {
+    static constexpr int M =
+        2; /* blocks of 16 rows of a warp: each tile of keys is read half as often */
+    static constexpr int WARPS = 4, THREADS = WARPS * 32, OWN = WARPS * M * 16;
+    /* As many keys as registers and two blocks of a processor's shared memory hold. */
+    static constexpr int TILE = SIZE == 64 ? 64 : 32;
+    static constexpr int STAGE = 2 * TILE * SIZE; /* elements: k and v */
+    static constexpr size_t SHARED = (OWN * SIZE + 2 * STAGE) * sizeof(tw_bf16);
+};
+
+/* A warp's rows, so far. sum is that of the columns of a lane. */
+template <int SIZE> struct forward_rows {
+    static constexpr int M = forward_plan<SIZE>::M;
+    float out[M][SIZE / 8][4];
+    float max[M][2], sum[M][2];
+};
+
+/* The scores that a row may not see become -infinity. */
+template <int M, int N>
+__device__ __forceinline__ void hide(float (&s)[M][N][4], const tw_attention_call &call,
+                                     const tw_attention_head &head, uint32_t row, uint32_t key) {
+    const uint32_t lane = tw_lane();
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t own = row + m * 16 + half * 8 + lane / 4;
+            const uint2 seen = tw_attention_seen(call, head, min(own, head.rows - 1));
+#pragma unroll
+            for (int i = 0; i < 2 * N; i++) {
+                const uint32_t at = key + i / 2 * 8 + lane % 4 * 2 + i % 2;
+                if (at < seen.x || at >= seen.y) s[m][i / 2][half * 2 + i % 2] = -INFINITY;
+            }
+        }
+    }
+}
+
+/* The online softmax, in powers of 2: scores become exp(score - max), and what there was is brought
+ * to the new max. A row that has seen nothing yet has max -infinity. */
+template <int SIZE, int N>
+__device__ __forceinline__ void soften(forward_rows<SIZE> &rows,
+                                       float (&s)[forward_plan<SIZE>::M][N][4], float scale) {
+    constexpr int M = forward_plan<SIZE>::M;
+    float correction[M][2];
+    bool is_same = true;
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float top = rows.max[m][half], sum = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 2 * N; i++) top = fmaxf(top, s[m][i / 2][half * 2 + i % 2]);
+            top = fmaxf(top, __shfl_xor_sync(TW_ALL_LANES, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(TW_ALL_LANES, top, 2));
+            const float base = top == -INFINITY ? 0.0f : top * scale;
+            correction[m][half] = tw_exp2(rows.max[m][half] * scale - base);
+            is_same = is_same && correction[m][half] == 1.0f;
+            rows.max[m][half] = top;
+#pragma unroll
+            for (int i = 0; i < 2 * N; i++) {
+                float &value = s[m][i / 2][half * 2 + i % 2];
+                value = tw_exp2(fmaf(value, scale, -base));
+                sum += value;
+            }
+            rows.sum[m][half] = fmaf(rows.sum[m][half], correction[m][half], sum);
+        }
+    }
+    if (__all_sync(TW_ALL_LANES, is_same)) return; /* mostly: the greatest score comes early */
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+#pragma unroll
+        for (int i = 0; i < SIZE / 2; i++) rows.out[m][i / 4][i % 4] *= correction[m][i / 2 % 2];
+    }
+}
+
+/* Divides by the sums and writes out and lse of the warp's rows. */
+template <int SIZE>
+__device__ __forceinline__ void finish(forward_rows<SIZE> &rows, const tw_attention_call &call,
+                                       const tw_attention_head &head, tw_bf16 *own,
+                                       uint32_t warp_row) {
+    using plan = forward_plan<SIZE>;
+    const uint32_t begin = head.block * plan::OWN, lane = tw_lane();
+    float factor[plan::M][2];
+#pragma unroll
+    for (int m = 0; m < plan::M; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float sum = rows.sum[m][half];
+            sum += __shfl_xor_sync(TW_ALL_LANES, sum, 1);
+            sum += __shfl_xor_sync(TW_ALL_LANES, sum, 2);
+            factor[m][half] = 1.0f / sum;
+            const uint32_t row = begin + warp_row + m * 16 + half * 8 + lane / 4;
+            if (call.arrays.lse != nullptr && lane % 4 == 0 && row < head.rows) {
+                call.arrays.lse[tw_attention_lse_at(call, head, row)] =
+                    rows.max[m][half] * TW_ATTENTION_SCALE<SIZE> + logf(sum);
+            }
+        }
+    }
+    tw_tile_store<SIZE, plan::M>(
+        tw_attention_queries(call, head, (tw_bf16 *)call.arrays.out, call.shape.out_stride), begin,
+        own, warp_row, rows.out, factor);
+}
+
+template <int SIZE>
+__global__ void __launch_bounds__(forward_plan<SIZE>::THREADS, 2)
+    flash_forward(const tw_attention_call call, uint32_t blocks) {
+    using plan = forward_plan<SIZE>;
+    TW_SHARED_DYNAMIC(tw_bf16, own);
+    tw_bf16 *const stages = own + plan::OWN * SIZE;
+    const tw_attention_head head = tw_attention_head_of(call, blocks, true);
+    const auto q =
+        tw_attention_queries(call, head, (const tw_bf16 *)call.arrays.q, call.shape.q_stride);
+    const auto k = tw_attention_keys(call, head, (const tw_bf16 *)call.arrays.k);
+    const auto v = tw_attention_keys(call, head, (const tw_bf16 *)call.arrays.v);
+    const uint32_t begin = head.block * plan::OWN, last = min(begin + plan::OWN, head.rows) - 1;
+    uint32_t key = tw_attention_seen(call, head, begin).x;
+    const uint32_t end = tw_attention_seen(call, head, last).y;
+    const auto load = [&](uint32_t stage, uint32_t from) {
+        tw_bf16 *to = stages + stage * plan::STAGE;
+        tw_tile_load<SIZE, plan::TILE, plan::THREADS>(to, k, from);
+        tw_tile_load<SIZE, plan::TILE, plan::THREADS>(to + plan::TILE * SIZE, v, from);
+        tw_copy_commit();
+    };
+    tw_tile_load<SIZE, plan::OWN, plan::THREADS>(own, q, begin);
+    load(0, key);
+
+    const uint32_t warp_row = threadIdx.x / 32 * plan::M * 16, row = begin + warp_row;
+    const bool has_rows = row < head.rows;
+    const uint2 first_sees = tw_attention_seen(call, head, min(row, last));
+    const uint2 last_sees = tw_attention_seen(call, head, min(row + plan::M * 16 - 1, last));
+    const float scale = TW_ATTENTION_SCALE<SIZE> * TW_LOG2_E;
+    forward_rows<SIZE> rows = {};
+#pragma unroll
+    for (int i = 0; i < plan::M * 2; i++) rows.max[i / 2][i % 2] = -INFINITY;
+    for (uint32_t stage = 0; key < end; key += plan::TILE, stage ^= 1) {
+        tw_copy_wait<0>();
+        __syncthreads(); /* the tile is there, and no warp reads the other stage any more */
+        if (key + plan::TILE < end) load(stage ^ 1, key + plan::TILE);
+        if (!has_rows || key >= last_sees.y || key + plan::TILE <= first_sees.x) continue;
+        const tw_bf16 *keys = stages + stage * plan::STAGE;
+        float s[plan::M][plan::TILE / 8][4] = {};
+        tw_tile_product_transposed<SIZE>(s, own, warp_row, keys);
+        if (key + plan::TILE > first_sees.y || key < last_sees.x) hide(s, call, head, row, key);
+        soften<SIZE>(rows, s, scale);
+        uint32_t p[plan::M][plan::TILE / 16][4];
+        tw_tile_round(p, s);
+        tw_tile_product<SIZE>(rows.out, p, keys + plan::TILE * SIZE);
+    }
+    finish<SIZE>(rows, call, head, own, warp_row);
+}
+
+template <int SIZE> void launch(const tw_attention_call &call, void *stream) {
+    using plan = forward_plan<SIZE>;
+    const uint32_t rows = call.shape.queries * call.shape.group;
+    const uint32_t blocks = (rows + plan::OWN - 1) / plan::OWN;
+    TW_LAUNCH(flash_forward<SIZE>, dim3(blocks * call.shape.kv_heads * call.shape.sequences),
+              dim3(plan::THREADS), plan::SHARED, stream, call, blocks);
+}
+
+} // namespace
+
+void tw_attention_flash(const tw_attention_call &call, void *stream) {
+    if (call.shape.head_size == 64)
+        launch<64>(call, stream);
+    else
+        launch<128>(call, stream);
+}

@@ -1,0 +1,125 @@
+/* attention_view.cuh - what a block of an attention kernel works on: one key/value head of one
+ * sequence, and of that some rows, or some keys.
+ *
+ * The query heads of a group share keys, so they are rows of one matrix here: row r is query
+ * r / group with head r % group of the group. */
+#ifndef TW_KERNELS_CUDA_ATTENTION_VIEW_CUH
+#define TW_KERNELS_CUDA_ATTENTION_VIEW_CUH
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/device.cuh"
+
+/* A call, as kernels get it. */
+struct tw_attention_call {
+    struct tw_cuda_attention shape;
+    struct tw_cuda_attention_arrays arrays;
+};
+
+/* What the backward pass needs of a row of scores, in scratch: (sequences, kv_heads, rows). */
+struct alignas(16) tw_attention_row {
+    float lse;
+    float delta;         /* dout . out */
+    uint32_t begin, end; /* the keys that it sees */
+};
+
+/* The block's head. */
+struct tw_attention_head {
+    uint32_t sequence, head; /* head: of keys */
+    uint32_t block;          /* of the rows, or of the keys */
+    uint32_t rows;
+};
+
+/* Blocks of a head lie next to each other in the grid: what they share is read once from memory.
+ * is_falling: the last first. Late rows see more keys, so their blocks begin before the others. */
+static __device__ __forceinline__ tw_attention_head
+tw_attention_head_of(const tw_attention_call &call, uint32_t blocks, bool is_falling) {
+    const uint32_t block = blockIdx.x % blocks, rest = blockIdx.x / blocks;
+    return {rest / call.shape.kv_heads, rest % call.shape.kv_heads,
+            is_falling ? blocks - 1 - block : block, call.shape.queries * call.shape.group};
+}
+
+/* The keys that a row sees: [x, y). */
+static __device__ __forceinline__ uint2 tw_attention_seen(const tw_attention_call &call,
+                                                          const tw_attention_head &head,
+                                                          uint32_t row) {
+    const uint32_t query = row / call.shape.group;
+    const uint32_t *begin = call.arrays.begin;
+    return make_uint2(
+        begin == nullptr ? 0 : __ldg(begin + (size_t)head.sequence * call.shape.queries + query),
+        call.shape.keys - call.shape.queries + query + 1);
+}
+
+/* Where lse of a row lies. */
+static __device__ __forceinline__ size_t tw_attention_lse_at(const tw_attention_call &call,
+                                                             const tw_attention_head &head,
+                                                             uint32_t row) {
+    const size_t first = ((size_t)head.sequence * call.shape.kv_heads + head.head) * head.rows;
+    return first + (size_t)(row % call.shape.group) * call.shape.queries + row / call.shape.group;
+}
+
+static __device__ __forceinline__ tw_attention_row *
+tw_attention_rows_of(const tw_attention_call &call, const tw_attention_head &head) {
+    return (tw_attention_row *)call.arrays.scratch +
+           ((size_t)head.sequence * call.shape.kv_heads + head.head) * head.rows;
+}
+
+/* Rows of a head in q or out (group: that of the call), or in k or v (group 1). */
+template <typename T> struct tw_attention_rows {
+    T *first;
+    size_t stride;
+    uint32_t group, size, count;
+
+    __device__ __forceinline__ T *at(uint32_t row) const {
+        if (group == 1) return first + row * stride;
+        return first + row / group * stride + row % group * size;
+    }
+};
+
+/* Of an array like q, or like out. */
+template <typename T>
+static __device__ __forceinline__ tw_attention_rows<T>
+tw_attention_queries(const tw_attention_call &call, const tw_attention_head &head, T *array,
+                     size_t stride) {
+    const struct tw_cuda_attention &shape = call.shape;
+    return {array + (size_t)head.sequence * shape.queries * stride +
+                (size_t)head.head * shape.group * shape.head_size,
+            stride, shape.group, shape.head_size, head.rows};
+}
+
+/* Of an array like k. */
+template <typename T>
+static __device__ __forceinline__ tw_attention_rows<T>
+tw_attention_keys(const tw_attention_call &call, const tw_attention_head &head, T *array) {
+    const struct tw_cuda_attention &shape = call.shape;
+    return {array + (size_t)head.sequence * shape.kv_rows * shape.kv_stride +
+                (size_t)head.head * shape.head_size,
+            shape.kv_stride, 1, shape.head_size, shape.keys};
+}
+
+/* The rows [x, y) that see one of the keys [key, last]. */
+static __device__ __forceinline__ uint2 tw_attention_seers(const tw_attention_call &call,
+                                                           const tw_attention_head &head,
+                                                           uint32_t key, uint32_t last) {
+    const uint32_t hidden = call.shape.keys - call.shape.queries; /* before the keys of the batch */
+    uint32_t from = key > hidden ? key - hidden : 0, to = call.shape.queries;
+    const uint32_t first = from;
+    if (call.arrays.begin != nullptr) {
+        const uint32_t *begin = call.arrays.begin + (size_t)head.sequence * call.shape.queries;
+        while (from < to) { /* the first query whose document begins behind */
+            const uint32_t middle = from + (to - from) / 2;
+            if (__ldg(begin + middle) <= last)
+                from = middle + 1;
+            else
+                to = middle;
+        }
+    }
+    return make_uint2(first * call.shape.group, to * call.shape.group);
+}
+
+/* The kernels, each by its launcher (attention_flash_*.cu, attention_plain.cu). */
+void tw_attention_flash(const tw_attention_call &call, void *stream);
+void tw_attention_flash_backward(const tw_attention_call &call, void *stream);
+void tw_attention_plain(const tw_attention_call &call, void *stream);
+void tw_attention_plain_backward(const tw_attention_call &call, void *stream);
+
+#endif
