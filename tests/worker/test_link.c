@@ -103,8 +103,8 @@ static void bad_welcomes_are_refused(void **state) {
     struct {
         enum tw_status status;
         struct tw_wmsg_welcome welcome;
-    } bad[6];
-    for (int i = 0; i < 6; i++) {
+    } bad[8];
+    for (int i = 0; i < 8; i++) {
         bad[i].welcome = good;
         bad[i].status = TW_PROTO;
     }
@@ -117,7 +117,10 @@ static void bad_welcomes_are_refused(void **state) {
     memset(bad[4].welcome.data_path, 'x', sizeof(bad[4].welcome.data_path));
     bad[5].welcome.run.model.heads = 3; /* does not divide the width */
     bad[5].status = TW_CONFIG;
-    for (int i = 0; i < 6; i++) {
+    bad[6].welcome.device = 3;
+    bad[7].welcome.device = TW_DEVICE_CUDA;
+    bad[7].welcome.ordinal = TW_DEVICE_ORDINAL_MAX + 1;
+    for (int i = 0; i < 8; i++) {
         int memfd = -1;
         dae.welcome = bad[i].welcome;
         fake_daemon_welcome(&dae);

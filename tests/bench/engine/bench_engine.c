@@ -4,7 +4,7 @@
  *
  * --serve lets another program alternate this with others: it prints a line that describes, then
  * does as many steps as each line read from stdin says, and prints the seconds and processor
- * seconds of one. */
+ * seconds of one, and the loss of the last. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +34,8 @@ struct bench {
     struct tw_engine *engine; /* NULL: bound only */
     struct bound *bound;      /* NULL: step only */
     uint32_t *tokens;
+    double loss; /* of the last step */
+    double peak; /* of products of a GPU; 0: not measured */
     double step_s[ROUNDS_MAX], bound_s[ROUNDS_MAX];
 };
 
@@ -63,6 +65,7 @@ static enum tw_status step(struct bench *bench, struct tw_error *err) {
     struct tw_step_result result;
     TW_TRY(tw_engine_step(bench->engine, bench->tokens, 1e-4f, &result, err));
     if (result.is_skipped) return tw_fail(err, TW_CORRUPT, "the step's gradient is not finite");
+    bench->loss = (double)result.loss;
     return TW_OK;
 }
 
@@ -84,7 +87,9 @@ static enum tw_status open_step(struct bench *bench, struct tw_error *err) {
     }
     TW_TRY(tw_engine_create(&bench->engine, &config, err));
     tw_engine_init_params(run, &bench->layout, bench->engine->theta);
-    return TW_OK;
+    TW_TRY(tw_engine_push(bench->engine, TW_ENGINE_THETA, 0, bench->layout.elements, err));
+    if (!bench->engine->plan.is_on_gpu) return TW_OK;
+    return tw_engine_peak(&bench->engine->plan, &bench->peak, err);
 }
 
 static enum tw_status open_bound(struct bench *bench, struct tw_error *err) {
@@ -93,6 +98,8 @@ static enum tw_status open_bound(struct bench *bench, struct tw_error *err) {
         .run = run, .layout = &bench->layout, .compute = bench->options->compute};
     struct tw_engine_plan plan;
     TW_TRY(tw_engine_plan_make(&plan, &config, err));
+    if (plan.is_on_gpu)
+        return tw_fail(err, TW_CONFIG, "the bound is the processor's: --only step with a GPU");
     return bound_create(&bench->bound, run, rows_of(run), plan.type, plan.threads, err);
 }
 
@@ -152,7 +159,7 @@ static void print_served(const struct bench *bench) {
                  (unsigned long long)rows_of(run),
                  bench->bound != NULL ? bound_flops(bench->bound)
                                       : (double)tw_engine_flops_token(run) * (double)rows_of(run),
-                 bench->bound != NULL ? bound_peak(bench->bound) : 0.0);
+                 bench->bound != NULL ? bound_peak(bench->bound) : bench->peak);
     (void)fflush(stdout);
 }
 
@@ -166,8 +173,8 @@ static enum tw_status serve(struct bench *bench, struct tw_error *err) {
             if (bench->engine != NULL) TW_TRY(step(bench, err));
             if (bench->bound != NULL) (void)bound_round(bench->bound);
         }
-        (void)printf("%.6f %.6f\n", (now_s(CLOCK_MONOTONIC) - start) / (double)steps,
-                     (now_s(CLOCK_PROCESS_CPUTIME_ID) - busy) / (double)steps);
+        (void)printf("%.6f %.6f %.6f\n", (now_s(CLOCK_MONOTONIC) - start) / (double)steps,
+                     (now_s(CLOCK_PROCESS_CPUTIME_ID) - busy) / (double)steps, bench->loss);
         (void)fflush(stdout);
     }
     return TW_OK;
@@ -177,7 +184,8 @@ static enum tw_status serve(struct bench *bench, struct tw_error *err) {
 
 static const char usage[] =
     "usage: thinwire-engine-bench [--model NAME] [--KEY VALUE ...] [--compute auto|fp32|bf16]\n"
-    "           [--recompute auto|off|on] [--micro-batch N] [--threads N] [--rounds N]\n"
+    "           [--device auto|cpu|cuda:N] [--recompute auto|off|on] [--micro-batch N] [--threads "
+    "N] [--rounds N]\n"
     "           [--document N] [--only step|bound] [--details] [--serve]\n"
     "NAME as in `thinwire run new --model`; default: the model of the demo. KEY: a key of a run\n"
     "file, for instance --model.layers 4 --train.batch 8. --document: a separator every N tokens,\n"
@@ -211,6 +219,7 @@ static enum tw_status read_option(struct options *options, const char *name, con
     static const char *const only[] = {"step", "bound", NULL};
     int choice = 0;
     if (strcmp(name, "model") == 0) return tw_run_apply_model(&options->run, value, err);
+    if (strcmp(name, "device") == 0) return tw_device_parse(value, &options->compute.device, err);
     if (strcmp(name, "threads") == 0) {
         return read_number(value, TW_TEAM_THREADS_MAX, &options->compute.threads, err);
     }
@@ -287,7 +296,8 @@ int main(int argc, char **argv) {
     static struct options options;
     static struct bench bench = {.options = &options};
     struct tw_error err;
-    options = (struct options){.rounds = 10, .has_step = true, .has_bound = true};
+    options = (struct options){
+        .rounds = 10, .compute.device.kind = TW_DEVICE_CPU, .has_step = true, .has_bound = true};
     set_demo(&options.run);
     if (argc == 2 && strcmp(argv[1], "--help") == 0) return fputs(usage, stdout) < 0;
     enum tw_status status = read_options(&options, argc, argv, &err);

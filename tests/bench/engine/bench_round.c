@@ -1,0 +1,358 @@
+/* bench_round.c - thinwire-round-bench: what the rounds of a run cost a node's training. The
+ * worker's own loop takes steps, a period with the rounds of every fragment and a period without in
+ * turn, so that a machine whose speed changes changes both. The daemon's side is in this process:
+ * ENCODE, REDUCE of what two nodes would send, APPLY. Snapshots and evaluation are left out.
+ *
+ * The last line is one of JSON. Digests of (phi, u) are told apart: they are plain C where the
+ * program is built without a library for them. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/rng.h"
+#include "compress/codec.h"
+#include "sync/node.h"
+#include "tests/worker/fake_daemon.h"
+#include "worker/engine.h"
+#include "worker/trainer.h"
+
+enum { PERIODS_MAX = 64, PARTS = 2, PATIENCE_MS = 60000 };
+
+struct fragment {
+    struct tw_span sent[PARTS], merged[PARTS];
+    uint64_t begin[PARTS], count[PARTS];
+    uint64_t round;
+};
+
+struct bench {
+    struct tw_run run;
+    struct tw_compute_config compute;
+    uint32_t periods;
+    struct fake_daemon daemon;
+    struct tw_link link;
+    struct tw_wmsg_welcome welcome;
+    struct tw_shm shm;
+    struct tw_engine *engine;
+    struct tw_learner learner;
+    struct tw_trainer trainer;
+    uint32_t *tokens; /* (batch, context + 1) */
+    struct fragment fragments[TW_FRAGMENTS_MAX];
+    double plain_s[PERIODS_MAX], rounds_s[PERIODS_MAX];
+};
+
+static double now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- a learner of random tokens -------------------------------------------------------------- */
+
+static void learner_init(void *self, float *params) {
+    const struct bench *bench = self;
+    tw_engine_init_params(&bench->run, &bench->daemon.layout, params);
+}
+
+static enum tw_status learner_step(void *self, uint64_t *cursor, float lr,
+                                   struct tw_step_result *result, struct tw_error *err) {
+    struct bench *bench = self;
+    *cursor += bench->learner.tokens_per_step;
+    return tw_engine_step(bench->engine, bench->tokens, lr, result, err);
+}
+
+static enum tw_status learner_heldout(void *self, const float *params, double *loss,
+                                      struct tw_error *err) {
+    (void)self, (void)params, (void)loss;
+    return tw_fail(err, TW_AGAIN, "nothing is held out here");
+}
+
+static float learner_lr(void *self, uint64_t clock_tokens) {
+    (void)self, (void)clock_tokens;
+    return 1e-4f;
+}
+
+static enum tw_status learner_pull(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
+                                   struct tw_error *err) {
+    return tw_engine_pull(((struct bench *)self)->engine, arrays, begin, n, err);
+}
+
+static enum tw_status learner_push(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
+                                   struct tw_error *err) {
+    return tw_engine_push(((struct bench *)self)->engine, arrays, begin, n, err);
+}
+
+static enum tw_status learner_open(struct bench *bench, struct tw_error *err) {
+    const struct tw_run *const run = &bench->run;
+    const size_t count = (size_t)run->train.batch * (run->model.context + 1);
+    const struct tw_engine_config config = {
+        .run = run, .layout = &bench->daemon.layout, .compute = bench->compute};
+    struct tw_rng rng;
+    tw_rng_seed(&rng, 1);
+    bench->tokens = calloc(count, sizeof(*bench->tokens));
+    if (bench->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch");
+    for (size_t i = 0; i < count; i++) {
+        bench->tokens[i] = (uint32_t)tw_rng_below(&rng, run->model.vocab);
+    }
+    TW_TRY(tw_engine_create(&bench->engine, &config, err));
+    bench->learner =
+        (struct tw_learner){.self = bench,
+                            .theta = bench->engine->theta,
+                            .m = bench->engine->m,
+                            .v = bench->engine->v,
+                            .updates = &bench->engine->updates,
+                            .tokens_per_step = (uint64_t)run->train.batch * run->model.context,
+                            .init = learner_init,
+                            .step = learner_step,
+                            .heldout = learner_heldout,
+                            .lr = learner_lr,
+                            .pull = learner_pull,
+                            .push = learner_push};
+    return TW_OK;
+}
+
+/* ---- the daemon's side of a round ------------------------------------------------------------ */
+
+static void plan_fragment(struct bench *bench, uint32_t p) {
+    const struct tw_layout *const layout = &bench->daemon.layout;
+    const struct tw_codec *const codec = tw_codec_get(bench->run.sync.codec);
+    const struct tw_codec *const result = tw_codec_get(bench->run.sync.result);
+    const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
+    struct fragment *const fragment = &bench->fragments[p];
+    const uint64_t half = elements / 2 / TW_PART_ALIGN * TW_PART_ALIGN;
+    for (uint32_t i = 0; i < PARTS; i++) {
+        fragment->begin[i] = i == 0 ? 0 : half;
+        fragment->count[i] = i == 0 ? half : elements - half;
+        const size_t n = (size_t)fragment->count[i];
+        fragment->sent[i] = fake_daemon_room(&bench->daemon, (uint32_t)codec->bound(n));
+        fragment->merged[i] = fake_daemon_room(&bench->daemon, (uint32_t)result->bound(n));
+    }
+}
+
+static void ask_encode(struct bench *bench, uint32_t p) {
+    struct fragment *const fragment = &bench->fragments[p];
+    struct tw_worker_msg msg = {.kind = TW_WMSG_ENCODE};
+    msg.u.encode.round = fragment->round;
+    msg.u.encode.fragment = p;
+    msg.u.encode.parts_count = PARTS;
+    for (uint32_t i = 0; i < PARTS; i++) {
+        msg.u.encode.parts[i].begin = fragment->begin[i];
+        msg.u.encode.parts[i].count = fragment->count[i];
+        msg.u.encode.parts[i].out = fragment->sent[i];
+    }
+    fake_daemon_send(&bench->daemon, &msg);
+}
+
+static void ask_reduce(struct bench *bench, uint32_t p, uint32_t part) {
+    const struct fragment *const fragment = &bench->fragments[p];
+    struct tw_worker_msg msg = {.kind = TW_WMSG_REDUCE};
+    msg.u.reduce.round = fragment->round;
+    msg.u.reduce.begin = fragment->begin[part];
+    msg.u.reduce.count = fragment->count[part];
+    msg.u.reduce.fragment = p;
+    msg.u.reduce.part = part;
+    msg.u.reduce.inputs_count = 2;
+    msg.u.reduce.out = fragment->merged[part];
+    for (uint32_t i = 0; i < 2; i++) {
+        msg.u.reduce.inputs[i].in = fragment->sent[part];
+        msg.u.reduce.inputs[i].tokens = 1;
+        msg.u.reduce.inputs[i].steps = bench->run.sync.period;
+    }
+    fake_daemon_send(&bench->daemon, &msg);
+}
+
+static void ask_apply(struct bench *bench, uint32_t p) {
+    struct fragment *const fragment = &bench->fragments[p];
+    struct tw_worker_msg msg = {.kind = TW_WMSG_APPLY};
+    msg.u.apply.round = fragment->round;
+    msg.u.apply.version = fragment->round;
+    msg.u.apply.min_step = bench->trainer.step + bench->run.sync.overlap;
+    msg.u.apply.fragment = p;
+    msg.u.apply.parts_count = PARTS;
+    msg.u.apply.steps = bench->run.sync.period;
+    for (uint32_t i = 0; i < PARTS; i++) {
+        msg.u.apply.parts[i].begin = fragment->begin[i];
+        msg.u.apply.parts[i].count = fragment->count[i];
+        msg.u.apply.parts[i].mode = TW_APPLY_MIX;
+        msg.u.apply.parts[i].contributors = 2;
+        msg.u.apply.parts[i].in = fragment->merged[i];
+    }
+    fake_daemon_send(&bench->daemon, &msg);
+    fragment->round++;
+}
+
+static enum tw_status refused(const char *what, uint32_t status, struct tw_error *err) {
+    return tw_fail(err, TW_CORRUPT, "the worker refused to %s: %s", what,
+                   tw_status_name((enum tw_status)status));
+}
+
+/* What a round of fragment p waits for: each answer is followed by what a daemon would ask next.
+ * *stage: 0 nothing is under way, 1 ENCODED, 2 REDUCED, 3 APPLIED. In the first period both parts
+ * are reduced; later the other owner's result is the one of then. */
+static enum tw_status follow(struct bench *bench, uint32_t p, uint32_t *stage,
+                             struct tw_error *err) {
+    struct fragment *const fragment = &bench->fragments[p];
+    struct tw_worker_msg msg;
+    if (*stage == 1 && fake_daemon_recv(&bench->daemon, TW_WMSG_ENCODED, &msg)) {
+        if (msg.u.encoded.status != TW_OK) return refused("encode", msg.u.encoded.status, err);
+        for (uint32_t i = 0; i < PARTS; i++) fragment->sent[i].bytes = msg.u.encoded.bytes[i];
+        ask_reduce(bench, p, 0);
+        *stage = 2;
+    } else if (*stage == 2 && fake_daemon_recv(&bench->daemon, TW_WMSG_REDUCED, &msg)) {
+        if (msg.u.reduced.status != TW_OK) return refused("reduce", msg.u.reduced.status, err);
+        fragment->merged[msg.u.reduced.part].bytes = msg.u.reduced.bytes;
+        if (fragment->round == 0 && msg.u.reduced.part == 0) {
+            ask_reduce(bench, p, 1);
+        } else {
+            ask_apply(bench, p);
+            *stage = 3;
+        }
+    } else if (*stage == 3 && fake_daemon_recv(&bench->daemon, TW_WMSG_APPLIED, &msg)) {
+        if (msg.u.applied.status != TW_OK) return refused("apply", msg.u.applied.status, err);
+        *stage = 0;
+    }
+    return TW_OK;
+}
+
+/* Spans hold what was sent; for the next round they have their whole room again. */
+static void room_again(struct bench *bench, uint32_t p) {
+    const struct tw_codec *const codec = tw_codec_get(bench->run.sync.codec);
+    const struct tw_codec *const result = tw_codec_get(bench->run.sync.result);
+    struct fragment *const fragment = &bench->fragments[p];
+    for (uint32_t i = 0; i < PARTS; i++) {
+        fragment->sent[i].bytes = (uint32_t)codec->bound((size_t)fragment->count[i]);
+    }
+    fragment->merged[0].bytes = (uint32_t)result->bound((size_t)fragment->count[0]);
+}
+
+/* ---- periods --------------------------------------------------------------------------------- */
+
+static enum tw_status take_period(struct bench *bench, bool has_rounds, double *took_s,
+                                  struct tw_error *err) {
+    const uint32_t period = bench->run.sync.period, count = bench->daemon.layout.fragments_count;
+    uint32_t stage = 0, next = 0, p = 0;
+    const double begin_s = now_s();
+    for (uint32_t step = 0; step < period || stage != 0; step++) {
+        if (has_rounds && stage == 0 && next < count && step >= next * (period / count)) {
+            p = next++;
+            if (bench->fragments[p].round > 0) room_again(bench, p);
+            ask_encode(bench, p);
+            stage = 1;
+        }
+        if (step >= 16 * period) return tw_fail(err, TW_LIMIT, "a round does not end");
+        TW_TRY(tw_trainer_turn(&bench->trainer, err));
+        TW_TRY(follow(bench, p, &stage, err));
+        if (step + 1 == period) *took_s = now_s() - begin_s;
+    }
+    return has_rounds && next < count ? tw_fail(err, TW_LIMIT, "%u of %u fragments had a round",
+                                                (unsigned)next, (unsigned)count)
+                                      : TW_OK;
+}
+
+static int order(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *seconds, uint32_t n) {
+    qsort(seconds, n, sizeof(*seconds), order);
+    return seconds[n / 2];
+}
+
+static double digests_s(const struct bench *bench) {
+    const double begin_s = now_s();
+    for (uint32_t p = 0; p < bench->daemon.layout.fragments_count; p++) {
+        struct tw_shm_view view;
+        tw_shm_view(&bench->shm, p, &view);
+        (void)tw_shm_digest(view.phi, view.u, view.elements);
+    }
+    return now_s() - begin_s;
+}
+
+static enum tw_status measure(struct bench *bench, struct tw_error *err) {
+    char text[96];
+    double ignored;
+    TW_TRY(take_period(bench, true, &ignored, err)); /* plans, graphs, caches */
+    for (uint32_t i = 0; i < bench->periods; i++) {
+        TW_TRY(take_period(bench, false, &bench->plain_s[i], err));
+        TW_TRY(take_period(bench, true, &bench->rounds_s[i], err));
+    }
+    const double digests = digests_s(bench), plain = median(bench->plain_s, bench->periods),
+                 rounds = median(bench->rounds_s, bench->periods);
+    tw_engine_describe(bench->engine, text, sizeof(text));
+    (void)printf("{\"what\": \"%s\", \"params\": %llu, \"fragments\": %u, \"period\": %u, "
+                 "\"step_s\": %.6f, \"period_plain_s\": %.6f, \"period_rounds_s\": %.6f, "
+                 "\"digests_s\": %.6f, \"overhead\": %.6f}\n",
+                 text, (unsigned long long)bench->daemon.layout.params,
+                 (unsigned)bench->daemon.layout.fragments_count, (unsigned)bench->run.sync.period,
+                 plain / bench->run.sync.period, plain, rounds, digests, rounds / plain - 1);
+    return TW_OK;
+}
+
+/* ---- command line ---------------------------------------------------------------------------- */
+
+static enum tw_status read_options(struct bench *bench, int argc, char **argv,
+                                   struct tw_error *err) {
+    for (int i = 1; i < argc; i += 2) {
+        const char *const name = argv[i], *const value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strncmp(name, "--", 2) != 0 || value == NULL) {
+            return tw_fail(err, TW_CONFIG,
+                           "usage: thinwire-round-bench [--model NAME] [--device DEVICE] "
+                           "[--periods N] [--KEY VALUE ...]");
+        }
+        if (strcmp(name, "--device") == 0) {
+            TW_TRY(tw_device_parse(value, &bench->compute.device, err));
+        } else if (strcmp(name, "--periods") == 0) {
+            bench->periods = (uint32_t)strtoul(value, NULL, 10);
+            if (bench->periods < 1 || bench->periods > PERIODS_MAX) {
+                return tw_fail(err, TW_CONFIG, "--periods %s: 1 to %d", value, PERIODS_MAX);
+            }
+        } else if (strcmp(name, "--model") == 0) {
+            TW_TRY(tw_run_apply_model(&bench->run, value, err));
+        } else {
+            TW_TRY(tw_run_set(&bench->run, name + 2, value, err));
+        }
+    }
+    tw_run_apply_preset(&bench->run, TW_PRESET_STREAMING);
+    return tw_run_check(&bench->run, err);
+}
+
+static enum tw_status run(struct bench *bench, struct tw_error *err) {
+    int memfd = -1;
+    TW_TRY(learner_open(bench, err));
+    fake_daemon_welcome(&bench->daemon);
+    bench->link.fd = bench->daemon.worker_fd;
+    TW_TRY(tw_link_attach(&bench->link, "bench", PATIENCE_MS, &bench->welcome, &memfd, err));
+    TW_TRY(tw_link_map(memfd, &bench->welcome, &bench->daemon.layout, &bench->shm, err));
+    TW_TRY(tw_trainer_init(&bench->trainer, &bench->link, &bench->welcome, &bench->shm,
+                           &bench->learner, err));
+    enum tw_status status = tw_trainer_start(&bench->trainer, err);
+    struct tw_worker_msg ready;
+    if (status == TW_OK && !fake_daemon_recv(&bench->daemon, TW_WMSG_READY, &ready)) {
+        status = tw_fail(err, TW_PROTO, "the worker does not say READY");
+    }
+    if (status == TW_OK) status = measure(bench, err);
+    tw_trainer_deinit(&bench->trainer);
+    tw_link_unmap(&bench->shm);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    static struct bench bench = {.periods = 3, .compute.device.kind = TW_DEVICE_CPU};
+    struct tw_error err;
+    tw_run_defaults(&bench.run);
+    bench.run.sync.nodes = 2;
+    enum tw_status status = read_options(&bench, argc, argv, &err);
+    if (status == TW_OK) {
+        fake_daemon_open(&bench.daemon, &bench.run, TW_SNAPSHOT_OFF);
+        for (uint32_t p = 0; p < bench.daemon.layout.fragments_count; p++) plan_fragment(&bench, p);
+        status = run(&bench, &err);
+        tw_link_close(&bench.link);
+        fake_daemon_close(&bench.daemon);
+    }
+    if (status != TW_OK) (void)fprintf(stderr, "thinwire-round-bench: %s\n", err.message);
+    tw_engine_destroy(bench.engine);
+    free(bench.tokens);
+    return status == TW_OK ? 0 : status == TW_CONFIG ? 2 : 1;
+}
