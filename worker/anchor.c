@@ -1,5 +1,6 @@
 #include "worker/anchor.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "kernels/lead.h"
@@ -40,6 +41,7 @@ static enum tw_status apply_decode(struct tw_merger *merger, const struct tw_wms
                                    struct tw_error *err) {
     const size_t elements = (size_t)stage->elements;
     struct tw_sane_sizes merged = {.count = {0}};
+    double squares = 0.0;
     *sizes = (struct tw_outer_sizes){0};
     for (uint32_t k = 0; k < request->parts_count; k++) {
         if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
@@ -51,12 +53,14 @@ static enum tw_status apply_decode(struct tw_merger *merger, const struct tw_wms
         const enum tw_status status = merger->result->decode(bytes, span->bytes, delta, n);
         if (status != TW_OK) return tw_fail(err, status, "the result of part %u is damaged", k);
         tw_sane_add(&merged, delta, begin, n, elements);
+        squares += tw_norm_squared(delta, n);
         if (merger->run->sync.outer != TW_OUTER_HEAVYBALL) continue;
         sizes->u_squared += tw_norm_squared(stage->u_old + begin, n);
         sizes->delta_squared += tw_norm_squared(delta, n);
         sizes->count += n;
     }
     tw_sane_note_merge(&merger->sane[request->fragment], &merged, elements);
+    if (squares > 0.0) merger->history[request->fragment].merge = (float)sqrt(squares);
     return TW_OK;
 }
 
@@ -104,14 +108,16 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
     }
     const bool was_out = outbox->fragments[fragment].is_out;
     uint32_t contributors = 0;
+    bool is_merged = true;
     for (uint32_t k = 0; k < request->parts_count; k++) {
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
         const enum tw_apply_mode mode = (enum tw_apply_mode)request->parts[k].mode;
         tw_outbox_land(outbox, &step, begin, n, mode);
-        if (n > 0 && was_out && mode != TW_APPLY_MIX) merger->must_clip[fragment] = true;
+        is_merged &= n == 0 || mode == TW_APPLY_MIX;
         if (request->parts[k].contributors > contributors)
             contributors = request->parts[k].contributors;
     }
+    if (was_out && request->parts_count > 0) tw_merger_note_landed(merger, fragment, is_merged);
     if (request->parts_count == 0) tw_outbox_recall(outbox, fragment, step.theta);
     tw_outbox_arrive(outbox, fragment, contributors);
 }

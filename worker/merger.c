@@ -71,10 +71,38 @@ static float norm_median(const struct tw_norm_history *history, float otherwise)
     return sorted[held / 2];
 }
 
+/* A part may be refused where little of the others is, however small the whole. */
+#define LEAST_REACH 0.0625f
+
 /* What to scale a Delta of this norm by. */
 static float clip_factor(const struct tw_norm_history *history, float norm) {
-    const float limit = (float)TW_CLIP_MEDIANS * norm_median(history, norm);
+    float limit = (float)TW_CLIP_MEDIANS * norm_median(history, norm);
+    const float others = history->reach * history->merge;
+    if (others > 0.0f && others < limit) limit = others;
     return norm > limit ? limit / norm : 1.0f;
+}
+
+/* Two in a row that were not merged may have been too large, and what was refused is in the next:
+ * without a limit it never gets smaller. How much the others take is not known, but for what they
+ * merge: the usual Delta is between that (all go one way) and sqrt(contributors) times that (at
+ * right angles). So from twice that, half as much when it is refused and half as much again when it
+ * is merged, until all that there is fits. */
+void tw_merger_note_landed(struct tw_merger *merger, uint32_t fragment, bool is_merged) {
+    struct tw_norm_history *history = &merger->history[fragment];
+    if (is_merged) {
+        history->unmerged = 0;
+        history->norms[history->count++ % TW_NORMS_KEPT] = history->sent;
+        history->reach *= 1.5f;
+        if (history->reach > 0.0f) merger->must_clip[fragment] = true;
+        return;
+    }
+    merger->must_clip[fragment] = true;
+    if (history->unmerged < UINT32_MAX) history->unmerged++;
+    if (history->reach > 0.0f) {
+        history->reach = fmaxf(history->reach / 2, LEAST_REACH);
+    } else if (history->unmerged > 1) {
+        history->reach = 2.0f;
+    }
 }
 
 static enum tw_status encode_check(const struct tw_merger *merger,
@@ -108,7 +136,10 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
     }
     if (!merger->must_clip[fragment]) return TW_OK;
     const float factor = clip_factor(&merger->history[fragment], *norm);
-    if (factor == 1.0f) return TW_OK;
+    if (factor == 1.0f) {
+        merger->history[fragment].reach = 0.0f;
+        return TW_OK;
+    }
     tw_scale(merger->scratch, factor, n);
     tw_outbox_clip(&merger->outbox, fragment, factor);
     *norm *= factor;
@@ -163,9 +194,8 @@ static enum tw_status encode_parts(struct tw_merger *merger, const struct tw_wms
         reply->bytes[k] = (uint32_t)bytes;
     }
     tw_outbox_depart(&merger->outbox, fragment, request->round, tw_merger_theta(merger, fragment));
-    struct tw_norm_history *history = &merger->history[fragment];
     merger->must_clip[fragment] = false;
-    history->norms[history->count++ % TW_NORMS_KEPT] = reply->norm;
+    merger->history[fragment].sent = reply->norm;
     return TW_OK;
 }
 

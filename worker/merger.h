@@ -25,13 +25,17 @@
 #include "worker/outbox.h"
 
 enum {
-    TW_NORMS_KEPT = 15, /* of past Deltas of a fragment: the clip uses their median */
-    TW_CLIP_MEDIANS = 3 /* a Delta against an anchor we did not train from: at most so many */
+    TW_NORMS_KEPT = 15,  /* of Deltas of a fragment that were merged: the clip uses their median */
+    TW_CLIP_MEDIANS = 3, /* a Delta against an anchor we did not train from: at most so many */
 };
 
 struct tw_norm_history {
     uint32_t count; /* ever; the newest TW_NORMS_KEPT are held */
     float norms[TW_NORMS_KEPT];
+    float sent;        /* of the Delta under way */
+    float merge;       /* of the newest merge; 0: none yet */
+    uint32_t unmerged; /* Deltas in a row */
+    float reach;       /* not 0: at most so many merges are sent */
 };
 
 struct tw_merger {
@@ -81,6 +85,9 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
  * it; its norm, after a clip where one is due, into *norm. TW_CORRUPT when it is not finite. */
 enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float *norm,
                               struct tw_error *err);
+
+/* For anchor.c: what became of the Delta that was under way; is_merged: all of it was. */
+void tw_merger_note_landed(struct tw_merger *merger, uint32_t fragment, bool is_merged);
 
 /* The decoded inputs, in the order given, merged as the run says and encoded once into `out`.
  * reply->refused: those the guard left out. merger_reduce.c. */

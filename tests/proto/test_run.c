@@ -387,8 +387,8 @@ static void run_file_fits_outer_constants_to_its_period(void **state) {
         {"sync.preset = diloco\n", 940600, 133200, 1}, /* 13 outer steps */
         {"sync.preset = diloco\nsync.period = 10\n", 700000, 675000, 1},
         {"sync.preset = diloco\nsync.period = 10\nsync.outer_lr = 0.5\n", 500000, 675000, 1},
-        {"sync.preset = eager\nsync.period = 10\n", 792400, 467100, 9},
-        {"sync.preset = eager\nsync.period = 10\nsync.overlap = 4\n", 792400, 467100, 4},
+        {"sync.preset = eager\nsync.period = 10\n", 800200, 449100, 9},
+        {"sync.preset = eager\nsync.period = 10\nsync.overlap = 4\n", 800200, 449100, 4},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char file[512];
@@ -491,11 +491,11 @@ static void outer_constants_fit_the_length_of_the_run(void **state) {
         {20, 5, TW_PRESET_DILOCO, 800200, 449100, 2},
         {40, 10, TW_PRESET_STREAMING, 700000, 675000, 4},
         {70, 10, TW_PRESET_STREAMING, 550000, 787500, 7},
-        {100, 10, TW_PRESET_EAGER, 767800, 522000, 10}, /* deltas come late */
-        {550, 14, TW_PRESET_EAGER, 688150, 761400, 10},
-        {1000, 25, TW_PRESET_EAGER, 700000, 900000, 10},
-        {1000, 25, TW_PRESET_CO2, 1000000, 500000, 10},
-        {100, 10, TW_PRESET_CO2, 1000000, 290000, 10},
+        {100, 10, TW_PRESET_EAGER, 854800, 326700, 10}, /* deltas come late */
+        {550, 14, TW_PRESET_EAGER, 932500, 202500, 10},
+        {1000, 25, TW_PRESET_EAGER, 955000, 202500, 10},
+        {1000, 25, TW_PRESET_CO2, 1000000, 112500, 10},
+        {100, 10, TW_PRESET_CO2, 1000000, 181500, 10},
         {100, 10, TW_PRESET_DILOCO, 400000, 900000, 10},
         {550, 14, TW_PRESET_DILOCO, 550000, 900000, 10},
         {120, 1, TW_PRESET_STREAMING, 700000, 675000, 10},

@@ -128,6 +128,7 @@ static void kept_theta_is_clipped_once(void **state) {
     for (int i = 0; i < TW_NORMS_KEPT; i++) {
         delta_set(i % 2 == 0 ? 1.0f : 1.25f);
         (void)encoded_norm(); /* the median is 1 or 1.25 */
+        tw_merger_note_landed(&merger, FRAGMENT, true);
     }
     delta_set(100);
     merger.must_clip[FRAGMENT] = true;
@@ -140,6 +141,7 @@ static void clip_leaves_small_ones_alone(void **state) {
     (void)state;
     delta_set(1);
     (void)encoded_norm();
+    tw_merger_note_landed(&merger, FRAGMENT, true);
     merger.must_clip[FRAGMENT] = true;
     delta_set(2);
     assert_true(fabsf(encoded_norm() - 2 * sqrtf((float)n)) < 1e-2f);

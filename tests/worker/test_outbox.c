@@ -354,6 +354,36 @@ static void what_was_not_merged_is_clipped_next(void **state) {
     }
 }
 
+/* Who starts anew has nothing of its own to compare with: by the merges of the others its Deltas
+ * become small enough, whatever it was refused before. */
+static void who_is_refused_twice_sends_what_others_merge(void **state) {
+    (void)state;
+    open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
+    const struct tw_norm_history *history = &nodes[0].merger.history[FRAGMENT];
+    for (uint64_t r = 1; r < 7; r += 3) {
+        for (size_t e = 0; e < n; e++) live(&nodes[0])[e] += some(2);
+        node_encode(&nodes[0], r, PARTS);
+        assert_true(nodes[0].reply.norm > 20 * history->merge);
+        apply_mode(r, TW_APPLY_SHIFT);
+    }
+    node_encode(&nodes[0], 7, PARTS);
+    assert_true(history->merge > 0 && nodes[0].reply.norm < 2.01f * history->merge);
+    apply_mode(7, TW_APPLY_SHIFT); /* still too much */
+    node_encode(&nodes[0], 10, PARTS);
+    assert_true(nodes[0].reply.norm < 1.01f * history->merge);
+    uint64_t round = 10;
+    for (; history->reach > 0 && round < 1000; round += 3) { /* a little more each time */
+        const float merge = history->merge, reach = history->reach;
+        assert_true(nodes[0].reply.norm < 1.01f * reach * merge);
+        apply_mode(round, TW_APPLY_MIX);
+        assert_int_equal(history->unmerged, 0);
+        node_encode(&nodes[0], round + 3, PARTS);
+    }
+    assert_in_range(round, 16, 60); /* and all of it is sent */
+    assert_false(nodes[0].merger.must_clip[FRAGMENT]);
+    node_close(&nodes[0]);
+}
+
 /* What a clip left out is not lost: it is in the next outer gradient. */
 static void what_was_clipped_comes_later(void **state) {
     (void)state;
@@ -363,14 +393,17 @@ static void what_was_clipped_comes_later(void **state) {
         double *owed = calloc(n, sizeof(double));
         node_train(&nodes[0], owed);
         node_encode(&nodes[0], 1, PARTS);
-        apply_mode(1, TW_APPLY_SHIFT);
-        for (unsigned k = 0; k < 40; k++) node_train(&nodes[0], owed);
+        for (size_t e = 0; e < n; e++) owed[e] -= held(&nodes[0], nodes[0].merger.outbox.given, e);
+        apply_mode(1, TW_APPLY_MIX);
         node_encode(&nodes[0], 4, PARTS);
+        apply_mode(4, TW_APPLY_SHIFT);
+        for (unsigned k = 0; k < 40; k++) node_train(&nodes[0], owed);
+        node_encode(&nodes[0], 7, PARTS);
         check_books(&nodes[0], owed, "clipped encode");
         for (size_t e = 0; e < n; e++) owed[e] -= held(&nodes[0], nodes[0].merger.outbox.given, e);
-        apply_mode(4, TW_APPLY_MIX);
+        apply_mode(7, TW_APPLY_MIX);
         check_books(&nodes[0], owed, "apply");
-        node_encode(&nodes[0], 7, PARTS);
+        node_encode(&nodes[0], 10, PARTS);
         assert_true(nodes[0].reply.norm > 0.1f);
         free(owed);
         node_close(&nodes[0]);
@@ -578,6 +611,7 @@ int main(void) {
         cmocka_unit_test(last_round_leaves_nothing_under_way),
         cmocka_unit_test(loss_of_coding_counts_once_it_is_merged),
         cmocka_unit_test(what_was_not_merged_is_clipped_next),
+        cmocka_unit_test(who_is_refused_twice_sends_what_others_merge),
         cmocka_unit_test(what_was_clipped_comes_later),
         cmocka_unit_test(share_is_what_the_last_merge_has_of_it),
         cmocka_unit_test(share_that_was_not_merged_is_taken_back),
