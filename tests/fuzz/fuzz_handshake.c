@@ -18,7 +18,7 @@ static void fuzz_hello(const uint8_t *data, size_t size) {
     uint8_t again[TW_HELLO_BYTES_MAX];
     static const struct tw_secrets secrets = {.count = 2, .list = {{{1}}, {{2}}}};
     uint32_t which = 0;
-    static const uint8_t ekm[TW_TLS_EXPORT_BYTES] = {2};
+    static const uint8_t ekm[TW_TLS_EXPORT_BYTES] = {2}, ticket_key[TW_TICKET_KEY_BYTES] = {3};
     if (tw_hello_decode(data, size, &hello, &err) != TW_OK) {
         TW_ASSERT(err.message[0] != '\0');
         return;
@@ -28,6 +28,7 @@ static void fuzz_hello(const uint8_t *data, size_t size) {
     const struct tw_hello ours = hello;
     /* Nobody guesses the proof. */
     TW_ASSERT(tw_hello_check_proof(&hello, &ours, &secrets, ekm, &which, &err) == TW_WRONG_SECRET);
+    TW_ASSERT(tw_hello_check_ticket(&hello, ticket_key, ekm, &err) == TW_TICKET_UNKNOWN);
 }
 
 static void fuzz_goodbye(const uint8_t *data, size_t size) {

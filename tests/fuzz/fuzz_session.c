@@ -4,7 +4,7 @@
  * TLS proves; even: size of the records), then the plaintext.
  *
  * The session is read as a link reads it before admission: one frame of at most 1 KiB at a time,
- * and only a HELLO with the right proof would be let in. */
+ * and only a HELLO with the right proof, by one of two secrets or by a ticket, would be let in. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -91,8 +91,10 @@ static enum tw_status handshake(struct session *s, struct tw_error *err) {
     return status;
 }
 
-/* One HELLO or whatever came: never let in. */
+/* One HELLO or whatever came: never let in, neither by a secret, while one replaces another, nor by
+ * a ticket. */
 static bool frame_take(struct session *s, const struct tw_frame *frame) {
+    static const uint8_t ticket_key[TW_TICKET_KEY_BYTES] = {3};
     struct tw_hello theirs, ours = {.version_min = 1, .version_max = 1};
     static const struct tw_secrets secrets = {.count = 2, .list = {{{1}}, {{2}}}};
     uint32_t which = 0;
@@ -104,6 +106,7 @@ static bool frame_take(struct session *s, const struct tw_frame *frame) {
     TW_ASSERT(tw_tls_export(&s->server, TW_HELLO_EXPORT, ekm, &err) == TW_OK);
     if (tw_hello_check(&theirs, &ours, &s->server.id, &err) != TW_OK) return false;
     TW_ASSERT(tw_hello_check_proof(&theirs, &ours, &secrets, ekm, &which, &err) == TW_WRONG_SECRET);
+    TW_ASSERT(tw_hello_check_ticket(&theirs, ticket_key, ekm, &err) == TW_TICKET_UNKNOWN);
     return false;
 }
 
