@@ -184,6 +184,14 @@ struct tw_cuda_adamw {
 void tw_cuda_adamw(void *stream, const struct tw_cuda_adamw *arrays,
                    const struct tw_cuda_step *step);
 
+/* ---- after an outer step (mix.cu) ---- */
+
+/* kernels/mix.h on the device, with its bits. copy (n): bf16 of theta; NULL: none. */
+void tw_cuda_mix(void *stream, float *theta, void *copy, const float *anchor_new, float alpha,
+                 size_t n);
+void tw_cuda_shift(void *stream, float *theta, void *copy, const float *anchor_new,
+                   const float *anchor_old, size_t n);
+
 #ifdef __cplusplus
 }
 #endif

@@ -126,14 +126,17 @@ static void check_backward_of(struct fixture *f, struct tw_rng *rng) {
         device_get(sums, added.dbias, row);
         fill_assert_near("dbias", sums, dbias, width, 1e-5);
     }
-    /* over dy, without the sums */
+    /* over dy, once more without the sums */
     struct tw_cuda_norm_gradients over = added;
     over.is_added = false, over.dx = (void *)added.dy;
-    over.dweight = over.dbias = NULL, over.scratch = NULL;
     tw_cuda_norm_backward(device_stream, &f->on, &over);
-    ops->norm_backward(zero, NULL, NULL, dy, x, stats, &f->norm);
+    ops->norm_backward(zero, dweight, NULL, dy, x, stats, &f->norm);
     device_gather(f, got, over.dx);
     assert_as_ref(ops, "dx over dy", got, zero, f->n, 2e-5);
+    device_get(sums, added.dweight, row);
+    fill_assert_near("dweight", sums, dweight, width, 1e-5);
+    over.dx = added.dx, over.dweight = over.dbias = NULL, over.scratch = NULL;
+    tw_cuda_norm_backward(device_stream, &f->on, &over);
     device_free(added.dx), device_free((void *)added.dy), device_free((void *)added.x);
     device_free((void *)added.stats), device_free(added.dweight), device_free(added.dbias);
     device_free(added.scratch);

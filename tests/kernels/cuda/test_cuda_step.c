@@ -1,6 +1,7 @@
 /* test_cuda_step.c - what a step decides on a device, and an update with the bits of the reference.
  */
 #include "kernels/cuda/ops.h"
+#include "kernels/mix.h"
 
 #include "tests/kernels/cuda/device.h"
 
@@ -107,11 +108,43 @@ static void adamw_has_the_bits_of_the_reference(void **state) {
     }
 }
 
+static void check_mix(struct tw_rng *rng, size_t n) {
+    float *theta = fill_new(rng, n, 1.0f), *anchor = fill_new(rng, n, 1.0f);
+    float *old = fill_new(rng, n, 1.0f);
+    uint16_t *copy = malloc(n * sizeof(*copy)), *got = malloc(n * sizeof(*copy));
+    assert_true(copy != NULL && got != NULL);
+    float *on_theta = device_of(theta, n * sizeof(float));
+    float *on_anchor = device_of(anchor, n * sizeof(float));
+    float *on_old = device_of(old, n * sizeof(float));
+    uint16_t *on_copy = device_new(n * sizeof(*copy));
+    tw_cuda_mix(device_stream, on_theta, on_copy, on_anchor, 0.3f, n);
+    tw_mix_ref(theta, anchor, 0.3f, n);
+    assert_same(on_theta, theta, n);
+    for (size_t i = 0; i < n; i++) copy[i] = tw_bf16_from_f32(theta[i]);
+    device_get(got, on_copy, n * sizeof(*copy));
+    assert_memory_equal(got, copy, n * sizeof(*copy));
+    tw_cuda_shift(device_stream, on_theta, NULL, on_anchor, on_old, n);
+    tw_shift_ref(theta, anchor, old, n);
+    assert_same(on_theta, theta, n);
+    device_free(on_theta), device_free(on_anchor), device_free(on_old), device_free(on_copy);
+    free(theta), free(anchor), free(old), free(copy), free(got);
+}
+
+static void an_outer_step_has_the_bits_of_the_host(void **state) {
+    struct tw_rng rng;
+    (void)state;
+    tw_rng_seed(&rng, TABLES_SEED);
+    check_mix(&rng, 1);
+    check_mix(&rng, 1000);
+    check_mix(&rng, 4099);
+}
+
 int main(void) {
     print_message("seed %d\n", TABLES_SEED);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_is_clipped_or_skipped),
         cmocka_unit_test(adamw_has_the_bits_of_the_reference),
+        cmocka_unit_test(an_outer_step_has_the_bits_of_the_host),
     };
     return DEVICE_RUN(tests);
 }
