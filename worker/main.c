@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "kernels/ops.h"
 #include "proto/worker_msg.h"
+#include "worker/devices.h"
 #include "worker/learner_engine.h"
 #include "worker/session.h"
 
@@ -79,9 +80,20 @@ static bool options_parse(int argc, char **argv, struct options *options, int *e
     return false;
 }
 
+/* Where the driver finds the GPU it computes on: how that fares is then told to the daemon. */
+static void gpu_note(const struct tw_learner_engine *real, struct tw_learner *learner) {
+    static struct tw_devices devices;
+    const struct tw_engine_plan *const plan = &real->engine->plan;
+    if (!plan->is_on_gpu) return;
+    tw_devices_look(&devices);
+    if (plan->ordinal >= devices.gpus_count) return;
+    (void)snprintf(learner->gpu, sizeof(learner->gpu), "%s", devices.gpus[plan->ordinal].pci);
+}
+
 static enum tw_status learner_open(void *self, struct tw_learner *learner,
                                    const struct tw_learner_config *config, struct tw_error *err) {
     TW_TRY(tw_learner_engine_open(self, learner, config, err));
+    gpu_note(self, learner);
     tw_log(TW_LOG_INFO, "engine",
            "device=\"%s\" memory_bytes=%llu flops_per_token=%llu peak_flops_per_s=%llu",
            learner->about.engine, (unsigned long long)learner->about.memory_bytes,

@@ -1,7 +1,8 @@
 /* stub_worker.c - a worker without an engine, for tests of the daemon: the real link, merging,
  * snapshots and loop around stub_learner.h. Needs no training text and no BLAS.
  *
- *     stub_worker --socket PATH [--step-us N] [--die-at-update N] [--nan-from-update N] */
+ *     stub_worker --socket PATH [--step-us N] [--die-at-update N] [--nan-from-update N]
+ *                 [--gpu ADDRESS]      as if it computed on that */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 struct stub {
     struct stub_learner learner;
     uint64_t die_at; /* update; 0 = never */
+    const char *gpu; /* PCI address; NULL: none */
     enum tw_status (*step)(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err);
 };
@@ -32,6 +34,9 @@ static enum tw_status learner_open(void *self, struct tw_learner *learner,
     TW_TRY(stub_learner_open(&stub->learner, learner, config, err));
     stub->step = learner->step;
     learner->step = step_or_die;
+    if (stub->gpu != NULL) {
+        (void)snprintf(learner->gpu, sizeof(learner->gpu), "%s", stub->gpu);
+    }
     return TW_OK;
 }
 
@@ -46,6 +51,7 @@ int main(int argc, char **argv) {
         {"step-us", required_argument, NULL, 'u'},
         {"die-at-update", required_argument, NULL, 'd'},
         {"nan-from-update", required_argument, NULL, 'n'},
+        {"gpu", required_argument, NULL, 'g'},
         {"threads", required_argument, NULL, 't'}, /* as thinwire-worker; ignored */
         {NULL, 0, NULL, 0},
     };
@@ -63,6 +69,7 @@ int main(int argc, char **argv) {
         case 'u': stub.learner.step_us = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 'd': stub.die_at = strtoull(optarg, NULL, 10); break;
         case 'n': stub.learner.nan_from_step = strtoull(optarg, NULL, 10); break;
+        case 'g': stub.gpu = optarg; break;
         case 't': break;
         default: return TW_EXIT_USAGE;
         }
