@@ -15,10 +15,7 @@
 #define TW_COMPRESS_CODEC_LM2_H
 
 #include "compress/form.h"
-
-#define TW_LM2_INNER 0.4527800f
-#define TW_LM2_OUTER 1.5104176f
-#define TW_LM2_BOUND 0.9815988f /* the middle between them */
+#include "kernels/levels.h"
 
 extern const struct tw_codec TW_FORM(codec_lm2);
 

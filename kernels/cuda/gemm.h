@@ -23,7 +23,7 @@ struct tw_cuda;
 struct tw_cuda_products; /* the library, opened, and its plans; one thread at a time */
 
 enum {
-    TW_CUDA_GEMM_N_MAX = 1 << 18,  /* of a product with TW_CUDA_BIAS_GRADIENT */
+    TW_CUDA_GEMM_N_MAX = 1 << 16,  /* of a product with TW_CUDA_BIAS_GRADIENT */
     TW_CUDA_GEMM_PLANS_MAX = 1024, /* shapes; beyond, the oldest makes room */
 };
 

@@ -22,18 +22,18 @@ struct tw_cuda_muon_matrix {
 struct tw_cuda_step; /* kernels/cuda/ops.h */
 
 struct tw_cuda_muon {
-    float momentum;
-    /* Device memory: lr, decay, gradient_scale (the clip factor); where is_skipped, nothing
-     * changes. */
+    /* Device memory: lr, decay, momentum, gradient_scale; where is_skipped, nothing changes. */
     const struct tw_cuda_step *step;
     enum tw_type type; /* of the products */
     void *theta_act;   /* NULL, or like theta in bfloat16: the copy, to be renewed */
     struct tw_cuda_products *products;
 };
 
-/* Bytes of device scratch for that many matrices, wanted at an alignment of 256. Matrices of one
- * size and next to each other in the list are worked on together, up to TW_CUDA_MUON_BATCH. */
+/* Matrices of one size that are next to each other in a list are worked on together, so many at
+ * most and less of large ones. */
 enum { TW_CUDA_MUON_BATCH = 8 };
+
+/* Bytes of device scratch for that list, wanted at an alignment of 256. */
 size_t tw_cuda_muon_scratch(const struct tw_cuda_muon_matrix *matrices, uint32_t count,
                             enum tw_type type);
 

@@ -30,6 +30,8 @@ struct tw_cuda {
     void *workspace;
     const char *doing; /* the first thing that failed, and why; NULL: nothing has */
     cudaError_t failure;
+    /* where a library failed: doing is library_doing */
+    char library_doing[TW_CUDA_REASON_BYTES], library_reason[TW_CUDA_REASON_BYTES];
 };
 
 struct tw_cuda_graph {
@@ -56,7 +58,16 @@ static enum tw_status fault_of(struct tw_cuda *cuda, struct tw_error *err) {
     const char *kernel = __atomic_load_n(&refused_kernel, __ATOMIC_ACQUIRE);
     if (kernel != NULL) keep(cuda, __atomic_load_n(&refused_status, __ATOMIC_RELAXED), kernel);
     if (cuda->doing == NULL) return TW_OK;
-    return tw_cuda_say_fault(err, &cuda->info, cuda->doing, cudaGetErrorString(cuda->failure));
+    const bool is_library = cuda->doing == cuda->library_doing;
+    return tw_cuda_say_fault(err, &cuda->info, cuda->doing,
+                             is_library ? cuda->library_reason : cudaGetErrorString(cuda->failure));
+}
+
+extern "C" void tw_cuda_fault(struct tw_cuda *cuda, const char *doing, const char *reason) {
+    if (cuda->doing != NULL) return;
+    (void)snprintf(cuda->library_doing, sizeof(cuda->library_doing), "%s", doing);
+    (void)snprintf(cuda->library_reason, sizeof(cuda->library_reason), "%s", reason);
+    cuda->doing = cuda->library_doing;
 }
 
 /* ---- devices ---- */

@@ -113,6 +113,10 @@ bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event);
  * that failed, now and at every call after. */
 enum tw_status tw_cuda_finish(struct tw_cuda *cuda, enum tw_cuda_queue queue, struct tw_error *err);
 
+/* A library that works on the device failed doing that, for that reason: kept as the first fault,
+ * for tw_cuda_finish(). */
+void tw_cuda_fault(struct tw_cuda *cuda, const char *doing, const char *reason);
+
 /* ---- graphs: a step of the compute stream that is launched at once ---- */
 
 /* What is put into the compute stream until _end is kept and not run. No allocation, no event, no

@@ -75,6 +75,7 @@ struct tw_cuda {
     tw_cuda_graph *capturing;
     void *workspace;
     std::string fault; /* what failed; "" */
+    std::string reason;
 };
 
 namespace {
@@ -223,6 +224,12 @@ void not_in_graph(const struct tw_cuda *cuda, const char *what) {
     if (cuda->capturing != nullptr) broken(cuda, "called while a graph is made", what);
 }
 
+enum tw_status say_fault(const struct tw_cuda *cuda, struct tw_error *err) {
+    return tw_cuda_say_fault(err, &cuda->info, cuda->fault.c_str(),
+                             cuda->reason.empty() ? "a fault that was asked for"
+                                                  : cuda->reason.c_str());
+}
+
 } // namespace
 
 void tw_emulated_submit(void *stream, tw_emulated_kernel kernel) {
@@ -332,9 +339,7 @@ extern "C" enum tw_status tw_cuda_alloc(struct tw_cuda *cuda, void **device, uin
     TW_ASSERT(bytes > 0);
     not_in_graph(cuda, "tw_cuda_alloc");
     *device = nullptr;
-    if (!cuda->fault.empty())
-        return tw_cuda_say_fault(err, &cuda->info, cuda->fault.c_str(),
-                                 "a fault that was asked for");
+    if (!cuda->fault.empty()) return say_fault(cuda, err);
     const bool is_full = bytes > cuda->limit - cuda->used;
     const size_t at = is_full ? SIZE_MAX : hole(cuda, padded(bytes));
     if (is_failing() || at == SIZE_MAX)
@@ -463,21 +468,23 @@ extern "C" bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event) {
 extern "C" enum tw_status tw_cuda_finish(struct tw_cuda *cuda, enum tw_cuda_queue queue,
                                          struct tw_error *err) {
     not_in_graph(cuda, "tw_cuda_finish");
-    if (!cuda->fault.empty())
-        return tw_cuda_say_fault(err, &cuda->info, cuda->fault.c_str(),
-                                 "a fault that was asked for");
+    if (!cuda->fault.empty()) return say_fault(cuda, err);
     drain(&cuda->streams[queue], UINT64_MAX);
     check_gaps(cuda);
     return TW_OK;
+}
+
+extern "C" void tw_cuda_fault(struct tw_cuda *cuda, const char *doing, const char *reason) {
+    if (!cuda->fault.empty()) return;
+    cuda->fault = doing;
+    cuda->reason = reason;
 }
 
 /* ---- graphs ---- */
 
 extern "C" enum tw_status tw_cuda_graph_begin(struct tw_cuda *cuda, struct tw_error *err) {
     not_in_graph(cuda, "tw_cuda_graph_begin");
-    if (!cuda->fault.empty())
-        return tw_cuda_say_fault(err, &cuda->info, cuda->fault.c_str(),
-                                 "a fault that was asked for");
+    if (!cuda->fault.empty()) return say_fault(cuda, err);
     cuda->capturing = new tw_cuda_graph;
     return TW_OK;
 }
@@ -490,7 +497,7 @@ extern "C" enum tw_status tw_cuda_graph_end(struct tw_cuda *cuda, struct tw_cuda
     if (cuda->fault.empty()) return TW_OK;
     delete *graph;
     *graph = nullptr;
-    return tw_cuda_say_fault(err, &cuda->info, cuda->fault.c_str(), "a fault that was asked for");
+    return say_fault(cuda, err);
 }
 
 extern "C" void tw_cuda_graph_launch(struct tw_cuda *cuda, const struct tw_cuda_graph *graph) {

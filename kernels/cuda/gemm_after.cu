@@ -1,0 +1,120 @@
+/* gemm_after.cu - see gemm_after.h. A block works on rows, or a thread on a column. */
+#include "kernels/cuda/gemm_after.h"
+
+#include "kernels/cuda/device.cuh"
+
+enum { THREADS = 256, ROWS_OF_PART_LEAST = 64 };
+
+/* tanh(sqrt(2 / pi) (x + 0.044715 x^3)) */
+static __device__ float gelu_tanh(float x) {
+    return tanhf(0.7978845608f * (x + 0.044715f * x * x * x));
+}
+
+static __device__ float gelu(float x) {
+    return 0.5f * x * (1.0f + gelu_tanh(x));
+}
+
+static __device__ float gelu_slope(float x) {
+    const float h = gelu_tanh(x);
+    const float dh = (1.0f - h * h) * 0.7978845608f * (1.0f + 0.134145f * x * x);
+    return 0.5f * (1.0f + h) + 0.5f * x * dh;
+}
+
+/* Row blockIdx.x: y += bias, and where there is pre: pre = y, y = gelu(pre). */
+template <typename T>
+static __global__ void add_bias(T *y, T *pre, const T *bias, uint32_t n, size_t stride) {
+    const size_t row = blockIdx.x * stride;
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+        const float sum = tw_load_f32(y, row + i) + tw_load_f32(bias, i);
+        tw_store_f32(y, row + i, sum);
+        if (pre == nullptr) continue;
+        pre[row + i] = y[row + i];
+        tw_store_f32(y, row + i, gelu(tw_load_f32(pre, row + i)));
+    }
+}
+
+/* Row blockIdx.x: y *= gelu'(pre) */
+template <typename T>
+static __global__ void gelu_backward(T *y, const T *pre, uint32_t n, size_t stride) {
+    const size_t row = blockIdx.x * stride;
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+        const float slope = gelu_slope(tw_load_f32(pre, row + i));
+        tw_store_f32(y, row + i, tw_load_f32(y, row + i) * slope);
+    }
+}
+
+/* sums (parts, n): of the columns of x (rows, n), in part blockIdx.y of its rows. */
+template <typename T>
+static __global__ void sum_columns(float *sums, const T *x, uint32_t rows, uint32_t n,
+                                   size_t stride) {
+    const uint32_t column = blockIdx.x * THREADS + threadIdx.x;
+    const uint32_t of_part = (rows + gridDim.y - 1) / gridDim.y;
+    const uint32_t begin = min(rows, blockIdx.y * of_part), end = min(rows, begin + of_part);
+    float sum = 0.0f;
+    if (column >= n) return;
+    for (uint32_t row = begin; row < end; row++) sum += tw_load_f32(x, row * stride + column);
+    sums[(size_t)blockIdx.y * n + column] = sum;
+}
+
+/* to (n) = sum over parts of columns (parts, n), or += */
+static __global__ void add_columns(float *to, const float *columns, uint32_t parts, uint32_t n,
+                                   bool is_added) {
+    const uint32_t column = blockIdx.x * THREADS + threadIdx.x;
+    if (column >= n) return;
+    float sum = 0.0f;
+    for (uint32_t part = 0; part < parts; part++) sum += columns[(size_t)part * n + column];
+    to[column] = is_added ? to[column] + sum : sum;
+}
+
+static unsigned blocks_of(uint32_t n) {
+    return (n + THREADS - 1) / THREADS;
+}
+
+static void bias_gradient(const struct tw_cuda_gemm *gemm, float *scratch, size_t scratch_floats,
+                          void *stream) {
+    const uint32_t rows = gemm->shape.k, n = gemm->shape.n;
+    const size_t stride = gemm->shape.b_stride == 0 ? n : gemm->shape.b_stride;
+    const uint32_t wanted = (rows + ROWS_OF_PART_LEAST - 1) / ROWS_OF_PART_LEAST;
+    const uint32_t fit = (uint32_t)min((size_t)TW_GEMM_AFTER_PARTS, scratch_floats / n);
+    const uint32_t parts = min(wanted, fit);
+    const dim3 grid(blocks_of(n), parts);
+    if (gemm->shape.type == TW_BF16) {
+        TW_LAUNCH(sum_columns<tw_bf16>, grid, THREADS, 0, stream, scratch, (const tw_bf16 *)gemm->b,
+                  rows, n, stride);
+    } else {
+        TW_LAUNCH(sum_columns<float>, grid, THREADS, 0, stream, scratch, (const float *)gemm->b,
+                  rows, n, stride);
+    }
+    TW_LAUNCH(add_columns, blocks_of(n), THREADS, 0, stream, gemm->bias_gradient, scratch, parts, n,
+              gemm->shape.is_added);
+}
+
+template <typename T> static void on_rows(const struct tw_cuda_gemm *gemm, void *stream) {
+    const uint32_t rows = gemm->shape.m, n = gemm->shape.n;
+    const size_t stride = gemm->shape.y_stride == 0 ? n : gemm->shape.y_stride;
+    if (gemm->epilogue == TW_CUDA_GELU_BACKWARD) {
+        TW_LAUNCH(gelu_backward<T>, rows, THREADS, 0, stream, (T *)gemm->y, (const T *)gemm->pre, n,
+                  stride);
+    } else {
+        T *const pre = gemm->epilogue == TW_CUDA_BIAS_GELU ? (T *)gemm->pre : nullptr;
+        TW_LAUNCH(add_bias<T>, rows, THREADS, 0, stream, (T *)gemm->y, pre, (const T *)gemm->bias,
+                  n, stride);
+    }
+}
+
+extern "C" void tw_gemm_after(const struct tw_cuda_gemm *gemm, float *scratch,
+                              size_t scratch_floats, void *stream) {
+    if (gemm->epilogue == TW_CUDA_PLAIN) return;
+    if (gemm->epilogue == TW_CUDA_BIAS_GRADIENT) {
+        bias_gradient(gemm, scratch, scratch_floats, stream);
+    } else if (gemm->shape.y_type == TW_BF16) {
+        on_rows<tw_bf16>(gemm, stream);
+    } else {
+        on_rows<float>(gemm, stream);
+    }
+}
+
+extern "C" void tw_gemm_after_columns(float *to, const float *columns, uint32_t n, bool is_added,
+                                      void *stream) {
+    TW_LAUNCH(add_columns, blocks_of(n), THREADS, 0, stream, to, columns, 1u, n, is_added);
+}

@@ -1,0 +1,25 @@
+/* gemm_after.h - what follows a product, by kernels: where no library does it in the product. */
+#ifndef TW_KERNELS_CUDA_GEMM_AFTER_H
+#define TW_KERNELS_CUDA_GEMM_AFTER_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/cuda/gemm.h"
+
+/* The epilogue of a product whose p is in y, rounded. scratch: for TW_CUDA_BIAS_GRADIENT, at least
+ * (n) floats of device memory; the more, up to TW_GEMM_AFTER_PARTS times that, the faster. */
+enum { TW_GEMM_AFTER_PARTS = 64 };
+void tw_gemm_after(const struct tw_cuda_gemm *gemm, float *scratch, size_t scratch_floats,
+                   void *stream);
+
+/* to (n) = columns (n), or += */
+void tw_gemm_after_columns(float *to, const float *columns, uint32_t n, bool is_added,
+                           void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,98 @@
+#include "kernels/cuda/gemm_library.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <string.h>
+
+#define STRING(x) #x
+
+/* Of the toolkit this was built with first. */
+static const char *const names[] = {
+#if CUBLAS_VER_MAJOR >= 13
+    "libcublasLt.so.13",
+#endif
+    "libcublasLt.so.12",
+    "libcublasLt.so",
+};
+
+enum { NAMES = sizeof(names) / sizeof(names[0]) };
+
+static bool is_capturing(void *stream) {
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing((cudaStream_t)stream, &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
+}
+
+static double time_between(cudaEvent_t begin, cudaEvent_t end, cudaStream_t stream,
+                           tw_gemm_work *work, void *context) {
+    float ms = 0.0f;
+    if (cudaEventRecord(begin, stream) != cudaSuccess || work(context) != CUBLAS_STATUS_SUCCESS ||
+        cudaEventRecord(end, stream) != cudaSuccess || cudaEventSynchronize(end) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, begin, end) != cudaSuccess)
+        return -1.0;
+    return (double)ms * 1e3;
+}
+
+static double time_us(void *stream, tw_gemm_work *work, void *context) {
+    cudaEvent_t begin = NULL, end = NULL;
+    double us = -1.0;
+    if (cudaEventCreate(&begin) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess)
+        us = time_between(begin, end, (cudaStream_t)stream, work, context);
+    if (begin != NULL) (void)cudaEventDestroy(begin);
+    if (end != NULL) (void)cudaEventDestroy(end);
+    return us;
+}
+
+/* A pointer to a function is of the size of any other here, and C has no cast from one to it. */
+static bool find(void *handle, const char *symbol, void *function, size_t bytes) {
+    void *const found = dlsym(handle, symbol);
+    _Static_assert(sizeof(found) == sizeof(void (*)(void)), "dlsym gives functions");
+    memcpy(function, &found, bytes);
+    return found != NULL;
+}
+
+static enum tw_status fill(struct tw_gemm_library *library, void *handle, const char *name,
+                           struct tw_error *err) {
+#define X(member, symbol)                                                                          \
+    if (!find(handle, STRING(symbol), &library->member, sizeof(library->member)))                  \
+        return tw_fail(err, TW_DEVICE,                                                             \
+                       "%s has no %s: install cuBLAS of CUDA 12 or 13, or set device = cpu", name, \
+                       STRING(symbol));
+    TW_GEMM_LIBRARY_LIST(X)
+#undef X
+    const size_t version = library->version();
+    if (version < TW_GEMM_LIBRARY_LEAST) {
+        return tw_fail(err, TW_DEVICE,
+                       "%s is version %zu, older than %d: install cuBLAS of CUDA 12 or 13, or set "
+                       "device = cpu",
+                       name, version, TW_GEMM_LIBRARY_LEAST);
+    }
+    library->is_capturing = is_capturing;
+    library->time_us = time_us;
+    return TW_OK;
+}
+
+enum tw_status tw_gemm_library_get(const struct tw_gemm_library **library, struct tw_error *err) {
+    static struct tw_gemm_library found;
+    static bool is_found;
+    *library = &found;
+    for (unsigned i = 0; !is_found && i < NAMES; i++) {
+        void *const handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        if (handle == NULL) continue;
+        TW_TRY(fill(&found, handle, names[i], err));
+        is_found = true;
+    }
+    if (is_found) return TW_OK;
+    return tw_fail(err, TW_DEVICE,
+                   "no cuBLASLt for products of matrices: install cuBLAS of CUDA 12 or 13 (%s) or "
+                   "put its folder on LD_LIBRARY_PATH, or set device = cpu",
+                   names[0]);
+}
+
+enum tw_status tw_cuda_products_open(struct tw_cuda_products **products, struct tw_cuda *cuda,
+                                     const char *plans, struct tw_error *err) {
+    const struct tw_gemm_library *library;
+    *products = NULL;
+    TW_TRY(tw_gemm_library_get(&library, err));
+    return tw_gemm_products_create(products, cuda, library, plans, err);
+}

@@ -1,0 +1,54 @@
+/* gemm_library.h - the functions of cuBLASLt that products are done with, found at run time: types
+ * and constants come from the toolkit's header, the library from the machine it runs on. */
+#ifndef TW_KERNELS_CUDA_GEMM_LIBRARY_H
+#define TW_KERNELS_CUDA_GEMM_LIBRARY_H
+
+#include <cublasLt.h>
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "kernels/cuda/gemm.h"
+
+enum { TW_GEMM_LIBRARY_LEAST = 120000 }; /* 12.0, as cublasLtGetVersion counts */
+
+/* X(member, its name in the library) */
+#define TW_GEMM_LIBRARY_LIST(X)                                                                    \
+    X(version, cublasLtGetVersion)                                                                 \
+    X(status_name, cublasLtGetStatusName)                                                          \
+    X(create, cublasLtCreate)                                                                      \
+    X(destroy, cublasLtDestroy)                                                                    \
+    X(desc_create, cublasLtMatmulDescCreate)                                                       \
+    X(desc_destroy, cublasLtMatmulDescDestroy)                                                     \
+    X(desc_set, cublasLtMatmulDescSetAttribute)                                                    \
+    X(layout_create, cublasLtMatrixLayoutCreate)                                                   \
+    X(layout_destroy, cublasLtMatrixLayoutDestroy)                                                 \
+    X(layout_set, cublasLtMatrixLayoutSetAttribute)                                                \
+    X(preference_create, cublasLtMatmulPreferenceCreate)                                           \
+    X(preference_destroy, cublasLtMatmulPreferenceDestroy)                                         \
+    X(preference_set, cublasLtMatmulPreferenceSetAttribute)                                        \
+    X(heuristic, cublasLtMatmulAlgoGetHeuristic)                                                   \
+    X(check, cublasLtMatmulAlgoCheck)                                                              \
+    X(matmul, cublasLtMatmul)
+
+/* Work queued on a stream, to be timed. */
+typedef cublasStatus_t tw_gemm_work(void *context);
+
+struct tw_gemm_library {
+#define X(member, symbol) __typeof__(symbol) *member;
+    TW_GEMM_LIBRARY_LIST(X)
+#undef X
+    /* Not of cuBLASLt. Whether a graph is being captured: nothing may wait. */
+    bool (*is_capturing)(void *stream);
+    /* How long that work takes the device; negative where it fails. */
+    double (*time_us)(void *stream, tw_gemm_work *work, void *context);
+};
+
+/* The library of this process, opened once and kept. TW_DEVICE: none, too old, or not whole. */
+enum tw_status tw_gemm_library_get(const struct tw_gemm_library **library, struct tw_error *err);
+
+/* tw_cuda_products_open with these functions. */
+enum tw_status tw_gemm_products_create(struct tw_cuda_products **products, struct tw_cuda *cuda,
+                                       const struct tw_gemm_library *library, const char *plans,
+                                       struct tw_error *err);
+
+#endif

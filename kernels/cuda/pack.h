@@ -1,0 +1,76 @@
+/* pack.h - outer gradients on a device: Delta, what it is like, and its bytes in the codecs of a
+ * fixed rate. Every function is put into a stream and fails by itself never; pointers are of device
+ * memory.
+ *
+ * Nodes agree on bytes, so these are the bits of the host: the roundings of kernels/mix.h and
+ * kernels/merge.h, and the bytes of compress/codec_*.h, whose headers have the equations. Sums of
+ * squares alone are in another order. */
+#ifndef TW_KERNELS_CUDA_PACK_H
+#define TW_KERNELS_CUDA_PACK_H
+
+#ifdef __cplusplus
+extern "C" { /* around the headers of the project, too: they are plain C */
+#endif
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/sane.h"
+
+/* ---- what is sent ---- */
+
+struct tw_cuda_delta {
+    float *v;              /* (n): phi - theta, plus ahead, plus beta residual */
+    float *given;          /* (n): the same without the residual; NULL: not wanted */
+    const float *phi;      /* (n) */
+    const float *theta;    /* (n) */
+    const float *ahead;    /* (n); NULL: none */
+    const float *residual; /* (n); NULL: none */
+    float beta;
+    size_t n;
+};
+void tw_cuda_delta(void *stream, const struct tw_cuda_delta *delta);
+
+/* energies (TW_SANE_BLOCKS): of the blocks of a fragment v (n), as tw_sane_add() has them; not
+ * finite where an element is not. Their sum is the square of the norm. */
+void tw_cuda_energies(void *stream, double *energies, const float *v, size_t n, void *scratch);
+enum { TW_CUDA_ENERGIES_SCRATCH = TW_SANE_BLOCKS * 16 * 8 }; /* bytes, on a multiple of 16 */
+
+/* x (n) *= factor */
+void tw_cuda_scale(void *stream, float *x, float factor, size_t n);
+
+/* ---- its bytes ---- */
+
+enum tw_cuda_pack_format {
+    TW_CUDA_PACK_BF16,
+    TW_CUDA_PACK_INT8,
+    TW_CUDA_PACK_INT4,
+    TW_CUDA_PACK_NF4,
+    TW_CUDA_PACK_E3M0,
+    TW_CUDA_PACK_LM2,
+    TW_CUDA_PACK_SIGN,
+};
+
+/* Bytes of n elements: `bound` of the codec of that name. */
+size_t tw_cuda_pack_bytes(enum tw_cuda_pack_format format, size_t n);
+
+struct tw_cuda_pack {
+    enum tw_cuda_pack_format format;
+    size_t n;
+    const float *v;    /* (n) */
+    uint8_t *out;      /* (bytes), at an even address */
+    float *decoded;    /* (n): D(out); NULL: not wanted */
+    float *lost;       /* (n): v - D(out), the error for feedback; NULL: not wanted */
+    uint32_t *refused; /* 1 where the codec says TW_CORRUPT, else as it was; the rest is undefined
+                          then */
+};
+void tw_cuda_pack(void *stream, const struct tw_cuda_pack *pack);
+
+/* sum (n) += weight x (n), both roundings kept: tw_merge_add() of kernels/merge.h. */
+void tw_cuda_merge_add(void *stream, float *sum, const float *x, float weight, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,265 @@
+/* pack_codes.cu - the bytes of pack.h. A warp has a block of elements: lane l those numbered l, l +
+ * 32 .. Of a block's eight words (compress/block.h) lane l has digits of word l mod 8 alone, so
+ * four lanes put a word together. */
+#include <math.h>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/pack.h"
+#include "kernels/levels.h"
+
+enum {
+    THREADS = 128,
+    WARPS = THREADS / 32,
+    BF16_BLOCKS_MAX = 2048,
+    E3M0_ZERO = 120, /* exponents of float32 above are those of levels 1 to 7 */
+};
+
+#define TOO_LARGE 0x7E800000u /* 2^126: no element reaches it */
+#define NOT_FINITE 0x7F800000u
+
+/* Levels of nf4, and the middles between them. */
+struct levels {
+    float of[TW_NF4_LEVELS], bounds[TW_NF4_LEVELS - 1];
+};
+
+static __host__ __device__ constexpr uint32_t elements_of(enum tw_cuda_pack_format format) {
+    return format == TW_CUDA_PACK_INT8 || format == TW_CUDA_PACK_SIGN ? 256 : 64;
+}
+
+static __host__ __device__ constexpr uint32_t bits_of(enum tw_cuda_pack_format format) {
+    return format == TW_CUDA_PACK_INT8   ? 8
+           : format == TW_CUDA_PACK_LM2  ? 2
+           : format == TW_CUDA_PACK_SIGN ? 1
+                                         : 4;
+}
+
+/* ---- scales: the words of compress/block.h ---- */
+
+static __device__ uint32_t magnitude(float x) {
+    return __float_as_uint(x) & 0x7FFFFFFFu;
+}
+
+static __device__ uint32_t warp_max(uint32_t x) {
+    for (int by = 16; by > 0; by /= 2) x = max(x, __shfl_xor_sync(TW_ALL_LANES, x, by));
+    return x;
+}
+
+static __device__ uint32_t scale_up(uint32_t max, float top) {
+    const uint32_t scale = (__float_as_uint(__fdiv_rn(__uint_as_float(max), top)) + 0xFFFFu) >> 16;
+    return max != 0 && scale == 0 ? 1 : scale;
+}
+
+static __device__ float scale_value(uint32_t scale) {
+    return __uint_as_float(scale << 16);
+}
+
+struct factor {
+    float lift, inverse;
+};
+
+static __device__ struct factor factor_of(uint32_t max, uint32_t scale) {
+    const float lift = max < 0x0D800000u /* 2^-100 */ ? 18446744073709551616.0f : 1.0f;
+    const float inverse = scale == 0 ? 0.0f : __fdiv_rn(1.0f, __fmul_rn(scale_value(scale), lift));
+    return {lift, inverse};
+}
+
+static __device__ float quotient(float x, struct factor by) {
+    return __fmul_rn(__fmul_rn(x, by.lift), by.inverse);
+}
+
+/* A sum of whole numbers over the elements, each 2^bits x y where y is x in its block's unit: of
+ * squares, or of magnitudes. */
+template <bool IS_SQUARE, int PER>
+static __device__ float average(const float *x, uint32_t max, uint32_t count) {
+    const float one = IS_SQUARE ? 1048576.0f : 2097152.0f; /* 2^20, 2^21 */
+    const uint32_t exponent = max >> 23 == 0 ? 1 : max >> 23;
+    const float into = __uint_as_float((254 - exponent) << 23);
+    const float back = __uint_as_float(exponent << 23);
+    uint32_t sum = 0;
+    for (int t = 0; t < PER; t++) {
+        const float y = __fmul_rn(__uint_as_float(magnitude(x[t])), into);
+        const float value = IS_SQUARE ? __fmul_rn(y, y) : y;
+        sum += __float_as_uint(__fadd_rn(__fmul_rn(value, one), 8388608.0f)) & 0x7FFFFFu;
+    }
+    sum = tw_warp_sum(sum);
+    const float mean = __fdiv_rn((float)sum, __fmul_rn((float)count, one));
+    return __fmul_rn(IS_SQUARE ? __fsqrt_rn(mean) : mean, back);
+}
+
+/* ---- digits ---- */
+
+static __device__ uint32_t nf4_digit(float value, const struct levels &levels) {
+    uint32_t digit = 0;
+    for (int l = 0; l + 1 < TW_NF4_LEVELS; l++) digit += value > levels.bounds[l];
+    return digit;
+}
+
+static __device__ uint32_t e3m0_digit(float value) {
+    const uint32_t bits = __float_as_uint(value);
+    const int32_t size = (int32_t)(bits & 0x7FFFFFFFu);
+    /* 1.5 * 2^e is the middle between 2^e and 2^(e + 1). */
+    const int32_t level = ((size + (1 << 22)) >> 23) - E3M0_ZERO;
+    const int32_t least = size >= E3M0_ZERO << 23;
+    return (uint32_t)max(level, least) | bits >> 31 << 3;
+}
+
+/* The scale, and a digit of each element. */
+template <enum tw_cuda_pack_format F, int PER>
+static __device__ uint32_t quantise(uint32_t *digits, const float *x, uint32_t max, uint32_t count,
+                                    const struct levels &levels) {
+    if constexpr (F == TW_CUDA_PACK_LM2) {
+        const uint32_t scale = tw_bf16_of(average<true, PER>(x, max, count)).bits;
+        const int32_t bound = __float_as_int(__fmul_rn(TW_LM2_BOUND, scale_value(scale)));
+        for (int t = 0; t < PER; t++) {
+            const uint32_t is_large = (int32_t)magnitude(x[t]) > bound;
+            digits[t] = __float_as_uint(x[t]) >> 31 | is_large << 1;
+        }
+        return scale;
+    } else if constexpr (F == TW_CUDA_PACK_SIGN) {
+        for (int t = 0; t < PER; t++) digits[t] = __float_as_uint(x[t]) >> 31;
+        return tw_bf16_of(average<false, PER>(x, max, count)).bits;
+    } else {
+        const float top = F == TW_CUDA_PACK_INT8 ? 127.0f : F == TW_CUDA_PACK_INT4 ? 7.0f : 1.0f;
+        const uint32_t scale = scale_up(max, top);
+        const struct factor by = factor_of(max, scale);
+        for (int t = 0; t < PER; t++) {
+            const float value = quotient(x[t], by);
+            if constexpr (F == TW_CUDA_PACK_NF4) {
+                digits[t] = nf4_digit(value, levels);
+            } else if constexpr (F == TW_CUDA_PACK_E3M0) {
+                digits[t] = e3m0_digit(value);
+            } else { /* to nearest even by adding 1.5 * 2^23 */
+                digits[t] = __float_as_uint(__fadd_rn(value, 12582912.0f)) &
+                            (F == TW_CUDA_PACK_INT8 ? 255u : 15u);
+            }
+        }
+        return scale;
+    }
+}
+
+/* D of a digit. */
+template <enum tw_cuda_pack_format F>
+static __device__ float level(uint32_t digit, float scale, const struct levels &levels) {
+    if constexpr (F == TW_CUDA_PACK_INT8) return __fmul_rn(scale, (float)(int8_t)digit);
+    if constexpr (F == TW_CUDA_PACK_INT4) return __fmul_rn(scale, (float)((int)(digit ^ 8u) - 8));
+    if constexpr (F == TW_CUDA_PACK_NF4) return __fmul_rn(scale, levels.of[digit]);
+    if constexpr (F == TW_CUDA_PACK_E3M0) {
+        const uint32_t l = digit & 7u, size = l == 0 ? 0 : (E3M0_ZERO + l) << 23;
+        return __fmul_rn(scale, __uint_as_float(size | digit >> 3 << 31));
+    }
+    if constexpr (F == TW_CUDA_PACK_LM2) {
+        const float size = __fmul_rn((digit & 2u) != 0 ? TW_LM2_OUTER : TW_LM2_INNER, scale);
+        return __uint_as_float(__float_as_uint(size) | digit << 31);
+    }
+    return __uint_as_float(__float_as_uint(scale) | digit << 31);
+}
+
+/* ---- a block's bytes ---- */
+
+/* Digit t of lane l is number 4 t + l / 8 of word l mod 8; words are written as halves, for they
+ * lie at even addresses. */
+template <enum tw_cuda_pack_format F, int PER>
+static __device__ void store_words(uint8_t *to, const uint32_t *digits, uint32_t lane) {
+    constexpr uint32_t BITS = bits_of(F), WORD_BITS = elements_of(F) / 8 * BITS;
+    static_assert(WORD_BITS == 16 || WORD_BITS == 32, "as compress/block.h has it");
+    uint32_t word = 0;
+    for (int t = 0; t < PER; t++) word |= digits[t] << ((4 * t + lane / 8) * BITS);
+    word |= __shfl_xor_sync(TW_ALL_LANES, word, 8);
+    word |= __shfl_xor_sync(TW_ALL_LANES, word, 16);
+    uint16_t *const halves = reinterpret_cast<uint16_t *>(to);
+    if constexpr (WORD_BITS == 16) {
+        if (lane < 8) halves[lane] = (uint16_t)word;
+    } else {
+        word = __shfl_sync(TW_ALL_LANES, word, (int)(lane / 2) % 8);
+        if (lane < 16) halves[lane] = (uint16_t)(word >> (lane % 2 * 16));
+    }
+}
+
+template <enum tw_cuda_pack_format F>
+static __global__ void encode(struct tw_cuda_pack p, struct levels levels) {
+    constexpr uint32_t ELEMENTS = elements_of(F);
+    constexpr int PER = ELEMENTS / 32;
+    const size_t blocks = (p.n + ELEMENTS - 1) / ELEMENTS;
+    const size_t b = (size_t)blockIdx.x * WARPS + threadIdx.x / 32, begin = b * ELEMENTS;
+    const uint32_t lane = threadIdx.x % 32;
+    if (b >= blocks) return;
+    const uint32_t count = (uint32_t)min((size_t)ELEMENTS, p.n - begin);
+    float x[PER];
+    uint32_t digits[PER], most = 0;
+    for (int t = 0; t < PER; t++) {
+        x[t] = lane + 32 * t < count ? p.v[begin + lane + 32 * t] : 0.0f;
+        most = max(most, magnitude(x[t]));
+    }
+    most = warp_max(most);
+    if (most >= TOO_LARGE) {
+        *p.refused = 1;
+        return;
+    }
+    const uint32_t scale = quantise<F, PER>(digits, x, most, count, levels);
+    if (lane == 0) reinterpret_cast<uint16_t *>(p.out)[b] = (uint16_t)scale;
+    uint8_t *const codes = p.out + 2 * blocks;
+    for (int t = 0; t < PER; t++) {
+        const uint32_t i = lane + 32 * t;
+        if (i >= count) {
+            digits[t] = 0; /* padding */
+            continue;
+        }
+        const float decoded = level<F>(digits[t], scale_value(scale), levels);
+        if (F == TW_CUDA_PACK_INT8) codes[begin + i] = (uint8_t)digits[t];
+        if (p.decoded != nullptr) p.decoded[begin + i] = decoded;
+        if (p.lost != nullptr) p.lost[begin + i] = __fsub_rn(x[t], decoded);
+    }
+    if constexpr (F != TW_CUDA_PACK_INT8)
+        store_words<F, PER>(codes + b * (ELEMENTS * bits_of(F) / 8), digits, lane);
+}
+
+static __global__ void encode_bf16(struct tw_cuda_pack p) {
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < p.n; i += gridDim.x * THREADS) {
+        const uint32_t bits = __float_as_uint(p.v[i]);
+        const uint32_t half = ((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16) & 0xFFFFu;
+        const float decoded = __uint_as_float(half << 16);
+        if ((bits & NOT_FINITE) == NOT_FINITE || (half << 16 & NOT_FINITE) == NOT_FINITE)
+            *p.refused = 1;
+        reinterpret_cast<uint16_t *>(p.out)[i] = (uint16_t)half;
+        if (p.decoded != nullptr) p.decoded[i] = decoded;
+        if (p.lost != nullptr) p.lost[i] = __fsub_rn(p.v[i], decoded);
+    }
+}
+
+/* ---- from the host ---- */
+
+extern "C" size_t tw_cuda_pack_bytes(enum tw_cuda_pack_format format, size_t n) {
+    if (format == TW_CUDA_PACK_BF16) return 2 * n;
+    const size_t elements = elements_of(format), blocks = n / elements + (n % elements != 0);
+    if (format == TW_CUDA_PACK_INT8) return n + 2 * blocks;
+    return blocks * (2 + elements * bits_of(format) / 8);
+}
+
+template <enum tw_cuda_pack_format F>
+static void launch(void *stream, const struct tw_cuda_pack *pack) {
+    struct levels levels;
+    for (int l = 0; l < TW_NF4_LEVELS; l++) levels.of[l] = tw_nf4_levels[l];
+    for (int l = 0; l + 1 < TW_NF4_LEVELS; l++)
+        levels.bounds[l] = (tw_nf4_levels[l] + tw_nf4_levels[l + 1]) * 0.5f;
+    const size_t of_launch = (size_t)WARPS * elements_of(F);
+    TW_LAUNCH(encode<F>, (unsigned)((pack->n + of_launch - 1) / of_launch), THREADS, 0, stream,
+              *pack, levels);
+}
+
+extern "C" void tw_cuda_pack(void *stream, const struct tw_cuda_pack *pack) {
+    if (pack->n == 0) return;
+    switch (pack->format) {
+    case TW_CUDA_PACK_BF16: {
+        const size_t blocks = (pack->n + THREADS - 1) / THREADS;
+        TW_LAUNCH(encode_bf16, (unsigned)min(blocks, (size_t)BF16_BLOCKS_MAX), THREADS, 0, stream,
+                  *pack);
+        break;
+    }
+    case TW_CUDA_PACK_INT8: launch<TW_CUDA_PACK_INT8>(stream, pack); break;
+    case TW_CUDA_PACK_INT4: launch<TW_CUDA_PACK_INT4>(stream, pack); break;
+    case TW_CUDA_PACK_NF4: launch<TW_CUDA_PACK_NF4>(stream, pack); break;
+    case TW_CUDA_PACK_E3M0: launch<TW_CUDA_PACK_E3M0>(stream, pack); break;
+    case TW_CUDA_PACK_LM2: launch<TW_CUDA_PACK_LM2>(stream, pack); break;
+    case TW_CUDA_PACK_SIGN: launch<TW_CUDA_PACK_SIGN>(stream, pack); break;
+    }
+}
