@@ -1,8 +1,8 @@
 /* emulation.h - how the emulated device behaves, for tests. Exists in tw_kernels_emulated alone:
  * tests that are built for a card too ask `#ifdef TW_CUDA_EMULATED`.
  *
- * Its memory can be touched by what is put into a stream alone: a host that reads or writes it dies
- * of SIGSEGV. In every order but `up` a stream does nothing until somebody waits for it (or for
+ * In every order but `up` its memory can be touched by what is put into a stream alone: a host that
+ * reads or writes it dies of SIGSEGV; and a stream does nothing until somebody waits for it (or for
  * what waits for it), so that a missing wait shows.
  *
  * The environment says the same: TW_EMULATED_ORDER=up, down, both, or a number that shuffles. */

@@ -70,6 +70,7 @@ struct tw_cuda {
     unsigned char *arena; /* total_bytes, closed to everybody but what runs in a stream */
     size_t opened;        /* of it, were ever handed out */
     unsigned inside;      /* things that run now */
+    bool is_closed;       /* the arena, to all */
     std::map<size_t, allocation> allocations; /* by offset in the arena */
     tw_emulated_stream streams[TW_CUDA_QUEUES];
     tw_cuda_graph *capturing;
@@ -91,14 +92,21 @@ size_t padded(uint64_t bytes) {
     return (size_t)(bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT;
 }
 
+/* Opens the arena to whom it is for. */
 void enter(struct tw_cuda *cuda) {
-    if (cuda->inside++ == 0 && cuda->opened > 0)
-        TW_ASSERT(mprotect(cuda->arena, cuda->opened, PROT_READ | PROT_WRITE) == 0);
+    cuda->inside++;
+    if (!cuda->is_closed) return;
+    TW_ASSERT(mprotect(cuda->arena, cuda->opened, PROT_READ | PROT_WRITE) == 0);
+    cuda->is_closed = false;
 }
 
+/* Closes it to the host. Not where every call runs at once: a system call for each takes longer
+ * than most kernels of tests, and the same test is run in the other orders. */
 void leave(struct tw_cuda *cuda) {
-    if (--cuda->inside == 0 && cuda->opened > 0)
-        TW_ASSERT(mprotect(cuda->arena, cuda->opened, PROT_NONE) == 0);
+    if (--cuda->inside > 0 || cuda->opened == 0) return;
+    if (tw_emulation_state_now().order == TW_EMULATION_UP) return;
+    TW_ASSERT(mprotect(cuda->arena, cuda->opened, PROT_NONE) == 0);
+    cuda->is_closed = true;
 }
 
 /* The first hole that is wide enough; SIZE_MAX: none. */
@@ -179,22 +187,23 @@ void run_both(struct tw_cuda *cuda, const item &item) {
 }
 
 void run_item(struct tw_cuda *cuda, const item &item) {
-    enter(cuda);
     if (item.is_kernel && tw_emulation_state_now().order == TW_EMULATION_BOTH) {
         run_both(cuda, item);
     } else {
         item.work();
     }
-    leave(cuda);
 }
 
 /* Runs what is in the stream, until that many events were passed. */
 void drain(tw_emulated_stream *stream, uint64_t events) {
+    if (stream->items.empty()) return;
+    enter(stream->cuda);
     while (!stream->items.empty() && stream->passed < events) {
         const item next = std::move(stream->items.front());
         stream->items.pop_front();
         run_item(stream->cuda, next);
     }
+    leave(stream->cuda);
 }
 
 void drain_all(struct tw_cuda *cuda) {
