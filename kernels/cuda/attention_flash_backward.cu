@@ -38,39 +38,54 @@ template <int SIZE, bool IS_KEYS> struct backward_block {
     float own_lse[plan::M][2], own_delta[plan::M][2]; /* of queries */
 };
 
-/* s becomes P, dp becomes dS (both transposed, of keys). */
+/* Where a row keeps lse and delta: of queries, in registers; of keys, with the tile. */
 template <int SIZE, bool IS_KEYS, int M, int N>
-__device__ __forceinline__ void differentiate(float (&s)[M][N][4], float (&dp)[M][N][4],
-                                              const backward_block<SIZE, IS_KEYS> &block,
-                                              const tw_attention_row *rows) {
-    const float scale = TW_ATTENTION_SCALE<SIZE> * TW_LOG2_E;
+__device__ __forceinline__ void soften(float (&s)[M][N][4],
+                                       const backward_block<SIZE, IS_KEYS> &block,
+                                       const tw_attention_row *rows) {
 #pragma unroll
     for (int n = 0; n < N; n++) {
-        float lse[2] = {0.0f, 0.0f}, delta[2] = {0.0f, 0.0f};
-#pragma unroll
-        for (int j = 0; j < 2 && IS_KEYS; j++) {
-            const float2 row = *(const float2 *)(rows + n * 8 + tw_lane() % 4 * 2 + j);
-            lse[j] = row.x * TW_LOG2_E;
-            delta[j] = row.y;
-        }
+        const tw_attention_row *row = rows + n * 8 + tw_lane() % 4 * 2;
+        const float lse[2] = {IS_KEYS ? row[0].lse * TW_LOG2_E : 0.0f,
+                              IS_KEYS ? row[1].lse * TW_LOG2_E : 0.0f};
 #pragma unroll
         for (int m = 0; m < M; m++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                const float row_lse = IS_KEYS ? lse[i % 2] : block.own_lse[m][i / 2];
-                const float row_delta = IS_KEYS ? delta[i % 2] : block.own_delta[m][i / 2];
-                s[m][n][i] = tw_exp2(fmaf(s[m][n][i], scale, -row_lse));
-                dp[m][n][i] = s[m][n][i] * (dp[m][n][i] - row_delta);
+                const float of_row = IS_KEYS ? lse[i % 2] : block.own_lse[m][i / 2];
+                s[m][n][i] =
+                    tw_exp2(fmaf(s[m][n][i], TW_ATTENTION_SCALE<SIZE> * TW_LOG2_E, -of_row));
             }
         }
     }
 }
 
-/* P and dS become 0 where the row does not see the key. rows: of the tile (of keys), or of this
- * warp's first own row; key: the first of the warp, or of the tile. `most` is the last of rows. */
+/* dp becomes dS. */
+template <int SIZE, bool IS_KEYS, int M, int N>
+__device__ __forceinline__ void differentiate(float (&dp)[M][N][4], const float (&p)[M][N][4],
+                                              const backward_block<SIZE, IS_KEYS> &block,
+                                              const tw_attention_row *rows) {
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const tw_attention_row *row = rows + n * 8 + tw_lane() % 4 * 2;
+        const float delta[2] = {IS_KEYS ? row[0].delta : 0.0f, IS_KEYS ? row[1].delta : 0.0f};
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float of_row = IS_KEYS ? delta[i % 2] : block.own_delta[m][i / 2];
+                dp[m][n][i] = p[m][n][i] * (dp[m][n][i] - of_row);
+            }
+        }
+    }
+}
+
+/* P becomes 0, and with it dS, where the row does not see the key. rows: of the tile (of keys), or
+ * from this warp's first own row on; key: the first of the warp, or of the tile. `most` is the last
+ * of rows. */
 template <bool IS_KEYS, int M, int N>
-__device__ __forceinline__ void hide(float (&p)[M][N][4], float (&ds)[M][N][4],
-                                     const tw_attention_row *rows, uint32_t most, uint32_t key) {
+__device__ __forceinline__ void hide(float (&p)[M][N][4], const tw_attention_row *rows,
+                                     uint32_t most, uint32_t key) {
     const uint32_t lane = tw_lane();
 #pragma unroll
     for (uint32_t m = 0; m < M; m++) {
@@ -82,8 +97,7 @@ __device__ __forceinline__ void hide(float (&p)[M][N][4], float (&ds)[M][N][4],
                 const uint32_t other = n * 8 + lane % 4 * 2 + i % 2;
                 const uint32_t at = key + (IS_KEYS ? own : other);
                 const tw_attention_row *row = rows + min(IS_KEYS ? other : own, most);
-                if (at >= row->begin && at < row->end) continue;
-                p[m][n][i] = ds[m][n][i] = 0.0f;
+                if (at < row->begin || at >= row->end) p[m][n][i] = 0.0f;
             }
         }
     }
@@ -158,26 +172,32 @@ struct backward_seen {
     }
 };
 
-/* One tile: adds to the warp's sums. */
+/* One tile: adds to the warp's sums. Of keys in two halves: the two sums alone take 128
+ * registers of a lane. */
 template <int SIZE, bool IS_KEYS, int M>
 __device__ __forceinline__ void
 add_tile(float (&sum1)[M][SIZE / 8][4], float (&sum2)[M][SIZE / 8][4],
          const backward_block<SIZE, IS_KEYS> &block, const tw_bf16 *stage, bool is_hiding,
          const tw_attention_row *rows, uint32_t most, uint32_t key) {
-    constexpr int TILE = backward_plan<SIZE>::TILE;
-    const tw_bf16 *tile2 = stage + TILE * SIZE;
-    float s[M][TILE / 8][4] = {}, dp[M][TILE / 8][4] = {};
-    tw_tile_product_transposed<SIZE>(s, block.own1, block.warp_row, stage);
-    tw_tile_product_transposed<SIZE>(dp, block.own2, block.warp_row, tile2);
-    differentiate<SIZE, IS_KEYS>(s, dp, block, rows);
-    if (is_hiding) hide<IS_KEYS>(s, dp, rows, most, key);
-    uint32_t left[M][TILE / 16][4];
-    if (IS_KEYS) {
-        tw_tile_round(left, s);
-        tw_tile_product<SIZE>(sum2, left, tile2);
+    constexpr uint32_t TILE = backward_plan<SIZE>::TILE, PART = IS_KEYS ? 16 : TILE;
+#pragma unroll 1
+    for (uint32_t part = 0; part < TILE; part += PART) {
+        const tw_bf16 *tile1 = stage + part * SIZE, *tile2 = tile1 + TILE * SIZE;
+        const tw_attention_row *part_rows = rows + (IS_KEYS ? part : 0);
+        float p[M][PART / 8][4] = {}, ds[M][PART / 8][4] = {};
+        uint32_t left[M][PART / 16][4];
+        tw_tile_product_transposed<SIZE>(p, block.own1, block.warp_row, tile1);
+        soften<SIZE, IS_KEYS>(p, block, part_rows);
+        if (is_hiding) hide<IS_KEYS>(p, part_rows, most, key + (IS_KEYS ? 0 : part));
+        tw_tile_product_transposed<SIZE>(ds, block.own2, block.warp_row, tile2);
+        differentiate<SIZE, IS_KEYS>(ds, p, block, part_rows);
+        if (IS_KEYS) {
+            tw_tile_round(left, p);
+            tw_tile_product<SIZE>(sum2, left, tile2);
+        }
+        tw_tile_round(left, ds);
+        tw_tile_product<SIZE>(sum1, left, tile1);
     }
-    tw_tile_round(left, dp);
-    tw_tile_product<SIZE>(sum1, left, stage);
 }
 
 template <int SIZE>
