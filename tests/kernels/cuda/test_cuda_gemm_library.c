@@ -1,0 +1,108 @@
+/* test_cuda_gemm_library.c - cuBLASLt is found at run time, or a sentence says what is missing. The
+ * calls of dlopen and dlsym are the test's. */
+#include "kernels/cuda/gemm_library.h"
+
+#include <dlfcn.h>
+
+#include "tests/test.h"
+
+static bool is_absent;
+static const char *lacking; /* a function the library has not */
+static size_t version;
+static unsigned opened;
+static char first[64]; /* the name tried first */
+
+void *__wrap_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags) {
+    static int it;
+    assert_int_equal(flags, RTLD_NOW | RTLD_LOCAL);
+    if (opened++ == 0) (void)snprintf(first, sizeof(first), "%s", name);
+    return is_absent ? NULL : &it;
+}
+
+static size_t version_of(void) {
+    return version;
+}
+
+void *__wrap_dlsym(void *handle, const char *name);
+void *__wrap_dlsym(void *handle, const char *name) {
+    size_t (*const function)(void) = version_of;
+    void *found;
+    assert_non_null(handle);
+    if (lacking != NULL && strcmp(name, lacking) == 0) return NULL;
+    memcpy(&found, &function, sizeof(found));
+    return found;
+}
+
+enum tw_status tw_gemm_products_create(struct tw_cuda_products **products, struct tw_cuda *cuda,
+                                       const struct tw_gemm_library *library, const char *plans,
+                                       struct tw_error *err) {
+    (void)cuda, (void)plans;
+    assert_int_equal(library->version(), version);
+    *products = NULL;
+    return tw_fail(err, TW_NOMEM, "made");
+}
+
+static int set_up(void **state) {
+    (void)state;
+    is_absent = false;
+    lacking = NULL;
+    version = 130100;
+    opened = 0;
+    return 0;
+}
+
+static void assert_refused(const char *word) {
+    struct tw_error err = {0};
+    struct tw_cuda_products *products;
+    assert_int_equal(tw_cuda_products_open(&products, NULL, NULL, &err), TW_DEVICE);
+    assert_null(products);
+    if (strstr(err.message, word) == NULL) fail_msg("\"%s\" does not say %s", err.message, word);
+    assert_non_null(strstr(err.message, "device = cpu"));
+}
+
+static void a_library_that_is_absent_is_named(void **state) {
+    (void)state;
+    is_absent = true;
+    assert_refused("no cuBLASLt");
+    assert_refused(first); /* of the toolkit this was built with */
+    assert_true(opened > 2);
+}
+
+static void a_library_that_is_too_old_is_named(void **state) {
+    (void)state;
+    version = TW_GEMM_LIBRARY_LEAST - 1;
+    assert_refused("119999");
+}
+
+static void a_function_that_is_missing_is_named(void **state) {
+    (void)state;
+#define X(member, symbol)                                                                          \
+    lacking = #symbol;                                                                             \
+    assert_refused(#symbol);
+    TW_GEMM_LIBRARY_LIST(X)
+#undef X
+}
+
+/* The last test: what was found stays. */
+static void a_library_is_opened_once(void **state) {
+    (void)state;
+    struct tw_error err = {0};
+    struct tw_cuda_products *products;
+    const struct tw_gemm_library *library;
+    assert_int_equal(tw_cuda_products_open(&products, NULL, NULL, &err), TW_NOMEM); /* made */
+    assert_int_equal(opened, 1);
+    is_absent = true;
+    assert_int_equal(tw_gemm_library_get(&library, &err), TW_OK);
+    assert_int_equal(opened, 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_library_that_is_absent_is_named, set_up),
+        cmocka_unit_test_setup(a_library_that_is_too_old_is_named, set_up),
+        cmocka_unit_test_setup(a_function_that_is_missing_is_named, set_up),
+        cmocka_unit_test_setup(a_library_is_opened_once, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
