@@ -1,5 +1,5 @@
-/* pack.cu - Delta and its sizes; bytes are in pack_codes.cu. Each operation is rounded by itself, as
- * on the host. */
+/* pack.cu - Delta and its sizes; bytes are in pack_codes.cu. Each operation is rounded by itself,
+ * as on the host. */
 #include "kernels/cuda/pack.h"
 
 #include "kernels/cuda/device.cuh"
