@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/units.h"
+#include "worker/devices.h"
 #include "worker/engine_memory.h"
 #include "worker/memory.h"
 #include "worker/peak.h"
@@ -208,16 +209,20 @@ static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_c
 /* TW_DEVICE=cpu, cuda, ... in the environment chooses for AUTO. */
 static enum tw_status choose_device(const struct tw_engine_config *config,
                                     struct tw_device_choice *device, struct tw_error *err) {
-    const char *wanted = getenv("TW_DEVICE");
+    const char *text = getenv("TW_DEVICE");
+    struct tw_device_choice wanted = config->compute.device;
+    struct tw_devices devices;
     struct tw_error why;
-    *device = config->compute.device;
-    if (device->kind != TW_DEVICE_AUTO) return TW_OK;
-    if (config->ops != NULL || config->matmul != TW_MATMUL_AUTO) {
-        device->kind = TW_DEVICE_CPU;
-        return TW_OK;
+    const bool is_auto = wanted.kind == TW_DEVICE_AUTO;
+    if (is_auto && (config->ops != NULL || config->matmul != TW_MATMUL_AUTO)) {
+        wanted.kind = TW_DEVICE_CPU;
+    } else if (is_auto && text != NULL && tw_device_parse(text, &wanted, &why) != TW_OK) {
+        return tw_fail(err, TW_CONFIG, "TW_DEVICE in the environment: %s", why.message);
     }
-    if (wanted == NULL || tw_device_parse(wanted, device, &why) == TW_OK) return TW_OK;
-    return tw_fail(err, TW_CONFIG, "TW_DEVICE in the environment: %s", why.message);
+    *device = wanted;
+    if (wanted.kind == TW_DEVICE_CPU) return TW_OK; /* and no driver is asked */
+    tw_devices_look(&devices);
+    return tw_devices_choose(&devices, &wanted, device, err);
 }
 
 enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
@@ -225,10 +230,8 @@ enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
     const struct tw_ops *ops;
     const struct tw_matmul_library *library;
     struct tw_device_choice device;
-    int ordinal = -1;
     TW_TRY(choose_device(config, &device, err));
-    if (device.kind != TW_DEVICE_CPU) TW_TRY(tw_gpu_find(&device, &ordinal, err));
-    if (ordinal >= 0) return tw_gpu_plan(plan, config, ordinal, err);
+    if (device.kind == TW_DEVICE_CUDA) return tw_gpu_plan(plan, config, (int)device.ordinal, err);
     TW_TRY(tw_engine_choose(config, &ops, &library, err));
     return make(plan, config, ops, library, err);
 }

@@ -5,8 +5,8 @@
  * products are (of all of them, at the same offsets), activations, logits. On the host: mirrors of
  * theta, m and v, which only push and pull touch.
  *
- * Two files implement it: gpu_engine.c over kernels/cuda, and gpu_none.c in a build without, whose
- * tw_gpu_find finds nothing. Every function may fail with TW_DEVICE: what the device holds is then
+ * Implemented twice: gpu_*.c over kernels/cuda, and gpu_none.c in a build without, where no device
+ * is ever found. Every function may fail with TW_DEVICE: what the device holds is then
  * lost, and nothing but tw_gpu_destroy may follow. */
 #ifndef TW_WORKER_GPU_H
 #define TW_WORKER_GPU_H
@@ -15,12 +15,7 @@
 
 struct tw_gpu;
 
-/* *ordinal of the device that is asked for, or -1 for the CPU; AUTO: the first that can be used.
- * TW_CONFIG: this build has no devices; TW_DEVICE: that one is not there, or cannot be used. */
-enum tw_status tw_gpu_find(const struct tw_device_choice *choice, int *ordinal,
-                           struct tw_error *err);
-
-/* As tw_engine_plan_make, for that device. */
+/* As tw_engine_plan_make, for that device, which can be used. */
 enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_config *config,
                            int ordinal, struct tw_error *err);
 

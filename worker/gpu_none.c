@@ -6,12 +6,6 @@ static enum tw_status none(struct tw_error *err) {
                    "this build has no CUDA: set device = cpu, or build it where nvcc is found");
 }
 
-enum tw_status tw_gpu_find(const struct tw_device_choice *choice, int *ordinal,
-                           struct tw_error *err) {
-    *ordinal = -1;
-    return choice->kind == TW_DEVICE_CUDA ? none(err) : TW_OK;
-}
-
 enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_config *config,
                            int ordinal, struct tw_error *err) {
     (void)plan, (void)config, (void)ordinal;

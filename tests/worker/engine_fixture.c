@@ -69,10 +69,12 @@ int engine_tear_down(void **state) {
 }
 
 struct tw_engine *engine_make(const struct engine_fixture *f) {
-    const struct tw_engine_config config = {
-        .run = &f->run,
-        .layout = &f->layout,
-        .compute = {.compute = TW_COMPUTE_FP32, .threads = 1, .micro_batch = 3}};
+    const struct tw_engine_config config = {.run = &f->run,
+                                            .layout = &f->layout,
+                                            .compute = {.device = {.kind = TW_DEVICE_CPU},
+                                                        .compute = TW_COMPUTE_FP32,
+                                                        .threads = 1,
+                                                        .micro_batch = 3}};
     struct tw_engine *engine;
     struct tw_error err;
     if (tw_engine_create(&engine, &config, &err) != TW_OK) fail_msg("%s", err.message);

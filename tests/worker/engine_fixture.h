@@ -28,7 +28,7 @@ enum engine_variant {
 struct engine_fixture {
     struct tw_run run;
     struct tw_layout layout;
-    struct tw_engine *engine; /* fp32, one thread, micro-batches of 3 */
+    struct tw_engine *engine; /* on the CPU, fp32, one thread, micro-batches of 3 */
     uint32_t tokens[ENGINE_LONG_TOKENS];
     struct tw_rng rng;
 };

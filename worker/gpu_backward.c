@@ -1,0 +1,143 @@
+/* gpu_backward.c - the backward pass of model.h as a list of operations on a device, from the last
+ * layer to the first. arrays.stream holds the gradient of the residual stream, from that after a
+ * layer, over that after its attention, to that before it. */
+#include "worker/gpu_model.h"
+
+/* dx (rows, width) += through the norm, from dy = narrow; or, with is_first, stream := from itself.
+ */
+static void norm_backward(const struct tw_gpu_pass *pass, const struct tw_model_norm *of,
+                          const void *x, const float *stats, bool is_first) {
+    const struct tw_gpu *gpu = pass->gpu;
+    const struct tw_gpu_arrays *arrays = &gpu->arrays;
+    const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, of, pass->rows);
+    const struct tw_cuda_norm_gradients gradients = {
+        .is_added = !is_first,
+        .dx = arrays->stream,
+        .dy = is_first ? arrays->stream : arrays->narrow,
+        .x = x,
+        .stats = stats,
+        .dweight = tw_gpu_grad(gpu, of->weight),
+        .dbias = tw_gpu_grad(gpu, of->bias),
+        .scratch = arrays->scratch,
+    };
+    tw_cuda_norm_backward(gpu->queue, &norm, &gradients);
+}
+
+/* Through feed-forward and norm2, and on through the output matrix: narrow is then the gradient of
+ * the attention's output. */
+static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
+    const struct tw_gpu *gpu = pass->gpu;
+    const struct tw_gpu_arrays *arrays = &gpu->arrays;
+    const struct tw_model_shape *shape = &gpu->map.shape;
+    const struct tw_model_layer *weights = &gpu->map.layers[layer];
+    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, &weights->norm2, pass->rows);
+    const uint32_t rows = pass->rows;
+    tw_gpu_activate(gpu, arrays->wide, slot->up, rows);
+    tw_gpu_linear_dw(gpu, &weights->down, arrays->wide, arrays->stream, 0, rows);
+    if (shape->is_gated) {
+        tw_gpu_linear_dx(gpu, &weights->down, arrays->wide, arrays->stream, rows, NULL);
+        const struct tw_cuda_swiglu_gradients gradients = {
+            .dx = arrays->broad, .dy = arrays->wide, .x = slot->up};
+        tw_cuda_swiglu_backward(gpu->queue, gpu->map.config.type, &gradients, rows, shape->ffn);
+    } else {
+        tw_gpu_linear_dx(gpu, &weights->down, arrays->broad, arrays->stream, rows, slot->up);
+    }
+    tw_cuda_norm(gpu->queue, &norm, arrays->narrow, slot->middle, NULL, NULL);
+    tw_gpu_linear_dw(gpu, &weights->up, arrays->narrow, arrays->broad, 0, rows);
+    tw_gpu_linear_dx(gpu, &weights->up, arrays->narrow, arrays->broad, rows, NULL);
+    norm_backward(pass, &weights->norm2, slot->middle, slot->stats2, false);
+    tw_gpu_linear_dw(gpu, &weights->out, slot->attention, arrays->stream, 0, rows);
+    tw_gpu_linear_dx(gpu, &weights->out, arrays->narrow, arrays->stream, rows, NULL);
+}
+
+/* From the gradient of the attention's output to that of q | k | v, in broad. */
+static void attention_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
+    const struct tw_gpu *gpu = pass->gpu;
+    const struct tw_gpu_arrays *arrays = &gpu->arrays;
+    const struct tw_model_shape *shape = &gpu->map.shape;
+    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    const struct tw_cuda_attention of = tw_gpu_attention_of(pass);
+    const size_t k = shape->q_width, v = k + shape->kv_width;
+    const struct tw_cuda_attention_arrays all = {
+        .q = slot->qkv,
+        .k = tw_gpu_at(gpu, slot->qkv, k),
+        .v = tw_gpu_at(gpu, slot->qkv, v),
+        .out = slot->attention,
+        .lse = slot->lse,
+        .begin = pass->is_masked ? arrays->inputs.begin : NULL,
+        .dout = arrays->narrow,
+        .dq = arrays->broad,
+        .dk = tw_gpu_at(gpu, arrays->broad, k),
+        .dv = tw_gpu_at(gpu, arrays->broad, v),
+        .scratch = arrays->scratch,
+    };
+    tw_cuda_attention_backward(gpu->queue, &of, &all);
+}
+
+/* Gradients of q and k before their norms, in place. */
+static void heads_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
+    const struct tw_gpu *gpu = pass->gpu;
+    const struct tw_model_shape *shape = &gpu->map.shape;
+    const struct tw_model_layer *weights = &gpu->map.layers[layer];
+    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    for (uint32_t which = 0; which < 2; which++) {
+        const struct tw_cuda_norm norm = tw_gpu_head_norm_of(gpu, weights, pass->rows, which);
+        const size_t column = which == 0 ? 0 : shape->q_width;
+        void *dx = tw_gpu_at(gpu, gpu->arrays.broad, column);
+        const struct tw_cuda_norm_gradients gradients = {
+            .dx = dx,
+            .dy = dx,
+            .x = tw_gpu_at(gpu, slot->qk, column),
+            .stats = slot->qk_stats + (which == 0 ? 0 : (size_t)pass->rows * shape->heads * 2),
+            .dweight =
+                tw_gpu_grad(gpu, which == 0 ? weights->q_norm.weight : weights->k_norm.weight),
+            .scratch = gpu->arrays.scratch,
+        };
+        tw_cuda_norm_backward(gpu->queue, &norm, &gradients);
+    }
+}
+
+/* From the gradient of q | k | v to that of the layer's input. */
+static void attend_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
+    const struct tw_gpu *gpu = pass->gpu;
+    const struct tw_gpu_arrays *arrays = &gpu->arrays;
+    const struct tw_model_layer *weights = &gpu->map.layers[layer];
+    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, &weights->norm1, pass->rows);
+    if (gpu->map.shape.has_rope) tw_gpu_rotate(pass, arrays->broad, true);
+    if (gpu->map.shape.has_qk_norm) heads_backward(pass, layer);
+    tw_cuda_norm(gpu->queue, &norm, arrays->narrow, arrays->x[layer], NULL, NULL);
+    tw_gpu_linear_dw(gpu, &weights->qkv, arrays->narrow, arrays->broad, 0, pass->rows);
+    tw_gpu_linear_dx(gpu, &weights->qkv, arrays->narrow, arrays->broad, pass->rows, NULL);
+    norm_backward(pass, &weights->norm1, arrays->x[layer], slot->stats1, false);
+}
+
+void tw_gpu_backward(const struct tw_gpu_pass *pass) {
+    const struct tw_gpu *gpu = pass->gpu;
+    const struct tw_gpu_arrays *arrays = &gpu->arrays;
+    const struct tw_model_shape *shape = &gpu->map.shape;
+    norm_backward(pass, &gpu->map.norm_f, arrays->x[shape->layers], arrays->stats_f, true);
+    for (uint32_t layer = shape->layers; layer-- > 0;) {
+        if (gpu->engine->plan.is_recomputed) {
+            tw_gpu_attend(pass, layer, true);
+            tw_gpu_feed(pass, layer, true);
+        }
+        feed_backward(pass, layer);
+        attention_backward(pass, layer);
+        attend_backward(pass, layer);
+    }
+    const struct tw_embedding in = {.rows = pass->rows,
+                                    .context = pass->context,
+                                    .width = shape->width,
+                                    .tokens = arrays->inputs.tokens,
+                                    .token_stride = pass->context + 1};
+    const struct tw_cuda_embedding_gradients gradients = {
+        .dwte = tw_gpu_grad(gpu, gpu->map.tokens),
+        .dwpe = tw_gpu_grad(gpu, gpu->map.positions),
+        .dx = arrays->stream,
+        .order = arrays->inputs.order,
+        .scratch = arrays->scratch,
+    };
+    tw_cuda_embedding_backward(gpu->queue, gpu->map.config.type, &in, &gradients);
+}

@@ -1,0 +1,340 @@
+/* gpu_engine.c - the engine on a device: mirrors, steps, losses and logits. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "worker/gpu_model.h"
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static enum tw_status open_array(struct tw_gpu *gpu, void **array, uint64_t element_bytes,
+                                 const char *what, struct tw_error *err) {
+    const uint64_t bytes = gpu->engine->layout->elements * element_bytes;
+    TW_TRY(tw_cuda_alloc(gpu->cuda, array, bytes, what, err));
+    tw_cuda_zero(gpu->cuda, TW_CUDA_COMPUTE, *array, bytes);
+    return TW_OK;
+}
+
+static enum tw_status open_floats(struct tw_gpu *gpu, float **array, const char *what,
+                                  struct tw_error *err) {
+    void *floats = NULL;
+    const enum tw_status status = open_array(gpu, &floats, sizeof(float), what, err);
+    *array = floats;
+    return status;
+}
+
+static enum tw_status open_arrays(struct tw_gpu *gpu, struct tw_error *err) {
+    void *copy = NULL, *step = NULL, *host = NULL;
+    TW_TRY(open_floats(gpu, &gpu->theta, "parameters", err));
+    gpu->params = gpu->theta;
+    if (gpu->map.config.type == TW_BF16) {
+        TW_TRY(open_array(gpu, &copy, sizeof(uint16_t), "working weights", err));
+        gpu->copy = copy;
+    }
+    TW_TRY(tw_cuda_alloc(gpu->cuda, &step, sizeof(*gpu->step), "a step's numbers", err));
+    gpu->step = step;
+    tw_cuda_zero(gpu->cuda, TW_CUDA_COMPUTE, gpu->step, sizeof(*gpu->step));
+    TW_TRY(tw_cuda_host_alloc(gpu->cuda, &host, sizeof(*gpu->step_host), "a step's numbers", err));
+    gpu->step_host = host;
+    if (!gpu->is_learning) return TW_OK;
+    TW_TRY(open_floats(gpu, &gpu->gradient, "gradient", err));
+    TW_TRY(open_floats(gpu, &gpu->m, "optimizer", err));
+    TW_TRY(open_floats(gpu, &gpu->v, "optimizer", err));
+    return tw_gpu_ranges_open(gpu, err);
+}
+
+static enum tw_status open_all(struct tw_gpu *gpu, const struct tw_engine_config *config,
+                               struct tw_error *err) {
+    const struct tw_engine_plan *plan = &gpu->engine->plan;
+    TW_TRY(tw_cuda_open(&gpu->cuda, (int)plan->ordinal, plan->limit, err));
+    gpu->queue = tw_cuda_stream(gpu->cuda, TW_CUDA_COMPUTE);
+    TW_TRY(tw_cuda_products_open(&gpu->products, gpu->cuda, getenv("TW_CUDA_PLANS"), err));
+    TW_TRY(tw_gpu_map_open(gpu, config, plan, err));
+    TW_TRY(open_arrays(gpu, err));
+    TW_TRY(tw_gpu_arrays_open(gpu, err));
+    TW_TRY(tw_gpu_inputs_open(gpu, err));
+    return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
+}
+
+enum tw_status tw_gpu_create(struct tw_gpu **gpu_out, const struct tw_engine_config *config,
+                             struct tw_engine *engine, struct tw_error *err) {
+    struct tw_gpu *gpu = calloc(1, sizeof(*gpu));
+    if (gpu == NULL) return tw_fail(err, TW_NOMEM, "no memory for an engine on a device");
+    gpu->engine = engine;
+    const enum tw_status status = open_all(gpu, config, err);
+    if (status != TW_OK) {
+        tw_gpu_destroy(gpu);
+        return status;
+    }
+    *gpu_out = gpu;
+    return TW_OK;
+}
+
+void tw_gpu_destroy(struct tw_gpu *gpu) {
+    if (gpu == NULL) return;
+    if (gpu->cuda != NULL) {
+        for (uint32_t i = 0; i < TW_GPU_GRAPHS; i++)
+            if (gpu->graphs[i].graph != NULL) tw_cuda_graph_free(gpu->cuda, gpu->graphs[i].graph);
+        tw_gpu_inputs_close(gpu);
+        tw_gpu_arrays_close(gpu);
+        tw_gpu_ranges_close(gpu);
+        void *const owned[] = {gpu->v, gpu->m, gpu->gradient, gpu->step, gpu->copy, gpu->theta};
+        for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++)
+            tw_cuda_free(gpu->cuda, owned[i]);
+        tw_cuda_host_free(gpu->cuda, gpu->step_host);
+        tw_cuda_products_close(gpu->products);
+    }
+    tw_gpu_map_close(gpu);
+    tw_cuda_close(gpu->cuda);
+    free(gpu);
+}
+
+/* ---- mirrors --------------------------------------------------------------------------------- */
+
+/* The array of one bit of enum tw_engine_array, here and on the host. */
+static float *array_of(const struct tw_gpu *gpu, uint32_t which, float **mirror) {
+    const struct tw_engine *engine = gpu->engine;
+    switch (which) {
+    case TW_ENGINE_THETA: *mirror = engine->theta; return gpu->theta;
+    case TW_ENGINE_M: *mirror = engine->m; return gpu->m;
+    case TW_ENGINE_V: *mirror = engine->v; return gpu->v;
+    default: *mirror = engine->gradient; return gpu->gradient;
+    }
+}
+
+enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err) {
+    /* Without learning nothing changes there, and other parameters may lie in theta's place. */
+    if (!gpu->is_learning) return TW_OK;
+    for (uint32_t which = 1; which <= TW_ENGINE_GRADIENT; which *= 2) {
+        float *mirror;
+        const float *array = array_of(gpu, which, &mirror);
+        if ((arrays & which) == 0) continue;
+        tw_cuda_copy_out(gpu->cuda, TW_CUDA_COMPUTE, mirror + begin, array + begin,
+                         n * sizeof(float));
+    }
+    return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
+}
+
+enum tw_status tw_gpu_push(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, uint64_t n,
+                           struct tw_error *err) {
+    for (uint32_t which = 1; which <= TW_ENGINE_V; which *= 2) {
+        float *mirror, *array = array_of(gpu, which, &mirror);
+        if ((arrays & which) == 0 || (which == TW_ENGINE_THETA && gpu->is_foreign)) continue;
+        tw_cuda_copy_in(gpu->cuda, TW_CUDA_COMPUTE, array + begin, mirror + begin,
+                        n * sizeof(float));
+    }
+    if ((arrays & TW_ENGINE_THETA) != 0 && !gpu->is_foreign && gpu->is_copied &&
+        gpu->params == gpu->theta)
+        tw_cuda_from_f32(gpu->queue, TW_BF16, gpu->copy + begin, gpu->theta + begin, n);
+    return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
+}
+
+static void upload(struct tw_gpu *gpu, float *place, const float *params) {
+    tw_cuda_copy_in(gpu->cuda, TW_CUDA_COMPUTE, place, params,
+                    gpu->engine->layout->elements * sizeof(float));
+    gpu->is_copied = false;
+}
+
+void tw_gpu_use(struct tw_gpu *gpu, const float *params) {
+    const bool is_live = params == gpu->engine->theta;
+    float *place = is_live || !gpu->is_learning ? gpu->theta : gpu->gradient;
+    if (!is_live || gpu->is_foreign) upload(gpu, place, params);
+    if (!gpu->is_learning) gpu->is_foreign = !is_live;
+    if (gpu->params != place) gpu->is_copied = false;
+    gpu->params = place;
+    gpu->uses++;
+    if (gpu->copy == NULL || gpu->is_copied) return;
+    tw_cuda_from_f32(gpu->queue, TW_BF16, gpu->copy, place, gpu->engine->layout->elements);
+    gpu->is_copied = true;
+}
+
+/* ---- passes ---------------------------------------------------------------------------------- */
+
+static void queue_pass(const struct tw_gpu_pass *pass) {
+    tw_gpu_forward(pass);
+    tw_gpu_head(pass);
+    if (pass->is_learning) tw_gpu_backward(pass);
+}
+
+/* Where passes of this size are kept; NULL when both places have other sizes. */
+static struct tw_gpu_graph *graph_of(struct tw_gpu *gpu, uint32_t sequences) {
+    for (uint32_t i = 0; i < TW_GPU_GRAPHS; i++) {
+        struct tw_gpu_graph *graph = &gpu->graphs[i];
+        if (graph->sequences == 0) graph->sequences = sequences;
+        if (graph->sequences == sequences) return graph;
+    }
+    return NULL;
+}
+
+/* A pass that learns, whose inputs are on their way: as a graph once it went plainly. */
+static enum tw_status learn(const struct tw_gpu_pass *pass, struct tw_error *err) {
+    struct tw_gpu *gpu = pass->gpu;
+    struct tw_gpu_graph *graph = graph_of(gpu, pass->sequences);
+    if (graph == NULL || graph->plain < TW_GPU_PLAIN_STEPS) {
+        if (graph != NULL) graph->plain++;
+        queue_pass(pass);
+        return TW_OK;
+    }
+    if (graph->graph == NULL) {
+        TW_TRY(tw_cuda_graph_begin(gpu->cuda, err));
+        queue_pass(pass);
+        TW_TRY(tw_cuda_graph_end(gpu->cuda, &graph->graph, err));
+    }
+    tw_cuda_graph_launch(gpu->cuda, graph->graph);
+    return TW_OK;
+}
+
+/* Pass after pass of sequences_count sequences of context + 1 tokens, with the parameters in use.
+ */
+static enum tw_status run_passes(struct tw_gpu *gpu, bool is_learning, const uint32_t *tokens,
+                                 uint32_t sequences_count, struct tw_error *err) {
+    const struct tw_run *run = gpu->engine->run;
+    const uint32_t context = run->model.context, stride = context + 1, most = gpu->sequences;
+    for (uint32_t done = 0; done < sequences_count; done += most) {
+        const uint32_t left = sequences_count - done, sequences = left < most ? left : most;
+        const struct tw_gpu_pass pass = {
+            .gpu = gpu,
+            .sequences = sequences,
+            .context = context,
+            .rows = sequences * context,
+            .is_masked = run->data.documents == TW_DOCUMENTS_MASKED,
+            .is_learning = is_learning,
+            .scale = 1.0f / ((float)sequences_count * (float)context),
+            .z_loss = (float)(run->train.z_loss_millionths / 1e6),
+        };
+        TW_TRY(tw_gpu_inputs_put(&pass, tokens + (size_t)done * stride, stride, true, err));
+        if (is_learning) {
+            TW_TRY(learn(&pass, err));
+        } else {
+            queue_pass(&pass);
+        }
+    }
+    return TW_OK;
+}
+
+static void step_begin(struct tw_gpu *gpu, float lr) {
+    const struct tw_run *run = gpu->engine->run;
+    const struct tw_adamw adamw = tw_engine_adamw(gpu->engine);
+    *gpu->step_host =
+        (struct tw_cuda_step){.lr = lr,
+                              .correction1 = adamw.correction1,
+                              .correction2 = adamw.correction2,
+                              .decay = (float)(run->train.decay_millionths / 1e6),
+                              .momentum = (float)(run->train.muon_momentum_millionths / 1e6),
+                              .clip = run->train.clip_millionths / 1e6};
+    tw_cuda_copy_in(gpu->cuda, TW_CUDA_COMPUTE, gpu->step, gpu->step_host, sizeof(*gpu->step));
+}
+
+static enum tw_status step_end(struct tw_gpu *gpu, struct tw_error *err) {
+    tw_cuda_copy_out(gpu->cuda, TW_CUDA_COMPUTE, gpu->step_host, gpu->step, sizeof(*gpu->step));
+    return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
+}
+
+enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
+                           struct tw_step_result *result, struct tw_error *err) {
+    struct tw_engine *engine = gpu->engine;
+    const struct tw_run *run = engine->run;
+    TW_ASSERT(gpu->is_learning);
+    tw_gpu_use(gpu, engine->theta);
+    step_begin(gpu, lr);
+    tw_cuda_zero(gpu->cuda, TW_CUDA_COMPUTE, gpu->gradient,
+                 engine->layout->elements * sizeof(float));
+    TW_TRY(run_passes(gpu, true, tokens, run->train.batch, err));
+    tw_gpu_update(gpu);
+    TW_TRY(step_end(gpu, err));
+    const double tokens_count = (double)run->train.batch * run->model.context;
+    result->loss = (float)(gpu->step_host->loss / tokens_count);
+    result->grad_norm = (float)gpu->step_host->norm;
+    result->is_skipped = gpu->step_host->is_skipped != 0;
+    if (result->is_skipped) {
+        engine->skipped++;
+    } else {
+        engine->updates++;
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_gpu_loss(struct tw_gpu *gpu, const float *params, const uint32_t *tokens,
+                           uint32_t sequences_count, double *loss, struct tw_error *err) {
+    tw_gpu_use(gpu, params);
+    tw_cuda_zero(gpu->cuda, TW_CUDA_COMPUTE, gpu->step, sizeof(*gpu->step));
+    TW_TRY(run_passes(gpu, false, tokens, sequences_count, err));
+    TW_TRY(step_end(gpu, err));
+    *loss = gpu->step_host->loss;
+    return TW_OK;
+}
+
+/* Logits (count, vocab) of rows [first, first + count) of a pass that was queued. */
+static enum tw_status fetch_logits(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count,
+                                   float *logits, struct tw_error *err) {
+    struct tw_gpu *gpu = pass->gpu;
+    const uint32_t most = tw_gpu_head_rows(gpu, TW_F32);
+    const size_t vocab = gpu->map.shape.vocab, stride = gpu->arrays.logits_stride;
+    const float *rows = gpu->arrays.logits;
+    for (uint32_t done = 0; done < count; done += most) {
+        const uint32_t taken = count - done < most ? count - done : most;
+        tw_gpu_logits_of(pass, first + done, taken, TW_F32);
+        for (uint32_t r = 0; r < taken; r++)
+            tw_cuda_copy_out(gpu->cuda, TW_CUDA_COMPUTE, logits + (done + r) * vocab,
+                             rows + r * stride, vocab * sizeof(float));
+    }
+    return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
+}
+
+enum tw_status tw_gpu_logits(struct tw_gpu *gpu, const float *params, const uint32_t *tokens,
+                             uint32_t first, uint32_t count, float *logits, struct tw_error *err) {
+    const struct tw_gpu_pass pass = {.gpu = gpu, .sequences = 1, .context = count, .rows = count};
+    tw_gpu_use(gpu, params);
+    TW_TRY(tw_gpu_inputs_put(&pass, tokens, count, false, err));
+    tw_gpu_forward(&pass);
+    return fetch_logits(&pass, first, count - first, logits, err);
+}
+
+/* ---- token by token -------------------------------------------------------------------------- */
+
+struct tw_gpu_cache {
+    struct tw_gpu *gpu;
+    void *kv;      /* (layers, context, 2 kv_width), device */
+    uint64_t uses; /* the engine's count when it last used params */
+};
+
+enum tw_status tw_gpu_cache_create(struct tw_gpu_cache **cache_out, struct tw_gpu *gpu,
+                                   struct tw_error *err) {
+    struct tw_gpu_cache *cache = calloc(1, sizeof(*cache));
+    if (cache == NULL) return tw_fail(err, TW_NOMEM, "no memory for a cache on a device");
+    const enum tw_status status = tw_cuda_alloc(
+        gpu->cuda, &cache->kv, tw_model_cache_bytes(gpu->engine->run, gpu->map.config.type),
+        "keys and values", err);
+    if (status != TW_OK) {
+        free(cache);
+        return status;
+    }
+    cache->gpu = gpu;
+    *cache_out = cache;
+    return TW_OK;
+}
+
+void tw_gpu_cache_destroy(struct tw_gpu_cache *cache) {
+    if (cache == NULL) return;
+    tw_cuda_free(cache->gpu->cuda, cache->kv);
+    free(cache);
+}
+
+enum tw_status tw_gpu_cache_extend(struct tw_gpu_cache *cache, const float *params,
+                                   const uint32_t *tokens, uint32_t used, uint32_t count,
+                                   float *logits, struct tw_error *err) {
+    struct tw_gpu *gpu = cache->gpu;
+    const struct tw_gpu_pass pass = {.gpu = gpu,
+                                     .sequences = 1,
+                                     .context = count,
+                                     .rows = count,
+                                     .position_first = used,
+                                     .kv = cache->kv};
+    if (cache->uses == 0 || cache->uses != gpu->uses) tw_gpu_use(gpu, params);
+    cache->uses = gpu->uses;
+    TW_TRY(tw_gpu_inputs_put(&pass, tokens, count, false, err));
+    tw_gpu_forward(&pass);
+    return fetch_logits(&pass, count - 1, 1, logits, err);
+}

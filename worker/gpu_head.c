@@ -1,0 +1,76 @@
+/* gpu_head.c - output head and cross-entropy on a device, over chunks of rows so that the logits of
+ * a whole pass are never held.
+ *
+ * Logits that are only looked at are float32. Those of a step are of the type of the activations,
+ * and their gradient takes their place. */
+#include "worker/gpu_model.h"
+
+void tw_gpu_logits_of(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count,
+                      enum tw_type type) {
+    const struct tw_gpu *gpu = pass->gpu;
+    const struct tw_model_linear *head = &gpu->map.head;
+    const struct tw_cuda_gemm gemm = {
+        .shape = {.m = count,
+                  .k = head->in,
+                  .n = head->out,
+                  .form = head->form,
+                  .type = gpu->map.config.type,
+                  .y_type = type,
+                  .y_stride = gpu->arrays.logits_stride},
+        .y = gpu->arrays.logits,
+        .a = tw_gpu_at(gpu, gpu->arrays.norm, (size_t)first * head->in),
+        .b = tw_gpu_weight(gpu, head->weight),
+    };
+    tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
+}
+
+/* Rows [first, first + count) of the gradient of the last norm's output, and that of the head. */
+static void chunk_backward(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count) {
+    const struct tw_gpu *gpu = pass->gpu;
+    const struct tw_model_linear *head = &gpu->map.head;
+    const size_t at = (size_t)first * head->in;
+    const struct tw_cuda_gemm gemm = {
+        .shape = {.m = count,
+                  .k = head->out,
+                  .n = head->in,
+                  .form = TW_MATMUL_NN,
+                  .type = gpu->map.config.type,
+                  .y_type = gpu->map.config.type,
+                  .a_stride = gpu->arrays.logits_stride},
+        .y = tw_gpu_at(gpu, gpu->arrays.stream, at),
+        .a = gpu->arrays.logits,
+        .b = tw_gpu_weight(gpu, head->weight),
+    };
+    tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
+    tw_gpu_linear_dw(gpu, head, tw_gpu_at(gpu, gpu->arrays.norm, at), gpu->arrays.logits,
+                     gpu->arrays.logits_stride, count);
+}
+
+void tw_gpu_head(const struct tw_gpu_pass *pass) {
+    const struct tw_gpu *gpu = pass->gpu;
+    const enum tw_type type = pass->is_learning ? gpu->map.config.type : TW_F32;
+    const uint32_t most = tw_gpu_head_rows(gpu, type);
+    for (uint32_t first = 0; first < pass->rows; first += most) {
+        const uint32_t count = pass->rows - first < most ? pass->rows - first : most;
+        const struct tw_cuda_cross_entropy rows = {
+            .logits_type = type,
+            .dlogits_type = type,
+            .shape = {.rows = count,
+                      .vocab = gpu->map.shape.vocab,
+                      .logits_stride = gpu->arrays.logits_stride,
+                      .dlogits_stride = gpu->arrays.logits_stride,
+                      .scale = pass->scale,
+                      .z_loss = pass->z_loss},
+            .dlogits_columns = gpu->map.shape.vocab,
+            .logits = gpu->arrays.logits,
+            .dlogits = pass->is_learning ? gpu->arrays.logits : NULL,
+            .targets = gpu->arrays.inputs.targets + first,
+            .losses = gpu->arrays.losses + first,
+        };
+        tw_gpu_logits_of(pass, first, count, type);
+        tw_cuda_cross_entropy(gpu->queue, &rows);
+        if (pass->is_learning) chunk_backward(pass, first, count);
+    }
+    tw_cuda_sum(gpu->queue, &gpu->step->loss, gpu->arrays.losses, pass->rows, true,
+                gpu->arrays.scratch);
+}

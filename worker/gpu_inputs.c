@@ -1,0 +1,86 @@
+/* gpu_inputs.c - what a pass reads besides parameters: tokens, targets, documents, and the order in
+ * which the gradient of the token table is summed. Prepared on the host in one of a few page-locked
+ * blocks, copied to one place on the device. */
+#include "base/assert.h"
+#include "worker/gpu_model.h"
+
+enum tw_status tw_gpu_inputs_open(struct tw_gpu *gpu, struct tw_error *err) {
+    const uint64_t words = gpu->arrays.input_words;
+    for (uint32_t i = 0; i < TW_GPU_STAGED; i++) {
+        void *block = NULL;
+        TW_TRY(tw_cuda_host_alloc(gpu->cuda, &block, words * sizeof(uint32_t), "inputs", err));
+        gpu->staged[i] = block;
+    }
+    void *swap = NULL;
+    TW_TRY(tw_cuda_host_alloc(gpu->cuda, &swap, words * sizeof(uint32_t), "inputs", err));
+    gpu->swap = swap;
+    return TW_OK;
+}
+
+void tw_gpu_inputs_close(struct tw_gpu *gpu) {
+    for (uint32_t i = 0; i < TW_GPU_STAGED; i++) tw_cuda_host_free(gpu->cuda, gpu->staged[i]);
+    tw_cuda_host_free(gpu->cuda, gpu->swap);
+}
+
+/* First row each row of a sequence sees: that of the last separator at or before it. */
+static void find_documents(uint32_t *begin, const uint32_t *tokens, uint32_t context,
+                           uint32_t separator) {
+    uint32_t first = 0;
+    for (uint32_t t = 0; t < context; t++) {
+        if (tokens[t] == separator) first = t;
+        begin[t] = first;
+    }
+}
+
+/* The places of a pass of so many sequences, on the device or staged: they touch. */
+static struct tw_gpu_inputs places(const struct tw_gpu_pass *pass, uint32_t *block,
+                                   uint32_t stride) {
+    struct tw_gpu_inputs inputs = {.tokens = block};
+    uint32_t *next = block + (size_t)pass->sequences * stride;
+    inputs.targets = next;
+    next += pass->rows;
+    inputs.order = next;
+    if (pass->is_learning) next += pass->rows;
+    inputs.begin = next;
+    return inputs;
+}
+
+static size_t words_of(const struct tw_gpu_pass *pass, uint32_t stride, bool has_targets) {
+    return (size_t)pass->sequences * stride + (has_targets ? pass->rows : 0) +
+           (pass->is_learning ? pass->rows : 0) + (pass->is_masked ? pass->rows : 0);
+}
+
+enum tw_status tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t *tokens,
+                                 uint32_t stride, bool has_targets, struct tw_error *err) {
+    struct tw_gpu *gpu = pass->gpu;
+    const uint32_t place = gpu->staged_next++ % TW_GPU_STAGED;
+    const size_t words = words_of(pass, stride, has_targets);
+    struct tw_gpu_inputs staged = places(pass, gpu->staged[place], stride);
+    TW_ASSERT(words <= gpu->arrays.input_words);
+    TW_ASSERT(has_targets || (!pass->is_learning && !pass->is_masked));
+    if (gpu->staged_event[place] != 0 && !tw_cuda_is_done(gpu->cuda, gpu->staged_event[place]))
+        TW_TRY(tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err));
+    for (uint32_t b = 0; b < pass->sequences; b++) {
+        const uint32_t *from = tokens + (size_t)b * stride;
+        const size_t row = (size_t)b * pass->context;
+        for (uint32_t t = 0; t < stride; t++) staged.tokens[(size_t)b * stride + t] = from[t];
+        for (uint32_t t = 0; t < pass->context && has_targets; t++)
+            staged.targets[row + t] = from[t + 1];
+        if (pass->is_masked)
+            find_documents(staged.begin + row, from, pass->context,
+                           gpu->engine->run->data.separator);
+    }
+    if (pass->is_learning) {
+        const struct tw_embedding in = {.rows = pass->rows,
+                                        .context = pass->context,
+                                        .width = gpu->map.shape.width,
+                                        .tokens = staged.tokens,
+                                        .token_stride = stride};
+        tw_cuda_embedding_order(staged.order, gpu->swap, &in);
+    }
+    tw_cuda_copy_in(gpu->cuda, TW_CUDA_COMPUTE, gpu->arrays.inputs.tokens, gpu->staged[place],
+                    words * sizeof(uint32_t));
+    gpu->staged_event[place] = tw_cuda_record(gpu->cuda, TW_CUDA_COMPUTE);
+    gpu->arrays.inputs = places(pass, gpu->arrays.inputs.tokens, stride);
+    return TW_OK;
+}

@@ -1,0 +1,216 @@
+/* gpu_memory.c - where the activations of a pass lie on a device: one block, measured, then carved.
+ */
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "worker/gpu_model.h"
+#include "worker/model_shape.h"
+
+enum {
+    ALIGN = 256,
+    LOGITS_BYTES = 512 << 20, /* held at a time, but at least LOGITS_ROWS */
+    LOGITS_ROWS = 128,
+    LOGITS_PAD = 64, /* elements: rows begin where products are fast */
+};
+
+/* Hands out aligned pieces of a block; without a block it only counts. */
+struct carver {
+    uint8_t *block;
+    uint64_t used;
+};
+
+static void *carve(struct carver *carver, uint64_t count, uint64_t size) {
+    void *piece = carver->block == NULL ? NULL : carver->block + carver->used;
+    carver->used += (count * size + ALIGN - 1) / ALIGN * ALIGN;
+    return piece;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+static uint64_t rows_max(const struct tw_gpu *gpu) {
+    return (uint64_t)gpu->sequences * gpu->map.shape.context;
+}
+
+static void carve_slot(struct carver *carver, struct tw_model_slot *slot,
+                       const struct tw_gpu *gpu) {
+    const struct tw_model_shape *shape = &gpu->map.shape;
+    const uint64_t rows = rows_max(gpu), size = tw_type_bytes(gpu->map.config.type);
+    *slot = (struct tw_model_slot){.qkv = carve(carver, rows * shape->qkv_width, size)};
+    if (shape->has_qk_norm) {
+        slot->qk = carve(carver, rows * (shape->q_width + shape->kv_width), size);
+        slot->qk_stats =
+            carve(carver, rows * 2 * (shape->heads + (uint64_t)shape->kv_heads), sizeof(float));
+    }
+    slot->attention = carve(carver, rows * shape->q_width, size);
+    slot->middle = carve(carver, rows * shape->width, size);
+    slot->up = carve(carver, rows * shape->up_width, size);
+    slot->stats1 = carve(carver, rows * 2, sizeof(float));
+    slot->stats2 = carve(carver, rows * 2, sizeof(float));
+    slot->lse = carve(carver, rows * shape->heads, sizeof(float));
+}
+
+static void carve_inputs(struct carver *carver, struct tw_gpu *gpu) {
+    struct tw_gpu_inputs *inputs = &gpu->arrays.inputs;
+    const bool is_masked = gpu->map.config.run->data.documents == TW_DOCUMENTS_MASKED;
+    const uint64_t rows = rows_max(gpu), tokens = rows + gpu->sequences;
+    const uint64_t words = tokens + rows * (1u + gpu->is_learning + is_masked);
+    /* One copy brings them, so they touch; what a smaller pass leaves out lies at the end. */
+    inputs->tokens = carve(carver, words, sizeof(uint32_t));
+    gpu->arrays.input_words = (uint32_t)words;
+}
+
+/* What several operations of the backward pass need, one after another. */
+static uint64_t scratch_bytes(const struct tw_gpu *gpu) {
+    const struct tw_model_shape *shape = &gpu->map.shape;
+    const uint32_t rows = (uint32_t)rows_max(gpu);
+    const struct tw_gpu_pass pass = {.gpu = (struct tw_gpu *)(uintptr_t)gpu,
+                                     .sequences = gpu->sequences,
+                                     .context = shape->context,
+                                     .rows = rows};
+    const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, &gpu->map.norm_f, rows);
+    const struct tw_cuda_attention attention = tw_gpu_attention_of(&pass);
+    const struct tw_cuda_bias bias = {
+        .type = gpu->map.config.type, .rows = rows, .n = larger(shape->qkv_width, shape->up_width)};
+    const struct tw_embedding embedding = {
+        .rows = rows, .context = shape->context, .width = shape->width};
+    size_t most = TW_CUDA_SUM_SCRATCH;
+    const size_t all[] = {
+        tw_cuda_norm_backward_scratch(&norm), tw_cuda_attention_scratch(&attention),
+        tw_cuda_bias_backward_scratch(&bias), tw_cuda_embedding_backward_scratch(&embedding)};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) most = all[i] > most ? all[i] : most;
+    for (uint32_t which = 0; which < 2 && shape->has_qk_norm; which++) {
+        const struct tw_cuda_norm heads =
+            tw_gpu_head_norm_of(gpu, &gpu->map.layers[0], rows, which);
+        const size_t bytes = tw_cuda_norm_backward_scratch(&heads);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static void carve_activations(struct carver *carver, struct tw_gpu *gpu) {
+    struct tw_gpu_arrays *arrays = &gpu->arrays;
+    const struct tw_model_shape *shape = &gpu->map.shape;
+    const uint64_t rows = rows_max(gpu), size = tw_type_bytes(gpu->map.config.type);
+    const uint64_t angles = (uint64_t)shape->context * (shape->head_size / 2);
+    struct tw_model_slot unused;
+    for (uint32_t i = 0; i < gpu->slots_count; i++)
+        carve_slot(carver, arrays->slots == NULL ? &unused : &arrays->slots[i], gpu);
+    for (uint32_t i = 0; i <= shape->layers; i++) {
+        /* Without backward passes a layer's output takes the place of its input. */
+        const bool is_own = i == 0 || gpu->is_learning;
+        void *x = is_own ? carve(carver, rows * shape->width, size) : NULL;
+        if (arrays->x != NULL) arrays->x[i] = is_own ? x : arrays->x[0];
+    }
+    arrays->narrow = carve(carver, rows * larger(shape->width, shape->q_width), size);
+    arrays->wide = carve(carver, rows * shape->ffn, size);
+    arrays->norm = carve(carver, rows * shape->width, size);
+    arrays->stats_f = carve(carver, rows * 2, sizeof(float));
+    arrays->losses = carve(carver, rows, sizeof(float));
+    if (shape->has_rope) {
+        arrays->cos = carve(carver, angles, sizeof(float));
+        arrays->sin = carve(carver, angles, sizeof(float));
+    }
+    carve_inputs(carver, gpu);
+    if (gpu->is_learning) {
+        arrays->stream = carve(carver, rows * shape->width, size);
+        arrays->broad = carve(carver, rows * larger(shape->up_width, shape->qkv_width), size);
+    }
+    arrays->scratch = carve(carver, gpu->is_learning ? scratch_bytes(gpu) : TW_CUDA_SUM_SCRATCH, 1);
+}
+
+static void carve_logits(struct carver *carver, struct tw_gpu *gpu) {
+    struct tw_gpu_arrays *arrays = &gpu->arrays;
+    const uint64_t rows = rows_max(gpu);
+    const uint64_t stride =
+        ((uint64_t)gpu->map.shape.vocab + LOGITS_PAD - 1) / LOGITS_PAD * LOGITS_PAD;
+    uint64_t most = LOGITS_BYTES / (stride * sizeof(float));
+    if (most < LOGITS_ROWS) most = LOGITS_ROWS;
+    arrays->logits_stride = (uint32_t)stride;
+    arrays->logits_bytes = (most < rows ? most : rows) * stride * sizeof(float);
+    arrays->logits = carve(carver, arrays->logits_bytes, 1);
+}
+
+static struct tw_model_bytes carve_all(struct carver *carver, struct tw_gpu *gpu) {
+    struct tw_model_bytes bytes = {0};
+    carve_activations(carver, gpu);
+    bytes.activations = carver->used;
+    carve_logits(carver, gpu);
+    bytes.logits = carver->used - bytes.activations;
+    return bytes;
+}
+
+uint32_t tw_gpu_head_rows(const struct tw_gpu *gpu, enum tw_type type) {
+    const uint64_t row = (uint64_t)gpu->arrays.logits_stride * tw_type_bytes(type);
+    return (uint32_t)(gpu->arrays.logits_bytes / row);
+}
+
+void tw_gpu_arrays_measure(struct tw_model_bytes *bytes, const struct tw_gpu *gpu) {
+    struct tw_gpu counted = *gpu;
+    struct carver carver = {.block = NULL};
+    counted.arrays = (struct tw_gpu_arrays){.slots = NULL};
+    *bytes = carve_all(&carver, &counted);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_gpu_map_open(struct tw_gpu *gpu, const struct tw_engine_config *config,
+                               const struct tw_engine_plan *plan, struct tw_error *err) {
+    gpu->map = (struct tw_model){
+        .config = {.run = config->run, .layout = config->layout, .type = plan->type},
+        .shape = tw_model_shape_of(config->run)};
+    gpu->is_learning = !config->is_inference;
+    gpu->sequences = plan->micro_batch;
+    gpu->slots_count = plan->is_recomputed || !gpu->is_learning ? 1 : gpu->map.shape.layers;
+    gpu->map.layers = calloc(gpu->map.shape.layers, sizeof(*gpu->map.layers));
+    if (gpu->map.layers == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of layers");
+    tw_model_find(&gpu->map);
+    return TW_OK;
+}
+
+void tw_gpu_map_close(struct tw_gpu *gpu) {
+    free(gpu->map.layers);
+    gpu->map.layers = NULL;
+}
+
+/* The angles of rotation are made where the CPU's are. */
+static enum tw_status put_angles(struct tw_gpu *gpu, struct tw_error *err) {
+    const struct tw_model_shape *shape = &gpu->map.shape;
+    const size_t count = (size_t)shape->context * (shape->head_size / 2);
+    if (!shape->has_rope) return TW_OK;
+    float *angles = malloc(2 * count * sizeof(float));
+    if (angles == NULL) return tw_fail(err, TW_NOMEM, "no memory for the angles of %zu", count);
+    gpu->map.cos = angles;
+    gpu->map.sin = angles + count;
+    tw_model_fill_rotation(&gpu->map);
+    tw_cuda_copy_in(gpu->cuda, TW_CUDA_COMPUTE, gpu->arrays.cos, angles, count * sizeof(float));
+    tw_cuda_copy_in(gpu->cuda, TW_CUDA_COMPUTE, gpu->arrays.sin, angles + count,
+                    count * sizeof(float));
+    const enum tw_status status = tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
+    gpu->map.cos = gpu->map.sin = NULL;
+    free(angles);
+    return status;
+}
+
+enum tw_status tw_gpu_arrays_open(struct tw_gpu *gpu, struct tw_error *err) {
+    struct tw_gpu_arrays *arrays = &gpu->arrays;
+    struct tw_model_bytes bytes;
+    tw_gpu_arrays_measure(&bytes, gpu);
+    arrays->slots = calloc(gpu->slots_count, sizeof(*arrays->slots));
+    arrays->x = calloc((size_t)gpu->map.shape.layers + 1, sizeof(*arrays->x));
+    if (arrays->slots == NULL || arrays->x == NULL)
+        return tw_fail(err, TW_NOMEM, "no memory for a list of layers");
+    const uint64_t total = bytes.activations + bytes.logits;
+    TW_TRY(tw_cuda_alloc(gpu->cuda, &gpu->block, total, "activations", err));
+    struct carver carver = {.block = gpu->block};
+    (void)carve_all(&carver, gpu);
+    TW_ASSERT(carver.used <= total);
+    return put_angles(gpu, err);
+}
+
+void tw_gpu_arrays_close(struct tw_gpu *gpu) {
+    free(gpu->arrays.x);
+    free(gpu->arrays.slots);
+    tw_cuda_free(gpu->cuda, gpu->block);
+}

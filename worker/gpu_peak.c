@@ -1,0 +1,66 @@
+/* gpu_peak.c - what matrix products alone reach on a device: larger and larger square ones until
+ * one takes long enough to be timed from here, the best of a few. */
+#include <time.h>
+
+#include "worker/gpu_model.h"
+
+enum { SIZE_FIRST = 256, SIZE_MOST = 8192, TRIES = 5 };
+static const double LONG_S = 0.002;
+
+static double now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Three matrices of SIZE_MOST would take from a training what it needs: they are made to size. */
+static enum tw_status time_products(struct tw_cuda *cuda, struct tw_cuda_products *products,
+                                    enum tw_type type, uint32_t size, double *best_s,
+                                    struct tw_error *err) {
+    const size_t bytes = (size_t)size * size * tw_type_bytes(type);
+    void *block = NULL;
+    TW_TRY(tw_cuda_alloc(cuda, &block, 3 * bytes, "timing products", err));
+    tw_cuda_zero(cuda, TW_CUDA_COMPUTE, block, 3 * bytes);
+    const struct tw_cuda_gemm gemm = {
+        .shape =
+            {.m = size, .k = size, .n = size, .form = TW_MATMUL_NN, .type = type, .y_type = type},
+        .y = block,
+        .a = (uint8_t *)block + bytes,
+        .b = (uint8_t *)block + 2 * bytes};
+    enum tw_status status = TW_OK;
+    for (uint32_t i = 0; i < TRIES && status == TW_OK; i++) {
+        const double begin_s = now_s();
+        tw_cuda_gemm(products, tw_cuda_stream(cuda, TW_CUDA_COMPUTE), &gemm);
+        status = tw_cuda_finish(cuda, TW_CUDA_COMPUTE, err);
+        const double took_s = now_s() - begin_s;
+        if (i == 0 || took_s < *best_s) *best_s = took_s; /* the first makes the plan */
+        if (took_s > 100 * LONG_S) break;
+    }
+    tw_cuda_free(cuda, block);
+    return status;
+}
+
+static enum tw_status measure(struct tw_cuda *cuda, const struct tw_engine_plan *plan,
+                              double *flops_s, struct tw_error *err) {
+    struct tw_cuda_products *products = NULL;
+    TW_TRY(tw_cuda_products_open(&products, cuda, NULL, err));
+    enum tw_status status = TW_OK;
+    *flops_s = 0;
+    for (uint32_t size = SIZE_FIRST; size <= SIZE_MOST && status == TW_OK; size *= 2) {
+        double best_s = 0;
+        status = time_products(cuda, products, plan->type, size, &best_s, err);
+        if (status == TW_OK) *flops_s = 2.0 * size * size * size / (best_s + 1e-9);
+        if (best_s > LONG_S) break;
+    }
+    tw_cuda_products_close(products);
+    return status;
+}
+
+enum tw_status tw_gpu_peak(const struct tw_engine_plan *plan, double *flops_s,
+                           struct tw_error *err) {
+    struct tw_cuda *cuda = NULL;
+    TW_TRY(tw_cuda_open(&cuda, (int)plan->ordinal, 0, err));
+    const enum tw_status status = measure(cuda, plan, flops_s, err);
+    tw_cuda_close(cuda);
+    return status;
+}
