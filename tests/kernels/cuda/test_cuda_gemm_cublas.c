@@ -309,6 +309,10 @@ static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
         taken(d, on_d, ld, z);
         free(on_a), free(on_b);
     }
+    unsigned char used[64];
+    memset(used, 0xff, sizeof(used));
+    tw_cuda_copy_in(card, TW_CUDA_COMPUTE, workspace, used, sizeof(used));
+    card_finish();
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -498,8 +502,11 @@ static void what_follows_is_done_in_the_product(void **state) {
     }
     /* Other arrays with the same plan: its addresses are not those of the first. */
     const int proposed = fake.proposed;
+    void *first = NULL; /* where theirs were */
+    assert_int_equal(tw_cuda_alloc(card, &first, 4096, "a test", NULL), TW_OK);
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED + 1);
     assert_int_equal(fake.proposed, proposed);
+    tw_cuda_free(card, first);
     tw_cuda_products_close(products);
 }
 
