@@ -70,8 +70,9 @@ bool tw_allowance_ask(struct tw_allowance *allowance, const struct tw_allowance_
     double may = 0.0;
     if (ask->cycle_us > 0) {
         const double cycle = (double)ask->cycle_us / SECOND_US;
-        may = ask->share *
-              ((allowance->bytes_per_s - allowance->rest_per_s) * cycle + credit / CREDIT_CYCLES);
+        const double known = (double)ask->besides / ask->share; /* of all fragments */
+        const double seen = allowance->rest_per_s * cycle, rest = seen > known ? seen : known;
+        may = ask->share * (allowance->bytes_per_s * cycle - rest + credit / CREDIT_CYCLES);
     }
     if (may < least && credit < least) return false;
     *bytes_max = may > least ? (uint64_t)may : ask->least;

@@ -10,8 +10,10 @@
  *
  * share: of the fragment in the model, cycle: time in which every fragment has its round, credit:
  * what the budget allowed so far and was not used, which may be negative. Half of it per cycle
- * settles without swinging. Where that is less than the least contribution there is none, but where
- * the credit alone pays for one: a node that can afford every k-th round takes part in every k-th.
+ * settles without swinging. What is known to go with every contribution (the anchor, in pairs) is
+ * of the rest before it was ever measured. Where that is less than the least contribution there is
+ * none, but where the credit alone pays for one: a node that can afford every k-th round takes part
+ * in every k-th.
  */
 #ifndef TW_DAEMON_ALLOWANCE_H
 #define TW_DAEMON_ALLOWANCE_H
@@ -51,6 +53,7 @@ struct tw_allowance_ask {
     uint64_t cycle_us; /* between two rounds of one fragment; 0: not known yet */
     double share;      /* of this fragment, in (0, 1] */
     uint64_t least;    /* bytes of the smallest contribution that could be made */
+    uint64_t besides;  /* that go with it whatever its size */
 };
 
 /* True: this contribution may take *bytes_max (at least `least`; UINT64_MAX without a budget).

@@ -65,6 +65,7 @@ struct wanted {
     uint64_t *to[TW_PARTS_MAX];
     uint64_t own_parts; /* set of parts of the round that stay here */
     uint64_t least, usual;
+    uint64_t besides; /* goes with it */
 };
 
 static uint64_t usual_bytes(const struct tw_shell *shell, uint64_t elements) {
@@ -130,15 +131,18 @@ bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action) {
     if (action->kind == TW_ACT_PAIR_ENCODE) {
         const uint32_t p = action->u.pair.fragment;
         wanted.round = action->u.pair.round;
-        wanted_add(shell, &wanted, layout->fragment_begin[p + 1] - layout->fragment_begin[p],
-                   UINT64_MAX, &action->u.pair.bytes_max);
+        const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
+        wanted_add(shell, &wanted, elements, UINT64_MAX, &action->u.pair.bytes_max);
+        /* Our anchor goes with it, and over the month the partner's comes: a byte an element. */
+        wanted.besides = (budget->allowance.is_month ? 2 : 1) * elements;
     } else {
         wanted_group(shell, action, passed_us, &wanted);
     }
     const struct tw_allowance_ask ask = {.cycle_us = passed_us * layout->fragments_count,
                                          .share =
                                              (double)wanted.elements / (double)layout->elements,
-                                         .least = wanted.least};
+                                         .least = wanted.least,
+                                         .besides = wanted.besides};
     uint64_t bytes_max;
     const bool is_last = shell->view.clock_tokens >= run->train.tokens;
     if (!tw_allowance_ask(&budget->allowance, &ask, &bytes_max)) {

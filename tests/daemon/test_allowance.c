@@ -9,7 +9,7 @@ enum { SECOND = 1000 * 1000, RATE = 100000, MONTH_GB = 50 };
  * second besides. Contributions pass the socket in the seconds after they are made. */
 struct node {
     struct tw_allowance allowance;
-    uint64_t now_s, traffic, contributed, round_s, rest, least, most;
+    uint64_t now_s, traffic, contributed, round_s, rest, least, most, besides;
     uint32_t rounds, made;
     uint64_t largest;
 };
@@ -28,8 +28,10 @@ static void node_run(struct node *node, uint64_t seconds) {
         node->traffic += moved + node->rest;
         tw_allowance_look(&node->allowance, (node->now_s + 1) * SECOND, node->traffic);
         if (node->now_s % node->round_s != 0) continue;
-        const struct tw_allowance_ask ask = {
-            .cycle_us = node->round_s * SECOND, .share = 1.0, .least = node->least};
+        const struct tw_allowance_ask ask = {.cycle_us = node->round_s * SECOND,
+                                             .share = 1.0,
+                                             .least = node->least,
+                                             .besides = node->besides};
         uint64_t bytes_max;
         node->rounds++;
         if (!tw_allowance_ask(&node->allowance, &ask, &bytes_max)) continue;
@@ -39,7 +41,7 @@ static void node_run(struct node *node, uint64_t seconds) {
         node->made++;
         node->contributed += bytes;
         if (bytes > node->largest) node->largest = bytes;
-        queued += bytes;
+        queued += bytes + node->besides;
     }
 }
 
@@ -75,6 +77,23 @@ static void what_is_left_over_goes_to_contributions(void **state) {
         assert_true(node.allowance.credit > -0.5 * RATE * 10);
         assert_int_equal(node.made, node.rounds);
     }
+}
+
+/* In pairs an anchor goes with each contribution: that is known before the first one. */
+static void what_goes_with_a_contribution_is_known_from_the_first_on(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node, RATE, false);
+    node.besides = 5 * RATE; /* half of a round */
+    node_run(&node, 1);      /* the first one is made */
+    assert_int_equal(node.made, 1);
+    assert_in_range(node.contributed, RATE * 10 * 2 / 5, RATE * 10 / 2);
+    node_run(&node, 39);
+    assert_true(node.traffic <= UINT64_C(40) * RATE);
+    const uint64_t before = node.traffic;
+    node_run(&node, 3000);
+    assert_share((double)(node.traffic - before) / 3000 / RATE, 0.96, 0.04);
+    assert_int_equal(node.made, node.rounds);
 }
 
 static void a_change_besides_is_made_up_for(void **state) {
@@ -189,6 +208,7 @@ int main(void) {
         cmocka_unit_test(without_a_budget_everything_may_go),
         cmocka_unit_test(what_is_left_over_goes_to_contributions),
         cmocka_unit_test(a_change_besides_is_made_up_for),
+        cmocka_unit_test(what_goes_with_a_contribution_is_known_from_the_first_on),
         cmocka_unit_test(who_cannot_afford_every_round_takes_part_in_some),
         cmocka_unit_test(a_rest_above_the_budget_leaves_nothing),
         cmocka_unit_test(what_was_not_used_is_no_burst),
