@@ -9,44 +9,110 @@
 #include "base/assert.h"
 #include "daemon/durable.h"
 
-enum { FILE_BYTES_MAX = 128, MONTHS = 12, YEAR_BASE = 1900 };
+enum {
+    LINE_BYTES_MAX = 48,
+    FILE_BYTES_MAX = 32 + TW_QUOTA_MONTHS * LINE_BYTES_MAX,
+    MONTHS = 12,
+    YEAR_BASE = 1900,
+    YEAR_FIRST = 2026, /* this program is not older: before it a clock was not set yet */
+    YEAR_LAST = 9999,
+};
 
 static const char FILE_NAME[] = "traffic";
 
 uint32_t tw_quota_month(int64_t unix_s) {
     const time_t at = (time_t)unix_s;
     struct tm local;
-    if (localtime_r(&at, &local) == NULL || local.tm_year < 70) return 0;
+    if (localtime_r(&at, &local) == NULL || local.tm_year + YEAR_BASE < YEAR_FIRST ||
+        local.tm_year + YEAR_BASE > YEAR_LAST)
+        return 0;
     return (uint32_t)(local.tm_year + YEAR_BASE) * MONTHS + (uint32_t)local.tm_mon;
 }
 
 void tw_quota_next(uint32_t month, char text[16]) {
     const uint32_t next = month + 1;
-    (void)snprintf(text, 16, "%04u-%02u-01", (unsigned)(next / MONTHS) % 10000u,
-                   (unsigned)(next % MONTHS) + 1);
+    if (month == 0)
+        (void)snprintf(text, 16, "the next month");
+    else
+        (void)snprintf(text, 16, "%04u-%02u-01", (unsigned)(next / MONTHS) % 10000u,
+                       (unsigned)(next % MONTHS) + 1);
+}
+
+/* The row of a month, else a free one, else that of the month furthest from it. */
+static struct tw_quota_row *row_of(struct tw_quota *quota, uint32_t month) {
+    struct tw_quota_row *found = NULL;
+    uint32_t far = 0;
+    for (uint32_t i = 0; i < TW_QUOTA_MONTHS - 1; i++) {
+        struct tw_quota_row *row = &quota->others[i];
+        if (row->month == month) return row;
+        const uint32_t apart = row->month == 0      ? UINT32_MAX
+                               : row->month > month ? row->month - month
+                                                    : month - row->month;
+        if (found != NULL && apart <= far) continue;
+        found = row;
+        far = apart;
+    }
+    *found = (struct tw_quota_row){.month = 0};
+    return found;
 }
 
 void tw_quota_add(struct tw_quota *quota, uint32_t month, uint64_t bytes) {
-    if (month > quota->month) {
+    if (month != 0 && quota->month == 0) {
+        quota->month = month; /* what passed before the clock was set is of it */
+    } else if (month != 0 && month != quota->month) {
+        struct tw_quota_row *row = row_of(quota, month);
+        const uint64_t before = row->bytes;
+        *row = (struct tw_quota_row){.month = quota->month, .bytes = quota->bytes};
         quota->month = month;
-        quota->bytes = 0;
-        quota->saved_bytes = UINT64_MAX; /* to be written */
+        quota->bytes = before;
+        quota->is_saved = false;
     }
     quota->bytes += bytes;
+    if (bytes > 0) quota->is_saved = false;
 }
 
-static enum tw_status decode(struct tw_quota *quota, const char *text, struct tw_error *err) {
+/* ---- the file ------------------------------------------------------------------------------ */
+
+static const char HEAD[] = "thinwire-traffic 2\n";
+
+/* "month 2026-11 bytes 1234": the present one first. False: no such line. */
+static bool line_read(const char **text, struct tw_quota_row *row) {
     unsigned year = 0, month = 0;
     uint64_t bytes = 0;
     int end = 0;
-    const int found = sscanf(text, "thinwire-traffic 1\nmonth %4u-%2u\nbytes %" SCNu64 "\n%n",
-                             &year, &month, &bytes, &end);
-    if (found != 3 || text[end] != '\0' || year < 1970 || month < 1 || month > MONTHS)
+    if (sscanf(*text, "month %4u-%2u bytes %" SCNu64 "%n", &year, &month, &bytes, &end) != 3)
+        return false;
+    if ((*text)[end] != '\n' || year < YEAR_FIRST || month < 1 || month > MONTHS) return false;
+    *row = (struct tw_quota_row){.month = year * MONTHS + month - 1, .bytes = bytes};
+    *text += end + 1;
+    return true;
+}
+
+static enum tw_status decode(struct tw_quota *quota, const char *text, struct tw_error *err) {
+    struct tw_quota_row rows[TW_QUOTA_MONTHS];
+    uint32_t count = 0;
+    bool is_good = strncmp(text, HEAD, sizeof(HEAD) - 1) == 0;
+    if (is_good) text += sizeof(HEAD) - 1;
+    while (is_good && *text != '\0') {
+        is_good = count < TW_QUOTA_MONTHS && line_read(&text, &rows[count]);
+        for (uint32_t i = 0; is_good && i < count; i++)
+            is_good = rows[i].month != rows[count].month;
+        count++;
+    }
+    if (!is_good || count == 0)
         return tw_fail(err, TW_CORRUPT, "%s in the state folder is damaged: counting begins anew",
                        FILE_NAME);
-    *quota =
-        (struct tw_quota){.month = year * MONTHS + month - 1, .bytes = bytes, .saved_bytes = bytes};
+    *quota = (struct tw_quota){.month = rows[0].month, .bytes = rows[0].bytes, .is_saved = true};
+    for (uint32_t i = 1; i < count; i++) quota->others[i - 1] = rows[i];
     return TW_OK;
+}
+
+static size_t line_put(uint32_t month, uint64_t bytes, char *text) {
+    if (month == 0) return 0;
+    const int size = snprintf(text, LINE_BYTES_MAX, "month %04u-%02u bytes %" PRIu64 "\n",
+                              month / MONTHS, month % MONTHS + 1, bytes);
+    TW_ASSERT(size > 0 && size < LINE_BYTES_MAX);
+    return (size_t)size;
 }
 
 enum tw_status tw_quota_load(struct tw_quota *quota, const struct tw_file_ops *ops, int dir,
@@ -75,18 +141,19 @@ enum tw_status tw_quota_save(struct tw_quota *quota, const struct tw_file_ops *o
                              struct tw_error *err) {
     char text[FILE_BYTES_MAX];
     struct tw_durable durable;
-    if (quota->bytes == quota->saved_bytes || quota->month == 0) return TW_OK;
-    const int size =
-        snprintf(text, sizeof(text), "thinwire-traffic 1\nmonth %04u-%02u\nbytes %" PRIu64 "\n",
-                 quota->month / MONTHS, quota->month % MONTHS + 1, quota->bytes);
-    TW_ASSERT(size > 0 && (size_t)size < sizeof(text));
-    TW_TRY(tw_durable_begin(&durable, ops, dir, FILE_NAME, (uint64_t)size, err));
-    const enum tw_status status = tw_durable_write(&durable, text, (size_t)size, 0, err);
+    if (quota->is_saved || quota->month == 0) return TW_OK;
+    memcpy(text, HEAD, sizeof(HEAD));
+    size_t size = sizeof(HEAD) - 1;
+    size += line_put(quota->month, quota->bytes, text + size);
+    for (uint32_t i = 0; i < TW_QUOTA_MONTHS - 1; i++)
+        size += line_put(quota->others[i].month, quota->others[i].bytes, text + size);
+    TW_TRY(tw_durable_begin(&durable, ops, dir, FILE_NAME, size, err));
+    const enum tw_status status = tw_durable_write(&durable, text, size, 0, err);
     if (status != TW_OK) {
         tw_durable_abort(&durable);
         return status;
     }
     TW_TRY(tw_durable_commit(&durable, err));
-    quota->saved_bytes = quota->bytes;
+    quota->is_saved = true;
     return TW_OK;
 }

@@ -101,10 +101,10 @@ static void on_save_done(uv_work_t *work, int status) {
     caps->is_saving = false;
     if (status != 0) return;
     if (caps->save_status == TW_OK) {
-        caps->quota.saved_bytes = caps->saving.bytes;
         caps->is_save_failed = false;
         return;
     }
+    caps->quota.is_saved = false;
     if (!caps->is_save_failed)
         tw_shell_note(shell, TW_LOG_WARN, "traffic_not_saved",
                       "text=\"%s: a restart forgets what passed since\"", caps->save_err.message);
@@ -115,9 +115,10 @@ static void save_later(struct tw_shell *shell, uint64_t now_us) {
     struct tw_shell_caps *caps = &shell->caps;
     if (caps->is_saving || now_us < caps->save_due_us || shell->stage == TW_SHELL_CLOSING) return;
     caps->save_due_us = now_us + SAVE_US;
-    if (caps->quota.bytes == caps->quota.saved_bytes) return;
+    if (caps->quota.is_saved) return;
     caps->is_saving = true;
     caps->saving = caps->quota;
+    caps->quota.is_saved = true; /* but for what passes from now on */
     caps->work.data = shell;
     TW_ASSERT(uv_queue_work(&shell->loop, &caps->work, on_save_work, on_save_done) == 0);
 }

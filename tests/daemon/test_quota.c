@@ -75,13 +75,11 @@ static void what_passed_survives_a_restart(void **state) {
     assert_int_equal(tw_disk_calls(disk), calls);
 }
 
-static void month_begins_at_nothing_and_does_not_come_back(void **state) {
+static void month_begins_at_nothing(void **state) {
     (void)state;
     tw_quota_add(&quota, NOVEMBER, 1000);
     tw_quota_add(&quota, NOVEMBER + 1, 5);
     assert_int_equal(quota.bytes, 5);
-    tw_quota_add(&quota, NOVEMBER, 7); /* the clock was put back */
-    assert_int_equal(quota.bytes, 12);
     assert_int_equal(quota.month, NOVEMBER + 1);
     save();
     load();
@@ -91,6 +89,59 @@ static void month_begins_at_nothing_and_does_not_come_back(void **state) {
     load();
     assert_int_equal(quota.month, NOVEMBER + 2);
     assert_int_equal(quota.bytes, 0);
+}
+
+static void clock_that_is_put_right_finds_its_month(void **state) {
+    (void)state;
+    tw_quota_add(&quota, NOVEMBER, 1000);
+    tw_quota_add(&quota, NOVEMBER + 73 * 12, 5); /* 2099, for an hour */
+    assert_int_equal(quota.bytes, 5);
+    save();
+    load();
+    tw_quota_add(&quota, NOVEMBER, 7);
+    assert_int_equal(quota.month, NOVEMBER);
+    assert_int_equal(quota.bytes, 1007); /* nothing is given back */
+    tw_quota_add(&quota, NOVEMBER + 1, 20);
+    assert_int_equal(quota.month, NOVEMBER + 1); /* and the next month is not held up */
+    assert_int_equal(quota.bytes, 20);
+    tw_quota_add(&quota, NOVEMBER, 1); /* put back a day, over midnight */
+    assert_int_equal(quota.bytes, 1008);
+    save();
+    load();
+    tw_quota_add(&quota, NOVEMBER + 1, 0);
+    assert_int_equal(quota.bytes, 20);
+    for (uint32_t month = 2; month < 40; month++) { /* more months than are kept */
+        tw_quota_add(&quota, NOVEMBER + month, month);
+        assert_int_equal(quota.bytes, month);
+        save();
+        load();
+        assert_int_equal(quota.bytes, month);
+    }
+    tw_quota_add(&quota, NOVEMBER + 38, 0);
+    assert_int_equal(quota.bytes, 38);
+}
+
+/* As a machine without a battery starts. */
+static void clock_that_was_never_set_counts_for_the_newest_month(void **state) {
+    (void)state;
+    assert_int_equal(tw_quota_month(86400), 0);
+    assert_int_equal(tw_quota_month(1735689600), 0); /* 2025: before there was this program */
+    tw_quota_add(&quota, 0, 3);
+    save(); /* nothing is known: nothing to write */
+    assert_null(tw_disk_bytes(disk, "traffic", NULL));
+    tw_quota_add(&quota, NOVEMBER, 1000);
+    assert_int_equal(quota.bytes, 1003);
+    save();
+    load();
+    tw_quota_add(&quota, 0, 10);
+    assert_int_equal(quota.month, NOVEMBER);
+    assert_int_equal(quota.bytes, 1013);
+    save();
+    load();
+    assert_int_equal(quota.bytes, 1013);
+    char text[16];
+    tw_quota_next(0, text);
+    assert_string_equal(text, "the next month");
 }
 
 static void damaged_file_is_said_and_begins_anew(void **state) {
@@ -142,7 +193,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(months_follow_the_calendar_of_the_machine),
         TEST(what_passed_survives_a_restart),
-        TEST(month_begins_at_nothing_and_does_not_come_back),
+        TEST(month_begins_at_nothing),
+        TEST(clock_that_is_put_right_finds_its_month),
+        TEST(clock_that_was_never_set_counts_for_the_newest_month),
         TEST(damaged_file_is_said_and_begins_anew),
         TEST(disk_that_fails_leaves_the_old_number),
     };
