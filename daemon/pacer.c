@@ -139,10 +139,12 @@ static void told_follow(struct tw_pacer *pacer, uint64_t bytes_per_s) {
     const uint64_t wanted = percent(pacer->path_bytes_per_s, TW_PACER_PERCENT);
     if (pacer->mean_bytes_per_s == 0) pacer->mean_bytes_per_s = wanted;
     pacer->mean_bytes_per_s = (7 * pacer->mean_bytes_per_s + bytes_per_s) / 8;
-    if (pacer->mean_bytes_per_s < wanted)
+    if (pacer->mean_bytes_per_s < wanted) {
         pacer->told_bytes_per_s += (wanted - pacer->mean_bytes_per_s) / 16;
-    else
-        pacer->told_bytes_per_s -= (pacer->mean_bytes_per_s - wanted) / 16;
+    } else {
+        const uint64_t less = (pacer->mean_bytes_per_s - wanted) / 16; /* may be more than told */
+        pacer->told_bytes_per_s -= less < pacer->told_bytes_per_s ? less : pacer->told_bytes_per_s;
+    }
     told_bound(pacer);
 }
 

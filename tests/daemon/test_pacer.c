@@ -272,6 +272,25 @@ static void limit_is_the_least_of_all(void **state) {
     assert_int_equal(tw_pacer_limit(&path.pace, &config, 5000), 5000);
 }
 
+/* One window brings far more than the path can: acknowledgements that were held up, say. */
+static void burst_of_acknowledgements_does_not_turn_the_pace_around(void **state) {
+    (void)state;
+    struct tw_pacer pace;
+    struct tw_pacer_config config = {.mode = TW_PACER_AUTO};
+    tw_pacer_init(&pace);
+    pace.state = TW_PACER_PACED;
+    pace.path_bytes_per_s = 1000 * 1000;
+    pace.told_bytes_per_s = 900 * 1000;
+    pace.probe_us = TW_PACER_PROBE_US;
+    struct tw_pacer_sample sample = {.now_us = S, .rtt_us = RTT_US, .rtt_least_us = RTT_US};
+    tw_pacer_take(&pace, &sample);
+    sample.now_us += 2 * (uint64_t)RTT_US;
+    sample.delivered_bytes = UINT64_C(1000) * 1000 * 1000;
+    tw_pacer_take(&pace, &sample);
+    assert_int_equal(pace.state, TW_PACER_PACED);
+    assert_int_equal(tw_pacer_limit(&pace, &config, 0), 850 * 1000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(path_is_learnt_and_the_queue_stays_empty),
@@ -285,6 +304,7 @@ int main(void) {
         cmocka_unit_test(sender_below_the_path_has_no_limit),
         cmocka_unit_test(silence_says_nothing),
         cmocka_unit_test(sender_that_falls_behind_is_told_more),
+        cmocka_unit_test(burst_of_acknowledgements_does_not_turn_the_pace_around),
         cmocka_unit_test(limit_is_the_least_of_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
