@@ -303,6 +303,12 @@ static void addr_free(struct tw_member_entry *entry, struct tw_member_addr *addr
     if (!entry->has_id && !has_addr(entry)) *entry = (struct tw_member_entry){0};
 }
 
+/* It is another node's now. */
+static void addr_lost(struct tw_member_entry *entry, struct tw_member_addr *addr) {
+    *addr = (struct tw_member_addr){0};
+    if (!entry->is_connected && !has_addr(entry)) *entry = (struct tw_member_entry){0};
+}
+
 /* `addr` of `entry` has proven to be one of `id`. */
 static void addr_proven(struct tw_members *members, struct tw_member_entry *entry,
                         struct tw_member_addr *addr, const struct tw_id *id, uint64_t now_us) {
@@ -350,6 +356,11 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
     }
     if (addr->backoff_us > max_us) addr->backoff_us = max_us;
     addr->retry_us = now_us + jittered_us(members, addr->backoff_us);
+    const bool is_others = !ok && id != NULL && entry->has_id && !tw_id_equal(id, &entry->id);
+    if (is_others && addr->backoff_us >= max_us && !addr->is_bootstrap) {
+        addr_lost(entry, addr);
+        return;
+    }
     if (!ok) addr->backoff_us = addr->backoff_us > max_us / 2 ? max_us : 2 * addr->backoff_us;
     if (ok && id != NULL) addr_proven(members, entry, addr, id, now_us);
 }

@@ -91,7 +91,9 @@ uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us);
 
 /* How a dial ended. `id`: who answered (NULL: nobody, or not proven). `ok` with an id other than
  * the entry's moves the address to that id; an address that leads to ourselves is dropped, or, for
- * a bootstrap entry, remembered and left alone. */
+ * a bootstrap entry, remembered and left alone. Where again and again another node answers than the
+ * member that is looked for, the address is that node's now: it is dropped, unless it is
+ * configured, and with its last address the member, until somebody tells of it anew. */
 void tw_members_dialled(struct tw_members *members, const char *address, bool ok,
                         const struct tw_id *id, uint64_t now_us);
 

@@ -499,6 +499,65 @@ static void encode_stays_within_its_capacity(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
+/* A machine was set up anew, or its address given to another one: who was there is not looked for
+ * there for ever, nor kept in the table when it is nowhere else. */
+static void address_that_became_another_nodes_is_dropped(void **state) {
+    (void)state;
+    const struct tw_id old = id_of(1, 1), new = id_of(2, 2), friend = id_of(3, 3);
+    const struct tw_record was = record_of(old, "10.0.0.1:1", NULL);
+    const struct tw_record other = record_of(friend, "10.0.0.9:1", NULL);
+    uint64_t now_us = S;
+    tw_members_connected(&members, &other, now_us); /* not everybody is lost */
+    tw_members_connected(&members, &was, now_us);
+    tw_members_disconnected(&members, &old, now_us);
+    unsigned dials = 0;
+    while (tw_members_known(&members) == 2) {
+        struct tw_dial dial;
+        now_us += S;
+        assert_true(now_us < 600 * S);
+        if (!tw_members_next_dial(&members, now_us, &dial)) continue;
+        assert_string_equal(dial.address, "10.0.0.1:1");
+        tw_members_dialled(&members, dial.address, false, dials == 2 ? NULL : &new, now_us);
+        dials++;
+    }
+    assert_in_range(dials, 5, 10); /* not for one answer */
+    nothing_due(now_us + 600 * S);
+    merge(was, now_us + 600 * S); /* somebody has met it since */
+    assert_string_equal(next(now_us + 620 * S).address, "10.0.0.1:1");
+}
+
+static void other_addresses_of_a_member_and_configured_ones_stay(void **state) {
+    (void)state;
+    char text[160], hex[TW_ID_HEX_BYTES];
+    const struct tw_id old = id_of(1, 1), new = id_of(2, 2);
+    uint64_t now_us = S;
+    tw_id_hex(&old, hex);
+    (void)snprintf(text, sizeof(text), "10.0.0.1:1=%s", hex);
+    bootstrap(text);
+    merge(record_of(old, "10.0.0.2:1", "10.0.0.3:1"), now_us);
+    unsigned second = 0;
+    for (; now_us < 2000 * S; now_us += S) {
+        struct tw_dial dial;
+        while (tw_members_next_dial(&members, now_us, &dial)) {
+            const bool is_third = strcmp(dial.address, "10.0.0.3:1") == 0; /* nobody answers */
+            second += strcmp(dial.address, "10.0.0.2:1") == 0;
+            tw_members_dialled(&members, dial.address, false, is_third ? NULL : &new, now_us);
+        }
+    }
+    assert_in_range(second, 3, 10);
+    assert_int_equal(tw_members_known(&members), 1);
+    bool has_first = false, has_third = false;
+    for (unsigned i = 0; i < 100 && !(has_first && has_third); i++, now_us += S) {
+        struct tw_dial dial;
+        while (tw_members_next_dial(&members, now_us, &dial)) {
+            has_first |= strcmp(dial.address, "10.0.0.1:1") == 0;
+            has_third |= strcmp(dial.address, "10.0.0.3:1") == 0;
+            tw_members_dialled(&members, dial.address, false, NULL, now_us);
+        }
+    }
+    assert_true(has_first && has_third);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(bootstrap_entries_are_dialled_at_once),
@@ -517,6 +576,8 @@ int main(void) {
         TEST(pauses_that_had_grown_shrink_when_all_are_lost),
         TEST(first_link_after_none_makes_all_others_worth_a_dial),
         TEST(address_that_leads_back_to_us_is_left_alone),
+        TEST(address_that_became_another_nodes_is_dropped),
+        TEST(other_addresses_of_a_member_and_configured_ones_stay),
         TEST(records_tell_of_ourselves_and_of_linked_members_only),
         TEST(records_go_round_when_they_do_not_fit),
         TEST(hostile_records_change_nothing),
