@@ -17,12 +17,10 @@ static void somewhere(int family, struct sockaddr_storage *out) {
         (void)uv_ip4_addr("198.41.0.4", 9, (struct sockaddr_in *)out);
 }
 
-bool tw_own_address(const struct tw_egress *egress, int family, struct sockaddr_storage *out) {
+/* The address that a route to the internet gives. */
+static bool own_by_route(const struct tw_egress *egress, int family, struct sockaddr_storage *out) {
     struct sockaddr_storage to;
     socklen_t size = sizeof(*out);
-    const bool has = family == AF_INET6 ? egress->has_v6 : egress->has_v4;
-    if (has) *out = family == AF_INET6 ? egress->v6 : egress->v4;
-    if (has || egress->has_v4 || egress->has_v6) return has;
     const int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return false;
     somewhere(family, &to);
@@ -41,6 +39,52 @@ bool tw_own_address(const struct tw_egress *egress, int family, struct sockaddr_
     else
         ((struct sockaddr_in *)out)->sin_port = 0;
     return true;
+}
+
+static bool is_dialable(const uv_interface_address_t *row) {
+    if (row->is_internal) return false;
+    if (row->address.address4.sin_family == AF_INET)
+        return ntohl(row->address.address4.sin_addr.s_addr) >> 16 != 0xa9fe;
+    return !IN6_IS_ADDR_LINKLOCAL(&row->address.address6.sin6_addr);
+}
+
+bool tw_own_address_pick(const uv_interface_address_t *list, int count, const char *interface,
+                         int family, struct sockaddr_storage *out) {
+    memset(out, 0, sizeof(*out));
+    for (int i = 0; i < count; i++) {
+        const uv_interface_address_t *row = &list[i];
+        if (row->address.address4.sin_family != family || !is_dialable(row)) continue;
+        if (interface[0] != '\0' && strcmp(row->name, interface) != 0) continue;
+        if (family == AF_INET6) {
+            struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
+            in6->sin6_family = AF_INET6;
+            in6->sin6_addr = row->address.address6.sin6_addr;
+        } else {
+            struct sockaddr_in *in4 = (struct sockaddr_in *)out;
+            in4->sin_family = AF_INET;
+            in4->sin_addr = row->address.address4.sin_addr;
+        }
+        return true;
+    }
+    return false;
+}
+
+/* Where the system does not say (a sandbox without netlink) there is none. */
+static bool own_by_interface(const struct tw_egress *egress, int family,
+                             struct sockaddr_storage *out) {
+    uv_interface_address_t *list = NULL;
+    int count = 0;
+    if (uv_interface_addresses(&list, &count) != 0) return false;
+    const bool is_found = tw_own_address_pick(list, count, egress->interface, family, out);
+    uv_free_interface_addresses(list, count);
+    return is_found;
+}
+
+bool tw_own_address(const struct tw_egress *egress, int family, struct sockaddr_storage *out) {
+    const bool has = family == AF_INET6 ? egress->has_v6 : egress->has_v4;
+    if (has) *out = family == AF_INET6 ? egress->v6 : egress->v4;
+    if (has || egress->has_v4 || egress->has_v6) return has;
+    return own_by_route(egress, family, out) || own_by_interface(egress, family, out);
 }
 
 /* Asked by binding to it, which needs no list of interfaces and no netlink. */

@@ -7,9 +7,14 @@
 #include "daemon/egress.h"
 
 /* The address of `family` that this machine would dial the internet from, with port 0: that of its
- * way out, whatever other interfaces (containers, bridges) it has. Sends nothing. False: it has no
- * way out of that family. */
+ * way out, whatever other interfaces (containers, bridges) it has; without a way out, as in a
+ * network of its own, that of its first interface. Sends nothing. False: it has none. */
 bool tw_own_address(const struct tw_egress *egress, int family, struct sockaddr_storage *out);
+
+/* Of this list (count) the first address of `family` that others of its network can dial, with port
+ * 0: not loopback, not link-local. `interface`: only of that one; empty: any. */
+bool tw_own_address_pick(const uv_interface_address_t *list, int count, const char *interface,
+                         int family, struct sockaddr_storage *out);
 
 /* Has this machine this address (the port does not matter)? True where the
  * system does not say. */

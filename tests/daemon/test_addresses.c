@@ -257,6 +257,44 @@ static struct sockaddr_storage address_of(const char *text) {
     return address;
 }
 
+static void pick_is(const uv_interface_address_t *list, int count, const char *interface,
+                    int family, const char *expected) {
+    struct sockaddr_storage found;
+    char host[INET6_ADDRSTRLEN] = "";
+    if (tw_own_address_pick(list, count, interface, family, &found)) {
+        assert_int_equal(found.ss_family, family);
+        assert_int_equal(uv_ip_name((const struct sockaddr *)&found, host, sizeof(host)), 0);
+    }
+    assert_string_equal(host, expected);
+}
+
+/* Where no route leads out: a network of its own. */
+static void interface_gives_the_address_where_there_is_no_way_out(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *address;
+        int is_internal;
+    } rows[] = {{"lo", "127.0.0.1", 1},  {"lo", "::1", 1},        {"eth0", "169.254.3.4", 0},
+                {"eth0", "fe80::1", 0},  {"eth1", "10.9.0.1", 0}, {"eth1", "fd00:9::1", 0},
+                {"eth2", "192.0.2.5", 0}};
+    enum { COUNT = sizeof(rows) / sizeof(rows[0]) };
+    uv_interface_address_t list[COUNT];
+    memset(list, 0, sizeof(list));
+    for (unsigned i = 0; i < COUNT; i++) {
+        const struct sockaddr_storage address = address_of(rows[i].address);
+        list[i].name = (char *)(uintptr_t)rows[i].name;
+        list[i].is_internal = rows[i].is_internal;
+        memcpy(&list[i].address, &address, sizeof(list[i].address));
+    }
+    pick_is(list, COUNT, "", AF_INET, "10.9.0.1");
+    pick_is(list, COUNT, "", AF_INET6, "fd00:9::1");
+    pick_is(list, COUNT, "eth2", AF_INET, "192.0.2.5");
+    pick_is(list, COUNT, "eth2", AF_INET6, "");
+    pick_is(list, COUNT, "eth0", AF_INET, "");
+    pick_is(list, 4, "", AF_INET, "");
+    pick_is(list, 0, "", AF_INET6, "");
+}
+
 static void own_addresses_are_told_from_others(void **state) {
     (void)state;
     struct sockaddr_storage address = address_of("127.0.0.1");
@@ -297,6 +335,7 @@ int main(void) {
         T(dial_from_an_address_that_is_gone_says_so),
         T(probe_tells_whether_an_address_leads_to_a_node),
         T(own_addresses_are_told_from_others),
+        T(interface_gives_the_address_where_there_is_no_way_out),
         T(refresh_without_a_change_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

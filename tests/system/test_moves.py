@@ -150,6 +150,10 @@ def test(hosts):
                     hosts.folder / "a" / "run.secret")
     hosts.start("a")
     hosts.wait("a answers", lambda: hosts.answers("a"))
+    # There is no way out of this network, and a knows all the same where b can dial it.
+    ticket = hosts.tool("invite", "--json", "--config", hosts.folder / "a.conf")
+    for own in (f"[fd00:9::1]:{PORT}", f"10.9.0.1:{PORT}"):
+        assert own in ticket, f"{own} is not in {ticket}"
     hosts.start("b")
     hosts.wait("a link beside the silent address", lambda: "ev=peer_up" in hosts.log("b"))
     before = hosts.log("b").split("ev=peer_up")[0]
