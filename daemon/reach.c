@@ -31,10 +31,26 @@ void tw_reach_ask(struct tw_reach *reach, uint64_t token, bool asked, uint64_t n
     reach->rows_count = 0;
 }
 
-void tw_reach_heard(struct tw_reach *reach, const struct tw_msg_probed *probed,
-                    const struct tw_id *by, uint64_t now_us) {
+bool tw_reach_is_own(const struct tw_record *self, const char *address) {
+    char host[TW_ADDR_BYTES], own[TW_ADDR_BYTES];
+    uint16_t port, own_port;
+    struct in6_addr ignored;
+    if (!tw_address_split(address, host, &port)) return false;
+    const bool is_v6 = inet_pton(AF_INET6, host, &ignored) == 1;
+    const bool is_v4 = inet_pton(AF_INET, host, &ignored) == 1;
+    for (unsigned i = 0; i < TW_ADDRS_MAX && self->addrs[i][0] != '\0'; i++) {
+        if (strcmp(self->addrs[i], address) == 0) return true;
+        if (!tw_address_split(self->addrs[i], own, &own_port) || own_port != port) continue;
+        if (strcmp(own, "0.0.0.0") == 0 && is_v4) return true;
+        if (strcmp(own, "::") == 0 && (is_v4 || is_v6)) return true;
+    }
+    return false;
+}
+
+void tw_reach_heard(struct tw_reach *reach, const struct tw_record *self,
+                    const struct tw_msg_probed *probed, const struct tw_id *by, uint64_t now_us) {
     if (probed->token != reach->token || reach->until_us == 0 || now_us >= reach->until_us) return;
-    if (!tw_address_is_valid(probed->addr)) return;
+    if (!tw_address_is_valid(probed->addr) || !tw_reach_is_own(self, probed->addr)) return;
     uint32_t at = 0, of_this_peer = 0;
     for (; at < reach->rows_count; at++) {
         const struct tw_reach_row *row = &reach->rows[at];

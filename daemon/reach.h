@@ -61,9 +61,14 @@ bool tw_reach_is_due(const struct tw_reach *reach, uint64_t now_us);
 /* The questions go out now (or `asked` is false: there was nobody to ask). */
 void tw_reach_ask(struct tw_reach *reach, uint64_t token, bool asked, uint64_t now_us);
 
-/* A PROBED came from `by`. Dropped: another token, too late, or more rows than belong. */
-void tw_reach_heard(struct tw_reach *reach, const struct tw_msg_probed *probed,
-                    const struct tw_id *by, uint64_t now_us);
+/* A PROBED came from `by`. Dropped: another token, too late, of an address that is none of this
+ * node's, or more rows than belong. */
+void tw_reach_heard(struct tw_reach *reach, const struct tw_record *self,
+                    const struct tw_msg_probed *probed, const struct tw_id *by, uint64_t now_us);
+
+/* Can a peer have this address from what the node says of itself? One it says, or, where it says
+ * that it listens on all of them, any IP address at that port: as the peer sees it. */
+bool tw_reach_is_own(const struct tw_record *self, const char *address);
 
 enum tw_reach_state tw_reach_state(const struct tw_reach *reach, bool is_listening);
 

@@ -106,16 +106,26 @@ void tw_shell_probe_chores(struct tw_shell *shell, uint64_t now_us) {
     tw_reach_ask(&shell->probe.reach, token, asked > 0, now_us);
 }
 
+/* The first port that is listened on: the first entry may be [::] on a machine without IPv6. */
+static uint16_t port_of(const struct tw_shell *shell) {
+    for (uint32_t i = 0; i < shell->setup->config.network.listen_count; i++) {
+        if (tw_transport_port(shell->transport, i) != 0)
+            return tw_transport_port(shell->transport, i);
+    }
+    return 0;
+}
+
 static void hear(struct tw_shell *shell, uint16_t peer, const struct tw_msg_probed *probed) {
     struct tw_reach *reach = &shell->probe.reach;
     const bool is_listening = shell->setup->config.network.listen_count > 0;
-    tw_reach_heard(reach, probed, &shell->peers[peer].id, tw_shell_now_us());
+    tw_reach_heard(reach, tw_transport_self(shell->transport), probed, &shell->peers[peer].id,
+                   tw_shell_now_us());
     const enum tw_reach_state state = tw_reach_state(reach, is_listening);
     if (state == shell->probe.told) return;
     shell->probe.told = state;
     if (state == TW_REACH_UNKNOWN) return;
     char sentence[TW_REACH_SENTENCE_BYTES];
-    tw_reach_sentence(reach, is_listening, tw_transport_port(shell->transport, 0), sentence);
+    tw_reach_sentence(reach, is_listening, port_of(shell), sentence);
     tw_shell_note(shell, TW_LOG_INFO, "reachable", "state=%s text=\"%s\"",
                   tw_reach_state_name(state), sentence);
 }
@@ -132,9 +142,7 @@ void tw_shell_probe_fill(const struct tw_shell *shell, uint64_t now_us,
     const bool is_listening = shell->setup->config.network.listen_count > 0;
     if (shell->transport == NULL) return;
     view->net.reach_state = tw_reach_state(reach, is_listening);
-    tw_reach_sentence(reach, is_listening,
-                      is_listening ? tw_transport_port(shell->transport, 0) : 0,
-                      view->net.reach_text);
+    tw_reach_sentence(reach, is_listening, port_of(shell), view->net.reach_text);
     if (reach->checked_us != 0) view->net.reach_age_us = now_us - reach->checked_us;
     view->net.reach_count = reach->rows_count;
     memcpy(view->net.reach, reach->rows, sizeof(view->net.reach));

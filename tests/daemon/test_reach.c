@@ -5,9 +5,20 @@
 static const uint64_t S = 1000 * 1000;
 static struct tw_reach reach;
 static char text[TW_REACH_SENTENCE_BYTES];
+static struct tw_record self;
+
+/* What the node says of itself: an address of its own, and all there are at two ports. */
+static void advertise(void) {
+    static const char *const addrs[] = {"0.0.0.0:4747", "[::]:4747", "198.51.100.1:9000",
+                                        "0.0.0.0:1"};
+    _Static_assert(sizeof(addrs) / sizeof(addrs[0]) <= TW_ADDRS_MAX, "they fit");
+    self = (struct tw_record){.id = {{1}}};
+    for (unsigned i = 0; i < 4; i++) (void)snprintf(self.addrs[i], TW_ADDR_BYTES, "%s", addrs[i]);
+}
 
 static int setup(void **state) {
     (void)state;
+    advertise();
     reach = (struct tw_reach){0};
     tw_reach_linked(&reach, S);
     tw_reach_ask(&reach, 7, true, 10 * S);
@@ -24,7 +35,7 @@ static void heard(uint8_t by, const char *address, enum tw_probe_outcome outcome
     struct tw_msg_probed probed = {.token = reach.token, .outcome = outcome};
     const struct tw_id id = id_of(by);
     (void)snprintf(probed.addr, sizeof(probed.addr), "%s", address);
-    tw_reach_heard(&reach, &probed, &id, 11 * S);
+    tw_reach_heard(&reach, &self, &probed, &id, 11 * S);
 }
 
 static void is(enum tw_reach_state state, const char *words) {
@@ -120,11 +131,11 @@ static void answers_nobody_asked_for_are_dropped(void **state) {
     struct tw_msg_probed probed = {.token = 8, .outcome = TW_PROBE_REACHED};
     const struct tw_id id = id_of(1);
     memcpy(probed.addr, "198.51.100.1:4747", 18);
-    tw_reach_heard(&reach, &probed, &id, 11 * S); /* another token */
+    tw_reach_heard(&reach, &self, &probed, &id, 11 * S); /* another token */
     probed.token = 7;
-    tw_reach_heard(&reach, &probed, &id, 10 * S + TW_REACH_ANSWER_US); /* too late */
+    tw_reach_heard(&reach, &self, &probed, &id, 10 * S + TW_REACH_ANSWER_US); /* too late */
     memcpy(probed.addr, "no port", 8);
-    tw_reach_heard(&reach, &probed, &id, 11 * S);
+    tw_reach_heard(&reach, &self, &probed, &id, 11 * S);
     assert_int_equal(reach.rows_count, 0);
     for (unsigned i = 0; i < 10; i++) {
         char address[TW_ADDR_BYTES];
@@ -137,6 +148,30 @@ static void answers_nobody_asked_for_are_dropped(void **state) {
     assert_int_equal(reach.rows_count, TW_ADDRS_MAX + 1);
     for (uint8_t by = 3; by < 20; by++) heard(by, "198.51.100.1:1", TW_PROBE_SILENT);
     assert_int_equal(reach.rows_count, TW_REACH_ROWS_MAX);
+}
+
+/* A peer that says it dialled something else than this node told it. */
+static void address_of_somebody_else_says_nothing(void **state) {
+    (void)state;
+    static const char *const foreign[] = {"198.51.100.7:4748", "198.51.100.1:9001",
+                                          "198.51.100.2:9000", "home.example.org:4747",
+                                          "[2001:db8::1]:1"};
+    static const char *const own[] = {"198.51.100.1:9000", "203.0.113.9:4747", "[2001:db8::1]:4747",
+                                      "10.0.0.1:1"};
+    for (unsigned i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
+        heard(1, foreign[i], TW_PROBE_REACHED);
+        assert_false(tw_reach_is_own(&self, foreign[i]));
+    }
+    assert_int_equal(reach.rows_count, 0);
+    is(TW_REACH_UNKNOWN, "No peer has tried yet");
+    for (unsigned i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        assert_true(tw_reach_is_own(&self, own[i]));
+    (void)snprintf(self.addrs[1], TW_ADDR_BYTES, "home.example.org:4747");
+    self.addrs[2][0] = '\0';
+    assert_true(tw_reach_is_own(&self, "home.example.org:4747"));
+    assert_false(tw_reach_is_own(&self, "[2001:db8::1]:4747")); /* 0.0.0.0 is never IPv6 */
+    assert_false(tw_reach_is_own(&self, "203.0.113.9:1"));      /* not said any more */
+    assert_false(tw_reach_is_own(&self, "nonsense"));
 }
 
 static void private_addresses_are_told_from_public_ones(void **state) {
@@ -162,6 +197,7 @@ int main(void) {
         T(what_to_open_follows_from_what_was_found),
         T(peer_that_has_no_way_there_says_nothing),
         T(answers_nobody_asked_for_are_dropped),
+        T(address_of_somebody_else_says_nothing),
         T(private_addresses_are_told_from_public_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
