@@ -86,6 +86,10 @@ const char *tw_units_percent(char *text, double ratio) {
     return text;
 }
 
+const char *tw_units_s(double count) {
+    return count == 1.0 ? "" : "s";
+}
+
 static bool is_leap(unsigned year) {
     return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
 }

@@ -17,6 +17,9 @@ const char *tw_units_duration(char *text, double s); /* 850 ms, 12 s, 3 min, 2 h
 const char *tw_units_loss(char *text, double nats);  /* 1.652 */
 const char *tw_units_percent(char *text, double ratio); /* 99.2 % */
 
+/* "" for one, "s" for any other number: 1 peer, 2 peers. Static storage. */
+const char *tw_units_s(double count);
+
 /* Unix seconds: 2026-11-22 10:30 UTC; what no four-digit year holds is "-". */
 const char *tw_units_utc(char *text, uint64_t unix_s);
 

@@ -30,8 +30,8 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
     switch (view->worker.state) {
     case TW_VIEW_WORKER_FAILED:
         add(list, "repair that, then restart the daemon",
-            "The worker died %" PRIu32 " times without progress and was given up: %s",
-            view->worker.restarts, why);
+            "The worker died %" PRIu32 " time%s without progress and was given up: %s",
+            view->worker.restarts, tw_units_s(view->worker.restarts), why);
         break;
     case TW_VIEW_WORKER_ABSENT:
         if (view->node.uptime_us < MINUTE_US / 2) break;
@@ -96,12 +96,15 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
     if (view->node.uptime_us < MINUTE_US / 2) return; /* links take their time */
     if (view->net.bootstrap_count > 0 && view->sync.alive == 0) {
         const struct tw_view_bootstrap *failed = NULL;
+        char who[48] = "The configured peer is not";
+        if (view->net.bootstrap_count > 1)
+            (void)snprintf(who, sizeof(who), "None of the %" PRIu32 " configured peers is",
+                           view->net.bootstrap_count);
         for (uint32_t i = 0; i < view->bootstrap_count && failed == NULL; i++) {
             if (view->bootstrap[i].error[0] != 0) failed = &view->bootstrap[i];
         }
         add(list, "`thinwire doctor` tries every stage of every address",
-            "None of the %" PRIu32 " configured peers is reachable; this node trains alone%s%s",
-            view->net.bootstrap_count, failed != NULL ? ": " : "",
+            "%s reachable; this node trains alone%s%s", who, failed != NULL ? ": " : "",
             failed != NULL ? failed->error : "");
     } else if (view->sync.alive > 0 && view->sync.mixed == 0 &&
                view->sync.rounds_committed >= 2 * (uint64_t)view->run.fragments_count &&
@@ -111,7 +114,10 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
             view->sync.topology == TW_TOPOLOGY_GROUP
                 ? "see `thinwire peers`: are their lineage and step the same as ours?"
                 : "see `thinwire rounds`: if all were alone, payloads do not come in time",
-            "%" PRIu32 " peers are alive but none has entered our model lately", view->sync.alive);
+            view->sync.alive == 1 ? "%" PRIu32 " peer is alive but has not entered our model lately"
+                                  : "%" PRIu32
+                                    " peers are alive but none has entered our model lately",
+            view->sync.alive);
     }
 }
 

@@ -140,9 +140,10 @@ static void tell_import(const struct convert *convert, const struct tw_run *run,
                      run->model.context, known);
         return;
     }
-    (void)printf("%s: %s, %u layers, width %u, %s parameters\n", run->name,
+    (void)printf("%s: %s, %u layer%s, width %u, %s parameters\n", run->name,
                  run->model.family == TW_FAMILY_GPT2 ? "gpt2" : "llama", run->model.layers,
-                 run->model.width, tw_units_short(count, (double)params));
+                 tw_units_s(run->model.layers), run->model.width,
+                 tw_units_short(count, (double)params));
     (void)printf("weights   %s (%s)\n", convert->out, tw_units_bytes(size, (double)bytes));
     if (convert->run != NULL) (void)printf("manifest  %s\n", convert->run);
     if (run->model.context < known) {

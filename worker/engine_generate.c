@@ -242,8 +242,8 @@ static enum tw_status generate(struct text *text, struct engine_bench *bench,
     if (text->json) return TW_OK;
     char engine[128], speed[TW_UNITS_BYTES], made[TW_UNITS_BYTES];
     tw_engine_describe(bench->engine, engine, sizeof(engine));
-    (void)fprintf(stderr, "%s tokens, %s tokens/s on %s\n",
-                  tw_units_count(made, (double)text->made),
+    (void)fprintf(stderr, "%s token%s, %s tokens/s on %s\n",
+                  tw_units_count(made, (double)text->made), tw_units_s((double)text->made),
                   tw_units_short(speed, (double)text->made / fmax(text->took_s, 1e-9)), engine);
     return TW_OK;
 }

@@ -42,9 +42,10 @@ void tw_train_report_run(const struct tw_run *run, const struct tw_layout *layou
     const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
     (void)fprintf(stderr,
                   "%s\n"
-                  "  Model       %s, %" PRIu32 " layers of width %" PRIu32 ", %" PRIu32 " heads",
-                  run->name, family_name(run->model.family), run->model.layers, run->model.width,
-                  shape.heads);
+                  "  Model       %s, %" PRIu32 " layer%s of width %" PRIu32 ", %" PRIu32 " head%s",
+                  run->name, family_name(run->model.family), run->model.layers,
+                  tw_units_s(run->model.layers), run->model.width, shape.heads,
+                  tw_units_s(shape.heads));
     if (shape.kv_heads != shape.heads) (void)fprintf(stderr, " on %" PRIu32, shape.kv_heads);
     (void)fprintf(
         stderr, ", context %" PRIu32 ", vocabulary %" PRIu32 "\n              %s parameters\n",

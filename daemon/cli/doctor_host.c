@@ -9,6 +9,7 @@
 #include <sys/timex.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "daemon/cli/doctor.h"
 #include "proto/layout.h"
 
@@ -90,7 +91,7 @@ static void look_at_processors(struct doctor *doctor) {
     doctor_say(doctor, is_busy ? DOCTOR_WARN : DOCTOR_OK, "device",
                is_busy ? "other programs take what training needs: stop them, or set node.threads"
                        : NULL,
-               "%ld processors, load %.1f", count, load);
+               "%ld processor%s, load %.1f", count, tw_units_s((double)count), load);
 }
 
 static void look_at_worker(struct doctor *doctor) {

@@ -13,6 +13,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "base/units.h"
 #include "daemon/cli/doctor.h"
 #include "daemon/probe.h"
 #include "proto/frame.h"
@@ -34,8 +35,8 @@ static void look_at_daemon(struct doctor *doctor) {
     const char *const state = json_string_value(json_object_get(doctor->status, "state"));
     const json_int_t linked =
         json_integer_value(json_object_get(json_object_get(doctor->status, "sync"), "alive_peers"));
-    doctor_say(doctor, DOCTOR_OK, "daemon", NULL, "up, state %s, %lld peers alive",
-               state != NULL ? state : "unknown", (long long)linked);
+    doctor_say(doctor, DOCTOR_OK, "daemon", NULL, "up, state %s, %lld peer%s alive",
+               state != NULL ? state : "unknown", (long long)linked, tw_units_s((double)linked));
     for (size_t i = 0; i < json_array_size(warnings); i++) {
         const json_t *const row = json_array_get(warnings, i);
         const char *const what = json_string_value(json_object_get(row, "what"));
@@ -126,7 +127,7 @@ static void look_at_dial_back(struct doctor *doctor) {
 
 struct job {
     pthread_t thread;
-    bool is_started;
+    bool is_started, is_join; /* of a ticket: `thinwire join` will prove it */
     struct tw_probe_question question;
     struct tw_probe_answer answer;
 };
@@ -205,6 +206,8 @@ static void question_fill(const struct doctor *doctor, const struct tw_bootstrap
                           struct tw_probe_question *question) {
     const bool has_no_secret =
         doctor->has_run && doctor->run.security.admission != TW_ADMISSION_SECRET;
+    /* A proof by a secret that is not there would be a false one, noted against this machine. */
+    question->is_stranger |= !doctor->has_run || (!has_no_secret && !doctor->has_secret);
     question->address = peer->address.text;
     question->expected = peer->has_id ? &peer->id : NULL;
     question->hello = (struct tw_hello){.version_min = TW_WIRE_VERSION,
@@ -234,19 +237,18 @@ static void jobs_run(struct job *jobs, uint32_t count) {
 static void job_say(struct doctor *doctor, const struct job *job) {
     const struct tw_probe_answer *const answer = &job->answer;
     const bool is_self = answer->has_id && tw_id_equal(&answer->id, &doctor->identity.id);
-    const bool can_prove = job->question.secret == NULL || (doctor->has_run && doctor->has_secret);
     if (is_self) {
         doctor_say(doctor, DOCTOR_OK, "peer.self", NULL, "%s is this node itself",
                    job->question.address);
         return;
     }
     for (enum tw_probe_stage stage = TW_PROBE_NAME; stage < TW_PROBE_DONE; stage++) {
-        if (stage != TW_PROBE_HELLO || (can_prove && !job->question.is_stranger))
+        if (stage != TW_PROBE_HELLO || !job->question.is_stranger)
             stage_say(doctor, job, stage);
         else
             doctor_say(doctor, DOCTOR_SKIP, "peer.admitted", NULL, "%s: %s", job->question.address,
-                       job->question.is_stranger ? "`thinwire join` will tell"
-                                                 : "needs the manifest and the secret");
+                       job->is_join ? "`thinwire join` will tell"
+                                    : "needs the manifest and the secret");
     }
 }
 
@@ -278,7 +280,8 @@ void doctor_addresses(struct doctor *doctor, const struct tw_bootstrap *peers, u
     egress_find(doctor, &egress);
     for (uint32_t i = 0; i < count; i++) {
         jobs[i] =
-            (struct job){.question = {.tls = &tls, .egress = &egress, .is_stranger = is_stranger}};
+            (struct job){.is_join = is_stranger,
+                         .question = {.tls = &tls, .egress = &egress, .is_stranger = is_stranger}};
         question_fill(doctor, &peers[i], &jobs[i].question);
     }
     jobs_run(jobs, count);

@@ -63,10 +63,11 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
         batch[TW_UNITS_BYTES], steps[TW_UNITS_BYTES];
     const double per_step = (double)run->train.batch * run->model.context;
     (void)fprintf(to,
-                  "  Model     %s, %" PRIu32 " layers of width %" PRIu32 ", %" PRIu32
-                  " heads, context %" PRIu32 ": %s parameters\n",
+                  "  Model     %s, %" PRIu32 " layer%s of width %" PRIu32 ", %" PRIu32
+                  " head%s, context %" PRIu32 ": %s parameters\n",
                   run->model.family == TW_FAMILY_LLAMA ? "llama" : "gpt2", run->model.layers,
-                  run->model.width, run->model.heads, run->model.context,
+                  tw_units_s(run->model.layers), run->model.width, run->model.heads,
+                  tw_units_s(run->model.heads), run->model.context,
                   tw_units_count(params, (double)layout->params));
     (void)fprintf(to,
                   "            about %s of memory per node for parameters, optimizer, "
@@ -74,11 +75,11 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
                   tw_units_bytes(memory, 48.0 * (double)layout->elements));
     (void)fprintf(to,
                   "  Training  %s tokens in all; %s per step and node, so %s steps each with "
-                  "%" PRIu32 " nodes\n",
+                  "%" PRIu32 " node%s\n",
                   tw_units_short(tokens, (double)run->train.tokens),
                   tw_units_count(batch, per_step),
                   tw_units_count(steps, (double)run->train.tokens / per_step / run->sync.nodes),
-                  run->sync.nodes);
+                  run->sync.nodes, tw_units_s(run->sync.nodes));
 }
 
 static void explain_sync(FILE *to, const struct tw_run *run) {
@@ -145,8 +146,8 @@ static void explain_wire(FILE *to, const struct tw_run *run, double params, doub
     if (run->sync.topology == TW_TOPOLOGY_PAIR) {
         (void)fprintf(to, ", anchors in 8 bits)\n");
     } else {
-        (void)fprintf(to, ", results in %s, %.0f nodes)\n", tw_codec_get(run->sync.result)->name,
-                      nodes);
+        (void)fprintf(to, ", results in %s, %.0f node%s)\n", tw_codec_get(run->sync.result)->name,
+                      nodes, tw_units_s(nodes));
     }
     if (nodes < 2) return;
     (void)fprintf(to,

@@ -79,8 +79,16 @@ static void moments_are_written_in_utc(void **state) {
     }
 }
 
+static void one_has_no_s(void **state) {
+    (void)state;
+    assert_string_equal(tw_units_s(0), "s");
+    assert_string_equal(tw_units_s(1), "");
+    assert_string_equal(tw_units_s(2), "s");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_has_no_s),
         cmocka_unit_test(sizes_are_read_as_people_write_them),
         cmocka_unit_test(what_is_no_size_is_refused),
         cmocka_unit_test(exact_sizes_read_back),

@@ -321,6 +321,20 @@ static void refusal_is_said_at_once_and_whole(void **state) {
     assert_in_range(widest(), 1, 80);
 }
 
+static void one_peer_is_spoken_of_as_one(void **state) {
+    (void)state;
+    view.sync.alive = view.sync.mixed = 0;
+    view.net.bootstrap_count = 1;
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_non_null(strstr(drawn, "The configured peer is not reachable; this node trains alone"));
+    view.sync.alive = 1;
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_non_null(strstr(drawn, "1 peer is alive but has not entered our model lately"));
+    view.sync.alive = 2;
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_non_null(strstr(drawn, "2 peers are alive but none has entered our model lately"));
+}
+
 static void full_disk_is_said_where_it_hurts_others(void **state) {
     (void)state;
     (void)snprintf(view.checkpoint.vote_error, sizeof(view.checkpoint.vote_error),
@@ -433,6 +447,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(a_gpu_shows_what_its_driver_tells, start),
         cmocka_unit_test_setup(a_run_of_each_for_itself_talks_of_no_merges, start),
         cmocka_unit_test_setup(refusal_is_said_at_once_and_whole, start),
+        cmocka_unit_test_setup(one_peer_is_spoken_of_as_one, start),
         cmocka_unit_test_setup(full_disk_is_said_where_it_hurts_others, start),
         cmocka_unit_test_setup(each_state_has_its_sentence, start),
         cmocka_unit_test(numbers_have_one_unit_and_three_digits),

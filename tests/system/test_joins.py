@@ -295,6 +295,23 @@ def try_joins(world, host, listen, cases, good, prepare=None):
     return wrong
 
 
+def try_without(world, good, first):
+    """A node whose secret is not there proves nothing, rather than something false."""
+    config = world.node("blank", f"127.0.0.1:{free_port()}", peers=[good])
+    world.secret("blank").unlink()
+    report, _ = world.doctor("b", config)
+    seen = run(str(world.bin / "thinwire"), "events", "--json", "--config", str(first))
+    wrong = [f"doctor without a secret: {row}" for row in report["checks"]
+             if row["check"] == "peer.admitted" and row["grade"] != "skip"]
+    if not any("needs the manifest and the secret" in row["text"] for row in report["checks"]):
+        wrong.append("doctor without a secret does not say what it needs")
+    if ("peer.tls", "ok") not in {(row["check"], row["grade"]) for row in report["checks"]}:
+        wrong.append("doctor without a secret does not get as far as TLS")
+    if "wrong_secret" in seen:
+        wrong.append("doctor without a secret was refused for a false proof")
+    return wrong
+
+
 def loopback(world):
     """Wrong port, DNS, wrong secret, other manifest, other version, another program, another id."""
     ports = [free_port() for _ in range(6)]
@@ -316,6 +333,7 @@ def loopback(world):
     }
     wrong = try_joins(world, "b", f"127.0.0.1:{free_port()}", cases, good)
     server.shutdown()
+    wrong += try_without(world, good, world.folder / "first.conf")
     return wrong + try_lines(world, "b", cases, world.folder / "first.conf")
 
 

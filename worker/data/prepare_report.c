@@ -178,8 +178,9 @@ static void end_table(const struct tw_prepare_report *report,
                    (double)counts->text_bytes / fmax(1, (double)counts->tokens));
     row("tokens", text, "");
     (void)snprintf(
-        text, sizeof(text), "%s documents, %s tokens (%s)",
+        text, sizeof(text), "%s document%s, %s tokens (%s)",
         tw_units_count(a, (double)counts->heldout_documents),
+        tw_units_s((double)counts->heldout_documents),
         tw_units_count(b, (double)counts->heldout_tokens),
         tw_units_percent(c, (double)counts->heldout_tokens / fmax(1, (double)counts->tokens)));
     row("held out", text, "");
