@@ -101,7 +101,7 @@ static enum tw_status dial(struct tw_transport *t, const char *address, enum tw_
     (void)snprintf(dialling->address, sizeof(dialling->address), "%s", address);
     dialling->has_expected = expected != NULL;
     if (expected != NULL) dialling->expected = *expected;
-    dialling->deadline_us = tw_now_us() + TW_CONNECT_US;
+    dialling->deadline_us = tw_now_us() + t->config.connect_us;
     const enum tw_status status =
         tw_lookup_start(&dialling->lookup, t->config.loop, address, on_lookup, err);
     if (status != TW_OK) {
@@ -228,8 +228,9 @@ uint64_t tw_outgoing_deadline_us(const struct tw_transport *t) {
     uint64_t next_us = UINT64_MAX;
     for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
         const struct tw_dialling *dialling = t->dials[i];
-        if (dialling == NULL || dialling->is_over || !dialling->lookup.is_done) continue;
-        const uint64_t at_us = tw_race_deadline(&dialling->race);
+        if (dialling == NULL || dialling->is_over) continue;
+        const uint64_t at_us =
+            dialling->lookup.is_done ? tw_race_deadline(&dialling->race) : dialling->deadline_us;
         if (at_us < next_us) next_us = at_us;
     }
     return next_us;
@@ -256,13 +257,31 @@ static void dial_tell(const struct tw_transport *t, const struct tw_dialling *di
     }
 }
 
+/* A lookup that a thread is busy with cannot be ended: it keeps that thread and this memory until
+ * the resolver gives up, and nothing else. libuv gives lookups half of its threads at most, and the
+ * others in its queue are cancelled: so there are never more of them than that. */
+static void dialling_free(struct tw_transport *t, struct tw_dialling *dialling) {
+    if (!dialling->lookup.is_busy) {
+        free(dialling);
+        return;
+    }
+    dialling->is_orphan = true;
+    t->orphans_count++;
+    tw_lookup_cancel(&dialling->lookup);
+}
+
 static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) {
     struct tw_dialling *dialling = t->dials[at];
-    if (!dialling->is_over && dialling->lookup.is_done) race_step(t, dialling, now_us);
+    if (!dialling->is_over && dialling->lookup.is_done) {
+        race_step(t, dialling, now_us);
+    } else if (!dialling->is_over && now_us >= dialling->deadline_us) {
+        dialling->cause = TW_DIAL_DNS;
+        tw_outgoing_over(dialling, TW_IO, NULL, "no answer from the name server in time");
+    }
     if (!dialling->is_over) return;
     t->dials[at] = NULL;
     dial_tell(t, dialling);
-    free(dialling);
+    dialling_free(t, dialling);
 }
 
 void tw_outgoing_step(struct tw_transport *t, uint64_t now_us) {
@@ -279,12 +298,6 @@ void tw_outgoing_close(struct tw_transport *t) {
         for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++) {
             if (dialling->conns[k] != NULL) dialling->conns[k]->dialling = NULL;
         }
-        if (!dialling->lookup.is_busy) {
-            free(dialling);
-            continue;
-        }
-        dialling->is_orphan = true;
-        t->orphans_count++;
-        tw_lookup_cancel(&dialling->lookup);
+        dialling_free(t, dialling);
     }
 }

@@ -298,6 +298,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     t->config = *config;
     t->config.secrets = NULL;
     if (config->handshake_us == 0) t->config.handshake_us = TW_HANDSHAKE_US;
+    if (config->connect_us == 0) t->config.connect_us = TW_CONNECT_US;
     if (config->background_us == 0) t->config.background_us = TW_BACKGROUND_PATIENCE_US;
     if (config->secrets != NULL) t->secrets = *config->secrets;
     enum tw_status status = tw_egress_init(&t->egress, config->interface, config->bind, err);

@@ -126,6 +126,7 @@ struct tw_transport_config {
     uint64_t upload_bytes_per_s;                 /* 0 = no cap */
     struct tw_pacer_config pace;                 /* of bulk connections */
     uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; tests make it short */
+    uint64_t connect_us;                         /* 0 = TW_CONNECT_US; the same */
     uint64_t background_us;                      /* 0 = 10 s: the longest wait of background */
 
     struct tw_transport_events events;

@@ -126,7 +126,7 @@ struct tw_transport {
     uv_timer_t timer;
     uint32_t handles_count; /* not yet closed: idle, timer, listeners, connections */
     uint32_t guests_count;  /* ever */
-    uint32_t orphans_count; /* lookups that outlive their dial at the end */
+    uint32_t orphans_count; /* lookups that outlive their dial */
     struct tw_egress egress;
     struct tw_listener listeners[TW_LISTEN_MAX];
     struct tw_conn *conns[TW_CONNS_MAX];
