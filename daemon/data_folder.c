@@ -271,6 +271,55 @@ enum tw_status tw_data_folder_read(const struct tw_data_folder *folder, uint32_t
     return status;
 }
 
+static enum tw_status digest_check(const struct tw_data_folder *folder, uint32_t file, uint32_t idx,
+                                   const uint8_t *bytes, const struct tw_id *want,
+                                   struct tw_error *err) {
+    char name[TW_DATASET_FILE_BYTES];
+    uint64_t offset;
+    uint32_t size;
+    tw_fetch_range(&folder->files[file], idx, &offset, &size);
+    const struct tw_id digest = tw_sha256(bytes, size);
+    if (tw_id_equal(&digest, want)) return TW_OK;
+    tw_data_folder_name(folder, file, name);
+    return tw_fail(err, TW_CORRUPT,
+                   "%s in %.100s is not what it was: its chunk %u does not match its digest", name,
+                   folder->path, idx);
+}
+
+enum tw_status tw_data_folder_check(const struct tw_data_folder *folder, uint32_t file,
+                                    uint32_t idx, const uint8_t *bytes, struct tw_data_head *head,
+                                    struct tw_error *err) {
+    const struct tw_fetch_file *of = &folder->files[file];
+    uint32_t head_bytes;
+    if (of->head_bytes == 0) return TW_OK;
+    if (idx == 0) return digest_check(folder, file, 0, bytes, &of->hash, err);
+    if (head->file != file + 1) {
+        head->file = 0;
+        TW_TRY(tw_data_folder_read(folder, file, 0, head->bytes, &head_bytes, err));
+        TW_TRY(digest_check(folder, file, 0, head->bytes, &of->hash, err));
+        head->file = file + 1;
+    }
+    const struct tw_id want = tw_shard_digest(head->bytes, idx - 1);
+    return digest_check(folder, file, idx, bytes, &want, err);
+}
+
+uint32_t tw_data_folder_look(struct tw_data_folder *folder, uint32_t *next) {
+    enum { LOOKS = 16 };
+    for (uint32_t looks = 0, i = 0; looks < LOOKS && i < folder->files_count; i++) {
+        const uint32_t file = *next % folder->files_count;
+        struct tw_data_row *row = &folder->rows[file];
+        char name[TW_DATASET_FILE_BYTES];
+        *next = file + 1;
+        if (file == TW_DATA_INDEX || row->state == TW_DATA_WHOLE || row->is_bad) continue;
+        looks++;
+        tw_data_folder_name(folder, file, name);
+        if (size_of(folder, name) != (int64_t)folder->files[file].bytes) continue;
+        row->state = TW_DATA_WHOLE;
+        return file;
+    }
+    return 0;
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 enum tw_status tw_data_folder_open(struct tw_data_folder *folder, const struct tw_file_ops *ops,

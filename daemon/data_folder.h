@@ -40,6 +40,13 @@ enum tw_data_state {
 struct tw_data_row {
     int32_t shard; /* in the index; TW_DATA_NO_SHARD: index or tokenizer */
     enum tw_data_state state;
+    bool is_bad; /* a file of the user that holds something else: not looked at again */
+};
+
+/* The head of a shard, for checking chunks of it. Zeroed: of none. */
+struct tw_data_head {
+    uint32_t file;  /* + 1 */
+    uint8_t *bytes; /* TW_CHUNK_BYTES_MAX, the user's */
 };
 
 struct tw_data_folder {
@@ -89,6 +96,17 @@ uint32_t tw_data_folder_train_whole(const struct tw_data_folder *folder);
  * not there any more, or is shorter. */
 enum tw_status tw_data_folder_read(const struct tw_data_folder *folder, uint32_t file, uint32_t idx,
                                    uint8_t *bytes, uint32_t *size, struct tw_error *err);
+
+/* Is this chunk of a whole file still what the index says? TW_CORRUPT: no, the disk or somebody has
+ * changed it. Of a file that is checked whole, a tokenizer, nothing can be said. `head` is kept
+ * from one call to the next. */
+enum tw_status tw_data_folder_check(const struct tw_data_folder *folder, uint32_t file,
+                                    uint32_t idx, const uint8_t *bytes, struct tw_data_head *head,
+                                    struct tw_error *err);
+
+/* In a folder of the user: looks whether some of the files that were not there have come, from
+ * number *next on, a few at a time; those are whole now. Returns one that is, else 0. */
+uint32_t tw_data_folder_look(struct tw_data_folder *folder, uint32_t *next);
 
 /* ---- arriving files (data_part.c) ----------------------------------------------------------- */
 

@@ -9,11 +9,18 @@
 
 static void on_read(uv_work_t *work) {
     struct tw_data_serve *serve = work->data;
+    const struct tw_data_folder *folder = &serve->store->folder;
     uint8_t *bytes = serve->peers[serve->read.peer].slots[serve->read.slot].bytes;
     serve->read.err = (struct tw_error){0};
-    serve->read.status =
-        tw_data_folder_read(&serve->store->folder, serve->read.file, serve->read.idx, bytes,
-                            &serve->read.size, &serve->read.err);
+    serve->read.is_changed = false;
+    serve->read.status = tw_data_folder_read(folder, serve->read.file, serve->read.idx, bytes,
+                                             &serve->read.size, &serve->read.err);
+    if (serve->read.status == TW_OK) {
+        serve->read.status = tw_data_folder_check(folder, serve->read.file, serve->read.idx, bytes,
+                                                  &serve->read.head, &serve->read.err);
+        serve->read.is_changed = serve->read.status == TW_CORRUPT;
+    }
+    if (serve->read.status != TW_OK) serve->read.head.file = 0;
 }
 
 static void read_begin(struct tw_data_serve *serve);
@@ -26,11 +33,12 @@ static void ranges_forget(struct tw_data_reader *peer, uint32_t file) {
     peer->ranges_count = kept;
 }
 
-/* The file is gone or cut short: nobody is promised it any longer. */
+/* The file is gone, cut short or changed: nobody is promised it any longer. */
 static void file_lost(struct tw_data_serve *serve) {
     const uint32_t file = serve->read.file;
     const struct tw_id *hash = &serve->store->folder.files[file].hash;
     serve->store->folder.rows[file].state = TW_DATA_ABSENT;
+    serve->store->folder.rows[file].is_bad = serve->read.is_changed;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         const uint32_t before = serve->peers[i].ranges_count;
         ranges_forget(&serve->peers[i], file);
@@ -76,6 +84,8 @@ static int slot_free(struct tw_data_reader *peer) {
 
 static void read_begin(struct tw_data_serve *serve) {
     if (serve->is_reading || serve->is_closing) return;
+    if (serve->read.head.bytes == NULL) serve->read.head.bytes = malloc(TW_CHUNK_BYTES_MAX);
+    if (serve->read.head.bytes == NULL) return; /* no memory: when somebody asks again */
     for (uint16_t turn = 1; turn <= TW_PEERS_MAX; turn++) {
         const uint16_t number = (uint16_t)((serve->last_peer + turn) % TW_PEERS_MAX);
         struct tw_data_reader *peer = &serve->peers[number];
@@ -182,6 +192,7 @@ void tw_data_serve_close(struct tw_data_serve *serve) {
 
 void tw_data_serve_deinit(struct tw_data_serve *serve) {
     TW_ASSERT(!serve->is_reading);
+    free(serve->read.head.bytes);
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
         for (unsigned k = 0; k < TW_DATA_SLOTS; k++) free(serve->peers[i].slots[k].bytes);
     }

@@ -2,10 +2,11 @@
  *
  *      PULL --> ranges of the peer --> a thread reads one chunk --> the transport --> released
  *
- * One read is under way at a time, peers take turns, and a peer has at most two chunks between disk
- * and socket: what a node spends on serving is bounded by the number of its links. Who asks for
- * more than TW_DATA_RANGES_MAX ranges ahead is not answered for the rest and asks again; who asks
- * for chunks that cannot be breaks the protocol. */
+ * What is read is checked before it goes out: bytes that changed on the disk would cost the taker a
+ * strike against this node. One read is under way at a time, peers take turns, and a peer has at
+ * most two chunks between disk and socket: what a node spends on serving is bounded by the number
+ * of its links. Who asks for more than TW_DATA_RANGES_MAX ranges ahead is not answered for the rest
+ * and asks again; who asks for chunks that cannot be breaks the protocol. */
 #ifndef TW_DAEMON_DATA_SERVE_H
 #define TW_DAEMON_DATA_SERVE_H
 
@@ -23,7 +24,7 @@ struct tw_data_serve_events {
     /* Queues the chunk; false: the peer is on its way down, nothing will be released. */
     bool (*send)(void *user, uint16_t peer, const struct tw_chunk *chunk);
     void (*missing)(void *user, uint16_t peer, const struct tw_id *hash);
-    /* A whole file cannot be read any more. */
+    /* A whole file cannot be read any more, or holds something else. */
     void (*lost)(void *user, uint32_t file, const char *sentence);
 };
 
@@ -57,6 +58,8 @@ struct tw_data_serve {
         uint32_t slot, file, idx, size;
         enum tw_status status;
         struct tw_error err;
+        bool is_changed;          /* it could be read, and is not what it was */
+        struct tw_data_head head; /* of the thread; bytes: made when first needed, owned */
     } read;
     uint64_t bytes_served, chunks_served;
 };

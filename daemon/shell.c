@@ -393,6 +393,7 @@ static void on_chores(uv_timer_t *timer) {
     }
 }
 
+    tw_shell_data_chores(shell, now);
 static void timers_open(struct tw_shell *shell) {
     uv_timer_t *const timers[] = {&shell->core_timer, &shell->chores_timer, &shell->leave_timer,
                                   &shell->vote_timer};

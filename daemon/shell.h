@@ -191,7 +191,9 @@ struct tw_shell_data {
     bool is_waiting;                   /* no whole training shard yet: no worker either */
     bool is_unusable;                  /* the index is no good, for ever */
     uint32_t train_whole, files_whole; /* training shards; files, the index included */
-    uint64_t chunk_bytes_in;           /* whatever came of them */
+    uint64_t look_due_us;              /* for files that a user copies there */
+    uint32_t look_next;
+    uint64_t chunk_bytes_in; /* whatever came of them */
     uint64_t bytes_in, chunks_found, chunks_refused, strikes;
     char trouble[TW_VIEW_TEXT_BYTES]; /* what the disk has against it; "" */
 };
@@ -453,6 +455,7 @@ void tw_shell_budget_fill(const struct tw_shell *shell, struct tw_status_view *v
 
 /* ---- shell_caps.c -------------------------------------------------------------------------- */
 enum tw_status tw_shell_caps_open(struct tw_shell *shell, struct tw_error *err);
+void tw_shell_data_chores(struct tw_shell *shell, uint64_t now_us);
 /* The configuration, a limit or the time of day changed. */
 void tw_shell_caps_apply(struct tw_shell *shell);
 /* "5mbit", "off", or NULL: as it was. The sentence is in *answer either way. */

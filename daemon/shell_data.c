@@ -18,7 +18,12 @@
 #include "daemon/shell.h"
 #include "proto/dataset_run.h"
 
-enum { FETCH_ALIGN = 64, RESERVE_BYTES = 256 << 20, STATE_BYTES_PARAM = 20 };
+enum {
+    FETCH_ALIGN = 64,
+    RESERVE_BYTES = 256 << 20,
+    STATE_BYTES_PARAM = 20,
+    LOOK_US = 5 * 1000 * 1000, /* between two looks for what a user copies into his folder */
+};
 
 /* ---- the fetcher --------------------------------------------------------------------------- */
 
@@ -262,6 +267,25 @@ static void on_serve_lost(void *user, uint32_t file, const char *sentence) {
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole--;
     data->files_whole--;
     fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
+}
+
+/* A folder of the user: what it lacks may be copied there at any time. */
+void tw_shell_data_chores(struct tw_shell *shell, uint64_t now_us) {
+    struct tw_shell_data *data = &shell->data;
+    if (data->store == NULL || !data->store->is_open || data->store->folder.is_ours) return;
+    if (now_us < data->look_due_us || shell->stage != TW_SHELL_RUNNING) return;
+    data->look_due_us = now_us + LOOK_US;
+    struct tw_data_folder *folder = &data->store->folder;
+    while (data->files_whole < folder->files_count) {
+        const uint32_t file = tw_data_folder_look(folder, &data->look_next);
+        if (file == 0) return;
+        char name[TW_DATASET_FILE_BYTES];
+        tw_data_folder_name(folder, file, name);
+        data->files_whole++;
+        if (folder->files[file].kind == TW_FETCH_TRAIN) data->train_whole++;
+        tw_shell_note(shell, TW_LOG_INFO, "data_found", "file=%s", name);
+        worker_release(shell);
+    }
 }
 
 bool tw_shell_data_released(struct tw_shell *shell, uint16_t peer, const struct tw_chunk *chunk,

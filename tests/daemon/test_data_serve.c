@@ -232,6 +232,71 @@ static void file_that_vanished_is_missing_for_all_who_asked(void **state) {
     assert_int_equal(t.missing, 3);
 }
 
+static void change_byte(uint32_t file, long at) {
+    char path[128];
+    (void)snprintf(path, sizeof(path), "%s/%s", t.dir, t.sample.files[file].name);
+    FILE *to = fopen(path, "r+");
+    assert_non_null(to);
+    assert_int_equal(fseek(to, at, SEEK_SET), 0);
+    assert_int_equal(fputc(t.sample.files[file].bytes[at] ^ 1, to),
+                     t.sample.files[file].bytes[at] ^ 1);
+    assert_int_equal(fclose(to), 0);
+}
+
+/* In a chunk, or in the head that all are checked against: nobody gets it, nor what follows. */
+static void bytes_that_changed_on_the_disk_are_not_served(void **state) {
+    (void)state;
+    PUMP_UNTIL(t.is_open);
+    uint64_t at;
+    uint32_t size;
+    tw_fetch_range(&t.store->folder.files[1], 2, &at, &size);
+    change_byte(1, (long)at + 100);
+    assert_int_equal(pull(0, 1, 1, 1), TW_OK);
+    PUMP_UNTIL(t.held_count == 1); /* the others are right */
+    let_go(0, true);
+    assert_int_equal(pull(0, 1, 2, 1), TW_OK);
+    PUMP_UNTIL(t.lost == 1);
+    assert_int_equal(t.held_count, 0);
+    assert_int_equal(t.missing, 1);
+    assert_int_equal(pull(0, 1, 1, 1), TW_OK);
+    assert_int_equal(t.missing, 2);
+    uint32_t next = 0;
+    assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0); /* its size says nothing */
+}
+
+static void head_that_changed_on_the_disk_is_found(void **state) {
+    (void)state;
+    PUMP_UNTIL(t.is_open);
+    change_byte(1, 3000);
+    assert_int_equal(pull(0, 1, 2, 1), TW_OK);
+    PUMP_UNTIL(t.lost == 1);
+    assert_int_equal(t.held_count, 0);
+}
+
+static void file_that_is_copied_back_is_served_again(void **state) {
+    (void)state;
+    char path[128];
+    uint32_t next = 0;
+    PUMP_UNTIL(t.is_open);
+    assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0);
+    (void)snprintf(path, sizeof(path), "%s/%s", t.dir, t.sample.files[1].name);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(pull(0, 1, 2, 1), TW_OK);
+    PUMP_UNTIL(t.lost == 1);
+    assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0);
+    dataset_sample_write(&t.sample, 2, t.dir); /* this one was never here */
+    assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 2);
+    assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0);
+    dataset_sample_write(&t.sample, 1, t.dir);
+    assert_int_equal(truncate(path, 5000), 0); /* on its way */
+    assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0);
+    dataset_sample_write(&t.sample, 1, t.dir);
+    assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 1);
+    assert_int_equal(pull(0, 1, 2, 1), TW_OK);
+    PUMP_UNTIL(t.held_count == 1);
+    let_go(0, true);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -242,6 +307,9 @@ int main(void) {
         TEST(who_asks_too_far_ahead_gets_what_there_is_room_for),
         TEST(peer_that_goes_leaves_nothing_behind),
         TEST(file_that_vanished_is_missing_for_all_who_asked),
+        TEST(bytes_that_changed_on_the_disk_are_not_served),
+        TEST(head_that_changed_on_the_disk_is_found),
+        TEST(file_that_is_copied_back_is_served_again),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);
