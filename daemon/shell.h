@@ -97,6 +97,7 @@ struct tw_shell_refusal {
     char address[TW_ADDR_BYTES];
     char sentence[TW_VIEW_TEXT_BYTES];
     bool is_denied;
+    struct tw_id other; /* answers there instead of who was looked for; zero: that is not why */
 };
 
 enum { TW_REFUSALS_MAX = TW_BOOTSTRAP_MAX };

@@ -134,11 +134,21 @@ static void gossip_send(struct tw_shell *shell, uint16_t peer) {
     tw_shell_net_send(shell, peer, &message);
 }
 
+/* That address leads to whom it should. */
+static void refusal_forget(struct tw_shell *shell, const char *address) {
+    for (uint32_t i = 0; i < TW_REFUSALS_MAX; i++) {
+        if (strcmp(shell->refusals[i].address, address) == 0)
+            shell->refusals[i] = (struct tw_shell_refusal){.is_denied = false};
+    }
+}
+
 static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello) {
     struct tw_shell *shell = user;
     char hex[9];
     shell->peers[peer] = (struct tw_shell_peer){.is_up = true, .id = hello->id};
     memcpy(shell->peers[peer].addrs, hello->addrs, sizeof(hello->addrs));
+    for (unsigned a = 0; a < TW_ADDRS_MAX && hello->addrs[a][0] != '\0'; a++)
+        refusal_forget(shell, hello->addrs[a]);
     tw_reach_linked(&shell->probe.reach, tw_shell_now_us());
     tw_members_connected(shell->members, hello, tw_shell_now_us());
     tw_id_short(&hello->id, hex);
@@ -173,8 +183,10 @@ static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const
     tw_shell_gate_peer_down(shell, peer);
 }
 
-static void refusal_keep(struct tw_shell *shell, const char *address, enum tw_dial_cause cause,
-                         const char *sentence) {
+static void refusal_keep(struct tw_shell *shell, const char *address,
+                         const struct tw_dial_result *result) {
+    const enum tw_dial_cause cause = result->cause;
+    const char *const sentence = result->sentence;
     struct tw_shell_refusal *row = NULL;
     for (uint32_t i = 0; i < TW_REFUSALS_MAX && row == NULL; i++) {
         if (strcmp(shell->refusals[i].address, address) == 0) row = &shell->refusals[i];
@@ -184,6 +196,8 @@ static void refusal_keep(struct tw_shell *shell, const char *address, enum tw_di
     (void)snprintf(row->address, sizeof(row->address), "%s", address);
     (void)snprintf(row->sentence, sizeof(row->sentence), "%s", sentence);
     row->is_denied = tw_dial_is_refusal(cause);
+    row->other = (struct tw_id){{0}};
+    if (cause == TW_DIAL_WRONG_ID && result->id != NULL) row->other = *result->id;
     uint64_t held_back = 0;
     if (!is_new &&
         !tw_log_may_say(&shell->dial_limit, tw_shell_now_us(), DIAL_LINE_US, &held_back)) {
@@ -215,13 +229,9 @@ static void on_dial_done(void *user, const char *address, const struct tw_dial_r
     bootstrap_keep(shell, address, result);
     const bool is_self = id != NULL && tw_id_equal(id, &shell->setup->identity.id);
     if (result->status == TW_OK) {
-        for (uint32_t i = 0; i < TW_REFUSALS_MAX; i++) {
-            if (strcmp(shell->refusals[i].address, address) == 0) {
-                shell->refusals[i] = (struct tw_shell_refusal){0};
-            }
-        }
+        refusal_forget(shell, address);
     } else if (!is_self) {
-        refusal_keep(shell, address, result->cause, result->sentence);
+        refusal_keep(shell, address, result);
     }
 }
 
@@ -351,7 +361,8 @@ static void dial_due(struct tw_shell *shell, uint64_t now_us) {
         if (status == TW_OK) continue;
         tw_members_dialled(shell->members, dial.address, false, NULL, now_us);
         if (status == TW_LIMIT) return; /* enough under way */
-        refusal_keep(shell, dial.address, TW_DIAL_NONE, err.message);
+        const struct tw_dial_result result = {.status = status, .sentence = err.message};
+        refusal_keep(shell, dial.address, &result);
     }
 }
 

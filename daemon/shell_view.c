@@ -347,6 +347,15 @@ static const struct tw_shell_refusal *refusal_find(const struct tw_shell *shell,
     return NULL;
 }
 
+/* A node that was set up anew, or moved to where another one was: it is linked, and that its
+ * address does not lead to the old one is nothing anybody has to act on. */
+static bool is_settled(const struct tw_shell *shell, const struct tw_shell_refusal *refusal) {
+    for (uint16_t i = 0; i < TW_PEERS_MAX && !tw_id_is_zero(&refusal->other); i++) {
+        if (shell->peers[i].is_up && tw_id_equal(&shell->peers[i].id, &refusal->other)) return true;
+    }
+    return false;
+}
+
 /* Known members without a link, and bootstrap addresses nobody is known at yet. */
 static void fill_known(const struct tw_shell *shell, struct tw_status_view *view) {
     for (uint32_t e = 0; e < TW_KNOWN_MAX; e++) {
@@ -379,7 +388,7 @@ static void fill_known(const struct tw_shell *shell, struct tw_status_view *view
             const struct tw_shell_refusal *refusal = refusal_find(shell, addr->text);
             if (refusal == NULL) continue;
             (void)snprintf(row->error, sizeof(row->error), "%s", refusal->sentence);
-            if (refusal->is_denied) row->link = TW_VIEW_LINK_REFUSED;
+            if (refusal->is_denied && !is_settled(shell, refusal)) row->link = TW_VIEW_LINK_REFUSED;
         }
     }
 }
@@ -415,8 +424,11 @@ static void fill_bootstrap(const struct tw_shell *shell, uint64_t now_us,
         out->failures = row->failures;
         out->failed_us = row->failures > 0 ? age(now_us, row->failed_us) : TW_VIEW_NEVER;
         if (entry != NULL && entry->has_id) out->id = entry->id;
+        const struct tw_shell_refusal *refusal = refusal_find(shell, row->address);
         if (entry != NULL && entry->is_connected)
             out->link = TW_VIEW_LINK_UP;
+        else if (refusal != NULL && is_settled(shell, refusal))
+            out->link = TW_VIEW_LINK_KNOWN;
         else if (is_dialling)
             out->link = TW_VIEW_LINK_DIALING;
         else

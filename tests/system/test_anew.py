@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# test_anew.py - a node that is set up anew at its old address, under two daemons on loopback.
+"""test_anew.py BIN
+
+`n1` was told to dial `n0` by address and id. `n0` loses its disk and is set up anew: another id at
+the same address, with the secret of the run. It dials `n1`, which then has nothing to warn of: that
+the old node is not there any more is for `thinwire peers` to tell, and for nobody to act on. What
+`n1` knows of its links outlives a restart, too.
+"""
+import pathlib
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from nodes import Nodes  # pylint: disable=wrong-import-position
+
+
+def id_of(nodes, idx):
+    """Of a daemon that answers."""
+    return nodes.get(idx)["node"]["id"]
+
+
+def peer(nodes, idx, node):
+    """What `thinwire peers` says there of a node."""
+    return next((row for row in nodes.get(idx, "peers")["peers"] if row["id"] == node), None)
+
+
+def is_alive(nodes, idx, node):
+    """Is that node alive for it?"""
+    return (peer(nodes, idx, node) or {"link": ""})["link"] == "alive"
+
+
+def warnings(nodes, idx):
+    """What it warns of."""
+    return [row["what"] for row in nodes.get(idx)["warnings"]]
+
+
+def set_up_anew(nodes):
+    """n0 with an empty disk, and the run's secret from wherever it was kept."""
+    secret = (nodes.folder / "n0" / "run.secret").read_bytes()
+    shutil.rmtree(nodes.folder / "n0")
+    nodes.config(0).unlink()
+    nodes._lay_out(0, nodes.folder / "worker")  # pylint: disable=protected-access
+    (nodes.folder / "n0" / "run.secret").write_bytes(secret)
+
+
+def test(nodes):
+    """The story."""
+    nodes.start(0)
+    nodes.wait("n0 answers", lambda: nodes.get(0) is not None)
+    old = id_of(nodes, 0)
+    config = nodes.config(1)
+    config.write_text(config.read_text(encoding="ascii").replace(
+        f"peers = {nodes.address(0)}", f"peers = {nodes.address(0)}={old}"), encoding="ascii")
+    nodes.start(1)
+    nodes.wait("n1 answers", lambda: nodes.get(1) is not None)
+    nodes.wait("a link", lambda: is_alive(nodes, 1, old))
+    nodes.kill(0)
+    set_up_anew(nodes)
+    nodes.start(0)
+    nodes.wait("n0 answers again", lambda: nodes.get(0) is not None)
+    new = id_of(nodes, 0)
+    assert new != old
+    nodes.wait("a link to the new n0", lambda: is_alive(nodes, 1, new))
+    nodes.wait("the old address leads to another node",
+               lambda: "another node" in (peer(nodes, 1, old) or {}).get("error", ""))
+    row = peer(nodes, 1, old)
+    assert row["link"] != "refused", row
+    assert not warnings(nodes, 1), warnings(nodes, 1)
+    print("n0 was set up anew: linked, and nothing to warn of")
+
+    nodes.processes[1].terminate()
+    nodes.processes[1].wait(40)
+    crowd = next((nodes.folder / "n1").glob("*/crowd")).read_text(encoding="ascii")
+    assert crowd.startswith("thinwire-crowd 1 ") and new in crowd, crowd
+    nodes.start(1)
+    nodes.wait("n1 answers again", lambda: nodes.get(1) is not None)
+    nodes.wait("a link after the restart", lambda: is_alive(nodes, 1, new))
+    assert "ev=crowd_damaged" not in nodes.log(1)
+
+
+def main():
+    """In a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="twanew", dir="/tmp") as folder:
+        nodes = Nodes(sys.argv[1], folder, 2, step_us=20000)
+        try:
+            test(nodes)
+        except BaseException:
+            for idx in range(2):
+                print(f"--- n{idx}\n{nodes.log(idx)}", file=sys.stderr)
+            raise
+        finally:
+            nodes.end()
+    return 0
+
+
+sys.exit(main())
