@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "daemon/config.h"
@@ -69,45 +70,112 @@ enum tw_status tw_revoked_load(const char *path, struct tw_revoked *list, struct
     return status;
 }
 
-static enum tw_status text_save(const char *folder, const char *name, const char *text, size_t size,
-                                struct tw_error *err) {
+/* The folder, locked against whoever else looks before it writes (the daemon, `owner import`); the
+ * lock goes with the descriptor. Negative: there is none. */
+static int folder_lock(const char *folder, struct tw_error *err) {
     const struct tw_file_ops *ops = tw_file_system();
     const int dir = ops->dir_open(ops->ctx, folder);
+    if (dir < 0)
+        (void)tw_fail(err, TW_IO, "%.200s: %s", folder, strerror(-dir));
+    else
+        (void)flock(dir, LOCK_EX); /* a file system without locks: as if nobody else were there */
+    return dir;
+}
+
+static enum tw_status text_save(int dir, const char *name, const char *text, size_t size,
+                                struct tw_error *err) {
+    const struct tw_file_ops *ops = tw_file_system();
     struct tw_durable file;
-    if (dir < 0) return tw_fail(err, TW_IO, "%.200s: %s", folder, strerror(-dir));
-    enum tw_status status = tw_durable_begin(&file, ops, dir, name, size, err);
-    if (status == TW_OK) {
-        status = tw_durable_write(&file, text, size, 0, err);
-        if (status == TW_OK) {
-            status = tw_durable_commit(&file, err);
-        } else {
-            tw_durable_abort(&file);
-        }
-    }
-    (void)ops->close(ops->ctx, dir);
+    TW_TRY(tw_durable_begin(&file, ops, dir, name, size, err));
+    const enum tw_status status = tw_durable_write(&file, text, size, 0, err);
+    if (status == TW_OK) return tw_durable_commit(&file, err);
+    tw_durable_abort(&file);
     return status;
 }
 
-enum tw_status tw_certs_save(const char *folder, const char *name, const struct tw_certs *certs,
-                             struct tw_error *err) {
+static enum tw_status certs_put(int dir, const char *name, const struct tw_certs *certs,
+                                struct tw_error *err) {
     uint8_t bytes[CERTS_BYTES];
     char text[TW_ARMOUR_BYTES(CERTS_BYTES)];
     const size_t size = tw_certs_encode(certs, bytes);
-    return text_save(folder, name, text, tw_armour_encode(TW_ARMOUR_CERTS, bytes, size, text), err);
+    return text_save(dir, name, text, tw_armour_encode(TW_ARMOUR_CERTS, bytes, size, text), err);
 }
 
-enum tw_status tw_revoked_save(const char *folder, const char *name, const struct tw_revoked *list,
-                               struct tw_error *err) {
+static enum tw_status revoked_put(int dir, const char *name, const struct tw_revoked *list,
+                                  struct tw_error *err) {
     uint8_t *bytes = malloc(TW_REVOKED_BYTES_MAX);
     char *text = malloc(TW_ARMOUR_BYTES(TW_REVOKED_BYTES_MAX));
     enum tw_status status = tw_fail(err, TW_NOMEM, "no memory for %.100s", name);
     if (bytes != NULL && text != NULL) {
         const size_t size = tw_revoked_encode(list, bytes);
-        status = text_save(folder, name, text,
-                           tw_armour_encode(TW_ARMOUR_REVOKED, bytes, size, text), err);
+        status =
+            text_save(dir, name, text, tw_armour_encode(TW_ARMOUR_REVOKED, bytes, size, text), err);
     }
     free(text);
     free(bytes);
+    return status;
+}
+
+enum tw_status tw_certs_save(const char *folder, const char *name, const struct tw_certs *certs,
+                             struct tw_error *err) {
+    const int dir = folder_lock(folder, err);
+    if (dir < 0) return TW_IO;
+    const enum tw_status status = certs_put(dir, name, certs, err);
+    (void)close(dir);
+    return status;
+}
+
+enum tw_status tw_revoked_save(const char *folder, const char *name, const struct tw_revoked *list,
+                               struct tw_error *err) {
+    const int dir = folder_lock(folder, err);
+    if (dir < 0) return TW_IO;
+    const enum tw_status status = revoked_put(dir, name, list, err);
+    (void)close(dir);
+    return status;
+}
+
+static bool is_same(const struct tw_certs *a, const struct tw_certs *b) {
+    uint8_t bytes_a[CERTS_BYTES], bytes_b[CERTS_BYTES];
+    const size_t size = tw_certs_encode(a, bytes_a);
+    return size == tw_certs_encode(b, bytes_b) && memcmp(bytes_a, bytes_b, size) == 0;
+}
+
+enum tw_status tw_certs_save_renewed(const char *folder, const struct tw_certs *old,
+                                     const struct tw_certs *fresh, struct tw_error *err) {
+    char path[TW_PATH_BYTES + 32];
+    struct tw_certs there;
+    struct tw_error ignored;
+    enum tw_status status;
+    const int dir = folder_lock(folder, err);
+    if (dir < 0) return TW_IO;
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_CERT_FILE);
+    if (tw_certs_load(path, &there, &ignored) == TW_OK && !is_same(&there, old))
+        status = tw_fail(err, TW_AGAIN, "%.200s was replaced meanwhile, and stays", path);
+    else
+        status = certs_put(dir, TW_CERT_FILE, fresh, err);
+    (void)close(dir);
+    return status;
+}
+
+enum tw_status tw_revoked_save_newer(const char *folder, const struct tw_revoked *list,
+                                     struct tw_error *err) {
+    char path[TW_PATH_BYTES + 32];
+    struct tw_error ignored;
+    enum tw_status status;
+    struct tw_revoked *there = malloc(sizeof(*there));
+    if (there == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", TW_REVOKED_FILE);
+    const int dir = folder_lock(folder, err);
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, TW_REVOKED_FILE);
+    if (dir < 0)
+        status = TW_IO;
+    else if (tw_revoked_load(path, there, &ignored) == TW_OK &&
+             tw_id_equal(&there->run, &list->run) && there->version >= list->version)
+        status = tw_fail(err, TW_AGAIN, "list %llu is here already, this is list %llu",
+                         (unsigned long long)there->version, (unsigned long long)list->version);
+    else
+        status = revoked_put(dir, TW_REVOKED_FILE, list, err);
+    if (dir >= 0) (void)close(dir);
+    free(there);
     return status;
 }
 

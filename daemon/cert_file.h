@@ -19,11 +19,19 @@
 enum tw_status tw_certs_load(const char *path, struct tw_certs *certs, struct tw_error *err);
 enum tw_status tw_revoked_load(const char *path, struct tw_revoked *list, struct tw_error *err);
 
-/* Durably into FOLDER/NAME, in place of what is there. TW_IO. */
+/* Durably into FOLDER/NAME, in place of what is there: what a person asked for. TW_IO. */
 enum tw_status tw_certs_save(const char *folder, const char *name, const struct tw_certs *certs,
                              struct tw_error *err);
 enum tw_status tw_revoked_save(const char *folder, const char *name, const struct tw_revoked *list,
                                struct tw_error *err);
+
+/* What came over the wire, into the state folder. A person may be importing something there at the
+ * same time: a certificate takes the place of `old` alone (or of nothing), a list that of an older
+ * one. TW_AGAIN: something else is there and stays. TW_IO. */
+enum tw_status tw_certs_save_renewed(const char *folder, const struct tw_certs *old,
+                                     const struct tw_certs *fresh, struct tw_error *err);
+enum tw_status tw_revoked_save_newer(const char *folder, const struct tw_revoked *list,
+                                     struct tw_error *err);
 
 /* Both of a node's state folder into its gate: the list first, it may name this node. A list need
  * not be there, a certificate must. What fails leaves what the gate had; the sentence has the way

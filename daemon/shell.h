@@ -237,8 +237,18 @@ struct tw_shell_gate {
     uint16_t asked;    /* its answer is waited for, + 1; 0: nobody's */
     struct tw_shell_stamp {
         uint64_t node, size, at_ns;
-    } cert, list; /* of the files, as read */
-    bool is_late; /* the certificate's end is near, and that was said */
+    } cert, list;                 /* of the files, as read */
+    bool is_late;                 /* the certificate's end is near, and that was said */
+    bool wants_list, wants_certs; /* to be written, once what is being written is */
+    struct tw_certs known;        /* the certificate the file holds, as far as this node knows */
+    struct tw_shell_gate_save {   /* on a thread, while is_saving */
+        bool is_saving, has_list, has_certs;
+        struct tw_revoked list;
+        struct tw_certs old, certs;
+        enum tw_status list_status, certs_status;
+        struct tw_error list_err, certs_err;
+        uv_work_t work;
+    } save;
 };
 
 enum tw_shell_stage { TW_SHELL_RUNNING, TW_SHELL_LEAVING, TW_SHELL_CLOSING };

@@ -2,10 +2,12 @@
  *
  * What the gate knows comes from three sides: the two files of the state folder, which a person may
  * replace at any time (`thinwire owner import`), lists that peers send, and certificates that a
- * peer signed when asked. Whatever came, links are looked at again, and the file is written. */
+ * peer signed when asked. Whatever came, links are looked at again, and the file is written, on a
+ * thread: a disk may take its time, and peers must not decide when this node waits for it. */
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/assert.h"
 #include "base/units.h"
 #include "daemon/cert_file.h"
 #include "daemon/shell.h"
@@ -14,6 +16,52 @@ enum {
     LOOK_US = 2 * 1000 * 1000, /* between two looks at files and links */
     ASK_US = 60 * 1000 * 1000, /* between two peers asked for a renewal */
 };
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static void on_save_work(uv_work_t *work) {
+    struct tw_shell *shell = work->data;
+    struct tw_shell_gate_save *save = &shell->gate.save;
+    const char *const folder = shell->setup->config.node.state_dir;
+    if (save->has_list)
+        save->list_status = tw_revoked_save_newer(folder, &save->list, &save->list_err);
+    if (save->has_certs)
+        save->certs_status =
+            tw_certs_save_renewed(folder, &save->old, &save->certs, &save->certs_err);
+}
+
+static void save_begin(struct tw_shell *shell);
+
+/* AGAIN: a person was quicker; what is there is read with the next look at the files. */
+static void on_save_done(uv_work_t *work, int status) {
+    struct tw_shell *shell = work->data;
+    struct tw_shell_gate_save *save = &shell->gate.save;
+    save->is_saving = false;
+    if (status != 0) return;
+    if (save->has_list && save->list_status != TW_OK && save->list_status != TW_AGAIN)
+        tw_shell_note(shell, TW_LOG_ERROR, "revocations_not_saved", "text=\"%s\"",
+                      save->list_err.message);
+    if (save->has_certs && save->certs_status != TW_OK && save->certs_status != TW_AGAIN)
+        tw_shell_note(shell, TW_LOG_ERROR, "certificate_not_saved", "text=\"%s\"",
+                      save->certs_err.message);
+    if (save->has_certs && save->certs_status == TW_OK) shell->gate.known = save->certs;
+    save_begin(shell);
+}
+
+static void save_begin(struct tw_shell *shell) {
+    struct tw_shell_gate *gate = &shell->gate;
+    struct tw_shell_gate_save *save = &gate->save;
+    if (save->is_saving || (!gate->wants_list && !gate->wants_certs)) return;
+    save->has_list = gate->wants_list;
+    save->has_certs = gate->wants_certs;
+    gate->wants_list = gate->wants_certs = false;
+    if (save->has_list) save->list = shell->setup->gate.revoked;
+    save->old = gate->known;
+    save->certs = shell->setup->gate.own;
+    save->is_saving = true;
+    save->work.data = shell;
+    TW_ASSERT(uv_queue_work(&shell->loop, &save->work, on_save_work, on_save_done) == 0);
+}
 
 /* ---- revocations --------------------------------------------------------------------------- */
 
@@ -51,9 +99,8 @@ static void list_take(struct tw_shell *shell, uint16_t peer, const struct tw_fra
         tw_transport_blame(shell->transport, peer, TW_PROTO, err.message);
         return;
     }
-    if (tw_revoked_save(shell->setup->config.node.state_dir, TW_REVOKED_FILE, &gate->revoked,
-                        &err) != TW_OK)
-        tw_shell_note(shell, TW_LOG_ERROR, "revocations_not_saved", "text=\"%s\"", err.message);
+    shell->gate.wants_list = true;
+    save_begin(shell);
     list_changed(shell, peer);
 }
 
@@ -99,8 +146,8 @@ static void renewal_take(struct tw_shell *shell, uint16_t peer, const struct tw_
         tw_shell_note(shell, TW_LOG_WARN, "renewal_refused", "text=\"%s\"", err.message);
         return;
     }
-    if (tw_certs_save(shell->setup->config.node.state_dir, TW_CERT_FILE, &gate->own, &err) != TW_OK)
-        tw_shell_note(shell, TW_LOG_ERROR, "certificate_not_saved", "text=\"%s\"", err.message);
+    shell->gate.wants_certs = true;
+    save_begin(shell);
     certs_note(shell);
 }
 
@@ -183,6 +230,8 @@ static void files_read(struct tw_shell *shell) {
     const uint64_t version = gate->revoked.version, until_s = tw_certs_until(&gate->own);
     if (tw_setup_gate(shell->setup, &err) != TW_EXIT_OK)
         tw_shell_note(shell, TW_LOG_ERROR, "certificate_refused", "text=\"%s\"", err.message);
+    else
+        shell->gate.known = gate->own;
     if (tw_certs_until(&gate->own) != until_s) certs_note(shell);
     if (gate->revoked.version != version) list_changed(shell, TW_PEERS_MAX);
 }
@@ -190,13 +239,15 @@ static void files_read(struct tw_shell *shell) {
 void tw_shell_gate_open(struct tw_shell *shell) {
     if (!shell->setup->has_gate) return;
     (void)stamps_take(shell);
+    shell->gate.known = shell->setup->gate.own;
     certs_note(shell);
 }
 
 void tw_shell_gate_chores(struct tw_shell *shell, uint64_t now_us) {
     if (!shell->setup->has_gate || shell->transport == NULL || now_us < shell->gate.due_us) return;
     shell->gate.due_us = now_us + LOOK_US;
-    if (stamps_take(shell)) files_read(shell);
+    /* Not in between: what is not written yet is newer than what is there. */
+    if (!shell->gate.save.is_saving && stamps_take(shell)) files_read(shell);
     tw_transport_review(shell->transport);
     renewal_ask(shell, now_us);
     late_note(shell);

@@ -91,8 +91,9 @@ static enum tw_exit import_list(const struct owner_place *place, struct tw_gate 
     const enum tw_status status = tw_gate_revoke(gate, bytes, tw_revoked_encode(list, bytes), &err);
     if (status != TW_OK)
         return cli_fail(status == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_IDENTITY, "%s", err.message);
-    if (tw_revoked_save(place->state_dir, TW_REVOKED_FILE, list, &err) != TW_OK)
-        return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
+    const enum tw_status saved = tw_revoked_save_newer(place->state_dir, list, &err);
+    if (saved != TW_OK) /* AGAIN: the daemon heard of a newer one this very moment */
+        return cli_fail(saved == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_STATE_DIR, "%s", err.message);
     (void)printf("List %llu shuts %u %s out; the daemon here passes it on within seconds.\n",
                  (unsigned long long)list->version, list->count,
                  list->count == 1 ? "node" : "nodes");

@@ -408,6 +408,46 @@ static void files_read_back(void **state) {
     expect(tw_certs_save("/nowhere", TW_CERT_FILE, &certs, &err), TW_IO, "/nowhere");
 }
 
+/* A renewal, or a list of a peer, meets what a person has put there meanwhile. */
+static void what_a_person_imported_is_not_written_over(void **state) {
+    (void)state;
+    static struct tw_revoked back, list;
+    static uint8_t bytes[TW_REVOKED_BYTES_MAX];
+    char path[128];
+    struct tw_certs old, renewed, imported, certs_back;
+    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &old, &err), TW_OK, "");
+    now_s += DAY_S / 2;
+    expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &renewed, &err), TW_OK, "");
+    imported = sign(&owner, &node.id, TW_CERT_TRAIN | TW_CERT_ADMIT);
+    path_of(TW_CERT_FILE, path);
+    expect(tw_certs_save_renewed(folder, &old, &old, &err), TW_OK, ""); /* there was none */
+    expect(tw_certs_save_renewed(folder, &old, &renewed, &err), TW_OK, "");
+    expect(tw_certs_load(path, &certs_back, &err), TW_OK, "");
+    assert_memory_equal(&certs_back, &renewed, sizeof(renewed));
+    expect(tw_certs_save(folder, TW_CERT_FILE, &imported, &err), TW_OK, "");
+    expect(tw_certs_save_renewed(folder, &old, &renewed, &err), TW_AGAIN, "replaced meanwhile");
+    expect(tw_certs_load(path, &certs_back, &err), TW_OK, "");
+    assert_memory_equal(&certs_back, &imported, sizeof(imported));
+    assert_int_equal(unlink(path), 0);
+    path_of(TW_REVOKED_FILE, path);
+    for (uint64_t version = 3; version > 0; version--) {
+        const size_t size = list_of(&owner, version, &other.id, bytes);
+        expect(tw_revoked_decode(bytes, size, &list, &err), TW_OK, "");
+        if (version == 3) expect(tw_revoked_save_newer(folder, &list, &err), TW_OK, "");
+        expect(tw_revoked_save_newer(folder, &list, &err), TW_AGAIN, "list 3 is here already");
+        expect(tw_revoked_load(path, &back, &err), TW_OK, "");
+        assert_int_equal(back.version, 3);
+    }
+    list.version = 4;
+    expect(tw_revoked_save_newer(folder, &list, &err), TW_OK, "");
+    memset(&list.run, 1, sizeof(list.run)); /* of another run: says nothing about this one */
+    list.version = 1;
+    expect(tw_revoked_save_newer(folder, &list, &err), TW_OK, "");
+    assert_int_equal(unlink(path), 0);
+    expect(tw_certs_save_renewed("/nowhere", &old, &renewed, &err), TW_IO, "/nowhere");
+    expect(tw_revoked_save_newer("/nowhere", &list, &err), TW_IO, "/nowhere");
+}
+
 static void a_file_that_is_too_large_is_named(void **state) {
     (void)state;
     char path[128];
@@ -441,6 +481,7 @@ int main(void) {
         TEST(only_good_certificates_replace_ones_own),
         TEST(a_person_hears_of_an_end_that_is_near),
         TEST(files_read_back),
+        TEST(what_a_person_imported_is_not_written_over),
         TEST(a_file_that_is_too_large_is_named),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
