@@ -61,7 +61,7 @@ enum tw_status tw_private_read(const char *path, char *text, size_t capacity, si
     return TW_OK;
 }
 
-static enum tw_status folder_sync(const char *path, struct tw_error *err) {
+enum tw_status tw_folder_sync(const char *path, struct tw_error *err) {
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
     const size_t length = slash == NULL ? 1 : slash == path ? 1 : (size_t)(slash - path);
@@ -101,7 +101,7 @@ enum tw_status tw_private_create(const char *path, const char *text, size_t size
     if (status == TW_OK && fsync(fd) != 0)
         status = tw_fail(err, TW_IO, "fsync %s: %s", path, strerror(errno));
     (void)close(fd);
-    if (status == TW_OK) status = folder_sync(path, err);
+    if (status == TW_OK) status = tw_folder_sync(path, err);
     if (status != TW_OK) (void)unlink(path);
     return status;
 }
@@ -119,5 +119,5 @@ enum tw_status tw_private_replace(const char *path, const char *text, size_t siz
         (void)unlink(fresh);
         return tw_fail(err, TW_IO, "rename %s: %s", fresh, strerror(why));
     }
-    return folder_sync(path, err);
+    return tw_folder_sync(path, err);
 }

@@ -24,4 +24,7 @@ enum tw_status tw_private_create(const char *path, const char *text, size_t size
 enum tw_status tw_private_replace(const char *path, const char *text, size_t size,
                                   struct tw_error *err);
 
+/* Makes durable that `path` is in its folder, or is not any more. */
+enum tw_status tw_folder_sync(const char *path, struct tw_error *err);
+
 #endif

@@ -13,6 +13,7 @@
 #include "daemon/cli/manifest_text.h"
 #include "daemon/cli/node_files.h"
 #include "daemon/cli/node_start.h"
+#include "daemon/private_file.h"
 #include "daemon/secret.h"
 #include "proto/message.h"
 #include "proto/run.h"
@@ -122,15 +123,36 @@ static enum tw_exit welcome_check(struct join *join) {
 static enum tw_exit manifest_write(const struct join *join) {
     const char *const path = join->files.config.node.run;
     char fresh[TW_PATH_BYTES + 8];
+    struct tw_error err;
     (void)snprintf(fresh, sizeof(fresh), "%s.new", path);
     FILE *const file = fopen(fresh, "we");
     if (file == NULL) return cli_fail(TW_EXIT_MANIFEST, "%s: %s", fresh, strerror(errno));
     bool is_whole = fwrite(join->welcome.manifest, 1, join->welcome.manifest_bytes, file) ==
                     join->welcome.manifest_bytes;
     is_whole = fflush(file) == 0 && fsync(fileno(file)) == 0 && is_whole;
-    if (fclose(file) == 0 && is_whole && rename(fresh, path) == 0) return TW_EXIT_OK;
+    if (fclose(file) == 0 && is_whole && rename(fresh, path) == 0 &&
+        tw_folder_sync(path, &err) == TW_OK)
+        return TW_EXIT_OK;
     (void)unlink(fresh);
     return cli_fail(TW_EXIT_MANIFEST, "%s: the disk is full or failing", path);
+}
+
+/* A certificate that is here already, of the owner or of the same admitter, and that lasts longer
+ * than the inviter's, stays. */
+static bool has_better_certs(const struct join *join) {
+    static struct tw_gate gate;
+    char path[TW_PATH_BYTES + 32];
+    struct tw_certs here;
+    struct tw_error err;
+    tw_gate_init(&gate, &join->ticket.run, &join->run.security.owner, &join->identity);
+    (void)snprintf(path, sizeof(path), "%s/%s", join->files.config.node.state_dir, TW_CERT_FILE);
+    if (tw_certs_load(path, &here, &err) != TW_OK ||
+        tw_gate_judge(&gate, &here, &join->identity.id, TW_CERT_TRAIN, 0, &err) != TW_OK)
+        return false;
+    const struct tw_id by = tw_certs_admitter(&here);
+    const struct tw_id inviter = tw_certs_admitter(&join->welcome.certs);
+    return (tw_id_is_zero(&by) || tw_id_equal(&by, &inviter)) &&
+           tw_certs_until(&here) > tw_certs_until(&join->welcome.certs);
 }
 
 static enum tw_exit right_write(const struct join *join) {
@@ -144,7 +166,7 @@ static enum tw_exit right_write(const struct join *join) {
         status = tw_secrets_save(config->network.secret_file, &secrets, &err);
         tw_secrets_wipe(&secrets);
     }
-    if (status == TW_OK && join->welcome.certs.count > 0)
+    if (status == TW_OK && join->welcome.certs.count > 0 && !has_better_certs(join))
         status = tw_certs_save(config->node.state_dir, TW_CERT_FILE, &join->welcome.certs, &err);
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
 }
@@ -216,6 +238,24 @@ static void say_json(const struct join *join, const char *hex) {
     json_decref(json);
 }
 
+/* The configuration that is here stays, whatever the command says of it. */
+static void say_kept(const struct join *join) {
+    static const char *const keys[] = {"run",   "data",   "name",   "listen",
+                                       "peers", "upload", "threads"};
+    char list[80] = "";
+    for (unsigned i = 0; i < join->files.count; i++) {
+        for (unsigned k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
+            const size_t used = strlen(list);
+            if (strcmp(join->files.values[i].key, keys[k]) != 0) continue;
+            (void)snprintf(list + used, sizeof(list) - used, "%s`%s`", used > 0 ? ", " : "",
+                           keys[k]);
+        }
+    }
+    if (list[0] != '\0')
+        (void)fprintf(stderr, "thinwire: %s is kept as it is: set %s there\n",
+                      join->files.config_path, list);
+}
+
 enum tw_exit cli_join(struct cli *cli) {
     static const char *const OPTIONS[] = {NODE_FILES_OPTIONS, "--start", NULL};
     static struct join join;
@@ -228,6 +268,7 @@ enum tw_exit cli_join(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &join.files);
     if (rc != TW_EXIT_OK) return rc;
     const bool is_here = access(join.files.config_path, F_OK) == 0;
+    if (is_here) say_kept(&join);
     rc = is_here ? existing(&join) : make(&join);
     explicit_bzero(&join.ticket.key, sizeof(join.ticket.key));
     explicit_bzero(join.welcome.secrets, sizeof(join.welcome.secrets));

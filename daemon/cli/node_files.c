@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "daemon/private_file.h"
 
 enum { EXAMPLE_BYTES = 32 * 1024 };
 
@@ -68,16 +69,24 @@ static void fill_example(FILE *to, const struct node_files *files) {
     }
 }
 
+/* As mkdir(2), and a new folder is still there after a power cut. */
+static int folder_make(const char *path, mode_t mode) {
+    struct tw_error ignored; /* what lies in it is synced too, and says so if the disk fails */
+    if (mkdir(path, mode) != 0) return -1;
+    (void)tw_folder_sync(path, &ignored);
+    return 0;
+}
+
 /* mkdir -p; the last folder gets `mode`. */
 static enum tw_exit make_folder(const char *path, mode_t mode, enum tw_exit code) {
     char part[TW_PATH_BYTES];
     (void)snprintf(part, sizeof(part), "%s", path);
     for (char *slash = part + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
         *slash = 0;
-        if (mkdir(part, 0755) != 0 && errno != EEXIST) break;
+        if (folder_make(part, 0755) != 0 && errno != EEXIST) break;
         *slash = '/';
     }
-    if (mkdir(path, mode) == 0) return TW_EXIT_OK;
+    if (folder_make(path, mode) == 0) return TW_EXIT_OK;
     const int why = errno;
     struct stat info;
     if (why == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
@@ -111,17 +120,31 @@ enum tw_exit node_files_folders(const struct node_files *files) {
     return rc != TW_EXIT_OK ? rc : make_folder(dirname(folder), 0755, TW_EXIT_USAGE);
 }
 
+/* Whole under its name, or not at all, whatever happens meanwhile: a command that was cut off finds
+ * no half a file when it is given again. What is there already stays. */
 enum tw_exit node_files_write_config(const struct node_files *files) {
-    const int fd = open(files->config_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    const char *const path = files->config_path;
+    char fresh[TW_PATH_BYTES + 8];
+    struct tw_error err;
+    (void)snprintf(fresh, sizeof(fresh), "%s.new", path);
+    (void)unlink(fresh); /* of a command that was cut off */
+    const int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     FILE *const file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (file == NULL) {
-        return cli_fail(TW_EXIT_USAGE, "%s: %s", files->config_path, strerror(errno));
-    }
+    if (file == NULL) return cli_fail(TW_EXIT_USAGE, "%s: %s", fresh, strerror(errno));
     fill_example(file, files);
-    const bool is_good = ferror(file) == 0;
-    if (fclose(file) == 0 && is_good) return TW_EXIT_OK;
-    (void)unlink(files->config_path);
-    return cli_fail(TW_EXIT_USAGE, "%s: the disk is full or failing", files->config_path);
+    bool is_good = ferror(file) == 0;
+    is_good = fflush(file) == 0 && fsync(fd) == 0 && is_good;
+    is_good = fclose(file) == 0 && is_good;
+    /* A rename would take the place of a file that somebody else has just made; where the file
+     * system has no links (EPERM) it must do. */
+    const bool is_placed =
+        is_good && (link(fresh, path) == 0 ||
+                    (errno != EEXIST && access(path, F_OK) != 0 && rename(fresh, path) == 0));
+    const bool is_taken = is_good && !is_placed && access(path, F_OK) == 0;
+    (void)unlink(fresh);
+    if (is_taken) return cli_fail(TW_EXIT_USAGE, "%s exists and is not overwritten", path);
+    if (is_placed && tw_folder_sync(path, &err) == TW_OK) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_USAGE, "%s: the disk is full or failing", path);
 }
 
 bool node_files_is_service(const struct node_files *files) {

@@ -39,10 +39,11 @@ static enum tw_exit start_units(const struct node_files *files) {
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return cli_fail(TW_EXIT_FAILURE,
-                        "systemctl did not start %s; `systemctl status %s` says "
-                        "more",
-                        daemon, daemon);
+        return cli_fail(
+            TW_EXIT_FAILURE,
+            "systemctl did not start %s: are its unit files installed (`cmake --install "
+            "BUILD --prefix /usr`)? `systemctl status %s` says more",
+            daemon, daemon);
     (void)printf("\nIt runs as %s and starts with the machine.\n", daemon);
     return TW_EXIT_OK;
 }

@@ -91,6 +91,8 @@ tw one invite --list | grep -q 'used .*1 of 1: ' || fail "no list: $(tw one invi
 
 # -- the same machine again: nothing to do; and after a cut in the middle, no second use
 expect 0 'is in run numbers already' thinwire join "$(cat line)" --dir two
+expect 0 'two/node.conf is kept as it is: set `listen`, `upload` there' \
+    thinwire join "$(cat line)" --dir two --listen 127.0.0.1:1 --upload 5mbit
 tw two leave >/dev/null
 until_true 30 is_gone two || fail "two does not leave"
 rm two/node.conf two/state/run.secret two/state/run.manifest

@@ -1,0 +1,133 @@
+/* Tests of daemon/cli/node_files.c: the configuration that `init` and `join` write is whole and on
+ * the disk, or not there. fsync is this file's: it tells what was made durable. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/cli/node_files.h"
+#include "tests/test.h"
+
+enum { SYNCS_MAX = 16 };
+
+static char folder[TW_PATH_BYTES];
+static struct stat synced[SYNCS_MAX];
+static uint32_t syncs_count, failing_sync; /* the sync that fails, counted from 1; 0: none */
+static struct node_files files;
+
+int fsync(int fd) {
+    assert_true(syncs_count < SYNCS_MAX);
+    assert_int_equal(fstat(fd, &synced[syncs_count++]), 0);
+    if (syncs_count != failing_sync) return 0;
+    errno = EIO;
+    return -1;
+}
+
+/* Is it durable as it is now? */
+static bool is_synced(const char *path) {
+    struct stat about;
+    assert_int_equal(stat(path, &about), 0);
+    for (uint32_t i = 0; i < syncs_count; i++) {
+        if (synced[i].st_ino == about.st_ino && synced[i].st_dev == about.st_dev &&
+            synced[i].st_size == about.st_size)
+            return true;
+    }
+    return false;
+}
+
+static int setup(void **state) {
+    (void)state;
+    (void)snprintf(folder, sizeof(folder), "/tmp/thinwire-node-files-XXXXXX");
+    memset(&files, 0, sizeof(files));
+    syncs_count = failing_sync = 0;
+    if (mkdtemp(folder) == NULL) return -1;
+    (void)snprintf(files.config_path, sizeof(files.config_path), "%.900s/a/b/node.conf", folder);
+    node_files_put(&files, "state_dir", "state");
+    node_files_put(&files, "run_dir", "sockets");
+    node_files_put(&files, "name", "attic");
+    assert_int_equal(node_files_plan(&files), TW_EXIT_OK);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    char command[TW_PATH_BYTES + 16];
+    (void)snprintf(command, sizeof(command), "rm -r %s", folder);
+    return system(command);
+}
+
+static bool is_there(const char *suffix) {
+    char path[TW_PATH_BYTES + 8];
+    (void)snprintf(path, sizeof(path), "%s%s", files.config_path, suffix);
+    return access(path, F_OK) == 0;
+}
+
+static void configuration_is_on_the_disk_before_it_is_said(void **state) {
+    (void)state;
+    static struct tw_config config;
+    char above[TW_PATH_BYTES + 8];
+    struct tw_error err;
+    struct stat about;
+    assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
+    assert_true(syncs_count >= 3); /* a, b, state: in the folder above each */
+    syncs_count = 0;
+    assert_int_equal(node_files_write_config(&files), TW_EXIT_OK);
+    assert_true(is_synced(files.config_path));
+    (void)snprintf(above, sizeof(above), "%.900s/a/b", folder);
+    assert_true(is_synced(above));
+    assert_false(is_there(".new"));
+    assert_int_equal(stat(files.config_path, &about), 0);
+    assert_int_equal(about.st_mode & 0600, 0600);
+    assert_int_equal(about.st_nlink, 1);
+    assert_int_equal(tw_config_load(&config, files.config_path, &err), TW_OK);
+    assert_string_equal(config.node.name, "attic");
+}
+
+static void disk_that_fails_leaves_no_half_a_configuration(void **state) {
+    (void)state;
+    assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
+    syncs_count = 0;
+    failing_sync = 1; /* the file */
+    assert_int_equal(node_files_write_config(&files), TW_EXIT_USAGE);
+    assert_false(is_there(""));
+    assert_false(is_there(".new"));
+    syncs_count = 0;
+    failing_sync = 2; /* its folder: it may or may not be there, and is not said to be */
+    assert_int_equal(node_files_write_config(&files), TW_EXIT_USAGE);
+    assert_false(is_there(".new"));
+}
+
+static void what_is_there_stays(void **state) {
+    (void)state;
+    char text[8] = "", half[TW_PATH_BYTES + 8];
+    assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
+    FILE *file = fopen(files.config_path, "w");
+    assert_non_null(file);
+    (void)fputs("mine\n", file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(node_files_write_config(&files), TW_EXIT_USAGE);
+    file = fopen(files.config_path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, "mine\n");
+    /* What a command that was cut off left half written is in nobody's way. */
+    assert_int_equal(unlink(files.config_path), 0);
+    (void)snprintf(half, sizeof(half), "%s.new", files.config_path);
+    const int fd = open(half, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(node_files_write_config(&files), TW_EXIT_OK);
+    assert_false(is_there(".new"));
+}
+
+int main(void) {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(configuration_is_on_the_disk_before_it_is_said),
+        T(disk_that_fails_leaves_no_half_a_configuration),
+        T(what_is_there_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
