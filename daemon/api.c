@@ -131,6 +131,7 @@ static const struct {
              {"/v1/resume", TW_API_RESUME},
              {"/v1/reload", TW_API_RELOAD},
              {"/v1/limit", TW_API_LIMIT},
+             {"/v1/unban", TW_API_UNBAN},
              {"/v1/invite", TW_API_INVITE},
              {"/v1/invite/list", TW_API_INVITE_LIST},
              {"/v1/invite/revoke", TW_API_INVITE_REVOKE}};
@@ -203,7 +204,7 @@ static enum MHD_Result admit(const struct listener *listener, struct MHD_Connect
         return refuse(connection, MHD_HTTP_NOT_FOUND,
                       "GET /v1/status /v1/peers /v1/rounds /v1/run /v1/events /metrics, "
                       "POST /v1/checkpoint /v1/leave /v1/pause /v1/resume /v1/reload /v1/limit "
-                      "/v1/invite");
+                      "/v1/invite /v1/unban");
     }
     if (is_read(path) ? !is_get : !is_post) {
         return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED,

@@ -7,6 +7,7 @@
  *   POST /v1/invite?uses=2&expires_s=86400&address=HOST:PORT,... and with "data", if there is any
  *   POST /v1/invite/list, /v1/invite/revoke?ticket=NAME
  *   POST /v1/reload, /v1/limit?upload=5mbit&download=off         the line, while the daemon runs
+ *   POST /v1/unban?node=HEX                                      a banned node may come back
  *
  * libmicrohttpd runs without a thread of its own: it exposes one epoll descriptor, the libuv loop
  * polls that and calls MHD_run. So every callback runs on the loop: no lock and no second copy of
@@ -36,6 +37,7 @@ enum tw_api_verb {
     TW_API_INVITE_REVOKE,
     TW_API_RELOAD,
     TW_API_LIMIT,
+    TW_API_UNBAN,
 };
 
 struct uv_loop_s;
@@ -63,10 +65,6 @@ struct tw_api_config {
 enum tw_status tw_api_open(struct tw_api **api, const struct tw_api_config *config,
                            struct tw_error *err);
 
-/* What the waiting request says of `name` (/v1/limit?upload=5mbit); NULL: nothing. Borrowed until
- * it is answered. */
-const char *tw_api_argument(const struct tw_api *api, uint32_t ticket, const char *name);
-
 /* Answers a verb: `status` OK or why not, and a sentence for the person. A ticket whose client went
  * away is ignored. */
 void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status, const char *message);
@@ -75,8 +73,8 @@ void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status, c
 void tw_api_answer_data(struct tw_api *api, uint32_t ticket, const char *message,
                         struct json_t *data);
 
-/* An argument of the verb (`?name=value`), NULL when it was not given. Inside the callback only;
- * comes from a client that may do the verb, and from nobody who must be right. */
+/* An argument of the verb (`?name=value`), NULL when it was not given. Borrowed until it is
+ * answered; comes from a client that may do the verb, and from nobody who must be right. */
 const char *tw_api_argument(const struct tw_api *api, uint32_t ticket, const char *name);
 
 /* Stops answering, removes the socket file. Waiting verbs are told that the daemon stopped. The

@@ -63,6 +63,31 @@ uint64_t tw_bans_left_s(const struct tw_bans *bans, const struct tw_id *id, uint
     return found >= 0 ? left_s(&bans->rows[found], now_s) : 0;
 }
 
+enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_s, struct tw_id *id,
+                            struct tw_error *err) {
+    const size_t size = strnlen(hex, TW_ID_HEX_BYTES);
+    struct tw_ban *found = NULL;
+    if (size == 0 || size >= TW_ID_HEX_BYTES || strspn(hex, "0123456789abcdef") != size)
+        return tw_fail(err, TW_CONFIG, "`%.70s` is no node id, nor the beginning of one", hex);
+    for (int i = 0; i < TW_BANS_MAX; i++) {
+        struct tw_ban *row = &bans->rows[i];
+        char text[TW_ID_HEX_BYTES];
+        if (is_free(row) || left_s(row, now_s) == 0) continue;
+        tw_id_hex(&row->id, text);
+        if (strncmp(text, hex, size) != 0) continue;
+        if (found != NULL)
+            return tw_fail(err, TW_CONFIG, "more than one banned node begins with %s: say more",
+                           hex);
+        found = row;
+    }
+    if (found == NULL)
+        return tw_fail(err, TW_AGAIN,
+                       "no node %s is banned here; `thinwire peers` names those that are", hex);
+    *id = found->id;
+    *found = (struct tw_ban){.since_s = 0};
+    return TW_OK;
+}
+
 uint32_t tw_bans_count(const struct tw_bans *bans, uint64_t now_s) {
     uint32_t count = 0;
     for (int i = 0; i < TW_BANS_MAX; i++)

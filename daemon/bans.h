@@ -13,6 +13,7 @@
 
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/status.h"
 
 enum {
     TW_BAN_OFFENCES = 3,
@@ -39,6 +40,12 @@ uint32_t tw_bans_offence(struct tw_bans *bans, const struct tw_id *id, uint64_t 
 
 /* Seconds it stays banned; 0: it is not. */
 uint64_t tw_bans_left_s(const struct tw_bans *bans, const struct tw_id *id, uint64_t now_s);
+
+/* Lifts the ban of the node whose id begins with `hex` and forgets what it did: `*id` is whose. A
+ * sentence for TW_CONFIG (that is no beginning of an id, or of several) and TW_AGAIN (it is of
+ * nobody who is banned). */
+enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_s, struct tw_id *id,
+                            struct tw_error *err);
 
 /* How many are banned. */
 uint32_t tw_bans_count(const struct tw_bans *bans, uint64_t now_s);

@@ -27,6 +27,9 @@ enum {
     TW_CROWD_ROWS = 2 * TW_PEERS_MAX, /* linked, and lately gone */
     TW_CROWD_MIN = 3,                 /* others that were measured */
     TW_CROWD_TEXT_BYTES = 200,
+    TW_CROWD_LINE_BYTES = 192,
+    TW_CROWD_FILE_MAX = (TW_CROWD_ROWS + 1) * TW_CROWD_LINE_BYTES,
+    TW_CROWD_OLD_S = 7 * 86400, /* what links were like so long ago says nothing of them now */
 };
 
 enum tw_crowd_anomaly {
@@ -98,6 +101,19 @@ bool tw_crowd_is_odd(const struct tw_crowd_peer *peer);
 
 /* Of the time it is known, the part it was linked, in thousandths. */
 uint32_t tw_crowd_reliability(const struct tw_crowd_peer *peer, uint64_t now_us);
+
+/* ---- over a restart (crowd_text.c) ----------------------------------------------------------- */
+
+/* All of it as text: a line with the time (`wall_s`, unix) and the own upload, then one per peer.
+ * Returns its bytes. */
+size_t tw_crowd_encode(const struct tw_crowd *crowd, char text[TW_CROWD_FILE_MAX], uint64_t now_us,
+                       uint64_t wall_s);
+
+/* Takes such a text back into an empty table: nobody is linked, and the time between counts for
+ * nobody. Untrusted: bad lines are skipped, their number is returned; of a text older than
+ * TW_CROWD_OLD_S nothing is taken. */
+uint32_t tw_crowd_decode(struct tw_crowd *crowd, const char *text, size_t size, uint64_t now_us,
+                         uint64_t wall_s);
 
 /* "slow sender: 41 kB/s to us in 12 transfers, the others 1.9 MB/s in the middle"; "" when fine. */
 void tw_crowd_evidence(const struct tw_crowd_peer *peer, char text[TW_CROWD_TEXT_BYTES]);

@@ -35,7 +35,3 @@ enum tw_status tw_offence_check(const struct tw_transport *t, const struct tw_id
 struct tw_bans *tw_transport_bans(struct tw_transport *t) {
     return &t->bans;
 }
-
-uint32_t tw_transport_banned(const struct tw_transport *t) {
-    return tw_bans_count(&t->bans, wall_s());
-}

@@ -245,6 +245,13 @@ static void on_limit(struct tw_shell *shell, uint32_t ticket) {
     tw_api_answer(shell->api, ticket, status, answer.message);
 }
 
+static void on_unban(struct tw_shell *shell, uint32_t ticket) {
+    struct tw_error answer = {0};
+    const char *node = tw_api_argument(shell->api, ticket, "node");
+    const enum tw_status status = tw_shell_bans_lift(shell, node != NULL ? node : "", &answer);
+    tw_api_answer(shell->api, ticket, status, answer.message);
+}
+
 /* From the loop: where nothing has to be saved the API ends at once, which it cannot from inside
  * one of its own requests. */
 static void on_leave_asked(uv_timer_t *timer) {
@@ -274,6 +281,7 @@ static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
     case TW_API_INVITE_REVOKE: tw_shell_invite_verb(shell, verb, ticket); return;
     case TW_API_RELOAD: on_reload(shell, ticket); return;
     case TW_API_LIMIT: on_limit(shell, ticket); return;
+    case TW_API_UNBAN: on_unban(shell, ticket); return;
     }
 }
 
@@ -298,6 +306,7 @@ static void closing_begin(struct tw_shell *shell) {
     shell->stage = TW_SHELL_CLOSING;
     (void)uv_timer_stop(&shell->core_timer);
     tw_shell_cache_save(shell);
+    tw_shell_crowd_save(shell);
     tw_shell_caps_close(shell);
     tw_shell_net_close(shell);
     tw_api_close(shell->api);
@@ -384,6 +393,7 @@ static void on_chores(uv_timer_t *timer) {
     tw_shell_gate_chores(shell, now);
     tw_shell_invite_chores(shell, now);
     tw_shell_save_chores(shell, now);
+    tw_shell_data_chores(shell, now);
     tw_shell_budget_chores(shell, now);
     tw_shell_caps_chores(shell, now);
     tw_shell_view_chores(shell, now);
@@ -393,7 +403,6 @@ static void on_chores(uv_timer_t *timer) {
     }
 }
 
-    tw_shell_data_chores(shell, now);
 static void timers_open(struct tw_shell *shell) {
     uv_timer_t *const timers[] = {&shell->core_timer, &shell->chores_timer, &shell->leave_timer,
                                   &shell->vote_timer};

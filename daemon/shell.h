@@ -423,13 +423,19 @@ enum tw_status tw_shell_worker_start(struct tw_shell *shell, struct tw_error *er
 void tw_shell_worker_pause(struct tw_shell *shell, bool is_paused);
 enum tw_view_worker tw_shell_worker_state(const struct tw_shell *shell);
 
-/* ---- shell_store.c: votes, member cache, bans -------------------------------------------- */
+/* ---- shell_store.c: votes, member cache, bans, what peers are like --------------------------- */
 enum tw_status tw_shell_votes_open(struct tw_shell *shell, struct tw_error *err);
 void tw_shell_vote_store(struct tw_shell *shell, const struct tw_action *action);
 void tw_shell_cache_load(struct tw_shell *shell);
 void tw_shell_cache_save(struct tw_shell *shell);
 void tw_shell_bans_load(struct tw_shell *shell);
 void tw_shell_bans_save(struct tw_shell *shell);
+/* `thinwire unban`: of the node whose id begins with `hex`. The sentence is in *answer either way.
+ */
+enum tw_status tw_shell_bans_lift(struct tw_shell *shell, const char *hex, struct tw_error *answer);
+void tw_shell_bans_fill(struct tw_shell *shell, struct tw_status_view *view);
+void tw_shell_crowd_load(struct tw_shell *shell);
+void tw_shell_crowd_save(struct tw_shell *shell);
 
 /* ---- shell_save.c: checkpoints ------------------------------------------------------------- */
 enum tw_exit tw_shell_load(struct tw_shell *shell, struct tw_error *err);
@@ -449,6 +455,7 @@ bool tw_shell_data_chunk(struct tw_shell *shell, const struct tw_fetch_arrival *
                          const uint8_t *bytes);
 bool tw_shell_data_released(struct tw_shell *shell, uint16_t peer, const struct tw_chunk *chunk,
                             bool was_sent);
+void tw_shell_data_chores(struct tw_shell *shell, uint64_t now_us);
 /* `bytes_per_s`: arriving, NaN when not known. */
 void tw_shell_data_fill(const struct tw_shell *shell, uint64_t now_us, double bytes_per_s,
                         struct tw_status_view *view);
@@ -466,7 +473,6 @@ void tw_shell_budget_fill(const struct tw_shell *shell, struct tw_status_view *v
 
 /* ---- shell_caps.c -------------------------------------------------------------------------- */
 enum tw_status tw_shell_caps_open(struct tw_shell *shell, struct tw_error *err);
-void tw_shell_data_chores(struct tw_shell *shell, uint64_t now_us);
 /* The configuration, a limit or the time of day changed. */
 void tw_shell_caps_apply(struct tw_shell *shell);
 /* "5mbit", "off", or NULL: as it was. The sentence is in *answer either way. */

@@ -305,6 +305,7 @@ static enum tw_status members_open(struct tw_shell *shell, struct tw_error *err)
     TW_TRY(tw_shell_net_bootstrap(shell, err));
     tw_shell_cache_load(shell);
     tw_shell_bans_load(shell);
+    tw_shell_crowd_load(shell);
     return TW_OK;
 }
 
@@ -400,7 +401,10 @@ void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us) {
         }
     }
     if (now_us >= shell->cache_due_us) {
-        if (shell->cache_due_us != 0) tw_shell_cache_save(shell);
+        if (shell->cache_due_us != 0) {
+            tw_shell_cache_save(shell);
+            tw_shell_crowd_save(shell);
+        }
         shell->cache_due_us = now_us + TW_CACHE_US;
     }
 }

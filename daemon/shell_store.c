@@ -1,7 +1,9 @@
-/* shell_store.c - the vote, the member cache and the bans on disk: read at start. */
+/* shell_store.c - the vote, the member cache, the bans and what links are like, on disk: read at
+ * start. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -87,6 +89,11 @@ void tw_shell_vote_store(struct tw_shell *shell, const struct tw_action *action)
 
 static const char cache_name[] = "members";
 
+static uint64_t wall_s(void) {
+    const time_t now = time(NULL);
+    return now > 0 ? (uint64_t)now : 0;
+}
+
 /* Bytes of that file in the run's folder, into cache_text. */
 static size_t text_load(const struct tw_shell *shell, const char *name, size_t capacity) {
     char path[TW_PATH_BYTES + 16];
@@ -142,4 +149,49 @@ void tw_shell_bans_load(struct tw_shell *shell) {
 void tw_shell_bans_save(struct tw_shell *shell) {
     const size_t size = tw_bans_encode(tw_transport_bans(shell->transport), shell->cache_text);
     text_save(shell, bans_name, shell->cache_text, size);
+}
+
+enum tw_status tw_shell_bans_lift(struct tw_shell *shell, const char *hex,
+                                  struct tw_error *answer) {
+    struct tw_id id;
+    char node[9];
+    if (shell->transport == NULL)
+        return tw_fail(answer, TW_AGAIN, "links = off: nobody is banned here");
+    TW_TRY(tw_bans_lift(tw_transport_bans(shell->transport), hex, wall_s(), &id, answer));
+    tw_shell_bans_save(shell);
+    tw_members_moved(shell->members, tw_shell_now_us()); /* it need not wait out its pause */
+    tw_id_short(&id, node);
+    tw_shell_note(shell, TW_LOG_INFO, "ban_lifted", "peer=%s", node);
+    (void)snprintf(answer->message, sizeof(answer->message), "node %s may link again", node);
+    return TW_OK;
+}
+
+void tw_shell_bans_fill(struct tw_shell *shell, struct tw_status_view *view) {
+    const uint64_t now_s = wall_s();
+    const struct tw_bans *bans = tw_transport_bans(shell->transport);
+    for (uint32_t i = 0; i < TW_BANS_MAX; i++) {
+        const uint64_t left_s = tw_bans_left_s(bans, &bans->rows[i].id, now_s);
+        if (left_s == 0) continue;
+        view->bans[view->net.banned++] =
+            (struct tw_view_ban){.id = bans->rows[i].id, .left_s = left_s};
+    }
+}
+
+/* ---- what links are like -------------------------------------------------------------------- */
+
+static const char crowd_name[] = "crowd";
+_Static_assert((size_t)TW_CROWD_FILE_MAX <= TW_MEMBERS_TEXT_MAX, "one buffer does for all");
+
+void tw_shell_crowd_load(struct tw_shell *shell) {
+    const size_t size = text_load(shell, crowd_name, TW_CROWD_FILE_MAX);
+    const uint32_t skipped =
+        tw_crowd_decode(&shell->crowd.crowd, shell->cache_text, size, tw_shell_now_us(), wall_s());
+    if (skipped > 0) tw_log(TW_LOG_WARN, "crowd_damaged", "lines_skipped=%u", skipped);
+}
+
+void tw_shell_crowd_save(struct tw_shell *shell) {
+    if (shell->transport == NULL) return;
+    const size_t size =
+        tw_crowd_encode(&shell->crowd.crowd, shell->cache_text, tw_shell_now_us(), wall_s());
+    text_save(shell, crowd_name, shell->cache_text, size);
 }

@@ -196,7 +196,7 @@ static void fill_train(const struct tw_shell *shell, struct tw_status_view *view
     memcpy(view->train.losses, train->losses.points, sizeof(view->train.losses));
 }
 
-static void fill_net(const struct tw_shell *shell, struct tw_status_view *view) {
+static void fill_net(struct tw_shell *shell, struct tw_status_view *view) {
     const struct tw_config *config = &shell->setup->config;
     struct tw_traffic control, bulk;
     traffic_sum(shell, &control, &bulk);
@@ -213,7 +213,7 @@ static void fill_net(const struct tw_shell *shell, struct tw_status_view *view) 
     view->net.payload_again_bytes = shell->chunk_bytes_again;
     tw_shell_caps_fill(shell, view);
     view->net.links_refused = shell->links_refused;
-    if (shell->transport != NULL) view->net.banned = tw_transport_banned(shell->transport);
+    if (shell->transport != NULL) tw_shell_bans_fill(shell, view);
     view->net.pool_bytes = shell->host->payloads.pool.bytes;
     view->net.pool_used_bytes = shell->host->payloads.pool.used;
     if (shell->transport == NULL) return;

@@ -111,6 +111,12 @@ struct tw_view_event {
     char text[TW_VIEW_TEXT_BYTES]; /* one sentence */
 };
 
+/* A node that broke the protocol and is left alone. */
+struct tw_view_ban {
+    struct tw_id id;
+    uint64_t left_s;
+};
+
 struct tw_view_loss {
     uint64_t step;
     float train, live, anchor; /* nats per token; NaN = not measured */
@@ -195,7 +201,7 @@ struct tw_status_view {
         uint64_t pace_bytes_per_s; /* what it is held to; 0 = no limit */
         uint32_t bootstrap_count, bootstrap_alive; /* configured addresses / with a live link */
         uint64_t links_refused;
-        uint32_t banned; /* nodes that broke the protocol, at present */
+        uint32_t banned; /* of bans[] */
         uint64_t pool_bytes, pool_used_bytes;
         enum tw_reach_state reach_state;          /* can others dial it? */
         char reach_text[TW_REACH_SENTENCE_BYTES]; /* what that means, and what to open */
@@ -288,6 +294,7 @@ struct tw_status_view {
     struct tw_view_peer peers[TW_VIEW_PEERS_MAX];
     struct tw_view_round rounds[TW_VIEW_ROUNDS_MAX]; /* newest first */
     struct tw_view_event events[TW_VIEW_EVENTS_MAX]; /* newest first */
+    struct tw_view_ban bans[TW_BANS_MAX];            /* (net.banned) */
 };
 
 /* All zero, every unmeasured float NaN, every time that never came TW_VIEW_NEVER. */

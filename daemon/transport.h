@@ -262,9 +262,8 @@ void tw_transport_renew(struct tw_transport *transport, uint16_t peer,
  * closed, what is advertised follows. True: something changed, and dialling anew may help. */
 bool tw_transport_refresh(struct tw_transport *transport);
 
-/* Who is banned: for keeping it across restarts (bans.h), and how many are. */
+/* Who is banned: for keeping it across restarts (bans.h), and for people. */
 struct tw_bans *tw_transport_bans(struct tw_transport *transport);
-uint32_t tw_transport_banned(const struct tw_transport *transport);
 
 /* The port really bound by listen entry `idx` (for port 0; 0: [::] on a machine without IPv6), and
  * the addresses advertised. */

@@ -354,15 +354,25 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
     return row;
 }
 
+static json_t *bans_json(const struct tw_status_view *view) {
+    json_t *const list = json_array();
+    for (uint32_t i = 0; i < view->net.banned && i < TW_BANS_MAX; i++) {
+        (void)json_array_append_new(list, json_pack("{s:o,s:o,s:o}", "id", hex(&view->bans[i].id),
+                                                    "id_short", short_hex(&view->bans[i].id),
+                                                    "left_s", count(view->bans[i].left_s)));
+    }
+    return list;
+}
+
 json_t *tw_view_json_peers(const struct tw_status_view *view) {
     json_t *const list = json_array();
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
         (void)json_array_append_new(list, peer_json(&view->peers[i]));
     }
-    return json_pack("{s:s,s:o,s:o,s:o,s:o}", "topology",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "topology",
                      tw_view_topology_name(view->sync.topology), "known_peers",
                      count(view->sync.known), "alive_peers", count(view->sync.alive), "mixed_peers",
-                     count(view->sync.mixed), "peers", list);
+                     count(view->sync.mixed), "peers", list, "banned", bans_json(view));
 }
 
 json_t *tw_view_json_rounds(const struct tw_status_view *view) {

@@ -28,6 +28,7 @@ static const char OVERVIEW[] =
     "  leave             save, say goodbye to the others, stop the daemon\n"
     "  limit             upload and download caps, until the next start\n"
     "  reload            read the configuration again\n"
+    "  unban             let a node come back that broke the protocol\n"
     "\n"
     "Without a daemon\n"
     "  data              what is trained on: data info shows it, data weigh mixes sources\n"
@@ -203,6 +204,15 @@ static const struct {
      "upload 500kbit` one way, off for no cap. Holds until the daemon starts anew; upload and\n"
      "download in the configuration hold for ever. Hours that network.hours caps or switches\n"
      "off stay so. Without a rate it says which caps are in force.\n"},
+    {"unban",
+     "thinwire unban NODE\n"
+     "\n"
+     "A node that breaks the protocol three times within an hour is left alone: for an hour, then\n"
+     "for twice as long each time, at most for a week. `thinwire peers` names such nodes with "
+     "what\n"
+     "is left of it. Once that machine is repaired, this lifts the ban and forgets what led to "
+     "it.\n"
+     "NODE is its id or the beginning of it. Each node has bans of its own.\n"},
     {"doctor",
      "thinwire doctor [--patience SECONDS] [--json]\n"
      "thinwire doctor LINE      a line of `thinwire invite`, before it is used\n"

@@ -32,6 +32,7 @@ static const struct verb VERBS[] = {
     {"resume", cli_resume, NULL},
     {"reload", cli_reload, NULL},
     {"limit", cli_limit, NULL},
+    {"unban", cli_unban, NULL},
     {"doctor", cli_doctor, NULL},
     {"owner", cli_owner, NULL},
     {"config", cli_config_verb, NULL},

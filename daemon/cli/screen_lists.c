@@ -43,6 +43,21 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     if (*strike != 0) line_wrap(screen, YELLOW, "", 11, strike);
 }
 
+static void print_bans(const struct screen *screen, const json_t *bans) {
+    for (size_t i = 0; i < json_array_size(bans); i++) {
+        const json_t *const ban = json_array_get(bans, i);
+        char left[TW_UNITS_BYTES];
+        struct line line = line_begin(screen, NULL);
+        line_put(&line, RED, "  %-9s", "banned");
+        line_put(&line, PLAIN, "%-9s ", json_str(ban, "id_short"));
+        line_put(&line, DIM, "broke the protocol; for %s more",
+                 tw_units_duration(left, json_num(ban, "left_s")));
+        line_end(&line);
+    }
+    if (json_array_size(bans) > 0)
+        line_wrap(screen, DIM, "", 11, "`thinwire unban NODE` lifts a ban before it ends.");
+}
+
 void screen_peers(const struct screen *screen, const json_t *json) {
     const json_t *const peers = json_at(json, "peers");
     struct line line = line_begin(screen, NULL);
@@ -58,6 +73,7 @@ void screen_peers(const struct screen *screen, const json_t *json) {
         line_wrap(screen, PLAIN, "", 2,
                   "No peers. Name one with `peers = host:port` in section [network] of the "
                   "configuration; it will tell of the others.");
+        print_bans(screen, json_at(json, "banned"));
         return;
     }
     line = line_begin(screen, NULL);
@@ -67,6 +83,7 @@ void screen_peers(const struct screen *screen, const json_t *json) {
     for (size_t i = 0; i < json_array_size(peers); i++) {
         print_peer(screen, json_array_get(peers, i), topology);
     }
+    print_bans(screen, json_at(json, "banned"));
 }
 
 /* Who was in it, in 13 columns, and what is to be said of it. */

@@ -127,3 +127,17 @@ enum tw_exit cli_resume(struct cli *cli) {
 enum tw_exit cli_reload(struct cli *cli) {
     return ask(cli, "reload");
 }
+
+enum tw_exit cli_unban(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
+    const char *const node = cli_operand(cli);
+    char path[TW_ID_HEX_BYTES + 16];
+    if (node == NULL)
+        return cli_fail(TW_EXIT_USAGE, "unban: which node? `thinwire peers` names the banned ones");
+    if (strlen(node) >= TW_ID_HEX_BYTES || strspn(node, "0123456789abcdef") != strlen(node))
+        return cli_fail(TW_EXIT_USAGE, "unban: `%s` is no node id, nor the beginning of one", node);
+    const enum tw_exit usage = cli_done(cli, "unban", OPTIONS);
+    if (usage != TW_EXIT_OK) return usage;
+    (void)snprintf(path, sizeof(path), "unban?node=%s", node);
+    return cli_ask(cli, "unban", path);
+}

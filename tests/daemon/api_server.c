@@ -27,6 +27,10 @@ static void verb(void *user, enum tw_api_verb kind, uint32_t ticket) {
         (void)snprintf(text, sizeof(text), "upload=%s download=%s", up != NULL ? up : "-",
                        down != NULL ? down : "-");
         tw_api_answer(api, ticket, TW_OK, text);
+    } else if (kind == TW_API_UNBAN) {
+        char text[128];
+        (void)snprintf(text, sizeof(text), "node=%s", tw_api_argument(api, ticket, "node"));
+        tw_api_answer(api, ticket, TW_OK, text);
     } else {
         tw_api_answer(api, ticket, TW_OK, kind == TW_API_PAUSE ? "paused" : "saved step 12000");
     }

@@ -88,6 +88,37 @@ static void full_table_forgets_who_matters_least(void **state) {
     assert_int_equal(tw_bans_count(&bans, T + 900), TW_BANS_MAX);
 }
 
+static void lift(const char *hex, enum tw_status status, const char *words) {
+    struct tw_id id = {{0}};
+    struct tw_error err = {0};
+    const enum tw_status got = tw_bans_lift(&bans, hex, T, &id, &err);
+    assert_int_equal(got, status);
+    if (status != TW_OK && strstr(err.message, words) == NULL)
+        fail_msg("no '%s' in: %s", words, err.message);
+    assert_int_equal(tw_id_is_zero(&id), status != TW_OK);
+}
+
+static void ban_is_lifted_by_the_beginning_of_an_id(void **state) {
+    (void)state;
+    assert_int_equal(offend(0xaa, 3, T), HOUR_S); /* ab00... */
+    assert_int_equal(offend(0xab, 3, T), HOUR_S);
+    (void)offend(0x11, 2, T); /* not banned yet */
+    lift("", TW_CONFIG, "no node id");
+    lift("xyz", TW_CONFIG, "`xyz` is no node id");
+    lift("AB", TW_CONFIG, "no node id");
+    lift("a", TW_CONFIG, "more than one");
+    lift("12", TW_AGAIN, "no node 12 is banned here");
+    lift("ab000000000000000000000000000000000000000000000000000000000000000", TW_CONFIG, "no node");
+    assert_int_equal(tw_bans_count(&bans, T), 2);
+    lift("ab", TW_OK, "");
+    assert_int_equal(left(0xaa, T), 0);
+    assert_int_equal(left(0xab, T), HOUR_S);
+    lift("ab", TW_AGAIN, "thinwire peers");
+    assert_int_equal(offend(0xaa, 3, T), HOUR_S); /* as if for the first time */
+    lift("ac00000000000000000000000000000000000000000000000000000000000000", TW_OK, "");
+    assert_int_equal(tw_bans_count(&bans, T), 1);
+}
+
 static void restart_keeps_bans_and_their_length(void **state) {
     (void)state;
     static char text[TW_BANS_TEXT_MAX], again[TW_BANS_TEXT_MAX];
@@ -145,6 +176,7 @@ int main(void) {
         TEST(good_behaviour_is_remembered_too),
         TEST(clock_set_back_prolongs_nothing),
         TEST(full_table_forgets_who_matters_least),
+        TEST(ban_is_lifted_by_the_beginning_of_an_id),
         TEST(restart_keeps_bans_and_their_length),
         TEST(damaged_lines_are_passed_over),
         TEST(any_bytes_are_survived),

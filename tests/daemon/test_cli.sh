@@ -47,7 +47,7 @@ expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
 for verb in init run invite join secret owner status peers rounds events doctor checkpoint leave pause \
-    resume reload limit config train eval \
+    resume reload limit unban config train eval \
     generate sim; do
     expect 0 "^thinwire $verb" tw help $verb
     expect 0 "(^|[ ,])$verb" tw help
@@ -283,6 +283,12 @@ expect 2 'limit: `fast` is no number with a unit; write a rate in bits .* or off
 expect 2 'limit upload: which rate?' tw limit upload
 expect 2 'limit: `sideways` is neither upload nor download' tw limit sideways 5mbit
 expect 2 'limit: ' tw limit upload 5mbit extra
+expect 0 'banned   77777777  broke the protocol; for 42 min more' tw peers --socket "$home/api.sock"
+expect 0 '"left_s": 2520' tw peers --json --socket "$home/api.sock"
+expect 0 'node=7777' tw unban 7777 --socket "$home/api.sock"
+expect 2 'unban: which node?' tw unban
+expect 2 'unban: `attic` is no node id, nor the beginning of one' tw unban attic
+expect 2 'unban: `8888` is too much' tw unban 7777 8888
 expect 0 'saved step 12000' tw checkpoint --socket "$home/api.sock"
 expect 1 'leave: the disk is full' tw leave --socket "$home/api.sock"
 expect 1 '"ok": false' tw leave --socket "$home/api.sock" --json

@@ -228,6 +228,159 @@ static void table_forgets_who_has_been_gone_longest(void **state) {
     assert_non_null(tw_crowd_find(&crowd, &last));
 }
 
+/* ---- over a restart ------------------------------------------------------------------------- */
+
+static const uint64_t T = 1800000000;
+static char file[TW_CROWD_FILE_MAX];
+
+static uint32_t restart(uint64_t passed_s) {
+    const size_t size = tw_crowd_encode(&crowd, file, now_us, T);
+    assert_in_range(size, 1, TW_CROWD_FILE_MAX);
+    memset(&crowd, 0, sizeof(crowd));
+    now_us = 5 * S; /* another clock */
+    return tw_crowd_decode(&crowd, file, size, now_us, T + passed_s);
+}
+
+static void restart_keeps_what_links_are_like(void **state) {
+    (void)state;
+    up(1);
+    look(1, (struct tw_crowd_look){
+                .rtt_us = 40000, .path_bytes_s = 700000, .segments = 1000, .retransmits = 20});
+    transfers(1, 2000000, 4);
+    up(2);
+    now_us += 100 * S;
+    down(2, true);
+    now_us += 300 * S;
+    crowd.upload_bytes_s = 123456;
+    const struct tw_crowd_peer one = *peer_of(1);
+    const uint32_t reliability = tw_crowd_reliability(peer_of(2), now_us);
+    assert_int_equal(restart(60), 0);
+    assert_int_equal(crowd.upload_bytes_s, 123456);
+    assert_int_equal(peer_of(1)->rtt_us, one.rtt_us);
+    assert_int_equal(peer_of(1)->in_bytes_s, one.in_bytes_s);
+    assert_int_equal(peer_of(1)->in_count, 4);
+    assert_int_equal(peer_of(1)->out_bytes_s, 700000);
+    assert_true(peer_of(1)->has_loss);
+    assert_int_equal(peer_of(1)->loss_ppm, one.loss_ppm);
+    assert_false(peer_of(2)->has_loss);
+    assert_int_equal(peer_of(2)->breaks_milli, 1000);
+    assert_false(peer_of(1)->is_linked || peer_of(2)->is_linked);
+    assert_int_equal(tw_crowd_reliability(peer_of(1), now_us),
+                     1000); /* nobody knows of the pause */
+    assert_in_range(tw_crowd_reliability(peer_of(2), now_us), reliability - 2, reliability + 2);
+    up(1);
+    up(2);
+    now_us += 10 * S;
+    assert_int_equal(tw_crowd_reliability(peer_of(1), now_us), 1000);
+}
+
+static void what_is_kept_fades_with_time(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        up(1);
+        now_us += S;
+        down(1, true);
+    }
+    assert_int_equal(restart(2 * 3600), 0);
+    assert_int_equal(peer_of(1)->breaks_milli, 1000);
+    assert_int_equal(restart(TW_CROWD_OLD_S), 0);
+    assert_int_equal(peer_of(1)->breaks_milli, 0);
+    up(1);
+    assert_int_equal(restart(TW_CROWD_OLD_S + 1), 0);
+    const struct tw_id id = id_of(1);
+    assert_null(tw_crowd_find(&crowd, &id));
+    assert_int_equal(crowd.upload_bytes_s, 0);
+}
+
+static void odd_peer_is_known_after_a_restart(void **state) {
+    (void)state;
+    for (uint8_t peer = 1; peer <= 5; peer++) {
+        up(peer);
+        transfers(peer, peer == 3 ? 50000 : 2000000, 4);
+    }
+    is(3, TW_CROWD_SLOW_SENDER, "slow sender");
+    assert_int_equal(restart(60), 0);
+    for (uint8_t peer = 1; peer <= 5; peer++) up(peer);
+    is(3, TW_CROWD_SLOW_SENDER, "slow sender: 48.0 kB/s to us in 16 transfers");
+    is(1, TW_CROWD_FINE, "");
+}
+
+static uint32_t decode(const char *text_in) {
+    memset(&crowd, 0, sizeof(crowd));
+    return tw_crowd_decode(&crowd, text_in, strlen(text_in), now_us, T);
+}
+
+static void file_is_not_trusted(void **state) {
+    (void)state;
+#define HEAD "thinwire-crowd 1 1800000000 5\n"
+#define ID "abababababababababababababababababababababababababababababababab"
+    static const char *const bad[] = {
+        ID " 10 11 0 0 0 0 0 -",       /* linked for longer than known */
+        ID " 172801 0 0 0 0 0 0 -",    /* known for longer than is counted */
+        ID " 10 10 1000001 0 0 0 0 -", /* each number above its bound */
+        ID " 10 10 0 600000001 0 0 0 -",
+        ID " 10 10 0 0 1000000000001 0 0 -",
+        ID " 10 10 0 0 0 4294967296 0 -",
+        ID " 10 10 0 0 0 0 1000000000001 -",
+        ID " 10 10 0 0 0 0 0 1000001",
+        ID " 10 10 0 0 0 0 0 ",
+        ID " 10 10 0 0 0 0 0",
+        ID " 10 10 0 0 0 0 0 - ",
+        ID " 10 -1 0 0 0 0 0 -",
+        ID " 10  10 0 0 0 0 0 -",
+        ID "0 10 10 0 0 0 0 0 -",
+        "ab 10 10 0 0 0 0 0 -",
+        ID " 99999999999999999999 0 0 0 0 0 0 -",
+        "",
+        "0000000000000000000000000000000000000000000000000000000000000000 1 1 0 0 0 0 0 -"};
+    char text_in[TW_CROWD_FILE_MAX];
+    for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        (void)snprintf(text_in, sizeof(text_in), HEAD "%s\n" ID " 10 10 0 0 0 0 0 -\n", bad[i]);
+        if (decode(text_in) != 1) fail_msg("taken: %s", bad[i]);
+        assert_int_equal(peer_of(0xab)->known_us, 10 * S);
+    }
+    assert_int_equal(decode(HEAD ID " 1 1 0 0 0 0 0 -\n" ID " 2 2 0 0 0 0 0 -\n"), 1); /* twice */
+    assert_int_equal(peer_of(0xab)->known_us, S);
+    static const char *const heads[] = {"thinwire-crowd 2 1800000000 5\n", "x", "\n",
+                                        "thinwire-crowd 1 1800000000\n",
+                                        "thinwire-crowd 1 1800000000 1000000000001\n"};
+    for (unsigned i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        (void)snprintf(text_in, sizeof(text_in), "%s" ID " 10 10 0 0 0 0 0 -\n", heads[i]);
+        assert_int_equal(decode(text_in), 1);
+        assert_int_equal(crowd.upload_bytes_s, 0);
+    }
+    /* A clock that was far ahead when it was written. */
+    assert_int_equal(decode("thinwire-crowd 1 1900000000 5\n" ID " 1 1 0 0 0 0 0 -\n"), 0);
+    assert_int_equal(crowd.upload_bytes_s, 0);
+}
+
+static void full_table_fits_its_file(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
+        crowd.peers[i] = (struct tw_crowd_peer){.is_used = true,
+                                                .is_linked = true,
+                                                .changed_us = now_us,
+                                                .faded_us = now_us,
+                                                .known_us = UINT64_MAX / 4,
+                                                .linked_us = UINT64_MAX / 4,
+                                                .breaks_milli = 1000 * 1000,
+                                                .rtt_us = 600 * 1000 * 1000,
+                                                .in_bytes_s = UINT64_C(1000000000000),
+                                                .out_bytes_s = UINT64_C(1000000000000),
+                                                .in_count = UINT32_MAX,
+                                                .has_loss = true,
+                                                .loss_ppm = 1000 * 1000};
+        crowd.peers[i].id = id_of((uint8_t)(i + 1));
+    }
+    crowd.upload_bytes_s = UINT64_C(1000000000000);
+    assert_int_equal(restart(0), 0);
+    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) assert_true(crowd.peers[i].is_used);
+    assert_int_equal(peer_of(TW_CROWD_ROWS)->in_count, UINT32_MAX);
+    for (unsigned i = 0; i < sizeof(file); i++) file[i] = (char)(i * 7919 % 251); /* noise */
+    memset(&crowd, 0, sizeof(crowd));
+    assert_int_equal(tw_crowd_decode(&crowd, file, sizeof(file), now_us, T), 1);
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
@@ -242,6 +395,11 @@ int main(void) {
         T(where_all_links_break_it_is_ours),
         T(lossy_link_is_named_and_not_avoided),
         T(table_forgets_who_has_been_gone_longest),
+        T(restart_keeps_what_links_are_like),
+        T(what_is_kept_fades_with_time),
+        T(odd_peer_is_known_after_a_restart),
+        T(file_is_not_trusted),
+        T(full_table_fits_its_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

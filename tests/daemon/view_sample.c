@@ -48,6 +48,12 @@ static void sample_peers(struct tw_status_view *view) {
     view->peers[3].link = TW_VIEW_LINK_DIALING;
 }
 
+static void sample_bans(struct tw_status_view *view) {
+    view->net.banned = 1;
+    memset(&view->bans[0].id, 0x77, sizeof(view->bans[0].id));
+    view->bans[0].left_s = 2520;
+}
+
 static void sample_history(struct tw_status_view *view) {
     view->train.losses_count = 40;
     for (uint32_t i = 0; i < 40; i++) {
@@ -185,5 +191,6 @@ void view_sample(struct tw_status_view *view) {
     view->checkpoint.age_us = 190000000;
     view->checkpoint.bytes = 10100000;
     sample_peers(view);
+    sample_bans(view);
     sample_history(view);
 }
