@@ -288,7 +288,7 @@ static void burst_of_acknowledgements_does_not_turn_the_pace_around(void **state
     sample.delivered_bytes = UINT64_C(1000) * 1000 * 1000;
     tw_pacer_take(&pace, &sample);
     assert_int_equal(pace.state, TW_PACER_PACED);
-    assert_int_equal(tw_pacer_limit(&pace, &config, 0), 850 * 1000);
+    assert_int_equal(tw_pacer_limit(&pace, &config, 0), TW_PACER_PERCENT * 10 * 1000);
 }
 
 int main(void) {
