@@ -64,7 +64,7 @@ def test(nodes):
     assert new != old
     nodes.wait("a link to the new n0", lambda: is_alive(nodes, 1, new))
     nodes.wait("the old address leads to another node",
-               lambda: "another node" in (peer(nodes, 1, old) or {}).get("error", ""))
+               lambda: "another node" in ((peer(nodes, 1, old) or {}).get("error") or ""))
     row = peer(nodes, 1, old)
     assert row["link"] != "refused", row
     assert not warnings(nodes, 1), warnings(nodes, 1)
