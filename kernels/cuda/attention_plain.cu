@@ -66,7 +66,7 @@ __device__ __forceinline__ void store(const tw_attention_rows<T> &to, uint32_t r
 
 /* N: columns of a lane, head_size <= 32 N */
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 4)
     plain_forward(const tw_attention_call call, uint32_t blocks) {
     TW_SHARED_DYNAMIC(float, own);
     const uint32_t size = call.shape.head_size, lane = threadIdx.x % 32;
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(THREADS)
 /* Of keys: dk, dv; else of queries: dq. The table in attention_flash_backward.cu says which array
  * is what. */
 template <typename T, int N, bool IS_KEYS>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 4)
     plain_backward(const tw_attention_call call, uint32_t blocks) {
     TW_SHARED_DYNAMIC(float, own1);
     const uint32_t size = call.shape.head_size, lane = threadIdx.x % 32;
