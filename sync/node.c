@@ -143,10 +143,10 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_CONTRIB: tw_round_contrib(node, peer, &message->u.contrib); break;
     case TW_MSG_RESULT: tw_round_result(node, peer, &message->u.result); break;
     case TW_MSG_PREPARE: tw_vote_prepare(node, peer, &message->u.prepare); break;
-    case TW_MSG_PROMISE: tw_vote_promise(node, peer, &message->u.promise); break;
+    case TW_MSG_PROMISE: tw_closer_promise(node, peer, &message->u.promise); break;
     case TW_MSG_PROPOSE: tw_vote_propose(node, peer, &message->u.propose); break;
-    case TW_MSG_ACCEPT: tw_vote_accept(node, peer, &message->u.accept); break;
-    case TW_MSG_NACK: tw_vote_nack(node, peer, &message->u.nack); break;
+    case TW_MSG_ACCEPT: tw_closer_accept(node, peer, &message->u.accept); break;
+    case TW_MSG_NACK: tw_closer_nack(node, peer, &message->u.nack); break;
     case TW_MSG_COMMIT: tw_log_received(node, peer, &message->u.commit.close); break;
     case TW_MSG_LOG_GET: tw_log_get(node, peer, &message->u.log_get); break;
     case TW_MSG_LOG_NONE: tw_log_none(node, peer, &message->u.log_none); break;

@@ -5,10 +5,12 @@
  * message, a dead worker or a restart needs no code of its own: the next walk asks again.
  *
  *   peers.c    links, heartbeats, who is alive        payload.c  bytes by name: want, pull, serve
- *   round.c    contributions, owner's merge, results  vote.c     ballots: acceptor and closer
+ *   round.c    contributions, owner's merge, results  vote.c     ballots: the acceptor
+ *   closer.c   ballots: who proposes, and when        proposal.c what is proposed
  *   log.c      committed manifests, applying them     lineage.c  adopt, fork, join
  *   pull.c     who is asked for which chunk           state.c    (phi, u) given and taken
- *   pair.c     topology pair, instead of rounds and votes: exchanges of two nodes */
+ *   pair.c     topology pair, instead of rounds and votes: exchanges of two nodes
+ *   pair_clock.c  the run's clock there, and whose state is taken over */
 #ifndef TW_SYNC_NODE_INTERNAL_H
 #define TW_SYNC_NODE_INTERNAL_H
 
@@ -411,6 +413,10 @@ struct tw_node {
     uint32_t messages_count, bodies_count;
 };
 
+static inline uint32_t tw_bits(uint64_t set) {
+    return (uint32_t)__builtin_popcountll(set);
+}
+
 /* ---- actions.c: the queue of the current event --------------------------------------------- */
 
 /* A message to fill and then send; NULL when this event has said enough (the next walk retries). */
@@ -513,16 +519,32 @@ uint64_t tw_round_keep(const struct tw_node *node);
 /* ---- vote.c --------------------------------------------------------------------------------- */
 
 void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare);
-void tw_vote_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
 void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose);
-void tw_vote_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
-void tw_vote_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
 void tw_vote_stored(struct tw_node *node, uint64_t seq, bool ok);
 bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close);
 void tw_vote_reset(struct tw_node *node); /* a new membership: nothing promised; stored */
 /* The membership we ask for is on disk; asks for it again when writing it failed. */
 bool tw_vote_has_nonce(struct tw_node *node);
 void tw_vote_advance(struct tw_node *node);
+uint32_t tw_vote_majority(const struct tw_node *node);
+/* Makes the vote be about the open round; older rounds are decided and need no memory. */
+void tw_vote_turn(struct tw_node *node);
+/* Has the vote written down; the STORED that answers it names what is returned. */
+uint64_t tw_vote_store(struct tw_node *node);
+
+/* ---- closer.c ------------------------------------------------------------------------------- */
+
+void tw_closer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
+void tw_closer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
+void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
+void tw_closer_advance(struct tw_node *node);
+/* Says what this phase has to say, and ends one that takes too long. */
+void tw_closer_tell(struct tw_node *node);
+
+/* ---- proposal.c ----------------------------------------------------------------------------- */
+
+/* Writes round.proposal. */
+void tw_proposal_write(struct tw_node *node);
 
 /* ---- refuse.c: results that somebody does not take ------------------------------------------- */
 
@@ -609,6 +631,18 @@ void tw_pair_abandon(struct tw_node *node);
 void tw_pair_encoded(struct tw_node *node, const struct tw_event *event);
 /* True when it answered a step of ours. */
 bool tw_pair_applied(struct tw_node *node, const struct tw_event *event);
+void tw_pair_advance(struct tw_node *node);
+
+/* ---- pair_clock.c --------------------------------------------------------------------------- */
+
+uint64_t tw_pair_clock(const struct tw_node *node);
+/* Where the clock stands now, rounds being late: as far as our own tokens tell. */
+uint64_t tw_pair_clock_now(const struct tw_node *node);
+/* The clock after a round in which we trained on so many tokens. */
+uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens);
+/* Whether a clock is so far behind another that its anchors would only drag: less than half, beyond
+ * what two periods of everybody explain. */
+bool tw_pair_is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t other);
 /* The peer whose state should be taken over instead of ours, or NO_PEER. */
 uint16_t tw_pair_find_ahead(struct tw_node *node);
 /* We trained on so many tokens in a step that took so long; 0: not known how long. */
@@ -617,7 +651,6 @@ void tw_pair_stepped(struct tw_node *node, uint64_t took_us, uint64_t tokens);
 void tw_pair_note_donor(struct tw_node *node, const struct tw_id *id);
 /* How many times faster than our own tokens the run's clock advances at present, in 1024ths. */
 uint64_t tw_pair_clock_factor(const struct tw_node *node);
-void tw_pair_advance(struct tw_node *node);
 
 /* ---- lineage.c ------------------------------------------------------------------------------ */
 

@@ -19,14 +19,6 @@
  * those who have not answered. */
 #include "sync/node_internal.h"
 
-static uint32_t bits(uint64_t set) {
-    return (uint32_t)__builtin_popcountll(set);
-}
-
-static uint32_t majority(const struct tw_node *node) {
-    return node->roster.count / 2 + 1;
-}
-
 static void report(struct tw_node *node, uint32_t owner) {
     if ((node->round.reported >> owner & 1) != 0) return;
     node->round.reported |= UINT64_C(1) << owner;
@@ -89,11 +81,11 @@ void tw_refuse_heard(struct tw_node *node, uint32_t member, uint32_t parts) {
         if (round->proposal.parts[k].bytes == 0) continue;
         if ((parts >> k & 1) != 0) round->refused_by[k] |= UINT64_C(1) << member;
         refusing |= round->refused_by[k];
-        if (bits(round->refused_by[k]) > most) most = bits(round->refused_by[k]);
+        if (tw_bits(round->refused_by[k]) > most) most = tw_bits(round->refused_by[k]);
     }
-    if (acceptors(node, refusing) >= majority(node)) return; /* the others will do */
+    if (acceptors(node, refusing) >= tw_vote_majority(node)) return; /* the others will do */
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
-        if (round->proposal.parts[k].bytes > 0 && bits(round->refused_by[k]) == most)
+        if (round->proposal.parts[k].bytes > 0 && tw_bits(round->refused_by[k]) == most)
             round->left_out |= 1u << k;
     }
     /* What is carried on stays as it is; the next ballot may be free to do without. */
@@ -133,9 +125,10 @@ bool tw_refuse_must_carry(struct tw_node *node, bool *is_open) {
         accepted_count +=
             (round->promised_by >> i & 1) != 0 && tw_id_equal(&round->promised_digest[i], &digest);
     }
-    const uint32_t unknown_count =
-        TW_PLANTED(node, TW_PLANT_FREED_EARLY) ? 0 : node->roster.count - bits(round->promised_by);
-    if (accepted_count + unknown_count < majority(node)) return false;
+    const uint32_t unknown_count = TW_PLANTED(node, TW_PLANT_FREED_EARLY)
+                                       ? 0
+                                       : node->roster.count - tw_bits(round->promised_by);
+    if (accepted_count + unknown_count < tw_vote_majority(node)) return false;
     *is_open = may_hear_more(node);
     return !*is_open;
 }

@@ -1,20 +1,13 @@
-/* vote.c - one close manifest per round: single-decree Paxos among the roster.
+/* vote.c - one close manifest per round: single-decree Paxos among the roster. Here: the acceptor.
  *
- * Acceptor, per round: promised ballot, accepted (ballot, manifest); durable before told. It
- * accepts a manifest only when it holds and has verified every result it names: a committed round
- * can be had from a majority. Closer: IDLE -> STORING (its own promise, so that no ballot is ever
- * used twice) -> PREPARING (ask a majority what they accepted) -> PROPOSING. The first closer in
- * hash order skips PREPARING at its first ballot, the lowest of the round, which nobody can have
- * accepted anything before. */
+ * Per round: promised ballot, accepted (ballot, manifest); durable before told. It accepts a
+ * manifest only when it holds and has verified every result it names: a committed round can be had
+ * from a majority. closer.c proposes, refuse.c says what is not accepted. */
 #include "sync/node_internal.h"
 
-static uint32_t majority(const struct tw_node *node) {
+uint32_t tw_vote_majority(const struct tw_node *node) {
     if (TW_PLANTED(node, TW_PLANT_HALF_QUORUM)) return (node->roster.count + 1) / 2;
     return node->roster.count / 2 + 1;
-}
-
-static uint32_t bits(uint64_t set) {
-    return (uint32_t)__builtin_popcountll(set);
 }
 
 bool tw_node_is_voter(const struct tw_node *node) {
@@ -24,7 +17,7 @@ bool tw_node_is_voter(const struct tw_node *node) {
 
 /* ---- durable ballots ------------------------------------------------------------------------ */
 
-static uint64_t store(struct tw_node *node) {
+uint64_t tw_vote_store(struct tw_node *node) {
     struct tw_action *action = tw_act_body(node, TW_ACT_STORE_VOTE);
     action->u.store.seq = ++node->store_seq;
     action->u.store.vote = &node->vote;
@@ -40,11 +33,10 @@ void tw_vote_reset(struct tw_node *node) {
     node->vote.has_accepted = 0;
     node->vote_floor = 0;
     node->replies_count = 0;
-    node->nonce_seq = store(node);
+    node->nonce_seq = tw_vote_store(node);
 }
 
-/* Makes the vote be about the open round; older rounds are decided and need no memory. */
-static void turn_to_round(struct tw_node *node) {
+void tw_vote_turn(struct tw_node *node) {
     if (node->vote.round == node->at.rounds) return;
     node->vote.round = node->at.rounds;
     node->vote.promised = 0;
@@ -61,13 +53,13 @@ bool tw_vote_has_nonce(struct tw_node *node) {
         return false;
     }
     node->store_failed_us = 0;
-    node->nonce_seq = store(node);
+    node->nonce_seq = tw_vote_store(node);
     return false;
 }
 
 static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t peer,
                         uint64_t ballot) {
-    const uint64_t seq = store(node);
+    const uint64_t seq = tw_vote_store(node);
     /* Full: the oldest asker repeats itself. */
     if (node->replies_count == REPLIES_MAX) {
         for (uint32_t i = 1; i < node->replies_count; i++) node->replies[i - 1] = node->replies[i];
@@ -90,7 +82,7 @@ static void send_reply(struct tw_node *node, const struct reply *reply) {
                                          .accepted_ballot = node->vote.accepted_ballot};
         if (promise.has_accepted != 0) promise.accepted = node->vote.accepted;
         if (reply->to_self) {
-            tw_vote_promise(node, NO_PEER, &promise);
+            tw_closer_promise(node, NO_PEER, &promise);
             return;
         }
         struct tw_message *message = tw_act_message(node, TW_MSG_PROMISE);
@@ -104,7 +96,7 @@ static void send_reply(struct tw_node *node, const struct reply *reply) {
                                          .ballot = reply->ballot,
                                          .digest = tw_close_digest(&node->vote.accepted)};
     if (reply->to_self) {
-        tw_vote_accept(node, NO_PEER, &accept);
+        tw_closer_accept(node, NO_PEER, &accept);
         return;
     }
     struct tw_message *message = tw_act_message(node, TW_MSG_ACCEPT);
@@ -159,7 +151,7 @@ void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     if (!tw_log_is_at(node, peer, &prepare->lineage, prepare->round)) return;
     if (!tw_node_is_voter(node)) return;
     if (tw_roster_find(&node->roster, &node->links[peer].id) < 0) return;
-    turn_to_round(node);
+    tw_vote_turn(node);
     if (!is_ballot_of(node, peer, prepare->ballot)) return;
     tw_round_touch(node);
     if (prepare->ballot <= node->vote.promised && !TW_PLANTED(node, TW_PLANT_STALE_PROMISE)) {
@@ -218,7 +210,7 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
         return;
     if (!tw_node_is_voter(node)) return;
     if (peer != NO_PEER && tw_roster_find(&node->roster, &node->links[peer].id) < 0) return;
-    turn_to_round(node);
+    tw_vote_turn(node);
     if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
     tw_round_touch(node);
     if (propose->ballot < node->vote.promised && !TW_PLANTED(node, TW_PLANT_BALLOT_IGNORED)) {
@@ -296,401 +288,9 @@ static void consider_offer(struct tw_node *node) {
     reply_later(node, REPLY_ACCEPT, round->offer_from, round->offer_ballot);
 }
 
-/* ---- closer --------------------------------------------------------------------------------- */
-
-static int sender_idx(const struct tw_node *node, uint16_t peer) {
-    if (peer == NO_PEER) return node->round.self_idx;
-    return tw_roster_find(&node->roster, &node->links[peer].id);
-}
-
-static bool is_silent(const struct tw_node *node, uint32_t idx) {
-    return (int)idx != node->round.self_idx &&
-           (node->member_left[idx] || node->now_us - node->member_seen_us[idx] > MEMBER_DEAD_US);
-}
-
-/* How long a member keeps its seat while it fetches (phi, u). To get a new one it would have to be
- * at the newest round with everything applied, which on a full link takes longer than the fetch.
- * Nobody waits for it, so the seat costs nothing while the others are a majority without it; else
- * rounds would go at the pace of its link. And who cannot fetch cannot vote either: a seat that
- * stays silent for good brings the group closer to having no majority, so there is an end. */
-static uint64_t receiver_seat_us(const struct tw_node *node) {
-    uint32_t seats_count = 0, live_count = 0;
-    for (uint32_t i = 0; i < node->roster.count; i++) {
-        if (is_silent(node, i)) continue;
-        seats_count++;
-        live_count += tw_peers_member_live(node, i);
-    }
-    return live_count > seats_count / 2 ? node->cfg.orphan_us : MEMBER_DEAD_US;
-}
-
-/* Whole, as far as we know: to be trusted with a part. */
-static bool can_own(const struct tw_node *node, uint32_t idx) {
-    if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
-    if (tw_strike_is(node, &node->roster.members[idx].id)) return false;
-    return tw_peers_member_live(node, idx);
-}
-
-/* The next roster: who is here or was lately, and who asks to come in. */
-static void next_roster(struct tw_node *node, const struct tw_close *close,
-                        struct tw_roster *next) {
-    const uint64_t seat_us = receiver_seat_us(node);
-    uint64_t contributed = 0, absent = 0;
-    bool is_changed = false;
-    next->count = 0;
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        if (close->parts[k].bytes == 0 && node->round.count[k] > 0)
-            absent |= UINT64_C(1) << close->parts[k].owner_idx;
-    }
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        contributed |= UINT64_C(1) << close->contributors[i].member_idx;
-    for (uint32_t i = 0; i < node->roster.count; i++) {
-        struct tw_member member = node->roster.members[i];
-        const bool is_gone =
-            is_silent(node, i) ||
-            ((int)i != node->round.self_idx && node->now_us - node->member_live_us[i] > seat_us);
-        is_changed |= is_gone;
-        if (is_gone) continue;
-        /* Who met the deadline owns a part next time; if nobody did, everybody may try. */
-        const bool is_in_time = contributed == 0 || ((contributed & ~absent) >> i & 1) != 0;
-        member.weight = is_in_time && can_own(node, i) ? 1 : 0;
-        next->members[next->count++] = member;
-    }
-    for (uint32_t j = 0; j < JOINS_MAX; j++) {
-        const struct tw_msg_join *join = &node->joins[j].said;
-        if (node->joins[j].heard_us == 0 || node->now_us - node->joins[j].heard_us > JOIN_VALID_US)
-            continue;
-        if (!tw_id_equal(&join->lineage, &node->at.lineage) || join->rounds != node->at.rounds)
-            continue;
-        const int idx = tw_roster_find(next, &node->joins[j].id);
-        if (idx >= 0 && next->members[idx].nonce == join->nonce) continue;
-        is_changed = true;
-        if (idx >= 0) { /* the same node without its memory: a new member under the old id */
-            next->members[idx].nonce = join->nonce;
-            next->members[idx].weight = 0;
-            continue;
-        }
-        if (next->count >= node->cfg.members_max || next->count >= TW_MEMBERS_MAX) continue;
-        uint32_t at = next->count++;
-        for (; at > 0 && tw_id_compare(&next->members[at - 1].id, &node->joins[j].id) > 0; at--)
-            next->members[at] = next->members[at - 1];
-        next->members[at] =
-            (struct tw_member){.id = node->joins[j].id, .nonce = join->nonce, .weight = 0};
-    }
-    bool has_owner = false;
-    for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
-    for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
-    tw_share_weigh(node, next);
-    next->number = node->roster.number + (is_changed ? 1 : 0);
-}
-
-static void add_contributors(const struct tw_node *node, struct tw_close *close,
-                             const struct tw_msg_result *result) {
-    for (uint32_t i = 0; i < result->contributors_count; i++) {
-        const struct tw_contributor *by = &result->contributors[i];
-        uint32_t at = 0;
-        while (at < close->contributors_count &&
-               close->contributors[at].member_idx < by->member_idx)
-            at++;
-        if (at < close->contributors_count &&
-            close->contributors[at].member_idx == by->member_idx &&
-            !TW_PLANTED(node, TW_PLANT_LISTED_TWICE))
-            continue;
-        for (uint32_t j = close->contributors_count++; j > at; j--)
-            close->contributors[j] = close->contributors[j - 1];
-        close->contributors[at] = *by;
-    }
-}
-
-/* Results that are here and that we do not take are left out from the start. */
-static void leave_out(struct tw_node *node) {
-    struct round *round = &node->round;
-    struct tw_close *heard = &round->proposal; /* overwritten by what is written next */
-    heard->parts_count = round->owners_count;
-    for (uint32_t k = 0; k < round->owners_count; k++) {
-        heard->parts[k] = (struct tw_part){.owner_idx = round->owners[k]};
-        if (!round->results[k].has) continue;
-        heard->parts[k].bytes = round->results[k].said.bytes;
-        heard->parts[k].result = round->results[k].said.hash;
-    }
-    round->left_out |= tw_refuse_find(node, heard);
-}
-
-static void write_proposal(struct tw_node *node, struct tw_close *close) {
-    const struct round *round = &node->round;
-    const struct tw_close *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
-    close->lineage = node->at.lineage;
-    close->parent = node->tip_digest;
-    close->round = node->at.rounds;
-    close->fragment = tw_round_fragment(node, node->at.rounds);
-    close->roster_number = node->roster.number;
-    close->finals = tw_round_is_final(node) ? tip->finals + 1 : 0;
-    close->contributors_count = 0;
-    close->parts_count = node->roster.count == 1 ? 0 : round->owners_count;
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        struct tw_part *part = &close->parts[k];
-        *part = (struct tw_part){.owner_idx = round->owners[k]};
-        const struct tw_msg_result *result = &round->results[k].said;
-        if (!round->results[k].has || result->bytes == 0) continue;
-        /* Announced by an owner that died before we had it: nobody could accept it. */
-        if (!tw_payload_is_held(node, &result->hash) &&
-            !tw_peers_member_live(node, round->owners[k]))
-            continue;
-        if ((round->left_out >> k & 1) != 0) continue;
-        part->bytes = result->bytes;
-        part->result = result->hash;
-        for (uint32_t i = 0; i < result->contributors_count; i++)
-            part->contributors |= UINT64_C(1) << result->contributors[i].member_idx;
-        add_contributors(node, close, result);
-    }
-    close->clock_tokens = tip != NULL ? tip->clock_tokens : 0;
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        close->clock_tokens += close->contributors[i].tokens;
-    next_roster(node, close, &close->next);
-}
-
-static void start_proposing(struct tw_node *node) {
-    struct round *round = &node->round;
-    round->phase = CLOSER_PROPOSING;
-    round->phase_us = node->now_us;
-    round->accepted_by = 0;
-    if (round->has_best && !TW_PLANTED(node, TW_PLANT_OTHER_VALUE)) {
-        round->proposal = round->best;
-    } else {
-        leave_out(node);
-        write_proposal(node, &round->proposal);
-    }
-    struct tw_msg_propose *propose = &(struct tw_msg_propose){.ballot = round->ballot};
-    propose->close = round->proposal;
-    tw_vote_propose(node, NO_PEER, propose);
-}
-
-/* A majority has promised: what to propose is known, or more promises will tell. */
-static void consider_promises(struct tw_node *node) {
-    struct round *round = &node->round;
-    bool is_open = false;
-    if (round->phase != CLOSER_PREPARING || bits(round->promised_by) < majority(node)) return;
-    if (round->has_best) round->has_best = tw_refuse_must_carry(node, &is_open) || is_open;
-    if (!is_open) start_proposing(node);
-}
-
-static void start_ballot(struct tw_node *node) {
-    struct round *round = &node->round;
-    turn_to_round(node);
-    const uint64_t attempts = node->vote.promised / TW_MEMBERS_MAX;
-    const uint64_t rank = (uint64_t)round->self_rank;
-    round->ballot =
-        rank == 0 && node->vote.promised == 0 ? 1 : (attempts + 1) * TW_MEMBERS_MAX + rank;
-    TW_ASSERT(round->ballot > node->vote.promised);
-    node->vote.promised = round->ballot;
-    round->ballot_seq = store(node);
-    round->phase = CLOSER_STORING;
-    round->phase_us = node->now_us;
-    round->promised_by = 0;
-    round->has_best = false;
-    round->attempt++;
-}
-
-void tw_vote_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise) {
-    struct round *round = &node->round;
-    if (!tw_id_equal(&promise->lineage, &node->at.lineage)) return;
-    if (promise->round != node->at.rounds || round->phase != CLOSER_PREPARING) return;
-    const int idx = sender_idx(node, peer);
-    if (idx < 0 || promise->ballot != round->ballot) return;
-    if (promise->has_accepted != 0 && promise->accepted_ballot >= promise->ballot) return;
-    if (promise->has_accepted != 0 && !tw_vote_is_sound(node, &promise->accepted)) return;
-    round->promised_by |= UINT64_C(1) << idx;
-    round->promised_digest[idx] = (struct tw_id){{0}};
-    if (promise->has_accepted != 0)
-        round->promised_digest[idx] = tw_close_digest(&promise->accepted);
-    if (promise->has_accepted != 0 &&
-        (!round->has_best || promise->accepted_ballot > round->best_ballot)) {
-        round->has_best = true;
-        round->best_ballot = promise->accepted_ballot;
-        round->best = promise->accepted;
-    }
-    consider_promises(node);
-}
-
-void tw_vote_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept) {
-    struct round *round = &node->round;
-    if (!tw_id_equal(&accept->lineage, &node->at.lineage)) return;
-    if (accept->round != node->at.rounds || round->phase != CLOSER_PROPOSING) return;
-    const int idx = sender_idx(node, peer);
-    if (idx < 0 || accept->ballot != round->ballot) return;
-    const struct tw_id digest = tw_close_digest(&round->proposal);
-    if (!tw_id_equal(&digest, &accept->digest)) return;
-    round->accepted_by |= UINT64_C(1) << idx;
-    if (bits(round->accepted_by) < majority(node)) return;
-    struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
-    if (message != NULL) {
-        message->u.commit.close = round->proposal;
-        tw_peers_broadcast(node, message);
-    }
-    tw_log_commit(node, &node->round.proposal);
-}
-
-void tw_vote_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack_said) {
-    struct round *round = &node->round;
-    if (!tw_id_equal(&nack_said->lineage, &node->at.lineage)) return;
-    if (nack_said->round != node->at.rounds || round->phase == CLOSER_IDLE) return;
-    const int idx = sender_idx(node, peer);
-    if (idx >= 0 && nack_said->promised == round->ballot && nack_said->refused_parts != 0)
-        tw_refuse_heard(node, (uint32_t)idx, nack_said->refused_parts);
-    if (nack_said->promised <= round->ballot || idx < 0) return;
-    if (nack_said->promised - round->ballot > BALLOT_LEAP_MAX) return;
-    /* Somebody is ahead: let them finish, then try above them. */
-    turn_to_round(node);
-    if (node->vote.promised < nack_said->promised) node->vote.promised = nack_said->promised;
-    round->phase = CLOSER_IDLE;
-    const uint64_t wait_us = BALLOT_TIMEOUT_US << (round->attempt < 5 ? round->attempt : 5);
-    round->retry_us = node->now_us + wait_us / 2 + tw_rng_below(&node->rng, wait_us);
-}
-
-/* Everything that can still come has come. */
-static bool has_all_results(const struct tw_node *node) {
-    const struct round *round = &node->round;
-    for (uint32_t k = 0; k < round->owners_count; k++) {
-        if (round->count[k] == 0 || round->results[k].has) continue;
-        if (tw_peers_member_live(node, round->owners[k])) return false;
-    }
-    return true;
-}
-
-/* All results are here and no closer has said a word about them: one that is linked, but cannot
- * write down its ballot (its disk is full), must not hold up the others for the whole patience. */
-static bool is_closer_mute(struct tw_node *node) {
-    struct round *round = &node->round;
-    if (round->has_offer || (node->vote.round == node->at.rounds && node->vote.promised > 0))
-        return false;
-    for (uint32_t k = 0; k < round->owners_count; k++) {
-        if (round->count[k] > 0 && !round->results[k].has) return false;
-    }
-    if (round->results_us == 0) round->results_us = node->now_us;
-    return true;
-}
-
-static bool is_my_turn(struct tw_node *node) {
-    const struct round *round = &node->round;
-    for (int rank = 0; rank < round->self_rank; rank++) {
-        if (tw_peers_member_live(node, round->rank[rank]) &&
-            !tw_refuse_is_passed(node, (uint32_t)rank) &&
-            !tw_strike_is(node, &node->roster.members[round->rank[rank]].id))
-            return false;
-    }
-    return true;
-}
-
-/* When this node, by its own watch, should try to close the round. */
-static bool should_close(struct tw_node *node) {
-    const struct round *round = &node->round;
-    if (node->is_solo_pending) return false;
-    if (node->roster.count == 1) {
-        for (uint32_t j = 0; j < JOINS_MAX; j++) {
-            if (node->joins[j].heard_us != 0 &&
-                node->now_us - node->joins[j].heard_us <= JOIN_VALID_US &&
-                node->joins[j].said.rounds == node->at.rounds &&
-                tw_id_equal(&node->joins[j].said.lineage, &node->at.lineage))
-                return true;
-        }
-        /* A manifest from before a restart that only we can finish. */
-        return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
-    }
-    if (round->active_us == 0) return false;
-    if (node->now_us < round->retry_us) {
-        tw_node_wake(node, round->retry_us);
-        return false;
-    }
-    if (is_my_turn(node) && has_all_results(node)) return true;
-    const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;
-    uint64_t late_us = round->active_us + 2 * node->patience_us + step_us;
-    if (is_closer_mute(node) && round->results_us + step_us < late_us)
-        late_us = round->results_us + step_us;
-    if (node->now_us < late_us) tw_node_wake(node, late_us);
-    return node->now_us >= late_us;
-}
-
-static void tell(struct tw_node *node) {
-    const struct round *round = &node->round;
-    struct tw_message *message = NULL;
-    for (uint16_t i = 0; i < node->links_end; i++) {
-        struct link *link = &node->links[i];
-        if (!tw_peers_is_at_round(node, i)) continue;
-        uint64_t *told =
-            round->phase == CLOSER_PREPARING ? &link->told_prepare : &link->told_propose;
-        /* Ballots repeat from round to round: the mark holds both. */
-        const uint64_t mark = node->at.rounds * UINT64_C(0x100000) + round->ballot;
-        if (*told == mark) continue;
-        if (message == NULL && round->phase == CLOSER_PREPARING) {
-            message = tw_act_message(node, TW_MSG_PREPARE);
-            if (message == NULL) return;
-            message->u.prepare = (struct tw_msg_prepare){
-                .lineage = node->at.lineage, .round = node->at.rounds, .ballot = round->ballot};
-        } else if (message == NULL) {
-            message = tw_act_message(node, TW_MSG_PROPOSE);
-            if (message == NULL) return;
-            message->u.propose.ballot = round->ballot;
-            message->u.propose.close = round->proposal;
-        }
-        tw_act_send(node, message, i);
-        *told = mark;
-    }
-}
-
-/* Our own promise, already on disk, unless a higher ballot was promised meanwhile. */
-static void promise_self(struct tw_node *node) {
-    if (node->vote.promised != node->round.ballot) return;
-    struct tw_msg_promise own = {.lineage = node->at.lineage,
-                                 .round = node->at.rounds,
-                                 .ballot = node->round.ballot,
-                                 .has_accepted = node->vote.has_accepted,
-                                 .accepted_ballot = node->vote.accepted_ballot};
-    if (own.has_accepted != 0) own.accepted = node->vote.accepted;
-    tw_vote_promise(node, NO_PEER, &own);
-}
-
-/* A result in our own proposal died with its owner before we had it, or came and is one we do not
- * take: not even we can accept it. Another ballot leaves it out. A link that breaks for a moment is
- * no death. */
-static bool is_hopeless(struct tw_node *node) {
-    const struct round *round = &node->round;
-    if (round->phase != CLOSER_PROPOSING || round->has_best) return false;
-    if (tw_refuse_find(node, &round->proposal) != 0) return true;
-    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
-        const struct tw_part *part = &round->proposal.parts[k];
-        if (part->bytes == 0 || tw_payload_is_held(node, &part->result) ||
-            tw_peers_member_live(node, part->owner_idx))
-            continue;
-        const uint64_t dead_us = node->member_seen_us[part->owner_idx] + RETRY_US;
-        if (node->now_us >= dead_us) return true;
-        tw_node_wake(node, dead_us);
-    }
-    return false;
-}
-
 void tw_vote_advance(struct tw_node *node) {
-    struct round *round = &node->round;
     if (!tw_node_is_voter(node)) return;
-    if (is_hopeless(node)) round->phase = CLOSER_IDLE;
-    if (round->phase == CLOSER_IDLE && should_close(node)) start_ballot(node);
-    if (round->phase == CLOSER_STORING && node->stored_seq >= round->ballot_seq) {
-        if (round->ballot == 1) {
-            start_proposing(node);
-        } else {
-            round->phase = CLOSER_PREPARING;
-            promise_self(node);
-        }
-    }
-    consider_promises(node);
+    tw_closer_advance(node);
     consider_offer(node);
-    if (round->phase == CLOSER_PREPARING || round->phase == CLOSER_PROPOSING) tell(node);
-    if (round->phase == CLOSER_IDLE) return;
-    const uint64_t timeout_us = (BALLOT_TIMEOUT_US << (round->attempt < 8 ? round->attempt : 8)) +
-                                (round->phase == CLOSER_PROPOSING ? node->patience_us : 0);
-    if (node->now_us < round->phase_us + timeout_us) {
-        tw_node_wake(node, round->phase_us + timeout_us);
-        return;
-    }
-    round->phase = CLOSER_IDLE;
-    round->retry_us = node->now_us + tw_rng_below(&node->rng, timeout_us);
-    tw_node_wake(node, round->retry_us);
+    tw_closer_tell(node);
 }

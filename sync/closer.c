@@ -1,0 +1,263 @@
+/* closer.c - who proposes the close manifest of a round, and when: the proposer of vote.c.
+ *
+ *   IDLE -> STORING       its own promise, so that no ballot is ever used twice
+ *   STORING -> PREPARING  asks a majority what they accepted, and must carry that on
+ *   PREPARING -> PROPOSING
+ *   any -> IDLE           nacked, not taken (refuse.c), or too late; once more after a pause
+ *
+ * The first closer in hash order skips PREPARING at its first ballot, the lowest of the round,
+ * which nobody can have accepted anything before. */
+#include "sync/node_internal.h"
+
+static int sender_idx(const struct tw_node *node, uint16_t peer) {
+    if (peer == NO_PEER) return node->round.self_idx;
+    return tw_roster_find(&node->roster, &node->links[peer].id);
+}
+
+static void start_proposing(struct tw_node *node) {
+    struct round *round = &node->round;
+    round->phase = CLOSER_PROPOSING;
+    round->phase_us = node->now_us;
+    round->accepted_by = 0;
+    if (round->has_best && !TW_PLANTED(node, TW_PLANT_OTHER_VALUE)) {
+        round->proposal = round->best;
+    } else {
+        tw_proposal_write(node);
+    }
+    struct tw_msg_propose *propose = &(struct tw_msg_propose){.ballot = round->ballot};
+    propose->close = round->proposal;
+    tw_vote_propose(node, NO_PEER, propose);
+}
+
+/* A majority has promised: what to propose is known, or more promises will tell. */
+static void consider_promises(struct tw_node *node) {
+    struct round *round = &node->round;
+    bool is_open = false;
+    if (round->phase != CLOSER_PREPARING || tw_bits(round->promised_by) < tw_vote_majority(node))
+        return;
+    if (round->has_best) round->has_best = tw_refuse_must_carry(node, &is_open) || is_open;
+    if (!is_open) start_proposing(node);
+}
+
+static void start_ballot(struct tw_node *node) {
+    struct round *round = &node->round;
+    tw_vote_turn(node);
+    const uint64_t attempts = node->vote.promised / TW_MEMBERS_MAX;
+    const uint64_t rank = (uint64_t)round->self_rank;
+    round->ballot =
+        rank == 0 && node->vote.promised == 0 ? 1 : (attempts + 1) * TW_MEMBERS_MAX + rank;
+    TW_ASSERT(round->ballot > node->vote.promised);
+    node->vote.promised = round->ballot;
+    round->ballot_seq = tw_vote_store(node);
+    round->phase = CLOSER_STORING;
+    round->phase_us = node->now_us;
+    round->promised_by = 0;
+    round->has_best = false;
+    round->attempt++;
+}
+
+void tw_closer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise) {
+    struct round *round = &node->round;
+    if (!tw_id_equal(&promise->lineage, &node->at.lineage)) return;
+    if (promise->round != node->at.rounds || round->phase != CLOSER_PREPARING) return;
+    const int idx = sender_idx(node, peer);
+    if (idx < 0 || promise->ballot != round->ballot) return;
+    if (promise->has_accepted != 0 && promise->accepted_ballot >= promise->ballot) return;
+    if (promise->has_accepted != 0 && !tw_vote_is_sound(node, &promise->accepted)) return;
+    round->promised_by |= UINT64_C(1) << idx;
+    round->promised_digest[idx] = (struct tw_id){{0}};
+    if (promise->has_accepted != 0)
+        round->promised_digest[idx] = tw_close_digest(&promise->accepted);
+    if (promise->has_accepted != 0 &&
+        (!round->has_best || promise->accepted_ballot > round->best_ballot)) {
+        round->has_best = true;
+        round->best_ballot = promise->accepted_ballot;
+        round->best = promise->accepted;
+    }
+    consider_promises(node);
+}
+
+void tw_closer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept) {
+    struct round *round = &node->round;
+    if (!tw_id_equal(&accept->lineage, &node->at.lineage)) return;
+    if (accept->round != node->at.rounds || round->phase != CLOSER_PROPOSING) return;
+    const int idx = sender_idx(node, peer);
+    if (idx < 0 || accept->ballot != round->ballot) return;
+    const struct tw_id digest = tw_close_digest(&round->proposal);
+    if (!tw_id_equal(&digest, &accept->digest)) return;
+    round->accepted_by |= UINT64_C(1) << idx;
+    if (tw_bits(round->accepted_by) < tw_vote_majority(node)) return;
+    struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
+    if (message != NULL) {
+        message->u.commit.close = round->proposal;
+        tw_peers_broadcast(node, message);
+    }
+    tw_log_commit(node, &node->round.proposal);
+}
+
+void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack_said) {
+    struct round *round = &node->round;
+    if (!tw_id_equal(&nack_said->lineage, &node->at.lineage)) return;
+    if (nack_said->round != node->at.rounds || round->phase == CLOSER_IDLE) return;
+    const int idx = sender_idx(node, peer);
+    if (idx >= 0 && nack_said->promised == round->ballot && nack_said->refused_parts != 0)
+        tw_refuse_heard(node, (uint32_t)idx, nack_said->refused_parts);
+    if (nack_said->promised <= round->ballot || idx < 0) return;
+    if (nack_said->promised - round->ballot > BALLOT_LEAP_MAX) return;
+    /* Somebody is ahead: let them finish, then try above them. */
+    tw_vote_turn(node);
+    if (node->vote.promised < nack_said->promised) node->vote.promised = nack_said->promised;
+    round->phase = CLOSER_IDLE;
+    const uint64_t wait_us = BALLOT_TIMEOUT_US << (round->attempt < 5 ? round->attempt : 5);
+    round->retry_us = node->now_us + wait_us / 2 + tw_rng_below(&node->rng, wait_us);
+}
+
+/* Everything that can still come has come. */
+static bool has_all_results(const struct tw_node *node) {
+    const struct round *round = &node->round;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        if (round->count[k] == 0 || round->results[k].has) continue;
+        if (tw_peers_member_live(node, round->owners[k])) return false;
+    }
+    return true;
+}
+
+/* All results are here and no closer has said a word about them: one that is linked, but cannot
+ * write down its ballot (its disk is full), must not hold up the others for the whole patience. */
+static bool is_closer_mute(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->has_offer || (node->vote.round == node->at.rounds && node->vote.promised > 0))
+        return false;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        if (round->count[k] > 0 && !round->results[k].has) return false;
+    }
+    if (round->results_us == 0) round->results_us = node->now_us;
+    return true;
+}
+
+static bool is_my_turn(struct tw_node *node) {
+    const struct round *round = &node->round;
+    for (int rank = 0; rank < round->self_rank; rank++) {
+        if (tw_peers_member_live(node, round->rank[rank]) &&
+            !tw_refuse_is_passed(node, (uint32_t)rank) &&
+            !tw_strike_is(node, &node->roster.members[round->rank[rank]].id))
+            return false;
+    }
+    return true;
+}
+
+/* When this node, by its own watch, should try to close the round. */
+static bool should_close(struct tw_node *node) {
+    const struct round *round = &node->round;
+    if (node->is_solo_pending) return false;
+    if (node->roster.count == 1) {
+        for (uint32_t j = 0; j < JOINS_MAX; j++) {
+            if (node->joins[j].heard_us != 0 &&
+                node->now_us - node->joins[j].heard_us <= JOIN_VALID_US &&
+                node->joins[j].said.rounds == node->at.rounds &&
+                tw_id_equal(&node->joins[j].said.lineage, &node->at.lineage))
+                return true;
+        }
+        /* A manifest from before a restart that only we can finish. */
+        return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
+    }
+    if (round->active_us == 0) return false;
+    if (node->now_us < round->retry_us) {
+        tw_node_wake(node, round->retry_us);
+        return false;
+    }
+    if (is_my_turn(node) && has_all_results(node)) return true;
+    const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;
+    uint64_t late_us = round->active_us + 2 * node->patience_us + step_us;
+    if (is_closer_mute(node) && round->results_us + step_us < late_us)
+        late_us = round->results_us + step_us;
+    if (node->now_us < late_us) tw_node_wake(node, late_us);
+    return node->now_us >= late_us;
+}
+
+static void tell(struct tw_node *node) {
+    const struct round *round = &node->round;
+    struct tw_message *message = NULL;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        struct link *link = &node->links[i];
+        if (!tw_peers_is_at_round(node, i)) continue;
+        uint64_t *told =
+            round->phase == CLOSER_PREPARING ? &link->told_prepare : &link->told_propose;
+        /* Ballots repeat from round to round: the mark holds both. */
+        const uint64_t mark = node->at.rounds * UINT64_C(0x100000) + round->ballot;
+        if (*told == mark) continue;
+        if (message == NULL && round->phase == CLOSER_PREPARING) {
+            message = tw_act_message(node, TW_MSG_PREPARE);
+            if (message == NULL) return;
+            message->u.prepare = (struct tw_msg_prepare){
+                .lineage = node->at.lineage, .round = node->at.rounds, .ballot = round->ballot};
+        } else if (message == NULL) {
+            message = tw_act_message(node, TW_MSG_PROPOSE);
+            if (message == NULL) return;
+            message->u.propose.ballot = round->ballot;
+            message->u.propose.close = round->proposal;
+        }
+        tw_act_send(node, message, i);
+        *told = mark;
+    }
+}
+
+/* Our own promise, already on disk, unless a higher ballot was promised meanwhile. */
+static void promise_self(struct tw_node *node) {
+    if (node->vote.promised != node->round.ballot) return;
+    struct tw_msg_promise own = {.lineage = node->at.lineage,
+                                 .round = node->at.rounds,
+                                 .ballot = node->round.ballot,
+                                 .has_accepted = node->vote.has_accepted,
+                                 .accepted_ballot = node->vote.accepted_ballot};
+    if (own.has_accepted != 0) own.accepted = node->vote.accepted;
+    tw_closer_promise(node, NO_PEER, &own);
+}
+
+/* A result in our own proposal died with its owner before we had it, or came and is one we do not
+ * take: not even we can accept it. Another ballot leaves it out. A link that breaks for a moment is
+ * no death. */
+static bool is_hopeless(struct tw_node *node) {
+    const struct round *round = &node->round;
+    if (round->phase != CLOSER_PROPOSING || round->has_best) return false;
+    if (tw_refuse_find(node, &round->proposal) != 0) return true;
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
+        const struct tw_part *part = &round->proposal.parts[k];
+        if (part->bytes == 0 || tw_payload_is_held(node, &part->result) ||
+            tw_peers_member_live(node, part->owner_idx))
+            continue;
+        const uint64_t dead_us = node->member_seen_us[part->owner_idx] + RETRY_US;
+        if (node->now_us >= dead_us) return true;
+        tw_node_wake(node, dead_us);
+    }
+    return false;
+}
+void tw_closer_advance(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (is_hopeless(node)) round->phase = CLOSER_IDLE;
+    if (round->phase == CLOSER_IDLE && should_close(node)) start_ballot(node);
+    if (round->phase == CLOSER_STORING && node->stored_seq >= round->ballot_seq) {
+        if (round->ballot == 1) {
+            start_proposing(node);
+        } else {
+            round->phase = CLOSER_PREPARING;
+            promise_self(node);
+        }
+    }
+    consider_promises(node);
+}
+
+void tw_closer_tell(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->phase == CLOSER_PREPARING || round->phase == CLOSER_PROPOSING) tell(node);
+    if (round->phase == CLOSER_IDLE) return;
+    const uint64_t timeout_us = (BALLOT_TIMEOUT_US << (round->attempt < 8 ? round->attempt : 8)) +
+                                (round->phase == CLOSER_PROPOSING ? node->patience_us : 0);
+    if (node->now_us < round->phase_us + timeout_us) {
+        tw_node_wake(node, round->phase_us + timeout_us);
+        return;
+    }
+    round->phase = CLOSER_IDLE;
+    round->retry_us = node->now_us + tw_rng_below(&node->rng, timeout_us);
+    tw_node_wake(node, round->retry_us);
+}

@@ -1,0 +1,150 @@
+/* proposal.c - what a closer proposes: the results that came, whose they are, and who decides the
+ * next round. */
+#include "sync/node_internal.h"
+
+static bool is_silent(const struct tw_node *node, uint32_t idx) {
+    return (int)idx != node->round.self_idx &&
+           (node->member_left[idx] || node->now_us - node->member_seen_us[idx] > MEMBER_DEAD_US);
+}
+
+/* How long a member keeps its seat while it fetches (phi, u). To get a new one it would have to be
+ * at the newest round with everything applied, which on a full link takes longer than the fetch.
+ * Nobody waits for it, so the seat costs nothing while the others are a majority without it; else
+ * rounds would go at the pace of its link. And who cannot fetch cannot vote either: a seat that
+ * stays silent for good brings the group closer to having no majority, so there is an end. */
+static uint64_t receiver_seat_us(const struct tw_node *node) {
+    uint32_t seats_count = 0, live_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (is_silent(node, i)) continue;
+        seats_count++;
+        live_count += tw_peers_member_live(node, i);
+    }
+    return live_count > seats_count / 2 ? node->cfg.orphan_us : MEMBER_DEAD_US;
+}
+
+/* Whole, as far as we know: to be trusted with a part. */
+static bool can_own(const struct tw_node *node, uint32_t idx) {
+    if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
+    if (tw_strike_is(node, &node->roster.members[idx].id)) return false;
+    return tw_peers_member_live(node, idx);
+}
+
+/* The next roster: who is here or was lately, and who asks to come in. */
+static void next_roster(struct tw_node *node, const struct tw_close *close,
+                        struct tw_roster *next) {
+    const uint64_t seat_us = receiver_seat_us(node);
+    uint64_t contributed = 0, absent = 0;
+    bool is_changed = false;
+    next->count = 0;
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        if (close->parts[k].bytes == 0 && node->round.count[k] > 0)
+            absent |= UINT64_C(1) << close->parts[k].owner_idx;
+    }
+    for (uint32_t i = 0; i < close->contributors_count; i++)
+        contributed |= UINT64_C(1) << close->contributors[i].member_idx;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        struct tw_member member = node->roster.members[i];
+        const bool is_gone =
+            is_silent(node, i) ||
+            ((int)i != node->round.self_idx && node->now_us - node->member_live_us[i] > seat_us);
+        is_changed |= is_gone;
+        if (is_gone) continue;
+        /* Who met the deadline owns a part next time; if nobody did, everybody may try. */
+        const bool is_in_time = contributed == 0 || ((contributed & ~absent) >> i & 1) != 0;
+        member.weight = is_in_time && can_own(node, i) ? 1 : 0;
+        next->members[next->count++] = member;
+    }
+    for (uint32_t j = 0; j < JOINS_MAX; j++) {
+        const struct tw_msg_join *join = &node->joins[j].said;
+        if (node->joins[j].heard_us == 0 || node->now_us - node->joins[j].heard_us > JOIN_VALID_US)
+            continue;
+        if (!tw_id_equal(&join->lineage, &node->at.lineage) || join->rounds != node->at.rounds)
+            continue;
+        const int idx = tw_roster_find(next, &node->joins[j].id);
+        if (idx >= 0 && next->members[idx].nonce == join->nonce) continue;
+        is_changed = true;
+        if (idx >= 0) { /* the same node without its memory: a new member under the old id */
+            next->members[idx].nonce = join->nonce;
+            next->members[idx].weight = 0;
+            continue;
+        }
+        if (next->count >= node->cfg.members_max || next->count >= TW_MEMBERS_MAX) continue;
+        uint32_t at = next->count++;
+        for (; at > 0 && tw_id_compare(&next->members[at - 1].id, &node->joins[j].id) > 0; at--)
+            next->members[at] = next->members[at - 1];
+        next->members[at] =
+            (struct tw_member){.id = node->joins[j].id, .nonce = join->nonce, .weight = 0};
+    }
+    bool has_owner = false;
+    for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
+    for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
+    tw_share_weigh(node, next);
+    next->number = node->roster.number + (is_changed ? 1 : 0);
+}
+
+static void add_contributors(const struct tw_node *node, struct tw_close *close,
+                             const struct tw_msg_result *result) {
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        const struct tw_contributor *by = &result->contributors[i];
+        uint32_t at = 0;
+        while (at < close->contributors_count &&
+               close->contributors[at].member_idx < by->member_idx)
+            at++;
+        if (at < close->contributors_count &&
+            close->contributors[at].member_idx == by->member_idx &&
+            !TW_PLANTED(node, TW_PLANT_LISTED_TWICE))
+            continue;
+        for (uint32_t j = close->contributors_count++; j > at; j--)
+            close->contributors[j] = close->contributors[j - 1];
+        close->contributors[at] = *by;
+    }
+}
+
+/* Results that are here and that we do not take are left out from the start. */
+static void leave_out(struct tw_node *node) {
+    struct round *round = &node->round;
+    struct tw_close *heard = &round->proposal; /* overwritten by what is written next */
+    heard->parts_count = round->owners_count;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        heard->parts[k] = (struct tw_part){.owner_idx = round->owners[k]};
+        if (!round->results[k].has) continue;
+        heard->parts[k].bytes = round->results[k].said.bytes;
+        heard->parts[k].result = round->results[k].said.hash;
+    }
+    round->left_out |= tw_refuse_find(node, heard);
+}
+
+void tw_proposal_write(struct tw_node *node) {
+    struct round *round = &node->round;
+    struct tw_close *close = &round->proposal;
+    leave_out(node);
+    const struct tw_close *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
+    close->lineage = node->at.lineage;
+    close->parent = node->tip_digest;
+    close->round = node->at.rounds;
+    close->fragment = tw_round_fragment(node, node->at.rounds);
+    close->roster_number = node->roster.number;
+    close->finals = tw_round_is_final(node) ? tip->finals + 1 : 0;
+    close->contributors_count = 0;
+    close->parts_count = node->roster.count == 1 ? 0 : round->owners_count;
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        struct tw_part *part = &close->parts[k];
+        *part = (struct tw_part){.owner_idx = round->owners[k]};
+        const struct tw_msg_result *result = &round->results[k].said;
+        if (!round->results[k].has || result->bytes == 0) continue;
+        /* Announced by an owner that died before we had it: nobody could accept it. */
+        if (!tw_payload_is_held(node, &result->hash) &&
+            !tw_peers_member_live(node, round->owners[k]))
+            continue;
+        if ((round->left_out >> k & 1) != 0) continue;
+        part->bytes = result->bytes;
+        part->result = result->hash;
+        for (uint32_t i = 0; i < result->contributors_count; i++)
+            part->contributors |= UINT64_C(1) << result->contributors[i].member_idx;
+        add_contributors(node, close, result);
+    }
+    close->clock_tokens = tip != NULL ? tip->clock_tokens : 0;
+    for (uint32_t i = 0; i < close->contributors_count; i++)
+        close->clock_tokens += close->contributors[i].tokens;
+    next_roster(node, close, &close->next);
+}
