@@ -32,6 +32,7 @@ void tw_sim_check_init(struct tw_sim_world *world) {
     tw_sim_map_init(&check->chosen, sizeof(struct tw_sim_chosen));
     tw_sim_map_init(&check->ballots, sizeof(struct tw_id));
     tw_sim_map_init(&check->closers, sizeof(uint32_t));
+    tw_sim_map_init(&check->tries, sizeof(uint64_t));
     tw_sim_map_init(&check->told, sizeof(struct tw_sim_told));
     tw_sim_map_init(&check->encoded, sizeof(struct tw_sim_encoded));
     tw_sim_map_init(&check->joins, sizeof(uint64_t));
@@ -48,6 +49,7 @@ void tw_sim_check_deinit(struct tw_sim_world *world) {
     tw_sim_map_deinit(&check->chosen);
     tw_sim_map_deinit(&check->closers);
     tw_sim_map_deinit(&check->ballots);
+    tw_sim_map_deinit(&check->tries);
     tw_sim_map_deinit(&check->told);
     tw_sim_map_deinit(&check->encoded);
     tw_sim_map_deinit(&check->joins);
@@ -114,6 +116,7 @@ static void check_join(struct tw_sim_world *world, struct tw_sim_node *node,
 static void check_message(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_message *message) {
     switch ((int)message->kind) {
+    case TW_MSG_PREPARE: tw_sim_check_prepare(world, &message->u.prepare); break;
     case TW_MSG_PROMISE: tw_sim_check_promise(world, node, &message->u.promise); break;
     case TW_MSG_ACCEPT: tw_sim_check_accept(world, node, &message->u.accept); break;
     case TW_MSG_PROPOSE: tw_sim_check_propose(world, node, &message->u.propose); break;

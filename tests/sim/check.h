@@ -94,6 +94,7 @@ struct tw_sim_check {
     struct tw_sim_map chosen;    /* (lineage, round) -> struct tw_sim_chosen */
     struct tw_sim_map ballots;   /* (lineage, round, ballot) -> digest of what was proposed */
     struct tw_sim_map closers;   /* (lineage, round, ballot) -> node that proposed it */
+    struct tw_sim_map tries;     /* (lineage, round) -> 1 + ballots above the lowest, uint64_t */
     struct tw_sim_map told;      /* (lineage, round, node) -> struct tw_sim_told */
     struct tw_sim_map encoded;   /* (lineage, round, node) -> struct tw_sim_encoded */
     struct tw_sim_map joins;     /* (lineage, nonce) -> rounds + 1 */
@@ -117,6 +118,7 @@ void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node
                             const struct tw_action *action);
 
 /* A node says something about a ballot. */
+void tw_sim_check_prepare(struct tw_sim_world *world, const struct tw_msg_prepare *prepare);
 void tw_sim_check_promise(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_promise *promise);
 void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,

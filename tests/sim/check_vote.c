@@ -106,6 +106,31 @@ static void check_ballot(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
+/* 0, 1, 2-3, 4-7, ... */
+static uint32_t bucket_of(uint64_t count) {
+    uint32_t bucket = 0;
+    for (; count > 0 && bucket < TW_SIM_TRIES - 1; count /= 2) bucket++;
+    return bucket;
+}
+
+/* How often a round was tried: ballots of one rank after the other have the same number in it. */
+static void note_try(struct tw_sim_world *world, const struct tw_id *lineage, uint64_t round,
+                     uint64_t ballot) {
+    const struct tw_sim_key key = tw_sim_key_of(lineage, round, 0);
+    uint64_t *tries = tw_sim_map_put(&world->check->tries, &key, NULL);
+    const uint64_t now = 1 + ballot / TW_MEMBERS_MAX;
+    if (now <= *tries) return;
+    struct tw_sim_result *result = world->result;
+    if (*tries > 0) result->tries[bucket_of(*tries - 1)]--;
+    result->tries[bucket_of(now - 1)]++;
+    *tries = now;
+    if (now - 1 > result->tries_most) result->tries_most = now - 1;
+}
+
+void tw_sim_check_prepare(struct tw_sim_world *world, const struct tw_msg_prepare *prepare) {
+    note_try(world, &prepare->lineage, prepare->round, prepare->ballot);
+}
+
 static bool is_durable(const struct tw_sim_node *node, const struct tw_id *lineage,
                        uint64_t round) {
     const struct tw_sim_disk *disk = &node->disk;
@@ -168,6 +193,7 @@ void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_sim_key key =
         tw_sim_key_of(&propose->close.lineage, propose->close.round, propose->ballot);
     *(uint32_t *)tw_sim_map_put(&world->check->closers, &key, NULL) = node->idx;
+    note_try(world, &propose->close.lineage, propose->close.round, propose->ballot);
     check_ballot(world, node, &propose->close.lineage, propose->close.round, propose->ballot,
                  &digest);
 }

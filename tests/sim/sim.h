@@ -15,6 +15,7 @@ enum {
     TW_SIM_STATES = 4,
     TW_SIM_MESSAGES = TW_EV_MEASURED + 1,
     TW_SIM_EVENTS = TW_SIM_MESSAGES + 32,
+    TW_SIM_TRIES = 12,
 };
 
 struct tw_sim_result {
@@ -36,6 +37,8 @@ struct tw_sim_result {
     uint64_t lies_told, lies_committed; /* results; of those that are far too large */
     uint64_t lied_us;                   /* when the last lie was committed; 0: none was */
     uint64_t strikes;                   /* after an audit */
+    uint64_t tries[TW_SIM_TRIES];       /* rounds of a group, by 1 + log2 of the ballots above 1 */
+    uint64_t tries_most;                /* of one round */
     uint64_t merges, merges_whole;      /* pair steps with a partner; exchanges that both took */
     uint64_t merges_deserted;           /* one-sided outcomes that the node heard of */
     uint64_t phis_unread;               /* steps alone, as the partner's phi was out of reach */

@@ -13,7 +13,8 @@ static uint64_t seeds_count;
 static void few_lies_are_merged_and_nobody_stalls(void **state) {
     (void)state;
     static struct tw_sim_result result;
-    uint64_t failed = 0, told = 0, committed = 0, strikes = 0, rounds = 0;
+    uint64_t failed = 0, told = 0, committed = 0, strikes = 0, rounds = 0, most = 0;
+    uint64_t tries[TW_SIM_TRIES] = {0};
     for (uint64_t seed = 1; seed <= seeds_count; seed++) {
         struct tw_sim_options options;
         tw_sim_options_draw(&options, seed, 5 + (uint32_t)(seed % 7), 1);
@@ -23,6 +24,10 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
         committed += result.lies_committed;
         strikes += result.strikes;
         rounds += result.group_rounds;
+        for (uint32_t i = 0; i < TW_SIM_TRIES; i++) tries[i] += result.tries[i];
+        if (result.tries_most > most) most = result.tries_most;
+        if (result.tries_most >= 16)
+            printf("seed %" PRIu64 ": a round with %" PRIu64 " ballots\n", seed, result.tries_most);
         if (!result.is_failed) continue;
         failed++;
         tw_sim_options_print(&options, stdout);
@@ -33,6 +38,9 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
     printf("%" PRIu64 " rounds of several, %" PRIu64 " lies told, %" PRIu64 " committed, %" PRIu64
            " strikes after audits\n",
            rounds, told, committed, strikes);
+    printf("ballots above the lowest, rounds with 0, 1, 2-3, 4-7, ...:");
+    for (uint32_t i = 0; i < TW_SIM_TRIES; i++) printf(" %" PRIu64, tries[i]);
+    printf("; most %" PRIu64 "\n", most);
     assert_int_equal(failed, 0);
     assert_true(told > 20 * seeds_count);
     assert_true(10 * committed < told);
