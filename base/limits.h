@@ -12,15 +12,16 @@ enum tw_limits {
     TW_FRAGMENT_ELEMENTS_MAX = 120 << 20, /* elements: (phi, u) of a fragment is one payload */
 
     /* the node */
-    TW_PEERS_MAX = 64,                    /* authenticated peers linked at a time */
-    TW_KNOWN_MAX = 256,                   /* members kept in the table */
-    TW_BANS_MAX = 256,                    /* nodes that broke the protocol, kept across restarts */
-    TW_ADDRS_MAX = 4,                     /* addresses kept per member */
-    TW_ADDR_BYTES = 72,                   /* "host:port" and NUL */
-    TW_ROUNDS_KEPT = 64,                  /* committed manifests kept for those who missed them */
-    TW_PAYLOADS_MAX = 512,                /* payloads known to a node: wanted, arriving or held */
-    TW_ACTIONS_MAX = 4096,                /* undrained actions of one node after one event */
-    TW_TRANSFERS_MAX = 64,                /* payloads arriving at a time */
+    TW_PEERS_MAX = 64,     /* authenticated peers linked at a time */
+    TW_KNOWN_MAX = 256,    /* members kept in the table */
+    TW_BANS_MAX = 256,     /* nodes that broke the protocol, kept across restarts */
+    TW_ADDRS_MAX = 4,      /* addresses kept per member */
+    TW_ADDR_BYTES = 72,    /* "host:port" and NUL */
+    TW_ROUNDS_KEPT = 64,   /* committed manifests kept for those who missed them */
+    TW_PAYLOADS_MAX = 512, /* payloads known to a node: wanted, arriving or held */
+    TW_ACTIONS_MAX = 4096, /* undrained actions of one node after one event */
+    TW_TRANSFERS_MAX = 64, /* payloads arriving at a time */
+    TW_STATES_KEPT = 4,    /* packed states of the largest fragment that there is room for */
     TW_HEARTBEAT_US = 1000 * 1000,        /* every live control link says where it stands */
     TW_PEER_SILENCE_US = 6 * 1000 * 1000, /* then the link is closed and the peer dead */
 

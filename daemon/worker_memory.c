@@ -55,7 +55,7 @@ void tw_worker_memory_close(struct tw_worker_memory *memory) {
 }
 
 uint64_t tw_worker_pool_bytes(const struct tw_run *run, const struct tw_layout *layout) {
-    enum { FRAGMENTS_KEPT = 32, PACKS_KEPT = 4, ANCHORS_KEPT = 6, FLOOR_BYTES = 16 << 20 };
+    enum { FRAGMENTS_KEPT = 32, ANCHORS_KEPT = 6, FLOOR_BYTES = 16 << 20 };
     uint64_t largest = 0;
     for (uint32_t p = 0; p < layout->fragments_count; p++) {
         const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
@@ -67,6 +67,6 @@ uint64_t tw_worker_pool_bytes(const struct tw_run *run, const struct tw_layout *
     /* Pairs: an anchor each way, of this exchange and of the last ones, while somebody pulls. */
     const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
     const uint64_t anchors = is_pair ? ANCHORS_KEPT * tw_lattice_bound((size_t)largest) : 0;
-    return FLOOR_BYTES + FRAGMENTS_KEPT * (sent > merged ? sent : merged) + PACKS_KEPT * packed +
-           anchors;
+    return FLOOR_BYTES + FRAGMENTS_KEPT * (sent > merged ? sent : merged) +
+           TW_STATES_KEPT * packed + anchors;
 }

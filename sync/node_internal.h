@@ -141,6 +141,7 @@ struct payload {
     uint64_t elements; /* not OPAQUE: must decode to so many finite values, > 0 */
     uint32_t fragment; /* RESULT: what it is the merge of */
     uint64_t begin;
+    uint64_t packed;  /* HELD: elements of (phi, u), if we packed it for others */
     uint64_t pullers; /* HELD: peers that asked for some of it */
     uint64_t offered; /* peers that said they have it */
     uint64_t sources; /* peers it is being pulled from */

@@ -61,6 +61,25 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
     export->waiting |= UINT64_C(1) << peer;
 }
 
+/* Somebody may be in the middle of each that is kept, however long that takes: there is room for so
+ * many and no more, or rounds would have none. Counted before packing made them smaller. */
+static bool has_room(struct tw_node *node, uint32_t fragment) {
+    uint64_t largest = 0, kept = 0, until_us = UINT64_MAX;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        if (node->cfg.fragment_elements[p] > largest) largest = node->cfg.fragment_elements[p];
+    }
+    for (uint32_t i = 0; i < node->payloads_end; i++) {
+        const struct payload *payload = &node->payloads[i];
+        if (payload->state != PAYLOAD_HELD || payload->packed == 0) continue;
+        if (payload->keep_us <= node->now_us) continue;
+        kept += payload->packed;
+        if (payload->keep_us < until_us) until_us = payload->keep_us;
+    }
+    if (kept + node->cfg.fragment_elements[fragment] <= TW_STATES_KEPT * largest) return true;
+    tw_node_wake(node, until_us);
+    return false;
+}
+
 /* Packs one fragment at a time, and only while nothing is changing it. */
 void tw_state_export(struct tw_node *node) {
     if (!node->worker_up || node->is_exporting) return;
@@ -78,6 +97,7 @@ void tw_state_export(struct tw_node *node) {
             export->waiting = 0;
             continue;
         }
+        if (!has_room(node, p)) continue;
         struct tw_action *action = tw_act_body(node, TW_ACT_EXPORT);
         action->u.load.fragment = p;
         node->is_exporting = true;
@@ -101,6 +121,7 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
         return;
     }
     payload->keep_us = node->now_us + STATE_KEEP_US;
+    payload->packed = node->cfg.fragment_elements[fragment];
     if (!tw_id_equal(&export->offer.hash, &event->u.exported.hash)) export->old = export->offer;
     /* Packed before a merge that was applied meanwhile: pack again. */
     export->is_valid = tw_id_equal(&event->u.exported.digest, &node->at.fragment_digests[fragment]);

@@ -442,6 +442,32 @@ static void state_there_is_no_room_for_is_packed_when_asked_for_again(void **sta
     assert_non_null(find_action(TW_ACT_EXPORT));
 }
 
+/* phi moves on under each of them, so that it has to be packed again, and all are still wanted. */
+static void states_are_kept_in_so_many_bytes(void **state) {
+    (void)state;
+    static const char *const names[TW_STATES_KEPT] = {"first", "second", "third", "fourth"};
+    const struct tw_id past = name_of("phi of before");
+    worker_up();
+    get_state(1, NULL);
+    for (uint32_t k = 0; k < TW_STATES_KEPT; k++) {
+        assert_non_null(find_action(TW_ACT_EXPORT));
+        forget();
+        pack(names[k], &past);
+        pull_one(1, 0);
+    }
+    assert_null(find_action(TW_ACT_EXPORT));
+    for (uint32_t k = 0; k < 4; k++) { /* one of them is pulled on: it stays */
+        wait_us(SECONDS(7));
+        pull_one(1, k);
+    }
+    assert_null(find_action(TW_ACT_EXPORT));
+    wait_us(SECONDS(4)); /* the others are gone */
+    assert_non_null(find_action(TW_ACT_EXPORT));
+    forget();
+    pull_one(1, 7);
+    assert_non_null(find_action(TW_ACT_SEND_CHUNK));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -461,6 +487,7 @@ int main(void) {
         TEST(state_is_kept_for_who_was_cut_off_in_it),
         TEST(older_state_is_offered_to_who_is_in_the_middle_of_it),
         TEST(state_there_is_no_room_for_is_packed_when_asked_for_again),
+        TEST(states_are_kept_in_so_many_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
