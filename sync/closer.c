@@ -36,7 +36,13 @@ static void consider_promises(struct tw_node *node) {
     if (round->phase != CLOSER_PREPARING || tw_bits(round->promised_by) < tw_vote_majority(node))
         return;
     if (round->has_best) round->has_best = tw_refuse_must_carry(node, &is_open) || is_open;
-    if (!is_open) start_proposing(node);
+    /* Who is here and says nothing may hold that up for so long, but not for ever. */
+    const uint64_t end_us = round->phase_us + BALLOT_TIMEOUT_US;
+    if (is_open && node->now_us < end_us) {
+        tw_node_wake(node, end_us);
+        return;
+    }
+    start_proposing(node);
 }
 
 static void start_ballot(struct tw_node *node) {
@@ -95,6 +101,13 @@ void tw_closer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_a
     tw_log_commit(node, &node->round.proposal);
 }
 
+void tw_closer_back_off(struct tw_node *node) {
+    struct round *round = &node->round;
+    round->phase = CLOSER_IDLE;
+    const uint64_t wait_us = BALLOT_TIMEOUT_US << (round->attempt < 5 ? round->attempt : 5);
+    round->retry_us = node->now_us + wait_us / 2 + tw_rng_below(&node->rng, wait_us);
+}
+
 void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack_said) {
     struct round *round = &node->round;
     if (!tw_id_equal(&nack_said->lineage, &node->at.lineage)) return;
@@ -107,9 +120,7 @@ void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nac
     /* Somebody is ahead: let them finish, then try above them. */
     tw_vote_turn(node);
     if (node->vote.promised < nack_said->promised) node->vote.promised = nack_said->promised;
-    round->phase = CLOSER_IDLE;
-    const uint64_t wait_us = BALLOT_TIMEOUT_US << (round->attempt < 5 ? round->attempt : 5);
-    round->retry_us = node->now_us + wait_us / 2 + tw_rng_below(&node->rng, wait_us);
+    tw_closer_back_off(node);
 }
 
 /* Everything that can still come has come. */
@@ -167,6 +178,7 @@ static bool should_close(struct tw_node *node) {
         return false;
     }
     if (is_my_turn(node) && has_all_results(node)) return true;
+    if (tw_refuse_must_look(node)) return true;
     const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;
     uint64_t late_us = round->active_us + 2 * node->patience_us + step_us;
     if (is_closer_mute(node) && round->results_us + step_us < late_us)

@@ -13,6 +13,10 @@
  *   R3  A closer carries on what others accepted, unless the promises prove that no majority has
  *       accepted it or ever can: so many answered without it. Then it is free to propose.
  *   R4  A closer whose proposal was not taken is waited for a little, then passed over.
+ *   R5  Who does not take what a closer carries on becomes a closer itself, whatever its rank: it
+ *       cannot know why that value is carried on, but the promises will tell it. If it has to be,
+ *       it carries it on too, and accepts it (R2): a few that refuse do not hold a round up.
+ *       Meanwhile the closer that was refused makes way, longer each time.
  *
  * R3 keeps one choice per round. Where a majority M accepted v, every later ballot is of v (by
  * induction), so whoever of M promises this ballot reports v: at least as many as a majority less
@@ -46,13 +50,23 @@ uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close) {
     return parts;
 }
 
+static uint64_t rank_of(uint64_t ballot) {
+    return ballot == 1 ? 0 : ballot % TW_MEMBERS_MAX;
+}
+
+void tw_refuse_closer(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->offer_from == NO_PEER) return;
+    if (round->refused_ranks == 0) round->refused_us = node->now_us;
+    round->refused_ranks |= UINT64_C(1) << rank_of(round->offer_ballot);
+    round->has_refused_late |= round->offer_ballot > 1;
+}
+
 void tw_refuse_offer(struct tw_node *node, uint32_t parts) {
     struct round *round = &node->round;
+    tw_refuse_closer(node);
     round->has_offer = false;
     if (round->offer_from == NO_PEER) return;
-    const uint64_t rank = round->offer_ballot == 1 ? 0 : round->offer_ballot % TW_MEMBERS_MAX;
-    if (round->refused_ranks == 0) round->refused_us = node->now_us;
-    round->refused_ranks |= UINT64_C(1) << rank;
     struct tw_message *message = tw_act_message(node, TW_MSG_NACK);
     if (message == NULL) return;
     message->u.nack = (struct tw_msg_nack){.lineage = node->at.lineage,
@@ -83,22 +97,34 @@ void tw_refuse_heard(struct tw_node *node, uint32_t member, uint32_t parts) {
         refusing |= round->refused_by[k];
         if (tw_bits(round->refused_by[k]) > most) most = tw_bits(round->refused_by[k]);
     }
+    if (refusing == 0) return;                                       /* of what is not proposed */
     if (acceptors(node, refusing) >= tw_vote_majority(node)) return; /* the others will do */
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes > 0 && tw_bits(round->refused_by[k]) == most)
             round->left_out |= 1u << k;
     }
     /* What is carried on stays as it is; the next ballot may be free to do without. */
+    if (round->has_best) {
+        tw_closer_back_off(node);
+        return;
+    }
     round->phase = CLOSER_IDLE;
-    round->retry_us = node->now_us + (round->has_best ? RETRY_US : 0);
+    round->retry_us = node->now_us;
+}
+
+/* Those whom we refused had time to be committed all the same. */
+static bool is_time(struct tw_node *node) {
+    const uint64_t due_us = node->round.refused_us + RETRY_US;
+    if (node->now_us < due_us) tw_node_wake(node, due_us);
+    return node->now_us >= due_us;
 }
 
 bool tw_refuse_is_passed(struct tw_node *node, uint32_t rank) {
-    const struct round *round = &node->round;
-    if ((round->refused_ranks >> rank & 1) == 0) return false;
-    if (node->now_us < round->refused_us + RETRY_US)
-        tw_node_wake(node, round->refused_us + RETRY_US);
-    return node->now_us >= round->refused_us + RETRY_US;
+    return (node->round.refused_ranks >> rank & 1) != 0 && is_time(node);
+}
+
+bool tw_refuse_must_look(struct tw_node *node) {
+    return node->round.has_refused_late && is_time(node);
 }
 
 /* Somebody may still promise this ballot, and it is worth waiting for. */

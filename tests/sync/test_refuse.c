@@ -144,6 +144,68 @@ static void second_manifest_of_a_ballot_is_not_accepted(void **state) {
     assert_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
+/* Member 2 has accepted it, and promises whatever we ask for. */
+static void promise_as_two(const struct tw_close *accepted, uint64_t ballot) {
+    struct tw_message *message = message_of(TW_MSG_PROMISE);
+    message->u.promise.lineage = start.lineage;
+    message->u.promise.round = ROUNDS;
+    message->u.promise.ballot = ballot;
+    message->u.promise.has_accepted = 1;
+    message->u.promise.accepted_ballot = TW_MEMBERS_MAX;
+    message->u.promise.accepted = *accepted;
+    say(2, message);
+}
+
+static void who_refuses_what_is_carried_on_asks_why(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
+    const struct tw_close close = close_with(&result, 90);
+    propose_from(1, &close);
+    assert_non_null(find_message(TW_MSG_NACK, 1));
+    wait_us(SECONDS(3));
+    const struct tw_message *prepare = find_message(TW_MSG_PREPARE, 2);
+    assert_non_null(prepare);
+    const uint64_t ballot = prepare->u.prepare.ballot;
+    promise_as_two(&close, ballot);
+    wait_us(SECONDS(6)); /* 1 is here, and does not say whether it has accepted it */
+    const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
+    assert_non_null(propose);
+    assert_int_equal(propose->u.propose.close.parts[1].bytes, 90);
+    struct tw_message *message = message_of(TW_MSG_ACCEPT);
+    message->u.accept = (struct tw_msg_accept){.lineage = start.lineage,
+                                               .round = ROUNDS,
+                                               .ballot = ballot,
+                                               .digest = tw_close_digest(&close)};
+    say(2, message); /* with our own vote these are two of three */
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
+}
+
+/* Both others take nothing that we carry on. */
+static void refused_closer_makes_way_for_longer_each_time(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
+    const struct tw_close close = close_with(&result, 90);
+    uint64_t ballot = 0, ballots_count = 0;
+    for (uint32_t second = 0; second < 600; second++) {
+        wait_us(SECONDS(1));
+        const struct tw_message *prepare = find_message(TW_MSG_PREPARE, 2);
+        if (prepare != NULL && prepare->u.prepare.ballot > ballot) {
+            ballot = prepare->u.prepare.ballot;
+            ballots_count++;
+            promise_as_two(&close, ballot);
+        }
+        const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
+        if (propose == NULL || propose->u.propose.ballot != ballot) continue;
+        forget();
+        struct tw_message *message = message_of(TW_MSG_NACK);
+        message->u.nack = (struct tw_msg_nack){
+            .lineage = start.lineage, .round = ROUNDS, .promised = ballot, .refused_parts = 1 << 1};
+        say(1, message);
+        say(2, message);
+    }
+    assert_in_range(ballots_count, 3, 12);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -153,6 +215,8 @@ int main(void) {
         TEST(accusation_alone_strikes_nobody),
         TEST(result_that_is_nothing_is_asked_for_once),
         TEST(second_manifest_of_a_ballot_is_not_accepted),
+        TEST(who_refuses_what_is_carried_on_asks_why),
+        TEST(refused_closer_makes_way_for_longer_each_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
