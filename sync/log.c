@@ -147,6 +147,36 @@ static void note_deliveries(struct tw_node *node, const struct tw_close *close) 
     }
 }
 
+/* Somebody who is here said that it contributes. */
+static bool was_offered(const struct tw_node *node) {
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &node->round.contributions[i];
+        if (entry->has && !entry->is_absent && !entry->is_bad && tw_peers_member_live(node, i))
+            return true;
+    }
+    return false;
+}
+
+/* How long the parts of a round take, as this one took; more if owners that are here had not time
+ * enough. A round that nobody brought anything to lasts as long as patience does: it tells nothing.
+ * Nor does one that was over when we heard of it. */
+static void learn_patience(struct tw_node *node, const struct tw_close *close) {
+    if (close->parts_count == 0 || node->round.active_us == 0) return;
+    if (close->contributors_count == 0 && !was_offered(node)) return;
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        if (close->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
+        /* It was in time, and was not taken. */
+        if (node->round.results[k].has && node->round.results[k].said.bytes > 0) continue;
+        if (!tw_peers_member_live(node, node->round.owners[k])) continue;
+        node->patience_us *= 2;
+        if (node->patience_us > PATIENCE_CEILING_US) node->patience_us = PATIENCE_CEILING_US;
+        return;
+    }
+    const uint64_t took_us = node->now_us - node->round.active_us;
+    const uint64_t wanted_us = 4 * took_us + PATIENCE_FLOOR_US;
+    node->patience_us = (3 * node->patience_us + wanted_us) / 4;
+}
+
 static void note_own_part(struct tw_node *node, const struct tw_close *close) {
     const struct tw_contributor *self = find_self(node, close);
     if (self != NULL && TW_PLANTED(node, TW_PLANT_TOKENS_TWICE)) {
@@ -160,20 +190,6 @@ static void note_own_part(struct tw_node *node, const struct tw_close *close) {
     if (was_listed_before(node, close)) tw_log_settle(node);
     if (self != NULL) node->contributed_count++;
     if (self == NULL && node->round.self_idx >= 0 && close->parts_count > 0) node->missed_count++;
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        /* A live owner was not ready in time: give the next rounds longer. */
-        if (close->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
-        /* It was in time, and was not taken. */
-        if (node->round.results[k].has && node->round.results[k].said.bytes > 0) continue;
-        if (!tw_peers_member_live(node, node->round.owners[k])) continue;
-        node->patience_us *= 2;
-        if (node->patience_us > PATIENCE_CEILING_US) node->patience_us = PATIENCE_CEILING_US;
-        return;
-    }
-    if (close->parts_count == 0 || node->round.active_us == 0) return;
-    const uint64_t took_us = node->now_us - node->round.active_us;
-    const uint64_t wanted_us = 4 * took_us + PATIENCE_FLOOR_US;
-    node->patience_us = (3 * node->patience_us + wanted_us) / 4;
 }
 
 void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
@@ -186,6 +202,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     note_mixed(node, entry);
     note_deliveries(node, entry);
     note_own_part(node, entry);
+    learn_patience(node, entry);
     tw_strike_note(node, entry);
     tw_audit_note(node, entry);
     tw_round_note_missed(node, entry);

@@ -27,6 +27,7 @@ void tw_node_derive_state(struct tw_node *node) {
     }
     if (state == node->state) return;
     node->state = state;
+    if (state == TW_STATE_MEMBER) node->entered_step = node->step;
     node->status_us = 0;
     node->majority_us = node->lineage_us = node->now_us;
     tw_act_report(node, TW_REPORT_STATE, &node->at.lineage);
@@ -178,6 +179,7 @@ static void forget_worker(struct tw_node *node) {
 static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     forget_worker(node);
     node->worker_up = true;
+    if (node->step == 0) node->entered_step = event->u.worker.step; /* the first of this life */
     node->step = event->u.worker.step;
     node->tokens = event->u.worker.tokens;
     node->rate_us = node->now_us;
@@ -188,6 +190,7 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     if (node->at.tokens_listed > node->tokens) node->at.tokens_listed = node->tokens;
     if (node->at.steps_listed > node->step) node->at.steps_listed = node->step;
     if (node->last_send_step > node->step) node->last_send_step = node->step;
+    if (node->entered_step > node->step) node->entered_step = node->step;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         const uint64_t rounds = event->u.worker.fragment_rounds[p];
         node->at.fragment_digests[p] = event->u.worker.fragment_digests[p];

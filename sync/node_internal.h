@@ -351,6 +351,7 @@ struct tw_node {
     bool is_settling;  /* the lineage is about to change: no more rounds of it are applied */
     uint64_t applying; /* set of fragments with an APPLY, LOAD or SOLO at the worker */
     uint64_t step, tokens, last_send_step;
+    uint64_t entered_step;        /* when it became a member, or came back as one */
     uint64_t stepped_us, step_us; /* when the last inner step ended, and how long one takes */
     uint64_t rate_us, rate_tokens,
         rate_step; /* start of the window tokens_per_s is measured over */
@@ -539,9 +540,9 @@ uint64_t tw_vote_store(struct tw_node *node);
 void tw_closer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
 void tw_closer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
 void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
-void tw_closer_advance(struct tw_node *node);
 /* Gives the ballot up, and lets others try: longer each time. */
 void tw_closer_back_off(struct tw_node *node);
+void tw_closer_advance(struct tw_node *node);
 /* Says what this phase has to say, and ends one that takes too long. */
 void tw_closer_tell(struct tw_node *node);
 
@@ -556,17 +557,17 @@ void tw_proposal_write(struct tw_node *node);
 uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close);
 /* The result of that name, of so many elements, is here and not taken. */
 bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count);
-/* Does not take these parts of the offer: says so to its closer, and forgets the offer. */
 /* Who made the offer is passed over if nothing comes of it. */
 void tw_refuse_closer(struct tw_node *node);
+/* Does not take these parts of the offer: says so to its closer, and forgets the offer. */
 void tw_refuse_offer(struct tw_node *node, uint32_t parts);
 /* A member did not take these parts of our proposal. */
 void tw_refuse_heard(struct tw_node *node, uint32_t member, uint32_t parts);
 /* The closer of this rank is passed over: it proposed what we do not take. */
 bool tw_refuse_is_passed(struct tw_node *node, uint32_t rank);
-/* Is what a member accepted, as the promises so far say, to be proposed again? If not yet known,
 /* It is ours to find out whether what we do not take has to be carried on. */
 bool tw_refuse_must_look(struct tw_node *node);
+/* Is what a member accepted, as the promises so far say, to be proposed again? If not yet known,
  * more promises are awaited: *is_open. */
 bool tw_refuse_must_carry(struct tw_node *node, bool *is_open);
 

@@ -142,7 +142,8 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     if (idx < 0 || contrib->parts_count != round->owners_count || contrib->tokens > TOKENS_MAX)
         return;
     struct contribution *entry = &round->contributions[idx];
-    if (entry->has) return;
+    /* Who had nothing may have been restarted, and have something after all. */
+    if (entry->has && (!entry->is_absent || is_of_nothing(contrib))) return;
     *entry = (struct contribution){.has = true,
                                    .is_absent = is_of_nothing(contrib),
                                    .heard_us = node->now_us,
@@ -194,6 +195,9 @@ static bool is_due(struct tw_node *node) {
     /* The first whose period is over opens the round; who has done most of its own joins at once.
      * Otherwise equal machines keep their phases, and the last ones miss every round. */
     const uint32_t early = node->round.active_us != 0 ? node->cfg.period_steps / 4 : 0;
+    /* Who has just come is due long since, and the others are somewhere in their period. */
+    const bool is_new = node->step < node->entered_step + node->cfg.period_steps;
+    if (is_new && node->round.active_us == 0) return false;
     return node->step >= node->last_send_step + node->cfg.period_steps - early;
 }
 

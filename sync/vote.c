@@ -190,14 +190,16 @@ bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close) 
            close->finals == finals && (has_parts || has_none || is_solo);
 }
 
-/* Does it name the contributions this node has heard of? Only asked of a round's first ballot: a
- * member that restarts contributes anew, and what a majority may have accepted before must still
- * be carried through by later ballots. */
+/* Does it name the contributions this node has heard of, and no others? Who contributes tells every
+ * voter: a contribution that a majority has not heard of is one that its owner made up, so that
+ * nobody can do its merge again (audit.c). Only asked of a round's first ballot: a member that
+ * restarts contributes anew, one may die before it told us, and what a majority may have accepted
+ * before must still be carried through by later ballots. */
 static bool is_as_heard(const struct tw_node *node, const struct tw_close *close) {
     for (uint32_t i = 0; i < close->contributors_count; i++) {
         const struct tw_contributor *by = &close->contributors[i];
         const struct contribution *heard = &node->round.contributions[by->member_idx];
-        if (!heard->has || heard->is_absent) continue;
+        if (!heard->has || heard->is_absent) return false;
         const struct tw_id root = tw_contribution_root(heard->said.hashes, heard->said.parts_count);
         if (!tw_id_equal(&root, &by->root)) return false;
     }
@@ -221,8 +223,6 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
     }
-    /* No fault of the closer's: a contributor that was restarted contributes anew. */
-    if (propose->ballot == 1 && !is_as_heard(node, &propose->close)) return;
     if (round->has_offer && round->offer_ballot > propose->ballot) return;
     round->has_offer = true;
     round->offer_from = peer;
@@ -272,6 +272,10 @@ static void consider_offer(struct tw_node *node) {
         return;
     }
     if (!is_complete) return;
+    if (round->offer_ballot == 1 && !is_as_heard(node, &round->offer)) {
+        tw_refuse_closer(node); /* and yet the offer stays: we may be about to hear it */
+        return;
+    }
     round->has_offer = false;
     /* One ballot, one manifest: a closer that says two things is a liar. */
     if (!is_settled && node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&

@@ -1,0 +1,189 @@
+/* test_round.c - one round as a member sees it: when it opens one, whom it votes for, what it
+ * learns of how long rounds take. */
+#include "sync/node_internal.h"
+#include "tests/sync/lone_node.h"
+
+/* A result of nothing: its owner had nobody to merge. */
+static void say_nothing_as(uint16_t peer, uint32_t part) {
+    struct tw_message *message = message_of(TW_MSG_RESULT);
+    message->u.result.lineage = start.lineage;
+    message->u.result.round = ROUNDS;
+    message->u.result.part = part;
+    say(peer, message);
+}
+
+static struct tw_close absent_close(void) {
+    struct tw_close close = empty_close(&start.tip);
+    close.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) close.parts[k] = (struct tw_part){.owner_idx = k};
+    return close;
+}
+
+static void commit(const struct tw_close *close) {
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = *close;
+    say(1, message);
+    assert_int_equal(view_now().rounds, close->round + 1);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static void who_comes_back_opens_no_round_for_a_period(void **state) {
+    (void)state;
+    worker_up(); /* at step 1000, and nothing sent in this life */
+    step_to(1005);
+    wait_us(SECONDS(5));
+    assert_null(find_action(TW_ACT_ENCODE));
+    step_to(1010);
+    assert_non_null(find_action(TW_ACT_ENCODE));
+}
+
+static void who_comes_back_joins_what_others_open(void **state) {
+    (void)state;
+    worker_up();
+    step_to(1002);
+    assert_null(find_action(TW_ACT_ENCODE));
+    contribute_as(1);
+    assert_non_null(find_action(TW_ACT_ENCODE));
+}
+
+/* ---- patience -------------------------------------------------------------------------------- */
+
+static void round_of_nothing_leaves_patience_as_it_is(void **state) {
+    (void)state;
+    const uint64_t before_us = node->patience_us;
+    say_nothing_as(1, 1);
+    wait_us(SECONDS(50));
+    const struct tw_close close = absent_close();
+    commit(&close);
+    assert_int_equal(node->patience_us, before_us);
+}
+
+static void round_that_was_over_leaves_patience_as_it_is(void **state) {
+    (void)state;
+    const uint64_t before_us = node->patience_us;
+    const struct tw_close close = absent_close();
+    commit(&close);
+    assert_int_equal(node->patience_us, before_us);
+}
+
+static void what_did_not_come_in_time_is_given_longer(void **state) {
+    (void)state;
+    const uint64_t before_us = node->patience_us;
+    contribute_as(2);
+    say_nothing_as(1, 1); /* not in time for this owner */
+    wait_us(SECONDS(50));
+    const struct tw_close close = absent_close();
+    commit(&close);
+    assert_int_equal(node->patience_us, 2 * before_us);
+}
+
+/* ---- who is listed --------------------------------------------------------------------------- */
+
+/* What member 2 contributes, as contribute_as() says it. */
+static struct tw_id root_of_two(void) {
+    struct tw_id hashes[3];
+    for (uint32_t k = 0; k < 3; k++) {
+        hashes[k] = name_of("two");
+        hashes[k].bytes[0] = (uint8_t)k;
+    }
+    return tw_contribution_root(hashes, 3);
+}
+
+/* The result of part 1, of member 2 alone, is here and good, and the first closer proposes it. */
+static void propose_of_two(void) {
+    const struct tw_id result = name_of("result");
+    say_result(&result, 90);
+    struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 1};
+    event.u.chunk.hash = result;
+    feed(&event);
+    event.kind = TW_EV_VERIFIED;
+    event.ok = true;
+    feed(&event);
+    struct tw_message *message = message_of(TW_MSG_PROPOSE);
+    message->u.propose.ballot = 1;
+    struct tw_close *close = &message->u.propose.close;
+    *close = absent_close();
+    close->contributors_count = 1;
+    close->contributors[0] =
+        (struct tw_contributor){.member_idx = 2, .tokens = 100, .steps = 10, .root = root_of_two()};
+    close->clock_tokens += 100;
+    close->parts[1].bytes = 90;
+    close->parts[1].result = result;
+    close->parts[1].contributors = 1 << 2;
+    assert_true(node->round.rank[0] > 0);
+    say((uint16_t)node->round.rank[0], message);
+}
+
+static bool has_accepted(void) {
+    return find_message(TW_MSG_ACCEPT, (uint16_t)node->round.rank[0]) != NULL;
+}
+
+static void sit_out_as(uint16_t peer) {
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    message->u.contrib.lineage = start.lineage;
+    message->u.contrib.round = ROUNDS;
+    message->u.contrib.base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    message->u.contrib.parts_count = 3;
+    say(peer, message);
+}
+
+static void who_sat_out_is_no_contributor(void **state) {
+    (void)state;
+    worker_up();
+    sit_out_as(2);
+    propose_of_two();
+    wait_us(SECONDS(1));
+    assert_false(has_accepted());
+    contribute_as(2); /* restarted, and has something now */
+    assert_true(has_accepted());
+}
+
+static void contribution_nobody_told_us_of_is_waited_for(void **state) {
+    (void)state;
+    worker_up();
+    propose_of_two();
+    wait_us(SECONDS(1));
+    assert_false(has_accepted());
+    contribute_as(2);
+    assert_true(has_accepted());
+}
+
+/* Every result is here, and what the first closer makes of them is what nobody heard of. */
+static void closer_that_lists_who_sat_out_is_passed_over(void **state) {
+    (void)state;
+    worker_up();
+    encode_ours();
+    sit_out_as(1);
+    sit_out_as(2);
+    const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
+    assert_non_null(reduce);
+    struct tw_event reduced = {.kind = TW_EV_REDUCED, .ok = true};
+    reduced.u.reduced.round = ROUNDS;
+    reduced.u.reduced.bytes = 50;
+    reduced.u.reduced.hash = name_of("merged");
+    feed(&reduced);
+    propose_of_two();
+    say_nothing_as(2, 2);
+    assert_int_equal(node->round.self_rank, 1);
+    forget();
+    wait_us(SECONDS(1));
+    assert_null(find_action(TW_ACT_STORE_VOTE));
+    wait_us(SECONDS(3));
+    assert_non_null(find_message(TW_MSG_PREPARE, 2));
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(who_comes_back_opens_no_round_for_a_period),
+        TEST(who_comes_back_joins_what_others_open),
+        TEST(round_of_nothing_leaves_patience_as_it_is),
+        TEST(round_that_was_over_leaves_patience_as_it_is),
+        TEST(what_did_not_come_in_time_is_given_longer),
+        TEST(who_sat_out_is_no_contributor),
+        TEST(contribution_nobody_told_us_of_is_waited_for),
+        TEST(closer_that_lists_who_sat_out_is_passed_over),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
