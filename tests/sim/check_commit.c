@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "sync/node_internal.h"
 #include "tests/sim/check.h"
 
 /* ---- rosters -------------------------------------------------------------------------------- */
@@ -178,6 +179,19 @@ static bool inherit(struct tw_sim_world *world, struct tw_sim_node *node,
     return true;
 }
 
+static void count_given_back(struct tw_sim_world *world, const struct tw_close *close) {
+    for (uint32_t i = 0; i < close->next.count; i++) {
+        uint32_t striking = 0, honest = 0;
+        for (uint32_t k = 0; k < world->nodes_count && close->next.members[i].weight > 0; k++) {
+            const struct tw_sim_node *node = &world->nodes[k];
+            if (!node->is_running || tw_sim_is_liar(world, node)) continue;
+            honest++;
+            striking += tw_strike_is(node->core, &close->next.members[i].id);
+        }
+        world->result->given_back += 2 * striking > honest;
+    }
+}
+
 static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *node,
                              const struct tw_close *close, const struct tw_id *digest) {
     struct tw_sim_check *check = world->check;
@@ -209,6 +223,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
                     close->fragment);
     }
     check_contributors(world, node, close, commit);
+    count_given_back(world, close);
     check_roster(world, node, close, commit);
     world->result->rounds++;
     if (close->contributors_count > 1) {

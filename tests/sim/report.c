@@ -54,8 +54,8 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
     if (options->liars_count > 0)
         fprintf(file,
                 "  lies      %" PRIu64 " told by %u nodes, %" PRIu64 " committed; %" PRIu64
-                " strikes after audits\n",
-                r->lies_told, options->liars_count, r->lies_committed, r->strikes);
+                " strikes after audits; struck owners got %" PRIu64 " parts\n",
+                r->lies_told, options->liars_count, r->lies_committed, r->strikes, r->given_back);
     if (!options->is_pair) {
         fprintf(file, "  ballots   above the lowest, rounds with 0, 1, 2-3, 4-7, ...:");
         for (uint32_t i = 0; i < TW_SIM_TRIES && (i == 0 || r->tries_most >> (i - 1) > 0); i++)

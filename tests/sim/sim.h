@@ -37,6 +37,7 @@ struct tw_sim_result {
     uint64_t lies_told, lies_committed; /* results; of those that are far too large */
     uint64_t lied_us;                   /* when the last lie was committed; 0: none was */
     uint64_t strikes;                   /* after an audit */
+    uint64_t given_back;                /* parts of owners that most of the honest had struck */
     uint64_t tries[TW_SIM_TRIES];       /* rounds of a group, by 1 + log2 of the ballots above 1 */
     uint64_t tries_most;                /* of one round */
     uint64_t merges, merges_whole;      /* pair steps with a partner; exchanges that both took */
