@@ -429,7 +429,8 @@ static bool want(struct tw_node *node, unsigned k, bool *is_lost) {
     }
     if (payload->state != PAYLOAD_HELD) payload->from = node->pair.partner;
     if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
-    *is_lost |= payload->state == PAYLOAD_WANTED && payload->cycles > 0;
+    *is_lost |= payload->state == PAYLOAD_UNFIT ||
+                (payload->state == PAYLOAD_WANTED && payload->cycles > 0);
     return payload->state == PAYLOAD_HELD;
 }
 

@@ -78,6 +78,7 @@ struct tw_sim_exchange {
 /* Where a node stands in a run in pairs, as it has told. */
 struct tw_sim_pairing {
     bool is_open, is_answered, is_merging, is_deserted;
+    bool is_cut; /* merging, and the link was down meanwhile: it has forgotten whom it was with */
     struct tw_sim_key open, merging; /* names of exchanges */
     uint64_t open_us, stepped_us;
     uint64_t before_us, committed_us;       /* its last step when its last two rounds ended */

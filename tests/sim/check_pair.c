@@ -172,7 +172,7 @@ static void asks_for_step(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_fail(world, node, "P3", "merges what was not offered in this exchange");
     }
     pairing->is_merging = true;
-    pairing->is_deserted = false;
+    pairing->is_deserted = pairing->is_cut = false;
     pairing->merging = pairing->open;
 }
 
@@ -230,7 +230,8 @@ static void is_paired(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     struct tw_sim_exchange *exchange =
         pairing->is_merging ? exchange_of(world, &pairing->merging) : NULL;
-    if (exchange == NULL || !exchange->halves[side_of(exchange, node)].is_merged) {
+    const bool is_liar = tw_sim_is_liar(world, node); /* its step was none, and it says otherwise */
+    if (exchange == NULL || (!exchange->halves[side_of(exchange, node)].is_merged && !is_liar)) {
         tw_sim_fail(world, node, "P1", "counts a merge it did not take");
         return;
     }
@@ -238,7 +239,7 @@ static void is_paired(struct tw_sim_world *world, struct tw_sim_node *node) {
     half->is_counted = true;
     half->life = node->life;
     half->number = pairing->paired_count++;
-    half->is_deserted = pairing->is_deserted;
+    half->is_deserted = pairing->is_deserted || pairing->is_cut;
     if (pairing->is_deserted) count_one_sided(world, node);
     pairing->is_open = pairing->is_merging = false;
 }
@@ -323,8 +324,10 @@ void tw_sim_check_pair_event(struct tw_sim_world *world, struct tw_sim_node *nod
         break;
     case TW_EV_PEER_DOWN:
         if (exchange != NULL &&
-            exchange->nodes[1 - side_of(exchange, node)] == number_of(world, node, event->peer))
+            exchange->nodes[1 - side_of(exchange, node)] == number_of(world, node, event->peer)) {
             pairing->is_open = false;
+            pairing->is_cut = pairing->is_merging;
+        }
         break;
     case TW_EV_STEP: pairing->stepped_us = world->now_us; break;
     case TW_EV_ENCODED:

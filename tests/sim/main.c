@@ -30,7 +30,7 @@ static const char usage[] =
     "  --seeds A..B  all seeds from A to B\n"
     "  --nodes N     1 to 64 nodes (default: drawn)\n"
     "  --hours H     simulated hours per seed, two thirds of them with faults (default 1)\n"
-    "  --liars K     the last K nodes lie about the results they own (default 0)\n"
+    "  --liars K     the last K nodes lie, about results or to their partners (default 0)\n"
     "  --pairs       the nodes merge two by two instead of in one group\n"
     "  --json        one JSON object per seed\n"
     "  --histogram   how often each event met each state of a node\n"

@@ -69,6 +69,23 @@ static void take(struct tw_sim_replica *replica, uint32_t d, float given, float 
     replica->theta[d] = is_final ? replica->phi[d] : replica->theta[d] + (given - outer);
 }
 
+static double squared(const float *x, uint32_t n) {
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+/* Of our size, as worker/pairing.c has it: beyond that the partner has diverged, or lies. */
+static bool is_of_our_size(const float *mine, const float *yours, const float *phi,
+                           const float *phi_theirs, uint32_t n) {
+    float apart[TW_SIM_FRAGMENT_DIMS_MAX];
+    for (uint32_t i = 0; i < n; i++) apart[i] = phi_theirs[i] - phi[i];
+    const double times = (double)TW_SIM_PARTNER_TIMES * TW_SIM_PARTNER_TIMES;
+    const double anchors = fmax(squared(phi, n), n),
+                 deltas = fmax(squared(mine, n), 1e-4 * anchors);
+    return squared(yours, n) <= times * deltas && squared(apart, n) <= times * anchors;
+}
+
 enum tw_sim_merged tw_sim_outbox_merge(const struct tw_sim_model *model,
                                        struct tw_sim_replica *replica, struct tw_sim_outbox *outbox,
                                        const struct tw_action *action,
@@ -93,6 +110,7 @@ enum tw_sim_merged tw_sim_outbox_merge(const struct tw_sim_model *model,
         if (!is_whole && fabsf(phi[i] - replica->phi[first + i]) > TW_SIM_PHI_REACH)
             return TW_SIM_MERGED_NOT;
     }
+    if (!is_of_our_size(mine, yours, replica->phi + first, phi, n)) return TW_SIM_MERGED_NOT;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t d = first + i;
         const float outer = (mine[i] + yours[i]) / 2 + (replica->phi[d] - phi[i]) / 2;

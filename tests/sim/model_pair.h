@@ -14,6 +14,9 @@
 /* Whose phi is further away than this in one of its dims cannot be read in lattice form. */
 #define TW_SIM_PHI_REACH 0.75f
 
+/* So many times as large as ours a partner's outer gradient may be, and its anchor as far away. */
+#define TW_SIM_PARTNER_TIMES 64
+
 struct tw_sim_outbox {
     bool has_sent[TW_FRAGMENTS_MAX]; /* in this round: */
     uint64_t sent_round[TW_FRAGMENTS_MAX];
@@ -29,7 +32,7 @@ void tw_sim_outbox_encode(const struct tw_sim_model *model, struct tw_sim_conten
 
 enum tw_sim_merged {
     TW_SIM_MERGED,
-    TW_SIM_MERGED_NOT,   /* their phi is out of reach: nothing changed */
+    TW_SIM_MERGED_NOT,   /* what they sent is out of reach: nothing changed */
     TW_SIM_MERGED_WRONG, /* nothing was sent in this round, or not these payloads: nothing changed
                           */
 };

@@ -277,6 +277,7 @@ void tw_sim_net_message(struct tw_sim_world *world, struct tw_sim_node *node, ui
     struct tw_message *copy = malloc(offsetof(struct tw_message, u) + bytes);
     TW_ASSERT(copy != NULL);
     memcpy(copy, message, offsetof(struct tw_message, u) + bytes);
+    tw_sim_lie_message(world, node, copy);
     if (world->options.is_wire_checked) check_wire(world, node, copy);
     const uint64_t sent_us = upload(world, node, FRAME_BYTES + bytes / 4, false);
     const struct tw_sim_item item = {

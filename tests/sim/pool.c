@@ -127,7 +127,7 @@ void tw_sim_pool_send_chunk(struct tw_sim_world *world, struct tw_sim_node *node
     } else if (action->u.payload.idx >= payload->chunks_count) {
         tw_sim_fail(world, node, "11", "chunk %u of %u is served", action->u.payload.idx,
                     payload->chunks_count);
-    } else {
+    } else if (!tw_sim_is_withheld(world, node, &payload->hash)) {
         tw_sim_net_chunk(world, node, action->peer, payload, action->u.payload.idx);
     }
 }

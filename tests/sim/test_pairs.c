@@ -22,8 +22,11 @@ static bool run(const struct tw_sim_options *options, struct tw_sim_result *to, 
     if (!to->is_failed) return true;
     tw_sim_options_print(options, stdout);
     tw_sim_result_print(options, to, stdout);
-    printf("repeat with: thinwire-sim --pairs --seed %" PRIu64 " --hours %g --trace\n",
-           options->seed, hours);
+    printf("repeat with: thinwire-sim --pairs --seed %" PRIu64 " --hours %g --trace", options->seed,
+           hours);
+    if (options->liars_count > 0)
+        printf(" --nodes %u --liars %u", options->nodes_count, options->liars_count);
+    printf("\n");
     return false;
 }
 
@@ -100,6 +103,29 @@ static void every_run_ends(void **state) {
     }
 }
 
+/* Who lies to its partner breaks nobody: honest nodes keep their invariants and their pace, merge
+ * with each other, and come to where they would have come. */
+static void liars_harm_nobody(void **state) {
+    (void)state;
+    uint64_t told = 0, failed = 0, merges = 0, one_sided = 0;
+    for (uint64_t seed = 61; seed < 61 + seeds_count / 2; seed++) {
+        struct tw_sim_options options;
+        draw(&options, seed, 5 + (uint32_t)(seed % 3), 1);
+        options.liars_count = 1;
+        failed += !run(&options, &result, 1);
+        told += result.lies_told;
+        merges += result.merges_whole;
+        one_sided += result.merges_deserted;
+    }
+    printf("%" PRIu64 " lies told, %" PRIu64 " exchanges taken by both, %" PRIu64
+           " heard of as one-sided\n",
+           told, merges, one_sided);
+    assert_int_equal(failed, 0);
+    assert_true(told > 20 * (seeds_count / 2));
+    assert_true(merges > told / 2);
+    assert_true(one_sided > 0);
+}
+
 static void seeds_that_failed_once_pass(void **state) {
     (void)state;
     FILE *file = fopen(corpus_path, "r");
@@ -129,6 +155,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(without_faults_only_what_cannot_be_read_is_one_sided),
         cmocka_unit_test(equal_seeds_give_equal_hashes),
         cmocka_unit_test(every_run_ends),
+        cmocka_unit_test(liars_harm_nobody),
         cmocka_unit_test(seeds_that_failed_once_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

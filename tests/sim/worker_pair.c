@@ -17,6 +17,8 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
                              made);
     }
     for (unsigned k = 0; event.ok && k < TW_PAIR_PAYLOADS; k++) {
+        if (tw_sim_is_liar(world, node))
+            made[k] = tw_sim_lie_pair(world, node, action->u.pair.round, k, made[k]);
         event.u.encoded.hashes[k] = made[k]->hash;
         event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(made[k], world->options.bytes_per_dim);
     }
@@ -38,6 +40,12 @@ static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     double moved[TW_SIM_FRAGMENT_DIMS_MAX];
     enum tw_sim_merged merged = TW_SIM_MERGED_NOT;
+    if (!action->u.pair.is_alone && tw_sim_is_liar(world, node)) { /* as far as it says, it does */
+        tw_sim_outbox_alone(&world->model, &worker->replica, &worker->outbox, action);
+        tw_sim_lie_desert(world, node, action->u.pair.round);
+        tw_sim_worker_publish(world, node, request, &event, action->u.pair.round + 1, is_mute);
+        return;
+    }
     if (!action->u.pair.is_alone) {
         merged =
             tw_sim_outbox_merge(&world->model, &worker->replica, &worker->outbox, action,

@@ -307,6 +307,21 @@ bool tw_sim_is_lie(const struct tw_sim_world *world, const struct tw_id *result)
 enum tw_verdict tw_sim_verdict(const struct tw_sim_world *world, const struct tw_sim_node *node,
                                const struct tw_id *result);
 
+/* ---- lie_pair.c */
+/* What a liar gives its partner instead of this payload (TW_PAIR_DELTA, TW_PAIR_PHI). */
+const struct tw_sim_content *tw_sim_lie_pair(struct tw_sim_world *world,
+                                             const struct tw_sim_node *node, uint64_t round,
+                                             unsigned payload,
+                                             const struct tw_sim_content *content);
+/* Its chunks never leave. */
+bool tw_sim_is_withheld(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                        const struct tw_id *hash);
+/* The step is done, and it may say that it took none. */
+void tw_sim_lie_desert(struct tw_sim_world *world, struct tw_sim_node *node, uint64_t round);
+/* What it says, on its way out. */
+void tw_sim_lie_message(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                        struct tw_message *message);
+
 /* ---- faults.c */
 void tw_sim_faults_init(struct tw_sim_world *world);
 void tw_sim_faults_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer);

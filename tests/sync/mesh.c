@@ -134,6 +134,14 @@ static struct tw_id *held_find(struct mesh *mesh, uint32_t node, const struct tw
     return NULL;
 }
 
+/* Nobody verifies what is its own. */
+static bool is_garbled(struct mesh *mesh, const struct tw_id *hash) {
+    for (uint32_t i = 0; i < mesh->nodes_count; i++) {
+        if (mesh->is_garbler[i] && held_find(mesh, i, hash) != NULL) return true;
+    }
+    return false;
+}
+
 static void held_put(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
     const struct tw_id none = {{0}};
     if (held_find(mesh, node, hash) != NULL) return;
@@ -197,6 +205,11 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
     case TW_ACT_VERIFY:
         event.kind = TW_EV_VERIFIED;
         event.u.chunk.hash = action->u.payload.hash;
+        if (action->u.payload.content == TW_CONTENT_DELTA &&
+            is_garbled(mesh, &event.u.chunk.hash)) {
+            event.ok = false;
+            event.u.chunk.verdict = TW_VERDICT_UNFIT;
+        }
         post(mesh, node, WORK_US, &event);
         break;
     case TW_ACT_ENCODE: answer_encode(mesh, node, action); break;

@@ -66,6 +66,7 @@ struct mesh {
     uint32_t boots[MESH_NODES_MAX];
     uint32_t commits[MESH_NODES_MAX], forks[MESH_NODES_MAX];
     bool is_liar[MESH_NODES_MAX];    /* its offers name a clock of the far future */
+    bool is_garbler[MESH_NODES_MAX]; /* its outer gradients decode to nothing */
     bool is_boaster[MESH_NODES_MAX]; /* the clock in its STATUS is of the far future */
     struct tw_id held[MESH_NODES_MAX][MESH_HELD_MAX]; /* payloads made or verified, zero = none */
     int64_t wrap_limit; /* phi further apart cannot be read in lattice form; 0 = any can */

@@ -202,6 +202,19 @@ static void payloads_that_never_come_cost_the_partner_only(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* What is of no use is known to be at once: nobody waits for better. */
+static void payloads_of_no_use_cost_no_time(void **state) {
+    (void)state;
+    start(2, 3);
+    mesh.is_garbler[1] = true;
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(300));
+    const struct tw_node_view view = mesh_view(&mesh, 0);
+    assert_int_equal(view.pairs.merged, 0);
+    assert_true(view.pairs.alone > 200);
+    mesh_deinit(&mesh);
+}
+
 static void partner_that_vanishes_is_left_at_once(void **state) {
     (void)state;
     start(2, 2);
@@ -571,6 +584,7 @@ int main(void) {
         cmocka_unit_test(clocks_count_everybody_s_tokens),
         cmocka_unit_test(run_ends_for_everybody),
         cmocka_unit_test(payloads_that_never_come_cost_the_partner_only),
+        cmocka_unit_test(payloads_of_no_use_cost_no_time),
         cmocka_unit_test(partner_that_vanishes_is_left_at_once),
         cmocka_unit_test(worker_that_dies_in_an_exchange_leaves_it),
         cmocka_unit_test(phi_that_is_too_far_away_comes_whole_the_next_time),

@@ -1,0 +1,78 @@
+/* lie_pair.c - liars in a run in pairs: what they give to a partner, and what they say of it.
+ *
+ * Their cores are honest here too. Of each exchange it is drawn what their worker makes of it:
+ * an outer gradient that is not finite or far too large, an anchor far away, both a little off
+ * (which nobody can see), payloads that never leave, or a PAIR_BUSY after the step. Their offers
+ * name a clock of the far future, always. They train on as if nobody were there. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/sim/check.h"
+#include "tests/sim/hash.h"
+#include "tests/sim/world.h"
+
+enum lie { LIE_NOT_FINITE, LIE_HUGE, LIE_FAR, LIE_SHIFTED, LIE_WITHHELD, LIE_DESERTED, LIES };
+
+static enum lie lie_of(const struct tw_sim_node *node, uint64_t round) {
+    return (enum lie)((tw_sim_mix(tw_sim_mix(node->idx, round), node->life) >> 32) % LIES);
+}
+
+static float false_value(enum lie lie, unsigned payload, float value) {
+    const bool is_delta = payload == TW_PAIR_DELTA;
+    switch ((int)lie) {
+    case LIE_NOT_FINITE: return is_delta ? NAN : value;
+    case LIE_HUGE: return is_delta ? 1000 * value : value;
+    case LIE_FAR: return is_delta ? value : value + 1000;
+    case LIE_SHIFTED: return is_delta ? -value : value + 0.5f;
+    default: return value;
+    }
+}
+
+const struct tw_sim_content *tw_sim_lie_pair(struct tw_sim_world *world,
+                                             const struct tw_sim_node *node, uint64_t round,
+                                             unsigned payload,
+                                             const struct tw_sim_content *content) {
+    uint8_t bytes[TW_SIM_CONTENT_BYTES_MAX];
+    const enum lie lie = lie_of(node, round);
+    memcpy(bytes, content->bytes, content->size);
+    for (uint32_t at = 8; at + sizeof(float) <= content->size; at += sizeof(float)) {
+        float value;
+        memcpy(&value, bytes + at, sizeof value);
+        value = false_value(lie, payload, value);
+        memcpy(bytes + at, &value, sizeof value);
+    }
+    content = tw_sim_contents_put(&world->contents, bytes, content->size);
+    world->result->lies_told += payload == TW_PAIR_DELTA;
+    if (lie != LIE_WITHHELD) return content;
+    const struct tw_sim_key key = {.id = content->hash};
+    *(bool *)tw_sim_map_put(&world->lies, &key, NULL) = true;
+    return content;
+}
+
+bool tw_sim_is_withheld(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                        const struct tw_id *hash) {
+    return world->options.is_pair && tw_sim_is_liar(world, node) && tw_sim_is_lie(world, hash);
+}
+
+void tw_sim_lie_desert(struct tw_sim_world *world, struct tw_sim_node *node, uint64_t round) {
+    const struct tw_sim_pairing *pairing = &world->check->pairings[node->idx];
+    const struct tw_sim_exchange *exchange =
+        tw_sim_map_get(&world->check->exchanges, &pairing->merging);
+    if (lie_of(node, round) != LIE_DESERTED || exchange == NULL) return;
+    const uint32_t other = exchange->nodes[exchange->nodes[0] == node->idx];
+    struct tw_message busy = {.kind = TW_MSG_PAIR_BUSY};
+    busy.u.pair_busy.pair =
+        (struct tw_pair_id){.high = pairing->merging.a, .low = pairing->merging.b};
+    for (uint16_t peer = 0; peer < TW_PEERS_MAX; peer++) {
+        if (node->link_of_peer[peer] < 0) continue;
+        const struct tw_sim_link *link = &world->links[node->link_of_peer[peer]];
+        if (link->nodes[0] == other || link->nodes[1] == other)
+            tw_sim_net_message(world, node, peer, &busy);
+    }
+}
+
+void tw_sim_lie_message(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                        struct tw_message *message) {
+    if (!world->options.is_pair || !tw_sim_is_liar(world, node)) return;
+    if (message->kind == TW_MSG_PAIR_OFFER) message->u.pair_offer.clock_tokens += UINT64_C(1) << 40;
+}
