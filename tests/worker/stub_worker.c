@@ -52,7 +52,8 @@ int main(int argc, char **argv) {
         {"die-at-update", required_argument, NULL, 'd'},
         {"nan-from-update", required_argument, NULL, 'n'},
         {"gpu", required_argument, NULL, 'g'},
-        {"threads", required_argument, NULL, 't'}, /* as thinwire-worker; ignored */
+        {"device-fails-at", required_argument, NULL, 'f'}, /* pull or push of that number */
+        {"threads", required_argument, NULL, 't'},         /* as thinwire-worker; ignored */
         {NULL, 0, NULL, 0},
     };
     struct stub stub = {.learner = {.step_us = 10000}};
@@ -70,6 +71,10 @@ int main(int argc, char **argv) {
         case 'd': stub.die_at = strtoull(optarg, NULL, 10); break;
         case 'n': stub.learner.nan_from_step = strtoull(optarg, NULL, 10); break;
         case 'g': stub.gpu = optarg; break;
+        case 'f':
+            stub.learner.is_remote = true;
+            stub.learner.pulls_fail = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
         case 't': break;
         default: return TW_EXIT_USAGE;
         }

@@ -16,6 +16,7 @@ enum { PATIENCE_MS = 60000 };
 
 static const char *worker_path;
 static bool is_engine;
+static const char *device_fails_at; /* of the stub's; NULL: it does not */
 static struct fake_daemon dae;
 static char folder[] = "/tmp/thinwire-test-XXXXXX";
 static char socket_path[64], text_path[64];
@@ -70,8 +71,9 @@ static void worker_spawn(void) {
     worker = fork();
     assert_return_code(worker, errno);
     if (worker == 0) {
-        (void)execl(worker_path, worker_path, "--socket", socket_path, "--threads", "1",
-                    (char *)NULL);
+        const char *const option = device_fails_at == NULL ? NULL : "--device-fails-at";
+        (void)execl(worker_path, worker_path, "--socket", socket_path, "--threads", "1", option,
+                    device_fails_at, (char *)NULL);
         _exit(127);
     }
 }
@@ -135,6 +137,24 @@ static void killed_worker_comes_back_from_its_snapshot(void **state) {
     assert_int_equal(msg.u.ready.start, TW_START_SNAPSHOT);
     assert_int_equal(msg.u.ready.step, meta.step);
     await_steps(meta.step + 3);
+}
+
+/* The daemon starts it again for as long as it takes: supervisor.c. */
+static void failed_device_has_a_status_of_its_own(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    if (is_engine) skip();
+    device_fails_at = "6";
+    dae.welcome.snapshot_steps = 1;
+    worker_spawn();
+    device_fails_at = NULL;
+    accept_worker();
+    fake_daemon_welcome(&dae);
+    await(TW_WMSG_READY, &msg);
+    await(TW_WMSG_FATAL, &msg);
+    assert_int_equal(msg.u.fatal.status, TW_DEVICE);
+    assert_non_null(strstr(msg.u.fatal.text, "device fell"));
+    assert_int_equal(worker_end(), TW_EXIT_DEVICE);
 }
 
 static void worker_ends_when_the_daemon_goes(void **state) {
@@ -250,6 +270,7 @@ int main(int argc, char **argv) {
 #define FACT(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
     const struct CMUnitTest tests[] = {
         FACT(killed_worker_comes_back_from_its_snapshot),
+        FACT(failed_device_has_a_status_of_its_own),
         FACT(worker_ends_when_the_daemon_goes),
         FACT(refused_worker_says_so),
         FACT(sigterm_takes_a_snapshot),

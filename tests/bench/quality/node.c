@@ -97,7 +97,9 @@ enum tw_status node_open(struct node *node, const struct setting *setting,
     if (node->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
     /* float32 and one thread: the same bits wherever the instruction set is the same. */
     const struct tw_engine_config config = {
-        .run = run, .layout = layout, .compute = {.compute = TW_COMPUTE_FP32, .threads = 1}};
+        .run = run,
+        .layout = layout,
+        .compute = {.device = {.kind = TW_DEVICE_CPU}, .compute = TW_COMPUTE_FP32, .threads = 1}};
     TW_TRY(tw_engine_create(&node->engine, &config, err));
     tw_engine_init_params(run, layout, node->engine->theta);
     open_streams(node);
