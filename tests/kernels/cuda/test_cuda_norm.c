@@ -17,9 +17,18 @@ struct fixture {
     size_t n, wide; /* elements: of all vectors, of a strided array */
 };
 
+/* Sizes of vectors, and what lies between rows of them. */
+struct shape {
+    uint32_t width, heads;
+    bool is_rms;
+    size_t apart;
+};
+
 static void fixture_init(struct fixture *f, const struct tw_ops *ops, struct tw_rng *rng,
-                         uint32_t width, uint32_t heads, bool is_rms, size_t apart) {
-    const size_t stride = (size_t)heads * width + apart;
+                         struct shape shape) {
+    const uint32_t width = shape.width, heads = shape.heads;
+    const bool is_rms = shape.is_rms;
+    const size_t stride = (size_t)heads * width + shape.apart;
     *f = (struct fixture){.ops = ops, .n = (size_t)ROWS * heads * width, .wide = ROWS * stride};
     f->weight = fill_new(rng, width, 1.0f);
     f->bias = fill_new(rng, width, 1.0f);
@@ -150,14 +159,15 @@ static void check_all(const struct tw_ops *ops, struct tw_rng *rng, check_of *ch
     struct fixture f;
     for (size_t w = 0; w < WIDTHS; w++) {
         for (int is_rms = 0; is_rms < 2; is_rms++) {
-            fixture_init(&f, ops, rng, widths[w], 1, is_rms != 0, 0);
+            fixture_init(&f, ops, rng, (struct shape){widths[w], 1, is_rms != 0, 0});
             check(&f, rng);
             fixture_deinit(&f);
         }
     }
-    const uint32_t heads[][3] = {{3, 64, 40}, {2, 128, 0}, {5, 6, 1}, {2, 1100, 4}};
-    for (size_t i = 0; i < 4; i++) { /* number, size, what lies between rows */
-        fixture_init(&f, ops, rng, heads[i][1], heads[i][0], true, heads[i][2]);
+    const struct shape heads[] = {
+        {64, 3, true, 40}, {128, 2, true, 0}, {6, 5, true, 1}, {1100, 2, true, 4}};
+    for (size_t i = 0; i < 4; i++) {
+        fixture_init(&f, ops, rng, heads[i]);
         check(&f, rng);
         fixture_deinit(&f);
     }
@@ -175,7 +185,7 @@ static void check_not_finite(const struct tw_ops *ops, struct tw_rng *rng) {
     const float bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t b = 0; b < 6; b++) {
         struct fixture f;
-        fixture_init(&f, ops, rng, 64, 1, b % 2 == 0, 0);
+        fixture_init(&f, ops, rng, (struct shape){64, 1, b % 2 == 0, 0});
         void *x = act_new(ops, rng, f.n, 1.0f);
         act_put(ops, x, 63, bad[b / 2]); /* the last of row 0 */
         void *on_x = device_of(x, f.n * ops->type_bytes);
