@@ -87,15 +87,18 @@ static void text_write(const char *path) {
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-static uint16_t port_free(void) {
+/* Bound and not listening: who wants this very port gets it, as a daemon does, but nobody is given
+ * it who asks for any, neither to listen nor to dial from. */
+static void port_hold(struct cluster_node *node) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof(address);
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
-    (void)close(fd);
-    return ntohs(address.sin_port);
+    const int on = 1;
+    node->held = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(node->held >= 0);
+    assert_int_equal(setsockopt(node->held, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
+    assert_int_equal(bind(node->held, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(getsockname(node->held, (struct sockaddr *)&address, &size), 0);
+    node->port = ntohs(address.sin_port);
 }
 
 void cluster_open(struct cluster *cluster, const char *tokens) {
@@ -139,6 +142,7 @@ void cluster_close(struct cluster *cluster, bool failed) {
     for (uint32_t i = 0; i < cluster->nodes_count; i++) {
         if (cluster->nodes[i].pid != 0) (void)cluster_end(cluster, i, SIGKILL, 5);
         if (failed) (void)fprintf(stderr, "---- node %u\n%s\n", i, cluster_log(cluster, i));
+        if (cluster->nodes[i].held >= 0) (void)close(cluster->nodes[i].held);
     }
     if (failed) {
         (void)fprintf(stderr, "kept: %s\n", cluster->dir);
@@ -201,6 +205,7 @@ void cluster_make(struct cluster *cluster, uint32_t count) {
     char path[128];
     struct tw_error err;
     cluster->nodes_count = count;
+    for (uint32_t i = 0; i < count; i++) cluster->nodes[i].held = -1;
     for (uint32_t i = 0; i < count; i++) {
         struct cluster_node *node = &cluster->nodes[i];
         (void)snprintf(node->dir, sizeof(node->dir), "%s/n%u", cluster->dir, i);
@@ -208,7 +213,7 @@ void cluster_make(struct cluster *cluster, uint32_t count) {
         (void)snprintf(node->log, sizeof(node->log), "%s/n%u/log", cluster->dir, i);
         (void)snprintf(node->socket, sizeof(node->socket), "%s/n%u/thinwired.sock", cluster->dir,
                        i);
-        node->port = port_free();
+        port_hold(node);
         assert_int_equal(mkdir(node->dir, 0755), 0);
         (void)snprintf(path, sizeof(path), "%s/state", node->dir);
         assert_int_equal(mkdir(path, 0755), 0);

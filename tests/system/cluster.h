@@ -1,6 +1,6 @@
 /* cluster.h - real daemons with real or stub workers on loopback, for the tests of the whole.
- * Everything lies in one folder of its own under /tmp (socket paths are short), ports are chosen
- * free, and every wait has an end. */
+ * Everything lies in one folder of its own under /tmp (socket paths are short), ports stay reserved
+ * to the end, and every wait has an end: so any number of tests may run at a time. */
 #ifndef TW_TESTS_CLUSTER_H
 #define TW_TESTS_CLUSTER_H
 
@@ -15,6 +15,7 @@ enum { CLUSTER_NODES_MAX = 4, CLUSTER_TEXT_MAX = 256 * 1024, CLUSTER_LOG_MAX = 1
 struct cluster_node {
     char dir[64], config[96], log[96], socket[96];
     uint16_t port;
+    int held;  /* a socket that keeps the port from everybody who asks for any */
     pid_t pid; /* 0 = not running */
 };
 

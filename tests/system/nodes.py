@@ -12,6 +12,8 @@ import signal
 import subprocess
 import time
 
+import ports
+
 PATIENCE_S = 60
 
 
@@ -111,7 +113,7 @@ class Nodes:
         sets = [word for key in keys for word in ("--set", key)]
         run(self.tool("thinwire"), "run", "new", "nodes", "--data", str(text), "--out",
             str(self.folder / "manifest"), *sets)
-        self.ports = [4747] * count if star else _free_ports(count)
+        self.ports = [4747] * count if star else [ports.hold() for _ in range(count)]
         worker = self.folder / "worker"
         worker.write_text(
             f"#!/bin/sh\nexec {self.tool('stub_worker')} --step-us {step_us} \"$@\"\n",
@@ -203,19 +205,6 @@ class Nodes:
                 raise RuntimeError(f"{what}: not within {patience_s} s")
             time.sleep(0.1)
         return time.monotonic() - begin
-
-
-def _free_ports(count):
-    import socket  # pylint: disable=import-outside-toplevel
-    held = []
-    for _ in range(count):
-        one = socket.socket()
-        one.bind(("127.0.0.1", 0))
-        held.append(one)
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 LINE = re.compile(r"^ts=(\S+Z) .*ev=round_done round=(\d+) .*contributors=(\d+) roster=(\d+) "

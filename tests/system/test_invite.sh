@@ -4,6 +4,7 @@
 # BIN: folder of the built programs.
 set -euo pipefail
 BIN=$1
+here=$(cd "$(dirname "$0")" && pwd)
 export LC_ALL=C.UTF-8 PATH=$BIN:$PATH
 home=$(mktemp -d /tmp/tw_invite_XXXXXX)
 cd "$home"
@@ -13,6 +14,7 @@ finish() {
         pid=$(cat "$folder/pid" 2>/dev/null || true)
         [[ -z $pid ]] || kill -9 "$pid" 2>/dev/null || true
     done
+    [[ -z ${holder:-} ]] || kill "$holder" 2>/dev/null || true
     rm -rf "$home"
 }
 trap finish EXIT
@@ -43,8 +45,15 @@ print(int(at))' "$2"; }
 is_mixing() { [[ $(number "$1" sync.mixed_peers) -ge 1 ]]; }
 is_alone() { [[ $(number "$1" sync.alive_peers) -eq 0 ]]; }
 is_up() { [[ $(number "$1" sync.alive_peers) -ge 1 ]]; }
-port() { python3 -c 'import socket
-s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+# A port for each line it reads, held to the end of this script.
+coproc PORTS { exec python3 "$here/ports.py"; }
+exec 8<&"${PORTS[0]}" 9>&"${PORTS[1]}" # subshells have these too
+holder=$PORTS_PID
+port() {
+    echo >&9
+    read -r -u 8 number
+    echo "$number"
+}
 start() {
     (cd "$1" && exec thinwired --config node.conf 2>>log) &
     echo $! >"$1/pid"

@@ -9,7 +9,6 @@ way out, in `thinwire doctor` and in the status of the daemon.
 Three hosts in a row: `b` joins, `r` is the router between, `a` has the run. The router drops,
 rejects or hides by its routes, so no firewall program is needed.
 """
-import contextlib
 import http.server
 import json
 import os
@@ -21,6 +20,8 @@ import sys
 import tempfile
 import threading
 import time
+
+import ports
 
 PATIENCE_S = 60
 JOINER, HOST = "198.51.100.2", "203.0.113.2"
@@ -201,13 +202,6 @@ class Web(http.server.BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-def free_port():
-    """One that nobody has just now."""
-    with contextlib.closing(__import__("socket").socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def judge(cases, rows, where, sentence_of):
     """Every address must have its cause's own words; returns the sentences that were wrong."""
     wrong = []
@@ -314,14 +308,14 @@ def try_without(world, good, first):
 
 def loopback(world):
     """Wrong port, DNS, wrong secret, other manifest, other version, another program, another id."""
-    ports = [free_port() for _ in range(6)]
-    good, secret, manifest, version, web, closed = (f"127.0.0.1:{port}" for port in ports)
+    numbers = [ports.hold() for _ in range(6)]
+    good, secret, manifest, version, web, closed = (f"127.0.0.1:{port}" for port in numbers)
     world.daemon("a", world.node("first", good))
     world.daemon("a", world.node("stranger", secret))
     world.daemon("a", world.node("elsewhere", manifest, manifest=world.new_run("second"),
                                  secret=world.secret("first")))
-    world.start("a", world.bin / "old_peer", "127.0.0.1", str(ports[3]))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", ports[4]), Web)
+    world.start("a", world.bin / "old_peer", "127.0.0.1", str(numbers[3]))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", numbers[4]), Web)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     cases = {
         closed: ("closed", "nothing listens on that port"),
@@ -331,7 +325,7 @@ def loopback(world):
         version: ("version", "update the older of the two"),
         web: ("not_thinwire", "no Thinwire node"),
     }
-    wrong = try_joins(world, "b", f"127.0.0.1:{free_port()}", cases, good)
+    wrong = try_joins(world, "b", f"127.0.0.1:{ports.hold()}", cases, good)
     server.shutdown()
     wrong += try_without(world, good, world.folder / "first.conf")
     return wrong + try_lines(world, "b", cases, world.folder / "first.conf")
@@ -339,7 +333,7 @@ def loopback(world):
 
 def admission(world):
     """Certificates are dated: a node whose clock is a day behind takes those of today for false."""
-    good, behind = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    good, behind = (f"127.0.0.1:{ports.hold()}" for _ in range(2))
     day_s = 86400
     run(str(world.bin / "thinwire"), "owner", "new", cwd=world.folder)
     shown = run(str(world.bin / "thinwire"), "owner", "show", str(world.folder / "owner.key"),
@@ -351,12 +345,12 @@ def admission(world):
         world.admit(name, config, clock_s)
         world.daemon("a", config, clock_s)
     cases = {behind: ("clock", "the clocks of the two machines are far apart")}
-    return try_joins(world, "b", f"127.0.0.1:{free_port()}", cases, good, world.admit)
+    return try_joins(world, "b", f"127.0.0.1:{ports.hold()}", cases, good, world.admit)
 
 
 def ticket(world):
     """The doctor looks at a line before it is used; join says the same of one that is too old."""
-    good = f"127.0.0.1:{free_port()}"
+    good = f"127.0.0.1:{ports.hold()}"
     config = world.node("first", good)
     world.daemon("a", config)
     tool, wrong = str(world.bin / "thinwire"), []

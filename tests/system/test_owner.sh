@@ -3,6 +3,7 @@
 # shut out while it runs, and every refusal's sentence. BIN: folder of the built programs.
 set -euo pipefail
 BIN=$1
+here=$(cd "$(dirname "$0")" && pwd)
 export LC_ALL=C.UTF-8
 unset THINWIRE_CONFIG
 home=$(mktemp -d /tmp/tw_owner_XXXXXX)
@@ -48,7 +49,15 @@ admission() { # NODE PYTHON: of its status
 a = json.load(sys.stdin)["admission"]
 sys.exit(not eval(sys.argv[1]))' "$2"
 }
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+# A port for each line it reads, held to the end of this script.
+coproc PORTS { exec python3 "$here/ports.py"; }
+exec 8<&"${PORTS[0]}" 9>&"${PORTS[1]}" # subshells have these too
+pids+=("$PORTS_PID")
+port() {
+    echo >&9
+    read -r -u 8 number
+    echo "$number"
+}
 said() { grep -q "$2" "$1.log"; } # NODE PATTERN
 start() {
     "$BIN/thinwired" --config "$1.conf" 2>>"$1.log" >>"$1.log" &
@@ -71,7 +80,7 @@ expect 0 "admission by certificates of the run's owner" tw run show run
 # -- nodes
 declare -A id
 for node in a b c d; do
-    port=$(free_port)
+    port=$(port)
     [[ $node == a ]] && first=$port
     peers=()
     [[ $node == a ]] || peers=(--peers "127.0.0.1:$first")
@@ -130,7 +139,7 @@ expect 7 'the signature under the certificate of node .* is false' "$BIN/thinwir
 expect 1 'by another node, and only the owner' at b invite --address 127.0.0.1:1
 expect 1 'does not let it admit others' at c invite --address 127.0.0.1:1
 line=$(at a invite --address "127.0.0.1:$first" 2>/dev/null)
-expect 0 'e/node.conf' tw join "$line" --dir e --data text --listen "127.0.0.1:$(free_port)"
+expect 0 'e/node.conf' tw join "$line" --dir e --data text --listen "127.0.0.1:$(port)"
 [[ ! -e e/state/run.secret ]] || fail "a secret in a run that has none"
 expect 0 'until +20' tw --config e/node.conf owner show
 sed -i 's/^\[worker\]/spawn_worker = off\n[worker]/' e/node.conf
