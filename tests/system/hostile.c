@@ -51,6 +51,9 @@ int hostile_tcp(const struct hostile_target *target) {
     if (fd < 0) return -1;
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+    if (target->receive_bytes > 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &target->receive_bytes,
+                         sizeof(target->receive_bytes));
     const bool is_bound =
         target->from == NULL || (inet_pton(AF_INET, target->from, &from.sin_addr) == 1 &&
                                  bind(fd, (struct sockaddr *)&from, sizeof(from)) == 0);

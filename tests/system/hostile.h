@@ -21,6 +21,7 @@ struct hostile_target {
     const char *from; /* the address of 127/8 to come from; NULL = 127.0.0.1 */
     struct tw_id run;
     const struct tw_secret *secret; /* NULL: does not have it */
+    int receive_bytes; /* 0, or what the kernel keeps of what we do not read: so few, nearly */
 };
 
 struct hostile {
