@@ -18,12 +18,18 @@ void tw_shell_banned(void *user, const struct tw_id *id, uint32_t seconds, const
     tw_shell_bans_save(shell);
 }
 
-/* Of the words without digits: ids, ports and numbers change from one refusal to the next. */
+/* A number, a port, an id: it has a digit, or is of letters that are hexadecimal digits. */
+static bool is_varying(const char *word, size_t length) {
+    enum { ID_DIGITS = 8 };
+    return strcspn(word, "0123456789") < length || strspn(word, "abcdef") >= ID_DIGITS;
+}
+
+/* Of the words that do not change from one refusal to the next. */
 static uint64_t words_hash(const char *sentence) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, 64 bits */
     for (const char *at = sentence; *at != '\0';) {
         const size_t length = strcspn(at, " ");
-        if (strcspn(at, "0123456789") >= length) {
+        if (!is_varying(at, length)) {
             for (size_t i = 0; i < length; i++)
                 hash = (hash ^ (uint8_t)at[i]) * UINT64_C(0x100000001b3);
         }

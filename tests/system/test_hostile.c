@@ -139,15 +139,27 @@ static void silent_connections_shut_nobody_out(void **state) {
     judge(64 * 256);
 }
 
+/* One whose id, as the log has it, is of letters alone: of 2,600 one is. */
+static void lettered(struct tw_identity *identity) {
+    char name[9];
+    for (;;) {
+        assert_int_equal(tw_identity_ephemeral(identity, NULL), TW_OK);
+        tw_id_short(&identity->id, name);
+        if (strcspn(name, "0123456789") == strlen(name)) return;
+        tw_identity_close(identity);
+    }
+}
+
 static void wrong_secrets_are_refused_and_said_once(void **state) {
     (void)state;
-    static struct hostile h;
+    static struct hostile h, letters;
+    lettered(&letters.identity);
     watch();
     target.from = "127.0.7.7";
     unsigned refused = 0, slowed = 0;
     for (unsigned i = 0; i < 200; i++) {
         struct tw_hello hello;
-        if (!hostile_open(&h, &target, NULL)) {
+        if (!hostile_open(&h, &target, i % 2 == 1 ? &letters : NULL)) {
             slowed++;
             continue;
         }
@@ -157,6 +169,7 @@ static void wrong_secrets_are_refused_and_said_once(void **state) {
         refused += h.has_goodbye && h.goodbye.status == TW_WRONG_SECRET;
         hostile_close(&h);
     }
+    tw_identity_close(&letters.identity);
     print_message("%u refused, %u not even heard\n", refused, slowed);
     assert_true(refused > 0);
     must_say_once("reason=wrong_secret");
