@@ -1,5 +1,5 @@
 /* test_swarm.c - many small worlds with every kind of fault, none of which breaks an invariant.
- * Arguments: how many seeds, and the file of seeds that failed once. */
+ * Arguments: how many seeds, and the file of seeds that failed once, if they are to be run. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,6 +97,7 @@ static void faults_cost_little_once_they_are_over(void **state) {
 
 static void seeds_that_failed_once_pass(void **state) {
     (void)state;
+    if (corpus_path == NULL) skip();
     FILE *file = fopen(corpus_path, "r");
     assert_non_null(file);
     char line[256];
@@ -115,9 +116,9 @@ static void seeds_that_failed_once_pass(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3) return 2;
+    if (argc < 2 || argc > 3) return 2;
     seeds_count = strtoull(argv[1], NULL, 10);
-    corpus_path = argv[2];
+    corpus_path = argc == 3 ? argv[2] : NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_invariant_is_broken_by_the_swarm),
         cmocka_unit_test(no_invariant_is_broken_by_unequal_parts),
