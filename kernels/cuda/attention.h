@@ -32,15 +32,15 @@ struct tw_cuda_attention {
     enum tw_type type;
     uint32_t sequences, queries, keys;
     uint32_t kv_heads, group, head_size;
-    size_t q_stride, kv_stride,
-        out_stride; /* elements between rows; also of dq, of dk and dv, dout */
+    /* Elements between rows; those of gradients are those of what they are gradients of. */
+    size_t q_stride, kv_stride, out_stride;
     size_t kv_rows; /* rows of k and v from one sequence to the next: keys, or those of a cache */
 };
 
 struct tw_cuda_attention_arrays {
     const void *q; /* (sequences, queries, kv_heads * group * head_size) */
-    const void *k,
-        *v;     /* (sequences, kv_rows, kv_heads * head_size), of which `keys` rows are read */
+    /* (sequences, kv_rows, kv_heads * head_size), of which the first `keys` rows are read */
+    const void *k, *v;
     void *out;  /* as q; input of the backward pass */
     float *lse; /* (sequences, kv_heads * group, queries): log sum exp of each row of scores;
                    likewise. NULL: not wanted by a forward pass that none follows */
@@ -58,6 +58,7 @@ void tw_cuda_attention(void *stream, const struct tw_cuda_attention *shape,
 void tw_cuda_attention_backward(void *stream, const struct tw_cuda_attention *shape,
                                 const struct tw_cuda_attention_arrays *arrays);
 
+/* Of a backward pass. */
 size_t tw_cuda_attention_scratch(const struct tw_cuda_attention *shape);
 
 #ifdef __cplusplus
