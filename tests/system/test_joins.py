@@ -291,7 +291,7 @@ def try_joins(world, host, listen, cases, good, prepare=None):
 
 def try_without(world, good, first):
     """A node whose secret is not there proves nothing, rather than something false."""
-    config = world.node("blank", f"127.0.0.1:{free_port()}", peers=[good])
+    config = world.node("blank", f"127.0.0.1:{ports.hold()}", peers=[good])
     world.secret("blank").unlink()
     report, _ = world.doctor("b", config)
     seen = run(str(world.bin / "thinwire"), "events", "--json", "--config", str(first))
