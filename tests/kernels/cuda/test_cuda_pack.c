@@ -3,12 +3,13 @@
 #include "kernels/cuda/pack.h"
 
 #include "compress/codec.h"
+#include "kernels/levels.h"
 #include "kernels/merge.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
 #include "tests/kernels/cuda/card.h"
 
-enum { SEED = 5151, N_MAX = 1500, SHAPES = 9 };
+enum { SEED = 5151, N_MAX = 1500, SHAPES = 11 };
 
 static const size_t sizes[] = {1, 2, 31, 33, 63, 64, 65, 127, 255, 256, 257, 1000, N_MAX};
 
@@ -28,6 +29,11 @@ static void *stream(void) {
     return tw_cuda_stream(card, TW_CUDA_SIDE);
 }
 
+/* Between two levels. */
+static float middle_of_nf4(unsigned level) {
+    return (tw_nf4_levels[level] + tw_nf4_levels[level + 1]) * 0.5f;
+}
+
 /* Arrays that are hard on one codec or another. */
 static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
     float *x = fill_new(rng, n, 1e-3f);
@@ -41,6 +47,8 @@ static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
         case 5: x[i] = ldexpf(x[i], -120 - (int)tw_rng_below(rng, 24)); break; /* no exponent */
         case 6: x[i] = ldexpf(x[i], 130 + (int)tw_rng_below(rng, 4)); break;   /* below 2^126 */
         case 7: x[i] = ldexpf((float)((int)tw_rng_below(rng, 255) - 127), -7); break; /* ties */
+        case 8: x[i] = ldexpf(x[i], -114); break; /* whose scale's reciprocal is no float */
+        case 9: x[i] = i % 64 == 0 ? 1.0f : middle_of_nf4((unsigned)(i % 15)); break;
         default: x[i] = ldexpf(x[i], (int)tw_rng_below(rng, 60) - 30); break;
         }
     }
