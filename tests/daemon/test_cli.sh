@@ -125,7 +125,7 @@ expect 8 'start it \(thinwired --config ./node.conf\)' tw --config ./node.conf s
 
 # -- what it can compute on
 expect 0 '^device = cpu takes cpu$' tw info --device cpu
-expect 1 'device = cuda:63, but ' tw info --device cuda:63
+expect 11 'device = cuda:63, but ' tw info --device cuda:63
 expect 2 '--device gpu: it is auto, cpu, cuda or cuda:N' tw info --device gpu
 expect 0 '"chosen": "cpu"' tw info --device cpu --json
 

@@ -60,7 +60,7 @@ static void what_came_is_not_sent_again(void **state) {
         run(seed, 1u << TW_SIM_RESET, &cut);
         assert_true(cut.faults[TW_SIM_RESET] > 50);
         assert_int_equal(cut.chunks_again, 0);
-        assert_true(cut.chunks_thrown * 200 < cut.chunks);
+        assert_true(cut.chunks_thrown * 100 < cut.chunks);
     }
 }
 
