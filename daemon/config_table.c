@@ -48,7 +48,7 @@ static const struct tw_config_key KEYS[] = {
     {"node", "stop_step", TW_CONFIG_STEPS, FIELD(node.stop_step), 0, UINT64_C(1) << 62, "0", NULL,
      NULL, "Finish at this inner step; 0 finishes at the run's token budget."},
 
-    {"worker", "device", TW_CONFIG_DEVICE, FIELD(worker.device), 0, 0, "auto", NULL, NULL,
+    {"worker", "device", TW_CONFIG_DEVICE, FIELD(worker.device), 0, 0, "cpu", NULL, NULL,
      "What the model is computed on: cpu, cuda (the first GPU), cuda:1 and so on, or auto: a GPU\n"
      "where one can be used, else the processor. `thinwire info` lists them."},
     {"worker", "compute", TW_CONFIG_CHOICE, FIELD(worker.compute), 0, 0, "auto", COMPUTES, NULL,

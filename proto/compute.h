@@ -22,10 +22,11 @@ enum tw_recompute {
     TW_RECOMPUTE_ON,
 };
 
-/* What a model is computed on. */
+/* What a model is computed on. The CPU unless somebody says otherwise: the engine on GPUs was seen
+ * on an emulated device only. */
 enum tw_device_kind {
-    TW_DEVICE_AUTO, /* a GPU where one can be used, else the CPU */
     TW_DEVICE_CPU,
+    TW_DEVICE_AUTO, /* a GPU where one can be used, else the CPU */
     TW_DEVICE_CUDA,
 };
 

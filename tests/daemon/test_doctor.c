@@ -159,6 +159,7 @@ static bool has_row(const char *check) {
 
 static void gpu_that_is_used_is_named(void **state) {
     (void)state;
+    doctor.config.worker.device.kind = TW_DEVICE_AUTO;
     put_engine("auto", "{\"devices\": [{\"device\": \"cpu\"}, " H100
                        "], \"chosen\": \"cuda:0\", \"error\": \"\", \"why_no_gpu\": \"\"}");
     doctor_gpu(&doctor);
@@ -180,6 +181,7 @@ static void gpu_that_is_asked_for_and_cannot_be_used_fails(void **state) {
 
 static void engine_that_says_nothing_is_no_failure_unless_a_gpu_is_asked_for(void **state) {
     (void)state;
+    doctor.config.worker.device.kind = TW_DEVICE_AUTO;
     doctor_gpu(&doctor); /* it is not there at all */
     is_said("gpu", "skip", NULL);
     json_array_clear(doctor.list);
@@ -198,6 +200,7 @@ static void gpu_that_is_here_and_not_used_is_noticed(void **state) {
     static const char answer[] =
         "{\"devices\": [{\"device\": \"cpu\"}], \"chosen\": \"cpu\", \"error\": \"\", "
         "\"why_no_gpu\": \"the driver is older than the toolkit\"}";
+    doctor.config.worker.device.kind = TW_DEVICE_AUTO;
     put_engine("auto", answer);
     doctor_gpu(&doctor);
     assert_false(has_row("gpu")); /* a machine without one */

@@ -381,8 +381,11 @@ static void a_device_that_is_not_there_is_named(void **state) {
 
 static void the_environment_chooses_for_auto(void **state) {
     struct engine_fixture *f = *state;
-    const struct tw_engine_config config = {.run = &f->run, .layout = &f->layout};
+    struct tw_engine_config config = {.run = &f->run, .layout = &f->layout};
     struct tw_engine_plan plan;
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
+    assert_false(plan.is_on_gpu); /* nobody asked for it */
+    config.compute.device.kind = TW_DEVICE_AUTO;
     assert_int_equal(setenv("TW_DEVICE", "cpu", 1), 0);
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
     assert_false(plan.is_on_gpu);
