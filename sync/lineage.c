@@ -123,10 +123,15 @@ static uint64_t claim_of(const struct tw_node *node, const struct tw_msg_status 
     return status->clock_tokens;
 }
 
+/* Nobody of the lineage we follow has been here for long. Who parted was the only one of its own.
+ */
+static bool is_without_donor(const struct tw_node *node) {
+    return node->state == TW_STATE_RECEIVER && node->now_us >= node->lineage_us + LINEAGE_LOST_US;
+}
+
 /* The peer whose lineage should be followed instead of ours, or NO_PEER. */
 static uint16_t find_better(const struct tw_node *node) {
-    const bool is_lost =
-        node->state == TW_STATE_RECEIVER && node->now_us >= node->lineage_us + LINEAGE_LOST_US;
+    const bool is_lost = is_without_donor(node);
     uint64_t clock_tokens = node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0;
     if (TW_PLANTED(node, TW_PLANT_ROUNDS_COMPARED)) clock_tokens = node->at.rounds;
     struct tw_id lineage = node->at.lineage;
@@ -162,7 +167,7 @@ static uint16_t find_better(const struct tw_node *node) {
 /* ---- joining -------------------------------------------------------------------------------- */
 
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join) {
-    if (!tw_id_equal(&join->lineage, &node->at.lineage)) return;
+    if (!tw_id_equal(&join->lineage, &node->at.lineage) || tw_round_is_apart(node)) return;
     uint32_t row = 0, oldest = 0;
     for (; row < JOINS_MAX && !tw_id_equal(&node->joins[row].id, &node->links[peer].id); row++) {
         if (node->joins[row].heard_us < node->joins[oldest].heard_us) oldest = row;
@@ -309,14 +314,19 @@ static void found_own(struct tw_node *node) {
 }
 
 /* The common part of the budget is over: a past of our own from here on, once everything decided
- * together is applied, and the others had time to fetch the last of it. */
+ * together is applied. A member waits for those who fetch the last of it, but not for ever. */
 static void part_ways(struct tw_node *node) {
-    const uint64_t due_us = node->last_commit_us + PART_HOLD_US;
     if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
     if (node->applying != 0 || node->has_left || !tw_log_is_current(node)) return;
-    if (node->state == TW_STATE_MEMBER && node->now_us < due_us) {
-        tw_node_wake(node, due_us);
-        return;
+    if (node->state == TW_STATE_MEMBER) {
+        const uint64_t least_us = node->last_commit_us + PART_HOLD_US;
+        const uint64_t most_us = node->last_commit_us + node->cfg.orphan_us;
+        uint64_t due_us = node->solo_hold_us < most_us ? node->solo_hold_us : most_us;
+        if (due_us < least_us) due_us = least_us;
+        if (node->now_us < due_us) {
+            tw_node_wake(node, due_us);
+            return;
+        }
     }
     node->was_shared = true;
     tw_lineage_fork(node);
@@ -327,7 +337,7 @@ void tw_lineage_advance(struct tw_node *node) {
     uint16_t better = NO_PEER;
     if (node->cfg.is_pair) {
         better = tw_pair_find_ahead(node);
-    } else if (!tw_round_is_apart(node)) {
+    } else if (!tw_round_is_apart(node) || is_without_donor(node)) {
         better = find_better(node);
     }
     node->is_settling = better != NO_PEER && !node->has_left;

@@ -59,11 +59,14 @@ bool tw_log_is_close(const struct tw_node *node) {
     return true;
 }
 
-/* Apart nobody is told what the others did: as much as this node, since it was last listed. */
+/* Apart, in a lineage of its own, a node is told of nobody: as much as this one, since it was last
+ * listed. */
 uint64_t tw_log_clock_tokens(const struct tw_node *node) {
     if (node->at.has_tip == 0) return 0;
     const uint64_t listed = node->at.tip.clock_tokens;
-    if (!tw_round_is_apart(node) || node->tokens <= node->at.tokens_listed) return listed;
+    const bool is_ours = node->roster.count == 1 && node->round.self_idx == 0;
+    if (!tw_round_is_apart(node) || !is_ours || node->tokens <= node->at.tokens_listed)
+        return listed;
     const uint64_t own = node->tokens - node->at.tokens_listed, share = tw_round_share(node);
     return own < (UINT64_MAX - listed) / share ? listed + own * share : UINT64_MAX;
 }
@@ -206,8 +209,12 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     tw_strike_note(node, entry);
     tw_audit_note(node, entry);
     tw_round_note_missed(node, entry);
+    const bool was_apart = tw_round_is_apart(node), is_listed = find_self(node, entry) != NULL;
     node->at.tip = *entry;
     node->at.has_tip = 1;
+    /* What was trained together and never listed is this node's alone: from here on its tokens
+     * stand for those of all. */
+    if (!was_apart && tw_round_is_apart(node) && !is_listed) tw_log_settle(node);
     node->tip_digest = tw_close_digest(entry);
     node->at.rounds++;
     tw_audit_choose(node, entry->round);

@@ -142,6 +142,7 @@ struct payload {
     uint32_t fragment; /* RESULT: what it is the merge of */
     uint64_t begin;
     uint64_t packed;  /* HELD: elements of (phi, u), if we packed it for others */
+    bool is_left;     /* and all who asked for it went on to others: it makes room */
     uint64_t pullers; /* HELD: peers that asked for some of it */
     uint64_t offered; /* peers that said they have it */
     uint64_t sources; /* peers it is being pulled from */

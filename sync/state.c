@@ -37,11 +37,27 @@ static bool offer_again(struct tw_node *node, uint16_t peer, const struct tw_msg
     return true;
 }
 
+/* One fragment after the other: who asks for this one has what it pulled before, most likely. */
+static void release_others(struct tw_node *node, uint16_t peer, const struct state_export *asked) {
+    const uint64_t self = UINT64_C(1) << peer;
+    for (uint32_t i = 0; i < node->payloads_end; i++) {
+        struct payload *payload = &node->payloads[i];
+        if (payload->state != PAYLOAD_HELD || payload->packed == 0) continue;
+        if ((payload->pullers & self) == 0) continue;
+        if (tw_id_equal(&payload->hash, &asked->offer.hash) ||
+            tw_id_equal(&payload->hash, &asked->old.hash))
+            continue;
+        payload->pullers &= ~self;
+        payload->is_left = payload->pullers == 0;
+    }
+}
+
 void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get) {
     if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->state == TW_STATE_RECEIVER) return;
     if (get->fragment >= node->cfg.fragments_count || !node->worker_up) return;
     if (node->at.fragment_rounds[get->fragment] == NOT_HELD) return;
     node->solo_hold_us = node->now_us + SOLO_HOLD_US;
+    release_others(node, peer, &node->exports[get->fragment]);
     const struct tw_id *digest = &node->at.fragment_digests[get->fragment];
     struct state_export *export = &node->exports[get->fragment];
     if (!tw_id_is_zero(&get->wanted)) {
@@ -75,7 +91,14 @@ static bool has_room(struct tw_node *node, uint32_t fragment) {
         kept += payload->packed;
         if (payload->keep_us < until_us) until_us = payload->keep_us;
     }
-    if (kept + node->cfg.fragment_elements[fragment] <= TW_STATES_KEPT * largest) return true;
+    const uint64_t most = TW_STATES_KEPT * largest - node->cfg.fragment_elements[fragment];
+    for (uint32_t i = 0; i < node->payloads_end && kept > most; i++) {
+        struct payload *payload = &node->payloads[i];
+        if (!payload->is_left || payload->keep_us <= node->now_us) continue;
+        payload->keep_us = node->now_us;
+        kept -= payload->packed;
+    }
+    if (kept <= most) return true;
     tw_node_wake(node, until_us);
     return false;
 }

@@ -181,24 +181,28 @@ bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close) 
     const bool has_parts = close->parts_count == node->round.owners_count;
     const bool is_solo = node->roster.count == 1 && close->parts_count == 0;
     const bool has_none = close->parts_count == 0 && close->contributors_count == 0;
+    /* Whose lineage it is counts tokens of its own that we do not know of. */
+    const bool is_finals = close->finals == finals || (tw_round_is_apart(node) && tip != NULL &&
+                                                       close->finals == tip->finals + 1);
     uint32_t owners[TW_PARTS_MAX];
     if (tw_roster_owners(&close->next, owners) == 0) return false;
     return tw_id_equal(&close->lineage, &node->at.lineage) &&
            tw_id_equal(&close->parent, &node->tip_digest) && close->round == node->at.rounds &&
            close->fragment == tw_round_fragment(node, close->round) &&
            close->roster_number == node->roster.number && close->clock_tokens == clock_tokens &&
-           close->finals == finals && (has_parts || has_none || is_solo);
+           is_finals && (has_parts || has_none || is_solo);
 }
 
-/* Does it name the contributions this node has heard of, and no others? Who contributes tells every
- * voter: a contribution that a majority has not heard of is one that its owner made up, so that
- * nobody can do its merge again (audit.c). Only asked of a round's first ballot: a member that
- * restarts contributes anew, one may die before it told us, and what a majority may have accepted
- * before must still be carried through by later ballots. */
+/* Does it name the contributions this node has heard of, and no others of members it is linked to?
+ * Who contributes tells every voter it can reach: a contribution that a majority has not heard of
+ * is one that its owner made up, so that nobody can do its merge again (audit.c). Only asked of a
+ * round's first ballot: a member that restarts contributes anew, one may die before it told us, and
+ * what a majority may have accepted before must still be carried through by later ballots. */
 static bool is_as_heard(const struct tw_node *node, const struct tw_close *close) {
     for (uint32_t i = 0; i < close->contributors_count; i++) {
         const struct tw_contributor *by = &close->contributors[i];
         const struct contribution *heard = &node->round.contributions[by->member_idx];
+        if (!heard->has && !tw_peers_member_live(node, by->member_idx)) continue;
         if (!heard->has || heard->is_absent) return false;
         const struct tw_id root = tw_contribution_root(heard->said.hashes, heard->said.parts_count);
         if (!tw_id_equal(&root, &by->root)) return false;
@@ -272,7 +276,7 @@ static void consider_offer(struct tw_node *node) {
         return;
     }
     if (!is_complete) return;
-    if (round->offer_ballot == 1 && !is_as_heard(node, &round->offer)) {
+    if (!is_settled && round->offer_ballot == 1 && !is_as_heard(node, &round->offer)) {
         tw_refuse_closer(node); /* and yet the offer stays: we may be about to hear it */
         return;
     }

@@ -98,11 +98,8 @@ void tw_merger_note_landed(struct tw_merger *merger, uint32_t fragment, bool is_
     }
     merger->must_clip[fragment] = true;
     if (history->unmerged < UINT32_MAX) history->unmerged++;
-    if (history->reach > 0.0f) {
-        history->reach = fmaxf(history->reach / 2, LEAST_REACH);
-    } else if (history->unmerged > 1) {
-        history->reach = 2.0f;
-    }
+    if (history->unmerged < 2) return;
+    history->reach = history->reach > 0.0f ? fmaxf(history->reach / 2, LEAST_REACH) : 2.0f;
 }
 
 static enum tw_status encode_check(const struct tw_merger *merger,
