@@ -220,7 +220,7 @@ static void hears_busy(struct tw_sim_world *world, struct tw_sim_node *node, uin
     }
     /* A node remembers its last exchanges. */
     const bool is_known = half->is_counted && half->life == node->life &&
-                          pairing->paired_count - half->number < REMEMBERED;
+                          pairing->paired_count - half->number <= REMEMBERED;
     if (!is_partner || !is_known || half->is_deserted) return;
     half->is_deserted = true;
     count_one_sided(world, node);
