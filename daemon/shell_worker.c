@@ -64,6 +64,7 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     shell->train.about = ready->about;
     shell->train.about.engine[sizeof(ready->about.engine) - 1] = '\0';
     tw_supervisor_alive(&shell->supervisor);
+    tw_supervisor_set_gpu(&shell->supervisor, strncmp(shell->train.about.engine, "cuda:", 5) == 0);
     tw_shell_note(shell, TW_LOG_INFO, "worker_ready", "start=%s step=%llu tokens=%llu",
                   start_name(ready->start), (unsigned long long)ready->step,
                   (unsigned long long)ready->tokens);
@@ -245,6 +246,7 @@ enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err
         .user = shell,
     };
     tw_supervisor_init(&shell->supervisor, &supervisor);
+    tw_supervisor_set_gpu(&shell->supervisor, setup->config.worker.device.kind == TW_DEVICE_CUDA);
     return TW_OK;
 }
 

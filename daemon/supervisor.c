@@ -109,7 +109,8 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
     supervisor->state = TW_SUPERVISOR_STOPPED;
     if (!supervisor->is_stopping) {
         supervisor->deaths++;
-        const bool is_device = signal == 0 && exit_status == TW_EXIT_DEVICE;
+        const bool is_device = (signal == 0 && exit_status == TW_EXIT_DEVICE) ||
+                               (supervisor->is_hanging && supervisor->is_on_gpu);
         death.verdict =
             is_device ? tw_restart_device_died(&supervisor->restart, now_us())
                       : tw_restart_died(&supervisor->restart, supervisor->snapshot_step, now_us());
@@ -160,6 +161,10 @@ void tw_supervisor_snapshot(struct tw_supervisor *supervisor, uint64_t step) {
 void tw_supervisor_set_idle(struct tw_supervisor *supervisor, bool is_idle) {
     supervisor->is_idle = is_idle;
     tw_restart_alive(&supervisor->restart, now_us());
+}
+
+void tw_supervisor_set_gpu(struct tw_supervisor *supervisor, bool is_on_gpu) {
+    supervisor->is_on_gpu = is_on_gpu;
 }
 
 void tw_supervisor_unlinked(struct tw_supervisor *supervisor) {

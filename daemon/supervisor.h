@@ -50,7 +50,8 @@ struct tw_supervisor {
     uint32_t deaths; /* ever, the wanted one not counted */
     uint64_t snapshot_step, pause_us;
     bool is_stopping, is_hanging, is_killed;
-    bool is_idle; /* paused or finished: no step is due */
+    bool is_idle;   /* paused or finished: no step is due */
+    bool is_on_gpu; /* a hang is then a fault of the device */
     bool is_process_open;
     uv_process_t process;
     uv_timer_t timer; /* pause, or kill escalation */
@@ -68,6 +69,9 @@ void tw_supervisor_stepped(struct tw_supervisor *supervisor, uint64_t step_us);
 void tw_supervisor_alive(struct tw_supervisor *supervisor);
 void tw_supervisor_snapshot(struct tw_supervisor *supervisor, uint64_t step);
 void tw_supervisor_set_idle(struct tw_supervisor *supervisor, bool is_idle);
+
+/* What it computes on, as far as is known. */
+void tw_supervisor_set_gpu(struct tw_supervisor *supervisor, bool is_on_gpu);
 
 /* The link to it is gone: if the process is still there in 5 s, it is ended. */
 void tw_supervisor_unlinked(struct tw_supervisor *supervisor);

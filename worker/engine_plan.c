@@ -206,9 +206,10 @@ static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_c
     return plan->total > plan->limit ? tw_engine_plan_refuse(plan, is_learning, err) : TW_OK;
 }
 
-/* TW_DEVICE=cpu, cuda, ... in the environment chooses for AUTO. */
+/* TW_DEVICE=cpu, cuda, ... in the environment chooses for AUTO. is_free: nobody chose. */
 static enum tw_status choose_device(const struct tw_engine_config *config,
-                                    struct tw_device_choice *device, struct tw_error *err) {
+                                    struct tw_device_choice *device, bool *is_free,
+                                    struct tw_error *err) {
     const char *text = getenv("TW_DEVICE");
     struct tw_device_choice wanted = config->compute.device;
     struct tw_devices devices;
@@ -220,6 +221,7 @@ static enum tw_status choose_device(const struct tw_engine_config *config,
         return tw_fail(err, TW_CONFIG, "TW_DEVICE in the environment: %s", why.message);
     }
     *device = wanted;
+    *is_free = wanted.kind == TW_DEVICE_AUTO;
     if (wanted.kind == TW_DEVICE_CPU) return TW_OK; /* and no driver is asked */
     tw_devices_look(&devices);
     return tw_devices_choose(&devices, &wanted, device, err);
@@ -230,8 +232,12 @@ enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
     const struct tw_ops *ops;
     const struct tw_matmul_library *library;
     struct tw_device_choice device;
-    TW_TRY(choose_device(config, &device, err));
-    if (device.kind == TW_DEVICE_CUDA) return tw_gpu_plan(plan, config, (int)device.ordinal, err);
+    bool is_free;
+    TW_TRY(choose_device(config, &device, &is_free, err));
+    if (device.kind == TW_DEVICE_CUDA) {
+        const enum tw_status status = tw_gpu_plan(plan, config, (int)device.ordinal, err);
+        if (!is_free || (status != TW_NOMEM && status != TW_DEVICE)) return status;
+    }
     TW_TRY(tw_engine_choose(config, &ops, &library, err));
     return make(plan, config, ops, library, err);
 }

@@ -29,7 +29,7 @@ static enum tw_status measure(struct tw_model_bytes *bytes, const struct tw_engi
     TW_TRY(tw_gpu_map_open(&gpu, config, plan, err));
     tw_gpu_arrays_measure(bytes, &gpu);
     bytes->weights = plan->type == TW_BF16 ? config->layout->elements * sizeof(uint16_t) : 0;
-    bytes->weights += TW_GPU_WORKSPACE;
+    bytes->weights += TW_GPU_WORKSPACE + sizeof(struct tw_cuda_step);
     tw_gpu_map_close(&gpu);
     return TW_OK;
 }
@@ -76,6 +76,7 @@ enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_c
     uint64_t limit = 0;
     TW_ASSERT(config->is_inference || !config->has_cache);
     TW_TRY(tw_cuda_info(&info, ordinal, err));
+    TW_TRY(tw_cuda_products_look(err));
     TW_TRY(find_limit(&limit, config, ordinal, err));
     *plan = (struct tw_engine_plan){
         .parameters = array,

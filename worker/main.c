@@ -92,7 +92,13 @@ static void gpu_note(const struct tw_learner_engine *real, struct tw_learner *le
 
 static enum tw_status learner_open(void *self, struct tw_learner *learner,
                                    const struct tw_learner_config *config, struct tw_error *err) {
-    TW_TRY(tw_learner_engine_open(self, learner, config, err));
+    const enum tw_status status = tw_learner_engine_open(self, learner, config, err);
+    /* Others may hold a card's memory for a while: no snapshot is to blame. */
+    if (status == TW_NOMEM && config->compute.device.kind == TW_DEVICE_CUDA) {
+        if (err != NULL) err->status = TW_DEVICE;
+        return TW_DEVICE;
+    }
+    TW_TRY(status);
     gpu_note(self, learner);
     tw_log(TW_LOG_INFO, "engine",
            "device=\"%s\" memory_bytes=%llu flops_per_token=%llu peak_flops_per_s=%llu",

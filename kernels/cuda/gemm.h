@@ -53,6 +53,10 @@ struct tw_cuda_gemm {
     float *bias_gradient; /* (n); n at most TW_CUDA_GEMM_N_MAX */
 };
 
+/* Whether products can be opened at all, asked before a device is: TW_DEVICE when cuBLASLt is
+ * absent or too old. */
+enum tw_status tw_cuda_products_look(struct tw_error *err);
+
 /* plans: a file to keep the plans in, read here and written by close where there are new ones; NULL
  * for none. A file that is damaged, or of another device or library, is not read, and replaced.
  * TW_DEVICE when cuBLASLt is absent, too old or refuses; TW_NOMEM. Borrows cuda. */

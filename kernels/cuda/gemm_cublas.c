@@ -272,20 +272,20 @@ static struct tw_gemm_plan plan_of(const cublasLtMatmulHeuristicResult_t *propos
     return plan;
 }
 
-/* The fastest of those proposed; the first where none can be timed. */
-static struct tw_gemm_plan choose(struct product *product, int count, bool is_fused,
-                                  const cublasLtMatmulHeuristicResult_t proposed[TRIED]) {
-    struct tw_gemm_plan best = plan_of(&proposed[0], is_fused);
+/* The fastest of those proposed; false where none can run. */
+static bool choose(struct product *product, int count, bool is_fused,
+                   const cublasLtMatmulHeuristicResult_t proposed[TRIED],
+                   struct tw_gemm_plan *best) {
     double best_us = -1.0;
-    for (int i = 0; count > 1 && i < count; i++) {
+    for (int i = 0; i < count; i++) {
         const struct tw_gemm_plan plan = plan_of(&proposed[i], is_fused);
         product->plan = &plan;
         const double us = time_plan(product);
         if (us < 0.0 || (best_us >= 0.0 && us >= best_us)) continue;
-        best = plan;
+        *best = plan;
         best_us = us;
     }
-    return best;
+    return best_us >= 0.0;
 }
 
 static size_t y_bytes(const struct tw_cuda_gemm *gemm) {
@@ -294,28 +294,31 @@ static size_t y_bytes(const struct tw_cuda_gemm *gemm) {
     return (last + shape->n) * tw_type_bytes(shape->y_type);
 }
 
-/* Times what was proposed, on y itself where nothing is added to it. */
-static struct tw_gemm_plan tune(struct product *product, int count, bool is_fused,
-                                const cublasLtMatmulHeuristicResult_t proposed[TRIED]) {
+/* Times what was proposed, on y itself where nothing is added to it: the first is taken where
+ * that cannot be. False where none can run. */
+static bool tune(struct product *product, int count, bool is_fused,
+                 const cublasLtMatmulHeuristicResult_t proposed[TRIED], struct tw_gemm_plan *plan) {
     struct tw_cuda *const cuda = product->products->cuda;
     void *spare = NULL;
-    if (product->products->library->is_capturing(product->stream))
-        return plan_of(&proposed[0], is_fused);
+    *plan = plan_of(&proposed[0], is_fused);
+    if (product->products->library->is_capturing(product->stream)) return true;
     if (product->gemm->shape.is_added) {
         if (tw_cuda_alloc(cuda, &spare, y_bytes(product->gemm), "products to be timed", NULL) !=
             TW_OK)
-            return plan_of(&proposed[0], is_fused);
+            return true;
         product->y = spare;
     }
-    const struct tw_gemm_plan plan = choose(product, count, is_fused, proposed);
+    const bool is_found = choose(product, count, is_fused, proposed, plan);
     product->y = product->gemm->y;
     if (spare != NULL) tw_cuda_free(cuda, spare);
-    return plan;
+    return is_found;
 }
 
-/* GELU's argument lies in memory as y does, and its rows are wanted at multiples of 8. */
+/* GELU's argument lies in memory as y does, and its rows are wanted at multiples of 8. How near the
+ * library's GELU is it does not say: near enough where it is rounded to bfloat16. */
 static bool may_fuse(const struct tw_cuda_gemm *gemm) {
-    return gemm->pre == NULL || y_stride(&gemm->shape) % 8 == 0;
+    if (gemm->pre == NULL) return true;
+    return gemm->shape.y_type == TW_BF16 && y_stride(&gemm->shape) % 8 == 0;
 }
 
 static void give_up(struct tw_cuda_products *products, const struct tw_cuda_gemm *gemm,
@@ -348,7 +351,12 @@ static uint32_t make_plan(struct product *product, const struct tw_gemm_key *key
             continue;
         }
         product->prepared = &prepared;
-        const struct tw_gemm_plan plan = tune(product, count, is_fused, proposed);
+        struct tw_gemm_plan plan;
+        if (!tune(product, count, is_fused, proposed, &plan)) {
+            unprepare(products->library, &prepared);
+            status = CUBLAS_STATUS_EXECUTION_FAILED;
+            continue;
+        }
         const uint32_t slot = tw_gemm_plans_put(&products->plans, key, &plan);
         unprepare(products->library, &products->prepared[slot]);
         products->prepared[slot] = prepared;

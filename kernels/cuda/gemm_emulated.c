@@ -121,6 +121,11 @@ void tw_cuda_gemm(struct tw_cuda_products *products, void *stream,
 
 /* ---- from open to close -------------------------------------------------------------------- */
 
+enum tw_status tw_cuda_products_look(struct tw_error *err) {
+    (void)err;
+    return TW_OK;
+}
+
 enum tw_status tw_cuda_products_open(struct tw_cuda_products **products, struct tw_cuda *cuda,
                                      const char *plans, struct tw_error *err) {
     (void)plans;

@@ -89,6 +89,11 @@ enum tw_status tw_gemm_library_get(const struct tw_gemm_library **library, struc
                    names[0]);
 }
 
+enum tw_status tw_cuda_products_look(struct tw_error *err) {
+    const struct tw_gemm_library *library;
+    return tw_gemm_library_get(&library, err);
+}
+
 enum tw_status tw_cuda_products_open(struct tw_cuda_products **products, struct tw_cuda *cuda,
                                      const char *plans, struct tw_error *err) {
     const struct tw_gemm_library *library;

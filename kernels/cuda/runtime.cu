@@ -312,7 +312,10 @@ extern "C" bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event) {
     TW_ASSERT(event <= cuda->recorded);
     if (event == 0 || cuda->recorded - event >= EVENTS) return true;
     const cudaError_t status = cudaEventQuery(cuda->events[event % EVENTS]);
-    if (status == cudaErrorNotReady) return false;
+    if (status == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* no fault of the launch that asks next */
+        return false;
+    }
     keep(cuda, status, "asking for an event");
     return true;
 }

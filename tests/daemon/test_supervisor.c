@@ -172,6 +172,24 @@ static void device_fault_is_no_death_without_progress(void **state) {
     seen_close(&seen);
 }
 
+/* A driver that does not come back says nothing about snapshots; a CPU that hangs may. */
+static void hang_on_a_gpu_is_a_device_fault(void **state) {
+    (void)state;
+    for (unsigned is_on_gpu = 0; is_on_gpu < 2; is_on_gpu++) {
+        struct seen seen;
+        seen_open(&seen, "exec sleep 60");
+        tw_supervisor_set_gpu(&seen.supervisor, is_on_gpu != 0);
+        assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+        seen.supervisor.restart.has_stepped = true;
+        seen.supervisor.restart.stepped_us -= TW_HANG_FLOOR_US;
+        while (seen.deaths < 1) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+        assert_true(seen.last.was_hanging);
+        assert_int_equal(seen.supervisor.restart.row, 1);
+        assert_int_equal(seen.supervisor.restart.stuck, is_on_gpu == 0 ? 1 : 0);
+        seen_close(&seen);
+    }
+}
+
 static void stop_ends_it_for_good(void **state) {
     (void)state;
     struct seen seen;
@@ -220,6 +238,7 @@ int main(void) {
         cmocka_unit_test(patience_follows_the_steps),
         cmocka_unit_test(dead_worker_is_started_again_at_once),
         cmocka_unit_test(device_fault_is_no_death_without_progress),
+        cmocka_unit_test(hang_on_a_gpu_is_a_device_fault),
         cmocka_unit_test(stop_ends_it_for_good),
         cmocka_unit_test(worker_is_not_in_the_group_of_the_terminal),
         cmocka_unit_test(program_that_cannot_run_is_named),

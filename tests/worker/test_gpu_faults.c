@@ -72,7 +72,7 @@ static void every_fault_is_told(void **state) {
 
 static void a_small_device_takes_smaller_passes(void **state) {
     struct engine_fixture *f = *state;
-    const struct tw_engine_config config = {
+    struct tw_engine_config config = {
         .run = &f->run,
         .layout = &f->layout,
         .compute = {.device = {.kind = TW_DEVICE_CUDA}, .compute = TW_COMPUTE_FP32}};
@@ -87,7 +87,15 @@ static void a_small_device_takes_smaller_passes(void **state) {
     assert_true(plan.micro_batch < ENGINE_BATCH && plan.total <= plan.limit);
     tw_emulation_set_memory(32 << 20);
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_NOMEM);
+    config.compute.device.kind = TW_DEVICE_AUTO; /* then there is the CPU */
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
+    assert_false(plan.is_on_gpu);
+    assert_int_equal(setenv("TW_DEVICE", "cuda", 1), 0); /* somebody chose after all */
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_NOMEM);
+    assert_int_equal(unsetenv("TW_DEVICE"), 0);
     tw_emulation_set_memory((uint64_t)1 << 30);
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
+    assert_true(plan.is_on_gpu);
 }
 
 int main(void) {

@@ -27,8 +27,11 @@ struct op {
 
 /* What the library does and has seen. */
 static struct {
-    bool has_no_epilogues, proposes_nothing, refuses_plans, fails, fails_to_start, is_capturing;
-    int fastest; /* of those proposed */
+    bool has_no_epilogues, proposes_nothing, refuses_plans, fuses_badly, fails_to_start,
+        is_capturing;
+    unsigned broken; /* bits of the algorithms that do not run */
+    int proposals;   /* at most PROPOSED */
+    int fastest;     /* of those proposed */
     int created, timed, proposed, checked, multiplied, algo;
     uint32_t align;
     struct op op; /* of the last product */
@@ -168,7 +171,7 @@ static cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc
     if (fake.proposes_nothing) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (fake.has_no_epilogues && op->epilogue != CUBLASLT_EPILOGUE_DEFAULT)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    for (; *count < PROPOSED; ++*count) {
+    for (; *count < fake.proposals; ++*count) {
         results[*count].algo.data[0] = (uint64_t)*count;
         results[*count].workspaceSize = 64;
     }
@@ -301,7 +304,9 @@ static cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t 
     fake.multiplied++;
     fake.algo = (int)algo->data[0];
     fake.op = *op;
-    if (fake.fails) return CUBLAS_STATUS_EXECUTION_FAILED;
+    if ((fake.broken >> fake.algo & 1) != 0 ||
+        (fake.fuses_badly && op->epilogue != CUBLASLT_EPILOGUE_DEFAULT))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     for (int32_t z = 0; z < ld->count; z++) {
         void *const on_a = brought(a, la, z), *const on_b = brought(b, lb, z);
         void *const on_d = brought(d, ld, z);
@@ -365,6 +370,7 @@ static int set_up(void **state) {
     (void)remove(path);
     memset(&fake, 0, sizeof(fake));
     fake.fastest = 2;
+    fake.proposals = PROPOSED;
     return 0;
 }
 
@@ -467,6 +473,28 @@ static void check(struct tw_cuda_products *products, struct tw_cuda_gemm gemm, u
     }
 }
 
+/* GELU of bfloat16, of zeros but for p = 0.25 k and bias or pre of 0.5: one number each. */
+static void run_bf16(struct tw_cuda_products *products, enum tw_cuda_epilogue epilogue) {
+    struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NT, epilogue);
+    uint16_t halves[ALL], y[ALL];
+    for (size_t i = 0; i < ALL; i++) halves[i] = tw_bf16_from_f32(0.5f);
+    gemm.shape.type = gemm.shape.y_type = TW_BF16;
+    gemm.y = card_new(halves, sizeof(halves));
+    gemm.a = card_new(halves, sizeof(halves)), gemm.b = card_new(halves, sizeof(halves));
+    if (epilogue == TW_CUDA_BIAS_GELU) gemm.bias = card_new(halves, sizeof(halves));
+    gemm.pre = card_new(halves, sizeof(halves));
+    tw_cuda_gemm(products, tw_cuda_stream(card, TW_CUDA_COMPUTE), &gemm);
+    card_read(y, gemm.y, sizeof(y));
+    card_free_all();
+    const double p = 0.25 * K;
+    const double want = epilogue == TW_CUDA_BIAS_GELU
+                            ? gelu(p + 0.5)
+                            : p * (gelu(0.5 + 1e-4) - gelu(0.5 - 1e-4)) / 2e-4;
+    for (size_t i = 0; i < M; i++)
+        for (size_t j = 0; j < N; j++)
+            assert_true(fabs((double)tw_bf16_to_f32(y[i * y_row + j]) - want) <= 0.02);
+}
+
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static void products_are_those_of_rows(void **state) {
@@ -490,9 +518,14 @@ static void what_follows_is_done_in_the_product(void **state) {
     struct tw_cuda_products *const products = products_new(NULL);
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BIAS);
+    /* Not GELU where y is exact: how near the library's is it does not say. */
     check(products, gemm_of(TW_MATMUL_NT, TW_CUDA_BIAS_GELU), SEED);
-    assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+    assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
     check(products, gemm_of(TW_MATMUL_NT, TW_CUDA_GELU_BACKWARD), SEED);
+    assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
+    run_bf16(products, TW_CUDA_BIAS_GELU);
+    assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+    run_bf16(products, TW_CUDA_GELU_BACKWARD);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DGELU);
     for (int is_added = 0; is_added < 2; is_added++) {
         struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_TN, TW_CUDA_BIAS_GRADIENT);
@@ -542,6 +575,23 @@ static void the_fastest_is_chosen_once(void **state) {
     tw_cuda_products_close(products);
 }
 
+static void what_cannot_run_leads_to_the_next(void **state) {
+    (void)state;
+    struct tw_cuda_products *const products = products_new(NULL);
+    fake.broken = 1u << 2 | 1u << 0; /* the fastest and the first */
+    check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_PLAIN), SEED);
+    assert_int_equal(fake.algo, 1);
+    fake.broken = 0;
+    fake.fuses_badly = true;
+    for (fake.proposals = 1; fake.proposals <= PROPOSED; fake.proposals += PROPOSED - 1) {
+        struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS);
+        gemm.shape.form = fake.proposals == 1 ? TW_MATMUL_NN : TW_MATMUL_NT;
+        check(products, gemm, SEED);
+        assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
+    }
+    tw_cuda_products_close(products);
+}
+
 static void nothing_is_timed_while_a_graph_is_made(void **state) {
     (void)state;
     struct tw_cuda_products *const products = products_new(NULL);
@@ -556,7 +606,7 @@ static void plans_come_back_and_are_checked(void **state) {
     (void)state;
     struct tw_error err = {0};
     struct tw_cuda_products *products = products_new(path);
-    const struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NT, TW_CUDA_BIAS_GELU);
+    const struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NT, TW_CUDA_BIAS);
     check(products, gemm, SEED);
     assert_int_equal(tw_cuda_products_save(products, &err), TW_OK);
     tw_cuda_products_close(products);
@@ -568,7 +618,7 @@ static void plans_come_back_and_are_checked(void **state) {
     assert_int_equal(fake.proposed, 0);
     assert_int_equal(fake.checked, 1); /* once */
     assert_int_equal(fake.algo, 2);
-    assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+    assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BIAS);
     tw_cuda_products_close(products);
     fake.refuses_plans = true; /* of another library, say: timed anew */
     products = products_new(path);
@@ -616,6 +666,7 @@ int main(void) {
         TEST(what_follows_is_done_in_the_product),
         TEST(what_the_library_refuses_is_done_after),
         TEST(the_fastest_is_chosen_once),
+        TEST(what_cannot_run_leads_to_the_next),
         TEST(nothing_is_timed_while_a_graph_is_made),
         TEST(plans_come_back_and_are_checked),
         TEST(a_library_that_does_not_start_is_named),
