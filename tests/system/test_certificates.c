@@ -117,7 +117,7 @@ static void nodes_train_together_and_are_renewed(void **state) {
     kept.certs[0].until_s = 0;
     for (int i = 0; i < 100 && kept.certs[0].until_s < start_s + LIFE_S; i++) {
         ok(tw_certs_load(path, &kept, &err)); /* written beside the loop: a moment later */
-        (void)usleep(100 * 1000);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
     }
     assert_true(kept.certs[0].until_s >= start_s + LIFE_S);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 60), 0);
