@@ -87,7 +87,7 @@ static const struct tw_config_key KEYS[] = {
     {"network", "upload", TW_CONFIG_RATE, FIELD(network.upload_bytes_s), 1000, 0, "0", NULL,
      "5mbit", "Upload cap over all links together, such as 800kbit, 5mbit, 1gbit; 0 for none."},
     {"network", "pace", TW_CONFIG_PACE, FIELD(network.pace), 1000, 0, "auto", NULL, NULL,
-     "How evenly payloads go out. auto: at 85 % of what the path to each node was measured to\n"
+     "How evenly payloads go out. auto: at 88 % of what the path to each node was measured to\n"
      "carry, so that nothing else on it has to queue; off: as fast as it goes; or a rate."},
     {"network", "download", TW_CONFIG_RATE, FIELD(network.download_bytes_s), 1000, 0, "0", NULL,
      "20mbit", "Download cap over all links together; no more is asked for than it allows."},
