@@ -109,15 +109,15 @@ static enum tw_status refuse(const struct tw_run *run, const struct cli_budget *
     if (budget->limit.is_month) {
         return tw_fail(err, TW_CONFIG,
                        "nothing fits %s/month: even every %u steps in the coarsest codec it is "
-                       "%s/month at %.3g steps/s; fewer nodes, a smaller model, more steps in all "
-                       "or --preset btm need less",
+                       "%s/month at %.3g steps/s; fewer nodes, a smaller model or more steps in "
+                       "all need less",
                        tw_units_bytes(have, (double)budget->limit.bytes), least.sync.period,
                        tw_units_bytes(want, need), budget->steps_per_s);
     }
     return tw_fail(err, TW_CONFIG,
                    "nothing fits %.3g mbit: even every %u steps in the coarsest codec it is %.3g "
-                   "mbit at %.3g steps/s; fewer nodes, a smaller model, more steps in all or "
-                   "--preset btm need less",
+                   "mbit at %.3g steps/s; fewer nodes, a smaller model or more steps in all "
+                   "need less",
                    (double)budget->limit.bytes * 8 / 1e6, least.sync.period, need,
                    budget->steps_per_s);
 }
