@@ -77,8 +77,13 @@ extern "C" int tw_cuda_count(struct tw_error *err) {
     const cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaSuccess && count > 0) return count;
     (void)cudaGetLastError();
+    /* Without a driver its version is 0, and the error says that it is too old. */
+    int driver = 0;
+    const bool is_driven = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
     (void)tw_fail(err, TW_DEVICE, "no CUDA device can be used: %s",
-                  status == cudaSuccess ? "there is none" : cudaGetErrorString(status));
+                  !is_driven              ? "no NVIDIA driver is installed"
+                  : status == cudaSuccess ? "there is none"
+                                          : cudaGetErrorString(status));
     return 0;
 }
 
