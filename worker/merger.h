@@ -76,8 +76,8 @@ float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
  * undefined. Where the codec is auto a part is encoded within its bytes_max. What is still under
  * way of the fragment is taken back first. After a load with TW_LOAD_KEEP, and after a Delta that
  * was not merged (maybe because it was too large), it is scaled down to TW_CLIP_MEDIANS times the
- * median norm of this fragment's past Deltas, if there are any. reply->step and ->tokens are the
- * caller's. */
+ * median norm of this fragment's Deltas that were merged, if there are any, and after two in a row
+ * that were not to what tw_merger_note_landed allows. reply->step and ->tokens are the caller's. */
 enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                 struct tw_wmsg_encoded *reply, struct tw_error *err);
 

@@ -31,16 +31,22 @@ static void lone_node_trains_in_solo_rounds(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* `started` of the nodes, of a run that three train, together for so many tokens of the budget. */
+static void start_parting(uint32_t nodes, uint32_t started, uint64_t together, uint64_t budget) {
+    mesh_init(&mesh, nodes, 3);
+    mesh.config.alone_nodes = 3;
+    mesh.config.together_tokens = together;
+    mesh.config.budget_tokens = budget;
+    for (uint32_t i = 0; i < nodes; i++) {
+        mesh_kill(&mesh, i);
+        if (i < started) mesh_start(&mesh, i, NULL);
+    }
+}
+
 /* Topology solo: linked, and each for itself, with its own share of the budget. */
 static void nodes_that_merge_nothing_train_a_share_each(void **state) {
     (void)state;
-    mesh_init(&mesh, 3, 3);
-    mesh.config.alone_nodes = 3;
-    mesh.config.budget_tokens = 90000;
-    for (uint32_t i = 0; i < 3; i++) {
-        mesh_kill(&mesh, i);
-        mesh_start(&mesh, i, NULL);
-    }
+    start_parting(3, 3, 0, 90000);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(20));
     for (uint32_t i = 0; i < 3; i++) {
@@ -69,14 +75,7 @@ static void nodes_that_merge_nothing_train_a_share_each(void **state) {
  * one that was there. */
 static void nodes_part_where_their_run_says_so(void **state) {
     (void)state;
-    mesh_init(&mesh, 4, 3);
-    mesh.config.alone_nodes = 3;
-    mesh.config.together_tokens = 45000;
-    mesh.config.budget_tokens = 240000;
-    for (uint32_t i = 0; i < 4; i++) {
-        mesh_kill(&mesh, i);
-        if (i < 3) mesh_start(&mesh, i, NULL);
-    }
+    start_parting(4, 3, 45000, 240000);
     mesh_link(&mesh, 0, 1);
     mesh_link(&mesh, 0, 2);
     mesh_link(&mesh, 1, 2);
@@ -123,14 +122,7 @@ static void who_was_away_when_they_parted_goes_on(void **state) {
     (void)state;
     struct tw_position early, late;
     struct mesh_worker early_worker, late_worker;
-    mesh_init(&mesh, 3, 3);
-    mesh.config.alone_nodes = 3;
-    mesh.config.together_tokens = 45000;
-    mesh.config.budget_tokens = 300000;
-    for (uint32_t i = 0; i < 3; i++) {
-        mesh_kill(&mesh, i);
-        mesh_start(&mesh, i, NULL);
-    }
+    start_parting(3, 3, 45000, 300000);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(10));
     tw_node_position(mesh.nodes[2], &early);
