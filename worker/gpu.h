@@ -16,6 +16,7 @@
 #define TW_WORKER_GPU_H
 
 #include "worker/engine.h"
+#include "worker/vectors.h"
 
 struct tw_gpu;
 
@@ -54,6 +55,13 @@ void tw_gpu_cache_destroy(struct tw_gpu_cache *cache); /* NULL is fine */
 enum tw_status tw_gpu_cache_extend(struct tw_gpu_cache *cache, const float *params,
                                    const uint32_t *tokens, uint32_t used, uint32_t count,
                                    float *logits, struct tw_error *err);
+
+/* The arithmetic of a sync on the device, of an engine that learns: gpu_vectors.c. Good until
+ * tw_gpu_destroy; whatever its alloc gave is freed before. Takes tw_gpu_vectors_bytes() of the
+ * device's memory for itself. TW_NOMEM, TW_DEVICE. */
+enum tw_status tw_gpu_vectors_open(struct tw_gpu *gpu, struct tw_vectors *vectors,
+                                   struct tw_error *err);
+uint64_t tw_gpu_vectors_bytes(const struct tw_layout *layout);
 
 /* As tw_engine_peak, of a plan for a device. */
 enum tw_status tw_gpu_peak(const struct tw_engine_plan *plan, double *flops_s,
