@@ -189,12 +189,13 @@ void cluster_configure(struct cluster *cluster, uint32_t idx,
     const int size = snprintf(
         text, sizeof(text),
         "[node]\nname = node%u\nstate_dir = %s/state\nrun_dir = %s\nrun = %s/manifest\n%s"
-        "threads = 1\nworker_path = %s\nsnapshot_steps = 5\neval_steps = 50\n%s\n"
+        "threads = 1\nworker_path = %s\nsnapshot_steps = 5\neval_steps = %s\n%s\n"
         "[network]\nlisten = 127.0.0.1:%u\npeers = %s\nlinks = %s\nsecret_file = %s/%s\n"
         "%s\n",
         idx, node->dir, node->dir, options->seed != NULL ? node->dir : cluster->dir, data, worker,
-        options->more != NULL ? options->more : "", node->port, peers,
-        options->is_unlinked ? "off" : "on", options->has_own_secret ? node->dir : cluster->dir,
+        options->is_unevaluated ? "0" : "50", options->more != NULL ? options->more : "",
+        node->port, peers, options->is_unlinked ? "off" : "on",
+        options->has_own_secret ? node->dir : cluster->dir,
         options->has_own_secret ? "own.secret" : "secret",
         options->network != NULL ? options->network : "");
     file_write(node->config, text, (size_t)size, 0644);

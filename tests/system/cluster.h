@@ -39,6 +39,7 @@ struct cluster_options {
     bool has_no_data;    /* no path at all: what is trained on must come from others */
     const char *network; /* lines added to [network] */
     uint16_t port;       /* instead of a free one */
+    bool is_unevaluated; /* held-out text is not looked at */
     const char *stub;    /* arguments of the stub worker, e.g. "--step-us 2000" */
 };
 

@@ -1,0 +1,131 @@
+/* A node on the CPU and a node on a GPU in one run: real daemons, real workers, one of them on a
+ * device. Their thetas differ by rounding from the first step on; what they agree on must not, in
+ * any round. Built for the emulated device, and for a card where there is a toolkit: without a card
+ * it skips itself. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/exit_codes.h"
+#include "kernels/cuda/runtime.h"
+#include "tests/system/cluster.h"
+
+enum { CPU, GPU, NODES, ROUNDS = 8, PATIENCE_TURNS = 600 };
+
+static struct cluster cluster;
+static bool has_passed;
+
+/* Of a small model, whose rounds go by the steps of both nodes: the device's, when emulated, are a
+ * hundred times slower. */
+static void start_both(const char *preset) {
+    static const char *const devices[NODES] = {"[worker]\ndevice = cpu\n",
+                                               "[worker]\ndevice = cuda:0\n"};
+    const char *const keys[][2] = {
+        {"sync.preset", preset}, {"sync.period", "8"}, {"sync.overlap", "1"},
+        {"sync.fragments", "2"}, {"sync.quorum", "2"}, {"model.width", "16"},
+        {"model.context", "16"}, {"train.batch", "2"}, {NULL, NULL},
+    };
+    has_passed = false;
+    cluster_open(&cluster, "1g");
+    cluster_set_run(&cluster, keys);
+    cluster_make(&cluster, NODES);
+    for (uint32_t i = 0; i < NODES; i++) {
+        const struct cluster_options options = {.network = devices[i], .is_unevaluated = true};
+        cluster_configure(&cluster, i, &options);
+        cluster_start(&cluster, i, NULL);
+    }
+}
+
+static int close_all(void **state) {
+    (void)state;
+    cluster_close(&cluster, !has_passed);
+    return 0;
+}
+
+/* Where the node's worker computes, as it said itself. */
+static bool says_device(uint32_t idx, const char *device) {
+    char text[64];
+    (void)snprintf(text, sizeof(text), "ev=engine device=\"%s", device);
+    return cluster_says(&cluster, idx, text, 30);
+}
+
+/* Waits until both have applied so many rounds, each of which left the same (phi, u) with both. */
+static void expect_rounds(unsigned least) {
+    unsigned equal = 0;
+    for (int turn = 0; turn < PATIENCE_TURNS && equal < least; turn++) {
+        cluster_pause(0.1);
+        equal = cluster_digests(&cluster, CPU, GPU);
+    }
+    print_message("%u rounds applied by both, to the bit\n", equal);
+    assert_true(equal >= least);
+}
+
+static void end_both(void) {
+    for (uint32_t i = 0; i < NODES; i++) {
+        const double loss = cluster_number(&cluster, i, "train.loss_nats");
+        assert_true(loss > 0 && loss < 6); /* ln 256 = 5.55 at the start */
+        assert_non_null(strstr(cluster_log(&cluster, i), " contributors=2 "));
+        assert_null(strstr(cluster_log(&cluster, i), "ev=misbehaved"));
+        assert_int_equal(cluster_end(&cluster, i, SIGTERM, 30), TW_EXIT_OK);
+    }
+    has_passed = true;
+}
+
+static void expect_same_anchors(const char *preset) {
+    start_both(preset);
+    assert_true(says_device(CPU, "cpu"));
+    assert_true(says_device(GPU, "cuda:0"));
+    expect_rounds(ROUNDS);
+    end_both();
+}
+
+static void anchors_are_the_same_in_streaming(void **state) {
+    (void)state;
+    expect_same_anchors("streaming");
+}
+
+static void anchors_are_the_same_in_eager(void **state) {
+    (void)state;
+    expect_same_anchors("eager");
+}
+
+static void anchors_are_the_same_in_sparseloco(void **state) {
+    (void)state;
+    expect_same_anchors("sparseloco");
+}
+
+/* From its snapshot and the shared memory, which know no device. */
+static void a_gpu_worker_that_was_killed_goes_on(void **state) {
+    (void)state;
+    start_both("streaming");
+    expect_rounds(2);
+    const double pid = cluster_number(&cluster, GPU, "worker.pid");
+    assert_true(pid > 1);
+    assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+    assert_true(cluster_says(&cluster, GPU, "ev=ready start=snapshot", 30));
+    expect_rounds(cluster_digests(&cluster, CPU, GPU) + 3);
+    end_both();
+}
+
+int main(void) {
+    struct tw_error why = {.message = ""};
+    struct tw_cuda_info info;
+    if (tw_cuda_count(&why) == 0 || tw_cuda_info(&info, 0, &why) != TW_OK ||
+        info.reason[0] != '\0') {
+        print_message("no device: %s%s\n", why.message, why.message[0] == '\0' ? info.reason : "");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(anchors_are_the_same_in_streaming, close_all),
+        cmocka_unit_test_teardown(anchors_are_the_same_in_eager, close_all),
+        cmocka_unit_test_teardown(anchors_are_the_same_in_sparseloco, close_all),
+        cmocka_unit_test_teardown(a_gpu_worker_that_was_killed_goes_on, close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
