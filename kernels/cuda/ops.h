@@ -21,7 +21,9 @@
 extern "C" { /* around the headers of the project, too: they are plain C */
 #endif
 
+#include "kernels/lead.h"
 #include "kernels/ops.h"
+#include "kernels/outer.h"
 
 /* ---- norms (norm.cu, norm_backward.cu) ---- */
 
@@ -147,6 +149,9 @@ void tw_cuda_cross_entropy(void *stream, const struct tw_cuda_cross_entropy *row
 void tw_cuda_sum(void *stream, double *sum, const float *x, size_t n, bool is_added, void *scratch);
 void tw_cuda_sum_squares(void *stream, double *sum, const float *x, size_t n, bool is_added,
                          void *scratch);
+/* *sum = sum of (a - b)^2, likewise. */
+void tw_cuda_sum_distances(void *stream, double *sum, const float *a, const float *b, size_t n,
+                           void *scratch);
 enum { TW_CUDA_SUM_SCRATCH = 8192 }; /* bytes, whatever n is */
 
 /* ---- the update (step.cu) ---- */
@@ -184,13 +189,37 @@ struct tw_cuda_adamw {
 void tw_cuda_adamw(void *stream, const struct tw_cuda_adamw *arrays,
                    const struct tw_cuda_step *step);
 
-/* ---- after an outer step (mix.cu) ---- */
+/* ---- outer steps (outer.cu) ---- */
+
+/* kernels/outer.h on the device, with its bits. */
+struct tw_cuda_outer {
+    float *anchor, *momentum; /* (n): in/out */
+    const float *delta;       /* (n) */
+    size_t n;
+    struct tw_outer rule;
+};
+void tw_cuda_outer_nesterov(void *stream, const struct tw_cuda_outer *step);
+void tw_cuda_outer_heavyball(void *stream, const struct tw_cuda_outer *step);
+
+/* ---- after an outer step (mix.cu, lead.cu) ---- */
 
 /* kernels/mix.h on the device, with its bits. copy (n): bf16 of theta; NULL: none. */
 void tw_cuda_mix(void *stream, float *theta, void *copy, const float *anchor_new, float alpha,
                  size_t n);
 void tw_cuda_shift(void *stream, float *theta, void *copy, const float *anchor_new,
                    const float *anchor_old, size_t n);
+
+/* kernels/lead.h on the device. Its sums are in another order, so its scale is about the host's;
+ * what is made of that has the bits. */
+struct tw_cuda_lead {
+    float *m;               /* (n): in/out */
+    const float *v, *delta; /* (n) */
+    size_t n;
+    struct tw_lead cfg;
+    void *scratch; /* TW_CUDA_LEAD_SCRATCH */
+};
+void tw_cuda_lead(void *stream, const struct tw_cuda_lead *lead);
+enum { TW_CUDA_LEAD_SCRATCH = 8192 }; /* bytes, whatever n is */
 
 #ifdef __cplusplus
 }
