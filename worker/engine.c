@@ -129,8 +129,17 @@ enum tw_status tw_engine_push(struct tw_engine *engine, uint32_t arrays, uint64_
 }
 
 void tw_engine_use(struct tw_engine *engine, const float *params) {
-    tw_model_use(&engine->memory->model, params);
-    engine->memory->uses++;
+    struct tw_engine_memory *memory = engine->memory;
+    if (memory->has_held && params == memory->held) return;
+    tw_model_use(&memory->model, params);
+    memory->has_held = params == memory->held;
+    memory->uses++;
+}
+
+void tw_engine_hold(struct tw_engine *engine, const float *params) {
+    engine->memory->held = params;
+    engine->memory->has_held = false;
+    if (engine->memory->gpu != NULL) tw_gpu_hold(engine->memory->gpu, params);
 }
 
 /* ---- passes -------------------------------------------------------------------------------- */
@@ -173,6 +182,7 @@ enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, 
     const struct tw_run *run = engine->run;
     const uint64_t count = (uint64_t)run->train.batch * (run->model.context + 1);
     TW_ASSERT(engine->gradient != NULL);
+    TW_ASSERT(engine->memory->held != engine->theta);
     TW_TRY(tw_engine_check_tokens(engine, tokens, count, err));
     if (engine->memory->gpu != NULL)
         return tw_gpu_step(engine->memory->gpu, tokens, lr, result, err);

@@ -144,6 +144,11 @@ enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, 
 enum tw_status tw_engine_loss(struct tw_engine *engine, const float *params, const uint32_t *tokens,
                               uint32_t sequences_count, double *loss_out, struct tw_error *err);
 
+/* Until the next call nobody changes `params`: what is made of them for passes (copies on a device,
+ * matrices in the form products want them) is made once, by the first that uses them. NULL: no
+ * more. No step while theta is held. */
+void tw_engine_hold(struct tw_engine *engine, const float *params);
+
 /* Logits (vocab) that follow tokens (count), 1 <= count <= context, under `params`. */
 enum tw_status tw_engine_logits(struct tw_engine *engine, const float *params,
                                 const uint32_t *tokens, uint32_t count, float *logits,

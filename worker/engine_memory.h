@@ -32,6 +32,8 @@ struct tw_engine_memory {
     uint32_t matrices_count;
     uint8_t *muon_scratch; /* (threads, muon_scratch_bytes) */
     size_t muon_scratch_bytes;
+    const float *held; /* parameters that do not change; NULL: none */
+    bool has_held;     /* they are those the model has */
     uint64_t uses; /* how often the model was given parameters: a cache sees that it has to again */
 };
 

@@ -51,6 +51,7 @@ enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, c
     if (tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for held-out windows");
     enum tw_status status = TW_OK;
     struct sums sums = {.groups = 0};
+    tw_engine_hold(engine, params);
     for (uint64_t i = 0; i < count && status == TW_OK;) {
         uint32_t taken = 0;
         for (; status == TW_OK && taken < group && i < count; taken++, i++) {
@@ -62,6 +63,7 @@ enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, c
         }
         add_group(&sums, loss, (double)taken / (double)count);
     }
+    tw_engine_hold(engine, NULL);
     free(tokens);
     if (status != TW_OK) return status;
     *eval = (struct tw_eval){.nats = sums.mean,

@@ -38,6 +38,9 @@ enum tw_status tw_gpu_push(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, 
 enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
                            struct tw_step_result *result, struct tw_error *err);
 
+/* As tw_engine_hold. */
+void tw_gpu_hold(struct tw_gpu *gpu, const float *params);
+
 /* Sum of losses of sequences_count sequences. */
 enum tw_status tw_gpu_loss(struct tw_gpu *gpu, const float *params, const uint32_t *tokens,
                            uint32_t sequences_count, double *loss, struct tw_error *err);

@@ -140,7 +140,9 @@ static void upload(struct tw_gpu *gpu, float *place, const float *params) {
 void tw_gpu_use(struct tw_gpu *gpu, const float *params) {
     const bool is_live = params == gpu->engine->theta;
     float *place = is_live || !gpu->is_learning ? gpu->theta : gpu->gradient;
-    if (!is_live || gpu->is_foreign) upload(gpu, place, params);
+    const bool is_there = is_live ? !gpu->is_foreign : gpu->has_held && params == gpu->held;
+    if (!is_there) upload(gpu, place, params);
+    gpu->has_held = params == gpu->held;
     if (!gpu->is_learning) gpu->is_foreign = !is_live;
     if (gpu->params != place) gpu->is_copied = false;
     gpu->params = place;
@@ -148,6 +150,11 @@ void tw_gpu_use(struct tw_gpu *gpu, const float *params) {
     if (gpu->copy == NULL || gpu->is_copied) return;
     tw_cuda_from_f32(gpu->queue, TW_BF16, gpu->copy, place, gpu->engine->layout->elements);
     gpu->is_copied = true;
+}
+
+void tw_gpu_hold(struct tw_gpu *gpu, const float *params) {
+    gpu->held = params;
+    gpu->has_held = false;
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */

@@ -82,6 +82,8 @@ struct tw_gpu {
     const float *params; /* in use: theta, or gradient with others in its place */
     bool is_copied;      /* copy is of params */
     bool is_foreign;     /* without learning: other parameters lie in theta's place */
+    const float *held;   /* parameters of the host that do not change; NULL: none */
+    bool has_held;       /* they are those in use */
     uint64_t uses;       /* how often parameters were given */
     struct tw_gpu_arrays arrays;
     void *block; /* arrays, in one */

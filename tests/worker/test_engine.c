@@ -88,6 +88,35 @@ static void held_out_loss_matches_the_double_model(void **state) {
     free(params);
 }
 
+static double loss_of(const struct engine_fixture *f, const float *params) {
+    double loss;
+    assert_int_equal(tw_engine_loss(f->engine, params, f->tokens, BATCH, &loss, NULL), TW_OK);
+    return loss;
+}
+
+/* Other parameters and steps while some are held: each has its own loss. */
+static void held_parameters_are_not_mistaken_for_others(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_step_result result;
+    float *others = malloc(f->layout.elements * sizeof(float));
+    for (uint64_t i = 0; i < f->layout.elements; i++) others[i] = 0.7f * f->engine->theta[i];
+    const double live = loss_of(f, f->engine->theta), want = loss_of(f, others);
+    assert_true(live != want);
+    tw_engine_hold(f->engine, others);
+    for (int i = 0; i < 2; i++) {
+        assert_true(loss_of(f, others) == want);
+        assert_true(loss_of(f, others) == want);
+        assert_true(loss_of(f, f->engine->theta) == live);
+    }
+    assert_true(loss_of(f, others) == want);
+    assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.01f, &result, NULL), TW_OK);
+    assert_true(fabs((double)result.loss - live) < 1e-6);
+    assert_true(loss_of(f, others) == want);
+    tw_engine_hold(f->engine, NULL);
+    assert_true(loss_of(f, f->engine->theta) != live);
+    free(others);
+}
+
 static void padding_stays_zero(void **state) {
     struct engine_fixture *f = *state;
     struct tw_step_result result;
@@ -263,6 +292,7 @@ int main(void) {
         MASKED(gpt2_untied),
         MASKED(llama_full),
         TEST(held_out_loss_matches_the_double_model),
+        TEST(held_parameters_are_not_mistaken_for_others),
         TEST(padding_stays_zero),
         TEST(equal_steps_give_equal_bits),
         TEST(a_batch_is_learnt_by_heart),

@@ -235,6 +235,45 @@ static struct tw_engine *reader(const struct engine_fixture *f, enum tw_device_k
     return engine;
 }
 
+static double loss_of(struct tw_engine *engine, const float *params, const uint32_t *tokens) {
+    double loss;
+    if (tw_engine_loss(engine, params, tokens, 2, &loss, &err) != TW_OK)
+        fail_msg("%s", err.message);
+    return loss;
+}
+
+/* Parameters that are held are read once: what becomes of them on the host is seen when they are
+ * let go, and other parameters in between do not stay in their place. */
+static void held_parameters_are_read_once(void **state) {
+    struct engine_fixture *f = *state;
+    const uint64_t n = f->layout.elements;
+    for (unsigned kind = 0; kind < 3; kind++) {
+        const struct tw_compute_config compute = {
+            .compute = kind == 1 ? TW_COMPUTE_BF16 : TW_COMPUTE_FP32, .micro_batch = 3};
+        struct tw_engine *gpu = kind == 2 ? reader(f, TW_DEVICE_CUDA, false) : on_gpu(f, compute);
+        struct tw_step_result result;
+        float *others = malloc(n * sizeof(float));
+        for (size_t i = 0; i < n; i++) others[i] = 0.7f * f->engine->theta[i];
+        const double live = loss_of(gpu, gpu->theta, f->tokens);
+        const double want = loss_of(gpu, others, f->tokens);
+        assert_true(fabs(live - want) > 1e-6);
+        tw_engine_hold(gpu, others);
+        assert_true(loss_of(gpu, others, f->tokens) == want);
+        for (size_t i = 0; i < n; i++) others[i] *= 0.5f;
+        assert_true(loss_of(gpu, others, f->tokens) == want);
+        if (kind < 2) step(gpu, f->tokens, 0.0f, &result); /* whose gradient takes their place */
+        assert_true(loss_of(gpu, gpu->theta, f->tokens) == live);
+        const double half = loss_of(gpu, others, f->tokens);
+        assert_true(half != want);
+        for (size_t i = 0; i < n; i++) others[i] *= 2.0f;
+        assert_true(loss_of(gpu, others, f->tokens) == half);
+        tw_engine_hold(gpu, NULL);
+        assert_true(loss_of(gpu, others, f->tokens) == want);
+        free(others);
+        tw_engine_destroy(gpu);
+    }
+}
+
 static void check_logits(const float *want, const float *got, size_t n) {
     for (size_t i = 0; i < n; i++) assert_true(fabs((double)want[i] - (double)got[i]) < 1e-4);
 }
@@ -454,6 +493,8 @@ int main(void) {
         TEST(a_curve_in_bf16_is_near, 3),
         TEST(equal_steps_give_equal_bits, 3),
         EACH(losses_are_those_of_the_cpu),
+        TEST(held_parameters_are_read_once, 0),
+        TEST(held_parameters_are_read_once, 2),
         EACH(logits_are_those_of_the_cpu),
         TEST(a_gradient_that_is_not_finite_changes_nothing, 0),
         TEST(what_is_pushed_is_used_and_no_more, 2),
