@@ -5,9 +5,8 @@
  * products are (of all of them, at the same offsets), activations, logits. On the host: mirrors of
  * theta, m and v, which only push and pull touch.
  *
- * Which algorithm a product takes is timed once a shape, and decides the last bits. The
- * environment's TW_CUDA_PLANS names a file to keep the choices in from start to start; without,
- * each start makes its own.
+ * Which algorithm a product takes is timed once a shape, and decides the last bits. The choices are
+ * kept from start to start: plans_folder.h says where, gemm.h for whom.
  *
  * Implemented twice: gpu_*.c over kernels/cuda, and gpu_none.c in a build without, where no device
  * is ever found. Every function may fail with TW_DEVICE: what the device holds is then

@@ -1,10 +1,12 @@
 /* gpu_engine.c - the engine on a device: mirrors, steps, losses and logits. */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "worker/gpu_model.h"
+#include "worker/plans_folder.h"
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -47,9 +49,11 @@ static enum tw_status open_arrays(struct tw_gpu *gpu, struct tw_error *err) {
 static enum tw_status open_all(struct tw_gpu *gpu, const struct tw_engine_config *config,
                                struct tw_error *err) {
     const struct tw_engine_plan *plan = &gpu->engine->plan;
+    char plans[PATH_MAX];
     TW_TRY(tw_cuda_open(&gpu->cuda, (int)plan->ordinal, plan->limit, err));
     gpu->queue = tw_cuda_stream(gpu->cuda, TW_CUDA_COMPUTE);
-    TW_TRY(tw_cuda_products_open(&gpu->products, gpu->cuda, getenv("TW_CUDA_PLANS"), err));
+    gpu->has_plans = tw_plans_folder(plans, sizeof(plans));
+    TW_TRY(tw_cuda_products_open(&gpu->products, gpu->cuda, gpu->has_plans ? plans : NULL, err));
     TW_TRY(tw_gpu_map_open(gpu, config, plan, err));
     TW_TRY(open_arrays(gpu, err));
     TW_TRY(tw_gpu_arrays_open(gpu, err));
@@ -251,6 +255,8 @@ enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
     TW_TRY(run_passes(gpu, true, tokens, run->train.batch, err));
     tw_gpu_update(gpu);
     TW_TRY(step_end(gpu, err));
+    /* The first steps time products: kept at once, as a worker may be killed at any time. */
+    gpu->has_plans = gpu->has_plans && tw_cuda_products_save(gpu->products, NULL) == TW_OK;
     const double tokens_count = (double)run->train.batch * run->model.context;
     result->loss = (float)(gpu->step_host->loss / tokens_count);
     result->grad_norm = (float)gpu->step_host->norm;

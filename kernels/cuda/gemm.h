@@ -57,8 +57,9 @@ struct tw_cuda_gemm {
  * absent or too old. */
 enum tw_status tw_cuda_products_look(struct tw_error *err);
 
-/* plans: a file to keep the plans in, read here and written by close where there are new ones; NULL
- * for none. A file that is damaged, or of another device or library, is not read, and replaced.
+/* plans: a file to keep the plans in, read here and written by close where there are new ones; or a
+ * folder, by a '/' at its end, where every kind of device has a file of its own; NULL for none. A
+ * file that is damaged, or of another device, driver or library, is not read, and replaced.
  * TW_DEVICE when cuBLASLt is absent, too old or refuses; TW_NOMEM. Borrows cuda. */
 enum tw_status tw_cuda_products_open(struct tw_cuda_products **products, struct tw_cuda *cuda,
                                      const char *plans, struct tw_error *err);

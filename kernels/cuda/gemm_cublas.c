@@ -428,8 +428,9 @@ static enum tw_status fill(struct tw_cuda_products *products, const char *path,
     products->workspace = tw_cuda_workspace(products->cuda, &bytes);
     TW_ASSERT(bytes > COLUMNS_BYTES);
     products->workspace_bytes = bytes - COLUMNS_BYTES;
-    (void)snprintf(owner, sizeof(owner), "%s, %d.%d, %d processors, cuBLASLt %zu", info->name,
-                   info->major, info->minor, info->processors, library->version());
+    (void)snprintf(owner, sizeof(owner), "%s, %d.%d, %d processors, driver %d, cuBLASLt %zu",
+                   info->name, info->major, info->minor, info->processors, info->driver,
+                   library->version());
     tw_gemm_plans_init(&products->plans, owner);
     const cublasStatus_t status = library->create(&products->handle);
     if (status != CUBLAS_STATUS_SUCCESS) {
@@ -438,9 +439,9 @@ static enum tw_status fill(struct tw_cuda_products *products, const char *path,
                        info->name, library->status_name(status));
     }
     if (path == NULL) return TW_OK;
-    products->path = strdup(path);
+    products->path = tw_gemm_plans_path(path, info->name);
     if (products->path == NULL) return tw_fail(err, TW_NOMEM, "no memory for a file's name");
-    (void)tw_gemm_plans_read(&products->plans, path);
+    (void)tw_gemm_plans_read(&products->plans, products->path);
     return TW_OK;
 }
 

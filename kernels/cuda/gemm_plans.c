@@ -58,6 +58,20 @@ uint32_t tw_gemm_plans_put(struct tw_gemm_plans *plans, const struct tw_gemm_key
 
 /* ---- the file ------------------------------------------------------------------------------ */
 
+char *tw_gemm_plans_path(const char *path, const char *device) {
+    const size_t length = strlen(path), bytes = length + strlen(device) + sizeof(".plans");
+    if (length == 0 || path[length - 1] != '/') return strdup(path);
+    char *const file = malloc(bytes);
+    if (file == NULL) return NULL;
+    (void)snprintf(file, bytes, "%s%s.plans", path, device);
+    for (char *at = file + length; *at != '\0'; at++) {
+        const bool is_plain = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') ||
+                              (*at >= 'A' && *at <= 'Z') || *at == '.' || *at == '-';
+        if (!is_plain) *at = '_';
+    }
+    return file;
+}
+
 static void put_words(uint8_t **at, const uint64_t *words, size_t count) {
     for (size_t i = 0; i < count; i++, *at += 8) tw_put_u64(*at, words[i]);
 }

@@ -46,6 +46,10 @@ uint32_t tw_gemm_plans_find(const struct tw_gemm_plans *plans, const struct tw_g
 uint32_t tw_gemm_plans_put(struct tw_gemm_plans *plans, const struct tw_gemm_key *key,
                            const struct tw_gemm_plan *plan);
 
+/* path itself; or of a folder, which ends with '/', the file of that kind of device in it. The
+ * caller's to free; NULL: no memory. */
+char *tw_gemm_plans_path(const char *path, const char *device);
+
 /* Whether the file was there, whole and of this owner; else the plans stay as they are. */
 bool tw_gemm_plans_read(struct tw_gemm_plans *plans, const char *path);
 

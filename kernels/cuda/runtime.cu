@@ -106,6 +106,7 @@ extern "C" enum tw_status tw_cuda_info(struct tw_cuda_info *info, int ordinal,
         info->pci[0] = '\0';
     }
     info->major = prop.major;
+    if (cudaDriverGetVersion(&info->driver) != cudaSuccess) (void)cudaGetLastError();
     info->minor = prop.minor;
     info->processors = prop.multiProcessorCount;
     info->shared_bytes_most = (int)prop.sharedMemPerBlockOptin;

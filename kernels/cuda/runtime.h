@@ -33,6 +33,7 @@ struct tw_cuda_info {
     char name[TW_CUDA_NAME_BYTES];
     char pci[TW_CUDA_PCI_BYTES]; /* its address, "0000:17:00.0", for its driver; "": it has none */
     int major, minor;            /* compute capability */
+    int driver;                  /* CUDA that its driver has: 13000 is 13.0; 0: none */
     int processors;              /* multiprocessors */
     int shared_bytes_most;       /* of one block */
     uint64_t total_bytes;

@@ -627,6 +627,24 @@ static void plans_come_back_and_are_checked(void **state) {
     tw_cuda_products_close(products);
 }
 
+/* A folder for plans: the device's own file in it. */
+static void a_folder_has_a_file_per_kind_of_device(void **state) {
+    (void)state;
+    char in_folder[64], file[96];
+    const struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NT, TW_CUDA_BIAS);
+    (void)snprintf(in_folder, sizeof(in_folder), "%s/", folder);
+    (void)snprintf(file, sizeof(file), "%s/emulated.plans", folder);
+    struct tw_cuda_products *products = products_new(in_folder);
+    check(products, gemm, SEED);
+    tw_cuda_products_close(products);
+    fake.timed = 0;
+    products = products_new(file);
+    check(products, gemm, SEED);
+    assert_int_equal(fake.timed, 0);
+    tw_cuda_products_close(products);
+    assert_int_equal(remove(file), 0);
+}
+
 static void a_library_that_does_not_start_is_named(void **state) {
     (void)state;
     struct tw_error err = {0};
@@ -669,6 +687,7 @@ int main(void) {
         TEST(what_cannot_run_leads_to_the_next),
         TEST(nothing_is_timed_while_a_graph_is_made),
         TEST(plans_come_back_and_are_checked),
+        TEST(a_folder_has_a_file_per_kind_of_device),
         TEST(a_library_that_does_not_start_is_named),
         TEST(a_product_that_cannot_be_done_is_a_fault),
     };

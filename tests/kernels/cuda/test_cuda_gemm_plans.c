@@ -102,6 +102,21 @@ static void plans_come_back_from_their_file(void **state) {
     free(plans), free(again);
 }
 
+static void expect_path(const char *given, const char *device, const char *want) {
+    char *const found = tw_gemm_plans_path(given, device);
+    assert_non_null(found);
+    assert_string_equal(found, want);
+    free(found);
+}
+
+static void a_folder_has_a_file_of_each_kind_of_device(void **state) {
+    (void)state;
+    expect_path("plans", "NVIDIA H100", "plans");
+    expect_path("", "NVIDIA H100", "");
+    expect_path("/a b/", "NVIDIA H100 80GB HBM3", "/a b/NVIDIA_H100_80GB_HBM3.plans");
+    expect_path("./", "../x\n", "./.._x_.plans");
+}
+
 static size_t file_read(unsigned char *bytes, size_t most) {
     FILE *const file = fopen(path, "rb");
     assert_non_null(file);
@@ -174,6 +189,7 @@ int main(void) {
         cmocka_unit_test(the_oldest_makes_room),
         cmocka_unit_test(a_plan_takes_the_place_of_that_of_its_key),
         cmocka_unit_test(plans_come_back_from_their_file),
+        cmocka_unit_test(a_folder_has_a_file_of_each_kind_of_device),
         cmocka_unit_test(a_damaged_file_is_not_read),
         cmocka_unit_test(the_file_of_another_device_is_not_read),
         cmocka_unit_test(a_file_that_cannot_be_written_is_named),

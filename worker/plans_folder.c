@@ -1,0 +1,40 @@
+#include "worker/plans_folder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* parent + below + "/", where that folder is or can be made; parent (length) is absolute. */
+static bool take(char *path, size_t size, const char *parent, size_t length, const char *below) {
+    struct stat about;
+    if (parent[0] != '/') return false;
+    const int n = snprintf(path, size, "%.*s%s", (int)length, parent, below);
+    if (n < 0 || (size_t)n + 1 >= size) return false;
+    /* What is above it must be there, but for the folders named in below. */
+    for (char *slash = path + length + 1; (size_t)(slash - path) < (size_t)n; slash++) {
+        if (*slash != '/') continue;
+        *slash = '\0';
+        const bool is_made = mkdir(path, 0700) == 0 || errno == EEXIST;
+        *slash = '/';
+        if (!is_made) return false;
+    }
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) return false;
+    if (stat(path, &about) != 0 || !S_ISDIR(about.st_mode)) return false;
+    (void)strcat(path, "/");
+    return true;
+}
+
+bool tw_plans_folder(char *path, size_t size) {
+    const char *const named = getenv("TW_CUDA_PLANS"), *const cache = getenv("CACHE_DIRECTORY"),
+                      *const xdg = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");
+    if (named != NULL) {
+        const int n = snprintf(path, size, "%s", named);
+        return n > 0 && (size_t)n < size;
+    }
+    /* systemd's is a list; the first is as good as any. */
+    if (cache != NULL && take(path, size, cache, strcspn(cache, ":"), "")) return true;
+    if (xdg != NULL && take(path, size, xdg, strlen(xdg), "/thinwire")) return true;
+    return home != NULL && take(path, size, home, strlen(home), "/.cache/thinwire");
+}
