@@ -22,7 +22,8 @@ static bool take(char *path, size_t size, const char *parent, size_t length, con
     }
     if (mkdir(path, 0700) != 0 && errno != EEXIST) return false;
     if (stat(path, &about) != 0 || !S_ISDIR(about.st_mode)) return false;
-    (void)strcat(path, "/");
+    path[n] = '/';
+    path[n + 1] = '\0';
     return true;
 }
 
