@@ -309,6 +309,7 @@ static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
             if (net.rtt_us > 0) row->rtt_us = net.rtt_us;
             fill_path(&net, view);
         }
+        tw_shell_crowd_fill(shell, i, now_us, row);
         const struct tw_msg_status *said = &shell->view.peers[i].status;
         if (!shell->view.peers[i].is_up) continue;
         if (shell->view.peers[i].strike.count > 0) {

@@ -36,6 +36,16 @@ static void start_both(void) {
     assert_true(cluster_reaches(&cluster, 1, "sync.roster_members", 2, 20));
 }
 
+/* What this node measured of the link, for people: it was up for as long as it is known. */
+static void link_is_measured(void) {
+    json_t *peers = cluster_get(&cluster, 0, "/v1/peers");
+    const json_t *peer = json_array_get(json_object_get(peers, "peers"), 0);
+    const json_t *reliability = json_object_get(peer, "reliability_ratio");
+    assert_true(json_is_number(reliability));
+    assert_true(json_number_value(reliability) > 0.5);
+    json_decref(peers);
+}
+
 static void two_nodes_meet_and_hold_the_same_anchor(void **state) {
     (void)state;
     start_both();
@@ -46,6 +56,7 @@ static void two_nodes_meet_and_hold_the_same_anchor(void **state) {
     assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 10, 20));
     print_message("%u equal digests\n", cluster_digests(&cluster, 0, 1));
     assert_true(cluster_digests(&cluster, 0, 1) >= 10);
+    link_is_measured();
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
