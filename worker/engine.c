@@ -10,6 +10,8 @@
 #include "base/assert.h"
 #include "worker/engine_memory.h"
 
+enum { PAGE_BYTES = 64 * 1024 }; /* whole pages of every machine */
+
 static float *take(float **rest, float *given, uint64_t elements) {
     if (given != NULL) return given;
     float *taken = *rest;
@@ -19,10 +21,14 @@ static float *take(float **rest, float *given, uint64_t elements) {
 
 static enum tw_status allocate_arrays(struct tw_engine *engine,
                                       const struct tw_engine_config *config, struct tw_error *err) {
-    const uint64_t elements = config->layout->elements;
-    const uint64_t learning =
-        config->is_inference ? 0 : 1u + (config->m == NULL) + (config->v == NULL);
-    const uint64_t bytes = ((config->theta == NULL) + learning) * elements * sizeof(float);
+    const uint64_t elements = config->layout->elements, array = elements * sizeof(float);
+    const uint64_t moments =
+        config->is_inference ? 0 : (uint64_t)((config->m == NULL) + (config->v == NULL));
+    /* The gradient has pages of its own: what is before it are the mirrors of a device, which may
+     * be page-locked, and no copy of a device may cross the end of that. */
+    const uint64_t first = ((config->theta == NULL) + moments) * array;
+    const uint64_t state = (first + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    const uint64_t bytes = config->is_inference ? first : state + array;
     float *owned = NULL;
     if (bytes > 0) {
         owned = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -37,9 +43,9 @@ static enum tw_status allocate_arrays(struct tw_engine *engine,
     engine->memory->owned_bytes = bytes;
     engine->theta = take(&owned, config->theta, elements);
     if (config->is_inference) return TW_OK;
-    engine->gradient = take(&owned, NULL, elements);
     engine->m = take(&owned, config->m, elements);
     engine->v = take(&owned, config->v, elements);
+    engine->gradient = engine->memory->owned + state / sizeof(float);
     return TW_OK;
 }
 

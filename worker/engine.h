@@ -55,6 +55,7 @@ struct tw_engine_plan {
     bool is_recomputed;
     bool is_on_gpu;                          /* all of the above lies on a device, but mirrors */
     uint64_t mirrors;                        /* on the host then, not in total */
+    bool is_pinned;                          /* mirrors are page-locked, if the system lets us */
     uint32_t ordinal;                        /* of the device */
     char device[64];                         /* its name */
     const struct tw_ops *ops;                /* of the CPU; NULL on a device */

@@ -23,7 +23,8 @@ struct tw_engine_memory {
     struct tw_gpu *gpu; /* NULL: on the CPU. Of what follows it has `owned` alone */
     struct tw_model model;
     struct tw_team *team;
-    float *owned; /* gradient, and those of theta, m, v that the caller did not give */
+    float *owned; /* those of theta, m, v that the caller did not give; then, from a page of its
+                     own, the gradient */
     uint64_t owned_bytes;
     struct tw_engine_range *ranges;
     double *squares; /* (ranges_count) */

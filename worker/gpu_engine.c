@@ -46,6 +46,14 @@ static enum tw_status open_arrays(struct tw_gpu *gpu, struct tw_error *err) {
     return tw_gpu_ranges_open(gpu, err);
 }
 
+/* A refusal is no failure: copies take longer. */
+static void pin_mirrors(struct tw_gpu *gpu) {
+    const struct tw_engine *engine = gpu->engine;
+    if (!engine->plan.is_pinned) return;
+    void *const mirrors = engine->memory->owned;
+    if (tw_cuda_host_pin(gpu->cuda, mirrors, engine->plan.mirrors)) gpu->pinned = mirrors;
+}
+
 static enum tw_status open_all(struct tw_gpu *gpu, const struct tw_engine_config *config,
                                struct tw_error *err) {
     const struct tw_engine_plan *plan = &gpu->engine->plan;
@@ -58,6 +66,7 @@ static enum tw_status open_all(struct tw_gpu *gpu, const struct tw_engine_config
     TW_TRY(open_arrays(gpu, err));
     TW_TRY(tw_gpu_arrays_open(gpu, err));
     TW_TRY(tw_gpu_inputs_open(gpu, err));
+    pin_mirrors(gpu);
     return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
 }
 
@@ -87,6 +96,7 @@ void tw_gpu_destroy(struct tw_gpu *gpu) {
         for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++)
             tw_cuda_free(gpu->cuda, owned[i]);
         tw_cuda_host_free(gpu->cuda, gpu->step_host);
+        tw_cuda_host_unpin(gpu->cuda, gpu->pinned);
         tw_cuda_products_close(gpu->products);
     }
     tw_gpu_map_close(gpu);

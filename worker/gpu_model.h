@@ -71,6 +71,7 @@ struct tw_gpu {
     struct tw_engine *engine; /* borrowed: run, layout, plan, mirrors and counters */
     struct tw_cuda *cuda;
     struct tw_cuda_products *products;
+    void *pinned;        /* mirrors that copies reach without a detour; NULL: they do not */
     bool has_plans;      /* of products, kept from start to start */
     void *queue;         /* the compute stream */
     struct tw_model map; /* shape, and where tensors lie; nothing else of it is used */

@@ -55,9 +55,11 @@ static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_co
     }
 }
 
-static enum tw_status check_mirrors(const struct tw_engine_plan *plan, struct tw_error *err) {
+/* What is page-locked nobody else gets, whatever the need: no more than half of what there is. */
+static enum tw_status check_mirrors(struct tw_engine_plan *plan, struct tw_error *err) {
     char mirrors[TW_UNITS_BYTES], there[TW_UNITS_BYTES];
     const uint64_t available = tw_memory_available();
+    plan->is_pinned = plan->mirrors > 0 && plan->mirrors <= available / 2;
     if (plan->mirrors <= available) return TW_OK;
     return tw_fail(err, TW_NOMEM,
                    "copies of parameters and optimizer on the host need %s of memory besides the "

@@ -9,6 +9,7 @@
 #ifndef TW_KERNELS_CUDA_EMULATION_H
 #define TW_KERNELS_CUDA_EMULATION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,6 +45,9 @@ void tw_emulation_submit(void *stream, const char *name, void (*work)(const void
 
 /* Bytes the devices that are opened from now on say they have. 1 GiB at first. */
 void tw_emulation_set_memory(uint64_t bytes);
+
+/* Whether tw_cuda_host_pin() succeeds, from now on; it does at first. */
+void tw_emulation_set_pins(bool are_possible);
 
 #ifdef __cplusplus
 }

@@ -265,6 +265,18 @@ extern "C" void tw_cuda_host_free(struct tw_cuda *cuda, void *host) {
     if (host != NULL) keep(cuda, cudaFreeHost(host), "freeing page-locked memory");
 }
 
+extern "C" bool tw_cuda_host_pin(struct tw_cuda *cuda, void *host, uint64_t bytes) {
+    TW_ASSERT(bytes > 0);
+    if (cuda->doing != NULL) return false;
+    if (cudaHostRegister(host, bytes, cudaHostRegisterDefault) == cudaSuccess) return true;
+    (void)cudaGetLastError(); /* no fault of the launch that asks next */
+    return false;
+}
+
+extern "C" void tw_cuda_host_unpin(struct tw_cuda *cuda, void *host) {
+    if (host != NULL) keep(cuda, cudaHostUnregister(host), "giving page-locked memory back");
+}
+
 /* ---- copies ---- */
 
 extern "C" void tw_cuda_copy_in(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *device,

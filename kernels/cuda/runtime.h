@@ -89,6 +89,10 @@ uint64_t tw_cuda_memory(const struct tw_cuda *cuda, uint64_t *limit);
 enum tw_status tw_cuda_host_alloc(struct tw_cuda *cuda, void **host, uint64_t bytes,
                                   const char *what, struct tw_error *err);
 void tw_cuda_host_free(struct tw_cuda *cuda, void *host);
+/* Makes such memory of the caller's (whole pages, mapped until the unpin, which comes before the
+ * close). False: the system does not, and copies from and to it go as they went. */
+bool tw_cuda_host_pin(struct tw_cuda *cuda, void *host, uint64_t bytes);
+void tw_cuda_host_unpin(struct tw_cuda *cuda, void *host); /* of one that was; NULL is fine */
 
 /* ---- copies, in a stream: host memory stays as it is until the stream is done ---- */
 

@@ -31,6 +31,7 @@ enum : int { GAP_BYTE = 0xa5, NAN_BYTE = 0xff };
 namespace {
 
 std::atomic<uint64_t> device_bytes{1u << 30}, calls_made{0}, calls_until_fault{0};
+std::atomic<bool> can_pin{true};
 
 /* Whether the call that is made now is the one that fails. */
 bool is_failing() {
@@ -73,6 +74,7 @@ struct tw_cuda {
     bool is_closed;       /* the arena, to all */
     std::map<size_t, allocation> allocations; /* by offset in the arena */
     tw_emulated_stream streams[TW_CUDA_QUEUES];
+    std::map<unsigned char *, uint64_t> pinned; /* the caller's: bytes by address */
     tw_cuda_graph *capturing;
     void *workspace;
     std::string fault; /* what failed; "" */
@@ -270,6 +272,10 @@ extern "C" void tw_emulation_set_memory(uint64_t bytes) {
     device_bytes = bytes;
 }
 
+extern "C" void tw_emulation_set_pins(bool are_possible) {
+    can_pin = are_possible;
+}
+
 /* ---- devices ---- */
 
 extern "C" int tw_cuda_count(struct tw_error *err) {
@@ -319,6 +325,7 @@ extern "C" void tw_cuda_close(struct tw_cuda *cuda) {
     not_in_graph(cuda, "tw_cuda_close");
     drain_all(cuda);
     check_gaps(cuda);
+    if (!cuda->pinned.empty()) broken(cuda, "is closed with host memory pinned", "tw_cuda_close");
     ASAN_UNPOISON_MEMORY_REGION(cuda->arena, cuda->opened);
     (void)munmap(cuda->arena, cuda->info.total_bytes);
     delete cuda;
@@ -398,6 +405,27 @@ extern "C" enum tw_status tw_cuda_host_alloc(struct tw_cuda *cuda, void **host, 
 extern "C" void tw_cuda_host_free(struct tw_cuda *cuda, void *host) {
     drain_all(cuda);
     free(host);
+}
+
+/* What the driver refuses is refused: no whole pages, or pages that are pinned. */
+extern "C" bool tw_cuda_host_pin(struct tw_cuda *cuda, void *host, uint64_t bytes) {
+    auto *at = (unsigned char *)host;
+    TW_ASSERT(bytes > 0);
+    if (!can_pin) return false;
+    if ((uintptr_t)host % PAGE != 0) broken(cuda, "is no whole pages", "tw_cuda_host_pin");
+    for (const auto &other : cuda->pinned) {
+        if (at < other.first + other.second && other.first < at + bytes)
+            broken(cuda, "is pinned already", "tw_cuda_host_pin");
+    }
+    cuda->pinned[at] = (bytes + PAGE - 1) / PAGE * PAGE;
+    return true;
+}
+
+extern "C" void tw_cuda_host_unpin(struct tw_cuda *cuda, void *host) {
+    if (host == nullptr) return;
+    drain_all(cuda);
+    if (cuda->pinned.erase((unsigned char *)host) == 0)
+        broken(cuda, "is not pinned", "tw_cuda_host_unpin");
 }
 
 /* ---- copies ---- */

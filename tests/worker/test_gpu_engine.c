@@ -386,6 +386,7 @@ static void the_plan_says_what_there_is(void **state) {
     assert_int_equal(gpu->plan.gradients, array);
     assert_int_equal(gpu->plan.optimizer, 2 * array);
     assert_int_equal(gpu->plan.mirrors, 3 * array);
+    assert_true(gpu->plan.is_pinned);
     assert_int_equal(gpu->plan.micro_batch, 3);
     assert_true(gpu->plan.total <= gpu->plan.limit);
     tw_engine_destroy(gpu);

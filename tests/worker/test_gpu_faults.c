@@ -70,6 +70,18 @@ static void every_fault_is_told(void **state) {
     assert_memory_equal(&whole.loss, &result.loss, sizeof(whole.loss));
 }
 
+/* Where the system lets no memory be page-locked, copies take longer, and that is all. */
+static void a_machine_that_pins_nothing_computes_the_same(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_step_result pinned, plain;
+    struct tw_error err = {.message = ""};
+    if (live(f, &pinned, &err) != TW_OK) fail_msg("%s", err.message);
+    tw_emulation_set_pins(false);
+    if (live(f, &plain, &err) != TW_OK) fail_msg("%s", err.message);
+    tw_emulation_set_pins(true);
+    assert_memory_equal(&pinned.loss, &plain.loss, sizeof(plain.loss));
+}
+
 static void a_small_device_takes_smaller_passes(void **state) {
     struct engine_fixture *f = *state;
     struct tw_engine_config config = {
@@ -102,8 +114,11 @@ int main(void) {
     (void)unsetenv("TW_DEVICE");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_fault_is_told, set_up, engine_tear_down),
-        cmocka_unit_test_setup_teardown(a_small_device_takes_smaller_passes, set_up,
-                                        engine_tear_down),
+        cmocka_unit_test_setup_teardown(
+            a_machine_that_pins_nothing_computes_the_same, set_up,
+            cmocka_unit_test_setup_teardown(a_small_device_takes_smaller_passes, set_up,
+                                            engine_tear_down),
+            engine_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

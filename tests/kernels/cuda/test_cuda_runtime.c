@@ -93,6 +93,34 @@ static void memory_has_a_limit(void **state) {
     tw_cuda_host_free(device, a);
 }
 
+/* Copies from and to it are as they are without. */
+static void memory_of_others_can_be_pinned(void **state) {
+    enum { PAGES = 64 * 1024 }; /* on every machine */
+    const size_t n = PAGES / sizeof(float);
+    float *host = aligned_alloc(PAGES, 2 * PAGES);
+    struct tw_error err = {0};
+    void *there = NULL;
+    (void)state;
+    assert_non_null(host);
+    assert_int_equal(tw_cuda_alloc(device, &there, PAGES, "a test", &err), TW_OK);
+    for (size_t i = 0; i < 2 * n; i++) host[i] = (float)i;
+    const bool is_pinned = tw_cuda_host_pin(device, host, PAGES);
+    tw_cuda_copy_in(device, TW_CUDA_COMPUTE, there, host, PAGES);
+    tw_cuda_copy_out(device, TW_CUDA_COMPUTE, host + n, there, PAGES); /* beside it */
+    assert_int_equal(tw_cuda_finish(device, TW_CUDA_COMPUTE, &err), TW_OK);
+    assert_memory_equal(host, host + n, PAGES);
+    if (is_pinned) tw_cuda_host_unpin(device, host);
+    tw_cuda_host_unpin(device, NULL);
+#ifdef TW_CUDA_EMULATED
+    assert_true(is_pinned);
+    tw_emulation_set_pins(false);
+    assert_false(tw_cuda_host_pin(device, host, PAGES));
+    tw_emulation_set_pins(true);
+#endif
+    tw_cuda_free(device, there);
+    free(host);
+}
+
 static void a_graph_is_run_when_it_is_launched(void **state) {
     float ones[N], to[N];
     struct tw_cuda_graph *graph = NULL;
@@ -160,6 +188,7 @@ int main(void) {
         cmocka_unit_test(copies_arrive_in_order),
         cmocka_unit_test(one_stream_waits_for_the_other),
         cmocka_unit_test(memory_has_a_limit),
+        cmocka_unit_test(memory_of_others_can_be_pinned),
         cmocka_unit_test(a_graph_is_run_when_it_is_launched),
 #ifdef TW_CUDA_EMULATED
         cmocka_unit_test(a_fault_stays_and_is_said),
