@@ -89,6 +89,7 @@ void tw_gpu_destroy(struct tw_gpu *gpu) {
     if (gpu->cuda != NULL) {
         for (uint32_t i = 0; i < TW_GPU_GRAPHS; i++)
             if (gpu->graphs[i].graph != NULL) tw_cuda_graph_free(gpu->cuda, gpu->graphs[i].graph);
+        tw_gpu_vectors_close(gpu);
         tw_gpu_inputs_close(gpu);
         tw_gpu_arrays_close(gpu);
         tw_gpu_ranges_close(gpu);
@@ -131,6 +132,11 @@ enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, 
     return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
 }
 
+void tw_gpu_written(struct tw_gpu *gpu, uint64_t begin, uint64_t n) {
+    if (!gpu->is_copied || gpu->params != gpu->theta) return; /* it is made when it is used */
+    tw_cuda_from_f32(gpu->queue, TW_BF16, gpu->copy + begin, gpu->theta + begin, n);
+}
+
 enum tw_status tw_gpu_push(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, uint64_t n,
                            struct tw_error *err) {
     for (uint32_t which = 1; which <= TW_ENGINE_V; which *= 2) {
@@ -139,9 +145,7 @@ enum tw_status tw_gpu_push(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, 
         tw_cuda_copy_in(gpu->cuda, TW_CUDA_COMPUTE, array + begin, mirror + begin,
                         n * sizeof(float));
     }
-    if ((arrays & TW_ENGINE_THETA) != 0 && !gpu->is_foreign && gpu->is_copied &&
-        gpu->params == gpu->theta)
-        tw_cuda_from_f32(gpu->queue, TW_BF16, gpu->copy + begin, gpu->theta + begin, n);
+    if ((arrays & TW_ENGINE_THETA) != 0 && !gpu->is_foreign) tw_gpu_written(gpu, begin, n);
     return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
 }
 

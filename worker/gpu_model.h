@@ -65,7 +65,8 @@ struct tw_gpu_graph {
     struct tw_cuda_graph *graph;
 };
 
-struct tw_gpu_ranges; /* of AdamW and Muon: gpu_update.c */
+struct tw_gpu_ranges;  /* of AdamW and Muon: gpu_update.c */
+struct tw_gpu_vectors; /* gpu_vectors.c */
 
 struct tw_gpu {
     struct tw_engine *engine; /* borrowed: run, layout, plan, mirrors and counters */
@@ -97,6 +98,7 @@ struct tw_gpu {
     uint32_t staged_next;
     struct tw_gpu_graph graphs[TW_GPU_GRAPHS];
     struct tw_gpu_ranges *ranges;
+    struct tw_gpu_vectors *vectors; /* NULL: no sync has asked for it */
 };
 
 /* One pass: sequences of `context` tokens each. */
@@ -177,6 +179,14 @@ void tw_gpu_backward(const struct tw_gpu_pass *pass);
  * place of the gradient, of which a step needs nothing; without learning in that of theta, whose
  * mirror has all of it. */
 void tw_gpu_use(struct tw_gpu *gpu, const float *params);
+
+/* theta [begin, begin + n) on the device has changed: so has the copy of it, where there is one. */
+void tw_gpu_written(struct tw_gpu *gpu, uint64_t begin, uint64_t n);
+
+/* ---- a sync: gpu_vectors.c ---- */
+
+/* What tw_gpu_vectors_open took; nothing where it was not called. */
+void tw_gpu_vectors_close(struct tw_gpu *gpu);
 
 /* ---- the update: gpu_update.c ---- */
 

@@ -73,6 +73,17 @@ enum tw_status tw_gpu_cache_extend(struct tw_gpu_cache *cache, const float *para
     return none(err);
 }
 
+enum tw_status tw_gpu_vectors_open(struct tw_gpu *gpu, struct tw_vectors *vectors,
+                                   struct tw_error *err) {
+    (void)gpu, (void)vectors;
+    return none(err);
+}
+
+uint64_t tw_gpu_vectors_bytes(const struct tw_layout *layout) {
+    (void)layout;
+    return 0;
+}
+
 enum tw_status tw_gpu_peak(const struct tw_engine_plan *plan, double *flops_s,
                            struct tw_error *err) {
     (void)plan, (void)flops_s;
