@@ -114,11 +114,10 @@ int main(void) {
     (void)unsetenv("TW_DEVICE");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_fault_is_told, set_up, engine_tear_down),
-        cmocka_unit_test_setup_teardown(
-            a_machine_that_pins_nothing_computes_the_same, set_up,
-            cmocka_unit_test_setup_teardown(a_small_device_takes_smaller_passes, set_up,
-                                            engine_tear_down),
-            engine_tear_down),
+        cmocka_unit_test_setup_teardown(a_machine_that_pins_nothing_computes_the_same, set_up,
+                                        engine_tear_down),
+        cmocka_unit_test_setup_teardown(a_small_device_takes_smaller_passes, set_up,
+                                        engine_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
