@@ -31,6 +31,7 @@
 #include "daemon/crowd.h"
 #include "daemon/data_serve.h"
 #include "daemon/data_store.h"
+#include "daemon/dials.h"
 #include "daemon/exit_codes.h"
 #include "daemon/hours.h"
 #include "daemon/loop_lag.h"
@@ -92,27 +93,9 @@ struct tw_shell_probe {
     struct tw_probe_job jobs[TW_PROBE_JOBS_MAX];
 };
 
-/* Why an address was last refused or did not answer; for the peers table. */
-struct tw_shell_refusal {
-    char address[TW_ADDR_BYTES];
-    char sentence[TW_VIEW_TEXT_BYTES];
-    bool is_denied;
-    struct tw_id other; /* answers there instead of who was looked for; zero: that is not why */
-};
-
-enum { TW_REFUSALS_MAX = TW_BOOTSTRAP_MAX };
-
-_Static_assert((int)TW_VIEW_BOOTSTRAP_MAX == (int)TW_BOOTSTRAP_MAX,
+_Static_assert((int)TW_DIALS_CONFIGURED == (int)TW_BOOTSTRAP_MAX &&
+                   (int)TW_VIEW_BOOTSTRAP_MAX == (int)TW_BOOTSTRAP_MAX,
                "every configured address is shown");
-
-/* What became of the dials to a configured address. */
-struct tw_shell_bootstrap {
-    char address[TW_ADDR_BYTES];
-    char sentence[TW_VIEW_TEXT_BYTES]; /* of the last dial, when that failed; "" */
-    enum tw_dial_cause cause;
-    uint64_t failed_us;
-    uint32_t failures; /* in a row */
-};
 
 /* What was said about one host and one reason, so that it is not said again and again. */
 struct tw_shell_refusal_line {
@@ -282,11 +265,7 @@ struct tw_shell {
     uint64_t refresh_due_us;     /* of the own addresses */
     struct tw_traffic bulk_gone; /* of peers that went */
     uint64_t links_refused, chunk_bytes_in, chunk_bytes_out, chunk_bytes_again;
-    uint32_t bootstrap_count;
-    struct tw_shell_bootstrap bootstrap[TW_BOOTSTRAP_MAX];
-    uint32_t refusals_next;
-    struct tw_shell_refusal refusals[TW_REFUSALS_MAX];
-    struct tw_log_limit dial_limit;    /* of lines about dials that failed again */
+    struct tw_dials dials;
     struct tw_log_limit refusal_limit; /* of all lines about refusals */
     struct tw_shell_refusal_line refusal_lines[TW_REFUSAL_LINES];
 
@@ -301,6 +280,7 @@ struct tw_shell {
     /* worker */
     struct tw_worker_host *host;
     struct tw_supervisor supervisor;
+    struct tw_log_limit turned_away_limit; /* of lines about processes that may not be it */
     bool has_supervisor;
     bool is_paused;
     struct tw_shell_train train;

@@ -8,8 +8,6 @@
 #include "proto/control.h"
 #include "proto/frame.h"
 
-enum { DIAL_LINE_US = 10 * 1000 * 1000 }; /* the same failure of a dial, once in so long */
-
 /* ---- sending ------------------------------------------------------------------------------- */
 
 void tw_shell_net_send(struct tw_shell *shell, uint16_t peer, const struct tw_message *message) {
@@ -134,21 +132,13 @@ static void gossip_send(struct tw_shell *shell, uint16_t peer) {
     tw_shell_net_send(shell, peer, &message);
 }
 
-/* That address leads to whom it should. */
-static void refusal_forget(struct tw_shell *shell, const char *address) {
-    for (uint32_t i = 0; i < TW_REFUSALS_MAX; i++) {
-        if (strcmp(shell->refusals[i].address, address) == 0)
-            shell->refusals[i] = (struct tw_shell_refusal){.is_denied = false};
-    }
-}
-
 static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello) {
     struct tw_shell *shell = user;
     char hex[9];
     shell->peers[peer] = (struct tw_shell_peer){.is_up = true, .id = hello->id};
     memcpy(shell->peers[peer].addrs, hello->addrs, sizeof(hello->addrs));
     for (unsigned a = 0; a < TW_ADDRS_MAX && hello->addrs[a][0] != '\0'; a++)
-        refusal_forget(shell, hello->addrs[a]);
+        tw_dials_worked(&shell->dials, hello->addrs[a]);
     tw_reach_linked(&shell->probe.reach, tw_shell_now_us());
     tw_members_connected(shell->members, hello, tw_shell_now_us());
     tw_id_short(&hello->id, hex);
@@ -183,56 +173,30 @@ static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const
     tw_shell_gate_peer_down(shell, peer);
 }
 
-static void refusal_keep(struct tw_shell *shell, const char *address,
-                         const struct tw_dial_result *result) {
-    const enum tw_dial_cause cause = result->cause;
-    const char *const sentence = result->sentence;
-    struct tw_shell_refusal *row = NULL;
-    for (uint32_t i = 0; i < TW_REFUSALS_MAX && row == NULL; i++) {
-        if (strcmp(shell->refusals[i].address, address) == 0) row = &shell->refusals[i];
-    }
-    if (row == NULL) row = &shell->refusals[shell->refusals_next++ % TW_REFUSALS_MAX];
-    const bool is_new = strcmp(row->sentence, sentence) != 0;
-    (void)snprintf(row->address, sizeof(row->address), "%s", address);
-    (void)snprintf(row->sentence, sizeof(row->sentence), "%s", sentence);
-    row->is_denied = tw_dial_is_refusal(cause);
-    row->other = (struct tw_id){{0}};
-    if (cause == TW_DIAL_WRONG_ID && result->id != NULL) row->other = *result->id;
-    uint64_t held_back = 0;
-    if (!is_new &&
-        !tw_log_may_say(&shell->dial_limit, tw_shell_now_us(), DIAL_LINE_US, &held_back)) {
-        return;
-    }
-    tw_shell_note(shell, TW_LOG_WARN, row->is_denied ? "peer_refused" : "dial_failed",
-                  "addr=%s reason=%s text=\"%s\" held_back=%llu", address,
-                  tw_dial_cause_name(cause), sentence, (unsigned long long)held_back);
-}
-
-static void bootstrap_keep(struct tw_shell *shell, const char *address,
-                           const struct tw_dial_result *result) {
-    for (uint32_t i = 0; i < shell->bootstrap_count; i++) {
-        struct tw_shell_bootstrap *row = &shell->bootstrap[i];
-        if (strcmp(row->address, address) != 0) continue;
-        const bool is_failed = result->status != TW_OK;
-        row->cause = result->cause;
-        row->failures = is_failed ? row->failures + 1 : 0;
-        row->failed_us = is_failed ? tw_shell_now_us() : 0;
-        (void)snprintf(row->sentence, sizeof(row->sentence), "%s",
-                       is_failed ? result->sentence : "");
-    }
+static void dial_failed(struct tw_shell *shell, const char *address,
+                        const struct tw_dial_result *result) {
+    const bool is_other = result->cause == TW_DIAL_WRONG_ID;
+    const bool is_self = result->id != NULL && tw_id_equal(result->id, &shell->setup->identity.id);
+    const struct tw_dial_failure failure = {.cause = result->cause,
+                                            .sentence = result->sentence,
+                                            .other = is_other ? result->id : NULL};
+    uint64_t held_back;
+    if (!tw_dials_failed(&shell->dials, address, &failure, tw_shell_now_us(), &held_back)) return;
+    if (is_self) return; /* nothing anybody has to act on */
+    tw_shell_note(
+        shell, TW_LOG_WARN, tw_dial_is_refusal(result->cause) ? "peer_refused" : "dial_failed",
+        "addr=%s reason=%s text=\"%s\" held_back=%llu", address, tw_dial_cause_name(result->cause),
+        result->sentence, (unsigned long long)held_back);
 }
 
 static void on_dial_done(void *user, const char *address, const struct tw_dial_result *result) {
     struct tw_shell *shell = user;
-    const struct tw_id *id = result->id;
-    tw_members_dialled(shell->members, address, result->status == TW_OK, id, tw_shell_now_us());
-    bootstrap_keep(shell, address, result);
-    const bool is_self = id != NULL && tw_id_equal(id, &shell->setup->identity.id);
-    if (result->status == TW_OK) {
-        refusal_forget(shell, address);
-    } else if (!is_self) {
-        refusal_keep(shell, address, result);
-    }
+    const bool is_linked = result->status == TW_OK;
+    tw_members_dialled(shell->members, address, is_linked, result->id, tw_shell_now_us());
+    if (is_linked)
+        tw_dials_worked(&shell->dials, address);
+    else
+        dial_failed(shell, address, result);
 }
 
 static void on_probe_done(void *user, const char *address, const struct tw_id *expected,
@@ -251,13 +215,9 @@ static enum tw_status bootstrap_add(struct tw_shell *shell, const char *entry,
                                     struct tw_error *err) {
     const size_t size = strcspn(entry, "=");
     TW_TRY(tw_members_bootstrap(shell->members, entry, tw_shell_now_us(), err));
-    for (uint32_t i = 0; i < shell->bootstrap_count; i++) {
-        const char *const known = shell->bootstrap[i].address;
-        if (strlen(known) == size && memcmp(known, entry, size) == 0) return TW_OK;
-    }
-    if (shell->bootstrap_count == TW_BOOTSTRAP_MAX) return TW_OK; /* dialled, but not shown */
-    struct tw_shell_bootstrap *row = &shell->bootstrap[shell->bootstrap_count++];
-    (void)snprintf(row->address, sizeof(row->address), "%.*s", (int)size, entry);
+    char address[TW_ADDR_BYTES];
+    (void)snprintf(address, sizeof(address), "%.*s", (int)size, entry);
+    tw_dials_configure(&shell->dials, address);
     return TW_OK;
 }
 
@@ -363,7 +323,7 @@ static void dial_due(struct tw_shell *shell, uint64_t now_us) {
         tw_members_dialled(shell->members, dial.address, false, NULL, now_us);
         if (status == TW_LIMIT) return; /* enough under way */
         const struct tw_dial_result result = {.status = status, .sentence = err.message};
-        refusal_keep(shell, dial.address, &result);
+        dial_failed(shell, dial.address, &result);
     }
 }
 

@@ -47,11 +47,13 @@ static void on_vote_timer(uv_timer_t *timer) {
 static void on_vote_done(uv_work_t *work, int status) {
     struct tw_shell *shell = work->data;
     if (shell->stage == TW_SHELL_CLOSING || status != 0) return;
-    (void)snprintf(shell->vote_error, sizeof(shell->vote_error), "%s",
-                   shell->vote_status == TW_OK ? "" : shell->vote_err.message);
+    const char *const error = shell->vote_status == TW_OK ? "" : shell->vote_err.message;
+    const bool is_news = strcmp(shell->vote_error, error) != 0;
+    (void)snprintf(shell->vote_error, sizeof(shell->vote_error), "%s", error);
     if (shell->vote_status != TW_OK) {
-        tw_shell_note(shell, TW_LOG_ERROR, "vote_not_saved", "text=\"%s\"",
-                      shell->vote_err.message);
+        if (is_news)
+            tw_shell_note(shell, TW_LOG_ERROR, "vote_not_saved", "text=\"%s\"",
+                          shell->vote_err.message);
         if (shell->stage == TW_SHELL_RUNNING) {
             TW_ASSERT(uv_timer_start(&shell->vote_timer, on_vote_timer, VOTE_RETRY_MS, 0) == 0);
             return;

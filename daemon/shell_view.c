@@ -338,21 +338,11 @@ static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
     }
 }
 
-static const struct tw_shell_refusal *refusal_find(const struct tw_shell *shell,
-                                                   const char *address) {
-    for (uint32_t i = 0; i < TW_REFUSALS_MAX; i++) {
-        if (address[0] != '\0' && strcmp(shell->refusals[i].address, address) == 0) {
-            return &shell->refusals[i];
-        }
-    }
-    return NULL;
-}
-
 /* A node that was set up anew, or moved to where another one was: it is linked, and that its
  * address does not lead to the old one is nothing anybody has to act on. */
-static bool is_settled(const struct tw_shell *shell, const struct tw_shell_refusal *refusal) {
-    for (uint16_t i = 0; i < TW_PEERS_MAX && !tw_id_is_zero(&refusal->other); i++) {
-        if (shell->peers[i].is_up && tw_id_equal(&shell->peers[i].id, &refusal->other)) return true;
+static bool is_settled(const struct tw_shell *shell, const struct tw_dial_row *dial) {
+    for (uint16_t i = 0; i < TW_PEERS_MAX && !tw_id_is_zero(&dial->other); i++) {
+        if (shell->peers[i].is_up && tw_id_equal(&shell->peers[i].id, &dial->other)) return true;
     }
     return false;
 }
@@ -386,10 +376,11 @@ static void fill_known(const struct tw_shell *shell, struct tw_status_view *view
             if (row->addr[0] == '\0')
                 (void)snprintf(row->addr, sizeof(row->addr), "%s", addr->text);
             if (addr->is_dialling) row->link = TW_VIEW_LINK_DIALING;
-            const struct tw_shell_refusal *refusal = refusal_find(shell, addr->text);
-            if (refusal == NULL) continue;
-            (void)snprintf(row->error, sizeof(row->error), "%s", refusal->sentence);
-            if (refusal->is_denied && !is_settled(shell, refusal)) row->link = TW_VIEW_LINK_REFUSED;
+            const struct tw_dial_row *dial = tw_dials_find(&shell->dials, addr->text);
+            if (dial == NULL || dial->failures == 0) continue;
+            (void)snprintf(row->error, sizeof(row->error), "%s", dial->sentence);
+            if (tw_dial_is_refusal(dial->cause) && !is_settled(shell, dial))
+                row->link = TW_VIEW_LINK_REFUSED;
         }
     }
 }
@@ -414,8 +405,8 @@ static const struct tw_member_entry *entry_at(const struct tw_shell *shell, cons
 /* How each configured address fares. */
 static void fill_bootstrap(const struct tw_shell *shell, uint64_t now_us,
                            struct tw_status_view *view) {
-    for (uint32_t b = 0; b < shell->bootstrap_count; b++) {
-        const struct tw_shell_bootstrap *row = &shell->bootstrap[b];
+    for (uint32_t b = 0; b < shell->dials.configured_count; b++) {
+        const struct tw_dial_row *row = &shell->dials.rows[b];
         struct tw_view_bootstrap *out = &view->bootstrap[view->bootstrap_count++];
         bool is_dialling;
         const struct tw_member_entry *entry = entry_at(shell, row->address, &is_dialling);
@@ -425,10 +416,9 @@ static void fill_bootstrap(const struct tw_shell *shell, uint64_t now_us,
         out->failures = row->failures;
         out->failed_us = row->failures > 0 ? age(now_us, row->failed_us) : TW_VIEW_NEVER;
         if (entry != NULL && entry->has_id) out->id = entry->id;
-        const struct tw_shell_refusal *refusal = refusal_find(shell, row->address);
         if (entry != NULL && entry->is_connected)
             out->link = TW_VIEW_LINK_UP;
-        else if (refusal != NULL && is_settled(shell, refusal))
+        else if (is_settled(shell, row))
             out->link = TW_VIEW_LINK_KNOWN;
         else if (is_dialling)
             out->link = TW_VIEW_LINK_DIALING;

@@ -143,8 +143,14 @@ static void on_gone(void *user, const char *sentence) {
     tw_shell_save_snapshot_done(shell); /* nobody answers any more: what is there will do */
 }
 
+/* systemd starts it again every other second. */
 static void on_turned_away(void *user, const char *sentence) {
-    tw_shell_note(user, TW_LOG_WARN, "worker_refused", "text=\"%s\"", sentence);
+    enum { LINE_US = 60 * 1000 * 1000 };
+    struct tw_shell *shell = user;
+    uint64_t held_back;
+    if (!tw_log_may_say(&shell->turned_away_limit, tw_shell_now_us(), LINE_US, &held_back)) return;
+    tw_shell_note(shell, TW_LOG_WARN, "worker_refused", "text=\"%s\" held_back=%llu", sentence,
+                  (unsigned long long)held_back);
 }
 
 static void on_frozen(void *user) {

@@ -363,6 +363,12 @@ const char *cluster_log(struct cluster *cluster, uint32_t idx) {
     return text;
 }
 
+unsigned cluster_lines(struct cluster *cluster, uint32_t idx, const char *text) {
+    unsigned count = 0;
+    for (const char *at = cluster_log(cluster, idx); (at = strstr(at, text)) != NULL; at++) count++;
+    return count;
+}
+
 bool cluster_says(struct cluster *cluster, uint32_t idx, const char *text, double patience_s) {
     const double until = now_s() + patience_s;
     while (strstr(cluster_log(cluster, idx), text) == NULL) {

@@ -77,6 +77,8 @@ bool cluster_reaches(struct cluster *cluster, uint32_t idx, const char *path, do
 
 /* What the daemon wrote on stderr, all of its lives. Static storage. */
 const char *cluster_log(struct cluster *cluster, uint32_t idx);
+/* How often that log contains `text`. */
+unsigned cluster_lines(struct cluster *cluster, uint32_t idx, const char *text);
 /* Waits until the log of the node contains `text`. */
 bool cluster_says(struct cluster *cluster, uint32_t idx, const char *text, double patience_s);
 

@@ -1,4 +1,5 @@
 /* Two daemons: they meet, mix, survive the death of each other's parts, and refuse strangers. */
+#include <glob.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -6,6 +7,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -122,6 +125,33 @@ static void own_texts_are_shown_with_their_shares(void **state) {
     has_passed = true;
 }
 
+/* A full disk is one line and a warning, not a line a second; and it is tried again. */
+static void vote_that_cannot_be_saved_is_said_once(void **state) {
+    (void)state;
+    char pattern[128], path[2][160];
+    glob_t found;
+    start_both();
+    (void)snprintf(pattern, sizeof(pattern), "%s/state/*/vote.[ab]", cluster.nodes[1].dir);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    const size_t count = found.gl_pathc;
+    assert_in_range(count, 1, 2);
+    for (size_t i = 0; i < count; i++) { /* folders stand where the files would be written */
+        (void)snprintf(path[i], sizeof(path[i]), "%s.tmp", found.gl_pathv[i]);
+        assert_int_equal(mkdir(path[i], 0700), 0);
+    }
+    globfree(&found);
+    assert_true(cluster_says(&cluster, 1, "ev=vote_not_saved", 20));
+    const double now_s = cluster_number(&cluster, 1, "node.uptime_s");
+    assert_true(cluster_reaches(&cluster, 1, "node.uptime_s", now_s + 2.5, 20));
+    assert_int_equal(cluster_lines(&cluster, 1, "ev=vote_not_saved"), 1);
+    for (size_t i = 0; i < count; i++) assert_int_equal(rmdir(path[i]), 0);
+    const double rounds = cluster_number(&cluster, 1, "sync.rounds_committed");
+    assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 3, 20));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
 static void node_that_left_is_soon_off_the_roster(void **state) {
     (void)state;
     start_both();
@@ -185,6 +215,7 @@ int main(void) {
         TEST(killed_worker_stops_neither_node),
         TEST(killed_daemon_comes_back_and_mixes_again),
         TEST(own_texts_are_shown_with_their_shares),
+        TEST(vote_that_cannot_be_saved_is_said_once),
         TEST(node_that_left_is_soon_off_the_roster),
         TEST(wrong_secret_is_refused_and_both_train_alone),
         TEST(other_manifest_is_refused_and_both_train_alone),

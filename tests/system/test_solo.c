@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +35,18 @@ static int close_all(void **state) {
     return 0;
 }
 
+/* Connects to the worker's socket as a second worker would, which is turned away. */
+static void second_worker_comes(void) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char byte;
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/n0/worker.sock", cluster.dir);
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);
+    (void)close(fd);
+}
+
 static void node_without_peers_trains_and_says_solo(void **state) {
     (void)state;
     char text[96];
@@ -40,6 +54,9 @@ static void node_without_peers_trains_and_says_solo(void **state) {
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 30, 20));
     cluster_string(&cluster, 0, "state", text);
     assert_string_equal(text, "solo");
+    for (unsigned i = 0; i < 3; i++) second_worker_comes();
+    assert_true(cluster_says(&cluster, 0, "ev=worker_refused", 5));
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=worker_refused"), 1);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
 }

@@ -1,0 +1,105 @@
+/* Tests of daemon/dials.c: what is kept of dials, and how much of it is said. */
+#include "daemon/dials.h"
+#include "tests/test.h"
+
+static const uint64_t S = 1000 * 1000;
+static struct tw_dials dials;
+static uint64_t held_back;
+
+static int setup(void **state) {
+    (void)state;
+    dials = (struct tw_dials){0};
+    held_back = 0;
+    return 0;
+}
+
+static const char *address_of(unsigned number) {
+    static char text[TW_ADDR_BYTES];
+    (void)snprintf(text, sizeof(text), "198.51.100.%u:4747", number);
+    return text;
+}
+
+static bool fails(const char *address, enum tw_dial_cause cause, uint64_t now_us) {
+    const struct tw_dial_failure failure = {.cause = cause, .sentence = "it is so"};
+    return tw_dials_failed(&dials, address, &failure, now_us, &held_back);
+}
+
+static void news_is_said_and_the_same_again_is_counted(void **state) {
+    (void)state;
+    assert_true(fails("a:1", TW_DIAL_SILENT, 100 * S));
+    assert_true(fails("b:1", TW_DIAL_SILENT, 100 * S));
+    assert_true(fails("a:1", TW_DIAL_CLOSED, 101 * S)); /* another cause */
+    assert_true(fails("a:1", TW_DIAL_CLOSED, 102 * S)); /* the first that is no news */
+    assert_false(fails("a:1", TW_DIAL_CLOSED, 103 * S));
+    assert_false(fails("b:1", TW_DIAL_SILENT, 104 * S));
+    assert_true(fails("a:1", TW_DIAL_CLOSED, 112 * S));
+    assert_int_equal(held_back, 2);
+    assert_int_equal(tw_dials_find(&dials, "a:1")->failures, 5);
+    tw_dials_worked(&dials, "a:1");
+    assert_null(tw_dials_find(&dials, "a:1"));
+    assert_true(fails("a:1", TW_DIAL_CLOSED, 113 * S));
+}
+
+/* Members that left are dialled for ever, and gossip may name any number of addresses. */
+static void many_addresses_are_one_line_in_ten_seconds(void **state) {
+    (void)state;
+    enum { ADDRESSES = TW_DIALS_OTHERS + 8, ROUNDS = 10, ROUND_S = 10 };
+    unsigned lines = 0;
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        for (unsigned i = 0; i < ADDRESSES; i++)
+            lines += fails(address_of(i), TW_DIAL_SILENT, (100 + round * ROUND_S) * S + i);
+    }
+    assert_in_range(lines, TW_DIALS_OTHERS, TW_DIALS_OTHERS + ROUNDS);
+}
+
+static void configured_addresses_keep_their_rows(void **state) {
+    (void)state;
+    tw_dials_configure(&dials, "a:1");
+    tw_dials_configure(&dials, "a:1");
+    assert_int_equal(dials.configured_count, 1);
+    assert_int_equal(tw_dials_find(&dials, "a:1")->failures, 0);
+    assert_true(fails("a:1", TW_DIAL_WRONG_SECRET, 100 * S));
+    for (unsigned i = 0; i < 2 * TW_DIALS_OTHERS; i++)
+        (void)fails(address_of(i), TW_DIAL_SILENT, 101 * S);
+    const struct tw_dial_row *row = tw_dials_find(&dials, "a:1");
+    assert_ptr_equal(row, &dials.rows[0]);
+    assert_string_equal(row->sentence, "it is so");
+    assert_int_equal(row->cause, TW_DIAL_WRONG_SECRET);
+    assert_int_equal(row->failed_us, 100 * S);
+    assert_null(tw_dials_find(&dials, address_of(0))); /* made room */
+    tw_dials_worked(&dials, "a:1");
+    assert_string_equal(row->address, "a:1");
+    assert_string_equal(row->sentence, "");
+    assert_int_equal(row->failures, 0);
+}
+
+static void more_configured_than_rows_are_some_of_the_others(void **state) {
+    (void)state;
+    for (unsigned i = 0; i <= TW_DIALS_CONFIGURED; i++) tw_dials_configure(&dials, address_of(i));
+    assert_int_equal(dials.configured_count, TW_DIALS_CONFIGURED);
+    assert_null(tw_dials_find(&dials, address_of(TW_DIALS_CONFIGURED)));
+    assert_true(fails(address_of(TW_DIALS_CONFIGURED), TW_DIAL_SILENT, 100 * S));
+    assert_non_null(tw_dials_find(&dials, address_of(TW_DIALS_CONFIGURED)));
+}
+
+static void who_answers_instead_is_kept(void **state) {
+    (void)state;
+    const struct tw_id other = {{7}};
+    const struct tw_dial_failure failure = {
+        .cause = TW_DIAL_WRONG_ID, .sentence = "", .other = &other};
+    (void)tw_dials_failed(&dials, "a:1", &failure, 100 * S, &held_back);
+    assert_true(tw_id_equal(&tw_dials_find(&dials, "a:1")->other, &other));
+    (void)fails("a:1", TW_DIAL_SILENT, 101 * S);
+    assert_true(tw_id_is_zero(&tw_dials_find(&dials, "a:1")->other));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(news_is_said_and_the_same_again_is_counted, setup),
+        cmocka_unit_test_setup(many_addresses_are_one_line_in_ten_seconds, setup),
+        cmocka_unit_test_setup(configured_addresses_keep_their_rows, setup),
+        cmocka_unit_test_setup(more_configured_than_rows_are_some_of_the_others, setup),
+        cmocka_unit_test_setup(who_answers_instead_is_kept, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
