@@ -100,13 +100,15 @@ void tw_gpu_rotate(const struct tw_gpu_pass *pass, void *qkv, bool is_inverse) {
 static void append(const struct tw_gpu_pass *pass, uint32_t layer, const void *qkv) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_shape *shape = &gpu->map.shape;
-    const size_t wide = 2 * (size_t)shape->kv_width;
+    const size_t wide = 2 * (size_t)shape->kv_width, size = tw_type_bytes(gpu->map.config.type);
     const size_t begin = (size_t)layer * shape->context + pass->position_first;
-    for (size_t r = 0; r < pass->rows; r++) {
-        tw_cuda_copy(gpu->cuda, TW_CUDA_COMPUTE, tw_gpu_at(gpu, pass->kv, (begin + r) * wide),
-                     tw_gpu_at(gpu, qkv, r * shape->qkv_width + shape->q_width),
-                     wide * tw_type_bytes(gpu->map.config.type));
-    }
+    const struct tw_cuda_rows rows = {.to = tw_gpu_at(gpu, pass->kv, begin * wide),
+                                      .from = tw_gpu_at(gpu, qkv, shape->q_width),
+                                      .to_stride = wide * size,
+                                      .from_stride = shape->qkv_width * size,
+                                      .bytes = wide * size,
+                                      .rows = pass->rows};
+    tw_cuda_copy_rows(gpu->cuda, TW_CUDA_COMPUTE, rows);
 }
 
 struct tw_cuda_attention tw_gpu_attention_of(const struct tw_gpu_pass *pass) {

@@ -300,6 +300,16 @@ extern "C" void tw_cuda_copy(struct tw_cuda *cuda, enum tw_cuda_queue queue, voi
          "copying within it");
 }
 
+extern "C" void tw_cuda_copy_rows(struct tw_cuda *cuda, enum tw_cuda_queue queue,
+                                  struct tw_cuda_rows copy) {
+    TW_ASSERT(copy.bytes <= copy.to_stride && copy.bytes <= copy.from_stride);
+    if (copy.bytes == 0 || copy.rows == 0) return;
+    keep(cuda,
+         cudaMemcpy2DAsync(copy.to, copy.to_stride, copy.from, copy.from_stride, copy.bytes,
+                           copy.rows, cudaMemcpyDeviceToDevice, cuda->streams[queue]),
+         "copying rows within it");
+}
+
 extern "C" void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *device,
                              size_t bytes) {
     if (bytes == 0) return;

@@ -105,6 +105,15 @@ void tw_cuda_copy(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *to, cons
                   size_t bytes);
 void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *device, size_t bytes);
 
+/* Within the device, `bytes` of each of `rows` rows, at once. */
+struct tw_cuda_rows {
+    void *to;
+    const void *from;
+    size_t to_stride, from_stride; /* bytes from row to row, at least `bytes` */
+    size_t bytes, rows;
+};
+void tw_cuda_copy_rows(struct tw_cuda *cuda, enum tw_cuda_queue queue, struct tw_cuda_rows copy);
+
 /* ---- order between streams, and with the host ---- */
 
 /* What was put into the stream up to here, as a number that is never 0. */

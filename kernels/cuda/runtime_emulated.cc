@@ -467,6 +467,24 @@ extern "C" void tw_cuda_copy(struct tw_cuda *cuda, enum tw_cuda_queue queue, voi
     put_copy(cuda, queue, "copying within it", to, from, bytes);
 }
 
+static void copy_rows(const struct tw_cuda_rows &copy) {
+    for (size_t r = 0; r < copy.rows; r++) {
+        memcpy((unsigned char *)copy.to + r * copy.to_stride,
+               (const unsigned char *)copy.from + r * copy.from_stride, copy.bytes);
+    }
+}
+
+extern "C" void tw_cuda_copy_rows(struct tw_cuda *cuda, enum tw_cuda_queue queue,
+                                  struct tw_cuda_rows copy) {
+    TW_ASSERT(copy.bytes <= copy.to_stride && copy.bytes <= copy.from_stride);
+    if (copy.bytes == 0 || copy.rows == 0) return;
+    const size_t last = copy.rows - 1;
+    check_inside(cuda, copy.to, last * copy.to_stride + copy.bytes, "tw_cuda_copy_rows");
+    check_inside(cuda, copy.from, last * copy.from_stride + copy.bytes, "tw_cuda_copy_rows");
+    put_call(&cuda->streams[queue],
+             {"copying rows within it", [copy]() { copy_rows(copy); }, false});
+}
+
 extern "C" void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *device,
                              size_t bytes) {
     if (bytes == 0) return;

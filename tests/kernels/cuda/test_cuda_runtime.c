@@ -38,6 +38,35 @@ static void copies_arrive_in_order(void **state) {
     device_free(a), device_free(b);
 }
 
+/* Columns [1, 4) of rows of 5 to columns [2, 5) of rows of 7: what is beside them stays. */
+static void rows_are_copied_and_nothing_beside_them(void **state) {
+    enum { ROWS = 9, FROM = 5, TO = 7, COLUMNS = 3 };
+    float from[ROWS * FROM], to[ROWS * TO];
+    (void)state;
+    for (size_t i = 0; i < ROWS * FROM; i++) from[i] = (float)(i + 1);
+    float *a = device_of(from, sizeof(from)), *b = device_new(sizeof(to));
+    tw_cuda_zero(device, TW_CUDA_COMPUTE, b, sizeof(to));
+    struct tw_cuda_rows copy = {.to = b + 2,
+                                .from = a + 1,
+                                .to_stride = TO * sizeof(float),
+                                .from_stride = FROM * sizeof(float),
+                                .bytes = COLUMNS * sizeof(float),
+                                .rows = ROWS - 1};
+    tw_cuda_copy_rows(device, TW_CUDA_COMPUTE, copy);
+    copy.rows = 0, copy.to = b;
+    tw_cuda_copy_rows(device, TW_CUDA_COMPUTE, copy);
+    copy.rows = 1, copy.bytes = 0;
+    tw_cuda_copy_rows(device, TW_CUDA_COMPUTE, copy);
+    device_get(to, b, sizeof(to));
+    for (size_t r = 0; r < ROWS; r++) {
+        for (size_t c = 0; c < TO; c++) {
+            const bool is_copied = r < ROWS - 1 && c >= 2 && c < 2 + COLUMNS;
+            assert_true(to[r * TO + c] == (is_copied ? from[r * FROM + c - 1] : 0.0f));
+        }
+    }
+    device_free(a), device_free(b);
+}
+
 static void one_stream_waits_for_the_other(void **state) {
     float from[N], to[N] = {0};
     (void)state;
@@ -186,6 +215,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_says_what_it_is),
         cmocka_unit_test(copies_arrive_in_order),
+        cmocka_unit_test(rows_are_copied_and_nothing_beside_them),
         cmocka_unit_test(one_stream_waits_for_the_other),
         cmocka_unit_test(memory_has_a_limit),
         cmocka_unit_test(memory_of_others_can_be_pinned),
