@@ -377,9 +377,9 @@ void tw_shell_invite_verb(struct tw_shell *shell, enum tw_api_verb verb, uint32_
  */
 
 /* Nobody fetches it with a ticket that was used before it came. */
-static uint32_t used_tickets_end(struct tw_shell *shell) {
+static uint32_t secrets_note(struct tw_shell *shell, const struct tw_secrets *secrets) {
     struct tw_shell_invite *invite = shell->invite;
-    const uint32_t count = tw_tickets_withdraw_used(&invite->tickets);
+    const uint32_t count = tw_tickets_secrets(&invite->tickets, secrets);
     if (count == 0) return 0;
     invite->changes++;
     tw_shell_note(
@@ -388,22 +388,6 @@ static uint32_t used_tickets_end(struct tw_shell *shell) {
         "any more\"",
         count);
     return count;
-}
-
-static bool has_new(const struct tw_secrets *fresh, const struct tw_secrets *known) {
-    for (uint32_t i = 0; i < fresh->count; i++) {
-        if (tw_secrets_find(known, &fresh->list[i]) < 0) return true;
-    }
-    return false;
-}
-
-/* Was it replaced while this node was down? */
-static bool is_newer(const struct stat *secret, const char *tickets_path) {
-    struct stat tickets;
-    if (stat(tickets_path, &tickets) != 0) return false;
-    if (secret->st_mtim.tv_sec != tickets.st_mtim.tv_sec)
-        return secret->st_mtim.tv_sec > tickets.st_mtim.tv_sec;
-    return secret->st_mtim.tv_nsec > tickets.st_mtim.tv_nsec;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -423,10 +407,11 @@ enum tw_status tw_shell_invite_open(struct tw_shell *shell, struct tw_error *err
     /* Lost tickets let nobody in: no reason not to train. */
     if (tw_tickets_load(&invite->tickets, invite->path, &reason) != TW_OK)
         tw_shell_note(shell, TW_LOG_ERROR, "tickets_lost", "text=\"%s\"", reason.message);
-    if (shell->setup->secrets.count > 0 &&
-        stat(shell->setup->secret_path, &invite->secret_file) == 0 &&
-        is_newer(&invite->secret_file, invite->path))
-        (void)used_tickets_end(shell); /* written with the next change, or found again */
+    if (shell->setup->secrets.count > 0) {
+        (void)stat(shell->setup->secret_path, &invite->secret_file);
+        (void)secrets_note(shell, &shell->setup->secrets); /* written with the next change, or
+                                                              found again */
+    }
     return TW_OK;
 }
 
@@ -448,7 +433,7 @@ static void secret_look(struct tw_shell *shell) {
     }
     char mark[TW_SECRET_MARK_BYTES];
     tw_secret_mark(&fresh.list[0], mark);
-    if (has_new(&fresh, &shell->setup->secrets) && used_tickets_end(shell) > 0) save_start(shell);
+    if (secrets_note(shell, &fresh) > 0) save_start(shell);
     shell->setup->secrets = fresh;
     tw_transport_set_secrets(shell->transport, &fresh);
     tw_secrets_wipe(&fresh);

@@ -14,7 +14,12 @@
 #include "base/assert.h"
 #include "daemon/private_file.h"
 
-enum { ID_HEX = 2 * TW_TICKET_ID_BYTES, KEY_HEX = 2 * TW_TICKET_KEY_BYTES, LINE_BYTES = 128 };
+enum {
+    ID_HEX = 2 * TW_TICKET_ID_BYTES,
+    KEY_HEX = 2 * TW_TICKET_KEY_BYTES,
+    MARK_HEX = TW_SECRET_MARK_BYTES - 1,
+    LINE_BYTES = 128,
+};
 
 static const char HEAD[] = "thinwire-tickets 1\n";
 
@@ -148,7 +153,7 @@ enum tw_status tw_tickets_withdraw(struct tw_tickets *tickets, const char *name,
     return TW_OK;
 }
 
-uint32_t tw_tickets_withdraw_used(struct tw_tickets *tickets) {
+static uint32_t withdraw_used(struct tw_tickets *tickets) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < tickets->count; i++) {
         struct tw_ticket_row *row = &tickets->rows[i];
@@ -159,11 +164,36 @@ uint32_t tw_tickets_withdraw_used(struct tw_tickets *tickets) {
     return count;
 }
 
+static bool is_marked(const struct tw_tickets *tickets, const char *mark) {
+    for (uint32_t i = 0; i < tickets->marks_count; i++) {
+        if (strcmp(tickets->marks[i], mark) == 0) return true;
+    }
+    return false;
+}
+
+uint32_t tw_tickets_secrets(struct tw_tickets *tickets, const struct tw_secrets *secrets) {
+    char marks[TW_SECRETS_MAX][TW_SECRET_MARK_BYTES] = {{0}};
+    bool has_new = false;
+    for (uint32_t i = 0; i < secrets->count; i++) {
+        tw_secret_mark(&secrets->list[i], marks[i]);
+        has_new |= !is_marked(tickets, marks[i]);
+    }
+    tickets->marks_count = secrets->count;
+    memcpy(tickets->marks, marks, sizeof(marks));
+    return has_new ? withdraw_used(tickets) : 0;
+}
+
 /* ---- the file ------------------------------------------------------------------------------ */
 
 size_t tw_tickets_encode(const struct tw_tickets *tickets, char *text) {
     size_t at = sizeof(HEAD) - 1;
     memcpy(text, HEAD, sizeof(HEAD));
+    for (uint32_t i = 0; i < tickets->marks_count; i++) {
+        const int size =
+            snprintf(text + at, TW_TICKETS_TEXT_MAX - at, "secret %s\n", tickets->marks[i]);
+        TW_ASSERT(size > 0 && (size_t)size < TW_TICKETS_TEXT_MAX - at);
+        at += (size_t)size;
+    }
     for (uint32_t i = 0; i < tickets->count; i++) {
         const struct tw_ticket_row *row = &tickets->rows[i];
         char id[ID_HEX + 1], key[KEY_HEX + 1], hex[TW_ID_HEX_BYTES];
@@ -182,6 +212,15 @@ size_t tw_tickets_encode(const struct tw_tickets *tickets, char *text) {
         }
     }
     return at;
+}
+
+static bool mark_read(const char *line, struct tw_tickets *tickets) {
+    if (strncmp(line, "secret ", 7) != 0) return false;
+    if (tickets->marks_count == TW_SECRETS_MAX || tickets->count > 0) return false;
+    if (strlen(line + 7) != MARK_HEX || strspn(line + 7, "0123456789abcdef") != MARK_HEX)
+        return false;
+    memcpy(tickets->marks[tickets->marks_count++], line + 7, MARK_HEX + 1);
+    return true;
 }
 
 static bool ticket_read(const char *line, struct tw_tickets *tickets) {
@@ -226,7 +265,7 @@ enum tw_status tw_tickets_decode(struct tw_tickets *tickets, const char *text,
         if (text[size] != '\n' || size >= sizeof(line)) return corrupt(tickets, number, err);
         memcpy(line, text, size);
         line[size] = '\0';
-        if (!ticket_read(line, tickets) && !guest_read(line, tickets))
+        if (!mark_read(line, tickets) && !ticket_read(line, tickets) && !guest_read(line, tickets))
             return corrupt(tickets, number, err);
         text += size + 1;
     }

@@ -3,7 +3,8 @@
  * Kept as text, in the private file STATE_DIR/RUN/tickets. A use counts once per node: the same
  * node with the same ticket again spends none, so a machine that lost its way between asking and
  * starting just asks again. What has expired or is used up stays for a week, so that who comes late
- * hears why. Pure but for the file of the last two calls. */
+ * hears why. The marks of the run's secrets lie in the file too: so a secret that was replaced
+ * while nobody looked is seen. Pure but for the file of the last two calls. */
 #ifndef TW_DAEMON_TICKETS_H
 #define TW_DAEMON_TICKETS_H
 
@@ -13,6 +14,7 @@
 
 #include "base/id.h"
 #include "base/status.h"
+#include "daemon/secret.h"
 #include "proto/ticket.h"
 
 enum {
@@ -33,6 +35,8 @@ struct tw_ticket_row {
 };
 
 struct tw_tickets {
+    uint32_t marks_count; /* 0: it is not known which secrets there were */
+    char marks[TW_SECRETS_MAX][TW_SECRET_MARK_BYTES];
     uint32_t count;
     struct tw_ticket_row rows[TW_TICKETS_MAX]; /* oldest first */
 };
@@ -56,9 +60,9 @@ enum tw_status tw_ticket_use(struct tw_ticket_row *row, const struct tw_id *node
 enum tw_status tw_tickets_withdraw(struct tw_tickets *tickets, const char *name,
                                    struct tw_error *err);
 
-/* Takes back every ticket that let somebody in; returns how many. When the run secret is replaced:
- * who shall be shut out must not fetch the new one with an old ticket. */
-uint32_t tw_tickets_withdraw_used(struct tw_tickets *tickets);
+/* These are the secrets of the run now. When one of them is new, takes back every ticket that let
+ * somebody in: who shall be shut out must not fetch it with an old ticket. Returns how many. */
+uint32_t tw_tickets_secrets(struct tw_tickets *tickets, const struct tw_secrets *secrets);
 
 /* The file as text[TW_TICKETS_TEXT_MAX] with NUL; returns its bytes. */
 size_t tw_tickets_encode(const struct tw_tickets *tickets, char *text);

@@ -108,18 +108,48 @@ static void old_tickets_are_forgotten_after_a_week(void **state) {
     assert_int_equal(tickets.count, 2);
 }
 
-static void tickets_that_were_used_are_taken_back_together(void **state) {
+/* What the run's secrets are named after; 0: none. */
+static struct tw_secrets secrets_of(uint8_t first, uint8_t second) {
+    struct tw_secrets secrets = {.count = second != 0 ? 2 : 1};
+    memset(secrets.list[0].bytes, first, TW_SECRET_BYTES);
+    memset(secrets.list[1].bytes, second, TW_SECRET_BYTES);
+    return secrets;
+}
+
+static uint32_t ended_by(uint8_t first, uint8_t second) {
+    const struct tw_secrets secrets = secrets_of(first, second);
+    return tw_tickets_secrets(&tickets, &secrets);
+}
+
+static void a_new_secret_takes_back_all_tickets_that_were_used(void **state) {
     (void)state;
     bool is_new = false;
     uint8_t used[TW_TICKET_ID_BYTES], fresh[TW_TICKET_ID_BYTES];
     memcpy(used, add(5, DAY)->id, sizeof(used));
     memcpy(fresh, add(5, DAY)->id, sizeof(fresh));
-    assert_int_equal(tw_tickets_withdraw_used(&tickets), 0);
+    assert_int_equal(ended_by('a', 0), 0);
     assert_int_equal(use(tw_tickets_find(&tickets, used), 1, NOW, &is_new), TW_OK);
-    assert_int_equal(tw_tickets_withdraw_used(&tickets), 1);
+    assert_int_equal(ended_by('a', 0), 0);
+    assert_int_equal(ended_by('a', 'b'), 1);
     assert_null(tw_tickets_find(&tickets, used));
     assert_non_null(tw_tickets_find(&tickets, fresh));
-    assert_int_equal(tw_tickets_withdraw_used(&tickets), 0);
+    assert_int_equal(use(tw_tickets_find(&tickets, fresh), 2, NOW, &is_new), TW_OK);
+    assert_int_equal(ended_by('b', 'a'), 0); /* the other one is used now */
+    assert_int_equal(ended_by('b', 0), 0);
+    assert_int_equal(ended_by('c', 0), 1);
+}
+
+/* Whatever the clock says of the files: the tickets know which secrets there were. */
+static void a_secret_that_came_while_nobody_looked_is_new(void **state) {
+    (void)state;
+    bool is_new = false;
+    (void)ended_by('a', 'b');
+    (void)use(add(1, DAY), 1, NOW, &is_new);
+    (void)tw_tickets_encode(&tickets, text);
+    assert_int_equal(tw_tickets_decode(&tickets, text, &err), TW_OK);
+    assert_int_equal(ended_by('b', 0), 0);
+    assert_int_equal(tw_tickets_decode(&tickets, text, &err), TW_OK);
+    assert_int_equal(ended_by('b', 'c'), 1);
 }
 
 static void a_ticket_is_taken_back_by_its_name(void **state) {
@@ -146,6 +176,7 @@ static void a_ticket_is_taken_back_by_its_name(void **state) {
 static void a_full_table_survives_its_file(void **state) {
     (void)state;
     bool is_new = false;
+    (void)ended_by('a', 'b');
     for (unsigned i = 0; i < TW_TICKETS_MAX; i++) {
         struct tw_ticket_row *row = add(TW_TICKET_USES_MAX, TW_TICKET_LIFE_MAX_S);
         for (uint8_t k = 0; k < TW_TICKET_USES_MAX; k++) (void)use(row, k, NOW, &is_new);
@@ -163,6 +194,8 @@ static void damage_is_named_by_its_line_and_nothing_is_kept(void **state) {
         "",
         "thinwire-tickets 2\n",
         "thinwire-tickets 1\nguest 00\n",
+        "thinwire-tickets 1\nsecret 0123456\n",
+        "thinwire-tickets 1\nsecret 0123456g\n",
         "thinwire-tickets 1\nticket 00 11 2 3 0\n",
         "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 0 0\n",
         "thinwire-tickets 1\nticket 0123456789abcdef 0123456789abcdef0123456789abcdef 5 65 0\n",
@@ -174,6 +207,12 @@ static void damage_is_named_by_its_line_and_nothing_is_kept(void **state) {
         assert_non_null(strstr(err.message, i < 2 ? "line 1" : "line 2"));
         assert_int_equal(back.count, 0);
     }
+    assert_int_equal(tw_tickets_decode(&back, "thinwire-tickets 1\nsecret 01234567\n", &err),
+                     TW_OK);
+    static const char three[] =
+        "thinwire-tickets 1\nsecret 00000000\nsecret 11111111\nsecret 22222222\n";
+    assert_int_equal(tw_tickets_decode(&back, three, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, "line 4"));
 }
 
 static void the_file_is_private_or_refused(void **state) {
@@ -209,7 +248,8 @@ int main(void) {
         TEST(uses_and_life_have_bounds),
         TEST(a_full_table_makes_room_of_what_is_no_good),
         TEST(old_tickets_are_forgotten_after_a_week),
-        TEST(tickets_that_were_used_are_taken_back_together),
+        TEST(a_new_secret_takes_back_all_tickets_that_were_used),
+        TEST(a_secret_that_came_while_nobody_looked_is_new),
         TEST(a_ticket_is_taken_back_by_its_name),
         TEST(a_full_table_survives_its_file),
         TEST(damage_is_named_by_its_line_and_nothing_is_kept),

@@ -168,8 +168,18 @@ until_true 60 is_up two || fail "no link by the new secret"
 until_true 60 is_mixing two || fail "no mixing by the new secret"
 expect 2 'the only one' tw one secret remove "$new"
 expect 2 'the mark of none' tw one secret use 00000000
-stop one
 stop two
+
+# -- and one that comes while the inviter is down, with the date of a backup
+tw one invite >line 2>/dev/null
+expect 0 'let this machine in' thinwire join "$(cat line)" --dir three --threads 1
+stop one
+tw one secret add >/dev/null 2>&1
+touch -d '2020-01-01' one/state/run.secret
+ended=$(grep -c ev=tickets_ended one/log)
+start one
+[[ $(grep -c ev=tickets_ended one/log) -eq $((ended + 1)) ]] || fail "used tickets stay good"
+stop one
 
 # -- a run with an owner: no secret, a certificate by the inviter
 mkdir own
