@@ -18,26 +18,31 @@ static const utf8proc_option_t COMPOSE = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
  * Stable: it is its own normal form, nothing before it can compose with it (so that a text may be
  * cut before it, UAX #15 section 9), and no mark is reordered across it. */
 
-static bool is_own_form(int32_t code) {
-    int32_t codes[TW_BPE_NFC_PARTS_MAX];
-    const utf8proc_ssize_t count =
-        utf8proc_decompose_char(code, codes, TW_BPE_NFC_PARTS_MAX, DECOMPOSE, NULL);
-    TW_ASSERT(count >= 1 && count <= TW_BPE_NFC_PARTS_MAX);
-    return utf8proc_normalize_utf32(codes, count, COMPOSE) == 1 && codes[0] == code;
+static int class_of(int32_t code) {
+    return utf8proc_get_property(code)->combining_class & 255;
 }
 
 static struct tw_bpe_nfc table;
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
+static void mark(int32_t code) {
+    table.unstable[code / 64] |= UINT64_C(1) << (code % 64);
+}
+
+/* What composes with something before it is the end of what a character is composed of. */
 static void fill_table(void) {
     for (int32_t code = FIRST_UNSTABLE; code < TW_BPE_NFC_CODES; code++) {
-        const utf8proc_property_t *const is = utf8proc_get_property(code);
-        const bool is_jamo = code >= 0x1161 && code <= 0x11C2; /* vowels and finals of Hangul */
-        const bool is_second = is->comb_index != UINT16_MAX && is->comb_index >= 0x8000;
-        const bool is_decomposed = is->decomp_seqindex != UINT16_MAX && is->decomp_type == 0;
-        if (is->combining_class != 0 || is_jamo || is_second ||
-            (is_decomposed && !is_own_form(code))) {
-            table.unstable[code / 64] |= UINT64_C(1) << (code % 64);
+        int32_t codes[TW_BPE_NFC_PARTS_MAX];
+        const utf8proc_ssize_t count =
+            utf8proc_decompose_char(code, codes, TW_BPE_NFC_PARTS_MAX, DECOMPOSE, NULL);
+        TW_ASSERT(count >= 1 && count <= TW_BPE_NFC_PARTS_MAX);
+        if (class_of(code) != 0) mark(code);
+        if (count == 1 && codes[0] == code) continue;
+        const int32_t last = codes[count - 1];
+        if (utf8proc_normalize_utf32(codes, count, COMPOSE) != 1 || codes[0] != code) {
+            mark(code);
+        } else if (last < TW_BPE_NFC_CODES) {
+            mark(last);
         }
     }
 }
@@ -91,10 +96,6 @@ static struct tw_bpe_range find_run(const struct tw_bpe_nfc *nfc, struct tw_bpe_
         if (!is_unstable(nfc, code)) break;
     }
     return (struct tw_bpe_range){begin, at};
-}
-
-static int class_of(int32_t code) {
-    return utf8proc_get_property(code)->combining_class & 255;
 }
 
 /* Marks after one base, in the order of their classes, those of one class as they stood: a counting
