@@ -265,7 +265,7 @@ static enum tw_status check_end(const unsigned *line_of_key, const struct tw_run
 }
 
 /* Sets every key that is written in the file; line_of_key[] catches keys written twice. */
-static enum tw_status read_keys(const char *text, size_t size, struct tw_run *run,
+static enum tw_status read_keys(const char *text, size_t size, bool is_whole, struct tw_run *run,
                                 struct tw_error *err) {
     unsigned line_of_key[128] = {0};
     uint32_t keys_count;
@@ -293,23 +293,33 @@ static enum tw_status read_keys(const char *text, size_t size, struct tw_run *ru
         *seen = number;
     }
     if (!has_started) return tw_fail(err, TW_CONFIG, "a run file starts with `thinwire-run 1`");
-    return check_end(line_of_key, keys, keys_count, err);
+    return is_whole ? TW_OK : check_end(line_of_key, keys, keys_count, err);
 }
 
-enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run,
-                           struct tw_error *err) {
+static enum tw_status read_run(const char *text, size_t size, bool is_whole, struct tw_run *run,
+                               struct tw_error *err) {
     if (size > TW_MANIFEST_BYTES_MAX)
         return tw_fail(err, TW_CONFIG, "a run file has at most %d bytes, this one has %zu",
                        TW_MANIFEST_BYTES_MAX, size);
     tw_run_defaults(run);
     /* Again and again: the preset's row depends on keys of the file, which overrule the row, which
      * is then fitted to them, but for those that the file has. */
-    TW_TRY(read_keys(text, size, run, err));
+    TW_TRY(read_keys(text, size, is_whole, run, err));
     tw_run_apply_preset(run, run->sync.preset);
-    TW_TRY(read_keys(text, size, run, err));
+    TW_TRY(read_keys(text, size, is_whole, run, err));
     tw_run_refit(run);
-    TW_TRY(read_keys(text, size, run, err));
+    TW_TRY(read_keys(text, size, is_whole, run, err));
     return tw_run_check(run, err);
+}
+
+enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run,
+                           struct tw_error *err) {
+    return read_run(text, size, false, run, err);
+}
+
+enum tw_status tw_run_read_older(const char *text, size_t size, struct tw_run *run,
+                                 struct tw_error *err) {
+    return read_run(text, size, true, run, err);
 }
 
 enum tw_status tw_run_decode(const char *text, size_t size, struct tw_run *run,

@@ -217,6 +217,10 @@ enum tw_status tw_run_decode(const char *text, size_t size, struct tw_run *run,
  * few of the first keys in their order and no other was cut off. TW_CONFIG names the line. */
 enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run, struct tw_error *err);
 
+/* As tw_run_read, of a text that nothing was cut off: one that a version with fewer keys wrote. */
+enum tw_status tw_run_read_older(const char *text, size_t size, struct tw_run *run,
+                                 struct tw_error *err);
+
 /* A run file with a comment of help above every key; inverse of tw_run_read on a checked run. */
 void tw_run_write(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
 

@@ -213,6 +213,16 @@ const struct tw_run_key *tw_run_key_find(const char *name) {
     return NULL;
 }
 
+const struct tw_run_key *tw_run_key_differing(const struct tw_run *a, const struct tw_run *b) {
+    for (unsigned i = 0; i < KEYS_COUNT; i++) {
+        char a_text[TW_RUN_VALUE_BYTES], b_text[TW_RUN_VALUE_BYTES];
+        tw_run_key_format(&keys[i], a, a_text);
+        tw_run_key_format(&keys[i], b, b_text);
+        if (strcmp(a_text, b_text) != 0) return &keys[i];
+    }
+    return NULL;
+}
+
 const struct tw_run_key *tw_run_key_guess(const char *name) {
     /* A key written without its section is compared with what follows the point. */
     const bool has_section = strchr(name, '.') != NULL;

@@ -47,6 +47,9 @@ void tw_run_key_accepts(const struct tw_run_key *key, char text[160]);
 void tw_run_key_format(const struct tw_run_key *key, const struct tw_run *run,
                        char text[TW_RUN_VALUE_BYTES]);
 
+/* The first key whose values differ; NULL when both are the same run. */
+const struct tw_run_key *tw_run_key_differing(const struct tw_run *a, const struct tw_run *b);
+
 /* Reads the value into *run; TW_CONFIG and *run unchanged when the key does not accept it. */
 enum tw_status tw_run_key_parse(const struct tw_run_key *key, const char *text, struct tw_run *run,
                                 struct tw_error *err);

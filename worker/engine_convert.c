@@ -228,7 +228,9 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
         TW_TRY(tw_engine_manifest_read(convert->run, run, layout, err));
         return tw_engine_source_open(source, convert->from, run, layout, convert->part, err);
     }
-    if (tw_train_file_peek(convert->from, run, NULL)) {
+    bool is_trained = false;
+    TW_TRY(tw_train_file_peek(convert->from, &is_trained, run, NULL, err));
+    if (is_trained) {
         TW_TRY(tw_layout_init(layout, run, err));
         return tw_engine_source_open(source, convert->from, run, layout, convert->part, err);
     }

@@ -34,9 +34,14 @@ static enum tw_exit open_run(struct engine_bench *bench) {
     const char *const model = options->file != NULL ? options->file : options->from;
     struct tw_error err;
     enum tw_status status;
+    bool is_trained = false;
+    if (options->run == NULL &&
+        tw_train_file_peek(model, &is_trained, &bench->run, NULL, &err) != TW_OK) {
+        return engine_fail(&err);
+    }
     if (options->run != NULL) {
         status = tw_engine_manifest_read(options->run, &bench->run, &bench->layout, &err);
-    } else if (tw_train_file_peek(model, &bench->run, NULL)) {
+    } else if (is_trained) {
         status = tw_layout_init(&bench->layout, &bench->run, &err);
     } else {
         struct tw_model_source source;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/run_key.h"
 #include "worker/engine_verb.h"
 #include "worker/eval.h"
 #include "worker/interrupt.h"
@@ -18,33 +19,43 @@
 
 enum { EVAL_WINDOWS = 64, SKIPS_MAX = 16 };
 static const double SAVE_PAUSE_S = 600; /* when --save-every says nothing */
+static const double AGAIN_PAUSE_S = 60; /* after a save that failed, at the latest */
 
 struct training {
     struct engine_bench *bench;
     struct tw_train_file file; /* state->theta, m, v are the engine's */
     struct tw_train_report report;
     char out[PATH_MAX];
-    struct tw_out_file held;       /* out, from the start to the end */
-    bool is_resumed;               /* goes on with the training in --from */
-    struct tw_train_pass recorded; /* in --from, when it is resumed */
+    struct tw_out_file held;            /* out, from the start to the end */
+    bool is_resumed;                    /* goes on with the training in --from */
+    struct tw_train_pass recorded;      /* in --from, when it is resumed */
+    const struct tw_run_key *differing; /* of a training in --from that is not: why */
     uint64_t steps, measured_step, saved_step;
-    double saved_s;
-    uint32_t *tokens; /* (batch, context + 1) */
+    double saved_s, again_s; /* the last save, and when one that failed is tried again */
+    uint32_t *tokens;        /* (batch, context + 1) */
 };
 
 /* ---- where it begins and what it writes ------------------------------------------------------ */
 
-static bool is_same_run(const struct tw_run *a, const struct tw_run *b) {
-    static char a_text[TW_MANIFEST_BYTES_MAX], b_text[TW_MANIFEST_BYTES_MAX];
-    size_t a_size, b_size;
-    tw_run_encode(a, a_text, &a_size);
-    tw_run_encode(b, b_text, &b_size);
-    return a_size == b_size && memcmp(a_text, b_text, a_size) == 0;
-}
-
 static bool is_same_file(const char *a, const char *b) {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* What exists may be replaced by the training that goes on with it. */
+static enum tw_status refuse_out(const struct training *training, struct tw_error *err) {
+    struct tw_run other;
+    bool can_go_on = false;
+    if (training->differing != NULL &&
+        is_same_file(training->out, training->bench->options->from)) {
+        return tw_fail(err, TW_CONFIG,
+                       "%s was trained with another %s, so that this begins anew, and it is not "
+                       "overwritten; go on with it without --run, or choose another --out",
+                       training->out, training->differing->name);
+    }
+    (void)tw_train_file_peek(training->out, &can_go_on, &other, NULL, NULL);
+    return tw_fail(err, TW_CONFIG, "%s exists and is not overwritten; %schoose another --out",
+                   training->out, can_go_on ? "go on with it by --from, or " : "");
 }
 
 /* Better now than after the last step. */
@@ -53,10 +64,7 @@ static enum tw_status check_out(struct training *training, struct tw_error *err)
     char copy[PATH_MAX];
     if (access(training->out, F_OK) == 0 &&
         !(training->is_resumed && is_same_file(training->out, from))) {
-        struct tw_run other;
-        const bool can_go_on = tw_train_file_peek(training->out, &other, NULL);
-        return tw_fail(err, TW_CONFIG, "%s exists and is not overwritten; %schoose another --out",
-                       training->out, can_go_on ? "go on with it by --from, or " : "");
+        return refuse_out(training, err);
     }
     (void)snprintf(copy, sizeof(copy), "%s", training->out);
     const char *const folder = dirname(copy);
@@ -65,13 +73,33 @@ static enum tw_status check_out(struct training *training, struct tw_error *err)
                    strerror(errno));
 }
 
+/* Whether --from is gone on with: it is, when every key is the same. */
+static enum tw_status plan_start(struct training *training, struct tw_error *err) {
+    const char *const from = training->bench->options->from;
+    const struct tw_run *const run = &training->bench->run;
+    char here[TW_RUN_VALUE_BYTES], there[TW_RUN_VALUE_BYTES];
+    static struct tw_run found;
+    bool is_training = false;
+    if (from == NULL) return TW_OK;
+    TW_TRY(tw_train_file_peek(from, &is_training, &found, &training->recorded, err));
+    training->differing = is_training ? tw_run_key_differing(&found, run) : NULL;
+    training->is_resumed = is_training && training->differing == NULL;
+    if (training->is_resumed) return TW_OK;
+    (void)fprintf(stderr, "thinwire: begins anew from the parameters of %s", from);
+    if (training->differing != NULL) {
+        tw_run_key_format(training->differing, run, here);
+        tw_run_key_format(training->differing, &found, there);
+        (void)fprintf(stderr, ": %s is %s here and %s there", training->differing->name, here,
+                      there);
+    }
+    (void)fputc('\n', stderr);
+    return TW_OK;
+}
+
 static enum tw_status plan_files(struct training *training, struct tw_error *err) {
     const struct engine_options *const options = training->bench->options;
     const struct tw_run *const run = &training->bench->run;
-    static struct tw_run found;
-    training->is_resumed = options->from != NULL &&
-                           tw_train_file_peek(options->from, &found, &training->recorded) &&
-                           is_same_run(&found, run);
+    TW_TRY(plan_start(training, err));
     int n;
     if (options->out != NULL) {
         n = snprintf(training->out, sizeof(training->out), "%s", options->out);
@@ -196,9 +224,11 @@ static enum tw_status take_step(struct training *training, bool *is_skipped, str
     struct tw_step_result result;
     const double begin_s = engine_now_s();
     const float lr = tw_schedule_lr(&bench->run, state->tokens);
-    TW_TRY(tw_data_draw(&bench->data, training->file.data_seed, &state->cursor, batch,
-                        training->tokens, err));
+    uint64_t cursor = state->cursor;
+    TW_TRY(tw_data_draw(&bench->data, training->file.data_seed, &cursor, batch, training->tokens,
+                        err));
     TW_TRY(tw_engine_step(bench->engine, training->tokens, lr, &result, err));
+    state->cursor = cursor;
     state->step++;
     state->tokens += (uint64_t)batch * bench->run.model.context;
     *is_skipped = result.is_skipped;
@@ -208,8 +238,22 @@ static enum tw_status take_step(struct training *training, bool *is_skipped, str
 
 static bool is_time_to_save(const struct training *training) {
     const uint64_t every = training->bench->options->save_steps;
+    if (engine_now_s() > training->again_s) return true;
     if (every > 0) return training->file.state.step % every == 0;
     return engine_now_s() - training->saved_s > SAVE_PAUSE_S;
+}
+
+/* A full disk, or a file in the way, can be dealt with while it trains. */
+static enum tw_status try_save(struct training *training, struct tw_error *err) {
+    struct tw_error why;
+    const enum tw_status status = save(training, &why);
+    training->again_s = (double)INFINITY;
+    if (status == TW_OK) return TW_OK;
+    if (status != TW_IO && status != TW_CONFIG) return tw_fail(err, status, "%s", why.message);
+    tw_train_report_unsaved(&training->report, training->out, why.message);
+    training->saved_s = engine_now_s();
+    training->again_s = training->saved_s + AGAIN_PAUSE_S;
+    return TW_OK;
 }
 
 static enum tw_status run_steps(struct training *training, struct tw_error *err) {
@@ -222,13 +266,13 @@ static enum tw_status run_steps(struct training *training, struct tw_error *err)
         if (skips == SKIPS_MAX) {
             return tw_fail(err, TW_CORRUPT,
                            "gradients of %d steps in a row are not finite: lower train.lr, or look "
-                           "at the text near byte %llu of the sampling order",
+                           "at the text near token %llu of the sampling order",
                            SKIPS_MAX, (unsigned long long)training->file.state.cursor);
         }
         if (eval_steps > 0 && training->file.state.step % eval_steps == 0) {
             TW_TRY(measure(training, err));
         }
-        if (is_time_to_save(training)) TW_TRY(save(training, err));
+        if (is_time_to_save(training)) TW_TRY(try_save(training, err));
     }
     return TW_OK;
 }
@@ -289,6 +333,7 @@ static enum tw_status prepare(struct training *training, struct tw_error *err) {
     training->report.tokens = training->file.state.tokens;
     training->report.skipped = training->file.skipped;
     training->saved_step = training->measured_step = step;
+    training->again_s = (double)INFINITY;
     training->saved_s = training->report.start_s = training->report.shown_s = engine_now_s();
     if (training->is_resumed && step >= training->steps) {
         return tw_fail(err, TW_CONFIG,
@@ -312,6 +357,9 @@ static enum tw_status finish(struct training *training, enum tw_status status,
     if (status == TW_OK && training->measured_step < step) status = measure(training, err);
     if (step > training->saved_step || access(training->out, F_OK) != 0) {
         const enum tw_status saved = save(training, status == TW_OK ? err : &later);
+        if (status != TW_OK && saved != TW_OK) {
+            tw_train_report_unsaved(&training->report, training->out, later.message);
+        }
         if (status == TW_OK) status = saved;
     }
     if (status != TW_OK) return status;

@@ -53,9 +53,14 @@ static unsigned fields_count(const struct tw_train_pass *pass) {
     return pass->micro_batch > 0 ? FIELDS : MICRO_BATCH;
 }
 
+/* The text that was saved: of a version with fewer keys it is shorter than the run's. */
+struct manifest {
+    char text[TW_MANIFEST_BYTES_MAX];
+    size_t size;
+};
+
 struct metadata {
-    char manifest[TW_MANIFEST_BYTES_MAX];
-    size_t manifest_bytes;
+    struct manifest manifest;
     char numbers[FIELDS][24];
     unsigned numbers_count;
 };
@@ -74,14 +79,14 @@ static void counters_of(const struct tw_train_file *file, uint64_t values[FIELDS
     memcpy(values, counters, sizeof(counters));
 }
 
+/* to->manifest holds the run's text, with its lines. */
 static void metadata_fill(struct metadata *to, const struct tw_train_file *file, uint64_t sum) {
     uint64_t values[FIELDS];
     counters_of(file, values);
     values[SUM] = sum;
-    tw_run_encode(&file->run, to->manifest, &to->manifest_bytes);
-    for (size_t i = 0; i < to->manifest_bytes; i++) {
-        TW_ASSERT(to->manifest[i] != LINE_END);
-        if (to->manifest[i] == '\n') to->manifest[i] = LINE_END;
+    for (size_t i = 0; i < to->manifest.size; i++) {
+        TW_ASSERT(to->manifest.text[i] != LINE_END);
+        if (to->manifest.text[i] == '\n') to->manifest.text[i] = LINE_END;
     }
     to->numbers_count = fields_count(&file->pass);
     for (unsigned i = 0; i < to->numbers_count; i++) {
@@ -97,7 +102,7 @@ static void metadata_put(struct tw_safetensors *st, const struct metadata *from)
     st->metadata[0].key = text_of("format");
     st->metadata[0].value = text_of("pt");
     st->metadata[1].key = text_of(MANIFEST_NAME);
-    st->metadata[1].value = (struct tw_safetensors_text){from->manifest, from->manifest_bytes};
+    st->metadata[1].value = (struct tw_safetensors_text){from->manifest.text, from->manifest.size};
     for (unsigned i = 0; i < from->numbers_count; i++) {
         st->metadata[2 + i].key = text_of(FIELD_NAMES[i]);
         st->metadata[2 + i].value = text_of(from->numbers[i]);
@@ -131,31 +136,36 @@ static bool read_pass(const struct tw_safetensors *st, struct tw_train_pass *pas
     return true;
 }
 
-static bool read_manifest(const struct tw_safetensors *st, struct tw_run *run) {
-    char text[TW_MANIFEST_BYTES_MAX];
-    const struct tw_safetensors_text *const line = tw_safetensors_metadata(st, MANIFEST_NAME);
-    if (line == NULL || line->size > sizeof(text)) return false;
-    for (size_t i = 0; i < line->size; i++) {
-        text[i] = line->bytes[i] == LINE_END ? '\n' : line->bytes[i];
+static enum tw_status read_manifest(const struct tw_tensor_file *source, struct manifest *manifest,
+                                    struct tw_run *run, struct tw_error *err) {
+    struct tw_error why = {.message = "it is missing, or too long"};
+    const struct tw_safetensors_text *const line =
+        tw_safetensors_metadata(&source->st, MANIFEST_NAME);
+    bool is_good = line != NULL && line->size <= sizeof(manifest->text);
+    manifest->size = is_good ? line->size : 0;
+    for (size_t i = 0; i < manifest->size; i++) {
+        manifest->text[i] = line->bytes[i] == LINE_END ? '\n' : line->bytes[i];
     }
-    return tw_run_decode(text, line->size, run, NULL) == TW_OK;
+    is_good = is_good && tw_run_read_older(manifest->text, manifest->size, run, &why) == TW_OK;
+    if (is_good) return TW_OK;
+    return tw_fail(err, TW_CORRUPT, "%s: its manifest is damaged, or of a later version: %.120s",
+                   source->name, why.message);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Over counters, manifest and numbers. */
 static enum tw_status sum_of(const struct tw_layout *layout, const struct tw_train_file *file,
-                             uint64_t *sum_out, struct tw_error *err) {
+                             const struct manifest *manifest, uint64_t *sum_out,
+                             struct tw_error *err) {
     float *arrays[PARTS];
     uint64_t counters[FIELDS];
-    char manifest[TW_MANIFEST_BYTES_MAX];
     struct tw_range *const ranges =
         calloc(2 + PARTS * (size_t)layout->tensors_count, sizeof(*ranges));
     if (ranges == NULL) return tw_fail(err, TW_NOMEM, "no memory for a checksum");
     counters_of(file, counters);
     ranges[0] = (struct tw_range){counters, fields_count(&file->pass) * sizeof(*counters)};
-    ranges[1].bytes = manifest;
-    tw_run_encode(&file->run, manifest, &ranges[1].size);
+    ranges[1] = (struct tw_range){manifest->text, manifest->size};
     size_t count = 2;
     arrays_of(&file->state, arrays);
     for (unsigned part = 0; part < PARTS; part++) {
@@ -216,7 +226,8 @@ enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layou
         if (tw_is_finite(arrays[part], layout->elements)) continue;
         return tw_fail(err, TW_CORRUPT, "the training state is not finite and is not saved");
     }
-    TW_TRY(sum_of(layout, file, &sum, err));
+    tw_run_encode(&file->run, metadata.manifest.text, &metadata.manifest.size);
+    TW_TRY(sum_of(layout, file, &metadata.manifest, &sum, err));
     metadata_fill(&metadata, file, sum);
     st.tensors = calloc(st.tensors_capacity, sizeof(*st.tensors));
     if (st.tensors == NULL) return tw_fail(err, TW_NOMEM, "no memory for a header");
@@ -238,40 +249,60 @@ enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layou
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-bool tw_train_file_peek(const char *path, struct tw_run *run, struct tw_train_pass *pass) {
-    struct tw_tensor_file source;
-    struct tw_train_pass found;
+static enum tw_status read_version(const struct tw_tensor_file *source, bool *is_one,
+                                   struct tw_error *err) {
     uint64_t version = 0;
-    if (tw_tensor_file_open(&source, path, NULL) != TW_OK) return false;
-    const bool is_one = read_number(&source.st, VERSION, &version) && version == FORMAT_VERSION &&
-                        read_manifest(&source.st, run) && read_pass(&source.st, &found);
-    if (is_one && pass != NULL) *pass = found;
+    *is_one = tw_safetensors_metadata(&source->st, FIELD_NAMES[VERSION]) != NULL;
+    if (!*is_one || (read_number(&source->st, VERSION, &version) && version == FORMAT_VERSION)) {
+        return TW_OK;
+    }
+    return tw_fail(err, TW_VERSION, "%s: training file of version %" PRIu64 ", %d is known",
+                   source->name, version, FORMAT_VERSION);
+}
+
+static enum tw_status damaged(const struct tw_tensor_file *source, struct tw_error *err) {
+    return tw_fail(err, TW_CORRUPT, "%s: its counters are damaged", source->name);
+}
+
+static enum tw_status peek(const struct tw_tensor_file *source, bool *is_one, struct tw_run *run,
+                           struct tw_train_pass *pass, struct tw_error *err) {
+    struct manifest manifest;
+    struct tw_train_pass found;
+    TW_TRY(read_version(source, is_one, err));
+    if (!*is_one) return TW_OK;
+    TW_TRY(read_manifest(source, &manifest, run, err));
+    if (!read_pass(&source->st, &found)) return damaged(source, err);
+    if (pass != NULL) *pass = found;
+    return TW_OK;
+}
+
+enum tw_status tw_train_file_peek(const char *path, bool *is_one, struct tw_run *run,
+                                  struct tw_train_pass *pass, struct tw_error *err) {
+    struct tw_tensor_file source;
+    *is_one = false;
+    if (tw_tensor_file_open(&source, path, NULL) != TW_OK) return TW_OK;
+    const enum tw_status status = peek(&source, is_one, run, pass, err);
     tw_tensor_file_close(&source);
-    return is_one;
+    return status;
 }
 
 static enum tw_status read_counters(const struct tw_tensor_file *source, struct tw_train_file *file,
                                     uint64_t *sum, struct tw_error *err) {
-    uint64_t version = 0;
-    if (!read_number(&source->st, VERSION, &version)) {
+    bool is_one = false;
+    TW_TRY(read_version(source, &is_one, err));
+    if (!is_one) {
         return tw_fail(err, TW_CORRUPT,
                        "%s holds no state of a training, only numbers to start another from",
                        source->name);
     }
-    if (version != FORMAT_VERSION) {
-        return tw_fail(err, TW_CORRUPT, "%s: training file of version %" PRIu64 ", %d is known",
-                       source->name, version, FORMAT_VERSION);
-    }
-    const bool is_whole =
-        read_number(&source->st, STEP, &file->state.step) &&
-        read_number(&source->st, TOKENS, &file->state.tokens) &&
-        read_number(&source->st, UPDATES, &file->state.updates) &&
-        read_number(&source->st, CURSOR, &file->state.cursor) &&
-        read_number(&source->st, SEED, &file->data_seed) &&
-        read_number(&source->st, SKIPPED, &file->skipped) && read_number(&source->st, SUM, sum) &&
-        read_pass(&source->st, &file->pass) && read_manifest(&source->st, &file->run);
-    if (is_whole) return TW_OK;
-    return tw_fail(err, TW_CORRUPT, "%s: its counters or its manifest are damaged", source->name);
+    const bool is_whole = read_number(&source->st, STEP, &file->state.step) &&
+                          read_number(&source->st, TOKENS, &file->state.tokens) &&
+                          read_number(&source->st, UPDATES, &file->state.updates) &&
+                          read_number(&source->st, CURSOR, &file->state.cursor) &&
+                          read_number(&source->st, SEED, &file->data_seed) &&
+                          read_number(&source->st, SKIPPED, &file->skipped) &&
+                          read_number(&source->st, SUM, sum) && read_pass(&source->st, &file->pass);
+    return is_whole ? TW_OK : damaged(source, err);
 }
 
 static enum tw_status read_tensor(const struct tw_tensor_file *source, const char *prefix,
@@ -299,7 +330,9 @@ static enum tw_status read_all(const struct tw_tensor_file *source, const struct
                                struct tw_train_file *file, struct tw_error *err) {
     float *arrays[PARTS];
     uint64_t wanted = 0, sum = 0;
+    struct manifest manifest;
     TW_TRY(read_counters(source, file, &wanted, err));
+    TW_TRY(read_manifest(source, &manifest, &file->run, err));
     arrays_of(&file->state, arrays);
     for (unsigned part = 0; part < PARTS; part++) {
         memset(arrays[part], 0, layout->elements * sizeof(float));
@@ -308,7 +341,7 @@ static enum tw_status read_all(const struct tw_tensor_file *source, const struct
             TW_TRY(read_tensor(source, PREFIXES[part], tensor, arrays[part] + tensor->offset, err));
         }
     }
-    TW_TRY(sum_of(layout, file, &sum, err));
+    TW_TRY(sum_of(layout, file, &manifest, &sum, err));
     if (sum == wanted) return TW_OK;
     return tw_fail(err, TW_CORRUPT, "%s is damaged: what it holds is not what was saved",
                    source->name);

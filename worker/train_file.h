@@ -37,9 +37,11 @@ struct tw_train_file {
 enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layout *layout,
                                   const struct tw_train_file *file, struct tw_error *err);
 
-/* Whether the file is one of these; then *run is the run it was trained with, and *pass (NULL:
- * not wanted) how. Reads the header only; false as well for what cannot be read. */
-bool tw_train_file_peek(const char *path, struct tw_run *run, struct tw_train_pass *pass);
+/* Whether the file says that it is one of these; then *run is the run it was trained with, where a
+ * version with fewer keys wrote it with their defaults, and *pass (NULL: not wanted) how. Reads the
+ * header only; what cannot be read is none. TW_CORRUPT: it is one, but damaged; TW_VERSION. */
+enum tw_status tw_train_file_peek(const char *path, bool *is_one, struct tw_run *run,
+                                  struct tw_train_pass *pass, struct tw_error *err);
 
 /* Fills run, counters, and the arrays file->state points to, which belong to the caller and have
  * layout->elements floats. TW_IO; TW_CORRUPT: damaged, or no training file; TW_CONFIG: of a model

@@ -247,6 +247,17 @@ void tw_train_report_saved(struct tw_train_report *report, const char *path) {
     close_json();
 }
 
+void tw_train_report_unsaved(struct tw_train_report *report, const char *path, const char *reason) {
+    (void)fprintf(stderr, "%sthinwire: not saved at step %" PRIu64 ": %s\n",
+                  report->is_terminal && !report->json ? "\r\033[K" : "", report->step, reason);
+    if (!report->json) return;
+    open_json(report, "unsaved");
+    print_path(path);
+    (void)printf(", \"reason\": ");
+    tw_json_string_print(stdout, reason);
+    close_json();
+}
+
 void tw_train_report_end(struct tw_train_report *report, const char *event, const char *path,
                          uint64_t bytes, const char *data_path) {
     char size[TW_UNITS_BYTES], time[TW_UNITS_BYTES];

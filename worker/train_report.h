@@ -45,6 +45,8 @@ void tw_train_report_validation(struct tw_train_report *report, double nats);
 double tw_train_report_mfu(const struct tw_train_report *report);
 /* The state of this step is on disk. */
 void tw_train_report_saved(struct tw_train_report *report, const char *path);
+/* It is not. */
+void tw_train_report_unsaved(struct tw_train_report *report, const char *path, const char *reason);
 /* The last line, or the event: "done", "interrupted". path NULL: nothing was written. */
 void tw_train_report_end(struct tw_train_report *report, const char *event, const char *path,
                          uint64_t bytes, const char *data_path);

@@ -277,10 +277,12 @@ static const struct {
      "\n"
      "FILE holds parameters, optimizer and manifest (safetensors): generate, eval and export\n"
      "take it as it is. It is written at the end, on Ctrl-C, and every ten minutes or\n"
-     "--save-every steps; --from goes on from it, on the same kind of machine to the bit as\n"
-     "if it had never stopped: in passes of the same size and type, which FILE tells. Where\n"
-     "--compute or --micro-batch says otherwise, or the memory is too small, a line tells that\n"
-     "the curve may differ in rounding.\n"
+     "--save-every steps; a save that fails on the way (a full disk) is told, and tried again.\n"
+     "--from goes on from it, on the same kind of machine to the bit as if it had never\n"
+     "stopped: in passes of the same size and type, which FILE tells. Where --compute or\n"
+     "--micro-batch says otherwise, or the memory is too small, a line tells that the curve may\n"
+     "differ in rounding. With a --run that differs from FILE's own in any key another training\n"
+     "begins from its parameters; a line names the key.\n"
      "\n"
      "  --out FILE           RUN.safetensors when left out; what exists is not overwritten\n"
      "  --from FILE|FOLDER   a training to go on with, or any model to begin from\n"
@@ -294,7 +296,8 @@ static const struct {
      "  --recompute on|off   layers again in the backward pass instead of memory (auto)\n"
      "  --memory SIZE        most it may take, such as 8GB; what is free when left out\n"
      "  --threads N, --seed N, --part live|anchor (of a checkpoint in --from)\n"
-     "  --json               events on standard output: plan, step, validation, saved, done\n"},
+     "  --json               events on standard output: plan, step, validation, saved,\n"
+     "                       unsaved, done, interrupted\n"},
     {"info",
      "thinwire info [--device DEVICE] [--json]\n"
      "\n"

@@ -59,10 +59,39 @@ cmp whole.safetensors parts.safetensors || fail "stopped and gone on is not the 
 curve() { cat "$@" | grep '"event": "step"' | sed 's/, "tokens_per_s.*//'; }
 diff <(curve whole.json) <(curve first.json second.json third.json) || fail "another curve"
 
-# -- a manifest that differs begins anew from the parameters
+# -- a save that fails on the way ends nothing: it is told, and tried again. A narrow pipe keeps the
+# training near what is read of it.
+python3 - "$BIN/thinwire" 2>busy.err <<'PY' || fail "a save that fails: $(cat busy.err)"
+import fcntl, json, os, subprocess, sys
+out = "busy.safetensors"
+child = subprocess.Popen([sys.argv[1], "train", "--run", "alone.manifest", "--data", "text.txt",
+                          "--out", out, "--save-every", "10", "--eval-steps", "100", "--json"],
+                         stdout=subprocess.PIPE, text=True)
+fcntl.fcntl(child.stdout, 1031, 4096) # F_SETPIPE_SZ
+unsaved = []
+for line in child.stdout:
+    event = json.loads(line)
+    if event["event"] == "saved" and event["steps"] == 10:
+        open("stranger", "w").close()
+        os.rename("stranger", out)
+    if event["event"] == "unsaved":
+        if not unsaved: os.unlink(out)
+        unsaved.append(event)
+assert child.wait() == 0, child.returncode
+assert unsaved and unsaved[0]["path"] == out and "another file" in unsaved[0]["reason"], unsaved
+PY
+grep -q 'not saved at step .*move it away' busy.err || fail "not told: $(cat busy.err)"
+cmp whole.safetensors busy.safetensors || fail "a save that failed changed the training"
+
+# -- a manifest that differs begins anew from the parameters, and says so
 sed 's/^train.lr = .*/train.lr = 0.001/' alone.manifest >gentle.manifest
 tw train --run gentle.manifest --from whole.safetensors --data text.txt --steps 2 --json \
-    --out tuned.safetensors 2>/dev/null | grep -q '"event": "done", "steps": 2' || fail "fine-tuning"
+    --out tuned.safetensors 2>tuned.err | grep -q '"event": "done", "steps": 2' || fail "fine-tuning"
+grep -q 'begins anew from the parameters of whole.safetensors: train.lr is 0.001 here and 0.01 there' \
+    tuned.err || fail "begins anew without a word: $(cat tuned.err)"
+! tw train --run gentle.manifest --from whole.safetensors --data text.txt --out whole.safetensors \
+    2>tuned.err || fail "a training was overwritten"
+grep -q 'whole.safetensors was trained with another train.lr' tuned.err || fail "$(cat tuned.err)"
 
 # -- it learnt: below 1.7 nats per byte, where no model at all has 5.5
 tw eval whole.safetensors --data text.txt --json >eval.json

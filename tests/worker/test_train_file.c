@@ -17,7 +17,9 @@
 
 #include <cmocka.h>
 
+#include "base/hash.h"
 #include "base/rng.h"
+#include "proto/run_key.h"
 
 static struct tw_layout layout;
 static struct tw_train_file saved, loaded;
@@ -107,7 +109,9 @@ static void a_training_comes_back_to_the_bit(void **state) {
     assert_memory_equal(a, b, a_size);
     struct tw_run peeked;
     struct tw_train_pass pass;
-    assert_true(tw_train_file_peek(path, &peeked, &pass));
+    bool is_one = false;
+    assert_int_equal(tw_train_file_peek(path, &is_one, &peeked, &pass, &err), TW_OK);
+    assert_true(is_one);
     assert_int_equal(peeked.model.width, 16);
     assert_int_equal(pass.micro_batch, 5);
     assert_int_equal(pass.compute, TW_COMPUTE_BF16);
@@ -232,8 +236,98 @@ static void damage_anywhere_is_noticed(void **state) {
     for (off_t cut = size - 1; cut > 0; cut -= 1 + size / 50) {
         assert_int_equal(truncate(path, cut), 0);
         assert_int_not_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
-        assert_false(cut < 100 && tw_train_file_peek(path, &loaded.run, NULL));
+        bool is_one = false;
+        (void)tw_train_file_peek(path, &is_one, &loaded.run, NULL, &err);
+        assert_false(cut < 100 && is_one);
     }
+}
+
+/* Puts `with` in place of `what`, which ends as the text says; spaces at the end take what differs.
+ */
+static void replace(char *json, const char *what, size_t what_size, const char *with) {
+    const size_t size = strlen(json), with_size = strlen(with);
+    char *const at = strstr(json, what);
+    char *const copy = strdup(json);
+    assert_true(at != NULL && copy != NULL);
+    const size_t begin = (size_t)(at - json);
+    memset(json, ' ', size);
+    memcpy(json, copy, begin);
+    memcpy(json + begin, with, with_size);
+    const size_t rest = strlen(copy + begin + what_size);
+    const size_t room = size - begin - with_size;
+    memcpy(json + begin + with_size, copy + begin + what_size, rest < room ? rest : room);
+    free(copy);
+}
+
+/* As a version without security.owner wrote it: its manifest, and the sum over that. */
+static void write_older(void) {
+    static const char KEY[] = "security.owner = any\n", SUM[] = "\"thinwire.xxh64\":\"";
+    const uint64_t counters[] = {1, 1000, 64000, 997, 64000, 77, 3, 0, 5, 16};
+    char manifest[TW_MANIFEST_BYTES_MAX], sum[64];
+    size_t manifest_bytes;
+    uint64_t head = 0;
+    struct stat info;
+    const int fd = open(path, O_RDWR);
+    assert_int_equal(fstat(fd, &info), 0);
+    char *const file = malloc((size_t)info.st_size);
+    assert_int_equal(pread(fd, file, (size_t)info.st_size, 0), info.st_size);
+    memcpy(&head, file, 8);
+    char *const json = strndup(file + 8, head);
+    assert_non_null(json);
+    replace(json, "security.owner = any|", sizeof(KEY) - 1, "");
+    tw_run_encode(&saved.run, manifest, &manifest_bytes);
+    manifest_bytes -= sizeof(KEY) - 1;
+    assert_memory_equal(manifest + manifest_bytes, KEY, sizeof(KEY) - 1);
+    const struct tw_range ranges[] = {
+        {counters, sizeof(counters)},
+        {manifest, manifest_bytes},
+        {file + 8 + head, (size_t)info.st_size - 8 - head},
+    };
+    (void)snprintf(sum, sizeof(sum), "%s%llu\"", SUM,
+                   (unsigned long long)tw_xxh64_ranges(ranges, 3));
+    const char *const digits = strstr(json, SUM);
+    assert_non_null(digits);
+    const size_t size = sizeof(SUM) - 1 + strcspn(digits + sizeof(SUM) - 1, "\"") + 1;
+    replace(json, SUM, size, sum);
+    assert_int_equal(pwrite(fd, json, head, 8), (ssize_t)head);
+    assert_int_equal(close(fd), 0);
+    free(json);
+    free(file);
+}
+
+static void a_file_of_a_version_with_fewer_keys_is_read(void **state) {
+    (void)state;
+    struct tw_run run;
+    bool is_one = false;
+    save();
+    write_older();
+    if (tw_train_file_peek(path, &is_one, &run, NULL, &err) != TW_OK) fail_msg("%s", err.message);
+    assert_true(is_one);
+    assert_null(tw_run_key_differing(&run, &saved.run));
+    if (tw_train_file_load(path, &layout, &loaded, &err) != TW_OK) fail_msg("%s", err.message);
+    assert_int_equal(loaded.state.step, 1000);
+    assert_null(tw_run_key_differing(&loaded.run, &saved.run));
+    run.train.tokens++;
+    assert_string_equal(tw_run_key_differing(&run, &saved.run)->name, "train.tokens");
+}
+
+/* Bare weights are none; a training with a manifest that cannot be read is one, and refused. */
+static void a_damaged_training_is_not_taken_for_bare_weights(void **state) {
+    (void)state;
+    char head[8192];
+    struct tw_run run;
+    bool is_one = false;
+    save();
+    const int fd = open(path, O_RDWR);
+    assert_int_equal(pread(fd, head, sizeof(head) - 1, 8), (ssize_t)sizeof(head) - 1);
+    head[sizeof(head) - 1] = 0;
+    const char *const key = strstr(head, "train.tokens");
+    assert_non_null(key);
+    assert_int_equal(pwrite(fd, "fleet.tokens", 12, 8 + key - head), 12);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(tw_train_file_peek(path, &is_one, &run, NULL, &err), TW_CORRUPT);
+    assert_true(is_one);
+    assert_non_null(strstr(err.message, "fleet.tokens"));
 }
 
 static void another_model_is_refused_by_name(void **state) {
@@ -270,6 +364,8 @@ int main(void) {
         TEST(what_a_dead_training_left_is_taken_over),
         TEST(a_file_that_came_later_is_not_replaced),
         TEST(damage_anywhere_is_noticed),
+        TEST(a_file_of_a_version_with_fewer_keys_is_read),
+        TEST(a_damaged_training_is_not_taken_for_bare_weights),
         TEST(another_model_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
