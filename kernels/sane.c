@@ -24,6 +24,13 @@ void tw_sane_add(struct tw_sane_sizes *sizes, const float *x, size_t begin, size
     }
 }
 
+void tw_sane_whole(struct tw_sane_sizes *sizes, const double *energies, size_t elements) {
+    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+        sizes->energy[b] = energies[b];
+        sizes->count[b] = (double)(block_begin(b + 1, elements) - block_begin(b, elements));
+    }
+}
+
 static double doubt_of(const struct tw_sane *sane) {
     return sane->doubt > 1 ? sane->doubt : 1;
 }

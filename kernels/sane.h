@@ -54,6 +54,9 @@ struct tw_sane_sizes {
 void tw_sane_add(struct tw_sane_sizes *sizes, const float *x, size_t begin, size_t n,
                  size_t elements);
 
+/* Of a whole fragment whose energies (TW_SANE_BLOCKS) somebody else has summed. */
+void tw_sane_whole(struct tw_sane_sizes *sizes, const double *energies, size_t elements);
+
 /* The own outer gradient, whole: a round of the fragment begins. */
 void tw_sane_note_own(struct tw_sane *sane, const struct tw_sane_sizes *sizes);
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "kernels/lead.h"
-#include "kernels/mix.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
 #include "sync/node.h"
@@ -90,19 +89,28 @@ static enum tw_status apply_outer(struct tw_merger *merger, const struct tw_wmsg
     return TW_OK;
 }
 
+/* What was merged, where theta is, for whoever looks at it there. */
+static const float *bring_merge(struct tw_merger *merger, size_t elements) {
+    const struct tw_vectors *vectors = merger->vectors;
+    const bool has_use = merger->outbox.ahead != NULL || merger->run->sync.lead_millionths > 0;
+    if (!vectors->is_host && has_use)
+        vectors->copy_in(vectors->self, merger->v, merger->scratch, elements);
+    return merger->v;
+}
+
 /* theta, and what was sent: merged or not. */
 static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *request,
-                        const struct tw_stage *stage) {
+                        const struct tw_stage *stage, const float *merged) {
     struct tw_outbox *outbox = &merger->outbox;
     const uint32_t fragment = stage->fragment;
     const struct tw_outbox_step step = {.fragment = fragment,
                                         .version = request->version,
                                         .theta = tw_merger_theta(merger, fragment),
-                                        .phi_old = stage->phi_old,
-                                        .phi = stage->phi,
-                                        .merged = merger->scratch};
+                                        .phi_old = stage->live_old,
+                                        .phi = stage->live,
+                                        .merged = merged};
     if (request->is_final) {
-        memcpy(step.theta, stage->phi, stage->elements * sizeof(float));
+        merger->vectors->copy(merger->vectors->self, step.theta, stage->live, stage->elements);
         tw_outbox_forget(outbox, fragment);
         return;
     }
@@ -122,8 +130,9 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
     tw_outbox_arrive(outbox, fragment, contributors);
 }
 
-/* The inner optimizer, by what was merged (in scratch). */
-static void apply_lead(struct tw_merger *merger, const struct tw_wmsg_apply *request) {
+/* The inner optimizer, by what was merged. */
+static void apply_lead(struct tw_merger *merger, const struct tw_wmsg_apply *request,
+                       const float *merged) {
     /* A fragment is merged once in so many rounds, and its deltas hold the steps of all of them. */
     const uint64_t steps = (uint64_t)request->steps * merger->shm->fragments_count;
     const struct tw_lead lead = {.share = (float)(merger->run->sync.lead_millionths / 1e6),
@@ -136,7 +145,8 @@ static void apply_lead(struct tw_merger *merger, const struct tw_wmsg_apply *req
         if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
         const size_t at = (size_t)merger->shm->fragment_begin[request->fragment] + begin;
-        tw_lead(merger->inner.m + at, merger->inner.v + at, merger->scratch + begin, n, &lead);
+        merger->vectors->lead(merger->vectors->self, merger->inner.m + at, merger->inner.v + at,
+                              merged + begin, n, &lead);
     }
 }
 
@@ -149,8 +159,9 @@ static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_
     tw_stage_begin(merger, request->fragment, &stage);
     TW_TRY(apply_outer(merger, request, &stage, err));
     TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
-    apply_theta(merger, request, &stage);
-    apply_lead(merger, request);
+    const float *merged = bring_merge(merger, stage.elements);
+    apply_theta(merger, request, &stage, merged);
+    apply_lead(merger, request, merged);
     return TW_OK;
 }
 
@@ -163,16 +174,17 @@ enum tw_status tw_anchor_apply(struct tw_merger *merger, const struct tw_wmsg_ap
 
 static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_solo *request,
                                 struct tw_error *err) {
+    const struct tw_vectors *vectors = merger->vectors;
     TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
     if (tw_stage_is_applied(merger, request->fragment, request->round)) return TW_OK;
     struct tw_stage stage;
+    float *theta = tw_merger_theta(merger, request->fragment);
     if (merger->run->sync.topology == TW_TOPOLOGY_PAIR)
-        tw_outbox_flush(&merger->outbox, request->fragment,
-                        tw_merger_theta(merger, request->fragment));
+        tw_outbox_flush(&merger->outbox, request->fragment, theta);
     /* What is under way belongs to a group we are not in: theta is all there is. */
-    tw_outbox_clear(&merger->outbox, request->fragment, tw_merger_theta(merger, request->fragment));
+    tw_outbox_clear(&merger->outbox, request->fragment, theta);
     tw_stage_begin(merger, request->fragment, &stage);
-    memcpy(stage.phi, tw_merger_theta(merger, request->fragment), stage.elements * sizeof(float));
+    TW_TRY(vectors->copy_out(vectors->self, stage.phi, theta, stage.elements, err));
     memset(stage.u, 0, stage.elements * sizeof(float));
     TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
     merger->must_clip[request->fragment] = false;
@@ -232,6 +244,7 @@ static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_l
     if (request->mode > TW_LOAD_SHIFT) {
         return tw_fail(err, TW_PROTO, "load mode %u", request->mode);
     }
+    const struct tw_vectors *vectors = merger->vectors;
     struct tw_stage stage;
     tw_stage_begin(merger, request->fragment, &stage);
     TW_TRY(load_stage(merger, request, &stage, err));
@@ -240,11 +253,13 @@ static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_l
     tw_outbox_clear(&merger->outbox, request->fragment, theta);
     switch ((enum tw_load_mode)request->mode) {
     case TW_LOAD_RESET:
-        memcpy(theta, stage.phi, stage.elements * sizeof(float));
+        vectors->copy(vectors->self, theta, stage.live, stage.elements);
         merger->must_clip[request->fragment] = false;
         break;
     case TW_LOAD_KEEP: merger->must_clip[request->fragment] = true; break;
-    case TW_LOAD_SHIFT: tw_shift(theta, stage.phi, stage.phi_old, stage.elements); break;
+    case TW_LOAD_SHIFT:
+        vectors->shift(vectors->self, theta, stage.live, stage.live_old, stage.elements);
+        break;
     }
     return TW_OK;
 }

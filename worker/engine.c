@@ -134,6 +134,12 @@ enum tw_status tw_engine_push(struct tw_engine *engine, uint32_t arrays, uint64_
     return tw_gpu_push(engine->memory->gpu, arrays, begin, n, err);
 }
 
+enum tw_status tw_engine_vectors(struct tw_engine *engine, struct tw_vectors *vectors,
+                                 struct tw_error *err) {
+    TW_ASSERT(engine->memory->gpu != NULL);
+    return tw_gpu_vectors_open(engine->memory->gpu, vectors, err);
+}
+
 void tw_engine_use(struct tw_engine *engine, const float *params) {
     struct tw_engine_memory *memory = engine->memory;
     if (memory->has_held && params == memory->held) return;

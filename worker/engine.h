@@ -27,6 +27,7 @@
 #include "proto/layout.h"
 #include "proto/run.h"
 
+struct tw_vectors;       /* vectors.h */
 struct tw_engine_memory; /* model, team and optimizer: engine_memory.h */
 
 struct tw_engine_config {
@@ -35,6 +36,8 @@ struct tw_engine_config {
     struct tw_compute_config compute; /* zeros: everything as is best here */
     bool is_inference;                /* never steps: theta alone, one layer's activations */
     bool has_cache;                   /* of inference: one cache, and passes of one sequence */
+    uint64_t sync_bytes;              /* of learning: what the caller will take of a device's memory
+                                         by tw_engine_vectors; 0: it does not sync */
     float *theta, *m, *v;             /* caller's arrays, or NULL: the engine allocates zeros */
     enum tw_matmul_backend matmul;    /* AUTO: the environment's TW_MATMUL, else the fastest */
     const struct tw_ops *ops;         /* NULL: the fastest; its type overrules compute.compute. With
@@ -47,6 +50,7 @@ struct tw_engine_plan {
     uint64_t weights;                          /* matrices in the form products want them */
     uint64_t activations, logits;              /* of one pass */
     uint64_t cache;                            /* keys and values of one sequence; has_cache */
+    uint64_t sync;                             /* of a device: what was sent, the anchor */
     uint64_t total;
     uint64_t limit;       /* compute.memory_bytes, or what the system has available */
     uint32_t micro_batch; /* sequences of one pass */
@@ -109,6 +113,11 @@ enum tw_status tw_engine_pull(struct tw_engine *engine, uint32_t arrays, uint64_
                               struct tw_error *err);
 enum tw_status tw_engine_push(struct tw_engine *engine, uint32_t arrays, uint64_t begin, uint64_t n,
                               struct tw_error *err);
+
+/* The live theta, m and v, and the arithmetic of a sync on them, of an engine that learns on a
+ * device: until it is destroyed. TW_NOMEM, TW_DEVICE. */
+enum tw_status tw_engine_vectors(struct tw_engine *engine, struct tw_vectors *vectors,
+                                 struct tw_error *err);
 
 /* "cpu, 2 threads, AVX-512, bf16, oneDNN" or "cuda:0, NVIDIA H100, bf16" into text[size]. */
 void tw_engine_plan_describe(const struct tw_engine_plan *plan, char *text, size_t size);

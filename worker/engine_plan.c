@@ -102,7 +102,7 @@ void tw_engine_plan_sum(struct tw_engine_plan *plan, const struct tw_model_bytes
     plan->activations = bytes->activations;
     plan->logits = bytes->logits;
     plan->total = plan->parameters + plan->gradients + plan->optimizer + plan->weights +
-                  plan->activations + plan->logits + plan->cache;
+                  plan->activations + plan->logits + plan->cache + plan->sync;
 }
 
 uint32_t tw_engine_plan_even(uint32_t batch, uint64_t most) {
@@ -164,6 +164,7 @@ enum tw_status tw_engine_plan_refuse(const struct tw_engine_plan *plan, bool is_
     put_use(uses, &used, "activations", plan->activations);
     put_use(uses, &used, "logits", plan->logits);
     put_use(uses, &used, "keys and values", plan->cache);
+    put_use(uses, &used, "what is sent and merged", plan->sync);
     return tw_fail(err, TW_NOMEM,
                    "this model needs %s of memory (%s) and there are %s: choose a smaller model%s",
                    tw_units_bytes(total, (double)plan->total), uses,

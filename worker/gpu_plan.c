@@ -86,6 +86,8 @@ enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_c
         .optimizer =
             is_learning ? 2 * array + tw_gpu_muon_bytes(config->run, config->layout, type) : 0,
         .cache = config->has_cache ? tw_model_cache_bytes(config->run, type) : 0,
+        .sync =
+            config->sync_bytes == 0 ? 0 : config->sync_bytes + tw_gpu_vectors_bytes(config->layout),
         .limit = limit,
         .threads = 1,
         .type = type,

@@ -9,13 +9,15 @@
 #include "proto/compute.h"
 #include "proto/worker_msg.h"
 #include "worker/engine.h"
+#include "worker/vectors.h"
 
 enum { TW_LEARNER_GPU_BYTES = 32 };
 
 struct tw_learner {
     void *self;
-    float *theta, *m, *v; /* (elements), layout.h order; mirrors, see pull */
-    uint64_t *updates;    /* optimizer steps that made m and v */
+    float *theta, *m, *v;      /* (elements), host, layout.h order; mirrors, see pull */
+    struct tw_vectors vectors; /* the same where they live, and arithmetic there */
+    uint64_t *updates;         /* optimizer steps that made m and v */
     uint64_t tokens_per_step;
     struct tw_wmsg_about about;     /* zero where it does not know */
     char gpu[TW_LEARNER_GPU_BYTES]; /* PCI address of the GPU it computes on, which is then watched;
@@ -36,8 +38,9 @@ struct tw_learner {
 
     /* Where the parameters live on a device, theta, m and v are mirrors: elements [begin, begin +
      * n) of arrays (enum tw_engine_array) are pulled before they are read and pushed after they
-     * were written, between steps. heldout of theta needs neither. TW_DEVICE: the device failed,
-     * and the worker with it. NULL, both: theta, m and v are the parameters themselves. */
+     * were written on the host, between steps. heldout of theta needs neither. TW_DEVICE: the
+     * device failed, and the worker with it. NULL, both: theta, m and v are the parameters
+     * themselves. */
     enum tw_status (*pull)(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
                            struct tw_error *err);
     enum tw_status (*push)(void *self, uint32_t arrays, uint64_t begin, uint64_t n,

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "worker/eval.h"
+#include "worker/merger.h"
 
 static void init(void *self, float *params) {
     const struct tw_learner_engine *real = self;
@@ -76,7 +77,11 @@ static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_lear
         calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(*real->tokens));
     if (real->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
     const struct tw_engine_config engine = {
-        .run = run, .layout = config->layout, .compute = config->compute};
+        .run = run,
+        .layout = config->layout,
+        .compute = config->compute,
+        .sync_bytes = tw_merger_live_bytes(run, config->layout),
+    };
     TW_TRY(tw_engine_create(&real->engine, &engine, err));
     *learner = (struct tw_learner){
         .self = real,
@@ -93,6 +98,9 @@ static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_lear
         .push = push,
     };
     about_fill(real, &learner->about);
+    if (real->engine->plan.is_on_gpu)
+        return tw_engine_vectors(real->engine, &learner->vectors, err);
+    learner->vectors = tw_vectors_host(learner->theta, learner->m, learner->v);
     return TW_OK;
 }
 

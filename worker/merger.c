@@ -6,10 +6,21 @@
 
 #include "base/log.h"
 #include "compress/lattice.h"
-#include "kernels/mix.h"
 #include "kernels/norm.h"
 #include "sync/node.h"
 #include "worker/request.h"
+
+/* Where the parameters lie. */
+static enum tw_status live_init(struct tw_merger *merger, size_t elements, struct tw_error *err) {
+    const struct tw_vectors *vectors = merger->vectors;
+    if (vectors->is_host) {
+        merger->v = merger->scratch;
+    } else {
+        TW_TRY(vectors->alloc(vectors->self, &merger->v, elements, "an outer gradient", err));
+    }
+    TW_TRY(tw_twin_init(&merger->twin, vectors, merger->shm, err));
+    return tw_outbox_init(&merger->outbox, merger->run, merger->shm, vectors, err);
+}
 
 static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err) {
     const size_t elements = (size_t)merger->shm->geometry.spare_elements;
@@ -23,16 +34,22 @@ static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err
     TW_TRY(tw_packer_create(&merger->packer, elements, err));
     if (merger->run->sync.codec == TW_CODEC_AUTO)
         TW_TRY(tw_fit_create(&merger->fit, merger->run, err));
-    TW_TRY(tw_outbox_init(&merger->outbox, merger->run, merger->shm, err));
-    return tw_merger_reduce_init(merger, err);
+    TW_TRY(tw_merger_reduce_init(merger, err));
+    return live_init(merger, elements, err);
+}
+
+uint64_t tw_merger_live_bytes(const struct tw_run *run, const struct tw_layout *layout) {
+    const uint64_t anchor = tw_twin_elements(layout), largest = anchor - layout->elements;
+    return (anchor + largest + tw_outbox_arrays(run) * layout->elements) * sizeof(float);
 }
 
 enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run,
-                              const struct tw_shm *shm, float *theta, struct tw_error *err) {
+                              const struct tw_shm *shm, const struct tw_vectors *vectors,
+                              struct tw_error *err) {
     memset(merger, 0, sizeof(*merger));
     merger->run = run;
     merger->shm = shm;
-    merger->theta = theta;
+    merger->vectors = vectors;
     merger->codec = tw_codec_get(run->sync.codec);
     merger->result = tw_codec_get(run->sync.result);
     const enum tw_status status = memory_init(merger, err);
@@ -41,8 +58,10 @@ enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run
 }
 
 void tw_merger_deinit(struct tw_merger *merger) {
-    tw_merger_reduce_deinit(merger);
     tw_outbox_deinit(&merger->outbox);
+    tw_twin_deinit(&merger->twin);
+    if (merger->v != merger->scratch) merger->vectors->free(merger->vectors->self, merger->v);
+    tw_merger_reduce_deinit(merger);
     if (merger->packer != NULL) tw_packer_destroy(merger->packer);
     tw_fit_destroy(merger->fit);
     free(merger->sane);
@@ -51,7 +70,7 @@ void tw_merger_deinit(struct tw_merger *merger) {
 }
 
 float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment) {
-    return merger->theta + merger->shm->fragment_begin[fragment];
+    return merger->vectors->theta + merger->shm->fragment_begin[fragment];
 }
 
 /* ---- outer gradients ----------------------------------------------------------------------- */
@@ -120,14 +139,13 @@ static enum tw_status encode_check(const struct tw_merger *merger,
 
 enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float *norm,
                               struct tw_error *err) {
+    const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
     float *theta = tw_merger_theta(merger, fragment);
-    struct tw_shm_view view;
-    tw_shm_view(merger->shm, fragment, &view);
     tw_outbox_recall(&merger->outbox, fragment, theta);
-    tw_delta(merger->scratch, view.phi, theta, n);
-    tw_outbox_fill(&merger->outbox, fragment, merger->scratch);
-    *norm = (float)sqrt(tw_norm_squared(merger->scratch, n));
+    tw_outbox_fill(&merger->outbox, fragment, merger->v, tw_twin_phi(&merger->twin, fragment),
+                   theta);
+    *norm = (float)sqrt(vectors->norm_squared(vectors->self, merger->v, n));
     if (!isfinite(*norm)) {
         return tw_fail(err, TW_CORRUPT, "outer gradient of fragment %u is not finite", fragment);
     }
@@ -137,22 +155,29 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
         merger->history[fragment].reach = 0.0f;
         return TW_OK;
     }
-    tw_scale(merger->scratch, factor, n);
+    vectors->scale(vectors->self, merger->v, factor, n);
     tw_outbox_clip(&merger->outbox, fragment, factor);
     *norm *= factor;
     return TW_OK;
 }
 
-/* Of the fragment in scratch. */
+/* Of the fragment in v. */
 static void note_own(struct tw_merger *merger, uint32_t fragment) {
+    const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
-    struct tw_sane_sizes sizes = {.count = {0}};
-    tw_sane_add(&sizes, merger->scratch, 0, n, n);
+    double energies[TW_SANE_BLOCKS];
+    struct tw_sane_sizes sizes;
+    vectors->energies(vectors->self, energies, merger->v, n);
+    tw_sane_whole(&sizes, energies, n);
     tw_sane_note_own(&merger->sane[fragment], &sizes);
 }
 
-/* Part k, of what is in scratch. */
-static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg_encode *request,
+static bool is_packed_live(const struct tw_merger *merger) {
+    return merger->vectors->can_pack(merger->vectors->self, merger->codec);
+}
+
+/* Part k, of what is in scratch: v, on the host. */
+static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                   uint32_t k, uint8_t *out, size_t *bytes) {
     const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
     const size_t capacity = request->parts[k].out.bytes;
@@ -169,27 +194,52 @@ static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg
     return tw_fit_encode(merger->fit, &part, bytes);
 }
 
-static enum tw_status encode_parts(struct tw_merger *merger, const struct tw_wmsg_encode *request,
-                                   struct tw_wmsg_encoded *reply, struct tw_error *err) {
+/* Part k into its span, and into the books of the outbox. */
+static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg_encode *request,
+                                  uint32_t k, size_t *bytes, struct tw_error *err) {
+    const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
+    struct tw_outbox_payload payload = {.codec = merger->codec, .v = merger->v + begin};
+    TW_TRY(tw_request_span(merger->shm, &request->parts[k].out, &payload.bytes, err));
+    if (is_packed_live(merger)) {
+        *bytes = merger->codec->bound(n);
+        if (request->parts[k].out.bytes < *bytes) return TW_LIMIT;
+        return tw_outbox_pack(&merger->outbox, request->fragment, begin, n, &payload, err);
+    }
+    TW_TRY(encode_here(merger, request, k, payload.bytes, bytes));
+    payload.v = merger->scratch + begin;
+    payload.bytes_count = *bytes;
+    tw_outbox_note(&merger->outbox, request->fragment, begin, n, &payload);
+    return TW_OK;
+}
+
+/* v, already in merger->v, into the spans. */
+static enum tw_status encode_all(struct tw_merger *merger, const struct tw_wmsg_encode *request,
+                                 struct tw_wmsg_encoded *reply, struct tw_error *err) {
+    const struct tw_vectors *vectors = merger->vectors;
+    const size_t elements = (size_t)tw_shm_fragment_elements(merger->shm, request->fragment);
+    if (!vectors->is_host && !is_packed_live(merger))
+        TW_TRY(vectors->copy_out(vectors->self, merger->scratch, merger->v, elements, err));
+    for (uint32_t k = 0; k < request->parts_count; k++) {
+        size_t bytes = 0;
+        const enum tw_status status = encode_part(merger, request, k, &bytes, err);
+        if (status == TW_DEVICE) return status; /* has its own sentence */
+        if (status != TW_OK) {
+            return tw_fail(err, status, "%s could not encode part %u of fragment %u: %s",
+                           merger->codec->name, k, request->fragment, tw_status_meaning(status));
+        }
+        reply->bytes[k] = (uint32_t)bytes;
+    }
+    return TW_OK;
+}
+
+static enum tw_status encode_fragment(struct tw_merger *merger,
+                                      const struct tw_wmsg_encode *request,
+                                      struct tw_wmsg_encoded *reply, struct tw_error *err) {
     const uint32_t fragment = request->fragment;
     TW_TRY(encode_check(merger, request, err));
     TW_TRY(tw_merger_take(merger, fragment, &reply->norm, err));
     note_own(merger, fragment);
-    for (uint32_t k = 0; k < request->parts_count; k++) {
-        const struct tw_span *span = &request->parts[k].out;
-        const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
-        uint8_t *out;
-        size_t bytes = 0;
-        TW_TRY(tw_request_span(merger->shm, span, &out, err));
-        const enum tw_status status = encode_part(merger, request, k, out, &bytes);
-        if (status != TW_OK) {
-            return tw_fail(err, status, "%s could not encode part %u of fragment %u: %s",
-                           merger->codec->name, k, fragment, tw_status_meaning(status));
-        }
-        tw_outbox_note(&merger->outbox, fragment, begin, n, merger->scratch + begin, merger->codec,
-                       out, bytes);
-        reply->bytes[k] = (uint32_t)bytes;
-    }
+    TW_TRY(encode_all(merger, request, reply, err));
     tw_outbox_depart(&merger->outbox, fragment, request->round, tw_merger_theta(merger, fragment));
     merger->must_clip[fragment] = false;
     merger->history[fragment].sent = reply->norm;
@@ -199,7 +249,7 @@ static enum tw_status encode_parts(struct tw_merger *merger, const struct tw_wms
 enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                 struct tw_wmsg_encoded *reply, struct tw_error *err) {
     memset(reply, 0, sizeof(*reply));
-    const enum tw_status status = encode_parts(merger, request, reply, err);
+    const enum tw_status status = encode_fragment(merger, request, reply, err);
     reply->round = request->round;
     reply->status = status;
     reply->parts_count = request->parts_count;

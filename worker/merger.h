@@ -1,12 +1,16 @@
 /* merger.h - what a node does with outer gradients: encode its own, merge others', take the outer
- * step on (phi, u), and carry the result into the live parameters theta.
+ * step on (phi, u), and carry the result into the live parameters theta. Theta and what was sent
+ * are where the learner has them, reached by vectors.h alone; (phi, u), others' contributions and
+ * merges are the host's.
  *
  * Each function answers one request of worker_msg.h at a step boundary. It checks everything it was
  * given, then works; when the status it puts into *reply (and returns) is not TW_OK, neither (phi,
  * u) nor theta has changed. (phi, u) change only through tw_shm_stage_publish: a kill at any point
  * leaves the fragment as it was, or as it is after the request.
  *
- * All of it is host arithmetic in fixed order: same inputs, same bits on every node. One thread. */
+ * Merges and outer steps are host arithmetic in fixed order: same inputs, same bits on every node.
+ * One thread. Where parameters are on a device a caller is done with a request after `written` and
+ * `finish` of vectors.h. */
 #ifndef TW_WORKER_MERGER_H
 #define TW_WORKER_MERGER_H
 
@@ -23,6 +27,8 @@
 #include "proto/worker_msg.h"
 #include "worker/fit.h"
 #include "worker/outbox.h"
+#include "worker/twin.h"
+#include "worker/vectors.h"
 
 enum {
     TW_NORMS_KEPT = 15,  /* of Deltas of a fragment that were merged: the clip uses their median */
@@ -41,12 +47,15 @@ struct tw_norm_history {
 struct tw_merger {
     const struct tw_run *run;
     const struct tw_shm *shm;
-    float *theta;                  /* (elements), live parameters, layout.h order */
+    const struct tw_vectors *vectors;
     const struct tw_codec *codec;  /* of outer gradients */
     const struct tw_codec *result; /* of merged ones */
     struct tw_fit *fit;            /* owned; NULL but for sync.codec = auto */
     struct tw_packer *packer;
-    float *scratch;                   /* (largest fragment): a Delta, a merge, decoded results */
+    float *scratch;                   /* (largest fragment), host: a merge, decoded results */
+    float *v;                         /* (largest fragment), live: a Delta, a merge; on the host
+                                         scratch itself */
+    struct tw_twin twin;              /* phi, live */
     bool must_clip[TW_FRAGMENTS_MAX]; /* the next Delta of this fragment */
     struct tw_outbox outbox;          /* what was sent */
     float *inputs;                    /* contributions, where the merge wants more than their sum */
@@ -55,20 +64,24 @@ struct tw_merger {
     struct tw_norm_history history[TW_FRAGMENTS_MAX];
     struct tw_sane *sane;  /* (fragments): what results of each are like */
     struct {               /* AdamW as it is now, for sync.lead: the caller's, before an APPLY */
-        float *m;          /* (elements), borrowed; NULL: none on this host */
-        const float *v;    /* (elements), borrowed */
+        float *m;          /* (elements), live, borrowed; NULL: none */
+        const float *v;    /* (elements), live, borrowed */
         float lr;          /* of the steps of late */
         float correction2; /* 1 - beta2^t; 0: no step yet */
     } inner;
     uint64_t changes_count; /* requests that changed (phi, u) or theta */
 };
 
-/* Borrows run, shm and theta; allocates scratch memory. TW_NOMEM names the size. */
+/* Borrows run, shm and vectors; allocates scratch memory. TW_NOMEM names the size. */
 enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run,
-                              const struct tw_shm *shm, float *theta, struct tw_error *err);
+                              const struct tw_shm *shm, const struct tw_vectors *vectors,
+                              struct tw_error *err);
 void tw_merger_deinit(struct tw_merger *merger);
 
-/* theta of one fragment. */
+/* Bytes that init takes where parameters lie, but for the host. */
+uint64_t tw_merger_live_bytes(const struct tw_run *run, const struct tw_layout *layout);
+
+/* theta of one fragment, live. */
 float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 
 /* Delta = phi - theta over each part, with what the outbox adds, encoded into its span; then theta
@@ -81,7 +94,7 @@ float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                 struct tw_wmsg_encoded *reply, struct tw_error *err);
 
-/* The first half of it: what is to be sent of the fragment into scratch, as tw_outbox_fill leaves
+/* The first half of it: what is to be sent of the fragment into merger->v, as tw_outbox_fill leaves
  * it; its norm, after a clip where one is due, into *norm. TW_CORRUPT when it is not finite. */
 enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float *norm,
                               struct tw_error *err);

@@ -5,44 +5,61 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "kernels/merge.h"
-#include "kernels/mix.h"
-#include "kernels/norm.h"
 #include "kernels/outer.h"
 
+/* Where the arrays are kept, and whether the run has a use for each. */
+enum { ARRAYS = 6 };
+
+static uint32_t find_used(bool used[ARRAYS], const struct tw_run *run) {
+    const bool has_feedback = run->sync.feedback_millionths > 0;
+    const bool is_eager = run->sync.sent == TW_SENT_EAGER;
+    const bool wanted[ARRAYS] = {has_feedback, has_feedback, run->sync.sent != TW_SENT_MIX,
+                                 is_eager,     is_eager,     is_eager};
+    uint32_t count = 0;
+    for (unsigned i = 0; i < ARRAYS; i++) count += wanted[i];
+    memcpy(used, wanted, sizeof(wanted));
+    return count;
+}
+
+uint32_t tw_outbox_arrays(const struct tw_run *run) {
+    bool used[ARRAYS];
+    return find_used(used, run);
+}
+
+/* What is packed elsewhere than it lies is decoded on the host, and brought back. */
+static enum tw_status room_init(struct tw_outbox *outbox, struct tw_error *err) {
+    const size_t bytes = (size_t)outbox->shm->geometry.spare_elements * sizeof(float);
+    const bool has_use = outbox->residual_next != NULL || outbox->share != NULL;
+    if (outbox->vectors->is_host || !has_use) return TW_OK;
+    outbox->room = malloc(bytes);
+    if (outbox->room != NULL) return TW_OK;
+    return tw_fail(err, TW_NOMEM, "no memory to decode what was sent: %zu bytes", bytes);
+}
+
 enum tw_status tw_outbox_init(struct tw_outbox *outbox, const struct tw_run *run,
-                              const struct tw_shm *shm, struct tw_error *err) {
+                              const struct tw_shm *shm, const struct tw_vectors *vectors,
+                              struct tw_error *err) {
     memset(outbox, 0, sizeof(*outbox));
     outbox->run = run;
     outbox->shm = shm;
-    const bool is_eager = run->sync.sent == TW_SENT_EAGER;
-    float **const arrays[] = {&outbox->residual, &outbox->residual_next, &outbox->given,
-                              &outbox->share,    &outbox->ahead,         &outbox->ahead_u};
-    const bool is_used[] = {run->sync.feedback_millionths > 0,
-                            run->sync.feedback_millionths > 0,
-                            run->sync.sent != TW_SENT_MIX,
-                            is_eager,
-                            is_eager,
-                            is_eager};
-    const size_t elements = (size_t)shm->geometry.elements;
-    size_t used = 0;
-    for (unsigned i = 0; i < 6; i++) used += is_used[i];
+    outbox->vectors = vectors;
+    float **const arrays[ARRAYS] = {&outbox->residual, &outbox->residual_next, &outbox->given,
+                                    &outbox->share,    &outbox->ahead,         &outbox->ahead_u};
+    bool is_used[ARRAYS];
+    const size_t elements = (size_t)shm->geometry.elements, used = find_used(is_used, run);
     if (used == 0) return TW_OK;
-    outbox->memory = calloc(used * elements, sizeof(float));
-    if (outbox->memory == NULL) {
-        return tw_fail(err, TW_NOMEM,
-                       "no memory for what was sent and is not yet merged: %zu bytes",
-                       used * elements * sizeof(float));
+    TW_TRY(vectors->alloc(vectors->self, &outbox->memory, used * elements,
+                          "what was sent and is not yet merged", err));
+    size_t given = 0;
+    for (unsigned i = 0; i < ARRAYS; i++) {
+        if (is_used[i]) *arrays[i] = outbox->memory + elements * given++;
     }
-    used = 0;
-    for (unsigned i = 0; i < 6; i++) {
-        if (is_used[i]) *arrays[i] = outbox->memory + elements * used++;
-    }
-    return TW_OK;
+    return room_init(outbox, err);
 }
 
 void tw_outbox_deinit(struct tw_outbox *outbox) {
-    free(outbox->memory);
+    if (outbox->vectors != NULL) outbox->vectors->free(outbox->vectors->self, outbox->memory);
+    free(outbox->room);
     memset(outbox, 0, sizeof(*outbox));
 }
 
@@ -55,12 +72,29 @@ static size_t size_of(const struct tw_outbox *outbox, uint32_t fragment) {
     return (size_t)tw_shm_fragment_elements(outbox->shm, fragment);
 }
 
-static void add(float *x, const float *y, size_t n) {
-    tw_merge_add(x, y, 1.0f, n);
+static void add_times(const struct tw_outbox *outbox, float *x, const float *y, float weight,
+                      size_t n) {
+    outbox->vectors->add(outbox->vectors->self, x, y, weight, n);
 }
 
-static void subtract(float *x, const float *y, size_t n) {
-    tw_merge_add(x, y, -1.0f, n);
+static void add(const struct tw_outbox *outbox, float *x, const float *y, size_t n) {
+    add_times(outbox, x, y, 1.0f, n);
+}
+
+static void subtract(const struct tw_outbox *outbox, float *x, const float *y, size_t n) {
+    add_times(outbox, x, y, -1.0f, n);
+}
+
+static void copy(const struct tw_outbox *outbox, float *x, const float *from, size_t n) {
+    outbox->vectors->copy(outbox->vectors->self, x, from, n);
+}
+
+static void zero(const struct tw_outbox *outbox, float *x, size_t n) {
+    outbox->vectors->zero(outbox->vectors->self, x, n);
+}
+
+static void scale(const struct tw_outbox *outbox, float *x, float factor, size_t n) {
+    outbox->vectors->scale(outbox->vectors->self, x, factor, n);
 }
 
 /* ---- the correction -------------------------------------------------------------------------- */
@@ -86,26 +120,28 @@ static void ahead_share(struct tw_outbox *outbox, uint32_t fragment, size_t begi
     const float *share = at(outbox, outbox->share, fragment, begin);
     float of_u, of_c;
     response(outbox, version, &of_u, &of_c);
-    tw_merge_add(at(outbox, outbox->ahead_u, fragment, begin), share, sign * of_u, n);
-    tw_merge_add(at(outbox, outbox->ahead, fragment, begin), share, sign * of_c, n);
+    add_times(outbox, at(outbox, outbox->ahead_u, fragment, begin), share, sign * of_u, n);
+    add_times(outbox, at(outbox, outbox->ahead, fragment, begin), share, sign * of_c, n);
 }
 
 /* One outer step of c: on what the merge has of it by now, or on nothing. Uses the share up. */
 static void ahead_step(struct tw_outbox *outbox, const struct tw_outbox_step *step, size_t begin,
                        size_t n, bool is_merged) {
     float *share = at(outbox, outbox->share, step->fragment, begin);
-    float *c = at(outbox, outbox->ahead, step->fragment, begin);
-    float *u = at(outbox, outbox->ahead_u, step->fragment, begin);
+    const struct tw_vectors_outer outer = {
+        .anchor = at(outbox, outbox->ahead, step->fragment, begin),
+        .momentum = at(outbox, outbox->ahead_u, step->fragment, begin),
+        .delta = share,
+        .n = n,
+        .rule = rule_at(outbox, step->version),
+        .is_heavyball = outbox->run->sync.outer == TW_OUTER_HEAVYBALL,
+    };
     if (is_merged) {
-        tw_scale(share, -1.0f, n);
+        scale(outbox, share, -1.0f, n);
     } else {
-        memset(share, 0, n * sizeof(float));
+        zero(outbox, share, n);
     }
-    if (outbox->run->sync.outer == TW_OUTER_HEAVYBALL) {
-        tw_outer_heavyball(c, u, share, n, rule_at(outbox, step->version));
-    } else {
-        tw_outer_nesterov(c, u, share, n, rule_at(outbox, step->version));
-    }
+    outbox->vectors->outer(outbox->vectors->self, &outer);
 }
 
 /* w; 1 before a merge was seen. */
@@ -117,11 +153,13 @@ static float share_weight(const struct tw_outbox *outbox, uint32_t fragment) {
 /* How much of the share is in the merge. 2 <x, y> = |x|^2 + |y|^2 - |x - y|^2. */
 static void regress(struct tw_outbox *outbox, uint32_t fragment, size_t begin, size_t n,
                     const float *merged) {
+    const struct tw_vectors *vectors = outbox->vectors;
     const float *share = at(outbox, outbox->share, fragment, begin);
-    const double squares = tw_norm_squared(share, n);
+    const double squares = vectors->norm_squared(vectors->self, share, n);
+    const double of_merge = vectors->norm_squared(vectors->self, merged, n);
+    const double apart = vectors->distance_squared(vectors->self, share, merged, n);
     outbox->fragments[fragment].squares += squares;
-    outbox->fragments[fragment].along +=
-        (squares + tw_norm_squared(merged, n) - tw_distance_squared(share, merged, n)) / 2;
+    outbox->fragments[fragment].along += (squares + of_merge - apart) / 2;
 }
 
 /* w of the next share, from the last: a regression of the merge on D. */
@@ -137,35 +175,78 @@ static void weigh(struct tw_outbox *outbox, uint32_t fragment, uint32_t contribu
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-void tw_outbox_fill(struct tw_outbox *outbox, uint32_t fragment, float *delta) {
-    const size_t n = size_of(outbox, fragment);
+static float beta_of(const struct tw_outbox *outbox) {
+    return (float)(outbox->run->sync.feedback_millionths / 1e6);
+}
+
+/* The same in an array that may be NULL. */
+static float *maybe_at(const struct tw_outbox *outbox, float *array, uint32_t fragment,
+                       size_t begin) {
+    return array == NULL ? NULL : at(outbox, array, fragment, begin);
+}
+
+void tw_outbox_fill(struct tw_outbox *outbox, uint32_t fragment, float *v, const float *phi,
+                    const float *theta) {
     TW_ASSERT(!outbox->fragments[fragment].is_out);
-    if (outbox->ahead != NULL) add(delta, at(outbox, outbox->ahead, fragment, 0), n);
-    if (outbox->given != NULL)
-        memcpy(at(outbox, outbox->given, fragment, 0), delta, n * sizeof(float));
-    if (outbox->residual == NULL) return;
-    const float beta = (float)(outbox->run->sync.feedback_millionths / 1e6);
-    tw_merge_add(delta, at(outbox, outbox->residual, fragment, 0), beta, n);
+    const struct tw_vectors_delta delta = {
+        .v = v,
+        .given = maybe_at(outbox, outbox->given, fragment, 0),
+        .phi = phi,
+        .theta = theta,
+        .ahead = maybe_at(outbox, outbox->ahead, fragment, 0),
+        .residual = maybe_at(outbox, outbox->residual, fragment, 0),
+        .beta = beta_of(outbox),
+        .n = size_of(outbox, fragment),
+    };
+    outbox->vectors->delta(outbox->vectors->self, &delta);
 }
 
 void tw_outbox_clip(struct tw_outbox *outbox, uint32_t fragment, float factor) {
     if (outbox->given == NULL) return;
-    tw_scale(at(outbox, outbox->given, fragment, 0), factor, size_of(outbox, fragment));
+    scale(outbox, at(outbox, outbox->given, fragment, 0), factor, size_of(outbox, fragment));
+}
+
+/* Of D, in its place: w D. */
+static void weigh_share(struct tw_outbox *outbox, uint32_t fragment, size_t begin, size_t n) {
+    if (outbox->share == NULL) return;
+    scale(outbox, at(outbox, outbox->share, fragment, begin), share_weight(outbox, fragment), n);
+}
+
+enum tw_status tw_outbox_pack(struct tw_outbox *outbox, uint32_t fragment, size_t begin, size_t n,
+                              const struct tw_outbox_payload *payload, struct tw_error *err) {
+    const struct tw_vectors_pack pack = {
+        .codec = payload->codec,
+        .v = payload->v,
+        .n = n,
+        .out = payload->bytes,
+        .decoded = maybe_at(outbox, outbox->share, fragment, begin),
+        .lost = maybe_at(outbox, outbox->residual_next, fragment, begin),
+    };
+    TW_TRY(outbox->vectors->pack(outbox->vectors->self, &pack, err));
+    weigh_share(outbox, fragment, begin, n);
+    return TW_OK;
+}
+
+/* x (n) = D, or v - D where v is not NULL. */
+static void note_decoded(struct tw_outbox *outbox, float *x,
+                         const struct tw_outbox_payload *payload, const float *v, size_t n) {
+    const struct tw_vectors *vectors = outbox->vectors;
+    float *here = vectors->is_host ? x : outbox->room;
+    TW_ASSERT(payload->codec->decode(payload->bytes, payload->bytes_count, here, n) == TW_OK);
+    for (size_t i = 0; v != NULL && i < n; i++) here[i] = v[i] - here[i];
+    if (vectors->is_host) return;
+    vectors->copy_in(vectors->self, x, here, n);
+    (void)vectors->finish(vectors->self, NULL); /* room is free again; a fault stays one */
 }
 
 void tw_outbox_note(struct tw_outbox *outbox, uint32_t fragment, size_t begin, size_t n,
-                    const float *v, const struct tw_codec *codec, const uint8_t *payload,
-                    size_t bytes) {
-    if (outbox->residual_next != NULL) {
-        float *lost = at(outbox, outbox->residual_next, fragment, begin);
-        TW_ASSERT(codec->decode(payload, bytes, lost, n) == TW_OK);
-        for (size_t i = 0; i < n; i++) lost[i] = v[i] - lost[i];
-    }
-    if (outbox->share != NULL) {
-        float *share = at(outbox, outbox->share, fragment, begin);
-        TW_ASSERT(codec->decode(payload, bytes, share, n) == TW_OK);
-        tw_scale(share, share_weight(outbox, fragment), n);
-    }
+                    const struct tw_outbox_payload *payload) {
+    if (outbox->residual_next != NULL)
+        note_decoded(outbox, at(outbox, outbox->residual_next, fragment, begin), payload,
+                     payload->v, n);
+    if (outbox->share != NULL)
+        note_decoded(outbox, at(outbox, outbox->share, fragment, begin), payload, NULL, n);
+    weigh_share(outbox, fragment, begin, n);
 }
 
 void tw_outbox_depart(struct tw_outbox *outbox, uint32_t fragment, uint64_t round, float *theta) {
@@ -173,26 +254,24 @@ void tw_outbox_depart(struct tw_outbox *outbox, uint32_t fragment, uint64_t roun
     outbox->fragments[fragment].is_out = true;
     outbox->fragments[fragment].round = round;
     if (outbox->run->sync.sent == TW_SENT_MIX || outbox->run->sync.sent == TW_SENT_KEEP) return;
-    add(theta, at(outbox, outbox->given, fragment, 0), n);
+    add(outbox, theta, at(outbox, outbox->given, fragment, 0), n);
     if (outbox->ahead == NULL) return;
-    subtract(theta, at(outbox, outbox->ahead, fragment, 0), n);
+    subtract(outbox, theta, at(outbox, outbox->ahead, fragment, 0), n);
     ahead_share(outbox, fragment, 0, n, 1.0f);
-    add(theta, at(outbox, outbox->ahead, fragment, 0), n);
+    add(outbox, theta, at(outbox, outbox->ahead, fragment, 0), n);
 }
 
 void tw_outbox_again(const struct tw_outbox *outbox, uint32_t fragment, float *v) {
     const size_t n = size_of(outbox, fragment);
     TW_ASSERT(outbox->given != NULL && outbox->fragments[fragment].is_out);
-    memcpy(v, at(outbox, outbox->given, fragment, 0), n * sizeof(float));
+    copy(outbox, v, at(outbox, outbox->given, fragment, 0), n);
     if (outbox->residual == NULL) return;
-    const float beta = (float)(outbox->run->sync.feedback_millionths / 1e6);
-    tw_merge_add(v, at(outbox, outbox->residual, fragment, 0), beta, n);
+    add_times(outbox, v, at(outbox, outbox->residual, fragment, 0), beta_of(outbox), n);
 }
 
 void tw_outbox_exact(struct tw_outbox *outbox, uint32_t fragment) {
     if (outbox->residual_next == NULL) return;
-    memset(at(outbox, outbox->residual_next, fragment, 0), 0,
-           size_of(outbox, fragment) * sizeof(float));
+    zero(outbox, at(outbox, outbox->residual_next, fragment, 0), size_of(outbox, fragment));
 }
 
 /* ---- merging --------------------------------------------------------------------------------- */
@@ -200,20 +279,20 @@ void tw_outbox_exact(struct tw_outbox *outbox, uint32_t fragment) {
 /* A merge that has work of ours which nobody here remembers: the worker has started since. */
 static void land_unknown(struct tw_outbox *outbox, const struct tw_outbox_step *step, size_t begin,
                          size_t n) {
-    memcpy(step->theta + begin, step->phi + begin, n * sizeof(float));
+    copy(outbox, step->theta + begin, step->phi + begin, n);
     if (outbox->ahead == NULL) return;
-    memset(at(outbox, outbox->ahead, step->fragment, begin), 0, n * sizeof(float));
-    memset(at(outbox, outbox->ahead_u, step->fragment, begin), 0, n * sizeof(float));
+    zero(outbox, at(outbox, outbox->ahead, step->fragment, begin), n);
+    zero(outbox, at(outbox, outbox->ahead_u, step->fragment, begin), n);
 }
 
 /* What was sent is in the merge. */
 static void take_as_merged(struct tw_outbox *outbox, uint32_t fragment, float *theta, size_t begin,
                            size_t n) {
     if (outbox->run->sync.sent == TW_SENT_KEEP)
-        add(theta, at(outbox, outbox->given, fragment, begin), n);
+        add(outbox, theta, at(outbox, outbox->given, fragment, begin), n);
     if (outbox->residual == NULL) return;
-    memcpy(at(outbox, outbox->residual, fragment, begin),
-           at(outbox, outbox->residual_next, fragment, begin), n * sizeof(float));
+    copy(outbox, at(outbox, outbox->residual, fragment, begin),
+         at(outbox, outbox->residual_next, fragment, begin), n);
 }
 
 /* What was sent is nowhere. */
@@ -221,26 +300,28 @@ static void take_back(struct tw_outbox *outbox, uint32_t fragment, float *theta,
                       size_t n) {
     const enum tw_sent sent = outbox->run->sync.sent;
     if (sent == TW_SENT_RESTART || sent == TW_SENT_EAGER)
-        subtract(theta, at(outbox, outbox->given, fragment, begin), n);
+        subtract(outbox, theta, at(outbox, outbox->given, fragment, begin), n);
     if (outbox->ahead != NULL) ahead_share(outbox, fragment, begin, n, -1.0f);
 }
 
 void tw_outbox_land(struct tw_outbox *outbox, const struct tw_outbox_step *step, size_t begin,
                     size_t n, enum tw_apply_mode mode) {
+    const struct tw_vectors *vectors = outbox->vectors;
     const uint32_t fragment = step->fragment;
     const bool is_out = outbox->fragments[fragment].is_out, is_merged = mode == TW_APPLY_MIX;
     float *theta = step->theta + begin;
     if (outbox->run->sync.sent == TW_SENT_MIX && is_merged) {
         const float alpha = (float)outbox->run->sync.mix_millionths / 1e6f;
         if (is_out) take_as_merged(outbox, fragment, theta, begin, n);
-        tw_mix(theta, step->phi + begin, alpha, n);
+        vectors->mix(vectors->self, theta, step->phi + begin, alpha, n);
         return;
     }
     if (is_merged && !is_out) {
         land_unknown(outbox, step, begin, n);
         return;
     }
-    if (outbox->ahead != NULL) subtract(theta, at(outbox, outbox->ahead, fragment, begin), n);
+    if (outbox->ahead != NULL)
+        subtract(outbox, theta, at(outbox, outbox->ahead, fragment, begin), n);
     if (outbox->ahead != NULL && is_merged)
         regress(outbox, fragment, begin, n, step->merged + begin);
     if (is_merged) {
@@ -249,10 +330,10 @@ void tw_outbox_land(struct tw_outbox *outbox, const struct tw_outbox_step *step,
         take_back(outbox, fragment, theta, begin, n);
     }
     if (mode != TW_APPLY_ABSENT) {
-        tw_shift(theta, step->phi + begin, step->phi_old + begin, n);
+        vectors->shift(vectors->self, theta, step->phi + begin, step->phi_old + begin, n);
         if (outbox->ahead != NULL) ahead_step(outbox, step, begin, n, is_merged);
     }
-    if (outbox->ahead != NULL) add(theta, at(outbox, outbox->ahead, fragment, begin), n);
+    if (outbox->ahead != NULL) add(outbox, theta, at(outbox, outbox->ahead, fragment, begin), n);
 }
 
 void tw_outbox_arrive(struct tw_outbox *outbox, uint32_t fragment, uint32_t contributors) {
@@ -270,22 +351,22 @@ void tw_outbox_recall(struct tw_outbox *outbox, uint32_t fragment, float *theta)
 void tw_outbox_clear(struct tw_outbox *outbox, uint32_t fragment, float *theta) {
     tw_outbox_recall(outbox, fragment, theta);
     if (outbox->ahead != NULL)
-        subtract(theta, at(outbox, outbox->ahead, fragment, 0), size_of(outbox, fragment));
+        subtract(outbox, theta, at(outbox, outbox->ahead, fragment, 0), size_of(outbox, fragment));
     tw_outbox_forget(outbox, fragment);
 }
 
 void tw_outbox_flush(struct tw_outbox *outbox, uint32_t fragment, float *theta) {
     if (outbox->residual == NULL) return;
     float *residual = at(outbox, outbox->residual, fragment, 0);
-    subtract(theta, residual, size_of(outbox, fragment));
-    memset(residual, 0, size_of(outbox, fragment) * sizeof(float));
+    subtract(outbox, theta, residual, size_of(outbox, fragment));
+    zero(outbox, residual, size_of(outbox, fragment));
 }
 
 void tw_outbox_forget(struct tw_outbox *outbox, uint32_t fragment) {
     float *const arrays[] = {outbox->residual, outbox->ahead, outbox->ahead_u};
     for (unsigned i = 0; i < 3; i++) {
         if (arrays[i] == NULL) continue;
-        memset(at(outbox, arrays[i], fragment, 0), 0, size_of(outbox, fragment) * sizeof(float));
+        zero(outbox, at(outbox, arrays[i], fragment, 0), size_of(outbox, fragment));
     }
     outbox->fragments[fragment].is_out = false;
 }

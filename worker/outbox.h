@@ -53,7 +53,8 @@
  * All of it lives in the worker's memory and in no snapshot. A worker that starts again has nothing
  * under way, c = 0, e = 0: what was under way is lost to theta if its merge does not come, e is
  * lost, and of a merge that comes theta := phi', for the snapshot may or may not have what was
- * sent. Memory, in floats per parameter: feedback 2, keep and restart 1, eager 4. */
+ * sent. Memory, in floats per parameter, where the parameters lie: feedback 2, keep and restart 1,
+ * eager 4. */
 #ifndef TW_WORKER_OUTBOX_H
 #define TW_WORKER_OUTBOX_H
 
@@ -66,11 +67,14 @@
 #include "proto/run.h"
 #include "proto/shm.h"
 #include "sync/node.h"
+#include "worker/vectors.h"
 
 struct tw_outbox {
     const struct tw_run *run;
     const struct tw_shm *shm;
-    float *memory; /* owned: the arrays below, of `elements` each; NULL where there is no use */
+    const struct tw_vectors *vectors;
+    float *memory; /* live, owned: the arrays below, of `elements` each; NULL: no use for any */
+    float *room;   /* (largest fragment), host, owned: for decoding; NULL on the host */
     float *residual, *residual_next; /* e; of what is under way */
     float *given;                    /* Delta under way */
     float *share;                    /* eager: what c was given of it, w D */
@@ -83,26 +87,43 @@ struct tw_outbox {
     } fragments[TW_FRAGMENTS_MAX];
 };
 
-/* Borrows run and shm. TW_NOMEM names the size. */
+/* Borrows run, shm and vectors. TW_NOMEM names the size. deinit after a failed init, too. */
 enum tw_status tw_outbox_init(struct tw_outbox *outbox, const struct tw_run *run,
-                              const struct tw_shm *shm, struct tw_error *err);
+                              const struct tw_shm *shm, const struct tw_vectors *vectors,
+                              struct tw_error *err);
 void tw_outbox_deinit(struct tw_outbox *outbox);
 
-/* ---- sending: in this order, theta and delta of the whole fragment --------------------------- */
+/* Arrays of as many elements as the model has that init takes of live memory. */
+uint32_t tw_outbox_arrays(const struct tw_run *run);
+
+/* ---- sending: in this order, theta and delta of the whole fragment, live --------------------- */
 
 /* What is still under way did not arrive anywhere: back into theta with it. */
 void tw_outbox_recall(struct tw_outbox *outbox, uint32_t fragment, float *theta);
 
-/* delta: phi - theta in, v out. */
-void tw_outbox_fill(struct tw_outbox *outbox, uint32_t fragment, float *delta);
+/* v, of this fragment of phi and theta. */
+void tw_outbox_fill(struct tw_outbox *outbox, uint32_t fragment, float *v, const float *phi,
+                    const float *theta);
+
+/* What v, from its element `begin` on, is or was packed as. */
+struct tw_outbox_payload {
+    const struct tw_codec *codec;
+    const float *v;     /* (n); live where it is to be packed, on the host where it was noted */
+    uint8_t *bytes;     /* host */
+    size_t bytes_count; /* of one that is noted */
+};
 
 /* v was scaled by this factor: so much less is sent, the rest stays in theta. */
 void tw_outbox_clip(struct tw_outbox *outbox, uint32_t fragment, float factor);
 
-/* Elements [begin, begin + n) of v went into this payload. It decodes. */
+/* Elements [begin, begin + n) of v go into this payload, where v lies. TW_CORRUPT, TW_DEVICE as
+ * pack() of vectors.h, which has this codec. */
+enum tw_status tw_outbox_pack(struct tw_outbox *outbox, uint32_t fragment, size_t begin, size_t n,
+                              const struct tw_outbox_payload *payload, struct tw_error *err);
+
+/* Elements [begin, begin + n) of v went into this payload, on the host. It decodes. */
 void tw_outbox_note(struct tw_outbox *outbox, uint32_t fragment, size_t begin, size_t n,
-                    const float *v, const struct tw_codec *codec, const uint8_t *payload,
-                    size_t bytes);
+                    const struct tw_outbox_payload *payload);
 
 /* Every part is noted: it is on its way. */
 void tw_outbox_depart(struct tw_outbox *outbox, uint32_t fragment, uint64_t round, float *theta);
@@ -119,9 +140,9 @@ void tw_outbox_exact(struct tw_outbox *outbox, uint32_t fragment);
 struct tw_outbox_step {
     uint32_t fragment;
     uint64_t version;
-    float *theta;
-    const float *phi_old, *phi; /* of the whole fragment */
-    const float *merged;        /* likewise, what the outer step was taken on; eager alone asks */
+    float *theta; /* of the whole fragment, live, and so below */
+    const float *phi_old, *phi;
+    const float *merged; /* what the outer step was taken on; eager alone asks */
 };
 
 /* Elements [begin, begin + n): theta, and everything here, after a step in this mode. */

@@ -108,10 +108,11 @@ static void land(const struct tw_pairing *pairing, const struct tw_wmsg_pair_app
                                         .version = request->version,
                                         .theta =
                                             tw_merger_theta(pairing->merger, request->fragment),
-                                        .phi_old = stage->phi_old,
-                                        .phi = stage->phi};
+                                        .phi_old = stage->live_old,
+                                        .phi = stage->live};
+    const struct tw_vectors *vectors = outbox->vectors;
     if (request->is_final != 0) {
-        memcpy(step.theta, stage->phi, stage->elements * sizeof(float));
+        vectors->copy(vectors->self, step.theta, stage->live, stage->elements);
         tw_outbox_forget(outbox, request->fragment);
         return;
     }
@@ -126,20 +127,31 @@ static bool is_under_way(const struct tw_pairing *pairing,
            outbox->fragments[request->fragment].round == request->round;
 }
 
-/* With what was sent in this round, else with what there is to send now. */
-static enum tw_status apply_alone(struct tw_pairing *pairing,
-                                  const struct tw_wmsg_pair_apply *request, struct tw_error *err) {
+/* What was sent in this round, else what there is to send now, into scratch. */
+static enum tw_status take_own(struct tw_pairing *pairing, const struct tw_wmsg_pair_apply *request,
+                               struct tw_error *err) {
     struct tw_merger *merger = pairing->merger;
+    const struct tw_vectors *vectors = merger->vectors;
     const uint32_t fragment = request->fragment;
+    const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
     float norm;
     if (is_under_way(pairing, request)) {
-        tw_outbox_again(&merger->outbox, fragment, merger->scratch);
+        tw_outbox_again(&merger->outbox, fragment, merger->v);
     } else {
         TW_TRY(tw_merger_take(merger, fragment, &norm, err));
         tw_outbox_depart(&merger->outbox, fragment, request->round,
                          tw_merger_theta(merger, fragment));
     }
+    if (vectors->is_host) return TW_OK;
+    return vectors->copy_out(vectors->self, merger->scratch, merger->v, n, err);
+}
+
+static enum tw_status apply_alone(struct tw_pairing *pairing,
+                                  const struct tw_wmsg_pair_apply *request, struct tw_error *err) {
+    struct tw_merger *merger = pairing->merger;
+    const uint32_t fragment = request->fragment;
     struct tw_stage stage;
+    TW_TRY(take_own(pairing, request, err));
     tw_stage_begin(merger, fragment, &stage);
     step_outer(pairing, request->version, &stage);
     TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));

@@ -59,8 +59,11 @@ static enum tw_status train(struct tw_link *link, const struct tw_wmsg_welcome *
                             const struct tw_shm *shm, const struct tw_learner *learner,
                             struct tw_error *err) {
     struct tw_trainer trainer;
-    TW_TRY(tw_trainer_init(&trainer, link, welcome, shm, learner, err));
-    enum tw_status status = tw_trainer_start(&trainer, err);
+    enum tw_status status = tw_trainer_init(&trainer, link, welcome, shm, learner, err);
+    /* Others may hold a card's memory for a while: no snapshot is to blame. */
+    if (status == TW_NOMEM && !learner->vectors.is_host) err->status = status = TW_DEVICE;
+    TW_TRY(status);
+    status = tw_trainer_start(&trainer, err);
     while (status == TW_OK && !trainer.is_over) {
         status = tw_interrupt_wanted() ? tw_trainer_finish(&trainer, err)
                                        : tw_trainer_turn(&trainer, err);

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "kernels/norm.h"
 
-void tw_stage_begin(const struct tw_merger *merger, uint32_t fragment, struct tw_stage *stage) {
+void tw_stage_begin(struct tw_merger *merger, uint32_t fragment, struct tw_stage *stage) {
     struct tw_shm_view old;
     stage->fragment = fragment;
     stage->elements = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
@@ -14,9 +14,11 @@ void tw_stage_begin(const struct tw_merger *merger, uint32_t fragment, struct tw
     TW_ASSERT(old.phi != stage->phi);
     stage->phi_old = old.phi;
     stage->u_old = old.u;
+    stage->live_old = tw_twin_phi(&merger->twin, fragment);
+    stage->live = NULL;
 }
 
-enum tw_status tw_stage_end(struct tw_merger *merger, const struct tw_stage *stage, uint64_t rounds,
+enum tw_status tw_stage_end(struct tw_merger *merger, struct tw_stage *stage, uint64_t rounds,
                             const struct tw_id *expected, struct tw_error *err) {
     if (!tw_is_finite(stage->phi, stage->elements) || !tw_is_finite(stage->u, stage->elements)) {
         return tw_fail(err, TW_CORRUPT, "fragment %u would no longer be finite", stage->fragment);
@@ -29,6 +31,7 @@ enum tw_status tw_stage_end(struct tw_merger *merger, const struct tw_stage *sta
     }
     tw_shm_stage_publish(merger->shm, stage->fragment, &state);
     merger->changes_count++;
+    stage->live = tw_twin_next(&merger->twin, stage->fragment);
     return TW_OK;
 }
 

@@ -12,13 +12,14 @@ struct tw_stage {
     size_t elements;
     const float *phi_old, *u_old; /* at home, whole until the next stage */
     float *phi, *u;               /* in the spare */
+    const float *live_old, *live; /* phi_old, and once published phi, where theta is */
 };
 
-void tw_stage_begin(const struct tw_merger *merger, uint32_t fragment, struct tw_stage *stage);
+void tw_stage_begin(struct tw_merger *merger, uint32_t fragment, struct tw_stage *stage);
 
 /* Publishes the stage. TW_CORRUPT, and nothing published, when the new state is not finite (a merge
  * of finite numbers may still overflow) or does not have the digest `expected` (NULL: any). */
-enum tw_status tw_stage_end(struct tw_merger *merger, const struct tw_stage *stage, uint64_t rounds,
+enum tw_status tw_stage_end(struct tw_merger *merger, struct tw_stage *stage, uint64_t rounds,
                             const struct tw_id *expected, struct tw_error *err);
 
 /* Fills the reply with where the fragment stands now. */

@@ -43,7 +43,7 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
     trainer->waiting = calloc(TW_WAITING_MAX, sizeof(*trainer->waiting));
     if (trainer->waiting == NULL) return tw_fail(err, TW_NOMEM, "no memory for waiting requests");
     enum tw_status status =
-        tw_merger_init(&trainer->merger, &welcome->run, shm, learner->theta, err);
+        tw_merger_init(&trainer->merger, &welcome->run, shm, &learner->vectors, err);
     if (status == TW_OK) status = tw_pairing_init(&trainer->pairing, &trainer->merger, err);
     if (status == TW_OK) status = tw_side_init(&trainer->side, link, &trainer->merger, err);
     if (status != TW_OK) tw_trainer_deinit(trainer);
@@ -118,11 +118,11 @@ static bool snapshot_is_due(const struct tw_trainer *trainer) {
 
 static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
+    const struct tw_vectors *vectors = &learner->vectors;
     const size_t elements = (size_t)trainer->shm->geometry.elements;
     float *phi, *u;
     tw_shm_settle(trainer->shm);
     tw_shm_home(trainer->shm, 0, &phi, &u);
-    TW_ASSERT(trainer->shm->fragment_begin[0] == 0);
 
     double live = 0, anchor = 0;
     const enum tw_status status = learner->heldout(learner->self, learner->theta, &live, err);
@@ -130,9 +130,10 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
     if (status == TW_AGAIN) return TW_OK;
     TW_TRY(status);
     TW_TRY(learner->heldout(learner->self, phi, &anchor, err));
-    TW_TRY(tw_mirror_pull_all(learner, TW_ENGINE_THETA, trainer->shm, err));
     const double size = tw_norm_squared(phi, elements);
-    const double apart = tw_distance_squared(learner->theta, phi, elements);
+    const double apart = vectors->distance_squared(vectors->self, vectors->theta,
+                                                   tw_twin_all(&trainer->merger.twin), elements);
+    TW_TRY(vectors->finish(vectors->self, err));
     trainer->evaluated_changes = trainer->merger.changes_count;
 
     struct tw_worker_msg told = {.kind = TW_WMSG_EVALUATED};
@@ -178,16 +179,16 @@ static bool is_due(const struct tw_trainer *trainer, const struct tw_worker_msg 
     return true;
 }
 
-/* Fills `reply` for a request; false for messages that are none. */
 static void note_inner(struct tw_trainer *trainer) {
     const struct tw_learner *learner = trainer->learner;
     const double beta2 = trainer->welcome->run.train.beta2_millionths / 1e6;
-    trainer->merger.inner.m = learner->m;
-    trainer->merger.inner.v = learner->v;
+    trainer->merger.inner.m = learner->vectors.m;
+    trainer->merger.inner.v = learner->vectors.v;
     trainer->merger.inner.lr = learner->lr(learner->self, tw_trainer_clock(trainer));
     trainer->merger.inner.correction2 = (float)(1.0 - pow(beta2, (double)*learner->updates));
 }
 
+/* Fills `reply` for a request; false for messages that are none. */
 static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                            struct tw_worker_msg *reply, enum tw_status *status,
                            struct tw_error *err) {
@@ -248,6 +249,19 @@ static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_w
     return TW_OK;
 }
 
+/* A request is over, done or refused (it may have taken back what was under way): theta is as the
+ * next step shall find it. Whatever failed on a device is no answer, but the end. */
+static enum tw_status request_settle(const struct tw_trainer *trainer,
+                                     const struct tw_worker_msg *msg, struct tw_error *err) {
+    const struct tw_vectors *vectors = &trainer->learner->vectors;
+    const struct tw_shm *shm = trainer->shm;
+    const int64_t fragment = tw_request_fragment_of(msg);
+    if (fragment >= 0 && fragment < shm->fragments_count)
+        vectors->written(vectors->self, (size_t)shm->fragment_begin[fragment],
+                         (size_t)tw_shm_fragment_elements(shm, (uint32_t)fragment));
+    return vectors->finish(vectors->self, err);
+}
+
 static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                               struct tw_error *err) {
     struct tw_worker_msg reply;
@@ -255,11 +269,10 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
     enum tw_status status = TW_OK;
     memset(&reply, 0, sizeof(reply));
     if (tw_side_answer(trainer->link, &trainer->merger, msg, &status, err)) return status;
-    TW_TRY(tw_mirror_pull(trainer->learner, trainer->shm, &trainer->welcome->run, msg, err));
     if (!request_answer(trainer, msg, &reply, &status, &reason)) {
         return state_change(trainer, msg, err);
     }
-    TW_TRY(tw_mirror_push(trainer->learner, trainer->shm, &trainer->welcome->run, msg, err));
+    TW_TRY(request_settle(trainer, msg, err));
     if (status != TW_OK) {
         tw_log(TW_LOG_WARN, "request_refused", "kind=%u step=%" PRIu64 " status=%s text=\"%s\"",
                msg->kind, trainer->step, tw_status_name(status), reason.message);

@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
         case 'g': stub.gpu = optarg; break;
         case 'f':
             stub.learner.is_remote = true;
-            stub.learner.pulls_fail = (uint32_t)strtoul(optarg, NULL, 10);
+            stub.learner.far.calls_fail = (uint32_t)strtoul(optarg, NULL, 10);
             break;
         case 't': break;
         default: return TW_EXIT_USAGE;

@@ -36,7 +36,7 @@ static void node_open(struct node *node, uint64_t data_seed, const struct tw_run
     memset(&node->stub, 0, sizeof(node->stub));
     assert_int_equal(stub_learner_open(&node->stub, &node->learner, &config, &err), TW_OK);
     assert_int_equal(
-        tw_merger_init(&node->merger, &node->dae.run, &node->dae.shm, node->learner.theta, &err),
+        tw_merger_init(&node->merger, &node->dae.run, &node->dae.shm, &node->learner.vectors, &err),
         TW_OK);
     tw_start_build(&node->dae.welcome, &node->dae.shm, &node->learner, &state, &start);
     node->cursor = 0;

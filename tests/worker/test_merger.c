@@ -12,6 +12,7 @@
 static struct fake_daemon dae;
 static struct tw_merger merger;
 static float *theta;
+static struct tw_vectors vectors;
 static size_t n; /* elements of fragment 1 */
 static struct tw_error err;
 
@@ -21,7 +22,8 @@ static void open_run(const struct tw_run *run) {
     fake_daemon_open(&dae, run, TW_SNAPSHOT_OFF);
     theta = calloc((size_t)dae.shm.geometry.elements, sizeof(float));
     assert_non_null(theta);
-    assert_int_equal(tw_merger_init(&merger, &dae.run, &dae.shm, theta, &err), TW_OK);
+    vectors = tw_vectors_host(theta, NULL, NULL);
+    assert_int_equal(tw_merger_init(&merger, &dae.run, &dae.shm, &vectors, &err), TW_OK);
     n = (size_t)tw_shm_fragment_elements(&dae.shm, FRAGMENT);
 }
 

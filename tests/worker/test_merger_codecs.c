@@ -16,6 +16,7 @@ struct node {
     struct fake_daemon dae;
     struct tw_merger merger;
     float *theta;
+    struct tw_vectors vectors;
     size_t n; /* elements of the fragment */
 };
 
@@ -29,8 +30,9 @@ static void node_open(struct node *node, const struct tw_codec *codec) {
     fake_daemon_open(&node->dae, &run, TW_SNAPSHOT_OFF);
     node->theta = calloc((size_t)node->dae.shm.geometry.elements, sizeof(float));
     assert_non_null(node->theta);
+    node->vectors = tw_vectors_host(node->theta, NULL, NULL);
     assert_int_equal(
-        tw_merger_init(&node->merger, &node->dae.run, &node->dae.shm, node->theta, &err), TW_OK);
+        tw_merger_init(&node->merger, &node->dae.run, &node->dae.shm, &node->vectors, &err), TW_OK);
     node->n = (size_t)tw_shm_fragment_elements(&node->dae.shm, FRAGMENT);
 }
 

@@ -14,6 +14,7 @@ enum { INPUTS_MAX = 8 };
 static struct fake_daemon dae;
 static struct tw_merger merger;
 static float *theta;
+static struct tw_vectors vectors;
 static struct tw_error err;
 static struct tw_run run;
 
@@ -22,7 +23,8 @@ static void open_run(void) {
     fake_daemon_open(&dae, &run, TW_SNAPSHOT_OFF);
     theta = calloc((size_t)dae.shm.geometry.elements, sizeof(float));
     assert_non_null(theta);
-    assert_int_equal(tw_merger_init(&merger, &dae.run, &dae.shm, theta, &err), TW_OK);
+    vectors = tw_vectors_host(theta, NULL, NULL);
+    assert_int_equal(tw_merger_init(&merger, &dae.run, &dae.shm, &vectors, &err), TW_OK);
 }
 
 static int begin(void **state) {

@@ -20,6 +20,7 @@ struct node {
     struct tw_merger merger;
     struct tw_pairing pairing;
     float *theta;
+    struct tw_vectors vectors;
     struct tw_span delta, phi;               /* own payloads, of the size they have */
     struct tw_span theirs_delta, theirs_phi; /* copies of the partner's */
 };
@@ -64,8 +65,9 @@ static void open_all(enum tw_codec_id codec, uint32_t feedback_millionths) {
         fake_daemon_open(&node->dae, &run, TW_SNAPSHOT_OFF);
         node->theta = calloc((size_t)node->dae.shm.geometry.elements, sizeof(float));
         assert_non_null(node->theta);
+        node->vectors = tw_vectors_host(node->theta, NULL, NULL);
         assert_int_equal(
-            tw_merger_init(&node->merger, &node->dae.run, &node->dae.shm, node->theta, &err),
+            tw_merger_init(&node->merger, &node->dae.run, &node->dae.shm, &node->vectors, &err),
             TW_OK);
         assert_int_equal(tw_pairing_init(&node->pairing, &node->merger, &err), TW_OK);
     }

@@ -50,7 +50,8 @@ static enum tw_status open_memory(struct node *node, struct tw_error *err) {
     tw_shm_format(&node->shm);
     node->merge_run = node->setting->run;
     if (gamma > 0) node->merge_run.sync.consensus_millionths = gamma;
-    TW_TRY(tw_merger_init(&node->merger, &node->merge_run, &node->shm, node->engine->theta, err));
+    node->vectors = tw_vectors_host(node->engine->theta, node->engine->m, node->engine->v);
+    TW_TRY(tw_merger_init(&node->merger, &node->merge_run, &node->shm, &node->vectors, err));
     node->has_merger = true;
     TW_TRY(tw_pairing_init(&node->pairing, &node->merger, err));
     node->has_pairing = true;

@@ -63,7 +63,8 @@ struct node {
     void *memory;
     size_t memory_bytes;
     struct tw_shm shm;
-    struct tw_run merge_run; /* the setting's, with a consensus that no manifest may have */
+    struct tw_run merge_run;   /* the setting's, with a consensus that no manifest may have */
+    struct tw_vectors vectors; /* of the merger: theta where the engine has it */
     struct tw_merger merger;
     struct tw_pairing pairing;
     struct {
