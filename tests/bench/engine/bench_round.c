@@ -3,8 +3,10 @@
  * turn, so that a machine whose speed changes changes both. The daemon's side is in this process:
  * ENCODE, REDUCE of what two nodes would send, APPLY. Snapshots and evaluation are left out.
  *
- * The last line is one of JSON. Digests of (phi, u) are told apart: they are plain C where the
- * program is built without a library for them. */
+ * The last line is one of JSON. encode_s and apply_s are what the boundaries with these requests
+ * took longer, of all rounds of a period; they are in the overhead, as is what REDUCE takes from
+ * steps that it runs beside. Digests of (phi, u) are told apart: they are plain C where the program
+ * is built without a library for them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +42,8 @@ struct bench {
     uint32_t *tokens; /* (batch, context + 1) */
     struct fragment fragments[TW_FRAGMENTS_MAX];
     double plain_s[PERIODS_MAX], rounds_s[PERIODS_MAX];
+    /* turns that answered these, with the steps in them */
+    double encode_s[PERIODS_MAX], apply_s[PERIODS_MAX];
 };
 
 static double now_s(void) {
@@ -86,8 +90,11 @@ static enum tw_status learner_push(void *self, uint32_t arrays, uint64_t begin, 
 static enum tw_status learner_open(struct bench *bench, struct tw_error *err) {
     const struct tw_run *const run = &bench->run;
     const size_t count = (size_t)run->train.batch * (run->model.context + 1);
-    const struct tw_engine_config config = {
-        .run = run, .layout = &bench->daemon.layout, .compute = bench->compute};
+    const struct tw_layout *const layout = &bench->daemon.layout;
+    const struct tw_engine_config config = {.run = run,
+                                            .layout = layout,
+                                            .compute = bench->compute,
+                                            .sync_bytes = tw_merger_live_bytes(run, layout)};
     struct tw_rng rng;
     tw_rng_seed(&rng, 1);
     bench->tokens = calloc(count, sizeof(*bench->tokens));
@@ -109,6 +116,10 @@ static enum tw_status learner_open(struct bench *bench, struct tw_error *err) {
                             .lr = learner_lr,
                             .pull = learner_pull,
                             .push = learner_push};
+    if (bench->engine->plan.is_on_gpu)
+        return tw_engine_vectors(bench->engine, &bench->learner.vectors, err);
+    bench->learner.vectors =
+        tw_vectors_host(bench->learner.theta, bench->learner.m, bench->learner.v);
     return TW_OK;
 }
 
@@ -228,11 +239,17 @@ static void room_again(struct bench *bench, uint32_t p) {
 
 /* ---- periods --------------------------------------------------------------------------------- */
 
-static enum tw_status take_period(struct bench *bench, bool has_rounds, double *took_s,
+/* Seconds of one period, and of its turns at whose end each kind of request was answered. */
+struct taken {
+    double all_s, encode_s, apply_s;
+};
+
+static enum tw_status take_period(struct bench *bench, bool has_rounds, struct taken *taken,
                                   struct tw_error *err) {
     const uint32_t period = bench->run.sync.period, count = bench->daemon.layout.fragments_count;
     uint32_t stage = 0, next = 0, p = 0;
     const double begin_s = now_s();
+    *taken = (struct taken){.all_s = 0};
     for (uint32_t step = 0; step < period || stage != 0; step++) {
         if (has_rounds && stage == 0 && next < count && step >= next * (period / count)) {
             p = next++;
@@ -241,9 +258,14 @@ static enum tw_status take_period(struct bench *bench, bool has_rounds, double *
             stage = 1;
         }
         if (step >= 16 * period) return tw_fail(err, TW_LIMIT, "a round does not end");
+        const uint32_t before = stage;
+        const double turn_s = now_s();
         TW_TRY(tw_trainer_turn(&bench->trainer, err));
+        const double took_s = now_s() - turn_s;
         TW_TRY(follow(bench, p, &stage, err));
-        if (step + 1 == period) *took_s = now_s() - begin_s;
+        if (before == 1 && stage == 2) taken->encode_s += took_s;
+        if (before == 3 && stage == 0) taken->apply_s += took_s;
+        if (step + 1 == period) taken->all_s = now_s() - begin_s;
     }
     return has_rounds && next < count ? tw_fail(err, TW_LIMIT, "%u of %u fragments had a round",
                                                 (unsigned)next, (unsigned)count)
@@ -272,21 +294,29 @@ static double digests_s(const struct bench *bench) {
 
 static enum tw_status measure(struct bench *bench, struct tw_error *err) {
     char text[96];
-    double ignored;
-    TW_TRY(take_period(bench, true, &ignored, err)); /* plans, graphs, caches */
+    struct taken taken;
+    TW_TRY(take_period(bench, true, &taken, err)); /* plans, graphs, caches */
     for (uint32_t i = 0; i < bench->periods; i++) {
-        TW_TRY(take_period(bench, false, &bench->plain_s[i], err));
-        TW_TRY(take_period(bench, true, &bench->rounds_s[i], err));
+        TW_TRY(take_period(bench, false, &taken, err));
+        bench->plain_s[i] = taken.all_s;
+        TW_TRY(take_period(bench, true, &taken, err));
+        bench->rounds_s[i] = taken.all_s;
+        bench->encode_s[i] = taken.encode_s;
+        bench->apply_s[i] = taken.apply_s;
     }
     const double digests = digests_s(bench), plain = median(bench->plain_s, bench->periods),
                  rounds = median(bench->rounds_s, bench->periods);
+    const double step_s = plain / bench->run.sync.period,
+                 steps_s = bench->daemon.layout.fragments_count * step_s;
     tw_engine_describe(bench->engine, text, sizeof(text));
     (void)printf("{\"what\": \"%s\", \"params\": %llu, \"fragments\": %u, \"period\": %u, "
                  "\"step_s\": %.6f, \"period_plain_s\": %.6f, \"period_rounds_s\": %.6f, "
-                 "\"digests_s\": %.6f, \"overhead\": %.6f}\n",
+                 "\"encode_s\": %.6f, \"apply_s\": %.6f, \"digests_s\": %.6f, "
+                 "\"overhead\": %.6f}\n",
                  text, (unsigned long long)bench->daemon.layout.params,
                  (unsigned)bench->daemon.layout.fragments_count, (unsigned)bench->run.sync.period,
-                 plain / bench->run.sync.period, plain, rounds, digests, rounds / plain - 1);
+                 step_s, plain, rounds, median(bench->encode_s, bench->periods) - steps_s,
+                 median(bench->apply_s, bench->periods) - steps_s, digests, rounds / plain - 1);
     return TW_OK;
 }
 
