@@ -1,10 +1,13 @@
 #include "daemon/bans.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* 2026: this program is not older. Machines without a battery begin in 1970, and would end bans by
+ * being set. */
+#define CLOCK_SET_S UINT64_C(1767225600)
 
 static bool is_free(const struct tw_ban *row) {
     return tw_id_is_zero(&row->id);
@@ -88,11 +91,16 @@ enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_
     return TW_OK;
 }
 
-uint32_t tw_bans_count(const struct tw_bans *bans, uint64_t now_s) {
-    uint32_t count = 0;
-    for (int i = 0; i < TW_BANS_MAX; i++)
-        count += !is_free(&bans->rows[i]) && left_s(&bans->rows[i], now_s) > 0;
-    return count;
+bool tw_bans_clock(struct tw_bans *bans, uint64_t now_s) {
+    bool is_changed = false;
+    if (now_s < CLOCK_SET_S) return false;
+    for (int i = 0; i < TW_BANS_MAX; i++) {
+        struct tw_ban *row = &bans->rows[i];
+        if (row->until_s <= now_s + row->length_s) continue;
+        row->until_s = now_s + row->length_s;
+        is_changed = true;
+    }
+    return is_changed;
 }
 
 /* ---- text ---------------------------------------------------------------------------------- */

@@ -4,10 +4,12 @@
  * how often is forgotten 7 days after the last one ended. An offence is what only the node itself
  * can have done: what came out of its TLS session and broke a rule, never a broken connection,
  * which anybody on the way can cause. Times are seconds of the wall clock, for the table outlives
- * the process; a clock that was set back makes no ban longer than it was when it began. */
+ * the process; a clock that was set back makes no ban longer than it was when it began: it begins
+ * anew, once. */
 #ifndef TW_DAEMON_BANS_H
 #define TW_DAEMON_BANS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -47,8 +49,9 @@ uint64_t tw_bans_left_s(const struct tw_bans *bans, const struct tw_id *id, uint
 enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_s, struct tw_id *id,
                             struct tw_error *err);
 
-/* How many are banned. */
-uint32_t tw_bans_count(const struct tw_bans *bans, uint64_t now_s);
+/* Bans that have more than their length to go began under a clock that was ahead: they begin now.
+ * Says nothing while the clock was never set. Once a minute; true: the table changed. */
+bool tw_bans_clock(struct tw_bans *bans, uint64_t now_s);
 
 /* The table as text: a line `id until length` per node that was ever banned. Returns its bytes. */
 size_t tw_bans_encode(const struct tw_bans *bans, char text[TW_BANS_TEXT_MAX]);

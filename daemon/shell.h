@@ -410,6 +410,7 @@ void tw_shell_cache_load(struct tw_shell *shell);
 void tw_shell_cache_save(struct tw_shell *shell);
 void tw_shell_bans_load(struct tw_shell *shell);
 void tw_shell_bans_save(struct tw_shell *shell);
+void tw_shell_bans_clock(struct tw_shell *shell);
 /* `thinwire unban`: of the node whose id begins with `hex`. The sentence is in *answer either way.
  */
 enum tw_status tw_shell_bans_lift(struct tw_shell *shell, const char *hex, struct tw_error *answer);

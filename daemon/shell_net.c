@@ -361,6 +361,7 @@ void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us) {
         }
     }
     if (now_us >= shell->cache_due_us) {
+        tw_shell_bans_clock(shell);
         if (shell->cache_due_us != 0) {
             tw_shell_cache_save(shell);
             tw_shell_crowd_save(shell);

@@ -153,6 +153,10 @@ void tw_shell_bans_save(struct tw_shell *shell) {
     text_save(shell, bans_name, shell->cache_text, size);
 }
 
+void tw_shell_bans_clock(struct tw_shell *shell) {
+    if (tw_bans_clock(tw_transport_bans(shell->transport), wall_s())) tw_shell_bans_save(shell);
+}
+
 enum tw_status tw_shell_bans_lift(struct tw_shell *shell, const char *hex,
                                   struct tw_error *answer) {
     struct tw_id id;
