@@ -102,7 +102,7 @@ enum tw_status tw_tls_context_init(struct tw_tls_context *context,
         return tw_fail(err, TW_TLS, "OpenSSL refuses the TLS profile of Thinwire: %s",
                        openssl_reason());
     }
-    context->ctx = ctx;
+    *context = (struct tw_tls_context){.ctx = ctx, .key_records = TW_TLS_KEY_RECORDS};
     return TW_OK;
 }
 
@@ -113,7 +113,7 @@ void tw_tls_context_deinit(struct tw_tls_context *context) {
 
 enum tw_status tw_tls_init(struct tw_tls *tls, const struct tw_tls_context *context,
                            bool is_dialled, const struct tw_id *expected, struct tw_error *err) {
-    *tls = (struct tw_tls){.has_expected = expected != NULL};
+    *tls = (struct tw_tls){.has_expected = expected != NULL, .key_records = context->key_records};
     if (expected != NULL) tls->expected = *expected;
     ERR_clear_error();
     tls->ssl = SSL_new(context->ctx);
@@ -218,6 +218,12 @@ enum tw_status tw_tls_write(struct tw_tls *tls, const uint8_t *bytes, size_t siz
     TW_ASSERT(size > 0 && size <= TW_RECORD_BYTES_MAX);
     size_t written = 0;
     ERR_clear_error();
+    if (tls->records == tls->key_records) { /* OpenSSL never does it by itself */
+        if (SSL_key_update(tls->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) != 1)
+            return tw_fail(err, TW_TLS, "TLS could not change its key: %s", openssl_reason());
+        tls->records = 0;
+    }
+    tls->records++;
     if (SSL_write_ex(tls->ssl, bytes, size, &written) != 1 || written != size)
         return tw_fail(err, TW_TLS, "TLS could not encrypt: %s", openssl_reason());
     return TW_OK;

@@ -21,8 +21,13 @@ enum {
     TW_TLS_UPDATES_MAX = 16, /* post-handshake messages a peer may send per minute */
 };
 
+/* Records under one key, after which a sender takes the next: AES-GCM is good for 2^24.5 of them
+ * (RFC 8446 section 5.5). */
+#define TW_TLS_KEY_RECORDS (UINT32_C(1) << 23)
+
 struct tw_tls_context {
     struct ssl_ctx_st *ctx; /* owned; shared by all connections of the process */
+    uint32_t key_records;   /* TW_TLS_KEY_RECORDS; tests take fewer */
 };
 
 /* `identity` is used during the call only. */
@@ -36,9 +41,10 @@ struct tw_tls {
     struct bio_st *in, *out; /* owned by ssl */
     bool has_expected, has_id, is_pin_broken, is_secured;
     struct tw_id expected;
-    struct tw_id id; /* of the peer, once secured */
-    uint32_t updates_count;
+    struct tw_id id;        /* of the peer, once secured */
+    uint32_t updates_count; /* of the peer's keys */
     uint64_t updates_since_us;
+    uint32_t key_records, records; /* under one own key at most, and so far */
 };
 
 /* `expected` may be NULL; only a dialler pins. Cannot fail but for memory (TW_NOMEM). */

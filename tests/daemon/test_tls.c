@@ -262,6 +262,43 @@ static void flood_of_key_updates_ends_the_session(void **state) {
     tw_tls_deinit(&b);
 }
 
+/* What `from` wrote comes whole and in order. */
+static void stream_check(struct tw_tls *from, struct tw_tls *to, uint8_t *next) {
+    uint8_t got[256];
+    size_t size = 0;
+    (void)carry(from, to);
+    while (tw_tls_read(to, got, sizeof(got), 5, &size, NULL) == TW_OK) {
+        for (size_t i = 0; i < size; i++) assert_int_equal(got[i], (*next)++);
+    }
+}
+
+static void keys_change_on_the_way_and_nothing_is_lost(void **state) {
+    (void)state;
+    enum { UPDATES = TW_TLS_UPDATES_MAX - 2, RECORDS = 4 };
+    struct tw_tls a, b;
+    uint8_t out[2] = {0, 0}, in[2] = {0, 0};
+    assert_true(alice_context.key_records < UINT32_C(23726566)); /* 2^24.5 */
+    alice_context.key_records = bob_context.key_records = RECORDS;
+    pair(&a, &b);
+    for (unsigned i = 0; i < (UPDATES + 1) * RECORDS; i++) {
+        uint8_t bytes[37];
+        for (unsigned side = 0; side < 2; side++) { /* both at once */
+            for (unsigned k = 0; k < sizeof(bytes); k++) bytes[k] = out[side]++;
+            assert_int_equal(tw_tls_write(side == 0 ? &a : &b, bytes, sizeof(bytes), NULL), TW_OK);
+        }
+        if (i % 3 == 2) stream_check(&a, &b, &in[0]);
+        if (i % 5 == 4) stream_check(&b, &a, &in[1]);
+    }
+    stream_check(&a, &b, &in[0]);
+    stream_check(&b, &a, &in[1]);
+    assert_memory_equal(in, out, sizeof(in));
+    assert_int_equal(a.updates_count, UPDATES);
+    assert_int_equal(b.updates_count, UPDATES);
+    alice_context.key_records = bob_context.key_records = TW_TLS_KEY_RECORDS;
+    tw_tls_deinit(&a);
+    tw_tls_deinit(&b);
+}
+
 static void flipped_bits_never_get_through(void **state) {
     (void)state;
     uint8_t record[256], plain[64] = {1, 2, 3}, got[64];
@@ -289,6 +326,7 @@ int main(void) {
         cmocka_unit_test(exporter_is_equal_at_both_ends_and_new_each_time),
         cmocka_unit_test(no_session_can_be_resumed),
         cmocka_unit_test(flood_of_key_updates_ends_the_session),
+        cmocka_unit_test(keys_change_on_the_way_and_nothing_is_lost),
         cmocka_unit_test(flipped_bits_never_get_through),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
