@@ -104,6 +104,19 @@ static void explain_sync(FILE *to, const struct tw_run *run) {
                       run->sync.together_millionths / 1e4);
 }
 
+/* With eight nodes and 8 outer steps a group was no better than one of them alone, with 20 by 8 %
+ * (tests/RECORDS.md). */
+static void explain_few(FILE *to, uint64_t planned) {
+    enum { FEW = 10 };
+    if (planned == 0) {
+        (void)fprintf(to, "            so nodes would never merge: lower sync.period, or train "
+                          "for longer (train.tokens)\n");
+    } else if (planned < FEW) {
+        (void)fprintf(to, "            so few merges gain little over a node alone: lower "
+                          "sync.period, or train for\n            longer (train.tokens)\n");
+    }
+}
+
 static void explain_outer(FILE *to, const struct tw_run *run) {
     const uint64_t planned = tw_run_outer_steps(run);
     char count[TW_UNITS_BYTES], rule[TW_RUN_VALUE_BYTES];
@@ -114,8 +127,9 @@ static void explain_outer(FILE *to, const struct tw_run *run) {
     if (mu > 0) (void)fprintf(to, " after %" PRIu32 " outer steps", run->sync.outer_ramp);
     if (run->sync.lead_millionths > 0)
         (void)fprintf(to, ", leads %.2g of AdamW's momentum", run->sync.lead_millionths / 1e6);
-    (void)fprintf(to, "\n            %s outer steps are planned\n",
-                  tw_units_count(count, (double)planned));
+    (void)fprintf(to, "\n            %s outer step%s planned\n",
+                  tw_units_count(count, (double)planned), planned == 1 ? " is" : "s are");
+    explain_few(to, planned);
     if (mu == 0 && run->sync.outer_lr_millionths == 1000000) {
         (void)fprintf(to,
                       "            plain averaging: by the preset, or as the run is too short for "

@@ -133,7 +133,11 @@ expect 0 '"chosen": "cpu"' tw info --device cpu --json
 yes 'And it came to pass in those days that there went out a decree.' | head -c 40000 >text.txt || true
 small=(--set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=16
     --set train.batch=2 --set train.tokens=4000 --set train.warmup_tokens=100)
-expect 0 'outer steps are planned' tw run new bible --data text.txt --out state/run.manifest "${small[@]}"
+expect 0 'outer steps? (is|are) planned' tw run new bible --data text.txt --out state/run.manifest "${small[@]}"
+expect 0 'never merge: lower sync.period' tw run new x --out n0.manifest --set sync.period=100 \
+    --set sync.fragments=1 --set train.batch=8 --set train.tokens=200k
+expect 0 'few merges gain little over a node alone' tw run new x --out n4.manifest \
+    --set sync.period=100 --set sync.fragments=1 --set train.batch=8 --set train.tokens=2m
 expect 3 'exists; a manifest is never overwritten' tw run new bible --out state/run.manifest
 expect 3 'did you mean sync.period' tw run new x --out x.manifest --set sync.perid=30
 expect 3 'Bible!' tw run new 'Bible!' --out x.manifest

@@ -60,7 +60,7 @@ struct pair {
 /* From key=value pairs: keys of a manifest, where those of sync.* overrule the preset, and
  *
  *     kind     group, alone, big        nodes, steps, warmup, evals, seed    numbers
- *     model    small, issue, NAME       preset   NAME          exact         yes, no
+ *     model    tiny, small, medium, NAME preset   NAME          exact         yes, no
  *     step_ms, latency_ms   numbers     slow     1:1:20        death         NODE@STEP+STEPS
  *     budget   0.5, 4:1:0.5 bits per parameter of the nodes, the last of all others
  *     hostile  flip:2, noise:2, nan:2, shift:2              hostile_owner  yes, no, only
