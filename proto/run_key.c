@@ -181,7 +181,7 @@ static const struct tw_run_key keys[] = {
            "contributors wanted before the grace starts"),
     NUMBER("sync.grace", TW_RUN_DURATION, sync.grace_ms, 0, HOUR_MS,
            "longest wait for late contributors"),
-    NUMBER("sync.members", TW_RUN_U32, sync.members, 1, TW_MEMBERS_MAX, "most nodes in the group"),
+    NUMBER("sync.members", TW_RUN_U32, sync.members, 2, TW_MEMBERS_MAX, "most nodes in the group"),
 
     ENUM("security.admission", security.admission, admissions,
          "who may join: holders of the run secret, anybody, or who has a certificate that leads to "

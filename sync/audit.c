@@ -170,7 +170,7 @@ static bool fetch_inputs(struct tw_node *node) {
         payload->is_shared = true;
         if (payload->keep_us < node->now_us + AUDIT_KEEP_US)
             payload->keep_us = node->now_us + AUDIT_KEEP_US;
-        if (payload->state == PAYLOAD_UNFIT || payload->cycles > 2 ||
+        if (tw_payload_is_lost(payload) ||
             !tw_payload_is_as(node, payload, TW_CONTENT_DELTA, audit->count)) {
             audit->phase = AUDIT_IDLE;
             return false;

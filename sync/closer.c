@@ -195,9 +195,7 @@ static void tell(struct tw_node *node) {
         if (!tw_peers_is_at_round(node, i)) continue;
         uint64_t *told =
             round->phase == CLOSER_PREPARING ? &link->told_prepare : &link->told_propose;
-        /* Ballots repeat from round to round: the mark holds both. */
-        const uint64_t mark = node->at.rounds * UINT64_C(0x100000) + round->ballot;
-        if (*told == mark) continue;
+        if (*told == round->ballot) continue;
         if (message == NULL && round->phase == CLOSER_PREPARING) {
             message = tw_act_message(node, TW_MSG_PREPARE);
             if (message == NULL) return;
@@ -210,7 +208,7 @@ static void tell(struct tw_node *node) {
             message->u.propose.close = round->proposal;
         }
         tw_act_send(node, message, i);
-        *told = mark;
+        *told = round->ballot;
     }
 }
 
@@ -226,16 +224,19 @@ static void promise_self(struct tw_node *node) {
     tw_closer_promise(node, NO_PEER, &own);
 }
 
-/* A result in our own proposal died with its owner before we had it, or came and is one we do not
- * take: not even we can accept it. Another ballot leaves it out. A link that breaks for a moment is
- * no death. */
+/* A result in our own proposal died with its owner, or with its memory, before we had it, or came
+ * and is one we do not take: not even we can accept it. Another ballot leaves it out. A link that
+ * breaks for a moment is no death. */
 static bool is_hopeless(struct tw_node *node) {
     const struct round *round = &node->round;
     if (round->phase != CLOSER_PROPOSING || round->has_best) return false;
     if (tw_refuse_find(node, &round->proposal) != 0) return true;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         const struct tw_part *part = &round->proposal.parts[k];
-        if (part->bytes == 0 || tw_payload_is_held(node, &part->result) ||
+        if (part->bytes == 0) continue;
+        const struct payload *payload = tw_payload_find(node, &part->result);
+        if (payload != NULL && tw_payload_is_lost(payload)) return true;
+        if ((payload != NULL && payload->state == PAYLOAD_HELD) ||
             tw_peers_member_live(node, part->owner_idx))
             continue;
         const uint64_t dead_us = node->member_seen_us[part->owner_idx] + RETRY_US;

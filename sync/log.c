@@ -171,13 +171,12 @@ static void learn_patience(struct tw_node *node, const struct tw_close *close) {
         /* It was in time, and was not taken. */
         if (node->round.results[k].has && node->round.results[k].said.bytes > 0) continue;
         if (!tw_peers_member_live(node, node->round.owners[k])) continue;
-        node->patience_us *= 2;
-        if (node->patience_us > PATIENCE_CEILING_US) node->patience_us = PATIENCE_CEILING_US;
+        node->patience_us = at_most(2 * node->patience_us, PATIENCE_CEILING_US);
         return;
     }
     const uint64_t took_us = node->now_us - node->round.active_us;
     const uint64_t wanted_us = 4 * took_us + PATIENCE_FLOOR_US;
-    node->patience_us = (3 * node->patience_us + wanted_us) / 4;
+    node->patience_us = at_most((3 * node->patience_us + wanted_us) / 4, PATIENCE_CEILING_US);
 }
 
 static void note_own_part(struct tw_node *node, const struct tw_close *close) {
@@ -376,8 +375,7 @@ static bool has_results(struct tw_node *node, const struct tw_close *close,
         *is_lost |=
             payload->state == PAYLOAD_HELD &&
             !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, division->u.apply.parts[k].count);
-        *is_lost |= payload->state == PAYLOAD_UNFIT ||
-                    (payload->state == PAYLOAD_WANTED && payload->cycles > 2);
+        *is_lost |= tw_payload_is_lost(payload);
     }
     return is_complete;
 }

@@ -37,7 +37,7 @@ enum {
     BODIES_NOT_REPORTS = 12, /* of them are for what one event and the walk after it may ask for */
     JOINS_MAX = 16,
     LOG_PER_REPLY_MAX = 16,
-    LOST_CYCLES = 4,   /* times everybody was asked for a result in vain */
+    VAIN_MAX = 2,      /* times everybody may be asked in vain before a payload is lost */
     PULL_RUN_MAX = 16, /* chunks of one PULL */
     PULLS_MAX = 64,    /* chunks one peer is asked for at a time */
     SOURCES_MAX = 4,   /* peers that send chunks of one payload at a time */
@@ -95,6 +95,10 @@ enum {
 #define STEP_US_MAX (3600 * SECOND_US)    /* of one step; beyond, the others' tokens do not count */
 #define STEP_RATE_MAX (UINT64_C(1) << 40) /* tokens per second of everybody together */
 
+static inline uint64_t at_most(uint64_t value, uint64_t most) {
+    return value < most ? value : most;
+}
+
 /* A chunk that a peer was asked for. */
 struct pull {
     uint64_t asked_us, moved_us; /* moved: when one that was asked for before it came */
@@ -111,8 +115,8 @@ struct link {
     uint64_t log_begin;        /* the oldest round it still has, as far as it told */
     uint8_t pairs_missed;      /* exchanges in a row in which its payloads did not come */
     uint64_t unheard_until_us; /* it accused somebody for nothing */
-    /* what it was told of the open round, since it said it is there: round + 1, ballot */
-    uint64_t told_contrib, told_result, told_prepare, told_propose;
+    bool was_told_contrib, was_told_result; /* of the open round, since it said it is there */
+    uint64_t told_prepare, told_propose;    /* likewise: ballots */
     /* chunks that it was asked for, in this order; times per chunk and to the first, 0: not known
      */
     uint64_t chunk_us, near_us, measured_us;
@@ -133,10 +137,12 @@ struct payload {
     struct tw_id hash;
     struct tw_id from; /* who surely has it; others of the lineage are asked if `is_shared` */
     bool is_shared, is_expected;
-    bool is_insane; /* HELD: a result that we do not vote for */
-    bool is_mixed;  /* its chunks are of several peers, or of one that has gone */
-    bool is_alone;  /* its bytes were wrong, and mixed: one source at a time */
-    uint32_t bytes, chunks, chunks_have, under_way, cycles;
+    bool is_insane;  /* HELD: a result that we do not vote for */
+    bool is_mixed;   /* its chunks are of several peers, or of one that has gone */
+    bool is_alone;   /* its bytes were wrong, and mixed: one source at a time */
+    bool is_put_off; /* the shell had no room for it */
+    uint32_t bytes, chunks, chunks_have, under_way;
+    uint32_t vain; /* times in a row that everybody here was asked in vain: no chunk since */
     enum tw_content content;
     uint64_t elements; /* not OPAQUE: must decode to so many finite values, > 0 */
     uint32_t fragment; /* RESULT: what it is the merge of */
@@ -267,9 +273,9 @@ struct state_fetch {
     struct tw_id donor;
     struct tw_msg_state offer;
     uint64_t asked_us;
-    uint64_t others_us;              /* others were asked for the same */
-    uint64_t fed_us;                 /* when it was being fed last; is_fed() */
-    uint32_t fed_chunks, fed_cycles; /* chunks here then, and how often all had been asked */
+    uint64_t others_us;            /* others were asked for the same */
+    uint64_t fed_us;               /* when it was being fed last; is_fed() */
+    uint32_t fed_chunks, fed_vain; /* chunks here then, and how often all were asked in vain */
 };
 
 struct state_export {
@@ -475,6 +481,8 @@ void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t by
 bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements);
 bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
+/* Its bytes are of no use, or everybody here was asked for them in vain, again and again. */
+bool tw_payload_is_lost(const struct payload *payload);
 void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx);
 void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok,
                          enum tw_verdict verdict);

@@ -429,8 +429,8 @@ static bool want(struct tw_node *node, unsigned k, bool *is_lost) {
     }
     if (payload->state != PAYLOAD_HELD) payload->from = node->pair.partner;
     if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
-    *is_lost |= payload->state == PAYLOAD_UNFIT ||
-                (payload->state == PAYLOAD_WANTED && payload->cycles > 0);
+    *is_lost |=
+        payload->state == PAYLOAD_UNFIT || (payload->state == PAYLOAD_WANTED && payload->vain > 0);
     return payload->state == PAYLOAD_HELD;
 }
 
@@ -438,8 +438,8 @@ static bool want(struct tw_node *node, unsigned k, bool *is_lost) {
  * enough, there will be more the next time. */
 static void note_late(struct tw_node *node) {
     struct pair *pair = &node->pair;
-    if (node->now_us >= pair->deadline_us) pair->patience_us *= 2;
-    if (pair->patience_us > PAIR_PATIENCE_CEILING_US) pair->patience_us = PAIR_PATIENCE_CEILING_US;
+    if (node->now_us >= pair->deadline_us)
+        pair->patience_us = at_most(2 * pair->patience_us, PAIR_PATIENCE_CEILING_US);
     const uint16_t peer = pair->has_partner ? tw_peers_find(node, &pair->partner) : NO_PEER;
     if (peer == NO_PEER || node->links[peer].pairs_missed == PAIRS_MISSED_MAX) return;
     node->links[peer].pairs_missed++;
@@ -494,7 +494,7 @@ static void note_merged(struct tw_node *node, uint64_t round) {
     pair->needs_whole[pair->fragment] = false;
     node->was_shared = true;
     const uint64_t wanted_us = 4 * (node->now_us - pair->began_us) + PATIENCE_FLOOR_US;
-    pair->patience_us = (3 * pair->patience_us + wanted_us) / 4;
+    pair->patience_us = at_most((3 * pair->patience_us + wanted_us) / 4, PAIR_PATIENCE_CEILING_US);
     const uint32_t row = (uint32_t)(pair->merged_count % PAIRS_KEPT);
     pair->merged[row].is_open = pair->has_partner;
     pair->merged[row].id = pair->id;

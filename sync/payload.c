@@ -94,6 +94,11 @@ void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t by
     if (payload->keep_round < keep_round) payload->keep_round = keep_round;
 }
 
+bool tw_payload_is_lost(const struct payload *payload) {
+    return payload->state == PAYLOAD_UNFIT ||
+           (payload->state == PAYLOAD_WANTED && payload->vain > VAIN_MAX);
+}
+
 bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash) {
     const struct payload *payload = tw_payload_find(node, hash);
     return payload != NULL && payload->state == PAYLOAD_HELD;
@@ -121,6 +126,7 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
     struct payload *payload = tw_payload_find(node, hash);
     payload->have[idx / 64] |= UINT64_C(1) << (idx % 64);
     payload->chunks_have++;
+    payload->vain = 0;
     payload->progress_us = node->now_us;
     tw_pull_arrived(node, payload, peer, idx);
     if (payload->chunks_have == payload->chunks) tw_pull_forget(node, payload);
@@ -168,6 +174,7 @@ void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok
     payload->is_expected = false;
     const bool is_wrong = payload->state == PAYLOAD_CHECKING;
     payload->state = PAYLOAD_WANTED;
+    payload->is_put_off = !is_wrong;
     begin_anew(node, payload, is_wrong);
 }
 

@@ -132,9 +132,12 @@ void tw_proposal_write(struct tw_node *node) {
         *part = (struct tw_part){.owner_idx = round->owners[k]};
         const struct tw_msg_result *result = &round->results[k].said;
         if (!round->results[k].has || result->bytes == 0) continue;
-        /* Announced by an owner that died before we had it: nobody could accept it. */
-        if (!tw_payload_is_held(node, &result->hash) &&
-            !tw_peers_member_live(node, round->owners[k]))
+        /* Announced by an owner that died before we had it, or has forgotten it: nobody could
+         * accept it. */
+        const struct payload *payload = tw_payload_find(node, &result->hash);
+        const bool is_held = payload != NULL && payload->state == PAYLOAD_HELD;
+        if (!is_held && (!tw_peers_member_live(node, round->owners[k]) ||
+                         (payload != NULL && tw_payload_is_lost(payload))))
             continue;
         if ((round->left_out >> k & 1) != 0) continue;
         part->bytes = result->bytes;

@@ -160,6 +160,17 @@ static uint16_t find_source(struct tw_node *node, const struct payload *payload)
     return node->odd != 0 ? find_other(node, payload, true) : NO_PEER;
 }
 
+/* Was everybody asked who is to have it? Where none of them is here, they may come back; alone, or
+ * in pairs, where every node has bytes of its own, nobody else is to. */
+static bool is_in_vain(const struct tw_node *node, const struct payload *payload) {
+    if (payload->is_put_off) return false;
+    if (node->cfg.is_pair || node->roster.count == 1) return true;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_in_lineage(node, i)) return true;
+    }
+    return false;
+}
+
 static void choose_sources(struct tw_node *node, struct payload *payload) {
     const uint32_t most = payload->is_alone ? 1 : SOURCES_MAX;
     while (count_bits(payload->sources) < most) {
@@ -171,7 +182,8 @@ static void choose_sources(struct tw_node *node, struct payload *payload) {
     if (payload->sources != 0) return;
     if (node->now_us >= payload->progress_us + RETRY_US) { /* nobody left: start over */
         payload->tried = 0;
-        payload->cycles++;
+        payload->vain += is_in_vain(node, payload);
+        payload->is_put_off = false;
         payload->progress_us = node->now_us;
     }
     tw_node_wake(node, payload->progress_us + RETRY_US);

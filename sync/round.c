@@ -98,6 +98,11 @@ void tw_round_open(struct tw_node *node) {
     round->attempt = 0;
     round->ballot = 0;
     round->retry_us = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        struct link *link = &node->links[i];
+        link->was_told_contrib = link->was_told_result = false;
+        link->told_prepare = link->told_propose = 0;
+    }
     const int idx = tw_roster_find(&node->roster, &node->cfg.self);
     if (idx >= 0 && node->roster.members[idx].nonce == node->at.nonce) round->self_idx = idx;
     rank_closers(node);
@@ -318,9 +323,7 @@ static void collect(struct tw_node *node) {
         payload->from = node->roster.members[i].id;
         if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
         if (payload->state == PAYLOAD_HELD) entry->ready_us = node->now_us;
-        if (payload->state == PAYLOAD_UNFIT ||
-            (payload->state == PAYLOAD_WANTED && payload->cycles > 2))
-            entry->is_bad = true;
+        if (tw_payload_is_lost(payload)) entry->is_bad = true;
     }
 }
 
@@ -523,25 +526,24 @@ static bool has_refused(const struct tw_node *node) {
 /* Tells each voter that is at this round what it has not been told yet. */
 static void tell(struct tw_node *node) {
     struct round *round = &node->round;
-    const uint64_t mark = node->at.rounds + 1;
     struct tw_message *contrib = NULL, *result = NULL;
     const bool has_said = round->own == OWN_SENT || has_refused(node);
     for (uint16_t i = 0; i < node->links_end; i++) {
         struct link *link = &node->links[i];
         if (!tw_peers_is_at_round(node, i)) continue;
-        if (has_said && link->told_contrib != mark) {
+        if (has_said && !link->was_told_contrib) {
             if (contrib == NULL) contrib = tw_act_message(node, TW_MSG_CONTRIB);
             if (contrib == NULL) return;
             contrib->u.contrib = round->contributions[round->self_idx].said;
             tw_act_send(node, contrib, i);
-            link->told_contrib = mark;
+            link->was_told_contrib = true;
         }
-        if (round->is_reduced && link->told_result != mark) {
+        if (round->is_reduced && !link->was_told_result) {
             if (result == NULL) result = tw_act_message(node, TW_MSG_RESULT);
             if (result == NULL) return;
             result->u.result = round->results[round->self_part].said;
             tw_act_send(node, result, i);
-            link->told_result = mark;
+            link->was_told_result = true;
         }
     }
 }

@@ -257,10 +257,10 @@ static bool has_donor(const struct tw_node *node) {
 static bool is_fed(struct state_fetch *fetch, const struct payload *payload) {
     if (payload->chunks_have != fetch->fed_chunks) {
         fetch->fed_chunks = payload->chunks_have;
-        fetch->fed_cycles = payload->cycles;
+        fetch->fed_vain = payload->vain;
         return true;
     }
-    return payload->sources != 0 && payload->cycles == fetch->fed_cycles;
+    return payload->sources != 0 && payload->vain == fetch->fed_vain;
 }
 
 /* Of the rest, nobody who is here has it. Without anybody here there is nobody to ask instead
@@ -269,7 +269,7 @@ static bool is_rest_lost(struct tw_node *node, struct state_fetch *fetch,
                          const struct payload *payload) {
     const bool is_waiting = !node->cfg.is_pair && !has_donor(node);
     if (is_fed(fetch, payload) || is_waiting) fetch->fed_us = node->now_us;
-    if (payload->sources != 0 || payload->cycles <= 1) return false;
+    if (payload->sources != 0 || payload->vain <= 1) return false;
     if (payload->chunks_have == 0) return true;
     if (node->now_us >= fetch->fed_us + STATE_LOST_US) return true;
     tw_node_wake(node, fetch->fed_us + STATE_LOST_US);

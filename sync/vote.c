@@ -127,12 +127,12 @@ void tw_vote_stored(struct tw_node *node, uint64_t seq, bool ok) {
 
 /* ---- acceptor ------------------------------------------------------------------------------- */
 
-static void nack(struct tw_node *node, uint16_t peer) {
+static void nack(struct tw_node *node, uint16_t peer, uint64_t promised) {
     if (peer == NO_PEER) return;
     struct tw_message *message = tw_act_message(node, TW_MSG_NACK);
     if (message == NULL) return;
     message->u.nack = (struct tw_msg_nack){
-        .lineage = node->at.lineage, .round = node->at.rounds, .promised = node->vote.promised};
+        .lineage = node->at.lineage, .round = node->at.rounds, .promised = promised};
     tw_act_send(node, message, peer);
 }
 
@@ -155,7 +155,7 @@ void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     if (!is_ballot_of(node, peer, prepare->ballot)) return;
     tw_round_touch(node);
     if (prepare->ballot <= node->vote.promised && !TW_PLANTED(node, TW_PLANT_STALE_PROMISE)) {
-        nack(node, peer);
+        nack(node, peer, node->vote.promised);
         return;
     }
     node->vote.promised = prepare->ballot;
@@ -210,6 +210,20 @@ static bool is_as_heard(const struct tw_node *node, const struct tw_close *close
     return true;
 }
 
+/* Results that only the offer named are asked for no more. */
+static void forget_offer(struct tw_node *node) {
+    struct round *round = &node->round;
+    for (uint32_t k = 0; round->has_offer && k < round->offer.parts_count; k++) {
+        struct payload *payload = tw_payload_find(node, &round->offer.parts[k].result);
+        const bool is_announced =
+            round->results[k].has &&
+            tw_id_equal(&round->results[k].said.hash, &round->offer.parts[k].result);
+        if (payload != NULL && payload->state == PAYLOAD_WANTED && !is_announced)
+            payload->keep_round = 0; /* who else needs it says so again */
+    }
+    round->has_offer = false;
+}
+
 void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose) {
     struct round *round = &node->round;
     if (peer != NO_PEER && !tw_log_is_at(node, peer, &propose->close.lineage, propose->close.round))
@@ -220,22 +234,29 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
     tw_round_touch(node);
     if (propose->ballot < node->vote.promised && !TW_PLANTED(node, TW_PLANT_BALLOT_IGNORED)) {
-        nack(node, peer);
+        nack(node, peer, node->vote.promised);
         return;
     }
     if (!tw_vote_is_sound(node, &propose->close)) {
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
     }
-    if (round->has_offer && round->offer_ballot > propose->ballot) return;
+    /* One ballot, one manifest: a closer that says two things is a liar. */
+    if (round->has_offer && round->offer_ballot == propose->ballot) return;
+    if (round->has_offer && round->offer_ballot > propose->ballot) {
+        nack(node, peer, round->offer_ballot);
+        return;
+    }
+    forget_offer(node);
     round->has_offer = true;
     round->offer_from = peer;
     round->offer_ballot = propose->ballot;
     round->offer = propose->close;
 }
 
-/* Every result in the offer is here and verified; what is missing is asked for. */
-static bool is_offer_complete(struct tw_node *node) {
+/* Every result in the offer is here and verified; what is missing is asked for. *is_lost: one of
+ * them in vain. */
+static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     struct round *round = &node->round;
     bool is_complete = true;
     for (uint32_t k = 0; k < round->offer.parts_count; k++) {
@@ -247,7 +268,7 @@ static bool is_offer_complete(struct tw_node *node) {
                        payload->bytes == part->bytes &&
                        tw_payload_is_as(node, payload, TW_CONTENT_RESULT, round->count[k]);
         if (payload == NULL) continue;
-        round->is_lost |= payload->state == PAYLOAD_WANTED && payload->cycles > LOST_CYCLES;
+        *is_lost |= payload->state == PAYLOAD_WANTED && tw_payload_is_lost(payload);
         payload->from = node->roster.members[part->owner_idx].id;
     }
     return is_complete;
@@ -269,7 +290,10 @@ static void consider_offer(struct tw_node *node) {
     struct round *round = &node->round;
     round->is_lost = false;
     if (!round->has_offer) return;
-    const bool is_complete = is_offer_complete(node), is_settled = is_offer_settled(node);
+    bool is_lost = false;
+    const bool is_complete = is_offer_complete(node, &is_lost), is_settled = is_offer_settled(node);
+    /* What nobody accepted is no loss: its closer leaves out what cannot be had. */
+    round->is_lost = is_lost && is_settled;
     const uint32_t refused = is_settled ? 0 : tw_refuse_find(node, &round->offer);
     if (refused != 0) {
         tw_refuse_offer(node, refused);
@@ -286,7 +310,7 @@ static void consider_offer(struct tw_node *node) {
         round->offer_ballot == node->vote.accepted_ballot)
         return;
     if (round->offer_ballot < node->vote.promised && !TW_PLANTED(node, TW_PLANT_BALLOT_IGNORED)) {
-        nack(node, round->offer_from);
+        nack(node, round->offer_from, node->vote.promised);
         return;
     }
     node->vote.promised = round->offer_ballot;

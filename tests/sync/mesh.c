@@ -82,6 +82,7 @@ static void send_message(struct mesh *mesh, uint32_t node, const struct tw_actio
     struct tw_message *copy = malloc(sizeof(*copy));
     TW_ASSERT(copy != NULL);
     *copy = *action->u.message;
+    mesh->states_asked += copy->kind == TW_MSG_STATE_GET;
     if (mesh->is_liar[node] && copy->kind == TW_MSG_PAIR_OFFER)
         copy->u.pair_offer.clock_tokens = UINT64_MAX;
     if (mesh->is_boaster[node] && copy->kind == TW_MSG_STATUS)
@@ -196,7 +197,7 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         event.peer = (uint16_t)node;
         event.u.chunk.hash = action->u.payload.hash;
         event.u.chunk.idx = action->u.payload.idx;
-        if (mesh->is_mute[node]) break;
+        if (mesh->is_mute[node] || mesh->is_starved[action->peer]) break;
         if (!mesh->is_linked[node][action->peer]) break;
         post(mesh, action->peer,
              MESSAGE_US + (is_state(&event.u.chunk.hash) ? mesh->state_us[action->peer] : 0),

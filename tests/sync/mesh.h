@@ -53,8 +53,9 @@ struct mesh {
     uint64_t step_us[MESH_NODES_MAX];
     uint64_t state_us[MESH_NODES_MAX]; /* what a packed (phi, u) takes longer on its way to it */
     bool is_down[MESH_NODES_MAX];
-    bool is_poor[MESH_NODES_MAX]; /* its worker encodes nothing */
-    bool is_mute[MESH_NODES_MAX]; /* it says much, but its chunks never leave */
+    bool is_poor[MESH_NODES_MAX];    /* its worker encodes nothing */
+    bool is_mute[MESH_NODES_MAX];    /* it says much, but its chunks never leave */
+    bool is_starved[MESH_NODES_MAX]; /* chunks for it never arrive */
     bool is_cut[MESH_NODES_MAX][MESH_NODES_MAX];
     bool is_linked[MESH_NODES_MAX][MESH_NODES_MAX];
     struct tw_node_config config;
@@ -74,6 +75,7 @@ struct mesh {
     struct mesh_merge *merges;
     uint32_t merges_count;
     uint64_t encodes;
+    uint64_t states_asked; /* STATE_GETs of all nodes */
     struct mesh_event *events;
     uint32_t events_count;
 };

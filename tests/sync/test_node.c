@@ -529,6 +529,70 @@ static void dead_owners_unseen_result_is_left_out(void **state) {
     }
 }
 
+/* The owner of part 0 forgets a result that was announced and that nobody has, while another owner
+ * is late, so that nobody proposes yet. */
+static void result_that_its_owner_forgot_is_left_out(void **state) {
+    (void)state;
+    for (uint32_t owner = 0; owner < 3; owner++) {
+        struct tw_position position;
+        mesh_init(&mesh, 4, 3);
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(30));
+        for (uint32_t i = 0; i < 4; i++) mesh.is_starved[i] = i != owner;
+        while (!is_announced(owner)) mesh_run(&mesh, 1000);
+        mesh_run(&mesh, 15000);
+        const struct tw_node_view before = mesh_view(&mesh, 3);
+        tw_node_position(mesh.nodes[owner], &position);
+        mesh_kill(&mesh, owner);
+        const struct mesh_worker saved = mesh.workers[owner];
+        mesh_run(&mesh, SECONDS(1));
+        mesh.workers[owner] = saved;
+        mesh_start(&mesh, owner, &position);
+        mesh.is_poor[owner] = true; /* so its next merge is another one */
+        for (uint32_t i = 0; i < 4; i++) mesh.is_starved[i] = false;
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(60));
+        for (uint32_t i = 0; i < 4; i++) {
+            const struct tw_node_view after = mesh_view(&mesh, i);
+            assert_true(after.rounds > before.rounds + 30);
+            assert_memory_equal(&after.lineage, &before.lineage, sizeof(after.lineage));
+        }
+        mesh_deinit(&mesh);
+    }
+}
+
+/* All links of a node break in the middle of a round: what was not had from anybody is not lost. Of
+ * two, both miss results of the open round; of three, one misses those of a round decided. */
+static void cut_off_for_a_while_loses_nothing(void **state) {
+    (void)state;
+    for (uint32_t nodes = 2; nodes <= 3; nodes++) {
+        for (uint64_t cut_s = 8; cut_s <= 40; cut_s += 16) {
+            mesh_init(&mesh, nodes, 3);
+            mesh_link_all(&mesh);
+            mesh_run(&mesh, SECONDS(30));
+            const uint32_t last = nodes - 1;
+            const struct tw_node_view before = mesh_view(&mesh, last);
+            while (!is_announced(0)) mesh_run(&mesh, 1000);
+            for (uint32_t i = 0; i < nodes; i++) mesh.is_starved[i] = nodes == 2 || i == last;
+            mesh_run(&mesh, SECONDS(1));
+            for (uint32_t i = 0; i < last; i++) mesh_unlink(&mesh, i, last);
+            for (uint32_t i = 0; i < nodes; i++) mesh.is_starved[i] = false;
+            mesh_run(&mesh, SECONDS(cut_s));
+            const uint64_t states_asked = mesh.states_asked;
+            mesh_link_all(&mesh);
+            mesh_run(&mesh, SECONDS(20));
+            for (uint32_t i = 0; i < nodes; i++) {
+                const struct tw_node_view after = mesh_view(&mesh, i);
+                assert_int_equal(after.state, TW_STATE_MEMBER);
+                assert_true(after.rounds > before.rounds + 8);
+                assert_memory_equal(&after.lineage, &before.lineage, sizeof(after.lineage));
+            }
+            if (cut_s < 10) assert_int_equal(mesh.states_asked, states_asked);
+            mesh_deinit(&mesh);
+        }
+    }
+}
+
 static void goodbye_of_the_only_other_is_no_loss_of_time(void **state) {
     (void)state;
     mesh_init(&mesh, 2, 3);
@@ -705,6 +769,8 @@ int main(void) {
         cmocka_unit_test(parts_follow_measured_uploads),
         cmocka_unit_test(peer_out_of_line_owns_nothing_and_contributes),
         cmocka_unit_test(dead_owners_unseen_result_is_left_out),
+        cmocka_unit_test(result_that_its_owner_forgot_is_left_out),
+        cmocka_unit_test(cut_off_for_a_while_loses_nothing),
         cmocka_unit_test(goodbye_of_the_only_other_is_no_loss_of_time),
         cmocka_unit_test(goodbye_of_half_the_group_is_no_loss_of_time),
         cmocka_unit_test(group_killed_as_a_whole_does_not_wait_for_the_dead),

@@ -32,6 +32,50 @@ static void ballot_belongs_to_its_closer(void **state) {
     assert_true(accepted_count <= 1);
 }
 
+/* Results that nobody has, in ballot after ballot: rows for those of the newest are all it costs.
+ */
+static void invented_results_leave_room_for_others(void **state) {
+    (void)state;
+    worker_up();
+    for (uint32_t i = 0; i < 400; i++) {
+        struct tw_message *message = message_of(TW_MSG_PROPOSE);
+        struct tw_close *close = &message->u.propose.close;
+        *close = empty_close(&start.tip);
+        close->contributors_count = 1;
+        close->contributors[0] = (struct tw_contributor){.member_idx = 1, .root = name_of("root")};
+        close->parts_count = 3;
+        for (uint32_t k = 0; k < 3; k++) {
+            close->parts[k] = (struct tw_part){
+                .owner_idx = k, .bytes = 90, .result = name_of("x"), .contributors = 2};
+            memcpy(close->parts[k].result.bytes, &(uint64_t){3 * i + k}, 8);
+        }
+        for (uint64_t rank = 0; rank < 3; rank++) {
+            message->u.propose.ballot = (i + 1) * UINT64_C(64) + rank;
+            say(1, message);
+        }
+        forget();
+    }
+    contribute_as(2);
+    struct tw_id wanted = name_of("two");
+    wanted.bytes[0] = 0;
+    bool has_room = false;
+    for (uint32_t i = 0; i < seen_count; i++) {
+        const struct tw_action *action = &seen[i].action;
+        has_room |= action->kind == TW_ACT_EXPECT && tw_id_equal(&action->u.payload.hash, &wanted);
+    }
+    assert_true(has_room);
+    /* An honest closer that comes later hears which ballots are taken. */
+    struct tw_message *message = message_of(TW_MSG_PROPOSE);
+    message->u.propose.close = empty_close(&start.tip);
+    for (uint64_t rank = 0; rank < 3; rank++) {
+        message->u.propose.ballot = UINT64_C(64) + rank;
+        say(2, message);
+    }
+    const struct tw_message *nack = find_message(TW_MSG_NACK, 2);
+    assert_non_null(nack);
+    assert_true(nack->u.nack.promised >= 400 * 64);
+}
+
 /* ---- lineages ------------------------------------------------------------------------------- */
 
 static void follower_stands_where_its_lineage_stands(void **state) {
@@ -450,6 +494,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(ballot_belongs_to_its_closer),
+        TEST(invented_results_leave_room_for_others),
         TEST(follower_stands_where_its_lineage_stands),
         TEST(lineage_without_a_name_is_not_followed),
         TEST(rounds_never_go_back),
