@@ -223,7 +223,6 @@ enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err
         .layout = &setup->layout,
         .socket_path = setup->worker_socket,
         .data_path = setup->data_path,
-        .worker_uid = (uid_t)-1,
         .compute = setup->config.worker,
         .snapshot_steps = setup->config.node.snapshot_steps,
         .eval_steps = setup->config.node.eval_steps,

@@ -66,7 +66,6 @@ struct tw_worker_host_config {
     const struct tw_layout *layout; /* borrowed */
     const char *socket_path;
     const char *data_path;
-    uid_t worker_uid; /* besides root and our own */
     struct tw_compute_config compute;
     uint32_t snapshot_steps, eval_steps;
     enum tw_snapshot_mode snapshot_mode;

@@ -3,7 +3,7 @@
  *
  *   nobody --connect, right user--> greeting --HELLO--> open --close or fault--> nobody
  *
- * Only root, our own user and the configured worker user may connect. A worker that sends a packet
+ * Only root and our own user may connect. A worker that sends a packet
  * which is not exactly one message of its side, says nothing for TW_WORKER_GREETING_US, or lets
  * TW_WORKER_QUEUE packets pile up is closed: the process is then somebody else's to end. Callbacks
  * are called by the loop alone, never from inside a tw_worker_link_* call. */
@@ -34,7 +34,6 @@ struct tw_worker_link_events {
 struct tw_worker_link_config {
     uv_loop_t *loop;
     const char *socket_path;
-    uid_t worker_uid; /* besides root and our own */
     struct tw_worker_link_events events;
     void *user;
 };

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -88,7 +89,6 @@ static int host_open(void **state) {
         .layout = &t.layout,
         .socket_path = t.path,
         .data_path = "/text",
-        .worker_uid = (uid_t)-1,
         .pool_bytes = 1 << 20,
         .events = {.event = on_event,
                    .gone = on_gone,
@@ -114,6 +114,13 @@ static int host_close(void **state) {
     assert_int_equal(access(t.path, F_OK), -1); /* the socket file is gone, too */
     (void)rmdir(t.dir);
     return 0;
+}
+
+static void socket_is_for_the_daemons_user_alone(void **state) {
+    (void)state;
+    struct stat info;
+    assert_int_equal(stat(t.path, &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0600);
 }
 
 /* Turns the loop until something is true; a test that would wait for ever is ended by CTest. */
@@ -627,6 +634,7 @@ static void what_a_contribution_may_take_and_took_is_told(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, host_open, host_close)
     const struct CMUnitTest tests[] = {
+        TEST(socket_is_for_the_daemons_user_alone),
         TEST(worker_is_welcomed_with_sealed_memory),
         TEST(held_worker_is_welcomed_when_it_is_let_go),
         TEST(requests_before_ready_are_dropped),
