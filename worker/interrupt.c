@@ -33,9 +33,13 @@ void tw_interrupt_catch(bool second_kills) {
     action.sa_flags = SA_ONSTACK;
     (void)sigaddset(&action.sa_mask, SIGTERM);
     (void)sigaddset(&action.sa_mask, SIGINT);
+    (void)sigaddset(&action.sa_mask, SIGHUP);
     can_kill = second_kills;
     (void)sigaction(SIGTERM, &action, NULL);
     (void)sigaction(SIGINT, &action, NULL);
+    struct sigaction hangup;
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        (void)sigaction(SIGHUP, &action, NULL);
 }
 
 bool tw_interrupt_wanted(void) {

@@ -1,4 +1,4 @@
-/* interrupt.h - SIGTERM and SIGINT in a process whose threads multiply matrices.
+/* interrupt.h - SIGTERM, SIGINT and SIGHUP in a process whose threads multiply matrices.
  *
  * oneDNN's sgemm keeps its working memory right below the stack pointer of its generated code,
  * which it moves into a small heap buffer: a signal delivered there writes its frame over whatever
@@ -9,9 +9,10 @@
 
 #include <stdbool.h>
 
-/* From now on SIGTERM and SIGINT only make tw_interrupt_wanted() true, and end waiting (no
- * SA_RESTART). second_kills: one that comes more than a second after the first has its default
- * effect, for a person who does not want to wait; timeout(1) sends two at once.
+/* From now on SIGTERM, SIGINT and SIGHUP only make tw_interrupt_wanted() true, and end waiting (no
+ * SA_RESTART): a closed terminal costs no work; what nohup(1) ignores stays ignored. second_kills:
+ * one that comes more than a second after the first has its default effect, for a person who does
+ * not want to wait; timeout(1) sends two at once.
  * The calling thread gets the stack for handlers; call it there before the first product, and start
  * other threads with all signals blocked. */
 void tw_interrupt_catch(bool second_kills);

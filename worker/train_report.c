@@ -160,7 +160,7 @@ static void show(struct tw_train_report *report, bool is_last) {
     struct line line = {.used = 0};
     put(&line, "step %s/%s", tw_units_count(step, (double)report->step),
         tw_units_count(steps, (double)report->steps));
-    if (!is_last && report->step > report->first_step) {
+    if (!is_last && report->step > report->first_step && report->step < report->steps) {
         put(&line, "  %s left", tw_units_duration(time, left_s(report)));
     }
     put(&line, "  loss %.3f", report->loss);

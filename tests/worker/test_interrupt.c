@@ -4,11 +4,14 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -77,8 +80,37 @@ static void two_at_once_are_one(void **state) {
     assert_true(tw_interrupt_wanted());
 }
 
+/* Ends the process when a hang-up is not caught; what was asked before does not count. */
+static void hangup_after(void (*before)(int), bool is_wanted) {
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)signal(SIGHUP, before);
+        tw_interrupt_catch(true);
+        _exit(raise(SIGHUP) == 0 && tw_interrupt_wanted() == is_wanted ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* It used to kill `thinwire train` with all it had learnt since the last save. */
+static void closed_terminal_asks_to_end(void **state) {
+    (void)state;
+    hangup_after(SIG_DFL, true);
+}
+
+static void nohup_is_left_alone(void **state) {
+    (void)state;
+    hangup_after(SIG_IGN, false);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        /* Before anything is asked in this process. */
+        cmocka_unit_test(closed_terminal_asks_to_end),
+        cmocka_unit_test(nohup_is_left_alone),
         /* First: what the storm asked for would be older than it, on a busy machine. */
         cmocka_unit_test(two_at_once_are_one),
         cmocka_unit_test(a_storm_of_signals_changes_nothing),
