@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "proto/run_key.h"
 #include "worker/engine_verb.h"
 #include "worker/eval.h"
@@ -58,6 +60,20 @@ static enum tw_status refuse_out(const struct training *training, struct tw_erro
                    training->out, can_go_on ? "go on with it by --from, or " : "");
 }
 
+/* Parameters and two moments, beside what they replace until they are whole. */
+static enum tw_status check_room(const struct training *training, struct tw_error *err) {
+    const uint64_t wanted = training->bench->layout.params * 3 * sizeof(float);
+    char wanted_text[TW_UNITS_BYTES], free_text[TW_UNITS_BYTES];
+    struct statvfs disk;
+    if (fstatvfs(training->held.fd, &disk) != 0) return TW_OK; /* saving will tell */
+    const uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+    if (free_bytes >= wanted) return TW_OK;
+    return tw_fail(err, TW_IO,
+                   "%s will take %s, and its disk has %s left: free some, or choose another --out",
+                   training->out, tw_units_bytes(wanted_text, (double)wanted),
+                   tw_units_bytes(free_text, (double)free_bytes));
+}
+
 /* Better now than after the last step. */
 static enum tw_status check_out(struct training *training, struct tw_error *err) {
     const char *const from = training->bench->options->from;
@@ -68,9 +84,12 @@ static enum tw_status check_out(struct training *training, struct tw_error *err)
     }
     (void)snprintf(copy, sizeof(copy), "%s", training->out);
     const char *const folder = dirname(copy);
-    if (access(folder, W_OK | X_OK) == 0) return tw_out_hold(&training->held, training->out, err);
-    return tw_fail(err, TW_IO, "cannot write in %s: %s; choose another --out", folder,
-                   strerror(errno));
+    if (access(folder, W_OK | X_OK) != 0) {
+        return tw_fail(err, TW_IO, "cannot write in %s: %s; choose another --out", folder,
+                       strerror(errno));
+    }
+    TW_TRY(tw_out_hold(&training->held, training->out, err));
+    return check_room(training, err);
 }
 
 /* Whether --from is gone on with: it is, when every key is the same. */

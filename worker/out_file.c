@@ -62,8 +62,11 @@ enum tw_status tw_out_write(struct tw_out_file *file, const void *bytes, size_t 
         const ssize_t n = write(file->fd, from, size);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            return tw_fail(err, TW_IO, "%s: %s after %.1f MB", file->part,
-                           strerror(n == 0 ? ENOSPC : errno), (double)file->at / 1e6);
+            const int why = n == 0 ? ENOSPC : errno;
+            return tw_fail(err, TW_IO, "%s: %s after %.1f MB%s", file->part, strerror(why),
+                           (double)file->at / 1e6,
+                           why == ENOSPC || why == EDQUOT ? "; free some and give the command again"
+                                                          : "");
         }
         from += n;
         size -= (size_t)n;

@@ -124,4 +124,23 @@ TW_MATMUL=reference tw train --run alone.manifest --data text.txt --out plain.sa
     --compute fp32 --json 2>/dev/null | tail -1 >plain.json
 python3 -c 'import json; e = json.load(open("plain.json")); assert e["validation_nats"] < 3.5, e' ||
     fail "plain arithmetic: $(cat plain.json)"
+
+# -- a disk too small for what will be saved is told before the first step
+cat >disk.sh <<'END'
+set -euo pipefail
+mkdir small
+mount -t tmpfs -o size=100k none small
+if thinwire train --run alone.manifest --data text.txt --out small/x.safetensors --json >said 2>&1; then
+    exit 1
+fi
+grep -q 'x.safetensors will take .* and its disk has .* left: free some' said
+if grep -q '"event": "step"' said; then exit 1; fi
+[[ -z $(ls small) ]]
+END
+if unshare -rm true 2>/dev/null; then
+    rm -f said
+    PATH=$BIN:$PATH unshare -rm bash disk.sh || fail "a small disk: $(cat said)"
+else
+    echo "no user namespaces here: a small disk was not tried"
+fi
 echo "trained alone, stopped, went on, measured, generated: $(tr '\n' '|' <greedy.txt | head -c 100)"
