@@ -22,15 +22,19 @@ static const struct row ROWS[TW_DIAL_CAUSES] = {
                      "check its spelling, and this machine's DNS with `getent hosts`"},
     [TW_DIAL_CLOSED] = {"closed", "nothing listens on that port",
                         "is the daemon up there, and is this the port of its `listen`?"},
-    [TW_DIAL_REJECTED] = {"rejected", "a firewall or router on the way rejects it",
-                          "open this TCP port there, or let that node dial this one"},
+    [TW_DIAL_REJECTED] =
+        {"rejected", "a firewall or router on the way rejects it",
+         "is that machine up and on its network? Else open this TCP port there, or let "
+         "that node dial this one"},
     [TW_DIAL_SILENT] = {"silent", "no answer",
                         "the machine is off or a firewall drops it: open this TCP port there, or "
                         "let that node dial this one"},
     [TW_DIAL_NO_ROUTE] = {"no_route", "this machine has no route there",
                           "is it online, with addresses of that kind (IPv4, IPv6)?"},
-    [TW_DIAL_PRIVATE] = {"private", "no answer from a private address, likely behind NAT",
-                         "forward a port there and `advertise` it, or let that node dial this one"},
+    [TW_DIAL_PRIVATE] =
+        {"private", "no answer from a private address, likely behind NAT",
+         "is that machine up? Else forward a port there and `advertise` it, or let that "
+         "node dial this one"},
     [TW_DIAL_STALLED] = {"stalled", "it takes the connection and then says nothing",
                          "is the daemon there stuck, the port another program's, or the MTU of the "
                          "path too small?"},

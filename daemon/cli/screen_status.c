@@ -7,7 +7,7 @@
 #include "daemon/cli/json_path.h"
 #include "daemon/cli/screen.h"
 
-enum { SPARK_COLUMNS = 40, BAR_COLUMNS = 30 };
+enum { SPARK_COLUMNS = 40, BAR_COLUMNS = 24 };
 
 static const char *sep(const struct screen *screen) {
     return screen->has_utf8 ? " · " : ", ";
