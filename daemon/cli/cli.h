@@ -43,6 +43,9 @@ enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const
 /* Reads the configuration that --config, the environment or the default names. */
 enum tw_exit cli_config(const struct cli *cli, struct tw_config *config);
 
+/* The socket of the daemon that is meant. */
+enum tw_exit cli_socket(const struct cli *cli, char path[TW_PATH_BYTES]);
+
 /* One request. *body_out (malloc'd, with NUL) is what came back; *code_out the HTTP status.
  * Says what is wrong itself. TW_EXIT_UNREACHABLE when no daemon answers. */
 enum tw_exit cli_request(const struct cli *cli, const char *method, const char *path,
@@ -66,6 +69,7 @@ enum tw_exit cli_run(struct cli *cli);
 enum tw_exit cli_invite(struct cli *cli);
 enum tw_exit cli_join(struct cli *cli);
 enum tw_exit cli_secret(struct cli *cli);
+enum tw_exit cli_start(struct cli *cli);
 enum tw_exit cli_status(struct cli *cli);
 enum tw_exit cli_peers(struct cli *cli);
 enum tw_exit cli_rounds(struct cli *cli);

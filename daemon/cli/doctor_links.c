@@ -25,9 +25,7 @@ enum { ETHERNET_BYTES = 1500, SMALL_MTU_BYTES = 1280 };
 /* What the daemon warns of itself: the same lines as `thinwire status`. */
 static void look_at_daemon(struct doctor *doctor) {
     if (doctor->status == NULL) {
-        doctor_say(doctor, DOCTOR_WARN, "daemon",
-                   "start it when all is good here: `systemctl start thinwired@NAME`, or "
-                   "`thinwired --config FILE`",
+        doctor_say(doctor, DOCTOR_WARN, "daemon", "`thinwire start`, when all is good here",
                    "none answers on %s", doctor->config.api.socket);
         return;
     }
@@ -297,8 +295,8 @@ static void look_at_peers(struct doctor *doctor) {
         doctor_addresses(doctor, doctor->config.network.peers, count, false);
     else
         doctor_say(doctor, DOCTOR_WARN, "peers",
-                   "name one with `peers = host:port`, or run `thinwire join` with a line of "
-                   "`thinwire invite`",
+                   "`thinwire invite` prints a line by which another machine joins; to meet a run "
+                   "that is there, name a node of it with `peers = host:port`",
                    "none are configured: this node meets only those that dial it");
 }
 

@@ -86,7 +86,7 @@ static bool has_owner(const struct tw_config *config) {
 
 static void say_next(const struct init *init, const char *hex, bool is_new_secret) {
     const struct tw_config *const config = &init->files.config;
-    const bool is_system = node_files_is_service(&init->files);
+    static const char *const NEXT[] = {"config check", "start", "status --watch", "invite", NULL};
     (void)printf("This node is %s\n\n  %-14s%s\n  %-14s%s\n  %-14s%s (%s)\n\nWhat to do next:\n",
                  hex, "configuration", init->files.config_path, "identity", init->files.key_path,
                  "run secret", config->network.secret_file, is_new_secret ? "new" : "as given");
@@ -108,26 +108,16 @@ static void say_next(const struct init *init, const char *hex, bool is_new_secre
                      "     %s`;\n"
                      "     then `thinwire owner import FILE` here. This run needs no secret.\n",
                      n++, hex);
-    } else if (is_new_secret) {
+    }
+    if (!is_new_secret && config->network.peers_count == 0) {
         (void)printf(
-            "  %d. Once the daemon runs, `thinwire --config %s invite` prints the line by\n"
-            "     which another machine joins (`thinwire join LINE` there).\n",
-            n++, is_system ? config->instance : init->files.config_path);
+            "  %d. Name a node of the run with `peers = host:port` in the configuration.\n", n++);
     }
-    if (config->network.peers_count == 0) {
-        (void)printf("  %d. To meet other nodes, name one with `peers = host:port`.\n", n++);
-    }
-    if (is_system) {
-        (void)printf("  %d. `thinwire --config %s config check`, then\n"
-                     "     `systemctl enable --now thinwired@%s thinwire-worker@%s`\n",
-                     n, config->instance, config->instance, config->instance);
-    } else {
-        (void)printf("  %d. `thinwire --config %s config check`, then\n"
-                     "     `thinwired --config %s`\n",
-                     n, init->files.config_path, init->files.config_path);
-    }
-    (void)printf("  %d. `thinwire --config %s status` shows how it does.\n", n + 1,
-                 is_system ? config->instance : init->files.config_path);
+    (void)printf(
+        "  %d. See that all is there, start, and see how it does; `invite` prints the line\n"
+        "     by which another machine joins:\n",
+        n);
+    node_files_say_next(&init->files, NEXT);
 }
 
 enum tw_exit cli_init(struct cli *cli) {

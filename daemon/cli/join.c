@@ -211,9 +211,9 @@ static bool lacks_data(const struct join *join) {
     return join->run.data.form == TW_FORM_FILE && join->files.config.node.data[0] == '\0';
 }
 
+static const char *const NEXT[] = {"start", "status --watch", NULL};
+
 static void say(const struct join *join, const char *hex) {
-    char line[TW_PATH_BYTES + 64];
-    node_files_start_line(&join->files, line);
     if (join->inviter[0] != '\0')
         (void)printf("%s let this machine in: run %s, node %s\n", join->inviter, join->run.name,
                      hex);
@@ -225,8 +225,10 @@ static void say(const struct join *join, const char *hex) {
         (void)printf(
             "\nThe run is trained on a plain text, which is not sent around: name it with\n"
             "`data = ` in the configuration.\n");
-    if (join->is_start) return;
-    (void)printf("\nStart it:\n\n    %s\n", line);
+    if (!join->is_start) {
+        (void)printf("\nNext:\n");
+        node_files_say_next(&join->files, NEXT);
+    }
 }
 
 static void say_json(const struct join *join, const char *hex) {
@@ -285,5 +287,12 @@ enum tw_exit cli_join(struct cli *cli) {
     else
         say(&join, hex);
     if (!join.is_start) return TW_EXIT_OK;
-    return lacks_data(&join) ? TW_EXIT_DATA : node_start(&join.files);
+    if (lacks_data(&join)) return TW_EXIT_DATA;
+    if (!cli->json) (void)fputc('\n', stdout);
+    rc = node_start(&join.files, cli->json ? stderr : stdout);
+    if (rc == TW_EXIT_OK && !cli->json) {
+        (void)printf("\nHow it does:\n");
+        node_files_say_next(&join.files, NEXT + 1);
+    }
+    return rc;
 }

@@ -21,6 +21,7 @@ static const struct verb VERBS[] = {
     {"run", cli_run, NULL},
     {"invite", cli_invite, NULL},
     {"join", cli_join, NULL},
+    {"start", cli_start, NULL},
     {"secret", cli_secret, NULL},
     {"status", cli_status, NULL},
     {"peers", cli_peers, NULL},

@@ -83,7 +83,10 @@ static enum tw_exit make_folder(const char *path, mode_t mode, enum tw_exit code
     (void)snprintf(part, sizeof(part), "%s", path);
     for (char *slash = part + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
         *slash = 0;
-        if (folder_make(part, 0755) != 0 && errno != EEXIST) break;
+        if (folder_make(part, 0755) != 0 && errno != EEXIST) {
+            return cli_fail(code, "cannot make %s: %s; use sudo, or --dir FOLDER for one of yours",
+                            part, strerror(errno));
+        }
         *slash = '/';
     }
     if (folder_make(path, mode) == 0) return TW_EXIT_OK;
@@ -91,9 +94,11 @@ static enum tw_exit make_folder(const char *path, mode_t mode, enum tw_exit code
     struct stat info;
     if (why == EEXIST && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
         if (access(path, W_OK) == 0) return TW_EXIT_OK;
-        return cli_fail(code, "%s is not writable; use sudo, or choose another folder", path);
+        return cli_fail(code, "%s is not writable; use sudo, or --dir FOLDER for one of yours",
+                        path);
     }
-    return cli_fail(code, "%s: %s; use sudo, or choose another folder", path, strerror(why));
+    return cli_fail(code, "%s: %s; use sudo, or --dir FOLDER for one of yours", path,
+                    strerror(why));
 }
 
 /* The configuration as text, parsed: what the new file will mean. */
@@ -151,15 +156,13 @@ bool node_files_is_service(const struct node_files *files) {
     return strncmp(files->config_path, "/etc/thinwire/", 14) == 0;
 }
 
-void node_files_start_line(const struct node_files *files, char line[TW_PATH_BYTES + 64]) {
-    const char *const instance = files->config.instance;
-    if (node_files_is_service(files)) {
-        (void)snprintf(line, TW_PATH_BYTES + 64,
-                       "systemctl enable --now thinwired@%s thinwire-worker@%s", instance,
-                       instance);
-    } else {
-        (void)snprintf(line, TW_PATH_BYTES + 64, "thinwired --config %s", files->config_path);
-    }
+void node_files_say_next(const struct node_files *files, const char *const *verbs) {
+    char meant[TW_PATH_BYTES];
+    struct tw_error err;
+    (void)fputc('\n', stdout);
+    if (tw_config_find(NULL, meant, &err) != TW_OK || strcmp(meant, files->config_path) != 0)
+        (void)printf("    export THINWIRE_CONFIG=%s\n", files->config_path);
+    for (; *verbs != NULL; verbs++) (void)printf("    thinwire %s\n", *verbs);
 }
 
 enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {

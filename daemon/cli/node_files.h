@@ -44,7 +44,8 @@ enum tw_exit node_files_write_config(const struct node_files *files);
 /* Whether systemd will run it, daemon and worker as units of their own. */
 bool node_files_is_service(const struct node_files *files);
 
-/* How the daemon is started, as one line. */
-void node_files_start_line(const struct node_files *files, char line[TW_PATH_BYTES + 64]);
+/* What a person does next: the shell line that makes this node the one `thinwire` means, unless it
+ * is already, and `verbs`, a line each. */
+void node_files_say_next(const struct node_files *files, const char *const *verbs);
 
 #endif

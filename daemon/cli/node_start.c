@@ -1,3 +1,4 @@
+/* thinwire start, and the end of `thinwire join --start`. */
 #include "daemon/cli/node_start.h"
 
 #include <errno.h>
@@ -26,7 +27,7 @@ static bool answers(const char *socket_path) {
     return is_up;
 }
 
-static enum tw_exit start_units(const struct node_files *files) {
+static enum tw_exit start_units(const struct node_files *files, FILE *to) {
     char daemon[80], worker[96];
     pid_t pid = 0;
     int status = 0;
@@ -44,7 +45,7 @@ static enum tw_exit start_units(const struct node_files *files) {
             "systemctl did not start %s: are its unit files installed (`cmake --install "
             "BUILD --prefix /usr`)? `systemctl status %s` says more",
             daemon, daemon);
-    (void)printf("\nIt runs as %s and starts with the machine.\n", daemon);
+    (void)fprintf(to, "It runs as %s and starts with the machine.\n", daemon);
     return TW_EXIT_OK;
 }
 
@@ -84,7 +85,7 @@ static int spawn(const struct node_files *files, const char *log, pid_t *pid) {
     return code;
 }
 
-static enum tw_exit start_here(const struct node_files *files) {
+static enum tw_exit start_here(const struct node_files *files, FILE *to) {
     static const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
     char folder[TW_PATH_BYTES], log[TW_PATH_BYTES + 8];
     pid_t pid = 0;
@@ -92,10 +93,12 @@ static enum tw_exit start_here(const struct node_files *files) {
     (void)snprintf(folder, sizeof(folder), "%s", files->config_path);
     (void)snprintf(log, sizeof(log), "%s/log", dirname(folder));
     const int code = spawn(files, log, &pid);
-    if (code != 0) return cli_fail(TW_EXIT_FAILURE, "thinwired: %s", strerror(code));
+    if (code != 0)
+        return cli_fail(TW_EXIT_FAILURE, "thinwired could not be started with its log in %s: %s",
+                        log, strerror(code));
     for (int waited_ms = 0; waited_ms < PATIENCE_MS; waited_ms += LOOK_MS) {
         if (answers(files->config.api.socket)) {
-            (void)printf("\nIt runs as process %ld; its log is %s.\n", (long)pid, log);
+            (void)fprintf(to, "It runs as process %ld; its log is %s.\n", (long)pid, log);
             return TW_EXIT_OK;
         }
         if (waitpid(pid, &status, WNOHANG) == pid) {
@@ -111,11 +114,30 @@ static enum tw_exit start_here(const struct node_files *files) {
                     (long)pid, files->config.api.socket);
 }
 
-enum tw_exit node_start(const struct node_files *files) {
+enum tw_exit node_start(const struct node_files *files, FILE *to) {
     (void)fflush(stdout);
     if (answers(files->config.api.socket)) {
-        (void)puts("\nIt runs already.");
+        (void)fputs("It runs already.\n", to);
         return TW_EXIT_OK;
     }
-    return node_files_is_service(files) ? start_units(files) : start_here(files);
+    return node_files_is_service(files) ? start_units(files, to) : start_here(files, to);
+}
+
+enum tw_exit cli_start(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--json", "--config", "--color", NULL};
+    static struct node_files files;
+    struct tw_error err;
+    enum tw_exit rc = cli_done(cli, "start", OPTIONS);
+    if (rc == TW_EXIT_OK) rc = cli_config(cli, &files.config);
+    if (rc != TW_EXIT_OK) return rc;
+    if (tw_config_find(cli->config_option, files.config_path, &err) != TW_OK)
+        return cli_fail(TW_EXIT_USAGE, "%s", err.message);
+    rc = node_start(&files, cli->json ? stderr : stdout);
+    if (rc != TW_EXIT_OK || !cli->json) return rc;
+    json_t *const json =
+        json_pack("{s:s,s:s}", "config", files.config_path, "socket", files.config.api.socket);
+    (void)json_dumpf(json, stdout, JSON_INDENT(1));
+    (void)fputc('\n', stdout);
+    json_decref(json);
+    return TW_EXIT_OK;
 }

@@ -1,11 +1,11 @@
-/* node_start.h - starts the daemon of a node that was just set up, and waits until it answers. */
+/* node_start.h - starts the daemon of a node, and waits until it answers. */
 #ifndef TW_DAEMON_CLI_NODE_START_H
 #define TW_DAEMON_CLI_NODE_START_H
 
 #include "daemon/cli/node_files.h"
 
 /* As a unit of systemd for a node under /etc/thinwire; else in the background, with its log beside
- * the configuration. Says what it did, or why it did not come up. */
-enum tw_exit node_start(const struct node_files *files);
+ * the configuration. Says what it did on `to`, or why it did not come up. */
+enum tw_exit node_start(const struct node_files *files, FILE *to);
 
 #endif

@@ -27,17 +27,15 @@ static size_t on_bytes(char *bytes, size_t one, size_t count, void *user) {
     return count;
 }
 
-enum { HINT_BYTES = TW_PATH_BYTES + 64 };
-
 /* --socket, or what the configuration says; without any configuration file the default socket.
  * `hint` is how that daemon is started. */
 static enum tw_exit find_socket(const struct cli *cli, char path[TW_PATH_BYTES],
-                                char hint[HINT_BYTES]) {
+                                char hint[TW_PATH_BYTES + 64]) {
     static struct tw_config config;
     struct tw_error err;
     if (cli->socket_option != NULL) {
         (void)snprintf(path, TW_PATH_BYTES, "%s", cli->socket_option);
-        (void)snprintf(hint, HINT_BYTES, "systemctl start thinwired@NAME");
+        (void)snprintf(hint, TW_PATH_BYTES + 64, "systemctl start thinwired@NAME");
         return TW_EXIT_OK;
     }
     char file[TW_PATH_BYTES];
@@ -45,17 +43,26 @@ static enum tw_exit find_socket(const struct cli *cli, char path[TW_PATH_BYTES],
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
     }
     const bool is_asked = cli->config_option != NULL || getenv("THINWIRE_CONFIG") != NULL;
-    if (!is_asked && access(file, F_OK) != 0) {
+    const bool is_none = !is_asked && access(file, F_OK) != 0;
+    if (is_none) {
         tw_config_defaults(&config, "thinwire");
     } else if (tw_config_load(&config, file, &err) != TW_OK) {
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
     }
     (void)snprintf(path, TW_PATH_BYTES, "%s", config.api.socket);
     const bool is_service = strncmp(file, "/etc/thinwire/", 14) == 0;
-    (void)snprintf(hint, HINT_BYTES, "%s%s",
-                   is_service ? "systemctl start thinwired@" : "thinwired --config ",
-                   is_service ? config.instance : file);
+    if (is_none)
+        (void)snprintf(hint, TW_PATH_BYTES + 64, "`thinwire init` or `thinwire join` makes a node");
+    else if (is_service)
+        (void)snprintf(hint, TW_PATH_BYTES + 64, "systemctl start thinwired@%s", config.instance);
+    else
+        (void)snprintf(hint, TW_PATH_BYTES + 64, "thinwire --config %s start", file);
     return TW_EXIT_OK;
+}
+
+enum tw_exit cli_socket(const struct cli *cli, char path[TW_PATH_BYTES]) {
+    char hint[TW_PATH_BYTES + 64];
+    return find_socket(cli, path, hint);
 }
 
 static enum tw_exit explain(CURLcode rc, const char *socket_path, const char *hint) {
@@ -78,7 +85,7 @@ static enum tw_exit explain(CURLcode rc, const char *socket_path, const char *hi
 
 enum tw_exit cli_request(const struct cli *cli, const char *method, const char *path,
                          long *code_out, char **body_out) {
-    char socket_path[TW_PATH_BYTES], hint[HINT_BYTES], url[256];
+    char socket_path[TW_PATH_BYTES], hint[TW_PATH_BYTES + 64], url[256];
     const enum tw_exit found = find_socket(cli, socket_path, hint);
     if (found != TW_EXIT_OK) return found;
     struct answer answer = {NULL, 0};

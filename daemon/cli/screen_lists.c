@@ -70,9 +70,11 @@ void screen_peers(const struct screen *screen, const json_t *json) {
     }
     line_end(&line);
     if (json_array_size(peers) == 0) {
-        line_wrap(screen, PLAIN, "", 2,
-                  "No peers. Name one with `peers = host:port` in section [network] of the "
-                  "configuration; it will tell of the others.");
+        line_wrap(
+            screen, PLAIN, "", 2,
+            "No peers yet. `thinwire invite` prints a line by which another machine joins. To "
+            "meet a run that is there, name a node of it with `peers = host:port` in [network] "
+            "of the configuration; it will tell of the others.");
         print_bans(screen, json_at(json, "banned"));
         return;
     }

@@ -112,10 +112,6 @@ enum tw_exit cli_checkpoint(struct cli *cli) {
     return ask(cli, "checkpoint");
 }
 
-enum tw_exit cli_leave(struct cli *cli) {
-    return ask(cli, "leave");
-}
-
 enum tw_exit cli_pause(struct cli *cli) {
     return ask(cli, "pause");
 }

@@ -46,14 +46,29 @@ expect 0 '^thinwire data ' tw data --help
 expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
-for verb in init run invite join secret owner status peers rounds events doctor checkpoint leave pause \
+for verb in init run invite join start secret owner status peers rounds events doctor checkpoint leave pause \
     resume reload limit unban config train eval \
     generate sim; do
     expect 0 "^thinwire $verb" tw help $verb
     expect 0 "(^|[ ,])$verb" tw help
 done
 
+# -- completion: commands, their words, options and names come from the programs themselves
+complete_of() {
+    env PATH="$BIN:$PATH" bash -c '. "$0"; COMP_WORDS=("${@:1}"); COMP_CWORD=$(($# - 1)); _thinwire
+        echo "${COMPREPLY[*]}"' "$SOURCE/deploy/completion/thinwire" "$@"
+}
+expect 0 '^start status$' complete_of thinwire sta
+expect 0 '^config$' complete_of thinwire --config my.conf conf
+expect 0 '^codecs models new presets show$' complete_of thinwire run ''
+expect 0 '^--threads$' complete_of thinwire train --thr
+expect 0 '^--socket --start --state-dir$' complete_of thinwire join --s
+expect 0 '^llama-15m$' complete_of thinwire run new x --model llama-15
+expect 0 '^sparseloco streaming$' complete_of thinwire run new --preset s
+expect 0 '^$' complete_of thinwire eval model.
+
 # -- no daemon
+expect 8 '`thinwire init` or `thinwire join` makes a node' env -u THINWIRE_CONFIG "$BIN/thinwire" status
 expect 8 'no daemon answers on .*/none.sock; start it' tw status --socket "$home/none.sock"
 expect 8 'no daemon answers' tw checkpoint --socket "$home/none.sock"
 expect 2 'gone.conf: No such file or directory; `thinwire init`' tw status --config ./gone.conf
@@ -79,6 +94,10 @@ expect 2 'init: `--nme` is unknown; did you mean --name' tw --config x.conf init
 
 # -- init in one folder; join, invite and secret without anybody
 expect 0 'configuration *.*/place/node.conf' tw init --dir place --name here
+expect 0 '^    export THINWIRE_CONFIG=/.*/hint/node.conf$' tw init --dir hint
+expect 0 '^    thinwire start$' tw init --dir hint2
+THINWIRE_CONFIG=$home/hint3/node.conf tw init --dir "$home/hint3" | grep -q export &&
+    { echo "FAIL: what is exported already is told"; exit 1; }
 [[ -e place/state/identity.key ]] || { echo "FAIL: no place/state"; failures=$((failures + 1)); }
 expect 0 '' grep -q '^state_dir = state$' place/node.conf
 expect 8 'no daemon answers' tw --config ./place/node.conf invite
@@ -121,7 +140,12 @@ expect 2 'broken.conf:3:' env THINWIRE_CONFIG=./broken.conf "$BIN/thinwire" stat
 tw config example | diff - "$SOURCE/deploy/examples/thinwire.conf" ||
     { echo "FAIL: deploy/examples/thinwire.conf is not what config example prints"; exit 1; }
 
-expect 8 'start it \(thinwired --config ./node.conf\)' tw --config ./node.conf status
+expect 8 'start it \(thinwire --config ./node.conf start\)' tw --config ./node.conf status
+expect 3 'no run manifest' tw --config ./place/node.conf start
+expect 3 'thinwired did not start; its log is ./place/log' tw --config ./place/node.conf start --json
+expect 2 'gone.conf: No such file or directory' tw --config ./gone.conf start
+expect 2 'start: `now` is too much' tw --config ./place/node.conf start now
+expect 8 'no daemon answers' tw --config ./place/node.conf leave
 
 # -- what it can compute on
 expect 0 '^device = cpu takes cpu$' tw info --device cpu
