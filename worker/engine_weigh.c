@@ -8,6 +8,7 @@
 #include "base/nearest.h"
 #include "worker/data/corpus.h"
 #include "worker/engine_verb.h"
+#include "worker/json_text.h"
 #include "worker/out_file.h"
 
 enum { MILLION = 1000000 };
@@ -98,11 +99,50 @@ static enum tw_status weigh(struct tw_dataset *dataset, int argc, char **argv,
     return share(dataset, shares, err);
 }
 
+static void say(const struct tw_dataset *dataset, const char *folder, const char *hex,
+                bool has_changed) {
+    for (uint32_t i = 0; i < dataset->sources_count; i++) {
+        const uint32_t weight = dataset->sources[i].weight_millionths;
+        (void)printf("  %-12s %s", dataset->sources[i].name, weight == 0 ? "by size" : "");
+        (void)(weight == 0 ? printf("\n") : printf("%.6g\n", weight / 1e6));
+    }
+    (void)printf("  %-12s %s\n", "SHA-256", hex);
+    (void)printf(has_changed ? "The dataset is another one now: a run that names the old one does "
+                               "not take it.\n`thinwire run new NAME --data %s` makes one that "
+                               "does.\n"
+                             : "%s was weighed so before: nothing has changed.\n",
+                 folder);
+}
+
+static void say_json(const struct tw_dataset *dataset, const char *hex, bool has_changed) {
+    (void)printf("{\"sha256\": \"%s\", \"changed\": %s, \"weights\": {", hex,
+                 has_changed ? "true" : "false");
+    for (uint32_t i = 0; i < dataset->sources_count; i++) {
+        const uint32_t weight = dataset->sources[i].weight_millionths;
+        (void)printf("%s", i > 0 ? ", " : "");
+        tw_json_string_print(stdout, dataset->sources[i].name);
+        (void)(weight == 0 ? printf(": null") : printf(": %.6g", weight / 1e6));
+    }
+    (void)printf("}}\n");
+}
+
+/* Takes --json out of the arguments. */
+static bool take_json(int *argc, char **argv) {
+    int kept = 0;
+    for (int i = 0; i < *argc; i++) {
+        if (strcmp(argv[i], "--json") != 0) argv[kept++] = argv[i];
+    }
+    const bool is_json = kept < *argc;
+    *argc = kept;
+    return is_json;
+}
+
 enum tw_exit engine_weigh(int argc, char **argv) {
     static struct tw_dataset dataset;
     struct tw_error err;
     struct tw_id before, after;
     char hex[TW_ID_HEX_BYTES];
+    const bool is_json = take_json(&argc, argv);
     if (argc < 5 || argv[3][0] == '-') {
         (void)fputs("thinwire: usage: thinwire data weigh DIR NAME=SHARE ... (or `size`); "
                     "`thinwire help data` tells more\n",
@@ -113,16 +153,12 @@ enum tw_exit engine_weigh(int argc, char **argv) {
     if (status == TW_OK) status = weigh(&dataset, argc, argv, &err);
     if (status == TW_OK) status = write_index(argv[3], &dataset, &after, &err);
     if (status == TW_OK) {
-        for (uint32_t i = 0; i < dataset.sources_count; i++) {
-            const uint32_t weight = dataset.sources[i].weight_millionths;
-            (void)printf("  %-12s %s", dataset.sources[i].name, weight == 0 ? "by size" : "");
-            (void)(weight == 0 ? printf("\n") : printf("%.6g\n", weight / 1e6));
-        }
+        const bool has_changed = !tw_id_equal(&before, &after);
         tw_id_hex(&after, hex);
-        (void)printf(
-            "  %-12s %s\nThe dataset is another one now: a run that names the old one does "
-            "not take it.\n`thinwire run new NAME --data %s` makes one that does.\n",
-            "SHA-256", hex, argv[3]);
+        if (is_json)
+            say_json(&dataset, hex, has_changed);
+        else
+            say(&dataset, argv[3], hex, has_changed);
     }
     free(dataset.shards);
     return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);

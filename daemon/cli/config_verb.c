@@ -139,8 +139,40 @@ static enum tw_exit example(struct cli *cli) {
     return TW_EXIT_OK;
 }
 
+/* A key that stands on several lines is an array; every value is the text the file would hold. */
+static void put_value(json_t *section, const char *key, const char *value) {
+    json_t *const before = json_object_get(section, key);
+    if (before == NULL) {
+        (void)json_object_set_new(section, key, json_string(value));
+    } else if (json_is_array(before)) {
+        (void)json_array_append_new(before, json_string(value));
+    } else {
+        (void)json_object_set_new(section, key, json_pack("[O,s]", before, value));
+    }
+}
+
+/* The lines of tw_config_show, `[section]` and `key = value`, as an object of objects. */
+static void show_json(char *text) {
+    json_t *const all = json_object();
+    json_t *section = NULL;
+    for (char *rest = text, *line; (line = strtok_r(rest, "\n", &rest)) != NULL;) {
+        char *const equals = strstr(line, " =");
+        if (line[0] == '[') {
+            line[strcspn(line, "]")] = 0;
+            section = json_object();
+            (void)json_object_set_new(all, line + 1, section);
+        } else if (section != NULL && equals != NULL) {
+            *equals = 0;
+            put_value(section, line, equals[2] == ' ' ? equals + 3 : equals + 2);
+        }
+    }
+    (void)json_dumpf(all, stdout, JSON_INDENT(1));
+    (void)fputc('\n', stdout);
+    json_decref(all);
+}
+
 static enum tw_exit show(struct cli *cli) {
-    static const char *const OPTIONS[] = {"--config", NULL};
+    static const char *const OPTIONS[] = {"--config", "--json", NULL};
     static struct tw_config config;
     static char text[TEXT_BYTES];
     const char *const path = cli_operand(cli);
@@ -149,7 +181,10 @@ static enum tw_exit show(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = cli_config(cli, &config);
     if (rc != TW_EXIT_OK) return rc;
     (void)tw_config_show(&config, text, sizeof(text));
-    (void)fputs(text, stdout);
+    if (cli->json)
+        show_json(text);
+    else
+        (void)fputs(text, stdout);
     return TW_EXIT_OK;
 }
 

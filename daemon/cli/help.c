@@ -237,7 +237,7 @@ static const struct {
      "The exit status is 1 if anything FAILs. --patience is how long a stage may take (5).\n"},
     {"config",
      "thinwire config check [FILE|NAME]   reads it and looks at every file it names\n"
-     "thinwire config show [FILE|NAME]    every key with the value in force\n"
+     "thinwire config show [FILE|NAME]    every key with the value in force (--json)\n"
      "thinwire config example             the commented example, on standard output\n"
      "\n"
      "The file is --config, else $THINWIRE_CONFIG, else /etc/thinwire/thinwire.conf. NAME\n"
@@ -246,7 +246,7 @@ static const struct {
      "thinwire data prepare INPUT... --out DIR [--tokenizer FILE]\n"
      "  [--source NAME[=WEIGHT] INPUT...]...\n"
      "thinwire data info PATH [--verify] [--json] [--tokenizer FILE]\n"
-     "thinwire data weigh DIR NAME=SHARE ... | size\n"
+     "thinwire data weigh DIR NAME=SHARE ... | size [--json]\n"
      "\n"
      "`data prepare` makes a dataset: shards of tokens that any node can check, and the index\n"
      "that names them. INPUTs are texts and .jsonl or .ndjson files, each as it is or as .gz or\n"

@@ -127,6 +127,11 @@ many=$(seq -s, -f 'node%g.example.org:4747' 30)
 expect 0 'This node is' tw --config many.conf init --state-dir many --peers "$many"
 [[ $(grep -c '^peers = node' many.conf) -eq 30 ]] || { echo "FAIL: 30 peers"; failures=$((failures + 1)); }
 expect 0 '^peers = node30.example.org:4747' tw --config ./many.conf config show
+tw --config ./many.conf config show --json | python3 -c 'import json, sys
+shown = json.load(sys.stdin)
+assert shown["network"]["peers"][29] == "node30.example.org:4747", shown["network"]["peers"]
+assert shown["node"]["threads"] == "0" and shown["network"]["interface"] == "", shown' ||
+    { echo "FAIL: config show --json"; failures=$((failures + 1)); }
 
 # -- config
 expect 0 '^upload = 5mbit$' tw --config node.conf config show

@@ -70,7 +70,10 @@ expect 2 'did you mean prose' tw data weigh d prosa=1 code=1
 expect 2 'write NAME=SHARE' tw data weigh d prose=0 code=1
 expect 2 'usage: thinwire data weigh' tw data weigh d
 tw run new old --data d --set train.tokens=40k --set train.warmup_tokens=1k >/dev/null
+expect 0 'The dataset is another one now' tw data weigh d size
 expect 0 'prose +by size' tw data weigh d size
+expect 0 'd was weighed so before: nothing has changed' tw data weigh d size
+expect 0 '"changed": false, "weights": \{"prose": null, "code": null\}' tw data weigh d size --json
 
 # -- a run that names it, and one that names the old one
 expect 0 'it sets data.tokenizer = bytes, data.heldout = 0.02' tw run new both --data d \
