@@ -1,9 +1,8 @@
 #include "daemon/allowance.h"
 
 #include "base/assert.h"
+#include "daemon/quota.h"
 
-/* Of a rate, bytes of the headers of TCP and IP are no bytes at the socket. */
-#define PAYLOAD_SHARE 0.97
 #define CREDIT_CYCLES 2.0 /* so much of the budget is kept, or owed, at most */
 #define MEAN_CYCLES 2.0   /* over so many the rest is averaged */
 #define CYCLE_FLOOR_S 30.0
@@ -12,7 +11,7 @@ enum { SECOND_US = 1000 * 1000, DAY_S = 86400 };
 
 void tw_allowance_init(struct tw_allowance *allowance, const struct tw_budget_config *config) {
     *allowance = (struct tw_allowance){.is_month = config->is_month};
-    const double bytes = (double)config->bytes * PAYLOAD_SHARE;
+    const double bytes = (double)config->bytes * (TW_SOCKET_PERCENT / 100.0);
     allowance->bytes_per_s = config->is_month ? bytes / TW_MONTH_S : bytes;
 }
 

@@ -98,8 +98,8 @@ static const struct tw_config_key KEYS[] = {
     {"network", "quota", TW_CONFIG_QUOTA, FIELD(network.quota_bytes), 0, 0, "0", NULL,
      "500GB/month",
      "What the line may carry in a calendar month, upload and download together; 0 for any.\n"
-     "Counted over restarts (a crash forgets a minute at most). When it is used up the node\n"
-     "trains alone until the month ends."},
+     "Headers of TCP and IP are taken for 3 % of it. Counted over restarts (a crash forgets a\n"
+     "minute at most). When it is used up the node trains alone until the month ends."},
     {"network", "budget", TW_CONFIG_BUDGET, FIELD(network.budget), 1000, 0, "0", NULL, "50GB/month",
      "What training together may take: upload on average, such as 2mbit, or upload and\n"
      "download of 30 days, such as 50GB/month; 0 for any. Contributions are made to fit, with\n"

@@ -23,6 +23,7 @@ static const char FILE_NAME[] = "traffic";
 uint32_t tw_quota_month(int64_t unix_s) {
     const time_t at = (time_t)unix_s;
     struct tm local;
+    tzset(); /* the machine may have moved since */
     if (localtime_r(&at, &local) == NULL || local.tm_year + YEAR_BASE < YEAR_FIRST ||
         local.tm_year + YEAR_BASE > YEAR_LAST)
         return 0;
@@ -54,6 +55,12 @@ static struct tw_quota_row *row_of(struct tw_quota *quota, uint32_t month) {
     }
     *found = (struct tw_quota_row){.month = 0};
     return found;
+}
+
+uint64_t tw_quota_line_bytes(uint64_t socket_bytes) {
+    const uint64_t whole = socket_bytes / TW_SOCKET_PERCENT,
+                   rest = socket_bytes % TW_SOCKET_PERCENT;
+    return whole * 100 + rest * 100 / TW_SOCKET_PERCENT;
 }
 
 void tw_quota_add(struct tw_quota *quota, uint32_t month, uint64_t bytes) {

@@ -1,4 +1,4 @@
-/* quota.h - what passed the socket in this calendar month, kept over restarts: `network.quota`.
+/* quota.h - what the line carried in this calendar month, kept over restarts: `network.quota`.
  *
  * One small text file, written once a minute and at the end: what a crash loses is what passed
  * since the last time. A month begins at midnight of the machine's clock. Clocks are wrong at
@@ -15,7 +15,10 @@
 #include "base/status.h"
 #include "daemon/file.h"
 
-enum { TW_QUOTA_MONTHS = 4 };
+enum {
+    TW_QUOTA_MONTHS = 4,
+    TW_SOCKET_PERCENT = 97, /* of a line's bytes, those at the socket; else headers of TCP and IP */
+};
 
 struct tw_quota_row {
     uint32_t month; /* year * 12 + month, January = 0; 0: not used */
@@ -29,12 +32,15 @@ struct tw_quota {
     bool is_saved; /* as it is now */
 };
 
-/* Of a time as time() gives it, in the machine's zone; 0: that clock was never set. */
+/* Of a time as time() gives it, in the zone the machine has now; 0: that clock was never set. */
 uint32_t tw_quota_month(int64_t unix_s);
 /* "2026-12-01": when the month after this one begins. */
 void tw_quota_next(uint32_t month, char text[16]);
 
-/* So many bytes passed, in that month. */
+/* What the line carries for so many bytes at the socket. Who sells a line counts headers. */
+uint64_t tw_quota_line_bytes(uint64_t socket_bytes);
+
+/* The line carried so many bytes, in that month. */
 void tw_quota_add(struct tw_quota *quota, uint32_t month, uint64_t bytes);
 
 /* Reads `traffic` of the open folder `dir`; the present month is the one that was so when it was

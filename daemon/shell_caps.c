@@ -23,6 +23,7 @@ static const char *const REST_NAMES[] = {"none", "hours", "quota"};
 static uint32_t minute_of_day(void) {
     const time_t now = time(NULL);
     struct tm local = {0};
+    tzset(); /* the machine may have moved since */
     if (localtime_r(&now, &local) == NULL) return 0;
     return (uint32_t)(local.tm_hour * 60 + local.tm_min);
 }
@@ -128,7 +129,7 @@ void tw_shell_caps_chores(struct tw_shell *shell, uint64_t now_us) {
     if (shell->transport == NULL || now_us < caps->look_due_us) return;
     caps->look_due_us = now_us + LOOK_US;
     const struct tw_traffic all = tw_transport_traffic(shell->transport);
-    const uint64_t both = all.bytes_in + all.bytes_out;
+    const uint64_t both = tw_quota_line_bytes(all.bytes_in + all.bytes_out);
     tw_quota_add(&caps->quota, tw_quota_month((int64_t)time(NULL)), both - caps->seen_bytes);
     caps->seen_bytes = both;
     /* Chunks were paid for when they were asked for; everything else is, now that it came. */

@@ -43,17 +43,25 @@ static void months_follow_the_calendar_of_the_machine(void **state) {
     (void)state;
     char text[16];
     assert_int_equal(setenv("TZ", "UTC", 1), 0);
-    tzset();
     assert_int_equal(tw_quota_month(1796083199), NOVEMBER); /* its last second */
     assert_int_equal(tw_quota_month(1796083200), NOVEMBER + 1);
     assert_int_equal(tw_quota_month(-1), 0);
-    assert_int_equal(setenv("TZ", "EET-2", 1), 0); /* two hours ahead of UTC */
-    tzset();
-    assert_int_equal(tw_quota_month(1796083199), NOVEMBER + 1);
+    assert_int_equal(setenv("TZ", "EET-2", 1), 0);              /* two hours ahead of UTC */
+    assert_int_equal(tw_quota_month(1796083199), NOVEMBER + 1); /* without a restart */
     tw_quota_next(NOVEMBER, text);
     assert_string_equal(text, "2026-12-01");
     tw_quota_next(NOVEMBER + 1, text);
     assert_string_equal(text, "2027-01-01");
+}
+
+static void headers_are_counted(void **state) {
+    (void)state;
+    assert_int_equal(tw_quota_line_bytes(0), 0);
+    assert_int_equal(tw_quota_line_bytes(97), 100);
+    assert_int_equal(tw_quota_line_bytes(UINT64_C(485000000000)), UINT64_C(500000000000));
+    assert_int_equal(tw_quota_line_bytes(UINT64_C(1) << 60), (UINT64_C(1) << 60) / 97 * 100 + 22);
+    for (uint64_t bytes = 1; bytes < 1000; bytes++)
+        assert_true(tw_quota_line_bytes(bytes) >= tw_quota_line_bytes(bytes - 1));
 }
 
 static void what_passed_survives_a_restart(void **state) {
@@ -192,6 +200,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_disk, drop_disk)
     const struct CMUnitTest tests[] = {
         TEST(months_follow_the_calendar_of_the_machine),
+        TEST(headers_are_counted),
         TEST(what_passed_survives_a_restart),
         TEST(month_begins_at_nothing),
         TEST(clock_that_is_put_right_finds_its_month),

@@ -170,6 +170,18 @@ static void hours_that_are_off_leave_the_node_alone(void **state) {
     end_all();
 }
 
+/* Bytes at the socket of that node, in its life. */
+static double passed(uint32_t idx) {
+    static const char *const names[] = {"control_in", "control_out", "bulk_in", "bulk_out"};
+    double sum = 0;
+    for (unsigned i = 0; i < 4; i++) {
+        char path[48];
+        (void)snprintf(path, sizeof(path), "network.%s_bytes", names[i]);
+        sum += cluster_number(&cluster, idx, path);
+    }
+    return sum;
+}
+
 static void quota_that_is_used_up_outlives_a_restart(void **state) {
     (void)state;
     open_two(NULL);
@@ -178,6 +190,7 @@ static void quota_that_is_used_up_outlives_a_restart(void **state) {
     cluster_start(&cluster, 1, NULL);
     assert_true(cluster_says(&cluster, 1, "ev=links_rest why=quota", 90));
     assert_true(cluster_number(&cluster, 1, "network.caps.month_bytes") >= 60e3);
+    assert_true(cluster_reaches(&cluster, 1, "network.caps.month_bytes", 1.03 * passed(1), 20));
     assert_alone_and_training(1);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 40), TW_EXIT_OK);
     cluster_start(&cluster, 1, NULL);
