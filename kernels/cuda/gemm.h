@@ -3,7 +3,7 @@
  * Each shape gets a plan: the fastest of the algorithms the library proposes, timed once on the
  * device, and kept in a file for the next start, as which one is chosen also decides the last bits.
  * The same plans on the same device give the same bits. Where the library refuses to do what
- * follows in the product, kernels do it after.
+ * follows in the product, or takes longer than with kernels that do it after, those do it.
  *
  * Products run on the compute stream, one after another: they share the workspace of struct
  * tw_cuda. Under capture of a graph nothing can be timed, so let a step run plainly first.

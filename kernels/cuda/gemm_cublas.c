@@ -207,6 +207,32 @@ static cublasStatus_t run(void *context) {
         products->workspace, p->plan->workspace_bytes, (cudaStream_t)p->stream);
 }
 
+/* What the library has not done of what follows. */
+static void follow(const struct product *p, const struct tw_cuda_gemm *gemm) {
+    const struct tw_cuda_products *const products = p->products;
+    if (p->plan->is_fused == 0) {
+        tw_gemm_after(gemm, products->workspace, products->workspace_bytes / sizeof(float),
+                      p->stream);
+    } else if (gemm->epilogue == TW_CUDA_BIAS_GRADIENT) {
+        tw_gemm_after_columns(gemm->bias_gradient, columns_of(products), gemm->shape.n,
+                              gemm->shape.is_added, p->stream);
+    }
+}
+
+/* To be timed: the product with what follows, whose sums of columns, which may be added to, go
+ * where nobody misses what was there. */
+static cublasStatus_t run_whole(void *context) {
+    const struct product *const p = context;
+    const struct tw_cuda_products *const products = p->products;
+    struct tw_cuda_gemm gemm = *p->gemm;
+    const cublasStatus_t status = run(context);
+    if (status != CUBLAS_STATUS_SUCCESS || !has_epilogue(&gemm)) return status;
+    gemm.y = p->y;
+    gemm.bias_gradient = p->plan->is_fused != 0 ? products->workspace : columns_of(products);
+    follow(p, &gemm);
+    return status;
+}
+
 /* ---- plans --------------------------------------------------------------------------------- */
 
 static cublasStatus_t set_preference(const struct tw_cuda_products *products, uint32_t align,
@@ -259,7 +285,7 @@ static double time_plan(struct product *product) {
     const struct tw_gemm_library *const library = product->products->library;
     double us[TIMES + 1];
     for (int i = 0; i < TIMES + 1; i++) {
-        us[i] = library->time_us(product->stream, run, product);
+        us[i] = library->time_us(product->stream, run_whole, product);
         if (us[i] < 0.0) return -1.0;
     }
     qsort(us + 1, TIMES, sizeof(us[0]), by_value);
@@ -272,10 +298,10 @@ static struct tw_gemm_plan plan_of(const cublasLtMatmulHeuristicResult_t *propos
     return plan;
 }
 
-/* The fastest of those proposed; false where none can run. */
-static bool choose(struct product *product, int count, bool is_fused,
-                   const cublasLtMatmulHeuristicResult_t proposed[TRIED],
-                   struct tw_gemm_plan *best) {
+/* The fastest of those proposed, and how long it takes; negative where none can run. */
+static double choose(struct product *product, int count, bool is_fused,
+                     const cublasLtMatmulHeuristicResult_t proposed[TRIED],
+                     struct tw_gemm_plan *best) {
     double best_us = -1.0;
     for (int i = 0; i < count; i++) {
         const struct tw_gemm_plan plan = plan_of(&proposed[i], is_fused);
@@ -285,7 +311,7 @@ static bool choose(struct product *product, int count, bool is_fused,
         *best = plan;
         best_us = us;
     }
-    return best_us >= 0.0;
+    return best_us;
 }
 
 static size_t y_bytes(const struct tw_cuda_gemm *gemm) {
@@ -294,13 +320,21 @@ static size_t y_bytes(const struct tw_cuda_gemm *gemm) {
     return (last + shape->n) * tw_type_bytes(shape->y_type);
 }
 
+/* A way to do a product. */
+struct way {
+    struct prepared prepared;
+    struct tw_gemm_plan plan;
+    double us; /* negative: it was not timed */
+};
+
 /* Times what was proposed, on y itself where nothing is added to it: the first is taken where
  * that cannot be. False where none can run. */
 static bool tune(struct product *product, int count, bool is_fused,
-                 const cublasLtMatmulHeuristicResult_t proposed[TRIED], struct tw_gemm_plan *plan) {
+                 const cublasLtMatmulHeuristicResult_t proposed[TRIED], struct way *way) {
     struct tw_cuda *const cuda = product->products->cuda;
     void *spare = NULL;
-    *plan = plan_of(&proposed[0], is_fused);
+    way->plan = plan_of(&proposed[0], is_fused);
+    way->us = -1.0;
     if (product->products->library->is_capturing(product->stream)) return true;
     if (product->gemm->shape.is_added) {
         if (tw_cuda_alloc(cuda, &spare, y_bytes(product->gemm), "products to be timed", NULL) !=
@@ -308,10 +342,10 @@ static bool tune(struct product *product, int count, bool is_fused,
             return true;
         product->y = spare;
     }
-    const bool is_found = choose(product, count, is_fused, proposed, plan);
+    way->us = choose(product, count, is_fused, proposed, &way->plan);
     product->y = product->gemm->y;
     if (spare != NULL) tw_cuda_free(cuda, spare);
-    return is_found;
+    return way->us >= 0.0;
 }
 
 /* GELU's argument lies in memory as y does, and its rows are wanted at multiples of 8. How near the
@@ -334,36 +368,52 @@ static void give_up(struct tw_cuda_products *products, const struct tw_cuda_gemm
     tw_cuda_fault(products->cuda, doing, reason);
 }
 
-/* A plan for a shape that has none, and its slot; the end of the table where there is none. */
+/* With what follows in the product, or after it. */
+static cublasStatus_t find_way(struct product *product, bool is_fused, uint32_t align,
+                               struct way *way) {
+    struct tw_cuda_products *const products = product->products;
+    cublasLtMatmulHeuristicResult_t proposed[TRIED];
+    memset(way, 0, sizeof(*way));
+    cublasStatus_t status = prepare(products, product->gemm, is_fused, &way->prepared);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    const int count = propose(products, &way->prepared, align, proposed);
+    product->prepared = &way->prepared;
+    if (count == 0) {
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    } else if (!tune(product, count, is_fused, proposed, way)) {
+        status = CUBLAS_STATUS_EXECUTION_FAILED;
+    }
+    if (status != CUBLAS_STATUS_SUCCESS) unprepare(products->library, &way->prepared);
+    return status;
+}
+
+/* A plan for a shape that has none, and its slot; the end of the table where there is none. What
+ * follows is done in the product unless that takes longer than after it; where nothing can be timed
+ * in the product. */
 static uint32_t make_plan(struct product *product, const struct tw_gemm_key *key, uint32_t align) {
     struct tw_cuda_products *const products = product->products;
     const struct tw_cuda_gemm *const gemm = product->gemm;
     cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
+    struct way best = {.us = -1.0};
+    bool is_found = false;
     for (int is_fused = has_epilogue(gemm) && may_fuse(gemm); is_fused >= 0; is_fused--) {
-        cublasLtMatmulHeuristicResult_t proposed[TRIED];
-        struct prepared prepared = {0};
-        status = prepare(products, gemm, is_fused, &prepared);
+        struct way way;
+        if (is_found && best.us < 0.0) break;
+        status = find_way(product, is_fused != 0, align, &way);
         if (status != CUBLAS_STATUS_SUCCESS) continue;
-        const int count = propose(products, &prepared, align, proposed);
-        if (count == 0) {
-            unprepare(products->library, &prepared);
-            status = CUBLAS_STATUS_NOT_SUPPORTED;
-            continue;
-        }
-        product->prepared = &prepared;
-        struct tw_gemm_plan plan;
-        if (!tune(product, count, is_fused, proposed, &plan)) {
-            unprepare(products->library, &prepared);
-            status = CUBLAS_STATUS_EXECUTION_FAILED;
-            continue;
-        }
-        const uint32_t slot = tw_gemm_plans_put(&products->plans, key, &plan);
-        unprepare(products->library, &products->prepared[slot]);
-        products->prepared[slot] = prepared;
-        return slot;
+        const bool is_better = !is_found || (way.us >= 0.0 && way.us < best.us);
+        unprepare(products->library, is_better ? &best.prepared : &way.prepared);
+        if (is_better) best = way;
+        is_found = true;
     }
-    give_up(products, gemm, status);
-    return TW_CUDA_GEMM_PLANS_MAX;
+    if (!is_found) {
+        give_up(products, gemm, status);
+        return TW_CUDA_GEMM_PLANS_MAX;
+    }
+    const uint32_t slot = tw_gemm_plans_put(&products->plans, key, &best.plan);
+    unprepare(products->library, &products->prepared[slot]);
+    products->prepared[slot] = best.prepared;
+    return slot;
 }
 
 /* Whether the slot, read from a file, is what the library takes; prepared then. */
@@ -409,11 +459,8 @@ void tw_cuda_gemm(struct tw_cuda_products *products, void *stream,
     if (status == CUBLAS_STATUS_SUCCESS) status = run(&product);
     if (status != CUBLAS_STATUS_SUCCESS) {
         give_up(products, gemm, status);
-    } else if (!is_fused && has_epilogue(gemm)) {
-        tw_gemm_after(gemm, products->workspace, products->workspace_bytes / sizeof(float), stream);
-    } else if (gemm->epilogue == TW_CUDA_BIAS_GRADIENT) {
-        tw_gemm_after_columns(gemm->bias_gradient, columns_of(products), gemm->shape.n,
-                              gemm->shape.is_added, stream);
+    } else if (has_epilogue(gemm)) {
+        follow(&product, gemm);
     }
 }
 

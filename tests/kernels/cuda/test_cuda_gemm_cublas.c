@@ -27,8 +27,8 @@ struct op {
 
 /* What the library does and has seen. */
 static struct {
-    bool has_no_epilogues, proposes_nothing, refuses_plans, fuses_badly, fails_to_start,
-        is_capturing;
+    bool has_no_epilogues, proposes_nothing, refuses_plans, fuses_badly, fuses_slowly,
+        fails_to_start, is_capturing;
     unsigned broken; /* bits of the algorithms that do not run */
     int proposals;   /* at most PROPOSED */
     int fastest;     /* of those proposed */
@@ -330,6 +330,7 @@ static double fake_time_us(void *stream, tw_gemm_work *work, void *context) {
     assert_non_null(stream);
     fake.timed++;
     if (work(context) != CUBLAS_STATUS_SUCCESS) return -1.0;
+    if (fake.fuses_slowly && fake.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT) return 10.0;
     return fake.algo == fake.fastest ? 1.0 : 2.0 + (double)(fake.timed % 3);
 }
 
@@ -556,6 +557,27 @@ static void what_the_library_refuses_is_done_after(void **state) {
     tw_cuda_products_close(products);
 }
 
+/* And timing it leaves what is added to as it was: check() sees. */
+static void what_is_slow_in_the_product_is_done_after(void **state) {
+    (void)state;
+    struct tw_cuda_products *const products = products_new(NULL);
+    fake.fuses_slowly = true;
+    check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED);
+    assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
+    assert_int_equal(fake.proposed, 2);
+    run_bf16(products, TW_CUDA_BIAS_GELU);
+    assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
+    run_bf16(products, TW_CUDA_GELU_BACKWARD);
+    assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
+    for (int is_added = 0; is_added < 2; is_added++) {
+        struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_TN, TW_CUDA_BIAS_GRADIENT);
+        gemm.shape.is_added = is_added != 0;
+        check(products, gemm, SEED);
+        assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
+    }
+    tw_cuda_products_close(products);
+}
+
 static void the_fastest_is_chosen_once(void **state) {
     (void)state;
     struct tw_cuda_products *const products = products_new(NULL);
@@ -597,6 +619,8 @@ static void nothing_is_timed_while_a_graph_is_made(void **state) {
     struct tw_cuda_products *const products = products_new(NULL);
     fake.is_capturing = true;
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_PLAIN), SEED);
+    check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED);
+    assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BIAS);
     assert_int_equal(fake.timed, 0);
     assert_int_equal(fake.algo, 0);
     tw_cuda_products_close(products);
@@ -623,7 +647,7 @@ static void plans_come_back_and_are_checked(void **state) {
     fake.refuses_plans = true; /* of another library, say: timed anew */
     products = products_new(path);
     check(products, gemm, SEED);
-    assert_int_equal(fake.proposed, 1);
+    assert_int_equal(fake.proposed, 2); /* in the product, and after it */
     tw_cuda_products_close(products);
 }
 
@@ -683,6 +707,7 @@ int main(void) {
         TEST(products_are_those_of_rows),
         TEST(what_follows_is_done_in_the_product),
         TEST(what_the_library_refuses_is_done_after),
+        TEST(what_is_slow_in_the_product_is_done_after),
         TEST(the_fastest_is_chosen_once),
         TEST(what_cannot_run_leads_to_the_next),
         TEST(nothing_is_timed_while_a_graph_is_made),
