@@ -7,7 +7,7 @@ void tw_restart_init(struct tw_restart *restart, uint64_t seed) {
 
 void tw_restart_started(struct tw_restart *restart, uint64_t now_us) {
     restart->started_us = now_us;
-    restart->stepped_us = now_us;
+    restart->alive_us = now_us;
     restart->step_mean_us = 0;
     restart->has_stepped = false;
 }
@@ -15,12 +15,12 @@ void tw_restart_started(struct tw_restart *restart, uint64_t now_us) {
 void tw_restart_stepped(struct tw_restart *restart, uint64_t step_us, uint64_t now_us) {
     const uint64_t mean = restart->step_mean_us;
     restart->step_mean_us = mean == 0 ? step_us : mean - mean / 8 + step_us / 8;
-    restart->stepped_us = now_us;
+    restart->alive_us = now_us;
     restart->has_stepped = true;
 }
 
 void tw_restart_alive(struct tw_restart *restart, uint64_t now_us) {
-    restart->stepped_us = now_us;
+    restart->alive_us = now_us;
 }
 
 static uint64_t pause_of(struct tw_restart *restart) {
@@ -31,22 +31,23 @@ static uint64_t pause_of(struct tw_restart *restart) {
     return pause - pause / 5 + tw_rng_below(&restart->rng, 2 * pause / 5 + 1);
 }
 
-/* One more in the row, or the first after a healthy stretch. */
-static void count_death(struct tw_restart *restart, uint64_t now_us) {
-    if (restart->has_stepped && now_us - restart->started_us >= TW_RESTART_HEALTHY_US) {
+/* One more in the row, or the first after a healthy stretch: from the start to the last sign of
+ * life, for the time a worker hangs is not healthy. */
+static void count_death(struct tw_restart *restart) {
+    if (restart->alive_us - restart->started_us >= TW_RESTART_HEALTHY_US) {
         restart->row = 0;
+        restart->stuck = 0;
     }
     restart->row++;
 }
 
-struct tw_restart_verdict tw_restart_device_died(struct tw_restart *restart, uint64_t now_us) {
-    count_death(restart, now_us);
+struct tw_restart_verdict tw_restart_device_died(struct tw_restart *restart) {
+    count_death(restart);
     return (struct tw_restart_verdict){.rung = TW_RESTART_PLAIN, .pause_us = pause_of(restart)};
 }
 
-struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t snapshot_step,
-                                          uint64_t now_us) {
-    count_death(restart, now_us);
+struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t snapshot_step) {
+    count_death(restart);
     if (snapshot_step > restart->snapshot_step) restart->stuck = 0;
     restart->snapshot_step = snapshot_step;
     restart->stuck++;
@@ -65,7 +66,7 @@ struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t s
 }
 
 uint64_t tw_restart_hang_us(const struct tw_restart *restart) {
-    if (!restart->has_stepped) return restart->stepped_us + TW_HANG_FIRST_US;
+    if (!restart->has_stepped) return restart->alive_us + TW_HANG_FIRST_US;
     const uint64_t patience = TW_HANG_FACTOR * restart->step_mean_us;
-    return restart->stepped_us + (patience > TW_HANG_FLOOR_US ? patience : TW_HANG_FLOOR_US);
+    return restart->alive_us + (patience > TW_HANG_FLOOR_US ? patience : TW_HANG_FLOOR_US);
 }

@@ -2,7 +2,7 @@
  *
  * Pause before the n-th restart in a row: none, then 1, 2, 4, ... 60 s (20 % jitter either way);
  * ten healthy minutes begin the row again. A crash that comes back at the same place would repeat
- * for ever, so deaths without a newer snapshot climb a ladder, three a rung:
+ * for ever, so deaths without a newer snapshot or ten healthy minutes climb a ladder, three a rung:
  *   resume from the snapshot -> also skip the next batches -> start from the anchor -> give up.
  * The anchor is the newest state the whole run agrees on; a checkpoint holds the same bad theta. */
 #ifndef TW_DAEMON_RESTART_H
@@ -32,9 +32,10 @@ enum tw_restart_rung {
 struct tw_restart {
     struct tw_rng rng;      /* of the jitter */
     uint32_t row;           /* deaths since the last healthy stretch */
-    uint32_t stuck;         /* deaths since the last newer snapshot */
+    uint32_t stuck;         /* deaths since the last newer snapshot or healthy stretch */
     uint64_t snapshot_step; /* newest at the last death */
-    uint64_t started_us, stepped_us;
+    uint64_t started_us;
+    uint64_t alive_us;     /* last sign of life: a step, or something else than a step */
     uint64_t step_mean_us; /* exponential mean, 1/8 each; 0 = none yet */
     bool has_stepped;
 };
@@ -49,16 +50,15 @@ void tw_restart_init(struct tw_restart *restart, uint64_t seed);
 void tw_restart_started(struct tw_restart *restart, uint64_t now_us);
 void tw_restart_stepped(struct tw_restart *restart, uint64_t step_us, uint64_t now_us);
 
-/* Something else than a step showed that it works: an evaluation, a resume. */
+/* Something else than a step showed that it works: an evaluation, a resume; or no step is due. */
 void tw_restart_alive(struct tw_restart *restart, uint64_t now_us);
 
 /* The worker died; `snapshot_step` is the newest snapshot's (0 = none). */
-struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t snapshot_step,
-                                          uint64_t now_us);
+struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t snapshot_step);
 
 /* The same where its compute device failed, which says nothing about snapshots and batches: it is
  * tried again for as long as it takes, with the pauses of any restart, and the ladder stays. */
-struct tw_restart_verdict tw_restart_device_died(struct tw_restart *restart, uint64_t now_us);
+struct tw_restart_verdict tw_restart_device_died(struct tw_restart *restart);
 
 /* When it must be called hanging if nothing is heard until then. */
 uint64_t tw_restart_hang_us(const struct tw_restart *restart);

@@ -111,9 +111,9 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
         supervisor->deaths++;
         const bool is_device = (signal == 0 && exit_status == TW_EXIT_DEVICE) ||
                                (supervisor->is_hanging && supervisor->is_on_gpu);
-        death.verdict =
-            is_device ? tw_restart_device_died(&supervisor->restart, now_us())
-                      : tw_restart_died(&supervisor->restart, supervisor->snapshot_step, now_us());
+        death.verdict = is_device
+                            ? tw_restart_device_died(&supervisor->restart)
+                            : tw_restart_died(&supervisor->restart, supervisor->snapshot_step);
         supervisor->state =
             death.verdict.rung == TW_RESTART_GIVE_UP ? TW_SUPERVISOR_FAILED : TW_SUPERVISOR_PAUSING;
         supervisor->pause_us = death.verdict.pause_us;
