@@ -116,7 +116,7 @@ static void action_do(struct tw_shell *shell, struct tw_action *action) {
         return;
     case TW_ACT_FINISH:
         tw_worker_host_act(shell->host, action);
-        if (shell->has_supervisor) tw_supervisor_set_idle(&shell->supervisor, true);
+        tw_supervisor_set_idle(&shell->supervisor, true);
         tw_shell_save(shell, NULL);
         return;
     case TW_ACT_EXPECT:
@@ -330,12 +330,11 @@ void tw_shell_leave_step(struct tw_shell *shell) {
     if (shell->vote_saving.is_used || tw_shell_invite_is_saving(shell)) return;
     if (!shell->is_worker_gone) {
         tw_worker_host_say(shell->host, TW_WMSG_EXIT);
-        const bool runs =
-            shell->has_supervisor && tw_supervisor_stop(&shell->supervisor, EXIT_GRACE_US);
+        const bool runs = tw_supervisor_stop(&shell->supervisor, EXIT_GRACE_US);
         shell->is_worker_gone = true; /* or its death calls again */
         if (runs) return;
     }
-    if (shell->has_supervisor && tw_supervisor_pid(&shell->supervisor) != 0) return;
+    if (tw_supervisor_is_running(&shell->supervisor)) return;
     closing_begin(shell);
 }
 

@@ -281,7 +281,6 @@ struct tw_shell {
     struct tw_worker_host *host;
     struct tw_supervisor supervisor;
     struct tw_log_limit turned_away_limit; /* of lines about processes that may not be it */
-    bool has_supervisor;
     bool is_paused;
     struct tw_shell_train train;
 

@@ -363,7 +363,7 @@ void tw_shell_save(struct tw_shell *shell, const uint32_t *ticket) {
 /* A worker that does not answer must not cost the last checkpoint: once it is dead, nobody writes
  * into the memory and the newest snapshot is as good as it gets. */
 static void worker_give_up(struct tw_shell *shell) {
-    if (!shell->has_supervisor || shell->is_worker_gone) return;
+    if (shell->is_worker_gone) return;
     tw_shell_note(shell, TW_LOG_WARN, "worker_hangs", "text=\"it does not answer: ending it\"");
     shell->is_worker_gone = true;
     (void)tw_supervisor_stop(&shell->supervisor, 0);

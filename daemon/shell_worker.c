@@ -30,9 +30,14 @@ static void on_attached(void *user, pid_t pid, const char *device) {
     struct tw_shell *shell = user;
     shell->train.pid = pid;
     (void)snprintf(shell->train.device, sizeof(shell->train.device), "%s", device);
-    if (shell->data.is_waiting) return; /* it comes and goes until there is something to train on */
+    if (shell->host->is_held) return; /* it comes and goes until it is welcome */
     tw_shell_note(shell, TW_LOG_INFO, "worker_attached", "pid=%ld device=\"%s\"", (long)pid,
                   device);
+}
+
+static void on_welcomed(void *user, pid_t pid) {
+    struct tw_shell *shell = user;
+    tw_supervisor_linked(&shell->supervisor, pid);
 }
 
 static const char *start_name(uint32_t start) {
@@ -134,12 +139,12 @@ static void on_gone(void *user, const char *sentence) {
     struct tw_shell *shell = user;
     shell->train.pid = 0;
     shell->train.is_stepping = false;
-    /* Without data it is not welcomed yet; it tries again. */
-    if (shell->stage == TW_SHELL_RUNNING && !shell->data.is_waiting) {
+    if (shell->stage == TW_SHELL_RUNNING && !shell->host->is_held) {
         (void)snprintf(shell->train.error, sizeof(shell->train.error), "%s", sentence);
         tw_shell_note(shell, TW_LOG_WARN, "worker_gone", "text=\"%s\"", sentence);
     }
-    if (shell->has_supervisor) tw_supervisor_unlinked(&shell->supervisor);
+    const bool is_device_fault = shell->host->last_status == TW_DEVICE;
+    tw_supervisor_unlinked(&shell->supervisor, is_device_fault ? TW_EXIT_DEVICE : -1);
     tw_shell_save_snapshot_done(shell); /* nobody answers any more: what is there will do */
 }
 
@@ -166,13 +171,36 @@ static bool is_hopeless(const struct tw_shell *shell, const struct tw_worker_dea
            death->exit_status == TW_EXIT_DATA;
 }
 
+/* Of a worker that somebody else starts: whoever comes next waits until its restart is due. */
+static void on_admit(void *user) {
+    struct tw_shell *shell = user;
+    tw_worker_host_set_held(shell->host, false);
+}
+
+static void on_cut(void *user) {
+    struct tw_shell *shell = user;
+    char sentence[160];
+    (void)snprintf(
+        sentence, sizeof(sentence),
+        "the worker did not end when it was told to: its link is closed, and process %ld "
+        "may be left",
+        (long)shell->host->link.pid);
+    tw_worker_link_drop(&shell->host->link, sentence);
+}
+
 static void on_died(void *user, const struct tw_worker_death *death) {
     struct tw_shell *shell = user;
     if (death->is_wanted) {
         tw_shell_leave_step(shell);
         return;
     }
-    if (death->signal != 0) {
+    const bool is_foreign = !shell->setup->config.node.spawn_worker;
+    if (is_foreign) {
+        tw_worker_host_set_held(shell->host, true);
+        if (death->was_hanging) {
+            (void)snprintf(shell->train.error, sizeof(shell->train.error), "ended for hanging");
+        }
+    } else if (death->signal != 0) {
         (void)snprintf(shell->train.error, sizeof(shell->train.error), "%s by signal %d (%s)",
                        death->was_hanging ? "ended for hanging" : "killed", death->signal,
                        strsignal(death->signal));
@@ -197,8 +225,9 @@ static void on_died(void *user, const struct tw_worker_death *death) {
     }
     const struct tw_restart_verdict *verdict = &death->verdict;
     tw_shell_note(shell, TW_LOG_WARN, "worker_died",
-                  "exit=%d signal=%d deaths=%u restart_in_us=%llu text=\"%s\"", death->exit_status,
-                  death->signal, shell->supervisor.deaths, (unsigned long long)verdict->pause_us,
+                  "exit=%d signal=%d deaths=%u restart_in_us=%llu skip_batches=%llu text=\"%s\"",
+                  death->exit_status, death->signal, shell->supervisor.deaths,
+                  (unsigned long long)verdict->pause_us, (unsigned long long)verdict->skip,
                   shell->train.error);
     switch (verdict->rung) {
     case TW_RESTART_PLAIN: return;
@@ -231,6 +260,7 @@ enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err
         .data_seed = tw_get_u64(setup->identity.id.bytes),
         .events = {.event = on_event,
                    .attached = on_attached,
+                   .welcomed = on_welcomed,
                    .ready = on_ready,
                    .stepped = on_stepped,
                    .encoded = on_encoded,
@@ -244,10 +274,12 @@ enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err
     TW_TRY(tw_worker_host_create(&shell->host, &host, err));
     const struct tw_supervisor_config supervisor = {
         .loop = &shell->loop,
-        .worker_path = setup->worker_path,
+        .worker_path = setup->config.node.spawn_worker ? setup->worker_path : NULL,
         .socket_path = setup->worker_socket,
         .seed = tw_get_u64(setup->identity.id.bytes + 8),
         .died = on_died,
+        .admit = on_admit,
+        .cut = on_cut,
         .user = shell,
     };
     tw_supervisor_init(&shell->supervisor, &supervisor);
@@ -257,8 +289,6 @@ enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err
 
 enum tw_status tw_shell_worker_start(struct tw_shell *shell, struct tw_error *err) {
     if (shell->data.is_waiting) return TW_OK;
-    shell->has_supervisor = shell->setup->config.node.spawn_worker;
-    if (!shell->has_supervisor) return TW_OK;
     return tw_supervisor_start(&shell->supervisor, err);
 }
 
@@ -272,10 +302,11 @@ void tw_shell_worker_pause(struct tw_shell *shell, bool is_paused) {
 enum tw_view_worker tw_shell_worker_state(const struct tw_shell *shell) {
     const bool is_there = tw_worker_link_is_open(&shell->host->link);
     if (shell->data.is_waiting) return TW_VIEW_WORKER_WAITING;
-    if (!is_there && shell->supervisor.state == TW_SUPERVISOR_FAILED) return TW_VIEW_WORKER_FAILED;
-    if (!is_there && shell->supervisor.deaths > 0) return TW_VIEW_WORKER_RESTARTING;
+    if (shell->supervisor.state == TW_SUPERVISOR_FAILED) return TW_VIEW_WORKER_FAILED;
+    if (!is_there && !shell->setup->config.node.spawn_worker) return TW_VIEW_WORKER_ABSENT;
+    if (shell->supervisor.state == TW_SUPERVISOR_PAUSING) return TW_VIEW_WORKER_RESTARTING;
     if (!is_there) {
-        return shell->has_supervisor ? TW_VIEW_WORKER_STARTING : TW_VIEW_WORKER_ABSENT;
+        return shell->supervisor.deaths > 0 ? TW_VIEW_WORKER_RESTARTING : TW_VIEW_WORKER_STARTING;
     }
     if (shell->host->is_finished) return TW_VIEW_WORKER_FINISHED;
     if (shell->is_paused) return TW_VIEW_WORKER_PAUSED;

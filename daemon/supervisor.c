@@ -12,11 +12,16 @@ static uint64_t now_us(void) {
     return uv_hrtime() / 1000;
 }
 
-/* Only what runs: the handle of a failed start has no process, and its pid 0 would be everybody's.
- */
+/* Is the worker somebody else's child? */
+static bool is_foreign(const struct tw_supervisor *supervisor) {
+    return supervisor->config.worker_path == NULL;
+}
+
+/* Only what runs, and never pid 0, which is everybody. A worker of somebody else runs for as long
+ * as its link is open, and so its number is still its own. */
 static void process_kill(struct tw_supervisor *supervisor, int signal) {
-    if (supervisor->state == TW_SUPERVISOR_RUNNING)
-        (void)uv_process_kill(&supervisor->process, signal);
+    if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->pid <= 0) return;
+    (void)uv_kill(supervisor->pid, signal);
 }
 
 /* ---- ending it ----------------------------------------------------------------------------- */
@@ -30,6 +35,8 @@ static void on_kill_timer(uv_timer_t *timer) {
         return;
     }
     process_kill(supervisor, SIGKILL);
+    /* It may be of a user, or in a namespace, that signals of ours do not reach. */
+    if (is_foreign(supervisor)) supervisor->config.cut(supervisor->config.user);
 }
 
 static void kill_after(struct tw_supervisor *supervisor, uint64_t grace_us) {
@@ -50,6 +57,14 @@ static void on_watch(uv_timer_t *timer) {
 }
 
 /* ---- starting it --------------------------------------------------------------------------- */
+
+static void running_begin(struct tw_supervisor *supervisor, pid_t pid) {
+    supervisor->state = TW_SUPERVISOR_RUNNING;
+    supervisor->pid = pid;
+    supervisor->is_hanging = false;
+    supervisor->is_killed = false;
+    tw_restart_started(&supervisor->restart, now_us());
+}
 
 static void on_exit(uv_process_t *process, int64_t exit_status, int signal);
 
@@ -78,10 +93,7 @@ static enum tw_status process_start(struct tw_supervisor *supervisor, struct tw_
         return tw_fail(err, TW_IO, "cannot start the worker %s: %s (see node.worker_path)",
                        config->worker_path, uv_strerror(rc));
     }
-    supervisor->state = TW_SUPERVISOR_RUNNING;
-    supervisor->is_hanging = false;
-    supervisor->is_killed = false;
-    tw_restart_started(&supervisor->restart, now_us());
+    running_begin(supervisor, supervisor->process.pid);
     return TW_OK;
 }
 
@@ -89,15 +101,24 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
 
 static void on_pause_over(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
-    if (process_start(supervisor, NULL) != TW_OK) death_handle(supervisor, 127, 0);
+    if (is_foreign(supervisor)) {
+        supervisor->state = TW_SUPERVISOR_STOPPED;
+        supervisor->config.admit(supervisor->config.user);
+    } else if (process_start(supervisor, NULL) != TW_OK) {
+        death_handle(supervisor, 127, 0);
+    }
+}
+
+static void pause_begin(struct tw_supervisor *supervisor) {
+    if (supervisor->state != TW_SUPERVISOR_PAUSING || supervisor->is_stopping) return;
+    const uint64_t pause_ms = (supervisor->pause_us + 999) / 1000;
+    TW_ASSERT(uv_timer_start(&supervisor->timer, on_pause_over, pause_ms, 0) == 0);
 }
 
 static void on_process_closed(uv_handle_t *handle) {
     struct tw_supervisor *supervisor = handle->data;
     supervisor->is_process_open = false;
-    if (supervisor->state != TW_SUPERVISOR_PAUSING || supervisor->is_stopping) return;
-    const uint64_t pause_ms = (supervisor->pause_us + 999) / 1000;
-    TW_ASSERT(uv_timer_start(&supervisor->timer, on_pause_over, pause_ms, 0) == 0);
+    pause_begin(supervisor);
 }
 
 static void death_handle(struct tw_supervisor *supervisor, int exit_status, int signal) {
@@ -118,7 +139,11 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
             death.verdict.rung == TW_RESTART_GIVE_UP ? TW_SUPERVISOR_FAILED : TW_SUPERVISOR_PAUSING;
         supervisor->pause_us = death.verdict.pause_us;
     }
-    uv_close((uv_handle_t *)&supervisor->process, on_process_closed);
+    if (is_foreign(supervisor)) {
+        pause_begin(supervisor);
+    } else {
+        uv_close((uv_handle_t *)&supervisor->process, on_process_closed);
+    }
     supervisor->config.died(supervisor->config.user, &death);
 }
 
@@ -141,9 +166,15 @@ void tw_supervisor_init(struct tw_supervisor *supervisor,
 
 enum tw_status tw_supervisor_start(struct tw_supervisor *supervisor, struct tw_error *err) {
     TW_ASSERT(supervisor->state == TW_SUPERVISOR_STOPPED);
-    TW_TRY(process_start(supervisor, err));
+    if (!is_foreign(supervisor)) TW_TRY(process_start(supervisor, err));
     TW_ASSERT(uv_timer_start(&supervisor->watch, on_watch, WATCH_MS, WATCH_MS) == 0);
     return TW_OK;
+}
+
+void tw_supervisor_linked(struct tw_supervisor *supervisor, pid_t pid) {
+    if (!is_foreign(supervisor) || supervisor->is_stopping) return;
+    TW_ASSERT(supervisor->state == TW_SUPERVISOR_STOPPED);
+    running_begin(supervisor, pid);
 }
 
 void tw_supervisor_stepped(struct tw_supervisor *supervisor, uint64_t step_us) {
@@ -167,8 +198,13 @@ void tw_supervisor_set_gpu(struct tw_supervisor *supervisor, bool is_on_gpu) {
     supervisor->is_on_gpu = is_on_gpu;
 }
 
-void tw_supervisor_unlinked(struct tw_supervisor *supervisor) {
-    if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->is_stopping) return;
+void tw_supervisor_unlinked(struct tw_supervisor *supervisor, int exit_status) {
+    if (supervisor->state != TW_SUPERVISOR_RUNNING) return;
+    if (is_foreign(supervisor)) {
+        death_handle(supervisor, exit_status, 0);
+        return;
+    }
+    if (supervisor->is_stopping) return;
     if (!supervisor->is_hanging) kill_after(supervisor, TW_KILL_AFTER_US);
 }
 
@@ -195,6 +231,6 @@ void tw_supervisor_close(struct tw_supervisor *supervisor) {
     uv_close((uv_handle_t *)&supervisor->watch, NULL);
 }
 
-pid_t tw_supervisor_pid(const struct tw_supervisor *supervisor) {
-    return supervisor->state == TW_SUPERVISOR_RUNNING ? supervisor->process.pid : 0;
+bool tw_supervisor_is_running(const struct tw_supervisor *supervisor) {
+    return supervisor->state == TW_SUPERVISOR_RUNNING;
 }

@@ -1,5 +1,9 @@
 /* supervisor.h - keeps one worker process running: starts it, notices that it died or hangs, starts
- * it again by the rules of restart.h. Not used when somebody else (systemd) runs the worker.
+ * it again by the rules of restart.h.
+ *
+ * Where somebody else (systemd) starts it, the link to it stands for the process: it runs from its
+ * WELCOME to the end of its link, `pausing` and `failed` are kept by not welcoming whoever comes,
+ * and of one that hangs the link is cut where signals do not end it.
  *
  *   stopped --start--> running --exit--> pausing --timer--> running
  *                        |  \--hang: SIGTERM, 5 s, SIGKILL--> exit
@@ -27,7 +31,7 @@ enum tw_supervisor_state {
 
 struct tw_worker_death {
     bool is_wanted;  /* the end of tw_supervisor_stop */
-    int exit_status; /* meaningful when signal is 0 */
+    int exit_status; /* meaningful when signal is 0; -1: not known */
     int signal;
     bool was_hanging;
     struct tw_restart_verdict verdict;
@@ -35,11 +39,15 @@ struct tw_worker_death {
 
 struct tw_supervisor_config {
     uv_loop_t *loop;
-    const char *worker_path; /* borrowed */
+    const char *worker_path; /* borrowed; NULL: somebody else starts it */
     const char *socket_path; /* borrowed */
     uint64_t seed;
     /* Called by the loop after each end; the next start comes after verdict.pause_us. */
     void (*died)(void *user, const struct tw_worker_death *death);
+    /* Of a worker somebody else starts, whom nobody is to welcome after `died`: the pause is over,
+     * the next may come; and the present one is to be cut off, whatever became of its process. */
+    void (*admit)(void *user);
+    void (*cut)(void *user);
     void *user;
 };
 
@@ -47,6 +55,7 @@ struct tw_supervisor {
     struct tw_supervisor_config config;
     enum tw_supervisor_state state;
     struct tw_restart restart;
+    pid_t pid;       /* while it runs; 0: of another namespace */
     uint32_t deaths; /* ever, the wanted one not counted */
     uint64_t snapshot_step, pause_us;
     bool is_stopping, is_hanging, is_killed;
@@ -61,7 +70,7 @@ struct tw_supervisor {
 void tw_supervisor_init(struct tw_supervisor *supervisor,
                         const struct tw_supervisor_config *config);
 
-/* Starts the first worker. TW_IO: cannot be executed; the sentence names it. */
+/* Starts the first worker, or waits for it. TW_IO: cannot be executed; the sentence names it. */
 enum tw_status tw_supervisor_start(struct tw_supervisor *supervisor, struct tw_error *err);
 
 /* What the worker does, for the rules. */
@@ -73,8 +82,12 @@ void tw_supervisor_set_idle(struct tw_supervisor *supervisor, bool is_idle);
 /* What it computes on, as far as is known. */
 void tw_supervisor_set_gpu(struct tw_supervisor *supervisor, bool is_on_gpu);
 
-/* The link to it is gone: if the process is still there in 5 s, it is ended. */
-void tw_supervisor_unlinked(struct tw_supervisor *supervisor);
+/* It was welcomed: a worker that somebody else started runs. */
+void tw_supervisor_linked(struct tw_supervisor *supervisor, pid_t pid);
+
+/* The link to it is gone. Its process is ended if it is still there in 5 s; a worker that somebody
+ * else started is dead, with the exit status that its last words tell (-1: not known). */
+void tw_supervisor_unlinked(struct tw_supervisor *supervisor, int exit_status);
 
 /* Ends it for good: SIGTERM after `grace_us` (it may have been asked nicely), 5 s later SIGKILL.
  * `died` with is_wanted follows if it runs; returns false when nothing ran. */
@@ -83,7 +96,6 @@ bool tw_supervisor_stop(struct tw_supervisor *supervisor, uint64_t grace_us);
 /* Kills at once what still runs and closes the handles; no callback follows. */
 void tw_supervisor_close(struct tw_supervisor *supervisor);
 
-/* 0 = none runs. */
-pid_t tw_supervisor_pid(const struct tw_supervisor *supervisor);
+bool tw_supervisor_is_running(const struct tw_supervisor *supervisor);
 
 #endif

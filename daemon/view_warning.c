@@ -25,6 +25,15 @@ static void TW_PRINTF(3, 4) add(struct list *list, const char *way_out, const ch
     (void)snprintf(warning->way_out, sizeof(warning->way_out), "%s", way_out);
 }
 
+static bool judge_device(const struct tw_status_view *view, const char *why, struct list *list) {
+    if (!view->worker.is_device_fault) return false;
+    add(list,
+        "it is tried again at growing pauses; see the kernel's log and the driver, or set "
+        "device = cpu",
+        "The compute device failed and nothing is trained: %s", why);
+    return true;
+}
+
 static void judge_worker(const struct tw_status_view *view, struct list *list) {
     const char *const why = view->worker.error[0] != 0 ? view->worker.error : "no reason given";
     switch (view->worker.state) {
@@ -34,18 +43,13 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
             view->worker.restarts, tw_units_s(view->worker.restarts), why);
         break;
     case TW_VIEW_WORKER_ABSENT:
-        if (view->node.uptime_us < MINUTE_US / 2) break;
+        if (view->node.uptime_us < MINUTE_US / 2 || judge_device(view, why, list)) break;
         add(list, "start thinwire-worker, or set spawn_worker = on",
-            "No worker is attached, so nothing is trained");
+            "No worker is attached, so nothing is trained%s%s",
+            view->worker.error[0] != 0 ? ": " : "", view->worker.error);
         break;
     case TW_VIEW_WORKER_RESTARTING:
-        if (view->worker.is_device_fault) {
-            add(list,
-                "it is tried again at growing pauses; see the kernel's log and the driver, or set "
-                "device = cpu",
-                "The compute device failed and nothing is trained: %s", why);
-            break;
-        }
+        if (judge_device(view, why, list)) break;
         add(list, "nothing to do unless it repeats", "The worker died and is being restarted: %s",
             why);
         break;
@@ -53,7 +57,7 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
         if (view->worker.heartbeat_us == TW_VIEW_NEVER || view->worker.heartbeat_us < MINUTE_US) {
             break;
         }
-        add(list, "see the worker's log; it is killed and restarted if it stays so",
+        add(list, "see the worker's log; it is ended if it stays so",
             "The worker has not moved for %" PRIu64 " s", view->worker.heartbeat_us / 1000000);
         break;
     case TW_VIEW_WORKER_STARTING:

@@ -41,6 +41,7 @@ static void welcome_send(struct tw_worker_host *host, int slot) {
     welcome->run = *config->run;
     host->state = TW_HOST_STARTING;
     tw_worker_link_send(&host->link, &msg, host->memory.fd);
+    if (config->events.welcomed != NULL) config->events.welcomed(config->user, host->link.pid);
 }
 
 /* Reads whole snapshots, so on a thread. No worker writes: this one waits for its WELCOME. */
@@ -79,6 +80,7 @@ static void on_hello(void *user, const struct tw_wmsg_hello *hello, pid_t pid) {
     host->session++;
     host->state = TW_HOST_VERIFYING;
     host->last_words[0] = '\0';
+    host->last_status = TW_OK;
     if (host->config.events.attached != NULL) {
         host->config.events.attached(host->config.user, pid, device);
     }
@@ -167,6 +169,7 @@ static bool on_news(struct tw_worker_host *host, const struct tw_worker_msg *msg
 static void on_message(void *user, const struct tw_worker_msg *msg) {
     struct tw_worker_host *host = user;
     if (msg->kind == TW_WMSG_FATAL) {
+        host->last_status = msg->u.fatal.status;
         (void)snprintf(host->last_words, sizeof(host->last_words), "%.*s",
                        (int)sizeof(msg->u.fatal.text), msg->u.fatal.text);
         return;

@@ -49,6 +49,7 @@ struct tw_worker_host_events {
 
     /* For people and the supervisor; the loop alone calls these. Any may be NULL. */
     void (*attached)(void *user, pid_t pid, const char *device);
+    void (*welcomed)(void *user, pid_t pid);
     void (*ready)(void *user, const struct tw_wmsg_ready *ready);
     void (*stepped)(void *user, const struct tw_wmsg_step *step);
     void (*encoded)(void *user, const struct tw_encoded *encoded);
@@ -121,12 +122,13 @@ struct tw_worker_host {
     bool has_anchor;      /* (phi, u) in the memory mean something */
     bool is_frozen, is_freeze_told;
     bool is_closing;
-    bool is_held;                /* no WELCOME goes out: there is nothing to train on yet */
+    bool is_held;                /* no WELCOME goes out */
     bool is_finished, is_paused; /* told to every worker when it is ready */
     struct tw_wmsg_clock clock;  /* so is the newest one */
     uint64_t batches_to_skip;    /* for the next worker */
     bool is_anchor_wanted;       /* the next worker starts without the snapshots */
     char last_words[256];        /* FATAL of the worker that is there */
+    uint32_t last_status;        /* enum tw_status of it */
     uv_work_t start_work;        /* snapshots are verified on a thread */
     int start_slot;
     uint64_t start_session;
@@ -156,7 +158,8 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
 /* SNAPSHOT, PAUSE, RESUME or EXIT; PAUSE lasts over a change of worker, the others need one. */
 void tw_worker_host_say(struct tw_worker_host *host, enum tw_worker_msg_kind kind);
 
-/* While held a worker that says HELLO is not answered. Off: who waits is welcomed now. */
+/* While held a worker that says HELLO is not answered: there is nothing to train on yet, or its
+ * restart is not due. Off: who waits is welcomed now. */
 void tw_worker_host_set_held(struct tw_worker_host *host, bool is_held);
 
 /* No further change of (phi, u) is started. True: none is under way either. False: `frozen` will be

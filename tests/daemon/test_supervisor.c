@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -125,7 +126,7 @@ static void patience_follows_the_steps(void **state) {
 struct seen {
     uv_loop_t loop;
     struct tw_supervisor supervisor;
-    unsigned deaths, wanted;
+    unsigned deaths, wanted, admitted, cut;
     struct tw_worker_death last;
     char path[64];
 };
@@ -138,6 +139,38 @@ static void on_died(void *user, const struct tw_worker_death *death) {
     } else {
         seen->deaths++;
     }
+}
+
+static void on_admit(void *user) {
+    struct seen *seen = user;
+    seen->admitted++;
+}
+
+static void on_cut(void *user) {
+    struct seen *seen = user;
+    seen->cut++;
+}
+
+/* It looks for a hang every millisecond. */
+static void watch_hurry(struct seen *seen) {
+    uv_timer_t *watch = &seen->supervisor.watch;
+    assert_int_equal(uv_timer_start(watch, watch->timer_cb, 1, 1), 0);
+}
+
+/* A supervisor of workers that somebody else starts. */
+static void foreign_open(struct seen *seen) {
+    memset(seen, 0, sizeof(*seen));
+    assert_int_equal(uv_loop_init(&seen->loop), 0);
+    const struct tw_supervisor_config config = {.loop = &seen->loop,
+                                                .socket_path = "/nowhere",
+                                                .seed = 1,
+                                                .died = on_died,
+                                                .admit = on_admit,
+                                                .cut = on_cut,
+                                                .user = seen};
+    tw_supervisor_init(&seen->supervisor, &config);
+    assert_int_equal(tw_supervisor_start(&seen->supervisor, NULL), TW_OK);
+    watch_hurry(seen);
 }
 
 static void seen_open(struct seen *seen, const char *script) {
@@ -197,6 +230,7 @@ static void hang_on_a_gpu_is_a_device_fault(void **state) {
         seen_open(&seen, "exec sleep 60");
         tw_supervisor_set_gpu(&seen.supervisor, is_on_gpu != 0);
         assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+        watch_hurry(&seen);
         seen.supervisor.restart.has_stepped = true;
         seen.supervisor.restart.alive_us -= TW_HANG_FLOOR_US;
         while (seen.deaths < 1) (void)uv_run(&seen.loop, UV_RUN_ONCE);
@@ -212,7 +246,7 @@ static void stop_ends_it_for_good(void **state) {
     struct seen seen;
     seen_open(&seen, "exec sleep 60");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
-    assert_true(tw_supervisor_pid(&seen.supervisor) > 0);
+    assert_true(tw_supervisor_is_running(&seen.supervisor));
     assert_true(tw_supervisor_stop(&seen.supervisor, 0));
     while (seen.wanted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     assert_int_equal(seen.last.signal, SIGTERM);
@@ -228,7 +262,7 @@ static void worker_is_not_in_the_group_of_the_terminal(void **state) {
     struct seen seen;
     seen_open(&seen, "exec sleep 60");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
-    assert_int_not_equal(getpgid(tw_supervisor_pid(&seen.supervisor)), getpgrp());
+    assert_int_not_equal(getpgid(seen.supervisor.pid), getpgrp());
     assert_true(tw_supervisor_stop(&seen.supervisor, 0));
     while (seen.wanted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     seen_close(&seen);
@@ -242,6 +276,73 @@ static void program_that_cannot_run_is_named(void **state) {
     seen.supervisor.config.worker_path = "/nowhere/worker";
     assert_int_equal(tw_supervisor_start(&seen.supervisor, &err), TW_IO);
     assert_non_null(strstr(err.message, "/nowhere/worker"));
+    seen_close(&seen);
+}
+
+static void worker_of_somebody_else_is_ended_when_it_hangs(void **state) {
+    (void)state;
+    struct seen seen;
+    int status = 0;
+    foreign_open(&seen);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        (void)execlp("sleep", "sleep", "60", (char *)NULL);
+        _exit(127);
+    }
+    tw_supervisor_linked(&seen.supervisor, pid);
+    assert_true(tw_supervisor_is_running(&seen.supervisor));
+    seen.supervisor.restart.has_stepped = true;
+    seen.supervisor.restart.alive_us -= TW_HANG_FLOOR_US;
+    while (waitpid(pid, &status, WNOHANG) == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_int_equal(WTERMSIG(status), SIGTERM);
+    tw_supervisor_unlinked(&seen.supervisor, -1);
+    assert_int_equal(seen.deaths, 1);
+    assert_true(seen.last.was_hanging);
+    while (seen.admitted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_int_equal(seen.cut, 0);
+    seen_close(&seen);
+}
+
+/* One whose process signals do not reach; the five seconds before SIGKILL are gone at once. */
+static void worker_of_somebody_else_that_does_not_end_is_cut(void **state) {
+    (void)state;
+    struct seen seen;
+    foreign_open(&seen);
+    tw_supervisor_linked(&seen.supervisor, 0);
+    assert_true(tw_supervisor_stop(&seen.supervisor, 0));
+    while (!seen.supervisor.is_killed) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_int_equal(seen.cut, 0);
+    (void)uv_timer_start(&seen.supervisor.timer, seen.supervisor.timer.timer_cb, 0, 0);
+    while (seen.cut == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    tw_supervisor_unlinked(&seen.supervisor, -1);
+    assert_int_equal(seen.wanted, 1);
+    assert_int_equal(seen.deaths, 0);
+    seen_close(&seen);
+}
+
+static void workers_of_somebody_else_climb_the_ladder(void **state) {
+    (void)state;
+    struct seen seen;
+    foreign_open(&seen);
+    for (unsigned i = 0; i < 3 * TW_RESTART_RUNG; i++) {
+        assert_int_equal(seen.admitted, i);
+        tw_supervisor_linked(&seen.supervisor, 0);
+        tw_supervisor_unlinked(&seen.supervisor, TW_EXIT_DEVICE); /* is no rung */
+        while (seen.admitted == i) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+        seen.supervisor.restart.row = 0; /* no pauses here */
+        seen.admitted = i;
+        tw_supervisor_linked(&seen.supervisor, 0);
+        tw_supervisor_unlinked(&seen.supervisor, -1);
+        assert_int_equal(seen.last.exit_status, -1);
+        if (i + 1 == 3 * TW_RESTART_RUNG) break;
+        assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_PAUSING);
+        seen.supervisor.restart.row = 0;
+        while (seen.admitted == i) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(seen.last.verdict.rung, TW_RESTART_GIVE_UP);
+    assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_FAILED);
+    tw_supervisor_unlinked(&seen.supervisor, -1); /* who waits in vain is no death */
+    assert_int_equal(seen.supervisor.deaths, 6 * TW_RESTART_RUNG);
     seen_close(&seen);
 }
 
@@ -260,6 +361,9 @@ int main(void) {
         cmocka_unit_test(stop_ends_it_for_good),
         cmocka_unit_test(worker_is_not_in_the_group_of_the_terminal),
         cmocka_unit_test(program_that_cannot_run_is_named),
+        cmocka_unit_test(worker_of_somebody_else_is_ended_when_it_hangs),
+        cmocka_unit_test(worker_of_somebody_else_that_does_not_end_is_cut),
+        cmocka_unit_test(workers_of_somebody_else_climb_the_ladder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -220,29 +220,53 @@ static void unlinked_node_stops_at_its_step(void **state) {
     has_passed = true;
 }
 
+/* Starts a worker as systemd would. */
+static pid_t worker_start(void) {
+    char program[96], path[96];
+    (void)snprintf(program, sizeof(program), "%s/n0/worker", cluster.dir);
+    (void)snprintf(path, sizeof(path), "%s/n0/worker.sock", cluster.dir);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        (void)execl(program, program, "--socket", path, (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
 static void worker_of_somebody_else_may_come_and_go(void **state) {
     (void)state;
     const struct cluster_options options = {.more = "spawn_worker = off"};
-    char program[96], path[96], text[96];
+    char text[96];
     cluster_configure(&cluster, 0, &options);
-    (void)snprintf(program, sizeof(program), "%s/n0/worker", cluster.dir);
-    (void)snprintf(path, sizeof(path), "%s/n0/worker.sock", cluster.dir);
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 1, 20));
     cluster_string(&cluster, 0, "worker.state", text);
     assert_string_equal(text, "absent");
     for (unsigned life = 1; life <= 2; life++) {
-        const pid_t pid = fork();
-        if (pid == 0) {
-            (void)execl(program, program, "--socket", path, (char *)NULL);
-            _exit(127);
-        }
+        const pid_t pid = worker_start();
         assert_true(cluster_reaches(&cluster, 0, "train.steps", 20 * life, 20));
         assert_int_equal(kill(pid, SIGKILL), 0);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
         assert_true(cluster_says(&cluster, 0, "ev=worker_gone", 5));
     }
     assert_non_null(strstr(cluster_log(&cluster, 0), "start=snapshot"));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+/* Its batches are skipped like those of a worker of our own. */
+static void worker_of_somebody_else_that_keeps_dying_is_welcomed_late(void **state) {
+    (void)state;
+    const struct cluster_options options = {.more = "spawn_worker = off",
+                                            .stub = "--step-us 500 --die-at-update 1"};
+    cluster_configure(&cluster, 0, &options);
+    cluster_start(&cluster, 0, NULL);
+    for (unsigned life = 1; life <= 3; life++) {
+        const pid_t pid = worker_start();
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_true(cluster_reaches(&cluster, 0, "worker.restarts", life, 10));
+    }
+    assert_true(cluster_says(&cluster, 0, "skip_batches=1", 5));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
 }
@@ -276,6 +300,7 @@ int main(void) {
         TEST(pause_stops_the_steps_and_resume_goes_on),
         TEST(unlinked_node_stops_at_its_step),
         TEST(worker_of_somebody_else_may_come_and_go),
+        TEST(worker_of_somebody_else_that_keeps_dying_is_welcomed_late),
         TEST(second_signal_ends_at_once),
     };
 #undef TEST
