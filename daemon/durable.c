@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 
-/* Write-back is started this often, so that the final sync has little left to do. */
+/* Write-back is started this often, so that a sync has little left to do. */
 enum { WRITE_BACK_BYTES = 8 << 20 };
 
 static enum tw_status io_fail(struct tw_error *err, const char *what, const char *name,
@@ -61,9 +61,14 @@ enum tw_status tw_durable_write(struct tw_durable *durable, const void *bytes, s
         size -= (size_t)done;
         offset += (uint64_t)done;
         durable->dirty_bytes += (uint64_t)done;
+        durable->unsynced_bytes += (uint64_t)done;
     }
-    if (durable->dirty_bytes >= WRITE_BACK_BYTES) {
-        (void)ops->sync_start(ops->ctx, durable->file); /* a hint: the sync below decides */
+    if (durable->unsynced_bytes >= TW_UNSYNCED_BYTES_MAX) {
+        const int synced = ops->sync(ops->ctx, durable->file);
+        if (synced < 0) return io_fail(err, "sync", durable->name, synced);
+        durable->dirty_bytes = durable->unsynced_bytes = 0;
+    } else if (durable->dirty_bytes >= WRITE_BACK_BYTES) {
+        (void)ops->sync_start(ops->ctx, durable->file); /* a hint: a sync decides */
         durable->dirty_bytes = 0;
     }
     return TW_OK;

@@ -16,7 +16,12 @@
 #include "base/status.h"
 #include "daemon/file.h"
 
-enum { TW_DURABLE_NAME_BYTES = 48 };
+enum {
+    TW_DURABLE_NAME_BYTES = 48,
+    /* A large file is synced this often on its way: what goes out shows how fast the disk takes it,
+     * and no sync, of this file or of a vote beside it, waits for gigabytes. */
+    TW_UNSYNCED_BYTES_MAX = 64 << 20,
+};
 
 /* One file being written. Caller's memory; begin .. (commit | abort). */
 struct tw_durable {
@@ -26,6 +31,7 @@ struct tw_durable {
     char name[TW_DURABLE_NAME_BYTES];          /* asserted to fit */
     char temporary[TW_DURABLE_NAME_BYTES + 4]; /* NAME.tmp */
     uint64_t dirty_bytes;                      /* since write-back was last started */
+    uint64_t unsynced_bytes;                   /* since the last sync */
 };
 
 /* Starts replacing `name` in the open folder `dir` by a file of `size` bytes. TW_IO when it cannot
@@ -33,7 +39,8 @@ struct tw_durable {
 enum tw_status tw_durable_begin(struct tw_durable *durable, const struct tw_file_ops *ops, int dir,
                                 const char *name, uint64_t size, struct tw_error *err);
 
-/* Writes all of bytes[size] at `offset`, through short writes and interruptions. */
+/* Writes all of bytes[size] at `offset`, through short writes and interruptions. After an error the
+ * file can only be thrown away. */
 enum tw_status tw_durable_write(struct tw_durable *durable, const void *bytes, size_t size,
                                 uint64_t offset, struct tw_error *err);
 

@@ -124,6 +124,42 @@ static void what_is_no_file_is_refused(void **state) {
     assert_int_equal(ops->open(ops->ctx, dir, "one"), -ELOOP);
 }
 
+/* A disk that takes everything, and counts. */
+static struct { uint64_t unsynced, most, syncs; } counted;
+
+static int64_t count_write(void *ctx, int file, const void *bytes, size_t size, uint64_t offset) {
+    (void)ctx, (void)file, (void)bytes, (void)offset;
+    counted.unsynced += size;
+    if (counted.unsynced > counted.most) counted.most = counted.unsynced;
+    return (int64_t)size;
+}
+
+static int count_sync(void *ctx, int file) {
+    (void)ctx, (void)file;
+    counted.unsynced = 0;
+    return ++counted.syncs < 3 ? 0 : -EIO;
+}
+
+static void a_large_file_is_synced_on_its_way(void **state) {
+    (void)state;
+    static char block[1 << 20];
+    struct tw_file_ops counting = *ops;
+    struct tw_durable durable;
+    enum tw_status status = TW_OK;
+    counting.write = count_write;
+    counting.sync = count_sync;
+    memset(&counted, 0, sizeof(counted));
+    assert_int_equal(tw_durable_begin(&durable, &counting, dir, "one", 1, &err), TW_OK);
+    for (uint64_t i = 0; i < 1000 && status == TW_OK; i++) {
+        status = tw_durable_write(&durable, block, sizeof(block), i << 20, &err);
+    }
+    assert_int_equal(status, TW_IO); /* the third of them failed */
+    assert_non_null(strstr(err.message, "cannot sync one"));
+    assert_int_equal(counted.syncs, 3);
+    assert_true(counted.most <= TW_UNSYNCED_BYTES_MAX);
+    tw_durable_abort(&durable);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_file_is_replaced_whole, open_folder, remove_folder),
@@ -134,6 +170,8 @@ int main(void) {
                                         remove_folder),
         cmocka_unit_test_setup_teardown(missing_things_are_named, open_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_is_no_file_is_refused, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_large_file_is_synced_on_its_way, open_folder,
+                                        remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
