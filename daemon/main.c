@@ -63,6 +63,10 @@ int main(int argc, char **argv) {
     /* The identity key lives in this memory: no core files, no debugger of the same user. */
     (void)prctl(PR_SET_DUMPABLE, 0);
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+    /* Votes go to the disk on libuv's pool, and must not wait there until a checkpoint is written,
+     * a file hashed, a name found: more threads than there is such work, which is one of each kind.
+     */
+    (void)setenv("UV_THREADPOOL_SIZE", "16", 0);
 
     struct tw_setup *setup = malloc(sizeof(*setup));
     struct tw_error err = {0};

@@ -302,8 +302,19 @@ static enum tw_status api_open(struct tw_shell *shell, struct tw_error *err) {
 
 /* ---- leaving ------------------------------------------------------------------------------- */
 
+/* What still runs on a thread (a name server that does not answer, a file that is looked at) is of
+ * no use any more: everything that must last is on the disk. */
+static void on_close_late(uv_timer_t *timer) {
+    struct tw_shell *shell = timer->data;
+    tw_log(TW_LOG_INFO, "ended", "exit=%d text=\"a thread is still waiting\"",
+           (int)shell->exit_code);
+    _exit((int)shell->exit_code);
+}
+
 static void closing_begin(struct tw_shell *shell) {
     shell->stage = TW_SHELL_CLOSING;
+    TW_ASSERT(uv_timer_start(&shell->leave_timer, on_close_late, TW_CLOSE_US / 1000, 0) == 0);
+    uv_unref((uv_handle_t *)&shell->leave_timer); /* closed when the loop has ended */
     (void)uv_timer_stop(&shell->core_timer);
     tw_shell_cache_save(shell);
     tw_shell_crowd_save(shell);
@@ -316,7 +327,6 @@ static void closing_begin(struct tw_shell *shell) {
     tw_worker_host_close(shell->host);
     uv_close((uv_handle_t *)&shell->core_timer, NULL);
     uv_close((uv_handle_t *)&shell->chores_timer, NULL);
-    uv_close((uv_handle_t *)&shell->leave_timer, NULL);
     uv_close((uv_handle_t *)&shell->vote_timer, NULL);
     uv_close((uv_handle_t *)&shell->sigterm, NULL);
     uv_close((uv_handle_t *)&shell->sigint, NULL);
@@ -340,10 +350,18 @@ void tw_shell_leave_step(struct tw_shell *shell) {
 
 static void on_leave_late(uv_timer_t *timer) {
     struct tw_shell *shell = timer->data;
-    tw_log(TW_LOG_ERROR, "leave_late", "text=\"leaving took longer than %u s: ending as it is\"",
+    const uint64_t moved = atomic_load(&shell->save.moved);
+    if (moved != shell->leave_moved) {
+        shell->leave_moved = moved;
+        tw_notify("EXTEND_TIMEOUT_USEC=%u\nSTATUS=leaving: the checkpoint goes to the disk",
+                  (unsigned)TW_EXTEND_US);
+        TW_ASSERT(uv_timer_start(timer, on_leave_late, TW_LEAVE_US / 1000, 0) == 0);
+        return;
+    }
+    tw_log(TW_LOG_ERROR, "leave_late",
+           "text=\"nothing has moved for %u s: ending without a checkpoint\"",
            (unsigned)(TW_LEAVE_US / 1000000));
     if (shell->exit_code == TW_EXIT_OK) shell->exit_code = TW_EXIT_FAILURE;
-    shell->save.stage = TW_SAVE_IDLE; /* a save on a thread goes on until the process ends */
     _exit((int)shell->exit_code);
 }
 
@@ -355,6 +373,7 @@ void tw_shell_leave(struct tw_shell *shell, enum tw_exit code) {
     tw_shell_note(shell, TW_LOG_INFO, "leaving", "exit=%d", (int)code);
     tw_shell_event(shell, &leave);
     shell->stage = TW_SHELL_LEAVING;
+    shell->leave_moved = atomic_load(&shell->save.moved);
     TW_ASSERT(uv_timer_start(&shell->leave_timer, on_leave_late, TW_LEAVE_US / 1000, 0) == 0);
     tw_shell_save(shell, NULL);
     tw_shell_leave_step(shell);
@@ -411,6 +430,12 @@ static void timers_open(struct tw_shell *shell) {
     }
     const uint64_t chores_ms = TW_CHORES_US / 1000;
     TW_ASSERT(uv_timer_start(&shell->chores_timer, on_chores, chores_ms, chores_ms) == 0);
+    shell->watchdog_us = tw_notify_watchdog_us();
+}
+
+/* Only once the checkpoint is loaded: until then nothing has begun, and a signal ends the process
+ * as it ends any other. */
+static void signals_open(struct tw_shell *shell) {
     TW_ASSERT(uv_signal_init(&shell->loop, &shell->sigterm) == 0);
     TW_ASSERT(uv_signal_init(&shell->loop, &shell->sigint) == 0);
     TW_ASSERT(uv_signal_init(&shell->loop, &shell->sighup) == 0);
@@ -421,7 +446,6 @@ static void timers_open(struct tw_shell *shell) {
     TW_ASSERT(uv_signal_start(&shell->sigint, on_signal, SIGINT) == 0);
     TW_ASSERT(uv_signal_start(&shell->sighup, on_hangup, SIGHUP) == 0);
     shell->has_terminal = isatty(STDIN_FILENO) == 1;
-    shell->watchdog_us = tw_notify_watchdog_us();
 }
 
 static bool memory_take(struct tw_shell *shell) {
@@ -448,6 +472,7 @@ static enum tw_exit shell_open(struct tw_shell *shell, struct tw_error *err) {
     if (tw_shell_invite_open(shell, err) != TW_OK) return TW_EXIT_FAILURE;
     const enum tw_exit loaded = tw_shell_load(shell, err);
     if (loaded != TW_EXIT_OK) return loaded;
+    signals_open(shell);
     const enum tw_status net = tw_shell_net_open(shell, err);
     if (net != TW_OK) return net == TW_IO ? TW_EXIT_PORT : TW_EXIT_USAGE;
     const enum tw_status api = api_open(shell, err);
@@ -498,6 +523,8 @@ enum tw_exit tw_shell_run(struct tw_setup *setup) {
     tw_shell_note(shell, TW_LOG_INFO, "started", "node=%s run=%s boot=%u links=%s", id, run,
                   setup->boot, shell->transport != NULL ? "on" : "off");
     tw_notify("READY=1\nSTATUS=started");
+    (void)uv_run(&shell->loop, UV_RUN_DEFAULT);
+    uv_close((uv_handle_t *)&shell->leave_timer, NULL);
     (void)uv_run(&shell->loop, UV_RUN_DEFAULT);
     code = shell->exit_code;
     tw_log(TW_LOG_INFO, "ended", "exit=%d", (int)code);

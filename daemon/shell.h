@@ -8,8 +8,9 @@
  *
  * Life:  open --> running --SIGTERM, SIGINT or `leave`--> leaving --> closing --> the loop is empty
  *   leaving: the core says goodbye, a snapshot and a checkpoint are made, the worker ends;
- *   closing: links, API and worker socket close. Both together take TW_LEAVE_US at most; a second
- *   signal ends the process at once.
+ *     It ends late when nothing of them has reached the disk for TW_LEAVE_US;
+ *   closing: links, API and worker socket close, in TW_CLOSE_US at most.
+ *   A second signal ends the process at once.
  *
  * shell.c        events, core, time, life        shell_store.c  votes, member cache
  * shell_net.c    links, frames, dialling         shell_save.c   checkpoints
@@ -57,7 +58,9 @@ enum {
     TW_GOSSIP_US = 10 * 1000 * 1000,
     TW_REFRESH_US = 2 * 1000 * 1000,
     TW_CACHE_US = 60 * 1000 * 1000,
-    TW_LEAVE_US = 30 * 1000 * 1000,
+    TW_LEAVE_US = 30 * 1000 * 1000, /* in which nothing moves */
+    TW_CLOSE_US = 5 * 1000 * 1000,
+    TW_EXTEND_US = 2 * TW_LEAVE_US, /* what the service manager is asked for */
     TW_SNAPSHOT_WAIT_US = 10 * 1000 * 1000,
 };
 
@@ -142,6 +145,9 @@ struct tw_save {
     enum tw_status status;
     struct tw_error err;
     uv_work_t work;
+    struct tw_file_ops disk; /* counts what moves */
+    _Atomic uint64_t moved;  /* bytes and syncs, ever; any thread */
+    uint64_t told_us;        /* how far loading is */
     /* the newest good one */
     uint64_t step, at_us, bytes;
     bool has_step;
@@ -316,8 +322,8 @@ struct tw_shell {
     struct tw_id minute_lineage; /* whose clock that is */
     struct tw_minute_sample minute[TW_MINUTE_SAMPLES];
     uint64_t minute_due_us, watchdog_us, watchdog_due_us;
-    uint32_t leave_ticket;
-    bool has_leave_ticket, is_worker_gone;
+    uint64_t leave_moved; /* save.moved when it was looked at last */
+    bool is_worker_gone;
 };
 
 /* ---- shell.c ------------------------------------------------------------------------------- */

@@ -12,7 +12,55 @@
 #include <time.h>
 
 #include "base/assert.h"
+#include "daemon/notify.h"
 #include "daemon/shell.h"
+
+/* ---- the disk ------------------------------------------------------------------------------ */
+
+enum { TELL_US = 5 * 1000 * 1000 };
+
+/* A generation of any size takes as long as its disk does: whoever waits sees what moves. */
+static void moved(struct tw_shell *shell, int64_t bytes) {
+    if (bytes > 0) atomic_fetch_add(&shell->save.moved, (uint64_t)bytes);
+}
+
+/* While it loads, on the loop: the service manager would otherwise give up after a while. */
+static void loading_tell(struct tw_shell *shell) {
+    const uint64_t now_us = tw_shell_now_us();
+    if (now_us - shell->save.told_us < TELL_US) return;
+    shell->save.told_us = now_us;
+    tw_notify("EXTEND_TIMEOUT_USEC=%u\nSTATUS=loading the checkpoint: %llu MiB",
+              (unsigned)TW_EXTEND_US, (unsigned long long)(atomic_load(&shell->save.moved) >> 20));
+}
+
+static int64_t watched_read(void *ctx, int file, void *bytes, size_t size, uint64_t offset) {
+    const int64_t done = tw_file_system()->read(NULL, file, bytes, size, offset);
+    moved(ctx, done);
+    loading_tell(ctx);
+    return done;
+}
+
+static int64_t watched_write(void *ctx, int file, const void *bytes, size_t size, uint64_t offset) {
+    const int64_t done = tw_file_system()->write(NULL, file, bytes, size, offset);
+    moved(ctx, done);
+    return done;
+}
+
+static int watched_sync(void *ctx, int file) {
+    const int result = tw_file_system()->sync(NULL, file);
+    moved(ctx, 1);
+    return result;
+}
+
+static const struct tw_file_ops *watched_disk(struct tw_shell *shell) {
+    shell->save.disk = *tw_file_system(); /* whose functions need no context */
+    shell->save.disk.ctx = shell;
+    shell->save.disk.read = watched_read;
+    shell->save.disk.write = watched_write;
+    shell->save.disk.sync = watched_sync;
+    shell->save.told_us = tw_shell_now_us();
+    return &shell->save.disk;
+}
 
 /* ---- arrays -------------------------------------------------------------------------------- */
 
@@ -67,6 +115,7 @@ static void memory_describe(struct tw_shell *shell, const struct tw_checkpoint_s
         float *phi, *u;
         tw_shm_home(shm, p, &phi, &u);
         struct tw_shm_state home = {.rounds = 0};
+        loading_tell(shell); /* hashing takes its time, too */
         home.digest = tw_shm_digest(phi, u, tw_shm_fragment_elements(shm, p));
         if (shell->has_position) home.rounds = position_check(shell, p, &home.digest);
         tw_shm_home_set(shm, p, &home);
@@ -161,7 +210,7 @@ enum tw_exit tw_shell_load(struct tw_shell *shell, struct tw_error *err) {
     static struct tw_checkpoint_state state;
     struct tw_error reason = {0};
     const char *dir = shell->setup->run_state_dir;
-    if (tw_checkpoint_create(&shell->checkpoint, tw_file_system(), dir, &shell->setup->layout,
+    if (tw_checkpoint_create(&shell->checkpoint, watched_disk(shell), dir, &shell->setup->layout,
                              &shell->setup->run_id, err) != TW_OK) {
         return TW_EXIT_STATE_DIR;
     }

@@ -116,18 +116,6 @@ static void sigterm_saves_and_the_next_start_goes_on(void **state) {
     has_passed = true;
 }
 
-static void worker_that_hangs_does_not_cost_the_checkpoint(void **state) {
-    (void)state;
-    cluster_start(&cluster, 0, NULL);
-    assert_true(cluster_reaches(&cluster, 0, "worker.snapshot_steps", 5, 20));
-    const pid_t worker = (pid_t)cluster_number(&cluster, 0, "worker.pid");
-    assert_int_equal(kill(worker, SIGSTOP), 0);
-    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 40), TW_EXIT_OK);
-    assert_true(cluster_says(&cluster, 0, "ev=checkpoint generation=1", 1));
-    assert_int_equal(kill(worker, 0), -1);
-    has_passed = true;
-}
-
 /* A daemon in the foreground of a terminal, whose window is then closed. */
 static void closed_terminal_saves_and_leaves(void **state) {
     (void)state;
@@ -292,7 +280,6 @@ int main(void) {
         TEST(killed_worker_goes_on_from_its_snapshot),
         TEST(worker_that_keeps_dying_is_given_up_and_the_daemon_stays),
         TEST(sigterm_saves_and_the_next_start_goes_on),
-        TEST(worker_that_hangs_does_not_cost_the_checkpoint),
         TEST(closed_terminal_saves_and_leaves),
         TEST(hangup_without_a_terminal_is_no_end),
         TEST(checkpoint_verb_answers_when_it_is_on_disk),

@@ -1,0 +1,73 @@
+/* slow_machine.c - preloaded into a daemon, it makes of the machine a slow one, for that process
+ * alone (its worker is spared):
+ *
+ *     TW_CLOCK_RATE=N     seconds pass N times as fast: what takes minutes is over in seconds
+ *     TW_DISK_US=N        each read and write takes so long and moves 16 KiB at most
+ *     TW_HELD_THREADS=N   so many of libuv's threads have something to do that does not end */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+#include <uv.h>
+
+enum { PIECE_BYTES = 16 * 1024, HELD_MAX = 8 };
+
+static int64_t rate = 1, began_s;
+static uint64_t disk_us, held;
+
+static uint64_t number(const char *name, uint64_t otherwise) {
+    const char *text = getenv(name);
+    return text != NULL ? strtoull(text, NULL, 10) : otherwise;
+}
+
+__attribute__((constructor)) static void settings_take(void) {
+    struct timespec now;
+    (void)syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    began_s = now.tv_sec;
+    rate = (int64_t)number("TW_CLOCK_RATE", 1);
+    disk_us = number("TW_DISK_US", 0);
+    held = number("TW_HELD_THREADS", 0);
+    (void)unsetenv("LD_PRELOAD");
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    const int code = (int)syscall(SYS_clock_gettime, clock, now);
+    if (code != 0 || (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)) return code;
+    const int64_t ns = now->tv_nsec * rate;
+    now->tv_sec = began_s + (now->tv_sec - began_s) * rate + ns / 1000000000;
+    now->tv_nsec = ns % 1000000000;
+    return 0;
+}
+
+static size_t slowly(size_t size) {
+    if (disk_us == 0) return size;
+    const struct timespec wanted = {.tv_sec = (time_t)(disk_us / 1000000),
+                                    .tv_nsec = (long)(disk_us % 1000000 * 1000)};
+    (void)nanosleep(&wanted, NULL);
+    return size < PIECE_BYTES ? size : PIECE_BYTES;
+}
+
+ssize_t pread(int file, void *bytes, size_t size, off_t offset) {
+    return syscall(SYS_pread64, file, bytes, slowly(size), offset);
+}
+
+ssize_t pwrite(int file, const void *bytes, size_t size, off_t offset) {
+    return syscall(SYS_pwrite64, file, bytes, slowly(size), offset);
+}
+
+static void hold(uv_work_t *work) {
+    (void)work;
+    for (;;) (void)pause();
+}
+
+int uv_run(uv_loop_t *loop, uv_run_mode mode) {
+    static uv_work_t works[HELD_MAX];
+    int (*real)(uv_loop_t *, uv_run_mode);
+    for (; held > 0 && held <= HELD_MAX; held--)
+        (void)uv_queue_work(loop, &works[held - 1], hold, NULL);
+    *(void **)(&real) = dlsym(RTLD_NEXT, "uv_run");
+    return real(loop, mode);
+}
