@@ -53,10 +53,8 @@ static enum tw_status blend(struct merge *merge, const double *weights, struct t
 
 static enum tw_status measure(struct merge *merge, const float *params, const char *what,
                               double *loss, struct tw_error *err) {
-    struct engine_bench *const bench = merge->bench;
     struct tw_eval eval;
-    TW_TRY(
-        tw_eval_heldout(bench->engine, &bench->data, params, bench->options->windows, &eval, err));
+    TW_TRY(engine_measure(merge->bench, params, what, &eval, err));
     *loss = eval.nats;
     if (isfinite(*loss)) return TW_OK;
     return tw_fail(err, TW_CORRUPT, "%s: the loss of this model is not finite", what);

@@ -12,6 +12,7 @@
 #include "worker/data.h"
 #include "worker/engine.h"
 #include "worker/engine_options.h"
+#include "worker/eval.h"
 
 /* What a verb works with: manifest and layout, the text where there is one, and the engine once the
  * verb made it. */
@@ -36,6 +37,11 @@ enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb, st
 
 /* Parameters of bench->engine from a checkpoint, a training file, weights or a folder. */
 enum tw_status engine_load(struct engine_bench *bench, const char *path, struct tw_error *err);
+
+/* tw_eval_heldout over the windows the options want, with a line of progress on a terminal from the
+ * second second on; `what` is what it calls the model. */
+enum tw_status engine_measure(struct engine_bench *bench, const float *params, const char *what,
+                              struct tw_eval *eval, struct tw_error *err);
 
 /* The verb argv[1], import or export, with options of its own. */
 enum tw_exit engine_convert(int argc, char **argv);

@@ -40,8 +40,15 @@ static uint32_t group_of(uint64_t windows) {
 
 enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, const float *params,
                                uint64_t windows_count, struct tw_eval *eval, struct tw_error *err) {
+    const struct tw_eval_wish wish = {.windows = windows_count};
+    return tw_eval_heldout_shown(engine, data, params, &wish, eval, err);
+}
+
+enum tw_status tw_eval_heldout_shown(struct tw_engine *engine, struct tw_data *data,
+                                     const float *params, const struct tw_eval_wish *wish,
+                                     struct tw_eval *eval, struct tw_error *err) {
     const uint64_t there = tw_data_heldout_count(data);
-    const uint64_t count = windows_count == 0 || windows_count > there ? there : windows_count;
+    const uint64_t count = wish->windows == 0 || wish->windows > there ? there : wish->windows;
     if (count == 0) {
         return tw_fail(err, TW_DATA, "nothing is held out, or no held-out shard is here yet");
     }
@@ -62,6 +69,7 @@ enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, c
             status = tw_engine_loss(engine, params, tokens, taken, &loss, err);
         }
         add_group(&sums, loss, (double)taken / (double)count);
+        if (status == TW_OK && wish->progress != NULL) wish->progress(wish->user, i, count);
     }
     tw_engine_hold(engine, NULL);
     free(tokens);

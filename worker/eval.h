@@ -16,4 +16,15 @@ struct tw_eval {
 enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, const float *params,
                                uint64_t windows_count, struct tw_eval *eval, struct tw_error *err);
 
+/* The same for somebody who waits: `progress` is told, now and then and at the end, how many of the
+ * windows are done. */
+struct tw_eval_wish {
+    uint64_t windows;                                          /* as windows_count above */
+    void (*progress)(void *user, uint64_t done, uint64_t all); /* NULL: not told */
+    void *user;
+};
+enum tw_status tw_eval_heldout_shown(struct tw_engine *engine, struct tw_data *data,
+                                     const float *params, const struct tw_eval_wish *wish,
+                                     struct tw_eval *eval, struct tw_error *err);
+
 #endif

@@ -87,6 +87,31 @@ static void held_out_loss_falls_below_the_start(void **state) {
     free(start);
 }
 
+struct told {
+    uint64_t times, done, all;
+};
+
+static void tell(void *user, uint64_t done, uint64_t all) {
+    struct told *const told = user;
+    assert_true(done > told->done && done <= all);
+    *told = (struct told){told->times + 1, done, all};
+}
+
+static void who_waits_is_told_how_far_it_is(void **state) {
+    struct fixture *f = *state;
+    struct tw_eval shown, plain;
+    struct told told = {0};
+    const struct tw_eval_wish wish = {.windows = 12, .progress = tell, .user = &told};
+    assert_int_equal(
+        tw_eval_heldout_shown(f->engine, &f->data, f->engine->theta, &wish, &shown, NULL), TW_OK);
+    assert_int_equal(told.times, 12); /* fewer than 16: every window is a group */
+    assert_int_equal(told.done, 12);
+    assert_int_equal(told.all, 12);
+    assert_int_equal(tw_eval_heldout(f->engine, &f->data, f->engine->theta, 12, &plain, NULL),
+                     TW_OK);
+    assert_true(memcmp(&shown.nats, &plain.nats, sizeof(double)) == 0);
+}
+
 /* The mean and its error against the plain formulas, window by window. */
 static void standard_error_is_that_of_the_groups(void **state) {
     struct fixture *f = *state;
@@ -194,6 +219,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(held_out_loss_falls_below_the_start),
+        TEST(who_waits_is_told_how_far_it_is),
         TEST(standard_error_is_that_of_the_groups),
         TEST(greedy_text_goes_on_with_the_pattern_beyond_the_context),
         TEST(kept_keys_and_values_change_no_choice),
