@@ -172,7 +172,6 @@ void tw_peer_resume_control(struct tw_transport *t, int peer) {
     struct tw_slot *slot = &t->peers[peer];
     if (slot->throttled_us > tw_now_us()) return;
     slot->throttled_us = 0;
-    if (slot->is_held) return; /* the shell will */
     tw_link_resume(&slot->control->link);
     slot->needs_pump = true;
     tw_transport_soon(t);

@@ -34,17 +34,6 @@ struct attempt {
     struct tw_tls tls;
 };
 
-const char *tw_probe_stage_name(enum tw_probe_stage stage) {
-    switch (stage) {
-    case TW_PROBE_NAME: return "name";
-    case TW_PROBE_TCP: return "tcp";
-    case TW_PROBE_TLS: return "tls";
-    case TW_PROBE_HELLO: return "hello";
-    case TW_PROBE_DONE: return "done";
-    }
-    return "unknown";
-}
-
 static void failed(struct tw_probe_answer *answer, const struct tw_probe_question *question,
                    enum tw_dial_cause cause, const char *detail) {
     answer->cause = cause;

@@ -49,7 +49,4 @@ struct tw_probe_answer {
 
 void tw_probe_run(const struct tw_probe_question *question, struct tw_probe_answer *answer);
 
-/* "name", "tcp", "tls", "hello", "done". */
-const char *tw_probe_stage_name(enum tw_probe_stage stage);
-
 #endif

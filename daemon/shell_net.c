@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/bytes.h"
 #include "daemon/shell.h"
 #include "proto/control.h"
 #include "proto/frame.h"
@@ -65,34 +64,29 @@ void tw_shell_net_drop(struct tw_shell *shell, const struct tw_id *payload) {
 /* ---- arriving ------------------------------------------------------------------------------ */
 
 static void chunk_take(struct tw_shell *shell, uint16_t peer, const struct tw_frame *frame) {
-    if (frame->body_bytes <= TW_CHUNK_HEADER_BYTES || tw_get_u32(frame->body + 36) != 0) {
-        tw_transport_blame(shell->transport, peer, TW_PROTO, "a chunk without a proper header");
+    struct tw_fetch_arrival chunk = {.peer = peer};
+    struct tw_error err = {0};
+    const uint8_t *bytes;
+    if (tw_frame_chunk_decode(frame, &chunk.hash, &chunk.idx, &bytes, &chunk.size, &err) != TW_OK) {
+        tw_transport_blame(shell->transport, peer, TW_PROTO, err.message);
         return;
     }
-    struct tw_event event;
-    memset(&event, 0, sizeof(event));
-    event.kind = TW_EV_CHUNK;
-    event.peer = peer;
-    memcpy(event.u.chunk.hash.bytes, frame->body, sizeof(event.u.chunk.hash.bytes));
-    event.u.chunk.idx = tw_get_u32(frame->body + 32);
-    const uint32_t size = frame->body_bytes - TW_CHUNK_HEADER_BYTES;
-    const struct tw_fetch_arrival arrival = {
-        .peer = peer, .hash = event.u.chunk.hash, .idx = event.u.chunk.idx, .size = size};
-    if (tw_shell_data_chunk(shell, &arrival, frame->body + TW_CHUNK_HEADER_BYTES)) return;
-    shell->chunk_bytes_in += size;
+    if (tw_shell_data_chunk(shell, &chunk, bytes)) return;
+    shell->chunk_bytes_in += chunk.size;
     /* Late, repeated, or never asked for: it must not touch what is there. */
-    if (!tw_node_wants_chunk(shell->node, peer, &event.u.chunk.hash, event.u.chunk.idx)) {
+    if (!tw_node_wants_chunk(shell->node, peer, &chunk.hash, chunk.idx)) {
         /* Of a payload that is still known it is here; else nobody needs it any more. */
-        if (tw_pool_find(&shell->host->payloads.pool, &event.u.chunk.hash) >= 0)
-            shell->chunk_bytes_again += size;
+        if (tw_pool_find(&shell->host->payloads.pool, &chunk.hash) >= 0)
+            shell->chunk_bytes_again += chunk.size;
         return;
     }
     const enum tw_status status =
-        tw_payloads_chunk_put(&shell->host->payloads, &event.u.chunk.hash, event.u.chunk.idx,
-                              frame->body + TW_CHUNK_HEADER_BYTES, size);
+        tw_payloads_chunk_put(&shell->host->payloads, &chunk.hash, chunk.idx, bytes, chunk.size);
     if (status == TW_OK) {
+        const struct tw_event event = {
+            .kind = TW_EV_CHUNK, .peer = peer, .u.chunk = {.hash = chunk.hash, .idx = chunk.idx}};
         tw_shell_event(shell, &event);
-        tw_shell_crowd_arrived(shell, peer, size);
+        tw_shell_crowd_arrived(shell, peer, chunk.size);
     } else if (status != TW_AGAIN) { /* AGAIN: asked for once, not needed any more */
         tw_transport_close(shell->transport, peer, status, "a chunk that is not of its payload");
     }

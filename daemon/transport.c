@@ -433,32 +433,6 @@ void tw_transport_blame(struct tw_transport *t, uint16_t peer, enum tw_status re
     tw_peer_end(t, peer, reason, sentence);
 }
 
-static struct tw_conn *conn_of(struct tw_transport *t, uint16_t peer, bool is_bulk) {
-    struct tw_slot *slot = slot_up(t, peer);
-    if (slot == NULL) return NULL;
-    return is_bulk ? slot->bulk : slot->control;
-}
-
-void tw_transport_pause(struct tw_transport *t, uint16_t peer, bool is_bulk) {
-    struct tw_conn *conn = conn_of(t, peer, is_bulk);
-    if (conn == NULL) return;
-    if (!is_bulk) t->peers[peer].is_held = true;
-    tw_link_pause(&conn->link);
-}
-
-void tw_transport_resume(struct tw_transport *t, uint16_t peer, bool is_bulk) {
-    struct tw_conn *conn = conn_of(t, peer, is_bulk);
-    if (conn == NULL || !conn->link.is_paused) return;
-    if (!is_bulk) {
-        t->peers[peer].is_held = false;
-        tw_peer_resume_control(t, peer);
-        return;
-    }
-    tw_link_resume(&conn->link);
-    t->peers[peer].needs_pump = true;
-    tw_transport_soon(t);
-}
-
 void tw_transport_rest(struct tw_transport *t, const char *sentence) {
     (void)snprintf(t->rest, sizeof(t->rest), "%s", sentence != NULL ? sentence : "");
     for (int i = 0; i < TW_PEERS_MAX && sentence != NULL; i++) {

@@ -197,12 +197,6 @@ void tw_transport_close(struct tw_transport *transport, uint16_t peer, enum tw_s
 void tw_transport_blame(struct tw_transport *transport, uint16_t peer, enum tw_status reason,
                         const char *sentence);
 
-/* Stops and resumes reading one connection of a peer: no frame of it is delivered after the call,
- * also when made from inside `frame`; what is not consumed here stays with the sender, whose kernel
- * gives the connection up after 30 s (control) or 60 s (bulk) without progress. */
-void tw_transport_pause(struct tw_transport *transport, uint16_t peer, bool is_bulk);
-void tw_transport_resume(struct tw_transport *transport, uint16_t peer, bool is_bulk);
-
 /* Bytes at the socket: TLS records and handshakes included, TCP/IP headers not. */
 struct tw_traffic {
     uint64_t bytes_in, bytes_out;

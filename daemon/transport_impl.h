@@ -108,7 +108,6 @@ struct tw_slot {
     struct tw_certs certs;  /* by which it is here, in runs with an owner */
     struct tw_error reason; /* when ENDING */
     bool needs_pump;        /* a connection was resumed */
-    bool is_held;           /* the shell paused the control connection */
     struct tw_rate messages;
     uint64_t throttled_us; /* until then no more control frames are read; 0 = they are */
     struct tw_bulk queue;

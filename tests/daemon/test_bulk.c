@@ -149,7 +149,7 @@ static void payload_nobody_reads_does_not_hold_up_the_background(void **state) {
     struct world_node *b = world_start(&world, 1, NULL), *c = world_start(&world, 2, NULL);
     three_meet(a, b, c);
     count_apart(UINT32_MAX);
-    tw_transport_pause(c->transport, peer_of(c, a), true);
+    world_hold(c, peer_of(c, a), true);
     send_chunks(a, c, PAYLOAD, 200); /* 50 MiB: more than kernel buffers take */
     send_chunks(a, b, BACKGROUND, 40);
     WAIT_WHILE(&world, background_in < 40);

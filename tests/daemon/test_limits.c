@@ -68,22 +68,6 @@ static void flood_of_messages_waits_with_itself(void **state) {
     assert_int_equal(a->downs + b->downs, 0);
 }
 
-static void pause_of_the_shell_outlives_the_end_of_a_flood(void **state) {
-    (void)state;
-    struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
-    pair_up(a, b);
-    const uint16_t back = peer_of(b, a);
-    for (unsigned i = 0; i < FLOOD; i++)
-        tw_transport_send_control(a->transport, peer_of(a, b), TW_MSG_PEERS, NULL, 0);
-    WAIT_WHILE(&world, b->frames < AT_ONCE);
-    tw_transport_pause(b->transport, back, false);
-    const uint32_t held = b->frames;
-    world_turn(&world, 300); /* the flood's own pause is over long before */
-    assert_int_equal(b->frames, held);
-    tw_transport_resume(b->transport, back, false);
-    WAIT_WHILE(&world, b->frames < FLOOD);
-}
-
 /* ---- bans ---------------------------------------------------------------------------------- */
 
 static uint32_t banned_by(const struct world_node *node) {
@@ -219,7 +203,6 @@ static void links_without_a_started_frame_wait_for_ever(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(flood_of_messages_waits_with_itself),
-        TEST(pause_of_the_shell_outlives_the_end_of_a_flood),
         TEST(three_breaches_are_a_ban_whoever_dials),
         TEST(ban_outlives_a_restart),
         TEST(ends_that_others_can_cause_are_no_breach),

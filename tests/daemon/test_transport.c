@@ -600,7 +600,7 @@ static void peer_that_does_not_read_bulk_holds_up_nothing_else(void **state) {
     pair_up(a, b);
     const uint16_t peer = peer_of(a, b), back = peer_of(b, a);
     enum { CHUNKS = 200 }; /* 50 MiB: more than kernel buffers take */
-    tw_transport_pause(b->transport, back, true);
+    world_hold(b, back, true);
     for (uint32_t i = 0; i < CHUNKS; i++) {
         const struct tw_chunk chunk = {
             .payload = payload_id, .idx = i, .size = CHUNK, .bytes = payload};
@@ -618,7 +618,7 @@ static void peer_that_does_not_read_bulk_holds_up_nothing_else(void **state) {
     assert_int_equal(b->chunks, 0);
     tw_transport_send_control(a->transport, peer, 3, "still here", 10);
     WAIT_WHILE(&world, b->frames < 1);
-    tw_transport_resume(b->transport, back, true);
+    world_let_go(b, back, true);
     WAIT_WHILE(&world, b->chunks < CHUNKS);
     assert_int_equal(a->downs + b->downs, 0);
 }
@@ -628,7 +628,7 @@ static void peer_that_does_not_read_control_is_closed(void **state) {
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const uint16_t peer = peer_of(a, b);
-    tw_transport_pause(b->transport, peer_of(b, a), false);
+    world_hold(b, peer_of(b, a), false);
     uint64_t sent = 0;
     while (a->downs == 0 && sent < 256u * 1024 * 1024) {
         tw_transport_send_control(a->transport, peer, 1, payload, 60 * 1024);
@@ -657,17 +657,17 @@ static void pulling_too_far_ahead_closes_the_peer(void **state) {
     assert_int_equal(a->unsent, TW_BULK_QUEUE_CHUNKS);
 }
 
-static void pause_holds_back_frames_that_arrived_already(void **state) {
+static void held_connection_holds_back_frames_that_arrived_already(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     pair_up(a, b);
     const uint16_t back = peer_of(b, a);
-    tw_transport_pause(b->transport, back, false);
+    world_hold(b, back, false);
     for (unsigned i = 0; i < 10; i++)
         tw_transport_send_control(a->transport, peer_of(a, b), 1, "x", 1);
     world_turn(&world, 20);
     assert_int_equal(b->frames, 0);
-    tw_transport_resume(b->transport, back, false);
+    world_let_go(b, back, false);
     assert_int_equal(b->frames, 0);
     WAIT_WHILE(&world, b->frames < 10);
 }
@@ -789,7 +789,7 @@ int main(void) {
         TEST(peer_that_does_not_read_bulk_holds_up_nothing_else),
         TEST(peer_that_does_not_read_control_is_closed),
         TEST(pulling_too_far_ahead_closes_the_peer),
-        TEST(pause_holds_back_frames_that_arrived_already),
+        TEST(held_connection_holds_back_frames_that_arrived_already),
         TEST(close_tells_the_other_side_why),
         TEST(end_of_a_node_is_a_goodbye),
         TEST(end_in_the_middle_of_everything_leaves_nothing),

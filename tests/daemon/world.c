@@ -1,5 +1,6 @@
 #include "tests/daemon/world.h"
 
+#include "daemon/transport_impl.h"
 #include "tests/test.h"
 
 static void on_watchdog(uv_timer_t *timer) {
@@ -271,4 +272,19 @@ bool world_has_bulk(const struct world_node *node) {
         if (!tw_transport_peer(node->transport, i, &net) || !net.has_bulk) return false;
     }
     return world_peers(node) > 0;
+}
+
+static struct tw_link *link_of(const struct world_node *node, int peer, bool is_bulk) {
+    const struct tw_slot *slot = &node->transport->peers[peer];
+    return &(is_bulk ? slot->bulk : slot->control)->link;
+}
+
+void world_hold(const struct world_node *node, int peer, bool is_bulk) {
+    tw_link_pause(link_of(node, peer, is_bulk));
+}
+
+void world_let_go(const struct world_node *node, int peer, bool is_bulk) {
+    tw_link_resume(link_of(node, peer, is_bulk));
+    node->transport->peers[peer].needs_pump = true;
+    tw_transport_soon(node->transport);
 }

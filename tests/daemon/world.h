@@ -95,4 +95,8 @@ unsigned world_peers(const struct world_node *node);
 int world_peer_of(const struct world_node *node, const struct world_node *other);
 bool world_has_bulk(const struct world_node *node);
 
+/* From now on the node does not read that connection of a peer, or it does again. */
+void world_hold(const struct world_node *node, int peer, bool is_bulk);
+void world_let_go(const struct world_node *node, int peer, bool is_bulk);
+
 #endif

@@ -467,6 +467,9 @@ static void chunks_nobody_asked_for_are_dropped(void **state) {
     unsigned sent = 0;
     while (sent < 400 && hostile_frame(&bulk, TW_FRAME_CHUNK, body, sizeof(body))) sent++;
     print_message("%u chunks\n", sent);
+    tw_put_u32(body + 32, TW_CHUNKS_MAX); /* the first that no payload has */
+    (void)hostile_frame(&bulk, TW_FRAME_CHUNK, body, sizeof(body));
+    assert_true(hostile_ends(&bulk, 10));
     hostile_close(&bulk);
     hostile_close(&h);
     judge(8 * KIB);
