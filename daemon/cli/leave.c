@@ -12,8 +12,8 @@
 
 #include "daemon/cli/cli.h"
 
-/* The daemon ends by itself within 30 s of being asked. */
-enum { PATIENCE_MS = 60 * 1000 };
+/* The first word after this long, and then as often. */
+enum { WORD_MS = 2000 };
 
 /* The process that listens on the socket, as a descriptor that becomes readable when it has ended;
  * -1 where that cannot be known (a daemon in another PID namespace, a kernel before 5.3). */
@@ -31,16 +31,21 @@ static int daemon_open(const char *socket_path) {
     return is_known ? pidfd_open(who.pid, 0) : -1;
 }
 
-static enum tw_exit wait_for(int process) {
+/* As long as it takes: the daemon itself ends when nothing moves any more, and who does not want to
+ * wait interrupts this, which changes nothing there. */
+static void wait_for(int process) {
     struct pollfd ended = {.fd = process, .events = POLLIN};
-    int count;
-    do {
-        count = poll(&ended, 1, PATIENCE_MS);
-    } while (count < 0 && errno == EINTR);
-    if (count > 0) return TW_EXIT_OK;
-    return cli_fail(TW_EXIT_FAILURE,
-                    "leave: the daemon has not ended within %d s; its log says why",
-                    PATIENCE_MS / 1000);
+    const bool is_terminal = isatty(STDERR_FILENO) == 1;
+    unsigned waited_s = 0;
+    for (int count = 0; count <= 0;) {
+        count = poll(&ended, 1, WORD_MS);
+        if (count < 0 && errno != EINTR) return;
+        if (count != 0 || !is_terminal) continue;
+        waited_s += WORD_MS / 1000;
+        (void)fprintf(stderr, "\r\033[Kstill leaving, for %u s (Ctrl-C stops waiting only)",
+                      waited_s);
+    }
+    if (waited_s > 0) (void)fputs("\r\033[K", stderr);
 }
 
 enum tw_exit cli_leave(struct cli *cli) {
@@ -53,8 +58,8 @@ enum tw_exit cli_leave(struct cli *cli) {
     rc = cli_ask(cli, "leave", "leave");
     if (rc == TW_EXIT_OK && process >= 0) {
         (void)fflush(stdout);
-        rc = wait_for(process);
-        if (rc == TW_EXIT_OK && !cli->json) (void)puts("it has ended; `thinwire start` goes on");
+        wait_for(process);
+        if (!cli->json) (void)puts("it has ended; `thinwire start` goes on");
     }
     if (process >= 0) (void)close(process);
     return rc;
