@@ -145,11 +145,12 @@ def ticks(low, high):
 def draw(path, title, what, rows, x):
     """Loss against tokens, or against bytes on a logarithmic axis."""
     curves = [(row["label"], points_of(row, x)) for row in rows]
+    silent = [(row["label"], row["loss"]) for row, curve in zip(rows, curves) if not curve[1]]
     curves = [curve for curve in curves if curve[1]]
     if not curves:
         return
     xs = [point[0] for _, points in curves for point in points]
-    lasts = [points[-1][1] for _, points in curves]
+    lasts = [points[-1][1] for _, points in curves] + [loss for _, loss in silent]
     low, high = min(lasts), max(lasts)
     low, high = low - 0.05 * (high - low + 0.1), high + 1.2 * (high - low) + 0.1
     left, right = (math.log10(min(xs)), math.log10(max(xs)) + 1e-9) if x == 1 else (0, max(xs))
@@ -157,10 +158,12 @@ def draw(path, title, what, rows, x):
     def at(point):
         across = (math.log10(point[0]) if x == 1 else point[0]) - left
         return (LEFT + (WIDTH - LEFT - RIGHT) * across / (right - left),
-                TOP + (HEIGHT - TOP - BOTTOM) * (high - min(point[1], high)) / (high - low))
+                TOP + (HEIGHT - TOP - BOTTOM) * (high - point[1]) / (high - low))
 
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"'
            ' font-family="sans-serif" font-size="12">',
+           f'<clipPath id="inside"><rect x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}"'
+           f' height="{HEIGHT - TOP - BOTTOM}"/></clipPath>',
            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
            f'<text x="{LEFT}" y="24" font-size="15">{html.escape(title)}</text>']
     for tick in ticks(low, high):
@@ -170,18 +173,23 @@ def draw(path, title, what, rows, x):
     marks = [10.0 ** k for k in range(math.ceil(left), math.floor(right) + 1)] if x == 1 else \
         list(ticks(0, right))
     for mark in marks:
-        text = f"{mark / 1e6:g} M"
+        text = f"{mark / 1e9:g} G" if mark >= 1e9 else f"{mark / 1e6:g} M"
         out.append(f'<text x="{at((mark, low))[0]:.1f}" y="{HEIGHT - BOTTOM + 18}"'
                    f' text-anchor="middle">{text}</text>')
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}"'
                f' text-anchor="middle">{what}</text>')
+    for label, loss in silent:  # who sends nothing: a line at what it comes to
+        y = at((10 ** left if x == 1 else 0, loss))[1]
+        out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#555"'
+                   f' stroke-dasharray="2 3"/><text x="{WIDTH - RIGHT + 4}" y="{y + 4:.1f}"'
+                   f' fill="#555">{html.escape(label[:34])} {loss:.3f}</text>')
     for i, (label, points) in enumerate(curves):
         colour = COLOURS[i % len(COLOURS)]
         dash = "" if i < len(COLOURS) else ' stroke-dasharray="6 3"'
         line = " ".join(f"{px:.1f},{py:.1f}" for px, py in map(at, points))
         y = TOP + 16 * i + 8
         out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8"'
-                   f'{dash}/><path d="M{WIDTH - RIGHT + 8} {y}h18" stroke="{colour}"'
+                   f' clip-path="url(#inside)"{dash}/><path d="M{WIDTH - RIGHT + 8} {y}h18" stroke="{colour}"'
                    f' stroke-width="2"{dash}/><text x="{WIDTH - RIGHT + 30}" y="{y + 4}">'
                    f'{html.escape(label[:34])} {points[-1][1]:.3f}</text>')
     path.write_text("\n".join(out + ["</svg>"]) + "\n")
