@@ -189,7 +189,8 @@ def draw(path, title, what, rows, x):
         line = " ".join(f"{px:.1f},{py:.1f}" for px, py in map(at, points))
         y = TOP + 16 * i + 8
         out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.8"'
-                   f' clip-path="url(#inside)"{dash}/><path d="M{WIDTH - RIGHT + 8} {y}h18" stroke="{colour}"'
+                   f' clip-path="url(#inside)"{dash}/>'
+                   f'<path d="M{WIDTH - RIGHT + 8} {y}h18" stroke="{colour}"'
                    f' stroke-width="2"{dash}/><text x="{WIDTH - RIGHT + 30}" y="{y + 4}">'
                    f'{html.escape(label[:34])} {points[-1][1]:.3f}</text>')
     path.write_text("\n".join(out + ["</svg>"]) + "\n")
