@@ -8,7 +8,6 @@
 #include "kernels/outer.h"
 #include "sync/node.h"
 #include "worker/request.h"
-#include "worker/stage.h"
 
 static enum tw_status apply_check(const struct tw_merger *merger,
                                   const struct tw_wmsg_apply *request, struct tw_error *err) {
@@ -34,67 +33,64 @@ static enum tw_status apply_check(const struct tw_merger *merger,
     return tw_request_whole(merger->shm, request->fragment, end, err);
 }
 
-/* The results into scratch, each at the place of its part, and how large they and u are. */
-static enum tw_status apply_decode(struct tw_merger *merger, const struct tw_wmsg_apply *request,
-                                   const struct tw_stage *stage, struct tw_outer_sizes *sizes,
-                                   struct tw_error *err) {
-    const size_t elements = (size_t)stage->elements;
-    struct tw_sane_sizes merged = {.count = {0}};
-    double squares = 0.0;
+/* The results, each at the place of its part, and how large they and u are. */
+static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anchor_work *work,
+                                   struct tw_outer_sizes *sizes, struct tw_error *err) {
+    const struct tw_wmsg_apply *request = &work->request;
+    const struct tw_stage *stage = &work->stage;
+    work->sizes = (struct tw_sane_sizes){.count = {0}};
+    work->squares = 0.0;
     *sizes = (struct tw_outer_sizes){0};
     for (uint32_t k = 0; k < request->parts_count; k++) {
         if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
         const struct tw_span *span = &request->parts[k].in;
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
-        float *delta = merger->scratch + begin;
+        float *delta = work->merged + begin;
         uint8_t *bytes;
         TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
         const enum tw_status status = merger->result->decode(bytes, span->bytes, delta, n);
         if (status != TW_OK) return tw_fail(err, status, "the result of part %u is damaged", k);
-        tw_sane_add(&merged, delta, begin, n, elements);
-        squares += tw_norm_squared(delta, n);
+        tw_sane_add(&work->sizes, delta, begin, n, stage->elements);
+        work->squares += tw_norm_squared(delta, n);
         if (merger->run->sync.outer != TW_OUTER_HEAVYBALL) continue;
         sizes->u_squared += tw_norm_squared(stage->u_old + begin, n);
         sizes->delta_squared += tw_norm_squared(delta, n);
         sizes->count += n;
     }
-    tw_sane_note_merge(&merger->sane[request->fragment], &merged, elements);
-    if (squares > 0.0) merger->history[request->fragment].merge = (float)sqrt(squares);
     return TW_OK;
 }
 
 /* phi', u' of the whole fragment into the stage. */
-static enum tw_status apply_outer(struct tw_merger *merger, const struct tw_wmsg_apply *request,
-                                  const struct tw_stage *stage, struct tw_error *err) {
+static void apply_outer(const struct tw_merger *merger, const struct tw_anchor_work *work,
+                        const struct tw_outer_sizes *sizes) {
     const struct tw_run *run = merger->run;
-    struct tw_outer_sizes sizes;
-    TW_TRY(apply_decode(merger, request, stage, &sizes, err));
+    const struct tw_wmsg_apply *request = &work->request;
+    const struct tw_stage *stage = &work->stage;
     const struct tw_outer plain =
         tw_outer_at(run->sync.outer_lr_millionths, run->sync.outer_momentum_millionths,
                     run->sync.outer_ramp, request->version);
     const struct tw_outer heavy = tw_outer_temper(plain, run->sync.gap_penalty_millionths,
-                                                  run->sync.momentum_clip_millionths, &sizes);
+                                                  run->sync.momentum_clip_millionths, sizes);
     memcpy(stage->phi, stage->phi_old, stage->elements * sizeof(float));
     memcpy(stage->u, stage->u_old, stage->elements * sizeof(float));
     for (uint32_t k = 0; k < request->parts_count; k++) {
         if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
-        const float *delta = merger->scratch + begin;
+        const float *delta = work->merged + begin;
         if (run->sync.outer == TW_OUTER_HEAVYBALL) {
             tw_outer_heavyball(stage->phi + begin, stage->u + begin, delta, n, heavy);
         } else {
             tw_outer_nesterov(stage->phi + begin, stage->u + begin, delta, n, plain);
         }
     }
-    return TW_OK;
 }
 
 /* What was merged, where theta is, for whoever looks at it there. */
-static const float *bring_merge(struct tw_merger *merger, size_t elements) {
+static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor_work *work) {
     const struct tw_vectors *vectors = merger->vectors;
     const bool has_use = merger->outbox.ahead != NULL || merger->run->sync.lead_millionths > 0;
-    if (!vectors->is_host && has_use)
-        vectors->copy_in(vectors->self, merger->v, merger->scratch, elements);
+    if (vectors->is_host) return work->merged;
+    if (has_use) vectors->copy_in(vectors->self, merger->v, work->merged, work->stage.elements);
     return merger->v;
 }
 
@@ -150,18 +146,41 @@ static void apply_lead(struct tw_merger *merger, const struct tw_wmsg_apply *req
     }
 }
 
-static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_apply *request,
-                                 struct tw_error *err) {
-    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
-    if (tw_stage_is_applied(merger, request->fragment, request->round)) return TW_OK;
+enum tw_status tw_anchor_begin(struct tw_merger *merger, const struct tw_wmsg_apply *request,
+                               struct tw_anchor_work *work, struct tw_error *err) {
     TW_TRY(apply_check(merger, request, err));
-    struct tw_stage stage;
-    tw_stage_begin(merger, request->fragment, &stage);
-    TW_TRY(apply_outer(merger, request, &stage, err));
-    TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
-    const float *merged = bring_merge(merger, stage.elements);
+    work->request = *request;
+    tw_stage_begin(merger, request->fragment, &work->stage);
+    return TW_OK;
+}
+
+enum tw_status tw_anchor_work(const struct tw_merger *merger, struct tw_anchor_work *work,
+                              struct tw_error *err) {
+    struct tw_outer_sizes sizes;
+    TW_TRY(apply_decode(merger, work, &sizes, err));
+    apply_outer(merger, work, &sizes);
+    return tw_stage_seal(&work->stage, work->request.round + 1, &work->state, err);
+}
+
+void tw_anchor_land(struct tw_merger *merger, const struct tw_anchor_work *work) {
+    const struct tw_wmsg_apply *request = &work->request;
+    struct tw_stage stage = work->stage;
+    tw_sane_note_merge(&merger->sane[request->fragment], &work->sizes, stage.elements);
+    if (work->squares > 0.0) merger->history[request->fragment].merge = (float)sqrt(work->squares);
+    tw_stage_publish(merger, &stage, &work->state);
+    const float *merged = bring_merge(merger, work);
     apply_theta(merger, request, &stage, merged);
     apply_lead(merger, request, merged);
+}
+
+static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_apply *request,
+                                 struct tw_error *err) {
+    struct tw_anchor_work work = {.merged = merger->scratch};
+    TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
+    if (tw_stage_is_applied(merger, request->fragment, request->round)) return TW_OK;
+    TW_TRY(tw_anchor_begin(merger, request, &work, err));
+    TW_TRY(tw_anchor_work(merger, &work, err));
+    tw_anchor_land(merger, &work);
     return TW_OK;
 }
 

@@ -10,11 +10,34 @@
 #define TW_WORKER_ANCHOR_H
 
 #include "worker/merger.h"
+#include "worker/stage.h"
 
 /* Outer step with the committed results, then theta: mix (contributed), shift (did not) or leave
  * (absent); is_final: theta := phi. A round that was applied before is answered, not repeated. */
 enum tw_status tw_anchor_apply(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                struct tw_wmsg_applied *reply, struct tw_error *err);
+
+/* The same in three: what an APPLY makes of the anchor, beside the one that is published. */
+struct tw_anchor_work {
+    struct tw_wmsg_apply request;
+    struct tw_stage stage;
+    float *merged; /* (largest fragment), host, the caller's: the results, each at its place */
+    struct tw_sane_sizes sizes; /* of them */
+    double squares;
+    struct tw_shm_state state; /* what is to be published */
+};
+
+/* At a step boundary: checks the request, which is one of a round that was not applied, and begins.
+ * TW_PROTO, TW_CORRUPT. Until it is landed, or given up, no other stage may begin, and nothing
+ * else be asked of the fragment. */
+enum tw_status tw_anchor_begin(struct tw_merger *merger, const struct tw_wmsg_apply *request,
+                               struct tw_anchor_work *work, struct tw_error *err);
+/* Decodes, takes the outer step, seals. By any thread: reads of the merger run, shm and codecs, of
+ * shared memory the request's spans and the fragment. TW_CORRUPT: it is not to be landed. */
+enum tw_status tw_anchor_work(const struct tw_merger *merger, struct tw_anchor_work *work,
+                              struct tw_error *err);
+/* At a step boundary: publishes it and carries it into theta. */
+void tw_anchor_land(struct tw_merger *merger, const struct tw_anchor_work *work);
 
 /* Alone: phi := theta, u := 0. A round that was applied before is answered, not repeated. */
 enum tw_status tw_anchor_solo(struct tw_merger *merger, const struct tw_wmsg_solo *request,

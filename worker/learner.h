@@ -17,6 +17,7 @@ struct tw_learner {
     void *self;
     float *theta, *m, *v;      /* (elements), host, layout.h order; mirrors, see pull */
     struct tw_vectors vectors; /* the same where they live, and arithmetic there */
+    bool is_host_idle;         /* a step leaves the host's cores alone */
     uint64_t *updates;         /* optimizer steps that made m and v */
     uint64_t tokens_per_step;
     struct tw_wmsg_about about;     /* zero where it does not know */

@@ -88,6 +88,7 @@ static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_lear
         .theta = real->engine->theta,
         .m = real->engine->m,
         .v = real->engine->v,
+        .is_host_idle = real->engine->plan.is_on_gpu,
         .updates = &real->engine->updates,
         .tokens_per_step = (uint64_t)run->train.batch * run->model.context,
         .init = init,

@@ -18,20 +18,32 @@ void tw_stage_begin(struct tw_merger *merger, uint32_t fragment, struct tw_stage
     stage->live = NULL;
 }
 
-enum tw_status tw_stage_end(struct tw_merger *merger, struct tw_stage *stage, uint64_t rounds,
-                            const struct tw_id *expected, struct tw_error *err) {
+enum tw_status tw_stage_seal(const struct tw_stage *stage, uint64_t rounds,
+                             struct tw_shm_state *state, struct tw_error *err) {
     if (!tw_is_finite(stage->phi, stage->elements) || !tw_is_finite(stage->u, stage->elements)) {
         return tw_fail(err, TW_CORRUPT, "fragment %u would no longer be finite", stage->fragment);
     }
-    struct tw_shm_state state = {.rounds = rounds};
-    state.digest = tw_shm_digest(stage->phi, stage->u, stage->elements);
+    *state = (struct tw_shm_state){.rounds = rounds};
+    state->digest = tw_shm_digest(stage->phi, stage->u, stage->elements);
+    return TW_OK;
+}
+
+void tw_stage_publish(struct tw_merger *merger, struct tw_stage *stage,
+                      const struct tw_shm_state *state) {
+    tw_shm_stage_publish(merger->shm, stage->fragment, state);
+    merger->changes_count++;
+    stage->live = tw_twin_next(&merger->twin, stage->fragment);
+}
+
+enum tw_status tw_stage_end(struct tw_merger *merger, struct tw_stage *stage, uint64_t rounds,
+                            const struct tw_id *expected, struct tw_error *err) {
+    struct tw_shm_state state;
+    TW_TRY(tw_stage_seal(stage, rounds, &state, err));
     if (expected != NULL && !tw_id_equal(&state.digest, expected)) {
         return tw_fail(err, TW_CORRUPT, "state of fragment %u does not have the digest it should",
                        stage->fragment);
     }
-    tw_shm_stage_publish(merger->shm, stage->fragment, &state);
-    merger->changes_count++;
-    stage->live = tw_twin_next(&merger->twin, stage->fragment);
+    tw_stage_publish(merger, stage, &state);
     return TW_OK;
 }
 

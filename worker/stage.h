@@ -17,10 +17,19 @@ struct tw_stage {
 
 void tw_stage_begin(struct tw_merger *merger, uint32_t fragment, struct tw_stage *stage);
 
-/* Publishes the stage. TW_CORRUPT, and nothing published, when the new state is not finite (a merge
- * of finite numbers may still overflow) or does not have the digest `expected` (NULL: any). */
+/* tw_stage_seal and tw_stage_publish. TW_CORRUPT, and nothing published, also when the new state
+ * does not have the digest `expected` (NULL: any). */
 enum tw_status tw_stage_end(struct tw_merger *merger, struct tw_stage *stage, uint64_t rounds,
                             const struct tw_id *expected, struct tw_error *err);
+
+/* What the stage will be published as. TW_CORRUPT when it is not finite: a merge of finite numbers
+ * may still overflow. Reads the stage alone, by any thread. */
+enum tw_status tw_stage_seal(const struct tw_stage *stage, uint64_t rounds,
+                             struct tw_shm_state *state, struct tw_error *err);
+
+/* The stage takes its place. */
+void tw_stage_publish(struct tw_merger *merger, struct tw_stage *stage,
+                      const struct tw_shm_state *state);
 
 /* Fills the reply with where the fragment stands now. */
 void tw_stage_reply(const struct tw_merger *merger, uint32_t fragment, enum tw_status status,

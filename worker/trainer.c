@@ -9,7 +9,6 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "kernels/norm.h"
-#include "worker/anchor.h"
 #include "worker/mirror.h"
 #include "worker/request.h"
 #include "worker/start.h"
@@ -46,11 +45,14 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
         tw_merger_init(&trainer->merger, &welcome->run, shm, &learner->vectors, err);
     if (status == TW_OK) status = tw_pairing_init(&trainer->pairing, &trainer->merger, err);
     if (status == TW_OK) status = tw_side_init(&trainer->side, link, &trainer->merger, err);
+    if (status == TW_OK)
+        status = tw_early_init(&trainer->early, &trainer->merger, learner->is_host_idle, err);
     if (status != TW_OK) tw_trainer_deinit(trainer);
     return status;
 }
 
 void tw_trainer_deinit(struct tw_trainer *trainer) {
+    tw_early_deinit(&trainer->early);
     tw_side_deinit(&trainer->side);
     tw_pairing_deinit(&trainer->pairing);
     tw_merger_deinit(&trainer->merger);
@@ -165,18 +167,19 @@ static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_erro
 /* ---- requests ------------------------------------------------------------------------------ */
 
 /* May it be done now, with waiting[0..before) in front of it? */
-static bool is_due(const struct tw_trainer *trainer, const struct tw_worker_msg *msg,
-                   uint32_t before) {
+static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, uint32_t before) {
     const bool is_idle = trainer->is_paused || trainer->is_finished;
     const uint64_t min_step = msg->kind == TW_WMSG_APPLY        ? msg->u.apply.min_step
                               : msg->kind == TW_WMSG_PAIR_APPLY ? msg->u.pair_apply.min_step
                                                                 : 0;
-    if (min_step > trainer->step && !is_idle) return false;
     const int64_t fragment = tw_request_fragment_of(msg);
     for (uint32_t i = 0; i < before; i++) {
         if (fragment >= 0 && tw_request_fragment_of(&trainer->waiting[i]) == fragment) return false;
     }
-    return true;
+    if (is_idle) return true; /* there are no steps that anything could be done beside */
+    const bool is_ready =
+        msg->kind != TW_WMSG_APPLY || tw_early_is_ready(&trainer->early, &msg->u.apply);
+    return is_ready && min_step <= trainer->step;
 }
 
 static void note_inner(struct tw_trainer *trainer) {
@@ -203,9 +206,10 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
     case TW_WMSG_APPLY:
         reply->kind = TW_WMSG_APPLIED;
         note_inner(trainer);
-        *status = tw_anchor_apply(merger, &msg->u.apply, &reply->u.applied, err);
+        *status = tw_early_apply(&trainer->early, &msg->u.apply, &reply->u.applied, err);
         return true;
     case TW_WMSG_SOLO:
+        tw_early_give_up(&trainer->early);
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_anchor_solo(merger, &msg->u.solo, &reply->u.applied, err);
         return true;
@@ -216,6 +220,7 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         reply->u.encoded.tokens = trainer->tokens;
         return true;
     case TW_WMSG_PAIR_APPLY:
+        tw_early_give_up(&trainer->early);
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_pairing_apply(&trainer->pairing, &msg->u.pair_apply, &reply->u.applied, err);
         return true;
@@ -224,6 +229,7 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         *status = tw_anchor_export(merger, &msg->u.export, &reply->u.exported, err);
         return true;
     case TW_WMSG_LOAD:
+        tw_early_give_up(&trainer->early);
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_anchor_load(merger, &msg->u.load, &reply->u.applied, err);
         return true;

@@ -13,7 +13,8 @@
  * Requests on one fragment are done in the order they came. An APPLY whose min_step has not come
  * waits in a bounded queue, and what follows it on its fragment waits with it; when the queue is
  * full the socket is not read, until a step makes room. REDUCE and CHECK are answered during steps
- * too: side.h. */
+ * too: side.h. Where the host has nothing to do meanwhile an APPLY is worked out during steps, and
+ * waits for that likewise: early.h. */
 #ifndef TW_WORKER_TRAINER_H
 #define TW_WORKER_TRAINER_H
 
@@ -23,6 +24,7 @@
 #include "base/status.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
+#include "worker/early.h"
 #include "worker/learner.h"
 #include "worker/link.h"
 #include "worker/merger.h"
@@ -41,7 +43,8 @@ struct tw_trainer {
     const struct tw_learner *learner;
     struct tw_merger merger;
     struct tw_pairing pairing;
-    struct tw_side side; /* answers during steps */
+    struct tw_side side;   /* answers during steps */
+    struct tw_early early; /* works out APPLYs during steps */
 
     uint64_t step, tokens, cursor;
     uint32_t skips_in_a_row;

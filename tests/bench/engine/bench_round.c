@@ -108,6 +108,7 @@ static enum tw_status learner_open(struct bench *bench, struct tw_error *err) {
                             .theta = bench->engine->theta,
                             .m = bench->engine->m,
                             .v = bench->engine->v,
+                            .is_host_idle = bench->engine->plan.is_on_gpu,
                             .updates = &bench->engine->updates,
                             .tokens_per_step = (uint64_t)run->train.batch * run->model.context,
                             .init = learner_init,
