@@ -50,8 +50,13 @@ void tw_lineage_fork(struct tw_node *node) {
     node->at.lineage_parent = tw_id_is_zero(&node->at.lineage) ? node->cfg.run : node->at.lineage;
     node->at.nonce = tw_lineage_nonce(node);
     node->at.lineage = founded_name(node);
-    node->at.first_round = node->at.rounds;
+    /* What is committed and not in our weights is none of the child's past: a clock that counted it
+     * would draw others to weights that were not trained for so long. */
+    tw_log_note_held(node);
     node->needs_tip = false;
+    if (!TW_PLANTED(node, TW_PLANT_BORROWED_CLOCK))
+        tw_log_begin_at(node, node->at.has_held != 0 ? &node->at.held : NULL);
+    node->at.first_round = node->at.rounds;
     tw_payload_drop_all(node);
     forget_fetches(node);
     tw_audit_forget(node);
@@ -66,6 +71,7 @@ void tw_lineage_fork(struct tw_node *node) {
     tw_vote_reset(node);
     const struct tw_roster alone = tw_lineage_founder(node);
     tw_node_set_roster(node, &alone);
+    tw_log_clock(node);
     tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
     node->status_us = 0;
 }
@@ -95,10 +101,7 @@ static void adopt(struct tw_node *node, uint16_t peer) {
     node->at.lineage = status->lineage;
     node->at.nonce = tw_lineage_nonce(node);
     node->at.first_round = 0;
-    node->at.rounds = 0;
-    node->at.has_tip = 0;
-    node->tip_digest = (struct tw_id){{0}};
-    node->log_begin = 0;
+    tw_log_begin_at(node, NULL);
     node->needs_tip = status->rounds > 0;
     node->is_solo_pending = false;
     node->is_finish_told = false;
@@ -149,6 +152,8 @@ static uint16_t find_better(const struct tw_node *node) {
         const struct tw_msg_status *status = &node->links[i].status;
         if (status->state == TW_STATE_RECEIVER) continue;
         const uint64_t theirs = claim_of(node, status);
+        if (is_lost && theirs < tw_log_held_tokens(node))
+            continue; /* we hold more than that: rather alone */
         /* Whoever left a lineage behind does not go back to it while it has not got anywhere. */
         if (has_standing && theirs == clock_tokens &&
             tw_id_equal(&status->lineage, &node->at.lineage_parent))

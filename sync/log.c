@@ -36,6 +36,39 @@ bool tw_log_is_current(const struct tw_node *node) {
     return true;
 }
 
+/* A follower knows of rounds whose state is still on its way, and who has no worker of rounds that
+ * wait. While a fragment is not held, what our weights stand for is what they stood for before. */
+void tw_log_note_held(struct tw_node *node) {
+    struct tw_position *at = &node->at;
+    uint64_t rounds = at->rounds;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        if (node->needs_tip || at->fragment_rounds[p] == NOT_HELD) return;
+        const uint64_t due = tw_log_due(node, p);
+        if (due < rounds) rounds = due;
+    }
+    const struct tw_close *held = rounds > 0 ? tw_log_find(node, rounds - 1) : NULL;
+    if (rounds > 0 && held == NULL) return;
+    const bool is_known = held != NULL && at->has_held != 0 && at->held.round == held->round &&
+                          tw_id_equal(&at->held.lineage, &held->lineage);
+    at->has_held = held != NULL;
+    if (held != NULL && !is_known) at->held = *held;
+}
+
+uint64_t tw_log_held_tokens(const struct tw_node *node) {
+    return node->at.has_held != 0 ? node->at.held.clock_tokens : 0;
+}
+
+void tw_log_begin_at(struct tw_node *node, const struct tw_close *tip) {
+    node->at.has_tip = tip != NULL;
+    node->at.rounds = tip != NULL ? tip->round + 1 : 0;
+    node->log_begin = tip != NULL ? tip->round : 0;
+    node->tip_digest = (struct tw_id){{0}};
+    if (tip == NULL) return;
+    node->log[tip->round % TW_ROUNDS_KEPT] = *tip;
+    node->at.tip = *tip;
+    node->tip_digest = tw_close_digest(tip);
+}
+
 /* It can be replayed: solo rounds have no results. */
 static bool has_parts(const struct tw_close *close) {
     return close->parts_count > 0 || close->contributors_count == 0;
@@ -78,11 +111,12 @@ void tw_log_finish(struct tw_node *node) {
 }
 
 void tw_log_clock(struct tw_node *node) {
-    if (!node->worker_up || node->at.has_tip == 0) return;
+    if (!node->worker_up) return;
+    const bool has_tip = node->at.has_tip != 0;
     struct tw_action *action = tw_act_body(node, TW_ACT_CLOCK);
-    action->u.clock.clock_tokens = node->at.tip.clock_tokens;
+    action->u.clock.clock_tokens = has_tip ? node->at.tip.clock_tokens : 0;
     action->u.clock.tokens_listed = node->at.tokens_listed;
-    action->u.clock.contributors = node->at.tip.contributors_count;
+    action->u.clock.contributors = has_tip ? node->at.tip.contributors_count : 0;
     if (tw_round_is_apart(node)) action->u.clock.contributors = node->cfg.alone_nodes;
     if (node->cfg.is_pair)
         action->u.clock.contributors = (uint32_t)((tw_pair_clock_factor(node) + 512) / 1024);
@@ -235,15 +269,9 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
 }
 
 /* The newest manifest of a lineage we begin to follow. */
-static void adopt_tip(struct tw_node *node, const struct tw_close *close,
-                      const struct tw_id *digest) {
+static void adopt_tip(struct tw_node *node, const struct tw_close *close) {
     node->needs_tip = false;
-    node->log[close->round % TW_ROUNDS_KEPT] = *close;
-    node->log_begin = close->round;
-    node->at.tip = *close;
-    node->at.has_tip = 1;
-    node->tip_digest = *digest;
-    node->at.rounds = close->round + 1;
+    tw_log_begin_at(node, close);
     node->last_commit_us = node->now_us;
     const struct tw_roster none = {.count = 0};
     const bool is_ours = tw_id_equal(&close->lineage, &node->at.lineage);
@@ -264,7 +292,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close 
         if (close->round < node->at.rounds) return; /* an answer that was late: not the newest */
         if (tw_peers_is_donor(node, peer) && (tw_id_equal(&digest, &node->links[peer].status.tip) ||
                                               tw_id_equal(&close->lineage, &node->at.lineage)))
-            adopt_tip(node, close, &digest);
+            adopt_tip(node, close);
         return;
     }
     if (!tw_id_equal(&close->lineage, &node->at.lineage) || node->cfg.is_pair) return;

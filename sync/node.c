@@ -61,12 +61,8 @@ static void resume(struct tw_node *node, const struct tw_position *position,
                    const struct tw_vote *vote) {
     node->at = *position;
     node->was_shared = position->has_tip != 0 && position->tip.parts_count > 0;
-    if (position->has_tip != 0) {
-        TW_ASSERT(position->rounds == position->tip.round + 1);
-        node->tip_digest = tw_close_digest(&position->tip);
-        node->log[position->tip.round % TW_ROUNDS_KEPT] = position->tip;
-    }
-    node->log_begin = position->has_tip != 0 ? position->rounds - 1 : position->rounds;
+    TW_ASSERT(position->rounds == (position->has_tip != 0 ? position->tip.round + 1 : 0));
+    tw_log_begin_at(node, position->has_tip != 0 ? &position->tip : NULL);
     const bool has_vote = vote != NULL && tw_id_equal(&vote->lineage, &position->lineage) &&
                           vote->nonce == position->nonce;
     if (has_vote) {
@@ -293,6 +289,7 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
 
 void tw_node_advance(struct tw_node *node) {
     node->deadline_us = UINT64_MAX;
+    tw_log_note_held(node);
     tw_node_derive_state(node);
     tw_lineage_advance(node);
     tw_log_advance(node);

@@ -80,8 +80,10 @@ struct tw_position {
     uint64_t nonce;
     uint64_t first_round; /* of this lineage: older rounds are its ancestors' */
     uint64_t rounds;      /* committed rounds known: the next one to decide */
-    uint32_t has_tip;
-    struct tw_close tip;                        /* manifest of round `rounds` - 1 */
+    uint32_t has_tip, has_held;
+    struct tw_close tip;  /* manifest of round `rounds` - 1 */
+    struct tw_close held; /* the newest with all of its past in (phi, u), maybe of the lineage
+                             before this one: how far our weights are, and where a child begins */
     uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds applied to (phi, u): all below this;
                                                    UINT64_MAX: must be fetched */
     struct tw_id fragment_digests[TW_FRAGMENTS_MAX];

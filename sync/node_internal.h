@@ -628,6 +628,12 @@ void tw_log_advance(struct tw_node *node);
 /* The oldest committed round that fragment p still has to apply, or UINT64_MAX. */
 uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment);
 bool tw_log_is_current(const struct tw_node *node);
+/* Keeps at.held true: after everything that is committed, applied or loaded. */
+void tw_log_note_held(struct tw_node *node);
+/* The run clock of what (phi, u) stand for. */
+uint64_t tw_log_held_tokens(const struct tw_node *node);
+/* Begins at this manifest, with no older one in the log; NULL: before the first round. */
+void tw_log_begin_at(struct tw_node *node, const struct tw_close *tip);
 /* The run clock: tokens trained by all nodes together. */
 uint64_t tw_log_clock_tokens(const struct tw_node *node);
 /* The budget is spent: says so to the worker, once. */

@@ -115,7 +115,8 @@ uint16_t tw_pair_find_ahead(struct tw_node *node) {
         (node->pair.is_donor_lost || node->now_us >= node->lineage_us + LINEAGE_LOST_US);
     if ((node->state != TW_STATE_SOLO && !is_lost) || node->links_end == 0) return NO_PEER;
     if (TW_PLANTED(node, TW_PLANT_LEFT_BEHIND)) return NO_PEER;
-    const uint64_t clock = is_lost ? tw_pair_clock(node) : tw_pair_clock_now(node);
+    uint64_t clock = is_lost ? tw_pair_clock(node) : tw_pair_clock_now(node);
+    if (clock < tw_log_held_tokens(node)) clock = tw_log_held_tokens(node);
     /* Anybody who is ahead will do; not all newcomers should ask the same one. */
     const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
     for (uint16_t i = 0; i < node->links_end; i++) {

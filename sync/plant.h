@@ -24,6 +24,7 @@
     X(EARLY_JOIN, "early-join", "a follower asks to join before it holds the state")               \
     X(ROUNDS_COMPARED, "rounds-compared", "lineages are compared by rounds, not by clock")         \
     X(SMALLER_CLOCK, "smaller-clock", "the lineage with the smaller clock wins")                   \
+    X(BORROWED_CLOCK, "borrowed-clock", "a child counts rounds that its weights do not have")      \
     X(EARLY_FINISH, "early-finish", "the run ends at half of its budget")                          \
     X(INSANE_TAKEN, "insane-taken", "results that the worker finds insane are voted for")          \
     X(FREED_EARLY, "freed-early", "who has not promised counts as one that accepted nothing")      \

@@ -33,6 +33,11 @@ static void put_close(struct writer *out, bool has_close, const struct tw_close 
     out->size += size;
 }
 
+/* The last two manifests written are the same, or both are none. */
+static bool is_twice(const uint8_t *first, const uint8_t *second, const uint8_t *end) {
+    return second - first == end - second && memcmp(first, second, (size_t)(end - second)) == 0;
+}
+
 struct reader {
     const uint8_t *bytes;
     size_t size;
@@ -103,7 +108,11 @@ size_t tw_position_encode(const struct tw_position *position, uint32_t fragments
         put_u64(&out, position->fragment_rounds[i]);
         put_id(&out, &position->fragment_digests[i]);
     }
+    const size_t tip = out.size;
     put_close(&out, position->has_tip != 0, &position->tip);
+    const size_t held = out.size;
+    put_close(&out, position->has_held != 0, &position->held);
+    if (is_twice(bytes + tip, bytes + held, bytes + out.size)) out.size = held;
     TW_ASSERT(out.size <= TW_POSITION_BYTES_MAX);
     return out.size;
 }
@@ -127,9 +136,24 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
         position->fragment_rounds[i] = get_u64(&in);
         get_id(&in, &position->fragment_digests[i]);
     }
+    const uint8_t *tip = in.bytes;
     TW_TRY(get_close(&in, &position->has_tip, &position->tip, err));
+    const uint8_t *held = in.bytes;
+    if (in.is_short || in.size == 0) {
+        position->has_held = position->has_tip;
+        position->held = position->tip;
+    } else {
+        TW_TRY(get_close(&in, &position->has_held, &position->held, err));
+        if (!in.is_short && is_twice(tip, held, in.bytes))
+            return tw_fail(err, TW_CORRUPT, "it has the manifest of its last round twice");
+    }
     TW_TRY(finish(&in, err));
     const uint64_t rounds = position->rounds;
+    if (position->has_tip == 0 && rounds != 0) {
+        return tw_fail(err, TW_CORRUPT,
+                       "it is at round %llu, and the manifest before it is missing",
+                       (unsigned long long)rounds);
+    }
     if (position->has_tip != 0 && (rounds == 0 || position->tip.round != rounds - 1)) {
         return tw_fail(err, TW_CORRUPT, "its manifest is of round %llu, not of the last of %llu",
                        (unsigned long long)position->tip.round, (unsigned long long)rounds);

@@ -1,6 +1,7 @@
 /* position.h - canonical bytes of what survives a restart: struct tw_position and struct tw_vote.
  *
- * Little-endian, fixed order, no padding; a manifest inside is `u32 size, tw_close_encode`. */
+ * Little-endian, fixed order, no padding; a manifest inside is `u32 size, tw_close_encode`. `held`
+ * is the last of a position, and left out where it is the tip. */
 #ifndef TW_SYNC_POSITION_H
 #define TW_SYNC_POSITION_H
 
@@ -11,7 +12,7 @@
 #include "sync/node.h"
 
 enum {
-    TW_POSITION_BYTES_MAX = 128 + TW_CLOSE_BYTES_MAX + TW_FRAGMENTS_MAX * 40,
+    TW_POSITION_BYTES_MAX = 128 + 2 * TW_CLOSE_BYTES_MAX + TW_FRAGMENTS_MAX * 40,
     TW_VOTE_BYTES_MAX = 96 + TW_CLOSE_BYTES_MAX,
 };
 
@@ -22,7 +23,8 @@ size_t tw_position_encode(const struct tw_position *position, uint32_t fragments
 
 /* Strict inverse for untrusted bytes: every count, flag and relation is checked (the tip is the
  * manifest of round rounds - 1, nothing follows). What was not
- * encoded is zero in *position. TW_CORRUPT names the field; *position is then undefined. */
+ * encoded is zero in *position, but `held`. TW_CORRUPT names the field; *position is then
+ * undefined. */
 enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_position *position,
                                   uint32_t *fragments_count, struct tw_error *err);
 

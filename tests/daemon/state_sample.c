@@ -150,6 +150,13 @@ void sample_state(struct tw_checkpoint_state *state, uint32_t fragments, uint64_
     position->rounds = rounds;
     position->has_tip = rounds > 0;
     if (rounds > 0) draw_close(&rng, &position->tip, rounds - 1);
+    if (seed % 3 == 0) { /* all of it is in the fragments */
+        position->has_held = position->has_tip;
+        position->held = position->tip;
+    } else if (seed % 3 == 1) {
+        position->has_held = 1;
+        draw_close(&rng, &position->held, seed);
+    }
     for (uint32_t p = 0; p < fragments; p++) {
         state->live_rounds[p] = tw_rng_below(&rng, rounds + 1);
         position->fragment_rounds[p] = p == 1 ? UINT64_MAX : tw_rng_below(&rng, rounds + 1);

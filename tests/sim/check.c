@@ -6,6 +6,8 @@
  *       nobody is listed for more than it trained; rosters follow the chain
  *   G4  no round is applied twice by a node, nor out of its turn
  *   G5  what is ABSENT in the manifest is ABSENT in the APPLY, and nothing else is
+ *   1   of two lineages the one further ahead is followed, and who decides alone has weights of as
+ *       far as it says
  *   G6  stepping goes on: see worker.c, and FINISH only at the budget
  *   17  a vote that was told is durable, and never contradicted across restarts
  *   25  a deadline that was reached moves on
@@ -28,6 +30,7 @@ void tw_sim_check_init(struct tw_sim_world *world) {
     tw_sim_map_init(&check->commits, sizeof(struct tw_sim_commit));
     tw_sim_map_init(&check->rounds, sizeof(struct tw_id));
     tw_sim_map_init(&check->memory, sizeof(struct tw_id));
+    tw_sim_map_init(&check->clocks, sizeof(uint64_t));
     tw_sim_map_init(&check->accepted, sizeof(struct tw_sim_acceptance));
     tw_sim_map_init(&check->chosen, sizeof(struct tw_sim_chosen));
     tw_sim_map_init(&check->ballots, sizeof(struct tw_id));
@@ -45,6 +48,7 @@ void tw_sim_check_deinit(struct tw_sim_world *world) {
     tw_sim_map_deinit(&check->commits);
     tw_sim_map_deinit(&check->rounds);
     tw_sim_map_deinit(&check->memory);
+    tw_sim_map_deinit(&check->clocks);
     tw_sim_map_deinit(&check->accepted);
     tw_sim_map_deinit(&check->chosen);
     tw_sim_map_deinit(&check->closers);
@@ -116,6 +120,7 @@ static void check_join(struct tw_sim_world *world, struct tw_sim_node *node,
 static void check_message(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_message *message) {
     switch ((int)message->kind) {
+    case TW_MSG_STATUS: tw_sim_check_claim(world, node, &message->u.status); break;
     case TW_MSG_PREPARE: tw_sim_check_prepare(world, &message->u.prepare); break;
     case TW_MSG_PROMISE: tw_sim_check_promise(world, node, &message->u.promise); break;
     case TW_MSG_ACCEPT: tw_sim_check_accept(world, node, &message->u.accept); break;
@@ -198,6 +203,21 @@ static void check_digest(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
+/* The clock that what the worker just made stands for. Alone it is committed after this. */
+static uint64_t made_at(struct tw_sim_world *world, const struct tw_sim_node *node,
+                        const struct tw_sim_request *request) {
+    tw_node_position(node->core, world->position);
+    if (request->action.kind != TW_ACT_APPLY)
+        return world->position->has_tip != 0 ? world->position->tip.clock_tokens : 0;
+    const struct tw_sim_key round =
+        tw_sim_key_of(&request->lineage, request->action.u.apply.round, 0);
+    const struct tw_id *digest = tw_sim_map_get(&world->check->rounds, &round);
+    if (digest == NULL) return 0; /* check_apply() has said so */
+    const struct tw_sim_key key = tw_sim_key_of(digest, 0, 0);
+    const struct tw_sim_commit *commit = tw_sim_map_get(&world->check->commits, &key);
+    return commit != NULL ? commit->clock_tokens : 0;
+}
+
 void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_sim_request *request, uint32_t fragment,
                          uint64_t rounds_before) {
@@ -212,6 +232,8 @@ void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
                         round, fragment, rounds_before);
         }
     }
+    if (action->kind != TW_ACT_LOAD)
+        tw_sim_check_made(world, node, fragment, made_at(world, node, request));
     /* A solo round gets its name only when it is committed, after this: a fork may come first. */
     if (action->kind == TW_ACT_SOLO) return;
     check_digest(world, node, &request->lineage, fragment,

@@ -18,7 +18,7 @@ enum { TW_SIM_BALLOTS_KEPT = 64, TW_SIM_ENCODED_KEPT = 4 };
 
 /* A committed manifest. */
 struct tw_sim_commit {
-    struct tw_id digest, lineage;
+    struct tw_id digest, parent, lineage;
     uint64_t round, clock_tokens;
     uint32_t parts_count, contributors_count;
     struct {
@@ -88,9 +88,10 @@ struct tw_sim_pairing {
 };
 
 struct tw_sim_check {
-    struct tw_sim_map commits;   /* digest -> struct tw_sim_commit */
-    struct tw_sim_map rounds;    /* (lineage, round) -> digest */
-    struct tw_sim_map memory;    /* (lineage, fragment, version) -> digest of (phi, u) */
+    struct tw_sim_map commits; /* digest -> struct tw_sim_commit */
+    struct tw_sim_map rounds;  /* (lineage, round) -> digest */
+    struct tw_sim_map memory;  /* (lineage, fragment, version) -> digest of (phi, u) */
+    struct tw_sim_map clocks;  /* (digest of (phi, u), fragment) -> clock it stands for, uint64_t */
     struct tw_sim_map accepted;  /* manifest digest -> struct tw_sim_acceptance */
     struct tw_sim_map chosen;    /* (lineage, round) -> struct tw_sim_chosen */
     struct tw_sim_map ballots;   /* (lineage, round, ballot) -> digest of what was proposed */
@@ -117,6 +118,13 @@ int tw_sim_roster_find(const struct tw_sim_roster *roster, uint32_t node);
 /* A node reports a round as committed. */
 void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node,
                             const struct tw_action *action);
+
+/* It made (phi, u) of a fragment what they are, and committed so much by then. */
+void tw_sim_check_made(struct tw_sim_world *world, const struct tw_sim_node *node,
+                       uint32_t fragment, uint64_t clock_tokens);
+/* A node tells others how far it is. */
+void tw_sim_check_claim(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_msg_status *status);
 
 /* A node says something about a ballot. */
 void tw_sim_check_prepare(struct tw_sim_world *world, const struct tw_msg_prepare *prepare);

@@ -1,4 +1,5 @@
-/* check_commit.c - manifests: one per round, from a majority, with the accounts in order. */
+/* check_commit.c - manifests: one per round, from a majority, with the accounts in order; and who
+ * says how far it is has the weights of there. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -202,6 +203,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
     const struct tw_sim_key key = tw_sim_key_of(digest, 0, 0);
     struct tw_sim_commit *commit = tw_sim_map_put(&check->commits, &key, NULL);
     commit->digest = *digest;
+    commit->parent = close->parent;
     commit->lineage = close->lineage;
     commit->round = close->round;
     commit->parts_count = close->parts_count;
@@ -266,4 +268,49 @@ void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node
     }
     check->nodes[node->idx].rounds = close->round + 1;
     check->nodes[node->idx].clock_tokens = close->clock_tokens;
+}
+
+/* ---- how far a node says it is -------------------------------------------------------------- */
+
+static uint64_t *clock_of(struct tw_sim_world *world, const struct tw_id *digest,
+                          uint32_t fragment) {
+    const struct tw_sim_key key = tw_sim_key_of(digest, fragment, 0);
+    return tw_sim_map_put(&world->check->clocks, &key, NULL);
+}
+
+void tw_sim_check_made(struct tw_sim_world *world, const struct tw_sim_node *node,
+                       uint32_t fragment, uint64_t clock_tokens) {
+    uint64_t *clock = clock_of(world, &node->worker.replica.digests[fragment], fragment);
+    if (*clock < clock_tokens) *clock = clock_tokens;
+}
+
+/* The clock so many rounds before this one. */
+static uint64_t clock_before(const struct tw_sim_world *world, struct tw_id tip, uint32_t rounds) {
+    for (;; rounds--) {
+        const struct tw_sim_key key = tw_sim_key_of(&tip, 0, 0);
+        const struct tw_sim_commit *commit = tw_sim_map_get(&world->check->commits, &key);
+        if (commit == NULL) return 0;
+        if (rounds == 0) return commit->clock_tokens;
+        tip = commit->parent;
+    }
+}
+
+/* Others take over what it has when its clock is ahead of theirs. A member has others that are as
+ * far as it says, but who decides alone has to have what it speaks of: each fragment is merged once
+ * in P rounds, and a solo round is noted with what was committed before it. */
+void tw_sim_check_claim(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_msg_status *status) {
+    if (status->state != TW_STATE_SOLO && status->state != TW_STATE_FINISHED) return;
+    if (world->options.is_pair) return; /* no rule says when it is a fragment's turn */
+    const uint32_t count = world->options.fragments_count;
+    const uint64_t least = clock_before(world, status->tip, count + 1);
+    const struct tw_sim_replica *held =
+        node->worker.has_memory ? &node->worker.replica : &node->disk.checkpoint.replica;
+    for (uint32_t f = 0; f < count; f++) {
+        const uint64_t clock = *clock_of(world, &held->digests[f], f);
+        if (clock >= least) continue;
+        tw_sim_fail(world, node, "1",
+                    "says it is at %" PRIu64 " tokens, and its fragment %u is at %" PRIu64,
+                    status->clock_tokens, f, clock);
+    }
 }

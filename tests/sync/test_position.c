@@ -51,7 +51,8 @@ static void the_largest_fit_their_bounds(void **state) {
     tw_sample_close_full(&rng, &position.tip);
     position.tip.round = 8;
     position.rounds = 9;
-    position.has_tip = 1;
+    position.has_tip = position.has_held = 1;
+    tw_sample_close_full(&rng, &position.held);
     vote.accepted = position.tip;
     vote.lineage = vote.accepted.lineage;
     vote.round = 8;
@@ -71,11 +72,17 @@ static void cut_and_grown_bytes_are_refused(void **state) {
     static struct tw_vote vote;
     static uint8_t bytes[TW_POSITION_BYTES_MAX + 1];
     uint32_t fragments;
-    sample_state(&sample, 3, 5, 1);
-    size_t size = tw_position_encode(&sample.position, 3, bytes);
-    for (size_t cut = 0; cut <= size + 1; cut++) {
-        if (cut == size) continue;
-        assert_int_equal(tw_position_decode(bytes, cut, &position, &fragments, &err), TW_CORRUPT);
+    size_t size = 0;
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        sample_state(&sample, 3, 5, seed);
+        size = tw_position_encode(&sample.position, 3, bytes);
+        const bool is_whole = seed == 0; /* `held` is the tip, and left out */
+        uint32_t taken = 0;
+        for (size_t cut = 0; cut <= size + 1; cut++) {
+            if (cut == size) continue;
+            taken += tw_position_decode(bytes, cut, &position, &fragments, &err) != TW_CORRUPT;
+        }
+        assert_int_equal(taken, is_whole ? 0 : 1); /* before `held`: as if it were the tip */
     }
     sample_vote(&vote, 5, 1);
     size = tw_vote_encode(&vote, bytes);
@@ -97,6 +104,18 @@ static void what_does_not_belong_together_is_refused(void **state) {
     size_t size = tw_position_encode(&sample.position, 3, bytes);
     assert_int_equal(tw_position_decode(bytes, size, &position, &fragments, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, "of round 4, not of the last of 7"));
+
+    sample_state(&sample, 3, 0, 2);
+    sample.position.rounds = 7;
+    size = tw_position_encode(&sample.position, 3, bytes);
+    assert_int_equal(tw_position_decode(bytes, size, &position, &fragments, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, "at round 7, and the manifest before it is missing"));
+
+    sample_state(&sample, 3, 0, 2); /* neither: 4 bytes of zeros say so, not 8 */
+    size = tw_position_encode(&sample.position, 3, bytes);
+    memset(bytes + size, 0, 4);
+    assert_int_equal(tw_position_decode(bytes, size + 4, &position, &fragments, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, "the manifest of its last round twice"));
 
     sample_vote(&vote, 5, 1);
     vote.round = 6;

@@ -1,0 +1,162 @@
+/* test_held.c - a node is as far as its weights: whoever gives up, starts again or has no worker
+ * does not speak for rounds whose state it never had. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/sync/mesh.h"
+
+#define SECONDS(n) ((uint64_t)(n)*1000000)
+
+static struct mesh mesh;
+
+static void assert_agreement(uint32_t a, uint32_t b) {
+    const struct tw_node_view left = mesh_view(&mesh, a), right = mesh_view(&mesh, b);
+    assert_memory_equal(&left.lineage, &right.lineage, sizeof(left.lineage));
+    for (uint32_t p = 0; p < mesh.config.fragments_count; p++) {
+        if (mesh.workers[a].rounds[p] == mesh.workers[b].rounds[p])
+            assert_int_equal(mesh.workers[a].phi[p], mesh.workers[b].phi[p]);
+    }
+}
+
+/* Node 0 has trained for 200 s, and its place is saved. Node 1 has trained for 8 s and is in the
+ * middle of 0's state, which takes ten minutes to arrive. */
+static struct {
+    struct tw_position position;
+    struct mesh_worker worker;
+    uint64_t clock_tokens; /* of node 1, before they met */
+} before;
+
+static void save(uint32_t node) {
+    tw_node_position(mesh.nodes[node], &before.position);
+    before.worker = mesh.workers[node];
+}
+
+static void begin_a_long_transfer(bool is_pair, uint64_t budget) {
+    mesh_init(&mesh, 2, 3);
+    mesh_kill(&mesh, 0);
+    mesh_kill(&mesh, 1);
+    mesh.config.is_pair = is_pair;
+    mesh.config.step_tokens = 100;
+    mesh.config.budget_tokens = budget;
+    mesh_start(&mesh, 0, NULL);
+    mesh_run(&mesh, SECONDS(200));
+    save(0);
+    mesh.state_us[1] = SECONDS(600);
+    mesh_start(&mesh, 1, NULL);
+    mesh_run(&mesh, SECONDS(8));
+    before.clock_tokens = mesh_view(&mesh, 1).clock_tokens;
+    assert_in_range(before.clock_tokens, 6000, 8000);
+    mesh_link(&mesh, 0, 1);
+    mesh_run(&mesh, SECONDS(5));
+    assert_int_equal(mesh_view(&mesh, 1).state, TW_STATE_RECEIVER);
+    assert_true(mesh_view(&mesh, 1).clock_tokens > 190000);
+}
+
+static void give_up(void) {
+    while (mesh_view(&mesh, 1).state == TW_STATE_RECEIVER) mesh_run(&mesh, SECONDS(1));
+    mesh_run(&mesh, SECONDS(8));
+}
+
+/* Node 0 is back where it was saved; node 1 went on alone, from what it had trained itself, and
+ * counts what it trained since, for little more than two minutes. */
+static void assert_nobody_takes_over_from_who_gave_up(void) {
+    const struct tw_node_view gave_up = mesh_view(&mesh, 1);
+    assert_int_equal(gave_up.state, TW_STATE_SOLO);
+    assert_in_range(gave_up.clock_tokens, before.clock_tokens, before.clock_tokens + 135000);
+    mesh.workers[0] = before.worker;
+    mesh_start(&mesh, 0, &before.position);
+    const struct tw_id lineage = mesh_view(&mesh, 0).lineage;
+    mesh.state_us[1] = 0;
+    mesh_link(&mesh, 0, 1);
+    mesh_run(&mesh, SECONDS(20));
+    if (!mesh.config.is_pair) {
+        const struct tw_node_view zero = mesh_view(&mesh, 0), one = mesh_view(&mesh, 1);
+        assert_memory_equal(&zero.lineage, &lineage, sizeof(lineage));
+        assert_memory_equal(&one.lineage, &lineage, sizeof(lineage));
+        assert_agreement(0, 1);
+    }
+    mesh_deinit(&mesh);
+}
+
+static void who_gives_up_in_a_transfer_is_as_far_as_its_weights(void **state) {
+    (void)state;
+    static const uint64_t budgets[] = {UINT64_MAX, 195000}; /* or the other had finished */
+    for (unsigned i = 0; i < 2; i++) {
+        begin_a_long_transfer(false, budgets[i]);
+        mesh_kill(&mesh, 0);
+        give_up();
+        assert_nobody_takes_over_from_who_gave_up();
+    }
+}
+
+static void who_starts_again_in_a_transfer_is_as_far_as_its_weights(void **state) {
+    (void)state;
+    begin_a_long_transfer(false, UINT64_MAX);
+    struct tw_position position;
+    tw_node_position(mesh.nodes[1], &position);
+    mesh_kill(&mesh, 0);
+    mesh_kill(&mesh, 1);
+    mesh_start(&mesh, 1, &position);
+    give_up();
+    assert_nobody_takes_over_from_who_gave_up();
+}
+
+static void who_gives_up_a_state_in_pairs_is_as_far_as_its_weights(void **state) {
+    (void)state;
+    begin_a_long_transfer(true, UINT64_MAX);
+    mesh_kill(&mesh, 0);
+    give_up();
+    assert_nobody_takes_over_from_who_gave_up();
+}
+
+/* A member without a worker votes, and its weights stay where they are. */
+static void who_had_no_worker_is_as_far_as_its_weights(void **state) {
+    (void)state;
+    mesh_init(&mesh, 3, 3);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(30));
+    mesh_stop_worker(&mesh, 2);
+    const uint64_t clock_tokens = mesh_view(&mesh, 2).clock_tokens;
+    mesh_run(&mesh, SECONDS(60));
+    assert_int_equal(mesh_view(&mesh, 2).state, TW_STATE_MEMBER);
+    assert_true(mesh_view(&mesh, 2).clock_tokens > clock_tokens + 100000);
+    mesh_kill(&mesh, 0);
+    mesh_kill(&mesh, 1);
+    mesh_run(&mesh, SECONDS(130));
+    assert_int_equal(mesh_view(&mesh, 2).state, TW_STATE_SOLO);
+    assert_in_range(mesh_view(&mesh, 2).clock_tokens, clock_tokens - 10000, clock_tokens + 10000);
+    mesh_deinit(&mesh);
+}
+
+/* Who is left in the middle of a transfer does not take over just anybody's weights. */
+static void who_lost_its_donor_prefers_its_own_weights_to_lesser_ones(void **state) {
+    (void)state;
+    begin_a_long_transfer(false, UINT64_MAX);
+    mesh_kill(&mesh, 0);
+    mesh_run(&mesh, SECONDS(1));
+    mesh.step_us[0] *= 10;
+    mesh_start(&mesh, 0, NULL);
+    mesh_link(&mesh, 0, 1);
+    mesh_run(&mesh, SECONDS(15)); /* long enough to look elsewhere */
+    const struct tw_node_view fresh = mesh_view(&mesh, 0), one = mesh_view(&mesh, 1);
+    assert_int_equal(fresh.state, TW_STATE_SOLO);
+    assert_memory_not_equal(&fresh.lineage, &one.lineage, sizeof(one.lineage));
+    mesh_run(&mesh, SECONDS(130));
+    assert_agreement(0, 1);
+    assert_true(mesh_view(&mesh, 0).clock_tokens > before.clock_tokens);
+    mesh_deinit(&mesh);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_gives_up_in_a_transfer_is_as_far_as_its_weights),
+        cmocka_unit_test(who_starts_again_in_a_transfer_is_as_far_as_its_weights),
+        cmocka_unit_test(who_gives_up_a_state_in_pairs_is_as_far_as_its_weights),
+        cmocka_unit_test(who_had_no_worker_is_as_far_as_its_weights),
+        cmocka_unit_test(who_lost_its_donor_prefers_its_own_weights_to_lesser_ones),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
