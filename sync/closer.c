@@ -162,6 +162,8 @@ static bool should_close(struct tw_node *node) {
     const struct round *round = &node->round;
     if (node->is_solo_pending) return false;
     if (node->roster.count == 1) {
+        /* A worker that died may have published a solo round: none may be decided in its place. */
+        if (!node->worker_up) return false;
         for (uint32_t j = 0; j < JOINS_MAX; j++) {
             if (node->joins[j].heard_us != 0 &&
                 node->now_us - node->joins[j].heard_us <= JOIN_VALID_US &&

@@ -47,6 +47,57 @@ static void who_comes_back_joins_what_others_open(void **state) {
     assert_non_null(find_action(TW_ACT_ENCODE));
 }
 
+/* ---- alone ----------------------------------------------------------------------------------- */
+
+static void say_join(void) {
+    struct tw_message *message = message_of(TW_MSG_JOIN);
+    const struct tw_node_view view = view_now();
+    message->u.join = (struct tw_msg_join){
+        .lineage = view.lineage, .rounds = view.rounds, .nonce = 99, .weight = 1};
+    say(1, message);
+}
+
+static void become_alone(void) {
+    worker_up();
+    for (uint16_t peer = 1; peer <= 2; peer++) say(peer, message_of(TW_MSG_LEAVE));
+    feed(&(struct tw_event){.kind = TW_EV_TICK});
+    assert_int_equal(view_now().state, TW_STATE_SOLO);
+    now_us += SECONDS(6);
+    forget();
+}
+
+/* The worker may have published a solo round and died before it said so: then phi is one that a
+ * joiner, to whom nothing happened in that round, would not have. */
+static void who_is_alone_decides_nothing_without_a_worker(void **state) {
+    (void)state;
+    become_alone();
+    step_to(1010);
+    const struct tw_action *solo = find_action(TW_ACT_SOLO);
+    assert_non_null(solo);
+    const uint32_t fragment = solo->u.apply.fragment;
+    const struct tw_id lineage = view_now().lineage;
+    say_join();
+    forget();
+    feed(&(struct tw_event){.kind = TW_EV_WORKER_DOWN});
+    for (uint32_t i = 0; i < 10; i++) {
+        now_us += SECONDS(1);
+        say_join();
+        assert_null(find_action(TW_ACT_STORE_VOTE));
+    }
+    start.fragment_rounds[fragment] = ROUNDS + 1;
+    worker_up();
+    const struct tw_node_view view = view_now();
+    assert_memory_not_equal(&view.lineage, &lineage, sizeof(lineage));
+    assert_int_equal(view.rounds, ROUNDS);
+    /* And with one it does. */
+    struct tw_event done = {.kind = TW_EV_APPLIED, .ok = true};
+    done.u.applied.fragment = fragment;
+    done.u.applied.rounds = ROUNDS;
+    feed(&done);
+    say_join();
+    assert_int_equal(view_now().roster_count, 2);
+}
+
 /* ---- patience -------------------------------------------------------------------------------- */
 
 static void round_of_nothing_leaves_patience_as_it_is(void **state) {
@@ -178,6 +229,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(who_comes_back_opens_no_round_for_a_period),
         TEST(who_comes_back_joins_what_others_open),
+        TEST(who_is_alone_decides_nothing_without_a_worker),
         TEST(round_of_nothing_leaves_patience_as_it_is),
         TEST(round_that_was_over_leaves_patience_as_it_is),
         TEST(what_did_not_come_in_time_is_given_longer),
