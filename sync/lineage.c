@@ -16,7 +16,7 @@ uint64_t tw_lineage_nonce(struct tw_node *node) {
 
 static void forget_fetches(struct tw_node *node) {
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
-        node->fetch[p] = (struct state_fetch){.asked_us = 0};
+        node->fetch[p] = (struct state_fetch){.mode = node->fetch[p].mode};
         node->exports[p] = (struct state_export){.waiting = 0};
     }
     for (uint32_t j = 0; j < JOINS_MAX; j++) node->joins[j].heard_us = 0;
@@ -60,11 +60,11 @@ void tw_lineage_fork(struct tw_node *node) {
     tw_payload_drop_all(node);
     forget_fetches(node);
     tw_audit_forget(node);
-    node->load_mode = TW_LOAD_KEEP;
     /* What we hold is by definition the state of a lineage of one: "load" it as it is. */
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         if (node->at.fragment_rounds[p] <= node->at.rounds) continue; /* not NOT_HELD either */
         node->at.fragment_rounds[p] = NOT_HELD;
+        node->fetch[p].mode = TW_LOAD_KEEP;
         node->fetch[p].has_offer = true;
         node->fetch[p].offer = (struct tw_msg_state){.fragment = p, .rounds = node->at.rounds};
     }
@@ -77,11 +77,14 @@ void tw_lineage_fork(struct tw_node *node) {
 }
 
 void tw_lineage_unhold(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    /* What theta has to become for a state that has not come has to be done for another, too: each
+     * mode leaves more of theta than the one before it. */
+    if (node->at.fragment_rounds[fragment] != NOT_HELD || mode < fetch->mode) fetch->mode = mode;
     node->at.fragment_rounds[fragment] = NOT_HELD;
-    node->fetch[fragment].has_offer = false;
-    node->fetch[fragment].asked_us = 0;
+    fetch->has_offer = false;
+    fetch->asked_us = 0;
     node->exports[fragment].is_valid = false;
-    node->load_mode = mode;
     tw_node_derive_state(node);
 }
 

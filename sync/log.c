@@ -51,6 +51,7 @@ void tw_log_note_held(struct tw_node *node) {
     const bool is_known = held != NULL && at->has_held != 0 && at->held.round == held->round &&
                           tw_id_equal(&at->held.lineage, &held->lineage);
     at->has_held = held != NULL;
+    if (held != NULL && held->parts_count > 0) node->was_shared = true;
     if (held != NULL && !is_known) at->held = *held;
 }
 
@@ -253,7 +254,6 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     tw_audit_choose(node, entry->round);
     node->last_commit_us = node->now_us;
     node->majority_us = node->now_us;
-    if (entry->parts_count > 0) node->was_shared = true;
     struct tw_action *report = tw_act_body(node, TW_ACT_REPORT);
     report->u.report.kind = TW_REPORT_ROUND_COMMITTED;
     report->u.report.reason = TW_OK;

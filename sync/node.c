@@ -55,12 +55,21 @@ void tw_node_set_roster(struct tw_node *node, const struct tw_roster *roster) {
     tw_node_derive_state(node);
 }
 
+/* States that are still on their way: of a lineage that we were whole in, or another. */
+static void resume_fetches(struct tw_node *node) {
+    const struct tw_position *at = &node->at;
+    node->was_shared = at->has_held != 0 && at->held.parts_count > 0;
+    enum tw_load_mode mode = node->was_shared ? TW_LOAD_KEEP : TW_LOAD_RESET;
+    if (at->has_held != 0 && tw_id_equal(&at->held.lineage, &at->lineage)) mode = TW_LOAD_SHIFT;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) node->fetch[p].mode = mode;
+}
+
 /* Takes up a position from disk. Alone, it founds a new lineage: what was decided after the
  * checkpoint is lost, and must not be decided again differently under the old name. */
 static void resume(struct tw_node *node, const struct tw_position *position,
                    const struct tw_vote *vote) {
     node->at = *position;
-    node->was_shared = position->has_tip != 0 && position->tip.parts_count > 0;
+    resume_fetches(node);
     TW_ASSERT(position->rounds == (position->has_tip != 0 ? position->tip.round + 1 : 0));
     tw_log_begin_at(node, position->has_tip != 0 ? &position->tip : NULL);
     const bool has_vote = vote != NULL && tw_id_equal(&vote->lineage, &position->lineage) &&

@@ -269,7 +269,8 @@ struct reply {
 };
 
 struct state_fetch {
-    bool has_offer; /* `offer` answers our STATE_GET */
+    enum tw_load_mode mode; /* what its LOAD makes of theta, while the fragment is not held */
+    bool has_offer;         /* `offer` answers our STATE_GET */
     struct tw_id donor;
     struct tw_msg_state offer;
     uint64_t asked_us;
@@ -347,7 +348,7 @@ struct tw_node {
     struct tw_id tip_digest; /* of at.tip; zero without one */
     struct tw_roster roster; /* that decides round at.rounds; count 0 = not known (follower) */
     bool needs_tip;          /* following a lineage whose newest manifest we have not seen */
-    bool was_shared;         /* our theta has been part of a group */
+    bool was_shared;         /* what we hold has been the merge of a group */
     bool has_left, is_finish_told;
     uint64_t contributed_count, missed_count;
     struct tw_close log[TW_ROUNDS_KEPT]; /* round r at r % TW_ROUNDS_KEPT */
@@ -403,7 +404,6 @@ struct tw_node {
     struct payload payloads[TW_PAYLOADS_MAX];
     uint32_t payloads_end; /* all behind it are free */
     struct state_fetch fetch[TW_FRAGMENTS_MAX];
-    enum tw_load_mode load_mode;
     struct state_export exports[TW_FRAGMENTS_MAX];
     struct {
         struct tw_id id;

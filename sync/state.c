@@ -321,7 +321,7 @@ void tw_state_receive(struct tw_node *node) {
             action->u.load.digest =
                 fetch->offer.bytes > 0 ? fetch->offer.digest : node->at.fragment_digests[p];
             action->u.load.bytes = fetch->offer.bytes;
-            action->u.load.mode = node->load_mode;
+            action->u.load.mode = fetch->mode;
             node->applying |= UINT64_C(1) << p;
             fetch->has_offer = false;
         }

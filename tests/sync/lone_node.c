@@ -162,6 +162,15 @@ static void start_node(void) {
     drain();
 }
 
+void start_again(void) {
+    seen_count = 0;
+    start_node();
+    for (uint16_t peer = 1; peer <= 2; peer++) {
+        link_up(peer);
+        say_status(peer, &start.lineage, start.rounds, start.tip.clock_tokens);
+    }
+}
+
 int set_up(void **state) {
     (void)state;
     now_us = SECONDS(1000);

@@ -56,6 +56,8 @@ struct tw_node_view view_now(void);
 void assert_follows(const struct tw_id *lineage);
 /* A sound manifest that nobody contributed to, on top of `parent`. */
 struct tw_close empty_close(const struct tw_close *parent);
+/* kill -9: it begins at `start` again, linked to both neighbours. */
+void start_again(void);
 /* For cmocka. two_codecs: results are in another codec than contributions. */
 int set_up(void **state);
 int set_up_two_codecs(void **state);

@@ -358,6 +358,121 @@ static void node_wakes_when_the_next_chunk_is_paid_for(void **state) {
     assert_in_range(now_us, SECONDS(1002), SECONDS(1006));
 }
 
+/* ---- what becomes of theta ------------------------------------------------------------------- */
+
+/* Peer 1 has the very bytes of fragment p that are here, at that round: no chunk has to come. */
+static void offer_as_it_is(const struct tw_id *lineage, uint32_t p, uint64_t rounds) {
+    now_us += SECONDS(3); /* asked again, if whom it asked said nothing */
+    const struct tw_node_view view = view_now();
+    say_status(1, lineage, view.peers[1].status.rounds, view.peers[1].status.clock_tokens);
+    forget();
+    struct tw_message *message = message_of(TW_MSG_STATE);
+    message->u.state = (struct tw_msg_state){
+        .lineage = *lineage, .fragment = p, .rounds = rounds, .digest = start.fragment_digests[p]};
+    say(1, message);
+}
+
+static void assert_loads(uint32_t p, enum tw_load_mode mode) {
+    const struct tw_action *load = find_action(TW_ACT_LOAD);
+    assert_non_null(load);
+    assert_int_equal(load->u.load.fragment, p);
+    assert_int_equal(load->u.load.mode, mode);
+}
+
+static void answer_load(uint32_t p, bool ok, uint64_t rounds) {
+    struct tw_event event = {.kind = TW_EV_APPLIED, .ok = ok};
+    event.u.applied.fragment = p;
+    event.u.applied.rounds = rounds;
+    event.u.applied.digest = start.fragment_digests[p];
+    feed(&event);
+}
+
+/* Whose theta is to become phi of all fragments does not keep that of some of them because another
+ * was lost meanwhile. */
+static void each_fragment_is_loaded_as_it_was_lost(void **state) {
+    (void)state;
+    follow();
+    cut(2);
+    offer_as_it_is(&other, 0, 48); /* round 48 merged it, and nobody has its results any more */
+    assert_loads(0, TW_LOAD_RESET);
+    answer_load(0, true, 48);
+    offer_as_it_is(&other, 0, 50);
+    assert_loads(0, TW_LOAD_SHIFT); /* its theta is phi of 48, and what was trained since */
+    answer_load(0, true, 50);
+    offer_as_it_is(&other, 1, 50);
+    assert_loads(1, TW_LOAD_RESET);
+    answer_load(1, false, ROUNDS);
+    offer_as_it_is(&other, 1, 50);
+    assert_loads(1, TW_LOAD_RESET); /* nothing was done */
+    answer_load(1, true, 50);
+    offer_as_it_is(&other, 2, 50);
+    assert_loads(2, TW_LOAD_RESET);
+}
+
+/* The rounds of the lineage it follows are not its own before it has all of it. */
+static void who_changes_lineage_in_the_middle_has_shared_nothing(void **state) {
+    (void)state;
+    follow();
+    cut(2);
+    offer_as_it_is(&other, 0, 50);
+    answer_load(0, true, 50);
+    const struct tw_node_view view = view_now();
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    struct tw_close *close = &message->u.commit.close;
+    *close = start.tip;
+    close->lineage = other;
+    close->parent = view.tip;
+    close->round = 50;
+    close->fragment = 50 % FRAGMENTS;
+    close->clock_tokens = 9000;
+    close->parts_count = 2;
+    for (uint32_t k = 0; k < 2; k++) close->parts[k] = (struct tw_part){.owner_idx = k};
+    close->next.count = 2;
+    close->next.members[0].id = id_of(1);
+    close->next.members[1].id = id_of(2);
+    say(1, message);
+    assert_int_equal(view_now().rounds, 51);
+    other = name_of("a third");
+    say_status(1, &other, 60, 20000);
+    assert_follows(&other);
+    message = message_of(TW_MSG_COMMIT);
+    *close = start.tip;
+    close->lineage = other;
+    close->round = 59;
+    close->fragment = 59 % FRAGMENTS;
+    close->clock_tokens = 20000;
+    say(1, message);
+    for (uint32_t p = 0; p < FRAGMENTS; p++) {
+        offer_as_it_is(&other, p, 60);
+        assert_loads(p, TW_LOAD_RESET);
+        answer_load(p, true, 60);
+    }
+}
+
+/* A fragment was on its way when the process was killed. */
+static void restart_keeps_what_is_to_become_of_theta(void **state) {
+    (void)state;
+    const struct {
+        const char *lineage; /* that it was whole in last */
+        uint32_t parts_count;
+        enum tw_load_mode mode;
+    } cases[] = {{"lineage", 3, TW_LOAD_SHIFT},
+                 {"lineage", 0, TW_LOAD_SHIFT},
+                 {"another", 3, TW_LOAD_KEEP},
+                 {"another", 0, TW_LOAD_RESET}};
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        start.fragment_rounds[1] = UINT64_MAX;
+        start.has_held = 1;
+        start.held = start.tip;
+        start.held.lineage = name_of(cases[i].lineage);
+        start.held.parts_count = cases[i].parts_count;
+        start_again();
+        worker_up();
+        offer_as_it_is(&start.lineage, 1, ROUNDS);
+        assert_loads(1, cases[i].mode);
+    }
+}
+
 /* ---- what a donor keeps ---------------------------------------------------------------------- */
 
 static void get_state(uint16_t peer, const struct tw_id *wanted) {
@@ -484,6 +599,9 @@ int main(void) {
         TEST(who_is_later_each_time_is_given_up),
         TEST(cap_is_kept_by_asking_for_no_more),
         TEST(node_wakes_when_the_next_chunk_is_paid_for),
+        TEST(each_fragment_is_loaded_as_it_was_lost),
+        TEST(who_changes_lineage_in_the_middle_has_shared_nothing),
+        TEST(restart_keeps_what_is_to_become_of_theta),
         TEST(state_is_kept_for_who_was_cut_off_in_it),
         TEST(older_state_is_offered_to_who_is_in_the_middle_of_it),
         TEST(state_there_is_no_room_for_is_packed_when_asked_for_again),
