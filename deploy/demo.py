@@ -558,9 +558,12 @@ def parse():
     parser.add_argument("--eval-steps", type=int, default=100, help=argparse.SUPPRESS)
     parser.add_argument("--windows", type=int, default=200, help=argparse.SUPPRESS)
     parser.add_argument("--timeout", type=int, default=900, help=argparse.SUPPRESS)
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.nodes < 2:
         parser.error("--nodes must be at least 2; for one node see `thinwire train`")
+    if args.check:
+        sys.exit(0)
     return args
 
 
