@@ -110,8 +110,10 @@ static enum tw_exit start_here(const struct node_files *files, FILE *to) {
         }
         (void)nanosleep(&pause, NULL);
     }
-    return cli_fail(TW_EXIT_UNREACHABLE, "thinwired runs as process %ld but does not answer on %s",
-                    (long)pid, files->config.api.socket);
+    return cli_fail(TW_EXIT_UNREACHABLE,
+                    "thinwired runs as process %ld but does not answer on %s yet: a large state "
+                    "takes longer to load, its log %s says more",
+                    (long)pid, files->config.api.socket, log);
 }
 
 enum tw_exit node_start(const struct node_files *files, FILE *to) {
