@@ -364,18 +364,18 @@ static void check_traffic(enum tw_sent sent, enum tw_codec_id codec, bool asks_f
     fake_daemon_open(&dae, &run, TW_SNAPSHOT_OFF);
     worker_open(FAR_PACKED, 0);
     assert_int_equal(tw_trainer_start(&trainer, &err), TW_OK);
-    const uint64_t floats = tw_shm_fragment_elements(&dae.shm, 0) * sizeof(float);
+    const uint64_t floats = tw_shm_fragment_elements(&dae.shm, 1) * sizeof(float);
     struct tw_worker_msg msg;
     assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
     turn();
-    struct tw_span span = encode(0, 0);
+    struct tw_span span = encode(1, 1);
     see_traffic(span.bytes, floats); /* the anchor, for the first time */
-    apply(0, 0, TW_APPLY_MIX, result_of(span, 0), false);
+    apply(1, 1, TW_APPLY_MIX, result_of(span, 1), false);
     see_traffic(0, asks_for_merge ? 2 * floats : floats); /* the anchor that follows */
     turn();
-    span = encode(3, 0);
+    span = encode(4, 1);
     see_traffic(span.bytes, 0);
-    apply(3, 0, TW_APPLY_SHIFT, result_of(span, 0), false);
+    apply(4, 1, TW_APPLY_SHIFT, result_of(span, 1), false);
     see_traffic(0, asks_for_merge ? 2 * floats : floats);
     worker_close();
     fake_daemon_close(&dae);
