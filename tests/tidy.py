@@ -45,6 +45,9 @@ IMPURE = {
     # tw_log, which only daemon/ and worker/ link: a level, a clock, stderr
     "base/log.c": {"stdio.h", "stdlib.h", "time.h", "unistd.h", "getenv", "snprintf",
                    "vsnprintf", "clock_gettime", "gmtime_r", "strftime", "write", "global"},
+    # what the kernel lets a process use, for daemon/ and worker/
+    "base/machine.c": {"sched.h", "stdio.h", "sys/resource.h", "unistd.h", "snprintf", "fopen",
+                       "printf"},
     # vector forms, chosen at run time
     "compress/rans_avx2.c": {"immintrin.h"},
     # one arena and one zstd context, made at start

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "base/units.h"
 #include "worker/devices.h"
 #include "worker/engine_verb.h"
@@ -33,9 +34,9 @@ static double free_of(const struct tw_nvml_look *look) {
 /* "2 processors, AVX-512, bf16, oneDNN" */
 static void describe_cpu(char *text, size_t size) {
     const enum tw_type type = tw_ops_best_type();
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint32_t cores = tw_machine_processors();
     const struct tw_matmul_library *const library = tw_matmul_library_get(TW_MATMUL_AUTO);
-    (void)snprintf(text, size, "%ld processor%s, %s, %s, %s", cores, cores == 1 ? "" : "s",
+    (void)snprintf(text, size, "%" PRIu32 " processor%s, %s, %s, %s", cores, cores == 1 ? "" : "s",
                    tw_ops_cpu(type, 0)->name,
                    type == TW_BF16 && tw_matmul_library_has(library, type) ? "bf16" : "fp32",
                    tw_matmul_library_name(library));

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/machine.h"
 #include "base/units.h"
 #include "worker/devices.h"
 #include "worker/engine_memory.h"
-#include "worker/memory.h"
 #include "worker/peak.h"
 
 enum {
@@ -25,10 +25,9 @@ static uint32_t count_threads(const struct tw_engine_config *config) {
     const uint32_t most = TW_TEAM_THREADS_MAX;
     if (config->compute.threads > 0)
         return config->compute.threads < most ? config->compute.threads : most;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint64_t cores = tw_machine_processors();
     const uint64_t useful = 1 + config->layout->params / 500000;
-    if (cores <= 1) return 1;
-    const uint64_t threads = useful < (uint64_t)cores ? useful : (uint64_t)cores;
+    const uint64_t threads = useful < cores ? useful : cores;
     return threads < most ? (uint32_t)threads : most;
 }
 
@@ -196,7 +195,7 @@ static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_c
     if (is_learning)
         plan->optimizer +=
             plan->threads * tw_engine_muon_bytes(config->run, config->layout, ops->type);
-    if (plan->limit == 0) plan->limit = tw_memory_available();
+    if (plan->limit == 0) plan->limit = tw_machine_memory();
     const struct tw_model_config model = tw_engine_model_config(config, plan, ops, library);
     TW_TRY(fit(plan, config, model, err));
     if (plan->total > plan->limit && is_learning &&

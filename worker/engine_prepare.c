@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "base/nearest.h"
 #include "proto/run_value.h"
 #include "worker/data/json_field.h"
@@ -131,8 +132,7 @@ static enum tw_status finish(struct command *command, struct tw_error *err) {
     TW_TRY(set_number("--shard-tokens", command->shard_tokens, COUNT, TW_PREPARE_SHARD_TOKENS_MIN,
                       TW_PREPARE_SHARD_TOKENS_MAX, &value, err));
     options->shard_tokens = (uint32_t)value;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    value = cores < 1 ? 1 : (uint64_t)cores;
+    value = tw_machine_processors();
     if (value > TW_PREPARE_THREADS_MAX) value = TW_PREPARE_THREADS_MAX;
     if (command->threads != NULL) {
         TW_TRY(set_number("--threads", command->threads, PLAIN, 1, TW_PREPARE_THREADS_MAX, &value,

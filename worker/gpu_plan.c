@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/machine.h"
 #include "base/units.h"
 #include "worker/gpu_model.h"
-#include "worker/memory.h"
 
 enum { PASS_ROWS = 32768 }; /* of one pass, when we choose: more bring no more speed */
 
@@ -58,7 +58,7 @@ static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_co
 /* What is page-locked nobody else gets, whatever the need: no more than half of what there is. */
 static enum tw_status check_mirrors(struct tw_engine_plan *plan, struct tw_error *err) {
     char mirrors[TW_UNITS_BYTES], there[TW_UNITS_BYTES];
-    const uint64_t available = tw_memory_available();
+    const uint64_t available = tw_machine_memory();
     plan->is_pinned = plan->mirrors > 0 && plan->mirrors <= available / 2;
     if (plan->mirrors <= available) return TW_OK;
     return tw_fail(err, TW_NOMEM,

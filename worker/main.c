@@ -1,6 +1,7 @@
 /* main.c - thinwire-worker: the process that owns the parameters and one device. It connects to the
  * daemon, trains, and answers it: session.h; proto/WORKER.md describes the link. */
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 
 #include "base/exit_codes.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "kernels/ops.h"
 #include "proto/worker_msg.h"
 #include "worker/devices.h"
@@ -118,9 +120,9 @@ int main(int argc, char **argv) {
     char device[64];
     int exit_code = 0;
     if (!options_parse(argc, argv, &options, &exit_code)) return exit_code;
-    const long cores = options.threads > 0 ? (long)options.threads : sysconf(_SC_NPROCESSORS_ONLN);
-    (void)snprintf(device, sizeof(device), "cpu, %ld core%s, %s, %s", cores, cores == 1 ? "" : "s",
-                   tw_ops_cpu(tw_ops_best_type(), 0)->name,
+    const uint32_t cores = options.threads > 0 ? options.threads : tw_machine_processors();
+    (void)snprintf(device, sizeof(device), "cpu, %" PRIu32 " core%s, %s, %s", cores,
+                   cores == 1 ? "" : "s", tw_ops_cpu(tw_ops_best_type(), 0)->name,
                    tw_matmul_library_name(tw_matmul_library_get(TW_MATMUL_AUTO)));
     const struct tw_session_config config = {
         .socket = options.socket,

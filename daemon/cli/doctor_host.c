@@ -1,5 +1,6 @@
 /* The machine: clock, memory, processors, what the kernel lets a link do. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include <sys/timex.h>
 #include <unistd.h>
 
+#include "base/machine.h"
 #include "base/units.h"
 #include "daemon/cli/doctor.h"
 #include "proto/layout.h"
@@ -84,14 +86,14 @@ static void look_at_memory(struct doctor *doctor) {
 
 static void look_at_processors(struct doctor *doctor) {
     char text[128];
-    const long count = sysconf(_SC_NPROCESSORS_ONLN);
+    const uint32_t count = tw_machine_processors();
     double load = 0;
     if (doctor_proc(doctor, "loadavg", text, sizeof(text))) load = strtod(text, NULL);
     const bool is_busy = doctor->status == NULL && load > (double)count * 1.5;
     doctor_say(doctor, is_busy ? DOCTOR_WARN : DOCTOR_OK, "device",
                is_busy ? "other programs take what training needs: stop them, or set node.threads"
                        : NULL,
-               "%ld processor%s, load %.1f", count, tw_units_s((double)count), load);
+               "%" PRIu32 " processor%s, load %.1f", count, tw_units_s((double)count), load);
 }
 
 static void look_at_worker(struct doctor *doctor) {

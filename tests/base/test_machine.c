@@ -1,6 +1,7 @@
-/* test_memory.c - what bounds a process's memory is found wherever it stands. */
-#include "worker/memory.h"
+/* test_machine.c - what bounds a process is found wherever it stands. */
+#include "base/machine.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,7 @@ static unsigned made_count;
 
 static int set_up(void **state) {
     (void)state;
-    memcpy(root, "/tmp/tw_memory_XXXXXX", 22);
+    memcpy(root, "/tmp/tw_machine_XXXXXX", 23);
     assert_non_null(mkdtemp(root));
     made_count = 0;
     return 0;
@@ -58,9 +59,9 @@ static void meminfo_make(void) {
 
 static void the_kernels_number_holds_where_no_group_bounds(void **state) {
     (void)state;
-    assert_true(tw_memory_available_at(root) == UINT64_MAX);
+    assert_true(tw_machine_memory_at(root) == UINT64_MAX);
     meminfo_make();
-    assert_int_equal(tw_memory_available_at(root), 8000000ull * 1024);
+    assert_int_equal(tw_machine_memory_at(root), 8000000ull * 1024);
 }
 
 static void the_group_of_the_process_bounds(void **state) {
@@ -69,7 +70,7 @@ static void the_group_of_the_process_bounds(void **state) {
     file_make("/proc/self/cgroup", "0::/user.slice/app.scope\n");
     file_make("/sys/fs/cgroup/user.slice/app.scope/memory.max", "500000000\n");
     file_make("/sys/fs/cgroup/user.slice/app.scope/memory.current", "100000000\n");
-    assert_int_equal(tw_memory_available_at(root), 400 * MB);
+    assert_int_equal(tw_machine_memory_at(root), 400 * MB);
 }
 
 static void a_group_above_bounds_as_well(void **state) {
@@ -80,7 +81,7 @@ static void a_group_above_bounds_as_well(void **state) {
     file_make("/sys/fs/cgroup/user.slice/app.scope/memory.current", "100000000\n");
     file_make("/sys/fs/cgroup/user.slice/memory.max", "300000000\n");
     file_make("/sys/fs/cgroup/user.slice/memory.current", "250000000\n");
-    assert_int_equal(tw_memory_available_at(root), 50 * MB);
+    assert_int_equal(tw_machine_memory_at(root), 50 * MB);
 }
 
 static void file_cache_that_can_go_is_not_used(void **state) {
@@ -89,9 +90,9 @@ static void file_cache_that_can_go_is_not_used(void **state) {
     file_make("/proc/self/cgroup", "0::/\n");
     file_make("/sys/fs/cgroup/memory.max", "500000000\n");
     file_make("/sys/fs/cgroup/memory.current", "490000000\n");
-    assert_int_equal(tw_memory_available_at(root), 10 * MB);
+    assert_int_equal(tw_machine_memory_at(root), 10 * MB);
     file_make("/sys/fs/cgroup/memory.stat", "anon 1\ninactive_file 200000000\nactive_file 7\n");
-    assert_int_equal(tw_memory_available_at(root), 210 * MB);
+    assert_int_equal(tw_machine_memory_at(root), 210 * MB);
 }
 
 static void groups_of_version_1_bound(void **state) {
@@ -103,10 +104,10 @@ static void groups_of_version_1_bound(void **state) {
     file_make("/sys/fs/cgroup/memory/memory.usage_in_bytes", "300000000\n");
     file_make("/sys/fs/cgroup/memory/memory.stat",
               "inactive_file 5\ntotal_inactive_file 1000000\n");
-    assert_int_equal(tw_memory_available_at(root), 201 * MB);
+    assert_int_equal(tw_machine_memory_at(root), 201 * MB);
     file_make("/sys/fs/cgroup/memory/host/box/memory.limit_in_bytes", "90000000\n");
     file_make("/sys/fs/cgroup/memory/host/box/memory.usage_in_bytes", "95000000\n");
-    assert_int_equal(tw_memory_available_at(root), 0);
+    assert_int_equal(tw_machine_memory_at(root), 0);
 }
 
 /* What counts against RLIMIT_AS (column 0) or RLIMIT_DATA (column 5) now. */
@@ -132,10 +133,40 @@ static void a_limit_of_the_process_bounds(void **state) {
         less.rlim_cur = used_bytes(limits[i].column) + 64 * MB;
         assert_true(less.rlim_cur < was.rlim_max);
         assert_int_equal(setrlimit((unsigned)limits[i].resource, &less), 0);
-        const uint64_t left = tw_memory_available();
+        const uint64_t left = tw_machine_memory();
         assert_int_equal(setrlimit((unsigned)limits[i].resource, &was), 0);
         assert_in_range(left, 32 * MB, 64 * MB);
     }
+}
+
+static void groups_bound_processors_by_their_time(void **state) {
+    (void)state;
+    assert_true(tw_machine_processors_at(root) == UINT64_MAX);
+    file_make("/proc/self/cgroup", "4:cpuacct,cpu:/box\n0::/user.slice/app.scope\n");
+    file_make("/sys/fs/cgroup/user.slice/app.scope/cpu.max", "max 100000\n");
+    file_make("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+    file_make("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    assert_true(tw_machine_processors_at(root) == UINT64_MAX);
+    file_make("/sys/fs/cgroup/user.slice/cpu.max", "350000 100000\n");
+    assert_int_equal(tw_machine_processors_at(root), 4);
+    file_make("/sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "50000\n");
+    file_make("/sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(tw_machine_processors_at(root), 1);
+}
+
+static void a_process_held_to_one_processor_has_one(void **state) {
+    (void)state;
+    cpu_set_t was, one;
+    assert_int_equal(sched_getaffinity(0, sizeof(was), &was), 0);
+    const uint32_t before = tw_machine_processors();
+    assert_in_range(before, 1, CPU_COUNT(&was));
+    CPU_ZERO(&one);
+    for (size_t i = 0; CPU_COUNT(&one) == 0; i++) {
+        if (CPU_ISSET(i, &was)) CPU_SET(i, &one);
+    }
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    assert_int_equal(tw_machine_processors(), 1);
+    assert_int_equal(sched_setaffinity(0, sizeof(was), &was), 0);
 }
 
 int main(void) {
@@ -147,6 +178,8 @@ int main(void) {
         TEST(file_cache_that_can_go_is_not_used),
         TEST(groups_of_version_1_bound),
         TEST(a_limit_of_the_process_bounds),
+        TEST(groups_bound_processors_by_their_time),
+        TEST(a_process_held_to_one_processor_has_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

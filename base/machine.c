@@ -1,6 +1,6 @@
-/* memory.c - see memory.h. */
-#include "worker/memory.h"
+#include "base/machine.h"
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,15 +8,6 @@
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096, LINE_BYTES = 2048 };
-
-/* Where the two versions of control groups keep the same things. */
-struct files {
-    const char *mount, *most, *used;
-    const char *reclaimable; /* in memory.stat: file cache that goes when memory is wanted */
-};
-static const struct files V2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file "};
-static const struct files V1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                                "memory.usage_in_bytes", "total_inactive_file "};
 
 static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
@@ -47,41 +38,66 @@ static bool read_number(const char *folder, const char *name, const char *key, u
 
 /* ---- control groups -------------------------------------------------------------------------- */
 
-static uint64_t group_left(const char *folder, const struct files *files) {
-    uint64_t most, used, reclaimable;
-    if (!read_number(folder, files->most, "", &most)) return UINT64_MAX;
-    if (!read_number(folder, files->used, "", &used)) return UINT64_MAX;
-    if (!read_number(folder, "memory.stat", files->reclaimable, &reclaimable)) reclaimable = 0;
+/* What is bounded: its controller, and what the group in a folder leaves, by either version. */
+struct bound {
+    const char *controller;
+    uint64_t (*left)(const char *folder, bool is_v2);
+};
+
+static uint64_t memory_left(const char *folder, bool is_v2) {
+    uint64_t most, used, reclaimable; /* the last: file cache that goes when memory is wanted */
+    const char *const most_name = is_v2 ? "memory.max" : "memory.limit_in_bytes";
+    const char *const used_name = is_v2 ? "memory.current" : "memory.usage_in_bytes";
+    const char *const key = is_v2 ? "inactive_file " : "total_inactive_file ";
+    if (!read_number(folder, most_name, "", &most)) return UINT64_MAX;
+    if (!read_number(folder, used_name, "", &used)) return UINT64_MAX;
+    if (!read_number(folder, "memory.stat", key, &reclaimable)) reclaimable = 0;
     return minus(most, minus(used, reclaimable));
 }
 
+/* Time of processors within a period: "QUOTA PERIOD" in one file, or in two. */
+static uint64_t processors_left(const char *folder, bool is_v2) {
+    uint64_t quota, period;
+    char key[32];
+    if (!read_number(folder, is_v2 ? "cpu.max" : "cpu.cfs_quota_us", "", &quota)) return UINT64_MAX;
+    (void)snprintf(key, sizeof(key), is_v2 ? "%llu " : "", (unsigned long long)quota);
+    if (!read_number(folder, is_v2 ? "cpu.max" : "cpu.cfs_period_us", key, &period))
+        return UINT64_MAX;
+    if (quota == 0 || quota > INT64_MAX || period == 0) return UINT64_MAX; /* -1: no bound */
+    return 1 + (quota - 1) / period;
+}
+
+static const struct bound MEMORY = {"memory", memory_left};
+static const struct bound PROCESSORS = {"cpu", processors_left};
+
 /* Of the group at `path`, "/a/b", and all above it: each of them bounds. Groups that are not
  * mounted here, as in a container, are passed over. */
-static uint64_t groups_left(const char *prefix, const struct files *files, char *path) {
+static uint64_t groups_left(const char *prefix, const struct bound *bound, bool is_v2, char *path) {
     char folder[PATH_BYTES];
     uint64_t left = UINT64_MAX;
     if (path[0] != '/' || strstr(path, "/..") != NULL) path[0] = 0;
     for (;;) {
-        const int n = snprintf(folder, sizeof(folder), "%s%s%s", prefix, files->mount, path);
-        if (n < (int)sizeof(folder)) left = least(left, group_left(folder, files));
+        const int n = snprintf(folder, sizeof(folder), "%s/sys/fs/cgroup%s%s%s", prefix,
+                               is_v2 ? "" : "/", is_v2 ? "" : bound->controller, path);
+        if (n < (int)sizeof(folder)) left = least(left, bound->left(folder, is_v2));
         if (path[0] == 0) return left;
         *strrchr(path, '/') = 0;
     }
 }
 
-/* "4:cpu,memory:/a/b": whether `memory` is among the controllers from `at` to the colon. */
-static bool is_of_memory(const char *at) {
+/* "4:cpu,memory:/a/b": whether the controller is among those from `at` to the colon. */
+static bool is_of(const char *controller, const char *at) {
     for (size_t size = strcspn(at, ",:"); size > 0; size = strcspn(at, ",:")) {
-        if (size == 6 && memcmp(at, "memory", 6) == 0) return true;
+        if (size == strlen(controller) && memcmp(at, controller, size) == 0) return true;
         if (at[size] != ',') return false;
         at += size + 1;
     }
     return false;
 }
 
-static uint64_t read_groups(const char *prefix) {
+static uint64_t read_groups(const char *prefix, const struct bound *bound) {
     char name[PATH_BYTES], line[LINE_BYTES], root[] = "";
-    uint64_t left = groups_left(prefix, &V2, root);
+    uint64_t left = groups_left(prefix, bound, true, root);
     if (snprintf(name, sizeof(name), "%s/proc/self/cgroup", prefix) >= (int)sizeof(name))
         return left;
     FILE *const file = fopen(name, "re");
@@ -91,8 +107,11 @@ static uint64_t read_groups(const char *prefix) {
         char *const names = strchr(line, ':');
         char *const path = names != NULL ? strchr(names + 1, ':') : NULL;
         if (path == NULL) continue;
-        if (path == names + 1) left = least(left, groups_left(prefix, &V2, path + 1));
-        if (is_of_memory(names + 1)) left = least(left, groups_left(prefix, &V1, path + 1));
+        if (path == names + 1) {
+            left = least(left, groups_left(prefix, bound, true, path + 1));
+        } else if (is_of(bound->controller, names + 1)) {
+            left = least(left, groups_left(prefix, bound, false, path + 1));
+        }
     }
     (void)fclose(file);
     return left;
@@ -117,15 +136,26 @@ static uint64_t read_limits(void) {
     return least(limit_left(RLIMIT_AS, all), limit_left(RLIMIT_DATA, data));
 }
 
-uint64_t tw_memory_available_at(const char *prefix) {
+uint64_t tw_machine_memory_at(const char *prefix) {
     char folder[PATH_BYTES];
     uint64_t kib, available = UINT64_MAX;
     if (snprintf(folder, sizeof(folder), "%s/proc", prefix) < (int)sizeof(folder) &&
         read_number(folder, "meminfo", "MemAvailable:", &kib))
         available = kib * 1024;
-    return least(available, read_groups(prefix));
+    return least(available, read_groups(prefix, &MEMORY));
 }
 
-uint64_t tw_memory_available(void) {
-    return least(tw_memory_available_at(""), read_limits());
+uint64_t tw_machine_memory(void) {
+    return least(tw_machine_memory_at(""), read_limits());
+}
+
+uint64_t tw_machine_processors_at(const char *prefix) {
+    return read_groups(prefix, &PROCESSORS);
+}
+
+uint32_t tw_machine_processors(void) {
+    cpu_set_t allowed;
+    const bool is_known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+    const long count = is_known ? CPU_COUNT(&allowed) : sysconf(_SC_NPROCESSORS_ONLN);
+    return (uint32_t)least(count < 1 ? 1 : (uint64_t)count, tw_machine_processors_at(""));
 }
