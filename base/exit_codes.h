@@ -19,7 +19,8 @@
     X(UNREACHABLE, 8, "the daemon does not answer on its socket, or refused")                      \
     X(CORRUPT, 9, "stored state (checkpoint, vote, cache) is damaged")                             \
     X(JOIN, 10, "no node of the run could be reached, or it turned this machine away")             \
-    X(DEVICE, 11, "the compute device is not there, failed, or refused")
+    X(DEVICE, 11, "the compute device is not there, failed, or refused")                           \
+    X(INTERRUPTED, 130, "stopped by a signal: what was printed is not the whole")
 
 enum tw_exit {
 #define X(name, value, meaning) TW_EXIT_##name = (value),

@@ -91,7 +91,7 @@ EXTERNAL = {
 # What a GPU machine with a compiler and nothing else must be able to build: all these need.
 # tw_hash is plain C there.
 ENGINE = {"tw_engine", "tw_devices", "tw_kernels_cuda", "CUDA::cudart_static",
-          "tw_utf8", "tw_run", "tw_compute", "tw_data", "tw_dataset", "tw_hash",
+          "tw_utf8", "tw_run", "tw_compute", "tw_data", "tw_dataset", "tw_hash", "tw_machine",
           "tw_kernels", "tw_matmul", "tw_team", "tw_base", "tw_flags", "m", "gomp",
           "Threads::Threads", "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS"}
 

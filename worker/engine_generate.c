@@ -20,7 +20,7 @@ struct text {
     struct tw_generator generator;
     struct tw_tokenizer *tokenizer; /* NULL: prompt and text are token numbers */
     struct tw_decoder decoder;
-    bool is_terminal, json;
+    bool is_terminal, json, is_interrupted;
     struct tw_tokens tokens; /* (prompt_count + options->tokens) */
     size_t prompt_count, count;
     double took_s; /* making tokens, prompts included */
@@ -171,11 +171,13 @@ static void print_json_text(const struct text *text, const uint32_t *tokens, siz
 static void print_json(const struct text *text, const struct engine_bench *bench, uint32_t sample,
                        double took_s) {
     const size_t made = text->count - text->prompt_count;
-    (void)printf("{\"sample\": %u, \"prompt\": ", sample);
+    (void)printf("{\"sample\": %u, \"prompt\": ", sample + 1);
     tw_json_string_print(stdout, bench->options->prompt);
     (void)printf(", \"text\": ");
     print_json_text(text, text->tokens.tokens + text->prompt_count, made);
-    (void)printf(", \"tokens\": %zu, \"took_s\": %.3f, \"tokens_per_s\": %.6g}\n", made, took_s,
+    (void)printf(", \"tokens\": %zu, \"interrupted\": %s, \"took_s\": %.3f, "
+                 "\"tokens_per_s\": %.6g}\n",
+                 made, text->is_interrupted ? "true" : "false", took_s,
                  (double)made / fmax(took_s, 1e-9));
     (void)fflush(stdout);
 }
@@ -188,8 +190,10 @@ static enum tw_status make_text(struct text *text, const struct engine_options *
     const uint32_t eos =
         text->tokenizer != NULL ? tw_tokenizer_eos(text->tokenizer) : TW_TOKEN_NONE;
     text->tokens.count = text->count = text->prompt_count;
-    while (text->count < text->prompt_count + options->tokens && !tw_interrupt_wanted()) {
+    while (text->count < text->prompt_count + options->tokens) {
         uint32_t token;
+        text->is_interrupted = tw_interrupt_wanted();
+        if (text->is_interrupted) return TW_OK;
         TW_TRY(tw_generator_next(&text->generator, &token, err));
         if (token == eos) return TW_OK;
         TW_TRY(add_token(&text->tokens, token, err));
@@ -229,20 +233,21 @@ static enum tw_status generate(struct text *text, struct engine_bench *bench,
                                struct tw_error *err) {
     const struct engine_options *const options = bench->options;
     const struct tw_sample_config config = {.temperature = (float)options->temperature,
-                                            .top_k = options->top_k,
+                                            .top_k = options->top_p > 0 ? options->top_k : 1,
                                             .top_p = (float)options->top_p,
                                             .repeat_penalty = (float)options->repeat_penalty};
     TW_TRY(read_prompt(text, bench, err));
     TW_TRY(engine_open(bench, ENGINE_GENERATE, err));
     TW_TRY(engine_load(bench, options->file, err));
     TW_TRY(tw_generator_open(&text->generator, bench->engine, &config, err));
-    for (uint32_t i = 0; i < options->samples && !tw_interrupt_wanted(); i++) {
+    for (uint32_t i = 0; i < options->samples && !text->is_interrupted; i++) {
         TW_TRY(make_sample(text, bench, i, err));
     }
     if (text->json) return TW_OK;
     char engine[128], speed[TW_UNITS_BYTES], made[TW_UNITS_BYTES];
     tw_engine_describe(bench->engine, engine, sizeof(engine));
-    (void)fprintf(stderr, "%s token%s, %s tokens/s on %s\n",
+    (void)fprintf(stderr, "%s%s token%s, %s tokens/s on %s\n",
+                  text->is_interrupted ? "interrupted after " : "",
                   tw_units_count(made, (double)text->made), tw_units_s((double)text->made),
                   tw_units_short(speed, (double)text->made / fmax(text->took_s, 1e-9)), engine);
     return TW_OK;
@@ -256,5 +261,6 @@ enum tw_exit engine_generate(struct engine_bench *bench) {
     tw_generator_close(&text.generator);
     tw_tokens_deinit(&text.tokens);
     tw_tokenizer_destroy(text.tokenizer);
-    return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
+    if (status != TW_OK) return engine_fail(&err);
+    return text.is_interrupted ? TW_EXIT_INTERRUPTED : TW_EXIT_OK;
 }

@@ -124,10 +124,6 @@ static enum tw_exit work(unsigned verb, const struct engine_options *options) {
     if (rc == TW_EXIT_OK) rc = VERBS[verb].run(&bench);
     tw_engine_destroy(bench.engine);
     tw_data_close(&bench.data);
-    if (fflush(stdout) != 0 && rc == TW_EXIT_OK) {
-        (void)fprintf(stderr, "thinwire: standard output: %s\n", strerror(errno));
-        rc = TW_EXIT_FAILURE;
-    }
     return rc;
 }
 
@@ -138,7 +134,7 @@ static bool is_complete(unsigned verb, const struct engine_options *options) {
            (!VERBS[verb].wants_data || options->data != NULL);
 }
 
-int main(int argc, char **argv) {
+static enum tw_exit run_verb(int argc, char **argv) {
     struct engine_options options = {.prompt = "",
                                      .part = "live",
                                      .tokens = 400,
@@ -153,13 +149,13 @@ int main(int argc, char **argv) {
                                      .eval_steps = 200};
     struct tw_error err;
     if (argc > 1 && (strcmp(argv[1], "import") == 0 || strcmp(argv[1], "export") == 0)) {
-        return (int)engine_convert(argc, argv);
+        return engine_convert(argc, argv);
     }
-    if (argc > 1 && strcmp(argv[1], "data") == 0) return (int)engine_data(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "data") == 0) return engine_data(argc, argv);
     for (unsigned i = 0; argc > 1 && i < VERBS_COUNT; i++) {
         if (strcmp(argv[1], VERBS[i].name) != 0) continue;
         if (tw_engine_options_parse(&options, VERBS[i].verb, argc, argv, &err) != TW_OK) {
-            return (int)engine_fail(&err);
+            return engine_fail(&err);
         }
         if (!is_complete(i, &options)) {
             (void)fprintf(stderr,
@@ -167,10 +163,17 @@ int main(int argc, char **argv) {
                           VERBS[i].name, VERBS[i].usage, VERBS[i].name);
             return TW_EXIT_USAGE;
         }
-        return (int)work(i, &options);
+        return work(i, &options);
     }
     (void)fprintf(stderr,
                   "thinwire-engine does train, eval, generate, models, merge, import, export, "
                   "info and data for `thinwire`\n");
     return TW_EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+    const enum tw_exit rc = run_verb(argc, argv);
+    if ((fflush(stdout) == 0 && ferror(stdout) == 0) || rc != TW_EXIT_OK) return (int)rc;
+    (void)fprintf(stderr, "thinwire: standard output: %s\n", strerror(errno));
+    return TW_EXIT_FAILURE;
 }

@@ -59,11 +59,15 @@ const char *cli_operand(struct cli *cli) {
 }
 
 enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const *known) {
+    size_t count = 0;
+    bool has_json = false;
+    for (; known != NULL && known[count] != NULL; count++) {
+        has_json = has_json || strcmp(known[count], "--json") == 0;
+    }
+    if (cli->json && !has_json) return cli_fail(TW_EXIT_USAGE, "%s: there is no --json", verb);
     if (cli->argc == 0) return TW_EXIT_OK;
     char name[64];
     const char *const left = cli->argv[0];
-    size_t count = 0;
-    while (known != NULL && known[count] != NULL) count++;
     (void)snprintf(name, sizeof(name), "%.*s", (int)strcspn(left, "="), left);
     for (size_t i = 0; i < count; i++) {
         if (strcmp(known[i], name) == 0) {

@@ -33,8 +33,8 @@ bool cli_option(struct cli *cli, const char *name, const char **value);
 bool cli_flag(struct cli *cli, const char *name);
 /* The next argument that is no option, or NULL. */
 const char *cli_operand(struct cli *cli);
-/* Refuses what is left over; `known` lists the options of the verb for did-you-mean. TW_EXIT_OK or
- * TW_EXIT_USAGE. */
+/* Refuses what is left over, and --json where `known` lacks it; `known` lists the options of the
+ * verb for did-you-mean. TW_EXIT_OK or TW_EXIT_USAGE. */
 enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const *known);
 
 /* ---- configuration and socket -----------------------------------------------------------------

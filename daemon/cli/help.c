@@ -340,7 +340,8 @@ static const struct {
      "  --tokenizer FILE     a tokenizer.json\n"
      "  --temperature T      0 always takes the likeliest token (0.8)\n"
      "  --top-k K            among the K likeliest (40; 0 all)\n"
-     "  --top-p P            among the fewest that have P of the probability (1: all)\n"
+     "  --top-p P            among the fewest that have P of the probability (1: all,\n"
+     "                       0: always the likeliest)\n"
      "  --repeat-penalty R   above 1 makes what the last 64 tokens said less likely (1)\n"
      "  -n, --samples N      so many texts, with seeds SEED, SEED+1, ...\n"},
     {"import",
@@ -417,6 +418,8 @@ const char *cli_help_text(const char *topic) {
 
 enum tw_exit cli_help(struct cli *cli) {
     const char *const topic = cli_operand(cli);
+    const enum tw_exit rc = cli_done(cli, "help", NULL);
+    if (rc != TW_EXIT_OK) return rc;
     if (topic != NULL && strcmp(topic, "exit-codes") == 0) {
         print_exit_codes();
         return TW_EXIT_OK;

@@ -287,7 +287,7 @@ enum tw_exit cli_join(struct cli *cli) {
     else
         say(&join, hex);
     if (!join.is_start) return TW_EXIT_OK;
-    if (lacks_data(&join)) return TW_EXIT_DATA;
+    if (lacks_data(&join)) return cli_fail(TW_EXIT_DATA, "not started: the text is not here");
     if (!cli->json) (void)fputc('\n', stdout);
     rc = node_start(&join.files, cli->json ? stderr : stdout);
     if (rc == TW_EXIT_OK && !cli->json) {

@@ -69,10 +69,18 @@ enum tw_exit cli_become(const char *program, int argc, char **argv) {
                     path, strerror(why));
 }
 
-/* Programs of several verbs are told which; `sim` is one by itself. */
-static enum tw_exit become(const struct verb *verb, int argc, char **argv) {
+/* Programs of several verbs are told which; `sim` is one by itself. Flags before the verb, argv[1]
+ * to argv[at - 1], go behind the rest. */
+static enum tw_exit become(const struct verb *verb, int argc, char **argv, int at) {
     const int skipped = strcmp(verb->program, "thinwire-sim") == 0 ? 1 : 0;
-    return cli_become(verb->program, argc - skipped, argv + skipped);
+    char **const args = calloc((size_t)argc, sizeof(*args));
+    if (args == NULL) return cli_fail(TW_EXIT_FAILURE, "out of memory");
+    int count = 0;
+    for (int i = at + skipped; i < argc; i++) args[count++] = argv[i];
+    for (int i = 1; i < at; i++) args[count++] = argv[i];
+    const enum tw_exit rc = cli_become(verb->program, count, args);
+    free(args);
+    return rc;
 }
 
 static enum tw_exit set_colour(struct cli *cli) {
@@ -113,9 +121,26 @@ static bool wants_help(int argc, char **argv) {
     return false;
 }
 
-int main(int argc, char **argv) {
+/* A verb of ours, argv[at], with the flags around it. */
+static enum tw_exit run_verb(const char *verb, int argc, char **argv, int at) {
     static struct cli cli;
-    (void)setlocale(LC_CTYPE, "");
+    for (int i = at; i < argc - 1; i++) argv[i] = argv[i + 1];
+    cli.argc = at < argc ? argc - 2 : argc - 1;
+    cli.argv = argv + 1;
+    cli.json = cli_flag(&cli, "--json");
+    (void)cli_option(&cli, "--config", &cli.config_option);
+    (void)cli_option(&cli, "--socket", &cli.socket_option);
+    const enum tw_exit coloured = set_colour(&cli);
+    if (coloured != TW_EXIT_OK) return coloured;
+    for (size_t i = 0; i < VERBS_COUNT; i++) {
+        if (strcmp(VERBS[i].name, verb) != 0) continue;
+        if (cli_flag(&cli, "--help") && strcmp(verb, "help") != 0) return print_help(verb);
+        return VERBS[i].run(&cli);
+    }
+    return unknown_verb(verb);
+}
+
+static enum tw_exit work(int argc, char **argv) {
     int at = 1; /* the verb: the first argument that is no global flag or its value */
     while (at < argc && argv[at][0] == '-') {
         const bool has_value =
@@ -128,23 +153,15 @@ int main(int argc, char **argv) {
     if (strcmp(verb, "--version") == 0) verb = "version";
     for (size_t i = 0; i < VERBS_COUNT; i++) {
         if (VERBS[i].program == NULL || strcmp(VERBS[i].name, verb) != 0) continue;
-        if (wants_help(argc - at, argv + at)) return (int)print_help(verb);
-        return (int)become(&VERBS[i], argc - at, argv + at);
+        if (wants_help(argc - at, argv + at)) return print_help(verb);
+        return become(&VERBS[i], argc, argv, at);
     }
-    for (int i = at; i < argc - 1; i++) argv[i] = argv[i + 1];
-    cli.argc = at < argc ? argc - 2 : argc - 1;
-    cli.argv = argv + 1;
-    cli.json = cli_flag(&cli, "--json");
-    (void)cli_option(&cli, "--config", &cli.config_option);
-    (void)cli_option(&cli, "--socket", &cli.socket_option);
-    const enum tw_exit coloured = set_colour(&cli);
-    if (coloured != TW_EXIT_OK) return (int)coloured;
-    for (size_t i = 0; i < VERBS_COUNT; i++) {
-        if (strcmp(VERBS[i].name, verb) != 0) continue;
-        if (cli_flag(&cli, "--help") && strcmp(verb, "help") != 0) {
-            return (int)print_help(verb);
-        }
-        return (int)VERBS[i].run(&cli);
-    }
-    return (int)unknown_verb(verb);
+    return run_verb(verb, argc, argv, at);
+}
+
+int main(int argc, char **argv) {
+    (void)setlocale(LC_CTYPE, "");
+    const enum tw_exit rc = work(argc, argv);
+    if ((fflush(stdout) == 0 && ferror(stdout) == 0) || rc != TW_EXIT_OK) return (int)rc;
+    return (int)cli_fail(TW_EXIT_FAILURE, "standard output: %s", strerror(errno));
 }

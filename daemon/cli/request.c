@@ -85,15 +85,19 @@ static enum tw_exit explain(CURLcode rc, const char *socket_path, const char *hi
 
 enum tw_exit cli_request(const struct cli *cli, const char *method, const char *path,
                          long *code_out, char **body_out) {
-    char socket_path[TW_PATH_BYTES], hint[TW_PATH_BYTES + 64], url[256];
+    char socket_path[TW_PATH_BYTES], hint[TW_PATH_BYTES + 64], *url = NULL;
     const enum tw_exit found = find_socket(cli, socket_path, hint);
     if (found != TW_EXIT_OK) return found;
     struct answer answer = {NULL, 0};
     CURL *const curl = curl_easy_init();
     if (curl == NULL) return cli_fail(TW_EXIT_FAILURE, "libcurl could not start");
     const bool is_post = strcmp(method, "POST") == 0;
-    (void)snprintf(url, sizeof(url), "http://localhost%s", path);
+    if (asprintf(&url, "http://localhost%s", path) < 0) {
+        curl_easy_cleanup(curl);
+        return cli_fail(TW_EXIT_FAILURE, "out of memory");
+    }
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
+    free(url); /* libcurl has a copy */
     (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
     (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);

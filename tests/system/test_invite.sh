@@ -113,8 +113,10 @@ expect 0 '^ "socket": "/.*sock"' tw two start --json
 expect 0 '"message"' tw two leave --json
 expect 8 'no daemon answers' tw two leave
 rm two/node.conf two/state/run.secret two/state/run.manifest
-expect 0 'let this machine in' thinwire join "$(cat line)" --dir two --threads 1
-start two
+thinwire join "$(cat line)" --dir two --threads 1 --start --json >said 2>words || fail "$(cat words)"
+python3 -c 'import json; said = json.load(open("said"))
+assert said["run"] == "numbers", said' || fail "$(cat said)"
+note_pid two words
 until_true 60 is_mixing two || fail "two does not mix again"
 
 # -- tickets that are no good; the count outlives the daemon
@@ -136,6 +138,10 @@ until_true 10 eval 'tw one invite --list | grep -q expired'
 expect 10 'the ticket has expired (it says: at ' thinwire join "$(cat line)" --dir x
 tw one invite --address "127.0.0.1:$(port)" >line 2>/dev/null
 expect 10 'nothing listens on that port' thinwire join "$(cat line)" --dir x
+long=$(printf 'a%.0s' {1..60})
+expect 0 "dials ${long}a.example:1 or ${long}b.example:1 or ${long}c.example:1 or ${long}d.example:1;" \
+    tw one invite --address "${long}a.example:1" --address "${long}b.example:1" \
+    --address "${long}c.example:1" --address "${long}d.example:1"
 expect 2 '1 to 64' tw one invite --uses 0
 expect 2 'a time such as' tw one invite --expires soon
 expect 2 'host:port' tw one invite --address nowhere
