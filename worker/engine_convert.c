@@ -203,19 +203,20 @@ static enum tw_status do_import(const struct convert *convert, struct tw_model_s
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
-static void tell_export(const struct convert *convert, const char *format, enum tw_dtype dtype,
-                        uint64_t params, uint64_t bytes, uint32_t files) {
+static void tell_export(const struct convert *convert, const char *format,
+                        const struct tw_hf_folder *folder, uint64_t params, bool has_words) {
+    const uint32_t files = folder->files_count;
     char count[TW_UNITS_BYTES], size[TW_UNITS_BYTES];
     if (convert->json) {
         (void)printf("{\"format\": \"%s\", \"dtype\": \"%s\", \"parameters\": %llu, \"bytes\": "
-                     "%llu, \"files\": %u}\n",
-                     format, dtype_word(dtype), (unsigned long long)params,
-                     (unsigned long long)bytes, files);
+                     "%llu, \"files\": %u, \"vocabulary\": %s}\n",
+                     format, dtype_word(folder->dtype), (unsigned long long)params,
+                     (unsigned long long)folder->bytes, files, has_words ? "true" : "false");
         return;
     }
     (void)printf("%s: %s parameters as %s, %s in %u file%s\n", convert->out,
-                 tw_units_short(count, (double)params), dtype_word(dtype),
-                 tw_units_bytes(size, (double)bytes), files, files == 1 ? "" : "s");
+                 tw_units_short(count, (double)params), dtype_word(folder->dtype),
+                 tw_units_bytes(size, (double)folder->bytes), files, files == 1 ? "" : "s");
 }
 
 /* A manifest that is named counts; a training file brings its own, a folder its config.json. */
@@ -261,8 +262,10 @@ static enum tw_status read_tokenizer(const struct convert *convert, bool is_fold
     return tw_text_file_read(path, BYTES_MAX, text, size, err);
 }
 
+/* *has_words: a vocabulary goes along. */
 static enum tw_status export_folder(const struct convert *convert, const struct tw_model_feed *feed,
-                                    struct tw_hf_folder *folder, struct tw_error *err) {
+                                    struct tw_hf_folder *folder, bool *has_words,
+                                    struct tw_error *err) {
     char *text = NULL;
     TW_TRY(read_tokenizer(convert, feed->source->is_folder, &text, &folder->tokenizer_bytes, err));
     /* What is in it is for transformers to say; that it is JSON at all is easily checked. */
@@ -272,13 +275,15 @@ static enum tw_status export_folder(const struct convert *convert, const struct 
                        convert->tokenizer != NULL ? convert->tokenizer : convert->from);
     }
     folder->tokenizer = text;
+    *has_words = *has_words || text != NULL;
     const enum tw_status status = tw_hf_write_folder(convert->out, feed, folder, err);
     free(text);
     return status;
 }
 
 static enum tw_status export_gguf(const struct convert *convert, const struct tw_model_feed *feed,
-                                  struct tw_hf_folder *folder, struct tw_error *err) {
+                                  struct tw_hf_folder *folder, bool *has_words,
+                                  struct tw_error *err) {
     struct tw_gguf_options options = {.dtype = folder->dtype};
     struct tw_tokenizer *tokenizer = NULL;
     char *text = NULL;
@@ -298,6 +303,7 @@ static enum tw_status export_gguf(const struct convert *convert, const struct tw
         }
     }
     options.tokenizer = tokenizer;
+    *has_words = *has_words || tokenizer != NULL;
     const enum tw_status status = tw_gguf_write(convert->out, feed, &options, &folder->bytes, err);
     tw_tokenizer_destroy(tokenizer);
     return status;
@@ -333,18 +339,19 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
     if (context != 0) run.model.context = context;
     const struct tw_model_feed feed = {
         .run = &run, .layout = &layout, .source = source, .is_interrupted = tw_interrupt_wanted};
+    bool has_words = run.data.tokenizer == TW_TOKENIZER_BYTES;
     if (is_gguf) {
-        TW_TRY(export_gguf(convert, &feed, &folder, err));
+        TW_TRY(export_gguf(convert, &feed, &folder, &has_words, err));
     } else {
-        TW_TRY(export_folder(convert, &feed, &folder, err));
+        TW_TRY(export_folder(convert, &feed, &folder, &has_words, err));
     }
-    if (is_gguf && run.data.tokenizer == TW_TOKENIZER_IDS && convert->tokenizer == NULL &&
-        !source->is_folder) {
-        (void)fprintf(stderr, "thinwire: without --tokenizer FILE the file has no vocabulary: it "
-                              "takes and gives token numbers\n");
+    if (!has_words) {
+        (void)fprintf(stderr,
+                      "thinwire: without --tokenizer FILE the %s has no vocabulary: it takes and "
+                      "gives token numbers\n",
+                      is_gguf ? "file" : "folder");
     }
-    tell_export(convert, is_gguf ? "gguf" : "hf", folder.dtype, layout.params, folder.bytes,
-                folder.files_count);
+    tell_export(convert, is_gguf ? "gguf" : "hf", &folder, layout.params, has_words);
     return TW_OK;
 }
 
@@ -368,6 +375,5 @@ enum tw_exit engine_convert(int argc, char **argv) {
     const enum tw_status status =
         is_import ? do_import(&convert, &source, &err) : do_export(&convert, &source, &err);
     tw_model_source_close(&source);
-    if (status != TW_OK) return engine_fail(&err);
-    return fflush(stdout) == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
+    return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
 }

@@ -79,6 +79,11 @@ static enum tw_status open_tokenizer(struct info *info, struct tw_error *err) {
         const int n = snprintf(path, sizeof(path), "%s/%s", info->path, TW_DATASET_TOKENIZER_FILE);
         if (n < (int)sizeof(path) && access(path, R_OK) == 0) {
             info->tokenizer_path = path;
+        } else if (info->is_verify && corpus->kind == TW_CORPUS_DATASET) {
+            return tw_fail(err, TW_DATA,
+                           "%.120s: its %s is missing, without which it cannot be handed on: copy "
+                           "it there from where it was prepared",
+                           info->path, TW_DATASET_TOKENIZER_FILE);
         } else {
             (void)snprintf(info->remark, sizeof(info->remark),
                            "--tokenizer FILE shows the samples as text");
@@ -162,6 +167,16 @@ static enum tw_status verify(struct info *info, struct tw_error *err) {
 }
 
 /* ---- samples --------------------------------------------------------------------------------- */
+
+static bool has_documents(const struct tw_corpus *corpus) {
+    return corpus->kind == TW_CORPUS_MEGATRON || corpus->kind == TW_CORPUS_SHARD ||
+           corpus->kind == TW_CORPUS_DATASET;
+}
+
+/* Checksums are in shards alone. */
+static bool is_pinned(const struct tw_corpus *corpus) {
+    return corpus->kind == TW_CORPUS_SHARD || corpus->kind == TW_CORPUS_DATASET;
+}
 
 /* How many documents there are; 0 where nobody says it. */
 static uint64_t documents_of(const struct tw_corpus *corpus, uint32_t source, bool is_heldout) {
@@ -359,15 +374,21 @@ static void print_json(const struct info *info) {
     (void)printf(", \"sources\": [");
     for (uint32_t i = 0; i < about->sources_count; i++) {
         const struct sums sums = sum(corpus, i);
-        (void)printf("%s{\"name\": \"%s\", \"weight\": %.6g, \"files\": %" PRIu32
-                     ", \"bytes\": %" PRIu64 ", \"tokens\": %" PRIu64
-                     ", \"heldout_tokens\": %" PRIu64 ", \"documents\": %" PRIu64
-                     ", \"heldout_documents\": %" PRIu64 "}",
-                     i > 0 ? ", " : "", about->sources[i].name,
-                     about->sources[i].weight_millionths / 1e6, sums.shards, sums.bytes,
-                     sums.tokens[0], sums.tokens[1], sums.documents[0], sums.documents[1]);
+        (void)printf(
+            "%s{\"name\": \"%s\", \"weight\": %.6g, \"files\": %" PRIu32 ", \"bytes\": %" PRIu64
+            ", \"tokens\": %" PRIu64 ", \"heldout_tokens\": %" PRIu64,
+            i > 0 ? ", " : "", about->sources[i].name, about->sources[i].weight_millionths / 1e6,
+            sums.shards, sums.bytes, sums.tokens[0], sums.tokens[1]);
+        if (has_documents(corpus)) {
+            (void)printf(", \"documents\": %" PRIu64 ", \"heldout_documents\": %" PRIu64,
+                         sums.documents[0], sums.documents[1]);
+        }
+        (void)printf("}");
     }
-    (void)printf("]%s", info->is_verify ? ", \"verified\": true" : "");
+    (void)printf("]");
+    if (info->is_verify) {
+        (void)printf(", \"verified\": %s", is_pinned(corpus) ? "true" : "false");
+    }
 }
 
 enum tw_exit engine_info(int argc, char **argv) {
@@ -385,7 +406,9 @@ enum tw_exit engine_info(int argc, char **argv) {
         status = print_samples(&info, &err);
     }
     if (status == TW_OK && info.is_verify && !info.json) {
-        (void)printf("\nEvery byte is what it should be.\n");
+        (void)printf("%s", is_pinned(&info.corpus)
+                               ? "\nEvery byte is what it should be.\n"
+                               : "\nEvery byte can be read; nothing says what they should be.\n");
     }
     tw_token_reader_deinit(&info.reader);
     tw_corpus_close(&info.corpus);

@@ -271,7 +271,7 @@ static enum tw_exit run_new(struct cli *cli) {
     rc = build(&run, name, model, has_data ? &found : NULL, &sets, &budget);
     if (rc != TW_EXIT_OK) return rc;
     /* What was set may be what no node could then train on. */
-    if (has_data && found.is_dataset && cli_data_check(&found, data, &run, &err) != TW_OK) {
+    if (has_data && cli_data_check(&found, data, &run, &err) != TW_OK) {
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     }
     size_t size;

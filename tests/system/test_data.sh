@@ -56,6 +56,9 @@ tw data info m --json | python3 -c 'import json, sys; assert len(json.load(sys.s
 tw data info m.idx | awk 'length > 80 { print "wide: " $0; exit 1 }'
 expect 0 'one shard of a dataset' tw data info d/code-train-00000.shard
 expect 0 'a text, its bytes are the tokens' tw data info prose.txt
+expect 0 'nothing says what they should be' tw data info prose.txt --verify
+expect 0 '"verified": false' tw data info prose.txt --verify --json
+! grep -q documents out.txt
 expect 4 'none: No such file' tw data info none
 expect 2 'usage: thinwire data info PATH' tw data info
 expect 2 '`--all` is unknown' tw data info d --all
@@ -91,6 +94,8 @@ expect 3 'no shard has the 2049 tokens of one window' tw run new x --data tiny \
     --set model.context=2048
 tw run new any --set model.context=2048 --set data.heldout=0.2 >/dev/null
 expect 4 'no shard has the 2049 tokens of one window' tw train --run any.manifest --data tiny --plan
+head -c 5000 prose.txt >page.txt
+expect 3 'too few for one window of 1025' tw run new x --data page.txt --set model.context=1024
 [[ ! -e x.manifest ]]
 expect 4 'is not the dataset of this run' tw train --run old.manifest --data d --plan
 expect 4 'is no dataset, and the manifest names one' tw train --run both.manifest \
@@ -123,6 +128,22 @@ train --run both.manifest --out parts.safetensors --steps 30 >first.json
 train --from parts.safetensors --steps 90 >second.json
 diff <(curve whole.json) <(curve first.json second.json)
 cmp whole.safetensors parts.safetensors
+
+# -- the words of a tokenizer: a dataset without it is not whole, a model without it says so
+tw export whole.safetensors --out hf >/dev/null
+tw data prepare short.txt --out words --tokenizer hf/tokenizer.json --text lines >/dev/null 2>&1
+expect 0 '^Every byte is what it should be' tw data info words --verify
+tw run new words --data words --set model.layers=1 --set model.width=16 --set model.heads=2 \
+    --set model.context=32 --set train.batch=4 --set train.tokens=4k --set train.warmup_tokens=1k \
+    >/dev/null
+tw train --run words.manifest --data words --steps 1 --out words.safetensors --eval-steps 0 2>/dev/null
+expect 0 'without --tokenizer FILE the folder has no vocabulary' tw export words.safetensors --out mute
+expect 0 '"vocabulary": false' tw export words.safetensors --out mute.gguf --format gguf --json
+expect 0 '"vocabulary": true' tw export words.safetensors --out speaks --json \
+    --tokenizer hf/tokenizer.json
+rm words/tokenizer.json
+expect 4 'its tokenizer.json is missing' tw data info words --verify
+expect 0 'shows the samples as text' tw data info words
 
 # -- growing: what is there is trained on; nothing there is a sentence; so is damage
 mv d/prose-train-00000.shard hidden
