@@ -252,12 +252,13 @@ static enum tw_status work(struct merge *merge, struct tw_error *err) {
     }
     if (options->data != NULL) TW_TRY(measure_all(merge, err));
     TW_TRY(weigh(merge, err));
+    if (options->is_ablation) TW_TRY(ablate(merge, err)); /* before anything is written */
     TW_TRY(blend(merge, merge->weights, err));
     if (options->data != NULL) TW_TRY(measure(merge, merge->sum, "the merge", &merge->merged, err));
     if (options->out != NULL) {
         TW_TRY(tw_weights_save(options->out, &bench->layout, merge->sum, err));
     }
-    return options->is_ablation ? ablate(merge, err) : TW_OK;
+    return TW_OK;
 }
 
 enum tw_exit engine_merge(struct engine_bench *bench) {

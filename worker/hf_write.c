@@ -1,10 +1,13 @@
 #include "worker/hf_write.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -126,6 +129,7 @@ enum tw_status tw_hf_write_file(const char *path, const struct tw_model_feed *fe
 /* The folder under its temporary name, and the names of what is in it. */
 struct folder {
     char path[TW_OUT_PATH_BYTES];
+    int lock;           /* the folder, open and locked */
     struct shard shard; /* the one being written */
     struct tw_hf_folder *result;
     uint32_t first[SHARDS_MAX + 1]; /* tensors of file k: [first[k], first[k + 1]) */
@@ -256,6 +260,33 @@ static void clear(const struct folder *folder) {
     (void)rmdir(folder->path);
 }
 
+static bool is_ours(const char *name) {
+    static const char *const NAMES[] = {"config.json", "tokenizer.json"};
+    for (unsigned i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        const size_t size = strlen(NAMES[i]);
+        if (strncmp(name, NAMES[i], size) != 0) continue;
+        return name[size] == '\0' || strcmp(name + size, ".part") == 0;
+    }
+    return strncmp(name, "model", 5) == 0 && strstr(name, ".safetensors") != NULL;
+}
+
+/* Removes what an export that was killed left; false: there is more than that, and all stays. */
+static bool empty(const char *path) {
+    bool is_left = true;
+    for (unsigned pass = 0; pass < 2 && is_left; pass++) {
+        DIR *const folder = opendir(path);
+        const struct dirent *entry;
+        if (folder == NULL) return false;
+        while ((entry = readdir(folder)) != NULL) {
+            if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+            if (pass == 0) is_left = is_left && is_ours(entry->d_name);
+            if (pass == 1) is_left = unlinkat(dirfd(folder), entry->d_name, 0) == 0 && is_left;
+        }
+        (void)closedir(folder);
+    }
+    return is_left;
+}
+
 static enum tw_status make_folder(struct folder *folder, const char *path, struct tw_error *err) {
     size_t size = strlen(path);
     while (size > 1 && path[size - 1] == '/') size--;
@@ -264,11 +295,24 @@ static enum tw_status make_folder(struct folder *folder, const char *path, struc
         return tw_fail(err, TW_CONFIG, "the path is too long: %.80s...", path);
     }
     (void)snprintf(folder->path, sizeof(folder->path), "%.*s.part", (int)size, path);
-    if (mkdir(folder->path, 0755) == 0) return TW_OK;
-    if (errno != EEXIST) return tw_fail(err, TW_IO, "%s: %s", folder->path, strerror(errno));
-    return tw_fail(err, TW_CONFIG,
-                   "%s exists: somebody is writing it, or was killed while doing so; remove it",
-                   folder->path);
+    const bool is_new = mkdir(folder->path, 0755) == 0;
+    if (!is_new && errno != EEXIST) {
+        return tw_fail(err, TW_IO, "%s: %s", folder->path, strerror(errno));
+    }
+    folder->lock = open(folder->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder->lock < 0 && is_new) {
+        const int why = errno;
+        (void)rmdir(folder->path);
+        return tw_fail(err, TW_IO, "%s: %s", folder->path, strerror(why));
+    }
+    const bool is_locked = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0;
+    if (is_new || (is_locked && empty(folder->path))) return TW_OK;
+    if (folder->lock >= 0) (void)close(folder->lock);
+    return tw_fail(
+        err, TW_CONFIG,
+        "%s exists: another process writes it, or it holds what no export leaves behind; "
+        "remove it, or choose another --out",
+        folder->path);
 }
 
 enum tw_status tw_hf_write_folder(const char *path, const struct tw_model_feed *feed,
@@ -290,5 +334,6 @@ enum tw_status tw_hf_write_folder(const char *path, const struct tw_model_feed *
         status = tw_out_rename(folder.path, to, err);
     }
     if (status != TW_OK) clear(&folder);
+    if (folder.lock >= 0) (void)close(folder.lock);
     return status;
 }

@@ -32,18 +32,54 @@ static enum tw_status set_paths(struct tw_out_file *file, const char *path, stru
     return TW_OK;
 }
 
+static bool is_at(int fd, const char *path) {
+    struct stat open_file, named;
+    return fstat(fd, &open_file) == 0 && lstat(path, &named) == 0 &&
+           open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
+}
+
+/* PATH.part, empty, locked, and ours; file->fd is -1 on failure. */
+static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) {
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    struct stat info;
+    bool is_new = true;
+    int fd = open(file->part, flags | O_EXCL, 0666);
+    if (fd < 0 && errno == EEXIST) {
+        is_new = false;
+        if (lstat(file->part, &info) == 0 && !S_ISREG(info.st_mode)) {
+            return tw_fail(err, TW_CONFIG, "%s is in the way; remove it or choose another --out",
+                           file->part);
+        }
+        fd = open(file->part, flags, 0666);
+    }
+    if (fd < 0) {
+        return tw_fail(err, TW_IO, "cannot write %s: %s; choose another --out", file->part,
+                       strerror(errno));
+    }
+    /* Where there are no locks, only a new one is surely ours. */
+    const bool is_locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || (is_new && errno != EWOULDBLOCK);
+    if (!is_locked || !is_at(fd, file->part)) { /* else renamed or removed under us */
+        (void)close(fd);
+        return tw_fail(err, TW_CONFIG,
+                       "%s is being written by another process; choose another --out, or end that "
+                       "one and remove the file",
+                       file->part);
+    }
+    file->fd = fd;
+    file->at = 0;
+    if (ftruncate(fd, 0) == 0) return TW_OK;
+    const int why = errno;
+    file->fd = -1;
+    (void)unlink(file->part);
+    (void)close(fd);
+    return tw_fail(err, TW_IO, "%s: %s", file->part, strerror(why));
+}
+
 enum tw_status tw_out_open(struct tw_out_file *file, const char *path, uint64_t bytes,
                            struct tw_error *err) {
     TW_TRY(set_paths(file, path, err));
     TW_TRY(tw_out_is_free(path, err));
-    file->fd = open(file->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file->fd < 0 && errno == EEXIST) {
-        return tw_fail(err, TW_CONFIG,
-                       "%s exists: somebody is writing it, or was killed while doing so; remove it",
-                       file->part);
-    }
-    if (file->fd < 0) return tw_fail(err, TW_IO, "%s: %s", file->part, strerror(errno));
-    (void)flock(file->fd, LOCK_EX | LOCK_NB); /* so that nobody takes it for a dead one's */
+    TW_TRY(take_part(file, err));
     /* Not every file system can; what matters is to know early where one can. */
     if (bytes > 0 && fallocate(file->fd, 0, 0, (off_t)bytes) != 0 &&
         (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
@@ -73,12 +109,6 @@ enum tw_status tw_out_write(struct tw_out_file *file, const void *bytes, size_t 
         file->at += (uint64_t)n;
     }
     return TW_OK;
-}
-
-static bool is_at(int fd, const char *path) {
-    struct stat open_file, named;
-    return fstat(fd, &open_file) == 0 && lstat(path, &named) == 0 &&
-           open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
 }
 
 /* The new name lasts only when its folder is on disk as well. */
@@ -136,43 +166,6 @@ enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err) {
 }
 
 /* ---- held files ------------------------------------------------------------------------------ */
-
-/* PATH.part, empty, locked, and ours; file->fd is -1 on failure. */
-static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) {
-    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    struct stat info;
-    bool is_new = true;
-    int fd = open(file->part, flags | O_EXCL, 0666);
-    if (fd < 0 && errno == EEXIST) {
-        is_new = false;
-        if (lstat(file->part, &info) == 0 && !S_ISREG(info.st_mode)) {
-            return tw_fail(err, TW_CONFIG, "%s is in the way; remove it or choose another --out",
-                           file->part);
-        }
-        fd = open(file->part, flags, 0666);
-    }
-    if (fd < 0) {
-        return tw_fail(err, TW_IO, "cannot write %s: %s; choose another --out", file->part,
-                       strerror(errno));
-    }
-    /* Where there are no locks, only a new one is surely ours. */
-    const bool is_locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || (is_new && errno != EWOULDBLOCK);
-    if (!is_locked || !is_at(fd, file->part)) { /* else renamed or removed under us */
-        (void)close(fd);
-        return tw_fail(err, TW_CONFIG,
-                       "%s is being written by another process; choose another --out, or end that "
-                       "one and remove the file",
-                       file->part);
-    }
-    file->fd = fd;
-    file->at = 0;
-    if (ftruncate(fd, 0) == 0) return TW_OK;
-    const int why = errno;
-    file->fd = -1;
-    (void)unlink(file->part);
-    (void)close(fd);
-    return tw_fail(err, TW_IO, "%s: %s", file->part, strerror(why));
-}
 
 enum tw_status tw_out_hold(struct tw_out_file *file, const char *path, struct tw_error *err) {
     TW_TRY(set_paths(file, path, err));

@@ -1,11 +1,12 @@
 /* out_file.h - a file that appears whole or not at all, and never in place of another.
  *
- * It is written as PATH.part, made durable, and renamed. A new file: what exists under either name
- * is refused, nothing is overwritten. A folder is made the same way around its files. A file that
- * is written again and again (a training): PATH.part is held from the first save's time to the
- * last's, and what is replaced is what was there at first, or an earlier save.
+ * It is written as PATH.part, made durable, and renamed. A new file: what exists as PATH is
+ * refused, nothing is overwritten. A folder is made the same way around its files. A file that is
+ * written again and again (a training): PATH.part is held from the first save's time to the last's,
+ * and what is replaced is what was there at first, or an earlier save.
  *
- * Whoever writes PATH.part holds a lock on it, which ends with the process. */
+ * Whoever writes PATH.part holds a lock on it, which ends with the process: what one that was
+ * killed left is taken over. */
 #ifndef TW_WORKER_OUT_FILE_H
 #define TW_WORKER_OUT_FILE_H
 
@@ -24,9 +25,9 @@ struct tw_out_file {
     int seen_fd;
 };
 
-/* Makes PATH.part and takes disk space for `bytes` where the file system can. TW_CONFIG: PATH or
- * PATH.part exists, or the name is too long; TW_IO: cannot be made, or the disk has not that much.
- * Nothing is left behind on failure. */
+/* Makes PATH.part, or takes over that of a process that is dead, and disk space for `bytes` where
+ * the file system can. TW_CONFIG: PATH exists, another process writes PATH.part, or the name is too
+ * long; TW_IO: cannot be made, or the disk has not that much. Nothing is left behind on failure. */
 enum tw_status tw_out_open(struct tw_out_file *file, const char *path, uint64_t bytes,
                            struct tw_error *err);
 

@@ -41,5 +41,6 @@ bool tw_tokenizer_puts_bos(const struct tw_tokenizer *tokenizer) {
 }
 
 bool tw_tokenizer_puts_eos(const struct tw_tokenizer *tokenizer) {
-    return tokenizer->after_count > 0 && tokenizer->after[0] == tokenizer->eos;
+    return tokenizer->after_count > 0 &&
+           tokenizer->after[tokenizer->after_count - 1] == tokenizer->eos;
 }

@@ -421,20 +421,22 @@ static void print_path(const struct screen *screen, const json_t *status) {
 /* The rungs that carry most, largest share first: "ecsq2 61 %, topk64 20 %". */
 static void put_rungs(struct line *line, const struct screen *screen, const json_t *shares) {
     enum { SHOWN = 3 };
-    double above = INFINITY;
+    const char *shown[SHOWN];
     for (unsigned i = 0; i < SHOWN; i++) {
-        const char *name = NULL, *key;
+        const char *key;
         double most = 0.005; /* less is not worth a word */
         json_t *share;
+        shown[i] = NULL;
         json_object_foreach((json_t *)shares, key, share) {
             const double value = json_number_value(share);
-            if (value >= above || value < most) continue;
+            bool is_shown = false;
+            for (unsigned k = 0; k < i; k++) is_shown = is_shown || shown[k] == key;
+            if (is_shown || value < most) continue;
             most = value;
-            name = key;
+            shown[i] = key;
         }
-        if (name == NULL) return;
-        line_put(line, PLAIN, "%s%s %.0f %%", i == 0 ? sep(screen) : ", ", name, 100 * most);
-        above = most;
+        if (shown[i] == NULL) return;
+        line_put(line, PLAIN, "%s%s %.0f %%", i == 0 ? sep(screen) : ", ", shown[i], 100 * most);
     }
 }
 

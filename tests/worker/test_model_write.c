@@ -4,6 +4,7 @@
  * The program is linked with --wrap: calls come here first. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -218,10 +219,13 @@ static void nothing_is_overwritten(void **state) {
         assert_non_null(strstr(err.message, "is not overwritten"));
         assert_int_equal(unlink(out), 0);
         file_write(part, "precious", 8);
+        const int writer = open(part, O_RDONLY);
+        assert_int_equal(flock(writer, LOCK_EX | LOCK_NB), 0);
         assert_int_equal(convert("llama", (enum form)form), TW_CONFIG);
-        assert_non_null(strstr(err.message, "somebody is writing it"));
+        assert_non_null(strstr(err.message, "another process"));
         assert_int_equal(file_read(part, bytes), 8);
         assert_memory_equal(bytes, "precious", 8);
+        assert_int_equal(close(writer), 0);
         assert_int_equal(unlink(part), 0);
         /* A link that leads nowhere is something, too. */
         assert_int_equal(symlink("/nowhere/at/all", out), 0);
@@ -229,6 +233,37 @@ static void nothing_is_overwritten(void **state) {
         assert_int_equal(unlink(out), 0);
         assert_int_equal(folder_count(folder), 0);
     }
+}
+
+/* Its lock went with it; what a folder holds besides its work is somebody's. */
+static void what_a_killed_export_left_is_taken_over(void **state) {
+    (void)state;
+    static const char *const LEFT[] = {"config.json", "model-00001-of-00009.safetensors",
+                                       "model-00002-of-00009.safetensors.part"};
+    char part[FOLDER_PATH_BYTES], name[FOLDER_PATH_BYTES];
+    folder_path(part, folder, "out.part");
+    file_write(part, "left", 4);
+    assert_int_equal(convert("llama", FILE_FORM), TW_OK);
+    remove_out();
+    file_write(part, "left", 4);
+    assert_int_equal(convert("llama", GGUF_FORM), TW_OK);
+    remove_out();
+    assert_int_equal(mkdir(part, 0755), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        folder_path(name, part, LEFT[i]);
+        file_write(name, "left", 4);
+    }
+    folder_path(name, part, "model.txt");
+    file_write(name, "mine", 4);
+    assert_int_equal(convert("llama", FOLDER_FORM), TW_CONFIG);
+    assert_non_null(strstr(err.message, "what no export leaves"));
+    assert_int_equal(folder_count(part), 4);
+    assert_int_equal(unlink(name), 0);
+    assert_int_equal(convert("llama", FOLDER_FORM), TW_OK);
+    folder_path(name, out, LEFT[1]);
+    assert_int_not_equal(access(name, F_OK), 0);
+    assert_int_equal(folder_count(folder), 1);
+    remove_out();
 }
 
 /* Somebody makes the file while ours is being written: theirs stays. */
@@ -441,6 +476,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         T(every_failing_call_is_an_error_that_leaves_nothing),
         T(nothing_is_overwritten),
+        T(what_a_killed_export_left_is_taken_over),
         T(what_appears_meanwhile_is_not_overwritten),
         T(a_folder_that_is_not_there_is_named),
         T(a_number_too_large_for_float16_is_named),
