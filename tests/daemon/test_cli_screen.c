@@ -349,6 +349,12 @@ static void what_a_budget_leaves_out_is_said(void **state) {
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
     assert_non_null(strstr(drawn, "1.31 bits a parameter, ecsq2 62 %, topk64 38 %"));
     assert_non_null(strstr(drawn, "101 kB/s used of 125 kB/s upload, 2 rounds left out"));
+    json_t *const even = tw_view_json_status(&view);
+    json_t *const shares = json_object_get(json_object_get(even, "contributions"), "rung_shares");
+    assert_int_equal(json_object_set_new(shares, "ecsq2", json_real(0.5)), 0);
+    assert_int_equal(json_object_set_new(shares, "topk64", json_real(0.5)), 0);
+    draw(screen_status, even, ASCII, 80); /* none of two that are alike is dropped */
+    assert_true(strstr(drawn, "ecsq2 50 %") != NULL && strstr(drawn, "topk64 50 %") != NULL);
     view.spend.is_left_out = true;
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
     assert_non_null(strstr(drawn, "! This round is left out to keep to the budget, like 2 so far"));
