@@ -13,13 +13,11 @@
 #include "base/machine.h"
 #include "base/units.h"
 #include "daemon/cli/doctor.h"
+#include "daemon/cli/node_memory.h"
 #include "proto/layout.h"
 
 enum {
     FILES_WANTED = 512, /* 64 peers with two connections, handshakes, data, libraries */
-    /* On top of the shared memory: gradients and activations of the engine, at the least. */
-    ENGINE_PARAM_BYTES = 8,
-    SHARED_PARAM_BYTES = 24,
     /* 40 Mbit/s over 200 ms is 1 MB under way; the kernel wants twice of it. */
     BUFFER_BYTES = 2 << 20,
 };
@@ -68,9 +66,10 @@ static void look_at_memory(struct doctor *doctor) {
         return;
     }
     const uint64_t has = meminfo(text, "MemAvailable:");
-    const uint64_t wants = layout.params * (SHARED_PARAM_BYTES + ENGINE_PARAM_BYTES);
-    /* What a running daemon has taken is not available any more. */
-    const uint64_t taken = doctor->status != NULL ? layout.params * SHARED_PARAM_BYTES : 0;
+    const struct node_memory memory = node_memory(&layout, doctor->config.node.snapshot);
+    const uint64_t wants = memory.shared + memory.engine;
+    /* What a running node has taken is not available any more. */
+    const uint64_t taken = doctor->status != NULL ? wants : 0;
     const enum doctor_grade grade = has + taken < wants           ? DOCTOR_FAIL
                                     : has + taken < wants / 2 * 3 ? DOCTOR_WARN
                                                                   : DOCTOR_OK;

@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "compress/codec.h"
+#include "daemon/cli/node_memory.h"
 #include "proto/layout.h"
 #include "proto/run_key.h"
 
@@ -62,6 +63,7 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
     char params[TW_UNITS_BYTES], memory[TW_UNITS_BYTES], tokens[TW_UNITS_BYTES],
         batch[TW_UNITS_BYTES], steps[TW_UNITS_BYTES];
     const double per_step = (double)run->train.batch * run->model.context;
+    const struct node_memory takes = node_memory(layout, TW_SNAPSHOT_FULL);
     (void)fprintf(to,
                   "  Model     %s, %" PRIu32 " layer%s of width %" PRIu32 ", %" PRIu32
                   " head%s, context %" PRIu32 ": %s parameters\n",
@@ -72,7 +74,7 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
     (void)fprintf(to,
                   "            about %s of memory per node for parameters, optimizer, "
                   "anchor\n            and snapshots; activations come on top\n",
-                  tw_units_bytes(memory, 48.0 * (double)layout->elements));
+                  tw_units_bytes(memory, (double)takes.shared + (double)takes.engine));
     (void)fprintf(to,
                   "  Training  %s tokens in all; %s per step and node, so %s steps each with "
                   "%" PRIu32 " node%s\n",

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "daemon/cli/doctor.h"
+#include "proto/layout.h"
 
 static char proc[64];
 static char engine[80]; /* stands for thinwire-engine; not there unless a test puts it */
@@ -221,6 +222,16 @@ static void model_that_does_not_fit_fails(void **state) {
     doctor.has_run = true;
     doctor_host(&doctor);
     is_said("memory", "ok", NULL);
+    json_array_clear(doctor.list);
+    /* Parameters, gradient, two moments, anchor, its momentum, two snapshots of three arrays. */
+    static struct tw_layout layout;
+    char text[96];
+    assert_int_equal(tw_layout_init(&layout, &doctor.run, NULL), TW_OK);
+    (void)snprintf(text, sizeof(text), "MemTotal: 8000 kB\nMemAvailable: %llu kB\n",
+                   (unsigned long long)layout.elements * 47 / 1024);
+    put("meminfo", text);
+    doctor_host(&doctor);
+    is_said("memory", "fail", "train --plan");
     json_array_clear(doctor.list);
     put("meminfo", "MemTotal: 8000 kB\nMemAvailable:    40 kB\n");
     doctor_host(&doctor);

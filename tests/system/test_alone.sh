@@ -119,6 +119,16 @@ tw generate whole.safetensors --prompt 'the king ' --tokens 60 --temperature 0 2
 grep -qE '(saw|made|blessed|gave) (bread|water|light|peace) é\.' greedy.txt ||
     fail "it does not say what it read: $(cat greedy.txt)"
 
+python3 - "$BIN/thinwire" <<'PY' || fail "a text that was interrupted"
+import signal, subprocess, sys
+child = subprocess.Popen([sys.argv[1], "generate", "whole.safetensors", "--tokens", "10000000"],
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+child.stdout.read(100)
+child.send_signal(signal.SIGINT)
+said = child.communicate()[1]
+assert child.returncode == 130 and said.startswith("interrupted after "), (child.returncode, said)
+PY
+
 # -- fp32 and the plainest arithmetic train as well
 TW_MATMUL=reference tw train --run alone.manifest --data text.txt --out plain.safetensors --steps 20 \
     --compute fp32 --json 2>/dev/null | tail -1 >plain.json

@@ -1,0 +1,17 @@
+/* node_memory.h - what a node takes for a model before its first pass. */
+#ifndef TW_DAEMON_CLI_NODE_MEMORY_H
+#define TW_DAEMON_CLI_NODE_MEMORY_H
+
+#include <stdint.h>
+
+#include "proto/layout.h"
+#include "proto/worker_msg.h"
+
+/* Bytes. Payloads under way and activations, which depend on more, come on top. */
+struct node_memory {
+    uint64_t shared; /* between daemon and worker: anchor, its momentum, snapshots */
+    uint64_t engine; /* parameters, gradient, both moments */
+};
+struct node_memory node_memory(const struct tw_layout *layout, enum tw_snapshot_mode mode);
+
+#endif
