@@ -111,8 +111,7 @@ enum tw_status tw_out_write(struct tw_out_file *file, const void *bytes, size_t 
     return TW_OK;
 }
 
-/* The new name lasts only when its folder is on disk as well. */
-static bool sync_folder(const char *path) {
+bool tw_out_sync_folder(const char *path) {
     char folder[TW_OUT_PATH_BYTES];
     const char *const slash = strrchr(path, '/');
     const size_t size = slash == NULL ? 0 : (size_t)(slash - path);
@@ -135,7 +134,7 @@ enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *
         failed = rename(from, to);
     }
     if (failed != 0 && errno == EEXIST) return is_taken(to, err);
-    if (failed == 0 && !sync_folder(to)) {
+    if (failed == 0 && !tw_out_sync_folder(to)) {
         failed = errno;
         (void)rename(to, from); /* so that the caller can remove what did not become durable */
         errno = failed;
@@ -194,7 +193,7 @@ static enum tw_status put_in_place(const struct tw_out_file *file, struct tw_err
                        file->path);
     }
     if (rename(file->part, file->path) == 0) {
-        (void)sync_folder(file->path); /* either of the two lasts */
+        (void)tw_out_sync_folder(file->path); /* either of the two lasts */
         return TW_OK;
     }
     return tw_fail(err, TW_IO, "%s: %s", file->path, strerror(errno));

@@ -10,6 +10,7 @@
 #ifndef TW_WORKER_OUT_FILE_H
 #define TW_WORKER_OUT_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,6 +59,9 @@ void tw_out_abort(struct tw_out_file *file);
 /* Renames without replacing, for folders and files alike. TW_CONFIG when `to` exists; TW_IO. On
  * failure it is called `from` still. */
 enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *err);
+
+/* A new name lasts only when its folder, that of `path`, is on disk as well. False: errno says. */
+bool tw_out_sync_folder(const char *path);
 
 /* TW_CONFIG when something is there already: for a clear word before hours of work. */
 enum tw_status tw_out_is_free(const char *path, struct tw_error *err);

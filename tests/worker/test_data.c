@@ -15,7 +15,6 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
-#include "worker/tokenizer.h"
 
 enum { CONTEXT = 8, WINDOW = CONTEXT + 1 };
 
@@ -249,20 +248,6 @@ static void token_numbers_that_cannot_be_are_refused(void **state) {
     assert_null(f->data.inner);
 }
 
-static void bytes_are_tokens(void **state) {
-    (void)state;
-    uint8_t text[256], back[256];
-    uint32_t tokens[256];
-    for (unsigned i = 0; i < 256; i++) text[i] = (uint8_t)i;
-    assert_int_equal(tw_tokenizer_encode(text, 256, tokens), 256);
-    assert_int_equal(tokens[255], 255);
-    assert_int_equal(tw_tokenizer_decode(tokens, 256, back), 256);
-    assert_memory_equal(text, back, 256);
-    tokens[0] = 70000;
-    (void)tw_tokenizer_decode(tokens, 1, back);
-    assert_int_equal(back[0], '?');
-}
-
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -276,7 +261,6 @@ int main(void) {
         TEST(token_numbers_are_read_by_the_size_of_the_vocabulary),
         TEST(a_token_shard_is_known_by_its_header),
         TEST(token_numbers_that_cannot_be_are_refused),
-        cmocka_unit_test(bytes_are_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -249,13 +249,6 @@ static enum tw_status append_pending(const struct tw_prepare_shards *shards, FIL
     return TW_OK;
 }
 
-static bool sync_folder(const char *path) {
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool is_synced = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);
-    if (fd >= 0) (void)close(fd);
-    return is_synced;
-}
-
 enum tw_status tw_prepare_pending_save(struct tw_prepare_shards *shards, struct tw_error *err) {
     struct tw_pending *const pending = &shards->pending;
     char path[TW_OUT_PATH_BYTES + PENDING_NAME_BYTES];
@@ -268,7 +261,7 @@ enum tw_status tw_prepare_pending_save(struct tw_prepare_shards *shards, struct 
     bool is_good = file != NULL && ftruncate(fd, (off_t)bytes) == 0 &&
                    fseeko(file, (off_t)bytes, SEEK_SET) == 0 &&
                    append_pending(shards, file, &bytes) == TW_OK && fflush(file) == 0 &&
-                   fsync(fd) == 0 && (pending->bytes > 0 || sync_folder(shards->out));
+                   fsync(fd) == 0 && (pending->bytes > 0 || tw_out_sync_folder(path));
     const int why = errno;
     if (file != NULL && fclose(file) != 0) is_good = false;
     if (file == NULL && fd >= 0) (void)close(fd);

@@ -99,8 +99,3 @@ enum tw_cut tw_text_cut(enum tw_text_unit unit, const uint8_t *text, size_t size
     }
     return cut_whole(size, is_end, cut);
 }
-
-size_t tw_text_cut_bytes_max(enum tw_text_unit unit) {
-    if (unit == TW_TEXT_PASSAGES) return TW_PASSAGE_BYTES_MAX + 1;
-    return (unit == TW_TEXT_RECORDS ? TW_RECORD_TEXT_BYTES_MAX : TW_DOCUMENT_BYTES_MAX) + 2;
-}

@@ -43,7 +43,4 @@ struct tw_text_cut {
 enum tw_cut tw_text_cut(enum tw_text_unit unit, const uint8_t *text, size_t size, bool is_end,
                         struct tw_text_cut *cut);
 
-/* Bytes after which tw_text_cut needs no more to tell, from `begin` on. */
-size_t tw_text_cut_bytes_max(enum tw_text_unit unit);
-
 #endif
