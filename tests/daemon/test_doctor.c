@@ -251,7 +251,7 @@ static void unlinked_node_without_a_daemon_is_no_failure(void **state) {
     (void)state;
     doctor.config.network.links = false;
     doctor_links(&doctor);
-    is_said("daemon", "warn", "thinwired");
+    is_said("daemon", "warn", "thinwire start");
     is_said("port", "skip", NULL);
     assert_int_equal(doctor.counts[DOCTOR_FAIL], 0);
 }
