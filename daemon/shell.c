@@ -116,8 +116,8 @@ static void action_do(struct tw_shell *shell, struct tw_action *action) {
         return;
     case TW_ACT_FINISH:
         tw_worker_host_act(shell->host, action);
-        tw_supervisor_set_idle(&shell->supervisor, true);
-        tw_shell_save(shell, NULL);
+        tw_supervisor_set_idle(&shell->supervisor, shell->is_paused || shell->host->is_finished);
+        if (shell->host->is_finished) tw_shell_save(shell, NULL);
         return;
     case TW_ACT_EXPECT:
     case TW_ACT_VERIFY:

@@ -108,6 +108,14 @@ static void clock_send(struct tw_worker_host *host) {
     tw_worker_link_send(&host->link, &msg, -1);
 }
 
+static void finish_say(struct tw_worker_host *host) {
+    struct tw_worker_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.kind = TW_WMSG_FINISH;
+    msg.u.finish.goes_on = !host->is_finished;
+    tw_worker_link_send(&host->link, &msg, -1);
+}
+
 /* (phi, u) are valid: tell the worker what it missed, then the core what the memory holds. */
 static void on_ready(struct tw_worker_host *host, const struct tw_wmsg_ready *ready) {
     const struct tw_shm *shm = &host->memory.shm;
@@ -117,7 +125,7 @@ static void on_ready(struct tw_worker_host *host, const struct tw_wmsg_ready *re
     host->is_anchor_wanted = false;
     clock_send(host);
     if (host->is_paused) message_say(host, TW_WMSG_PAUSE);
-    if (host->is_finished) message_say(host, TW_WMSG_FINISH);
+    if (host->is_finished) finish_say(host);
     if (host->config.events.ready != NULL) host->config.events.ready(host->config.user, ready);
 
     struct tw_event event;
@@ -241,8 +249,8 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
         if (tw_worker_host_is_ready(host)) clock_send(host);
         return;
     case TW_ACT_FINISH:
-        host->is_finished = true;
-        if (tw_worker_host_is_ready(host)) message_say(host, TW_WMSG_FINISH);
+        host->is_finished = !action->u.finish.goes_on;
+        if (tw_worker_host_is_ready(host)) finish_say(host);
         return;
     case TW_ACT_VERIFY:
     case TW_ACT_ENCODE:

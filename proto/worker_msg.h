@@ -354,7 +354,7 @@ struct tw_wmsg_resume {
     uint32_t reserved;
 };
 struct tw_wmsg_finish {
-    uint32_t reserved;
+    uint32_t goes_on; /* 1: not yet, after all */
 };
 struct tw_wmsg_exit {
     uint32_t reserved;

@@ -107,7 +107,6 @@ static void adopt(struct tw_node *node, uint16_t peer) {
     tw_log_begin_at(node, NULL);
     node->needs_tip = status->rounds > 0;
     node->is_solo_pending = false;
-    node->is_finish_told = false;
     tw_log_settle(node);
     node->lineage_us = node->now_us;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) tw_lineage_unhold(node, p, mode);

@@ -105,10 +105,15 @@ uint64_t tw_log_clock_tokens(const struct tw_node *node) {
     return own < (UINT64_MAX - listed) / share ? listed + own * share : UINT64_MAX;
 }
 
-void tw_log_finish(struct tw_node *node) {
-    if (!node->worker_up || !tw_round_is_final(node) || node->is_finish_told) return;
-    node->is_finish_told = true;
-    (void)tw_act_body(node, TW_ACT_FINISH);
+/* Not before the state is here that the clock speaks of: who is about to follow a lineage that is
+ * over may yet have to train on, and so may who followed one. */
+static void tell_finish(struct tw_node *node) {
+    const bool is_over = tw_round_is_final(node);
+    if (!node->worker_up || is_over == node->is_finish_told || node->needs_tip) return;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        if (node->at.fragment_rounds[p] == NOT_HELD) return;
+    node->is_finish_told = is_over;
+    tw_act_body(node, TW_ACT_FINISH)->u.finish.goes_on = !is_over;
 }
 
 void tw_log_clock(struct tw_node *node) {
@@ -121,7 +126,6 @@ void tw_log_clock(struct tw_node *node) {
     if (tw_round_is_apart(node)) action->u.clock.contributors = node->cfg.alone_nodes;
     if (node->cfg.is_pair)
         action->u.clock.contributors = (uint32_t)((tw_pair_clock_factor(node) + 512) / 1024);
-    tw_log_finish(node);
 }
 
 /* Does the manifest list us as a contributor, under our present membership? */
@@ -484,6 +488,7 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
 }
 
 void tw_log_advance(struct tw_node *node) {
+    tell_finish(node);
     catch_up(node);
     if (node->needs_tip || !node->worker_up || node->is_settling) return;
     /* One round of each fragment at a time. A slow worker is at a step boundary seldom: what it has

@@ -175,7 +175,6 @@ static void forget_worker(struct tw_node *node) {
     node->is_exporting = node->is_solo_pending = false;
     node->applying = 0;
     node->stepped_us = 0;
-    node->is_finish_told = false;
     if (node->round.own == OWN_ENCODING) node->round.own = OWN_IDLE;
     node->round.is_reducing = false;
     tw_audit_forget(node);
@@ -269,7 +268,6 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
         measure_step(node, event->u.step.step);
         node->step = event->u.step.step;
         node->tokens = event->u.step.tokens;
-        tw_log_finish(node);
         break;
     case TW_EV_ENCODED:
         if (node->cfg.is_pair) {

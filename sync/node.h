@@ -193,7 +193,8 @@ enum tw_action_kind {
     TW_ACT_LOAD,        /* (phi, u) of `fragment` := packed payload */
     TW_ACT_STORE_VOTE,  /* write `vote` durably, then say STORED with `store_seq` */
     TW_ACT_CLOCK,       /* tell the worker the run clock */
-    TW_ACT_FINISH,      /* the run is over: stop stepping, keep serving */
+    TW_ACT_FINISH,      /* the run is over: stop stepping, keep serving; or it is not, after all.
+                           For every worker from now on */
     TW_ACT_REPORT,      /* something an operator or an invariant wants to know */
 };
 
@@ -312,6 +313,9 @@ struct tw_action {
             uint64_t tokens_listed; /* of this node, contained in it */
             uint32_t contributors;  /* of the last round: how fast the clock runs between rounds */
         } clock;
+        struct {
+            bool goes_on; /* in a lineage that has not spent its budget */
+        } finish;
         struct {
             enum tw_report_kind kind;
             enum tw_status reason;

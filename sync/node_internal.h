@@ -349,7 +349,8 @@ struct tw_node {
     struct tw_roster roster; /* that decides round at.rounds; count 0 = not known (follower) */
     bool needs_tip;          /* following a lineage whose newest manifest we have not seen */
     bool was_shared;         /* what we hold has been the merge of a group */
-    bool has_left, is_finish_told;
+    bool has_left;
+    bool is_finish_told; /* to the shell, which tells every worker */
     uint64_t contributed_count, missed_count;
     struct tw_close log[TW_ROUNDS_KEPT]; /* round r at r % TW_ROUNDS_KEPT */
     uint64_t log_begin;                  /* rounds [log_begin, at.rounds) are in the log */
@@ -636,8 +637,6 @@ uint64_t tw_log_held_tokens(const struct tw_node *node);
 void tw_log_begin_at(struct tw_node *node, const struct tw_close *tip);
 /* The run clock: tokens trained by all nodes together. */
 uint64_t tw_log_clock_tokens(const struct tw_node *node);
-/* The budget is spent: says so to the worker, once. */
-void tw_log_finish(struct tw_node *node);
 /* Every fragment is held, and none is so far behind that its results could be gone soon. */
 bool tw_log_is_close(const struct tw_node *node);
 /* (phi, u) of fragment p are being changed. */

@@ -237,14 +237,25 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
     }
 }
 
+static bool is_at_stop(const struct tw_trainer *trainer) {
+    const uint64_t stop_step = trainer->welcome->stop_step;
+    return stop_step > 0 && trainer->step >= stop_step;
+}
+
 static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                                    struct tw_error *err) {
     switch (msg->kind) {
-    case TW_WMSG_CLOCK: trainer->clock = msg->u.clock; return TW_OK;
+    case TW_WMSG_CLOCK:
+        /* Committed tokens of one lineage only grow: another one is followed, from where it is. */
+        if (msg->u.clock.clock_tokens < trainer->clock.clock_tokens) trainer->clock_tokens = 0;
+        trainer->clock = msg->u.clock;
+        return TW_OK;
     case TW_WMSG_SNAPSHOT: trainer->snapshots_asked++; return TW_OK;
     case TW_WMSG_PAUSE: trainer->is_paused = true; break;
     case TW_WMSG_RESUME: trainer->is_paused = false; break;
-    case TW_WMSG_FINISH: trainer->is_finished = true; break;
+    case TW_WMSG_FINISH:
+        trainer->is_finished = msg->u.finish.goes_on == 0 || is_at_stop(trainer);
+        break;
     case TW_WMSG_EXIT: trainer->is_over = true; break;
     default:
         return tw_fail(err, TW_PROTO,
@@ -420,8 +431,7 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
     trainer->tokens = state.tokens;
     trainer->cursor = state.cursor;
     if (start == TW_START_SNAPSHOT) trainer->snapshot_step = state.step;
-    const uint64_t stop_step = trainer->welcome->stop_step;
-    trainer->is_finished = stop_step > 0 && trainer->step >= stop_step;
+    trainer->is_finished = is_at_stop(trainer);
     atomic_store_explicit(&tw_shm_control(trainer->shm)->step, trainer->step, memory_order_relaxed);
 
     ready.u.ready.start = start;

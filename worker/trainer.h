@@ -6,8 +6,8 @@
  *
  *   running    steps; a boundary after each
  *   paused     PAUSE: boundaries only, waits for packets; RESUME: running
- *   finished   FINISH or stop_step: as paused, and for ever; evaluates and takes a snapshot when
- *              the last rounds have changed something and the link is quiet
+ *   finished   FINISH or stop_step: as paused, until a FINISH that says `goes_on`; evaluates and
+ *              takes a snapshot when the last rounds have changed something and the link is quiet
  *   over       EXIT: a snapshot was taken
  *
  * Requests on one fragment are done in the order they came. An APPLY whose min_step has not come

@@ -303,8 +303,9 @@ void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_ACT_APPLY: check_apply(world, node, action); break;
     case TW_ACT_FINISH:
         tw_node_view(node->core, world->view);
-        if (world->view->clock_tokens < world->options.budget_tokens) {
-            tw_sim_fail(world, node, "G6", "finishes before the budget is spent");
+        if (action->u.finish.goes_on !=
+            (world->view->clock_tokens < world->options.budget_tokens)) {
+            tw_sim_fail(world, node, "G6", "finishes before the budget is spent, or goes on after");
         }
         break;
     case TW_ACT_REPORT:

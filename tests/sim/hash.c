@@ -312,7 +312,7 @@ uint64_t tw_sim_action_hash(const struct tw_action *action) {
     case TW_ACT_CLOCK:
         h = tw_sim_mix(tw_sim_mix(h, action->u.clock.clock_tokens), action->u.clock.contributors);
         return tw_sim_mix(h, action->u.clock.tokens_listed);
-    case TW_ACT_FINISH: return h;
+    case TW_ACT_FINISH: return tw_sim_mix(h, action->u.finish.goes_on);
     case TW_ACT_REPORT: return mix_report(h, action);
     }
     return h;

@@ -283,9 +283,9 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
         return;
     }
     if (action->kind == TW_ACT_FINISH) {
-        worker->is_finished = true;
-        tw_sim_push(world, world->now_us + POLL_US, TW_SIM_TIMER_STEP, node->idx, 1, worker->life,
-                    NULL);
+        worker->is_finished = !action->u.finish.goes_on;
+        tw_sim_push(world, world->now_us + POLL_US, TW_SIM_TIMER_STEP, node->idx,
+                    worker->is_finished ? 1 : 0, worker->life, NULL);
         return;
     }
     if (!node->core_sees_worker) {
@@ -410,7 +410,6 @@ void tw_sim_worker_start(struct tw_sim_world *world, struct tw_sim_node *node) {
     if (worker->is_up) return;
     restore(world, node);
     worker->is_up = true;
-    worker->is_finished = false;
     worker->life++;
     struct tw_event event = {.kind = TW_EV_WORKER_UP};
     event.u.worker.step = worker->step;
@@ -428,7 +427,7 @@ void tw_sim_worker_start(struct tw_sim_world *world, struct tw_sim_node *node) {
 void tw_sim_worker_end(struct tw_sim_node *node) {
     struct tw_sim_worker *worker = &node->worker;
     forget_requests(worker);
-    worker->is_up = false;
+    worker->is_up = worker->is_finished = false;
     worker->has_memory = false; /* the memory was the daemon's */
     worker->told_us = 0;
     worker->life++;

@@ -238,7 +238,7 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         event.u.store_seq = action->u.store.seq;
         post(mesh, node, WORK_US, &event);
         break;
-    case TW_ACT_FINISH: mesh->workers[node].is_finished = true; break;
+    case TW_ACT_FINISH: mesh->workers[node].is_finished = !action->u.finish.goes_on; break;
     case TW_ACT_REPORT:
         mesh->commits[node] += action->u.report.kind == TW_REPORT_ROUND_COMMITTED;
         mesh->forks[node] += action->u.report.kind == TW_REPORT_LINEAGE;
@@ -305,6 +305,7 @@ void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *posi
     tw_node_init(mesh->nodes[node], &config, position, vote, mesh->now_us);
     drain(mesh, node);
     if (position == NULL) memset(&mesh->workers[node], 0, sizeof(mesh->workers[node]));
+    mesh->workers[node].is_finished = false;
     mesh_start_worker(mesh, node);
 }
 

@@ -66,6 +66,7 @@ static void assert_nobody_takes_over_from_who_gave_up(void) {
     const struct tw_node_view gave_up = mesh_view(&mesh, 1);
     assert_int_equal(gave_up.state, TW_STATE_SOLO);
     assert_in_range(gave_up.clock_tokens, before.clock_tokens, before.clock_tokens + 135000);
+    assert_false(mesh.workers[1].is_finished);
     mesh.workers[0] = before.worker;
     mesh_start(&mesh, 0, &before.position);
     const struct tw_id lineage = mesh_view(&mesh, 0).lineage;

@@ -98,6 +98,39 @@ static void who_is_alone_decides_nothing_without_a_worker(void **state) {
     assert_int_equal(view_now().roster_count, 2);
 }
 
+/* The budget was spent in a round whose state it never got: it has yet to train. */
+static void who_goes_back_below_the_budget_trains_on(void **state) {
+    (void)state;
+    worker_up();
+    struct tw_close close = absent_close();
+    close.contributors_count = 1;
+    close.contributors[0] =
+        (struct tw_contributor){.member_idx = 1, .steps = 1, .tokens = UINT64_C(1) << 40};
+    close.clock_tokens += close.contributors[0].tokens;
+    commit(&close);
+    const struct tw_action *finish = find_action(TW_ACT_FINISH);
+    assert_non_null(finish);
+    assert_false(finish->u.finish.goes_on);
+    struct tw_event applied = {.kind = TW_EV_APPLIED, .ok = false};
+    applied.u.applied.fragment = close.fragment;
+    applied.u.applied.rounds = ROUNDS;
+    feed(&applied);
+    assert_int_equal(view_now().state, TW_STATE_RECEIVER);
+    forget();
+    for (uint16_t peer = 1; peer <= 2; peer++)
+        feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
+    wait_us(SECONDS(121));
+    assert_int_equal(view_now().state, TW_STATE_SOLO);
+    assert_int_equal(view_now().clock_tokens, start.tip.clock_tokens);
+    assert_non_null(find_action(TW_ACT_LOAD));
+    assert_null(find_action(TW_ACT_FINISH)); /* not before it has what it goes on from */
+    applied.ok = true;
+    feed(&applied);
+    finish = find_action(TW_ACT_FINISH);
+    assert_non_null(finish);
+    assert_true(finish->u.finish.goes_on);
+}
+
 /* ---- patience -------------------------------------------------------------------------------- */
 
 static void round_of_nothing_leaves_patience_as_it_is(void **state) {
@@ -230,6 +263,7 @@ int main(void) {
         TEST(who_comes_back_opens_no_round_for_a_period),
         TEST(who_comes_back_joins_what_others_open),
         TEST(who_is_alone_decides_nothing_without_a_worker),
+        TEST(who_goes_back_below_the_budget_trains_on),
         TEST(round_of_nothing_leaves_patience_as_it_is),
         TEST(round_that_was_over_leaves_patience_as_it_is),
         TEST(what_did_not_come_in_time_is_given_longer),

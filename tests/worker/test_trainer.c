@@ -193,6 +193,19 @@ static void paused_worker_answers_and_does_not_step(void **state) {
     assert_int_equal(trainer.step, 2);
 }
 
+static void finished_worker_goes_on_when_it_is_told(void **state) {
+    (void)state;
+    worker_start();
+    struct tw_worker_msg msg = {.kind = TW_WMSG_FINISH};
+    fake_daemon_send(&dae, &msg);
+    turns(3);
+    assert_int_equal(trainer.step, 1);
+    msg.u.finish.goes_on = 1;
+    fake_daemon_send(&dae, &msg);
+    turns(3);
+    assert_int_equal(trainer.step, 3); /* the turn in which it heard of it takes none */
+}
+
 static void finished_worker_evaluates_when_all_is_quiet(void **state) {
     (void)state;
     dae.welcome.eval_steps = 1000;
@@ -339,6 +352,11 @@ static void clock_runs_with_the_contributors(void **state) {
     fake_daemon_send(&dae, &msg);
     turns(1);
     assert_int_equal(tw_trainer_clock(&trainer), dae.run.train.tokens);
+    msg.u.clock.clock_tokens = 500; /* of a lineage that has not come as far */
+    msg.u.clock.contributors = 1;
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    assert_in_range(tw_trainer_clock(&trainer), 500, 1000);
 }
 
 static void times_add_up(void **state) {
@@ -429,6 +447,7 @@ int main(void) {
         FACT(one_fragment_keeps_its_order),
         FACT(full_queue_leaves_packets_in_the_socket),
         FACT(paused_worker_answers_and_does_not_step),
+        FACT(finished_worker_goes_on_when_it_is_told),
         FACT(finished_worker_evaluates_when_all_is_quiet),
         FACT(exit_takes_a_snapshot),
         FACT(asked_snapshot_is_answered),
