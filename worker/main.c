@@ -32,6 +32,7 @@ static const char usage[] =
     "\n"
     "  --socket PATH   the daemon's worker socket, e.g. /run/thinwire/worker.sock\n"
     "  --threads N     cores to use; default: what the daemon's configuration says, or all\n"
+    "                  that this process may use\n"
     "  --version       print the version and leave\n"
     "\n"
     "Ends with 0 when the daemon goes away or asks for it, 2 for a bad command line, 3 for a\n"
