@@ -87,33 +87,6 @@ enum tw_status tw_close_check(const struct tw_close *close, struct tw_error *err
     return check_next(close, err);
 }
 
-static bool is_owner(const struct tw_roster *roster, uint32_t idx) {
-    uint32_t owners[TW_PARTS_MAX];
-    const uint32_t count = tw_roster_owners(roster, owners);
-    for (uint32_t i = 0; i < count; i++) {
-        if (owners[i] == idx) return true;
-    }
-    return false;
-}
-
-enum tw_status tw_close_check_roster(const struct tw_close *close, const struct tw_roster *roster,
-                                     struct tw_error *err) {
-    if (close->roster_number != roster->number)
-        return tw_fail(err, TW_PROTO, "manifest: of roster %u, not %u", close->roster_number,
-                       roster->number);
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        if (close->contributors[i].member_idx >= roster->count)
-            return tw_fail(err, TW_PROTO, "manifest: contributor %u is not in the roster", i);
-    }
-    /* Ascending and distinct owners: no more parts than owners. */
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        if (!is_owner(roster, close->parts[k].owner_idx))
-            return tw_fail(err, TW_PROTO, "manifest: part %u belongs to member %u, no owner", k,
-                           close->parts[k].owner_idx);
-    }
-    return TW_OK;
-}
-
 /* ---- bytes --------------------------------------------------------------------------------- */
 
 static uint8_t *put_u32(uint8_t *to, uint32_t value) {

@@ -67,11 +67,6 @@ enum {
  *     or the one after it */
 enum tw_status tw_close_check(const struct tw_close *close, struct tw_error *err);
 
-/* Whether the manifest fits the roster that decides its round: same number, every index below the
- * roster's count, no more parts than owners and each owned by an owner. TW_PROTO. */
-enum tw_status tw_close_check_roster(const struct tw_close *close, const struct tw_roster *roster,
-                                     struct tw_error *err);
-
 /* Canonical bytes (PROTOCOL.md section 6): little-endian, fixed order, no padding. Returns how
  * many. Asserts that tw_close_check holds. */
 size_t tw_close_encode(const struct tw_close *close, uint8_t bytes[TW_CLOSE_BYTES_MAX]);

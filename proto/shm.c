@@ -149,8 +149,8 @@ void tw_shm_view(const struct tw_shm *shm, uint32_t fragment, struct tw_shm_view
     float *phi, *u;
     tw_shm_home(shm, fragment, &phi, &u);
     view->elements = tw_shm_fragment_elements(shm, fragment);
-    view->published = atomic_load_explicit(&control->published, memory_order_acquire);
-    if (displaced_of(shm, view->published) == fragment) {
+    const uint64_t published = atomic_load_explicit(&control->published, memory_order_acquire);
+    if (displaced_of(shm, published) == fragment) {
         view->phi = floats_at(shm, shm->geometry.spare_phi);
         view->u = floats_at(shm, shm->geometry.spare_u);
         view->state = control->spare;
@@ -159,14 +159,6 @@ void tw_shm_view(const struct tw_shm *shm, uint32_t fragment, struct tw_shm_view
         view->u = u;
         view->state = control->home[fragment];
     }
-}
-
-bool tw_shm_view_held(const struct tw_shm *shm, const struct tw_shm_view *view) {
-    /* The fence keeps the copies before the second look: Boehm, "Can seqlocks get along with
-     * programming language memory models?", 2012. */
-    atomic_thread_fence(memory_order_acquire);
-    return atomic_load_explicit(&tw_shm_control(shm)->published, memory_order_relaxed) ==
-           view->published;
 }
 
 /* Everything written before is visible first; nothing written after is visible before. */

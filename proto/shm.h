@@ -3,9 +3,9 @@
  * the control page's protocol words.
  *
  * One writer at a time: the worker, or the daemon while no worker is attached (a checkpoint is
- * loaded). Readers may run beside it in another process: they take a view, copy, and ask whether
- * the view still held. Nothing here trusts the page: pointers come from the caller's own geometry,
- * and a bad word in the page yields stale data, never an address outside it. */
+ * loaded). The daemon copies only while it asks nothing of the worker that publishes. Nothing here
+ * trusts the page: pointers come from the caller's own geometry, and a bad word in the page yields
+ * stale data, never an address outside it. */
 #ifndef TW_PROTO_SHM_H
 #define TW_PROTO_SHM_H
 
@@ -59,15 +59,10 @@ struct tw_shm_view {
     const float *phi, *u; /* (elements), in the mapping */
     uint64_t elements;
     struct tw_shm_state state;
-    uint64_t published; /* private: the word this view was taken under */
 };
 
 /* The current (phi, u) of a fragment. Never fails; O(1). */
 void tw_shm_view(const struct tw_shm *shm, uint32_t fragment, struct tw_shm_view *view);
-
-/* Call after copying: true when no publish happened since, so the copy and view->state are whole
- * and belong together. False: take a new view and copy again. */
-bool tw_shm_view_held(const struct tw_shm *shm, const struct tw_shm_view *view);
 
 /* ---- writing (phi, u): one writer ---------------------------------------------------------- */
 

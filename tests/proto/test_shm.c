@@ -122,19 +122,6 @@ static void unpublished_stage_changes_nothing(void **state) {
     assert_int_equal(rounds_of_whole(2), 1);
 }
 
-static void overtaken_reader_notices(void **state) {
-    (void)state;
-    fill_home();
-    struct tw_shm_view view;
-    tw_shm_view(&shm, 1, &view);
-    assert_true(tw_shm_view_held(&shm, &view));
-    publish(1, 2);
-    assert_false(tw_shm_view_held(&shm, &view));
-    tw_shm_view(&shm, 1, &view);
-    tw_shm_settle(&shm); /* the spare it looks at may now be reused */
-    assert_false(tw_shm_view_held(&shm, &view));
-}
-
 static void garbage_in_the_page_stays_inside(void **state) {
     (void)state;
     fill_home();
@@ -305,13 +292,9 @@ static void torn_snapshot_is_never_chosen(void **state) {
 int main(void) {
 #define FACT(name) cmocka_unit_test_setup_teardown(name, map_shared, unmap_shared)
     const struct CMUnitTest tests[] = {
-        FACT(published_fragment_is_read_whole),
-        FACT(unpublished_stage_changes_nothing),
-        FACT(overtaken_reader_notices),
-        FACT(garbage_in_the_page_stays_inside),
-        FACT(geometry_of_another_model_is_refused),
-        FACT(kill_anywhere_leaves_old_or_new),
-        FACT(newest_whole_snapshot_is_chosen),
+        FACT(published_fragment_is_read_whole), FACT(unpublished_stage_changes_nothing),
+        FACT(garbage_in_the_page_stays_inside), FACT(geometry_of_another_model_is_refused),
+        FACT(kill_anywhere_leaves_old_or_new),  FACT(newest_whole_snapshot_is_chosen),
         FACT(torn_snapshot_is_never_chosen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
