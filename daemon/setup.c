@@ -210,6 +210,44 @@ static enum tw_exit state_open(struct tw_setup *setup, struct tw_error *err) {
     return TW_EXIT_OK;
 }
 
+/* Replaces a small file in a folder, durably. */
+static enum tw_status file_put(const char *folder, const char *name, const char *text, size_t size,
+                               struct tw_error *err) {
+    const struct tw_file_ops *ops = tw_file_system();
+    struct tw_durable file;
+    const int dir = ops->dir_open(ops->ctx, folder);
+    if (dir < 0) return tw_fail(err, TW_IO, "%s", strerror(errno));
+    enum tw_status status = tw_durable_begin(&file, ops, dir, name, size, err);
+    if (status == TW_OK) {
+        status = tw_durable_write(&file, text, size, 0, err);
+        if (status == TW_OK) {
+            status = tw_durable_commit(&file, err);
+        } else {
+            tw_durable_abort(&file);
+        }
+    }
+    (void)ops->close(ops->ctx, dir);
+    return status;
+}
+
+/* Checkpoints do not say what model they are: the manifest that does lies beside them. The folder's
+ * name is the run's, so what is there once stays right. */
+static enum tw_exit manifest_keep(const struct tw_setup *setup, struct tw_error *err) {
+    static const char NAME[] = "run.manifest";
+    char path[TW_PATH_BYTES], text[TW_MANIFEST_BYTES_MAX];
+    size_t size = 0;
+    struct tw_error reason;
+    if (!join(path, setup->run_state_dir, NAME)) {
+        (void)tw_fail(err, TW_CONFIG, "node.state_dir is too long");
+        return TW_EXIT_USAGE;
+    }
+    if (access(path, F_OK) == 0) return TW_EXIT_OK;
+    tw_run_encode(&setup->run, text, &size);
+    if (file_put(setup->run_state_dir, NAME, text, size, &reason) == TW_OK) return TW_EXIT_OK;
+    (void)tw_fail(err, TW_IO, "state folder %.80s: %s", setup->run_state_dir, reason.message);
+    return TW_EXIT_STATE_DIR;
+}
+
 /* Counts the starts of this node: durable before anybody is told. A lost count goes on from the
  * clock, which is ahead of any count. */
 static enum tw_exit boot_count(struct tw_setup *setup, struct tw_error *err) {
@@ -227,24 +265,9 @@ static enum tw_exit boot_count(struct tw_setup *setup, struct tw_error *err) {
         setup->boot = last > 0 && last < UINT32_MAX ? (uint32_t)last + 1 : (uint32_t)time(NULL);
     }
     const int bytes = snprintf(text, sizeof(text), "%u\n", setup->boot);
-    const struct tw_file_ops *ops = tw_file_system();
-    const int dir = ops->dir_open(ops->ctx, state_dir);
-    struct tw_durable file;
-    struct tw_error reason = {0};
-    enum tw_status status = TW_IO;
-    if (dir >= 0) status = tw_durable_begin(&file, ops, dir, "boot", (uint64_t)bytes, &reason);
-    if (status == TW_OK) {
-        status = tw_durable_write(&file, text, (size_t)bytes, 0, &reason);
-        if (status == TW_OK) {
-            status = tw_durable_commit(&file, &reason);
-        } else {
-            tw_durable_abort(&file);
-        }
-    }
-    if (dir >= 0) (void)ops->close(ops->ctx, dir);
-    if (status == TW_OK) return TW_EXIT_OK;
-    (void)tw_fail(err, TW_IO, "state folder %.80s: %s", state_dir,
-                  dir >= 0 ? reason.message : strerror(errno));
+    struct tw_error reason;
+    if (file_put(state_dir, "boot", text, (size_t)bytes, &reason) == TW_OK) return TW_EXIT_OK;
+    (void)tw_fail(err, TW_IO, "state folder %.80s: %s", state_dir, reason.message);
     return TW_EXIT_STATE_DIR;
 }
 
@@ -316,6 +339,7 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
     if (code == TW_EXIT_OK) code = data_check(setup, err);
     if (code == TW_EXIT_OK) code = worker_find(setup, err);
     if (code == TW_EXIT_OK) code = state_open(setup, err);
+    if (code == TW_EXIT_OK) code = manifest_keep(setup, err);
     if (code == TW_EXIT_OK) code = identity_open(setup, err);
     if (code == TW_EXIT_OK) code = boot_count(setup, err);
     return code;

@@ -219,6 +219,12 @@ static void tell_export(const struct convert *convert, const char *format,
                  tw_units_bytes(size, (double)folder->bytes), files, files == 1 ? "" : "s");
 }
 
+/* The checkpoint to export, where a node's state folder is named. */
+static enum tw_status take_state(struct convert *convert, struct tw_error *err) {
+    static struct tw_state_found found;
+    return engine_take_state(&convert->from, &convert->run, convert->part, &found, err);
+}
+
 /* A manifest that is named counts; a training file brings its own, a folder its config.json. */
 static enum tw_status open_trained(const struct convert *convert, struct tw_model_source *source,
                                    struct tw_run *run, struct tw_layout *layout,
@@ -372,6 +378,8 @@ enum tw_exit engine_convert(int argc, char **argv) {
         return TW_EXIT_USAGE;
     }
     tw_interrupt_catch(true);
+    const enum tw_status taken = is_import ? TW_OK : take_state(&convert, &err);
+    if (taken != TW_OK) return engine_fail(&err);
     const enum tw_status status =
         is_import ? do_import(&convert, &source, &err) : do_export(&convert, &source, &err);
     tw_model_source_close(&source);

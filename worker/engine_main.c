@@ -62,6 +62,33 @@ static enum tw_exit open_run(struct engine_bench *bench) {
     return TW_EXIT_MANIFEST;
 }
 
+enum tw_status engine_take_state(const char **model, const char **run, const char *part,
+                                 struct tw_state_found *found, struct tw_error *err) {
+    bool is_one = false;
+    if (*model == NULL) return TW_OK;
+    TW_TRY(tw_state_folder_find(*model, part, &is_one, found, err));
+    if (!is_one) return TW_OK;
+    (void)fprintf(stderr, "thinwire: %s%s%s, step %llu\n", found->refused,
+                  found->refused[0] != 0 ? "; it is " : "", found->checkpoint,
+                  (unsigned long long)found->step);
+    *model = found->checkpoint;
+    if (*run == NULL && found->manifest[0] != 0) *run = found->manifest;
+    return TW_OK;
+}
+
+static enum tw_status take_states(struct engine_options *options, struct tw_error *err) {
+    static struct tw_state_found found[ENGINE_FILES_MAX];
+    for (uint32_t i = 0; i < options->files_count; i++) {
+        TW_TRY(engine_take_state(&options->files[i], &options->run, options->part, &found[i], err));
+    }
+    if (options->files_count > 0) {
+        options->file = options->files[0];
+        return TW_OK;
+    }
+    TW_TRY(engine_take_state(&options->file, &options->run, options->part, &found[0], err));
+    return engine_take_state(&options->from, &options->run, options->part, &found[1], err);
+}
+
 static enum tw_exit open_data(struct engine_bench *bench) {
     struct tw_error err;
     const enum tw_status status =
@@ -163,6 +190,7 @@ static enum tw_exit run_verb(int argc, char **argv) {
                           VERBS[i].name, VERBS[i].usage, VERBS[i].name);
             return TW_EXIT_USAGE;
         }
+        if (take_states(&options, &err) != TW_OK) return engine_fail(&err);
         return work(i, &options);
     }
     (void)fprintf(stderr,

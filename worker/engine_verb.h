@@ -13,6 +13,7 @@
 #include "worker/engine.h"
 #include "worker/engine_options.h"
 #include "worker/eval.h"
+#include "worker/state_folder.h"
 
 /* What a verb works with: manifest and layout, the text where there is one, and the engine once the
  * verb made it. */
@@ -34,6 +35,12 @@ enum tw_exit engine_merge(struct engine_bench *bench);
 
 /* Makes bench->engine as the verb needs and the options want it. */
 enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb, struct tw_error *err);
+
+/* Where *model (NULL: none) is the state folder of a node, makes it the newest whole checkpoint in
+ * it, and *run its manifest, if *run is NULL; says on standard error which file that is. *found has
+ * the names and outlives them. */
+enum tw_status engine_take_state(const char **model, const char **run, const char *part,
+                                 struct tw_state_found *found, struct tw_error *err);
 
 /* Parameters of bench->engine from a checkpoint, a training file, weights or a folder. */
 enum tw_status engine_load(struct engine_bench *bench, const char *path, struct tw_error *err);

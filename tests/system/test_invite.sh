@@ -119,6 +119,14 @@ assert said["run"] == "numbers", said' || fail "$(cat said)"
 note_pid two words
 until_true 60 is_mixing two || fail "two does not mix again"
 
+# -- what a node keeps is a model by the name of its folder: the newest of two, with its manifest
+for _ in 1 2; do expect 0 . tw one checkpoint; done
+newest=$(cd one/state && ls -t */ckpt.?.safetensors | head -1)
+expect 0 "thinwire: one/state/$newest, step [0-9]*\$" thinwire eval one/state --data one/data --windows 2
+expect 0 "thinwire: one/state/$newest, step [0-9]*\$" thinwire generate "one/state/${newest%/*}" --tokens 4
+expect 0 "thinwire: one/state/$newest, step" thinwire export one/state --out one/hf
+expect 0 'two/state/.*, step' thinwire merge one/state two/state --out one/merged
+
 # -- tickets that are no good; the count outlives the daemon
 expect 10 'all uses of the ticket are spent (it says: 1 of 1)' thinwire join "$(cat line)" --dir x
 kill -9 "$(cat one/pid)"
