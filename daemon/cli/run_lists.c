@@ -1,4 +1,4 @@
-/* thinwire run presets, run codecs: what sync.preset and sync.codec can be. */
+/* thinwire run presets, run codecs, run keys: what sync.preset, sync.codec and --set can be. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -120,5 +120,86 @@ enum tw_exit cli_run_codecs(struct cli *cli) {
                      codecs[i]->id == TW_CODEC_AUTO ? ", or what a node's budget leaves" : "");
     }
     (void)printf("\nWhat is coded without feedback may also be a sync.result.\n");
+    return TW_EXIT_OK;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+enum { KEY_COLUMNS = 78, KEY_INDENT = 4 };
+
+static const char *unit_of(enum tw_run_kind kind) {
+    switch (kind) {
+    case TW_RUN_TOKENS: return "tokens";
+    case TW_RUN_DURATION: return "seconds";
+    case TW_RUN_REAL: return "number";
+    case TW_RUN_U32:
+    case TW_RUN_U64: return "whole number";
+    case TW_RUN_ENUM: return "word";
+    case TW_RUN_NAME: return "name";
+    case TW_RUN_SHA256: break;
+    }
+    return "sha256";
+}
+
+static json_t *key_json(const struct tw_run_key *key, const struct tw_run *defaults) {
+    char value[TW_RUN_VALUE_BYTES], accepts[160];
+    tw_run_key_format(key, defaults, value);
+    tw_run_key_accepts(key, accepts);
+    json_t *const row = json_pack("{s:s,s:s,s:s,s:s,s:s}", "key", key->name, "about", key->help,
+                                  "unit", unit_of(key->kind), "takes", accepts, "default", value);
+    json_t *const words = json_array();
+    for (unsigned i = 0; key->names != NULL && key->names[i] != NULL; i++) {
+        json_array_append_new(words, json_string(key->names[i]));
+    }
+    if (key->names != NULL) json_object_set(row, "words", words);
+    json_decref(words);
+    return row;
+}
+
+/* Words of `text` between the indent and the last column. */
+static void print_wrapped(const char *text) {
+    unsigned column = 0;
+    while (*text != 0) {
+        const unsigned size = (unsigned)strcspn(text, " ");
+        if (column > 0 && column + 1 + size > KEY_COLUMNS) {
+            (void)putchar('\n');
+            column = 0;
+        }
+        (void)printf("%*s%.*s", column == 0 ? KEY_INDENT : 1, "", (int)size, text);
+        column += (column == 0 ? KEY_INDENT : 1) + size;
+        text += size + strspn(text + size, " ");
+    }
+    (void)putchar('\n');
+}
+
+static void print_key(const struct tw_run_key *key, const struct tw_run *defaults) {
+    char value[TW_RUN_VALUE_BYTES], accepts[160], takes[224];
+    tw_run_key_format(key, defaults, value);
+    tw_run_key_accepts(key, accepts);
+    (void)printf("%s = %s\n", key->name, value);
+    print_wrapped(key->help);
+    (void)snprintf(takes, sizeof(takes), "%s: %s", unit_of(key->kind), accepts);
+    print_wrapped(takes);
+}
+
+enum tw_exit cli_run_keys(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--json", NULL};
+    static struct tw_run defaults;
+    uint32_t count;
+    const struct tw_run_key *const keys = tw_run_keys(&count);
+    const enum tw_exit rc = cli_done(cli, "run keys", OPTIONS);
+    if (rc != TW_EXIT_OK) return rc;
+    tw_run_defaults(&defaults);
+    if (cli->json) {
+        json_t *const rows = json_array();
+        for (uint32_t i = 0; i < count; i++) {
+            json_array_append_new(rows, key_json(&keys[i], &defaults));
+        }
+        return print_json(rows);
+    }
+    for (uint32_t i = 0; i < count; i++) print_key(&keys[i], &defaults);
+    (void)printf(
+        "\n`thinwire run new NAME --set KEY=VALUE`; what is not set follows from --model,\n"
+        "--preset and --data, else it is as above.\n");
     return TW_EXIT_OK;
 }

@@ -1,4 +1,4 @@
-/* run_lists.h - what sync.preset and sync.codec can be. */
+/* run_lists.h - what keys a manifest has, and what sync.preset and sync.codec can be. */
 #ifndef TW_DAEMON_CLI_RUN_LISTS_H
 #define TW_DAEMON_CLI_RUN_LISTS_H
 
@@ -6,5 +6,6 @@
 
 enum tw_exit cli_run_presets(struct cli *cli);
 enum tw_exit cli_run_codecs(struct cli *cli);
+enum tw_exit cli_run_keys(struct cli *cli);
 
 #endif

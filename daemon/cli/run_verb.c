@@ -322,16 +322,18 @@ static enum tw_exit run_show(struct cli *cli) {
 }
 
 enum tw_exit cli_run(struct cli *cli) {
-    static const char *const WORDS[] = {"new", "show", "models", "presets", "codecs"};
+    static const char *const WORDS[] = {"new", "show", "models", "presets", "codecs", "keys"};
     const char *const word = cli_operand(cli);
     if (word != NULL && strcmp(word, "new") == 0) return run_new(cli);
     if (word != NULL && strcmp(word, "show") == 0) return run_show(cli);
     if (word != NULL && strcmp(word, "models") == 0) return run_models(cli);
     if (word != NULL && strcmp(word, "presets") == 0) return cli_run_presets(cli);
     if (word != NULL && strcmp(word, "codecs") == 0) return cli_run_codecs(cli);
+    if (word != NULL && strcmp(word, "keys") == 0) return cli_run_keys(cli);
     const char *const near = word != NULL ? tw_nearest(word, WORDS, 5) : NULL;
     if (near != NULL) return cli_fail(TW_EXIT_USAGE, "run: did you mean `run %s`?", near);
-    return cli_fail(TW_EXIT_USAGE, "run: `run new NAME` makes a manifest, `run show [FILE]` "
-                                   "explains one, `run models`, `run presets` and `run codecs` "
-                                   "list what it can name");
+    return cli_fail(TW_EXIT_USAGE,
+                    "run: `run new NAME` makes a manifest, `run show [FILE]` "
+                    "explains one, `run models`, `run presets`, `run codecs` and `run keys` "
+                    "list what it can name");
 }

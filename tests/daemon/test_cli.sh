@@ -53,6 +53,26 @@ for verb in init run invite join start secret owner status peers rounds events d
     expect 0 "(^|[ ,])$verb" tw help
 done
 
+# -- every key that --set takes, with unit, range and default, as one list and as a table
+expect 0 '^train.lr = [0-9.]+$' "$BIN/thinwire" run keys
+expect 0 '^    number: 0.000001 to 1, such as 0.05 or 5%$' "$BIN/thinwire" run keys
+"$BIN/thinwire" run keys | awk 'length > 80 { print "wide: " $0; exit 1 }'
+expect 2 'run keys: `--all` is too much' "$BIN/thinwire" run keys --all
+"$BIN/thinwire" run keys --json >"$home/keys.json"
+"$BIN/thinwire" run new k --out "$home/k.manifest" >/dev/null
+python3 - "$home" <<'PY'
+import json, sys
+rows = {row["key"]: row for row in json.load(open(sys.argv[1] + "/keys.json"))}
+lines = [line.split(" = ")[0] for line in open(sys.argv[1] + "/k.manifest") if " = " in line]
+keys = [line for line in lines if "." in line and not line.startswith("#")]
+assert set(keys) == set(rows), set(keys) ^ set(rows)
+assert rows["train.tokens"]["unit"] == "tokens" and "500k" in rows["train.tokens"]["takes"]
+assert rows["sync.grace"]["unit"] == "seconds", rows["sync.grace"]
+assert rows["train.schedule"]["words"] == ["cosine", "wsd", "linear"], rows["train.schedule"]
+assert rows["data.sha256"]["default"] == "any" and "words" not in rows["model.layers"]
+assert all(row["about"] and row["takes"] and row["default"] for row in rows.values())
+PY
+
 # -- completion: commands, their words, options and names come from the programs themselves
 complete_of() {
     env PATH="$BIN:$PATH" bash -c '. "$0"; COMP_WORDS=("${@:1}"); COMP_CWORD=$(($# - 1)); _thinwire
@@ -60,7 +80,7 @@ complete_of() {
 }
 expect 0 '^start status$' complete_of thinwire sta
 expect 0 '^config$' complete_of thinwire --config my.conf conf
-expect 0 '^codecs models new presets show$' complete_of thinwire run ''
+expect 0 '^codecs keys models new presets show$' complete_of thinwire run ''
 expect 0 '^--threads$' complete_of thinwire train --thr
 expect 0 '^--socket --start --state-dir$' complete_of thinwire join --s
 expect 0 '^llama-15m$' complete_of thinwire run new x --model llama-15
