@@ -236,7 +236,7 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
         return tw_engine_source_open(source, convert->from, run, layout, convert->part, err);
     }
     bool is_trained = false;
-    TW_TRY(tw_train_file_peek(convert->from, &is_trained, run, NULL, err));
+    TW_TRY(tw_train_file_run(convert->from, &is_trained, run, err));
     if (is_trained) {
         TW_TRY(tw_layout_init(layout, run, err));
         return tw_engine_source_open(source, convert->from, run, layout, convert->part, err);

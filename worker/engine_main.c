@@ -35,8 +35,7 @@ static enum tw_exit open_run(struct engine_bench *bench) {
     struct tw_error err;
     enum tw_status status;
     bool is_trained = false;
-    if (options->run == NULL &&
-        tw_train_file_peek(model, &is_trained, &bench->run, NULL, &err) != TW_OK) {
+    if (options->run == NULL && tw_train_file_run(model, &is_trained, &bench->run, &err) != TW_OK) {
         return engine_fail(&err);
     }
     if (options->run != NULL) {
@@ -79,9 +78,12 @@ enum tw_status engine_take_state(const char **model, const char **run, const cha
 static enum tw_status take_states(struct engine_options *options, struct tw_error *err) {
     static struct tw_state_found found[ENGINE_FILES_MAX];
     for (uint32_t i = 0; i < options->files_count; i++) {
-        TW_TRY(engine_take_state(&options->files[i], &options->run, options->part, &found[i], err));
+        options->runs[i] = options->run;
+        TW_TRY(engine_take_state(&options->files[i], &options->runs[i], options->part, &found[i],
+                                 err));
     }
     if (options->files_count > 0) {
+        options->run = options->runs[0];
         options->file = options->files[0];
         return TW_OK;
     }

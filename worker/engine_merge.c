@@ -10,10 +10,13 @@
 
 #include "base/units.h"
 #include "kernels/merge.h"
+#include "proto/run_key.h"
+#include "worker/engine_model.h"
 #include "worker/engine_verb.h"
 #include "worker/eval.h"
 #include "worker/json_text.h"
 #include "worker/out_file.h"
+#include "worker/train_file.h"
 #include "worker/weights.h"
 
 struct merge {
@@ -24,7 +27,8 @@ struct merge {
     double losses[ENGINE_FILES_MAX];  /* nats per held-out token; NaN: not measured */
     double without[ENGINE_FILES_MAX]; /* of the mean of the others */
     double merged;
-    float *sum; /* (layout.elements) */
+    bool is_one_run; /* what is written carries its manifest */
+    float *sum;      /* (layout.elements) */
 };
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
@@ -211,8 +215,9 @@ static void print(const struct merge *merge) {
             "what helps.\n");
     }
     if (options->out != NULL) {
-        (void)printf("%sWritten to %s; name the manifest with --run where you use it.\n",
-                     has_loss ? "" : "\n", options->out);
+        (void)printf("%sWritten to %s%s.\n", has_loss ? "" : "\n", options->out,
+                     merge->is_one_run ? ", with its manifest"
+                                       : "; name the manifest with --run where you use it");
     }
 }
 
@@ -240,6 +245,21 @@ static enum tw_status check(const struct merge *merge, struct tw_error *err) {
     return options->out == NULL ? TW_OK : tw_out_is_free(options->out, err);
 }
 
+/* Whether all are of the run that the first is of, as far as they say: --run says it of all. */
+static enum tw_status compare_runs(struct merge *merge, struct tw_error *err) {
+    static struct tw_run run;
+    static struct tw_layout layout;
+    const struct engine_options *const options = merge->bench->options;
+    merge->is_one_run = true;
+    for (uint32_t i = 0; i < merge->count && merge->is_one_run; i++) {
+        bool has_run = options->runs[i] != NULL;
+        TW_TRY(has_run ? tw_engine_manifest_read(options->runs[i], &run, &layout, err)
+                       : tw_train_file_run(merge->files[i], &has_run, &run, err));
+        merge->is_one_run = has_run && tw_run_key_differing(&run, &merge->bench->run) == NULL;
+    }
+    return TW_OK;
+}
+
 static enum tw_status work(struct merge *merge, struct tw_error *err) {
     struct engine_bench *const bench = merge->bench;
     const struct engine_options *const options = bench->options;
@@ -256,7 +276,9 @@ static enum tw_status work(struct merge *merge, struct tw_error *err) {
     TW_TRY(blend(merge, merge->weights, err));
     if (options->data != NULL) TW_TRY(measure(merge, merge->sum, "the merge", &merge->merged, err));
     if (options->out != NULL) {
-        TW_TRY(tw_weights_save(options->out, &bench->layout, merge->sum, err));
+        TW_TRY(compare_runs(merge, err));
+        TW_TRY(tw_weights_save(options->out, &bench->layout, merge->is_one_run ? &bench->run : NULL,
+                               merge->sum, err));
     }
     return TW_OK;
 }

@@ -23,6 +23,7 @@ enum { ENGINE_FILES_MAX = 64 }; /* that merge takes */
 struct engine_options {
     const char *file, *run, *data, *out, *from, *prompt, *part, *tokenizer;
     const char *files[ENGINE_FILES_MAX]; /* of merge; the first is `file` too */
+    const char *runs[ENGINE_FILES_MAX];  /* and the manifest of each; NULL: it may carry one */
     uint32_t files_count;
     const char *weights; /* of merge: equal, loss, greedy or a list */
     struct tw_compute_config compute;

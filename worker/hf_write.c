@@ -15,6 +15,7 @@
 #include "proto/model_config.h"
 #include "worker/byte_tokenizer.h"
 #include "worker/out_file.h"
+#include "worker/train_file.h"
 
 enum {
     BLOCK_ELEMENTS = 1024 * 1024,
@@ -62,7 +63,15 @@ static enum tw_status make_header(const struct shard *shard, uint8_t **header_ou
         to->shape[1] = tensor->cols;
     }
     /* "pt" is what loaders of the Python world insist on. */
-    st.metadata_count = 1;
+    char manifest[TW_MANIFEST_BYTES_MAX];
+    if (shard->feed->says_run) {
+        st.metadata_count = 1;
+        st.metadata[1].key.bytes = TW_TRAIN_FILE_MANIFEST;
+        st.metadata[1].key.size = strlen(TW_TRAIN_FILE_MANIFEST);
+        st.metadata[1].value.bytes = manifest;
+        tw_train_file_manifest(shard->feed->run, manifest, &st.metadata[1].value.size);
+    }
+    st.metadata_count++;
     st.metadata[0].key = (struct tw_safetensors_text){"format", 6};
     st.metadata[0].value = (struct tw_safetensors_text){"pt", 2};
     const size_t capacity = tw_safetensors_bound(&st);

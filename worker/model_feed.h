@@ -13,6 +13,7 @@
 
 struct tw_model_feed {
     const struct tw_run *run;             /* borrowed, as is all below */
+    bool says_run;                        /* one file of it carries the manifest of `run` */
     const struct tw_layout *layout;       /* of run */
     const float *params;                  /* (layout->elements); NULL: read `source` */
     const struct tw_model_source *source; /* bound to `layout` */

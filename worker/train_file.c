@@ -44,8 +44,6 @@ static const char *const FIELD_NAMES[FIELDS] = {
     "thinwire.training",    "thinwire.step",        "thinwire.tokens",  "thinwire.updates",
     "thinwire.cursor",      "thinwire.data_seed",   "thinwire.skipped", "thinwire.xxh64",
     "thinwire.micro_batch", "thinwire.compute_bits"};
-static const char MANIFEST_NAME[] = "thinwire.manifest";
-
 enum { FORMAT_VERSION = 1 };
 
 /* Files of before passes were recorded have neither of their fields, in the sum nor outside. */
@@ -79,15 +77,20 @@ static void counters_of(const struct tw_train_file *file, uint64_t values[FIELDS
     memcpy(values, counters, sizeof(counters));
 }
 
-/* to->manifest holds the run's text, with its lines. */
+void tw_train_file_manifest(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX],
+                            size_t *size) {
+    tw_run_encode(run, text, size);
+    for (size_t i = 0; i < *size; i++) {
+        TW_ASSERT(text[i] != LINE_END);
+        if (text[i] == '\n') text[i] = LINE_END;
+    }
+}
+
 static void metadata_fill(struct metadata *to, const struct tw_train_file *file, uint64_t sum) {
     uint64_t values[FIELDS];
     counters_of(file, values);
     values[SUM] = sum;
-    for (size_t i = 0; i < to->manifest.size; i++) {
-        TW_ASSERT(to->manifest.text[i] != LINE_END);
-        if (to->manifest.text[i] == '\n') to->manifest.text[i] = LINE_END;
-    }
+    tw_train_file_manifest(&file->run, to->manifest.text, &to->manifest.size);
     to->numbers_count = fields_count(&file->pass);
     for (unsigned i = 0; i < to->numbers_count; i++) {
         (void)snprintf(to->numbers[i], sizeof(to->numbers[i]), "%" PRIu64, values[i]);
@@ -101,7 +104,7 @@ static struct tw_safetensors_text text_of(const char *text) {
 static void metadata_put(struct tw_safetensors *st, const struct metadata *from) {
     st->metadata[0].key = text_of("format");
     st->metadata[0].value = text_of("pt");
-    st->metadata[1].key = text_of(MANIFEST_NAME);
+    st->metadata[1].key = text_of(TW_TRAIN_FILE_MANIFEST);
     st->metadata[1].value = (struct tw_safetensors_text){from->manifest.text, from->manifest.size};
     for (unsigned i = 0; i < from->numbers_count; i++) {
         st->metadata[2 + i].key = text_of(FIELD_NAMES[i]);
@@ -140,7 +143,7 @@ static enum tw_status read_manifest(const struct tw_tensor_file *source, struct 
                                     struct tw_run *run, struct tw_error *err) {
     struct tw_error why = {.message = "it is missing, or too long"};
     const struct tw_safetensors_text *const line =
-        tw_safetensors_metadata(&source->st, MANIFEST_NAME);
+        tw_safetensors_metadata(&source->st, TW_TRAIN_FILE_MANIFEST);
     bool is_good = line != NULL && line->size <= sizeof(manifest->text);
     manifest->size = is_good ? line->size : 0;
     for (size_t i = 0; i < manifest->size; i++) {
@@ -282,6 +285,22 @@ enum tw_status tw_train_file_peek(const char *path, bool *is_one, struct tw_run 
     *is_one = false;
     if (tw_tensor_file_open(&source, path, NULL) != TW_OK) return TW_OK;
     const enum tw_status status = peek(&source, is_one, run, pass, err);
+    tw_tensor_file_close(&source);
+    return status;
+}
+
+enum tw_status tw_train_file_run(const char *path, bool *has_run, struct tw_run *run,
+                                 struct tw_error *err) {
+    struct tw_tensor_file source;
+    struct manifest manifest;
+    *has_run = false;
+    if (tw_tensor_file_open(&source, path, NULL) != TW_OK) return TW_OK;
+    enum tw_status status = peek(&source, has_run, run, NULL, err);
+    if (status == TW_OK && !*has_run &&
+        tw_safetensors_metadata(&source.st, TW_TRAIN_FILE_MANIFEST) != NULL) {
+        *has_run = true;
+        status = read_manifest(&source, &manifest, run, err);
+    }
     tw_tensor_file_close(&source);
     return status;
 }

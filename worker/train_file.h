@@ -43,6 +43,16 @@ enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layou
 enum tw_status tw_train_file_peek(const char *path, bool *is_one, struct tw_run *run,
                                   struct tw_train_pass *pass, struct tw_error *err);
 
+/* The manifest a file carries: a training file, or weights that were saved with one. *has_run
+ * false: none, or it cannot be read at all. TW_CORRUPT: it is damaged; TW_VERSION. */
+enum tw_status tw_train_file_run(const char *path, bool *has_run, struct tw_run *run,
+                                 struct tw_error *err);
+
+/* A manifest as a value of a safetensors file's metadata, under the key TW_TRAIN_FILE_MANIFEST. */
+#define TW_TRAIN_FILE_MANIFEST "thinwire.manifest"
+void tw_train_file_manifest(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX],
+                            size_t *size);
+
 /* Fills run, counters, and the arrays file->state points to, which belong to the caller and have
  * layout->elements floats. TW_IO; TW_CORRUPT: damaged, or no training file; TW_CONFIG: of a model
  * of another shape. On failure the arrays are undefined. */

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "proto/layout.h"
+#include "proto/run.h"
 
 /* Fills params (layout->elements floats, layout order, padding zero) from a file or folder:
  * model_source.h. `part` is "live" or "anchor" and matters for checkpoints only. float32, bfloat16
@@ -14,9 +15,9 @@
 enum tw_status tw_weights_load(const char *path, const struct tw_layout *layout, const char *part,
                                float *params, struct tw_error *err);
 
-/* Writes params as float32 under the layout's names: hf_write.h. TW_CONFIG when `path` exists;
- * TW_IO. */
+/* Writes params as float32 under the layout's names: hf_write.h. `run` is the manifest that goes
+ * into the file, of the same layout; NULL: none. TW_CONFIG when `path` exists; TW_IO. */
 enum tw_status tw_weights_save(const char *path, const struct tw_layout *layout,
-                               const float *params, struct tw_error *err);
+                               const struct tw_run *run, const float *params, struct tw_error *err);
 
 #endif

@@ -55,12 +55,27 @@ for name in a:
         assert abs(w - (x + 3 * y) / 4) <= 1e-6 * (abs(x) + abs(y)), (name, x, y, w)
 PY
 
+# -- it carries the manifest of the run that all are of, or that is named; of others it has none
+tw run new gentle --preset btm --data text.txt --out gentle --set model.layers=1 --set model.width=32 \
+    --set model.heads=2 --set model.context=32 --set train.batch=8 --set train.tokens=76800 \
+    --set train.warmup_tokens=1k --set train.lr=0.001 >/dev/null
+tw train --run gentle --data text.txt --out good3 --threads 1 --steps 3 >/dev/null 2>&1
+tw merge good1 good3 --out mixed | grep -q 'mixed; name the manifest with --run' || fail "no word of --run"
+! tw generate mixed --tokens 4 2>err.txt || fail "a merge of two runs carries a manifest"
+grep -q 'name its manifest with --run' err.txt || fail "$(cat err.txt)"
+tw merge good1 good3 --out named --run run | grep -q 'named, with its manifest' || fail "--run is lost"
+for file in mean named; do
+    tw generate $file --tokens 4 >/dev/null 2>&1 || fail "$file wants a manifest"
+    tw export $file --out $file-hf >/dev/null || fail "$file wants a manifest for export"
+done
+tw merge mean good2 --out again | grep -q 'with its manifest' || fail "a merge in a merge"
+
 # -- by the loss: the poor one counts for little, greedy leaves it out, and the mean is better
 #    without it and worse without a good one
 tw merge good1 good2 poor --data text.txt --ablate --json >ablate.json
 tw merge good1 poor good2 --data text.txt --weights loss --json >loss.json
 tw merge poor good1 good2 --data text.txt --weights greedy --out soup --json >greedy.json
-tw eval soup --run run --data text.txt --json >soup.json
+tw eval soup --data text.txt --json >soup.json # it carries its manifest
 python3 - <<'PY' || fail "$(cat ablate.json loss.json greedy.json soup.json)"
 import json
 ablate, loss, greedy, soup = (json.load(open(f + ".json")) for f in ("ablate", "loss", "greedy", "soup"))

@@ -11,7 +11,9 @@
 #include <cmocka.h>
 #include <math.h>
 
+#include "proto/run_key.h"
 #include "proto/safetensors.h"
+#include "worker/train_file.h"
 #include "worker/weights.h"
 
 static struct tw_run run;
@@ -90,7 +92,25 @@ static void write_file(const char *prefix, bool is_bf16, uint32_t skip) {
 static void what_was_saved_is_loaded_bit_for_bit(void **state) {
     (void)state;
     for (uint64_t i = 0; i < layout.elements; i++) loaded[i] = 7; /* padding included */
-    assert_int_equal(tw_weights_save(path, &layout, params, &err), TW_OK);
+    assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
+    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
+    assert_memory_equal(loaded, params, layout.elements * sizeof(float));
+}
+
+static void a_manifest_goes_along_where_one_is_given(void **state) {
+    (void)state;
+    static struct tw_run found;
+    bool has_run = true;
+    assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
+    assert_int_equal(tw_train_file_run(path, &has_run, &found, &err), TW_OK);
+    assert_false(has_run);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(tw_weights_save(path, &layout, &run, params, &err), TW_OK);
+    assert_int_equal(tw_train_file_run(path, &has_run, &found, &err), TW_OK);
+    assert_true(has_run);
+    assert_null(tw_run_key_differing(&found, &run));
+    assert_int_equal(tw_train_file_peek(path, &has_run, &found, NULL, &err), TW_OK);
+    assert_false(has_run); /* nothing to go on with */
     assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
     assert_memory_equal(loaded, params, layout.elements * sizeof(float));
 }
@@ -132,7 +152,7 @@ static void a_missing_tensor_is_named(void **state) {
 static void another_shape_is_refused(void **state) {
     (void)state;
     static struct tw_layout other;
-    assert_int_equal(tw_weights_save(path, &layout, params, &err), TW_OK);
+    assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
     for (unsigned i = 0; i < 2; i++) {
         run.model.width = i == 0 ? 32 : 16;
         run.model.context = i == 0 ? 8 : 4;
@@ -147,7 +167,7 @@ static void another_shape_is_refused(void **state) {
 static void numbers_that_are_not_finite_are_refused(void **state) {
     (void)state;
     params[layout.tensors[5].offset] = NAN;
-    assert_int_equal(tw_weights_save(path, &layout, params, &err), TW_CORRUPT);
+    assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, layout.tensors[5].name));
     write_file("", false, UINT32_MAX);
     assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_CORRUPT);
@@ -157,7 +177,7 @@ static void numbers_that_are_not_finite_are_refused(void **state) {
 /* Cut at any length and with any one byte of the header changed, a file is refused or read. */
 static void damage_never_does_more_than_fail(void **state) {
     (void)state;
-    assert_int_equal(tw_weights_save(path, &layout, params, &err), TW_OK);
+    assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
     FILE *file = fopen(path, "r");
     assert_non_null(file);
     static char bytes[1 << 20];
@@ -180,7 +200,7 @@ static void damage_never_does_more_than_fail(void **state) {
 
 static void a_save_that_fails_leaves_nothing(void **state) {
     (void)state;
-    assert_int_equal(tw_weights_save("/nowhere/w", &layout, params, &err), TW_IO);
+    assert_int_equal(tw_weights_save("/nowhere/w", &layout, NULL, params, &err), TW_IO);
     assert_non_null(strstr(err.message, "/nowhere/w"));
     assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_IO);
 }
@@ -189,6 +209,7 @@ int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
         T(what_was_saved_is_loaded_bit_for_bit),
+        T(a_manifest_goes_along_where_one_is_given),
         T(names_of_checkpoints_and_of_hugging_face_are_found),
         T(bf16_is_widened_exactly),
         T(a_missing_tensor_is_named),
