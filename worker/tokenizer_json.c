@@ -60,9 +60,13 @@ static void name_ends(struct tw_tokenizer *tokenizer) {
 enum tw_status tw_tokenizer_read(struct tw_tokenizer *tokenizer, const char *json, size_t size,
                                  struct tw_error *err) {
     json_t *root;
-    TW_TRY(tw_hf_json_parse(&root, json, size, TW_TOKENIZER_JSON_BYTES_MAX, err));
+    struct tw_error why;
+    enum tw_status status = tw_hf_json_parse(&root, json, size, TW_TOKENIZER_JSON_BYTES_MAX, &why);
+    if (status != TW_OK) {
+        return tw_fail(err, status, "it is no tokenizer.json: %.200s", why.message);
+    }
     tokenizer->is_exact = true;
-    enum tw_status status = tw_tokenizer_read_model(tokenizer, root, err);
+    status = tw_tokenizer_read_model(tokenizer, root, err);
     if (status == TW_OK) status = tw_tokenizer_read_steps(tokenizer, root, err);
     if (status == TW_OK) status = tw_tokenizer_read_added(tokenizer, root, err);
     if (status == TW_OK) status = tw_bpe_vocab_index(&tokenizer->vocab, err);

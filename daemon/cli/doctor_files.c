@@ -145,14 +145,17 @@ static void look_at_room(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_SKIP, "disk.room", NULL, "%s", strerror(errno));
         return;
     }
-    const double free_mb = (double)info.f_bavail * (double)info.f_frsize / MB;
-    const double wanted_mb = (double)bytes_wanted(doctor) / MB;
-    const bool is_full = free_mb < wanted_mb, has_inodes = info.f_files == 0 || info.f_favail > 64;
+    char free_text[TW_UNITS_BYTES], wanted_text[TW_UNITS_BYTES];
+    const double free_bytes = (double)info.f_bavail * (double)info.f_frsize;
+    const double wanted_bytes = (double)bytes_wanted(doctor);
+    const bool is_full = free_bytes < wanted_bytes,
+               has_inodes = info.f_files == 0 || info.f_favail > 64;
     doctor_say(doctor, is_full || !has_inodes ? DOCTOR_FAIL : DOCTOR_OK, "disk.room",
                is_full       ? "free some, or set node.state_dir to a larger disk"
                : !has_inodes ? "the disk has no room for more files: remove some"
                              : NULL,
-               "%.0f MB free where checkpoints go, %.0f MB wanted%s", free_mb, wanted_mb,
+               "%s free where checkpoints go, %s wanted%s", tw_units_bytes(free_text, free_bytes),
+               tw_units_bytes(wanted_text, wanted_bytes),
                doctor->run.data.form == TW_FORM_DATASET && doctor->config.node.data[0] == 0
                    ? " beside the dataset"
                    : "");
@@ -229,6 +232,7 @@ static void look_at_dates(struct doctor *doctor) {
 static void look_at_data(struct doctor *doctor) {
     static struct cli_data data;
     struct tw_error err;
+    char bytes[TW_UNITS_BYTES];
     const char *const path = doctor->config.node.data;
     if (!doctor->has_run) {
         doctor_say(doctor, DOCTOR_SKIP, "data", NULL, "the manifest says what it should be");
@@ -253,7 +257,8 @@ static void look_at_data(struct doctor *doctor) {
                    "copy the missing ones, or leave node.data out: then they are fetched",
                    "%s has %u of %u shards", path, data.shards_here, data.shards);
     else
-        doctor_say(doctor, DOCTOR_OK, "data", NULL, "%s, %.1f MB", path, (double)data.bytes / MB);
+        doctor_say(doctor, DOCTOR_OK, "data", NULL, "%s, %s", path,
+                   tw_units_bytes(bytes, (double)data.bytes));
 }
 
 void doctor_files(struct doctor *doctor) {

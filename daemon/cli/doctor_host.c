@@ -59,7 +59,8 @@ static void look_at_clock(struct doctor *doctor) {
 
 static void look_at_memory(struct doctor *doctor) {
     static struct tw_layout layout;
-    char text[4096];
+    char text[4096], has_text[TW_UNITS_BYTES], params_text[TW_UNITS_BYTES],
+        wants_text[TW_UNITS_BYTES];
     if (!doctor->has_run || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK ||
         !doctor_proc(doctor, "meminfo", text, sizeof(text))) {
         doctor_say(doctor, DOCTOR_SKIP, "memory", NULL, "needs the manifest and /proc/meminfo");
@@ -78,9 +79,10 @@ static void look_at_memory(struct doctor *doctor) {
                    ? NULL
                    : "`thinwire train --plan` counts every byte; give it more memory, or take a "
                      "smaller model",
-               "%.0f MB available, the model of %.1f M parameters takes %.0f MB and its "
-               "activations",
-               (double)has / 1e6, (double)layout.params / 1e6, (double)wants / 1e6);
+               "%s available, the model of %s parameters takes %s and its activations",
+               tw_units_bytes(has_text, (double)has),
+               tw_units_short(params_text, (double)layout.params),
+               tw_units_bytes(wants_text, (double)wants));
 }
 
 static void look_at_processors(struct doctor *doctor) {

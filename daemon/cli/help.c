@@ -380,8 +380,8 @@ static const struct {
      "                       trained on, is worth\n"
      "  --windows N          of held-out text (default: all)\n"
      "\n"
-     "The merge is written whole to --out or not at all; without it nothing is written. It carries\n"
-     "the manifest of the run that all are of, or that --run names.\n"},
+     "The merge is written whole to --out or not at all; without it nothing is written. It\n"
+     "carries the manifest of the run that all are of, or that --run names.\n"},
     {"export",
      "thinwire export FILE [--run MANIFEST] --out FOLDER [--format hf] [--shard 5GB]\n"
      "                [--dtype f32|bf16|f16] [--part live|anchor] [--json]\n"

@@ -73,6 +73,10 @@ assert rows["data.sha256"]["default"] == "any" and "words" not in rows["model.la
 assert all(row["about"] and row["takes"] and row["default"] for row in rows.values())
 PY
 
+# -- the simulator names the option whose value it refuses
+expect 2 "'0' is no value for --nodes; see --help" tw sim --seed 1 --nodes 0 --hours 1
+expect 2 "'x' is no value for --hours; see --help" tw sim --hours x
+
 # -- completion: commands, their words, options and names come from the programs themselves
 complete_of() {
     env PATH="$BIN:$PATH" bash -c '. "$0"; COMP_WORDS=("${@:1}"); COMP_CWORD=$(($# - 1)); _thinwire

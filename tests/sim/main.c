@@ -81,8 +81,8 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
         {"plant", required_argument, NULL, 'p'}, {"liars", required_argument, NULL, 'l'},
         {"pairs", no_argument, NULL, 'P'},       {0}};
     *arguments = (struct arguments){.first = 1, .last = 1, .hours = 1};
-    int option;
-    while ((option = getopt_long(argc, argv, "", longs, NULL)) != -1) {
+    int option, at = -1;
+    while ((option = getopt_long(argc, argv, "", longs, &at)) != -1) {
         bool is_good = true;
         switch (option) {
         case 's':
@@ -113,7 +113,8 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
             return optopt == 0 ? 1 : 3;
         }
         if (!is_good) {
-            fprintf(stderr, "thinwire-sim: '%s' is no value for this option; see --help\n", optarg);
+            fprintf(stderr, "thinwire-sim: '%s' is no value for --%s; see --help\n", optarg,
+                    longs[at].name);
             return 3;
         }
     }

@@ -31,6 +31,11 @@ expect 0 'held out' tw data prepare --out small prose.txt --text lines --heldout
 expect 0 'it sets data.tokenizer = bytes, data.heldout = 0.001,' tw run new small --data small \
     --set model.context=32
 
+# -- a text is no tokenizer, whichever of the two it is taken for
+expect 9 'prose.txt: it is no tokenizer.json: ' tw data prepare code.c --out none --tokenizer prose.txt
+expect 2 'tokenizer none.json: No such file' tw data prepare code.c --out none \
+    --tokenizer none.json
+
 # -- what it holds, in words and for machines
 expect 0 '^  code +30.0 % +2 ' tw data info d --verify
 grep -q '^Every byte is what it should be' out.txt

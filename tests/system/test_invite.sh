@@ -127,6 +127,10 @@ expect 0 "thinwire: one/state/$newest, step [0-9]*\$" thinwire generate "one/sta
 expect 0 "thinwire: one/state/$newest, step" thinwire export one/state --out one/hf
 expect 0 'two/state/.*, step' thinwire merge one/state two/state --out one/merged
 
+# -- sizes are said in the unit that fits them
+expect 0 'disk.room .*[0-9] [MGT]B free where checkpoints go, [0-9.]* [kM]B wanted' tw one doctor
+expect 0 'memory .*[0-9] [MG]B available, the model of [0-9.]*k parameters takes [0-9.]* [kM]B' tw one doctor
+
 # -- tickets that are no good; the count outlives the daemon
 expect 10 'all uses of the ticket are spent (it says: 1 of 1)' thinwire join "$(cat line)" --dir x
 kill -9 "$(cat one/pid)"

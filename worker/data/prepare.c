@@ -55,8 +55,10 @@ static enum tw_status load_tokenizer(struct prepare *prepare, char **json, size_
     *json = NULL;
     if (path == NULL) return tw_tokenizer_create_bytes(&prepare->tokenizer, err);
     const enum tw_status status =
-        tw_whole_file_read(path, TW_DATASET_TOKENIZER_BYTES_MAX, json, size, err);
-    if (status != TW_OK) return tw_fail(err, TW_CONFIG, "--tokenizer %s cannot be read", path);
+        tw_whole_file_read(path, TW_DATASET_TOKENIZER_BYTES_MAX, json, size, &why);
+    if (status != TW_OK) {
+        return tw_fail(err, TW_CONFIG, "--tokenizer %.220s", why.message);
+    }
     if (tw_tokenizer_create_json(&prepare->tokenizer, *json, *size, &why) != TW_OK) {
         return tw_fail(err, why.status, "%.90s: %s", path, why.message);
     }
