@@ -131,7 +131,8 @@ static void check_progress(struct tw_sim_world *world) {
             tw_sim_fail(world, node, "calm", "has not contributed to any of %" PRIu64 " rounds",
                         rounds);
         }
-        if (world->nodes_count > 1 && !has_mixed(world->view)) {
+        /* Nobody owes a liar anything. */
+        if (world->nodes_count > 1 && !tw_sim_is_liar(world, node) && !has_mixed(world->view)) {
             tw_sim_fail(world, node, "calm", "mixes with nobody");
         }
     }
