@@ -263,10 +263,13 @@ static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
     switch (verb) {
     case TW_API_CHECKPOINT: tw_shell_save(shell, &ticket); return;
     case TW_API_LEAVE:
-        tw_api_answer(shell->api, ticket, TW_OK,
-                      "leaving: saying goodbye, saving a checkpoint, then the daemon ends");
-        if (shell->stage == TW_SHELL_RUNNING)
-            TW_ASSERT(uv_timer_start(&shell->leave_timer, on_leave_asked, 0, 0) == 0);
+        if (shell->stage != TW_SHELL_RUNNING || shell->has_leave_ticket) {
+            tw_api_answer(shell->api, ticket, TW_OK, "it is leaving already");
+            return;
+        }
+        shell->has_leave_ticket = true; /* the last checkpoint answers it */
+        shell->leave_ticket = ticket;
+        TW_ASSERT(uv_timer_start(&shell->leave_timer, on_leave_asked, 0, 0) == 0);
         return;
     case TW_API_PAUSE:
         tw_shell_worker_pause(shell, true);
@@ -362,6 +365,11 @@ static void on_leave_late(uv_timer_t *timer) {
            "text=\"nothing has moved for %u s: ending without a checkpoint\"",
            (unsigned)(TW_LEAVE_US / 1000000));
     if (shell->exit_code == TW_EXIT_OK) shell->exit_code = TW_EXIT_FAILURE;
+    if (shell->has_leave_ticket) {
+        tw_api_answer(shell->api, shell->leave_ticket, TW_IO,
+                      "nothing moved any more: it ended without a checkpoint");
+        tw_api_close(shell->api); /* which lets the answer out */
+    }
     _exit((int)shell->exit_code);
 }
 
@@ -375,7 +383,7 @@ void tw_shell_leave(struct tw_shell *shell, enum tw_exit code) {
     shell->stage = TW_SHELL_LEAVING;
     shell->leave_moved = atomic_load(&shell->save.moved);
     TW_ASSERT(uv_timer_start(&shell->leave_timer, on_leave_late, TW_LEAVE_US / 1000, 0) == 0);
-    tw_shell_save(shell, NULL);
+    tw_shell_save(shell, shell->has_leave_ticket ? &shell->leave_ticket : NULL);
     tw_shell_leave_step(shell);
 }
 

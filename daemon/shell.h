@@ -322,6 +322,8 @@ struct tw_shell {
     struct tw_id minute_lineage; /* whose clock that is */
     struct tw_minute_sample minute[TW_MINUTE_SAMPLES];
     uint64_t minute_due_us, watchdog_us, watchdog_due_us;
+    bool has_leave_ticket; /* somebody waits for what becomes of the last checkpoint */
+    uint32_t leave_ticket;
     uint64_t leave_moved; /* save.moved when it was looked at last */
     bool is_worker_gone;
 };

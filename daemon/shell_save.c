@@ -380,7 +380,9 @@ static void save_start(struct tw_shell *shell) {
     const uint64_t interval = shell->setup->config.node.checkpoint_interval_us;
     save->due_us = interval == 0 ? UINT64_MAX : tw_shell_now_us() + interval;
     if (!shell->host->has_anchor) {
-        save_end(shell, TW_AGAIN, "nothing to save yet: no worker has started the model");
+        /* Who leaves with nothing loses nothing. */
+        save_end(shell, shell->stage == TW_SHELL_LEAVING ? TW_OK : TW_AGAIN,
+                 "nothing to save yet: no worker has started the model");
         return;
     }
     const bool has_slots = shell->host->memory.shm.geometry.snapshot_bytes > 0;

@@ -17,7 +17,10 @@ struct cli {
     bool has_colour, has_utf8; /* of standard output */
     const char *config_option; /* --config, or NULL */
     const char *socket_option; /* --socket, or NULL */
-    int argc;                  /* of the verb's own arguments, without the verb */
+    /* NULL, or called about every second while a request waits, which then has no limit, and with 0
+     * at its end. */
+    void (*waiting)(unsigned waited_s);
+    int argc; /* of the verb's own arguments, without the verb */
     char **argv;
 };
 

@@ -168,8 +168,9 @@ static const struct {
      "thinwire leave\n"
      "\n"
      "The daemon finishes its step, saves, says goodbye to its peers and ends; the command\n"
-     "returns when it has, and `thinwire start` goes on from there. Under systemd use\n"
-     "`systemctl stop`, which does the same and does not start it again.\n"},
+     "returns when it has, and `thinwire start` goes on from there. Where it cannot save (a full\n"
+     "disk) it ends all the same and keeps the last one it saved: that is said, status 1. Under\n"
+     "systemd use `systemctl stop`, which does the same and does not start it again.\n"},
     {"pause",
      "thinwire pause\n"
      "\n"

@@ -33,19 +33,30 @@ static int daemon_open(const char *socket_path) {
 
 /* As long as it takes: the daemon itself ends when nothing moves any more, and who does not want to
  * wait interrupts this, which changes nothing there. */
+static void say_waiting(unsigned waited_s) {
+    static bool is_shown;
+    if (isatty(STDERR_FILENO) != 1) return;
+    if (waited_s >= WORD_MS / 1000) {
+        (void)fprintf(stderr, "\r\033[Kstill leaving, for %u s (Ctrl-C stops waiting only)",
+                      waited_s);
+        is_shown = true;
+    } else if (waited_s == 0 && is_shown) {
+        (void)fputs("\r\033[K", stderr);
+        is_shown = false;
+    }
+}
+
 static void wait_for(int process) {
     struct pollfd ended = {.fd = process, .events = POLLIN};
-    const bool is_terminal = isatty(STDERR_FILENO) == 1;
     unsigned waited_s = 0;
     for (int count = 0; count <= 0;) {
         count = poll(&ended, 1, WORD_MS);
-        if (count < 0 && errno != EINTR) return;
-        if (count != 0 || !is_terminal) continue;
+        if (count < 0 && errno != EINTR) break;
+        if (count != 0) continue;
         waited_s += WORD_MS / 1000;
-        (void)fprintf(stderr, "\r\033[Kstill leaving, for %u s (Ctrl-C stops waiting only)",
-                      waited_s);
+        say_waiting(waited_s);
     }
-    if (waited_s > 0) (void)fputs("\r\033[K", stderr);
+    say_waiting(0);
 }
 
 enum tw_exit cli_leave(struct cli *cli) {
@@ -55,6 +66,7 @@ enum tw_exit cli_leave(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = cli_socket(cli, socket_path);
     if (rc != TW_EXIT_OK) return rc;
     const int process = daemon_open(socket_path);
+    cli->waiting = say_waiting;
     rc = cli_ask(cli, "leave", "leave");
     if (rc == TW_EXIT_OK && process >= 0) {
         (void)fflush(stdout);

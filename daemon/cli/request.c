@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/cli/cli.h"
@@ -83,12 +84,38 @@ static enum tw_exit explain(CURLcode rc, const char *socket_path, const char *hi
                     socket_path, hint);
 }
 
+struct wait {
+    void (*waiting)(unsigned waited_s);
+    time_t begin;
+};
+
+static int on_wait(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {
+    const struct wait *const wait = user;
+    const time_t waited = time(NULL) - wait->begin;
+    (void)a, (void)b, (void)c, (void)d;
+    if (waited > 0) wait->waiting((unsigned)waited);
+    return 0;
+}
+
+/* Patience: none for what is read, minutes for a verb, any for one whose waiting is shown. */
+static void set_limits(CURL *curl, const struct cli *cli, bool is_post, struct wait *wait) {
+    (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 3L);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, is_post ? (long)VERB_S : (long)READ_S);
+    if (cli->waiting == NULL) return;
+    *wait = (struct wait){cli->waiting, time(NULL)};
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, 0L);
+    (void)curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    (void)curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_wait);
+    (void)curl_easy_setopt(curl, CURLOPT_XFERINFODATA, wait);
+}
+
 enum tw_exit cli_request(const struct cli *cli, const char *method, const char *path,
                          long *code_out, char **body_out) {
     char socket_path[TW_PATH_BYTES], hint[TW_PATH_BYTES + 64], *url = NULL;
     const enum tw_exit found = find_socket(cli, socket_path, hint);
     if (found != TW_EXIT_OK) return found;
     struct answer answer = {NULL, 0};
+    struct wait wait;
     CURL *const curl = curl_easy_init();
     if (curl == NULL) return cli_fail(TW_EXIT_FAILURE, "libcurl could not start");
     const bool is_post = strcmp(method, "POST") == 0;
@@ -101,8 +128,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
     (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
     (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 3L);
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, is_post ? (long)VERB_S : (long)READ_S);
+    set_limits(curl, cli, is_post, &wait);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, &answer);
     if (is_post) {
@@ -110,6 +136,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
         (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
     }
     const CURLcode rc = curl_easy_perform(curl);
+    if (cli->waiting != NULL) cli->waiting(0);
     (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, code_out);
     curl_easy_cleanup(curl);
     if (rc != CURLE_OK || answer.bytes == NULL) {

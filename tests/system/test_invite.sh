@@ -119,6 +119,16 @@ assert said["run"] == "numbers", said' || fail "$(cat said)"
 note_pid two words
 until_true 60 is_mixing two || fail "two does not mix again"
 
+# -- a last checkpoint that fails is told, and ends the daemon all the same
+stop two
+(trap '' XFSZ && start two)
+until_true 60 is_mixing two || fail "two does not mix before its disk is full"
+prlimit --pid "$(cat two/pid)" --fsize=4096
+expect 1 'leave: .*File too large' tw two leave
+until_true 10 is_gone two || fail "it has not ended"
+start two
+until_true 60 is_mixing two || fail "two does not mix after its disk was full"
+
 # -- what a node keeps is a model by the name of its folder: the newest of two, with its manifest
 for _ in 1 2; do expect 0 . tw one checkpoint; done
 newest=$(cd one/state && ls -t */ckpt.?.safetensors | head -1)
