@@ -86,11 +86,10 @@ void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_st
     node->links[peer].has_status = true;
 }
 
-/* A founder that has no worker and never committed a round has no (phi, u) to give: who followed
- * it, by the order of ids, would stand still until it has. */
+/* Who is alone and has no worker gives no (phi, u) and lets nobody in: who followed it would stand
+ * still until it has one, which may be never. */
 static enum tw_node_state state_to_say(const struct tw_node *node) {
-    const bool has_nothing =
-        node->state == TW_STATE_SOLO && !node->worker_up && node->at.rounds == 0;
+    const bool has_nothing = node->state == TW_STATE_SOLO && !node->worker_up;
     return has_nothing ? TW_STATE_RECEIVER : node->state;
 }
 

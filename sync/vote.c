@@ -241,8 +241,12 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
     }
-    /* One ballot, one manifest: a closer that says two things is a liar. */
-    if (round->has_offer && round->offer_ballot == propose->ballot) return;
+    /* One ballot, one manifest: a closer that says two things is a liar. But it may come by another
+     * link than before. */
+    if (round->has_offer && round->offer_ballot == propose->ballot) {
+        if (peer != NO_PEER) round->offer_from = peer;
+        return;
+    }
     if (round->has_offer && round->offer_ballot > propose->ballot) {
         nack(node, peer, round->offer_ballot);
         return;

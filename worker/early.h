@@ -4,7 +4,7 @@
  * (decoding, the outer step, digests) is many steps long. So a thread works it out beside the
  * anchor that is published, and the loop only publishes it and carries it into theta, at the first
  * step boundary that finds it done. There is one spare for (phi, u), so there is one at a time;
- * others wait for it, in order.
+ * others wait for it, in order; where several are due the loop does them itself.
  *
  * All functions are the loop's, at step boundaries. Without `init`, or where it was told that the
  * host is busy, every APPLY is ready at once and done when it is asked for. */

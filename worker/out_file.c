@@ -174,6 +174,10 @@ enum tw_status tw_out_hold(struct tw_out_file *file, const char *path, struct tw
 }
 
 enum tw_status tw_out_rewind(struct tw_out_file *file, struct tw_error *err) {
+    if (file->fd >= 0 && !is_at(file->fd, file->part)) { /* somebody has removed it */
+        (void)close(file->fd);
+        file->fd = -1;
+    }
     if (file->fd < 0) return take_part(file, err);
     if (ftruncate(file->fd, 0) != 0 || lseek(file->fd, 0, SEEK_SET) != 0) {
         return tw_fail(err, TW_IO, "%s: %s", file->part, strerror(errno));

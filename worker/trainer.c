@@ -177,8 +177,8 @@ static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, 
         if (fragment >= 0 && tw_request_fragment_of(&trainer->waiting[i]) == fragment) return false;
     }
     if (is_idle) return true; /* there are no steps that anything could be done beside */
-    const bool is_ready =
-        msg->kind != TW_WMSG_APPLY || tw_early_is_ready(&trainer->early, &msg->u.apply);
+    const bool is_ready = msg->kind != TW_WMSG_APPLY || trainer->is_behind ||
+                          tw_early_is_ready(&trainer->early, &msg->u.apply);
     return is_ready && min_step <= trainer->step;
 }
 
@@ -312,6 +312,17 @@ static enum tw_status waiting_perform(struct tw_trainer *trainer, struct tw_erro
     return TW_OK;
 }
 
+/* Do several APPLYs wait for nothing but to be worked out? One at a time, a step each, would never
+ * catch up with rounds that come faster than steps. */
+static bool is_behind(const struct tw_trainer *trainer) {
+    uint32_t due_count = 0;
+    for (uint32_t i = 0; i < trainer->waiting_count; i++) {
+        const struct tw_worker_msg *msg = &trainer->waiting[i];
+        due_count += msg->kind == TW_WMSG_APPLY && msg->u.apply.min_step <= trainer->step;
+    }
+    return due_count > 1;
+}
+
 /* Reads every packet that waits. What is not due yet is kept. */
 static enum tw_status drain(struct tw_trainer *trainer, struct tw_error *err) {
     while (!trainer->is_over && trainer->waiting_count < TW_WAITING_MAX) {
@@ -381,7 +392,9 @@ static enum tw_status boundary(struct tw_trainer *trainer, struct tw_error *err)
     TW_TRY(waiting_perform(trainer, err));
     TW_TRY(drain(trainer, err));
     /* A PAUSE or FINISH just read makes waiting APPLYs due. */
+    trainer->is_behind = is_behind(trainer);
     TW_TRY(waiting_perform(trainer, err));
+    trainer->is_behind = false;
     if (trainer->is_over) return tw_trainer_finish(trainer, err);
     TW_TRY(boundary_extras(trainer, err));
     trainer->sync_us += cost_us(trainer) - trainer->boundary_us;

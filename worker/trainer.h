@@ -64,6 +64,7 @@ struct tw_trainer {
     uint64_t evaluated_changes; /* merger.changes_count at the last evaluation */
 
     uint32_t waiting_count;
+    bool is_behind; /* APPLYs pile up: they are done now, whatever can be worked out beside steps */
     struct tw_worker_msg *waiting; /* (TW_WAITING_MAX), in order of arrival */
 };
 

@@ -232,6 +232,16 @@ static void others_wait_for_it(void **state) {
     assert_applied(1, TW_OK, 2);
 }
 
+/* Rounds that come faster than steps: one a step would never catch up. */
+static void several_that_are_due_are_done_at_once(void **state) {
+    (void)state;
+    const struct tw_span sent[FRAGMENTS] = {encode(0), encode(1), encode(2)};
+    const uint64_t step = trainer.step;
+    for (uint32_t f = 0; f < FRAGMENTS; f++) send_apply(f, TW_APPLY_MIX, sent[f], 0);
+    for (uint32_t f = 0; f < FRAGMENTS; f++) assert_applied(f, TW_OK, f + 1);
+    assert_true(trainer.step <= step + 1);
+}
+
 /* A request of another end for the same round, as after a change of mind. */
 static void another_request_of_its_round_is_done_as_it_says(void **state) {
     (void)state;
@@ -328,6 +338,7 @@ int main(void) {
         cmocka_unit_test(so_it_is_where_parameters_are_far),
         TEST(it_lands_no_earlier_than_it_may),
         TEST(others_wait_for_it),
+        TEST(several_that_are_due_are_done_at_once),
         TEST(another_request_of_its_round_is_done_as_it_says),
         TEST(a_pause_makes_it_land),
         TEST(a_worker_may_end_meanwhile),

@@ -167,6 +167,19 @@ static void a_save_that_fails_leaves_the_earlier_one(void **state) {
     assert_int_equal(loaded.state.step, 2000);
 }
 
+/* Somebody tidies up: the save under way is lost, not all that come. */
+static void a_part_that_was_removed_is_made_anew(void **state) {
+    (void)state;
+    char part[sizeof(path) + 8];
+    (void)snprintf(part, sizeof(part), "%s.part", path);
+    save();
+    assert_int_equal(unlink(part), 0);
+    saved.state.step = 1001;
+    save();
+    if (tw_train_file_load(path, &layout, &loaded, &err) != TW_OK) fail_msg("%s", err.message);
+    assert_int_equal(loaded.state.step, 1001);
+}
+
 static void two_trainings_do_not_share_a_file(void **state) {
     (void)state;
     struct tw_out_file second;
@@ -360,6 +373,7 @@ int main(void) {
         TEST(a_later_save_takes_the_place_of_an_earlier_one),
         TEST(what_is_not_finite_is_not_saved),
         TEST(a_save_that_fails_leaves_the_earlier_one),
+        TEST(a_part_that_was_removed_is_made_anew),
         TEST(two_trainings_do_not_share_a_file),
         TEST(what_a_dead_training_left_is_taken_over),
         TEST(a_file_that_came_later_is_not_replaced),
