@@ -151,9 +151,31 @@ static void who_lost_its_donor_prefers_its_own_weights_to_lesser_ones(void **sta
     mesh_deinit(&mesh);
 }
 
+/* A node alone whose worker is gone, and stays away, gives nobody its state: who came to follow it
+ * would wait as long. */
+static void nobody_waits_for_a_node_without_a_worker(void **state) {
+    (void)state;
+    mesh_init(&mesh, 2, 3);
+    mesh.step_us[1] *= 4;
+    mesh_run(&mesh, SECONDS(60));
+    mesh_stop_worker(&mesh, 0);
+    mesh_link(&mesh, 0, 1);
+    mesh_run(&mesh, SECONDS(30));
+    const struct tw_node_view early = mesh_view(&mesh, 1);
+    mesh_run(&mesh, SECONDS(30));
+    const struct tw_node_view after = mesh_view(&mesh, 1);
+    assert_int_equal(after.state, TW_STATE_SOLO);
+    assert_true(after.clock_tokens > early.clock_tokens);
+    mesh_start_worker(&mesh, 0);
+    mesh_run(&mesh, SECONDS(60));
+    for (uint32_t i = 0; i < 2; i++) assert_int_equal(mesh_view(&mesh, i).state, TW_STATE_MEMBER);
+    mesh_deinit(&mesh);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_gives_up_in_a_transfer_is_as_far_as_its_weights),
+        cmocka_unit_test(nobody_waits_for_a_node_without_a_worker),
         cmocka_unit_test(who_starts_again_in_a_transfer_is_as_far_as_its_weights),
         cmocka_unit_test(who_gives_up_a_state_in_pairs_is_as_far_as_its_weights),
         cmocka_unit_test(who_had_no_worker_is_as_far_as_its_weights),
