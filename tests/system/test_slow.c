@@ -138,7 +138,7 @@ static pid_t worker_start(void) {
 static void worker_of_somebody_else_that_hangs_is_ended(void **state) {
     (void)state;
     const struct cluster_options options = {.more = "spawn_worker = off"};
-    char clock[] = "TW_CLOCK_RATE=30";
+    char clock[] = "TW_CLOCK_RATE=10";
     char *const settings[] = {clock, NULL};
     int status = 0;
     cluster_configure(&cluster, 0, &options);
@@ -158,7 +158,7 @@ static void worker_of_somebody_else_that_hangs_is_ended(void **state) {
 
 static void worker_that_hangs_does_not_cost_the_checkpoint(void **state) {
     (void)state;
-    char clock[] = "TW_CLOCK_RATE=30";
+    char clock[] = "TW_CLOCK_RATE=10";
     char *const settings[] = {clock, NULL};
     for (unsigned is_foreign = 0; is_foreign < 2; is_foreign++) {
         const struct cluster_options options = {.more =
