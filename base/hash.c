@@ -2,6 +2,7 @@
 
 #include <openssl/evp.h>
 #include <openssl/sha.h>
+#include <stdatomic.h>
 
 #define XXH_STATIC_LINKING_ONLY /* the size of the state, to keep it on the stack */
 #include <xxhash.h>
@@ -42,6 +43,19 @@ struct tw_id tw_sha256_pair(const void *a, size_t a_size, const void *b, size_t 
 
 uint64_t tw_xxh64(const void *bytes, size_t size) {
     return XXH64(bytes, size, 0);
+}
+
+uint64_t tw_xxh64_told(const void *bytes, size_t size, _Atomic uint64_t *told) {
+    enum { PIECE_BYTES = 1 << 20 };
+    const uint8_t *from = bytes;
+    XXH64_state_t state;
+    (void)XXH64_reset(&state, 0);
+    for (size_t piece; size > 0; from += piece, size -= piece) {
+        piece = size < PIECE_BYTES ? size : PIECE_BYTES;
+        (void)XXH64_update(&state, from, piece);
+        if (told != NULL) (void)atomic_fetch_add(told, piece);
+    }
+    return XXH64_digest(&state);
 }
 
 uint64_t tw_xxh64_ranges(const struct tw_range *ranges, size_t count) {

@@ -28,6 +28,9 @@ struct tw_id tw_sha256_end(struct tw_sha256_parts *parts);
 /* xxHash64, seed 0: a checksum against accidents, no defence against a person. */
 uint64_t tw_xxh64(const void *bytes, size_t size);
 
+/* The same, and after each MiB `told`, unless NULL, grows by what was hashed. */
+uint64_t tw_xxh64_told(const void *bytes, size_t size, _Atomic uint64_t *told);
+
 /* The same over the concatenation of ranges that need not be neighbours in memory. */
 struct tw_range {
     const void *bytes;

@@ -1,6 +1,7 @@
 /* hash_plain.c - base/hash.h without libraries, for the engine alone: some times slower. */
 #include "base/hash.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -145,24 +146,43 @@ static uint64_t xxh64_end(const uint64_t lanes[4], const uint8_t *rest, uint64_t
     return hash ^ hash >> 32;
 }
 
-uint64_t tw_xxh64_ranges(const struct tw_range *ranges, size_t count) {
-    uint64_t lanes[4] = {PRIME_1 + PRIME_2, PRIME_2, 0, 0 - PRIME_1}, bytes = 0;
+struct xxh64 {
+    uint64_t lanes[4], bytes;
     uint8_t stripe[STRIPE_BYTES];
-    for (size_t i = 0; i < count; i++) {
-        const uint8_t *from = ranges[i].bytes;
-        for (size_t size = ranges[i].size; size > 0;) {
-            const size_t held = (size_t)(bytes % STRIPE_BYTES);
-            const size_t take = size < STRIPE_BYTES - held ? size : STRIPE_BYTES - held;
-            memcpy(stripe + held, from, take);
-            from += take;
-            size -= take;
-            bytes += take;
-            if (held + take == STRIPE_BYTES) xxh64_stripe(lanes, stripe);
-        }
+};
+
+static const struct xxh64 XXH64_BEGIN = {{PRIME_1 + PRIME_2, PRIME_2, 0, 0 - PRIME_1}, 0, {0}};
+
+static void xxh64_add(struct xxh64 *sum, const uint8_t *from, size_t size) {
+    while (size > 0) {
+        const size_t held = (size_t)(sum->bytes % STRIPE_BYTES);
+        const size_t take = size < STRIPE_BYTES - held ? size : STRIPE_BYTES - held;
+        memcpy(sum->stripe + held, from, take);
+        from += take;
+        size -= take;
+        sum->bytes += take;
+        if (held + take == STRIPE_BYTES) xxh64_stripe(sum->lanes, sum->stripe);
     }
-    return xxh64_end(lanes, stripe, bytes);
+}
+
+uint64_t tw_xxh64_ranges(const struct tw_range *ranges, size_t count) {
+    struct xxh64 sum = XXH64_BEGIN;
+    for (size_t i = 0; i < count; i++) xxh64_add(&sum, ranges[i].bytes, ranges[i].size);
+    return xxh64_end(sum.lanes, sum.stripe, sum.bytes);
 }
 
 uint64_t tw_xxh64(const void *bytes, size_t size) {
     return tw_xxh64_ranges(&(struct tw_range){bytes, size}, 1);
+}
+
+uint64_t tw_xxh64_told(const void *bytes, size_t size, _Atomic uint64_t *told) {
+    enum { PIECE_BYTES = 1 << 20 };
+    const uint8_t *from = bytes;
+    struct xxh64 sum = XXH64_BEGIN;
+    for (size_t piece; size > 0; from += piece, size -= piece) {
+        piece = size < PIECE_BYTES ? size : PIECE_BYTES;
+        xxh64_add(&sum, from, piece);
+        if (told != NULL) (void)atomic_fetch_add(told, piece);
+    }
+    return xxh64_end(sum.lanes, sum.stripe, sum.bytes);
 }

@@ -8,7 +8,7 @@
  *
  * Life:  open --> running --SIGTERM, SIGINT or `leave`--> leaving --> closing --> the loop is empty
  *   leaving: the core says goodbye, a snapshot and a checkpoint are made, the worker ends;
- *     It ends late when nothing of them has reached the disk for TW_LEAVE_US;
+ *     It ends late when nothing of them has moved, in memory or to the disk, for TW_LEAVE_US;
  *   closing: links, API and worker socket close, in TW_CLOSE_US at most.
  *   A second signal ends the process at once.
  *
@@ -146,7 +146,7 @@ struct tw_save {
     struct tw_error err;
     uv_work_t work;
     struct tw_file_ops disk; /* counts what moves */
-    _Atomic uint64_t moved;  /* bytes and syncs, ever; any thread */
+    _Atomic uint64_t moved;  /* bytes hashed, copied, read, written, and syncs, ever; any thread */
     uint64_t told_us;        /* how far loading is */
     /* the newest good one */
     uint64_t step, at_us, bytes;

@@ -33,6 +33,17 @@ static void loading_tell(struct tw_shell *shell) {
               (unsigned)TW_EXTEND_US, (unsigned long long)(atomic_load(&shell->save.moved) >> 20));
 }
 
+/* Memory may be slow, too: what was moved out to the disk comes back from there. */
+static void moving_copy(struct tw_shell *shell, void *to, const void *from, uint64_t bytes) {
+    enum { PIECE_BYTES = 1 << 20 };
+    for (uint64_t done = 0; done < bytes;) {
+        const uint64_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
+        memcpy((uint8_t *)to + done, (const uint8_t *)from + done, piece);
+        done += piece;
+        moved(shell, (int64_t)piece);
+    }
+}
+
 static int64_t watched_read(void *ctx, int file, void *bytes, size_t size, uint64_t offset) {
     const int64_t done = tw_file_system()->read(NULL, file, bytes, size, offset);
     moved(ctx, done);
@@ -250,8 +261,9 @@ static void on_copy_work(uv_work_t *work) {
     for (uint32_t p = 0; p < shm->fragments_count; p++) {
         struct tw_shm_view view;
         tw_shm_view(shm, p, &view);
-        memcpy(phi + layout->fragment_begin[p], view.phi, view.elements * sizeof(float));
-        memcpy(u + layout->fragment_begin[p], view.u, view.elements * sizeof(float));
+        const uint64_t begin = layout->fragment_begin[p], bytes = view.elements * sizeof(float);
+        moving_copy(shell, phi + begin, view.phi, bytes);
+        moving_copy(shell, u + begin, view.u, bytes);
     }
     save->has_live = false;
     if (shm->geometry.snapshot_bytes == 0) return;
@@ -259,8 +271,8 @@ static void on_copy_work(uv_work_t *work) {
         const int slot = tw_shm_snapshot_newest(shm, &save->slot);
         if (slot < 0) return;
         const uint64_t seq = atomic_load(&save->slot.seq);
-        memcpy(save->copy + anchor_bytes(shell), tw_shm_snapshot_data(shm, (uint32_t)slot),
-               shm->geometry.snapshot_bytes);
+        moving_copy(shell, save->copy + anchor_bytes(shell),
+                    tw_shm_snapshot_data(shm, (uint32_t)slot), shm->geometry.snapshot_bytes);
         atomic_thread_fence(memory_order_acquire);
         save->has_live = atomic_load(&tw_shm_control(shm)->snapshots[slot].seq) == seq;
     }

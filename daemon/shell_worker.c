@@ -272,6 +272,7 @@ enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err
         .user = shell,
     };
     TW_TRY(tw_worker_host_create(&shell->host, &host, err));
+    shell->host->memory.shm.hashed = &shell->save.moved;
     const struct tw_supervisor_config supervisor = {
         .loop = &shell->loop,
         .worker_path = setup->config.node.spawn_worker ? setup->worker_path : NULL,

@@ -95,6 +95,7 @@ void tw_shm_bind(struct tw_shm *shm, void *base, const struct tw_shm_geometry *g
     shm->geometry = *geometry;
     shm->fragments_count = layout->fragments_count;
     memcpy(shm->fragment_begin, layout->fragment_begin, sizeof(shm->fragment_begin));
+    shm->hashed = NULL;
 }
 
 void tw_shm_format(const struct tw_shm *shm) {
@@ -240,9 +241,11 @@ static void slot_copy(struct tw_snapshot_slot *to, const struct tw_snapshot_slot
 }
 
 /* xxh64 over the slot's fields with the xxh64 of its data in place of the checksum. */
-static uint64_t snapshot_checksum(const void *data, const struct tw_snapshot_slot *meta) {
+static uint64_t snapshot_checksum(const struct tw_shm *shm, uint32_t slot,
+                                  const struct tw_snapshot_slot *meta) {
+    const void *data = tw_shm_snapshot_data(shm, slot);
     uint64_t fields[10 + TW_FRAGMENTS_MAX] = {
-        meta->step,    meta->tokens, tw_xxh64(data, (size_t)meta->bytes),
+        meta->step,    meta->tokens, tw_xxh64_told(data, (size_t)meta->bytes, shm->hashed),
         meta->updates, meta->rng[0], meta->rng[1],
         meta->rng[2],  meta->rng[3], meta->cursor,
         meta->bytes,
@@ -266,7 +269,7 @@ void tw_shm_snapshot_end(const struct tw_shm *shm, uint32_t slot,
     TW_ASSERT(seq % 2 == 1);
     slot_copy(page, meta);
     page->bytes = shm->geometry.snapshot_bytes;
-    page->checksum = snapshot_checksum(tw_shm_snapshot_data(shm, slot), page);
+    page->checksum = snapshot_checksum(shm, slot, page);
     atomic_store_explicit(&page->seq, seq + 1, memory_order_release);
 }
 
@@ -281,7 +284,7 @@ enum tw_status tw_shm_snapshot_check(const struct tw_shm *shm, uint32_t slot,
     if (meta->bytes != shm->geometry.snapshot_bytes || meta->bytes == 0) {
         return tw_fail(err, TW_CORRUPT, "snapshot slot %u has the wrong size", slot);
     }
-    const uint64_t checksum = snapshot_checksum(tw_shm_snapshot_data(shm, slot), meta);
+    const uint64_t checksum = snapshot_checksum(shm, slot, meta);
     atomic_thread_fence(memory_order_acquire);
     if (atomic_load_explicit(&page->seq, memory_order_relaxed) != seq) {
         return tw_fail(err, TW_CORRUPT, "snapshot slot %u was overwritten meanwhile", slot);

@@ -9,6 +9,7 @@
 #ifndef TW_PROTO_SHM_H
 #define TW_PROTO_SHM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,7 @@ struct tw_shm {
     struct tw_shm_geometry geometry; /* a private copy: never read from the page */
     uint32_t fragments_count;
     uint64_t fragment_begin[TW_FRAGMENTS_MAX + 1]; /* elements; as in the layout */
+    _Atomic uint64_t *hashed; /* borrowed: grows by the bytes of snapshots hashed; NULL: not told */
 };
 
 /* Lays out the memfd for this model: page-aligned regions in the order of worker_msg.h.
@@ -37,7 +39,8 @@ enum tw_status tw_shm_geometry_check(const struct tw_shm_geometry *geometry,
                                      const struct tw_layout *layout, enum tw_snapshot_mode mode,
                                      uint64_t bytes_mapped, struct tw_error *err);
 
-/* Binds a mapping of at least geometry->bytes. The geometry has been checked. */
+/* Binds a mapping of at least geometry->bytes. The geometry has been checked. Nobody is told what
+ * is hashed. */
 void tw_shm_bind(struct tw_shm *shm, void *base, const struct tw_shm_geometry *geometry,
                  const struct tw_layout *layout);
 

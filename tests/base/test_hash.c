@@ -1,6 +1,8 @@
 /* Tests of base/hash.h: with libraries (test_hash) and without (test_hash_plain). */
 #include "tests/test.h"
 
+#include <stdatomic.h>
+
 #include "base/bytes.h"
 #include "base/hash.h"
 
@@ -66,12 +68,26 @@ static void ranges_hash_like_their_concatenation(void **state) {
     }
 }
 
+static void what_is_hashed_is_told(void **state) {
+    (void)state;
+    static uint8_t bytes[(2 << 20) + 5];
+    static const size_t sizes[] = {0, 1, 1 << 20, sizeof(bytes)};
+    for (size_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 13 >> 3);
+    for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        _Atomic uint64_t told = 3;
+        assert_true(tw_xxh64_told(bytes, sizes[i], &told) == tw_xxh64(bytes, sizes[i]));
+        assert_true(tw_xxh64_told(bytes, sizes[i], NULL) == tw_xxh64(bytes, sizes[i]));
+        assert_int_equal(atomic_load(&told), 3 + sizes[i]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(digests_are_the_published_ones),
         cmocka_unit_test(digests_of_every_size_are_those_of_others),
         cmocka_unit_test(parts_hash_like_the_whole),
         cmocka_unit_test(ranges_hash_like_their_concatenation),
+        cmocka_unit_test(what_is_hashed_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
