@@ -108,6 +108,10 @@ static void clock_send(struct tw_worker_host *host) {
     tw_worker_link_send(&host->link, &msg, -1);
 }
 
+static bool is_at_stop(const struct tw_worker_host *host) {
+    return host->config.stop_step > 0 && host->step >= host->config.stop_step;
+}
+
 static void finish_say(struct tw_worker_host *host) {
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));
@@ -123,6 +127,7 @@ static void on_ready(struct tw_worker_host *host, const struct tw_wmsg_ready *re
     host->has_anchor = true;
     host->batches_to_skip = 0;
     host->is_anchor_wanted = false;
+    host->step = ready->step;
     clock_send(host);
     if (host->is_paused) message_say(host, TW_WMSG_PAUSE);
     if (host->is_finished) finish_say(host);
@@ -146,6 +151,7 @@ static void on_ready(struct tw_worker_host *host, const struct tw_wmsg_ready *re
 /* ---- what a worker says -------------------------------------------------------------------- */
 
 static void on_step(struct tw_worker_host *host, const struct tw_wmsg_step *step) {
+    host->step = step->step;
     if (host->config.events.stepped != NULL) host->config.events.stepped(host->config.user, step);
     struct tw_event event;
     memset(&event, 0, sizeof(event));
@@ -249,7 +255,8 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
         if (tw_worker_host_is_ready(host)) clock_send(host);
         return;
     case TW_ACT_FINISH:
-        host->is_finished = !action->u.finish.goes_on;
+        /* A run that goes on does not take a node on that was told where to stop. */
+        host->is_finished = !action->u.finish.goes_on || is_at_stop(host);
         if (tw_worker_host_is_ready(host)) finish_say(host);
         return;
     case TW_ACT_VERIFY:

@@ -125,6 +125,7 @@ struct tw_worker_host {
     bool is_held;                /* no WELCOME goes out */
     bool is_finished, is_paused; /* told to every worker when it is ready */
     struct tw_wmsg_clock clock;  /* so is the newest one */
+    uint64_t step;               /* as last heard */
     uint64_t batches_to_skip;    /* for the next worker */
     bool is_anchor_wanted;       /* the next worker starts without the snapshots */
     char last_words[256];        /* FATAL of the worker that is there */

@@ -374,6 +374,38 @@ static void daemons_own_messages_are_refused_from_a_worker(void **state) {
     PUMP_UNTIL(t.gone == 1);
 }
 
+/* Else it would be ended for hanging: no step comes any more. */
+static void worker_at_its_stop_stays_finished_when_the_run_goes_on(void **state) {
+    (void)state;
+    struct tw_action action;
+    memset(&action, 0, sizeof(action));
+    action.kind = TW_ACT_FINISH;
+    action.u.finish.goes_on = true;
+    worker_open(); /* at step 7 */
+    static const struct {
+        uint64_t stop_step, step;
+        bool is_finished;
+    } cases[] = {{0, 7, false}, {8, 7, false}, {8, 8, true}, {8, 9, true}};
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        t.host->config.stop_step = cases[i].stop_step;
+        struct tw_worker_msg step = message(TW_WMSG_STEP);
+        step.u.step.step = cases[i].step;
+        const unsigned events = t.events_count;
+        say(&step);
+        PUMP_UNTIL(t.events_count > events);
+        tw_worker_host_act(t.host, &action);
+        assert_int_equal(t.host->is_finished, cases[i].is_finished);
+        assert_int_equal(hear(TW_WMSG_FINISH).u.finish.goes_on, !cases[i].is_finished);
+    }
+    worker_close();
+    t.host->is_finished = false;
+    t.host->config.stop_step = 7; /* READY tells the step, too */
+    worker_open();
+    tw_worker_host_act(t.host, &action);
+    assert_true(t.host->is_finished);
+    assert_int_equal(hear(TW_WMSG_FINISH).u.finish.goes_on, 0);
+}
+
 static void requests_of_a_dead_worker_are_forgotten(void **state) {
     (void)state;
     worker_open();
@@ -644,6 +676,7 @@ int main(void) {
         TEST(answer_beyond_its_room_closes_the_worker_and_frees_the_room),
         TEST(foreign_packets_close_the_worker),
         TEST(daemons_own_messages_are_refused_from_a_worker),
+        TEST(worker_at_its_stop_stays_finished_when_the_run_goes_on),
         TEST(requests_of_a_dead_worker_are_forgotten),
         TEST(second_worker_is_turned_away),
         TEST(last_words_are_passed_on),
