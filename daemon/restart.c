@@ -1,7 +1,7 @@
 #include "daemon/restart.h"
 
-void tw_restart_init(struct tw_restart *restart, uint64_t seed) {
-    *restart = (struct tw_restart){0};
+void tw_restart_init(struct tw_restart *restart, uint64_t seed, bool is_foreign) {
+    *restart = (struct tw_restart){.is_foreign = is_foreign};
     tw_rng_seed(&restart->rng, seed);
 }
 
@@ -10,6 +10,12 @@ void tw_restart_started(struct tw_restart *restart, uint64_t now_us) {
     restart->alive_us = now_us;
     restart->step_mean_us = 0;
     restart->has_stepped = false;
+    restart->is_ready = false;
+}
+
+void tw_restart_ready(struct tw_restart *restart, uint64_t now_us) {
+    restart->is_ready = true;
+    restart->alive_us = now_us;
 }
 
 void tw_restart_stepped(struct tw_restart *restart, uint64_t step_us, uint64_t now_us) {
@@ -41,16 +47,23 @@ static void count_death(struct tw_restart *restart) {
     restart->row++;
 }
 
+/* How far deaths climb: a rung's last. */
+static uint32_t stuck_max(const struct tw_restart *restart) {
+    if (!restart->is_foreign) return UINT32_MAX;
+    return (restart->has_stepped ? 3 : 2) * TW_RESTART_RUNG - 1;
+}
+
 struct tw_restart_verdict tw_restart_device_died(struct tw_restart *restart) {
     count_death(restart);
     return (struct tw_restart_verdict){.rung = TW_RESTART_PLAIN, .pause_us = pause_of(restart)};
 }
 
 struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t snapshot_step) {
+    if (restart->is_foreign && !restart->is_ready) return tw_restart_device_died(restart);
     count_death(restart);
     if (snapshot_step > restart->snapshot_step) restart->stuck = 0;
     restart->snapshot_step = snapshot_step;
-    restart->stuck++;
+    if (restart->stuck < stuck_max(restart)) restart->stuck++;
     struct tw_restart_verdict verdict = {.pause_us = pause_of(restart)};
     if (restart->stuck < TW_RESTART_RUNG) {
         verdict.rung = TW_RESTART_PLAIN;

@@ -4,7 +4,12 @@
  * ten healthy minutes begin the row again. A crash that comes back at the same place would repeat
  * for ever, so deaths without a newer snapshot or ten healthy minutes climb a ladder, three a rung:
  *   resume from the snapshot -> also skip the next batches -> start from the anchor -> give up.
- * The anchor is the newest state the whole run agrees on; a checkpoint holds the same bad theta. */
+ * The anchor is the newest state the whole run agrees on; a checkpoint holds the same bad theta.
+ *
+ * A worker that somebody else starts is never given up: its host may be short of memory for a
+ * while, and whoever restarts it expects that to help. It stays one rung below, at the longest
+ * pause. And what ends it before its first step says too little to give up theta and the moments: a
+ * death before READY climbs nothing, one after it no further than to skipping. */
 #ifndef TW_DAEMON_RESTART_H
 #define TW_DAEMON_RESTART_H
 
@@ -38,6 +43,8 @@ struct tw_restart {
     uint64_t alive_us;     /* last sign of life: a step, or something else than a step */
     uint64_t step_mean_us; /* exponential mean, 1/8 each; 0 = none yet */
     bool has_stepped;
+    bool is_ready;   /* it loaded the model */
+    bool is_foreign; /* somebody else starts it */
 };
 
 struct tw_restart_verdict {
@@ -46,8 +53,9 @@ struct tw_restart_verdict {
     uint64_t skip; /* batches */
 };
 
-void tw_restart_init(struct tw_restart *restart, uint64_t seed);
+void tw_restart_init(struct tw_restart *restart, uint64_t seed, bool is_foreign);
 void tw_restart_started(struct tw_restart *restart, uint64_t now_us);
+void tw_restart_ready(struct tw_restart *restart, uint64_t now_us);
 void tw_restart_stepped(struct tw_restart *restart, uint64_t step_us, uint64_t now_us);
 
 /* Something else than a step showed that it works: an evaluation, a resume; or no step is due. */

@@ -68,7 +68,7 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     shell->train.tokens = ready->tokens;
     shell->train.about = ready->about;
     shell->train.about.engine[sizeof(ready->about.engine) - 1] = '\0';
-    tw_supervisor_alive(&shell->supervisor);
+    tw_supervisor_ready(&shell->supervisor);
     tw_supervisor_set_gpu(&shell->supervisor, strncmp(shell->train.about.engine, "cuda:", 5) == 0);
     tw_shell_note(shell, TW_LOG_INFO, "worker_ready", "start=%s step=%llu tokens=%llu",
                   start_name(ready->start), (unsigned long long)ready->step,

@@ -38,7 +38,7 @@ enum tw_view_worker {
     TW_VIEW_WORKER_RUNNING,
     TW_VIEW_WORKER_PAUSED,     /* by the user */
     TW_VIEW_WORKER_RESTARTING, /* died; another one comes after a delay */
-    TW_VIEW_WORKER_FAILED,     /* given up after repeated deaths without progress */
+    TW_VIEW_WORKER_FAILED,     /* the daemon's own, given up: deaths without progress */
     TW_VIEW_WORKER_FINISHED,   /* reached the budget or stop_step */
 };
 

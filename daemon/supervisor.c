@@ -157,7 +157,7 @@ void tw_supervisor_init(struct tw_supervisor *supervisor,
                         const struct tw_supervisor_config *config) {
     memset(supervisor, 0, sizeof(*supervisor));
     supervisor->config = *config;
-    tw_restart_init(&supervisor->restart, config->seed);
+    tw_restart_init(&supervisor->restart, config->seed, is_foreign(supervisor));
     TW_ASSERT(uv_timer_init(config->loop, &supervisor->timer) == 0);
     TW_ASSERT(uv_timer_init(config->loop, &supervisor->watch) == 0);
     supervisor->timer.data = supervisor;
@@ -175,6 +175,10 @@ void tw_supervisor_linked(struct tw_supervisor *supervisor, pid_t pid) {
     if (!is_foreign(supervisor) || supervisor->is_stopping) return;
     TW_ASSERT(supervisor->state == TW_SUPERVISOR_STOPPED);
     running_begin(supervisor, pid);
+}
+
+void tw_supervisor_ready(struct tw_supervisor *supervisor) {
+    tw_restart_ready(&supervisor->restart, now_us());
 }
 
 void tw_supervisor_stepped(struct tw_supervisor *supervisor, uint64_t step_us) {

@@ -2,8 +2,8 @@
  * it again by the rules of restart.h.
  *
  * Where somebody else (systemd) starts it, the link to it stands for the process: it runs from its
- * WELCOME to the end of its link, `pausing` and `failed` are kept by not welcoming whoever comes,
- * and of one that hangs the link is cut where signals do not end it.
+ * WELCOME to the end of its link, `pausing` is kept by not welcoming whoever comes, of one that
+ * hangs the link is cut where signals do not end it, and it never becomes `failed`.
  *
  *   stopped --start--> running --exit--> pausing --timer--> running
  *                        |  \--hang: SIGTERM, 5 s, SIGKILL--> exit
@@ -74,6 +74,7 @@ void tw_supervisor_init(struct tw_supervisor *supervisor,
 enum tw_status tw_supervisor_start(struct tw_supervisor *supervisor, struct tw_error *err);
 
 /* What the worker does, for the rules. */
+void tw_supervisor_ready(struct tw_supervisor *supervisor);
 void tw_supervisor_stepped(struct tw_supervisor *supervisor, uint64_t step_us);
 void tw_supervisor_alive(struct tw_supervisor *supervisor);
 void tw_supervisor_snapshot(struct tw_supervisor *supervisor, uint64_t step);

@@ -25,7 +25,7 @@ static void pauses_double_up_to_a_minute(void **state) {
     static const uint64_t expected_s[] = {0, 1, 2, 4, 8, 16, 32, 60, 60};
     struct tw_restart restart;
     uint64_t now = SECOND_US;
-    tw_restart_init(&restart, 7);
+    tw_restart_init(&restart, 7, false);
     for (unsigned i = 0; i < sizeof(expected_s) / sizeof(expected_s[0]); i++) {
         tw_restart_started(&restart, now);
         const uint64_t pause = tw_restart_died(&restart, i + 1).pause_us;
@@ -38,7 +38,7 @@ static void pauses_double_up_to_a_minute(void **state) {
 static void ten_healthy_minutes_begin_the_row_again(void **state) {
     (void)state;
     struct tw_restart restart;
-    tw_restart_init(&restart, 7);
+    tw_restart_init(&restart, 7, false);
     for (unsigned i = 0; i < 5; i++) {
         tw_restart_started(&restart, SECOND_US);
         (void)tw_restart_died(&restart, i + 1);
@@ -55,7 +55,7 @@ static void ten_healthy_minutes_begin_the_row_again(void **state) {
 static void deaths_after_healthy_stretches_climb_no_ladder(void **state) {
     (void)state;
     struct tw_restart restart;
-    tw_restart_init(&restart, 7);
+    tw_restart_init(&restart, 7, false);
     for (unsigned i = 0; i < 20; i++) {
         const bool is_idle = i % 2 == 1;
         tw_restart_started(&restart, SECOND_US);
@@ -71,7 +71,7 @@ static void deaths_without_progress_climb_the_ladder(void **state) {
         TW_RESTART_PLAIN,  TW_RESTART_PLAIN,  TW_RESTART_SKIP,   TW_RESTART_SKIP,   TW_RESTART_SKIP,
         TW_RESTART_ANCHOR, TW_RESTART_ANCHOR, TW_RESTART_ANCHOR, TW_RESTART_GIVE_UP};
     struct tw_restart restart;
-    tw_restart_init(&restart, 7);
+    tw_restart_init(&restart, 7, false);
     for (unsigned i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
         tw_restart_started(&restart, SECOND_US);
         const struct tw_restart_verdict verdict = tw_restart_died(&restart, 40);
@@ -83,7 +83,7 @@ static void deaths_without_progress_climb_the_ladder(void **state) {
 static void newer_snapshot_is_progress(void **state) {
     (void)state;
     struct tw_restart restart;
-    tw_restart_init(&restart, 7);
+    tw_restart_init(&restart, 7, false);
     for (unsigned i = 0; i < 100; i++) {
         tw_restart_started(&restart, SECOND_US);
         assert_int_equal(tw_restart_died(&restart, i).rung, TW_RESTART_PLAIN);
@@ -94,7 +94,7 @@ static void newer_snapshot_is_progress(void **state) {
 static void failed_device_is_tried_for_ever(void **state) {
     (void)state;
     struct tw_restart restart;
-    tw_restart_init(&restart, 7);
+    tw_restart_init(&restart, 7, false);
     for (unsigned i = 0; i < 100; i++) {
         tw_restart_started(&restart, SECOND_US);
         const struct tw_restart_verdict verdict = tw_restart_device_died(&restart);
@@ -109,7 +109,7 @@ static void failed_device_is_tried_for_ever(void **state) {
 static void patience_follows_the_steps(void **state) {
     (void)state;
     struct tw_restart restart;
-    tw_restart_init(&restart, 7);
+    tw_restart_init(&restart, 7, false);
     tw_restart_started(&restart, 1000);
     assert_int_equal(tw_restart_hang_us(&restart), 1000 + TW_HANG_FIRST_US);
     tw_restart_stepped(&restart, SECOND_US, 5 * SECOND_US);
@@ -320,30 +320,79 @@ static void worker_of_somebody_else_that_does_not_end_is_cut(void **state) {
     seen_close(&seen);
 }
 
-static void workers_of_somebody_else_climb_the_ladder(void **state) {
+/* One that comes, gets as far as this and dies at once, as systemd would send them. */
+static void foreign_die(struct seen *seen, bool is_ready, bool has_stepped, int exit_status) {
+    const unsigned admitted = seen->admitted;
+    seen->supervisor.restart.row = 0; /* no pauses here */
+    tw_supervisor_linked(&seen->supervisor, 0);
+    if (is_ready) tw_supervisor_ready(&seen->supervisor);
+    if (has_stepped) tw_supervisor_stepped(&seen->supervisor, 1000);
+    tw_supervisor_unlinked(&seen->supervisor, exit_status);
+    assert_int_equal(seen->last.exit_status, exit_status);
+    assert_int_equal(seen->supervisor.state, TW_SUPERVISOR_PAUSING);
+    while (seen->admitted == admitted) (void)uv_run(&seen->loop, UV_RUN_ONCE);
+}
+
+static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void **state) {
     (void)state;
     struct seen seen;
     foreign_open(&seen);
-    for (unsigned i = 0; i < 3 * TW_RESTART_RUNG; i++) {
-        assert_int_equal(seen.admitted, i);
-        tw_supervisor_linked(&seen.supervisor, 0);
-        tw_supervisor_unlinked(&seen.supervisor, TW_EXIT_DEVICE); /* is no rung */
-        while (seen.admitted == i) (void)uv_run(&seen.loop, UV_RUN_ONCE);
-        seen.supervisor.restart.row = 0; /* no pauses here */
-        seen.admitted = i;
-        tw_supervisor_linked(&seen.supervisor, 0);
-        tw_supervisor_unlinked(&seen.supervisor, -1);
-        assert_int_equal(seen.last.exit_status, -1);
-        if (i + 1 == 3 * TW_RESTART_RUNG) break;
-        assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_PAUSING);
-        seen.supervisor.restart.row = 0;
-        while (seen.admitted == i) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    for (unsigned i = 0; i < 5 * TW_RESTART_RUNG; i++) {
+        foreign_die(&seen, true, true, TW_EXIT_DEVICE); /* is no rung, nor is the next */
+        foreign_die(&seen, false, false, -1);
+        assert_int_equal(seen.last.verdict.rung, TW_RESTART_PLAIN);
+        foreign_die(&seen, true, true, -1);
+        const enum tw_restart_rung expected = i < TW_RESTART_RUNG - 1       ? TW_RESTART_PLAIN
+                                              : i < 2 * TW_RESTART_RUNG - 1 ? TW_RESTART_SKIP
+                                                                            : TW_RESTART_ANCHOR;
+        assert_int_equal(seen.last.verdict.rung, expected);
     }
-    assert_int_equal(seen.last.verdict.rung, TW_RESTART_GIVE_UP);
-    assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_FAILED);
-    tw_supervisor_unlinked(&seen.supervisor, -1); /* who waits in vain is no death */
-    assert_int_equal(seen.supervisor.deaths, 6 * TW_RESTART_RUNG);
+    assert_int_equal(seen.supervisor.deaths, 15 * TW_RESTART_RUNG);
+    tw_supervisor_unlinked(&seen.supervisor, -1); /* who waits is no death */
+    assert_int_equal(seen.supervisor.deaths, 15 * TW_RESTART_RUNG);
+    tw_supervisor_linked(&seen.supervisor, 0); /* a newer snapshot: all is well */
+    tw_supervisor_ready(&seen.supervisor);
+    tw_supervisor_stepped(&seen.supervisor, 1000);
+    tw_supervisor_snapshot(&seen.supervisor, 5);
+    tw_supervisor_unlinked(&seen.supervisor, -1);
+    assert_int_equal(seen.last.verdict.rung, TW_RESTART_PLAIN);
     seen_close(&seen);
+}
+
+/* Say, for the host is short of memory: theta and the moments are as good as before. */
+static void workers_of_somebody_else_that_never_stepped_keep_their_state(void **state) {
+    (void)state;
+    struct seen seen;
+    foreign_open(&seen);
+    for (unsigned i = 0; i < 5 * TW_RESTART_RUNG; i++) {
+        foreign_die(&seen, false, false, -1);
+        assert_int_equal(seen.last.verdict.rung, TW_RESTART_PLAIN);
+    }
+    for (unsigned i = 0; i < 5 * TW_RESTART_RUNG; i++) {
+        foreign_die(&seen, true, false, -1);
+        assert_int_equal(seen.last.verdict.rung,
+                         i < TW_RESTART_RUNG - 1 ? TW_RESTART_PLAIN : TW_RESTART_SKIP);
+        if (i >= 2 * TW_RESTART_RUNG) assert_int_equal(seen.last.verdict.skip, TW_RESTART_RUNG);
+    }
+    foreign_die(&seen, true, true, -1);
+    assert_int_equal(seen.last.verdict.rung, TW_RESTART_ANCHOR);
+    foreign_die(&seen, true, false, -1); /* the old snapshot is no better than it was */
+    assert_int_equal(seen.last.verdict.rung, TW_RESTART_ANCHOR);
+    seen_close(&seen);
+}
+
+static void worker_of_somebody_else_comes_back_once_a_minute_for_ever(void **state) {
+    (void)state;
+    struct tw_restart restart;
+    tw_restart_init(&restart, 7, true);
+    for (unsigned i = 0; i < 100; i++) {
+        tw_restart_started(&restart, SECOND_US);
+        if (i % 2 == 1) tw_restart_ready(&restart, SECOND_US);
+        if (i % 4 == 1) tw_restart_stepped(&restart, 1000, SECOND_US);
+        const struct tw_restart_verdict verdict = tw_restart_died(&restart, 40);
+        assert_int_not_equal(verdict.rung, TW_RESTART_GIVE_UP);
+        if (i > 10) assert_true(verdict.pause_us >= TW_RESTART_PAUSE_MAX_US / 5 * 4);
+    }
 }
 
 int main(void) {
@@ -363,7 +412,9 @@ int main(void) {
         cmocka_unit_test(program_that_cannot_run_is_named),
         cmocka_unit_test(worker_of_somebody_else_is_ended_when_it_hangs),
         cmocka_unit_test(worker_of_somebody_else_that_does_not_end_is_cut),
-        cmocka_unit_test(workers_of_somebody_else_climb_the_ladder),
+        cmocka_unit_test(workers_of_somebody_else_climb_the_ladder_but_are_not_given_up),
+        cmocka_unit_test(workers_of_somebody_else_that_never_stepped_keep_their_state),
+        cmocka_unit_test(worker_of_somebody_else_comes_back_once_a_minute_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
