@@ -330,7 +330,8 @@ enum tw_exit cli_run(struct cli *cli) {
     if (word != NULL && strcmp(word, "presets") == 0) return cli_run_presets(cli);
     if (word != NULL && strcmp(word, "codecs") == 0) return cli_run_codecs(cli);
     if (word != NULL && strcmp(word, "keys") == 0) return cli_run_keys(cli);
-    const char *const near = word != NULL ? tw_nearest(word, WORDS, 5) : NULL;
+    const char *const near =
+        word != NULL ? tw_nearest(word, WORDS, sizeof(WORDS) / sizeof(WORDS[0])) : NULL;
     if (near != NULL) return cli_fail(TW_EXIT_USAGE, "run: did you mean `run %s`?", near);
     return cli_fail(TW_EXIT_USAGE,
                     "run: `run new NAME` makes a manifest, `run show [FILE]` "

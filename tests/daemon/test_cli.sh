@@ -242,6 +242,7 @@ expect 0 '124,439,808 parameters' tw run new x --model gpt2-124m --out big.manif
 expect 0 '"warmup|train.warmup_tokens = 409600' tw run new x --model 1m --set train.tokens=10m \
     --out one.manifest --json
 expect 2 'run: did you mean `run models`' tw run model
+expect 2 'run: did you mean `run keys`' tw run key
 
 # -- train, eval, generate: a model of a few thousand parameters
 expect 0 '"event": "done", "steps": 3' tw train --run state/run.manifest --data text.txt --steps 3 \
