@@ -156,12 +156,32 @@ bool node_files_is_service(const struct node_files *files) {
     return strncmp(files->config_path, "/etc/thinwire/", 14) == 0;
 }
 
+/* As one word of a shell, whatever is in it. */
+static void print_word(const char *text) {
+    if (text[strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-")] ==
+        '\0') {
+        (void)fputs(text, stdout);
+        return;
+    }
+    (void)putchar('\'');
+    for (; *text != '\0'; text++) {
+        if (*text == '\'')
+            (void)fputs("'\\''", stdout);
+        else
+            (void)putchar(*text);
+    }
+    (void)putchar('\'');
+}
+
 void node_files_say_next(const struct node_files *files, const char *const *verbs) {
     char meant[TW_PATH_BYTES];
     struct tw_error err;
     (void)fputc('\n', stdout);
-    if (tw_config_find(NULL, meant, &err) != TW_OK || strcmp(meant, files->config_path) != 0)
-        (void)printf("    export THINWIRE_CONFIG=%s\n", files->config_path);
+    if (tw_config_find(NULL, meant, &err) != TW_OK || strcmp(meant, files->config_path) != 0) {
+        (void)fputs("    export THINWIRE_CONFIG=", stdout);
+        print_word(files->config_path);
+        (void)putchar('\n');
+    }
     for (; *verbs != NULL; verbs++) (void)printf("    thinwire %s\n", *verbs);
 }
 

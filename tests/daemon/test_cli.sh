@@ -120,6 +120,8 @@ expect 2 'init: `--nme` is unknown; did you mean --name' tw --config x.conf init
 expect 0 'configuration *.*/place/node.conf' tw init --dir place --name here
 expect 0 '^    export THINWIRE_CONFIG=/.*/hint/node.conf$' tw init --dir hint
 expect 0 '^    thinwire start$' tw init --dir hint2
+(eval "$(tw init --dir "it's a node" | grep export)" && [[ $THINWIRE_CONFIG == "$home/it's a node/node.conf" ]]) ||
+    { echo "FAIL: the line to export is not quoted"; failures=$((failures + 1)); }
 THINWIRE_CONFIG=$home/hint3/node.conf tw init --dir "$home/hint3" | grep -q export &&
     { echo "FAIL: what is exported already is told"; exit 1; }
 [[ -e place/state/identity.key ]] || { echo "FAIL: no place/state"; failures=$((failures + 1)); }
