@@ -409,8 +409,9 @@ enum tw_status tw_shell_invite_open(struct tw_shell *shell, struct tw_error *err
         tw_shell_note(shell, TW_LOG_ERROR, "tickets_lost", "text=\"%s\"", reason.message);
     if (shell->setup->secrets.count > 0) {
         (void)stat(shell->setup->secret_path, &invite->secret_file);
-        (void)secrets_note(shell, &shell->setup->secrets); /* written with the next change, or
-                                                              found again */
+        /* A file without marks must get them: or the next new secret is not seen either. */
+        if (invite->tickets.marks_count == 0 && invite->tickets.count > 0) invite->changes++;
+        (void)secrets_note(shell, &shell->setup->secrets); /* the chores write it */
     }
     return TW_OK;
 }
@@ -445,6 +446,7 @@ void tw_shell_invite_chores(struct tw_shell *shell, uint64_t now_us) {
     struct tw_shell_invite *invite = shell->invite;
     if (invite == NULL || shell->transport == NULL || now_us < invite->look_due_us) return;
     invite->look_due_us = now_us + LOOK_US;
+    if (invite->changes > invite->saving) save_start(shell);
     if (shell->setup->secrets.count > 0) secret_look(shell);
 }
 

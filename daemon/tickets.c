@@ -173,6 +173,7 @@ static bool is_marked(const struct tw_tickets *tickets, const char *mark) {
 
 uint32_t tw_tickets_secrets(struct tw_tickets *tickets, const struct tw_secrets *secrets) {
     char marks[TW_SECRETS_MAX][TW_SECRET_MARK_BYTES] = {{0}};
+    const bool is_known = tickets->marks_count > 0; /* a file of an older build has none */
     bool has_new = false;
     for (uint32_t i = 0; i < secrets->count; i++) {
         tw_secret_mark(&secrets->list[i], marks[i]);
@@ -180,7 +181,7 @@ uint32_t tw_tickets_secrets(struct tw_tickets *tickets, const struct tw_secrets 
     }
     tickets->marks_count = secrets->count;
     memcpy(tickets->marks, marks, sizeof(marks));
-    return has_new ? withdraw_used(tickets) : 0;
+    return is_known && has_new ? withdraw_used(tickets) : 0;
 }
 
 /* ---- the file ------------------------------------------------------------------------------ */

@@ -61,7 +61,8 @@ enum tw_status tw_tickets_withdraw(struct tw_tickets *tickets, const char *name,
                                    struct tw_error *err);
 
 /* These are the secrets of the run now. When one of them is new, takes back every ticket that let
- * somebody in: who shall be shut out must not fetch it with an old ticket. Returns how many. */
+ * somebody in: who shall be shut out must not fetch it with an old ticket. Returns how many; none
+ * while it was not known which secrets there were. */
 uint32_t tw_tickets_secrets(struct tw_tickets *tickets, const struct tw_secrets *secrets);
 
 /* The file as text[TW_TICKETS_TEXT_MAX] with NUL; returns its bytes. */

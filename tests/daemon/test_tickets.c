@@ -152,6 +152,21 @@ static void a_secret_that_came_while_nobody_looked_is_new(void **state) {
     assert_int_equal(ended_by('b', 'c'), 1);
 }
 
+/* A file of an older build: nobody knows that a secret is new. */
+static void tickets_without_marks_stay_good(void **state) {
+    (void)state;
+    bool is_new = false;
+    (void)use(add(1, DAY), 1, NOW, &is_new);
+    (void)tw_tickets_encode(&tickets, text);
+    assert_null(strstr(text, "secret "));
+    assert_int_equal(tw_tickets_decode(&tickets, text, &err), TW_OK);
+    assert_int_equal(ended_by('a', 'b'), 0);
+    assert_non_null(tw_tickets_find(&tickets, tickets.rows[0].id));
+    (void)tw_tickets_encode(&tickets, text);
+    assert_int_equal(tw_tickets_decode(&tickets, text, &err), TW_OK);
+    assert_int_equal(ended_by('b', 'c'), 1);
+}
+
 static void a_ticket_is_taken_back_by_its_name(void **state) {
     (void)state;
     char name[9];
@@ -250,6 +265,7 @@ int main(void) {
         TEST(old_tickets_are_forgotten_after_a_week),
         TEST(a_new_secret_takes_back_all_tickets_that_were_used),
         TEST(a_secret_that_came_while_nobody_looked_is_new),
+        TEST(tickets_without_marks_stay_good),
         TEST(a_ticket_is_taken_back_by_its_name),
         TEST(a_full_table_survives_its_file),
         TEST(damage_is_named_by_its_line_and_nothing_is_kept),

@@ -210,9 +210,15 @@ stop two
 tw one invite >line 2>/dev/null
 expect 0 'let this machine in' thinwire join "$(cat line)" --dir three --threads 1
 stop one
+# A file of a build that noted no secrets loses no tickets, and says from now on which there were.
+ended=$(grep -c ev=tickets_ended one/log)
+sed -i '/^secret /d' one/state/*/tickets
+start one
+until_true 10 grep -q '^secret ' one/state/*/tickets || fail "the secrets are not noted"
+[[ $(grep -c ev=tickets_ended one/log) -eq $ended ]] || fail "tickets of an older build are lost"
+stop one
 tw one secret add >/dev/null 2>&1
 touch -d '2020-01-01' one/state/run.secret
-ended=$(grep -c ev=tickets_ended one/log)
 start one
 [[ $(grep -c ev=tickets_ended one/log) -eq $((ended + 1)) ]] || fail "used tickets stay good"
 stop one
