@@ -14,6 +14,7 @@
 /* Global flags, and what is left of the command line for the verb. */
 struct cli {
     bool json;
+    bool is_quiet;             /* no word when no daemon answers */
     bool has_colour, has_utf8; /* of standard output */
     const char *config_option; /* --config, or NULL */
     const char *socket_option; /* --socket, or NULL */
@@ -57,8 +58,9 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
 /* GET that must be JSON. With --json the body is printed as it came and *json_out is NULL. */
 enum tw_exit cli_get(const struct cli *cli, const char *path, json_t **json_out);
 
-/* POST /v1/PATH for a verb, and its sentence. */
-enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path);
+/* POST /v1/PATH for a verb, and its sentence. *is_taken, unless NULL: the daemon did not refuse to
+ * do it, whatever became of it. */
+enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, bool *is_taken);
 
 /* Becomes the program beside this one, with argv[0..argc) as its arguments; only returns when that
  * fails. */

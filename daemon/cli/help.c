@@ -85,7 +85,8 @@ static const struct {
      "Starts the daemon of this node and waits until it answers: in the background, with its log\n"
      "beside the configuration, where it outlives the terminal; or as thinwired@NAME, which also\n"
      "comes back with the machine, for a configuration under /etc/thinwire. One that runs is left\n"
-     "alone. `thinwired` itself runs in the foreground; `thinwire leave` stops either.\n"},
+     "alone, one that is leaving is waited for. `thinwired` itself runs in the foreground;\n"
+     "`thinwire leave` stops either.\n"},
     {"secret",
      "thinwire secret [show]\n"
      "thinwire secret add [FILE]\n"

@@ -34,5 +34,5 @@ enum tw_exit cli_limit(struct cli *cli) {
                        is_down ? "download=" : "upload=", rate,
                        is_up || is_down ? "" : "&download=", is_up || is_down ? "" : rate);
     }
-    return cli_ask(cli, "limit", path);
+    return cli_ask(cli, "limit", path, NULL);
 }

@@ -5,12 +5,15 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "daemon/cli/ended.h"
 
 enum { PATIENCE_MS = 30 * 1000, LOOK_MS = 100 };
 
@@ -24,6 +27,39 @@ static bool answers(const char *socket_path) {
     const bool is_up =
         fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0;
     if (fd >= 0) (void)close(fd);
+    return is_up;
+}
+
+static void pause_look(void) {
+    static const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
+    (void)nanosleep(&pause, NULL);
+}
+
+/* A daemon answers; does it leave? One whose socket is gone when asked does. */
+static bool is_leaving(const char *socket_path) {
+    const struct cli cli = {.socket_option = socket_path, .is_quiet = true};
+    long code = 0;
+    char *body = NULL;
+    json_error_t err;
+    if (cli_request(&cli, "GET", "/v1/status", &code, &body) != TW_EXIT_OK)
+        return !answers(socket_path);
+    json_t *const json = json_loads(body, 0, &err);
+    const bool is_so = json_is_true(json_object_get(json_object_get(json, "node"), "leaving"));
+    json_decref(json);
+    free(body);
+    return is_so;
+}
+
+/* Is a daemon there to stay? One that leaves is waited for. */
+static bool runs(const char *socket_path) {
+    const int process = ended_open(socket_path); /* before it is asked: it may end meanwhile */
+    bool is_up = answers(socket_path);
+    if (is_up && is_leaving(socket_path)) {
+        is_up = false;
+        if (process >= 0) ended_wait(process);
+        while (process < 0 && answers(socket_path)) pause_look();
+    }
+    if (process >= 0) (void)close(process);
     return is_up;
 }
 
@@ -86,7 +122,6 @@ static int spawn(const struct node_files *files, const char *log, pid_t *pid) {
 }
 
 static enum tw_exit start_here(const struct node_files *files, FILE *to) {
-    static const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000L};
     char folder[TW_PATH_BYTES], log[TW_PATH_BYTES + 8];
     pid_t pid = 0;
     int status = 0;
@@ -108,7 +143,7 @@ static enum tw_exit start_here(const struct node_files *files, FILE *to) {
                                 : TW_EXIT_FAILURE,
                             "thinwired did not start; its log is %s", log);
         }
-        (void)nanosleep(&pause, NULL);
+        pause_look();
     }
     return cli_fail(TW_EXIT_UNREACHABLE,
                     "thinwired runs as process %ld but does not answer on %s yet: a large state "
@@ -118,7 +153,7 @@ static enum tw_exit start_here(const struct node_files *files, FILE *to) {
 
 enum tw_exit node_start(const struct node_files *files, FILE *to) {
     (void)fflush(stdout);
-    if (answers(files->config.api.socket)) {
+    if (runs(files->config.api.socket)) {
         (void)fputs("It runs already.\n", to);
         return TW_EXIT_OK;
     }

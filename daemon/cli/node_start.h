@@ -5,7 +5,8 @@
 #include "daemon/cli/node_files.h"
 
 /* As a unit of systemd for a node under /etc/thinwire; else in the background, with its log beside
- * the configuration. Says what it did on `to`, or why it did not come up. */
+ * the configuration. A daemon that is leaving is waited for. Says what it did on `to`, or why it
+ * did not come up. */
 enum tw_exit node_start(const struct node_files *files, FILE *to);
 
 #endif

@@ -141,7 +141,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
     curl_easy_cleanup(curl);
     if (rc != CURLE_OK || answer.bytes == NULL) {
         free(answer.bytes);
-        return explain(rc, socket_path, hint);
+        return cli->is_quiet ? TW_EXIT_UNREACHABLE : explain(rc, socket_path, hint);
     }
     *body_out = answer.bytes;
     return TW_EXIT_OK;

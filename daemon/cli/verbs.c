@@ -80,7 +80,7 @@ enum tw_exit cli_events(struct cli *cli) {
     return show(cli, "events", "/v1/events", screen_events);
 }
 
-enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path) {
+enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, bool *is_taken) {
     char url[160];
     long code = 0;
     char *body = NULL;
@@ -92,6 +92,7 @@ enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path) 
     const char *const message = json_string_value(json_object_get(json, "message"));
     const char *const error = json_string_value(json_object_get(json, "error"));
     if (cli->json) (void)puts(body);
+    if (is_taken != NULL) *is_taken = code == 200 || code == 503; /* done, or it failed */
     if (code == 200) {
         if (!cli->json) (void)puts(message != NULL ? message : "done");
     } else {
@@ -105,7 +106,7 @@ enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path) 
 static enum tw_exit ask(struct cli *cli, const char *verb) {
     static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
     const enum tw_exit rc = cli_done(cli, verb, OPTIONS);
-    return rc != TW_EXIT_OK ? rc : cli_ask(cli, verb, verb);
+    return rc != TW_EXIT_OK ? rc : cli_ask(cli, verb, verb, NULL);
 }
 
 enum tw_exit cli_checkpoint(struct cli *cli) {
@@ -135,5 +136,5 @@ enum tw_exit cli_unban(struct cli *cli) {
     const enum tw_exit usage = cli_done(cli, "unban", OPTIONS);
     if (usage != TW_EXIT_OK) return usage;
     (void)snprintf(path, sizeof(path), "unban?node=%s", node);
-    return cli_ask(cli, "unban", path);
+    return cli_ask(cli, "unban", path, NULL);
 }

@@ -1,5 +1,6 @@
 /* api_server SOCKET - the local API of one fixed node, for tests of the command line. Says "ready"
- * and ends when standard input does. `leave` fails, the other verbs do. */
+ * and ends when standard input does. `leave` fails to save and ends
+ * it a second later, the other verbs do. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,16 +11,30 @@
 
 static struct tw_api *api;
 static uv_poll_t input;
+static uv_timer_t leaving;
 
 static void fill(void *user, struct tw_status_view *view) {
     (void)user;
     view_sample(view);
+    view->node.is_leaving = uv_is_active((uv_handle_t *)&leaving) != 0;
+}
+
+static void end(void) {
+    uv_close((uv_handle_t *)&input, NULL);
+    uv_close((uv_handle_t *)&leaving, NULL);
+    tw_api_close(api);
+}
+
+static void on_left(uv_timer_t *timer) {
+    (void)timer;
+    end();
 }
 
 static void verb(void *user, enum tw_api_verb kind, uint32_t ticket) {
     (void)user;
     if (kind == TW_API_LEAVE) {
         tw_api_answer(api, ticket, TW_IO, "the disk is full");
+        (void)uv_timer_start(&leaving, on_left, 1000, 0);
     } else if (kind == TW_API_LIMIT) {
         char text[128];
         const char *const up = tw_api_argument(api, ticket, "upload");
@@ -38,10 +53,9 @@ static void verb(void *user, enum tw_api_verb kind, uint32_t ticket) {
 
 static void on_input(uv_poll_t *poll, int status, int events) {
     char byte;
-    (void)status, (void)events;
+    (void)poll, (void)status, (void)events;
     if (read(STDIN_FILENO, &byte, 1) > 0) return;
-    uv_close((uv_handle_t *)poll, NULL);
-    tw_api_close(api);
+    end();
 }
 
 int main(int argc, char **argv) {
@@ -54,6 +68,7 @@ int main(int argc, char **argv) {
         (void)fprintf(stderr, "%s\n", err.message);
         return 1;
     }
+    if (uv_timer_init(&loop, &leaving) != 0) return 1;
     if (uv_poll_init(&loop, &input, STDIN_FILENO) != 0) return 1;
     if (uv_poll_start(&input, UV_READABLE, on_input) != 0) return 1;
     (void)puts("ready");
