@@ -41,7 +41,8 @@ PRESETS = {  # over the preset's row, which is fitted to the length of the run
                   "sync.outer_momentum": "0.7", "sync.sent": "mix", "sync.mix": "0.5"},
     "diloco": {"sync.period": "40", "sync.outer_lr": "1", "sync.outer_momentum": "0.7"},
     "eager": {"sync.period": "40", "sync.overlap": "39"}, "noloco": {"sync.period": "40"},
-    "co2": {"sync.period": "40", "sync.overlap": "39"}, "decoupled": {}, "sparseloco": {},
+    "co2": {"sync.period": "20", "sync.overlap": "19", "sync.codec": "int4",
+            "sync.result": "int4"}, "decoupled": {}, "sparseloco": {},
     "local-sgd": {"sync.period": "40"}, "btm": {},
 }
 OWN_ANCHORS = ("noloco", "btm")  # each node has its own, at the end: near each other, or not
