@@ -267,6 +267,72 @@ static void rda_goes_by_tensor_and_part(void **state) {
     rda_case(0, 0, tw_shm_fragment_elements(&dae.shm, 0)); /* embeddings, and the last norm */
 }
 
+/* ---- audits: the same merge, of those that were let in --------------------------------------- */
+
+enum { AUDIT_N = 192 };
+
+/* Contribution i: a common way with much of its own, of the norm asked for. */
+static void contribution_fill(float *values, uint32_t i, double norm) {
+    for (unsigned j = 0; j < AUDIT_N; j++)
+        values[j] = sinf((float)j * 0.7f) + cosf((float)(j * (i + 2) + i));
+    const double now = sqrt(tw_norm_squared(values, AUDIT_N));
+    for (unsigned j = 0; j < AUDIT_N; j++) values[j] *= (float)(norm / now);
+}
+
+/* What an owner makes of contributions of these norms, and what an auditor makes of those that the
+ * owner lists. Returns whom the owner refused. */
+static uint64_t audit_case(const double *norms, uint32_t count) {
+    static const uint32_t steps[INPUTS_MAX] = {10, 10, 8, 12, 10, 11, 10, 9};
+    float values[AUDIT_N], merged[AUDIT_N], again[AUDIT_N];
+    struct tw_wmsg_reduce owner = request_of(1, 64, AUDIT_N);
+    for (uint32_t i = 0; i < count; i++) {
+        contribution_fill(values, i, norms[i] * sqrt((double)steps[i]));
+        input_add(&owner, values, i == 1 ? 900000 : 1000 + 300 * i, steps[i]);
+    }
+    const uint64_t refused = reduced(&owner, merged).refused;
+    struct tw_wmsg_reduce auditor = request_of(1, 64, AUDIT_N);
+    auditor.is_audit = 1;
+    for (uint32_t i = 0; i < count; i++) {
+        if ((refused >> i & 1) == 0) auditor.inputs[auditor.inputs_count++] = owner.inputs[i];
+    }
+    assert_int_equal(reduced(&auditor, again).refused, 0);
+    assert_int_equal(auditor.out.bytes, owner.out.bytes);
+    assert_memory_equal(tw_shm_pool(&dae.shm, auditor.out.offset, auditor.out.bytes),
+                        tw_shm_pool(&dae.shm, owner.out.offset, owner.out.bytes), owner.out.bytes);
+    return refused;
+}
+
+/* Every size of a group, one refused, several scaled; and who would be refused by what is left when
+ * the largest is gone (7 of 1, 1, 2, 7), and must not be. */
+static void audit_cases(void) {
+    assert_int_equal(audit_case((double[]){1}, 1), 0);
+    assert_int_equal(audit_case((double[]){1, 30}, 2), 0);
+    assert_int_equal(audit_case((double[]){1, 1.2, 9}, 3), 1 << 2);
+    assert_int_equal(audit_case((double[]){1, 3, 1, 40}, 4), 1 << 3);
+    assert_int_equal(audit_case((double[]){1, 1, 2, 7, 9}, 5), 1 << 4);
+    assert_int_equal(audit_case((double[]){1, 1, 1, 1, 9}, 5),
+                     1 << 4); /* too few for robust ones */
+    assert_int_equal(audit_case((double[]){500, 1, 1.1, 3, 0.9, 1, 2.5, 70}, 8), 1 << 7 | 1);
+    assert_int_equal(audit_case((double[]){0, 0, 0, 0, 5, 0}, 6), 1 << 4);
+}
+
+static void audit_finds_what_the_owner_merged(void **state) {
+    static const enum tw_merge rules[] = {TW_MERGE_MEAN, TW_MERGE_RDA, TW_MERGE_TRIMMED,
+                                          TW_MERGE_MEDIAN, TW_MERGE_CLIPPED};
+    static const enum tw_weights weights[] = {TW_WEIGHTS_EQUAL, TW_WEIGHTS_TOKENS,
+                                              TW_WEIGHTS_TOKENS_RATE};
+    const bool is_lossy[] = {false, true};
+    for (unsigned i = 0; i < 5 * 3 * 2; i++) {
+        if (i > 0) (void)end(state);
+        run.sync.merge = rules[i / 6];
+        run.sync.weights = weights[i / 2 % 3];
+        run.sync.codec = is_lossy[i % 2] ? TW_CODEC_ECSQ4 : TW_CODEC_BF16;
+        run.sync.result = is_lossy[i % 2] ? TW_CODEC_INT8 : TW_CODEC_BF16;
+        open_run();
+        audit_cases();
+    }
+}
+
 int main(void) {
 #define FACT(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
@@ -279,6 +345,7 @@ int main(void) {
         FACT(rules_differ_as_they_should),
         FACT(more_inputs_than_members_are_refused),
         FACT(rda_goes_by_tensor_and_part),
+        FACT(audit_finds_what_the_owner_merged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
