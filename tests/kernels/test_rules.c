@@ -1,8 +1,10 @@
-/* test_rules.c - heavy ball, RDA, robust merges and guard: the same bits as rounding by rounding,
+/* test_rules.c - outer steps, merges, weights and guard: the same bits as rounding by rounding,
  * what NumPy computes (tests/golden/rules.txt), and what they are for. */
 #include "kernels/guard.h"
+#include "kernels/lead.h"
 #include "kernels/median.h"
 #include "kernels/merge.h"
+#include "kernels/mix.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
 #include "kernels/rda.h"
@@ -48,7 +50,7 @@ static uint32_t millionths(double value) {
     return (uint32_t)lround(value * 1e6);
 }
 
-static uint32_t heavyball_run(const double args[4], float out[2 * GOLDEN_N]) {
+static uint32_t heavyball_run(const double *args, float *out) {
     float *phi = out, *u = out + GOLDEN_N, delta[GOLDEN_N];
     noise(phi, 1);
     for (uint32_t i = 0; i < GOLDEN_N; i++) u[i] = 0;
@@ -65,13 +67,94 @@ static uint32_t heavyball_run(const double args[4], float out[2 * GOLDEN_N]) {
     return 2 * GOLDEN_N;
 }
 
-static uint32_t rda_run(uint32_t count, uint32_t loud, float *out) {
-    const float *const *x = golden_inputs(count, loud);
-    float direction[GOLDEN_N] = {0}, weights[COUNT_MAX];
+static uint32_t nesterov_run(const double *args, float *out) {
+    float *phi = out, *u = out + GOLDEN_N, delta[GOLDEN_N];
+    noise(phi, 2);
+    for (uint32_t i = 0; i < GOLDEN_N; i++) u[i] = 0;
+    for (uint32_t step = 0; step < GOLDEN_STEPS; step++) {
+        noise(delta, 20 + step);
+        if (step % 2 == 1) tw_scale(delta, 0.25f, GOLDEN_N);
+        tw_outer_nesterov(
+            phi, u, delta, GOLDEN_N,
+            tw_outer_at(millionths(args[0]), millionths(args[1]), (uint32_t)args[2], step));
+    }
+    return 2 * GOLDEN_N;
+}
+
+static uint32_t pull_run(const double *args, float *out) {
+    float own[GOLDEN_N], theirs[GOLDEN_N];
+    noise(out, 30);
+    noise(out + GOLDEN_N, 31);
+    noise(own, 32);
+    noise(theirs, 33);
+    tw_outer_pull(out, out + GOLDEN_N, own, theirs, (float)args[0], GOLDEN_N);
+    return 2 * GOLDEN_N;
+}
+
+static uint32_t mix_run(const double *args, float *out) {
+    float anchor[GOLDEN_N];
+    noise(out, 40);
+    noise(anchor, 41);
+    tw_mix(out, anchor, (float)args[0], GOLDEN_N);
+    return GOLDEN_N;
+}
+
+static uint32_t shift_run(const double *args, float *out) {
+    (void)args;
+    float anchor_new[GOLDEN_N], anchor_old[GOLDEN_N];
+    noise(out, 42);
+    noise(anchor_new, 43);
+    noise(anchor_old, 44);
+    tw_shift(out, anchor_new, anchor_old, GOLDEN_N);
+    return GOLDEN_N;
+}
+
+static uint32_t delta_run(const double *args, float *out) {
+    (void)args;
+    float anchor[GOLDEN_N], theta[GOLDEN_N];
+    noise(anchor, 40);
+    noise(theta, 41);
+    tw_delta(out, anchor, theta, GOLDEN_N);
+    return GOLDEN_N;
+}
+
+static uint32_t lead_run(const double *args, float *out) {
+    float v[GOLDEN_N], delta[GOLDEN_N];
+    const struct tw_lead cfg = {(float)args[0], (float)args[1], (float)args[2], (float)args[3]};
+    noise(out, 50);
+    noise(v, 51);
+    noise(delta, 52);
+    for (uint32_t i = 0; i < GOLDEN_N; i++) {
+        out[i] /= 16;
+        v[i] = i % 7 == 3 ? 0 : v[i] * v[i];
+        delta[i] = i % 5 == 2 ? 0 : delta[i] / 8;
+    }
+    tw_lead(out, v, delta, GOLDEN_N, &cfg);
+    return GOLDEN_N;
+}
+
+static void mean_weights(float weights[COUNT_MAX], uint32_t count) {
     uint64_t tokens[COUNT_MAX];
-    double rho = 0;
     for (uint32_t i = 0; i < count; i++) tokens[i] = 1000 + 300 * i;
     tw_merge_weights_tokens(weights, tokens, count);
+}
+
+static uint32_t mean_run(const double *args, float *out) {
+    const uint32_t count = (uint32_t)args[0];
+    const float *const *x = golden_inputs(count, (uint32_t)args[1]);
+    float weights[COUNT_MAX];
+    mean_weights(weights, count);
+    for (uint32_t j = 0; j < GOLDEN_N; j++) out[j] = 0;
+    for (uint32_t i = 0; i < count; i++) tw_merge_add(out, x[i], weights[i], GOLDEN_N);
+    return GOLDEN_N;
+}
+
+static uint32_t rda_run(const double *args, float *out) {
+    const uint32_t count = (uint32_t)args[0];
+    const float *const *x = golden_inputs(count, (uint32_t)args[1]);
+    float direction[GOLDEN_N] = {0}, weights[COUNT_MAX];
+    double rho = 0;
+    mean_weights(weights, count);
     for (uint32_t j = 0; j < GOLDEN_N; j++) out[j] = 0;
     for (uint32_t i = 0; i < count; i++) {
         tw_merge_add(out, x[i], weights[i], GOLDEN_N);
@@ -81,43 +164,78 @@ static uint32_t rda_run(uint32_t count, uint32_t loud, float *out) {
     return GOLDEN_N;
 }
 
-static uint32_t rates_run(uint32_t count, const double *args, float *out) {
+static uint32_t median_run(const double *args, float *out) {
+    tw_robust_median(out, golden_inputs((uint32_t)args[0], (uint32_t)args[1]), (uint32_t)args[0],
+                     GOLDEN_N);
+    return GOLDEN_N;
+}
+
+static uint32_t trimmed_run(const double *args, float *out) {
+    tw_robust_trimmed(out, golden_inputs((uint32_t)args[0], (uint32_t)args[1]), (uint32_t)args[0],
+                      GOLDEN_N);
+    return GOLDEN_N;
+}
+
+static uint32_t clipped_run(const double *args, float *out) {
+    tw_robust_clipped(out, golden_inputs((uint32_t)args[0], (uint32_t)args[1]), (uint32_t)args[0],
+                      GOLDEN_N);
+    return GOLDEN_N;
+}
+
+static uint32_t tokens_run(const double *args, float *out) {
+    const uint32_t count = (uint32_t)args[0];
+    uint64_t tokens[COUNT_MAX];
+    for (uint32_t i = 0; i < count; i++) tokens[i] = (uint64_t)args[1 + i];
+    tw_merge_weights_tokens(out, tokens, count);
+    return count;
+}
+
+static uint32_t rates_run(const double *args, float *out) {
+    const uint32_t count = (uint32_t)args[0];
     uint64_t tokens[COUNT_MAX];
     uint32_t steps[COUNT_MAX];
     for (uint32_t i = 0; i < count; i++) {
-        tokens[i] = (uint64_t)args[i];
-        steps[i] = (uint32_t)args[count + i];
+        tokens[i] = (uint64_t)args[1 + i];
+        steps[i] = (uint32_t)args[1 + count + i];
     }
     tw_merge_weights_rate(out, tokens, steps, count);
     return count;
 }
 
-static uint32_t guard_run(uint32_t count, const double *args, float *out) {
-    uint32_t steps[COUNT_MAX];
-    for (uint32_t i = 0; i < count; i++) steps[i] = (uint32_t)args[count + i];
-    const uint64_t refused = tw_guard(out, args, steps, count);
+static uint32_t bound_run(const double *args, float *out) {
+    const uint32_t count = (uint32_t)args[0];
+    for (uint32_t i = 0; i < count; i++) out[i] = (float)args[1 + i];
+    tw_merge_weights_bound(out, count);
+    return count;
+}
+
+static uint32_t guard_run(const double *args, float *out) {
+    const uint32_t count = (uint32_t)args[0];
+    uint32_t steps[COUNT_MAX] = {0};
+    for (uint32_t i = 0; i < count; i++) steps[i] = (uint32_t)args[1 + count + i];
+    const uint64_t refused = tw_guard(out, args + 1, steps, count);
     for (uint32_t i = 0; i < count; i++) assert_int_equal(refused >> i & 1, out[i] == 0.0f);
     return count;
 }
 
 /* What the C code has for a case; returns how many values. */
 static uint32_t golden_run(const char *kind, const double *args, float *out) {
-    const uint32_t count = (uint32_t)args[0], loud = (uint32_t)args[1];
-    if (strcmp(kind, "heavyball") == 0) return heavyball_run(args, out);
-    if (strcmp(kind, "rda") == 0) return rda_run(count, loud, out);
-    if (strcmp(kind, "rates") == 0) return rates_run(count, args + 1, out);
-    if (strcmp(kind, "guard") == 0) return guard_run(count, args + 1, out);
-    const float *const *x = golden_inputs(count, loud);
-    if (strcmp(kind, "median") == 0) {
-        tw_robust_median(out, x, count, GOLDEN_N);
-    } else if (strcmp(kind, "trimmed") == 0) {
-        tw_robust_trimmed(out, x, count, GOLDEN_N);
-    } else if (strcmp(kind, "clipped") == 0) {
-        tw_robust_clipped(out, x, count, GOLDEN_N);
-    } else {
-        fail_msg("%s: a case nobody knows", kind);
+    static const struct {
+        const char *kind;
+        uint32_t (*run)(const double *args, float *out);
+    } rules[] = {
+        {"nesterov", nesterov_run}, {"heavyball", heavyball_run}, {"pull", pull_run},
+        {"mix", mix_run},           {"shift", shift_run},         {"delta", delta_run},
+        {"lead", lead_run},         {"mean", mean_run},           {"rda", rda_run},
+        {"median", median_run},     {"trimmed", trimmed_run},     {"clipped", clipped_run},
+        {"tokens", tokens_run},     {"rates", rates_run},         {"bound", bound_run},
+        {"guard", guard_run},
+    };
+    for (uint32_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        if (strcmp(kind, rules[i].kind) == 0) return rules[i].run(args, out);
     }
-    return GOLDEN_N;
+    fail_msg("%s: a case nobody knows", kind);
+    return 0;
 }
 
 static void rules_are_what_numpy_computes(void **state) {
@@ -143,7 +261,7 @@ static void rules_are_what_numpy_computes(void **state) {
         cases++;
     }
     (void)fclose(file);
-    assert_int_equal(cases, 34);
+    assert_int_equal(cases, 61);
 }
 
 /* ---- the same bits --------------------------------------------------------------------------- */
