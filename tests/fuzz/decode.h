@@ -33,15 +33,16 @@ static enum tw_codec_id codec_of(uint8_t byte) {
     return (enum tw_codec_id)(is_one ? byte : first + byte % count);
 }
 
+/* Not one more: whatever is written behind them is the sanitizer's to find. */
 static float *floats_new(size_t n, float value) {
-    float *x = malloc((n + 1) * sizeof(*x));
-    TW_ASSERT(x != NULL);
+    float *x = malloc(n * sizeof(*x));
+    TW_ASSERT(x != NULL || n == 0);
     for (size_t i = 0; i < n; i++) x[i] = value;
     return x;
 }
 
 static void assert_same(const float *x, const float *y, size_t n) {
-    TW_ASSERT(memcmp(x, y, n * sizeof(*x)) == 0);
+    TW_ASSERT(n == 0 || memcmp(x, y, n * sizeof(*x)) == 0);
 }
 
 /* Status and values as those of the form that came first. */

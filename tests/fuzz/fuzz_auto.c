@@ -17,8 +17,8 @@ enum { ELEMENTS_MAX = 1 << 16, HEAD = 5 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static float *floats_new(size_t n, float value) {
-    float *x = malloc((n + 1) * sizeof(*x));
-    TW_ASSERT(x != NULL);
+    float *x = malloc(n * sizeof(*x)); /* not one more */
+    TW_ASSERT(x != NULL || n == 0);
     for (size_t i = 0; i < n; i++) x[i] = value;
     return x;
 }
@@ -52,7 +52,7 @@ static void encode(const uint8_t *bytes, size_t floats_count, size_t n, size_t t
     static struct tw_auto work;
     const size_t capacity = tw_codec_auto.bound(n);
     float *x = floats_new(n, 0.0f);
-    uint8_t *to = malloc(capacity + 1);
+    uint8_t *to = malloc(capacity);
     size_t written = 0;
     TW_ASSERT(to != NULL);
     for (size_t i = 0; i < n && floats_count > 0; i++) {

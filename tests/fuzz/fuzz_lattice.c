@@ -23,9 +23,9 @@ static float near_of(size_t i, uint8_t scale) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < PREFIX_BYTES) return 0;
     const size_t n = tw_get_u16(data), bytes = size - PREFIX_BYTES;
-    float *near = malloc((n + 1) * sizeof(*near)), *x = malloc((n + 1) * sizeof(*x));
-    float *y = malloc((n + 1) * sizeof(*y));
-    TW_ASSERT(near != NULL && x != NULL && y != NULL);
+    float *near = malloc(n * sizeof(*near)), *x = malloc(n * sizeof(*x));
+    float *y = malloc(n * sizeof(*y));
+    TW_ASSERT(n == 0 || (near != NULL && x != NULL && y != NULL));
     const enum tw_status checked = tw_lattice_check(data + PREFIX_BYTES, bytes, n);
     for (size_t i = 0; checked == TW_OK && i < n; i++) near[i] = near_of(i, data[2]);
     const enum tw_status status = tw_lattice_decode(data + PREFIX_BYTES, bytes, near, x, n);
