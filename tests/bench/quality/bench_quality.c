@@ -18,11 +18,14 @@ static const char usage[] =
     "usage: thinwire-quality-bench --plan FILE --text FILE --results FILE\n"
     "           [--slice MINUTES] [--share I/N] [--only WORD] [--list] [--dump FOLDER]\n"
     "--text: what is trained on, 4 MB or more (`bible -f gen1:1-rev22:21`). --slice: no case\n"
-    "but the first is begun later. --share: every N-th case, from the I-th on, for N programs at a "
+    "but the first is begun later (90). --share: every N-th case, from the I-th on, for N programs "
+    "at a "
     "time. --only:\n"
     "cases whose name or varied keys hold WORD. --list: what would be done. --dump: what the "
     "first\n"
     "node merges, and its anchor and momentum at the end, as raw float32.\n";
+
+enum { HELDOUT_BYTES_MIN = 200000, TINY_WIDTH = 32 /* of the model for tests */ };
 
 struct options {
     const char *plan, *text, *results, *only, *dump;
@@ -38,7 +41,7 @@ static double now_s(void) {
 }
 
 static bool read_options(struct options *options, int argc, char **argv) {
-    *options = (struct options){.only = "", .slice_s = 1e12, .shares = 1};
+    *options = (struct options){.only = "", .slice_s = 90 * 60, .shares = 1};
     for (int i = 1; i < argc; i++) {
         const char *name = argv[i];
         if (strcmp(name, "--list") == 0) {
@@ -90,6 +93,20 @@ static enum tw_status read_file(const char *path, char **bytes, size_t *size,
     return TW_OK;
 }
 
+/* Losses are compared to a percent: by less text that would be luck. */
+static enum tw_status check_text(const struct plan *plan, size_t size, struct tw_error *err) {
+    for (uint32_t i = 0; i < plan->count; i++) {
+        const struct tw_run *run = &plan->cases[i].run;
+        const double heldout = (double)size * run->data.heldout_millionths / 1e6;
+        if (run->model.width <= TINY_WIDTH || heldout >= HELDOUT_BYTES_MIN) continue;
+        return tw_fail(err, TW_CONFIG,
+                       "case %s holds %.0f bytes of the text out, and %d are wanted: give it more "
+                       "text, or a larger data.heldout",
+                       plan->cases[i].name, heldout, HELDOUT_BYTES_MIN);
+    }
+    return TW_OK;
+}
+
 /* Operations of a case, for the time that is left: training, then held-out text. */
 static double work_of(const struct setting *setting) {
     const double held = (double)setting->evals * CURVE_TOKENS + 220000;
@@ -120,7 +137,8 @@ static void say(const struct progress *progress, const struct setting *setting,
 }
 
 static enum tw_status run_cases(const struct options *options, const struct plan *plan,
-                                struct outcome *outcome, struct tw_error *err) {
+                                const struct tw_id *program, struct outcome *outcome,
+                                struct tw_error *err) {
     struct progress progress = {.begin_s = now_s()};
     for (uint32_t i = 0; i < plan->count; i++) {
         if (!is_wanted(options, &plan->cases[i], i)) continue;
@@ -142,7 +160,7 @@ static enum tw_status run_cases(const struct options *options, const struct plan
         if (status != TW_OK) {
             return tw_fail(err, status, "case %s: %.200s", setting->name, why.message);
         }
-        TW_TRY(results_add(options->results, setting, outcome, err));
+        TW_TRY(results_add(options->results, setting, program, outcome, err));
         progress.done++;
         progress.done_work += work_of(setting);
         say(&progress, setting, outcome, now_s() - begin_s);
@@ -150,24 +168,44 @@ static enum tw_status run_cases(const struct options *options, const struct plan
     return TW_OK;
 }
 
+/* SHA-256 of what is in a file, and how long it is. */
+static enum tw_status hash_file(const char *path, struct tw_id *id, size_t *size,
+                                struct tw_error *err) {
+    char *bytes = NULL;
+    const enum tw_status status = read_file(path, &bytes, size, err);
+    if (status == TW_OK) *id = tw_sha256(bytes, *size);
+    free(bytes);
+    return status;
+}
+
+static enum tw_status run_plan(const struct options *options, const struct plan *plan,
+                               struct tw_error *err) {
+    struct tw_id program;
+    size_t size;
+    TW_TRY(hash_file("/proc/self/exe", &program, &size, err));
+    const unsigned foreign = results_foreign(options->results, &program);
+    if (foreign > 0)
+        (void)fprintf(stderr, "%s: %u cases are of another build, which may train differently\n",
+                      options->results, foreign);
+    struct outcome *outcome = malloc(sizeof(*outcome));
+    if (outcome == NULL) return tw_fail(err, TW_NOMEM, "no memory for results");
+    const enum tw_status status = run_cases(options, plan, &program, outcome, err);
+    free(outcome);
+    return status;
+}
+
 static enum tw_status run(const struct options *options, struct tw_error *err) {
     struct plan plan = {.cases = NULL};
     struct tw_id text = {{0}};
     char *words = NULL;
-    size_t size = 0;
-    struct outcome *outcome = malloc(sizeof(*outcome));
-    enum tw_status status = outcome != NULL ? read_file(options->text, &words, &size, err)
-                                            : tw_fail(err, TW_NOMEM, "no memory for results");
-    if (status == TW_OK) {
-        text = tw_sha256(words, size);
-        free(words);
-        status = read_file(options->plan, &words, &size, err);
-    }
+    size_t size = 0, text_size = 0;
+    TW_TRY(hash_file(options->text, &text, &text_size, err));
+    enum tw_status status = read_file(options->plan, &words, &size, err);
     if (status == TW_OK) status = plan_parse(&plan, words, &text, err);
-    if (status == TW_OK) status = run_cases(options, &plan, outcome, err);
+    if (status == TW_OK) status = check_text(&plan, text_size, err);
+    if (status == TW_OK) status = run_plan(options, &plan, err);
     plan_free(&plan);
     free(words);
-    free(outcome);
     return status;
 }
 

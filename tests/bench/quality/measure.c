@@ -13,7 +13,7 @@ uint64_t traffic_of(uint64_t payload_bytes) {
 }
 
 uint64_t traffic_total(const struct traffic *traffic) {
-    return traffic->contributions + traffic->results + traffic->states;
+    return traffic->contributions + traffic->results + traffic->states + traffic->control;
 }
 
 enum tw_status measure_open(struct measure *measure, const struct tw_layout *layout,
@@ -86,6 +86,33 @@ static double take_anchors(struct measure *measure, const struct node *nodes, ui
     return sqrt(fmax(squares / counted - size, 0) / size);
 }
 
+/* Mean of what the nodes' own anchors come to, or their models where there are no anchors. */
+static enum tw_status take_own(struct measure *measure, struct node *nodes, uint32_t count,
+                               double *nats, struct tw_error *err) {
+    double sum = 0;
+    uint32_t counted = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct node *node = &nodes[i];
+        const float *params = node->engine->theta;
+        struct tw_eval eval;
+        if (!counts(node)) continue;
+        if (node->has_merger && !node->is_apart) {
+            node_anchor(node, measure->one);
+            params = measure->one;
+        }
+        TW_TRY(tw_eval_heldout(node->engine, &node->data, params, 0, &eval, err));
+        sum += eval.nats;
+        counted++;
+    }
+    *nats = sum / counted;
+    return TW_OK;
+}
+
+static bool has_own(const struct node *node) {
+    return node->is_apart ||
+           (node->has_merger && node->setting->run.sync.topology == TW_TOPOLOGY_PAIR);
+}
+
 enum tw_status measure_take(struct measure *measure, struct node *nodes, uint32_t count,
                             const struct traffic *traffic, bool is_last, struct outcome *outcome,
                             struct tw_error *err) {
@@ -117,6 +144,8 @@ enum tw_status measure_take(struct measure *measure, struct node *nodes, uint32_
         outcome->anchor = anchor;
         outcome->mean = mean;
         outcome->tokens = point.tokens;
+        outcome->own = NAN;
+        if (has_own(judge)) TW_TRY(take_own(measure, nodes, count, &outcome->own, err));
     }
     return TW_OK;
 }

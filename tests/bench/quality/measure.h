@@ -6,7 +6,10 @@
 #include "tests/bench/quality/node.h"
 #include "worker/eval.h"
 
-enum { OUTCOME_POINTS_MAX = 1001, CURVE_TOKENS = 32768 };
+/* CURVE_TOKENS: of the held-out text, for points before the last. CONTROL_BYTES: of a round between
+ * two nodes, each way (proposal, votes, heads of what is offered and asked for), as three daemons
+ * were measured: daemon/cli/run_budget.c. */
+enum { OUTCOME_POINTS_MAX = 1001, CURVE_TOKENS = 32768, CONTROL_BYTES = 1500 };
 
 /* Bytes of payloads that leave a node: part k of a contribution goes to its owner, a result to
  * every other live node, packed state to a node that joins. What a node is itself the owner of
@@ -14,7 +17,7 @@ enum { OUTCOME_POINTS_MAX = 1001, CURVE_TOKENS = 32768 };
  *
  *     bytes(payload) = size + 72 ceil(size / 262144) */
 struct traffic {
-    uint64_t contributions, results, states; /* bytes */
+    uint64_t contributions, results, states, control; /* bytes */
     uint64_t elements; /* of contributions, whether they travelled or not: for bits of each */
     uint64_t coded;    /* bytes of those */
     uint64_t refused;  /* contributions that did not decode, and parts the merge left out */
@@ -36,6 +39,8 @@ struct outcome {
     struct point points[OUTCOME_POINTS_MAX];
     uint32_t count;
     struct tw_eval anchor, mean; /* over all held-out text */
+    double own; /* where nodes have anchors, or models, of their own: the mean of their losses,
+                   where `anchor` is the loss of their mean; NaN where all have the same */
 };
 
 struct measure {

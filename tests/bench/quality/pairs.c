@@ -25,6 +25,7 @@ static void count_traffic(struct world *world, const struct node *node) {
     const uint32_t fragment = (uint32_t)(node->applied % world->layout->fragments_count);
     world->traffic.contributions += traffic_of(node->pair.own_delta.size);
     world->traffic.results += traffic_of(node->pair.own_phi.size);
+    world->traffic.control += CONTROL_BYTES;
     world->traffic.coded += node->pair.own_delta.size;
     world->traffic.elements +=
         world->layout->fragment_begin[fragment + 1] - world->layout->fragment_begin[fragment];

@@ -5,7 +5,9 @@
 
 Cases that differ in nothing but their seed are one row: mean and spread of the held-out loss of the
 anchor, against the lone node and the big batch of the same plan, bits of an element of an outer
-gradient, and bytes at the sockets. Where a grid of rates (train.lr) was run, a row is the best one
+gradient, bits at the socket per parameter and merge (contribution, result and control), and bytes
+of all nodes. `own`: the loss is that of the mean of what nodes have of their own; this is the mean
+of their losses. Where a grid of rates (train.lr) was run, a row is the best one
 of them; --by KEY keeps rows apart by the named varied keys alone. --out writes loss-tokens.svg and
 loss-bytes.svg."""
 import argparse
@@ -43,20 +45,43 @@ def varied(case):
     return dict(word.split("=", 1) for word in case["varied"].split())
 
 
+def told_apart(groups):
+    """{key of a group: label}: where a name stands for several, with what they differ in."""
+    alike, labels = {}, {}
+    for name, rest in groups:
+        alike.setdefault(name, []).append(dict(rest))
+    for name, rest in groups:
+        others, mine = alike[name], dict(rest)
+        differs = [key for key in mine if len({other.get(key) for other in others}) > 1]
+        telling = [key for key in differs
+                   if len({other.get(key) for other in others}) == len(others)]
+        first = [key for key in ("steps", "nodes", "exact") if key in telling] or telling
+        shown = first[:1] or differs
+        labels[name, rest] = " ".join([name] + [f"{key}={mine[key]}" for key in shown])
+    return labels
+
+
 def rows_of(cases, by):
-    """Cases of one row per (name, varied keys but seed and rate), the best rate of each."""
+    """Cases of one row per (name, kept varied keys, all other keys but seed and rate), each with the
+    best of the rates that have most seeds."""
     groups = {}
     for case in cases:
         keys = varied(case)
         kept = {key: value for key, value in keys.items()
                 if key != "seed" and (key in by if by else key != RATE)}
         label = " ".join([case["name"]] + [f"{key}={value}" for key, value in kept.items()])
+        rest = {"steps": case["steps"], "nodes": case["nodes"], "exact": case["exact"]}
+        rest.update((key, value) for key, value in case["manifest"].items()
+                    if key not in keys and key not in (RATE, "model.seed"))
         rate = case["manifest"].get(RATE, "0")
-        groups.setdefault(label, {}).setdefault(rate, []).append(case)
-    rows = []
-    for label, rates in groups.items():
-        best = min(rates, key=lambda rate, rates=rates: loss_of(rates[rate]))
-        rows.append({"label": label, "rate": float(best), "rates": len(rates),
+        group = groups.setdefault((label, tuple(sorted(rest.items()))), {})
+        group.setdefault(rate, []).append(case)
+    labels, rows = told_apart(groups), []
+    for key, rates in groups.items():
+        seeds = max(len(found) for found in rates.values())
+        whole = [rate for rate, found in rates.items() if len(found) == seeds]
+        best = min(whole, key=lambda rate, rates=rates: loss_of(rates[rate]))
+        rows.append({"label": labels[key], "rate": float(best), "rates": len(rates),
                      "cases": rates[best]})
     return rows
 
@@ -88,11 +113,20 @@ def fill(rows):
         row["bits"] = cases[0]["bits"]
         row["megabytes"] = statistics.fmean(case["bytes"] for case in cases) / 1e6
         row["rounds"] = cases[0]["rounds"]
+        row["socket"] = socket_bits(cases[0])
+        own = [case["own"] for case in cases if case.get("own") is not None]
+        row["own"] = statistics.fmean(own) if own else None
         row["skipped"] = sum(case["skipped"] for case in cases)
         row["refused"] = sum(case["refused"] for case in cases)
         row["alone"] = percent(row["loss"], reference("alone", scale_of(row)))
         row["big"] = percent(row["loss"], reference("big", scale_of(row)))
     return rows
+
+
+def socket_bits(case):
+    """Of all that a node sends, per parameter and time that the whole model is merged."""
+    merges = case["rounds"] / int(case["manifest"].get("sync.fragments", 1))
+    return 8 * case["bytes"] / (case["params"] * case["nodes"] * merges) if merges else 0.0
 
 
 def percent(value, reference):
@@ -107,12 +141,16 @@ def table(rows):
     def share(value):
         return f"{value:+8.2f}" if value is not None else "       -"
     width = max([24] + [len(row["label"]) for row in rows])
-    lines = [f"{'case':{width}}  rate     loss    +-     %alone    %big   bits       MB  seeds"]
+    lines = [f"{'case':{width}}  rate     loss    +-     %alone    %big   bits  socket       MB"
+             "  seeds"]
     for row in rows:
         notes = "".join(f"  {row[key]} {key}" for key in ("skipped", "refused") if row[key])
+        if row["own"] is not None:
+            notes += f"  own {row['own']:.4f}"
         lines.append(f"{row['label']:{width}}  {row['rate']:<7g} {row['loss']:6.4f}  "
                      f"{row['spread']:5.4f} {share(row['alone'])}{share(row['big'])} "
-                     f"{row['bits']:6.2f} {row['megabytes']:8.2f}  {row['seeds']}{notes}")
+                     f"{row['bits']:6.2f} {row['socket']:7.2f} {row['megabytes']:8.2f}  "
+                     f"{row['seeds']}{notes}")
     return "\n".join(lines)
 
 
@@ -209,8 +247,8 @@ def main():
     if not rows:
         sys.exit("report: there are no finished cases in these files")
     if args.json:
-        keys = ("label", "rate", "loss", "spread", "seeds", "alone", "big", "bits", "megabytes",
-                "rounds", "skipped", "refused")
+        keys = ("label", "rate", "loss", "spread", "seeds", "alone", "big", "bits", "socket",
+                "megabytes", "rounds", "skipped", "refused", "own")
         print(json.dumps([{key: row[key] if row[key] != math.inf else None for key in keys}
                           for row in rows], indent=1))
     else:

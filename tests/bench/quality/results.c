@@ -26,6 +26,21 @@ bool results_have(const char *path, const struct tw_id *id) {
     return has;
 }
 
+unsigned results_foreign(const char *path, const struct tw_id *program) {
+    char wanted[TW_ID_HEX_BYTES + 16], hex[TW_ID_HEX_BYTES];
+    char *line = NULL;
+    size_t room = 0;
+    unsigned foreign = 0;
+    FILE *file = fopen(path, "r");
+    if (file == NULL) return 0;
+    tw_id_hex(program, hex);
+    (void)snprintf(wanted, sizeof(wanted), "\"program\":\"%s\"", hex);
+    while (getline(&line, &room, file) > 0) foreign += strstr(line, wanted) == NULL;
+    free(line);
+    (void)fclose(file);
+    return foreign;
+}
+
 /* JSON has no number that is none. */
 static void put_real(FILE *to, const char *before, double value) {
     if (isfinite(value)) {
@@ -57,11 +72,11 @@ static void put_traffic(FILE *to, const struct outcome *outcome) {
     const struct traffic *traffic = &outcome->traffic;
     (void)fprintf(to,
                   ",\"bytes\":%llu,\"bytes_contributions\":%llu,\"bytes_results\":%llu,"
-                  "\"bytes_states\":%llu,\"refused\":%llu,\"missed\":%llu",
+                  "\"bytes_states\":%llu,\"bytes_control\":%llu,\"refused\":%llu,\"missed\":%llu",
                   (unsigned long long)traffic_total(traffic),
                   (unsigned long long)traffic->contributions, (unsigned long long)traffic->results,
-                  (unsigned long long)traffic->states, (unsigned long long)traffic->refused,
-                  (unsigned long long)traffic->missed);
+                  (unsigned long long)traffic->states, (unsigned long long)traffic->control,
+                  (unsigned long long)traffic->refused, (unsigned long long)traffic->missed);
     const double bits = 8.0 * (double)traffic->coded / (double)traffic->elements;
     put_real(to, ",\"bits\":", traffic->elements > 0 ? bits : 0);
 }
@@ -80,14 +95,17 @@ static void put_curve(FILE *to, const struct outcome *outcome) {
     (void)fputs("]", to);
 }
 
-static void put_case(FILE *to, const struct setting *setting, const struct outcome *outcome) {
-    char hex[TW_ID_HEX_BYTES];
+static void put_case(FILE *to, const struct setting *setting, const struct tw_id *program,
+                     const struct outcome *outcome) {
+    char hex[TW_ID_HEX_BYTES], by[TW_ID_HEX_BYTES];
     tw_id_hex(&setting->id, hex);
+    tw_id_hex(program, by);
     (void)fprintf(to,
-                  "{\"id\":\"%s\",\"name\":\"%s\",\"varied\":\"%s\",\"kind\":\"%s\",\"seed\":%llu,"
+                  "{\"id\":\"%s\",\"program\":\"%s\",\"name\":\"%s\",\"varied\":\"%s\",\"kind\":\"%"
+                  "s\",\"seed\":%llu,"
                   "\"nodes\":%u,\"steps\":%u,\"exact\":%u,\"params\":%llu,\"rounds\":%llu,"
                   "\"tokens\":%llu,\"skipped\":%llu",
-                  hex, setting->name, setting->varied, kind_name(setting->kind),
+                  hex, by, setting->name, setting->varied, kind_name(setting->kind),
                   (unsigned long long)setting->seed, setting->nodes, setting->steps,
                   setting->is_exact, (unsigned long long)outcome->params,
                   (unsigned long long)outcome->rounds, (unsigned long long)outcome->tokens,
@@ -99,17 +117,19 @@ static void put_case(FILE *to, const struct setting *setting, const struct outco
     put_real(to, ",\"anchor\":", outcome->anchor.nats);
     put_real(to, ",\"anchor_error\":", outcome->anchor.standard_error);
     put_real(to, ",\"mean\":", outcome->mean.nats);
+    put_real(to, ",\"own\":", outcome->own);
     (void)fputs("}\n", to);
 }
 
 /* One write of a whole line, so that two programs may share a file and a kill cuts none. */
 enum tw_status results_add(const char *path, const struct setting *setting,
-                           const struct outcome *outcome, struct tw_error *err) {
+                           const struct tw_id *program, const struct outcome *outcome,
+                           struct tw_error *err) {
     char *line = NULL;
     size_t size = 0;
     FILE *memory = open_memstream(&line, &size);
     if (memory == NULL) return tw_fail(err, TW_NOMEM, "no memory for a result");
-    put_case(memory, setting, outcome);
+    put_case(memory, setting, program, outcome);
     if (fclose(memory) != 0) return tw_fail(err, TW_NOMEM, "no memory for a result");
     FILE *file = fopen(path, "a");
     bool is_good = file != NULL;

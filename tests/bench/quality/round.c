@@ -281,6 +281,9 @@ static struct commit *commit_new(struct world *world) {
 
 static enum tw_status commit(struct world *world, struct tw_error *err) {
     struct commit *made = commit_new(world);
+    uint64_t live = 0;
+    for (uint32_t i = 0; i < world->count; i++) live += world->nodes[i].is_alive;
+    world->traffic.control += live * (live - 1) * CONTROL_BYTES;
     world->rounds++;
     world->last_commit_us = world->now_us;
     TW_TRY(reduce(world, made, err));

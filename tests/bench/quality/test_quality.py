@@ -101,7 +101,9 @@ class Smoke:
                 # Of n elements in 4 parts, 3 quarters leave each node; so do 3 copies of its part.
                 times = case["rounds"] / int(case["manifest"]["sync.fragments"])
                 payload = 2 * 2 * 4 * case["params"] * 3 / 4 * times
-                assert payload < case["bytes"] < 1.2 * payload, (payload, case["bytes"])
+                sent = case["bytes"] - case["bytes_control"]
+                assert payload < sent < 1.2 * payload, (payload, sent)
+                assert case["bytes_control"] == 4 * 3 * 1500 * case["rounds"], case
 
     def who_parts_sends_until_then(self):
         rounds = {case["name"]: case["rounds"] for case in self.cases("all") if case["seed"] == 1}
@@ -133,6 +135,21 @@ class Smoke:
         (self.folder / "cut").write_bytes(whole)
         assert len(self.run("cut", "--list", "--only", "seed=2").splitlines()) == 2
 
+    def another_build_is_told_apart(self):
+        lines = (self.folder / "slices").read_text()
+        assert "another build" not in self.run("slices", "--list")
+        program = self.cases("slices")[0]["program"]
+        (self.folder / "foreign").write_text(lines.replace(program, "0" * len(program), 1))
+        said = self.run("foreign", "--list")
+        assert "foreign: 1 cases are of another build" in said, said
+
+    def own_models_are_judged_apart(self):
+        for case in self.cases("all"):
+            has_own = case["name"] in ("btm", "noloco", "beyond")
+            assert has_own or case["own"] is None, case["name"]
+            if case["name"] in ("btm", "noloco"):
+                assert 0 < case["own"] - case["anchor"] < 0.5, case
+
     def what_was_merged_is_dumped(self):
         folder = self.folder / "dumped"
         said = self.run("dump", "--only", "bf16", "--dump", folder, is_refused=True)
@@ -152,7 +169,7 @@ class Smoke:
         for line, word in (("a sync.perod=3", "sync.period"), ("a nodes=0", "nodes"),
                            ("a death=9@1+1", "node 9"), ("a kind=none", "kind"),
                            ("a b", "key=value"), ("a seed=1\na seed=1", "twice"),
-                           ("a hostile=flip", "flip:2")):
+                           ("a hostile=flip", "flip:2"), ("a model=small", "200000 are wanted")):
             (self.folder / "plan").write_text(line + "\n")
             said = self.run("none", is_refused=True)
             assert word in said, f"{line}: {said}"
@@ -177,6 +194,7 @@ def main():
                      smoke.bytes_are_those_of_the_codec, smoke.trouble_is_counted,
                      smoke.who_parts_sends_until_then,
                      smoke.same_again_and_in_slices, smoke.a_cut_line_is_done_again,
+                     smoke.another_build_is_told_apart, smoke.own_models_are_judged_apart,
                      smoke.what_was_merged_is_dumped, smoke.bad_plans_are_refused):
             fact()
             print("ok", fact.__name__)

@@ -1,9 +1,9 @@
 /* world.h - nodes under virtual time, and what their daemons do: rounds as sync/ makes them when
  * messages arrive at once and nobody lies about the protocol. ARCHITECTURE.md, section 4.
  *
- * Deliberately left out: votes and ballots (a round commits latency_ms after its intake closed),
- * control messages (a few hundred bytes a round and node), and the seconds in which the others
- * notice that a node is gone. */
+ * Deliberately left out: votes and ballots (a round commits latency_ms after its intake closed;
+ * their bytes are counted as measured elsewhere, measure.h), what a lying closer could leave out
+ * (tests/sim/lie.c), and the seconds in which the others notice that a node is gone. */
 #ifndef TW_TESTS_QUALITY_WORLD_H
 #define TW_TESTS_QUALITY_WORLD_H
 
