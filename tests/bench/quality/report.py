@@ -62,8 +62,8 @@ def told_apart(groups):
 
 
 def rows_of(cases, by):
-    """Cases of one row per (name, kept varied keys, all other keys but seed and rate), each with the
-    best of the rates that have most seeds."""
+    """Cases of one row per (name, kept varied keys, all other keys but seed and rate), each with
+    the best of the rates that have most seeds."""
     groups = {}
     for case in cases:
         keys = varied(case)
