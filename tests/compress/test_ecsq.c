@@ -214,6 +214,61 @@ static void every_kind_of_stream_is_used(void **state) {
     free(coded), free(x);
 }
 
+/* The model of the stream at `from` is the fit of its symbols, which are decoded to tell; where the
+ * next one begins. */
+static size_t check_model(const uint8_t *coded, size_t bytes, size_t from, uint32_t count) {
+    static struct tw_rans_decoder decoder;
+    struct tw_rans_model model, fit;
+    uint32_t counts[TW_RANS_SYMBOLS_MAX] = {0};
+    uint8_t *symbols = malloc(count);
+    assert_int_equal(coded[from], TW_ECSQ_CODED);
+    from += TW_ECSQ_STREAM_HEAD_BYTES + 2 * (size_t)tw_get_u32(coded + from + 1);
+    from += tw_rans_model_decode(&model, coded + from, bytes - from, TW_RANS_SYMBOLS_MAX);
+    const size_t words = from + 4 + TW_RANS_STATES_BYTES,
+                 end = words + 2 * tw_get_u32(coded + from);
+    assert_true(end <= bytes);
+    assert_int_equal(
+        tw_rans_decoder_init(&decoder, &model, coded + from + 4, coded + words, end - words),
+        TW_OK);
+    assert_int_equal(tw_rans_form(0)->decode(&decoder, symbols, count), TW_OK);
+    for (uint32_t i = 0; i < count; i++) counts[symbols[i]]++;
+    assert_true(tw_rans_model_fit(&fit, counts, count));
+    assert_memory_equal(&model, &fit, sizeof(model));
+    free(symbols);
+    return end;
+}
+
+/* Two streams, with blocks of zeros and an end that is no whole block, by every form. */
+static void models_count_every_symbol_once_and_forms_agree(void **state) {
+    (void)state;
+    enum { BLOCKS = 64, STREAM = BLOCKS * 4096, MORE = 4096 + 549 };
+    const size_t n = STREAM + MORE;
+    const char *name;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *x = some(&rng, n, true), *y = fill_copy(x, n), *z = fill_copy(x, n);
+    memset(x + 3 * 4096, 0, 2 * 4096 * sizeof(*x));
+    EACH_MEMBER(m) {
+        size_t bytes, again_bytes;
+        uint8_t *coded = encoded(tw_codec_get(m->id), x, n, &bytes);
+        assert_int_equal(tw_codec_get(m->id)->decode(coded, bytes, y, n), TW_OK);
+        const size_t first = HEAD + 2 * (BLOCKS + 2);
+        const size_t second = check_model(coded, bytes, first, STREAM - 2 * 4096);
+        assert_int_equal(check_model(coded, bytes, second, MORE), bytes);
+        for (uint32_t f = 1; tw_codecs_form(f, &name) != NULL; f++) {
+            const struct tw_codec *other = tw_codecs_form(f, &name)[m->id];
+            uint8_t *again = encoded(other, x, n, &again_bytes);
+            assert_int_equal(again_bytes, bytes);
+            assert_memory_equal(again, coded, bytes);
+            assert_int_equal(other->decode(coded, bytes, z, n), TW_OK);
+            assert_memory_equal(z, y, n * sizeof(*z));
+            free(again);
+        }
+        free(coded);
+    }
+    free(x), free(y), free(z);
+}
+
 /* Sparse, spiky and lattice-like arrays: encode itself would say if they did not fit. */
 static void bounds_hold_for_numbers_of_any_kind(void **state) {
     (void)state;
@@ -431,6 +486,7 @@ int main(void) {
         cmocka_unit_test(the_size_of_numbers_changes_scales_alone),
         cmocka_unit_test(zeros_are_free),
         cmocka_unit_test(every_kind_of_stream_is_used),
+        cmocka_unit_test(models_count_every_symbol_once_and_forms_agree),
         cmocka_unit_test(bounds_hold_for_numbers_of_any_kind),
         cmocka_unit_test(error_feedback_leaves_no_block_for_ever),
         cmocka_unit_test(heads_that_no_encoder_writes_are_refused),
