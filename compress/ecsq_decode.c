@@ -6,7 +6,11 @@
 #include "compress/ecsq.h"
 #include "compress/rans_form.h"
 
-enum { BLOCK = TW_ECSQ_BLOCK, PIECE = 128 };
+enum {
+    BLOCK = TW_ECSQ_BLOCK,
+    PIECE = 128, /* symbols counted in a byte */
+    ADDED = 512, /* elements decoded before they are added: beside the tables in the first cache */
+};
 
 struct reader {
     const struct tw_ecsq *ecsq;
@@ -159,23 +163,33 @@ static void put_codes(const struct reader *r, float s, struct stream *stream,
     }
 }
 
-/* Block b, whose symbols are there unless its scale is 0. */
-static void put_block(const struct reader *r, struct stream *stream, size_t b,
-                      const uint8_t *symbols, const struct tw_codec_sink *sink) {
-    float values[BLOCK];
-    float *const dst = sink->dst + b * BLOCK, *const y = sink->is_add ? values : dst;
-    const uint32_t count = tw_ecsq_count(r->n, b);
-    const uint16_t scale = tw_ecsq_scale(r->scales, b);
-    if (scale == 0) {
+/* Elements of a block of scale s, 0 for one without codes. */
+static void put_values(const struct reader *r, float s, struct stream *stream,
+                       const uint8_t *symbols, float *y, uint32_t count) {
+    if (s == 0.0f) {
         for (uint32_t i = 0; i < count; i++) y[i] = 0.0f;
     } else {
-        const float s = tw_ecsq_unit(scale, r->c);
         dequantise(r, s, symbols, y, count);
         put_codes(r, s, stream, symbols, y, count);
     }
-    if (!sink->is_add) return;
-    const float weight = sink->weight;
-    for (uint32_t i = 0; i < count; i++) dst[i] = dst[i] + weight * values[i];
+}
+
+/* Block b, whose symbols are there unless its scale is 0. */
+static void put_block(const struct reader *r, struct stream *stream, size_t b,
+                      const uint8_t *symbols, const struct tw_codec_sink *sink) {
+    float *const dst = sink->dst + b * BLOCK;
+    const uint32_t count = tw_ecsq_count(r->n, b);
+    const float s = tw_ecsq_unit(tw_ecsq_scale(r->scales, b), r->c), weight = sink->weight;
+    if (!sink->is_add) {
+        put_values(r, s, stream, symbols, dst, count);
+        return;
+    }
+    for (uint32_t at = 0; at < count; at += ADDED) {
+        float values[ADDED];
+        const uint32_t here = count - at < ADDED ? count - at : ADDED;
+        put_values(r, s, stream, symbols + at, values, here);
+        for (uint32_t i = 0; i < here; i++) dst[at + i] = dst[at + i] + weight * values[i];
+    }
 }
 
 /* Blocks [begin, end); the check of a stream ends with the states of its coder. */
