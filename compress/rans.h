@@ -31,7 +31,7 @@ enum tw_rans_bounds {
     TW_RANS_SYMBOLS_MAX = 256,                /* symbols are bytes */
     TW_RANS_STATES_BYTES = 4 * TW_RANS_LANES, /* of the 64 states on the wire */
     TW_RANS_MODEL_BYTES_MAX = 1 + 3 * 256,    /* of frequencies on the wire */
-    TW_RANS_WORDS_SLACK = 16,                 /* bytes: encode may write so far below its words */
+    TW_RANS_WORDS_SLACK = 32,                 /* bytes: encode may write so far below its words */
     TW_RANS_FIRST_STATE = 1 << 15,
 };
 
@@ -56,6 +56,7 @@ size_t tw_rans_model_decode(struct tw_rans_model *model, const uint8_t *src, siz
 struct tw_rans_encoder {
     uint32_t states[TW_RANS_LANES];
     uint16_t frequency[TW_RANS_SYMBOLS_MAX], start[TW_RANS_SYMBOLS_MAX];
+    unsigned symbols_end; /* every symbol is below */
     /* Division by a frequency as a product, for vector forms: rans.c, set_division. */
     struct tw_rans_division {
         uint32_t reciprocal, step;
@@ -66,13 +67,15 @@ struct tw_rans_encoder {
 struct tw_rans_decoder {
     uint32_t states[TW_RANS_LANES];
     uint32_t slots[TW_RANS_TOTAL]; /* symbol | frequency << 8 | (slot - start) << 20 */
-    uint64_t rank[256];            /* for a mask of 8 lanes: how many of it lie below each lane */
-    const uint8_t *at, *end;       /* words not yet taken; borrowed */
+    uint16_t frequency[TW_RANS_SYMBOLS_MAX], start[TW_RANS_SYMBOLS_MAX];
+    unsigned symbols_end;    /* every symbol is below */
+    uint64_t rank[256];      /* for a mask of 8 lanes: how many of it lie below each lane */
+    const uint8_t *at, *end; /* words not yet taken; borrowed */
 };
 
 /* One way to do the work on this processor. All give the same bytes. */
 struct tw_rans_form {
-    const char *name; /* "plain", "AVX2" */
+    const char *name; /* "plain", "AVX2", "AVX-512" */
 
     /* Puts the words of symbols (n) before words_end and returns their bytes, at most 2 n. There
      * is room for 2 n + TW_RANS_WORDS_SLACK bytes. Calls go from the end of a stream to its

@@ -9,5 +9,6 @@ enum { TW_RANS_STEP_GROWTH = 13, TW_RANS_STEP_SHIFT = 25 };
 
 extern const struct tw_rans_form tw_base_rans; /* any processor; the reference of the others */
 extern const struct tw_rans_form tw_avx2_rans;
+extern const struct tw_rans_form tw_avx512_rans; /* wants AVX2 too */
 
 #endif

@@ -50,6 +50,7 @@ IMPURE = {
                        "printf"},
     # vector forms, chosen at run time
     "compress/rans_avx2.c": {"immintrin.h"},
+    "compress/rans_avx512.c": {"immintrin.h"},
     # one arena and one zstd context, made at start
     "compress/pack.c": {"stdlib.h", "zstd.h", "calloc", "malloc", "free"},
 }

@@ -1,11 +1,21 @@
 /* test_rans.c - what is coded comes back, every form gives the same bytes, and a stream that is not
- * whole is refused. */
+ * whole is refused. With TW_RANS_EMULATED the forms are the AVX-512 one, emulated, and the plain
+ * one, on any processor. */
 #include "compress/rans.h"
 
 #include "base/bytes.h"
+#include "compress/rans_form.h"
 #include "tests/kernels/fill.h"
 
 enum { SEED = 4096, N_MAX = 70000, STREAM_BYTES = TW_RANS_STATES_BYTES + 2 * N_MAX + 64 };
+
+static const struct tw_rans_form *form_at(uint32_t i) {
+#ifdef TW_RANS_EMULATED
+    return i == 0 ? &tw_emulated_rans : i == 1 ? &tw_base_rans : NULL;
+#else
+    return tw_rans_form(i);
+#endif
+}
 
 struct stream {
     struct tw_rans_model model;
@@ -66,9 +76,9 @@ static enum tw_status decoded(const struct tw_rans_form *form, const struct stre
 
 static const struct tw_rans_form *plain_form(void) {
     uint32_t i = 0;
-    while (tw_rans_form(i + 1) != NULL) i++;
-    assert_string_equal(tw_rans_form(i)->name, "plain");
-    return tw_rans_form(i);
+    while (form_at(i + 1) != NULL) i++;
+    assert_string_equal(form_at(i)->name, "plain");
+    return form_at(i);
 }
 
 static void every_form_gives_the_bytes_of_the_plain_one(void **state) {
@@ -76,21 +86,21 @@ static void every_form_gives_the_bytes_of_the_plain_one(void **state) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     const size_t sizes[] = {2, 63, 64, 65, 127, 128, 1000, 4096, 5000, N_MAX};
-    const unsigned alphabets[] = {2, 3, 14, 16, 17, 64, 256};
+    const unsigned alphabets[] = {2, 3, 14, 16, 17, 32, 33, 64, 65, 256};
     const double skews[] = {1.0, 3.0, 30.0};
     uint8_t *back = malloc(N_MAX);
     unsigned tried = 0;
-    for (size_t c = 0; c < 10 * 7 * 3; c++) {
-        const size_t n = sizes[c / 21];
-        uint8_t *symbols = some_symbols(&rng, n, alphabets[c / 3 % 7], skews[c % 3]);
+    for (size_t c = 0; c < 10 * 10 * 3; c++) {
+        const size_t n = sizes[c / 30];
+        uint8_t *symbols = some_symbols(&rng, n, alphabets[c / 3 % 10], skews[c % 3]);
         struct tw_rans_model model;
         if (!fit(&model, symbols, n)) {
             free(symbols);
             continue;
         }
         struct stream want = coded(plain_form(), &model, symbols, n, 1 << 20);
-        for (uint32_t i = 0; tw_rans_form(i) != NULL; i++) {
-            const struct tw_rans_form *form = tw_rans_form(i);
+        for (uint32_t i = 0; form_at(i) != NULL; i++) {
+            const struct tw_rans_form *form = form_at(i);
             struct stream got = coded(form, &model, symbols, n, 192);
             assert_int_equal(got.words_bytes, want.words_bytes);
             assert_memory_equal(got.words, want.words, want.words_bytes);
@@ -103,7 +113,7 @@ static void every_form_gives_the_bytes_of_the_plain_one(void **state) {
         }
         free(want.words), free(symbols);
     }
-    print_message("%u streams, best form %s\n", tried, tw_rans_form(0)->name);
+    print_message("%u streams, best form %s\n", tried, form_at(0)->name);
     free(back);
 }
 
@@ -127,7 +137,7 @@ static void streams_are_as_short_as_their_entropy(void **state) {
         uint8_t *symbols = some_symbols(&rng, N_MAX, alphabets[c / 3], skews[c % 3]);
         struct tw_rans_model model;
         assert_true(fit(&model, symbols, N_MAX));
-        struct stream stream = coded(tw_rans_form(0), &model, symbols, N_MAX, 1 << 20);
+        struct stream stream = coded(form_at(0), &model, symbols, N_MAX, 1 << 20);
         const double best = entropy_bits(symbols, N_MAX) / N_MAX;
         const double bits = 8.0 * ((double)stream.words_bytes + sizeof(stream.states)) / N_MAX;
         print_message("%3u symbols, skew %2.0f: entropy %.4f, coded %.4f bits\n", alphabets[c / 3],
@@ -228,7 +238,7 @@ static int set_up(void **state) {
     f->back = malloc(N);
     struct tw_rans_model model;
     assert_true(fit(&model, f->symbols, N));
-    f->stream = coded(tw_rans_form(0), &model, f->symbols, N, 1 << 20);
+    f->stream = coded(form_at(0), &model, f->symbols, N, 1 << 20);
     *state = f;
     return 0;
 }
@@ -239,7 +249,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-#define EACH_FORM(i) for (uint32_t i = 0; tw_rans_form(i) != NULL; i++)
+#define EACH_FORM(i) for (uint32_t i = 0; form_at(i) != NULL; i++)
 
 static void states_out_of_range_are_refused(void **state) {
     struct fixture *f = *state;
@@ -249,12 +259,12 @@ static void states_out_of_range_are_refused(void **state) {
         memcpy(kept, f->stream.states + 4 * j, 4);
         for (size_t b = 0; b < 5; b++) {
             tw_put_u32(f->stream.states + 4 * j, bad[b]);
-            assert_int_equal(decoded(tw_rans_form(i), &f->stream, f->back, N, 4096), TW_CORRUPT);
+            assert_int_equal(decoded(form_at(i), &f->stream, f->back, N, 4096), TW_CORRUPT);
         }
         memcpy(f->stream.states + 4 * j, kept, 4);
     }
     EACH_FORM(i) {
-        assert_int_equal(decoded(tw_rans_form(i), &f->stream, f->back, N, 4096), TW_OK);
+        assert_int_equal(decoded(form_at(i), &f->stream, f->back, N, 4096), TW_OK);
     }
 }
 
@@ -268,11 +278,35 @@ static void missing_and_left_over_words_are_refused(void **state) {
             cut.words = calloc(1, bytes > 0 ? bytes : 1);
             memcpy(cut.words, f->stream.words,
                    bytes < f->stream.words_bytes ? bytes : f->stream.words_bytes);
-            assert_int_equal(decoded(tw_rans_form(i), &cut, f->back, N, 4096), TW_CORRUPT);
+            assert_int_equal(decoded(form_at(i), &cut, f->back, N, 4096), TW_CORRUPT);
             free(cut.words);
         }
         cut = f->stream;
-        assert_int_equal(decoded(tw_rans_form(i), &cut, f->back, N - 1, 4096), TW_CORRUPT);
+        assert_int_equal(decoded(form_at(i), &cut, f->back, N - 1, 4096), TW_CORRUPT);
+    }
+}
+
+/* Where all symbols are the same, and rare, all lanes take a word at once. */
+static void lanes_in_step_take_the_last_word_and_no_other(void **state) {
+    (void)state;
+    enum { GROUPS = 8, COUNT = TW_RANS_LANES * GROUPS };
+    const struct tw_rans_model model = {.frequency = {TW_RANS_TOTAL - 1, 1}};
+    uint8_t symbols[COUNT], back[COUNT];
+    memset(symbols, 1, COUNT);
+    EACH_FORM(i) {
+        struct stream whole = coded(form_at(i), &model, symbols, COUNT, COUNT);
+        assert_int_equal(whole.words_bytes, 2 * COUNT * 3 / 4); /* 12 bits a symbol */
+        assert_int_equal(decoded(form_at(i), &whole, back, COUNT, COUNT), TW_OK);
+        assert_memory_equal(back, symbols, COUNT);
+        for (size_t bytes = 2; bytes <= 2 * TW_RANS_LANES; bytes += 2) {
+            struct stream cut = whole;
+            cut.words_bytes -= bytes;
+            cut.words = malloc(cut.words_bytes);
+            memcpy(cut.words, whole.words, cut.words_bytes);
+            assert_int_equal(decoded(form_at(i), &cut, back, COUNT, COUNT), TW_CORRUPT);
+            free(cut.words);
+        }
+        free(whole.words);
     }
 }
 
@@ -283,8 +317,8 @@ static void damage_is_seen_or_is_another_stream(void **state) {
     unsigned seen = 0, tried = 0;
     EACH_FORM(i) for (size_t bit = 0; bit < 8 * f->stream.words_bytes; bit += 3, tried++) {
         f->stream.words[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        if (decoded(tw_rans_form(i), &f->stream, f->back, N, 4096) == TW_OK) {
-            struct stream other = coded(tw_rans_form(i), &f->stream.model, f->back, N, 1 << 20);
+        if (decoded(form_at(i), &f->stream, f->back, N, 4096) == TW_OK) {
+            struct stream other = coded(form_at(i), &f->stream.model, f->back, N, 1 << 20);
             assert_int_equal(other.words_bytes, f->stream.words_bytes);
             assert_memory_equal(other.words, f->stream.words, other.words_bytes);
             free(other.words);
@@ -306,6 +340,7 @@ int main(void) {
         cmocka_unit_test(a_model_that_no_encoder_writes_is_refused),
         cmocka_unit_test_setup_teardown(states_out_of_range_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(missing_and_left_over_words_are_refused, set_up, tear_down),
+        cmocka_unit_test(lanes_in_step_take_the_last_word_and_no_other),
         cmocka_unit_test_setup_teardown(damage_is_seen_or_is_another_stream, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
