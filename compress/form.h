@@ -1,11 +1,14 @@
 /* form.h - files that name their row TW_FORM(x) are compiled once per instruction set, under one
- * name each: tw_avx2_codec_int4, tw_base_codec_int4. All forms have the same bits. */
+ * name each: tw_avx512_codec_int4, tw_avx2_codec_int4, tw_base_codec_int4. All forms have the same
+ * bits. */
 #ifndef TW_COMPRESS_FORM_H
 #define TW_COMPRESS_FORM_H
 
 #include "compress/codec.h"
 
-#if defined(TW_FORM_AVX2)
+#if defined(TW_FORM_AVX512)
+#define TW_FORM(name) tw_avx512_##name
+#elif defined(TW_FORM_AVX2)
 #define TW_FORM(name) tw_avx2_##name
 #else
 #define TW_FORM(name) tw_base_##name
