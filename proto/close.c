@@ -8,7 +8,7 @@
 
 enum {
     HEAD_BYTES = 108,
-    CONTRIBUTOR_BYTES = 48,
+    CONTRIBUTOR_BYTES = 56,
     PART_BYTES = 48,
     ROSTER_HEAD_BYTES = 8,
     MEMBER_BYTES = 44,
@@ -121,8 +121,9 @@ size_t tw_close_encode(const struct tw_close *close, uint8_t bytes[TW_CLOSE_BYTE
     for (uint32_t i = 0; i < close->contributors_count; i++) {
         const struct tw_contributor *contributor = &close->contributors[i];
         to = put_u32(to, contributor->member_idx);
-        to = put_u32(to, contributor->steps);
+        to = put_u32(to, contributor->fragment_steps);
         to = put_u64(to, contributor->tokens);
+        to = put_u64(to, contributor->fragment_tokens);
         to = put_id(to, &contributor->root);
     }
     for (uint32_t k = 0; k < close->parts_count; k++) {
@@ -166,8 +167,9 @@ static void take_lists(const uint8_t *from, struct tw_close *close) {
     for (uint32_t i = 0; i < close->contributors_count; i++) {
         struct tw_contributor *contributor = &close->contributors[i];
         contributor->member_idx = take_u32(&from);
-        contributor->steps = take_u32(&from);
+        contributor->fragment_steps = take_u32(&from);
         contributor->tokens = take_u64(&from);
+        contributor->fragment_tokens = take_u64(&from);
         contributor->root = take_id(&from);
     }
     for (uint32_t k = 0; k < close->parts_count; k++) {

@@ -26,10 +26,11 @@ struct tw_roster {
 };
 
 struct tw_contributor {
-    uint32_t member_idx; /* in the roster of the round */
-    uint32_t steps;      /* inner steps since its last listed contribution */
-    uint64_t tokens;     /* tokens since then */
-    struct tw_id root;   /* SHA-256 over its part hashes: see tw_contribution_root */
+    uint32_t member_idx;     /* in the roster of the round */
+    uint32_t fragment_steps; /* inner steps since this fragment was last merged with its work */
+    uint64_t tokens; /* since its last listed contribution, of any fragment: for the clock */
+    uint64_t fragment_tokens; /* since fragment_steps began: for weights */
+    struct tw_id root;        /* SHA-256 over its part hashes: see tw_contribution_root */
 };
 
 struct tw_part {
@@ -54,7 +55,7 @@ struct tw_close {
 };
 
 enum {
-    TW_CLOSE_BYTES_MAX = 108 + TW_MEMBERS_MAX * 48 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
+    TW_CLOSE_BYTES_MAX = 108 + TW_MEMBERS_MAX * 56 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
 };
 
 /* The rules a manifest keeps by itself, whatever the roster. TW_PROTO names the one it breaks.

@@ -124,7 +124,8 @@ static enum tw_status get_contrib(const void *body, struct tw_msg_contrib *to,
     TW_TRY(get_id("base_digest", &from->base_digest, &to->base, err));
     to->round = from->round;
     to->tokens = from->tokens;
-    to->steps = from->steps;
+    to->fragment_tokens = from->fragment_tokens;
+    to->fragment_steps = from->fragment_steps;
     to->parts_count = (uint32_t)from->n_parts;
     for (size_t k = 0; k < from->n_parts; k++) {
         to->bytes[k] = from->parts[k]->bytes;
@@ -145,8 +146,9 @@ static enum tw_status get_result(const void *body, struct tw_msg_result *to, str
     for (size_t i = 0; i < from->n_contributors; i++) {
         const Thinwire__Contributor *contributor = from->contributors[i];
         to->contributors[i].member_idx = contributor->member_idx;
-        to->contributors[i].steps = contributor->steps;
+        to->contributors[i].fragment_steps = contributor->fragment_steps;
         to->contributors[i].tokens = contributor->tokens;
+        to->contributors[i].fragment_tokens = contributor->fragment_tokens;
         TW_TRY(get_id("contributors.root", &contributor->root, &to->contributors[i].root, err));
     }
     return TW_OK;

@@ -99,7 +99,8 @@ static enum tw_status put_contrib(const struct tw_msg_contrib *from, struct out 
     to.round = from->round;
     to.base_digest = borrow_id(&from->base);
     to.tokens = from->tokens;
-    to.steps = from->steps;
+    to.fragment_tokens = from->fragment_tokens;
+    to.fragment_steps = from->fragment_steps;
     to.n_parts = from->parts_count;
     to.parts = list;
     return pack(&to.base, out, err);
@@ -113,8 +114,9 @@ static enum tw_status put_result(const struct tw_msg_result *from, struct out *o
         list[i] = &contributors[i];
         thinwire__contributor__init(&contributors[i]);
         contributors[i].member_idx = from->contributors[i].member_idx;
-        contributors[i].steps = from->contributors[i].steps;
+        contributors[i].fragment_steps = from->contributors[i].fragment_steps;
         contributors[i].tokens = from->contributors[i].tokens;
+        contributors[i].fragment_tokens = from->contributors[i].fragment_tokens;
         contributors[i].root = borrow_id(&from->contributors[i].root);
     }
     to.lineage = borrow_id(&from->lineage);

@@ -96,9 +96,9 @@ struct tw_msg_join {
 struct tw_msg_contrib {
     struct tw_id lineage;
     uint64_t round;
-    struct tw_id base; /* digest of (phi, u) of the fragment before the round */
-    uint64_t tokens;
-    uint32_t steps;
+    struct tw_id base;                /* digest of (phi, u) of the fragment before the round */
+    uint64_t tokens, fragment_tokens; /* as in struct tw_contributor */
+    uint32_t fragment_steps;
     uint32_t parts_count;
     struct tw_id hashes[TW_PARTS_MAX];
     uint32_t bytes[TW_PARTS_MAX];

@@ -275,7 +275,7 @@ struct tw_wmsg_reduce {
     struct tw_span out;
     struct {
         struct tw_span in;
-        uint64_t tokens;
+        uint64_t tokens; /* of this Delta */
         uint32_t steps, reserved;
     } inputs[TW_MEMBERS_MAX]; /* summed in this order */
 };
@@ -291,7 +291,7 @@ struct tw_wmsg_check {
 struct tw_wmsg_apply {
     uint64_t round, version, min_step;
     uint32_t fragment, parts_count, is_final;
-    uint32_t steps; /* inner ones of the round, mean of its contributors; 0: not known */
+    uint32_t steps; /* inner ones in a Delta, mean of the contributors; 0: not known */
     struct {
         uint64_t begin, count;
         uint32_t mode;         /* 0 ABSENT, 1 MIX, 2 SHIFT: enum tw_apply_mode of sync/node.h */

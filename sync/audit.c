@@ -42,8 +42,8 @@ static bool add_input(struct audit *audit, const struct past_round *past,
         (struct audit_input){.from = past->roster.members[by->member_idx].id,
                              .hash = heard->said.hashes[audit->part],
                              .bytes = heard->said.bytes[audit->part],
-                             .tokens = by->tokens,
-                             .steps = by->steps};
+                             .tokens = by->fragment_tokens,
+                             .steps = by->fragment_steps};
     return true;
 }
 

@@ -107,7 +107,7 @@ static void adopt(struct tw_node *node, uint16_t peer) {
     tw_log_begin_at(node, NULL);
     node->needs_tip = status->rounds > 0;
     node->is_solo_pending = false;
-    tw_log_settle(node);
+    tw_account_settle(node);
     node->lineage_us = node->now_us;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) tw_lineage_unhold(node, p, mode);
     tw_vote_reset(node);
@@ -246,10 +246,7 @@ void tw_lineage_solo_done(struct tw_node *node) {
                              .finals = is_final ? tip->finals + 1 : 0,
                              .contributors_count = 1,
                              .next = node->roster};
-    if (node->round.own_tokens > node->at.tokens_listed)
-        close.contributors[0].tokens = node->round.own_tokens - node->at.tokens_listed;
-    if (node->round.own_step > node->at.steps_listed)
-        close.contributors[0].steps = (uint32_t)(node->round.own_step - node->at.steps_listed);
+    tw_account_row(node, close.fragment, &close.contributors[0]);
     close.clock_tokens = tip != NULL ? tip->clock_tokens : 0;
     close.clock_tokens += close.contributors[0].tokens * tw_round_share(node);
     node->round.own = OWN_SENT;

@@ -128,16 +128,6 @@ void tw_log_clock(struct tw_node *node) {
         action->u.clock.contributors = (uint32_t)((tw_pair_clock_factor(node) + 512) / 1024);
 }
 
-/* Does the manifest list us as a contributor, under our present membership? */
-static const struct tw_contributor *find_self(const struct tw_node *node,
-                                              const struct tw_close *close) {
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        if ((int)close->contributors[i].member_idx == node->round.self_idx)
-            return &close->contributors[i];
-    }
-    return NULL;
-}
-
 void tw_log_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round) {
     uint32_t row = 0, oldest = 0;
     for (; row < TW_MEMBERS_MAX && !tw_id_equal(&node->mixed[row].id, id); row++) {
@@ -154,23 +144,6 @@ static void note_mixed(struct tw_node *node, const struct tw_close *close) {
         if (idx >= node->roster.count) continue;
         tw_log_note_mixed(node, &node->roster.members[idx].id, close->round);
     }
-}
-
-/* Whatever was trained so far is accounted for. Without a worker it is not known how much that is:
- * greet_worker() lowers the mark to what the worker then says. */
-void tw_log_settle(struct tw_node *node) {
-    node->at.tokens_listed = node->worker_up ? node->tokens : UINT64_MAX;
-    node->at.steps_listed = node->worker_up ? node->step : UINT64_MAX;
-}
-
-/* Does it list this node under a membership it has given up since? */
-static bool was_listed_before(const struct tw_node *node, const struct tw_close *close) {
-    const int seat = tw_roster_find(&node->roster, &node->cfg.self);
-    if (seat < 0 || seat == node->round.self_idx) return false;
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        if ((int)close->contributors[i].member_idx == seat) return true;
-    }
-    return false;
 }
 
 /* Who says that it contributes and then does not deliver is waited for ever more seldom. Nobody
@@ -218,21 +191,6 @@ static void learn_patience(struct tw_node *node, const struct tw_close *close) {
     node->patience_us = at_most((3 * node->patience_us + wanted_us) / 4, PATIENCE_CEILING_US);
 }
 
-static void note_own_part(struct tw_node *node, const struct tw_close *close) {
-    const struct tw_contributor *self = find_self(node, close);
-    if (self != NULL && TW_PLANTED(node, TW_PLANT_TOKENS_TWICE)) {
-        node->at.steps_listed = node->step;
-    } else if (self != NULL && node->round.own == OWN_SENT) {
-        node->at.tokens_listed = node->round.own_tokens;
-        node->at.steps_listed = node->round.own_step;
-    } else if (self != NULL) { /* from before a restart: what was listed was trained before it */
-        tw_log_settle(node);
-    }
-    if (was_listed_before(node, close)) tw_log_settle(node);
-    if (self != NULL) node->contributed_count++;
-    if (self == NULL && node->round.self_idx >= 0 && close->parts_count > 0) node->missed_count++;
-}
-
 void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     TW_ASSERT(close->round == node->at.rounds);
     TW_ASSERT(tw_id_equal(&close->parent, &node->tip_digest));
@@ -242,17 +200,17 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
         node->log_begin = node->at.rounds - TW_ROUNDS_KEPT + 1;
     note_mixed(node, entry);
     note_deliveries(node, entry);
-    note_own_part(node, entry);
+    const bool is_listed = tw_account_commit(node, entry);
     learn_patience(node, entry);
     tw_strike_note(node, entry);
     tw_audit_note(node, entry);
     tw_round_note_missed(node, entry);
-    const bool was_apart = tw_round_is_apart(node), is_listed = find_self(node, entry) != NULL;
+    const bool was_apart = tw_round_is_apart(node);
     node->at.tip = *entry;
     node->at.has_tip = 1;
     /* What was trained together and never listed is this node's alone: from here on its tokens
      * stand for those of all. */
-    if (!was_apart && tw_round_is_apart(node) && !is_listed) tw_log_settle(node);
+    if (!was_apart && tw_round_is_apart(node) && !is_listed) tw_account_settle_clock(node);
     node->tip_digest = tw_close_digest(entry);
     node->at.rounds++;
     tw_audit_choose(node, entry->round);
@@ -357,7 +315,7 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     }
     /* Too far behind to replay: take the state as it is now, and keep our own work in theta. */
     node->needs_tip = true;
-    tw_log_settle(node); /* we may be listed in what we shall never see */
+    tw_account_settle_clock(node); /* we may be listed in what we shall never see */
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         tw_lineage_unhold(node, p, TW_LOAD_SHIFT);
     tw_node_derive_state(node);
@@ -443,18 +401,19 @@ static bool divide(const struct tw_node *node, const struct tw_close *close,
     return true;
 }
 
-/* Inner steps of a round: of its contributors, by tokens, as most runs weigh them. */
+/* Inner steps behind a round's deltas: of its contributors, by tokens, as most runs weigh them. */
 static uint32_t mean_steps(const struct tw_close *close) {
     enum { WEIGHT_BITS = 20 };
     uint64_t most = 0, weights = 0, steps = 0;
     uint32_t shift = 0;
     for (uint32_t i = 0; i < close->contributors_count; i++)
-        if (close->contributors[i].tokens > most) most = close->contributors[i].tokens;
+        if (close->contributors[i].fragment_tokens > most)
+            most = close->contributors[i].fragment_tokens;
     while (most >> shift >> WEIGHT_BITS != 0) shift++;
     for (uint32_t i = 0; i < close->contributors_count; i++) {
-        const uint64_t weight = (close->contributors[i].tokens >> shift) + 1;
+        const uint64_t weight = (close->contributors[i].fragment_tokens >> shift) + 1;
         weights += weight;
-        steps += weight * close->contributors[i].steps;
+        steps += weight * close->contributors[i].fragment_steps;
     }
     return weights > 0 ? (uint32_t)((steps + weights / 2) / weights) : 0;
 }
@@ -481,8 +440,11 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
         tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
         return;
     }
+    const bool is_loaded = node->at.fragment_rounds[fragment] == NOT_HELD;
     if (!TW_PLANTED(node, TW_PLANT_DOUBLE_APPLY) || node->roster.count < 2)
         node->at.fragment_rounds[fragment] = event->u.applied.rounds;
+    if (is_loaded && node->fetch[fragment].mode == TW_LOAD_RESET)
+        tw_account_settle_delta(node, fragment);
     node->at.fragment_digests[fragment] = event->u.applied.digest;
     node->exports[fragment].is_valid = false;
 }

@@ -190,9 +190,7 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     node->rate_tokens = node->tokens;
     node->rate_step = node->step;
     bool is_unknown = false;
-    /* A snapshot may lie behind what was listed: those tokens are trained once more. */
-    if (node->at.tokens_listed > node->tokens) node->at.tokens_listed = node->tokens;
-    if (node->at.steps_listed > node->step) node->at.steps_listed = node->step;
+    tw_account_greet(node);
     if (node->last_send_step > node->step) node->last_send_step = node->step;
     if (node->entered_step > node->step) node->entered_step = node->step;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {

@@ -87,7 +87,9 @@ struct tw_position {
     uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds applied to (phi, u): all below this;
                                                    UINT64_MAX: must be fetched */
     struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
-    uint64_t tokens_listed, steps_listed; /* own counters at the last listed contribution */
+    uint64_t tokens_listed; /* own counter at the last listed contribution: the clock has these */
+    /* Own counters where the work that Delta of a fragment holds began: account.c. */
+    uint64_t delta_tokens[TW_FRAGMENTS_MAX], delta_steps[TW_FRAGMENTS_MAX];
 };
 
 /* ---- events ------------------------------------------------------------------------------- */
@@ -270,7 +272,7 @@ struct tw_action {
             bool is_audit; /* merged before: nobody is refused */
             struct {
                 struct tw_id hash;
-                uint64_t tokens;
+                uint64_t tokens; /* of this Delta */
                 uint32_t steps, bytes;
             } inputs[TW_MEMBERS_MAX]; /* in roster order: sorted by node id */
         } reduce;
@@ -279,7 +281,7 @@ struct tw_action {
             uint64_t version;  /* outer steps of this fragment before this one: for the ramp */
             uint64_t min_step; /* apply at the first step boundary at or after this step */
             uint32_t fragment, parts_count;
-            uint32_t steps; /* inner ones of the round: mean of its contributors */
+            uint32_t steps; /* inner ones in a Delta: mean of the contributors */
             bool is_final;  /* last round of the run: theta := phi_new */
             struct tw_apply_part parts[TW_PARTS_MAX];
         } apply; /* SOLO uses round and fragment only */

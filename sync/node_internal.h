@@ -8,6 +8,7 @@
  *   round.c    contributions, owner's merge, results  vote.c     ballots: the acceptor
  *   closer.c   ballots: who proposes, and when        proposal.c what is proposed
  *   log.c      committed manifests, applying them     lineage.c  adopt, fork, join
+ *   account.c  own tokens and steps, listed or not
  *   pull.c     who is asked for which chunk           state.c    (phi, u) given and taken
  *   pair.c     topology pair, instead of rounds and votes: exchanges of two nodes
  *   pair_clock.c  the run's clock there, and whose state is taken over */
@@ -623,7 +624,6 @@ void tw_log_ask(struct tw_node *node, uint16_t peer, uint64_t round);
 void tw_log_clock(struct tw_node *node);
 /* `id` entered our anchor in this round. */
 void tw_log_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round);
-void tw_log_settle(struct tw_node *node);
 void tw_log_applied(struct tw_node *node, const struct tw_event *event);
 void tw_log_advance(struct tw_node *node);
 /* The oldest committed round that fragment p still has to apply, or UINT64_MAX. */
@@ -641,6 +641,20 @@ uint64_t tw_log_clock_tokens(const struct tw_node *node);
 bool tw_log_is_close(const struct tw_node *node);
 /* (phi, u) of fragment p are being changed. */
 bool tw_log_is_applying(const struct tw_node *node, uint32_t fragment);
+
+/* ---- account.c ------------------------------------------------------------------------------ */
+
+/* Whatever was trained so far is accounted for: in the clock and in every fragment. */
+void tw_account_settle(struct tw_node *node);
+void tw_account_settle_clock(struct tw_node *node);
+/* Delta of the fragment begins now. */
+void tw_account_settle_delta(struct tw_node *node, uint32_t fragment);
+/* A worker is there, maybe at an earlier step than the one before it. */
+void tw_account_greet(struct tw_node *node);
+/* What our contribution of own_step and own_tokens brings: counters of the row, nothing else. */
+void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_contributor *row);
+/* The open round is committed: whether it lists us. */
+bool tw_account_commit(struct tw_node *node, const struct tw_close *close);
 
 /* ---- pair.c --------------------------------------------------------------------------------- */
 

@@ -477,11 +477,7 @@ static void commit(struct tw_node *node) {
                              .finals = is_final ? node->at.tip.finals + 1 : 0,
                              .contributors_count = 1,
                              .next = node->roster};
-    const struct round *round = &node->round;
-    if (round->own_tokens > node->at.tokens_listed)
-        close.contributors[0].tokens = round->own_tokens - node->at.tokens_listed;
-    if (round->own_step > node->at.steps_listed)
-        close.contributors[0].steps = (uint32_t)(round->own_step - node->at.steps_listed);
+    tw_account_row(node, close.fragment, &close.contributors[0]);
     close.clock_tokens = tw_pair_clock_after(node, close.contributors[0].tokens);
     node->pair.gained_tokens -= node->pair.counted_tokens;
     node->round.own = OWN_SENT;

@@ -19,6 +19,7 @@
     X(ABSENT_APPLIED, "absent-applied", "a part without a result is applied like one with")        \
     X(MIX_FOR_SHIFT, "mix-for-shift", "who did not contribute mixes instead of shifting")          \
     X(TOKENS_TWICE, "tokens-twice", "listed tokens are offered again in the next round")           \
+    X(ONE_MARK, "one-mark", "what is listed of one fragment counts as sent of all")                \
     X(LISTED_TWICE, "listed-twice", "who is in two parts is listed twice as a contributor")        \
     X(UNVERIFIED, "unverified", "a payload is used as soon as its last chunk came")                \
     X(EARLY_JOIN, "early-join", "a follower asks to join before it holds the state")               \

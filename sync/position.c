@@ -6,6 +6,9 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 
+/* Of positions; the 2 is for marks per fragment. */
+static const uint8_t magic[4] = {'T', 'W', 'P', '2'};
+
 struct writer {
     uint8_t *bytes;
     size_t size;
@@ -94,19 +97,21 @@ static enum tw_status finish(const struct reader *in, struct tw_error *err) {
 
 size_t tw_position_encode(const struct tw_position *position, uint32_t fragments_count,
                           uint8_t bytes[TW_POSITION_BYTES_MAX]) {
-    struct writer out = {.bytes = bytes};
+    struct writer out = {.bytes = bytes, .size = sizeof(magic)};
     TW_ASSERT(fragments_count > 0 && fragments_count <= TW_FRAGMENTS_MAX);
+    memcpy(bytes, magic, sizeof(magic));
     put_id(&out, &position->lineage);
     put_id(&out, &position->lineage_parent);
     put_u64(&out, position->nonce);
     put_u64(&out, position->first_round);
     put_u64(&out, position->rounds);
     put_u64(&out, position->tokens_listed);
-    put_u64(&out, position->steps_listed);
     put_u32(&out, fragments_count);
     for (uint32_t i = 0; i < fragments_count; i++) {
         put_u64(&out, position->fragment_rounds[i]);
         put_id(&out, &position->fragment_digests[i]);
+        put_u64(&out, position->delta_tokens[i]);
+        put_u64(&out, position->delta_steps[i]);
     }
     const size_t tip = out.size;
     put_close(&out, position->has_tip != 0, &position->tip);
@@ -120,14 +125,18 @@ size_t tw_position_encode(const struct tw_position *position, uint32_t fragments
 enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_position *position,
                                   uint32_t *fragments_count, struct tw_error *err) {
     struct reader in = {.bytes = bytes, .size = size};
+    const uint8_t *begin;
     memset(position, 0, sizeof(*position));
+    if (!take(&in, sizeof(magic), &begin) || memcmp(begin, magic, sizeof(magic)) != 0) {
+        return tw_fail(err, TW_CORRUPT,
+                       "it does not begin with TWP2: another version of this program wrote it");
+    }
     get_id(&in, &position->lineage);
     get_id(&in, &position->lineage_parent);
     position->nonce = get_u64(&in);
     position->first_round = get_u64(&in);
     position->rounds = get_u64(&in);
     position->tokens_listed = get_u64(&in);
-    position->steps_listed = get_u64(&in);
     const uint32_t count = get_u32(&in);
     if (!in.is_short && (count == 0 || count > TW_FRAGMENTS_MAX)) {
         return tw_fail(err, TW_CORRUPT, "%u fragments, of 1 to %d", count, TW_FRAGMENTS_MAX);
@@ -135,6 +144,8 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
     for (uint32_t i = 0; i < count; i++) {
         position->fragment_rounds[i] = get_u64(&in);
         get_id(&in, &position->fragment_digests[i]);
+        position->delta_tokens[i] = get_u64(&in);
+        position->delta_steps[i] = get_u64(&in);
     }
     const uint8_t *tip = in.bytes;
     TW_TRY(get_close(&in, &position->has_tip, &position->tip, err));

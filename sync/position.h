@@ -12,7 +12,7 @@
 #include "sync/node.h"
 
 enum {
-    TW_POSITION_BYTES_MAX = 128 + 2 * TW_CLOSE_BYTES_MAX + TW_FRAGMENTS_MAX * 40,
+    TW_POSITION_BYTES_MAX = 128 + 2 * TW_CLOSE_BYTES_MAX + TW_FRAGMENTS_MAX * 56,
     TW_VOTE_BYTES_MAX = 96 + TW_CLOSE_BYTES_MAX,
 };
 
@@ -21,8 +21,8 @@ enum {
 size_t tw_position_encode(const struct tw_position *position, uint32_t fragments_count,
                           uint8_t bytes[TW_POSITION_BYTES_MAX]);
 
-/* Strict inverse for untrusted bytes: every count, flag and relation is checked (the tip is the
- * manifest of round rounds - 1, nothing follows). What was not
+/* Strict inverse for untrusted bytes: its magic, every count, flag and relation is checked (the tip
+ * is the manifest of round rounds - 1, nothing follows). What was not
  * encoded is zero in *position, but `held`. TW_CORRUPT names the field; *position is then
  * undefined. */
 enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_position *position,

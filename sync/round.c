@@ -144,7 +144,8 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     struct round *round = &node->round;
     if (!tw_log_is_at(node, peer, &contrib->lineage, contrib->round)) return;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
-    if (idx < 0 || contrib->parts_count != round->owners_count || contrib->tokens > TOKENS_MAX)
+    if (idx < 0 || contrib->parts_count != round->owners_count || contrib->tokens > TOKENS_MAX ||
+        contrib->fragment_tokens > TOKENS_MAX)
         return;
     struct contribution *entry = &round->contributions[idx];
     /* Who had nothing may have been restarted, and have something after all. */
@@ -166,7 +167,9 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
     if (result->bytes > 0 && round->count[result->part] == 0) return;
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         if (result->contributors[i].member_idx >= node->roster.count) return;
-        if (result->contributors[i].tokens > TOKENS_MAX) return;
+        if (result->contributors[i].tokens > TOKENS_MAX ||
+            result->contributors[i].fragment_tokens > TOKENS_MAX)
+            return;
     }
     if (round->results[result->part].has) return;
     /* Bytes that are here as something else were not checked to be a result, and never will be. */
@@ -256,7 +259,8 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     *entry = (struct contribution){.has = false};
     struct tw_msg_contrib *said = &entry->said;
     *said = (struct tw_msg_contrib){.lineage = node->at.lineage, .round = node->at.rounds};
-    said->base = node->at.fragment_digests[tw_round_fragment(node, node->at.rounds)];
+    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
+    said->base = node->at.fragment_digests[fragment];
     said->parts_count = round->owners_count;
     /* Refused: once more a little later, or a round in which all were refused never starts. */
     round->own = OWN_REFUSED;
@@ -267,10 +271,11 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     round->own_tokens = event->u.encoded.tokens;
     node->last_send_step = round->own_step;
 
-    if (round->own_tokens > node->at.tokens_listed)
-        said->tokens = round->own_tokens - node->at.tokens_listed;
-    if (round->own_step > node->at.steps_listed)
-        said->steps = (uint32_t)(round->own_step - node->at.steps_listed);
+    struct tw_contributor row;
+    tw_account_row(node, fragment, &row);
+    said->tokens = row.tokens;
+    said->fragment_tokens = row.fragment_tokens;
+    said->fragment_steps = row.fragment_steps;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         said->hashes[k] = event->u.encoded.hashes[k];
         said->bytes[k] = event->u.encoded.bytes[k];
@@ -402,8 +407,9 @@ static void say_result(struct tw_node *node, const struct tw_id *hash, uint32_t 
         const struct tw_msg_contrib *contrib = &round->contributions[i].said;
         said->contributors[said->contributors_count++] = (struct tw_contributor){
             .member_idx = i,
-            .steps = contrib->steps,
+            .fragment_steps = contrib->fragment_steps,
             .tokens = contrib->tokens,
+            .fragment_tokens = contrib->fragment_tokens,
             .root = tw_contribution_root(contrib->hashes, contrib->parts_count),
         };
     }
@@ -426,8 +432,8 @@ static void merge(struct tw_node *node) {
         if ((round->merged >> i & 1) == 0) continue;
         const struct tw_msg_contrib *contrib = &round->contributions[i].said;
         action->u.reduce.inputs[count].hash = contrib->hashes[part];
-        action->u.reduce.inputs[count].tokens = contrib->tokens;
-        action->u.reduce.inputs[count].steps = contrib->steps;
+        action->u.reduce.inputs[count].tokens = contrib->fragment_tokens;
+        action->u.reduce.inputs[count].steps = contrib->fragment_steps;
         action->u.reduce.inputs[count].bytes = contrib->bytes[part];
         count++;
     }

@@ -169,7 +169,9 @@ bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close) 
     const uint32_t finals = tw_round_is_final(node) ? tip->finals + 1 : 0;
     for (uint32_t i = 0; i < close->contributors_count; i++) {
         const struct tw_contributor *by = &close->contributors[i];
-        if (by->member_idx >= node->roster.count || by->tokens > TOKENS_MAX) return false;
+        if (by->member_idx >= node->roster.count || by->tokens > TOKENS_MAX ||
+            by->fragment_tokens > TOKENS_MAX)
+            return false;
         contributors |= UINT64_C(1) << by->member_idx;
         clock_tokens += by->tokens * tw_round_share(node);
     }

@@ -129,14 +129,12 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
 /* The inner optimizer, by what was merged. */
 static void apply_lead(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                        const float *merged) {
-    /* A fragment is merged once in so many rounds, and its deltas hold the steps of all of them. */
-    const uint64_t steps = (uint64_t)request->steps * merger->shm->fragments_count;
     const struct tw_lead lead = {.share = (float)(merger->run->sync.lead_millionths / 1e6),
                                  .lr = merger->inner.lr,
-                                 .steps = (float)steps,
+                                 .steps = (float)request->steps,
                                  .correction2 = merger->inner.correction2};
     const bool has_stepped = merger->inner.m != NULL && lead.correction2 > 0.0f && lead.lr > 0.0f;
-    if (!has_stepped || lead.share == 0.0f || steps == 0 || request->is_final) return;
+    if (!has_stepped || lead.share == 0.0f || request->steps == 0 || request->is_final) return;
     for (uint32_t k = 0; k < request->parts_count; k++) {
         if (request->parts[k].mode == TW_APPLY_ABSENT) continue;
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;

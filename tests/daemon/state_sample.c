@@ -161,6 +161,8 @@ void sample_state(struct tw_checkpoint_state *state, uint32_t fragments, uint64_
         state->live_rounds[p] = tw_rng_below(&rng, rounds + 1);
         position->fragment_rounds[p] = p == 1 ? UINT64_MAX : tw_rng_below(&rng, rounds + 1);
         position->fragment_digests[p] = tw_sample_id(&rng);
+        position->delta_tokens[p] = tw_rng_next(&rng);
+        position->delta_steps[p] = tw_rng_next(&rng);
     }
 }
 

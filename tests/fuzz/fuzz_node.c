@@ -295,8 +295,10 @@ static void near_contributors(struct tw_contributor *contributors, uint32_t *cou
     *count = 0;
     for (uint32_t i = 0; i < 8; i++) {
         if ((set >> i & 1) == 0 || (i >= rig.view.roster.count && !is_rare())) continue;
-        contributors[(*count)++] = (struct tw_contributor){
-            .member_idx = i, .steps = take(), .tokens = near(100), .root = name(take())};
+        contributors[*count] = (struct tw_contributor){
+            .member_idx = i, .fragment_steps = take(), .tokens = near(100), .root = name(take())};
+        contributors[*count].fragment_tokens = 3 * contributors[*count].tokens;
+        ++*count;
     }
 }
 
@@ -343,7 +345,8 @@ static void near_contrib(struct tw_msg_contrib *contrib) {
     contrib->round = near(rig.view.rounds);
     contrib->base = is_rare() ? name(2) : rig.digests[contrib->round % rig.config.fragments_count];
     contrib->tokens = near(100);
-    contrib->steps = (uint32_t)near(10);
+    contrib->fragment_tokens = 3 * contrib->tokens;
+    contrib->fragment_steps = (uint32_t)near(10);
     contrib->parts_count = (uint32_t)near(tw_roster_owners(&rig.view.roster, owners));
     for (uint32_t k = 0; k < contrib->parts_count && k < TW_PARTS_MAX; k++) {
         contrib->hashes[k] = near_hash();

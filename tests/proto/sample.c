@@ -42,8 +42,9 @@ static uint32_t sample_contributors(struct tw_rng *rng, uint32_t members_count,
     for (uint32_t i = 0; i < members_count; i++) {
         if (tw_rng_below(rng, 2) == 0) continue;
         contributors[count++] = (struct tw_contributor){.member_idx = i,
-                                                        .steps = draw_u32(rng),
+                                                        .fragment_steps = draw_u32(rng),
                                                         .tokens = draw_u64(rng),
+                                                        .fragment_tokens = draw_u64(rng),
                                                         .root = tw_sample_id(rng)};
     }
     return count;
@@ -82,8 +83,11 @@ void tw_sample_close_full(struct tw_rng *rng, struct tw_close *close) {
     tw_sample_close(rng, close, &roster);
     close->contributors_count = TW_MEMBERS_MAX;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
-        close->contributors[i] = (struct tw_contributor){
-            .member_idx = i, .steps = UINT32_MAX, .tokens = UINT64_MAX, .root = tw_sample_id(rng)};
+        close->contributors[i] = (struct tw_contributor){.member_idx = i,
+                                                         .fragment_steps = UINT32_MAX,
+                                                         .tokens = UINT64_MAX,
+                                                         .fragment_tokens = UINT64_MAX,
+                                                         .root = tw_sample_id(rng)};
     }
     close->parts_count = TW_PARTS_MAX;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) {
@@ -114,7 +118,8 @@ static void sample_contrib(struct tw_rng *rng, struct tw_msg_contrib *contrib) {
     contrib->round = draw_u64(rng);
     contrib->base = tw_sample_id(rng);
     contrib->tokens = draw_u64(rng);
-    contrib->steps = draw_u32(rng);
+    contrib->fragment_tokens = draw_u64(rng);
+    contrib->fragment_steps = draw_u32(rng);
     contrib->parts_count = draw_between(rng, 1, TW_PARTS_MAX);
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         contrib->hashes[k] = tw_sample_id(rng);

@@ -89,8 +89,8 @@ static void fill_close(struct tw_close *close) {
     close->roster_number = 7;
     close->finals = 1;
     close->contributors_count = 2;
-    close->contributors[0] = (struct tw_contributor){0, 30, 30720, id(0x21)};
-    close->contributors[1] = (struct tw_contributor){2, 15, 15360, id(0x22)};
+    close->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(0x21)};
+    close->contributors[1] = (struct tw_contributor){2, 15, 15360, 15360, id(0x22)};
     close->parts_count = 2;
     close->parts[0] = (struct tw_part){0, 65536, 0x5, id(0x31)};
     close->parts[1] = (struct tw_part){.owner_idx = 2}; /* ABSENT */
@@ -131,7 +131,8 @@ static void fill_round(struct tw_message *message) {
         contrib->round = 5;
         contrib->base = id(2);
         contrib->tokens = 30720;
-        contrib->steps = 30;
+        contrib->fragment_tokens = 61440;
+        contrib->fragment_steps = 30;
         contrib->parts_count = 2;
         contrib->hashes[0] = id(3);
         contrib->hashes[1] = id(4);
@@ -144,8 +145,8 @@ static void fill_round(struct tw_message *message) {
         result->bytes = 70000;
         result->hash = id(2);
         result->contributors_count = 2;
-        result->contributors[0] = (struct tw_contributor){0, 30, 30720, id(3)};
-        result->contributors[1] = (struct tw_contributor){63, 0, 0, id(4)};
+        result->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(3)};
+        result->contributors[1] = (struct tw_contributor){63, 0, 0, 0, id(4)};
     }
 }
 

@@ -74,7 +74,7 @@ static void check_contrib(struct tw_sim_world *world, struct tw_sim_node *node,
     uint32_t parts_count = 0;
     for (uint32_t k = 0; k < contrib->parts_count; k++) parts_count += contrib->bytes[k] > 0;
     if (parts_count == 0) { /* it sits the round out */
-        if (contrib->tokens > 0)
+        if (contrib->tokens > 0 || contrib->fragment_tokens > 0 || contrib->fragment_steps > 0)
             tw_sim_fail(world, node, "G3", "counts tokens of a contribution there is none of");
         return;
     }
@@ -87,6 +87,13 @@ static void check_contrib(struct tw_sim_world *world, struct tw_sim_node *node,
         }
         encoded->all[k].is_told = true;
         encoded->all[k].tokens = contrib->tokens;
+        const struct tw_sim_delta *delta = &encoded->all[k].delta;
+        if (delta->is_known &&
+            (contrib->fragment_steps != delta->step || contrib->fragment_tokens != delta->tokens)) {
+            tw_sim_fail(world, node, "G3",
+                        "offers %" PRIu64 " steps of a fragment to round %" PRIu64 " and says %u",
+                        delta->step, contrib->round, contrib->fragment_steps);
+        }
         return;
     }
     tw_sim_fail(world, node, "G3", "offers a contribution to round %" PRIu64 " it never encoded",
@@ -332,6 +339,10 @@ void tw_sim_check_event(struct tw_sim_world *world, struct tw_sim_node *node,
     encoded->all[row].root =
         tw_contribution_root(event->u.encoded.hashes, event->u.encoded.parts_count);
     encoded->all[row].is_told = false;
+    const uint32_t fragment = (uint32_t)(event->u.encoded.round % world->options.fragments_count);
+    encoded->all[row].delta = node->worker.held[fragment];
+    if (node->worker.sent[fragment].step != event->u.encoded.step)
+        encoded->all[row].delta.is_known = false; /* by a worker that is gone */
 }
 
 void tw_sim_check_tick(struct tw_sim_world *world, struct tw_sim_node *node) {

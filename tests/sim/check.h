@@ -55,6 +55,7 @@ struct tw_sim_encoded {
         struct tw_id root;
         bool is_told;
         uint64_t tokens;
+        struct tw_sim_delta delta; /* what it holds */
     } all[TW_SIM_ENCODED_KEPT];
 };
 

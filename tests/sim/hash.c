@@ -27,8 +27,10 @@ static uint64_t mix_contributors(uint64_t h, const struct tw_contributor *contri
                                  uint32_t count) {
     h = tw_sim_mix(h, count);
     for (uint32_t i = 0; i < count; i++) {
-        h = tw_sim_mix(h, (uint64_t)contributors[i].member_idx << 32 | contributors[i].steps);
+        h = tw_sim_mix(h,
+                       (uint64_t)contributors[i].member_idx << 32 | contributors[i].fragment_steps);
         h = tw_sim_mix(h, contributors[i].tokens);
+        h = tw_sim_mix(h, contributors[i].fragment_tokens);
         h = tw_sim_mix_id(h, &contributors[i].root);
     }
     return h;
@@ -80,7 +82,8 @@ static uint64_t mix_contrib(uint64_t h, const struct tw_msg_contrib *contrib) {
     h = tw_sim_mix(h, contrib->round);
     h = tw_sim_mix_id(h, &contrib->base);
     h = tw_sim_mix(h, contrib->tokens);
-    h = tw_sim_mix(h, (uint64_t)contrib->steps << 32 | contrib->parts_count);
+    h = tw_sim_mix(h, contrib->fragment_tokens);
+    h = tw_sim_mix(h, (uint64_t)contrib->fragment_steps << 32 | contrib->parts_count);
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         h = tw_sim_mix_id(h, &contrib->hashes[k]);
         h = tw_sim_mix(h, contrib->bytes[k]);

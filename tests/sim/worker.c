@@ -39,6 +39,31 @@ static const struct tw_sim_content *content_of(struct tw_sim_world *world, struc
     return payload->content;
 }
 
+/* Delta of the fragment begins at the next step. */
+static void note_begun(struct tw_sim_worker *worker, uint32_t fragment) {
+    worker->begun[fragment] = (struct tw_sim_delta){true, worker->step, worker->tokens};
+}
+
+static void note_sent(struct tw_sim_worker *worker, uint32_t fragment) {
+    const struct tw_sim_delta *begun = &worker->begun[fragment];
+    worker->sent[fragment] = (struct tw_sim_delta){true, worker->step, worker->tokens};
+    worker->held[fragment] = (struct tw_sim_delta){begun->is_known, worker->step - begun->step,
+                                                   worker->tokens - begun->tokens};
+}
+
+/* Merged, it goes on from where it was taken; with nothing of it merged it stays whole. The first
+ * merge after a restart may have been of what was sent before it. */
+static void note_applied(struct tw_sim_worker *worker, const struct tw_action *action) {
+    const uint32_t fragment = action->u.apply.fragment;
+    bool is_mixed = false;
+    for (uint32_t k = 0; k < action->u.apply.parts_count; k++)
+        is_mixed |= action->u.apply.parts[k].mode == TW_APPLY_MIX;
+    if (is_mixed) worker->begun[fragment] = worker->sent[fragment];
+    if (is_mixed && !worker->has_applied[fragment]) worker->begun[fragment].is_known = false;
+    worker->has_applied[fragment] = true;
+    if (action->u.apply.is_final) worker->begun[fragment].is_known = false;
+}
+
 static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
                    const struct tw_action *action, bool is_mute) {
     struct tw_sim_worker *worker = &node->worker;
@@ -63,6 +88,7 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
         event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
     }
     tw_sim_replica_encoded(&world->model, replica, fragment);
+    note_sent(worker, fragment);
     tw_sim_worker_tell(world, node, &event, is_mute);
 }
 
@@ -139,6 +165,7 @@ static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
             return;
         }
     }
+    note_applied(&node->worker, action);
     publish(world, node, request, fragment, action->u.apply.round + 1, is_mute);
 }
 
@@ -164,6 +191,8 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
         return;
     }
     world->result->loads++;
+    note_begun(&node->worker, fragment);
+    node->worker.begun[fragment].is_known = action->u.load.mode == TW_LOAD_RESET;
     publish(world, node, request, fragment, action->u.load.rounds, is_mute);
     if (!tw_id_equal(&node->worker.replica.digests[fragment], &action->u.load.digest)) {
         tw_sim_fail(world, node, "G2", "loaded state of fragment %u has not the digest promised",
@@ -198,6 +227,7 @@ static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_outbox_clear(&world->model, &node->worker.replica, &node->worker.outbox,
                             action->u.apply.fragment, true);
         tw_sim_replica_solo(&world->model, &node->worker.replica, action->u.apply.fragment);
+        node->worker.begun[action->u.apply.fragment].is_known = false; /* asked for a step ago */
         publish(world, node, request, action->u.apply.fragment, action->u.apply.round + 1, is_mute);
         break;
     case TW_ACT_EXPORT: export(world, node, action, is_mute); break;
@@ -381,6 +411,9 @@ static void snapshot(struct tw_sim_world *world, struct tw_sim_worker *worker) {
 static void restore(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_worker *worker = &node->worker;
     worker->outbox = (struct tw_sim_outbox){0};
+    memset(worker->begun, 0, sizeof worker->begun);
+    memset(worker->sent, 0, sizeof worker->sent);
+    memset(worker->has_applied, 0, sizeof worker->has_applied);
     if (!worker->has_memory) {
         worker->has_memory = true;
         if (node->disk.checkpoint.is_there) {

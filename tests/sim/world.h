@@ -101,6 +101,12 @@ struct tw_sim_request {
     const struct tw_sim_content *contents[TW_MEMBERS_MAX]; /* held from asking to answering */
 };
 
+/* What Delta of a fragment holds: the steps since then, if that is certain. */
+struct tw_sim_delta {
+    bool is_known;
+    uint64_t step, tokens;
+};
+
 struct tw_sim_worker {
     bool is_up, is_finished;
     uint64_t life;
@@ -112,6 +118,10 @@ struct tw_sim_worker {
     bool has_memory; /* the memory it shares with this life of the daemon holds something */
     struct tw_sim_replica replica;
     struct tw_sim_outbox outbox;
+    struct tw_sim_delta begun[TW_FRAGMENTS_MAX]; /* where Delta begins */
+    struct tw_sim_delta sent[TW_FRAGMENTS_MAX];  /* and where it was encoded last */
+    struct tw_sim_delta held[TW_FRAGMENTS_MAX];  /* so many were in it */
+    bool has_applied[TW_FRAGMENTS_MAX];          /* since it started */
     float target[TW_SIM_DIMS_MAX];
     struct {
         uint64_t step, tokens;

@@ -230,8 +230,8 @@ void contribute_as(uint16_t peer) {
     contrib->lineage = start.lineage;
     contrib->round = ROUNDS;
     contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
-    contrib->tokens = 100;
-    contrib->steps = 10;
+    contrib->tokens = contrib->fragment_tokens = 100;
+    contrib->fragment_steps = 10;
     contrib->parts_count = 3;
     for (uint32_t k = 0; k < 3; k++) {
         contrib->hashes[k] = name_of(peer == 1 ? "one" : "two");

@@ -92,6 +92,20 @@ static void cut_and_grown_bytes_are_refused(void **state) {
     }
 }
 
+static void position_of_another_version_is_refused(void **state) {
+    (void)state;
+    static struct tw_checkpoint_state sample;
+    static struct tw_position position;
+    uint8_t bytes[TW_POSITION_BYTES_MAX];
+    uint32_t fragments;
+    sample_state(&sample, 3, 5, 1);
+    const size_t size = tw_position_encode(&sample.position, 3, bytes);
+    bytes[3] = '1';
+    assert_int_equal(tw_position_decode(bytes, size, &position, &fragments, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, "another version of this program wrote it"));
+    assert_int_equal(tw_position_decode(bytes, 3, &position, &fragments, &err), TW_CORRUPT);
+}
+
 static void what_does_not_belong_together_is_refused(void **state) {
     (void)state;
     static struct tw_checkpoint_state sample;
@@ -133,6 +147,7 @@ int main(void) {
         cmocka_unit_test(votes_come_back_to_the_bit),
         cmocka_unit_test(the_largest_fit_their_bounds),
         cmocka_unit_test(cut_and_grown_bytes_are_refused),
+        cmocka_unit_test(position_of_another_version_is_refused),
         cmocka_unit_test(what_does_not_belong_together_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,8 +104,7 @@ static void who_goes_back_below_the_budget_trains_on(void **state) {
     worker_up();
     struct tw_close close = absent_close();
     close.contributors_count = 1;
-    close.contributors[0] =
-        (struct tw_contributor){.member_idx = 1, .steps = 1, .tokens = UINT64_C(1) << 40};
+    close.contributors[0] = (struct tw_contributor){.member_idx = 1, .tokens = UINT64_C(1) << 40};
     close.clock_tokens += close.contributors[0].tokens;
     commit(&close);
     const struct tw_action *finish = find_action(TW_ACT_FINISH);
@@ -190,7 +189,7 @@ static void propose_of_two(void) {
     *close = absent_close();
     close->contributors_count = 1;
     close->contributors[0] =
-        (struct tw_contributor){.member_idx = 2, .tokens = 100, .steps = 10, .root = root_of_two()};
+        (struct tw_contributor){.member_idx = 2, .tokens = 100, .root = root_of_two()};
     close->clock_tokens += 100;
     close->parts[1].bytes = 90;
     close->parts[1].result = result;

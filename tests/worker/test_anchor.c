@@ -244,11 +244,21 @@ static void a_merge_leads_the_inner_momentum_once(void **state) {
     struct tw_wmsg_apply request = round_apply(&round, 0, TW_APPLY_MIX);
     request.parts[1].mode = TW_APPLY_ABSENT;
     request.steps = 2;
+    const struct tw_shm_view old = view_of(&nodes[0], 1);
+    float *phi = malloc((size_t)old.elements * sizeof(float));
+    memcpy(phi, old.phi, (size_t)old.elements * sizeof(float));
     lead_by(&request, m, v);
+    const struct tw_shm_view led = view_of(&nodes[0], 1);
     for (size_t i = 0; i < all; i++) {
         const bool is_led = i >= at && i < at + request.parts[0].count;
         assert_int_equal(m[i] != before[i], is_led);
+        if (!is_led) continue;
+        /* phi' = phi - 0.7 delta, and the two steps are those of this fragment's deltas. */
+        const float delta = (phi[i - at] - led.phi[i - at]) / 0.7f;
+        const float step = sqrtf(v[i] / 0.5f) * delta / (0.05f * 2);
+        assert_float_equal(m[i], (before[i] + step) / 2, 1e-5);
     }
+    free(phi);
     memcpy(m, before, all * sizeof(float));
     lead_by(&request, m, v); /* the same round again */
     assert_memory_equal(m, before, all * sizeof(float));

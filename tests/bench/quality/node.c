@@ -265,7 +265,8 @@ enum tw_status node_encode(struct node *node, uint64_t round, uint32_t fragment,
     }
     out->has = true;
     out->tokens = node->trained - node->listed_tokens;
-    out->steps = (uint32_t)(node->steps - node->listed_steps);
+    out->fragment_tokens = node->trained - node->delta_tokens[fragment];
+    out->fragment_steps = (uint32_t)(node->steps - node->delta_steps[fragment]);
     node->own_steps = node->last_send_step = node->steps;
     node->own_tokens = node->trained;
     return TW_OK;
@@ -344,8 +345,8 @@ enum tw_status node_reduce(struct node *node, uint64_t round, uint32_t fragment,
         if ((*merged >> i & 1) == 0) continue;
         const uint32_t to = request.inputs_count++;
         request.inputs[to].in = put(&places, &from[i].parts[part]);
-        request.inputs[to].tokens = from[i].tokens;
-        request.inputs[to].steps = from[i].steps;
+        request.inputs[to].tokens = from[i].fragment_tokens;
+        request.inputs[to].steps = from[i].fragment_steps;
     }
     request.out = place(&places, node->merger.result->bound((size_t)division->count[part]));
     TW_TRY(tw_merger_reduce(&node->merger, &request, &reply, err));
@@ -431,7 +432,11 @@ enum tw_status node_join(struct node *node, struct node *donor, uint64_t *bytes,
     node->applied = donor->applied;
     node->told = donor->told;
     node->listed_tokens = node->told.tokens_listed = node->trained;
-    node->listed_steps = node->last_send_step = node->steps;
+    node->last_send_step = node->steps;
+    for (uint32_t p = 0; p < node->layout->fragments_count; p++) {
+        node->delta_tokens[p] = node->trained;
+        node->delta_steps[p] = node->steps;
+    }
     node->is_alive = true;
     node->is_owner = false;
     return TW_OK;

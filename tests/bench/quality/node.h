@@ -30,8 +30,9 @@ struct division {
 
 struct contribution {
     bool has;
-    uint64_t tokens; /* since the last one that was listed */
-    uint32_t steps;
+    uint64_t tokens;          /* since the last one that was listed, of any fragment: the clock */
+    uint64_t fragment_tokens; /* in this Delta: weights and guard */
+    uint32_t fragment_steps;
     struct payload parts[TW_PARTS_MAX];
 };
 
@@ -39,7 +40,7 @@ struct commit {
     uint64_t round;
     uint32_t fragment;
     bool is_final;
-    uint32_t steps; /* inner ones of the round: mean of who is listed */
+    uint32_t steps; /* inner ones in a Delta: mean of who is listed */
     struct division division;
     struct payload results[TW_PARTS_MAX]; /* size 0: the part is absent */
     uint64_t listed[TW_PARTS_MAX];        /* sets of nodes */
@@ -76,7 +77,9 @@ struct node {
     bool is_struck; /* owns no part any more: a ban is longer than these runs */
     uint64_t next_us, boundary_us, step_us;
     uint64_t steps, trained; /* inner steps and tokens so far */
-    uint64_t listed_steps, listed_tokens, last_send_step;
+    uint64_t listed_tokens, last_send_step;
+    /* Where the work that Delta of a fragment holds began: sync/account.c. */
+    uint64_t delta_steps[TW_FRAGMENTS_MAX], delta_tokens[TW_FRAGMENTS_MAX];
     uint64_t own_steps, own_tokens; /* when it last contributed */
     uint64_t applied;               /* rounds */
     struct tw_wmsg_clock told;      /* the daemon's CLOCK */

@@ -237,10 +237,10 @@ static uint64_t list(struct world *world, struct commit *commit) {
         if (is_listed) {
             note_arrival(world, round->heard_us[i] - round->first_us);
             world->clock += round->from[i].tokens;
-            tokens += (double)round->from[i].tokens;
-            steps += (double)round->from[i].tokens * round->from[i].steps;
-            node->listed_tokens = node->own_tokens;
-            node->listed_steps = node->own_steps;
+            tokens += (double)round->from[i].fragment_tokens;
+            steps += (double)round->from[i].fragment_tokens * round->from[i].fragment_steps;
+            node->listed_tokens = node->delta_tokens[commit->fragment] = node->own_tokens;
+            node->delta_steps[commit->fragment] = node->own_steps;
         } else if (node->is_alive) {
             note_arrival(world, grace);
         }

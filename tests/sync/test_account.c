@@ -1,0 +1,322 @@
+/* test_account.c - what a contribution says that it brings: to the clock, and of its fragment. */
+#include <math.h>
+
+#include "kernels/guard.h"
+#include "kernels/merge.h"
+#include "sync/node_internal.h"
+#include "tests/sync/lone_node.h"
+
+/* ---- four fragments, one of which is due every STRIDE steps ---------------------------------- */
+
+enum { P = 4, STRIDE = 10, TOKENS_PER_STEP = 16, ROUNDS_TRAINED = 40 };
+
+static struct tw_node *alone; /* of which only the books are used */
+static uint64_t trained;      /* tokens that were listed */
+
+static int books_open(void **state) {
+    (void)state;
+    alone = aligned_alloc(64, (tw_node_bytes() + 63) / 64 * 64);
+    TW_ASSERT(alone != NULL);
+    memset(alone, 0, tw_node_bytes());
+    alone->cfg.fragments_count = P;
+    alone->cfg.self = id_of(1);
+    alone->worker_up = true;
+    alone->roster.count = 2;
+    alone->roster.members[0].id = id_of(0);
+    alone->roster.members[1].id = id_of(1);
+    alone->round.self_idx = 1;
+    trained = 0;
+    return 0;
+}
+
+static int books_close(void **state) {
+    (void)state;
+    free(alone);
+    return 0;
+}
+
+/* The round that is open after so many strides: what is said, and then whether it is listed. */
+static struct tw_contributor play(uint64_t round, bool is_listed) {
+    struct tw_contributor row = {.member_idx = 1};
+    alone->step = (round + 1) * STRIDE;
+    alone->tokens = alone->step * TOKENS_PER_STEP;
+    alone->round.own = OWN_SENT;
+    alone->round.own_step = alone->step;
+    alone->round.own_tokens = alone->tokens;
+    const struct tw_close close = {.round = round,
+                                   .fragment = (uint32_t)(round % P),
+                                   .contributors_count = 1,
+                                   .parts_count = 1,
+                                   .contributors = {{.member_idx = is_listed ? 1 : 0}}};
+    tw_account_row(alone, close.fragment, &row);
+    if (is_listed) trained += row.tokens;
+    assert_int_equal(tw_account_commit(alone, &close), is_listed);
+    return row;
+}
+
+static void assert_row(const struct tw_contributor *row, uint64_t strides, uint32_t held) {
+    assert_int_equal(row->tokens, strides * STRIDE * TOKENS_PER_STEP);
+    assert_int_equal(row->fragment_steps, held * STRIDE);
+    assert_int_equal(row->fragment_tokens, held * STRIDE * TOKENS_PER_STEP);
+}
+
+/* Weights, and what the guard makes of a Delta as long as its steps allow, among seven whose node
+ * missed nothing. */
+static void judge(const struct tw_contributor *row, float *factor, float *weight) {
+    enum { NODES = 8 };
+    double norms[NODES];
+    uint32_t steps[NODES];
+    uint64_t tokens[NODES];
+    float factors[NODES], weights[NODES];
+    for (uint32_t i = 0; i < NODES; i++) {
+        steps[i] = P * STRIDE;
+        tokens[i] = P * STRIDE * TOKENS_PER_STEP;
+        norms[i] = P * STRIDE;
+    }
+    steps[3] = row->fragment_steps;
+    tokens[3] = row->fragment_tokens;
+    norms[3] = row->fragment_steps; /* all steps went the same way */
+    assert_int_equal(tw_guard(factors, norms, steps, NODES), 0);
+    tw_merge_weights_tokens(weights, tokens, NODES);
+    tw_merge_weights_bound(weights, NODES);
+    *factor = factors[3];
+    *weight = weights[3] / weights[0];
+}
+
+static void contribution_holds_a_cycle_of_rounds(void **state) {
+    (void)state;
+    for (uint64_t round = 0; round < ROUNDS_TRAINED; round++) {
+        const struct tw_contributor row = play(round, true);
+        assert_row(&row, 1, round < P ? (uint32_t)round + 1 : P);
+    }
+    assert_int_equal(trained, alone->tokens);
+}
+
+static void one_round_missed_doubles_one_fragment_and_no_other(void **state) {
+    (void)state;
+    float factor, weight;
+    for (uint64_t round = 0; round < ROUNDS_TRAINED; round++) {
+        const bool is_missed = round == 21;
+        const struct tw_contributor row = play(round, !is_missed);
+        if (round < P) continue;
+        judge(&row, &factor, &weight);
+        assert_row(&row, round == 22 ? 2 : 1, round == 25 ? 2 * P : P);
+        assert_true(factor == 1.0f);
+        assert_float_equal(weight, round == 25 ? 2.0f : 1.0f, 1e-6);
+    }
+    assert_int_equal(trained, alone->tokens); /* each once */
+}
+
+static void five_rounds_missed_weigh_what_each_fragment_holds(void **state) {
+    (void)state;
+    float factor, weight;
+    for (uint64_t round = 0; round < ROUNDS_TRAINED; round++) {
+        const bool is_missed = round >= 20 && round < 25;
+        const struct tw_contributor row = play(round, !is_missed);
+        if (round < 25) continue;
+        /* 20 and 24 were of fragment 0, 21 to 23 of the others. */
+        const uint32_t cycles = round == 28 ? 3 : round < 28 ? 2 : 1;
+        judge(&row, &factor, &weight);
+        assert_row(&row, round == 25 ? 6 : 1, cycles * P);
+        assert_true(factor == 1.0f);
+        assert_float_equal(weight, (float)cycles, 1e-6);
+    }
+    assert_int_equal(trained, alone->tokens);
+}
+
+static void steps_beyond_its_field_are_its_largest(void **state) {
+    (void)state;
+    struct tw_contributor row;
+    alone->round.own_step = UINT64_C(1) << 40;
+    tw_account_row(alone, 2, &row);
+    assert_int_equal(row.fragment_steps, UINT32_MAX);
+    alone->at.delta_steps[2] = UINT64_MAX; /* not known: nothing is claimed */
+    tw_account_row(alone, 2, &row);
+    assert_int_equal(row.fragment_steps, 0);
+}
+
+static void what_was_listed_without_a_worker_ends_where_the_next_one_begins(void **state) {
+    (void)state;
+    for (uint64_t round = 0; round < 2 * P; round++) (void)play(round, true);
+    const struct tw_close close = {
+        .fragment = 1, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
+    alone->worker_up = false;
+    alone->round.own = OWN_IDLE; /* it was sent before a restart */
+    assert_true(tw_account_commit(alone, &close));
+    assert_int_equal(alone->at.tokens_listed, UINT64_MAX);
+    assert_int_equal(alone->at.delta_steps[1], UINT64_MAX);
+    assert_int_equal(alone->at.delta_steps[2], 7 * STRIDE);
+    alone->worker_up = true;
+    alone->step = 73;
+    alone->tokens = 73 * TOKENS_PER_STEP;
+    tw_account_greet(alone);
+    assert_int_equal(alone->at.tokens_listed, 73 * TOKENS_PER_STEP);
+    assert_int_equal(alone->at.delta_steps[1], 73);
+    assert_int_equal(alone->at.delta_tokens[1], 73 * TOKENS_PER_STEP);
+    assert_int_equal(alone->at.delta_steps[2], 7 * STRIDE);
+    assert_int_equal(alone->at.delta_steps[3], 73); /* it is back before what was listed last */
+}
+
+/* The worker went back to a snapshot while the round was open. */
+static void delta_never_begins_in_the_future(void **state) {
+    (void)state;
+    for (uint64_t round = 0; round < P; round++) (void)play(round, true);
+    const struct tw_close close = {
+        .fragment = 0, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
+    alone->round.own_step = 50;
+    alone->round.own_tokens = 50 * TOKENS_PER_STEP;
+    alone->step = 44;
+    alone->tokens = 44 * TOKENS_PER_STEP;
+    assert_true(tw_account_commit(alone, &close));
+    assert_int_equal(alone->at.tokens_listed, 50 * TOKENS_PER_STEP); /* the clock has these */
+    assert_int_equal(alone->at.delta_steps[0], 44);
+    assert_int_equal(alone->at.delta_tokens[0], 44 * TOKENS_PER_STEP);
+}
+
+/* In the anchor by a contribution of before, and not mixed: Delta stays whole. */
+static void listed_under_an_old_membership_delta_stays_whole(void **state) {
+    (void)state;
+    for (uint64_t round = 0; round < P; round++) (void)play(round, true);
+    const struct tw_close close = {
+        .fragment = 0, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
+    alone->round.self_idx = -1;
+    alone->tokens = 50 * TOKENS_PER_STEP;
+    assert_false(tw_account_commit(alone, &close));
+    assert_int_equal(alone->at.tokens_listed, 50 * TOKENS_PER_STEP);
+    assert_int_equal(alone->at.delta_steps[0], STRIDE);
+}
+
+/* ---- in the core ----------------------------------------------------------------------------- */
+
+static void contribution_tells_both_counts(void **state) {
+    (void)state;
+    start.tokens_listed = 900;
+    for (uint32_t p = 0; p < FRAGMENTS; p++) start.delta_tokens[p] = start.delta_steps[p] = 700 + p;
+    start_again();
+    worker_up();
+    encode_ours(); /* at 1010 */
+    const struct tw_message *message = find_message(TW_MSG_CONTRIB, 1);
+    assert_non_null(message);
+    assert_int_equal(message->u.contrib.tokens, 110);
+    assert_int_equal(message->u.contrib.fragment_tokens, 310 - ROUNDS % FRAGMENTS);
+    assert_int_equal(message->u.contrib.fragment_steps, 310 - ROUNDS % FRAGMENTS);
+}
+
+static void merge_goes_by_what_the_fragment_holds(void **state) {
+    (void)state;
+    worker_up();
+    encode_ours();
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    contrib->lineage = start.lineage;
+    contrib->round = ROUNDS;
+    contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    contrib->tokens = 60;
+    contrib->fragment_tokens = 180;
+    contrib->fragment_steps = 18;
+    contrib->parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) {
+        contrib->hashes[k] = name_of("twice");
+        contrib->bytes[k] = 100;
+    }
+    say(2, message);
+    struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 2};
+    event.u.chunk.hash = name_of("twice");
+    feed(&event);
+    event.kind = TW_EV_VERIFIED;
+    event.ok = true;
+    feed(&event);
+    wait_us(SECONDS(5));
+    const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
+    assert_non_null(reduce);
+    assert_int_equal(reduce->u.reduce.inputs_count, 2);
+    assert_int_equal(reduce->u.reduce.inputs[1].tokens, 180);
+    assert_int_equal(reduce->u.reduce.inputs[1].steps, 18);
+    struct tw_event reduced = {.kind = TW_EV_REDUCED, .ok = true};
+    reduced.u.reduced.round = ROUNDS;
+    reduced.u.reduced.bytes = 50;
+    reduced.u.reduced.hash = name_of("merged");
+    feed(&reduced);
+    const struct tw_message *result = find_message(TW_MSG_RESULT, 1);
+    assert_non_null(result);
+    assert_int_equal(result->u.result.contributors[1].tokens, 60);
+    assert_int_equal(result->u.result.contributors[1].fragment_tokens, 180);
+    assert_int_equal(result->u.result.contributors[1].fragment_steps, 18);
+}
+
+static void fragment_tokens_beyond_reason_are_not_heard(void **state) {
+    (void)state;
+    worker_up();
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    contrib->lineage = start.lineage;
+    contrib->round = ROUNDS;
+    contrib->parts_count = 3;
+    contrib->fragment_tokens = TOKENS_MAX + 1;
+    say(2, message);
+    assert_false(node->round.contributions[2].has);
+    contrib->fragment_tokens = TOKENS_MAX;
+    say(2, message);
+    assert_true(node->round.contributions[2].has);
+
+    message = message_of(TW_MSG_RESULT);
+    struct tw_msg_result *result = &message->u.result;
+    result->lineage = start.lineage;
+    result->round = ROUNDS;
+    result->part = 1;
+    result->bytes = 10;
+    result->hash = name_of("result");
+    result->contributors_count = 1;
+    result->contributors[0].member_idx = 1;
+    result->contributors[0].fragment_tokens = TOKENS_MAX + 1;
+    say(1, message);
+    assert_false(node->round.results[1].has);
+
+    struct tw_close close = empty_close(&start.tip);
+    close.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) close.parts[k] = (struct tw_part){.owner_idx = k};
+    close.contributors_count = 1;
+    close.contributors[0].fragment_tokens = TOKENS_MAX;
+    assert_true(tw_vote_is_sound(node, &close));
+    close.contributors[0].fragment_tokens++;
+    assert_false(tw_vote_is_sound(node, &close));
+}
+
+/* theta := phi: what was trained until then is in no Delta. One that is shifted stays whole. */
+static void delta_begins_where_a_state_was_loaded(void **state) {
+    (void)state;
+    static const enum tw_load_mode modes[] = {TW_LOAD_RESET, TW_LOAD_KEEP, TW_LOAD_SHIFT};
+    worker_up();
+    step_to(1005);
+    for (uint32_t p = 0; p < 3; p++) {
+        node->at.delta_tokens[p] = node->at.delta_steps[p] = 800;
+        node->at.fragment_rounds[p] = NOT_HELD;
+        node->fetch[p].mode = modes[p];
+        struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
+        event.u.applied.fragment = p;
+        event.u.applied.rounds = ROUNDS;
+        event.u.applied.digest = start.fragment_digests[p];
+        feed(&event);
+        assert_int_equal(node->at.delta_steps[p], p == 0 ? 1005 : 800);
+        assert_int_equal(node->at.delta_tokens[p], p == 0 ? 1005 : 800);
+    }
+}
+
+int main(void) {
+#define TEST(name, up, down) cmocka_unit_test_setup_teardown(name, up, down)
+    const struct CMUnitTest tests[] = {
+        TEST(contribution_holds_a_cycle_of_rounds, books_open, books_close),
+        TEST(one_round_missed_doubles_one_fragment_and_no_other, books_open, books_close),
+        TEST(five_rounds_missed_weigh_what_each_fragment_holds, books_open, books_close),
+        TEST(steps_beyond_its_field_are_its_largest, books_open, books_close),
+        TEST(what_was_listed_without_a_worker_ends_where_the_next_one_begins, books_open,
+             books_close),
+        TEST(delta_never_begins_in_the_future, books_open, books_close),
+        TEST(listed_under_an_old_membership_delta_stays_whole, books_open, books_close),
+        TEST(contribution_tells_both_counts, set_up, tear_down),
+        TEST(merge_goes_by_what_the_fragment_holds, set_up, tear_down),
+        TEST(fragment_tokens_beyond_reason_are_not_heard, set_up, tear_down),
+        TEST(delta_begins_where_a_state_was_loaded, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
