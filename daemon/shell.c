@@ -30,6 +30,22 @@ void tw_shell_note(struct tw_shell *shell, enum tw_log_level level, const char *
 
 /* ---- what the core reports ----------------------------------------------------------------- */
 
+static void full_note(struct tw_shell *shell, const struct tw_id *id) {
+    const unsigned members = shell->setup->run.sync.members;
+    char hex[9];
+    tw_id_short(id, hex);
+    if (tw_id_equal(id, &shell->setup->identity.id)) {
+        tw_shell_note(shell, TW_LOG_WARN, "group_full",
+                      "members=%u text=\"this node follows and does not contribute until a member "
+                      "leaves: sync.members of the manifest is %u\"",
+                      members, members);
+        return;
+    }
+    tw_shell_note(shell, TW_LOG_WARN, "join_refused",
+                  "peer=%s members=%u text=\"sync.members of the manifest is %u: no seat is free\"",
+                  hex, members, members);
+}
+
 static void report_show(struct tw_shell *shell, const struct tw_action *action) {
     char hex[9];
     switch (action->u.report.kind) {
@@ -70,6 +86,7 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
         tw_id_short(&action->u.report.id, hex);
         tw_shell_note(shell, TW_LOG_WARN, "contribution_refused", "peer=%s", hex);
         return;
+    case TW_REPORT_FULL: full_note(shell, &action->u.report.id); return;
     case TW_REPORT_STRUCK:
         tw_id_short(&action->u.report.id, hex);
         tw_shell_note(shell, TW_LOG_WARN, "owner_struck", "peer=%s round=%llu part=%u why=%s", hex,

@@ -448,6 +448,8 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     fill_run(shell, view);
     fill_train(shell, view);
     view->sync.roster_count = shell->view.roster_count;
+    view->sync.members_max = shell->setup->run.sync.members;
+    view->sync.is_shut_out = shell->view.is_shut_out;
     view->sync.alive = shell->view.alive;
     view->sync.mixed = shell->view.mixed;
     view->sync.rounds_committed = shell->view.rounds;

@@ -175,6 +175,8 @@ struct tw_status_view {
 
     struct {
         uint32_t roster_count;        /* members of our roster, us included */
+        uint32_t members_max;         /* of the manifest */
+        bool is_shut_out;             /* it asks to join, and the roster is full */
         uint32_t known, alive, mixed; /* three separate numbers; us not included */
         uint64_t rounds_committed;    /* of our lineage, known here */
         uint64_t rounds_contributed, rounds_missed;

@@ -125,6 +125,15 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
     }
 }
 
+static void judge_seat(const struct tw_status_view *view, struct list *list) {
+    if (!view->sync.is_shut_out) return;
+    add(list, "wait until a member leaves, or begin a run with a larger sync.members (at most 64)",
+        "The group is full: %" PRIu32
+        " members, as many as sync.members of the manifest allows; this "
+        "node follows and does not contribute",
+        view->sync.members_max);
+}
+
 static void judge_caps(const struct tw_status_view *view, struct list *list) {
     const char *const why = view->caps.resting != NULL ? view->caps.resting : "none";
     if (strcmp(why, "quota") == 0) {
@@ -206,6 +215,7 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     judge_data(view, &list);
     judge_admission(view, &list);
     judge_network(view, &list);
+    judge_seat(view, &list);
     judge_caps(view, &list);
     judge_budget(view, &list);
     judge_training(view, &list);

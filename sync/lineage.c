@@ -173,22 +173,42 @@ static uint16_t find_better(const struct tw_node *node) {
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
+/* Every seat of the roster is taken, and none of them by `id`. */
+static bool is_full(const struct tw_node *node, const struct tw_id *id) {
+    return node->roster.count >= node->cfg.members_max && tw_roster_find(&node->roster, id) < 0;
+}
+
+/* Nothing is said to the one that asks: it knows the roster, and that it is full. */
+static void note_vain_join(struct tw_node *node, uint32_t row) {
+    const struct tw_id *id = &node->joins[row].id;
+    uint64_t *full_us = &node->joins[row].full_us;
+    if (node->state != TW_STATE_MEMBER || !is_full(node, id)) return;
+    if (*full_us != 0 && node->now_us < *full_us + FULL_US) return;
+    *full_us = node->now_us;
+    tw_act_report(node, TW_REPORT_FULL, id);
+}
+
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join) {
     if (!tw_id_equal(&join->lineage, &node->at.lineage) || tw_round_is_apart(node)) return;
     uint32_t row = 0, oldest = 0;
     for (; row < JOINS_MAX && !tw_id_equal(&node->joins[row].id, &node->links[peer].id); row++) {
         if (node->joins[row].heard_us < node->joins[oldest].heard_us) oldest = row;
     }
-    if (row == JOINS_MAX) row = oldest;
+    if (row == JOINS_MAX) {
+        row = oldest;
+        node->joins[row].full_us = 0;
+    }
     node->joins[row].id = node->links[peer].id;
     node->joins[row].said = *join;
     node->joins[row].heard_us = node->now_us;
     node->solo_hold_us = node->now_us + SOLO_HOLD_US;
+    note_vain_join(node, row);
 }
 
 static void ask_to_join(struct tw_node *node) {
     const bool is_ready =
         tw_log_is_close(node) || (TW_PLANTED(node, TW_PLANT_EARLY_JOIN) && !node->needs_tip);
+    if (node->state != TW_STATE_RECEIVER) node->is_shut_out = false;
     if (node->state != TW_STATE_RECEIVER || !is_ready || node->has_left) return;
     if (node->round.self_idx >= 0 || !tw_vote_has_nonce(node)) return;
     if (node->now_us < node->join_us + JOIN_US && node->join_us != 0) {
@@ -206,6 +226,9 @@ static void ask_to_join(struct tw_node *node) {
         if (tw_peers_is_donor(node, i)) tw_act_send(node, message, i);
     }
     tw_node_wake(node, node->join_us + JOIN_US);
+    const bool was_shut_out = node->is_shut_out;
+    node->is_shut_out = is_full(node, &node->cfg.self);
+    if (node->is_shut_out && !was_shut_out) tw_act_report(node, TW_REPORT_FULL, &node->cfg.self);
 }
 
 /* ---- alone ---------------------------------------------------------------------------------- */

@@ -339,6 +339,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->lineage = node->at.lineage;
     view->tip = node->tip_digest;
     view->is_apart = tw_round_is_apart(node);
+    view->is_shut_out = node->is_shut_out;
     view->rounds = node->at.rounds;
     view->clock_tokens = tw_log_clock_tokens(node);
     view->step = node->step;

@@ -241,6 +241,8 @@ enum tw_report_kind {
     TW_REPORT_STRUCK,          /* `id` owns no part for a while: `reason` TW_CORRUPT, its result is
                                   not the merge; TW_LIMIT, it was insane */
     TW_REPORT_INSANE,          /* a result of member `id` was not taken here: `close` is NULL */
+    TW_REPORT_FULL,            /* the roster has members_max members, and `id` asks to join it; it
+                                  may be this node itself */
     TW_REPORT_PAIRED,          /* the round just committed merged with node `id` */
     TW_REPORT_ONE_SIDED,       /* we merged with node `id`, and it did not with us */
 };
@@ -365,7 +367,8 @@ void tw_node_position(const struct tw_node *node, struct tw_position *position);
 struct tw_node_view {
     enum tw_node_state state;
     struct tw_id lineage, tip;
-    bool is_apart; /* nothing is merged any more: together_tokens */
+    bool is_apart;    /* nothing is merged any more: together_tokens */
+    bool is_shut_out; /* it asks to join, and the roster is full */
     uint64_t rounds, clock_tokens, step, tokens;
     uint64_t rounds_contributed, rounds_missed; /* committed rounds that list us / do not */
     uint32_t alive; /* peers whose status was heard within TW_PEER_SILENCE_US */

@@ -87,6 +87,7 @@ enum {
 #define RATE_WINDOW_US (5 * SECOND_US)
 #define BURST_GAP_US (SECOND_US / 20)   /* steps closer to each other were waiting to be told */
 #define MEMBER_DEAD_US (15 * SECOND_US) /* then the next roster drops it */
+#define FULL_US (600 * SECOND_US)       /* who asks in vain is reported so often */
 #define STRIKE_US (600 * SECOND_US)     /* an owner owns nothing for so long; doubled each time */
 #define AUDIT_KEEP_US (10 * SECOND_US)
 #define AUDIT_PATIENCE_US (120 * SECOND_US)
@@ -352,6 +353,7 @@ struct tw_node {
     bool was_shared;         /* what we hold has been the merge of a group */
     bool has_left;
     bool is_finish_told; /* to the shell, which tells every worker */
+    bool is_shut_out;    /* a RECEIVER that asks to join a full roster */
     uint64_t contributed_count, missed_count;
     struct tw_close log[TW_ROUNDS_KEPT]; /* round r at r % TW_ROUNDS_KEPT */
     uint64_t log_begin;                  /* rounds [log_begin, at.rounds) are in the log */
@@ -410,7 +412,7 @@ struct tw_node {
     struct {
         struct tw_id id;
         struct tw_msg_join said;
-        uint64_t heard_us;
+        uint64_t heard_us, full_us; /* full: when it was reported that there is no seat for it */
     } joins[JOINS_MAX];
     struct {
         struct tw_id id;

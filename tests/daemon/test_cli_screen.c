@@ -365,6 +365,18 @@ static void what_a_budget_leaves_out_is_said(void **state) {
     assert_in_range(widest(), 1, 80);
 }
 
+static void group_without_a_seat_is_said(void **state) {
+    (void)state;
+    view.sync.members_max = 16;
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_null(strstr(drawn, "The group is full"));
+    view.sync.is_shut_out = true;
+    draw(screen_status, tw_view_json_status(&view), ASCII, 80);
+    assert_non_null(strstr(drawn, "! The group is full: 16 members"));
+    assert_non_null(strstr(drawn, "larger sync.members"));
+    assert_in_range(widest(), 1, 80);
+}
+
 static void each_state_has_its_sentence(void **state) {
     (void)state;
     static const struct {
@@ -445,6 +457,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(datasets_that_lack_files_or_are_no_good_are_told, start),
         cmocka_unit_test_setup(text_of_its_own_is_shown_with_its_share, start),
         cmocka_unit_test_setup(what_a_budget_leaves_out_is_said, start),
+        cmocka_unit_test_setup(group_without_a_seat_is_said, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),

@@ -275,6 +275,7 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_MISBEHAVED: return tw_sim_mix(h, (uint64_t)action->u.report.reason);
     case TW_REPORT_ROUND_COMMITTED: return mix_close(h, action->u.report.close);
     case TW_REPORT_REFUSED:
+    case TW_REPORT_FULL:
     case TW_REPORT_INSANE:
     case TW_REPORT_STRUCK:
     case TW_REPORT_LINEAGE: return tw_sim_mix_id(h, &action->u.report.id);

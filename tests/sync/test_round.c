@@ -256,6 +256,78 @@ static void closer_that_lists_who_sat_out_is_passed_over(void **state) {
     assert_non_null(find_message(TW_MSG_PREPARE, 2));
 }
 
+/* ---- a full roster --------------------------------------------------------------------------- */
+
+static uint32_t reports_of_full(const struct tw_id *id) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < seen_count; i++) {
+        const struct tw_action *action = &seen[i].action;
+        count += action->kind == TW_ACT_REPORT && action->u.report.kind == TW_REPORT_FULL &&
+                 tw_id_equal(&action->u.report.id, id);
+    }
+    return count;
+}
+
+static void ask_for_a_seat_as(uint16_t peer) {
+    struct tw_message *message = message_of(TW_MSG_JOIN);
+    message->u.join =
+        (struct tw_msg_join){.lineage = start.lineage, .rounds = ROUNDS, .nonce = 99, .weight = 1};
+    say(peer, message);
+}
+
+static void who_asks_a_full_group_is_told_of_once_in_a_while(void **state) {
+    (void)state;
+    const struct tw_id id = id_of(5), member = id_of(2);
+    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = 3};
+    event.u.id = id;
+    feed(&event);
+    node->cfg.members_max = 4;
+    ask_for_a_seat_as(3);
+    assert_int_equal(reports_of_full(&id), 0); /* the fourth seat is free */
+    node->cfg.members_max = 3;
+    for (uint32_t i = 0; i < 5; i++) {
+        ask_for_a_seat_as(3);
+        ask_for_a_seat_as(2); /* which has one, and asks under a new nonce */
+        now_us += SECONDS(1);
+    }
+    assert_int_equal(reports_of_full(&id), 1);
+    assert_int_equal(reports_of_full(&member), 0);
+    now_us += FULL_US;
+    ask_for_a_seat_as(3);
+    assert_int_equal(reports_of_full(&id), 2);
+    assert_false(view_now().is_shut_out);
+}
+
+static void who_finds_no_seat_says_so_until_there_is_one(void **state) {
+    (void)state;
+    const struct tw_id self = id_of(0);
+    for (uint32_t i = 0; i < 3; i++) start.tip.next.members[i].id = id_of(i + 1);
+    start_again();
+    node->cfg.members_max = 3;
+    worker_up();
+    assert_int_equal(view_now().state, TW_STATE_RECEIVER);
+    wait_us(SECONDS(5));
+    assert_non_null(find_message(TW_MSG_JOIN, 1));
+    assert_int_equal(reports_of_full(&self), 1);
+    assert_true(view_now().is_shut_out);
+    node->cfg.members_max = 4;
+    wait_us(SECONDS(2));
+    assert_false(view_now().is_shut_out);
+    node->cfg.members_max = 3;
+    wait_us(SECONDS(2));
+    assert_true(view_now().is_shut_out);
+    struct tw_close close = empty_close(&start.tip);
+    close.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) close.parts[k] = (struct tw_part){.owner_idx = k};
+    close.next.members[0] = (struct tw_member){.id = self, .nonce = node->at.nonce, .weight = 0};
+    close.next.number++;
+    commit(&close);
+    wait_us(SECONDS(1));
+    assert_int_equal(view_now().state, TW_STATE_MEMBER);
+    assert_false(view_now().is_shut_out);
+    assert_int_equal(reports_of_full(&self), 2);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -269,6 +341,8 @@ int main(void) {
         TEST(who_sat_out_is_no_contributor),
         TEST(contribution_nobody_told_us_of_is_waited_for),
         TEST(closer_that_lists_who_sat_out_is_passed_over),
+        TEST(who_asks_a_full_group_is_told_of_once_in_a_while),
+        TEST(who_finds_no_seat_says_so_until_there_is_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

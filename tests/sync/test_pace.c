@@ -1,0 +1,46 @@
+/* test_pace.c - how often a group merges, at the ends of what a manifest allows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "tests/sync/mesh.h"
+
+static struct mesh mesh;
+
+/* H = 1: synchronous training, where a round takes longer than a step it takes two or three. */
+static void period_of_one_step_merges_as_often_as_links_allow(void **state) {
+    (void)state;
+    mesh_init(&mesh, 4, 1);
+    mesh.config.period_steps = 1;
+    mesh.config.overlap_steps = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        mesh_kill(&mesh, i);
+        mesh_start(&mesh, i, NULL);
+    }
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, 60 * UINT64_C(1000000));
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct tw_node_view view = mesh_view(&mesh, i);
+        assert_int_equal(view.state, TW_STATE_MEMBER);
+        assert_int_equal(view.roster_count, 4);
+        assert_in_range(view.rounds_contributed, 150, 600); /* of 600 steps */
+        assert_true(view.rounds_missed <= view.rounds_contributed / 20);
+        assert_true(view.step > 550); /* and nobody waits */
+        tokens += view.tokens;
+        if (mesh.workers[i].rounds[0] == mesh.workers[0].rounds[0])
+            assert_int_equal(mesh.workers[i].phi[0], mesh.workers[0].phi[0]);
+    }
+    /* Each token is counted once, but those before they met, and of the last rounds. */
+    assert_in_range(mesh_view(&mesh, 0).clock_tokens, tokens * 3 / 4, tokens);
+    mesh_deinit(&mesh);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(period_of_one_step_merges_as_often_as_links_allow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
