@@ -1,4 +1,5 @@
-/* bytes.h - little-endian integers at any alignment. The caller has checked the bounds. */
+/* bytes.h - little-endian integers at any alignment. The caller has checked the bounds. Written
+ * out: of these, and not of loops over bytes, gcc 12 makes one load or store. */
 #ifndef TW_BASE_BYTES_H
 #define TW_BASE_BYTES_H
 
@@ -6,15 +7,18 @@
 #include <string.h>
 
 static inline void tw_put_u16(uint8_t *to, uint16_t value) {
-    for (unsigned i = 0; i < 2; i++) to[i] = (uint8_t)(value >> (8 * i));
+    to[0] = (uint8_t)(value & 0xFFu);
+    to[1] = (uint8_t)(value >> 8);
 }
 
 static inline void tw_put_u32(uint8_t *to, uint32_t value) {
-    for (unsigned i = 0; i < 4; i++) to[i] = (uint8_t)(value >> (8 * i));
+    tw_put_u16(to, (uint16_t)(value & 0xFFFFu));
+    tw_put_u16(to + 2, (uint16_t)(value >> 16));
 }
 
 static inline void tw_put_u64(uint8_t *to, uint64_t value) {
-    for (unsigned i = 0; i < 8; i++) to[i] = (uint8_t)(value >> (8 * i));
+    tw_put_u32(to, (uint32_t)(value & UINT32_MAX));
+    tw_put_u32(to + 4, (uint32_t)(value >> 32));
 }
 
 static inline uint16_t tw_get_u16(const uint8_t *from) {
@@ -22,15 +26,11 @@ static inline uint16_t tw_get_u16(const uint8_t *from) {
 }
 
 static inline uint32_t tw_get_u32(const uint8_t *from) {
-    uint32_t value = 0;
-    for (unsigned i = 0; i < 4; i++) value |= (uint32_t)from[i] << (8 * i);
-    return value;
+    return tw_get_u16(from) | (uint32_t)tw_get_u16(from + 2) << 16;
 }
 
 static inline uint64_t tw_get_u64(const uint8_t *from) {
-    uint64_t value = 0;
-    for (unsigned i = 0; i < 8; i++) value |= (uint64_t)from[i] << (8 * i);
-    return value;
+    return tw_get_u32(from) | (uint64_t)tw_get_u32(from + 4) << 32;
 }
 
 #endif
