@@ -37,21 +37,31 @@ static size_t topk_bound(const struct topk *topk, size_t n) {
 
 /* ---- encode --------------------------------------------------------------------------------- */
 
-/* In order and in double: the same bits on every machine. */
-static uint16_t mean_of(const uint32_t *magnitudes, const uint16_t *kept, uint32_t k) {
+/* Writes positions and signs. The mean, summed in order and in double: the same bits on every
+ * machine. */
+static uint16_t put_chunk(const struct topk *topk, const float *x, const uint16_t *kept, uint32_t k,
+                          struct tw_bits_writer *to) {
     double sum = 0.0;
-    for (uint32_t i = 0; i < k; i++) sum += (double)tw_block_float(magnitudes[kept[i]]);
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < k; i++) {
+        const float value = x[kept[i]];
+        tw_bits_put_gap(to, kept[i] - next, topk->r);
+        tw_bits_put(to, tw_block_bits(value) >> 31, 1);
+        next = (uint32_t)kept[i] + 1;
+        sum += (double)tw_block_float(tw_block_magnitude(value));
+    }
     return tw_bf16_from_f32((float)(sum / k));
 }
 
-static void put_chunk(const struct topk *topk, const float *x, const uint16_t *kept, uint32_t k,
-                      struct tw_bits_writer *to) {
-    uint32_t next = 0;
-    for (uint32_t i = 0; i < k; i++) {
-        tw_bits_put_gap(to, kept[i] - next, topk->r);
-        tw_bits_put(to, tw_block_bits(x[kept[i]]) >> 31, 1);
-        next = (uint32_t)kept[i] + 1;
+/* magnitudes (count); the largest of them. */
+static uint32_t measure(const float *restrict x, uint32_t count, uint32_t *restrict magnitudes) {
+    int32_t max = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const int32_t magnitude = (int32_t)tw_block_magnitude(x[i]);
+        magnitudes[i] = (uint32_t)magnitude;
+        max = magnitude > max ? magnitude : max;
     }
+    return (uint32_t)max;
 }
 
 static enum tw_status topk_encode(const struct topk *topk, const float *src, size_t n, uint8_t *dst,
@@ -64,12 +74,12 @@ static enum tw_status topk_encode(const struct topk *topk, const float *src, siz
     for (size_t c = 0; c < chunks; c++) {
         const float *const x = src + c * CHUNK;
         const uint32_t count = count_of(n, c), k = kept_of(topk, count);
-        if (tw_block_max(x, count) >= TW_BLOCK_TOO_LARGE) return TW_CORRUPT;
-        for (uint32_t i = 0; i < count; i++) magnitudes[i] = tw_block_magnitude(x[i]);
+        if (measure(x, count, magnitudes) >= TW_BLOCK_TOO_LARGE) return TW_CORRUPT;
         TW_FORM(topk_select)(magnitudes, count, k, kept, &guess);
-        const uint16_t mean = mean_of(magnitudes, kept, k);
+        const struct tw_bits_writer before = to;
+        const uint16_t mean = put_chunk(topk, x, kept, k, &to);
         tw_put_u16(dst + 2 * c, mean);
-        if (mean != 0) put_chunk(topk, x, kept, k, &to);
+        if (mean == 0) to = before; /* its positions are not needed */
     }
     tw_bits_pad(&to);
     *bytes_out = (size_t)(to.at - dst);

@@ -10,11 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
+
 /* ---- writing: the caller has room for all there will be ------------------------------------- */
 
 struct tw_bits_writer {
     uint8_t *at;
-    uint64_t held; /* bits not yet written, from the lowest */
+    uint64_t held; /* bits not yet written, from the lowest: fewer than 32 */
     unsigned count;
 };
 
@@ -22,22 +24,25 @@ struct tw_bits_writer {
 static inline void tw_bits_put(struct tw_bits_writer *to, uint32_t value, unsigned bits) {
     to->held |= (uint64_t)value << to->count;
     to->count += bits;
-    while (to->count >= 8) {
-        *to->at++ = (uint8_t)(to->held & 0xFFu);
-        to->held >>= 8;
-        to->count -= 8;
-    }
+    if (to->count < 32) return;
+    tw_put_u32(to->at, (uint32_t)(to->held & UINT32_MAX));
+    to->at += 4;
+    to->held >>= 32;
+    to->count -= 32;
 }
 
+/* r <= 16 */
 static inline void tw_bits_put_gap(struct tw_bits_writer *to, uint32_t gap, unsigned r) {
+    const uint32_t low = gap & ((1u << r) - 1);
     uint32_t zeros = gap >> r;
-    for (; zeros >= 31; zeros -= 31) tw_bits_put(to, 0, 31);
-    tw_bits_put(to, 1u << zeros, zeros + 1);
-    tw_bits_put(to, gap & ((1u << r) - 1), r);
+    for (; zeros + 1 + r > 32; zeros -= 8) tw_bits_put(to, 0, 8);
+    tw_bits_put(to, (1u | low << 1) << zeros, zeros + 1 + r);
 }
 
 static inline void tw_bits_pad(struct tw_bits_writer *to) {
-    if (to->count > 0) *to->at++ = (uint8_t)to->held;
+    for (unsigned done = 0; done < to->count; done += 8) {
+        *to->at++ = (uint8_t)(to->held >> done & 0xFFu);
+    }
     to->held = to->count = 0;
 }
 
@@ -50,6 +55,14 @@ struct tw_bits_reader {
 };
 
 static inline void tw_bits_fill(struct tw_bits_reader *from) {
+    if (from->end - from->at >= 8) { /* as many whole bytes as there is room for */
+        const unsigned bits = (63 - from->count) & ~7u;
+        const uint64_t next = tw_get_u64(from->at) & ((UINT64_C(1) << bits) - 1);
+        from->held |= next << from->count;
+        from->at += bits / 8;
+        from->count += bits;
+        return;
+    }
     while (from->count <= 56 && from->at < from->end) {
         from->held |= (uint64_t)*from->at++ << from->count;
         from->count += 8;
@@ -70,12 +83,11 @@ static inline bool tw_bits_get(struct tw_bits_reader *from, unsigned bits, uint3
 static inline bool tw_bits_get_gap(struct tw_bits_reader *from, unsigned r, uint32_t end,
                                    uint32_t *gap) {
     uint32_t zeros = 0, low = 0;
-    for (;;) {
-        tw_bits_fill(from);
-        if (from->held != 0) break;
+    while (from->held == 0) {
         zeros += from->count; /* zeros to the end of what is held */
         from->count = 0;
         if (from->at == from->end || zeros > end) return false;
+        tw_bits_fill(from);
     }
     const unsigned more = (unsigned)__builtin_ctzll(from->held);
     zeros += more;

@@ -1,54 +1,22 @@
-/* topk_select.c - the k largest of a chunk: a bisection for the k-th largest magnitude, as
- * integers, by counting how many are above, then one pass that collects. Counts are what vectors do
- * fast; a chunk lies in the first cache. */
+/* topk_select.c - the k largest of a chunk. A bound that leaves a few more than k is found by
+ * counting how many are above, which is what vectors do fast; mostly that of the chunk before will
+ * do. The few are listed, and the k-th largest of them is found by bisection. */
 #include <string.h>
 
+#include "base/bytes.h"
 #include "compress/codec_topk.h"
 
-enum { FIRST_STEP = 1 << 20 /* 6 to 12 % of a float */ };
+enum {
+    CHUNK = TW_TOPK_CHUNK,
+    FIRST_STEP = 20,  /* 2^20 is 6 to 12 % of a float */
+    MARGIN = 1 << 19, /* from the k-th largest of a chunk to the bound for the next */
+    WORD = 64,
+};
 
 static uint32_t count_above(const uint32_t *magnitudes, uint32_t count, uint32_t bound) {
     int32_t above = 0;
     for (uint32_t i = 0; i < count; i++) above += (int32_t)magnitudes[i] > (int32_t)bound;
     return (uint32_t)above;
-}
-
-struct search {
-    const uint32_t *magnitudes;
-    uint32_t count, k;
-    uint32_t low, high; /* the k-th largest is in [low, high], unless k are above high */
-    uint32_t above;     /* how many are above high: k at most */
-};
-
-/* Narrows [low, high]; true where exactly k are above `at`. */
-static bool probe(struct search *s, uint32_t at) {
-    const uint32_t above = count_above(s->magnitudes, s->count, at);
-    if (above > s->k) {
-        s->low = at + 1;
-    } else {
-        s->high = at;
-        s->above = above;
-    }
-    return above == s->k;
-}
-
-/* Until k are above high, or high is the k-th largest. */
-static void narrow(struct search *s, uint32_t guess) {
-    uint32_t step = FIRST_STEP;
-    if (guess >= s->high) guess = s->high - (s->high > 0);
-    if (probe(s, guess)) return;
-    const bool is_down = s->high == guess;
-    while (s->low < s->high) { /* away from the guess in growing steps */
-        const uint32_t room = s->high - s->low;
-        const uint32_t move = step < room ? step : room / 2;
-        const uint32_t high_before = s->high;
-        if (probe(s, is_down ? s->high - move : s->low + move)) return;
-        if (is_down ? s->high == high_before : s->high < high_before) break;
-        if (step < 1u << 28) step *= 4;
-    }
-    while (s->low < s->high) {
-        if (probe(s, s->low + (s->high - s->low) / 2)) return;
-    }
 }
 
 static uint32_t largest(const uint32_t *magnitudes, uint32_t count) {
@@ -60,26 +28,90 @@ static uint32_t largest(const uint32_t *magnitudes, uint32_t count) {
     return (uint32_t)max;
 }
 
+#define NONE UINT32_MAX /* -1: below all magnitudes */
+
+struct search {
+    const uint32_t *magnitudes;
+    uint32_t count, k;
+    uint32_t low, high; /* the k-th largest is in [low, high] */
+    uint32_t least;     /* as many are low or more: k at least */
+};
+
+/* Narrows [low, high] at low <= at < high; true where the k-th largest is above. */
+static bool probe(struct search *s, uint32_t at) {
+    const uint32_t above = count_above(s->magnitudes, s->count, at);
+    if (above >= s->k) {
+        s->low = at + 1;
+        s->least = above;
+    } else {
+        s->high = at;
+    }
+    return above >= s->k;
+}
+
+static bool is_done(const struct search *s, uint32_t enough) {
+    return s->least <= enough || s->low == s->high;
+}
+
+/* Until no more than `enough` are low or more, or all that are equal it. */
+static void narrow(struct search *s, uint32_t enough) {
+    while (!is_done(s, enough)) (void)probe(s, s->low + (s->high - s->low) / 2);
+}
+
+/* The same from a guess on, in growing steps. */
+static void narrow_from(struct search *s, uint32_t enough, uint32_t guess) {
+    if (guess >= s->high) guess = s->high - 1;
+    const bool is_up = probe(s, guess);
+    for (unsigned log = FIRST_STEP; log < 31 && !is_done(s, enough); log += 2) {
+        const uint32_t step = 1u << log;
+        if (step >= s->high - s->low) break;
+        if (probe(s, is_up ? s->low + step : s->high - step) != is_up) break;
+    }
+    narrow(s, enough);
+}
+
+/* The positions of those that are `low` or more, in order. */
+static uint32_t list(const uint32_t *magnitudes, uint32_t count, uint32_t low, uint16_t *found) {
+    uint8_t flags[CHUNK + WORD];
+    uint32_t found_count = 0;
+    for (uint32_t i = 0; i < count; i++) flags[i] = (int32_t)magnitudes[i] > (int32_t)low - 1;
+    memset(flags + count, 0, WORD);
+    for (uint32_t i = 0; i < count; i += WORD) {
+        uint64_t word = 0; /* eight flags, which are bytes, into a byte */
+        for (uint32_t j = 0; j < WORD; j += 8) {
+            const uint64_t eight = tw_get_u64(flags + i + j) * UINT64_C(0x0102040810204080);
+            word |= eight >> 56 << j;
+        }
+        for (; word != 0; word &= word - 1) {
+            found[found_count++] = (uint16_t)(i + (uint32_t)__builtin_ctzll(word));
+        }
+    }
+    return found_count;
+}
+
 void TW_FORM(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint16_t *kept,
                           uint32_t *guess) {
-    uint16_t found[TW_TOPK_CHUNK + 1];
+    uint16_t found[CHUNK];
+    uint32_t listed[CHUNK];
     struct search s = {
-        .magnitudes = magnitudes, .count = count, .k = k, .high = largest(magnitudes, count)};
-    narrow(&s, *guess);
-    *guess = s.high;
-    /* All above high, and where these are too few, the first that equal it. */
-    const bool has_ties = s.above < k;
-    const int32_t bound = (int32_t)s.high - has_ties;
-    uint32_t found_count = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        found[found_count] = (uint16_t)i;
-        found_count += (int32_t)magnitudes[i] > bound;
+        .magnitudes = magnitudes, .count = count, .k = k, .high = INT32_MAX, .least = count};
+    narrow_from(&s, 2 * k, *guess);
+    const uint32_t found_count = list(magnitudes, count, s.low, found);
+    for (uint32_t i = 0; i < found_count; i++) listed[i] = magnitudes[found[i]];
+    s.magnitudes = listed;
+    s.count = found_count;
+    const uint32_t max = largest(listed, found_count);
+    s.high = max < s.high ? max : s.high;
+    narrow(&s, k);
+    *guess = s.low > MARGIN ? s.low - MARGIN : 0;
+    /* Where more than k are low or more, the last of those that equal it are too many. */
+    for (uint32_t i = found_count, extra = s.least - k; extra > 0; i--) {
+        if (listed[i - 1] != s.low) continue;
+        listed[i - 1] = NONE;
+        extra--;
     }
-    uint32_t ties = k - s.above, n = 0;
-    for (uint32_t i = 0; i < found_count && n < k; i++) {
-        const bool is_tie = magnitudes[found[i]] == s.high;
-        if (is_tie && has_ties && ties == 0) continue;
-        ties -= is_tie && has_ties;
-        kept[n++] = found[i];
+    for (uint32_t i = 0, n = 0; n < k; i++) {
+        kept[n] = found[i];
+        n += (int32_t)listed[i] >= (int32_t)s.low;
     }
 }
