@@ -105,27 +105,27 @@ struct chunk {
     float scale;
     uint32_t elements, count;
     const uint8_t *codes;
-    struct tw_bits_reader positions; /* where count < elements */
 };
 
 /* No -128, and 0 only where all codes are sent. */
 static bool are_codes(const uint8_t *codes, uint32_t count, bool may_be_zero) {
-    uint32_t bad = 0, zeros = 0;
+    uint8_t bad = 0, zeros = 0; /* as wide as codes are: vectors take them as they come */
     for (uint32_t i = 0; i < count; i++) {
-        bad |= codes[i] == 0x80;
-        zeros |= codes[i] == 0;
+        bad = (uint8_t)(bad | (codes[i] == 0x80));
+        zeros = (uint8_t)(zeros | (codes[i] == 0));
     }
     return bad == 0 && (may_be_zero || zeros == 0);
 }
 
-/* Skips the positions, to the codes that follow them. */
-static enum tw_status skip_positions(struct chunk *chunk) {
-    struct tw_bits_reader from = chunk->positions;
+/* positions (count); the codes follow them. */
+static enum tw_status read_positions(struct chunk *chunk, const uint8_t *end, uint16_t *positions) {
+    struct tw_bits_reader from = {.at = chunk->codes, .end = end};
     uint32_t next = 0;
     const unsigned r = chunk->count > 0 ? r_of(chunk->elements, chunk->count) : 0;
     for (uint32_t i = 0; i < chunk->count; i++) {
         uint32_t gap;
         if (!tw_bits_get_gap(&from, r, chunk->elements - next, &gap)) return TW_CORRUPT;
+        positions[i] = (uint16_t)(next + gap);
         next += gap + 1;
     }
     if (!tw_bits_end(&from)) return TW_CORRUPT;
@@ -133,19 +133,19 @@ static enum tw_status skip_positions(struct chunk *chunk) {
     return TW_OK;
 }
 
-/* *src goes on to the next chunk. */
-static enum tw_status chunk_open(struct chunk *chunk, uint32_t elements, const uint8_t **src,
-                                 const uint8_t *end) {
+/* positions (CHUNK): of the codes, where not all elements have one. *src goes on to the next
+ * chunk. */
+static enum tw_status chunk_open(struct chunk *chunk, uint16_t *positions, uint32_t elements,
+                                 const uint8_t **src, const uint8_t *end) {
     if (end - *src < HEAD_BYTES) return TW_CORRUPT;
     const uint16_t scale = tw_get_u16(*src);
     *chunk = (struct chunk){.scale = tw_bf16_to_f32(scale),
                             .elements = elements,
                             .count = tw_get_u16(*src + 2),
-                            .codes = *src + HEAD_BYTES,
-                            .positions = {.at = *src + HEAD_BYTES, .end = end}};
+                            .codes = *src + HEAD_BYTES};
     if (scale >= SCALE_END || chunk->count > elements) return TW_CORRUPT;
     const bool is_dense = chunk->count == elements;
-    if (!is_dense) TW_TRY(skip_positions(chunk));
+    if (!is_dense) TW_TRY(read_positions(chunk, end, positions));
     if ((size_t)(end - chunk->codes) < chunk->count) return TW_CORRUPT;
     if (!are_codes(chunk->codes, chunk->count, is_dense)) return TW_CORRUPT;
     *src = chunk->codes + chunk->count;
@@ -153,7 +153,7 @@ static enum tw_status chunk_open(struct chunk *chunk, uint32_t elements, const u
 }
 
 /* y (elements) of a chunk that was found right. */
-static void chunk_get(struct chunk *chunk, float *restrict y) {
+static void chunk_get(const struct chunk *chunk, const uint16_t *positions, float *restrict y) {
     const uint32_t elements = chunk->elements;
     const uint8_t *const restrict codes = chunk->codes;
     const float scale = chunk->scale;
@@ -162,22 +162,16 @@ static void chunk_get(struct chunk *chunk, float *restrict y) {
         return;
     }
     for (uint32_t i = 0; i < elements; i++) y[i] = 0.0f;
-    uint32_t next = 0;
-    const unsigned r = chunk->count > 0 ? r_of(elements, chunk->count) : 0;
-    for (uint32_t i = 0; i < chunk->count; i++) {
-        uint32_t gap = 0;
-        (void)tw_bits_get_gap(&chunk->positions, r, elements - next, &gap);
-        y[next + gap] = scale * (float)(int8_t)codes[i];
-        next += gap + 1;
-    }
+    for (uint32_t i = 0; i < chunk->count; i++) y[positions[i]] = scale * (float)(int8_t)codes[i];
 }
 
 static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
     if (n > TW_PAYLOAD_BYTES_MAX) return TW_CORRUPT;
     const uint8_t *at = src, *const end = src + bytes;
+    uint16_t positions[CHUNK];
     for (size_t c = 0; c < chunks_of(n); c++) {
         struct chunk chunk;
-        TW_TRY(chunk_open(&chunk, count_of(n, c), &at, end));
+        TW_TRY(chunk_open(&chunk, positions, count_of(n, c), &at, end));
     }
     return at == end ? TW_OK : TW_CORRUPT;
 }
@@ -185,10 +179,11 @@ static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
 static enum tw_status decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {
     TW_TRY(check(src, bytes, n));
     const uint8_t *at = src;
+    uint16_t positions[CHUNK];
     for (size_t c = 0; c < chunks_of(n); c++) {
         struct chunk chunk;
-        TW_TRY(chunk_open(&chunk, count_of(n, c), &at, src + bytes));
-        chunk_get(&chunk, dst + c * CHUNK);
+        TW_TRY(chunk_open(&chunk, positions, count_of(n, c), &at, src + bytes));
+        chunk_get(&chunk, positions, dst + c * CHUNK);
     }
     return TW_OK;
 }
@@ -197,11 +192,12 @@ static enum tw_status decode_add(const uint8_t *src, size_t bytes, float weight,
                                  size_t n) {
     TW_TRY(check(src, bytes, n));
     const uint8_t *at = src;
+    uint16_t positions[CHUNK];
     float y[CHUNK];
     for (size_t c = 0; c < chunks_of(n); c++) {
         struct chunk chunk;
-        TW_TRY(chunk_open(&chunk, count_of(n, c), &at, src + bytes));
-        chunk_get(&chunk, y);
+        TW_TRY(chunk_open(&chunk, positions, count_of(n, c), &at, src + bytes));
+        chunk_get(&chunk, positions, y);
         float *const sum = dst + c * CHUNK;
         for (uint32_t i = 0; i < chunk.elements; i++) sum[i] = sum[i] + weight * y[i];
     }
