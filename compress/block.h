@@ -148,35 +148,55 @@ static inline size_t tw_block_bound(const struct tw_block *block, size_t n) {
     return tw_blocks_count(block, n) * (2 + tw_block_bytes(block));
 }
 
-/* The last block of an array that ends within it. */
+/* lost (elements) = x - D */
+static inline void tw_block_lose(const struct tw_block *block, const float *restrict x,
+                                 const uint32_t *restrict digits, uint16_t scale,
+                                 float *restrict lost) {
+    float y[TW_BLOCK_ELEMENTS_MAX];
+    block->dequantise(digits, tw_bf16_to_f32(scale), y);
+    for (uint32_t i = 0; i < block->elements; i++) lost[i] = x[i] - y[i];
+}
+
+/* The last block of an array that ends within it. lost (count) may be NULL. */
 static inline uint16_t tw_block_end(const struct tw_block *block, const float *x, uint32_t count,
-                                    uint8_t *to) {
+                                    uint8_t *to, float *lost) {
     float padded[TW_BLOCK_ELEMENTS_MAX] = {0};
     uint32_t digits[TW_BLOCK_ELEMENTS_MAX] = {0}; /* what is refused has none */
     memcpy(padded, x, count * sizeof(float));
     const uint16_t scale = block->quantise(padded, count, digits);
     memset(digits + count, 0, (block->elements - count) * sizeof(digits[0]));
+    if (lost != NULL) {
+        float rest[TW_BLOCK_ELEMENTS_MAX];
+        tw_block_lose(block, padded, digits, scale, rest);
+        memcpy(lost, rest, count * sizeof(float));
+    }
     tw_block_pack(block, digits, to);
     return scale;
 }
 
-static inline enum tw_status tw_block_encode(const struct tw_block *block, const float *src,
-                                             size_t n, uint8_t *dst, size_t capacity,
-                                             size_t *bytes_out) {
+static inline enum tw_status tw_block_encode(const struct tw_block *block,
+                                             struct tw_codec_source source, uint8_t *dst,
+                                             size_t capacity, size_t *bytes_out) {
+    const size_t n = source.n;
     if (n > TW_PAYLOAD_BYTES_MAX || capacity < tw_block_bound(block, n)) return TW_LIMIT;
     const size_t whole = n / block->elements;
     uint8_t *const codes = dst + 2 * tw_blocks_count(block, n);
     uint32_t digits[TW_BLOCK_ELEMENTS_MAX];
     for (size_t b = 0; b < whole; b++) {
-        const uint16_t scale = block->quantise(src + b * block->elements, block->elements, digits);
+        const size_t at = b * block->elements;
+        const uint16_t scale = block->quantise(source.x + at, block->elements, digits);
         if (scale == TW_BLOCK_REFUSED) return TW_CORRUPT;
         tw_put_u16(dst + 2 * b, scale);
+        if (source.lost != NULL) {
+            tw_block_lose(block, source.x + at, digits, scale, source.lost + at);
+        }
         tw_block_pack(block, digits, codes + b * tw_block_bytes(block));
     }
     if (n % block->elements != 0) {
-        const uint16_t scale =
-            tw_block_end(block, src + whole * block->elements, (uint32_t)(n % block->elements),
-                         codes + whole * tw_block_bytes(block));
+        const size_t at = whole * block->elements;
+        const uint16_t scale = tw_block_end(block, source.x + at, (uint32_t)(n - at),
+                                            codes + whole * tw_block_bytes(block),
+                                            source.lost == NULL ? NULL : source.lost + at);
         if (scale == TW_BLOCK_REFUSED) return TW_CORRUPT;
         tw_put_u16(dst + 2 * whole, scale);
     }

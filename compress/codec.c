@@ -1,6 +1,8 @@
 /* codec.c - which form of the codecs runs here. */
 #include "compress/codec.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 #include "compress/form.h"
 #include "kernels/processor.h"
@@ -42,4 +44,15 @@ const struct tw_codec *tw_codec_get(enum tw_codec_id id) {
     const struct tw_codec *const *all = tw_codecs(&count);
     TW_ASSERT((uint32_t)id < count);
     return all[id];
+}
+
+enum tw_status tw_codec_encode(const struct tw_codec *codec, struct tw_codec_source source,
+                               uint8_t *dst, size_t capacity, size_t *bytes_out) {
+    if (source.lost != NULL && codec->encode_lost != NULL) {
+        return codec->encode_lost(source, dst, capacity, bytes_out);
+    }
+    TW_TRY(codec->encode(source.x, source.n, dst, capacity, bytes_out));
+    if (source.lost == NULL) return TW_OK;
+    memcpy(source.lost, source.x, source.n * sizeof(float)); /* x + -1 D is x - D, to the bit */
+    return codec->decode_add(dst, *bytes_out, -1.0f, source.lost, source.n);
 }

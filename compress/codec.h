@@ -13,6 +13,13 @@
 #include "base/status.h"
 #include "proto/run.h"
 
+/* What is to be encoded. */
+struct tw_codec_source {
+    const float *x; /* (n) */
+    size_t n;
+    float *lost; /* (n), out: x - D, which error feedback sends later; NULL: not wanted */
+};
+
 struct tw_codec {
     const char *name; /* "int8": the word of sync.codec */
     enum tw_codec_id id;
@@ -37,6 +44,11 @@ struct tw_codec {
     enum tw_status (*encode)(const float *src, size_t n, uint8_t *dst, size_t capacity,
                              size_t *bytes_out);
 
+    /* The same with what is lost, for less than decode takes; NULL: nothing is cheaper. Who calls
+     * it calls tw_codec_encode(). */
+    enum tw_status (*encode_lost)(struct tw_codec_source source, uint8_t *dst, size_t capacity,
+                                  size_t *bytes_out);
+
     /* dst[i] = D(src)[i]. dst (n) */
     enum tw_status (*decode)(const uint8_t *src, size_t bytes, float *dst, size_t n);
 
@@ -48,6 +60,11 @@ struct tw_codec {
     /* Would decode accept it? Every decoded value is then finite. */
     enum tw_status (*check)(const uint8_t *src, size_t bytes, size_t n);
 };
+
+/* codec->encode, and what is lost by it where that is wanted. lost is undefined where that fails.
+ */
+enum tw_status tw_codec_encode(const struct tw_codec *codec, struct tw_codec_source source,
+                               uint8_t *dst, size_t capacity, size_t *bytes_out);
 
 /* Every codec, by enum tw_codec_id, in the fastest form that this processor runs. Static storage.
  */

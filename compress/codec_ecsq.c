@@ -1,6 +1,8 @@
 /* codec_ecsq.c - see codec_ecsq.h: the rows of the family. */
 #include "compress/codec_ecsq.h"
 
+#include <string.h>
+
 #include "base/limits.h"
 #include "compress/ecsq.h"
 
@@ -14,11 +16,15 @@ static size_t ecsq_bound(const struct tw_ecsq *ecsq, size_t n) {
     return TW_ECSQ_HEAD_BYTES + 2 * blocks + TW_ECSQ_STREAM_HEAD_BYTES * streams + n + n / 6;
 }
 
-static enum tw_status ecsq_encode(const struct tw_ecsq *ecsq, const float *src, size_t n,
+static enum tw_status ecsq_encode(const struct tw_ecsq *ecsq, struct tw_codec_source source,
                                   uint8_t *dst, size_t capacity, size_t *bytes_out) {
-    const size_t bound = ecsq_bound(ecsq, n);
+    const size_t n = source.n, bound = ecsq_bound(ecsq, n);
     if (n > TW_PAYLOAD_BYTES_MAX || capacity < bound) return TW_LIMIT;
-    return TW_FORM(ecsq_encode)(ecsq, src, n, dst, bound, bytes_out);
+    TW_TRY(TW_FORM(ecsq_encode)(ecsq, source.x, n, dst, bound, bytes_out));
+    if (source.lost == NULL) return TW_OK;
+    memcpy(source.lost, source.x, n * sizeof(float)); /* x + -1 D is x - D, to the bit */
+    const struct tw_codec_sink sink = {.dst = source.lost, .weight = -1.0f, .is_add = true};
+    return TW_FORM(ecsq_decode)(ecsq, dst, *bytes_out, n, &sink);
 }
 
 static enum tw_status ecsq_check(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
@@ -60,5 +66,5 @@ enum tw_status TW_FORM(ecsq_encode_at)(enum tw_codec_id id, uint32_t bits_256, c
                                        size_t n, uint8_t *dst, size_t capacity, size_t *bytes_out) {
     struct tw_ecsq ecsq = *row_of(id);
     ecsq.bits_256 = bits_256;
-    return ecsq_encode(&ecsq, src, n, dst, capacity, bytes_out);
+    return ecsq_encode(&ecsq, (struct tw_codec_source){.x = src, .n = n}, dst, capacity, bytes_out);
 }

@@ -64,15 +64,27 @@ static uint32_t measure(const float *restrict x, uint32_t count, uint32_t *restr
     return (uint32_t)max;
 }
 
-static enum tw_status topk_encode(const struct topk *topk, const float *src, size_t n, uint8_t *dst,
-                                  size_t capacity, size_t *bytes_out) {
+/* lost (count) = x - D, of which k are not 0 */
+static void lose_chunk(const float *restrict x, uint32_t count, const uint16_t *restrict kept,
+                       uint32_t k, uint16_t mean, float *restrict lost) {
+    const uint32_t size = (uint32_t)mean << 16;
+    memcpy(lost, x, count * sizeof(float));
+    for (uint32_t i = 0; i < k; i++) {
+        const float value = x[kept[i]];
+        lost[kept[i]] = value - tw_block_float(size | (tw_block_bits(value) & 0x80000000u));
+    }
+}
+
+static enum tw_status topk_encode(const struct topk *topk, struct tw_codec_source source,
+                                  uint8_t *dst, size_t capacity, size_t *bytes_out) {
+    const size_t n = source.n;
     if (n > TW_PAYLOAD_BYTES_MAX || capacity < topk_bound(topk, n)) return TW_LIMIT;
     const size_t chunks = chunks_of(n);
     struct tw_bits_writer to = {.at = dst + 2 * chunks};
     uint32_t magnitudes[CHUNK], guess = 0;
     uint16_t kept[TW_TOPK_MAX];
     for (size_t c = 0; c < chunks; c++) {
-        const float *const x = src + c * CHUNK;
+        const float *const x = source.x + c * CHUNK;
         const uint32_t count = count_of(n, c), k = kept_of(topk, count);
         if (measure(x, count, magnitudes) >= TW_BLOCK_TOO_LARGE) return TW_CORRUPT;
         TW_FORM(topk_select)(magnitudes, count, k, kept, &guess);
@@ -80,6 +92,8 @@ static enum tw_status topk_encode(const struct topk *topk, const float *src, siz
         const uint16_t mean = put_chunk(topk, x, kept, k, &to);
         tw_put_u16(dst + 2 * c, mean);
         if (mean == 0) to = before; /* its positions are not needed */
+        if (source.lost == NULL) continue;
+        lose_chunk(x, count, kept, mean != 0 ? k : 0, mean, source.lost + c * CHUNK);
     }
     tw_bits_pad(&to);
     *bytes_out = (size_t)(to.at - dst);

@@ -4,7 +4,7 @@
  * A family F has, each with the row first,
  *
  *     size_t F_bound(row, n);
- *     enum tw_status F_encode(row, src, n, dst, capacity, bytes_out);
+ *     enum tw_status F_encode(row, struct tw_codec_source, dst, capacity, bytes_out);
  *     enum tw_status F_decode(row, src, bytes, n, struct tw_codec_sink);
  *     enum tw_status F_check(row, src, bytes, n); */
 #ifndef TW_COMPRESS_ROW_H
@@ -26,7 +26,12 @@ struct tw_codec_sink {
     }                                                                                              \
     static enum tw_status row##_encode(const float *src, size_t n, uint8_t *dst, size_t capacity,  \
                                        size_t *bytes_out) {                                        \
-        return family##_encode(&(row), src, n, dst, capacity, bytes_out);                          \
+        return family##_encode(&(row), (struct tw_codec_source){.x = src, .n = n}, dst, capacity,  \
+                               bytes_out);                                                         \
+    }                                                                                              \
+    static enum tw_status row##_encode_lost(struct tw_codec_source source, uint8_t *dst,           \
+                                            size_t capacity, size_t *bytes_out) {                  \
+        return family##_encode(&(row), source, dst, capacity, bytes_out);                          \
     }                                                                                              \
     static enum tw_status row##_decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {   \
         return family##_decode(&(row), src, bytes, n, (struct tw_codec_sink){.dst = dst});         \
@@ -44,6 +49,7 @@ struct tw_codec_sink {
                                                   .id = TW_CODEC_##ID,                             \
                                                   .bound = row##_bound,                            \
                                                   .encode = row##_encode,                          \
+                                                  .encode_lost = row##_encode_lost,                \
                                                   .decode = row##_decode,                          \
                                                   .decode_add = row##_decode_add,                  \
                                                   .check = row##_check,                            \

@@ -15,3 +15,19 @@ void tw_delta(float *restrict delta, const float *restrict anchor, const float *
               size_t n) {
     for (size_t i = 0; i < n; i++) delta[i] = anchor[i] - theta[i];
 }
+
+void tw_delta_feedback(const struct tw_delta *d) {
+    float *restrict v = d->v, *restrict delta = d->delta;
+    const float *restrict anchor = d->anchor, *restrict theta = d->theta;
+    const float *restrict residual = d->residual;
+    const float beta = d->beta;
+    const size_t n = d->n;
+    for (size_t i = 0; delta == NULL && i < n; i++) {
+        v[i] = anchor[i] - theta[i] + beta * residual[i];
+    }
+    for (size_t i = 0; delta != NULL && i < n; i++) {
+        const float difference = anchor[i] - theta[i];
+        delta[i] = difference;
+        v[i] = difference + beta * residual[i];
+    }
+}

@@ -18,4 +18,17 @@ void tw_shift_ref(float *theta, const float *anchor_new, const float *anchor_old
 void tw_delta(float *delta, const float *anchor, const float *theta, size_t n);
 void tw_delta_ref(float *delta, const float *anchor, const float *theta, size_t n);
 
+/* The same with error feedback, in one pass over memory, every operation rounded by itself:
+ *
+ *     delta = anchor - theta;  v = delta + beta residual */
+struct tw_delta {
+    float *v;
+    float *delta; /* NULL: not wanted */
+    const float *anchor, *theta, *residual;
+    float beta;
+    size_t n;
+};
+void tw_delta_feedback(const struct tw_delta *d);
+void tw_delta_feedback_ref(const struct tw_delta *d);
+
 #endif

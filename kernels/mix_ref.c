@@ -19,3 +19,9 @@ void tw_shift_ref(float *theta, const float *anchor_new, const float *anchor_old
 void tw_delta_ref(float *delta, const float *anchor, const float *theta, size_t n) {
     for (size_t i = 0; i < n; i++) delta[i] = anchor[i] - theta[i];
 }
+
+void tw_delta_feedback_ref(const struct tw_delta *d) {
+    tw_delta_ref(d->v, d->anchor, d->theta, d->n);
+    for (size_t i = 0; d->delta != NULL && i < d->n; i++) d->delta[i] = d->v[i];
+    for (size_t i = 0; i < d->n; i++) d->v[i] = d->v[i] + d->beta * d->residual[i];
+}

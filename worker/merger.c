@@ -176,22 +176,30 @@ static bool is_packed_live(const struct tw_merger *merger) {
     return merger->vectors->can_pack(merger->vectors->self, merger->codec);
 }
 
-/* Part k, of what is in scratch: v, on the host. */
+/* Part k, of what is in scratch: v, on the host. payload: bytes in; bytes_count and has_lost out.
+ */
 static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg_encode *request,
-                                  uint32_t k, uint8_t *out, size_t *bytes) {
+                                  uint32_t k, struct tw_outbox_payload *payload) {
     const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
     const size_t capacity = request->parts[k].out.bytes;
     /* A caller that put another codec in place of the run's wants that one. */
-    if (merger->codec->id != TW_CODEC_AUTO)
-        return merger->codec->encode(merger->scratch + begin, n, out, capacity, bytes);
+    if (merger->codec->id != TW_CODEC_AUTO) {
+        const struct tw_codec_source source = {
+            .x = merger->scratch + begin,
+            .n = n,
+            .lost = tw_outbox_lost(&merger->outbox, request->fragment, begin)};
+        payload->has_lost = source.lost != NULL;
+        return tw_codec_encode(merger->codec, source, payload->bytes, capacity,
+                               &payload->bytes_count);
+    }
     const struct tw_fit_part part = {.x = merger->scratch + begin,
                                      .begin =
                                          merger->shm->fragment_begin[request->fragment] + begin,
                                      .n = n,
                                      .bytes_max = (size_t)request->parts[k].bytes_max,
-                                     .out = out,
+                                     .out = payload->bytes,
                                      .capacity = capacity};
-    return tw_fit_encode(merger->fit, &part, bytes);
+    return tw_fit_encode(merger->fit, &part, &payload->bytes_count);
 }
 
 /* Part k into its span, and into the books of the outbox. */
@@ -205,9 +213,9 @@ static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg
         if (request->parts[k].out.bytes < *bytes) return TW_LIMIT;
         return tw_outbox_pack(&merger->outbox, request->fragment, begin, n, &payload, err);
     }
-    TW_TRY(encode_here(merger, request, k, payload.bytes, bytes));
+    TW_TRY(encode_here(merger, request, k, &payload));
     payload.v = merger->scratch + begin;
-    payload.bytes_count = *bytes;
+    *bytes = payload.bytes_count;
     tw_outbox_note(&merger->outbox, request->fragment, begin, n, &payload);
     return TW_OK;
 }

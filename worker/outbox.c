@@ -227,13 +227,23 @@ enum tw_status tw_outbox_pack(struct tw_outbox *outbox, uint32_t fragment, size_
     return TW_OK;
 }
 
-/* x (n) = D, or v - D where v is not NULL. */
+float *tw_outbox_lost(const struct tw_outbox *outbox, uint32_t fragment, size_t begin) {
+    if (!outbox->vectors->is_host) return NULL;
+    return maybe_at(outbox, outbox->residual_next, fragment, begin);
+}
+
+/* x (n) = D, or v - D where v is not NULL: what v + -1 D is, to the bit. */
 static void note_decoded(struct tw_outbox *outbox, float *x,
                          const struct tw_outbox_payload *payload, const float *v, size_t n) {
     const struct tw_vectors *vectors = outbox->vectors;
     float *here = vectors->is_host ? x : outbox->room;
-    TW_ASSERT(payload->codec->decode(payload->bytes, payload->bytes_count, here, n) == TW_OK);
-    for (size_t i = 0; v != NULL && i < n; i++) here[i] = v[i] - here[i];
+    const struct tw_codec *codec = payload->codec;
+    if (v == NULL) {
+        TW_ASSERT(codec->decode(payload->bytes, payload->bytes_count, here, n) == TW_OK);
+    } else {
+        memcpy(here, v, n * sizeof(float));
+        TW_ASSERT(codec->decode_add(payload->bytes, payload->bytes_count, -1.0f, here, n) == TW_OK);
+    }
     if (vectors->is_host) return;
     vectors->copy_in(vectors->self, x, here, n);
     (void)vectors->finish(vectors->self, NULL); /* room is free again; a fault stays one */
@@ -241,7 +251,7 @@ static void note_decoded(struct tw_outbox *outbox, float *x,
 
 void tw_outbox_note(struct tw_outbox *outbox, uint32_t fragment, size_t begin, size_t n,
                     const struct tw_outbox_payload *payload) {
-    if (outbox->residual_next != NULL)
+    if (outbox->residual_next != NULL && !payload->has_lost)
         note_decoded(outbox, at(outbox, outbox->residual_next, fragment, begin), payload,
                      payload->v, n);
     if (outbox->share != NULL)

@@ -50,6 +50,17 @@ static void add(void *self, float *x, const float *y, float weight, size_t n) {
 
 static void delta(void *self, const struct tw_vectors_delta *d) {
     (void)self;
+    if (d->ahead == NULL && d->residual != NULL) {
+        const struct tw_delta all = {.v = d->v,
+                                     .delta = d->given,
+                                     .anchor = d->phi,
+                                     .theta = d->theta,
+                                     .residual = d->residual,
+                                     .beta = d->beta,
+                                     .n = d->n};
+        tw_delta_feedback(&all);
+        return;
+    }
     tw_delta(d->v, d->phi, d->theta, d->n);
     if (d->ahead != NULL) tw_merge_add(d->v, d->ahead, 1.0f, d->n);
     if (d->given != NULL) memcpy(d->given, d->v, d->n * sizeof(float));

@@ -191,6 +191,7 @@ static void every_form_has_the_same_bits(void **state) {
 }
 
 /* Shapes of arrays that are hard on one codec or another. */
+enum { SHAPES = 6 };
 static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
     float *x = fill_new(rng, n, 1e-3f);
     for (size_t i = 0; i < n; i++) {
@@ -209,7 +210,6 @@ static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
 /* Of what every error feedback lives: || x - D(x) || < || x ||. */
 static void less_is_lost_than_was_there(void **state) {
     (void)state;
-    enum { SHAPES = 6 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     EACH_CODEC(c) EACH(sizes, s) for (unsigned shape = 0; shape < SHAPES; shape++) {
@@ -229,6 +229,36 @@ static void less_is_lost_than_was_there(void **state) {
                      n, shape);
         }
         free(x), free(y), free(coded);
+    }
+}
+
+/* Of all forms: the bytes of encode, and to the bit what a decoder leaves of x. */
+static void what_is_lost_is_what_decoding_leaves(void **state) {
+    (void)state;
+    const char *name;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    EACH_CODEC(c) EACH(sizes, s) for (unsigned shape = 0; shape < SHAPES + 2; shape++) {
+        const size_t n = sizes[s];
+        float *x = shape_new(&rng, n, shape), *want = fill_copy(x, n), *lost = fill_copy(x, n);
+        for (size_t i = 0; shape == SHAPES && i < n; i++) x[i] = i % 3 == 0 ? -0.0f : 0.0f;
+        for (size_t i = 0; shape > SHAPES && i < n; i++) x[i] *= 1e-40f;
+        size_t bytes, again_bytes;
+        uint8_t *coded = encoded(codecs[c], x, n, &bytes), *again = malloc(codecs[c]->bound(n) + 1);
+        assert_int_equal(codecs[c]->decode(coded, bytes, want, n), TW_OK);
+        for (size_t i = 0; i < n; i++) want[i] = x[i] - want[i];
+        for (uint32_t f = 0; tw_codecs_form(f, &name) != NULL; f++) {
+            const struct tw_codec *codec = tw_codecs_form(f, &name)[c];
+            const struct tw_codec_source source = {.x = x, .n = n, .lost = lost};
+            for (size_t i = 0; i < n; i++) lost[i] = 7.0f;
+            assert_int_equal(tw_codec_encode(codec, source, again, codec->bound(n), &again_bytes),
+                             TW_OK);
+            assert_int_equal(again_bytes, bytes);
+            assert_memory_equal(again, coded, bytes);
+            if (memcmp(lost, want, n * sizeof(float)) != 0)
+                fail_msg("%s, %s: %zu elements of shape %u", codec->name, name, n, shape);
+        }
+        free(x), free(want), free(lost), free(coded), free(again);
     }
 }
 
@@ -284,6 +314,7 @@ int main(void) {
         cmocka_unit_test(values_that_are_not_finite_are_refused),
         cmocka_unit_test(every_form_has_the_same_bits),
         cmocka_unit_test(less_is_lost_than_was_there),
+        cmocka_unit_test(what_is_lost_is_what_decoding_leaves),
         cmocka_unit_test(nothing_decodes_to_nothing),
         cmocka_unit_test(bounds_grow_with_the_array),
         cmocka_unit_test(every_word_of_the_manifest_is_a_codec),

@@ -106,6 +106,36 @@ static void mix_shift_and_delta_are_bit_exact(void **state) {
     free(theta), free(want), free(old), free(new);
 }
 
+static void feedback_is_added_in_the_same_pass_bit_by_bit(void **state) {
+    (void)state;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *v = fill_new(&rng, N, 1.0f), *v_want = fill_copy(v, N);
+    float *delta = fill_new(&rng, N, 1.0f), *delta_want = fill_copy(delta, N);
+    float *anchor = fill_new(&rng, N, 1.0f), *theta = fill_new(&rng, N, 1.0f);
+    float *residual = fill_new(&rng, N, 1.0f);
+    for (unsigned is_wanted = 0; is_wanted < 2; is_wanted++) {
+        struct tw_delta d = {.v = v,
+                             .delta = is_wanted ? delta : NULL,
+                             .anchor = anchor,
+                             .theta = theta,
+                             .residual = residual,
+                             .beta = 0.95f,
+                             .n = N};
+        tw_delta_feedback(&d);
+        d.v = v_want;
+        d.delta = is_wanted ? delta_want : NULL;
+        tw_delta_feedback_ref(&d);
+        assert_memory_equal(v, v_want, N * sizeof(float));
+        assert_memory_equal(delta, delta_want, N * sizeof(float));
+        for (size_t i = 0; i < N; i++) v[i] = v_want[i] = 7.0f;
+    }
+    tw_delta(v, anchor, theta, N);
+    assert_memory_equal(delta, v, N * sizeof(float));
+    free(v), free(v_want), free(delta), free(delta_want);
+    free(anchor), free(theta), free(residual);
+}
+
 static void norms_are_bit_exact_and_see_what_is_not_finite(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -137,6 +167,7 @@ int main(void) {
         cmocka_unit_test(merge_is_bit_exact),
         cmocka_unit_test(weights_are_shares_of_the_contributors),
         cmocka_unit_test(mix_shift_and_delta_are_bit_exact),
+        cmocka_unit_test(feedback_is_added_in_the_same_pass_bit_by_bit),
         cmocka_unit_test(norms_are_bit_exact_and_see_what_is_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@ enum { ROUNDS = 9, ELEMENTS_DEFAULT = 16 << 20 };
 struct arrays {
     size_t n;
     float *x, *y, *z;
+    float *residual, *lost; /* of error feedback */
     uint8_t *coded;
     size_t coded_bytes, capacity;
     const struct tw_codec *codec;
@@ -75,6 +76,19 @@ static void delta(struct arrays *a) {
     tw_delta(a->y, a->x, a->z, a->n);
 }
 
+/* Delta and what error feedback adds to it, encoded, and what that loses: as worker/outbox.h. */
+static void send(struct arrays *a) {
+    const struct tw_delta delta = {.v = a->y,
+                                   .anchor = a->x,
+                                   .theta = a->z,
+                                   .residual = a->residual,
+                                   .beta = 0.95f,
+                                   .n = a->n};
+    const struct tw_codec_source source = {.x = a->y, .n = a->n, .lost = a->lost};
+    tw_delta_feedback(&delta);
+    TW_ASSERT(tw_codec_encode(a->codec, source, a->coded, a->capacity, &a->coded_bytes) == TW_OK);
+}
+
 static void outer(struct arrays *a) {
     tw_outer_nesterov(a->y, a->z, a->x, a->n, (struct tw_outer){.lr = 0.7f, .momentum = 0.9f});
 }
@@ -82,6 +96,18 @@ static void outer(struct arrays *a) {
 static void print_speed(const char *codec, const char *what, double speed, double base) {
     (void)printf("%-8s %-10s %7.2f GB/s  %5.2f of memcpy\n", codec, what, speed, speed / base);
     (void)fflush(stdout);
+}
+
+/* "feedback" is what sending takes more than Delta does: encoding, and both ways of the residual.
+ */
+static void bench_feedback(struct arrays *a, double base) {
+    for (size_t i = 0; i < a->n; i++) {
+        a->z[i] = 0.25f * a->x[i];
+        a->residual[i] = 0.5f * a->x[i];
+    }
+    const double alone = speed_of(delta, a), all = speed_of(send, a);
+    print_speed(a->codec->name, "send", all, base);
+    print_speed(a->codec->name, "feedback", 1.0 / (1.0 / all - 1.0 / alone), base);
 }
 
 static void bench_codec(struct arrays *a, const struct tw_codec *codec) {
@@ -92,6 +118,8 @@ static void bench_codec(struct arrays *a, const struct tw_codec *codec) {
     print_speed(codec->name, "decode", speed_of(decode, a), base);
     print_speed(codec->name, "decode_add", speed_of(decode_add, a), base);
     print_speed(codec->name, "check", speed_of(check, a), base);
+    if (codec->encode_lost != NULL) bench_feedback(a, base);
+    encode(a);
     decode(a);
     for (size_t i = 0; i < a->n; i++) {
         const double d = (double)a->x[i] - (double)a->y[i];
@@ -115,7 +143,7 @@ static void fill(struct arrays *a) {
     }
 }
 
-/* Room for the largest payload of n elements, and the three arrays. */
+/* Room for the largest payload of n elements, and the arrays. */
 static bool arrays_init(struct arrays *a, size_t n) {
     uint32_t count;
     const struct tw_codec *const *codecs = tw_codecs(&count);
@@ -126,14 +154,19 @@ static bool arrays_init(struct arrays *a, size_t n) {
     a->x = malloc(n * sizeof(float));
     a->y = malloc(n * sizeof(float));
     a->z = malloc(n * sizeof(float));
+    a->residual = malloc(n * sizeof(float));
+    a->lost = malloc(n * sizeof(float));
     a->coded = malloc(a->capacity);
-    return a->x != NULL && a->y != NULL && a->z != NULL && a->coded != NULL;
+    return a->x != NULL && a->y != NULL && a->z != NULL && a->residual != NULL && a->lost != NULL &&
+           a->coded != NULL;
 }
 
 static void arrays_deinit(struct arrays *a) {
     free(a->x);
     free(a->y);
     free(a->z);
+    free(a->residual);
+    free(a->lost);
     free(a->coded);
 }
 
