@@ -36,8 +36,9 @@ static bool add_input(struct audit *audit, const struct past_round *past,
                       const struct tw_contributor *by) {
     const struct contribution *heard = &past->contributions[by->member_idx];
     if (!heard->has) return false;
-    const struct tw_id root = tw_contribution_root(heard->said.hashes, heard->said.parts_count);
-    if (!tw_id_equal(&root, &by->root) || heard->said.bytes[audit->part] == 0) return false;
+    /* A row is the word of the first owner that lists its contributor, and another may have merged
+     * by what was really said: then nothing is known. */
+    if (!tw_round_is_as_said(heard, by) || heard->said.bytes[audit->part] == 0) return false;
     audit->inputs[audit->inputs_count++] =
         (struct audit_input){.from = past->roster.members[by->member_idx].id,
                              .hash = heard->said.hashes[audit->part],

@@ -523,6 +523,8 @@ void tw_round_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_round_advance(struct tw_node *node);
 void tw_round_touch(struct tw_node *node);
 void tw_round_note_missed(struct tw_node *node, const struct tw_close *close);
+/* A row of a manifest has the hashes and the counts of the contribution that was heard. */
+bool tw_round_is_as_said(const struct contribution *heard, const struct tw_contributor *row);
 uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round);
 bool tw_round_is_final(const struct tw_node *node);
 /* The part of the budget that nodes train together is over. */

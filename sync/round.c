@@ -115,6 +115,14 @@ void tw_round_touch(struct tw_node *node) {
 
 /* ---- what others say ------------------------------------------------------------------------ */
 
+bool tw_round_is_as_said(const struct contribution *heard, const struct tw_contributor *row) {
+    const struct tw_msg_contrib *said = &heard->said;
+    const struct tw_id root = tw_contribution_root(said->hashes, said->parts_count);
+    return tw_id_equal(&root, &row->root) && row->tokens == said->tokens &&
+           row->fragment_tokens == said->fragment_tokens &&
+           row->fragment_steps == said->fragment_steps;
+}
+
 /* More than half of the roster starts from the same other anchor: ours is wrong, fetch theirs. */
 static void heal(struct tw_node *node, const struct tw_id *base) {
     const uint32_t fragment = tw_round_fragment(node, node->at.rounds);

@@ -205,9 +205,7 @@ static bool is_as_heard(const struct tw_node *node, const struct tw_close *close
         const struct tw_contributor *by = &close->contributors[i];
         const struct contribution *heard = &node->round.contributions[by->member_idx];
         if (!heard->has && !tw_peers_member_live(node, by->member_idx)) continue;
-        if (!heard->has || heard->is_absent) return false;
-        const struct tw_id root = tw_contribution_root(heard->said.hashes, heard->said.parts_count);
-        if (!tw_id_equal(&root, &by->root)) return false;
+        if (!heard->has || heard->is_absent || !tw_round_is_as_said(heard, by)) return false;
     }
     return true;
 }

@@ -173,6 +173,9 @@ static struct tw_id root_of_two(void) {
     return tw_contribution_root(hashes, 3);
 }
 
+/* And so much work it says that it is. */
+static const uint64_t *counts_of_two = (const uint64_t[]){100, 10};
+
 /* The result of part 1, of member 2 alone, is here and good, and the first closer proposes it. */
 static void propose_of_two(void) {
     const struct tw_id result = name_of("result");
@@ -190,6 +193,8 @@ static void propose_of_two(void) {
     close->contributors_count = 1;
     close->contributors[0] =
         (struct tw_contributor){.member_idx = 2, .tokens = 100, .root = root_of_two()};
+    close->contributors[0].fragment_tokens = counts_of_two[0];
+    close->contributors[0].fragment_steps = (uint32_t)counts_of_two[1];
     close->clock_tokens += 100;
     close->parts[1].bytes = 90;
     close->parts[1].result = result;
@@ -230,6 +235,21 @@ static void contribution_nobody_told_us_of_is_waited_for(void **state) {
     assert_false(has_accepted());
     contribute_as(2);
     assert_true(has_accepted());
+}
+
+/* The root is right: what it weighs is another's word. */
+static void contribution_with_other_counts_is_none_we_heard(void **state) {
+    (void)state;
+    static const uint64_t others[2][2] = {{101, 10}, {100, 9}}, said[2] = {100, 10};
+    for (uint32_t i = 0; i < 3; i++) {
+        if (i > 0) start_again();
+        worker_up();
+        contribute_as(2);
+        counts_of_two = i < 2 ? others[i] : said;
+        propose_of_two();
+        wait_us(SECONDS(1));
+        assert_int_equal(has_accepted(), i == 2);
+    }
 }
 
 /* Every result is here, and what the first closer makes of them is what nobody heard of. */
@@ -340,6 +360,7 @@ int main(void) {
         TEST(what_did_not_come_in_time_is_given_longer),
         TEST(who_sat_out_is_no_contributor),
         TEST(contribution_nobody_told_us_of_is_waited_for),
+        TEST(contribution_with_other_counts_is_none_we_heard),
         TEST(closer_that_lists_who_sat_out_is_passed_over),
         TEST(who_asks_a_full_group_is_told_of_once_in_a_while),
         TEST(who_finds_no_seat_says_so_until_there_is_one),
