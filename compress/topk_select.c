@@ -70,13 +70,14 @@ static void narrow_from(struct search *s, uint32_t enough, uint32_t guess) {
     narrow(s, enough);
 }
 
-/* The positions of those that are `low` or more, in order. */
-static uint32_t list(const uint32_t *magnitudes, uint32_t count, uint32_t low, uint16_t *found) {
+/* The positions in [begin, end) of those above the bound, in order. */
+static uint32_t list(const uint32_t *magnitudes, uint32_t begin, uint32_t end, int32_t bound,
+                     uint16_t *found) {
     uint8_t flags[CHUNK + WORD];
     uint32_t found_count = 0;
-    for (uint32_t i = 0; i < count; i++) flags[i] = (int32_t)magnitudes[i] > (int32_t)low - 1;
-    memset(flags + count, 0, WORD);
-    for (uint32_t i = 0; i < count; i += WORD) {
+    for (uint32_t i = begin; i < end; i++) flags[i] = (int32_t)magnitudes[i] > bound;
+    memset(flags + end, 0, WORD);
+    for (uint32_t i = begin; i < end; i += WORD) {
         uint64_t word = 0; /* eight flags, which are bytes, into a byte */
         for (uint32_t j = 0; j < WORD; j += 8) {
             const uint64_t eight = tw_get_u64(flags + i + j) * UINT64_C(0x0102040810204080);
@@ -89,6 +90,16 @@ static uint32_t list(const uint32_t *magnitudes, uint32_t count, uint32_t low, u
     return found_count;
 }
 
+/* Of those that are low or more, but of those that equal it no more than k, the first: a chunk may
+ * be nearly all zeros. */
+static uint32_t list_ties(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint32_t low,
+                          uint16_t *found) {
+    uint32_t end = 0;
+    for (uint32_t ties = 0; end < count && ties < k; end++) ties += magnitudes[end] == low;
+    const uint32_t found_count = list(magnitudes, 0, end, (int32_t)low - 1, found);
+    return found_count + list(magnitudes, end, count, (int32_t)low, found + found_count);
+}
+
 void TW_FORM(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint16_t *kept,
                           uint32_t *guess) {
     uint16_t found[CHUNK];
@@ -96,10 +107,12 @@ void TW_FORM(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k
     struct search s = {
         .magnitudes = magnitudes, .count = count, .k = k, .high = INT32_MAX, .least = count};
     narrow_from(&s, 2 * k, *guess);
-    const uint32_t found_count = list(magnitudes, count, s.low, found);
+    const uint32_t found_count = s.low < s.high
+                                     ? list(magnitudes, 0, count, (int32_t)s.low - 1, found)
+                                     : list_ties(magnitudes, count, k, s.low, found);
     for (uint32_t i = 0; i < found_count; i++) listed[i] = magnitudes[found[i]];
     s.magnitudes = listed;
-    s.count = found_count;
+    s.count = s.least = found_count;
     const uint32_t max = largest(listed, found_count);
     s.high = max < s.high ? max : s.high;
     narrow(&s, k);
