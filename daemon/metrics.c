@@ -110,6 +110,10 @@ static void put_sync(struct out *to, const struct tw_status_view *view) {
     total(to, "pairs_alone_total", "Rounds of a run in pairs taken alone.", view->sync.pairs_alone);
     total(to, "pairs_one_sided_total", "Rounds merged with a partner that did not.",
           view->sync.pairs_one_sided);
+    total(to, "audits_total", "Merges of other owners that were done again here.",
+          view->sync.audits);
+    total(to, "contributions_refused_total", "Contributions too large to be merged in our part.",
+          view->sync.contributions_refused);
     total(to, "lineage_changes_total", "Forks and adoptions of a lineage.",
           view->sync.lineage_changes);
     gauge(to, "roster_members", "Members of the roster.", (double)view->sync.roster_count);

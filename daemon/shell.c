@@ -84,7 +84,8 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
         return;
     case TW_REPORT_REFUSED:
         tw_id_short(&action->u.report.id, hex);
-        tw_shell_note(shell, TW_LOG_WARN, "contribution_refused", "peer=%s", hex);
+        tw_shell_note(shell, TW_LOG_WARN, "contribution_refused", "peer=%s round=%llu times=%u",
+                      hex, (unsigned long long)action->u.report.round, action->u.report.times);
         return;
     case TW_REPORT_FULL: full_note(shell, &action->u.report.id); return;
     case TW_REPORT_STRUCK:

@@ -322,6 +322,12 @@ static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
                 shell->view.peers[i].strike.is_false ? "was not the merge of what it lists"
                                                      : "was far larger than merges are");
         }
+        if (shell->view.peers[i].unmerged > 0) {
+            (void)snprintf(row->refused, sizeof(row->refused),
+                           "its last %u contributions to our part were far larger than is usual, "
+                           "and are not in the merge",
+                           shell->view.peers[i].unmerged);
+        }
         row->is_member = shell->view.peers[i].is_member;
         if (shell->view.peers[i].last_mixed_round > 0) {
             row->last_mixed_round = shell->view.peers[i].last_mixed_round - 1;
@@ -456,6 +462,8 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     view->sync.rounds_contributed = shell->view.rounds_contributed;
     view->sync.rounds_missed = shell->view.rounds_missed;
     view->sync.lineage_changes = shell->lineage_changes;
+    view->sync.audits = shell->view.audits;
+    view->sync.contributions_refused = shell->view.unmerged;
     view->sync.pairs_merged = shell->view.pairs.merged;
     view->sync.pairs_alone = shell->view.pairs.alone;
     view->sync.pairs_one_sided = shell->view.pairs.one_sided;

@@ -76,6 +76,7 @@ struct tw_view_peer {
     uint64_t last_mixed_round;        /* newest round of ours it entered; TW_VIEW_NEVER */
     uint64_t heard_us;                /* ago; TW_VIEW_NEVER */
     char strike[TW_VIEW_TEXT_BYTES];  /* why it owns no part; "" when it may */
+    char refused[TW_VIEW_TEXT_BYTES]; /* why its contributions are not merged here; "" */
     uint64_t in_bytes_s, out_bytes_s; /* of its payloads to us; the path to it; 0 = not known */
     double loss, reliability;         /* of segments to it; of the time, linked; NaN = not known */
     char anomaly[TW_VIEW_TEXT_BYTES]; /* what sets it apart from all others, with evidence; "" */
@@ -181,6 +182,8 @@ struct tw_status_view {
         uint64_t rounds_committed;    /* of our lineage, known here */
         uint64_t rounds_contributed, rounds_missed;
         uint64_t lineage_changes;
+        uint64_t audits;                /* merges of others done again here, this process */
+        uint64_t contributions_refused; /* too large to be merged in our part, this process */
         enum tw_topology topology;
         /* a run in pairs: our rounds by outcome, and requests we turned down; this process */
         uint64_t pairs_merged, pairs_alone, pairs_one_sided, pairs_refused;

@@ -108,14 +108,16 @@ static json_t *pairs_json(const struct tw_status_view *view) {
 }
 
 static json_t *sync_json(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
                      tw_view_topology_name(view->sync.topology), "roster_members",
                      count(view->sync.roster_count), "known_peers", count(view->sync.known),
                      "alive_peers", count(view->sync.alive), "mixed_peers", count(view->sync.mixed),
                      "rounds_committed", count(view->sync.rounds_committed), "rounds_contributed",
                      count(view->sync.rounds_contributed), "rounds_missed",
                      count(view->sync.rounds_missed), "lineage_changes",
-                     count(view->sync.lineage_changes), "pairs", pairs_json(view));
+                     count(view->sync.lineage_changes), "audits", count(view->sync.audits),
+                     "contributions_refused", count(view->sync.contributions_refused), "pairs",
+                     pairs_json(view));
 }
 
 static json_t *path_json(const struct tw_status_view *view) {
@@ -351,6 +353,8 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
     json_decref(measured);
     if (row != NULL && peer->strike[0] != 0)
         (void)json_object_set_new(row, "strike", text(peer->strike));
+    if (row != NULL && peer->refused[0] != 0)
+        (void)json_object_set_new(row, "refused", text(peer->refused));
     return row;
 }
 

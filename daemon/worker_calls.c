@@ -582,11 +582,12 @@ static bool applied_answer(struct tw_worker_host *host, const struct tw_wmsg_app
 
 static bool checked_answer(struct tw_worker_host *host, const struct tw_wmsg_checked *checked) {
     struct tw_call *call = call_find(host, TW_ACT_VERIFY, checked->tag, 0, 0);
-    if (call == NULL) return false;
+    if (call == NULL || checked->sanity > TW_WMSG_WILD) return false;
     const int row = tw_pool_find(&host->payloads.pool, &call->digest);
     const bool ok = checked->status == TW_OK && row >= 0;
     if (ok) tw_pool_verified(&host->payloads.pool, (uint32_t)row);
-    if (ok && checked->is_insane != 0) call->verdict = TW_VERDICT_INSANE;
+    if (ok && checked->sanity == TW_WMSG_INSANE) call->verdict = TW_VERDICT_INSANE;
+    if (ok && checked->sanity == TW_WMSG_WILD) call->verdict = TW_VERDICT_WILD;
     if (checked->status == TW_CORRUPT) call->verdict = TW_VERDICT_UNFIT;
     call_finish(call, ok);
     return true;

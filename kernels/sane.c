@@ -1,6 +1,8 @@
 /* sane.c - see sane.h. */
 #include "kernels/sane.h"
 
+#include <math.h>
+
 #include "base/assert.h"
 #include "kernels/median.h"
 #include "kernels/norm.h"
@@ -59,24 +61,42 @@ static double median_of(const float *energies, uint32_t count) {
     return tw_median_low(values, count);
 }
 
-bool tw_sane_check(struct tw_sane *sane, const struct tw_sane_sizes *sizes) {
+static bool has_merges(const struct tw_sane *sane, size_t block) {
+    return sane->merges_count[block] >= TW_SANE_LEAST;
+}
+
+/* The largest energy per element of a block that is not insane. */
+static double block_limit(const struct tw_sane *sane, size_t block) {
+    const uint32_t count = sane->merges_count[block];
+    double most = 0;
+    if (has_merges(sane, block))
+        most = TW_SANE_MERGES * TW_SANE_MERGES *
+               median_of(sane->merges[block], count < TW_SANE_KEPT ? count : TW_SANE_KEPT);
+    const double own = TW_SANE_OWN * TW_SANE_OWN * (double)sane->own[block];
+    return sane->has_own && own > most ? own : most;
+}
+
+enum tw_sanity tw_sane_check(struct tw_sane *sane, const struct tw_sane_sizes *sizes) {
     double energy = 0, limit = 0;
     for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
-        const uint32_t count = sane->merges_count[b];
-        const bool has_merges = count >= TW_SANE_LEAST;
-        if (sizes->count[b] == 0 || (!has_merges && !sane->has_own)) continue;
-        double most = 0;
-        if (has_merges)
-            most = TW_SANE_MERGES * TW_SANE_MERGES *
-                   median_of(sane->merges[b], count < TW_SANE_KEPT ? count : TW_SANE_KEPT);
-        const double own = TW_SANE_OWN * TW_SANE_OWN * (double)sane->own[b];
-        if (sane->has_own && own > most) most = own;
+        if (sizes->count[b] == 0 || (!has_merges(sane, b) && !sane->has_own)) continue;
         energy += sizes->energy[b];
-        limit += sizes->count[b] * most;
+        limit += sizes->count[b] * block_limit(sane, b);
     }
-    const double doubt = doubt_of(sane);
-    const bool is_sane = limit == 0 || energy <= limit * doubt * doubt;
+    limit *= doubt_of(sane) * doubt_of(sane);
+    const bool is_sane = limit == 0 || energy <= limit;
     sane->checked++;
     sane->insane += !is_sane;
-    return is_sane;
+    if (is_sane) return TW_SANITY_FAIR;
+    return energy <= limit * TW_SANE_WILD * TW_SANE_WILD ? TW_SANITY_INSANE : TW_SANITY_WILD;
+}
+
+double tw_sane_excess(const struct tw_sane *sane, const struct tw_sane_sizes *sizes) {
+    double energy = 0, limit = 0;
+    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+        if (sizes->count[b] == 0 || !has_merges(sane, b)) continue;
+        energy += sizes->energy[b];
+        limit += sizes->count[b] * block_limit(sane, b);
+    }
+    return limit > 0 ? sqrt(energy / limit) : 0;
 }

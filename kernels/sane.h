@@ -15,7 +15,11 @@
  * without either everything is sane. d, the doubt, is 1; when more than half of the results of a
  * round were found insane it is this node, or the run, that is not as it was: d is four times as
  * large for the next round of the fragment. So whatever happens, a node refuses for a few rounds at
- * most.
+ * most. One of four times that size is wild: in a small group, where a member that is new or back
+ * after long can make a merge insane all by itself, that alone is refused.
+ *
+ * A contribution is judged in the same way where there are too few of them for the guard (guard.h);
+ * by tw_sane_excess alone, for there is nothing to doubt: who is refused sends less.
  *
  * Same inputs, same answer; but not the same on every node, and it need not be. */
 #ifndef TW_KERNELS_SANE_H
@@ -32,7 +36,11 @@ enum {
     TW_SANE_MERGES = 4, /* times as large as merges are: insane */
     TW_SANE_OWN = 2,    /* ... and times as large as the own outer gradient */
     TW_SANE_DOUBT = 4,
+    TW_SANE_WILD = 4,  /* times as large as what is insane */
+    TW_SANE_INPUT = 2, /* ... and a contribution, where it is not merged */
 };
+
+enum tw_sanity { TW_SANITY_FAIR, TW_SANITY_INSANE, TW_SANITY_WILD };
 
 /* What one fragment has been like. All zero: nothing is known. */
 struct tw_sane {
@@ -64,6 +72,10 @@ void tw_sane_note_own(struct tw_sane *sane, const struct tw_sane_sizes *sizes);
 void tw_sane_note_merge(struct tw_sane *sane, const struct tw_sane_sizes *sizes, size_t elements);
 
 /* Judges a result and remembers that it did. */
-bool tw_sane_check(struct tw_sane *sane, const struct tw_sane_sizes *sizes);
+enum tw_sanity tw_sane_check(struct tw_sane *sane, const struct tw_sane_sizes *sizes);
+
+/* How many times as large as the largest that is not insane, without doubt, in those blocks that
+ * have been merged TW_SANE_LEAST times; 0 where there are none. */
+double tw_sane_excess(const struct tw_sane *sane, const struct tw_sane_sizes *sizes);
 
 #endif

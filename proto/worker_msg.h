@@ -201,10 +201,14 @@ struct tw_wmsg_reduced {
     uint32_t part, status, bytes, reserved;
 };
 
+/* How large a result is beside the merges before it: as ever; far larger; so large that it is no
+ * honest merge of a few members either. kernels/sane.h says how far. */
+enum tw_wmsg_sanity { TW_WMSG_FAIR, TW_WMSG_INSANE, TW_WMSG_WILD };
+
 struct tw_wmsg_checked {
     uint64_t tag;
-    uint32_t status;    /* TW_CORRUPT: these bytes are of no use to anybody */
-    uint32_t is_insane; /* a result that decodes and is far larger than merges are */
+    uint32_t status; /* TW_CORRUPT: these bytes are of no use to anybody */
+    uint32_t sanity; /* enum tw_wmsg_sanity, of a result that decodes */
 };
 
 struct tw_wmsg_applied {

@@ -76,6 +76,7 @@ void tw_act_report(struct tw_node *node, enum tw_report_kind kind, const struct 
     body->u.report.close = NULL;
     body->u.report.round = 0;
     body->u.report.part = 0;
+    body->u.report.times = 0;
 }
 
 void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reason) {

@@ -350,6 +350,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->roster = node->roster;
     view->is_contributing = node->round.own == OWN_SENT;
     view->audits = node->audits_count;
+    view->unmerged = node->unmerged_count;
     view->pairs.merged = node->pair.merged_count;
     view->pairs.alone = node->pair.alone_count;
     view->pairs.one_sided = node->pair.one_sided_count;
@@ -379,6 +380,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
             view->peers[i].strike.part = strike->part;
             view->peers[i].strike.left_us = strike->until_us - node->now_us;
         }
+        view->peers[i].unmerged = tw_unmerged_rounds(node, &link->id);
         view->peers[i].is_member = tw_roster_find(&node->roster, &link->id) >= 0;
         for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
             if (node->mixed[row].round != 0 && tw_id_equal(&node->mixed[row].id, &link->id))

@@ -54,7 +54,8 @@ struct tw_node_config {
      * shared with whoever else downloads. NULL: no cap. */
     struct tw_rate *download;
     /* Insane results are refused in rosters of so many. In a smaller group one honest member that
-     * is new, or back after long, makes a merge as unlike those before as a lie would be. */
+     * is new, or back after long, makes a merge as unlike those before as a lie would be: there
+     * only wild ones are. */
     uint32_t judges_min;
 #ifdef TW_PLANT
     int plant; /* enum tw_plant: a bug switched on, in tests of the simulator alone */
@@ -117,6 +118,7 @@ enum tw_event_kind {
 enum tw_verdict {
     TW_VERDICT_FAIR,
     TW_VERDICT_INSANE, /* ok: a result that is of use, and that no honest merge is likely to be */
+    TW_VERDICT_WILD,   /* ok: the same, and no honest merge of a few members either */
     TW_VERDICT_UNFIT,  /* not ok: these are the bytes of that name, and they are of no use */
 };
 
@@ -237,7 +239,8 @@ enum tw_report_kind {
     TW_REPORT_LINEAGE,         /* now in lineage `id` (fork or adoption) */
     TW_REPORT_STATE,           /* `state` changed */
     TW_REPORT_MISBEHAVED,      /* `peer` broke the rules: `reason` */
-    TW_REPORT_REFUSED,         /* what member `id` contributed was too large to be merged here */
+    TW_REPORT_REFUSED,         /* what member `id` contributed was too large to be merged here, for
+                                  the first, second, fourth, eighth ... time in a row */
     TW_REPORT_STRUCK,          /* `id` owns no part for a while: `reason` TW_CORRUPT, its result is
                                   not the merge; TW_LIMIT, it was insane */
     TW_REPORT_INSANE,          /* a result of member `id` was not taken here: `close` is NULL */
@@ -326,8 +329,9 @@ struct tw_action {
             enum tw_node_state state;
             struct tw_id id;
             const struct tw_close *close; /* borrowed until the next event */
-            uint64_t round;               /* STRUCK: of the result, and its part */
+            uint64_t round;               /* STRUCK: of the result, and its part; REFUSED */
             uint32_t part;
+            uint32_t times; /* REFUSED: in a row */
         } report;
     } u;
 };
@@ -375,6 +379,7 @@ struct tw_node_view {
     uint32_t mixed; /* peers that entered our anchor within the last 2 P rounds */
     uint32_t roster_count;
     uint64_t audits;      /* merges of others that were done again here */
+    uint64_t unmerged;    /* contributions too large to be merged here */
     bool is_contributing; /* an outer gradient of ours is on its way in the open round */
     struct {
         uint64_t merged, alone, one_sided; /* rounds; of the merged ones, as far as it is known */
@@ -394,6 +399,7 @@ struct tw_node_view {
             uint64_t round, left_us;
             bool is_false; /* that result is not its merge; else it was out of all proportion */
         } strike;
+        uint32_t unmerged; /* rounds in a row in which its contribution was too large for us */
     } peers[TW_PEERS_MAX];
 };
 

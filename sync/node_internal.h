@@ -139,7 +139,8 @@ struct payload {
     struct tw_id hash;
     struct tw_id from; /* who surely has it; others of the lineage are asked if `is_shared` */
     bool is_shared, is_expected;
-    bool is_insane;  /* HELD: a result that we do not vote for */
+    bool is_insane;  /* HELD: a result that we do not vote for, where enough others judge too */
+    bool is_wild;    /* HELD: one that we vote for nowhere */
     bool is_mixed;   /* its chunks are of several peers, or of one that has gone */
     bool is_alone;   /* its bytes were wrong, and mixed: one source at a time */
     bool is_put_off; /* the shell had no room for it */
@@ -258,6 +259,12 @@ struct strike {
     bool is_false; /* its result was recomputed, and is another; else it was insane */
     uint64_t round;
     uint32_t part; /* of the newest */
+};
+
+/* A member whose contributions to our part were too large to be merged. */
+struct unmerged {
+    struct tw_id id;
+    uint32_t rounds; /* in a row; 0: a free row */
 };
 
 enum reply_kind { REPLY_PROMISE, REPLY_ACCEPT };
@@ -402,6 +409,8 @@ struct tw_node {
         uint32_t part;
     } hint; /* an accusation that is looked at next */
     struct strike strikes[TW_MEMBERS_MAX];
+    struct unmerged unmerged[TW_MEMBERS_MAX];
+    uint64_t unmerged_count; /* contributions, ever */
     struct pair pair;
     struct link links[TW_PEERS_MAX];
     uint16_t links_end; /* none is up from here on */
@@ -594,6 +603,13 @@ void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, 
 bool tw_strike_is(const struct tw_node *node, const struct tw_id *id);
 /* Strikes whose results a manifest leaves out that is about to be committed, and we do not take. */
 void tw_strike_note(struct tw_node *node, const struct tw_close *close);
+
+/* ---- unmerged.c ------------------------------------------------------------------------------ */
+
+/* What became of the contribution of member `id` to the part that we own. */
+void tw_unmerged_note(struct tw_node *node, const struct tw_id *id, bool is_merged);
+/* In how many rounds in a row it was left out. */
+uint32_t tw_unmerged_rounds(const struct tw_node *node, const struct tw_id *id);
 
 /* ---- share.c --------------------------------------------------------------------------------- */
 

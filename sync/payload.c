@@ -85,7 +85,7 @@ void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t by
         return;
     }
     payload->state = PAYLOAD_HELD;
-    payload->is_insane = false; /* we made it */
+    payload->is_insane = payload->is_wild = false; /* we made it */
     payload->bytes = bytes;
     payload->chunks = (bytes + TW_CHUNK_BYTES_MAX - 1) / TW_CHUNK_BYTES_MAX;
     payload->content = content;
@@ -160,7 +160,9 @@ void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok
     /* Not CHECKING: the shell had no room for it, and says so this way. */
     if (payload->state == PAYLOAD_CHECKING && ok) {
         payload->state = PAYLOAD_HELD;
-        payload->is_insane = verdict == TW_VERDICT_INSANE && payload->content == TW_CONTENT_RESULT;
+        const bool is_result = payload->content == TW_CONTENT_RESULT;
+        payload->is_insane = is_result && verdict == TW_VERDICT_INSANE;
+        payload->is_wild = is_result && verdict == TW_VERDICT_WILD;
         return;
     }
     if (payload->state >= PAYLOAD_HELD || ok) return;

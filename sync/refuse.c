@@ -1,9 +1,10 @@
 /* refuse.c - results that somebody does not take, and how a round ends without them.
  *
  * The worker finds a result insane that is far larger than merges of this fragment are
- * (kernels/sane.h), which counts from cfg.judges_min members on; bytes that do not decode are of no
- * use to anybody. Members may differ on the former, as each goes by what it has seen. So this is
- * about votes and nothing else: whatever is committed is applied by all.
+ * (kernels/sane.h), which counts from cfg.judges_min members on, and wild what is four times as
+ * large as that, which counts in every group; bytes that do not decode are of no use to anybody.
+ * Members may differ on the former, as each goes by what it has seen. So this is about votes and
+ * nothing else: whatever is committed is applied by all.
  *
  *   R1  Nobody accepts a manifest that lists a result it does not take. It says so, by NACK with
  *       the parts, and a closer that hears it of so many that no majority is left proposes once
@@ -32,10 +33,11 @@ static void report(struct tw_node *node, uint32_t owner) {
 bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count) {
     const struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL || !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, count)) return false;
-    const bool is_judged =
-        node->roster.count >= node->cfg.judges_min && !TW_PLANTED(node, TW_PLANT_INSANE_TAKEN);
-    const bool is_insane = is_judged && payload->state == PAYLOAD_HELD && payload->is_insane;
-    return is_insane || payload->state == PAYLOAD_UNFIT;
+    const bool is_judged = node->roster.count >= node->cfg.judges_min;
+    const bool is_large = payload->is_wild || (payload->is_insane && is_judged);
+    const bool is_insane = is_large && payload->state == PAYLOAD_HELD;
+    return (is_insane && !TW_PLANTED(node, TW_PLANT_INSANE_TAKEN)) ||
+           payload->state == PAYLOAD_UNFIT;
 }
 
 uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close) {

@@ -506,9 +506,9 @@ static void leave_out(struct tw_node *node, uint64_t refused) {
     uint32_t input = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((round->merged >> i & 1) == 0) continue;
-        if ((refused >> input++ & 1) == 0) continue;
-        round->merged &= ~(UINT64_C(1) << i);
-        tw_act_report(node, TW_REPORT_REFUSED, &node->roster.members[i].id);
+        const bool is_merged = (refused >> input++ & 1) == 0;
+        tw_unmerged_note(node, &node->roster.members[i].id, is_merged);
+        if (!is_merged) round->merged &= ~(UINT64_C(1) << i);
     }
 }
 

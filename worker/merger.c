@@ -269,7 +269,7 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
 
 /* It decodes. Is it far larger than merges are? */
 static enum tw_status check_result(struct tw_merger *merger, const struct tw_wmsg_check *request,
-                                   bool *is_sane, struct tw_error *err) {
+                                   enum tw_sanity *sanity, struct tw_error *err) {
     const size_t n = (size_t)request->elements;
     struct tw_sane_sizes sizes = {.count = {0}};
     uint8_t *bytes;
@@ -281,16 +281,17 @@ static enum tw_status check_result(struct tw_merger *merger, const struct tw_wms
     if (status != TW_OK) return tw_fail(err, status, "a result does not decode");
     tw_sane_add(&sizes, merger->scratch, (size_t)request->begin, n,
                 (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
-    *is_sane = tw_sane_check(&merger->sane[request->fragment], &sizes);
-    if (*is_sane) return TW_OK;
-    tw_log(TW_LOG_INFO, "result_insane", "fragment=%u begin=%llu elements=%llu norm=%.4g",
-           request->fragment, (unsigned long long)request->begin,
-           (unsigned long long)request->elements, sqrt(tw_norm_squared(merger->scratch, n)));
+    *sanity = tw_sane_check(&merger->sane[request->fragment], &sizes);
+    if (*sanity == TW_SANITY_FAIR) return TW_OK;
+    tw_log(TW_LOG_INFO, *sanity == TW_SANITY_WILD ? "result_wild" : "result_insane",
+           "fragment=%u begin=%llu elements=%llu norm=%.4g", request->fragment,
+           (unsigned long long)request->begin, (unsigned long long)request->elements,
+           sqrt(tw_norm_squared(merger->scratch, n)));
     return TW_OK;
 }
 
 static enum tw_status check_content(struct tw_merger *merger, const struct tw_wmsg_check *request,
-                                    bool *is_sane, struct tw_error *err) {
+                                    enum tw_sanity *sanity, struct tw_error *err) {
     uint8_t *bytes;
     switch (request->content) {
     case TW_CONTENT_DELTA:
@@ -298,7 +299,7 @@ static enum tw_status check_content(struct tw_merger *merger, const struct tw_wm
     case TW_CONTENT_RESULT:
         TW_TRY(
             tw_request_payload(merger->shm, merger->result, &request->in, request->elements, err));
-        return check_result(merger, request, is_sane, err);
+        return check_result(merger, request, sanity, err);
     case TW_CONTENT_PHI:
         TW_TRY(tw_request_span(merger->shm, &request->in, &bytes, err));
         if (tw_lattice_check(bytes, request->in.bytes, (size_t)request->elements) == TW_OK)
@@ -313,15 +314,19 @@ enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_ch
                                struct tw_wmsg_checked *reply, struct tw_error *err) {
     memset(reply, 0, sizeof(*reply));
     enum tw_status status = TW_OK;
-    bool is_sane = true;
+    enum tw_sanity sanity = TW_SANITY_FAIR;
     if (request->elements > merger->shm->geometry.spare_elements) {
         status = tw_fail(err, TW_PROTO, "a payload of %llu elements is larger than any fragment",
                          (unsigned long long)request->elements);
     } else {
-        status = check_content(merger, request, &is_sane, err);
+        status = check_content(merger, request, &sanity, err);
     }
     reply->tag = request->tag;
     reply->status = status;
-    reply->is_insane = !is_sane;
+    switch (sanity) {
+    case TW_SANITY_FAIR: reply->sanity = TW_WMSG_FAIR; break;
+    case TW_SANITY_INSANE: reply->sanity = TW_WMSG_INSANE; break;
+    case TW_SANITY_WILD: reply->sanity = TW_WMSG_WILD; break;
+    }
     return status;
 }

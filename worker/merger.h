@@ -69,6 +69,8 @@ struct tw_merger {
         float lr;          /* of the steps of late */
         float correction2; /* 1 - beta2^t; 0: no step yet */
     } inner;
+    uint64_t guarded_count; /* contributions refused or scaled, ever */
+    bool has_said_mean;     /* that robust merges are means where few contribute */
     uint64_t changes_count; /* requests that changed (phi, u) or theta */
 };
 
@@ -103,12 +105,13 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
 void tw_merger_note_landed(struct tw_merger *merger, uint32_t fragment, bool is_merged);
 
 /* The decoded inputs, in the order given, merged as the run says and encoded once into `out`.
- * reply->refused: those the guard left out. merger_reduce.c. */
+ * reply->refused: those the guard left out. TW_LIMIT when it would leave out all: nothing is
+ * merged. merger_reduce.c. */
 enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                 struct tw_wmsg_reduced *reply, struct tw_error *err);
 
 /* Would the payload decode, as what it is to be, to exactly `elements` finite values? A result that
- * does is also compared with the merges before it: reply->is_insane (kernels/sane.h). */
+ * does is also compared with the merges before it: reply->sanity (kernels/sane.h). */
 enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_check *request,
                                struct tw_wmsg_checked *reply, struct tw_error *err);
 

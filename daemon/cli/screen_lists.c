@@ -41,6 +41,8 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     if (*anomaly != 0) line_wrap(screen, YELLOW, "", 11, anomaly);
     const char *const strike = json_str(peer, "strike");
     if (*strike != 0) line_wrap(screen, YELLOW, "", 11, strike);
+    const char *const refused = json_str(peer, "refused");
+    if (*refused != 0) line_wrap(screen, YELLOW, "", 11, refused);
 }
 
 static void print_bans(const struct screen *screen, const json_t *bans) {

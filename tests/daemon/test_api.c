@@ -189,13 +189,16 @@ static void status_is_json_with_units_in_its_keys(void **state) {
     (void)state;
     json_t *const json = get("/v1/status");
     const char *name = NULL, *status = NULL;
-    json_int_t steps = 0, cap = 0, mixed = 0;
+    json_int_t steps = 0, cap = 0, mixed = 0, audits = 0, refused = 0;
     double loss = 0, uptime = 0;
-    assert_int_equal(json_unpack(json, "{s:s,s:{s:s,s:f},s:{s:I,s:f},s:{s:I},s:{s:I}}", "state",
-                                 &status, "node", "name", &name, "uptime_s", &uptime, "train",
-                                 "steps", &steps, "loss_nats", &loss, "network",
-                                 "upload_cap_bytes_per_s", &cap, "sync", "mixed_peers", &mixed),
+    assert_int_equal(json_unpack(json, "{s:s,s:{s:s,s:f},s:{s:I,s:f},s:{s:I},s:{s:I,s:I,s:I}}",
+                                 "state", &status, "node", "name", &name, "uptime_s", &uptime,
+                                 "train", "steps", &steps, "loss_nats", &loss, "network",
+                                 "upload_cap_bytes_per_s", &cap, "sync", "mixed_peers", &mixed,
+                                 "audits", &audits, "contributions_refused", &refused),
                      0);
+    assert_int_equal(audits, 9);
+    assert_int_equal(refused, 5);
     assert_string_equal(name, "attic");
     assert_string_equal(status, "member");
     assert_int_equal(steps, 12000);

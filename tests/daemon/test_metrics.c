@@ -31,6 +31,8 @@ static void values_are_in_base_units(void **state) {
     (void)state;
     encode();
     assert_non_null(strstr(text, "\nthinwire_train_steps_total 12000\n"));
+    assert_non_null(strstr(text, "\nthinwire_audits_total 9\n"));
+    assert_non_null(strstr(text, "\nthinwire_contributions_refused_total 5\n"));
     assert_non_null(strstr(text, "\nthinwire_loop_lag_seconds 0.0019\n"));
     assert_non_null(strstr(text, "\nthinwire_utilisation_ratio 0.9921\n"));
     assert_non_null(strstr(

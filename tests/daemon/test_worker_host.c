@@ -442,6 +442,8 @@ static void last_words_are_passed_on(void **state) {
 
 /* ---- arriving payloads --------------------------------------------------------------------- */
 
+static enum tw_wmsg_sanity sanity_of; /* what the worker finds of a result that decodes */
+
 static struct tw_event verify(const struct tw_id *name, uint32_t size, uint64_t elements,
                               const char *bytes) {
     struct tw_action action;
@@ -463,6 +465,7 @@ static struct tw_event verify(const struct tw_id *name, uint32_t size, uint64_t 
         assert_int_equal(check.u.check.content, TW_CONTENT_RESULT);
         checked.u.checked.tag = check.u.check.tag;
         checked.u.checked.status = bytes[0] == 'x' ? TW_CORRUPT : TW_OK;
+        checked.u.checked.sanity = sanity_of;
         say(&checked);
     }
     PUMP_UNTIL(t.events_count > before);
@@ -484,6 +487,21 @@ static void payload_is_held_only_under_its_own_name_and_decodable(void **state) 
     assert_int_not_equal(
         t.host->payloads.pool.rows[tw_pool_find(&t.host->payloads.pool, &name)].state,
         TW_PAYLOAD_HELD);
+}
+
+static void large_results_are_told_apart(void **state) {
+    (void)state;
+    worker_open();
+    const struct tw_id fair = tw_sha256("small", 5), insane = tw_sha256("large", 5),
+                       wild = tw_sha256("crazy", 5);
+    assert_int_equal(verify(&fair, 5, 100, "small").u.chunk.verdict, TW_VERDICT_FAIR);
+    sanity_of = TW_WMSG_INSANE;
+    const struct tw_event found = verify(&insane, 5, 100, "large");
+    assert_true(found.ok);
+    assert_int_equal(found.u.chunk.verdict, TW_VERDICT_INSANE);
+    sanity_of = TW_WMSG_WILD;
+    assert_int_equal(verify(&wild, 5, 100, "crazy").u.chunk.verdict, TW_VERDICT_WILD);
+    sanity_of = TW_WMSG_FAIR;
 }
 
 static void chunk_of_the_wrong_size_or_place_is_refused(void **state) {
@@ -681,6 +699,7 @@ int main(void) {
         TEST(second_worker_is_turned_away),
         TEST(last_words_are_passed_on),
         TEST(payload_is_held_only_under_its_own_name_and_decodable),
+        TEST(large_results_are_told_apart),
         TEST(chunk_of_the_wrong_size_or_place_is_refused),
         TEST(full_pool_answers_that_it_cannot),
         TEST(payload_in_use_survives_its_drop),

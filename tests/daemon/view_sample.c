@@ -43,6 +43,9 @@ static void sample_peers(struct tw_status_view *view) {
     view->peers[2].reliability = 0.75;
     SET(view->peers[2].anomaly,
         "slow sender: 41.0 kB/s to us in 12 transfers, the others 1.90 MB/s in the middle");
+    SET(view->peers[1].refused,
+        "its last 5 contributions to our part were far larger than is usual, and are not in the "
+        "merge");
     SET(view->peers[3].addr, "10.0.0.9:4747");
     SET(view->peers[3].error, "connection refused");
     view->peers[3].link = TW_VIEW_LINK_DIALING;
@@ -149,6 +152,8 @@ void view_sample(struct tw_status_view *view) {
     view->sync.rounds_committed = 1187;
     view->sync.rounds_contributed = 1180;
     view->sync.rounds_missed = 7;
+    view->sync.audits = 9;
+    view->sync.contributions_refused = 5;
 
     SET(view->net.listen[0], "0.0.0.0:4747");
     view->net.control_in_bytes = 3100000;

@@ -26,7 +26,7 @@ static void note_merge(struct tw_sane *sane, float value) {
 
 static bool check(struct tw_sane *sane, float value, size_t begin, size_t n) {
     const struct tw_sane_sizes sizes = sizes_of(value, begin, n);
-    return tw_sane_check(sane, &sizes);
+    return tw_sane_check(sane, &sizes) == TW_SANITY_FAIR;
 }
 
 static void sizes_add_up_however_the_fragment_is_cut(void **state) {
@@ -72,6 +72,46 @@ static void own_size_and_merges_judge_together(void **state) {
     note_own(&sane, 50); /* a warm-up: everything is larger than it was */
     assert_true(check(&sane, 99, 100, 300));
     assert_false(check(&sane, 101, 100, 300));
+}
+
+/* Four times what is insane, of whatever that is just now. */
+static void wild_is_far_beyond_insane(void **state) {
+    (void)state;
+    struct tw_sane sane = {.checked = 0};
+    struct tw_sane_sizes sizes = sizes_of(1e30f, 0, N);
+    assert_int_equal(tw_sane_check(&sane, &sizes), TW_SANITY_FAIR); /* nothing is known */
+    sane.checked = 0;
+    for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 1);
+    sizes = sizes_of(15.9f, 0, N);
+    assert_int_equal(tw_sane_check(&sane, &sizes), TW_SANITY_INSANE);
+    sizes = sizes_of(16.1f, 0, N);
+    assert_int_equal(tw_sane_check(&sane, &sizes), TW_SANITY_WILD);
+    note_own(&sane, 0.5f); /* both were insane: doubt, and all limits with it */
+    sizes = sizes_of(63, 0, N);
+    assert_int_equal(tw_sane_check(&sane, &sizes), TW_SANITY_INSANE);
+}
+
+/* Contributions: by merges, or the own one where that is larger; before there are merges by
+ * nothing, for a slow node's own says little of a fast one's. */
+static void excess_is_of_what_was_merged(void **state) {
+    (void)state;
+    struct tw_sane sane = {.checked = 0};
+    struct tw_sane_sizes sizes = sizes_of(100, 0, N);
+    note_own(&sane, 1);
+    assert_true(tw_sane_excess(&sane, &sizes) == 0);
+    for (unsigned i = 0; i < TW_SANE_LEAST; i++) {
+        sizes = sizes_of(1, 0, N / 2);
+        tw_sane_note_merge(&sane, &sizes, N);
+    }
+    sizes = sizes_of(100, N / 2 + 20, 300); /* what was never merged */
+    assert_true(tw_sane_excess(&sane, &sizes) == 0);
+    sizes = sizes_of(6, 100, 300);
+    assert_true(fabs(tw_sane_excess(&sane, &sizes) - 1.5) < 1e-6);
+    note_own(&sane, 6);
+    assert_true(fabs(tw_sane_excess(&sane, &sizes) - 0.5) < 1e-6);
+    const struct tw_sane before = sane;
+    (void)tw_sane_excess(&sane, &sizes);
+    assert_memory_equal(&sane, &before, sizeof(sane));
 }
 
 static void few_insane_merges_do_not_become_usual(void **state) {
@@ -131,6 +171,8 @@ int main(void) {
         cmocka_unit_test(sizes_add_up_however_the_fragment_is_cut),
         cmocka_unit_test(nothing_is_insane_to_who_knows_nothing),
         cmocka_unit_test(own_size_and_merges_judge_together),
+        cmocka_unit_test(wild_is_far_beyond_insane),
+        cmocka_unit_test(excess_is_of_what_was_merged),
         cmocka_unit_test(few_insane_merges_do_not_become_usual),
         cmocka_unit_test(parts_differ_in_size_and_owners_change),
         cmocka_unit_test(nobody_refuses_for_ever),

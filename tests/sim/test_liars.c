@@ -49,9 +49,36 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
     assert_true(most < 64); /* a few that refuse hold no round up */
 }
 
+/* Everybody is honest, and each finds every eighth result insane that the others merge: in groups
+ * too small to outvote it that splits nobody, and stops no round. */
+static void doubts_of_one_of_few_stop_nothing(void **state) {
+    (void)state;
+    static struct tw_sim_result result;
+    uint64_t failed = 0, rounds = 0, committed = 0;
+    for (uint64_t seed = 1; seed <= seeds_count; seed++) {
+        struct tw_sim_options options;
+        tw_sim_options_draw(&options, seed, 2 + (uint32_t)(seed % 3), 1);
+        options.has_doubt = true;
+        tw_sim_run(&options, &result, NULL);
+        rounds += result.group_rounds;
+        for (uint32_t i = 1; i < TW_SIM_TRIES; i++) committed += result.tries[i];
+        if (!result.is_failed) continue;
+        failed++;
+        tw_sim_options_print(&options, stdout);
+        tw_sim_result_print(&options, &result, stdout);
+    }
+    printf("%" PRIu64 " rounds of several, %" PRIu64 " of them in more than the lowest ballot\n",
+           rounds, committed);
+    assert_int_equal(failed, 0);
+    assert_true(committed > rounds / 20); /* refused, and closed all the same */
+}
+
 int main(int argc, char **argv) {
     if (argc != 2) return 2;
     seeds_count = strtoull(argv[1], NULL, 10);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(few_lies_are_merged_and_nobody_stalls)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(few_lies_are_merged_and_nobody_stalls),
+        cmocka_unit_test(doubts_of_one_of_few_stop_nothing),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

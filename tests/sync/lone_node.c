@@ -9,6 +9,7 @@ struct tw_position start;
 struct seen *seen;
 uint32_t seen_count;
 static bool has_result_codec;
+static uint32_t judges_min;
 static struct tw_vote vote;
 
 struct tw_id id_of(uint32_t member) {
@@ -153,6 +154,7 @@ static void start_node(void) {
                                     .members_max = 8,
                                     .has_result_codec = has_result_codec,
                                     .weight = 1,
+                                    .judges_min = judges_min,
                                     .orphan_us = SECONDS(120)};
     for (uint32_t p = 0; p < FRAGMENTS; p++) config.fragment_elements[p] = 65536;
     config.self = id_of(0);
@@ -208,6 +210,13 @@ int set_up(void **state) {
     assert_int_equal(view_now().state, TW_STATE_MEMBER);
     forget();
     return 0;
+}
+
+int set_up_few_judges(void **state) {
+    judges_min = TW_JUDGES_MIN;
+    const int status = set_up(state);
+    judges_min = 0;
+    return status;
 }
 
 int set_up_two_codecs(void **state) {

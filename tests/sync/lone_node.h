@@ -58,8 +58,10 @@ void assert_follows(const struct tw_id *lineage);
 struct tw_close empty_close(const struct tw_close *parent);
 /* kill -9: it begins at `start` again, linked to both neighbours. */
 void start_again(void);
-/* For cmocka. two_codecs: results are in another codec than contributions. */
+/* For cmocka. two_codecs: results are in another codec than contributions. few_judges: insane
+ * results count in larger groups than this one. */
 int set_up(void **state);
+int set_up_few_judges(void **state);
 int set_up_two_codecs(void **state);
 int tear_down(void **state);
 /* Makes the round active in the node's eyes. */

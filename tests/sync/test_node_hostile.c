@@ -399,6 +399,11 @@ static void refused_contribution_is_not_listed(void **state) {
     assert_non_null(report);
     assert_int_equal(report->u.report.kind, TW_REPORT_REFUSED);
     assert_memory_equal(&report->u.report.id, &who, sizeof(who));
+    assert_int_equal(report->u.report.round, ROUNDS);
+    assert_int_equal(report->u.report.times, 1);
+    assert_int_equal(view_now().peers[1].unmerged, 1);
+    assert_int_equal(view_now().peers[2].unmerged, 0);
+    assert_int_equal(view_now().unmerged, 1);
 }
 
 static void merge_of_nobody_is_absent(void **state) {

@@ -78,6 +78,32 @@ static void same_manifest_without_it_is_voted_for(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
+/* Of three, one that is new makes a merge insane; none honest makes it wild. */
+static void few_members_refuse_what_is_wild_alone(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
+    const struct tw_close close = close_with(&result, 90);
+    propose_from(1, &close);
+    assert_null(find_message(TW_MSG_NACK, 1));
+    assert_non_null(find_message(TW_MSG_ACCEPT, 1));
+}
+
+static void wild_result_gets_no_vote_of_few_members(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(true, TW_VERDICT_WILD);
+    struct tw_close close = close_with(&result, 90);
+    propose_from(1, &close);
+    assert_null(find_message(TW_MSG_ACCEPT, 1));
+    const struct tw_message *nack = find_message(TW_MSG_NACK, 1);
+    assert_non_null(nack);
+    assert_int_equal(nack->u.nack.refused_parts, 1 << 1);
+    struct tw_message *message = message_of(TW_MSG_COMMIT); /* and is applied, as any other */
+    message->u.commit.close = close;
+    say(1, message);
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
+    assert_non_null(find_action(TW_ACT_APPLY));
+}
+
 static void owner_whose_result_is_left_out_is_struck(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
@@ -211,6 +237,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(insane_result_gets_no_vote_and_is_applied_when_it_is_decided),
         TEST(same_manifest_without_it_is_voted_for),
+        cmocka_unit_test_setup_teardown(few_members_refuse_what_is_wild_alone, set_up_few_judges,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(wild_result_gets_no_vote_of_few_members, set_up_few_judges,
+                                        tear_down),
         TEST(owner_whose_result_is_left_out_is_struck),
         TEST(accusation_alone_strikes_nobody),
         TEST(result_that_is_nothing_is_asked_for_once),

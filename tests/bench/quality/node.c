@@ -291,7 +291,8 @@ bool node_takes(struct node *node, const struct payload *result, uint32_t fragme
                                           .begin = begin,
                                           .in = put(&places, result)};
     if (node->is_hostile) return true;
-    return tw_merger_check(&node->merger, &request, &reply, NULL) == TW_OK && reply.is_insane == 0;
+    return tw_merger_check(&node->merger, &request, &reply, NULL) == TW_OK &&
+           reply.sanity == TW_WMSG_FAIR;
 }
 
 /* An owner that lies: -10 times the mean, or noise, or bytes that are nothing, or three times the

@@ -1,0 +1,68 @@
+/* test_unmerged.c - who is refused round after round is said at a falling rate, and forgotten when
+ * it is merged again. */
+#include "sync/node_internal.h"
+
+#include "tests/sync/lone_node.h"
+
+/* What is said of one contribution; NULL: nothing. */
+static const struct tw_action *note(const struct tw_id *id, bool is_merged) {
+    static struct tw_action said;
+    struct tw_action action;
+    bool has_said = false;
+    tw_unmerged_note(node, id, is_merged);
+    while (tw_node_next_action(node, &action)) {
+        assert_int_equal(action.kind, TW_ACT_REPORT);
+        assert_int_equal(action.u.report.kind, TW_REPORT_REFUSED);
+        assert_memory_equal(&action.u.report.id, id, sizeof(*id));
+        assert_int_equal(action.u.report.round, ROUNDS);
+        assert_false(has_said);
+        has_said = true;
+        said = action;
+    }
+    const struct tw_event tick = {.kind = TW_EV_TICK}; /* an event has room for few words */
+    feed(&tick);
+    forget();
+    return has_said ? &said : NULL;
+}
+
+static void refused_ones_are_said_at_a_falling_rate(void **state) {
+    (void)state;
+    const struct tw_id one = id_of(1), two = id_of(2);
+    uint32_t said = 0;
+    for (uint32_t times = 1; times <= 40; times++) {
+        const struct tw_action *report = note(&one, false);
+        assert_int_equal(report != NULL, (times & (times - 1)) == 0);
+        if (report != NULL) assert_int_equal(report->u.report.times, times);
+        said += report != NULL;
+        assert_int_equal(view_now().peers[1].unmerged, times);
+        assert_null(note(&two, true)); /* others are merged meanwhile */
+    }
+    assert_int_equal(said, 6);
+    assert_int_equal(view_now().peers[2].unmerged, 0);
+    assert_null(note(&one, true));
+    assert_int_equal(view_now().peers[1].unmerged, 0);
+    assert_non_null(note(&one, false)); /* it begins anew */
+    assert_int_equal(view_now().peers[1].unmerged, 1);
+    assert_int_equal(view_now().unmerged, 41);
+}
+
+/* More of them than there are rows: who was refused most stays known. */
+static void rows_are_bounded(void **state) {
+    (void)state;
+    const struct tw_id worst = id_of(1);
+    for (uint32_t i = 0; i < 3; i++) (void)note(&worst, false);
+    for (uint32_t i = 0; i < 3 * TW_MEMBERS_MAX; i++) {
+        const struct tw_id other = {{1, (uint8_t)i}};
+        assert_non_null(note(&other, false));
+        assert_int_equal(tw_unmerged_rounds(node, &other), 1);
+    }
+    assert_int_equal(tw_unmerged_rounds(node, &worst), 3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(refused_ones_are_said_at_a_falling_rate, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(rows_are_bounded, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
