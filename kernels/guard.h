@@ -19,8 +19,9 @@ enum {
  * The size of a contribution is its norm over the square root of its inner steps, the usual size
  * the (lower) median. The change of s steps is at least sqrt(s) times that of one (all at right
  * angles) and at most s times: so a node that is several times as fast, or was away for a few
- * rounds, is usual. Fewer than TW_GUARD_LEAST: all are taken. More than half of them 0, or no more
- * than rounding makes of it: the others are left out.
+ * rounds, is usual. Fewer than TW_GUARD_LEAST: all are taken, here (merger_reduce.c goes by merges
+ * of the past). More than half of them 0, or no more than rounding makes of it: the others are left
+ * out.
  *
  * factors (count): what to multiply each with: 1, less, or 0 for those that are left out; these are
  * returned as a set, never half of them or more. norms (count): finite; steps (count), 0 counts as

@@ -2,8 +2,10 @@
  * run.
  *
  * Before anything is merged the guard looks at the size of each (kernels/guard.h): what is much
- * larger than usual is scaled down, what is far larger is refused. Robust rules want every input at
- * once; with too few inputs for them, and for the mean and RDA, each is decoded in its turn. */
+ * larger than usual is scaled down, what is far larger is refused; where there are too few to say
+ * what is usual, what is far larger than merges were (kernels/sane.h). Robust rules want every
+ * input at once; with too few inputs for them, and for the mean and RDA, each is decoded in its
+ * turn. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -77,33 +79,84 @@ static enum tw_status input_decode(const struct tw_merger *merger, const struct 
     return TW_OK;
 }
 
-/* factors[i] for every input; returns the refused ones. */
+/* What is known of the inputs before any is merged. */
+struct sized {
+    double norms[TW_MEMBERS_MAX];
+    double excess[TW_MEMBERS_MAX]; /* tw_sane_excess, where there are too few for the guard */
+    uint32_t steps[TW_MEMBERS_MAX];
+};
+
+static enum tw_status size_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                                  struct sized *sized, struct tw_error *err) {
+    const size_t n = (size_t)request->count, begin = (size_t)request->begin;
+    const bool is_few = request->inputs_count < TW_GUARD_LEAST;
+    for (uint32_t i = 0; i < request->inputs_count; i++) {
+        struct tw_sane_sizes sizes = {.count = {0}};
+        sized->norms[i] = sized->excess[i] = 0;
+        sized->steps[i] = request->inputs[i].steps;
+        if (is_few && request->is_audit != 0) continue; /* all are listed: all are taken */
+        TW_TRY(input_decode(merger, &request->inputs[i].in, 1.0f, merger->scratch, n, err));
+        sized->norms[i] = sqrt(tw_norm_squared(merger->scratch, n));
+        if (!is_few) continue;
+        tw_sane_add(&sizes, merger->scratch, begin, n,
+                    (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
+        sized->excess[i] = tw_sane_excess(&merger->sane[request->fragment], &sizes);
+    }
+    return TW_OK;
+}
+
+/* Of one or two nobody knows which is usual; but what merges of the fragment were like is known. As
+ * in the guard, who took more steps may be larger; of one alone it is not known whether it did. An
+ * auditor is told who is listed and asks nothing: so this may go by what this node alone has seen,
+ * and may refuse, but never scale. */
+static uint64_t refuse_few(float *factors, const struct sized *sized, uint32_t count) {
+    uint64_t refused = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        double own = sized->steps[i], least = own;
+        for (uint32_t j = 0; j < count; j++) least = fmin(least, sized->steps[j]);
+        const double ratio = count == 1 ? TW_GUARD_STEPS : fmax(own, 1) / fmax(least, 1);
+        const double allowed = TW_SANE_INPUT * sqrt(fmin(ratio, TW_GUARD_STEPS));
+        factors[i] = sized->excess[i] > allowed ? 0.0f : 1.0f;
+        if (factors[i] == 0.0f) refused |= UINT64_C(1) << i;
+    }
+    return refused;
+}
+
+/* Said for the first, second, fourth, eighth ... of them: one that lies does so in every round. */
+static void guarded_note(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                         const struct sized *sized, const float *factors) {
+    for (uint32_t i = 0; i < request->inputs_count; i++) {
+        if (factors[i] == 1.0f) continue;
+        const uint64_t count = ++merger->guarded_count;
+        if ((count & (count - 1)) != 0) continue;
+        tw_log(TW_LOG_WARN, factors[i] == 0.0f ? "contribution_refused" : "contribution_scaled",
+               "round=%" PRIu64
+               " part=%u input=%u inputs=%u norm=%.4g steps=%u factor=%.3f count=%" PRIu64,
+               request->round, request->part, i, request->inputs_count, sized->norms[i],
+               sized->steps[i], (double)factors[i], count);
+    }
+}
+
+/* factors[i] for every input; returns the refused ones. TW_LIMIT when these are all. */
 static enum tw_status guard_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                    float factors[TW_MEMBERS_MAX], uint64_t *refused,
                                    struct tw_error *err) {
-    const size_t n = (size_t)request->count;
-    double norms[TW_MEMBERS_MAX] = {0};
-    uint32_t steps[TW_MEMBERS_MAX];
-    for (uint32_t i = 0; i < request->inputs_count; i++) {
-        steps[i] = request->inputs[i].steps;
-        if (request->inputs_count < TW_GUARD_LEAST) continue;
-        TW_TRY(input_decode(merger, &request->inputs[i].in, 1.0f, merger->scratch, n, err));
-        norms[i] = sqrt(tw_norm_squared(merger->scratch, n));
-    }
+    const uint32_t count = request->inputs_count;
+    struct sized sized;
     *refused = 0;
+    TW_TRY(size_inputs(merger, request, &sized, err));
     if (request->is_audit != 0) {
-        tw_guard_scale(factors, norms, steps, request->inputs_count);
+        tw_guard_scale(factors, sized.norms, sized.steps, count);
         return TW_OK;
     }
-    *refused = tw_guard(factors, norms, steps, request->inputs_count);
-    for (uint32_t i = 0; i < request->inputs_count; i++) {
-        if (factors[i] == 1.0f) continue;
-        tw_log(TW_LOG_WARN, factors[i] == 0.0f ? "contribution_refused" : "contribution_scaled",
-               "round=%" PRIu64 " part=%u input=%u inputs=%u norm=%.4g steps=%u factor=%.3f",
-               request->round, request->part, i, request->inputs_count, norms[i], steps[i],
-               (double)factors[i]);
-    }
-    return TW_OK;
+    *refused = count < TW_GUARD_LEAST ? refuse_few(factors, &sized, count)
+                                      : tw_guard(factors, sized.norms, sized.steps, count);
+    guarded_note(merger, request, &sized, factors);
+    if (*refused != UINT64_MAX >> (TW_MEMBERS_MAX - count)) return TW_OK;
+    return tw_fail(err, TW_LIMIT,
+                   "all that was contributed to part %u of fragment %u in round %" PRIu64
+                   " is far larger than merges of it are: nothing is merged",
+                   request->part, request->fragment, request->round);
 }
 
 static void weigh(const struct tw_merger *merger, const struct tw_wmsg_reduce *request,
@@ -214,6 +267,14 @@ static enum tw_status merge(struct tw_merger *merger, const struct tw_wmsg_reduc
     if (merger->run->sync.merge == TW_MERGE_RDA) return merge_rda(merger, request, taken, err);
     if (is_robust(merger->run) && taken->count >= TW_ROBUST_LEAST)
         return merge_robust(merger, taken, n, err);
+    if (is_robust(merger->run) && !merger->has_said_mean) {
+        merger->has_said_mean = true;
+        tw_log(TW_LOG_WARN, "merge_is_mean",
+               "round=%" PRIu64
+               " inputs=%u text=\"too few for a robust merge, which takes %u: with "
+               "fewer it is their mean, guarded as ever; said once\"",
+               request->round, taken->count, TW_ROBUST_LEAST);
+    }
     return merge_mean(merger, taken, n, err);
 }
 

@@ -165,8 +165,10 @@ static void robust_rules_pass_over_the_odd_one(void **state) {
         const float merged = merge_of((float[]){1, 1, -3, 1, 1, 1}, 6, NULL);
         if (rules[i] != TW_MERGE_CLIPPED) assert_true(merged == 1);
         assert_true(fabsf(merged - 1) < 0.01f);
+        assert_false(merger.has_said_mean);
         /* Too few to tell who is odd: the mean, with what the guard leaves of -3. */
         assert_true(fabsf(merge_of((float[]){1, 1, -3, 1}, 4, NULL) - 0.25f) < 0.01f);
+        assert_true(merger.has_said_mean);
         if (i < 2) (void)end(state);
     }
 }
@@ -333,6 +335,97 @@ static void audit_finds_what_the_owner_merged(void **state) {
     }
 }
 
+/* ---- too few for the guard: what merges were like ----------------------------------------------
+ */
+
+/* Merges of fragment 1 had elements of size `merge`, its own last outer gradient ones of `own`. */
+static void past_of(float merge, float own) {
+    const size_t n = (size_t)tw_shm_fragment_elements(&dae.shm, 1);
+    float *values = malloc(n * sizeof(*values));
+    struct tw_sane_sizes sizes = {.count = {0}}, of_own = {.count = {0}};
+    for (size_t j = 0; j < n; j++) values[j] = merge;
+    tw_sane_add(&sizes, values, 0, n, n);
+    for (uint32_t i = 0; i < TW_SANE_LEAST; i++) tw_sane_note_merge(&merger.sane[1], &sizes, n);
+    for (size_t j = 0; j < n; j++) values[j] = own;
+    tw_sane_add(&of_own, values, 0, n, n);
+    tw_sane_note_own(&merger.sane[1], &of_own);
+    free(values);
+}
+
+/* Two contributions of the same elements everywhere. */
+static float merge_of_two(float a, uint32_t a_steps, float b, uint32_t b_steps, uint64_t *refused) {
+    struct tw_wmsg_reduce request = request_of(1, 0, 64);
+    float values[64];
+    for (unsigned j = 0; j < 64; j++) values[j] = a;
+    input_add(&request, values, 100, a_steps);
+    for (unsigned j = 0; j < 64; j++) values[j] = b;
+    input_add(&request, values, 100, b_steps);
+    *refused = reduced(&request, values).refused;
+    return values[63];
+}
+
+static void of_two_the_one_far_beyond_all_merges_is_refused(void **state) {
+    (void)state;
+    uint64_t refused;
+    open_run();
+    past_of(1, 0.5f); /* insane is above 4, not merged above 8 */
+    assert_true(merge_of_two(1, 10, -1000, 10, &refused) == 1);
+    assert_int_equal(refused, 1 << 1);
+    assert_true(merge_of_two(9, 10, 1, 10, &refused) == 1);
+    assert_int_equal(refused, 1 << 0);
+    assert_true(merge_of_two(1, 10, 7, 10, &refused) == 4); /* and is never scaled: see audits */
+    assert_int_equal(refused, 0);
+    assert_true(merge_of_two(1, 10, 15, 40, &refused) == 8); /* four times the steps */
+    assert_int_equal(refused, 0);
+    (void)merge_of_two(1, 10, 17, 40, &refused);
+    assert_int_equal(refused, 1 << 1);
+    assert_true(merge_of_two(1, 0, 60, UINT32_MAX, &refused) == 30.5f); /* 64 times are believed */
+    assert_int_equal(refused, 0);
+    (void)merge_of_two(1, 0, 70, UINT32_MAX, &refused);
+    assert_int_equal(refused, 1 << 1);
+    past_of(1, 20); /* a warm-up: its own has grown as much */
+    (void)merge_of_two(1, 10, 70, 10, &refused);
+    assert_int_equal(refused, 0);
+}
+
+static void one_alone_is_refused_with_a_reason(void **state) {
+    (void)state;
+    float values[64];
+    struct tw_wmsg_reduced reply;
+    open_run();
+    past_of(1, 0.5f);
+    struct tw_wmsg_reduce request = request_of(1, 0, 64);
+    for (unsigned j = 0; j < 64; j++) values[j] = 60; /* nobody knows how many steps are usual */
+    input_add(&request, values, 100, 10);
+    assert_int_equal(reduced(&request, values).refused, 0);
+    assert_true(values[0] == 60);
+    request = request_of(1, 0, 64);
+    for (unsigned j = 0; j < 64; j++) values[j] = 70;
+    input_add(&request, values, 100, 10);
+    assert_int_equal(tw_merger_reduce(&merger, &request, &reply, &err), TW_LIMIT);
+    assert_string_equal(err.message,
+                        "all that was contributed to part 0 of fragment 1 in round 4 is far larger "
+                        "than merges of it are: nothing is merged");
+    assert_int_equal(reply.bytes, 0);
+    assert_int_equal(reply.refused, 0);
+}
+
+/* The auditor has not seen what the owner saw, or has seen something else. */
+static void auditor_takes_whom_the_owner_lists(void **state) {
+    (void)state;
+    open_run();
+    past_of(1, 0.5f);
+    const double norm = sqrt(AUDIT_N);
+    assert_int_equal(audit_case((double[]){norm, 50 * norm}, 2), 1 << 1);
+    struct tw_wmsg_reduce request = request_of(1, 0, 64);
+    float values[64];
+    for (unsigned j = 0; j < 64; j++) values[j] = 1000;
+    request.is_audit = 1;
+    input_add(&request, values, 100, 10);
+    assert_int_equal(reduced(&request, values).refused, 0);
+    assert_true(values[0] == 1000);
+}
+
 int main(void) {
 #define FACT(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
@@ -346,6 +439,9 @@ int main(void) {
         FACT(more_inputs_than_members_are_refused),
         FACT(rda_goes_by_tensor_and_part),
         FACT(audit_finds_what_the_owner_merged),
+        FACT(of_two_the_one_far_beyond_all_merges_is_refused),
+        FACT(one_alone_is_refused_with_a_reason),
+        FACT(auditor_takes_whom_the_owner_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
