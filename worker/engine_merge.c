@@ -169,6 +169,12 @@ static void print_number(const char *name, double value) {
     if (isfinite(value)) (void)printf(", \"%s\": %.6f", name, value);
 }
 
+/* The weights go by the held-out text whose loss is told. */
+static bool is_chosen(const struct merge *merge) {
+    const char *const how = merge->bench->options->weights;
+    return strcmp(how, "loss") == 0 || strcmp(how, "greedy") == 0;
+}
+
 static void print_json(const struct merge *merge) {
     (void)printf("{\"models\": [");
     for (uint32_t i = 0; i < merge->count; i++) {
@@ -181,6 +187,7 @@ static void print_json(const struct merge *merge) {
     }
     (void)printf("]");
     print_number("validation_nats", merge->merged);
+    if (is_chosen(merge)) (void)printf(", \"chosen_on_validation\": true");
     if (merge->bench->options->out != NULL) {
         (void)printf(", \"out\": ");
         tw_json_string_print(stdout, merge->bench->options->out);
@@ -209,6 +216,11 @@ static void print(const struct merge *merge) {
             "alone.\n",
             merge->merged, fabs(merge->merged - best), merge->merged <= best ? "better" : "worse");
     }
+    if (is_chosen(merge)) {
+        (void)printf(
+            "Its weights were chosen by this very text: on text that neither saw it may be "
+            "a little worse. `thinwire eval` with another --data tells.\n");
+    }
     if (has_loss && merge->merged > best) {
         (void)printf(
             "Models that trained far apart average badly: `--weights greedy` takes in only "
@@ -225,8 +237,7 @@ static void print(const struct merge *merge) {
 
 static enum tw_status check(const struct merge *merge, struct tw_error *err) {
     const struct engine_options *const options = merge->bench->options;
-    const bool wants_loss = strcmp(options->weights, "loss") == 0 ||
-                            strcmp(options->weights, "greedy") == 0 || options->is_ablation;
+    const bool wants_loss = is_chosen(merge) || options->is_ablation;
     if (merge->count < 2) {
         return tw_fail(err, TW_CONFIG, "merge makes one model of several: name at least two");
     }

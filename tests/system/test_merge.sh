@@ -75,6 +75,8 @@ tw merge mean good2 --out again | grep -q 'with its manifest' || fail "a merge i
 tw merge good1 good2 poor --data text.txt --ablate --json >ablate.json
 tw merge good1 poor good2 --data text.txt --weights loss --json >loss.json
 tw merge poor good1 good2 --data text.txt --weights greedy --out soup --json >greedy.json
+tw merge poor good1 good2 --data text.txt --weights greedy | grep -q 'chosen by this very text' ||
+    fail "greedy says nothing of what it chose by"
 tw eval soup --data text.txt --json >soup.json # it carries its manifest
 python3 - <<'PY' || fail "$(cat ablate.json loss.json greedy.json soup.json)"
 import json
@@ -83,6 +85,8 @@ merged = ablate["validation_nats"]
 good1, good2, poor = (m["validation_nats_without"] for m in ablate["models"])
 assert poor < merged < min(good1, good2), ablate
 weights = [m["weight"] for m in loss["models"]]
+assert loss["chosen_on_validation"] and greedy["chosen_on_validation"], (loss, greedy)
+assert "chosen_on_validation" not in ablate, ablate
 assert abs(sum(weights) - 1) < 1e-5 and weights[1] < 0.01 < min(weights[0], weights[2]), loss
 assert greedy["models"][0]["weight"] == 0 and greedy["out"] == "soup", greedy
 assert greedy["validation_nats"] <= min(m["validation_nats"] for m in greedy["models"]), greedy
