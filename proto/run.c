@@ -7,7 +7,7 @@
 #include "proto/run_key.h"
 
 static const char first_line[] = "thinwire-run 1\n";
-enum { FIRST_LINE_BYTES = sizeof(first_line) - 1, LINE_BYTES_MAX = 256 };
+enum { FIRST_LINE_BYTES = sizeof(first_line) - 1, LINE_BYTES_MAX = 256, KEYS_MAX = 128 };
 
 static const char *section_title(const char *key) {
     static const char *const titles[] = {
@@ -247,30 +247,35 @@ static enum tw_status next_line(const char *text, size_t size, size_t *at, unsig
     return TW_OK;
 }
 
+/* The line of each key, in the order of the table; 0: it is left out. */
+struct lines {
+    unsigned of_key[KEYS_MAX];
+    uint32_t count;
+};
+
 /* Short run files are written by hand, and lack what they leave to its default. One that has the
  * first keys in their order and then no more is a file that was cut off. */
-static enum tw_status check_end(const unsigned *line_of_key, const struct tw_run_key *keys,
-                                uint32_t keys_count, struct tw_error *err) {
+static enum tw_status check_end(const struct lines *lines, struct tw_error *err) {
     enum { BY_HAND_MAX = 8 };
-    uint32_t count = 0, first = 0;
-    for (uint32_t k = 0; k < keys_count; k++) count += line_of_key[k] != 0;
-    while (first < keys_count && line_of_key[first] != 0 &&
-           (first == 0 || line_of_key[first] > line_of_key[first - 1]))
+    uint32_t first = 0, keys_count;
+    const struct tw_run_key *keys = tw_run_keys(&keys_count);
+    while (first < keys_count && lines->of_key[first] != 0 &&
+           (first == 0 || lines->of_key[first] > lines->of_key[first - 1]))
         first++;
-    if (count == keys_count || count != first || count <= BY_HAND_MAX) return TW_OK;
+    if (lines->count == keys_count || lines->count != first || first <= BY_HAND_MAX) return TW_OK;
     return tw_fail(err, TW_CONFIG,
                    "it ends after %s, key %u of %u in their order: was it cut off? Copy it again; "
                    "`thinwire run new` writes them all",
-                   keys[count - 1].name, count, keys_count);
+                   keys[first - 1].name, first, keys_count);
 }
 
-/* Sets every key that is written in the file; line_of_key[] catches keys written twice. */
-static enum tw_status read_keys(const char *text, size_t size, bool is_whole, struct tw_run *run,
-                                struct tw_error *err) {
-    unsigned line_of_key[128] = {0};
+/* Sets every key that is written in the file, and *lines to where. */
+static enum tw_status read_keys(const char *text, size_t size, struct lines *lines,
+                                struct tw_run *run, struct tw_error *err) {
     uint32_t keys_count;
     const struct tw_run_key *keys = tw_run_keys(&keys_count);
-    TW_ASSERT(keys_count <= 128);
+    TW_ASSERT(keys_count <= KEYS_MAX);
+    memset(lines, 0, sizeof(*lines));
     bool has_started = false;
     size_t at = 0;
     for (unsigned number = 1; at < size; number++) {
@@ -286,14 +291,29 @@ static enum tw_status read_keys(const char *text, size_t size, bool is_whole, st
         }
         if (tw_run_set(run, line.key, line.value, &why) != TW_OK)
             return tw_fail(err, TW_CONFIG, "line %u: %.220s", number, why.message);
-        unsigned *seen = &line_of_key[tw_run_key_find(line.key) - keys];
+        unsigned *seen = &lines->of_key[tw_run_key_find(line.key) - keys];
         if (*seen != 0)
             return tw_fail(err, TW_CONFIG, "line %u: %s is already set in line %u", number,
                            line.key, *seen);
         *seen = number;
+        lines->count++;
     }
     if (!has_started) return tw_fail(err, TW_CONFIG, "a run file starts with `thinwire-run 1`");
-    return is_whole ? TW_OK : check_end(line_of_key, keys, keys_count, err);
+    return TW_OK;
+}
+
+/* Who leaves most keys to their defaults means something by the others. */
+static enum tw_status check_written(const struct lines *lines, const struct tw_run *run,
+                                    struct tw_error *err) {
+    uint32_t keys_count;
+    const struct tw_run_key *keys = tw_run_keys(&keys_count);
+    struct tw_error why;
+    if (lines->count > keys_count / 2) return TW_OK;
+    for (uint32_t k = 0; k < keys_count; k++) {
+        if (lines->of_key[k] == 0 || tw_run_check_written(&keys[k], run, &why) == TW_OK) continue;
+        return tw_fail(err, TW_CONFIG, "line %u: %.220s", lines->of_key[k], why.message);
+    }
+    return TW_OK;
 }
 
 static enum tw_status read_run(const char *text, size_t size, bool is_whole, struct tw_run *run,
@@ -301,15 +321,18 @@ static enum tw_status read_run(const char *text, size_t size, bool is_whole, str
     if (size > TW_MANIFEST_BYTES_MAX)
         return tw_fail(err, TW_CONFIG, "a run file has at most %d bytes, this one has %zu",
                        TW_MANIFEST_BYTES_MAX, size);
+    struct lines lines;
     tw_run_defaults(run);
     /* Again and again: the preset's row depends on keys of the file, which overrule the row, which
      * is then fitted to them, but for those that the file has. */
-    TW_TRY(read_keys(text, size, is_whole, run, err));
+    TW_TRY(read_keys(text, size, &lines, run, err));
+    if (!is_whole) TW_TRY(check_end(&lines, err));
     tw_run_apply_preset(run, run->sync.preset);
-    TW_TRY(read_keys(text, size, is_whole, run, err));
+    TW_TRY(read_keys(text, size, &lines, run, err));
     tw_run_refit(run);
-    TW_TRY(read_keys(text, size, is_whole, run, err));
-    return tw_run_check(run, err);
+    TW_TRY(read_keys(text, size, &lines, run, err));
+    TW_TRY(tw_run_check(run, err));
+    return check_written(&lines, run, err);
 }
 
 enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run,

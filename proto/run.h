@@ -188,8 +188,10 @@ const char *tw_run_model_name(uint32_t i);
  * row of the preset, fitted to the model and to the planned number of outer steps: run_preset.c. */
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
 
-/* What of the row follows from sync.period and sync.fragments, once these are set otherwise: the
- * outer constants, which follow from sync.codec too, and the overlap. */
+/* What of the row follows from sync.period and sync.fragments, once these are set otherwise: of the
+ * two the one that was not, where the fragments do not divide the period, the overlap, and the
+ * outer constants, which follow from sync.codec too. What was set has to be set again afterwards.
+ */
 void tw_run_refit(struct tw_run *run);
 
 /* Tokens of the run clock up to which nodes merge; from then on each trains by itself. */

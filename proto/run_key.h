@@ -62,6 +62,12 @@ enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_ru
  * compress/codec.h says the same of each. */
 bool tw_run_needs_feedback(enum tw_codec_id codec);
 
+/* Whether a key says anything in *run, for those that a person wrote: TW_CONFIG with the reason
+ * when it does not. A manifest has every key, and says nothing by those that mean nothing in it:
+ * run_idle.c. */
+enum tw_status tw_run_check_written(const struct tw_run_key *key, const struct tw_run *run,
+                                    struct tw_error *err);
+
 /* Relations between the keys of sync.*: run_sync.c. TW_CONFIG. */
 enum tw_status tw_run_check_sync(const struct tw_run *run, struct tw_error *err);
 

@@ -253,9 +253,10 @@ static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row
 /* Between two rounds there are period / fragments steps. An overlap is a minimum, for who has the
  * merge by then; of five steps two cost 2 % of the loss, one costs half of that. */
 static uint32_t fit_overlap(const struct tw_run *run, const struct preset *row) {
-    enum { SHARE = 5 };
+    enum { SHARE = 5, MOST = 100000 }; /* as the key takes */
     const uint32_t stride = run->sync.period / run->sync.fragments;
-    if (row->overlap == WHOLE || stride <= 1) return stride > 0 ? stride - 1 : 0;
+    if (stride <= 1) return 0;
+    if (row->overlap == WHOLE) return stride <= MOST ? stride - 1 : MOST;
     if (row->overlap <= 1 || stride >= SHARE * row->overlap) return row->overlap;
     return stride > SHARE ? stride / SHARE : 1;
 }
@@ -265,8 +266,26 @@ static const struct preset *row_of(enum tw_preset preset) {
     return &presets[preset];
 }
 
+/* The multiple of the fragments nearest to the row's period. */
+static uint32_t fit_period(const struct preset *row, uint32_t fragments) {
+    const uint32_t stride = (row->period + fragments / 2) / fragments;
+    return stride > 0 ? stride * fragments : fragments;
+}
+
+/* Fragments divide the period. Who set one of the two did not ask for what the row has of the
+ * other, so that gives way: the period to the nearest multiple, the fragments to the next fewer. */
+static void fit_division(struct tw_run *run, const struct preset *row) {
+    if (run->sync.period % run->sync.fragments == 0) return;
+    if (run->sync.period == fit_period(row, fit_fragments(run, row))) {
+        run->sync.period = fit_period(row, run->sync.fragments);
+        return;
+    }
+    while (run->sync.period % run->sync.fragments != 0) run->sync.fragments--;
+}
+
 void tw_run_refit(struct tw_run *run) {
     const struct preset *row = row_of(run->sync.preset);
+    fit_division(run, row);
     run->sync.overlap = fit_overlap(run, row);
     fit_outer(run, row);
 }
@@ -278,9 +297,7 @@ void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {
     run->sync.together_millionths =
         row->together_millionths > 0 ? row->together_millionths : 1000000;
     run->sync.fragments = fit_fragments(run, row);
-    /* The multiple of the fragments nearest to the row's period. */
-    const uint32_t stride = (row->period + run->sync.fragments / 2) / run->sync.fragments;
-    run->sync.period = stride * run->sync.fragments;
+    run->sync.period = fit_period(row, run->sync.fragments);
     run->sync.pattern = TW_PATTERN_STRIDED;
     run->sync.sent = row->sent;
     run->sync.mix_millionths = row->mix_millionths;

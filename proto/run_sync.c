@@ -8,8 +8,8 @@ static enum tw_status check_rounds(const struct tw_run *run, struct tw_error *er
     if (fragments > run->model.layers + 1)
         return tw_fail(err, TW_CONFIG,
                        "sync.fragments (%u) is more than model.layers + 1 (%u): a fragment would "
-                       "be empty",
-                       fragments, run->model.layers + 1);
+                       "be empty; set sync.fragments = %u or less",
+                       fragments, run->model.layers + 1, run->model.layers + 1);
     if (period % fragments != 0)
         return tw_fail(err, TW_CONFIG,
                        "sync.period (%u) must be a multiple of sync.fragments (%u): %u would do",
@@ -17,14 +17,19 @@ static enum tw_status check_rounds(const struct tw_run *run, struct tw_error *er
     if (run->sync.overlap >= period / fragments)
         return tw_fail(err, TW_CONFIG,
                        "sync.overlap (%u) must be less than sync.period / sync.fragments (%u): a "
-                       "merge has to be applied before the next one starts",
-                       run->sync.overlap, period / fragments);
-    if (run->sync.quorum > run->sync.members)
-        return tw_fail(err, TW_CONFIG, "sync.quorum (%u) is more than sync.members (%u)",
-                       run->sync.quorum, run->sync.members);
+                       "merge has to be applied before the next one starts; set sync.overlap = %u "
+                       "or less",
+                       run->sync.overlap, period / fragments, period / fragments - 1);
     if (run->sync.nodes > run->sync.members)
-        return tw_fail(err, TW_CONFIG, "sync.nodes (%u) is more than sync.members (%u)",
+        return tw_fail(err, TW_CONFIG,
+                       "sync.nodes (%u) is more than sync.members (%u): plan for fewer nodes, or "
+                       "let as many in",
                        run->sync.nodes, run->sync.members);
+    if (run->sync.quorum > run->sync.nodes)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.quorum (%u) is more than sync.nodes (%u): every round would wait in "
+                       "vain for as many; set sync.quorum = %u or less, or plan for more nodes",
+                       run->sync.quorum, run->sync.nodes, run->sync.nodes);
     return TW_OK;
 }
 
@@ -32,6 +37,25 @@ static enum tw_status check_rounds(const struct tw_run *run, struct tw_error *er
 static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
     tw_run_key_format(tw_run_key_find(key), run, text);
     return text;
+}
+
+/* NoLoCo, arXiv 2506.10911: the mean of the nodes converges where mu < eta, and by equation 74, for
+ * n = 2, the nodes stay together where mu < gamma < sqrt(2 + mu^2). */
+static enum tw_status check_pair_rule(const struct tw_run *run, struct tw_error *err) {
+    const uint64_t mu = run->sync.outer_momentum_millionths, gamma = run->sync.consensus_millionths;
+    const uint64_t two = UINT64_C(2) * 1000000 * 1000000;
+    if (run->sync.outer_lr_millionths <= mu)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.outer_lr (%.6g) must be more than sync.outer_momentum (%.6g) in "
+                       "pairs: with less NoLoCo is not known to converge; its own are 0.7 and "
+                       "0.5",
+                       run->sync.outer_lr_millionths / 1e6, (double)mu / 1e6);
+    if (gamma <= mu || gamma * gamma >= two + mu * mu)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.consensus (%.6g) must lie between sync.outer_momentum (%.6g) and "
+                       "sqrt(2 + momentum^2): outside, the nodes drift apart",
+                       (double)gamma / 1e6, (double)mu / 1e6);
+    return TW_OK;
 }
 
 static enum tw_status check_pair(const struct tw_run *run, struct tw_error *err) {
@@ -50,33 +74,34 @@ static enum tw_status check_pair(const struct tw_run *run, struct tw_error *err)
                        "sync.sent = %s needs sync.topology = group: in a pair training goes on "
                        "from what was sent, sync.sent = keep",
                        word(run, "sync.sent", text));
-    /* NoLoCo, arXiv 2506.10911, equation 74 for n = 2: mu < gamma < sqrt(2 + mu^2). */
-    const uint64_t mu = run->sync.outer_momentum_millionths, gamma = run->sync.consensus_millionths;
-    const uint64_t two = UINT64_C(2) * 1000000 * 1000000;
-    if (gamma <= mu || gamma * gamma >= two + mu * mu)
+    if (run->sync.weights != TW_WEIGHTS_EQUAL)
         return tw_fail(err, TW_CONFIG,
-                       "sync.consensus (%.6g) must lie between sync.outer_momentum (%.6g) and "
-                       "sqrt(2 + momentum^2): outside, the nodes drift apart",
-                       (double)gamma / 1e6, (double)mu / 1e6);
-    return TW_OK;
+                       "sync.weights = %s needs sync.topology = group: the two of a pair count "
+                       "alike; set sync.weights = equal",
+                       word(run, "sync.weights", text));
+    return check_pair_rule(run, err);
 }
 
 static enum tw_status check_outer(const struct tw_run *run, struct tw_error *err) {
     if (run->sync.lead_millionths > 0 && run->sync.topology != TW_TOPOLOGY_GROUP)
         return tw_fail(err, TW_CONFIG,
                        "sync.lead (%.6g) needs sync.topology = group: it goes by what many nodes "
-                       "have in common",
+                       "have in common; set sync.lead = 0",
                        run->sync.lead_millionths / 1e6);
     if (run->sync.together_millionths < 1000000 && run->sync.topology != TW_TOPOLOGY_GROUP)
         return tw_fail(err, TW_CONFIG,
                        "sync.together (%.6g) needs sync.topology = group: it says when a group "
-                       "parts",
+                       "parts; set sync.together = 1",
                        run->sync.together_millionths / 1e6);
     if (run->sync.outer == TW_OUTER_HEAVYBALL) return TW_OK;
     if (run->sync.gap_penalty_millionths > 0)
-        return tw_fail(err, TW_CONFIG, "sync.gap_penalty needs sync.outer = heavyball");
+        return tw_fail(err, TW_CONFIG,
+                       "sync.gap_penalty needs sync.outer = heavyball, whose momentum it holds "
+                       "back: set that, or sync.gap_penalty = 0");
     if (run->sync.momentum_clip_millionths > 0)
-        return tw_fail(err, TW_CONFIG, "sync.momentum_clip needs sync.outer = heavyball");
+        return tw_fail(err, TW_CONFIG,
+                       "sync.momentum_clip needs sync.outer = heavyball, whose momentum it clips: "
+                       "set that, or sync.momentum_clip = 0");
     return TW_OK;
 }
 
@@ -89,8 +114,13 @@ static enum tw_status check_merge(const struct tw_run *run, struct tw_error *err
     if (is_robust && run->sync.nodes < ROBUST_NODES_MIN)
         return tw_fail(err, TW_CONFIG,
                        "sync.merge = %s tells the odd one out among at least %d nodes, and "
-                       "sync.nodes is %u",
+                       "sync.nodes is %u: set sync.merge = mean, or plan for more nodes",
                        word(run, "sync.merge", text), ROBUST_NODES_MIN, run->sync.nodes);
+    if (is_robust && run->sync.weights != TW_WEIGHTS_EQUAL)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.merge = %s takes every node for one voice, since tokens are what a "
+                       "node says of itself: set sync.weights = equal",
+                       word(run, "sync.merge", text));
     if (run->sync.mix_millionths > 0 && run->sync.sent != TW_SENT_MIX)
         return tw_fail(err, TW_CONFIG,
                        "sync.mix (%.6g) belongs to sync.sent = mix; with %s it must be 0",
@@ -104,6 +134,8 @@ bool tw_run_needs_feedback(enum tw_codec_id codec) {
            codec == TW_CODEC_TOPK64 || codec == TW_CODEC_TOPK32 || codec == TW_CODEC_AUTO;
 }
 
+/* No bound in bits for results, for what counts is what they lose: ecsq3, at 3 bits, loses less
+ * than e3m0 does at 4.25 (tests/RECORDS.md). From 2 bits down it is a tenth of a merge and more. */
 static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err) {
     char text[TW_RUN_VALUE_BYTES];
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return TW_OK;
@@ -129,6 +161,6 @@ enum tw_status tw_run_check_sync(const struct tw_run *run, struct tw_error *err)
     if (run->sync.consensus_millionths > 0)
         return tw_fail(err, TW_CONFIG,
                        "sync.consensus needs sync.topology = pair: a group has one anchor, there "
-                       "is nothing to pull together");
+                       "is nothing to pull together; set sync.consensus = 0");
     return TW_OK;
 }

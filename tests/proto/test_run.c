@@ -191,6 +191,7 @@ static void relations_between_keys_are_checked(void **state) {
     check_names("sync.fragments", "4", "32 would do");
     check_names("sync.overlap", "10", "sync.overlap");
     check_names("sync.members", "3", "sync.nodes");
+    check_names("sync.quorum", "5", "set sync.quorum = 4 or less");
     check_names("security.admission", "owner", "thinwire owner new");
     check_names("security.owner", owner_hex, "unless security.admission = owner");
 }
@@ -272,7 +273,11 @@ static void contradictions_between_knobs_are_refused(void **state) {
         {TW_PRESET_NOLOCO, "sync.consensus", "0", "drift apart"},
         {TW_PRESET_NOLOCO, "sync.consensus", "1.5", "drift apart"},
         {TW_PRESET_NOLOCO, "sync.outer_momentum", "0.7", "must lie between"},
+        {TW_PRESET_NOLOCO, "sync.weights", "tokens", "the two of a pair count alike"},
         {TW_PRESET_NOLOCO, "sync.topology", "group", "sync.consensus needs"},
+        {TW_PRESET_STREAMING, "sync.quorum", "6", "would wait in vain for as many"},
+        {TW_PRESET_DECOUPLED, "sync.fragments", "6", "set sync.fragments = 5 or less"},
+        {TW_PRESET_EAGER, "sync.overlap", "30", "set sync.overlap = 29 or less"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         tw_run_defaults(&run);
@@ -290,9 +295,27 @@ static void contradictions_between_knobs_are_refused(void **state) {
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
     run.sync.consensus_millionths = 1499999;
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    run.sync.outer_lr_millionths = 500001;
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    run.sync.outer_lr_millionths = 500000;
+    assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "(0.5) must be more than sync.outer_momentum (0.5)"));
     tw_run_apply_preset(&run, TW_PRESET_STREAMING);
     run.sync.merge = TW_MERGE_TRIMMED;
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    /* A merge that nobody can outvote knows no weights. */
+    for (unsigned merge = TW_MERGE_TRIMMED; merge <= TW_MERGE_CLIPPED; merge++) {
+        run.sync.merge = (enum tw_merge)merge;
+        run.sync.weights = TW_WEIGHTS_TOKENS;
+        assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
+        assert_non_null(strstr(err.message, "one voice"));
+    }
+    /* Three bits are a result, two are not. */
+    run.sync.merge = TW_MERGE_RDA;
+    run.sync.result = TW_CODEC_ECSQ3;
+    assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    run.sync.result = TW_CODEC_ECSQ2;
+    assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
 }
 
 static void shape_follows_from_the_keys(void **state) {
@@ -573,6 +596,104 @@ static void presets_make_valid_runs_of_any_depth(void **state) {
     }
 }
 
+/* Of period and fragments the one that was not set gives way, so that any of either will do. */
+static void a_set_period_or_fragments_fit_the_other(void **state) {
+    (void)state;
+    static const char *const presets[] = {"diloco",    "streaming",  "eager",     "noloco", "co2",
+                                          "decoupled", "sparseloco", "local-sgd", "btm"};
+    static const uint32_t periods[] = {1, 2, 7, 12, 48, 50, 97, 1000000};
+    char file[256];
+    for (unsigned p = 0; p < sizeof(presets) / sizeof(presets[0]); p++) {
+        for (uint32_t layers = 1; layers <= 40; layers += 3) {
+            for (unsigned i = 0; i < sizeof(periods) / sizeof(periods[0]); i++) {
+                (void)snprintf(file, sizeof(file),
+                               "thinwire-run 1\nsync.preset = %s\nmodel.layers = %u\n"
+                               "sync.period = %u\n",
+                               presets[p], layers, periods[i]);
+                if (read_text(file) != TW_OK) fail_msg("%s: %s", file, err.message);
+                assert_int_equal(run.sync.period, periods[i]);
+                assert_int_equal(run.sync.period % run.sync.fragments, 0);
+            }
+            for (uint32_t fragments = 1; fragments <= layers + 1; fragments++) {
+                (void)snprintf(file, sizeof(file),
+                               "thinwire-run 1\nsync.preset = %s\nmodel.layers = %u\n"
+                               "sync.fragments = %u\n",
+                               presets[p], layers, fragments);
+                if (read_text(file) != TW_OK) fail_msg("%s: %s", file, err.message);
+                assert_int_equal(run.sync.fragments, fragments);
+            }
+        }
+    }
+}
+
+static void fragments_give_way_to_the_next_fewer(void **state) {
+    (void)state;
+    const struct {
+        const char *keys;
+        uint32_t period, fragments, overlap;
+    } rows[] = {
+        {"", 30, 3, 2},
+        {"sync.period = 60\n", 60, 3, 2}, /* as it always was */
+        {"sync.period = 50\n", 50, 2, 2},
+        {"sync.period = 7\n", 7, 1, 1},
+        {"sync.period = 2\n", 2, 2, 0},
+        {"sync.period = 1\n", 1, 1, 0},
+        {"sync.fragments = 4\n", 32, 4, 1},
+        {"sync.preset = decoupled\nsync.period = 24\n", 24, 4, 1},
+        {"sync.period = 50\nsync.overlap = 24\n", 50, 2, 24},
+        {"sync.period = 20\nsync.fragments = 5\n", 20, 5, 1},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char file[256];
+        (void)snprintf(file, sizeof(file), "thinwire-run 1\n%s", rows[i].keys);
+        if (read_text(file) != TW_OK) fail_msg("%s: %s", file, err.message);
+        assert_int_equal(run.sync.period, rows[i].period);
+        assert_int_equal(run.sync.fragments, rows[i].fragments);
+        assert_int_equal(run.sync.overlap, rows[i].overlap);
+    }
+    /* Who sets both means both. */
+    assert_int_equal(read_text("thinwire-run 1\nsync.period = 50\nsync.fragments = 3\n"),
+                     TW_CONFIG);
+    assert_non_null(strstr(err.message, "51 would do"));
+    assert_int_equal(read_text("thinwire-run 1\nsync.period = 30\nsync.fragments = 4\n"),
+                     TW_CONFIG);
+    assert_non_null(strstr(err.message, "32 would do"));
+}
+
+/* In a short file every key is there for a reason; a whole manifest has all of them. */
+static void a_key_that_says_nothing_is_refused_where_somebody_wrote_it(void **state) {
+    (void)state;
+    const struct {
+        const char *keys, *reason;
+    } rows[] = {
+        {"sync.topology = solo\nsync.sent = keep\n",
+         "line 3: sync.sent says nothing where sync.topology = solo"},
+        {"sync.topology = solo\nsync.lead = 0\nsync.merge = rda\n", "line 4: sync.merge says"},
+        {"sync.topology = solo\nsync.lead = 0\nsync.outer_lr = 1\n", "line 4: sync.outer_lr says"},
+        {"sync.quorum = 2\nsync.topology = solo\nsync.lead = 0\n", "line 2: sync.quorum says"},
+        {"sync.preset = noloco\nsync.result = int4\n", "so that no merge is sent"},
+        {"sync.preset = noloco\nsync.quorum = 2\n", "waits for nobody else"},
+        {"sync.preset = noloco\nsync.grace = 1s\n", "or set sync.topology = group"},
+        {"sync.interval = 2s\n", "rounds follow sync.period, not the time"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char file[256];
+        (void)snprintf(file, sizeof(file), "thinwire-run 1\n%s", rows[i].keys);
+        if (strstr(rows[i].keys, "solo") != NULL && strstr(rows[i].keys, "lead") == NULL)
+            (void)strcat(file, "sync.lead = 0\n");
+        assert_int_equal(read_text(file), TW_CONFIG);
+        if (strstr(err.message, rows[i].reason) == NULL) fail_msg("%s", err.message);
+    }
+    assert_int_equal(read_text("thinwire-run 1\nsync.interval = 2s\nsync.pace = clock\n"), TW_OK);
+    assert_int_equal(read_text("thinwire-run 1\nsync.preset = noloco\nsync.feedback = 0.5\n"),
+                     TW_OK);
+    tw_run_defaults(&run);
+    tw_run_apply_preset(&run, TW_PRESET_NOLOCO);
+    tw_run_encode(&run, text, &size);
+    struct tw_run back;
+    assert_int_equal(tw_run_decode(text, size, &back, &err), TW_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_pass_the_check),
@@ -599,6 +720,9 @@ int main(void) {
         cmocka_unit_test(outer_constants_fit_the_codec),
         cmocka_unit_test(overlap_fits_between_two_rounds),
         cmocka_unit_test(presets_make_valid_runs_of_any_depth),
+        cmocka_unit_test(a_set_period_or_fragments_fit_the_other),
+        cmocka_unit_test(fragments_give_way_to_the_next_fewer),
+        cmocka_unit_test(a_key_that_says_nothing_is_refused_where_somebody_wrote_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
