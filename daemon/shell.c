@@ -211,6 +211,7 @@ static struct tw_node_config core_config(struct tw_shell *shell) {
         .period_steps = period > 0 ? period : 1,
         .overlap_steps = run->sync.overlap,
         .pace_us = run->sync.pace == TW_PACE_CLOCK ? (uint64_t)run->sync.pace_ms * 1000 : 0,
+        .overlap_us = run->sync.overlap * tw_run_step_us(run),
         .quorum = run->sync.quorum,
         .grace_us = (uint64_t)run->sync.grace_ms * 1000,
         .budget_tokens = run->train.tokens,

@@ -6,6 +6,7 @@
 #ifndef TW_PROTO_RUN_H
 #define TW_PROTO_RUN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -200,6 +201,14 @@ uint64_t tw_run_together_tokens(const struct tw_run *run);
 /* Planned outer steps of each fragment: tokens / (batch context nodes period). 0 when the run ends
  * before the first one. An estimate: the nodes that will come are not known. */
 uint64_t tw_run_outer_steps(const struct tw_run *run);
+
+/* Clock pace: how long an inner step takes at the speed the run is planned for, of which a period
+ * of each fragment takes sync.interval x sync.fragments. 0 with pace steps: no speed is planned. */
+uint64_t tw_run_step_us(const struct tw_run *run);
+
+/* Clock pace: ties sync.interval to sync.period for nodes whose steps take so long (> 0): the
+ * interval follows, or where it was set the period, and what follows from that. */
+void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval);
 
 /* Checks the range of every key and the relations between keys: kv_heads divide heads, fragments
  * divide period, overlap < period / fragments, ... TW_CONFIG. */

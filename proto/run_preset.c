@@ -149,6 +149,11 @@ uint64_t tw_run_outer_steps(const struct tw_run *run) {
     return period_tokens == 0 ? 0 : tw_run_together_tokens(run) / period_tokens;
 }
 
+uint64_t tw_run_step_us(const struct tw_run *run) {
+    if (run->sync.pace != TW_PACE_CLOCK) return 0;
+    return (uint64_t)run->sync.pace_ms * 1000 * run->sync.fragments / run->sync.period;
+}
+
 /* A line through points, level beyond its ends. In whole numbers, as all of this. */
 struct line {
     uint32_t count;
@@ -288,6 +293,31 @@ void tw_run_refit(struct tw_run *run) {
     fit_division(run, row);
     run->sync.overlap = fit_overlap(run, row);
     fit_outer(run, row);
+}
+
+/* The nearest multiple of unit to value, at least one and at most so many. */
+static uint64_t nearest(uint64_t value, uint64_t unit, uint64_t most) {
+    const uint64_t count = (value + unit / 2) / unit;
+    return count < 1 ? 1 : count < most ? count : most;
+}
+
+void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval) {
+    enum { PERIOD_MAX = 1000000, PACE_MS_MIN = 10, PACE_MS_MAX = 86400000 }; /* as the keys take */
+    TW_ASSERT(step_us > 0);
+    if (run->sync.pace != TW_PACE_CLOCK) return;
+    const uint32_t fragments = run->sync.fragments;
+    if (has_interval) {
+        const uint64_t pace_us = (uint64_t)run->sync.pace_ms * 1000;
+        const uint64_t stride = nearest(pace_us, step_us, PERIOD_MAX / fragments);
+        run->sync.period = (uint32_t)stride * fragments;
+        tw_run_refit(run);
+        return;
+    }
+    const uint64_t stride = run->sync.period / fragments;
+    const uint64_t step_us_max = UINT64_C(1000) * PACE_MS_MAX;
+    const uint64_t step = step_us < step_us_max ? step_us : step_us_max;
+    const uint64_t pace_ms = nearest(stride * step, 1000, PACE_MS_MAX);
+    run->sync.pace_ms = pace_ms < PACE_MS_MIN ? PACE_MS_MIN : (uint32_t)pace_ms;
 }
 
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {

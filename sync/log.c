@@ -426,7 +426,7 @@ static void apply(struct tw_node *node, const struct tw_close *close) {
     action->u.apply.parts_count = close->parts_count;
     action->u.apply.is_final = close->finals > 0;
     action->u.apply.steps = mean_steps(close);
-    action->u.apply.min_step = node->last_send_step + node->cfg.overlap_steps;
+    action->u.apply.min_step = node->last_send_step + tw_node_overlap(node);
     if (close->parts_count > 0) TW_ASSERT(divide(node, close, action));
     node->applying |= UINT64_C(1) << close->fragment;
 }

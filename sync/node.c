@@ -242,6 +242,13 @@ static void measure_step(struct tw_node *node, uint64_t step) {
     node->stepped_us = node->now_us;
 }
 
+uint64_t tw_node_overlap(const struct tw_node *node) {
+    const uint64_t most = node->cfg.overlap_steps;
+    if (node->cfg.pace_us == 0 || node->step_us == 0) return most;
+    const uint64_t steps = node->cfg.overlap_us / node->step_us;
+    return steps < most ? steps : most;
+}
+
 static void handle(struct tw_node *node, const struct tw_event *event) {
     switch (event->kind) {
     case TW_EV_TICK: break;

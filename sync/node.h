@@ -34,6 +34,7 @@ struct tw_node_config {
     uint32_t period_steps;  /* inner steps between two rounds of any fragment: H / P, >= 1 */
     uint32_t overlap_steps; /* tau */
     uint64_t pace_us;       /* clock pace: time between rounds; 0 = steps pace */
+    uint64_t overlap_us;    /* clock pace: tau at the planned speed; 0 = steps pace */
     uint32_t quorum;
     uint64_t grace_us;
     uint64_t budget_tokens;

@@ -455,6 +455,10 @@ void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reaso
 
 /* Asks for a tick at `at_us`. */
 void tw_node_wake(struct tw_node *node, uint64_t at_us);
+
+/* Inner steps from sending to applying, at least. By the clock it is a time as well, for of a node
+ * whose steps are long so many would be rounds and rounds, each of which it had to sit out. */
+uint64_t tw_node_overlap(const struct tw_node *node);
 void tw_node_advance(struct tw_node *node);
 /* Derives node->state from position, roster and vote; reports a change. */
 void tw_node_derive_state(struct tw_node *node);

@@ -192,7 +192,7 @@ static void apply(struct tw_node *node, bool is_merging) {
     struct tw_action *action = tw_act_body(node, TW_ACT_PAIR_APPLY);
     action->u.pair.round = node->at.rounds;
     action->u.pair.version = node->at.rounds / node->cfg.fragments_count;
-    action->u.pair.min_step = is_merging ? pair->step + node->cfg.overlap_steps : 0;
+    action->u.pair.min_step = is_merging ? pair->step + tw_node_overlap(node) : 0;
     action->u.pair.fragment = pair->fragment;
     action->u.pair.is_whole = false;
     action->u.pair.is_alone = !is_merging;

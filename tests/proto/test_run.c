@@ -694,6 +694,41 @@ static void a_key_that_says_nothing_is_refused_where_somebody_wrote_it(void **st
     assert_int_equal(tw_run_decode(text, size, &back, &err), TW_OK);
 }
 
+static void by_the_clock_interval_and_period_are_one_plan(void **state) {
+    (void)state;
+    const struct {
+        uint32_t period, fragments, pace_ms;
+        uint64_t step_us;
+        bool has_interval;
+        uint32_t period_out, pace_ms_out;
+    } rows[] = {
+        {30, 3, 1000, 250000, false, 30, 2500}, /* ten steps of a quarter of a second */
+        {30, 3, 2000, 250000, true, 24, 2000},
+        {30, 3, 2000, 5000000, true, 3, 2000}, /* longer than the interval: one step each */
+        {30, 3, 1000, 10, false, 30, 10},      /* not below what the key takes */
+        {1000000, 1, 1000, 1000000000, false, 1000000, 86400000},
+        {30, 3, 86400000, 1, true, 999999, 86400000},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tw_run_defaults(&run);
+        run.sync.period = rows[i].period;
+        run.sync.fragments = rows[i].fragments;
+        run.sync.pace_ms = rows[i].pace_ms;
+        const struct tw_run before = run;
+        tw_run_fit_clock(&run, rows[i].step_us, rows[i].has_interval);
+        assert_memory_equal(&run, &before, sizeof(run)); /* by steps there is nothing to fit */
+        run.sync.pace = TW_PACE_CLOCK;
+        tw_run_fit_clock(&run, rows[i].step_us, rows[i].has_interval);
+        assert_int_equal(run.sync.period, rows[i].period_out);
+        assert_int_equal(run.sync.pace_ms, rows[i].pace_ms_out);
+        assert_int_equal(tw_run_check(&run, &err), TW_OK);
+    }
+    tw_run_defaults(&run);
+    assert_int_equal(tw_run_step_us(&run), 0);
+    run.sync.pace = TW_PACE_CLOCK;
+    assert_int_equal(tw_run_step_us(&run), 100000); /* a second for three fragments of 30 steps */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_pass_the_check),
@@ -722,6 +757,7 @@ int main(void) {
         cmocka_unit_test(presets_make_valid_runs_of_any_depth),
         cmocka_unit_test(a_set_period_or_fragments_fit_the_other),
         cmocka_unit_test(fragments_give_way_to_the_next_fewer),
+        cmocka_unit_test(by_the_clock_interval_and_period_are_one_plan),
         cmocka_unit_test(a_key_that_says_nothing_is_refused_where_somebody_wrote_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,19 @@ static void a_slow_node_takes_part_and_holds_up_nobody(void **state) {
     assert_true(unequal.group_rounds * 100 > equal.group_rounds * 95);
 }
 
+/* A whole period of overlap is one of the time, not of a slow node's own steps: counted in those it
+ * was in 35 of 253 rounds. */
+static void a_slow_node_takes_part_with_a_long_overlap(void **state) {
+    (void)state;
+    struct tw_sim_options options;
+    static struct tw_sim_result unequal;
+    eight_machines(&options, 8);
+    options.fragments_count = 1;
+    options.overlap_steps = 9;
+    run(&options, &unequal);
+    assert_true(unequal.first_rounds * 10 > unequal.group_rounds * 9);
+}
+
 /* What each can upload is known, or all own the same. Rounds go by the steps and are as large as
  * the thin uplink can just carry: then the time of a round is that of its slowest owner. */
 static void with_a_thin_uplink(struct tw_sim_options *options, bool is_measured) {
@@ -88,6 +101,7 @@ static void parts_follow_what_their_owners_can_upload(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slow_node_takes_part_and_holds_up_nobody),
+        cmocka_unit_test(a_slow_node_takes_part_with_a_long_overlap),
         cmocka_unit_test(parts_follow_what_their_owners_can_upload),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
