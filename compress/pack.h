@@ -1,7 +1,8 @@
 /* pack.h - (phi, u) of a fragment, losslessly, for nodes that join: each float is rotated left by
  * one bit, so that its first byte is the exponent, and the four bytes go to four planes, most
  * significant first; each plane is one zstd frame. rans.h instead would save less than one in a
- * hundred bytes of phi and lose them again in the runs of zeros of u: tests/RECORDS.md.
+ * hundred bytes of phi and lose them again in the runs of zeros of u: tests/RECORDS.md. All state
+ * that is handed on is float32, so there is no other split of bytes, such as one for bf16.
  *
  * Bytes: "TWPK", version 1 (u32), elements (u64), bytes of each of the 8 plane frames (u32 each),
  * then the frames. Unpacking trusts no length: each frame must be exactly one zstd frame whose

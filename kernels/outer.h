@@ -34,11 +34,11 @@ struct tw_outer_sizes {
  *     Lambda = 1 + kappa (1 - mu) ||u|| / ||eta delta||
  *
  * The text of CO2 beyond its abstract could not be had, and its released code has Lambda = 1, so
- * this is the penalty of Gap-Aware (Barkai, Hakimi, Schuster, ICLR 2020), 1 + gap / C: with the
- * heavy ball ||u|| is how far phi moved last, while this delta was under way, and C, how far it
- * moves at a time, is measured as what a steady delta comes to: ||eta delta|| / (1 - mu). So a
- * delta from an anchor that has moved by one typical step since counts half at kappa = 1. A delta
- * of zero has no gap.
+ * this is the penalty of Gap-Aware (Barkai, Hakimi, Schuster, ICLR 2020), 1 + gap / C, as it is
+ * remembered: that text was not at hand either. With the heavy ball ||u|| is how far phi moved
+ * last, while this delta was under way, and C, how far it moves at a time, is measured as what a
+ * steady delta comes to: ||eta delta|| / (1 - mu). So a delta from an anchor that has moved by one
+ * typical step since counts half at kappa = 1. A delta of zero has no gap.
  *
  * Momentum clip, k = clip_millionths / 1e6 (0: none): |u_i| <= k rms(eta delta) / (1 - mu), again
  * in units of the momentum of a steady delta. (In CO2's released code the clip has no effect.) */

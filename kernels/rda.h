@@ -13,6 +13,10 @@
  *
  *     rho = sum_i w_i ||v_i||,  d = sum_i w_i v_i / ||v_i||,  out = rho d / ||d||
  *
+ * A tensor ends where the owner's part of its fragment does (ARCHITECTURE.md section 4): who owns
+ * half of one averages the directions and norms of that half, which comes out as long as the
+ * inputs' halves are.
+ *
  * The mean of M deltas at right angles is sqrt(M) times shorter than they are; this one is as long
  * as they are. v_i = 0 has no direction; ||d|| < TW_RDA_LEAST: the plain weighted mean.
  *

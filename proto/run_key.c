@@ -141,9 +141,11 @@ static const struct tw_run_key keys[] = {
            "pieces of the model that are merged in turn"),
     ENUM("sync.pattern", sync.pattern, patterns, "how layers are dealt to fragments"),
     NUMBER("sync.period", TW_RUN_U32, sync.period, 1, 1000000,
-           "inner steps between two merges of one fragment; a multiple of sync.fragments"),
+           "inner steps between two merges of one fragment, by the clock those of a node as "
+           "planned; a multiple of sync.fragments"),
     NUMBER("sync.overlap", TW_RUN_U32, sync.overlap, 0, 100000,
-           "inner steps between sending and applying, at least"),
+           "inner steps between sending and applying, at least; by the clock for no longer than a "
+           "node as planned takes for them"),
     ENUM("sync.sent", sync.sent, sents,
          "what becomes of work that was sent, until its merge comes: mix and keep train on from "
          "it, restart from the anchor, eager from the anchor with the own share in it"),
@@ -176,7 +178,8 @@ static const struct tw_run_key keys[] = {
            "share of what coding lost that is sent with the next; 0 is none"),
     ENUM("sync.pace", sync.pace, paces, "rounds follow each node's steps, or the time"),
     NUMBER("sync.interval", TW_RUN_DURATION, sync.pace_ms, 10, DAY_MS,
-           "between two rounds when sync.pace is clock"),
+           "between two rounds when sync.pace is clock: what a node as planned takes for "
+           "sync.period / sync.fragments steps"),
     NUMBER("sync.quorum", TW_RUN_U32, sync.quorum, 1, TW_MEMBERS_MAX,
            "contributors wanted before the grace starts"),
     NUMBER("sync.grace", TW_RUN_DURATION, sync.grace_ms, 0, HOUR_MS,

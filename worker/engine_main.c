@@ -140,6 +140,7 @@ static const struct {
     {"merge", ENGINE_MERGE, engine_merge, true, false, true,
      "FILE FILE ... [--out FILE] [--data TEXT] [--run MANIFEST] [--weights HOW]"},
     {"models", ENGINE_MODELS, engine_models, false, false, false, "[--json]"},
+    {"speed", ENGINE_SPEED, engine_speed, false, false, true, "--run MANIFEST"},
     {"info", ENGINE_INFO, engine_devices, false, false, false, "[--device DEVICE] [--json]"},
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };

@@ -15,7 +15,8 @@ static const char *const COMPUTES[] = {"auto", "fp32", "bf16", NULL};
 static const char *const RECOMPUTES[] = {"auto", "off", "on", NULL};
 
 enum {
-    COMPUTE = ENGINE_TRAIN | ENGINE_EVAL | ENGINE_GENERATE | ENGINE_MODELS | ENGINE_MERGE,
+    COMPUTE =
+        ENGINE_TRAIN | ENGINE_EVAL | ENGINE_GENERATE | ENGINE_MODELS | ENGINE_MERGE | ENGINE_SPEED,
     ALL = COMPUTE | ENGINE_INFO,
     USE = ENGINE_EVAL | ENGINE_GENERATE | ENGINE_MERGE,
 };
@@ -29,7 +30,7 @@ static const struct option {
     const char *const *choices;
 } OPTIONS[] = {
 #define AT(member) offsetof(struct engine_options, member)
-    {"--run", ENGINE_TRAIN | USE, TEXT, AT(run), 0, NULL},
+    {"--run", ENGINE_TRAIN | ENGINE_SPEED | USE, TEXT, AT(run), 0, NULL},
     {"--data", ENGINE_TRAIN | ENGINE_EVAL | ENGINE_MERGE, TEXT, AT(data), 0, NULL},
     {"--out", ENGINE_TRAIN | ENGINE_MERGE, TEXT, AT(out), 0, NULL},
     {"--from", ENGINE_TRAIN, TEXT, AT(from), 0, NULL},

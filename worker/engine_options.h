@@ -15,6 +15,7 @@ enum engine_verb {
     ENGINE_MODELS = 8,
     ENGINE_MERGE = 16,
     ENGINE_INFO = 32,
+    ENGINE_SPEED = 64,
 };
 
 enum { ENGINE_FILES_MAX = 64 }; /* that merge takes */

@@ -32,6 +32,7 @@ enum tw_exit engine_train(struct engine_bench *bench);
 enum tw_exit engine_devices(struct engine_bench *bench);
 enum tw_exit engine_models(struct engine_bench *bench);
 enum tw_exit engine_merge(struct engine_bench *bench);
+enum tw_exit engine_speed(struct engine_bench *bench);
 
 /* Makes bench->engine as the verb needs and the options want it. */
 enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb, struct tw_error *err);

@@ -135,8 +135,10 @@ static const struct {
      "                       this folder, which sets the tokenizer and what is held out\n"
      "  --set KEY=VALUE      such as model.layers=6, train.tokens=20m, sync.nodes=8,\n"
      "                       sync.period=30; `run keys` lists every key with what it takes\n"
-     "  --steps-per-s N      speed of a node, for the bytes per hour (default 10); the same as\n"
-     "                       --step-time 100ms\n"
+     "  --step-time TIME     of an inner step of a node, such as 0.8s; or --steps-per-s N. The\n"
+     "                       bytes an hour follow (default 100ms), and with sync.pace=clock\n"
+     "                       sync.interval or sync.period, whichever is not set: then, and\n"
+     "                       with --budget, it is measured here unless it is given\n"
      "  --budget LIMIT       what a node may send (20mbit), or send and take in 30 days\n"
      "                       (50GB/month): picks sync.period and codecs that keep to it\n"},
     {"status",

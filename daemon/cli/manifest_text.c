@@ -84,18 +84,46 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
                   run->sync.nodes, tw_units_s(run->sync.nodes));
 }
 
+/* When rounds are. By the clock the period is what a node of the planned speed makes of the time.
+ */
+static void explain_pace(FILE *to, const struct tw_run *run) {
+    char interval[TW_UNITS_BYTES], step[TW_UNITS_BYTES];
+    (void)fprintf(to, "%" PRIu32 " fragment%s, ", run->sync.fragments,
+                  tw_units_s(run->sync.fragments));
+    if (run->sync.pace == TW_PACE_CLOCK) {
+        (void)fprintf(to,
+                      "by the clock:\n            a round every %s, so each every %" PRIu32
+                      " step%s of a node that takes %s for one\n",
+                      tw_units_duration(interval, run->sync.pace_ms / 1e3), run->sync.period,
+                      tw_units_s(run->sync.period),
+                      tw_units_duration(step, (double)tw_run_step_us(run) / 1e6));
+        if (run->sync.fragments == 1 && run->sync.topology == TW_TOPOLOGY_GROUP)
+            (void)fprintf(to,
+                          "            one that takes longer than %s for a step is in hardly any "
+                          "round\n",
+                          interval);
+        return;
+    }
+    if (run->sync.period == 1) {
+        (void)fprintf(to, "each every step, steps pace\n");
+    } else {
+        (void)fprintf(to, "each every %" PRIu32 " steps, steps pace\n", run->sync.period);
+    }
+    if (run->sync.weights == TW_WEIGHTS_TOKENS_RATE)
+        (void)fprintf(to, "            a slow node is in few of these rounds: sync.pace = clock "
+                          "suits very unequal nodes\n");
+}
+
 static void explain_sync(FILE *to, const struct tw_run *run) {
     char preset[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES], sent[TW_RUN_VALUE_BYTES];
     char merge[TW_RUN_VALUE_BYTES], weights[TW_RUN_VALUE_BYTES];
-    (void)fprintf(to,
-                  "  Sync      preset %s (%s): %" PRIu32 " fragment%s, each every %" PRIu32
-                  " steps, %s pace\n",
-                  word(run, "sync.preset", preset), word(run, "sync.topology", topology),
-                  run->sync.fragments, run->sync.fragments == 1 ? "" : "s", run->sync.period,
-                  run->sync.pace == TW_PACE_CLOCK ? "clock" : "steps");
+    (void)fprintf(to, "  Sync      preset %s (%s): ", word(run, "sync.preset", preset),
+                  word(run, "sync.topology", topology));
+    explain_pace(to, run);
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return;
-    (void)fprintf(to, "            applied %" PRIu32 " or more steps after sending (%s",
-                  run->sync.overlap, word(run, "sync.sent", sent));
+    (void)fprintf(to, "            applied %" PRIu32 " or more %ssteps after sending (%s",
+                  run->sync.overlap, run->sync.pace == TW_PACE_CLOCK ? "such " : "",
+                  word(run, "sync.sent", sent));
     if (run->sync.sent == TW_SENT_MIX) (void)fprintf(to, " %.2g", run->sync.mix_millionths / 1e6);
     (void)fprintf(to, "), merged by %s, weights %s\n", word(run, "sync.merge", merge),
                   word(run, "sync.weights", weights));
@@ -126,7 +154,9 @@ static void explain_outer(FILE *to, const struct tw_run *run) {
                  mu = run->sync.outer_momentum_millionths / 1e6;
     (void)fprintf(to, "  Outer     %s, rate %.3g, momentum %.3g", word(run, "sync.outer", rule),
                   eta, mu);
-    if (mu > 0) (void)fprintf(to, " after %" PRIu32 " outer steps", run->sync.outer_ramp);
+    if (mu > 0)
+        (void)fprintf(to, " after %" PRIu32 " outer step%s", run->sync.outer_ramp,
+                      tw_units_s(run->sync.outer_ramp));
     if (run->sync.lead_millionths > 0)
         (void)fprintf(to, ", leads %.2g of AdamW's momentum", run->sync.lead_millionths / 1e6);
     (void)fprintf(to, "\n            %s outer step%s planned\n",

@@ -13,7 +13,7 @@
 #define HEADERS 1.03 /* of TCP and IP, and of TLS */
 #define ANCHOR_BITS 8.0
 
-enum { OUTER_STEPS_MIN = 10 };
+enum { OUTER_STEPS_MIN = 10, DAY_MS = 86400000 };
 
 /* As many bytes come as go: contributions to the own part for those to the others', results
  * likewise. */
@@ -94,16 +94,24 @@ static bool try_at(struct tw_run *run, const struct cli_budget *budget, double p
     return false;
 }
 
+/* The coarsest that contributions and results may be in when rounds are so rare. */
+static const struct choice *coarsest(const struct tw_run *run, const struct cli_budget *budget,
+                                     uint32_t stretch) {
+    size_t c = run->sync.topology == TW_TOPOLOGY_GROUP ? sizeof(choices) / sizeof(choices[0]) : 1;
+    while (--c > 0 && !budget->has_period && stretch < choices[c].stretch_min) continue;
+    return &choices[c];
+}
+
 static enum tw_status refuse(const struct tw_run *run, const struct cli_budget *budget,
-                             double params, struct tw_error *err) {
+                             double params, uint32_t stretch, struct tw_error *err) {
     char want[TW_UNITS_BYTES], have[TW_UNITS_BYTES];
     struct tw_run least = *run;
-    const bool is_group = run->sync.topology == TW_TOPOLOGY_GROUP;
-    if (!budget->has_codec) least.sync.codec = is_group ? TW_CODEC_TOPK32 : TW_CODEC_AUTO;
-    if (!budget->has_codec && is_group) least.sync.result = TW_CODEC_SPARSE8;
-    const double bits = tw_codec_get(least.sync.codec)->bits;
-    const struct cli_traffic traffic =
-        cli_traffic_of(&least, params, is_group ? bits : 1.0, budget->steps_per_s);
+    const struct choice *choice = coarsest(run, budget, stretch);
+    if (!budget->has_codec) least.sync.codec = choice->codec;
+    if (!budget->has_codec) least.sync.result = choice->result;
+    const double bits =
+        least.sync.codec == TW_CODEC_AUTO ? 1.0 : tw_codec_get(least.sync.codec)->bits;
+    const struct cli_traffic traffic = cli_traffic_of(&least, params, bits, budget->steps_per_s);
     const double need = budget->limit.is_month ? traffic.month_up + traffic.month_down
                                                : traffic.month_up / TW_MONTH_S * 8 / 1e6;
     if (budget->limit.is_month) {
@@ -127,6 +135,14 @@ static double params_of(const struct tw_run *run) {
     return tw_layout_init(&layout, run, NULL) == TW_OK ? (double)layout.params : 0.0;
 }
 
+/* So many times as long between two merges; by the clock the time is what counts. */
+static void stretch(struct tw_run *run, const struct tw_run *before, uint32_t factor) {
+    run->sync.period = before->sync.period * factor;
+    if (run->sync.pace != TW_PACE_CLOCK) return;
+    const uint64_t pace_ms = (uint64_t)before->sync.pace_ms * factor;
+    run->sync.pace_ms = pace_ms < DAY_MS ? (uint32_t)pace_ms : DAY_MS;
+}
+
 enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budget,
                               struct tw_error *err) {
     const struct tw_run before = *run;
@@ -134,15 +150,17 @@ enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budge
     const size_t count = budget->has_period ? 1 : sizeof(stretches) / sizeof(stretches[0]);
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return TW_OK;
     struct tw_run last = *run;
+    uint32_t last_stretch = 1;
     for (size_t i = 0; i < count; i++) {
-        run->sync.period = before.sync.period * stretches[i];
+        stretch(run, &before, stretches[i]);
         /* A run of a few merges is as good as none. */
         if (i > 0 && tw_run_outer_steps(run) < OUTER_STEPS_MIN) break;
         last = *run;
+        last_stretch = stretches[i];
         if (try_at(run, budget, params, stretches[i])) return TW_OK;
     }
     *run = before;
-    return refuse(&last, budget, params, err);
+    return refuse(&last, budget, params, last_stretch, err);
 }
 
 json_t *cli_budget_json(const struct tw_run *run, const struct cli_budget *budget) {

@@ -24,9 +24,10 @@ struct cli_traffic {
 struct cli_traffic cli_traffic_of(const struct tw_run *run, double params, double bits,
                                   double steps_per_s);
 
-/* Sets sync.period, and sync.codec, sync.result and sync.feedback, so that the planned nodes keep
- * to the limit at that speed; what follows from them is for tw_run_refit. TW_CONFIG with a sentence
- * that says what the least costs, when nothing fits; *run is then as it was. */
+/* Sets sync.period (by the clock sync.interval with it), and sync.codec, sync.result and
+ * sync.feedback, so that the planned nodes keep to the limit at that speed; what follows from them
+ * is for tw_run_refit. TW_CONFIG with a sentence that says what the least costs, when nothing fits;
+ * *run is then as it was. */
 enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budget,
                               struct tw_error *err);
 

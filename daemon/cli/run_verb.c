@@ -13,8 +13,10 @@
 #include "daemon/cli/manifest_text.h"
 #include "daemon/cli/run_budget.h"
 #include "daemon/cli/run_lists.h"
+#include "daemon/cli/run_speed.h"
 #include "proto/dataset_run.h"
 #include "proto/layout.h"
+#include "proto/run_key.h"
 
 enum { SETS_MAX = 64 };
 
@@ -98,12 +100,40 @@ static enum tw_exit apply_sets(struct tw_run *run, const struct sets *sets) {
     return TW_EXIT_OK;
 }
 
+/* What a run costs and how it is paced follow from how fast nodes are. */
+struct cost {
+    struct cli_budget budget; /* limit.bytes 0: none */
+    struct cli_speed speed;
+};
+
+static bool is_by_clock(const struct tw_run *run) {
+    return run->sync.pace == TW_PACE_CLOCK;
+}
+
+/* By the clock a round's time and its steps are one plan: who sets neither or one of the two has
+ * the other fitted. */
+static bool wants_speed(const struct tw_run *run, const struct cost *cost,
+                        const struct sets *sets) {
+    const bool is_planned = is_set(sets, "sync.interval") && is_set(sets, "sync.period");
+    return cost->budget.limit.bytes > 0 || (is_by_clock(run) && !is_planned);
+}
+
+static enum tw_exit fit_clock(struct tw_run *run, const struct cost *cost,
+                              const struct sets *sets) {
+    const bool has_interval = is_set(sets, "sync.interval");
+    const double step_us = 1e6 / cost->speed.steps_per_s;
+    if (!is_by_clock(run) || (has_interval && is_set(sets, "sync.period"))) return TW_EXIT_OK;
+    tw_run_fit_clock(run, step_us < 1 ? 1 : (uint64_t)(step_us + 0.5), has_interval);
+    return apply_sets(run, sets);
+}
+
 /* Period and codecs that keep to the budget, and what follows from them. */
 static enum tw_exit fit_budget(struct tw_run *run, struct cli_budget *budget,
                                const struct sets *sets) {
     struct tw_error err;
     if (budget->limit.bytes == 0) return TW_EXIT_OK;
-    budget->has_period = is_set(sets, "sync.period");
+    budget->has_period =
+        is_set(sets, "sync.period") || (is_by_clock(run) && is_set(sets, "sync.interval"));
     budget->has_codec = is_set(sets, "sync.codec") || is_set(sets, "sync.result");
     if (tw_run_check(run, &err) != TW_OK || cli_budget_fit(run, budget, &err) != TW_OK)
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
@@ -111,11 +141,32 @@ static enum tw_exit fit_budget(struct tw_run *run, struct cli_budget *budget,
     return apply_sets(run, sets);
 }
 
+/* What depends on the time of a step, which is measured where nobody said it. */
+static enum tw_exit fit_cost(struct tw_run *run, struct cost *cost, const struct sets *sets) {
+    struct tw_error err;
+    enum tw_exit rc = TW_EXIT_OK;
+    if (!wants_speed(run, cost, sets)) return TW_EXIT_OK;
+    if (tw_run_check(run, &err) != TW_OK) return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+    if (cost->speed.steps_per_s <= 0) rc = cli_speed_measure(run, &cost->speed);
+    if (rc != TW_EXIT_OK) return rc;
+    cost->budget.steps_per_s = cost->speed.steps_per_s;
+    rc = fit_clock(run, cost, sets);
+    return rc == TW_EXIT_OK ? fit_budget(run, &cost->budget, sets) : rc;
+}
+
+/* What goes together, and whether every --set says something. */
+static enum tw_exit check_all(const struct tw_run *run, const struct sets *sets) {
+    struct tw_error err;
+    enum tw_status status = tw_run_check(run, &err);
+    for (unsigned i = 0; status == TW_OK && i < sets->count; i++)
+        status = tw_run_check_written(tw_run_key_find(sets->keys[i]), run, &err);
+    return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+}
+
 /* What is planned (model, data, budget, nodes) first, then the preset fitted to it, then what the
  * user wants otherwise. model NULL: the small one of the defaults; data NULL: any. */
 static enum tw_exit build(struct tw_run *run, const char *name, const char *model,
-                          const struct cli_data *data, const struct sets *sets,
-                          struct cli_budget *budget) {
+                          const struct cli_data *data, const struct sets *sets, struct cost *cost) {
     struct tw_error err;
     enum tw_exit rc = TW_EXIT_OK;
     tw_run_defaults(run);
@@ -140,10 +191,8 @@ static enum tw_exit build(struct tw_run *run, const char *name, const char *mode
         if (pass == 0) tw_run_apply_preset(run, run->sync.preset);
         if (pass == 1) tw_run_refit(run);
     }
-    rc = fit_budget(run, budget, sets);
-    if (rc != TW_EXIT_OK) return rc;
-    if (tw_run_check(run, &err) != TW_OK) return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
-    return TW_EXIT_OK;
+    rc = fit_cost(run, cost, sets);
+    return rc == TW_EXIT_OK ? check_all(run, sets) : rc;
 }
 
 static enum tw_exit write_new(const char *path, const char *text, size_t size) {
@@ -162,9 +211,9 @@ static enum tw_exit write_new(const char *path, const char *text, size_t size) {
     return cli_fail(TW_EXIT_MANIFEST, "%s: %s", path, strerror(why));
 }
 
-/* budget: what was asked for, or NULL. */
+/* cost: what was asked for, or NULL. */
 static enum tw_exit print_json(const struct tw_run *run, const char *path,
-                               const struct cli_budget *budget) {
+                               const struct cost *cost) {
     char text[TW_MANIFEST_BYTES_MAX + 1], hex[TW_ID_HEX_BYTES];
     size_t size;
     const struct tw_id id = tw_run_id(run);
@@ -174,32 +223,14 @@ static enum tw_exit print_json(const struct tw_run *run, const char *path,
     json_t *const json =
         json_pack("{s:s,s:s,s:s?,s:I,s:s}", "id", hex, "name", run->name, "path", path,
                   "planned_outer_steps", (json_int_t)tw_run_outer_steps(run), "manifest", text);
-    if (budget != NULL && budget->limit.bytes > 0)
-        (void)json_object_set_new(json, "budget", cli_budget_json(run, budget));
+    if (cost != NULL && cost->budget.limit.bytes > 0)
+        (void)json_object_set_new(json, "budget", cli_budget_json(run, &cost->budget));
+    if (cost != NULL && cost->speed.is_measured)
+        (void)json_object_set_new(json, "measured_step_s", json_real(1 / cost->speed.steps_per_s));
     const int rc = json_dumpf(json, stdout, JSON_INDENT(1));
     (void)fputc('\n', stdout);
     json_decref(json);
     return rc == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
-}
-
-/* Inner steps a second, by either name. */
-static enum tw_exit read_speed(struct cli *cli, double *steps_per_s) {
-    const char *text = "10", *time = NULL;
-    const bool has_speed = cli_option(cli, "--steps-per-s", &text);
-    char *end;
-    if (cli_option(cli, "--step-time", &time)) {
-        const double step_s = strtod(time, &end);
-        const double unit = strcmp(end, "ms") == 0 ? 1e-3 : strcmp(end, "s") == 0 ? 1.0 : 0.0;
-        *steps_per_s = 1.0 / (step_s * unit);
-        if (!has_speed && step_s * unit > 1e-6 && step_s * unit < 1e6) return TW_EXIT_OK;
-        return cli_fail(TW_EXIT_USAGE,
-                        "--step-time %s: the time of an inner step, such as 0.8s or 250ms, and no "
-                        "--steps-per-s besides",
-                        time);
-    }
-    *steps_per_s = strtod(text, &end);
-    if (*end == 0 && *steps_per_s > 0 && *steps_per_s < 1e6) return TW_EXIT_OK;
-    return cli_fail(TW_EXIT_USAGE, "--steps-per-s %s: a number above 0, such as 2.5", text);
 }
 
 static enum tw_exit read_budget(struct cli *cli, struct cli_budget *budget) {
@@ -235,6 +266,26 @@ static void explain_data(const struct tw_run *run, const struct cli_data *data, 
                  run->data.heldout_millionths / 1e6, run->data.separator, run->model.vocab);
 }
 
+/* What was fitted to what was set, and why. */
+static void explain_fit(const struct tw_run *run, const struct sets *sets,
+                        const struct cost *cost) {
+    static struct tw_run row;
+    char time[TW_UNITS_BYTES];
+    row = *run;
+    tw_run_apply_preset(&row, run->sync.preset);
+    if (run->sync.fragments < row.sync.fragments && !is_set(sets, "sync.fragments"))
+        (void)printf("  Fit       %u fragment%s: the %u of the preset do not divide sync.period = "
+                     "%u\n",
+                     run->sync.fragments, tw_units_s(run->sync.fragments), row.sync.fragments,
+                     run->sync.period);
+    if (cost->speed.is_measured)
+        (void)printf("  Speed     a step takes %s here, measured (%s)%s;\n            say "
+                     "--step-time if that of the nodes differs\n",
+                     tw_units_duration(time, 1 / cost->speed.steps_per_s), cost->speed.engine,
+                     cost->speed.sequences < cost->speed.batch ? " in part" : "");
+    if (cost->budget.limit.bytes > 0) cli_budget_explain(stdout, run, &cost->budget);
+}
+
 static enum tw_exit run_new(struct cli *cli) {
     static const char *const OPTIONS[] = {"--set",       "--out",         "--data",   "--preset",
                                           "--json",      "--steps-per-s", "--config", "--model",
@@ -243,10 +294,10 @@ static enum tw_exit run_new(struct cli *cli) {
     static struct sets sets;
     static struct cli_data found;
     const char *out = NULL, *data = NULL, *preset = NULL, *model = NULL;
-    static struct cli_budget budget;
+    static struct cost cost;
     enum tw_exit rc = read_sets(cli, &sets);
-    if (rc == TW_EXIT_OK) rc = read_speed(cli, &budget.steps_per_s);
-    if (rc == TW_EXIT_OK) rc = read_budget(cli, &budget);
+    if (rc == TW_EXIT_OK) rc = cli_speed_read(cli, &cost.speed);
+    if (rc == TW_EXIT_OK) rc = read_budget(cli, &cost.budget);
     (void)cli_option(cli, "--out", &out);
     (void)cli_option(cli, "--model", &model);
     if (model != NULL && (strcmp(model, "help") == 0 || strcmp(model, "list") == 0)) {
@@ -268,7 +319,7 @@ static enum tw_exit run_new(struct cli *cli) {
     if (has_data && cli_data_read(data, &found, &err) != TW_OK) {
         return cli_fail(TW_EXIT_DATA, "%s", err.message);
     }
-    rc = build(&run, name, model, has_data ? &found : NULL, &sets, &budget);
+    rc = build(&run, name, model, has_data ? &found : NULL, &sets, &cost);
     if (rc != TW_EXIT_OK) return rc;
     /* What was set may be what no node could then train on. */
     if (has_data && cli_data_check(&found, data, &run, &err) != TW_OK) {
@@ -280,10 +331,10 @@ static enum tw_exit run_new(struct cli *cli) {
                    out != NULL ? "" : ".manifest");
     rc = write_new(path, text, size);
     if (rc != TW_EXIT_OK) return rc;
-    if (cli->json) return print_json(&run, path, &budget);
-    cli_manifest_explain(stdout, &run, budget.steps_per_s);
+    if (cli->json) return print_json(&run, path, &cost);
+    cli_manifest_explain(stdout, &run, cli_speed_of(&cost.speed, &run));
     if (has_data) explain_data(&run, &found, data);
-    if (budget.limit.bytes > 0) cli_budget_explain(stdout, &run, &budget);
+    explain_fit(&run, &sets, &cost);
     (void)printf("\nWritten to %s. Give the same file to every node, and name it with `run = ` in "
                  "its\nconfiguration. `thinwire run show %s` explains it again.\n",
                  path, path);
@@ -295,8 +346,8 @@ static enum tw_exit run_show(struct cli *cli) {
                                           "--config", "--socket",      NULL};
     static struct tw_run run;
     struct tw_error err;
-    double steps_per_s;
-    enum tw_exit rc = read_speed(cli, &steps_per_s);
+    struct cli_speed speed;
+    enum tw_exit rc = cli_speed_read(cli, &speed);
     const char *const path = cli_operand(cli);
     if (rc == TW_EXIT_OK) rc = cli_done(cli, "run show", OPTIONS);
     if (rc != TW_EXIT_OK) return rc;
@@ -305,7 +356,7 @@ static enum tw_exit run_show(struct cli *cli) {
             return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
         }
         if (cli->json) return print_json(&run, path, NULL);
-        cli_manifest_explain(stdout, &run, steps_per_s);
+        cli_manifest_explain(stdout, &run, cli_speed_of(&speed, &run));
         return TW_EXIT_OK;
     }
     json_t *json = NULL;
@@ -313,7 +364,7 @@ static enum tw_exit run_show(struct cli *cli) {
     if (rc != TW_EXIT_OK || json == NULL) return rc;
     const char *const text = json_str(json, "manifest");
     if (tw_run_decode(text, strlen(text), &run, &err) == TW_OK) {
-        cli_manifest_explain(stdout, &run, steps_per_s);
+        cli_manifest_explain(stdout, &run, cli_speed_of(&speed, &run));
     } else {
         rc = cli_fail(TW_EXIT_MANIFEST, "the daemon's manifest: %s", err.message);
     }

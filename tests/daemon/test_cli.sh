@@ -220,6 +220,46 @@ expect 3 'nothing fits 5.00 GB/month: even every' tw run new x --out b4.manifest
 expect 3 'nothing fits 1 mbit: even every 30 steps' tw run new x --out b4.manifest \
     --budget 1mbit --model gpt2-124m --step-time 0.8s --set sync.period=30 --set sync.codec=int8
 expect 1 '' test -e b4.manifest
+# of period and fragments the one that is not set gives way: also in the example `run presets` prints
+expect 0 '--set sync.period=50' tw run presets
+for preset in diloco streaming eager noloco co2 decoupled sparseloco local-sgd btm; do
+    for period in 1 2 7 50; do
+        expect 0 "sync.period = $period\$" bash -c "rm -f p.manifest; '$BIN/thinwire' run new x \
+            --preset $preset --set sync.period=$period --out p.manifest && cat p.manifest"
+    done
+done
+expect 0 '2 fragments: the 3 of the preset do not divide sync.period = 50' tw run new x \
+    --set sync.period=50 --out p50.manifest
+expect 3 'sync.period \(50\) must be a multiple of sync.fragments \(3\): 51 would do' tw run new x \
+    --set sync.period=50 --set sync.fragments=3 --out x.manifest
+# what says nothing is refused
+expect 3 'sync.interval says nothing where sync.pace = steps.* set sync.pace = clock' tw run new x \
+    --set sync.interval=2s --out x.manifest
+expect 3 'sync.quorum says nothing where sync.topology = pair' tw run new x --preset noloco \
+    --set sync.quorum=2 --out x.manifest
+expect 3 'sync.codec says nothing where sync.topology = solo' tw run new x --set sync.lead=0 \
+    --set sync.topology=solo --set sync.codec=int8 --out x.manifest
+expect 3 'sync.quorum \(5\) is more than sync.nodes \(4\)' tw run new x --set sync.quorum=5 --out x.manifest
+# by the clock the interval follows from the time of a step, or the period from the interval
+expect 0 'a round every 2.5 s, so each every 30 steps of a node that takes 250 ms' tw run new x \
+    --set sync.pace=clock --step-time 250ms --out c1.manifest
+expect 0 'sync.interval = 2.5s' cat c1.manifest
+expect 0 'at 4 steps/s' tw run show c1.manifest
+expect 0 'a round every 2.0 s, so each every 24 steps' tw run new x \
+    --set sync.pace=clock --set sync.interval=2s --step-time 250ms --out c2.manifest
+expect 0 'each every 30 steps of a node that takes 200 ms' tw run new x --set sync.pace=clock \
+    --set sync.interval=2s --set sync.period=30 --out c3.manifest
+expect 0 'takes longer than 7.5 s for a step is in hardly any' tw run new x --preset diloco \
+    --set sync.pace=clock --step-time 250ms --out c4.manifest
+expect 0 'sync.pace = clock suits very unequal nodes' tw run new x --preset decoupled --out c5.manifest
+expect 0 'a round every 10 s, so each every 120 steps' tw run new x --set sync.pace=clock \
+    --step-time 250ms --budget 100kbit --set train.tokens=100m --out c6.manifest
+# who says no step time has it measured, where anything depends on it
+expect 0 'a step takes .* here, measured \(' tw run new x "${small[@]}" --budget 100mbit --out m1.manifest
+expect 0 '"measured_step_s": [0-9.e-]+' tw run new x "${small[@]}" --set sync.pace=clock --json --out m2.manifest
+expect 1 '' grep -q measured <(tw run new x "${small[@]}" --json --out m3.manifest)
+expect 2 'cannot be measured here: .*; say it, such as --step-time 0.8s' tw run new x \
+    --model llama-8b --budget 20mbit --out x.manifest
 expect 4 'nothing.txt: No such file' tw run new x --data nothing.txt
 [[ ! -e x.manifest ]] || { echo "FAIL: a refused manifest was written"; failures=$((failures + 1)); }
 expect 0 'run bible, id [0-9a-f]{64}' tw run show state/run.manifest

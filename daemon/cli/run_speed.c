@@ -1,0 +1,142 @@
+#include "daemon/cli/run_speed.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "daemon/cli/json_path.h"
+
+extern char **environ;
+
+enum tw_exit cli_speed_read(struct cli *cli, struct cli_speed *speed) {
+    const char *text = NULL, *time = NULL;
+    const bool has_speed = cli_option(cli, "--steps-per-s", &text);
+    char *end;
+    *speed = (struct cli_speed){0};
+    if (cli_option(cli, "--step-time", &time)) {
+        const double step_s = strtod(time, &end);
+        const double unit = strcmp(end, "ms") == 0 ? 1e-3 : strcmp(end, "s") == 0 ? 1.0 : 0.0;
+        speed->steps_per_s = 1.0 / (step_s * unit);
+        if (!has_speed && step_s * unit > 1e-6 && step_s * unit < 1e6) return TW_EXIT_OK;
+        return cli_fail(TW_EXIT_USAGE,
+                        "--step-time %s: the time of an inner step, such as 0.8s or 250ms, and no "
+                        "--steps-per-s besides",
+                        time);
+    }
+    if (!has_speed) return TW_EXIT_OK;
+    speed->steps_per_s = strtod(text, &end);
+    if (*end == 0 && speed->steps_per_s > 1e-6 && speed->steps_per_s < 1e6) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_USAGE, "--steps-per-s %s: a number above 0, such as 2.5", text);
+}
+
+double cli_speed_of(const struct cli_speed *speed, const struct tw_run *run) {
+    const uint64_t step_us = tw_run_step_us(run);
+    if (speed->steps_per_s > 0) return speed->steps_per_s;
+    return step_us > 0 ? 1e6 / (double)step_us : 10;
+}
+
+/* ---- the engine ------------------------------------------------------------------------------ */
+
+/* A manifest and what the engine says, in memory. */
+struct talk {
+    int manifest, out, err;
+};
+
+static int memory_open(const char *name) {
+    return memfd_create(name, MFD_CLOEXEC);
+}
+
+static void talk_close(const struct talk *talk) {
+    if (talk->manifest >= 0) (void)close(talk->manifest);
+    if (talk->out >= 0) (void)close(talk->out);
+    if (talk->err >= 0) (void)close(talk->err);
+}
+
+static bool talk_open(struct talk *talk, const struct tw_run *run) {
+    char text[TW_MANIFEST_BYTES_MAX];
+    size_t size;
+    tw_run_encode(run, text, &size);
+    talk->manifest = memory_open("manifest");
+    talk->out = memory_open("said");
+    talk->err = memory_open("refused");
+    if (talk->manifest >= 0 && talk->out >= 0 && talk->err >= 0 &&
+        write(talk->manifest, text, size) == (ssize_t)size)
+        return true;
+    talk_close(talk);
+    return false;
+}
+
+static int spawn(const struct talk *talk, pid_t *pid) {
+    enum { MANIFEST_FD = 3 };
+    char program[TW_PATH_BYTES], verb[] = "speed", option[] = "--run", manifest[] = "/dev/fd/3";
+    posix_spawn_file_actions_t actions;
+    const ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 32);
+    if (size <= 0) return errno;
+    program[size] = '\0';
+    (void)snprintf(strrchr(program, '/') + 1, 24, "thinwire-engine");
+    char *const argv[] = {program, verb, option, manifest, NULL};
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    (void)posix_spawn_file_actions_adddup2(&actions, talk->out, 1);
+    (void)posix_spawn_file_actions_adddup2(&actions, talk->err, 2);
+    (void)posix_spawn_file_actions_adddup2(&actions, talk->manifest, MANIFEST_FD);
+    const int code = posix_spawn(pid, program, &actions, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return code;
+}
+
+/* What was written there, without the line's end and the name before it. */
+static const char *said(int fd, char *text, size_t capacity) {
+    const ssize_t size = pread(fd, text, capacity - 1, 0);
+    static const char name[] = "thinwire: ";
+    text[size > 0 ? size : 0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    return strncmp(text, name, sizeof(name) - 1) == 0 ? text + sizeof(name) - 1 : text;
+}
+
+static enum tw_exit refuse(const char *why) {
+    return cli_fail(TW_EXIT_USAGE,
+                    "the time of a step cannot be measured here: %s; say it, such as --step-time "
+                    "0.8s",
+                    why[0] != '\0' ? why : "thinwire-engine ended without a word");
+}
+
+static bool take(const char *text, struct cli_speed *speed) {
+    json_t *const json = json_loads(text, 0, NULL);
+    const double step_s = json_number_value(json_object_get(json, "step_s"));
+    speed->sequences = (uint32_t)json_integer_value(json_object_get(json, "sequences"));
+    speed->batch = (uint32_t)json_integer_value(json_object_get(json, "batch"));
+    (void)snprintf(speed->engine, sizeof(speed->engine), "%s", json_str(json, "engine"));
+    json_decref(json);
+    if (!(step_s > 1e-6 && step_s < 1e6)) return false;
+    speed->steps_per_s = 1 / step_s;
+    speed->is_measured = true;
+    return true;
+}
+
+enum tw_exit cli_speed_measure(const struct tw_run *run, struct cli_speed *speed) {
+    struct talk talk;
+    char text[1024];
+    pid_t pid = 0;
+    int status = 0;
+    if (!talk_open(&talk, run)) return refuse(strerror(errno));
+    if (isatty(STDERR_FILENO) == 1) (void)fputs("measuring a step of this model ...", stderr);
+    const int code = spawn(&talk, &pid);
+    while (code == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (isatty(STDERR_FILENO) == 1) (void)fputs("\r\033[K", stderr);
+    enum tw_exit rc = TW_EXIT_OK;
+    if (code != 0) {
+        rc = refuse(strerror(code));
+    } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 ||
+               !take(said(talk.out, text, sizeof(text)), speed)) {
+        rc = refuse(said(talk.err, text, sizeof(text)));
+    }
+    talk_close(&talk);
+    return rc;
+}

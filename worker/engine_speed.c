@@ -1,0 +1,90 @@
+/* thinwire-engine speed: how long an inner step of a run takes on this machine. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "worker/engine_verb.h"
+
+enum { STEPS_MAX = 5 };
+static const double WHOLE_S = 2;    /* a step that should take longer is measured in part */
+static const double LONGEST_S = 10; /* of one sequence, which is the least that can be measured */
+static const double ENOUGH_S = 3;
+
+struct speed {
+    double step_s; /* of the run's whole batch */
+    uint32_t steps, sequences;
+    char engine[128];
+};
+
+/* As many sequences as take WHOLE_S by what products alone would take. */
+static enum tw_status plan_batch(struct engine_bench *bench, uint32_t *sequences,
+                                 struct tw_error *err) {
+    const uint32_t batch = bench->run.train.batch, context = bench->run.model.context;
+    const struct tw_engine_config config = {
+        .run = &bench->run, .layout = &bench->layout, .compute = bench->compute};
+    struct tw_engine_plan plan;
+    double flops_s;
+    TW_TRY(tw_engine_plan_make(&plan, &config, err));
+    TW_TRY(tw_engine_peak(&plan, &flops_s, err));
+    const double one_s = (double)tw_engine_flops_token(&bench->run) * context / flops_s;
+    if (one_s > LONGEST_S)
+        return tw_fail(err, TW_CONFIG, "one sequence of %" PRIu32 " tokens takes %.0f s and more",
+                       context, one_s);
+    const double count = WHOLE_S / one_s;
+    *sequences = count < 1 ? 1 : count < batch ? (uint32_t)count : batch;
+    return TW_OK;
+}
+
+/* The quickest of a few steps, after one that warms up: others may have the processor too. What a
+ * step does once, the update, is counted once a part. */
+static enum tw_status time_steps(struct engine_bench *bench, const uint32_t *tokens,
+                                 struct speed *speed, struct tw_error *err) {
+    const uint32_t batch = bench->run.train.batch;
+    double least_s = 1e9;
+    const double begin_s = engine_now_s();
+    for (uint32_t i = 0; i <= STEPS_MAX; i++) {
+        struct tw_step_result result;
+        const double from_s = engine_now_s();
+        TW_TRY(tw_engine_step(bench->engine, tokens, 0.0f, &result, err));
+        const double took_s = engine_now_s() - from_s;
+        if (i > 0 || took_s > ENOUGH_S) least_s = took_s < least_s ? took_s : least_s;
+        speed->steps = i > 0 ? i : 1;
+        if (least_s < 1e9 && engine_now_s() - begin_s > ENOUGH_S) break;
+    }
+    speed->sequences = batch;
+    speed->step_s = least_s;
+    return TW_OK;
+}
+
+static enum tw_status measure(struct engine_bench *bench, struct speed *speed,
+                              struct tw_error *err) {
+    const uint32_t batch = bench->run.train.batch;
+    uint32_t sequences = 0;
+    TW_TRY(plan_batch(bench, &sequences, err));
+    bench->run.train.batch = sequences;
+    const size_t count = (size_t)sequences * (bench->run.model.context + 1);
+    uint32_t *const tokens = calloc(count, sizeof(*tokens));
+    if (tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
+    for (size_t i = 0; i < count; i++) tokens[i] = (uint32_t)(i * 7919 % bench->run.model.vocab);
+    enum tw_status status = engine_open(bench, ENGINE_TRAIN, err);
+    if (status == TW_OK) {
+        tw_engine_init_params(&bench->run, &bench->layout, bench->engine->theta);
+        status = tw_engine_push(bench->engine, TW_ENGINE_THETA, 0, bench->layout.elements, err);
+    }
+    if (status == TW_OK) status = time_steps(bench, tokens, speed, err);
+    if (status == TW_OK) tw_engine_describe(bench->engine, speed->engine, sizeof(speed->engine));
+    free(tokens);
+    speed->step_s *= (double)batch / sequences;
+    return status;
+}
+
+enum tw_exit engine_speed(struct engine_bench *bench) {
+    struct speed speed = {0};
+    struct tw_error err;
+    const uint32_t batch = bench->run.train.batch;
+    if (measure(bench, &speed, &err) != TW_OK) return engine_fail(&err);
+    (void)printf("{\"step_s\": %.6g, \"steps\": %" PRIu32 ", \"sequences\": %" PRIu32
+                 ", \"batch\": %" PRIu32 ", \"engine\": \"%s\"}\n",
+                 speed.step_s, speed.steps, speed.sequences, batch, speed.engine);
+    return TW_EXIT_OK;
+}
