@@ -50,33 +50,99 @@ static float *sample_new(struct tw_rng *rng, size_t n, float magnitude) {
     return x;
 }
 
+/* Every form makes and takes the bytes of the reference. */
+static void check_forms(enum tw_codec_id id, const float *x, size_t n) {
+    const size_t capacity = tw_codec_get(id)->bound(n);
+    float *y = fill_copy(x, n), *want = fill_copy(x, n);
+    uint8_t *wanted = malloc(capacity + 1);
+    size_t bytes, wanted_bytes;
+    const char *name;
+    assert_int_equal(tw_codec_encode_ref(id, x, n, wanted, capacity, &wanted_bytes), TW_OK);
+    assert_int_equal(tw_codec_decode_ref(id, wanted, wanted_bytes, want, n), TW_OK);
+    for (uint32_t i = 0; tw_codecs_form(i, &name) != NULL; i++) {
+        const struct tw_codec *codec = tw_codecs_form(i, &name)[id];
+        uint8_t *coded = encoded(codec, x, n, &bytes);
+        assert_int_equal(bytes, wanted_bytes);
+        assert_memory_equal(coded, wanted, bytes);
+        assert_int_equal(codec->decode(coded, bytes, y, n), TW_OK);
+        assert_memory_equal(y, want, n * sizeof(float));
+        free(coded);
+    }
+    free(y), free(want), free(wanted);
+}
+
 static void forms_agree_with_the_equations(void **state) {
     (void)state;
     struct tw_rng rng;
-    const char *name;
     tw_rng_seed(&rng, SEED);
     EACH(formats, f) EACH(magnitudes, m) EACH(sizes, s) {
-        const enum tw_codec_id id = formats[f].id;
-        const size_t n = sizes[s], capacity = tw_codec_get(id)->bound(n);
-        float *x = sample_new(&rng, n, magnitudes[m]), *y = fill_copy(x, n),
-              *want = fill_copy(x, n);
-        uint8_t *wanted = malloc(capacity + 1);
-        size_t bytes, wanted_bytes;
-        assert_true(tw_codec_has_ref(id));
-        assert_int_equal(tw_codec_encode_ref(id, x, n, wanted, capacity, &wanted_bytes), TW_OK);
-        assert_int_equal(tw_codec_decode_ref(id, wanted, wanted_bytes, want, n), TW_OK);
-        for (uint32_t i = 0; tw_codecs_form(i, &name) != NULL; i++) {
-            const struct tw_codec *codec = tw_codecs_form(i, &name)[id];
-            uint8_t *coded = encoded(codec, x, n, &bytes);
-            assert_int_equal(bytes, wanted_bytes);
-            assert_memory_equal(coded, wanted, bytes);
-            assert_int_equal(codec->decode(coded, bytes, y, n), TW_OK);
-            assert_memory_equal(y, want, n * sizeof(float));
-            free(coded);
-        }
-        free(x), free(y), free(want), free(wanted);
+        float *x = sample_new(&rng, sizes[s], magnitudes[m]);
+        assert_true(tw_codec_has_ref(formats[f].id));
+        check_forms(formats[f].id, x, sizes[s]);
+        free(x);
     }
     assert_false(tw_codec_has_ref(TW_CODEC_BF16));
+}
+
+/* Blocks are encoded some at a time: giants beside what has to be lifted, and zeros. */
+static void blocks_do_not_know_their_neighbours(void **state) {
+    (void)state;
+    enum { N = 5000 };
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    EACH(formats, f) for (unsigned round = 0; round < 20; round++) {
+        float *x = sample_new(&rng, N, 1.0f);
+        for (size_t b = 0; b < N; b += formats[f].block) {
+            const uint64_t m = tw_rng_below(&rng, sizeof(magnitudes) / sizeof(magnitudes[0]) + 1);
+            const float by = m > 0 ? magnitudes[m - 1] : 0.0f;
+            for (size_t i = b; i < N && i < b + formats[f].block; i++) x[i] *= by;
+        }
+        check_forms(formats[f].id, x, N);
+        free(x);
+    }
+}
+
+static void one_bad_element_of_any_block_is_refused(void **state) {
+    (void)state;
+    enum { N = 5 * 256 + 7 };
+    const float bad[] = {NAN, -NAN, INFINITY, -INFINITY, 0x1p126f, -0x1p127f};
+    float x[N] = {0};
+    uint8_t coded[2 * N];
+    size_t bytes;
+    const char *name;
+    EACH(formats, f) for (uint32_t i = 0; tw_codecs_form(i, &name) != NULL; i++) {
+        const struct tw_codec *codec = tw_codecs_form(i, &name)[formats[f].id];
+        for (size_t at = 0; at < N; at++) {
+            x[at] = bad[at % 6];
+            assert_int_equal(codec->encode(x, N, coded, sizeof(coded), &bytes), TW_CORRUPT);
+            x[at] = 0.0f;
+        }
+        assert_int_equal(codec->encode(x, N, coded, sizeof(coded), &bytes), TW_OK);
+    }
+}
+
+/* Middles between levels and the floats beside them, for blocks of scale 1 and any other. */
+static void floats_beside_middles_agree_with_the_equations(void **state) {
+    (void)state;
+    enum { N = 64 };
+    float x[N];
+    for (int e = -140; e < 126; e++) EACH(formats, f) {
+            for (size_t i = 0; i < N; i++) {
+                const size_t l = i / 4 % (TW_NF4_LEVELS - 1);
+                const float nf4 = (tw_nf4_levels[l] + tw_nf4_levels[l + 1]) / 2.0f,
+                            whole = (float)((int)(i / 4) - 8) + 0.5f,
+                            power = ldexpf(1.5f, -(int)(i / 4) / 2);
+                const float middle = formats[f].id == TW_CODEC_NF4    ? nf4
+                                     : formats[f].id == TW_CODEC_E3M0 ? power
+                                     : formats[f].id == TW_CODEC_LM2  ? TW_LM2_BOUND
+                                                                      : whole;
+                x[i] = i % 4 == 0 ? middle
+                                  : nextafterf(middle, i % 4 == 1 ? -2.0f * middle : INFINITY);
+                x[i] = ldexpf(i % 4 == 3 ? -middle : x[i], e < 120 ? e : 120);
+            }
+            if (formats[f].top > 0) x[0] = ldexpf((float)formats[f].top, e < 118 ? e : 118);
+            check_forms(formats[f].id, x, N);
+        }
 }
 
 /* Any bytes at all: the reference and the forms take the same ones, and see the same in them. */
@@ -310,6 +376,9 @@ int main(void) {
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forms_agree_with_the_equations),
+        cmocka_unit_test(blocks_do_not_know_their_neighbours),
+        cmocka_unit_test(one_bad_element_of_any_block_is_refused),
+        cmocka_unit_test(floats_beside_middles_agree_with_the_equations),
         cmocka_unit_test(forms_agree_on_hostile_bytes),
         cmocka_unit_test(integers_err_by_at_most_half_a_scale),
         cmocka_unit_test(scales_are_the_least_that_reach_the_maximum),
