@@ -6,9 +6,9 @@
  * element 8 k + j is digit k, counted from the lowest bits, of word j. So eight neighbours in
  * memory are eight lanes of a vector, in encoders and decoders of any width.
  *
- * Functions of a block work on digits one per uint32_t; loops of constant length become vector
- * code. A codec is a `static const struct tw_block`, which compilers see through, and
- * TW_CODEC_ROW(tw_block, ...) of row.h. */
+ * A codec says what becomes of one element; the loops are here, of constant length and over eight
+ * lanes, and compilers make vectors of them. It is a `static const struct tw_block`, which they see
+ * through, and TW_CODEC_ROW(tw_block, ...) of row.h. */
 #ifndef TW_COMPRESS_BLOCK_H
 #define TW_COMPRESS_BLOCK_H
 
@@ -20,21 +20,38 @@
 #include "kernels/type.h"
 
 #define TW_BLOCK_TOO_LARGE 0x7E800000u /* 2^126 as a float: no element reaches it */
-#define TW_BLOCK_REFUSED 0xFFFFu       /* no scale is that */
 
-enum { TW_BLOCK_LANES = 8, TW_BLOCK_ELEMENTS_MAX = 256 };
+enum {
+    TW_BLOCK_LANES = 8,
+    TW_BLOCK_GROUP = 64, /* elements: a loop over 8 digits of a word is unrolled */
+    TW_BLOCK_SOME = 4,   /* blocks encoded together: their scales do not wait for each other */
+    TW_BLOCK_ELEMENTS_MAX = 256
+};
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of digits are copied as they are");
 
+/* x / scale is x * lift * inverse: a tiny block is lifted by 2^64, exactly, so that the reciprocal
+ * of its scale stays finite. */
+struct tw_block_factor {
+    float lift, inverse;
+};
+
 struct tw_block {
-    uint32_t elements;   /* of a block, a multiple of 8 */
+    uint32_t elements;   /* of a block, a multiple of TW_BLOCK_GROUP */
     uint32_t digit_bits; /* elements / 8 * digit_bits is 16 or 32 */
     uint16_t scale_end;  /* bf16: decoders take scales below, whose values are all finite */
+    float top;           /* largest level: the scale is max |x| / top, rounded up; 0: an average */
 
-    /* Digits of x (elements), of which `count` are no padding; the scale, or TW_BLOCK_REFUSED. */
-    uint16_t (*quantise)(const float *restrict x, uint32_t count, uint32_t *restrict digits);
-    /* y (elements) = scale * level of each digit */
-    void (*dequantise)(const uint32_t *restrict digits, float scale, float *restrict y);
+    /* Averages are of whole numbers, which have the same sum in any order: x, with the block in
+     * units of tw_block_unit, adds the bits of a float that are above those of 0. */
+    uint32_t (*part)(float x);
+    float (*average)(float sum, float count);
+
+    uint32_t (*digit)(float x, float by);        /* by: 1 / scale, or the scale if an average */
+    float (*level)(uint32_t digit, float scale); /* scale times the level */
+
+    /* NULL, or what digit() makes of a block, sooner. */
+    void (*words)(const float *restrict x, struct tw_block_factor by, uint32_t *restrict words);
 };
 
 /* ---- floats as bits ------------------------------------------------------------------------ */
@@ -57,12 +74,12 @@ static inline uint32_t tw_block_magnitude(float x) {
 }
 
 static inline uint32_t tw_block_max(const float *x, uint32_t count) {
-    uint32_t max = 0;
+    int32_t max = 0; /* SSE2 compares no unsigned numbers */
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t bits = tw_block_magnitude(x[i]);
+        const int32_t bits = (int32_t)tw_block_magnitude(x[i]);
         max = bits > max ? bits : max;
     }
-    return max;
+    return (uint32_t)max;
 }
 
 /* ---- scales -------------------------------------------------------------------------------- */
@@ -74,14 +91,12 @@ static inline uint16_t tw_block_scale_up(uint32_t max, float top) {
     return (uint16_t)(max != 0 && scale == 0 ? 1 : scale);
 }
 
-/* x / scale is x * lift * inverse: a tiny block is lifted by 2^64, exactly, so that the reciprocal
- * of its scale stays finite. */
-struct tw_block_factor {
-    float lift, inverse;
-};
+static inline float tw_block_lift(uint32_t max) {
+    return max < 0x0D800000u /* 2^-100 */ ? 0x1p64f : 1.0f;
+}
 
 static inline struct tw_block_factor tw_block_factor(uint32_t max, uint16_t scale) {
-    const float lift = max < 0x0D800000u /* 2^-100 */ ? 0x1p64f : 1.0f;
+    const float lift = tw_block_lift(max);
     return (struct tw_block_factor){
         .lift = lift, .inverse = scale == 0 ? 0.0f : 1.0f / (tw_bf16_to_f32(scale) * lift)};
 }
@@ -103,37 +118,63 @@ static inline uint32_t tw_block_bytes(const struct tw_block *block) {
     return block->elements * block->digit_bits / 8;
 }
 
-/* Uses up the digits: the upper half is laid over the lower one until eight words are left. Loops
- * over neighbours are what compilers make vectors of. */
-static inline void tw_block_pack(const struct tw_block *block, uint32_t *restrict digits,
-                                 uint8_t *restrict to) {
-    for (uint32_t half = block->elements / 2; half >= TW_BLOCK_LANES; half /= 2) {
-        const uint32_t shift = half / TW_BLOCK_LANES * block->digit_bits;
-        for (uint32_t i = 0; i < half; i++) digits[i] |= digits[half + i] << shift;
+/* Word by word: a vector loaded from where its halves were just stored would wait for them. */
+static inline void tw_block_load(const struct tw_block *block, const uint8_t *restrict from,
+                                 uint32_t *restrict words) {
+    for (size_t j = 0; j < TW_BLOCK_LANES; j++) {
+        uint16_t half;
+        if (tw_block_bytes(block) == TW_BLOCK_LANES * sizeof(words[0])) {
+            memcpy(&words[j], from + j * sizeof(words[0]), sizeof(words[0]));
+        } else {
+            memcpy(&half, from + j * sizeof(half), sizeof(half));
+            words[j] = half;
+        }
     }
-    if (tw_block_bytes(block) == TW_BLOCK_LANES * sizeof(digits[0])) {
-        memcpy(to, digits, TW_BLOCK_LANES * sizeof(digits[0]));
+}
+
+static inline void tw_block_store(const struct tw_block *block, const uint32_t *restrict words,
+                                  uint8_t *restrict to) {
+    uint16_t halves[TW_BLOCK_LANES];
+    if (tw_block_bytes(block) == TW_BLOCK_LANES * sizeof(words[0])) {
+        memcpy(to, words, TW_BLOCK_LANES * sizeof(words[0]));
     } else {
-        uint16_t halves[TW_BLOCK_LANES];
-        for (uint32_t j = 0; j < TW_BLOCK_LANES; j++) halves[j] = (uint16_t)digits[j];
+        for (size_t j = 0; j < TW_BLOCK_LANES; j++) halves[j] = (uint16_t)words[j];
         memcpy(to, halves, sizeof(halves));
     }
 }
 
-static inline void tw_block_unpack(const struct tw_block *block, const uint8_t *restrict from,
-                                   uint32_t *restrict digits) {
-    const uint32_t mask = (1u << block->digit_bits) - 1;
-    uint32_t words[TW_BLOCK_LANES];
-    if (tw_block_bytes(block) == sizeof(words)) {
-        memcpy(words, from, sizeof(words));
-    } else {
-        uint16_t halves[TW_BLOCK_LANES];
-        memcpy(halves, from, sizeof(halves));
-        for (uint32_t j = 0; j < TW_BLOCK_LANES; j++) words[j] = halves[j];
+/* Digits of a block. The rounds of the loop over words become lanes. */
+static inline void tw_block_put(const struct tw_block *block, const float *restrict x,
+                                struct tw_block_factor by, uint8_t *restrict to) {
+    uint32_t words[TW_BLOCK_LANES] = {0};
+    for (size_t end = block->elements; block->words == NULL && end > 0; end -= TW_BLOCK_GROUP) {
+        for (size_t j = 0; j < TW_BLOCK_LANES; j++) {
+            uint32_t word = words[j];
+            for (size_t k = 1; k <= TW_BLOCK_GROUP / TW_BLOCK_LANES; k++) {
+                const float lifted = x[end - TW_BLOCK_LANES * k + j] * by.lift;
+                word = word << block->digit_bits | block->digit(lifted, by.inverse);
+            }
+            words[j] = word;
+        }
     }
-    for (uint32_t k = 0; k < block->elements / TW_BLOCK_LANES; k++) {
-        for (uint32_t j = 0; j < TW_BLOCK_LANES; j++) {
-            digits[TW_BLOCK_LANES * k + j] = words[j] >> (k * block->digit_bits) & mask;
+    if (block->words != NULL) block->words(x, by, words);
+    tw_block_store(block, words, to);
+}
+
+static inline void tw_block_get(const struct tw_block *block, const uint8_t *from, uint16_t bf16,
+                                struct tw_codec_sink to) {
+    const uint32_t mask = (1u << block->digit_bits) - 1;
+    const float scale = tw_bf16_to_f32(bf16);
+    uint32_t words[TW_BLOCK_LANES];
+    tw_block_load(block, from, words);
+    for (size_t at = 0; at < block->elements; at += TW_BLOCK_GROUP) {
+        for (size_t j = 0; j < TW_BLOCK_LANES; j++) {
+            const uint32_t word = words[j] >> at / TW_BLOCK_LANES * block->digit_bits;
+            for (size_t k = 0; k < TW_BLOCK_GROUP / TW_BLOCK_LANES; k++) {
+                float *const y = &to.dst[at + TW_BLOCK_LANES * k + j];
+                const float value = block->level(word >> k * block->digit_bits & mask, scale);
+                *y = to.is_add ? *y + to.weight * value : value;
+            }
         }
     }
 }
@@ -148,57 +189,108 @@ static inline size_t tw_block_bound(const struct tw_block *block, size_t n) {
     return tw_blocks_count(block, n) * (2 + tw_block_bytes(block));
 }
 
-/* lost (elements) = x - D */
-static inline void tw_block_lose(const struct tw_block *block, const float *restrict x,
-                                 const uint32_t *restrict digits, uint16_t scale,
-                                 float *restrict lost) {
-    float y[TW_BLOCK_ELEMENTS_MAX];
-    block->dequantise(digits, tw_bf16_to_f32(scale), y);
-    for (uint32_t i = 0; i < block->elements; i++) lost[i] = x[i] - y[i];
+static inline uint32_t tw_block_sum(const struct tw_block *block, const float *x, uint32_t max) {
+    const float into = tw_block_unit(max).into;
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < block->elements; i++) sum += block->part(x[i] * into);
+    return sum - block->elements * block->part(0.0f);
 }
 
-/* The last block of an array that ends within it. lost (count) may be NULL. */
-static inline uint16_t tw_block_end(const struct tw_block *block, const float *x, uint32_t count,
-                                    uint8_t *to, float *lost) {
-    float padded[TW_BLOCK_ELEMENTS_MAX] = {0};
-    uint32_t digits[TW_BLOCK_ELEMENTS_MAX] = {0}; /* what is refused has none */
-    memcpy(padded, x, count * sizeof(float));
-    const uint16_t scale = block->quantise(padded, count, digits);
-    memset(digits + count, 0, (block->elements - count) * sizeof(digits[0]));
-    if (lost != NULL) {
-        float rest[TW_BLOCK_ELEMENTS_MAX];
-        tw_block_lose(block, padded, digits, scale, rest);
-        memcpy(lost, rest, count * sizeof(float));
+static inline uint16_t tw_block_scale(const struct tw_block *block, uint32_t max, uint32_t sum,
+                                      uint32_t count) {
+    if (block->top > 0.0f) return tw_block_scale_up(max, block->top);
+    /* The conversion from int32_t is one instruction everywhere; sums are smaller. */
+    return tw_bf16_from_f32(block->average((float)(int32_t)sum, (float)count) *
+                            tw_block_unit(max).back);
+}
+
+/* The parts of a payload where a block begins. */
+struct tw_block_at {
+    uint8_t *scales, *digits;
+};
+
+/* lost (elements) = x - D: a product by -1 is exact. */
+static inline void tw_block_lose(const struct tw_block *block, const float *restrict x,
+                                 const uint8_t *digits, uint16_t scale, float *restrict lost) {
+    memcpy(lost, x, block->elements * sizeof(float));
+    tw_block_get(block, digits, scale,
+                 (struct tw_codec_sink){.dst = lost, .weight = -1.0f, .is_add = true});
+}
+
+/* Up to TW_BLOCK_SOME blocks, or one and n elements of it that are no padding. False: refused. */
+static inline bool tw_block_put_some(const struct tw_block *block, struct tw_codec_source source,
+                                     struct tw_block_at to) {
+    const uint32_t elements = block->elements, bytes = tw_block_bytes(block);
+    const uint32_t blocks = (uint32_t)tw_blocks_count(block, source.n);
+    const uint32_t count = source.n < elements ? (uint32_t)source.n : elements;
+    uint32_t max[TW_BLOCK_SOME] = {0}, sum[TW_BLOCK_SOME] = {0}, bad = 0;
+    uint16_t scale[TW_BLOCK_SOME];
+    float by[TW_BLOCK_SOME];
+    for (uint32_t b = 0; b < blocks; b++) {
+        max[b] = tw_block_max(source.x + b * elements, elements);
+        if (block->part != NULL) sum[b] = tw_block_sum(block, source.x + b * elements, max[b]);
     }
-    tw_block_pack(block, digits, to);
-    return scale;
+    for (uint32_t b = 0; b < TW_BLOCK_SOME; b++) {
+        bad |= max[b] >= TW_BLOCK_TOO_LARGE;
+        scale[b] = tw_block_scale(block, max[b], sum[b], count);
+        by[b] = block->top > 0.0f ? tw_block_factor(max[b], scale[b]).inverse
+                                  : tw_bf16_to_f32(scale[b]);
+    }
+    for (uint32_t b = 0; b < blocks && bad == 0; b++) {
+        const float *const x = source.x + b * elements;
+        const float lift = block->top > 0.0f ? tw_block_lift(max[b]) : 1.0f;
+        tw_put_u16(to.scales + 2 * b, scale[b]);
+        if (lift == 1.0f) { /* said again, it costs no multiplication */
+            tw_block_put(block, x, (struct tw_block_factor){1.0f, by[b]}, to.digits + b * bytes);
+        } else {
+            tw_block_put(block, x, (struct tw_block_factor){lift, by[b]}, to.digits + b * bytes);
+        }
+    }
+    for (uint32_t b = 0; b < blocks && bad == 0 && source.lost != NULL; b++) {
+        tw_block_lose(block, source.x + b * elements, to.digits + b * bytes, scale[b],
+                      source.lost + b * elements);
+    }
+    return bad == 0;
+}
+
+/* The last block of an array that ends within it: its padding is 0 and has digits 0. */
+static inline bool tw_block_put_end(const struct tw_block *block, struct tw_codec_source source,
+                                    struct tw_block_at to) {
+    const uint32_t mask = (1u << block->digit_bits) - 1;
+    float padded[TW_BLOCK_ELEMENTS_MAX] = {0}, lost[TW_BLOCK_ELEMENTS_MAX];
+    uint32_t words[TW_BLOCK_LANES];
+    memcpy(padded, source.x, source.n * sizeof(float));
+    if (!tw_block_put_some(
+            block, (struct tw_codec_source){.x = padded, .n = source.n, .lost = lost}, to)) {
+        return false;
+    }
+    if (source.lost != NULL) memcpy(source.lost, lost, source.n * sizeof(float));
+    tw_block_load(block, to.digits, words);
+    for (size_t i = source.n; i < block->elements; i++) {
+        words[i % TW_BLOCK_LANES] &= ~(mask << i / TW_BLOCK_LANES * block->digit_bits);
+    }
+    tw_block_store(block, words, to.digits);
+    return true;
 }
 
 static inline enum tw_status tw_block_encode(const struct tw_block *block,
                                              struct tw_codec_source source, uint8_t *dst,
                                              size_t capacity, size_t *bytes_out) {
-    const size_t n = source.n;
+    const size_t n = source.n, whole = n / block->elements * block->elements;
     if (n > TW_PAYLOAD_BYTES_MAX || capacity < tw_block_bound(block, n)) return TW_LIMIT;
-    const size_t whole = n / block->elements;
-    uint8_t *const codes = dst + 2 * tw_blocks_count(block, n);
-    uint32_t digits[TW_BLOCK_ELEMENTS_MAX];
-    for (size_t b = 0; b < whole; b++) {
-        const size_t at = b * block->elements;
-        const uint16_t scale = block->quantise(source.x + at, block->elements, digits);
-        if (scale == TW_BLOCK_REFUSED) return TW_CORRUPT;
-        tw_put_u16(dst + 2 * b, scale);
-        if (source.lost != NULL) {
-            tw_block_lose(block, source.x + at, digits, scale, source.lost + at);
+    uint8_t *const digits = dst + 2 * tw_blocks_count(block, n);
+    for (size_t at = 0, end = 0; at < n; at = end) {
+        const size_t b = at / block->elements, some = (size_t)TW_BLOCK_SOME * block->elements;
+        end = at == whole ? n : whole - at < some ? whole : at + some;
+        const struct tw_block_at to = {.scales = dst + 2 * b,
+                                       .digits = digits + b * tw_block_bytes(block)};
+        const struct tw_codec_source part = {.x = source.x + at,
+                                             .n = end - at,
+                                             .lost = source.lost == NULL ? NULL : source.lost + at};
+        if (!(at < whole ? tw_block_put_some(block, part, to)
+                         : tw_block_put_end(block, part, to))) {
+            return TW_CORRUPT;
         }
-        tw_block_pack(block, digits, codes + b * tw_block_bytes(block));
-    }
-    if (n % block->elements != 0) {
-        const size_t at = whole * block->elements;
-        const uint16_t scale = tw_block_end(block, source.x + at, (uint32_t)(n - at),
-                                            codes + whole * tw_block_bytes(block),
-                                            source.lost == NULL ? NULL : source.lost + at);
-        if (scale == TW_BLOCK_REFUSED) return TW_CORRUPT;
-        tw_put_u16(dst + 2 * whole, scale);
     }
     *bytes_out = tw_block_bound(block, n);
     return TW_OK;
@@ -208,46 +300,43 @@ static inline enum tw_status tw_block_check(const struct tw_block *block, const 
                                             size_t bytes, size_t n) {
     if (n > TW_PAYLOAD_BYTES_MAX || bytes != tw_block_bound(block, n)) return TW_CORRUPT;
     const size_t count = tw_blocks_count(block, n);
-    uint32_t bad = 0;
+    const uint32_t mask = (1u << block->digit_bits) - 1;
+    uint32_t words[TW_BLOCK_LANES], bad = 0;
     for (size_t b = 0; b < count; b++) bad |= tw_get_u16(src + 2 * b) >= block->scale_end;
     if (n % block->elements != 0) { /* one form of every payload: its padding is 0 */
-        uint32_t digits[TW_BLOCK_ELEMENTS_MAX];
-        tw_block_unpack(block, src + bytes - tw_block_bytes(block), digits);
-        for (size_t i = n % block->elements; i < block->elements; i++) bad |= digits[i];
+        tw_block_load(block, src + bytes - tw_block_bytes(block), words);
+        for (size_t i = n % block->elements; i < block->elements; i++) {
+            bad |= words[i % TW_BLOCK_LANES] >> i / TW_BLOCK_LANES * block->digit_bits & mask;
+        }
     }
     return bad != 0 ? TW_CORRUPT : TW_OK;
 }
 
-/* y (elements) = block b of a checked payload */
-static inline void tw_block_get(const struct tw_block *block, const uint8_t *restrict src, size_t b,
-                                size_t count, float *restrict y) {
-    uint32_t digits[TW_BLOCK_ELEMENTS_MAX];
-    tw_block_unpack(block, src + 2 * count + b * tw_block_bytes(block), digits);
-    block->dequantise(digits, tw_bf16_to_f32(tw_get_u16(src + 2 * b)), y);
-}
-
-static inline enum tw_status tw_block_decode(const struct tw_block *block,
-                                             const uint8_t *restrict src, size_t bytes, size_t n,
-                                             struct tw_codec_sink sink) {
+static inline enum tw_status tw_block_decode(const struct tw_block *block, const uint8_t *src,
+                                             size_t bytes, size_t n, struct tw_codec_sink sink) {
     TW_TRY(tw_block_check(block, src, bytes, n));
     const size_t whole = n / block->elements, count = tw_blocks_count(block, n);
-    float *restrict const dst = sink.dst;
+    const uint8_t *const digits = src + 2 * count;
+    const uint32_t bytes_each = tw_block_bytes(block);
+    const float weight = sink.weight;
     float y[TW_BLOCK_ELEMENTS_MAX];
     for (size_t b = 0; !sink.is_add && b < whole; b++) {
-        tw_block_get(block, src, b, count, dst + b * block->elements);
+        float *const to = sink.dst + b * block->elements;
+        tw_block_get(block, digits + b * bytes_each, tw_get_u16(src + 2 * b),
+                     (struct tw_codec_sink){.dst = to});
     }
     for (size_t b = 0; sink.is_add && b < whole; b++) {
-        float *const to = dst + b * block->elements;
-        tw_block_get(block, src, b, count, y);
-        for (uint32_t i = 0; i < block->elements; i++) to[i] = to[i] + sink.weight * y[i];
+        float *const to = sink.dst + b * block->elements;
+        tw_block_get(block, digits + b * bytes_each, tw_get_u16(src + 2 * b),
+                     (struct tw_codec_sink){.dst = to, .weight = weight, .is_add = true});
     }
     if (whole < count) {
-        float *const to = dst + whole * block->elements;
-        tw_block_get(block, src, whole, count, y);
-        if (!sink.is_add) memcpy(to, y, n % block->elements * sizeof(float));
-        for (size_t i = 0; sink.is_add && i < n % block->elements; i++) {
-            to[i] = to[i] + sink.weight * y[i];
-        }
+        tw_block_get(block, digits + whole * bytes_each, tw_get_u16(src + 2 * whole),
+                     (struct tw_codec_sink){.dst = y});
+    }
+    for (size_t i = whole * block->elements; i < n; i++) {
+        const float value = y[i % block->elements];
+        sink.dst[i] = sink.is_add ? sink.dst[i] + weight * value : value;
     }
     return TW_OK;
 }

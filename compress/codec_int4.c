@@ -6,27 +6,20 @@
 
 enum { ELEMENTS = 64 };
 
-static uint16_t quantise(const float *restrict x, uint32_t count, uint32_t *restrict digits) {
-    (void)count;
-    const uint32_t max = tw_block_max(x, ELEMENTS);
-    if (max >= TW_BLOCK_TOO_LARGE) return TW_BLOCK_REFUSED;
-    const uint16_t scale = tw_block_scale_up(max, 7.0f);
-    const struct tw_block_factor by = tw_block_factor(max, scale);
-    /* To nearest even by adding 1.5 * 2^23: the product is at most 7. */
-    for (uint32_t i = 0; i < ELEMENTS; i++) {
-        digits[i] = tw_block_bits(x[i] * by.lift * by.inverse + 12582912.0f) & 15u;
-    }
-    return scale;
+/* To nearest even by adding 1.5 * 2^23: the product is at most 7. */
+static uint32_t digit(float x, float inverse) {
+    return tw_block_bits(x * inverse + 12582912.0f) & 15u;
 }
 
-static void dequantise(const uint32_t *restrict digits, float scale, float *restrict y) {
-    for (uint32_t i = 0; i < ELEMENTS; i++) y[i] = scale * (float)((int32_t)(digits[i] ^ 8u) - 8);
+static float level(uint32_t digit, float scale) {
+    return scale * (float)((int32_t)(digit ^ 8u) - 8);
 }
 
 static const struct tw_block int4 = {.elements = ELEMENTS,
                                      .digit_bits = 4,
                                      .scale_end = 0x7D80, /* 2^124: times -8 is finite */
-                                     .quantise = quantise,
-                                     .dequantise = dequantise};
+                                     .top = 7.0f,
+                                     .digit = digit,
+                                     .level = level};
 
 TW_CODEC_ROW(tw_block, int4, INT4, .bits = 4.0 + 16.0 / ELEMENTS)

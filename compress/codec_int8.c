@@ -37,10 +37,10 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
         const uint16_t scale = tw_block_scale_up(max, 127.0f);
         const struct tw_block_factor by = tw_block_factor(max, scale);
         tw_put_u16(dst + 2 * b, scale);
-        if (left >= BLOCK) {
-            quantise(src + at, BLOCK, by, codes + at);
+        if (left >= BLOCK && by.lift == 1.0f) { /* said again, it costs no multiplication */
+            quantise(src + at, BLOCK, (struct tw_block_factor){1.0f, by.inverse}, codes + at);
         } else {
-            quantise(src + at, left, by, codes + at);
+            quantise(src + at, left < BLOCK ? left : BLOCK, by, codes + at);
         }
     }
     *bytes_out = bound(n);

@@ -15,4 +15,9 @@
 
 extern const struct tw_codec TW_FORM(codec_nf4);
 
+/* The middle between level l and the next one. */
+static inline float tw_nf4_bound(uint32_t l) {
+    return (tw_nf4_levels[l] + tw_nf4_levels[l + 1]) * 0.5f;
+}
+
 #endif
