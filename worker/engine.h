@@ -190,7 +190,9 @@ void tw_engine_cache_clear(struct tw_engine_cache *cache);          /* of an emp
 /* ---- schedule ------------------------------------------------------------------------------ */
 
 /* Inner learning rate at `clock_tokens` of the run clock: linear warm-up to lr, then by the run's
- * schedule (schedule.c) to lr * lr_final at the token budget, constant after it. */
-float tw_schedule_lr(const struct tw_run *run, uint64_t clock_tokens);
+ * schedule (schedule.c) to lr * lr_final at the token budget, constant after it. `updates` are the
+ * optimizer's steps so far (engine->updates): one that begins anew in the middle of a run, as a
+ * joiner's does, warms up too. */
+float tw_schedule_lr(const struct tw_run *run, uint64_t clock_tokens, uint64_t updates);
 
 #endif

@@ -242,7 +242,7 @@ static enum tw_status take_step(struct training *training, bool *is_skipped, str
     const uint32_t batch = bench->run.train.batch;
     struct tw_step_result result;
     const double begin_s = engine_now_s();
-    const float lr = tw_schedule_lr(&bench->run, state->tokens);
+    const float lr = tw_schedule_lr(&bench->run, state->tokens, bench->engine->updates);
     uint64_t cursor = state->cursor;
     TW_TRY(tw_data_draw(&bench->data, training->file.data_seed, &cursor, batch, training->tokens,
                         err));

@@ -45,7 +45,7 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
 
 static float lr(void *self, uint64_t clock_tokens) {
     const struct tw_learner_engine *real = self;
-    return tw_schedule_lr(real->run, clock_tokens);
+    return tw_schedule_lr(real->run, clock_tokens, real->engine->updates);
 }
 
 static enum tw_status pull(void *self, uint32_t arrays, uint64_t begin, uint64_t n,

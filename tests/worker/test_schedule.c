@@ -9,6 +9,8 @@
 
 #include "worker/engine.h"
 
+#define WARM UINT64_MAX /* of an optimizer that has long been stepping */
+
 static struct tw_run run_of(void) {
     struct tw_run run;
     tw_run_defaults(&run);
@@ -24,7 +26,7 @@ static struct tw_run run_of(void) {
 }
 
 static void assert_lr(const struct tw_run *run, uint64_t tokens, double want) {
-    const double got = (double)tw_schedule_lr(run, tokens);
+    const double got = (double)tw_schedule_lr(run, tokens, WARM);
     if (fabs(got - want) > 1e-8)
         fail_msg("at %llu: %g, not %g", (unsigned long long)tokens, got, want);
 }
@@ -40,7 +42,7 @@ static void rate_warms_up_then_falls_along_a_cosine(void **state) {
     assert_lr(&run, 1000000, 0.0002);
     assert_lr(&run, UINT64_MAX, 0.0002);
     for (uint64_t t = 10000; t < 1000000; t += 10000) {
-        assert_true(tw_schedule_lr(&run, t + 10000) <= tw_schedule_lr(&run, t));
+        assert_true(tw_schedule_lr(&run, t + 10000, WARM) <= tw_schedule_lr(&run, t, WARM));
     }
 }
 
@@ -80,8 +82,8 @@ static void every_schedule_is_continuous_and_falls(void **state) {
     for (unsigned i = 0; i < 3; i++) {
         run.train.schedule = all[i];
         for (uint64_t t = 0; t <= 1010000; t += 1000) {
-            const double now = (double)tw_schedule_lr(&run, t);
-            const double next = (double)tw_schedule_lr(&run, t + 1000);
+            const double now = (double)tw_schedule_lr(&run, t, WARM);
+            const double next = (double)tw_schedule_lr(&run, t + 1000, WARM);
             assert_true(now >= 0.0002 - 1e-9 && now <= 0.0040 + 1e-9);
             if (t < 9000) assert_true(next > now);
             if (t >= 9000) assert_true(next <= now);
@@ -106,6 +108,44 @@ static void first_step_is_not_wasted(void **state) {
     }
 }
 
+/* Steps of an optimizer whose m and v are new, at a clock where the run's warm-up is over. */
+static void an_optimizer_that_is_new_warms_up(void **state) {
+    (void)state;
+    struct tw_run run = run_of();
+    run.sync.nodes = 1;
+    run.train.beta2_millionths = 950000; /* 40 steps */
+    run.train.warmup_tokens = 100000;    /* 100 of one node */
+    const double full = (double)tw_schedule_lr(&run, 200000, WARM);
+    assert_true(fabs((double)tw_schedule_lr(&run, 200000, 0) - 0.0040 / 40) < 1e-8);
+    assert_true(fabs((double)tw_schedule_lr(&run, 200000, 19) - 0.0040 / 2) < 1e-8);
+    assert_true((double)tw_schedule_lr(&run, 200000, 39) == full);
+    assert_true((double)tw_schedule_lr(&run, 1000000, 10) <= 0.0002 + 1e-8); /* the rate is lower */
+    run.train.warmup_tokens = 10000; /* the run's own is shorter: ten steps */
+    assert_true(fabs((double)tw_schedule_lr(&run, 200000, 4) - 0.0040 / 2) < 1e-8);
+    run.sync.nodes = 5; /* two of each node */
+    assert_true(fabs((double)tw_schedule_lr(&run, 200000, 0) - 0.0040 / 2) < 1e-8);
+    run.train.warmup_tokens = 0; /* nobody wants any */
+    assert_lr(&run, 0, 0.0040);
+    assert_true((double)tw_schedule_lr(&run, 0, 0) == (double)tw_schedule_lr(&run, 0, WARM));
+}
+
+/* Alone or with others: in a run from its beginning the schedule is all there is. */
+static void a_run_from_its_beginning_has_one_warm_up(void **state) {
+    (void)state;
+    for (uint32_t nodes = 1; nodes <= 8; nodes *= 2) {
+        for (uint64_t warmup = 0; warmup <= 400000; warmup += 20000) {
+            struct tw_run run = run_of();
+            run.sync.nodes = nodes;
+            run.train.warmup_tokens = warmup;
+            for (uint64_t t = 0; t < 100; t++) {
+                const uint64_t clock = 1000 * nodes * t;
+                assert_true((double)tw_schedule_lr(&run, clock, t) ==
+                            (double)tw_schedule_lr(&run, clock, WARM));
+            }
+        }
+    }
+}
+
 static void odd_schedules_stay_finite(void **state) {
     (void)state;
     struct tw_run run = run_of();
@@ -126,6 +166,8 @@ int main(void) {
         cmocka_unit_test(wsd_stays_at_the_peak_until_the_last_share),
         cmocka_unit_test(every_schedule_is_continuous_and_falls),
         cmocka_unit_test(first_step_is_not_wasted),
+        cmocka_unit_test(an_optimizer_that_is_new_warms_up),
+        cmocka_unit_test(a_run_from_its_beginning_has_one_warm_up),
         cmocka_unit_test(odd_schedules_stay_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -160,7 +160,7 @@ enum tw_status node_step(struct node *node, struct tw_error *err) {
         TW_TRY(tw_data_draw(&node->data, node->streams[i].seed, &node->streams[i].cursor, each,
                             node->tokens + i * each * window, err));
     }
-    const float lr = tw_schedule_lr(run, clock_of(node));
+    const float lr = tw_schedule_lr(run, clock_of(node), node->engine->updates);
     TW_TRY(tw_engine_step(node->engine, node->tokens, lr, &result, err));
     node->skipped += result.is_skipped;
     node->steps++;
@@ -384,7 +384,7 @@ enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_er
     }
     node->merger.inner.m = node->engine->m;
     node->merger.inner.v = node->engine->v;
-    node->merger.inner.lr = tw_schedule_lr(run, clock_of(node));
+    node->merger.inner.lr = tw_schedule_lr(run, clock_of(node), node->engine->updates);
     node->merger.inner.correction2 =
         (float)(1.0 - pow(run->train.beta2_millionths / 1e6, (double)node->engine->updates));
     TW_TRY(tw_anchor_apply(&node->merger, &request, &reply, err));
