@@ -215,6 +215,7 @@ struct tw_shell_budget {
         granted_round;       /* + 1: the round that was granted; the parts that stay here */
     uint64_t left_out_round; /* + 1 */
     uint64_t rounds_left_out;
+    bool is_short; /* in pairs: no room for a contribution now, as the core was told */
     double bytes, elements; /* contributed to other nodes lately: sums that fade */
     double rungs[TW_AUTO_RUNGS];
 };
@@ -387,6 +388,8 @@ void tw_shell_crowd_peer_down(struct tw_shell *shell, uint16_t peer, enum tw_sta
 /* Bytes of a payload came, and the core knows of them. */
 void tw_shell_crowd_arrived(struct tw_shell *shell, uint16_t peer, uint32_t bytes);
 void tw_shell_crowd_chores(struct tw_shell *shell, uint64_t now_us);
+/* Tells the core what was measured. */
+void tw_shell_crowd_tell(struct tw_shell *shell);
 void tw_shell_crowd_fill(const struct tw_shell *shell, uint16_t peer, uint64_t now_us,
                          struct tw_view_peer *row);
 

@@ -1,5 +1,5 @@
 /* shell_budget.c - what a contribution may take: by the budget of the node, by its upload cap, and
- * by what the link to each owner carries until the next round. */
+ * by what the link to each owner, or to the partner, carries until the next round. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +15,6 @@ enum { SECOND_US = 1000 * 1000 };
 
 void tw_shell_budget_open(struct tw_shell *shell) {
     tw_allowance_init(&shell->budget.allowance, &shell->setup->config.network.budget);
-}
-
-void tw_shell_budget_chores(struct tw_shell *shell, uint64_t now_us) {
-    if (shell->transport == NULL) return;
-    const struct tw_traffic all = tw_transport_traffic(shell->transport);
-    const bool is_both = shell->budget.allowance.is_month;
-    tw_allowance_look(&shell->budget.allowance, now_us,
-                      all.bytes_out + (is_both ? all.bytes_in : 0));
 }
 
 /* ---- how long there is ----------------------------------------------------------------------- */
@@ -87,6 +79,14 @@ static void wanted_add(const struct tw_shell *shell, struct wanted *wanted, uint
         (struct tw_allowance_part){.elements = elements, .link_max = link_bytes};
 }
 
+/* Delta to a partner, and our anchor with it; over the month the partner's comes, too: a byte an
+ * element. */
+static void wanted_pair(const struct tw_shell *shell, struct wanted *wanted, uint64_t elements,
+                        uint64_t link_bytes, uint64_t *to) {
+    wanted_add(shell, wanted, elements, link_bytes > elements ? link_bytes - elements : 0, to);
+    wanted->besides = (shell->budget.allowance.is_month ? 2 : 1) * elements;
+}
+
 static void wanted_group(struct tw_shell *shell, struct tw_action *action, uint64_t passed_us,
                          struct wanted *wanted) {
     uint32_t owners[TW_PARTS_MAX];
@@ -104,6 +104,40 @@ static void wanted_group(struct tw_shell *shell, struct tw_action *action, uint6
         wanted_add(shell, wanted, elements, link_max(shell, owner, passed_us),
                    &action->u.encode.bytes_max[k]);
     }
+}
+
+static bool ask(struct tw_shell *shell, const struct wanted *wanted, uint64_t passed_us,
+                uint64_t *bytes_max) {
+    const struct tw_layout *layout = &shell->setup->layout;
+    const struct tw_allowance_ask ask = {
+        .cycle_us = passed_us * layout->fragments_count,
+        .share = (double)wanted->elements / (double)layout->elements,
+        .least = wanted->least,
+        .besides = wanted->besides,
+    };
+    return tw_allowance_ask(&shell->budget.allowance, &ask, bytes_max);
+}
+
+/* In pairs the core knows beforehand, for a fragment of middling size: somebody else would wait. */
+static void tell_short(struct tw_shell *shell) {
+    const struct tw_layout *layout = &shell->setup->layout;
+    struct wanted wanted = {.round = 0};
+    uint64_t bytes_max;
+    wanted_pair(shell, &wanted, layout->elements / layout->fragments_count, UINT64_MAX, &bytes_max);
+    const bool is_short = !ask(shell, &wanted, round_us(shell), &bytes_max);
+    if (is_short == shell->budget.is_short) return;
+    if (is_short) tw_shell_note(shell, TW_LOG_INFO, "left_out", "text=\"no room in the budget\"");
+    shell->budget.is_short = is_short;
+    tw_shell_crowd_tell(shell);
+}
+
+void tw_shell_budget_chores(struct tw_shell *shell, uint64_t now_us) {
+    if (shell->transport == NULL) return;
+    const struct tw_traffic all = tw_transport_traffic(shell->transport);
+    const bool is_both = shell->budget.allowance.is_month;
+    tw_allowance_look(&shell->budget.allowance, now_us,
+                      all.bytes_out + (is_both ? all.bytes_in : 0));
+    if (shell->setup->run.sync.topology == TW_TOPOLOGY_PAIR) tell_short(shell);
 }
 
 /* The core hears what it would hear of a worker that cannot: it asks again later, and others do not
@@ -131,21 +165,14 @@ bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action) {
     if (action->kind == TW_ACT_PAIR_ENCODE) {
         const uint32_t p = action->u.pair.fragment;
         wanted.round = action->u.pair.round;
-        const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
-        wanted_add(shell, &wanted, elements, UINT64_MAX, &action->u.pair.bytes_max);
-        /* Our anchor goes with it, and over the month the partner's comes: a byte an element. */
-        wanted.besides = (budget->allowance.is_month ? 2 : 1) * elements;
+        wanted_pair(shell, &wanted, layout->fragment_begin[p + 1] - layout->fragment_begin[p],
+                    link_max(shell, &action->u.pair.partner, passed_us), &action->u.pair.bytes_max);
     } else {
         wanted_group(shell, action, passed_us, &wanted);
     }
-    const struct tw_allowance_ask ask = {.cycle_us = passed_us * layout->fragments_count,
-                                         .share =
-                                             (double)wanted.elements / (double)layout->elements,
-                                         .least = wanted.least,
-                                         .besides = wanted.besides};
     uint64_t bytes_max;
     const bool is_last = shell->view.clock_tokens >= run->train.tokens;
-    if (!tw_allowance_ask(&budget->allowance, &ask, &bytes_max)) {
+    if (!ask(shell, &wanted, passed_us, &bytes_max)) {
         if (!is_last) {
             leave_out(shell, wanted.round);
             return false;
@@ -155,7 +182,7 @@ bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action) {
     tw_log(TW_LOG_DEBUG, "granted",
            "round=%llu bytes_max=%.0f usual=%llu cycle_us=%llu credit=%.0f rest_bytes_s=%.0f",
            (unsigned long long)wanted.round, (double)bytes_max, (unsigned long long)wanted.usual,
-           (unsigned long long)ask.cycle_us, budget->allowance.credit,
+           (unsigned long long)(passed_us * layout->fragments_count), budget->allowance.credit,
            budget->allowance.rest_per_s);
     budget->granted_round = wanted.round + 1;
     budget->own_parts = wanted.own_parts;
@@ -203,7 +230,7 @@ void tw_shell_budget_fill(const struct tw_shell *shell, struct tw_status_view *v
                        tw_auto_rung(r)->name);
         view->spend.rungs[r].share = budget->rungs[r] / budget->elements;
     }
-    view->spend.rounds_left_out = budget->rounds_left_out;
+    view->spend.rounds_left_out = budget->rounds_left_out + shell->view.pairs.short_of_bytes;
     if (allowance->bytes_per_s <= 0.0) return;
     const struct tw_budget_config *config = &shell->setup->config.network.budget;
     view->spend.is_month = config->is_month;
@@ -212,6 +239,7 @@ void tw_shell_budget_fill(const struct tw_shell *shell, struct tw_status_view *v
         view->net.out_bytes_per_s + (config->is_month ? view->net.in_bytes_per_s : 0.0);
     view->spend.rest_bytes_per_s = allowance->rest_per_s;
     view->spend.is_left_out =
-        budget->left_out_round > 0 && budget->left_out_round == shell->view.rounds + 1;
+        budget->is_short ||
+        (budget->left_out_round > 0 && budget->left_out_round == shell->view.rounds + 1);
     view->spend.is_hopeless = tw_allowance_is_hopeless(allowance);
 }

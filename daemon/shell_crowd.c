@@ -58,6 +58,16 @@ static void anomaly_note(struct tw_shell *shell, uint16_t i, bool was_odd, bool 
         tw_shell_note(shell, TW_LOG_INFO, "peer_in_line", "peer=%s", hex);
 }
 
+void tw_shell_crowd_tell(struct tw_shell *shell) {
+    struct tw_event event;
+    memset(&event, 0, sizeof(event));
+    event.kind = TW_EV_MEASURED;
+    event.u.measured.upload_kib_s = shell->crowd.upload_kib_s;
+    event.u.measured.odd = shell->crowd.odd;
+    event.u.measured.is_short = shell->budget.is_short;
+    tw_shell_event(shell, &event);
+}
+
 static void tell(struct tw_shell *shell) {
     struct tw_shell_crowd *crowd = &shell->crowd;
     const uint64_t kib = crowd->crowd.upload_bytes_s / 1024;
@@ -71,12 +81,7 @@ static void tell(struct tw_shell *shell) {
     if (is_far(crowd->upload_kib_s, upload)) crowd->upload_kib_s = upload;
     crowd->odd = odd;
     crowd->is_changed = false;
-    struct tw_event event;
-    memset(&event, 0, sizeof(event));
-    event.kind = TW_EV_MEASURED;
-    event.u.measured.upload_kib_s = crowd->upload_kib_s;
-    event.u.measured.odd = odd;
-    tw_shell_event(shell, &event);
+    tw_shell_crowd_tell(shell);
 }
 
 void tw_shell_crowd_chores(struct tw_shell *shell, uint64_t now_us) {

@@ -295,6 +295,7 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
     case TW_EV_MEASURED:
         node->upload_kib_s = event->u.measured.upload_kib_s;
         node->odd = event->u.measured.odd;
+        node->is_short = event->u.measured.is_short;
         break;
     }
 }
@@ -361,6 +362,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->pairs.merged = node->pair.merged_count;
     view->pairs.alone = node->pair.alone_count;
     view->pairs.one_sided = node->pair.one_sided_count;
+    view->pairs.short_of_bytes = node->pair.short_count;
     view->pairs.refused = node->pair.refused_count;
     view->pairs.is_trading = node->pair.phase != PAIR_IDLE && node->pair.has_partner;
     const uint64_t window = 2 * (uint64_t)node->cfg.fragments_count;

@@ -174,8 +174,9 @@ struct tw_event {
         uint64_t store_seq; /* STORED */
         struct {
             uint32_t upload_kib_s; /* of this node, to all peers together; 0 = not known */
-            uint64_t odd; /* set of peers that are far slower, or less reliable, than the others */
-        } measured;       /* MEASURED */
+            uint64_t odd;  /* set of peers that are far slower, or less reliable, than the others */
+            bool is_short; /* the budget has no room for a contribution now; heeded in pairs */
+        } measured;        /* MEASURED */
     } u;
 };
 
@@ -303,8 +304,9 @@ struct tw_action {
                 struct tw_id hash;
                 uint32_t bytes;
             } own[TW_PAIR_PAYLOADS], theirs[TW_PAIR_PAYLOADS];
-            uint64_t bytes_max; /* PAIR_ENCODE: of Delta, as of ENCODE */
-        } pair;                 /* PAIR_ENCODE, PAIR_APPLY */
+            struct tw_id partner; /* PAIR_ENCODE: whose link Delta goes over */
+            uint64_t bytes_max;   /* PAIR_ENCODE: of Delta, as of ENCODE */
+        } pair;                   /* PAIR_ENCODE, PAIR_APPLY */
         struct {
             uint32_t fragment;
             uint64_t rounds;
@@ -384,6 +386,7 @@ struct tw_node_view {
     bool is_contributing; /* an outer gradient of ours is on its way in the open round */
     struct {
         uint64_t merged, alone, one_sided; /* rounds; of the merged ones, as far as it is known */
+        uint64_t short_of_bytes;           /* of those alone: nobody was asked, see is_short */
         uint64_t refused;                  /* requests answered by PAIR_BUSY */
         bool is_trading;                   /* an exchange is under way */
     } pairs;

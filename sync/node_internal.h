@@ -332,7 +332,7 @@ struct pair {
     /* What the others trained since the last round of ours; as much of it as is in the round under
      * way. */
     uint64_t gained_tokens, counted_tokens;
-    uint64_t merged_count, alone_count, one_sided_count, refused_count;
+    uint64_t merged_count, alone_count, one_sided_count, refused_count, short_count;
 };
 
 struct queued_action {
@@ -379,6 +379,7 @@ struct tw_node {
     /* what the shell measured */
     uint32_t upload_kib_s; /* 0: not known */
     uint64_t odd;          /* set of peers */
+    bool is_short;         /* of bytes, for a contribution */
 
     /* time */
     uint64_t last_commit_us, majority_us, lineage_us, solo_hold_us, status_us, join_us;

@@ -10,7 +10,8 @@
  *   IDLE --PAIR_REQUEST, nothing against it--> ENCODING  (else PAIR_BUSY)
  *   ASKING --PAIR_ACCEPT--> ENCODING
  *   ASKING --PAIR_BUSY, link down, 2 s--> ASKING the next, or APPLYING alone after four
- *   ENCODING --ENCODED--> TRADING, or APPLYING alone when the partner is lost by then
+ *   ENCODING --ENCODED--> TRADING, or APPLYING alone when the partner is lost by then, or when
+ *       nothing could be encoded
  *   TRADING --offer heard, both its payloads verified--> APPLYING
  *   TRADING --deadline, PAIR_BUSY, link down--> APPLYING alone, with the Delta that was encoded
  *   APPLYING --APPLIED--> IDLE, and the manifest of the round is committed
@@ -177,6 +178,7 @@ static void encode(struct tw_node *node) {
     action->u.pair.version = node->at.rounds / node->cfg.fragments_count;
     action->u.pair.min_step = 0;
     action->u.pair.fragment = pair->fragment;
+    action->u.pair.partner = pair->partner;
     action->u.pair.is_whole = pair->is_whole;
     action->u.pair.bytes_max = 0;
     action->u.pair.is_alone = action->u.pair.is_final = false;
@@ -260,6 +262,10 @@ static bool may_begin(const struct tw_node *node) {
  * there is nobody left. */
 static bool ask(struct tw_node *node) {
     struct pair *pair = &node->pair;
+    if (node->is_short) { /* whoever came would wait for our payloads in vain */
+        pair->short_count++;
+        return false;
+    }
     if (pair->asked_count == PAIR_CANDIDATES_MAX || node->links_end == 0) return false;
     const bool may_be_odd = count_candidates(node, false) == 0;
     const uint32_t count = count_candidates(node, may_be_odd);
@@ -306,14 +312,14 @@ void tw_pair_request(struct tw_node *node, uint16_t peer, const struct tw_msg_pa
     const bool is_crossing =
         pair->phase == PAIR_ASKING && pair->has_partner && tw_id_equal(&pair->partner, id);
     if (is_crossing && tw_id_compare(&node->cfg.self, id) < 0) return; /* ours stands */
+    if (is_crossing) leave(node); /* ours is void, should it have been accepted before, too */
     const bool is_free = (pair->phase == PAIR_IDLE && may_begin(node)) || is_crossing;
-    if (!is_free || !is_able(node) || !is_match(node, peer) ||
+    if (!is_free || !is_able(node) || node->is_short || !is_match(node, peer) ||
         said->fragment >= node->cfg.fragments_count || !is_time_again(node, said->fragment)) {
         pair->refused_count++;
         say_busy(node, peer, &said->pair);
         return;
     }
-    leave(node); /* our own request, should it have been accepted before this one came */
     begin(node, PAIR_ENCODING,
           TW_PLANTED(node, TW_PLANT_OTHER_FRAGMENT) ? choose_fragment(node) : said->fragment);
     pair->has_partner = true;
@@ -392,9 +398,9 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
     for (unsigned k = 0; is_good && k < TW_PAIR_PAYLOADS; k++) hold(node, event, k);
     pair->is_encoding = false;
     if (!is_now) return;
-    if (!is_good) { /* no room, or not finite: once more a little later */
-        tw_pair_abandon(node);
-        pair->retry_us = node->now_us + PATIENCE_FLOOR_US;
+    if (!is_good) { /* no room: the step needs none. Not finite: nor will it be taken */
+        leave(node);
+        apply(node, false);
         return;
     }
     pair->step = event->u.encoded.step;

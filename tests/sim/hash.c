@@ -198,7 +198,9 @@ uint64_t tw_sim_event_hash(const struct tw_event *event) {
     case TW_EV_WORKER_DOWN:
     case TW_EV_LEAVE: return h;
     case TW_EV_MEASURED:
-        return tw_sim_mix(tw_sim_mix(h, event->u.measured.upload_kib_s), event->u.measured.odd);
+        h = tw_sim_mix(h, (uint64_t)event->u.measured.upload_kib_s << 1 |
+                              (uint64_t)event->u.measured.is_short);
+        return tw_sim_mix(h, event->u.measured.odd);
     case TW_EV_PEER_UP: return tw_sim_mix_id(h, &event->u.id);
     case TW_EV_MESSAGE: return tw_sim_mix(h, tw_sim_message_hash(event->u.message));
     case TW_EV_CHUNK:

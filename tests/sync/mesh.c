@@ -162,8 +162,9 @@ static void answer_pair_encode(struct mesh *mesh, uint32_t node, const struct tw
     event.u.encoded.step = mesh->workers[node].step;
     event.u.encoded.tokens = mesh->workers[node].tokens;
     event.u.encoded.parts_count = TW_PAIR_PAYLOADS;
-    mesh_pair_encode(mesh, node, action, event.u.encoded.hashes);
-    for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
+    event.ok = !mesh->is_poor[node];
+    if (event.ok) mesh_pair_encode(mesh, node, action, event.u.encoded.hashes);
+    for (unsigned k = 0; event.ok && k < TW_PAIR_PAYLOADS; k++) {
         event.u.encoded.bytes[k] = BYTES;
         held_put(mesh, node, &event.u.encoded.hashes[k]);
     }

@@ -215,6 +215,68 @@ static void payloads_of_no_use_cost_no_time(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Its budget, or its memory, has no room for what it would send: its own step needs none. */
+static void who_can_encode_nothing_takes_every_step_alone(void **state) {
+    (void)state;
+    start(3, 3);
+    mesh.is_poor[2] = true;
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(120));
+    const struct tw_node_view poor = mesh_view(&mesh, 2);
+    assert_int_equal(poor.state, TW_STATE_SOLO);
+    assert_int_equal(poor.pairs.merged, 0);
+    assert_in_range(poor.rounds, 90, 130); /* a period is a second */
+    for (uint32_t i = 0; i < 2; i++) assert_true(mesh_view(&mesh, i).pairs.merged > 30);
+    assert_even_books(0);
+    mesh.is_poor[2] = false;
+    mesh_run(&mesh, SECONDS(20));
+    assert_true(mesh_view(&mesh, 2).pairs.merged > 5);
+    mesh_deinit(&mesh);
+}
+
+static uint64_t merged_by_all(void) {
+    uint64_t merged = 0;
+    for (uint32_t i = 0; i < mesh.nodes_count; i++) merged += mesh_view(&mesh, i).pairs.merged;
+    return merged;
+}
+
+static void set_short(uint32_t node, bool is_short) {
+    struct tw_event event = {.kind = TW_EV_MEASURED};
+    event.u.measured.is_short = is_short;
+    mesh_deliver(&mesh, node, &event);
+}
+
+/* It knows before it asks: nobody loses an exchange to it. */
+static void who_is_short_of_bytes_neither_asks_nor_accepts(void **state) {
+    (void)state;
+    start(3, 3);
+    mesh.config.budget_tokens = 500000;
+    for (uint32_t i = 0; i < 3; i++) {
+        mesh_kill(&mesh, i);
+        mesh_start(&mesh, i, NULL);
+    }
+    mesh_link_all(&mesh);
+    set_short(2, true);
+    mesh_run(&mesh, SECONDS(120));
+    const struct tw_node_view view = mesh_view(&mesh, 2);
+    assert_int_equal(view.pairs.merged, 0);
+    assert_in_range(view.rounds, 90, 130);
+    assert_int_equal(view.pairs.short_of_bytes, view.pairs.alone);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_in_range(mesh_view(&mesh, i).pairs.alone, 0, 25); /* who asks it at first is late */
+        assert_true(mesh_view(&mesh, i).pairs.merged > 80);
+    }
+    assert_int_equal(mesh.encodes, merged_by_all()); /* nobody ever did it for nothing */
+    set_short(2, false);
+    mesh_run(&mesh, SECONDS(20));
+    assert_true(mesh_view(&mesh, 2).pairs.merged > 10);
+    for (uint32_t i = 0; i < 3; i++) set_short(i, true);
+    mesh_run(&mesh, SECONDS(60)); /* the run ends all the same */
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(mesh_view(&mesh, i).state, TW_STATE_FINISHED);
+    assert_even_books(0);
+    mesh_deinit(&mesh);
+}
+
 static void partner_that_vanishes_is_left_at_once(void **state) {
     (void)state;
     start(2, 2);
@@ -500,6 +562,27 @@ static void hear(uint32_t to, uint16_t from, struct tw_message *message) {
     mesh_deliver(&mesh, to, &event);
 }
 
+/* The lower id's request voids the other's, even where nothing comes of it. */
+static void a_request_that_is_void_is_not_waited_for(void **state) {
+    (void)state;
+    start(2, 2);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(10));
+    set_short(0, true); /* it never asks */
+    mesh_run(&mesh, SECONDS(5));
+    while (!mesh_view(&mesh, 1).pairs.is_trading) mesh_run(&mesh, 1000);
+    static struct tw_message message;
+    message.kind = TW_MSG_PAIR_REQUEST;
+    message.u.pair_request = (struct tw_msg_pair_request){{1, 2}, 63, 0};
+    const uint64_t alone = mesh_view(&mesh, 1).pairs.alone;
+    hear(1, 0, &message);
+    assert_false(mesh_view(&mesh, 1).pairs.is_trading);
+    mesh_run(&mesh, 200000); /* and not in the two seconds that an answer may take */
+    assert_int_equal(mesh_view(&mesh, 1).pairs.alone, alone + 1);
+    assert_even_books(0);
+    mesh_deinit(&mesh);
+}
+
 /* Node 1 says it all; node 0 must go on as if nothing had been. */
 static void lies_cost_nothing(void **state) {
     (void)state;
@@ -585,6 +668,8 @@ int main(void) {
         cmocka_unit_test(run_ends_for_everybody),
         cmocka_unit_test(payloads_that_never_come_cost_the_partner_only),
         cmocka_unit_test(payloads_of_no_use_cost_no_time),
+        cmocka_unit_test(who_can_encode_nothing_takes_every_step_alone),
+        cmocka_unit_test(who_is_short_of_bytes_neither_asks_nor_accepts),
         cmocka_unit_test(partner_that_vanishes_is_left_at_once),
         cmocka_unit_test(worker_that_dies_in_an_exchange_leaves_it),
         cmocka_unit_test(phi_that_is_too_far_away_comes_whole_the_next_time),
@@ -596,6 +681,7 @@ int main(void) {
         cmocka_unit_test(goodbye_ends_the_exchange),
         cmocka_unit_test(storm_keeps_the_books_even),
         cmocka_unit_test(run_ends_through_kills_and_cuts),
+        cmocka_unit_test(a_request_that_is_void_is_not_waited_for),
         cmocka_unit_test(lies_cost_nothing),
         cmocka_unit_test(lying_clock_lifts_by_half_at_most),
         cmocka_unit_test(a_boaster_is_followed_ever_more_seldom),

@@ -119,10 +119,35 @@ static void partners_keep_to_their_own_budgets(void **state) {
     has_passed = true;
 }
 
+/* Who cannot afford any exchange trains on at its own pace, and costs nobody an exchange. */
+static void who_cannot_afford_a_partner_trains_alone(void **state) {
+    (void)state;
+    static const char *const budgets[NODES] = {[POOR] = "budget = 8kbit"};
+    static const char *const keys[][2] = {
+        {"sync.preset", "noloco"}, BY_THE_CLOCK, {"sync.interval", "1s"}, {NULL, NULL}};
+    open_some(NODES, keys, budgets);
+    for (uint32_t i = 0; i < NODES; i++) cluster_start(&cluster, i, NULL);
+    assert_true(cluster_reaches(&cluster, POOR, "contributions.rounds_left_out", 20, 90));
+    for (uint32_t i = 0; i < NODES; i++) show(i);
+    const double encoded = cluster_number(&cluster, POOR, "sync.pairs.merged"),
+                 alone = cluster_number(&cluster, POOR, "sync.pairs.alone");
+    assert_true(alone >= 20 && encoded < alone / 4);
+    assert_true(cluster_reaches(&cluster, FREE, "sync.pairs.merged", 12, 60));
+    assert_true(cluster_number(&cluster, FREE, "sync.pairs.merged") >
+                cluster_number(&cluster, FREE, "sync.pairs.alone"));
+    for (uint32_t i = 0; i < NODES; i++) {
+        assert_null(strstr(cluster_log(&cluster, i), "ev=misbehaved"));
+        assert_null(strstr(cluster_log(&cluster, i), "ev=request_refused"));
+        assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);
+    }
+    has_passed = true;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(each_node_keeps_to_its_own_budget, close_all),
         cmocka_unit_test_teardown(partners_keep_to_their_own_budgets, close_all),
+        cmocka_unit_test_teardown(who_cannot_afford_a_partner_trains_alone, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
