@@ -114,6 +114,8 @@ static void put_sync(struct out *to, const struct tw_status_view *view) {
           view->sync.audits);
     total(to, "contributions_refused_total", "Contributions too large to be merged in our part.",
           view->sync.contributions_refused);
+    total(to, "pairs_struck_total", "Partners struck, as what they sent was unreadable or insane.",
+          view->sync.pairs_struck);
     total(to, "lineage_changes_total", "Forks and adoptions of a lineage.",
           view->sync.lineage_changes);
     gauge(to, "roster_members", "Members of the roster.", (double)view->sync.roster_count);

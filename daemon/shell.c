@@ -46,6 +46,19 @@ static void full_note(struct tw_shell *shell, const struct tw_id *id) {
                   hex, members, members);
 }
 
+static void struck_note(struct tw_shell *shell, const char *peer, const struct tw_action *action) {
+    const unsigned long long round = (unsigned long long)action->u.report.round;
+    const bool is_corrupt = action->u.report.reason == TW_CORRUPT;
+    if (shell->setup->run.sync.topology == TW_TOPOLOGY_PAIR) {
+        shell->partners_struck++;
+        tw_shell_note(shell, TW_LOG_WARN, "partner_struck", "peer=%s round=%llu why=%s", peer,
+                      round, is_corrupt ? "unreadable" : "insane");
+        return;
+    }
+    tw_shell_note(shell, TW_LOG_WARN, "owner_struck", "peer=%s round=%llu part=%u why=%s", peer,
+                  round, action->u.report.part, is_corrupt ? "false_merge" : "insane_result");
+}
+
 static void report_show(struct tw_shell *shell, const struct tw_action *action) {
     char hex[9];
     switch (action->u.report.kind) {
@@ -90,9 +103,7 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
     case TW_REPORT_FULL: full_note(shell, &action->u.report.id); return;
     case TW_REPORT_STRUCK:
         tw_id_short(&action->u.report.id, hex);
-        tw_shell_note(shell, TW_LOG_WARN, "owner_struck", "peer=%s round=%llu part=%u why=%s", hex,
-                      (unsigned long long)action->u.report.round, action->u.report.part,
-                      action->u.report.reason == TW_CORRUPT ? "false_merge" : "insane_result");
+        struck_note(shell, hex, action);
         return;
     case TW_REPORT_INSANE:
         tw_id_short(&action->u.report.id, hex);

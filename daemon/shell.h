@@ -215,7 +215,7 @@ struct tw_shell_budget {
         granted_round;       /* + 1: the round that was granted; the parts that stay here */
     uint64_t left_out_round; /* + 1 */
     uint64_t rounds_left_out;
-    bool is_short; /* in pairs: no room for a contribution now, as the core was told */
+    bool is_short;          /* in pairs: no room for a contribution now, as the core was told */
     double bytes, elements; /* contributed to other nodes lately: sums that fade */
     double rungs[TW_AUTO_RUNGS];
 };
@@ -317,6 +317,7 @@ struct tw_shell {
     struct tw_id lineage; /* as last reported */
     uint64_t rounds_contributed, lineage_changes, last_round_us, round_period_us;
     struct tw_id partner; /* merged with last, in a run in pairs; zero: nobody yet */
+    uint64_t partners_struck;
     uint64_t partner_us;
     uint32_t minute_next, minute_count;
     uint32_t minute_clocks;      /* of these, the newest on one and the same run clock */

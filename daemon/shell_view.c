@@ -293,6 +293,26 @@ static void fill_path(const struct tw_peer_net *net, struct tw_status_view *view
     view->net.pace_bytes_per_s = net->pace_bytes_per_s;
 }
 
+/* What a struck peer may not do, for how long, and why. */
+static void strike_show(const struct tw_shell *shell, uint16_t peer, struct tw_view_peer *row) {
+    const unsigned long long left_min =
+        shell->view.peers[peer].strike.left_us / UINT64_C(60000000) + 1;
+    const unsigned long long round = shell->view.peers[peer].strike.round;
+    const bool is_false = shell->view.peers[peer].strike.is_false;
+    if (shell->setup->run.sync.topology == TW_TOPOLOGY_PAIR) {
+        (void)snprintf(row->strike, sizeof(row->strike),
+                       "not merged with for %llu min more: what it sent for our round %llu %s",
+                       left_min, round,
+                       is_false ? "could not be read" : "was far larger than what others send");
+        return;
+    }
+    (void)snprintf(row->strike, sizeof(row->strike),
+                   "merges nothing for %llu min more: its result of round %llu, part %u, %s",
+                   left_min, round, shell->view.peers[peer].strike.part,
+                   is_false ? "was not the merge of what it lists"
+                            : "was far larger than merges are");
+}
+
 static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
                         struct tw_status_view *view) {
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -312,16 +332,7 @@ static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
         tw_shell_crowd_fill(shell, i, now_us, row);
         const struct tw_msg_status *said = &shell->view.peers[i].status;
         if (!shell->view.peers[i].is_up) continue;
-        if (shell->view.peers[i].strike.count > 0) {
-            (void)snprintf(
-                row->strike, sizeof(row->strike),
-                "merges nothing for %llu min more: its result of round %llu, part %u, %s",
-                (unsigned long long)(shell->view.peers[i].strike.left_us / 60000000 + 1),
-                (unsigned long long)shell->view.peers[i].strike.round,
-                shell->view.peers[i].strike.part,
-                shell->view.peers[i].strike.is_false ? "was not the merge of what it lists"
-                                                     : "was far larger than merges are");
-        }
+        if (shell->view.peers[i].strike.count > 0) strike_show(shell, i, row);
         if (shell->view.peers[i].unmerged > 0) {
             (void)snprintf(row->refused, sizeof(row->refused),
                            "its last %u contributions to our part were far larger than is usual, "
@@ -468,6 +479,7 @@ void tw_shell_view_fill(void *user, struct tw_status_view *view) {
     view->sync.pairs_alone = shell->view.pairs.alone;
     view->sync.pairs_one_sided = shell->view.pairs.one_sided;
     view->sync.pairs_refused = shell->view.pairs.refused;
+    view->sync.pairs_struck = shell->partners_struck;
     view->sync.topology = shell->view.is_apart ? TW_TOPOLOGY_SOLO : shell->setup->run.sync.topology;
     view->sync.partner = shell->partner;
     if (shell->host->partner_distance > 0)

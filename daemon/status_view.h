@@ -187,6 +187,7 @@ struct tw_status_view {
         enum tw_topology topology;
         /* a run in pairs: our rounds by outcome, and requests we turned down; this process */
         uint64_t pairs_merged, pairs_alone, pairs_one_sided, pairs_refused;
+        uint64_t pairs_struck;   /* partners, for what they sent */
         struct tw_id partner;    /* merged with last; zero: nobody yet */
         uint64_t partner_age_us; /* ago; TW_VIEW_NEVER */
         float partner_distance;  /* ||phi_theirs - phi|| / ||phi|| when they met; NaN = not known */

@@ -99,12 +99,12 @@ static json_t *train_json(const struct tw_status_view *view) {
 }
 
 static json_t *pairs_json(const struct tw_status_view *view) {
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merged", count(view->sync.pairs_merged),
-                     "alone", count(view->sync.pairs_alone), "one_sided",
-                     count(view->sync.pairs_one_sided), "refused", count(view->sync.pairs_refused),
-                     "last_partner", short_hex(&view->sync.partner), "last_partner_age_s",
-                     seconds(view->sync.partner_age_us), "last_partner_distance_ratio",
-                     real(view->sync.partner_distance));
+    return json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merged", count(view->sync.pairs_merged), "alone",
+        count(view->sync.pairs_alone), "one_sided", count(view->sync.pairs_one_sided), "refused",
+        count(view->sync.pairs_refused), "struck", count(view->sync.pairs_struck), "last_partner",
+        short_hex(&view->sync.partner), "last_partner_age_s", seconds(view->sync.partner_age_us),
+        "last_partner_distance_ratio", real(view->sync.partner_distance));
 }
 
 static json_t *sync_json(const struct tw_status_view *view) {

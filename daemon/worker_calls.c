@@ -143,6 +143,7 @@ static void event_of(const struct tw_call *call, bool ok, struct tw_event *event
     case TW_ACT_LOAD:
         event->kind = TW_EV_APPLIED;
         event->u.applied.is_alone = call->is_alone;
+        event->u.applied.is_insane = call->is_insane;
         event->u.applied.fragment = call->fragment;
         event->u.applied.rounds = call->rounds;
         event->u.applied.digest = call->digest;
@@ -574,6 +575,7 @@ static bool applied_answer(struct tw_worker_host *host, const struct tw_wmsg_app
     oldest->rounds = applied->rounds;
     oldest->digest = applied->digest;
     oldest->is_alone = applied->is_alone != 0;
+    oldest->is_insane = applied->is_insane != 0;
     if (applied->distance > 0 && applied->distance < DISTANCE_MAX)
         host->partner_distance = applied->distance;
     call_finish(oldest, applied->status == TW_OK);

@@ -107,6 +107,7 @@ struct tw_call {
     uint64_t begin;
     enum tw_verdict verdict; /* from the answer */
     bool is_alone;           /* so is this */
+    bool is_insane;          /* and this */
     bool is_audit;           /* REDUCE */
     uv_work_t work;
 };

@@ -42,7 +42,7 @@
 #include "proto/message.h"
 #include "proto/run.h"
 
-enum { TW_WORKER_VERSION = 5, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_WORKER_VERSION = 6, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -217,6 +217,7 @@ struct tw_wmsg_applied {
     struct tw_id digest;
     uint32_t is_alone; /* PAIR_APPLY: done without the partner, whose phi could not be read */
     float distance;    /* PAIR_APPLY with the partner: ||phi_theirs - phi|| / ||phi||; else 0 */
+    uint32_t is_insane, reserved; /* is_alone, as what it sent is far too large */
 };
 
 struct tw_wmsg_exported {

@@ -164,6 +164,7 @@ struct tw_event {
             uint64_t rounds;     /* applied rounds after it */
             struct tw_id digest; /* of (phi, u) after it */
             bool is_alone;       /* pair step: the partner's phi was of no use, done without it */
+            bool is_insane;      /* for its share is far larger than shares are */
         } applied; /* APPLIED; ok = false: the payload did not decode, nothing changed */
         struct {
             uint32_t fragment;
@@ -244,7 +245,8 @@ enum tw_report_kind {
     TW_REPORT_REFUSED,         /* what member `id` contributed was too large to be merged here, for
                                   the first, second, fourth, eighth ... time in a row */
     TW_REPORT_STRUCK,          /* `id` owns no part for a while: `reason` TW_CORRUPT, its result is
-                                  not the merge; TW_LIMIT, it was insane */
+                                  not the merge; TW_LIMIT, it was insane. In pairs nothing is merged
+                                  with it: its share could not be read, or was insane */
     TW_REPORT_INSANE,          /* a result of member `id` was not taken here: `close` is NULL */
     TW_REPORT_FULL,            /* the roster has members_max members, and `id` asks to join it; it
                                   may be this node itself */

@@ -19,7 +19,8 @@
  *
  * P1  In an exchange with at most one node; each exchange is applied at most once, under its round.
  * P2  Nothing waits for a partner without a deadline, and stepping waits for nothing.
- * P3  Only payloads that were offered in this exchange and verified by name enter the step.
+ * P3  Only payloads that were offered in this exchange and verified by name enter the step. Who
+ *     gives others is struck (strike.c): for a while it is neither asked nor accepted.
  * P4  The clock never goes back; a partner lifts it by at most half of what it advanced itself. */
 #include "sync/node_internal.h"
 
@@ -232,11 +233,13 @@ static void apply_solo(struct tw_node *node) {
 /* ---- looking for a partner ------------------------------------------------------------------ */
 
 /* Somebody to merge with: neither of us would drag the other, and it does not let us down ever
- * again. Whose payloads did not come in time is taken in every 2nd, 4th, ... 64th round only. */
+ * again. Whose payloads did not come in time is taken in every 2nd, 4th, ... 64th round only, and
+ * whose were of no use or insane not before its strike is over. */
 static bool is_match(const struct tw_node *node, uint16_t peer) {
     if (!tw_peers_is_live(node, peer)) return false;
     const struct link *link = &node->links[peer];
-    return node->at.rounds % (UINT64_C(1) << link->pairs_missed) == 0 &&
+    return !tw_strike_is(node, &link->id) &&
+           node->at.rounds % (UINT64_C(1) << link->pairs_missed) == 0 &&
            !tw_pair_is_far_behind(node, link->status.clock_tokens, tw_pair_clock(node)) &&
            !tw_pair_is_far_behind(node, tw_pair_clock_now(node), link->status.clock_tokens);
 }
@@ -435,6 +438,8 @@ static bool want(struct tw_node *node, unsigned k, bool *is_lost) {
     }
     if (payload->state != PAYLOAD_HELD) payload->from = node->pair.partner;
     if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
+    if (payload->state == PAYLOAD_UNFIT)
+        tw_strike_add(node, &node->pair.partner, true, node->at.rounds, 0);
     *is_lost |=
         payload->state == PAYLOAD_UNFIT || (payload->state == PAYLOAD_WANTED && payload->vain > 0);
     return payload->state == PAYLOAD_HELD;
@@ -524,7 +529,11 @@ bool tw_pair_applied(struct tw_node *node, const struct tw_event *event) {
     node->exports[fragment].is_valid = false;
     if (pair->is_merging && event->u.applied.is_alone) {
         pair->is_merging = false;
-        pair->needs_whole[fragment] = true;
+        if (event->u.applied.is_insane) {
+            tw_strike_add(node, &pair->partner, false, round, 0);
+        } else {
+            pair->needs_whole[fragment] = true;
+        }
         leave(node);
     }
     pair->synced_step[fragment] = pair->step;

@@ -5,7 +5,10 @@
  * and that this node finds insane too, or a merge that it recomputed and that came to something
  * else (audit.c). Of the latter all honest members find the same, of the former most; as it moves
  * votes and rosters to come alone, there is nothing to agree upon. A struck member goes on voting
- * and contributing: its contributions are guarded anyway. */
+ * and contributing: its contributions are guarded anyway.
+ *
+ * In pairs (pair.c) it is the partner whose share decodes to nothing or was insane, and it is not
+ * merged with. */
 #include "sync/node_internal.h"
 
 static struct strike *find(struct tw_node *node, const struct tw_id *id) {

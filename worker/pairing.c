@@ -14,9 +14,6 @@
 /* The running maximum forgets a tenth with each meeting. */
 #define DISTANCE_KEPT 0.9f
 
-/* As large as a partner's outer gradient may be in our own, and as far as its anchor may be off, in
- * the size of ours. */
-enum { PARTNER_TIMES = 64 };
 #define INIT_RMS 0.02 /* of matrices in the beginning; biases are smaller */
 
 enum tw_status tw_pairing_init(struct tw_pairing *pairing, struct tw_merger *merger,
@@ -161,22 +158,16 @@ static enum tw_status apply_alone(struct tw_pairing *pairing,
     return TW_OK;
 }
 
-/* What a partner sent is finite; is it also of our size? A node may be many times as fast, and its
- * anchor be some way off: beyond that the partner has diverged, or lies. */
-static bool is_sane(const float *delta_own, const float *delta_theirs, const float *phi_own,
-                    const float *phi_theirs, size_t n) {
-    const double deltas = tw_norm_squared(delta_own, n), begun = (double)n * INIT_RMS * INIT_RMS;
-    double anchors = tw_norm_squared(phi_own, n);
-    if (anchors < begun) anchors = begun;
-    /* Where nothing of our own was trained: a hundredth of the anchor. */
-    const double usual = deltas > 1e-4 * anchors ? deltas : 1e-4 * anchors;
-    const double times = PARTNER_TIMES * PARTNER_TIMES;
-    return tw_norm_squared(delta_theirs, n) <= times * usual &&
-           tw_distance_squared(phi_theirs, phi_own, n) <= times * anchors;
+static void measure(const struct tw_pairing *pairing, size_t n, struct tw_pair_sizes *sizes) {
+    const double begun = (double)n * INIT_RMS * INIT_RMS, size = tw_norm_squared(pairing->own, n);
+    sizes->delta_own = sqrt(tw_norm_squared(pairing->merger->scratch, n));
+    sizes->delta_theirs = sqrt(tw_norm_squared(pairing->delta, n));
+    sizes->anchor = sqrt(size > begun ? size : begun);
+    sizes->apart = sqrt(tw_distance_squared(pairing->theirs, pairing->own, n));
 }
 
-/* Both deltas' mean into scratch, both anchors side by side. TW_AGAIN: what the partner sent is of
- * no use; TW_CORRUPT, TW_PROTO: what we sent is. */
+/* Both deltas and both anchors side by side, the own Delta in scratch. TW_AGAIN: what the partner
+ * sent is of no use; TW_CORRUPT, TW_PROTO: what we sent is. */
 static enum tw_status decode_all(struct tw_pairing *pairing,
                                  const struct tw_wmsg_pair_apply *request, const float *phi,
                                  size_t n, struct tw_error *err) {
@@ -196,11 +187,6 @@ static enum tw_status decode_all(struct tw_pairing *pairing,
         tw_lattice_decode(theirs_phi, request->theirs.phi.bytes, phi, pairing->theirs, n) != TW_OK)
         return tw_fail(err, TW_AGAIN, "the partner's share of fragment %u cannot be read",
                        request->fragment);
-    if (!is_sane(merger->scratch, pairing->delta, pairing->own, pairing->theirs, n))
-        return tw_fail(err, TW_AGAIN, "the partner's share of fragment %u is too large to be right",
-                       request->fragment);
-    tw_scale(merger->scratch, 0.5f, n);
-    tw_merge_add(merger->scratch, pairing->delta, 0.5f, n);
     return TW_OK;
 }
 
@@ -214,37 +200,48 @@ static void note_distance(struct tw_pairing *pairing, const struct tw_stage *sta
     pairing->distance[stage->fragment] = now > kept ? now : kept;
 }
 
-/* How far the partner's anchor was from ours when both were sent, in the size of ours. */
-static float relative_distance(const struct tw_pairing *pairing, size_t n) {
-    const double size = tw_norm_squared(pairing->own, n);
-    const double apart = tw_distance_squared(pairing->theirs, pairing->own, n);
-    return size > 0 ? (float)sqrt(apart / size) : 0;
+/* The step with both; what the guard thinks of the partner's share goes into it. */
+static enum tw_status step_pair(struct tw_pairing *pairing,
+                                const struct tw_wmsg_pair_apply *request,
+                                const struct tw_pair_verdict *verdict, struct tw_stage *stage,
+                                struct tw_error *err) {
+    struct tw_merger *merger = pairing->merger;
+    const double half = (double)merger->run->sync.consensus_millionths / 2e6;
+    tw_scale(merger->scratch, 0.5f, stage->elements);
+    tw_merge_add(merger->scratch, pairing->delta, 0.5f * verdict->delta, stage->elements);
+    step_outer(pairing, request->version, stage);
+    tw_outer_pull(stage->phi, stage->u, pairing->own, pairing->theirs,
+                  (float)(half * (double)verdict->pull), stage->elements);
+    TW_TRY(tw_stage_end(merger, stage, request->round + 1, NULL, err));
+    note_distance(pairing, stage);
+    land(pairing, request, stage);
+    return TW_OK;
 }
 
 static enum tw_status apply_pair(struct tw_pairing *pairing,
                                  const struct tw_wmsg_pair_apply *request,
                                  struct tw_wmsg_applied *reply, struct tw_error *err) {
-    struct tw_merger *merger = pairing->merger;
+    struct tw_pair_verdict verdict = {.is_refused = false};
+    struct tw_pair_sizes sizes;
     struct tw_stage stage;
     if (!is_under_way(pairing, request)) {
         return tw_fail(err, TW_AGAIN, "nothing of fragment %u was sent in round %llu",
                        request->fragment, (unsigned long long)request->round);
     }
-    tw_stage_begin(merger, request->fragment, &stage);
+    tw_stage_begin(pairing->merger, request->fragment, &stage);
     const enum tw_status status = decode_all(pairing, request, stage.phi_old, stage.elements, err);
-    if (status == TW_AGAIN) {
+    if (status == TW_OK) {
+        measure(pairing, stage.elements, &sizes);
+        verdict = tw_pair_guard(&pairing->guards[request->fragment], &sizes);
+    }
+    if (status == TW_AGAIN || verdict.is_refused) {
         reply->is_alone = true;
+        reply->is_insane = verdict.is_refused;
         return apply_alone(pairing, request, err);
     }
     TW_TRY(status);
-    reply->distance = relative_distance(pairing, stage.elements);
-    const float half = (float)((double)merger->run->sync.consensus_millionths / 2e6);
-    step_outer(pairing, request->version, &stage);
-    tw_outer_pull(stage.phi, stage.u, pairing->own, pairing->theirs, half, stage.elements);
-    TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
-    note_distance(pairing, &stage);
-    land(pairing, request, &stage);
-    return TW_OK;
+    reply->distance = (float)(sizes.apart / sizes.anchor);
+    return step_pair(pairing, request, &verdict, &stage, err);
 }
 
 static enum tw_status apply_once(struct tw_pairing *pairing,
@@ -264,6 +261,7 @@ enum tw_status tw_pairing_apply(struct tw_pairing *pairing,
     const enum tw_status status = apply_once(pairing, request, &found, err);
     tw_stage_reply(pairing->merger, request->fragment, status, reply);
     reply->is_alone = found.is_alone;
+    reply->is_insane = found.is_insane;
     if (status == TW_OK) reply->distance = found.distance;
     return status;
 }

@@ -8,17 +8,20 @@
  *     phi = phi - u,     theta = theta + (phi' - phi) + Delta
  *
  * The partner takes the mirrored step: the gamma terms cancel, each D is merged half here and half
- * there, and what coding lost of ours stays in the residual. So two of them together lose nothing.
+ * there, and what coding lost of ours stays in the residual. So two of them together lose nothing
+ * but what is scaled down (below).
  * Alone, the step is taken on the own v = beta e + Delta as it is, and e = 0. What was trained
  * since Delta was taken stays in theta.
  *
- * A payload of the partner that is damaged, or a phi that is too far away to be read, is no
+ * What is large of theirs is scaled down, and what is far too large is not merged: pair_guard.h.
+ * That, a payload of the partner that is damaged, or a phi that is too far away to be read, is no
  * failure: the step is then taken alone, and the answer says so. Requests and their statuses
  * otherwise as in anchor.h. */
 #ifndef TW_WORKER_PAIRING_H
 #define TW_WORKER_PAIRING_H
 
 #include "worker/merger.h"
+#include "worker/pair_guard.h"
 
 struct tw_pairing {
     struct tw_merger *merger;
@@ -26,6 +29,7 @@ struct tw_pairing {
     float *delta;                     /* (largest fragment): what the partner sent */
     float distance[TW_FRAGMENTS_MAX]; /* running maximum of |S_theirs - phi| and |phi' - phi|;
                                          0: met nobody yet */
+    struct tw_pair_guard guards[TW_FRAGMENTS_MAX];
 };
 
 /* Borrows the merger. Allocates in a run in pairs only; TW_NOMEM names the size. */

@@ -75,7 +75,8 @@ static double squared(const float *x, uint32_t n) {
     return sum;
 }
 
-/* Of our size, as worker/pairing.c has it: beyond that the partner has diverged, or lies. */
+/* Of our size, more or less; worker/pair_guard.h is stricter. Beyond that the partner has diverged,
+ * or lies. */
 static bool is_of_our_size(const float *mine, const float *yours, const float *phi,
                            const float *phi_theirs, uint32_t n) {
     float apart[TW_SIM_FRAGMENT_DIMS_MAX];
@@ -110,7 +111,7 @@ enum tw_sim_merged tw_sim_outbox_merge(const struct tw_sim_model *model,
         if (!is_whole && fabsf(phi[i] - replica->phi[first + i]) > TW_SIM_PHI_REACH)
             return TW_SIM_MERGED_NOT;
     }
-    if (!is_of_our_size(mine, yours, replica->phi + first, phi, n)) return TW_SIM_MERGED_NOT;
+    if (!is_of_our_size(mine, yours, replica->phi + first, phi, n)) return TW_SIM_MERGED_INSANE;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t d = first + i;
         const float outer = (mine[i] + yours[i]) / 2 + (replica->phi[d] - phi[i]) / 2;

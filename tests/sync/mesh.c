@@ -135,10 +135,10 @@ static struct tw_id *held_find(struct mesh *mesh, uint32_t node, const struct tw
     return NULL;
 }
 
-/* Nobody verifies what is its own. */
-static bool is_garbled(struct mesh *mesh, const struct tw_id *hash) {
+/* Does one of these hold it? Nobody verifies or merges what is its own. */
+static bool is_of(struct mesh *mesh, const bool *these, const struct tw_id *hash) {
     for (uint32_t i = 0; i < mesh->nodes_count; i++) {
-        if (mesh->is_garbler[i] && held_find(mesh, i, hash) != NULL) return true;
+        if (these[i] && held_find(mesh, i, hash) != NULL) return true;
     }
     return false;
 }
@@ -180,7 +180,10 @@ static void answer_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_
         TW_ASSERT(held_find(mesh, node, &action->u.pair.theirs[k].hash) != NULL);
     }
     struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
-    event.u.applied.is_alone = mesh_pair_apply(mesh, node, action);
+    event.u.applied.is_insane =
+        !action->u.pair.is_alone && !mesh->is_giant[node] &&
+        is_of(mesh, mesh->is_giant, &action->u.pair.theirs[TW_PAIR_DELTA].hash);
+    event.u.applied.is_alone = mesh_pair_apply(mesh, node, action, event.u.applied.is_insane);
     worker->rounds[fragment] = action->u.pair.round + 1;
     event.u.applied.fragment = fragment;
     event.u.applied.rounds = worker->rounds[fragment];
@@ -208,7 +211,7 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         event.kind = TW_EV_VERIFIED;
         event.u.chunk.hash = action->u.payload.hash;
         if (action->u.payload.content == TW_CONTENT_DELTA &&
-            is_garbled(mesh, &event.u.chunk.hash)) {
+            is_of(mesh, mesh->is_garbler, &event.u.chunk.hash)) {
             event.ok = false;
             event.u.chunk.verdict = TW_VERDICT_UNFIT;
         }

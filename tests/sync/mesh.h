@@ -68,6 +68,7 @@ struct mesh {
     uint32_t commits[MESH_NODES_MAX], forks[MESH_NODES_MAX];
     bool is_liar[MESH_NODES_MAX];    /* its offers name a clock of the far future */
     bool is_garbler[MESH_NODES_MAX]; /* its outer gradients decode to nothing */
+    bool is_giant[MESH_NODES_MAX];   /* they are far larger than those of others */
     bool is_boaster[MESH_NODES_MAX]; /* the clock in its STATUS is of the far future */
     struct tw_id held[MESH_NODES_MAX][MESH_HELD_MAX]; /* payloads made or verified, zero = none */
     int64_t wrap_limit; /* phi further apart cannot be read in lattice form; 0 = any can */
@@ -106,8 +107,9 @@ void mesh_pair_step(struct mesh_worker *worker, uint32_t node, uint32_t fragment
 /* Names of the two payloads of PAIR_ENCODE. */
 void mesh_pair_encode(struct mesh *mesh, uint32_t node, const struct tw_action *action,
                       struct tw_id names[TW_PAIR_PAYLOADS]);
-/* Returns whether the partner's phi could not be read. */
-bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action);
+/* Returns whether the partner's phi could not be read. is_refused: it is not to be merged. */
+bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action,
+                     bool is_refused);
 void mesh_pair_solo(struct mesh_worker *worker, uint32_t fragment);
 void mesh_pair_load(struct mesh_worker *worker, uint32_t fragment, enum tw_load_mode mode,
                     uint64_t phi_before);

@@ -63,7 +63,8 @@ static void book(struct mesh *mesh, const struct tw_action *action, int64_t move
         (struct mesh_merge){.deltas = deltas, .moved = moved, .sides = 1};
 }
 
-bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action,
+                     bool is_refused) {
     struct mesh_worker *worker = &mesh->workers[node];
     const uint32_t fragment = action->u.pair.fragment;
     struct mesh_pair *pair = &worker->pair[fragment];
@@ -78,7 +79,8 @@ bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *a
         const struct tw_id *theirs_name = &action->u.pair.theirs[TW_PAIR_PHI].hash;
         const int64_t theirs_phi = value_of(theirs_name);
         const int64_t apart = phi > theirs_phi ? phi - theirs_phi : theirs_phi - phi;
-        is_alone = mesh->wrap_limit > 0 && apart > mesh->wrap_limit && theirs_name->bytes[31] == 0;
+        is_alone = is_refused || (mesh->wrap_limit > 0 && apart > mesh->wrap_limit &&
+                                  theirs_name->bytes[31] == 0);
         if (!is_alone) {
             const int64_t own = decoded(wanted);
             const int64_t theirs = value_of(&action->u.pair.theirs[TW_PAIR_DELTA].hash);

@@ -215,6 +215,42 @@ static void payloads_of_no_use_cost_no_time(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* For ten minutes, then for twice as long: it is neither asked nor accepted, and the others see
+ * why. */
+static void whose_share_is_no_use_or_insane_is_struck(void **state) {
+    (void)state;
+    for (unsigned is_giant = 0; is_giant < 2; is_giant++) {
+        start(3, 3);
+        mesh.is_giant[2] = is_giant == 1;
+        mesh.is_garbler[2] = is_giant == 0;
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(60));
+        uint64_t alone[2];
+        for (uint32_t i = 0; i < 2; i++) {
+            const struct tw_node_view view = mesh_view(&mesh, i);
+            assert_int_equal(view.peers[2].strike.count, 1);
+            assert_int_equal(view.peers[2].strike.is_false, is_giant == 0);
+            assert_in_range(view.peers[2].strike.left_us, SECONDS(530), SECONDS(600));
+            assert_int_equal(view.peers[1 - i].strike.count, 0);
+            assert_int_equal(view.peers[2].last_mixed_round, 0);
+            alone[i] = view.pairs.alone;
+        }
+        const uint64_t encodes = mesh.encodes;
+        mesh_run(&mesh, SECONDS(300));
+        for (uint32_t i = 0; i < 2; i++)
+            assert_in_range(mesh_view(&mesh, i).pairs.alone - alone[i], 0, 80);
+        /* It is not dealt with: only two encode, and only once for each merge. */
+        assert_in_range(mesh.encodes - encodes, 400, 2 * 310);
+        mesh_run(&mesh, SECONDS(300)); /* it is met again, and struck for longer */
+        for (uint32_t i = 0; i < 2; i++) {
+            const struct tw_node_view view = mesh_view(&mesh, i);
+            assert_int_equal(view.peers[2].strike.count, 2);
+            assert_in_range(view.peers[2].strike.left_us, SECONDS(1000), SECONDS(1200));
+        }
+        mesh_deinit(&mesh);
+    }
+}
+
 /* Its budget, or its memory, has no room for what it would send: its own step needs none. */
 static void who_can_encode_nothing_takes_every_step_alone(void **state) {
     (void)state;
@@ -668,6 +704,7 @@ int main(void) {
         cmocka_unit_test(run_ends_for_everybody),
         cmocka_unit_test(payloads_that_never_come_cost_the_partner_only),
         cmocka_unit_test(payloads_of_no_use_cost_no_time),
+        cmocka_unit_test(whose_share_is_no_use_or_insane_is_struck),
         cmocka_unit_test(who_can_encode_nothing_takes_every_step_alone),
         cmocka_unit_test(who_is_short_of_bytes_neither_asks_nor_accepts),
         cmocka_unit_test(partner_that_vanishes_is_left_at_once),

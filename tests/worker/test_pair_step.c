@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "compress/lattice.h"
+#include "kernels/norm.h"
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
 #include "worker/anchor.h"
@@ -250,6 +251,13 @@ static void anchors_of_a_pair_come_together(void **state) {
     assert_true(now < apart / 5);
 }
 
+/* So that nothing is scaled down for being farther away than usual. */
+static void are_often_far_apart(struct node *node) {
+    struct tw_pair_guard *guard = &node->pairing.guards[FRAGMENT];
+    guard->count = TW_PAIR_GUARD_KEPT;
+    for (unsigned i = 0; i < TW_PAIR_GUARD_KEPT; i++) guard->deltas[i] = guard->aparts[i] = 4;
+}
+
 /* eta = 1, mu = 0, beta = 1: theta - e of both together moves by what was trained, to rounding,
  * whatever the codec loses, whether they merge or go alone, or something was sent for nothing. */
 static void nothing_is_lost_between_two(void **state) {
@@ -264,7 +272,10 @@ static void nothing_is_lost_between_two(void **state) {
         }
         double went = 0, stands = 0, moved = 0;
         for (uint64_t round = 0; round < 40; round++) {
-            for (unsigned i = 0; i < NODES; i++) went += train(&nodes[i]);
+            for (unsigned i = 0; i < NODES; i++) {
+                went += train(&nodes[i]);
+                are_often_far_apart(&nodes[i]);
+            }
             if (round % 7 == 3) { /* both lose each other after sending */
                 for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, false);
                 for (unsigned i = 0; i < NODES; i++) (void)apply(&nodes[i], round, true);
@@ -324,30 +335,103 @@ static void work_done_meanwhile_stays(void **state) {
     }
 }
 
+static void assert_refused(struct tw_wmsg_applied reply) {
+    assert_int_equal(reply.is_alone, 1);
+    assert_int_equal(reply.is_insane, 1);
+    for (size_t k = 0; k < n; k++) assert_true(fabsf(anchor(&nodes[0]).phi[k]) < 1.0f);
+}
+
 /* Finite, and of no size that training gives: a partner that has diverged. */
 static void what_is_far_too_large_is_done_without(void **state) {
     (void)state;
     open_all(TW_CODEC_INT8, 0);
-    for (uint64_t round = 0; round < 2; round++) {
+    for (uint64_t round = 0; round < TW_PAIR_GUARD_LEAST; round++) {
         (void)train(&nodes[0]);
         (void)train(&nodes[1]);
         (void)exchange(round, false);
     }
+    const uint64_t round = TW_PAIR_GUARD_LEAST;
     (void)train(&nodes[0]);
     for (size_t k = 0; k < n; k++) live(&nodes[1])[k] += 1e4f;
-    for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], 2, true);
+    for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, true);
     trade();
-    assert_int_equal(apply(&nodes[0], 2, false).is_alone, 1);
-    for (size_t k = 0; k < n; k++) assert_true(fabsf(anchor(&nodes[0]).phi[k]) < 1.0f);
+    assert_refused(apply(&nodes[0], round, false));
     /* So is its anchor, once it has gone there. */
-    (void)apply(&nodes[1], 2, true);
+    (void)apply(&nodes[1], round, true);
     for (unsigned i = 0; i < NODES; i++) {
         (void)train(&nodes[i]);
-        encode(&nodes[i], 3, true);
+        encode(&nodes[i], round + 1, true);
     }
     trade();
-    assert_int_equal(apply(&nodes[0], 3, false).is_alone, 1);
-    for (size_t k = 0; k < n; k++) assert_true(fabsf(anchor(&nodes[0]).phi[k]) < 1.0f);
+    assert_refused(apply(&nodes[0], round + 1, false));
+}
+
+/* Both train alike, so that they stand in one place. */
+static void train_alike(void) {
+    (void)train(&nodes[0]);
+    memcpy(live(&nodes[1]), live(&nodes[0]), n * sizeof(float));
+}
+
+/* How far the first node's anchor goes in an exchange, in the size of its Delta. */
+static double went_in(uint64_t round, struct tw_wmsg_applied *reply) {
+    float *before = calloc(n, sizeof(float));
+    memcpy(before, anchor(&nodes[0]).phi, n * sizeof(float));
+    const double size = sqrt(tw_distance_squared(live(&nodes[0]), before, n));
+    for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, true);
+    trade();
+    *reply = apply(&nodes[0], round, false);
+    (void)apply(&nodes[1], round, false);
+    const double went = sqrt(tw_distance_squared(anchor(&nodes[0]).phi, before, n));
+    free(before);
+    return went / size;
+}
+
+/* Five times as far the other way is merged as three times, ten times not at all. */
+static void a_large_share_is_scaled_down_before_it_is_refused(void **state) {
+    (void)state;
+    struct tw_wmsg_applied reply;
+    open_all(TW_CODEC_BF16, 0);
+    for (unsigned i = 0; i < NODES; i++) {
+        nodes[i].dae.run.sync.outer_lr_millionths = 1000000;
+        nodes[i].dae.run.sync.outer_momentum_millionths = 0;
+    }
+    uint64_t round = 0;
+    for (; round < TW_PAIR_GUARD_LEAST; round++) {
+        train_alike();
+        (void)exchange(round, true);
+    }
+    for (int times = 5; times <= 10; times += 5) {
+        train_alike();
+        const float *phi = anchor(&nodes[1]).phi;
+        for (size_t k = 0; k < n; k++)
+            live(&nodes[1])[k] = phi[k] - (float)times * (live(&nodes[1])[k] - phi[k]);
+        const double went = went_in(round++, &reply);
+        assert_int_equal(reply.is_alone, times == 10);
+        assert_int_equal(reply.is_insane, times == 10);
+        assert_true(fabs(went - 1) < 0.1); /* (1 - 3) / 2, and 1 alone; not (1 - 5) / 2 */
+        memcpy(live(&nodes[0]), anchor(&nodes[0]).phi, n * sizeof(float));
+        memcpy(live(&nodes[1]), anchor(&nodes[1]).phi, n * sizeof(float));
+    }
+}
+
+/* Who comes back from far away draws no further than somebody at twice the usual distance. */
+static void an_anchor_far_away_draws_no_further_than_is_usual(void **state) {
+    (void)state;
+    struct tw_wmsg_applied reply;
+    open_all(TW_CODEC_BF16, 0);
+    for (unsigned i = 0; i < NODES; i++) nodes[i].dae.run.sync.outer_momentum_millionths = 0;
+    uint64_t round = 0;
+    for (; round < TW_PAIR_GUARD_LEAST; round++) {
+        train_alike();
+        (void)exchange(round, true);
+    }
+    for (size_t k = 0; k < n; k++) live(&nodes[1])[k] += k % 2 == 0 ? 0.2f : -0.2f;
+    for (unsigned i = 0; i < NODES; i++) (void)apply(&nodes[i], round, true);
+    for (unsigned i = 0; i < NODES; i++) (void)train(&nodes[i]);
+    const double went = went_in(round + 1, &reply);
+    assert_int_equal(reply.is_alone, 0);
+    assert_true(reply.distance > 1);
+    assert_true(went < 0.7 + 0.7 + 0.1); /* eta, and gamma / 2 times 2; as it is: above 5 */
 }
 
 static void what_cannot_be_read_is_done_without(void **state) {
@@ -481,6 +565,8 @@ int main(void) {
         cmocka_unit_test_teardown(alone_takes_all_of_it_exactly, close_all),
         cmocka_unit_test_teardown(work_done_meanwhile_stays, close_all),
         cmocka_unit_test_teardown(what_is_far_too_large_is_done_without, close_all),
+        cmocka_unit_test_teardown(a_large_share_is_scaled_down_before_it_is_refused, close_all),
+        cmocka_unit_test_teardown(an_anchor_far_away_draws_no_further_than_is_usual, close_all),
         cmocka_unit_test_teardown(what_cannot_be_read_is_done_without, close_all),
         cmocka_unit_test_teardown(rounds_are_taken_once_and_only_when_sent, close_all),
         cmocka_unit_test_teardown(group_has_no_pairs, close_all),

@@ -225,20 +225,31 @@ static void bend(struct node *node, uint32_t fragment, float *theta) {
     }
 }
 
-static enum tw_status encode(struct node *node, const struct tw_wmsg_encode *request,
-                             struct tw_wmsg_encoded *reply, struct tw_error *err) {
-    const bool is_bent = node->is_hostile && node->setting->hostile.kind != HOSTILE_NAN &&
-                         !node->setting->hostile.is_secret;
-    if (!is_bent) return tw_merger_encode(&node->merger, request, reply, err);
-    float *theta = tw_merger_theta(&node->merger, request->fragment);
-    const size_t bytes =
-        (size_t)tw_shm_fragment_elements(&node->shm, request->fragment) * sizeof(float);
+static bool is_lying(const struct node *node) {
+    return node->is_hostile && !node->setting->hostile.is_secret;
+}
+
+/* theta of a fragment as it is, while a lying node has bent it; NULL bytes where it has not. */
+static struct payload bend_begin(struct node *node, uint32_t fragment) {
+    if (!is_lying(node) || node->setting->hostile.kind == HOSTILE_NAN)
+        return (struct payload){.bytes = NULL};
+    float *theta = tw_merger_theta(&node->merger, fragment);
+    const size_t bytes = (size_t)tw_shm_fragment_elements(&node->shm, fragment) * sizeof(float);
     struct payload kept = payload_copy(theta, (uint32_t)bytes);
-    bend(node, request->fragment, theta);
-    const enum tw_status status = tw_merger_encode(&node->merger, request, reply, err);
-    memcpy(theta, kept.bytes, bytes);
-    payload_free(&kept);
-    return status;
+    bend(node, fragment, theta);
+    return kept;
+}
+
+static void bend_end(struct node *node, uint32_t fragment, struct payload *kept) {
+    if (kept->bytes == NULL) return;
+    memcpy(tw_merger_theta(&node->merger, fragment), kept->bytes, kept->size);
+    payload_free(kept);
+}
+
+/* Delta as it arrives: from some, no numbers at all. */
+static void garble(const struct node *from, struct payload *delta) {
+    if (is_lying(from) && from->setting->hostile.kind == HOSTILE_NAN)
+        memset(delta->bytes, 0xff, delta->size);
 }
 
 enum tw_status node_encode(struct node *node, uint64_t round, uint32_t fragment,
@@ -255,13 +266,13 @@ enum tw_status node_encode(struct node *node, uint64_t round, uint32_t fragment,
         request.parts[k].out =
             place(&places, node->merger.codec->bound((size_t)division->count[k]));
     }
-    TW_TRY(encode(node, &request, &reply, err));
+    struct payload kept = bend_begin(node, fragment);
+    const enum tw_status status = tw_merger_encode(&node->merger, &request, &reply, err);
+    bend_end(node, fragment, &kept);
+    if (status != TW_OK) return status;
     for (uint32_t k = 0; k < division->parts; k++) {
         out->parts[k] = get(node, &request.parts[k].out, reply.bytes[k]);
-        if (node->is_hostile && node->setting->hostile.kind == HOSTILE_NAN &&
-            !node->setting->hostile.is_secret) {
-            memset(out->parts[k].bytes, 0xff, out->parts[k].size);
-        }
+        garble(node, &out->parts[k]);
     }
     out->has = true;
     out->tokens = node->trained - node->listed_tokens;
@@ -449,14 +460,17 @@ enum tw_status node_pair_encode(struct node *node, struct tw_error *err) {
     struct places places = {.node = node};
     const uint32_t fragment = (uint32_t)(node->applied % node->layout->fragments_count);
     const size_t n = (size_t)tw_shm_fragment_elements(&node->shm, fragment);
-    const struct tw_wmsg_pair_encode request = {.round = node->applied,
-                                                .fragment = fragment,
-                                                .is_whole = node->pair.is_unread,
-                                                .delta =
-                                                    place(&places, node->merger.codec->bound(n)),
-                                                .phi = place(&places, tw_lattice_bound(n))};
+    const struct tw_wmsg_pair_encode request = {
+        .round = node->applied,
+        .fragment = fragment,
+        .is_whole = node->setting->is_exact || node->pair.is_unread,
+        .delta = place(&places, node->merger.codec->bound(n)),
+        .phi = place(&places, tw_lattice_bound(n))};
     struct tw_wmsg_encoded reply;
-    TW_TRY(tw_pairing_encode(&node->pairing, &request, &reply, err));
+    struct payload kept = bend_begin(node, fragment);
+    const enum tw_status status = tw_pairing_encode(&node->pairing, &request, &reply, err);
+    bend_end(node, fragment, &kept);
+    if (status != TW_OK) return status;
     node->pair.own_delta = get(node, &request.delta, reply.bytes[0]);
     node->pair.own_phi = get(node, &request.phi, reply.bytes[1]);
     node->pair.is_out = true;
@@ -464,7 +478,22 @@ enum tw_status node_pair_encode(struct node *node, struct tw_error *err) {
     return TW_OK;
 }
 
-enum tw_status node_pair_apply(struct node *node, bool is_final, bool *is_unread,
+void node_pair_take(struct node *node, const struct node *with) {
+    const uint32_t fragment = (uint32_t)(node->applied % node->layout->fragments_count);
+    struct payload delta = payload_copy(with->pair.own_delta.bytes, with->pair.own_delta.size);
+    garble(with, &delta);
+    if (!node_check(node, &delta, tw_shm_fragment_elements(&node->shm, fragment),
+                    TW_CONTENT_DELTA)) {
+        node->pair.struck |= UINT64_C(1) << with->index;
+        payload_free(&delta);
+        return;
+    }
+    node->pair.with = with->index;
+    node->pair.their_delta = delta;
+    node->pair.their_phi = payload_copy(with->pair.own_phi.bytes, with->pair.own_phi.size);
+}
+
+enum tw_status node_pair_apply(struct node *node, bool is_final, bool *is_alone,
                                struct tw_error *err) {
     struct places places = {.node = node};
     const uint32_t count = node->layout->fragments_count;
@@ -481,8 +510,9 @@ enum tw_status node_pair_apply(struct node *node, bool is_final, bool *is_unread
         request.theirs.phi = put(&places, &node->pair.their_phi);
     }
     TW_TRY(tw_pairing_apply(&node->pairing, &request, &reply, err));
-    *is_unread = reply.is_alone && !request.is_alone;
-    node->pair.is_unread = *is_unread;
+    *is_alone = reply.is_alone && !request.is_alone;
+    node->pair.is_unread = *is_alone && !reply.is_insane;
+    if (reply.is_insane) node->pair.struck |= UINT64_C(1) << node->pair.with;
     node->applied++;
     pair_forget(node);
     return TW_OK;

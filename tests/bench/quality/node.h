@@ -70,6 +70,8 @@ struct node {
     struct tw_pairing pairing;
     struct {
         bool is_out, is_unread; /* sent and not applied; the last partner could not be read */
+        uint32_t with;          /* whose share it got */
+        uint64_t struck; /* set of nodes it deals with no more: a strike outlasts these runs */
         struct payload own_delta, own_phi, their_delta, their_phi;
     } pair;
     bool has_merger, has_pairing, is_alive, is_owner, is_hostile;
@@ -127,9 +129,12 @@ enum tw_status node_join(struct node *node, struct node *donor, uint64_t *bytes,
 /* In pairs: Delta and phi of the next round's fragment. TW_CORRUPT: not finite. */
 enum tw_status node_pair_encode(struct node *node, struct tw_error *err);
 
-/* The step with what was exchanged, or alone where nothing was. *is_unread: the partner's bytes
- * were of no use. */
-enum tw_status node_pair_apply(struct node *node, bool is_final, bool *is_unread,
+/* What it got of node `with`, if that can be read; else that one is struck. */
+void node_pair_take(struct node *node, const struct node *with);
+
+/* The step with what was exchanged, or alone where nothing was. *is_alone: what was exchanged was
+ * of no use. A partner whose share was far too large is struck. */
+enum tw_status node_pair_apply(struct node *node, bool is_final, bool *is_alone,
                                struct tw_error *err);
 
 /* phi of all fragments into to (elements). */

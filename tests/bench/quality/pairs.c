@@ -41,14 +41,31 @@ static enum tw_status send(struct node *node, struct tw_error *err) {
     return TW_OK;
 }
 
+static bool will_meet(const struct world *world, const struct node *a, const struct node *b) {
+    const uint32_t fragments = world->layout->fragments_count;
+    return a->applied % fragments == b->applied % fragments &&
+           (a->pair.struck >> b->index & 1) == 0 && (b->pair.struck >> a->index & 1) == 0;
+}
+
 static void exchange(struct world *world, struct node *a, struct node *b) {
     if (!a->pair.is_out || !b->pair.is_out) return;
-    a->pair.their_delta = payload_copy(b->pair.own_delta.bytes, b->pair.own_delta.size);
-    a->pair.their_phi = payload_copy(b->pair.own_phi.bytes, b->pair.own_phi.size);
-    b->pair.their_delta = payload_copy(a->pair.own_delta.bytes, a->pair.own_delta.size);
-    b->pair.their_phi = payload_copy(a->pair.own_phi.bytes, a->pair.own_phi.size);
+    node_pair_take(a, b);
+    node_pair_take(b, a);
     count_traffic(world, a);
     count_traffic(world, b);
+}
+
+/* Each with the first behind it in the order drawn that both would meet. */
+static void match(struct world *world, const uint32_t *due, uint32_t count) {
+    uint64_t is_taken = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t j = i + 1; j < count && (is_taken >> i & 1) == 0; j++) {
+            struct node *a = &world->nodes[due[i]], *b = &world->nodes[due[j]];
+            if ((is_taken >> j & 1) != 0 || !will_meet(world, a, b)) continue;
+            is_taken |= UINT64_C(1) << i | UINT64_C(1) << j;
+            exchange(world, a, b);
+        }
+    }
 }
 
 enum tw_status pairs_meet(struct world *world, struct tw_error *err) {
@@ -61,23 +78,17 @@ enum tw_status pairs_meet(struct world *world, struct tw_error *err) {
     if (count == 0) return TW_OK;
     shuffle(world, due, count);
     for (uint32_t i = 0; i < count; i++) TW_TRY(send(&world->nodes[due[i]], err));
-    for (uint32_t i = 0; i + 1 < count; i += 2) {
-        struct node *a = &world->nodes[due[i]], *b = &world->nodes[due[i + 1]];
-        if (a->applied % world->layout->fragments_count ==
-            b->applied % world->layout->fragments_count) {
-            exchange(world, a, b);
-        }
-    }
+    match(world, due, count);
     world->rounds++;
     return TW_OK;
 }
 
 enum tw_status pairs_apply(struct world *world, struct node *node, struct tw_error *err) {
     const uint64_t least = node->last_send_step + world->setting->run.sync.overlap;
-    bool is_unread = false;
+    bool is_alone = false;
     if (!node->is_alive || !node->pair.is_out) return TW_OK;
     if (!world->is_final && node->steps < least) return TW_OK;
-    TW_TRY(node_pair_apply(node, world->is_final, &is_unread, err));
-    world->traffic.refused += is_unread;
+    TW_TRY(node_pair_apply(node, world->is_final, &is_alone, err));
+    world->traffic.refused += is_alone;
     return TW_OK;
 }

@@ -1,0 +1,107 @@
+/* Tests of worker/pair_guard.c: what a partner's share may be like, by what shares were like. */
+#include "worker/pair_guard.h"
+
+#include "tests/test.h"
+
+#include <math.h>
+
+static struct tw_pair_guard guard;
+
+static struct tw_pair_verdict judge(double own, double theirs, double apart) {
+    const struct tw_pair_sizes sizes = {
+        .delta_own = own, .delta_theirs = theirs, .anchor = 100, .apart = apart};
+    return tw_pair_guard(&guard, &sizes);
+}
+
+static void begin(unsigned count, double theirs, double apart) {
+    memset(&guard, 0, sizeof(guard));
+    for (unsigned i = 0; i < count; i++) (void)judge(1, theirs, apart);
+}
+
+static void assert_near(float value, double want) {
+    assert_true(fabs((double)value - want) < 1e-6);
+}
+
+static void what_is_usual_is_merged_as_it_is(void **state) {
+    (void)state;
+    begin(0, 0, 0);
+    for (unsigned i = 0; i < 100; i++) {
+        const struct tw_pair_verdict verdict = judge(1, 1 + (i * 7 % 20) / 10.0, 1 + (i % 3) / 2.0);
+        assert_false(verdict.is_refused);
+        assert_near(verdict.delta, 1);
+        assert_near(verdict.pull, 1);
+    }
+}
+
+static void what_is_large_is_scaled_down_and_what_is_far_too_large_refused(void **state) {
+    (void)state;
+    begin(40, 1, 2);
+    assert_near(judge(1, 3, 2).delta, 1);
+    assert_near(judge(1, 6, 2).delta, 0.5);
+    assert_false(judge(1, 8, 2).is_refused);
+    assert_true(judge(1, 8.1, 2).is_refused);
+    assert_true(judge(1, 1e30, 2).is_refused);
+    assert_near(judge(1, 1, 4).pull, 1);
+    assert_near(judge(1, 1, 8).pull, 0.5);
+    assert_false(judge(1, 1, 800).is_refused); /* who was cut off for long */
+    assert_near(judge(1, 1, 800).pull, 0.005);
+    assert_true(judge(1, 1, 6401).is_refused);
+}
+
+/* Deltas grow fiftyfold in a warm-up; the medians learn of it half a memory later. */
+static void growth_that_the_own_delta_shares_is_usual(void **state) {
+    (void)state;
+    begin(40, 1, 1);
+    for (double size = 1; size < 3000; size *= 1.5) {
+        const struct tw_pair_verdict verdict = judge(size, 2.9 * size, 1.9 * size);
+        assert_false(verdict.is_refused);
+        assert_near(verdict.delta, 1);
+        assert_near(verdict.pull, 1);
+    }
+}
+
+/* A slow node's own Delta is no measure: those of its partners are. */
+static void the_past_of_others_stands_for_a_small_delta_of_ours(void **state) {
+    (void)state;
+    begin(0, 0, 0);
+    assert_near(judge(0.01, 20, 1).delta, 15.0 / 20); /* a twentieth of the anchor, three times */
+    assert_false(judge(0.01, 4000, 1).is_refused);    /* nothing is known yet */
+    for (unsigned i = 0; i < 8; i++) (void)judge(0.01, 30, 1);
+    assert_near(judge(0.01, 30, 1).delta, 1);
+    assert_true(judge(0.01, 241, 1).is_refused);
+    begin(40, 0, 0); /* nobody trained: no measure either */
+    memset(guard.deltas, 0, sizeof(guard.deltas));
+    assert_false(judge(0, 20, 1).is_refused);
+}
+
+/* A quarter of all shares are lies: the medians do not move. Where most are unlike the past, it is
+ * the past that is wrong. */
+static void liars_do_not_move_it_and_a_majority_does(void **state) {
+    (void)state;
+    begin(40, 1, 1);
+    for (unsigned i = 0; i < 200; i++) {
+        if (i % 4 == 0) {
+            assert_true(judge(1, 1000, 7000).is_refused);
+        } else {
+            assert_near(judge(1, 1, 1).delta, 1);
+        }
+    }
+    assert_near(judge(1, 1, 4).pull, 0.5);
+    unsigned refused = 0;
+    while (judge(1, 20, 50).is_refused) refused++;
+    assert_in_range(refused, 8, TW_PAIR_GUARD_KEPT);
+    for (unsigned i = 0; i < TW_PAIR_GUARD_KEPT; i++) (void)judge(1, 20, 50);
+    assert_near(judge(1, 20, 50).delta, 1);
+    assert_near(judge(1, 20, 50).pull, 1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_usual_is_merged_as_it_is),
+        cmocka_unit_test(what_is_large_is_scaled_down_and_what_is_far_too_large_refused),
+        cmocka_unit_test(growth_that_the_own_delta_shares_is_usual),
+        cmocka_unit_test(the_past_of_others_stands_for_a_small_delta_of_ours),
+        cmocka_unit_test(liars_do_not_move_it_and_a_majority_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
