@@ -63,7 +63,7 @@ bool tw_allowance_ask(struct tw_allowance *allowance, const struct tw_allowance_
                       uint64_t *bytes_max) {
     *bytes_max = UINT64_MAX;
     if (allowance->bytes_per_s <= 0.0) return true;
-    allowance->least = (double)ask->least;
+    allowance->least = (double)ask->least + (double)ask->besides;
     if (ask->cycle_us > 0) allowance->cycle_s = (double)ask->cycle_us / SECOND_US;
     const double credit = allowance->credit - allowance->pending, least = (double)ask->least;
     double may = 0.0;
@@ -73,7 +73,7 @@ bool tw_allowance_ask(struct tw_allowance *allowance, const struct tw_allowance_
         const double seen = allowance->rest_per_s * cycle, rest = seen > known ? seen : known;
         may = ask->share * (allowance->bytes_per_s * cycle - rest + credit / CREDIT_CYCLES);
     }
-    if (may < least && credit < least) return false;
+    if (may < least && credit < allowance->least) return false;
     *bytes_max = may > least ? (uint64_t)may : ask->least;
     return true;
 }

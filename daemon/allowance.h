@@ -38,7 +38,7 @@ struct tw_allowance {
     double credit;                     /* bytes */
     double pending;                    /* contributed, and not seen at the socket yet */
     double rest_per_s;                 /* of what is no contribution */
-    double cycle_s, least;             /* as last asked for; 0: not yet */
+    double cycle_s, least;             /* as last asked for, with what goes with it; 0: not yet */
 };
 
 void tw_allowance_init(struct tw_allowance *allowance, const struct tw_budget_config *config);

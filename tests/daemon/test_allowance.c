@@ -96,6 +96,20 @@ static void what_goes_with_a_contribution_is_known_from_the_first_on(void **stat
     assert_int_equal(node.made, node.rounds);
 }
 
+/* Saving up is for all of it, or the anchors would go out on credit that nobody has. */
+static void what_goes_with_a_contribution_is_saved_up_for_too(void **state) {
+    (void)state;
+    struct node node;
+    node_init(&node, RATE, false);
+    node.besides = 10 * 3 * RATE; /* three rounds' worth */
+    node_run(&node, 1000);
+    const uint64_t before = node.traffic;
+    const uint32_t rounds = node.rounds, made = node.made;
+    node_run(&node, 10000);
+    assert_share((double)(node.traffic - before) / 10000 / RATE, 0.95, 0.05);
+    assert_share((double)(node.made - made) / (node.rounds - rounds), 0.31, 0.05);
+}
+
 static void a_change_besides_is_made_up_for(void **state) {
     (void)state;
     struct node node;
@@ -207,6 +221,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_budget_everything_may_go),
         cmocka_unit_test(what_is_left_over_goes_to_contributions),
+        cmocka_unit_test(what_goes_with_a_contribution_is_saved_up_for_too),
         cmocka_unit_test(a_change_besides_is_made_up_for),
         cmocka_unit_test(what_goes_with_a_contribution_is_known_from_the_first_on),
         cmocka_unit_test(who_cannot_afford_every_round_takes_part_in_some),

@@ -1,0 +1,138 @@
+/* test_grant.c - what a contribution may take goes by the link it goes over: two links of unequal
+ * speed, in a group and in pairs. The daemon's file between fakes of transport, core and log. */
+#include "daemon/shell.h"
+#include "tests/test.h"
+
+enum { ELEMENTS = 1 << 20, FAST = 1, SLOW = 2, RATE_FAST = 1 << 30, RATE_SLOW = 40000 };
+
+static struct tw_shell shell;
+static struct tw_setup setup;
+static struct tw_roster roster;
+static uint32_t told;
+
+/* ---- the fakes ------------------------------------------------------------------------------ */
+
+bool tw_transport_peer(const struct tw_transport *transport, uint16_t peer,
+                       struct tw_peer_net *out) {
+    (void)transport;
+    memset(out, 0, sizeof(*out));
+    out->delivery_bytes_per_s = peer == FAST ? RATE_FAST : RATE_SLOW;
+    return true;
+}
+
+struct tw_traffic tw_transport_traffic(const struct tw_transport *transport) {
+    (void)transport;
+    return (struct tw_traffic){0};
+}
+
+void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
+    (void)node;
+    memset(view, 0, sizeof(*view));
+    view->roster = roster;
+}
+
+double tw_shell_view_speed(const struct tw_shell *of) {
+    (void)of;
+    return 0;
+}
+
+void tw_shell_note(struct tw_shell *of, enum tw_log_level level, const char *name, const char *fmt,
+                   ...) {
+    (void)of, (void)level, (void)name, (void)fmt;
+}
+
+void tw_shell_event(struct tw_shell *of, const struct tw_event *event) {
+    (void)of, (void)event;
+}
+
+void tw_shell_crowd_tell(struct tw_shell *of) {
+    (void)of;
+    told++;
+}
+
+/* ---- the tests ------------------------------------------------------------------------------ */
+
+static struct tw_id id_of(uint32_t i) {
+    return (struct tw_id){.bytes = {(uint8_t)(i + 1)}};
+}
+
+static void begin(enum tw_topology topology, uint64_t budget_bytes_per_s) {
+    memset(&shell, 0, sizeof(shell));
+    memset(&setup, 0, sizeof(setup));
+    memset(&roster, 0, sizeof(roster));
+    shell.setup = &setup;
+    shell.transport = (struct tw_transport *)&shell; /* only looked at by the fakes */
+    shell.round_period_us = 1000 * 1000;
+    setup.run.sync.topology = topology;
+    setup.run.sync.codec = TW_CODEC_AUTO;
+    setup.run.train.tokens = UINT64_MAX;
+    setup.layout.fragments_count = 1;
+    setup.layout.elements = setup.layout.fragment_begin[1] = 2 * ELEMENTS;
+    setup.identity.id = id_of(0);
+    setup.config.network.budget.bytes = budget_bytes_per_s;
+    roster.count = 3;
+    for (uint32_t i = 0; i < 3; i++) {
+        roster.members[i].id = id_of(i);
+        roster.members[i].weight = i > 0;
+    }
+    for (uint16_t i = FAST; i <= SLOW; i++) {
+        shell.peers[i].is_up = true;
+        shell.peers[i].id = id_of(i);
+    }
+    tw_shell_budget_open(&shell);
+}
+
+static void a_slow_link_to_an_owner_has_fewer_bytes(void **state) {
+    (void)state;
+    begin(TW_TOPOLOGY_GROUP, 0);
+    struct tw_action action = {.kind = TW_ACT_ENCODE};
+    action.u.encode.parts_count = 2;
+    action.u.encode.count[0] = action.u.encode.count[1] = ELEMENTS;
+    assert_true(tw_shell_budget_grant(&shell, &action));
+    assert_int_equal(action.u.encode.bytes_max[0], 0); /* any: owner 0 is FAST */
+    assert_int_equal(action.u.encode.bytes_max[1], RATE_SLOW / 2);
+}
+
+static uint64_t granted_for(uint32_t partner) {
+    struct tw_action action = {.kind = TW_ACT_PAIR_ENCODE};
+    action.u.pair.partner = id_of(partner);
+    assert_true(tw_shell_budget_grant(&shell, &action));
+    return action.u.pair.bytes_max;
+}
+
+static void a_slow_link_to_a_partner_has_fewer_bytes(void **state) {
+    (void)state;
+    begin(TW_TOPOLOGY_PAIR, 0);
+    assert_int_equal(granted_for(FAST), 0);
+    assert_int_equal(granted_for(SLOW), 1); /* the anchor, a byte an element, takes it all */
+    shell.round_period_us *= 120;
+    assert_int_equal(granted_for(SLOW), 120 * (RATE_SLOW / 2) - 2 * ELEMENTS);
+    assert_int_equal(granted_for(3), 0); /* not linked: not known */
+}
+
+/* Told once, not at each look; and only where a partner would be disappointed. */
+static void the_core_of_a_pair_knows_that_there_is_no_room(void **state) {
+    (void)state;
+    const enum tw_topology topologies[] = {TW_TOPOLOGY_PAIR, TW_TOPOLOGY_GROUP};
+    for (unsigned t = 0; t < 2; t++) {
+        begin(topologies[t], 1000);
+        told = 0;
+        for (uint64_t second = 1; second < 30; second++)
+            tw_shell_budget_chores(&shell, second * 1000 * 1000);
+        assert_int_equal(shell.budget.is_short, topologies[t] == TW_TOPOLOGY_PAIR);
+        assert_int_equal(told, topologies[t] == TW_TOPOLOGY_PAIR);
+    }
+    begin(TW_TOPOLOGY_PAIR, 1000 * 1000 * 1000);
+    for (uint64_t second = 1; second < 30; second++)
+        tw_shell_budget_chores(&shell, second * 1000 * 1000);
+    assert_false(shell.budget.is_short);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slow_link_to_an_owner_has_fewer_bytes),
+        cmocka_unit_test(a_slow_link_to_a_partner_has_fewer_bytes),
+        cmocka_unit_test(the_core_of_a_pair_knows_that_there_is_no_room),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
