@@ -250,10 +250,40 @@ static bool is_candidate(const struct tw_node *node, uint16_t peer, bool may_be_
            node->links[peer].status.state == TW_STATE_SOLO;
 }
 
-static uint32_t count_candidates(const struct tw_node *node, bool may_be_odd) {
+static uint64_t candidates(const struct tw_node *node, bool may_be_odd) {
+    uint64_t set = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (is_candidate(node, i, may_be_odd)) set |= UINT64_C(1) << i;
+    }
+    return set;
+}
+
+/* Those of the set whose chunks come twice as soon as is usual in it, as pull.c measured. */
+static uint64_t find_near(const struct tw_node *node, uint64_t set) {
+    uint64_t sorted[TW_PEERS_MAX], near = 0;
+    uint32_t known = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const uint64_t near_us = node->links[i].near_us;
+        if ((set >> i & 1) == 0 || near_us == 0) continue;
+        uint32_t at = known++;
+        for (; at > 0 && sorted[at - 1] > near_us; at--) sorted[at] = sorted[at - 1];
+        sorted[at] = near_us;
+    }
+    for (uint16_t i = 0; known > 0 && i < node->links_end; i++) {
+        const uint64_t near_us = node->links[i].near_us;
+        if ((set >> i & 1) != 0 && near_us > 0 && 2 * near_us <= sorted[known / 2])
+            near |= UINT64_C(1) << i;
+    }
+    return near;
+}
+
+static uint16_t draw(struct tw_node *node, uint64_t set) {
     uint32_t count = 0;
-    for (uint16_t i = 0; i < node->links_end; i++) count += is_candidate(node, i, may_be_odd);
-    return count;
+    for (uint64_t left = set; left != 0; left &= left - 1) count++;
+    for (uint64_t past = tw_rng_below(&node->rng, count); past > 0; past--) set &= set - 1;
+    uint16_t peer = 0;
+    while ((set >> peer & 1) == 0) peer++;
+    return peer;
 }
 
 /* Nothing of the last exchange is under way any more. */
@@ -261,21 +291,21 @@ static bool may_begin(const struct tw_node *node) {
     return node->applying == 0 && !node->pair.is_encoding;
 }
 
-/* Asks the next one, drawn uniformly, those with a link out of line after all others: false when
- * there is nobody left. */
+/* Asks the next one: every second is drawn of those that are near, if any are, the others of all,
+ * so that regions neither wait for each other nor drift apart. Those with a link out of line come
+ * after all others. False when there is nobody left. */
 static bool ask(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (node->is_short) { /* whoever came would wait for our payloads in vain */
         pair->short_count++;
         return false;
     }
-    if (pair->asked_count == PAIR_CANDIDATES_MAX || node->links_end == 0) return false;
-    const bool may_be_odd = count_candidates(node, false) == 0;
-    const uint32_t count = count_candidates(node, may_be_odd);
-    if (count == 0) return false;
-    uint64_t drawn = tw_rng_below(&node->rng, count);
-    uint16_t peer = 0;
-    while (!is_candidate(node, peer, may_be_odd) || drawn-- > 0) peer++;
+    uint64_t set = candidates(node, false);
+    if (set == 0) set = candidates(node, true);
+    if (pair->asked_count == PAIR_CANDIDATES_MAX || set == 0) return false;
+    const uint64_t near = find_near(node, set);
+    if (near != 0 && tw_rng_below(&node->rng, 2) == 0) set = near;
+    const uint16_t peer = draw(node, set);
     pair->asked |= UINT64_C(1) << peer;
     pair->asked_count++;
     pair->has_partner = true;

@@ -204,7 +204,8 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         if (mesh->is_mute[node] || mesh->is_starved[action->peer]) break;
         if (!mesh->is_linked[node][action->peer]) break;
         post(mesh, action->peer,
-             MESSAGE_US + (is_state(&event.u.chunk.hash) ? mesh->state_us[action->peer] : 0),
+             MESSAGE_US + mesh->far_us[node][action->peer] +
+                 (is_state(&event.u.chunk.hash) ? mesh->state_us[action->peer] : 0),
              &event);
         break;
     case TW_ACT_VERIFY:
@@ -246,6 +247,8 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
     case TW_ACT_REPORT:
         mesh->commits[node] += action->u.report.kind == TW_REPORT_ROUND_COMMITTED;
         mesh->forks[node] += action->u.report.kind == TW_REPORT_LINEAGE;
+        if (action->u.report.kind == TW_REPORT_PAIRED)
+            mesh->paired[node][action->u.report.id.bytes[0] / 0x11 - 1]++;
         break;
     case TW_ACT_DROP: held_drop(mesh, node, &action->u.payload.hash); break;
     case TW_ACT_EXPECT:

@@ -52,6 +52,8 @@ struct mesh {
     uint64_t now_us, seq;
     uint64_t step_us[MESH_NODES_MAX];
     uint64_t state_us[MESH_NODES_MAX]; /* what a packed (phi, u) takes longer on its way to it */
+    uint64_t far_us[MESH_NODES_MAX][MESH_NODES_MAX]; /* what chunks between two take longer */
+    uint32_t paired[MESH_NODES_MAX][MESH_NODES_MAX]; /* exchanges of a with b, as a counts them */
     bool is_down[MESH_NODES_MAX];
     bool is_poor[MESH_NODES_MAX];    /* its worker encodes nothing */
     bool is_mute[MESH_NODES_MAX];    /* it says much, but its chunks never leave */

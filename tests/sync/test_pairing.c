@@ -146,6 +146,31 @@ static void rounds_may_follow_the_time(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Every second draw is among those whose bytes come soon, the others are not forgotten. */
+static void who_is_near_is_met_more_often(void **state) {
+    (void)state;
+    for (unsigned is_far = 0; is_far < 2; is_far++) {
+        uint32_t inside = 0, across = 0;
+        start(8, 2);
+        for (uint32_t a = 0; a < 8; a++) {
+            for (uint32_t b = 0; b < 8; b++)
+                mesh.far_us[a][b] = is_far == 1 && a / 4 != b / 4 ? 200000 : 0;
+        }
+        mesh_link_all(&mesh);
+        mesh_run(&mesh, SECONDS(300));
+        for (uint32_t a = 0; a < 8; a++) {
+            for (uint32_t b = 0; b < 8; b++)
+                *(a / 4 == b / 4 ? &inside : &across) += mesh.paired[a][b];
+        }
+        print_message("far %u: %u inside, %u across\n", is_far, inside, across);
+        assert_true(across > inside / 4);
+        if (is_far == 1) assert_true(inside > across * 3 / 2);
+        if (is_far == 0) assert_in_range(inside, across / 2, across); /* three of seven */
+        assert_even_books(0);
+        mesh_deinit(&mesh);
+    }
+}
+
 /* ---- the clock and the end ------------------------------------------------------------------ */
 
 static void clocks_count_everybody_s_tokens(void **state) {
@@ -700,6 +725,7 @@ int main(void) {
         cmocka_unit_test(eight_nodes_find_each_other_and_stay_together),
         cmocka_unit_test(slow_node_is_merged_with_and_nobody_waits_for_it),
         cmocka_unit_test(rounds_may_follow_the_time),
+        cmocka_unit_test(who_is_near_is_met_more_often),
         cmocka_unit_test(clocks_count_everybody_s_tokens),
         cmocka_unit_test(run_ends_for_everybody),
         cmocka_unit_test(payloads_that_never_come_cost_the_partner_only),
