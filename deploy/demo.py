@@ -46,8 +46,8 @@ PRESETS = {  # over the preset's row, which is fitted to the length of the run
             "sync.result": "int4"}, "decoupled": {}, "sparseloco": {},
     "local-sgd": {"sync.period": "40"}, "btm": {},
 }
-# Whose outer constants are chosen for this demo. The others', of their rows, are for longer runs: in
-# thirty merges of four nodes they get ahead of the solo node, and not by much.
+# Whose outer constants are chosen for this demo. The others', of their rows, are for longer runs:
+# in thirty merges of four nodes they get ahead of the solo node, and not by much.
 CHOSEN = ("streaming", "diloco")
 OWN_ANCHORS = ("noloco", "btm")  # each node has its own, at the end: near each other, or not
 
