@@ -209,12 +209,12 @@ struct tw_block_at {
     uint8_t *scales, *digits;
 };
 
-/* lost (elements) = x - D: a product by -1 is exact. */
+/* lost (elements) = x - D: as adding a product by -1, which is exact. */
 static inline void tw_block_lose(const struct tw_block *block, const float *restrict x,
                                  const uint8_t *digits, uint16_t scale, float *restrict lost) {
-    memcpy(lost, x, block->elements * sizeof(float));
-    tw_block_get(block, digits, scale,
-                 (struct tw_codec_sink){.dst = lost, .weight = -1.0f, .is_add = true});
+    float decoded[TW_BLOCK_ELEMENTS_MAX];
+    tw_block_get(block, digits, scale, (struct tw_codec_sink){.dst = decoded});
+    for (uint32_t i = 0; i < block->elements; i++) lost[i] = x[i] - decoded[i];
 }
 
 /* Up to TW_BLOCK_SOME blocks, or one and n elements of it that are no padding. False: refused. */
