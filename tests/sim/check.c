@@ -143,12 +143,8 @@ static void check_message(struct tw_sim_world *world, struct tw_sim_node *node,
 
 static void check_apply(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_action *action) {
-    const struct tw_sim_key key = tw_sim_key_of(&node->lineage, action->u.apply.round, 0);
-    const struct tw_id *digest = tw_sim_map_get(&world->check->rounds, &key);
-    const struct tw_sim_key digest_key =
-        tw_sim_key_of(digest != NULL ? digest : &node->lineage, 0, 0);
-    const struct tw_sim_commit *commit = tw_sim_map_get(&world->check->commits, &digest_key);
     const uint64_t round = action->u.apply.round;
+    const struct tw_sim_commit *commit = tw_sim_check_find(world, &node->lineage, round);
     if (commit == NULL) {
         tw_sim_fail(world, node, "G4", "applies round %" PRIu64 ", which is not committed", round);
         return;
@@ -216,13 +212,16 @@ static uint64_t made_at(struct tw_sim_world *world, const struct tw_sim_node *no
     tw_node_position(node->core, world->position);
     if (request->action.kind != TW_ACT_APPLY)
         return world->position->has_tip != 0 ? world->position->tip.clock_tokens : 0;
-    const struct tw_sim_key round =
-        tw_sim_key_of(&request->lineage, request->action.u.apply.round, 0);
-    const struct tw_id *digest = tw_sim_map_get(&world->check->rounds, &round);
-    if (digest == NULL) return 0; /* check_apply() has said so */
-    const struct tw_sim_key key = tw_sim_key_of(digest, 0, 0);
-    const struct tw_sim_commit *commit = tw_sim_map_get(&world->check->commits, &key);
-    return commit != NULL ? commit->clock_tokens : 0;
+    const struct tw_sim_commit *commit =
+        tw_sim_check_find(world, &request->lineage, request->action.u.apply.round);
+    return commit != NULL ? commit->clock_tokens : 0; /* NULL: check_apply() has said so */
+}
+
+bool tw_sim_check_is_merged(struct tw_sim_world *world, const struct tw_sim_node *node,
+                            const struct tw_sim_request *apply, const struct tw_id *root) {
+    const struct tw_sim_commit *commit =
+        tw_sim_check_find(world, &apply->lineage, apply->action.u.apply.round);
+    return commit != NULL && tw_id_equal(&commit->roots[node->idx], root);
 }
 
 void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,

@@ -25,8 +25,9 @@ struct tw_sim_commit {
         struct tw_id result;
         uint64_t contributors; /* by roster index */
     } parts[TW_PARTS_MAX];
-    struct tw_sim_roster roster, next; /* that decided it, that decides the next one */
-    uint64_t listed[TW_MEMBERS_MAX];   /* tokens of each node along the chain so far */
+    struct tw_sim_roster roster, next;  /* that decided it, that decides the next one */
+    uint64_t listed[TW_MEMBERS_MAX];    /* tokens of each node along the chain so far */
+    struct tw_id roots[TW_MEMBERS_MAX]; /* of what each node contributed to this one */
 };
 
 /* Who durably accepted a manifest, per ballot. */
@@ -115,6 +116,10 @@ static inline struct tw_sim_key tw_sim_key_of(const struct tw_id *id, uint64_t a
 
 /* Place of a node in the roster, or -1. */
 int tw_sim_roster_find(const struct tw_sim_roster *roster, uint32_t node);
+
+/* What was committed as this round, or NULL. */
+const struct tw_sim_commit *tw_sim_check_find(const struct tw_sim_world *world,
+                                              const struct tw_id *lineage, uint64_t round);
 
 /* A node reports a round as committed. */
 void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node,

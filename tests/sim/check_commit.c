@@ -50,6 +50,15 @@ static bool is_listed(const struct tw_close *close, const struct tw_sim_commit *
     return false;
 }
 
+const struct tw_sim_commit *tw_sim_check_find(const struct tw_sim_world *world,
+                                              const struct tw_id *lineage, uint64_t round) {
+    const struct tw_sim_key name = tw_sim_key_of(lineage, round, 0);
+    const struct tw_id *digest = tw_sim_map_get(&world->check->rounds, &name);
+    if (digest == NULL) return NULL;
+    const struct tw_sim_key key = tw_sim_key_of(digest, 0, 0);
+    return tw_sim_map_get(&world->check->commits, &key);
+}
+
 /* ---- manifests ------------------------------------------------------------------------------ */
 
 static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -70,6 +79,7 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
         clock_tokens += by->tokens;
         listed |= UINT64_C(1) << by->member_idx;
         commit->listed[who] += by->tokens;
+        commit->roots[who] = by->root;
         if (commit->listed[who] > world->nodes[who].tokens_ever) {
             tw_sim_fail(world, node, "G3",
                         "node %u is listed for %" PRIu64 " tokens and trained %" PRIu64, who,

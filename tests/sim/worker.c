@@ -44,23 +44,31 @@ static void note_begun(struct tw_sim_worker *worker, uint32_t fragment) {
     worker->begun[fragment] = (struct tw_sim_delta){true, worker->step, worker->tokens};
 }
 
-static void note_sent(struct tw_sim_worker *worker, uint32_t fragment) {
+static void note_sent(struct tw_sim_worker *worker, uint32_t fragment,
+                      const struct tw_event *encoded) {
     const struct tw_sim_delta *begun = &worker->begun[fragment];
+    worker->sent_roots[fragment] =
+        tw_contribution_root(encoded->u.encoded.hashes, encoded->u.encoded.parts_count);
     worker->sent[fragment] = (struct tw_sim_delta){true, worker->step, worker->tokens};
     worker->held[fragment] = (struct tw_sim_delta){begun->is_known, worker->step - begun->step,
                                                    worker->tokens - begun->tokens};
 }
 
-/* Merged, it goes on from where it was taken; with nothing of it merged it stays whole. The first
- * merge after a restart may have been of what was sent before it. */
-static void note_applied(struct tw_sim_worker *worker, const struct tw_action *action) {
+/* Merged, it goes on from where it was taken; with nothing of it merged it stays whole. After a
+ * restart what is merged may be what was sent before it: then nothing is certain. */
+static void note_applied(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_sim_request *request) {
+    struct tw_sim_worker *worker = &node->worker;
+    const struct tw_action *action = &request->action;
     const uint32_t fragment = action->u.apply.fragment;
     bool is_mixed = false;
     for (uint32_t k = 0; k < action->u.apply.parts_count; k++)
         is_mixed |= action->u.apply.parts[k].mode == TW_APPLY_MIX;
-    if (is_mixed) worker->begun[fragment] = worker->sent[fragment];
-    if (is_mixed && !worker->has_applied[fragment]) worker->begun[fragment].is_known = false;
-    worker->has_applied[fragment] = true;
+    if (is_mixed) {
+        worker->begun[fragment] = worker->sent[fragment];
+        worker->begun[fragment].is_known &=
+            tw_sim_check_is_merged(world, node, request, &worker->sent_roots[fragment]);
+    }
     if (action->u.apply.is_final) worker->begun[fragment].is_known = false;
 }
 
@@ -88,7 +96,7 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
         event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
     }
     tw_sim_replica_encoded(&world->model, replica, fragment);
-    note_sent(worker, fragment);
+    note_sent(worker, fragment, &event);
     tw_sim_worker_tell(world, node, &event, is_mute);
 }
 
@@ -165,7 +173,7 @@ static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
             return;
         }
     }
-    note_applied(&node->worker, action);
+    note_applied(world, node, request);
     publish(world, node, request, fragment, action->u.apply.round + 1, is_mute);
 }
 
@@ -413,7 +421,6 @@ static void restore(struct tw_sim_world *world, struct tw_sim_node *node) {
     worker->outbox = (struct tw_sim_outbox){0};
     memset(worker->begun, 0, sizeof worker->begun);
     memset(worker->sent, 0, sizeof worker->sent);
-    memset(worker->has_applied, 0, sizeof worker->has_applied);
     if (!worker->has_memory) {
         worker->has_memory = true;
         if (node->disk.checkpoint.is_there) {

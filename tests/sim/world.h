@@ -120,8 +120,8 @@ struct tw_sim_worker {
     struct tw_sim_outbox outbox;
     struct tw_sim_delta begun[TW_FRAGMENTS_MAX]; /* where Delta begins */
     struct tw_sim_delta sent[TW_FRAGMENTS_MAX];  /* and where it was encoded last */
+    struct tw_id sent_roots[TW_FRAGMENTS_MAX];   /* as what */
     struct tw_sim_delta held[TW_FRAGMENTS_MAX];  /* so many were in it */
-    bool has_applied[TW_FRAGMENTS_MAX];          /* since it started */
     float target[TW_SIM_DIMS_MAX];
     struct {
         uint64_t step, tokens;
@@ -356,6 +356,9 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
 void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_sim_request *request, uint32_t fragment,
                          uint64_t rounds_before);
+/* The round that is applied merges this contribution of the node, and no other one of it. */
+bool tw_sim_check_is_merged(struct tw_sim_world *world, const struct tw_sim_node *node,
+                            const struct tw_sim_request *apply, const struct tw_id *root);
 
 /* The worker took a pair step: theta less what is owed to it moved by so much (dims_per_fragment).
  */
