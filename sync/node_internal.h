@@ -255,7 +255,7 @@ struct audit {
 struct strike {
     struct tw_id id;
     uint32_t count; /* ever; 0: a free row */
-    uint64_t until_us;
+    uint64_t until_us, false_until_us;
     bool is_false; /* its result was recomputed, and is another; else it was insane */
     uint64_t round;
     uint32_t part; /* of the newest */
@@ -584,6 +584,9 @@ void tw_proposal_write(struct tw_node *node);
 
 /* Set of parts of the open round's manifest whose results are here and not taken. */
 uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close);
+/* It gives all parts of the next round to owners found false: not voted for while others are here.
+ */
+bool tw_refuse_is_rigged(struct tw_node *node, const struct tw_close *close);
 /* The result of that name, of so many elements, is here and not taken. */
 bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count);
 /* Who made the offer is passed over if nothing comes of it. */
@@ -606,6 +609,8 @@ void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, 
                    uint32_t part);
 /* It owns nothing, and is not waited for as a closer. */
 bool tw_strike_is(const struct tw_node *node, const struct tw_id *id);
+/* And that for a merge that this node did again. */
+bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id);
 /* Strikes whose results a manifest leaves out that is about to be committed, and we do not take. */
 void tw_strike_note(struct tw_node *node, const struct tw_close *close);
 

@@ -42,6 +42,7 @@ void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, 
     strike->round = round;
     strike->part = part;
     strike->until_us = node->now_us + ban_us;
+    if (is_false) strike->false_until_us = strike->until_us;
     const uint32_t before = node->bodies_count;
     tw_act_report(node, TW_REPORT_STRUCK, id);
     if (node->bodies_count == before) return; /* words only: lost */
@@ -56,6 +57,14 @@ bool tw_strike_is(const struct tw_node *node, const struct tw_id *id) {
         const struct strike *strike = &node->strikes[i];
         if (strike->count > 0 && strike->until_us > node->now_us && tw_id_equal(&strike->id, id))
             return true;
+    }
+    return false;
+}
+
+bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id) {
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        const struct strike *strike = &node->strikes[i];
+        if (strike->false_until_us > node->now_us && tw_id_equal(&strike->id, id)) return true;
     }
     return false;
 }

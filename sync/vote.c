@@ -303,6 +303,10 @@ static void consider_offer(struct tw_node *node) {
         tw_refuse_offer(node, refused);
         return;
     }
+    if (!is_settled && round->offer_from != NO_PEER && tw_refuse_is_rigged(node, &round->offer)) {
+        tw_refuse_closer(node);
+        return;
+    }
     if (!is_complete) return;
     if (!is_settled && round->offer_ballot == 1 && !is_as_heard(node, &round->offer)) {
         tw_refuse_closer(node); /* and yet the offer stays: we may be about to hear it */

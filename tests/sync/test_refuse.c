@@ -16,13 +16,17 @@ static struct tw_close close_with(const struct tw_id *hash, uint32_t bytes) {
 }
 
 /* In the ballots of all ranks: one of them is that of the peer. */
-static void propose_from(uint16_t peer, const struct tw_close *close) {
+static void propose_at(uint64_t attempt, uint16_t peer, const struct tw_close *close) {
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.close = *close;
     for (uint64_t rank = 0; rank < 3; rank++) {
-        message->u.propose.ballot = TW_MEMBERS_MAX + rank;
+        message->u.propose.ballot = attempt * TW_MEMBERS_MAX + rank;
         say(peer, message);
     }
+}
+
+static void propose_from(uint16_t peer, const struct tw_close *close) {
+    propose_at(1, peer, close);
 }
 
 /* The result of part 1 comes from its owner, and the worker finds that of it. */
@@ -206,6 +210,96 @@ static void who_refuses_what_is_carried_on_asks_why(void **state) {
     assert_int_equal(view_now().rounds, ROUNDS + 1);
 }
 
+/* ---- rosters of liars ------------------------------------------------------------------------ */
+
+/* The bytes of that name come, and are what they should be. */
+static void bytes_come(const struct tw_id *hash) {
+    struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 1};
+    event.u.chunk.hash = *hash;
+    feed(&event);
+    event.kind = TW_EV_VERIFIED;
+    event.ok = true;
+    feed(&event);
+}
+
+/* Member 1 merged what it alone contributed, 2 says that this is false, and so it is. Returns what
+ * a closer may propose then: nothing in it, parts of the next round for all. */
+static struct tw_close one_found_false(void) {
+    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
+    struct tw_id hashes[3];
+    for (uint32_t k = 0; k < 3; k++) {
+        hashes[k] = name_of("one");
+        hashes[k].bytes[0] = (uint8_t)k;
+    }
+    contribute_as(1);
+    struct tw_close close = close_with(&result, 90);
+    close.contributors[0] = (struct tw_contributor){.member_idx = 1,
+                                                    .fragment_steps = 10,
+                                                    .tokens = 100,
+                                                    .fragment_tokens = 100,
+                                                    .root = tw_contribution_root(hashes, 3)};
+    close.clock_tokens += 100;
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = close;
+    say(1, message);
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
+    message = message_of(TW_MSG_ACCUSE);
+    message->u.accuse =
+        (struct tw_msg_accuse){.lineage = start.lineage, .round = ROUNDS, .part = 1};
+    say(2, message);
+    bytes_come(&hashes[1]);
+    const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
+    assert_non_null(reduce);
+    assert_true(reduce->u.reduce.is_audit);
+    struct tw_event event = {.kind = TW_EV_REDUCED, .ok = true};
+    event.u.reduced.round = ROUNDS;
+    event.u.reduced.part = 1;
+    event.u.reduced.is_audit = true;
+    event.u.reduced.hash = name_of("merge");
+    event.u.reduced.bytes = 90;
+    feed(&event);
+    const struct tw_node_view view = view_now();
+    assert_int_equal(view.peers[1].strike.count, 1);
+    assert_true(view.peers[1].strike.is_false);
+    forget();
+    struct tw_close next = empty_close(&close);
+    next.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) next.parts[k] = (struct tw_part){.owner_idx = k};
+    return next;
+}
+
+static void nobody_votes_for_a_round_of_liars_alone(void **state) {
+    (void)state;
+    struct tw_close close = one_found_false();
+    close.next.members[0].weight = close.next.members[2].weight = 0;
+    propose_from(2, &close);
+    assert_null(find_message(TW_MSG_ACCEPT, 2));
+    wait_us(SECONDS(3)); /* and sees to it that another one is proposed */
+    const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
+    assert_non_null(propose);
+    assert_true(propose->u.propose.close.next.members[0].weight > 0);
+    assert_null(find_message(TW_MSG_ACCEPT, 2));
+    wait_us(SECONDS(60)); /* but findings of one node hold nothing up for ever */
+    propose_at(500, 2, &close);
+    assert_non_null(find_message(TW_MSG_ACCEPT, 2));
+}
+
+static void liar_among_other_owners_is_voted_for(void **state) {
+    (void)state;
+    struct tw_close close = one_found_false();
+    close.next.members[0].weight = 0;
+    propose_from(2, &close);
+    assert_non_null(find_message(TW_MSG_ACCEPT, 2));
+}
+
+static void few_members_vote_for_whatever_roster(void **state) {
+    (void)state;
+    struct tw_close close = one_found_false();
+    close.next.members[0].weight = close.next.members[2].weight = 0;
+    propose_from(2, &close);
+    assert_non_null(find_message(TW_MSG_ACCEPT, 2));
+}
+
 /* Both others take nothing that we carry on. */
 static void refused_closer_makes_way_for_longer_each_time(void **state) {
     (void)state;
@@ -243,6 +337,10 @@ int main(void) {
                                         tear_down),
         TEST(owner_whose_result_is_left_out_is_struck),
         TEST(accusation_alone_strikes_nobody),
+        TEST(nobody_votes_for_a_round_of_liars_alone),
+        TEST(liar_among_other_owners_is_voted_for),
+        cmocka_unit_test_setup_teardown(few_members_vote_for_whatever_roster, set_up_few_judges,
+                                        tear_down),
         TEST(result_that_is_nothing_is_asked_for_once),
         TEST(second_manifest_of_a_ballot_is_not_accepted),
         TEST(who_refuses_what_is_carried_on_asks_why),
