@@ -582,6 +582,8 @@ void tw_closer_tell(struct tw_node *node);
 
 /* Writes round.proposal. */
 void tw_proposal_write(struct tw_node *node);
+/* Set of members that contributed to a result, as its owner told. */
+uint64_t tw_proposal_told_by(const struct tw_msg_result *result);
 
 /* ---- refuse.c: results that somebody does not take ------------------------------------------- */
 

@@ -100,8 +100,7 @@ static void add_contributors(const struct tw_node *node, struct tw_close *close,
     }
 }
 
-/* Whose contributions are in it, as its owner says: set of members. */
-static uint64_t told_by(const struct tw_msg_result *result) {
+uint64_t tw_proposal_told_by(const struct tw_msg_result *result) {
     uint64_t members = 0;
     for (uint32_t i = 0; i < result->contributors_count; i++)
         members |= UINT64_C(1) << result->contributors[i].member_idx;
@@ -118,7 +117,7 @@ static void leave_out(struct tw_node *node) {
         if (!round->results[k].has) continue;
         heard->parts[k].bytes = round->results[k].said.bytes;
         heard->parts[k].result = round->results[k].said.hash;
-        heard->parts[k].contributors = told_by(&round->results[k].said);
+        heard->parts[k].contributors = tw_proposal_told_by(&round->results[k].said);
     }
     round->left_out |= tw_refuse_find(node, heard);
 }
@@ -151,7 +150,7 @@ void tw_proposal_write(struct tw_node *node) {
         if ((round->left_out >> k & 1) != 0) continue;
         part->bytes = result->bytes;
         part->result = result->hash;
-        part->contributors = told_by(result);
+        part->contributors = tw_proposal_told_by(result);
         add_contributors(node, close, result);
     }
     close->clock_tokens = tip != NULL ? tip->clock_tokens : 0;

@@ -7,9 +7,9 @@
  * nothing else: whatever is committed is applied by all.
  *
  *   R1  Nobody accepts a manifest that lists a result it does not take, for it is insane, or not
- *       what its owner told (rigged.c). It says so, by NACK with
- *       the parts, and a closer that hears it of so many that no majority is left proposes once
- *       more without those parts: absent, as if their owners had died.
+ *       what its owner told (rigged.c). It says so, by NACK with the parts, and a closer that hears
+ *       it of so many that no majority is left proposes once more without those parts: absent, as
+ *       if their owners had died.
  *   R2  But a manifest it accepted before, and one it proposes itself because it may have been
  *       chosen already: a round that may be decided is never held up.
  *   R3  A closer carries on what others accepted, unless the promises prove that no majority has
@@ -20,8 +20,8 @@
  *       it carries it on too, and accepts it (R2): a few that refuse do not hold a round up.
  *       Meanwhile the closer that was refused makes way, longer each time.
  *   R6  Nor does anybody accept a manifest that no honest closer would have written, as far as it
- * can tell: rigged.c. R2 to R5 hold here too. Members differ in what they found, heard and see, so
- *       this ends with patience.
+ *       knows: rigged.c. R2 to R5 hold here too. Members differ in what they found, heard and see,
+ *       so this ends with patience.
  *
  * R3 keeps one choice per round. Where a majority M accepted v, every later ballot is of v (by
  * induction), so whoever of M promises this ballot reports v: at least as many as a majority less

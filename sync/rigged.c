@@ -27,14 +27,11 @@ enum { RIGGED_PATIENCES = 4 };
 bool tw_rigged_part(const struct tw_node *node, const struct tw_close *close, uint32_t k) {
     const struct tw_part *part = &close->parts[k];
     const struct tw_msg_result *said = &node->round.results[k].said;
-    uint64_t contributors = 0;
     /* Our own is what we told before a restart, maybe: the others know. */
     if (part->bytes == 0 || !node->round.results[k].has) return false;
     if ((int)part->owner_idx == node->round.self_idx) return false;
-    for (uint32_t i = 0; i < said->contributors_count; i++)
-        contributors |= UINT64_C(1) << said->contributors[i].member_idx;
     return part->bytes != said->bytes || !tw_id_equal(&part->result, &said->hash) ||
-           part->contributors != contributors;
+           part->contributors != tw_proposal_told_by(said);
 }
 
 static bool is_untold(const struct tw_node *node, const struct tw_close *close) {

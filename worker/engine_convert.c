@@ -108,6 +108,17 @@ static struct tw_progress watch(const struct convert *convert, uint64_t params) 
                                 .begin_s = engine_now_s()};
 }
 
+static struct tw_model_feed feed_of(const struct tw_run *run, const struct tw_layout *layout,
+                                    struct tw_model_source *source,
+                                    struct tw_progress *progress) {
+    return (struct tw_model_feed){.run = run,
+                                  .layout = layout,
+                                  .source = source,
+                                  .is_interrupted = tw_interrupt_wanted,
+                                  .progress = show_more,
+                                  .user = progress};
+}
+
 /* ---- import ---------------------------------------------------------------------------------- */
 
 /* The last part of a path that names something: "models/SmolLM/" gives "SmolLM". */
@@ -206,12 +217,7 @@ static enum tw_status do_import(const struct convert *convert, struct tw_model_s
     TW_TRY(tw_layout_init(&layout, &run, err));
     TW_TRY(tw_model_source_bind(source, &layout, "live", err));
     struct tw_progress progress = watch(convert, layout.params);
-    const struct tw_model_feed feed = {.run = &run,
-                                       .layout = &layout,
-                                       .source = source,
-                                       .is_interrupted = tw_interrupt_wanted,
-                                       .progress = show_more,
-                                       .user = &progress};
+    const struct tw_model_feed feed = feed_of(&run, &layout, source, &progress);
     const enum tw_status written = tw_hf_write_file(convert->out, &feed, dtype, &bytes, err);
     tw_progress_end(&progress);
     TW_TRY(written);
@@ -367,12 +373,7 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
     }
     if (context != 0) run.model.context = context;
     struct tw_progress progress = watch(convert, layout.params);
-    const struct tw_model_feed feed = {.run = &run,
-                                       .layout = &layout,
-                                       .source = source,
-                                       .is_interrupted = tw_interrupt_wanted,
-                                       .progress = show_more,
-                                       .user = &progress};
+    const struct tw_model_feed feed = feed_of(&run, &layout, source, &progress);
     bool has_words = run.data.tokenizer == TW_TOKENIZER_BYTES;
     const enum tw_status written = is_gguf
                                        ? export_gguf(convert, &feed, &folder, &has_words, err)
