@@ -40,26 +40,46 @@ static void starts_of(const struct tw_rans_model *model, uint32_t *starts) {
 
 /* ---- encode -------------------------------------------------------------------------------- */
 
-/* The square is summed in eight parts, which is how every form adds. */
-static float rms_of(const float *x, size_t count) {
-    double sums[8] = {0}, sum = 0.0;
-    for (size_t i = 0; i < count; i++) sums[i % 8] += (double)x[i] * (double)x[i];
-    for (size_t j = 0; j < 8; j++) sum += sums[j];
-    return (float)sqrt(sum / (double)count);
+/* Of x in units of the largest, in 64 parts, which is how every form adds. */
+static float rms_of(const float *x, size_t count, float max) {
+    int exponent;
+    (void)frexpf(max, &exponent);
+    exponent = max < 0x1p-126f ? -126 : exponent - 1;
+    float sums[64] = {0};
+    double sum = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        const float part = ldexpf(x[i], -exponent);
+        sums[i % 64] += part * part;
+    }
+    for (size_t j = 0; j < 64; j++) sum += (double)sums[j];
+    return (float)ldexp(sqrt(sum / (double)count), exponent);
 }
 
-/* r of each block, and the largest |x| / r. */
+/* r of block b, and its largest |x| / r. */
+static enum tw_status put_scale(const struct tw_ecsq *row, const float *x, size_t n, size_t b,
+                                uint8_t *scales, float *size) {
+    const size_t count = tw_ecsq_count(n, b);
+    const float max = tw_ref_max(x + b * BLOCK, count);
+    if (max >= 0x1p126f) return TW_CORRUPT;
+    const float rms = rms_of(x + b * BLOCK, count, max);
+    const bool is_flat = row->dead_256 > 0 && rms > max / 3.0f;
+    const uint16_t scale = tw_bf16_from_f32(is_flat ? max / 3.0f : rms);
+    if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT;
+    tw_put_u16(scales + 2 * b, scale < TW_ECSQ_SCALE_MIN ? 0 : scale);
+    *size = scale < TW_ECSQ_SCALE_MIN ? 0.0f : max / tw_bf16_to_f32(scale);
+    return TW_OK;
+}
+
+/* r of each block, and the largest |x| / r of those that the step is chosen from. */
 static enum tw_status put_scales(const struct tw_ecsq *row, const float *x, size_t n,
                                  uint8_t *scales, float *peak) {
+    const size_t blocks = tw_ecsq_blocks(n);
+    float size;
+    for (size_t b = 0; b < blocks; b++) TW_TRY(put_scale(row, x, n, b, scales, &size));
     *peak = 0.0f;
-    for (size_t b = 0; b < tw_ecsq_blocks(n); b++) {
-        const size_t count = tw_ecsq_count(n, b);
-        const float max = tw_ref_max(x + b * BLOCK, count), rms = rms_of(x + b * BLOCK, count);
-        const bool is_flat = row->dead_256 > 0 && rms > max / 3.0f;
-        const uint16_t scale = tw_bf16_from_f32(is_flat ? max / 3.0f : rms);
-        if (max >= 0x1p126f || scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT;
-        tw_put_u16(scales + 2 * b, scale < TW_ECSQ_SCALE_MIN ? 0 : scale);
-        if (scale >= TW_ECSQ_SCALE_MIN) *peak = fmaxf(*peak, max / tw_bf16_to_f32(scale));
+    for (size_t i = 0; i < tw_ecsq_sampled(blocks); i++) {
+        TW_TRY(put_scale(row, x, n, tw_ecsq_sampled_block(blocks, i), scales, &size));
+        *peak = fmaxf(*peak, size);
     }
     return TW_OK;
 }
@@ -101,13 +121,32 @@ static uint32_t put_words(const struct tw_rans_model *model, const uint8_t *code
     return words;
 }
 
+/* How often each code comes, from all groups at first and then one of four; whatever comes at all
+ * counts once. All counts. */
+static uint32_t count_codes(const struct tw_ecsq *row, const uint8_t *codes, uint32_t count,
+                            uint32_t *counts) {
+    const uint32_t in_group = 64 / row->in_code;
+    uint32_t total = 0;
+    memset(counts, 0, ALPHABET * sizeof(*counts));
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t group = i / in_group;
+        const bool is_early = group * in_group < 16384, is_counted = is_early || group % 4 == 0;
+        const uint32_t first = counts[codes[i]] == 0;
+        const uint32_t more = is_early ? 1 : is_counted ? 4 : first;
+        counts[codes[i]] += more;
+        total += more;
+    }
+    return total;
+}
+
 /* Codes (count) as their kind has it, coded where that is no larger. The bytes. */
-static size_t put_codes(const uint8_t *codes, uint32_t count, uint8_t *kind, uint8_t *dst) {
+static size_t put_codes(const struct tw_ecsq *row, const uint8_t *codes, uint32_t count,
+                        uint8_t *kind, uint8_t *dst) {
     struct tw_rans_model model;
-    uint32_t counts[ALPHABET] = {0}, states[LANES];
+    uint32_t counts[ALPHABET], states[LANES];
     uint8_t head[TW_RANS_MODEL_BYTES_MAX];
-    for (uint32_t i = 0; i < count; i++) counts[codes[i]]++;
-    if (!tw_rans_model_fit(&model, counts, count)) {
+    const uint32_t total = count_codes(row, codes, count, counts);
+    if (!tw_rans_model_fit(&model, counts, total)) {
         *kind = TW_ECSQ_ONE;
         dst[0] = codes[0];
         return 1;
@@ -145,7 +184,7 @@ static size_t put_stream(const struct array *array, const float *x, size_t begin
         written++;
     }
     tw_put_u32(dst + 1, written);
-    at += put_codes(codes, count, dst, at);
+    at += put_codes(array->row, codes, count, dst, at);
     struct tw_ref_writer signs = {.dst = at};
     for (size_t i = begin; i < end; i++) {
         if (size_of(array, x, i) > 0) tw_ref_put(&signs, signbit(x[i]) != 0, 1);

@@ -4,7 +4,11 @@
 #include "compress/block.h"
 #include "compress/row.h"
 
-#ifdef __AVX2__
+#if defined(__AVX512BW__)
+#include "compress/nf4_avx512.h"
+#define WORDS tw_nf4_words_avx512
+#define VALUES tw_nf4_values_avx512
+#elif defined(__AVX2__)
 #include "compress/nf4_avx2.h"
 #define WORDS tw_nf4_words_avx2
 #define VALUES tw_nf4_values_avx2

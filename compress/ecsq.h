@@ -12,8 +12,14 @@ enum tw_ecsq_bounds {
     TW_ECSQ_STREAM_HEAD_BYTES = 5, /* kind, sizes written out */
     TW_ECSQ_STEP_ONE = 1 << 12,    /* c = 1 */
     TW_ECSQ_STEP_MAX = 1 << 15,
-    TW_ECSQ_PEAK = 69,          /* |x| / rms of 4096 is 64 at most, half a step, roundings */
-    TW_ECSQ_FLAT = 3,           /* below 2 bits: the largest |x| / r is at least that */
+    TW_ECSQ_PEAK = 69,    /* |x| / rms of 4096 is 64 at most, half a step, roundings */
+    TW_ECSQ_FLAT = 3,     /* below 2 bits: the largest |x| / r is at least that */
+    TW_ECSQ_SAMPLED = 64, /* blocks that a step is chosen from, at most */
+    /* How often codes come in a stream is counted in groups of so many elements: in all of them
+     * within the first so many codes, and then in one of four, which counts for all four. */
+    TW_ECSQ_GROUP = 64,
+    TW_ECSQ_COUNTED = 1 << 14,
+    TW_ECSQ_COUNTED_EVERY = 4,
     TW_ECSQ_SCALE_MIN = 0x0380, /* 2^-120 as bf16 */
     TW_ECSQ_SCALE_END = 0x7B80, /* 2^120 */
 };
@@ -34,16 +40,16 @@ struct tw_ecsq_step {
     int8_t shift_one, shift_more;
 };
 
-/* What the choice is made from: the scales of all blocks are in the head of the payload. */
+/* What the choice is made from: blocks spread evenly, of which alone the scales are there. */
 struct tw_ecsq_source {
     const float *x;
     size_t n;
     const uint8_t *scales;
-    float peak; /* largest |x| / r */
+    float peak; /* largest |x| / r of theirs */
 };
 
-/* The finest step within the target of bits, from a sample; but one that leaves something, or error
- * feedback would send the same zeros for ever. ecsq_rate.c. */
+/* The finest step within the target of bits, from a sample; but one that leaves something of it, or
+ * error feedback would send the same zeros for ever. ecsq_rate.c. */
 struct tw_ecsq_step tw_ecsq_choose(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source);
 
 enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, struct tw_codec_source source,
@@ -75,6 +81,15 @@ static inline float tw_ecsq_float(uint32_t bits) {
 
 static inline size_t tw_ecsq_blocks(size_t n) {
     return n / TW_ECSQ_BLOCK + (n % TW_ECSQ_BLOCK != 0);
+}
+
+/* Of them, those that a step is chosen from: i < tw_ecsq_sampled(blocks). */
+static inline size_t tw_ecsq_sampled(size_t blocks) {
+    return blocks < TW_ECSQ_SAMPLED ? blocks : TW_ECSQ_SAMPLED;
+}
+
+static inline size_t tw_ecsq_sampled_block(size_t blocks, size_t i) {
+    return i * blocks / tw_ecsq_sampled(blocks);
 }
 
 /* Elements of block b of n. */

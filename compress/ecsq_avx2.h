@@ -53,6 +53,22 @@ static inline bool tw_ecsq_make_avx2(const struct tw_ecsq_quantiser *q, const fl
                _mm256_or_si256(_mm256_cmpeq_epi8(a, limit), _mm256_cmpeq_epi8(b, limit))) != 0;
 }
 
+static inline bool tw_ecsq_set_has_avx2(const struct tw_ecsq_set *set, const uint8_t *codes) {
+    const __m256i both = _mm256_loadu_si256((const __m256i *)(const void *)codes);
+    const __m256i nibble = _mm256_set1_epi8(15);
+    const __m256i row = _mm256_and_si256(_mm256_srli_epi16(both, 4), nibble);
+    __m256i rows[2];
+    for (int i = 0; i < 2; i++) {
+        rows[i] = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(
+                                          (const __m128i *)(const void *)set->bits[i])),
+                                      row);
+    }
+    const __m256i has = _mm256_blendv_epi8(rows[0], rows[1], _mm256_slli_epi16(both, 4));
+    const __m256i bit = _mm256_shuffle_epi8(_mm256_set1_epi64x((long long)0x8040201008040201),
+                                            _mm256_and_si256(both, _mm256_set1_epi8(7)));
+    return _mm256_testc_si256(has, bit) != 0;
+}
+
 /* The sizes in the higher bits of codes, which bring in those of their neighbours. */
 static inline __m256i tw_ecsq_high(__m256i codes, unsigned size_bits) {
     const __m256i mask = _mm256_set1_epi8((char)(0xFF >> size_bits));

@@ -1,22 +1,24 @@
-/* ecsq_encode.c - the encoder of codec_ecsq.h: scales of all blocks, a step for all of them, then
- * stream by stream signs and codes, which are counted as they are made, and what rANS makes of
- * them. */
+/* ecsq_encode.c - the encoder of codec_ecsq.h: a step for all blocks, from the scales of some, then
+ * stream by stream scales, signs and codes, which are counted as they are made, and what rANS makes
+ * of them. Of a large array a block comes from memory once. */
 #include <math.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "compress/block.h"
 #include "compress/ecsq.h"
 #include "compress/ecsq_form.h"
 #include "compress/rans_form.h"
 
 enum {
     BLOCK = TW_ECSQ_BLOCK,
-    PIECE = 64,   /* elements whose maxima are separate */
-    AHEAD = 2048, /* elements between those at work and those fetched */
+    PIECE = 64, /* elements whose maxima are separate */
     MADE = TW_ECSQ_MADE,
     LAG = 512,  /* codes between one that is made and one that is counted */
     TABLES = 4, /* of counts, so that equal neighbours do not wait for each other */
+    COUNTED = TW_ECSQ_COUNTED,
+    EVERY = TW_ECSQ_COUNTED_EVERY,
 };
 #define TOO_LARGE 0x1p126f
 
@@ -25,7 +27,8 @@ struct writer {
     const float *x;
     float *lost; /* x, which becomes x - D; or NULL */
     size_t n;
-    const uint8_t *scales;
+    uint8_t *scales;
+    bool has_scales; /* of all blocks */
     struct tw_ecsq_step step;
     uint8_t *at; /* where the next byte goes */
     const uint8_t *end;
@@ -36,43 +39,51 @@ struct writer {
 struct content {
     uint32_t made, counted; /* codes */
     uint32_t counts[TABLES][TW_RANS_SYMBOLS_MAX];
+    struct tw_ecsq_set seen; /* of those counted, at least the ones that were looked for */
     struct tw_ecsq_signs signs;
     uint8_t sign_bytes[TW_ECSQ_STREAM_CODES * 2 / 8 + 8];
     uint8_t codes[TW_ECSQ_STREAM_CODES];
 };
 
-/* A loop over much memory is faster than a processor fetches by itself. There may be nothing. */
-static void fetch_ahead(const float *x) {
-    const uintptr_t at = (uintptr_t)x + AHEAD * sizeof(*x);
-    for (size_t i = 0; i < PIECE * sizeof(*x); i += 64) __builtin_prefetch((const void *)(at + i));
+/* The next block comes from memory while the codes of this one are made. There may be none. */
+static void fetch_next(const float *x) {
+    const uintptr_t at = (uintptr_t)x + BLOCK * sizeof(*x);
+    for (size_t i = 0; i < MADE * sizeof(*x); i += 64) __builtin_prefetch((const void *)(at + i));
 }
 
-/* The rms of x (count) and the largest |x|. Partial sums and maxima are in a fixed order, sums in
- * double: every width of vector has the same bits. */
-static float rms_of(const float *x, uint32_t count, float *max) {
-    double sums[8] = {0}, sum = 0.0;
-    float most[PIECE] = {0};
+static float max_of(const float *x, uint32_t count) {
+    float most[PIECE] = {0}, max = 0.0f;
     const size_t whole = count - count % PIECE;
     for (size_t at = 0; at < whole; at += PIECE) {
-        fetch_ahead(x + at);
         for (size_t i = 0; i < PIECE; i++) {
             const float size = fabsf(x[at + i]);
             most[i] = size > most[i] ? size : most[i];
         }
-        for (size_t i = at; i < at + PIECE; i += 8) {
-            double wide[8];
-            for (size_t j = 0; j < 8; j++) wide[j] = (double)x[i + j];
-            for (size_t j = 0; j < 8; j++) sums[j] += wide[j] * wide[j];
+    }
+    for (size_t i = whole; i < count; i++) most[0] = fabsf(x[i]) > most[0] ? fabsf(x[i]) : most[0];
+    for (size_t i = 0; i < PIECE; i++) max = most[i] > max ? most[i] : max;
+    return max;
+}
+
+/* The rms of x (count), the largest of which is max. Partial sums are in a fixed order, the same
+ * bits in every width of vector, and of x in units of max, whose squares float32 holds. */
+static float rms_of(const float *x, uint32_t count, float max) {
+    const struct tw_block_unit unit = tw_block_unit(tw_ecsq_bits(max));
+    float sums[PIECE] = {0};
+    double sum = 0.0;
+    const size_t whole = count - count % PIECE;
+    for (size_t at = 0; at < whole; at += PIECE) {
+        for (size_t i = 0; i < PIECE; i++) {
+            const float part = x[at + i] * unit.into;
+            sums[i] += part * part;
         }
     }
     for (size_t i = whole; i < count; i++) {
-        most[0] = fabsf(x[i]) > most[0] ? fabsf(x[i]) : most[0];
-        sums[i % 8] += (double)x[i] * (double)x[i];
+        const float part = x[i] * unit.into;
+        sums[i % PIECE] += part * part;
     }
-    *max = 0.0f;
-    for (size_t i = 0; i < PIECE; i++) *max = most[i] > *max ? most[i] : *max;
-    for (size_t j = 0; j < 8; j++) sum += sums[j];
-    return (float)sqrt(sum / count);
+    for (size_t i = 0; i < PIECE; i++) sum += (double)sums[i];
+    return (float)(sqrt(sum / count) * (double)unit.back);
 }
 
 /* r of a block. What error feedback leaves of a block that sent nothing for a while is flat: beside
@@ -82,21 +93,30 @@ static float scale_of(const struct tw_ecsq *ecsq, float rms, float max) {
     return ecsq->dead_256 > 0 && rms > most ? most : rms;
 }
 
-static enum tw_status put_scales(const struct tw_ecsq *ecsq, const float *x, size_t n,
-                                 uint8_t *scales, float *peak) {
-    *peak = 0.0f;
-    for (size_t b = 0; b < tw_ecsq_blocks(n); b++) {
-        const uint32_t count = tw_ecsq_count(n, b);
-        float max;
-        const float rms = rms_of(x + b * BLOCK, count, &max);
-        if (max >= TOO_LARGE) return TW_CORRUPT;
-        const uint16_t scale = tw_bf16_from_f32(scale_of(ecsq, rms, max));
-        if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT; /* as of a block with a NaN */
-        const bool is_zero = scale < TW_ECSQ_SCALE_MIN;
-        const float size = is_zero ? 0.0f : max / tw_bf16_to_f32(scale);
-        *peak = size > *peak ? size : *peak;
-        tw_put_u16(scales + 2 * b, is_zero ? 0 : scale);
+/* Of block b; |x| / r is at most *peak, which may grow. */
+static enum tw_status put_scale(const struct writer *w, size_t b, float *peak) {
+    const float *const x = w->x + b * BLOCK;
+    const uint32_t count = tw_ecsq_count(w->n, b);
+    const float max = max_of(x, count);
+    if (max >= TOO_LARGE) return TW_CORRUPT;
+    const float rms = rms_of(x, count, max);
+    const uint16_t scale = tw_bf16_from_f32(scale_of(w->ecsq, rms, max));
+    if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT; /* as of a block with a NaN */
+    const bool is_zero = scale < TW_ECSQ_SCALE_MIN;
+    const float size = is_zero ? 0.0f : max / tw_bf16_to_f32(scale);
+    *peak = size > *peak ? size : *peak;
+    tw_put_u16(w->scales + 2 * b, is_zero ? 0 : scale);
+    return TW_OK;
+}
+
+static enum tw_status choose_step(struct writer *w) {
+    const size_t blocks = tw_ecsq_blocks(w->n);
+    struct tw_ecsq_source source = {.x = w->x, .n = w->n, .scales = w->scales};
+    for (size_t i = 0; i < tw_ecsq_sampled(blocks); i++) {
+        TW_TRY(put_scale(w, tw_ecsq_sampled_block(blocks, i), &source.peak));
     }
+    w->has_scales = tw_ecsq_sampled(blocks) == blocks;
+    w->step = tw_ecsq_choose(w->ecsq, &source);
     return TW_OK;
 }
 
@@ -110,13 +130,45 @@ static struct tw_ecsq_quantiser quantiser_of(const struct writer *w, size_t b) {
     };
 }
 
-static inline void count_codes(struct content *content, uint32_t count) {
-    const uint8_t *const from = content->codes + content->counted;
+static void add_counts(struct content *content, const uint8_t *codes, uint32_t count,
+                       uint32_t each) {
     const uint32_t whole = count - count % TABLES;
     for (uint32_t i = 0; i < whole; i += TABLES) {
-        for (uint32_t j = 0; j < TABLES; j++) content->counts[j][from[i + j]]++;
+        for (uint32_t j = 0; j < TABLES; j++) content->counts[j][codes[i + j]] += each;
     }
-    for (uint32_t i = whole; i < count; i++) content->counts[0][from[i]]++;
+    for (uint32_t i = whole; i < count; i++) content->counts[0][codes[i]] += each;
+}
+
+/* Those that were never counted are counted once: whatever comes needs a share. */
+static void add_unseen(struct content *content, const uint8_t *codes, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t sum = 0;
+        for (uint32_t j = 0; j < TABLES; j++) sum += content->counts[j][codes[i]];
+        if (sum == 0) content->counts[0][codes[i]] = 1;
+        tw_ecsq_set_add(&content->seen, codes[i]);
+    }
+}
+
+static bool are_seen(const struct content *content, const uint8_t *codes, uint32_t count) {
+    bool are = true;
+    for (uint32_t i = 0; i < count; i += TW_ECSQ_PIECE) {
+        are &= tw_ecsq_set_has(&content->seen, codes + i);
+    }
+    return are;
+}
+
+/* A group is what is made at a time: of all of them but the last `in_group` codes. Of many a few
+ * tell how often each code comes. */
+static inline void count_codes(struct content *content, uint32_t in_group) {
+    const uint8_t *const codes = content->codes + content->counted;
+    const uint32_t left = content->made - content->counted;
+    const uint32_t count = left < in_group ? left : in_group;
+    const bool is_early = content->counted < COUNTED;
+    if (is_early || content->counted / in_group % EVERY == 0) {
+        add_counts(content, codes, count, is_early ? 1 : EVERY);
+    } else if (count < in_group || !are_seen(content, codes, count)) {
+        add_unseen(content, codes, count);
+    }
     content->counted += count;
 }
 
@@ -158,19 +210,21 @@ static void make_codes(struct writer *w, size_t b, struct content *content) {
     const struct tw_ecsq_quantiser q = quantiser_of(w, b);
     const float *const x = w->x + b * BLOCK;
     const uint32_t count = tw_ecsq_count(w->n, b), whole = count - count % MADE;
-    const uint32_t codes_made = MADE / q.in_code;
+    const uint32_t in_group = MADE / q.in_code;
     struct tw_ecsq_signs signs = content->signs;
-    uint8_t *codes = content->codes + content->made;
-    for (uint32_t i = 0; i < whole; i += MADE, codes += codes_made) {
-        fetch_ahead(x + i);
-        if (tw_ecsq_make(&q, x + i, codes, &signs)) put_large(w, &q, x + i, MADE);
-        if (content->codes + content->counted + LAG <= codes) count_codes(content, codes_made);
+    for (uint32_t i = 0; i < whole; i += MADE) {
+        fetch_next(x + i);
+        if (tw_ecsq_make(&q, x + i, content->codes + content->made, &signs)) {
+            put_large(w, &q, x + i, MADE);
+        }
+        content->made += in_group;
+        if (content->made - content->counted > LAG) count_codes(content, in_group);
     }
-    if (tw_ecsq_make_some(&q, x + whole, count - whole, codes, &signs)) {
+    if (tw_ecsq_make_some(&q, x + whole, count - whole, content->codes + content->made, &signs)) {
         put_large(w, &q, x + whole, count - whole);
     }
     content->signs = signs;
-    content->made += tw_ecsq_codes(w->ecsq, count);
+    content->made += tw_ecsq_codes(w->ecsq, count - whole);
 }
 
 /* The codes, by rANS, in at most as many bytes as they are; 0 if they do not fit. */
@@ -199,20 +253,23 @@ static size_t put_coded(const struct writer *w, const struct content *content,
     return head_bytes + words_bytes;
 }
 
-/* Counts of codes into sums (256). */
-static void sum_counts(const struct content *content, uint32_t *sums) {
+/* Counts of codes into sums (256). All of them. */
+static uint32_t sum_counts(const struct content *content, uint32_t *sums) {
+    uint32_t total = 0;
     for (uint32_t s = 0; s < TW_RANS_SYMBOLS_MAX; s++) {
         sums[s] = 0;
         for (uint32_t j = 0; j < TABLES; j++) sums[s] += content->counts[j][s];
+        total += sums[s];
     }
+    return total;
 }
 
 /* What is made of the codes, as its kind says. */
 static enum tw_ecsq_kind put_codes(struct writer *w, const struct content *content) {
     struct tw_rans_model model;
     uint32_t sums[TW_RANS_SYMBOLS_MAX];
-    sum_counts(content, sums);
-    if (!tw_rans_model_fit(&model, sums, content->made)) {
+    const uint32_t total = sum_counts(content, sums);
+    if (!tw_rans_model_fit(&model, sums, total)) {
         *w->at++ = content->codes[0];
         return TW_ECSQ_ONE;
     }
@@ -232,51 +289,51 @@ static void put_signs(struct writer *w, struct content *content) {
     w->at += bytes;
 }
 
-static void put_stream(struct writer *w, size_t begin, size_t end) {
+static enum tw_status put_stream(struct writer *w, size_t begin, size_t end) {
     struct content content;
     uint8_t *const head = w->at;
+    float peak = 0.0f;
     content.made = content.counted = 0;
     content.signs = (struct tw_ecsq_signs){.at = content.sign_bytes};
     memset(content.counts, 0, sizeof(content.counts));
+    memset(&content.seen, 0, sizeof(content.seen));
     w->at += TW_ECSQ_STREAM_HEAD_BYTES;
     w->written = 0;
     for (size_t b = begin; b < end; b++) {
+        if (!w->has_scales) TW_TRY(put_scale(w, b, &peak));
         if (tw_ecsq_scale(w->scales, b) != 0) make_codes(w, b, &content);
         if (w->lost != NULL) put_lost(w, b);
     }
     if (content.made == 0) { /* no codes, no stream */
         w->at = head;
-        return;
+        return TW_OK;
     }
-    count_codes(&content, content.made - content.counted);
+    while (content.counted < content.made) count_codes(&content, MADE / w->ecsq->in_code);
     tw_put_u32(head + 1, w->written);
     TW_ASSERT((size_t)(w->end - w->at) >= content.made);
     head[0] = (uint8_t)put_codes(w, &content);
     put_signs(w, &content);
+    return TW_OK;
 }
 
 enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, struct tw_codec_source source,
                                     uint8_t *dst, size_t capacity, size_t *bytes_out) {
     const size_t n = source.n, blocks = tw_ecsq_blocks(n);
-    uint8_t *const scales = dst + TW_ECSQ_HEAD_BYTES;
-    struct tw_ecsq_source sampled = {.x = source.x, .n = n, .scales = scales};
     *bytes_out = 0;
     if (n == 0) return TW_OK;
-    TW_TRY(put_scales(ecsq, source.x, n, scales, &sampled.peak));
-    const struct tw_ecsq_step step = tw_ecsq_choose(ecsq, &sampled);
-    tw_put_u16(dst, (uint16_t)step.c);
-    dst[2] = (uint8_t)step.shift_one;
-    dst[3] = (uint8_t)step.shift_more;
     struct writer w = {.ecsq = ecsq,
                        .x = source.x,
                        .lost = source.lost,
                        .n = n,
-                       .scales = scales,
-                       .step = step,
-                       .at = scales + 2 * blocks,
+                       .scales = dst + TW_ECSQ_HEAD_BYTES,
+                       .at = dst + TW_ECSQ_HEAD_BYTES + 2 * blocks,
                        .end = dst + capacity};
+    TW_TRY(choose_step(&w));
+    tw_put_u16(dst, (uint16_t)w.step.c);
+    dst[2] = (uint8_t)w.step.shift_one;
+    dst[3] = (uint8_t)w.step.shift_more;
     for (size_t b = 0; b < blocks; b = tw_ecsq_stream_end(ecsq, b, blocks)) {
-        put_stream(&w, b, tw_ecsq_stream_end(ecsq, b, blocks));
+        TW_TRY(put_stream(&w, b, tw_ecsq_stream_end(ecsq, b, blocks)));
     }
     *bytes_out = (size_t)(w.at - dst);
     return TW_OK;

@@ -8,7 +8,7 @@
 #include "compress/ecsq.h"
 
 enum {
-    TW_ECSQ_MADE = 64,  /* elements whose codes are made at a time: vectors of bytes are full */
+    TW_ECSQ_MADE = TW_ECSQ_GROUP, /* elements whose codes are made at a time: vectors are full */
     TW_ECSQ_PIECE = 32, /* elements that are decoded at a time, and codes that are looked at */
 };
 
@@ -35,6 +35,11 @@ struct tw_ecsq_signs {
     uint64_t rest; /* not yet a byte of them */
     unsigned rest_count;
     uint8_t *at;
+};
+
+/* Of codes, a bit each: by the upper half of a code, in a table for each half of lower ones. */
+struct tw_ecsq_set {
+    uint8_t bits[2][16];
 };
 
 /* Signs not yet taken, in what is left of a payload. */
@@ -120,6 +125,24 @@ static inline bool tw_ecsq_make(const struct tw_ecsq_quantiser *q, const float *
     return tw_ecsq_make_avx2(q, x, codes, signs);
 #else
     return tw_ecsq_make_some(q, x, TW_ECSQ_MADE, codes, signs);
+#endif
+}
+
+static inline void tw_ecsq_set_add(struct tw_ecsq_set *set, uint8_t code) {
+    uint8_t *const bits = &set->bits[code >> 3 & 1][code >> 4];
+    *bits = (uint8_t)(*bits | 1u << (code & 7));
+}
+
+/* Are all codes (32) in it? */
+static inline bool tw_ecsq_set_has(const struct tw_ecsq_set *set, const uint8_t *codes) {
+#ifdef __AVX2__
+    return tw_ecsq_set_has_avx2(set, codes);
+#else
+    uint32_t has = 1;
+    for (uint32_t i = 0; i < TW_ECSQ_PIECE; i++) {
+        has &= (uint32_t)set->bits[codes[i] >> 3 & 1][codes[i] >> 4] >> (codes[i] & 7);
+    }
+    return has != 0;
 #endif
 }
 

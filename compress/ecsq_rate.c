@@ -7,8 +7,8 @@
 #include "compress/rans.h"
 
 enum {
-    PIECES = 64, /* of the sample, from as many blocks spread evenly */
-    PIECE = 1024,
+    PIECE = 1024, /* elements of a sampled block, where there are many */
+    FEW = 16,     /* blocks, which are sampled whole */
     BINS_PER_RMS = 64,
     BIN_STEPS = TW_ECSQ_STEP_ONE / BINS_PER_RMS, /* a bin in units of c */
     BINS = 64 * BINS_PER_RMS,
@@ -62,15 +62,14 @@ static void sample_piece(struct sample *sample, const float *x, uint32_t count, 
 
 static void sample_take(struct sample *sample, const struct tw_ecsq_source *source) {
     const size_t blocks = tw_ecsq_blocks(source->n);
-    const size_t pieces = blocks < PIECES ? blocks : PIECES;
     memset(sample, 0, sizeof(*sample));
-    for (size_t i = 0; i < pieces; i++) {
-        const size_t b = i * blocks / pieces;
+    for (size_t i = 0; i < tw_ecsq_sampled(blocks); i++) {
+        const size_t b = tw_ecsq_sampled_block(blocks, i);
         const uint16_t scale = tw_ecsq_scale(source->scales, b);
         if (scale == 0) continue;
         const uint32_t count = tw_ecsq_count(source->n, b);
         const float *const x = source->x + b * TW_ECSQ_BLOCK;
-        if (blocks <= PIECES / 4 || count < TW_ECSQ_BLOCK) { /* few, or the last */
+        if (blocks <= FEW || count < TW_ECSQ_BLOCK) { /* or the last */
             sample_piece(sample, x, count, scale);
         } else {
             sample_piece(sample, x + i % 4 * PIECE, PIECE, scale);
@@ -134,17 +133,23 @@ struct extent {
     uint64_t active, streams, heads; /* elements with a code; bits of all heads but models */
 };
 
+/* As the sampled blocks have it: with few blocks they are all there are. */
 static struct extent extent_of(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source) {
     const size_t blocks = tw_ecsq_blocks(source->n);
-    struct extent extent = {.heads = 8 * TW_ECSQ_HEAD_BYTES + 16 * (uint64_t)blocks};
-    for (size_t b = 0; b < blocks; b = tw_ecsq_stream_end(ecsq, b, blocks)) {
-        const size_t end = tw_ecsq_stream_end(ecsq, b, blocks);
-        const uint32_t count = tw_ecsq_active(source->scales, source->n, b, end);
-        extent.active += count;
-        extent.streams += count > 0;
-        extent.heads += count > 0 ? STREAM_BITS : 0;
+    const size_t in_stream = tw_ecsq_stream_end(ecsq, 0, SIZE_MAX);
+    const uint64_t streams = blocks / in_stream + (blocks % in_stream != 0);
+    uint64_t active = 0, all = 0;
+    for (size_t i = 0; i < tw_ecsq_sampled(blocks); i++) {
+        const size_t b = tw_ecsq_sampled_block(blocks, i);
+        const uint32_t count = tw_ecsq_count(source->n, b);
+        all += count;
+        active += tw_ecsq_scale(source->scales, b) != 0 ? count : 0;
     }
-    return extent;
+    return (struct extent){
+        .active = active * source->n / all,
+        .streams = streams,
+        .heads = 8 * TW_ECSQ_HEAD_BYTES + 16 * (uint64_t)blocks + STREAM_BITS * streams,
+    };
 }
 
 /* Whether step c takes no more than the target. However large heads are, codes and signs may take

@@ -51,6 +51,7 @@ IMPURE = {
     # vector forms, chosen at run time
     "compress/ecsq_avx2.h": {"immintrin.h"},
     "compress/nf4_avx2.h": {"immintrin.h"},
+    "compress/nf4_avx512.h": {"immintrin.h"},
     "compress/rans_avx2.c": {"immintrin.h"},
     "compress/rans_avx512.c": {"immintrin.h"},
     # one arena and one zstd context, made at start

@@ -109,8 +109,7 @@ static struct tw_progress watch(const struct convert *convert, uint64_t params) 
 }
 
 static struct tw_model_feed feed_of(const struct tw_run *run, const struct tw_layout *layout,
-                                    struct tw_model_source *source,
-                                    struct tw_progress *progress) {
+                                    struct tw_model_source *source, struct tw_progress *progress) {
     return (struct tw_model_feed){.run = run,
                                   .layout = layout,
                                   .source = source,

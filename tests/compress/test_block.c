@@ -145,6 +145,24 @@ static void floats_beside_middles_agree_with_the_equations(void **state) {
         }
 }
 
+/* Fifteenths and the floats beside them, at scale 1: there the cells of nf4_avx512.h end. */
+static void floats_beside_fifteenths_agree_in_nf4(void **state) {
+    (void)state;
+    enum { CELLS = 31, BESIDE = 4, BLOCK = 64 };
+    float x[CELLS][BLOCK];
+    for (int c = 0; c < CELLS; c++) {
+        const float edge = (float)(c - 15) / 15.0f;
+        float below = edge, above = edge;
+        for (int i = 0; i < BLOCK; i++) x[c][i] = edge;
+        for (int i = 0; i < BESIDE; i++) {
+            x[c][2 * i + 1] = below = nextafterf(below, -1.0f);
+            x[c][2 * i + 2] = above = nextafterf(above, 1.0f);
+        }
+        x[c][0] = 1.0f;
+    }
+    check_forms(TW_CODEC_NF4, x[0], (size_t)CELLS * BLOCK);
+}
+
 /* Any bytes at all: the reference and the forms take the same ones, and see the same in them. */
 static void forms_agree_on_hostile_bytes(void **state) {
     (void)state;
@@ -379,6 +397,7 @@ int main(void) {
         cmocka_unit_test(blocks_do_not_know_their_neighbours),
         cmocka_unit_test(one_bad_element_of_any_block_is_refused),
         cmocka_unit_test(floats_beside_middles_agree_with_the_equations),
+        cmocka_unit_test(floats_beside_fifteenths_agree_in_nf4),
         cmocka_unit_test(forms_agree_on_hostile_bytes),
         cmocka_unit_test(integers_err_by_at_most_half_a_scale),
         cmocka_unit_test(scales_are_the_least_that_reach_the_maximum),

@@ -99,13 +99,15 @@ def log2(x):
 
 
 def root_mean_square(x):
-    sums = [0.0] * 8
-    for i, value in enumerate(x.astype(np.float64)):
-        sums[i % 8] += value * value
+    exponent = max(-126, math.frexp(float(np.abs(x).max()))[1] - 1)
+    sums = np.zeros(64, F)
+    for at in range(0, len(x), 64):
+        part = np.ldexp(x[at:at + 64], -exponent).astype(F)
+        sums[:len(part)] += part * part
     total = 0.0
-    for part in sums:
+    for part in sums.tolist():
         total += part
-    return F(math.sqrt(total / len(x)))
+    return F(math.ldexp(math.sqrt(total / len(x)), exponent))
 
 
 class Sample:
