@@ -32,7 +32,7 @@ static bool push_digit(uint64_t *value, char digit) {
 bool tw_value_parse(const char *text, const struct tw_unit *units, uint64_t *value) {
     uint64_t digits = 0;
     unsigned decimals = 0;
-    if (!is_digit(*text)) return false;
+    if (!is_digit(*text) && *text != '.') return false;
     for (; is_digit(*text); text++) {
         if (!push_digit(&digits, *text)) return false;
     }

@@ -14,9 +14,9 @@ struct tw_unit {
     uint64_t scale;
 };
 
-/* Reads a decimal such as "12", "0.5" or "1.5m" as a whole multiple of 1 / (smallest unit): number
- * times scale. False and *value untouched when it is not a plain decimal with a unit of the table,
- * not whole after scaling ("0.1ms") or over 64 bits. Units match in either case. */
+/* Reads a decimal such as "12", "0.5", ".5" or "1.5m" as a whole multiple of 1 / (smallest unit):
+ * number times scale. False and *value untouched when it is not a plain decimal with a unit of the
+ * table, not whole after scaling ("0.1ms") or over 64 bits. Units match in either case. */
 bool tw_value_parse(const char *text, const struct tw_unit *units, uint64_t *value);
 
 /* Writes value / 10^decimals (decimals <= 9) without trailing zeros, then `unit`: the one canonical

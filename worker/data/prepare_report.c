@@ -169,9 +169,9 @@ static void end_table(const struct tw_prepare_report *report,
                    tw_units_bytes(a, (double)counts->text_bytes),
                    tw_units_count(b, (double)counts->files), counts->files == 1 ? "" : "s");
     row("text", text, "");
-    (void)snprintf(text, sizeof(text), "%s, %.0f bytes each",
-                   tw_units_count(a, (double)counts->documents),
-                   (double)counts->text_bytes / fmax(1, (double)counts->documents));
+    const double each = (double)counts->text_bytes / fmax(1, (double)counts->documents);
+    (void)snprintf(text, sizeof(text), "%s, %s each", tw_units_count(a, (double)counts->documents),
+                   tw_units_bytes(b, each));
     row("documents", text, "");
     (void)snprintf(text, sizeof(text), "%s, %.2f bytes each",
                    tw_units_count(a, (double)counts->tokens),
