@@ -9,7 +9,11 @@
 #include "compress/rice.h"
 #include "compress/row.h"
 
-enum { CHUNK = TW_TOPK_CHUNK, MEAN_END = 0x7F80 /* infinity */ };
+enum {
+    CHUNK = TW_TOPK_CHUNK,
+    MEAN_END = 0x7F80 /* infinity */,
+    LINE = 64 /* bytes of memory that come together */
+};
 
 struct topk {
     uint32_t k;
@@ -37,16 +41,26 @@ static size_t topk_bound(const struct topk *topk, size_t n) {
 
 /* ---- encode --------------------------------------------------------------------------------- */
 
+/* The next chunk comes from memory while this one is written, some lines with each position. There
+ * may be none. */
+static inline void fetch_next(const float *x, uint32_t first, uint32_t lines) {
+    const uintptr_t at = (uintptr_t)x + CHUNK * sizeof(*x);
+    for (uint32_t i = first; i < first + lines; i++) {
+        __builtin_prefetch((const void *)(at + (size_t)i * LINE));
+    }
+}
+
 /* Writes positions and signs. The mean, summed in order and in double: the same bits on every
  * machine. */
 static uint16_t put_chunk(const struct topk *topk, const float *x, const uint16_t *kept, uint32_t k,
                           struct tw_bits_writer *to) {
     double sum = 0.0;
     uint32_t next = 0;
+    const uint32_t lines = CHUNK * sizeof(*x) / LINE / topk->k;
     for (uint32_t i = 0; i < k; i++) {
         const float value = x[kept[i]];
-        tw_bits_put_gap(to, kept[i] - next, topk->r);
-        tw_bits_put(to, tw_block_bits(value) >> 31, 1);
+        fetch_next(x, i * lines, lines);
+        tw_bits_put_gap_and(to, kept[i] - next, topk->r, tw_block_bits(value) >> 31, 1);
         next = (uint32_t)kept[i] + 1;
         sum += (double)tw_block_float(tw_block_magnitude(value));
     }

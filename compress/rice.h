@@ -31,12 +31,14 @@ static inline void tw_bits_put(struct tw_bits_writer *to, uint32_t value, unsign
     to->count -= 32;
 }
 
-/* r <= 16 */
-static inline void tw_bits_put_gap(struct tw_bits_writer *to, uint32_t gap, unsigned r) {
+/* And `more` bits of `value` behind it, at once. r + more <= 23 */
+static inline void tw_bits_put_gap_and(struct tw_bits_writer *to, uint32_t gap, unsigned r,
+                                       uint32_t value, unsigned more) {
     const uint32_t low = gap & ((1u << r) - 1);
+    const unsigned bits = 1 + r + more;
     uint32_t zeros = gap >> r;
-    for (; zeros + 1 + r > 32; zeros -= 8) tw_bits_put(to, 0, 8);
-    tw_bits_put(to, (1u | low << 1) << zeros, zeros + 1 + r);
+    for (; zeros + bits > 32; zeros -= 8) tw_bits_put(to, 0, 8);
+    tw_bits_put(to, (1u | low << 1 | value << (1 + r)) << zeros, zeros + bits);
 }
 
 static inline void tw_bits_pad(struct tw_bits_writer *to) {
@@ -44,6 +46,10 @@ static inline void tw_bits_pad(struct tw_bits_writer *to) {
         *to->at++ = (uint8_t)(to->held >> done & 0xFFu);
     }
     to->held = to->count = 0;
+}
+
+static inline void tw_bits_put_gap(struct tw_bits_writer *to, uint32_t gap, unsigned r) {
+    tw_bits_put_gap_and(to, gap, r, 0, 0);
 }
 
 /* ---- reading: bytes from a stranger ---------------------------------------------------------- */

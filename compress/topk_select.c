@@ -6,12 +6,18 @@
 #include "base/bytes.h"
 #include "compress/codec_topk.h"
 
+#ifdef __AVX2__
+#include "compress/topk_avx2.h"
+#endif
+
 enum {
     CHUNK = TW_TOPK_CHUNK,
     FIRST_STEP = 20,  /* 2^20 is 6 to 12 % of a float */
     MARGIN = 1 << 19, /* from the k-th largest of a chunk to the bound for the next */
     WORD = 64,
+    SOME = 8, /* positions taken from a word at a time */
 };
+#define LAST (UINT64_C(1) << (WORD - 1))
 
 static uint32_t count_above(const uint32_t *magnitudes, uint32_t count, uint32_t bound) {
     int32_t above = 0;
@@ -70,22 +76,36 @@ static void narrow_from(struct search *s, uint32_t enough, uint32_t guess) {
     narrow(s, enough);
 }
 
-/* The positions in [begin, end) of those above the bound, in order. */
+/* A bit for each of magnitudes (count <= 64) above the bound. */
+static uint64_t above(const uint32_t *magnitudes, uint32_t count, int32_t bound) {
+    uint8_t flags[WORD] = {0};
+    uint64_t word = 0;
+#ifdef __AVX2__
+    if (count == WORD) return tw_topk_above_avx2(magnitudes, bound);
+#endif
+    for (uint32_t i = 0; i < count; i++) flags[i] = (int32_t)magnitudes[i] > bound;
+    for (uint32_t i = 0; i < WORD; i += 8) { /* eight flags, which are bytes, into a byte */
+        word |= tw_get_u64(flags + i) * UINT64_C(0x0102040810204080) >> 56 << i;
+    }
+    return word;
+}
+
+/* The positions in [begin, end) of those above the bound, in order; behind them a few are written
+ * that mean nothing: how many there are in a word nobody foresees, so some are taken in any case.
+ */
 static uint32_t list(const uint32_t *magnitudes, uint32_t begin, uint32_t end, int32_t bound,
                      uint16_t *found) {
-    uint8_t flags[CHUNK + WORD];
     uint32_t found_count = 0;
-    for (uint32_t i = begin; i < end; i++) flags[i] = (int32_t)magnitudes[i] > bound;
-    memset(flags + end, 0, WORD);
     for (uint32_t i = begin; i < end; i += WORD) {
-        uint64_t word = 0; /* eight flags, which are bytes, into a byte */
-        for (uint32_t j = 0; j < WORD; j += 8) {
-            const uint64_t eight = tw_get_u64(flags + i + j) * UINT64_C(0x0102040810204080);
-            word |= eight >> 56 << j;
-        }
-        for (; word != 0; word &= word - 1) {
-            found[found_count++] = (uint16_t)(i + (uint32_t)__builtin_ctzll(word));
-        }
+        uint64_t word = above(magnitudes + i, end - i < WORD ? end - i : WORD, bound);
+        const uint32_t all = found_count + (uint32_t)__builtin_popcountll(word);
+        do {
+            for (uint32_t j = 0; j < SOME; j++, word &= word - 1) {
+                found[found_count + j] = (uint16_t)(i + (uint32_t)__builtin_ctzll(word | LAST));
+            }
+            found_count += SOME;
+        } while (found_count < all);
+        found_count = all;
     }
     return found_count;
 }
@@ -102,7 +122,7 @@ static uint32_t list_ties(const uint32_t *magnitudes, uint32_t count, uint32_t k
 
 void TW_FORM(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint16_t *kept,
                           uint32_t *guess) {
-    uint16_t found[CHUNK];
+    uint16_t found[CHUNK + SOME];
     uint32_t listed[CHUNK];
     struct search s = {
         .magnitudes = magnitudes, .count = count, .k = k, .high = INT32_MAX, .least = count};

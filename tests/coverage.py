@@ -20,9 +20,9 @@ LEAST = 0.9
 CODECS = ("block.h", "codec_bf16.c", "codec_int8.c", "codec_int4.c", "codec_nf4.c",
           "codec_e3m0.c", "codec_lm2.c", "codec_sign.c", "codec_ecsq.c", "codec_topk.c",
           "codec_sparse8.c", "rice.h")
-ENCODERS = (r"encode|^quantise|bound|row_of|mean_of|rms_of|positions_bytes|put_(chunk|codes)|lose|"
-            r"bf16_round|bits_(put|pad)|^(digit|part|rms|mean)$|_words_|_search$|"
-            r"block_(magnitude|max|scale|lift|factor|unit|store|put|sum|expect)")
+ENCODERS = (r"encode|^quantise|bound|row_of|mean_of|rms_of|measure|positions_bytes|lose|"
+            r"put_(chunk|codes)|bf16_round|bits_(put|pad)|^(digit|part|rms|mean)$|_words_|_search$|"
+            r"block_(magnitude|max|scale|lift|factor|unit|store|put|sum|expect)|^fetch_next$")
 ECSQ = ("ecsq_decode.c", "ecsq_form.h", "ecsq_avx2.h")
 ECSQ_ENCODERS = "^tw_ecsq_(size|sizes|sizes_avx2|pack|make.*|signs_put|set_.*)$"
 

@@ -52,6 +52,7 @@ IMPURE = {
     "compress/ecsq_avx2.h": {"immintrin.h"},
     "compress/nf4_avx2.h": {"immintrin.h"},
     "compress/nf4_avx512.h": {"immintrin.h"},
+    "compress/topk_avx2.h": {"immintrin.h"},
     "compress/rans_avx2.c": {"immintrin.h"},
     "compress/rans_avx512.c": {"immintrin.h"},
     # one arena and one zstd context, made at start
