@@ -83,13 +83,17 @@ static inline size_t tw_ecsq_blocks(size_t n) {
     return n / TW_ECSQ_BLOCK + (n % TW_ECSQ_BLOCK != 0);
 }
 
-/* Of them, those that a step is chosen from: i < tw_ecsq_sampled(blocks). */
+/* How many of them a step is chosen from. */
 static inline size_t tw_ecsq_sampled(size_t blocks) {
     return blocks < TW_ECSQ_SAMPLED ? blocks : TW_ECSQ_SAMPLED;
 }
 
+/* And which: one of each range of as many, but not the same of all, or rows of a matrix would be
+ * met always or never. i < tw_ecsq_sampled(blocks) */
 static inline size_t tw_ecsq_sampled_block(size_t blocks, size_t i) {
-    return i * blocks / tw_ecsq_sampled(blocks);
+    const size_t begin = i * blocks / tw_ecsq_sampled(blocks);
+    const size_t end = (i + 1) * blocks / tw_ecsq_sampled(blocks);
+    return begin + ((uint32_t)i * 0x9E3779B1u >> 8) % (end - begin);
 }
 
 /* Elements of block b of n. */

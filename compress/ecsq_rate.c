@@ -138,17 +138,25 @@ static struct extent extent_of(const struct tw_ecsq *ecsq, const struct tw_ecsq_
     const size_t blocks = tw_ecsq_blocks(source->n);
     const size_t in_stream = tw_ecsq_stream_end(ecsq, 0, SIZE_MAX);
     const uint64_t streams = blocks / in_stream + (blocks % in_stream != 0);
-    uint64_t active = 0, all = 0;
+    uint64_t active = 0, all = 0, streams_active = 0, streams_all = 0;
+    size_t last_active = SIZE_MAX, last = SIZE_MAX;
     for (size_t i = 0; i < tw_ecsq_sampled(blocks); i++) {
-        const size_t b = tw_ecsq_sampled_block(blocks, i);
+        const size_t b = tw_ecsq_sampled_block(blocks, i), stream = b / in_stream;
         const uint32_t count = tw_ecsq_count(source->n, b);
+        const bool is_active = tw_ecsq_scale(source->scales, b) != 0;
         all += count;
-        active += tw_ecsq_scale(source->scales, b) != 0 ? count : 0;
+        streams_all += stream != last;
+        last = stream;
+        if (!is_active) continue;
+        active += count;
+        streams_active += stream != last_active;
+        last_active = stream;
     }
+    const uint64_t likely = (streams * streams_active + streams_all - 1) / streams_all;
     return (struct extent){
         .active = active * source->n / all,
-        .streams = streams,
-        .heads = 8 * TW_ECSQ_HEAD_BYTES + 16 * (uint64_t)blocks + STREAM_BITS * streams,
+        .streams = likely,
+        .heads = 8 * TW_ECSQ_HEAD_BYTES + 16 * (uint64_t)blocks + STREAM_BITS * likely,
     };
 }
 

@@ -317,6 +317,24 @@ static void what_comes_once_is_coded(void **state) {
     free(x), free(y);
 }
 
+/* Every 20th block of many, as of a matrix of whose rows few have changed: a sample that met none
+ * of them would know nothing of their bits. */
+static void few_rows_take_the_bits_of_the_name(void **state) {
+    (void)state;
+    enum { BLOCKS = 1024, EVERY = 20, ROWS = 51 };
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *x = calloc((size_t)BLOCKS * 4096, sizeof(*x)), *row = some(&rng, 4096, false);
+    for (size_t r = 0; r < ROWS; r++) memcpy(x + (r * EVERY + 3) * 4096, row, 4096 * sizeof(*x));
+    EACH_MEMBER(m) {
+        size_t bytes;
+        free(encoded(tw_codec_get(m->id), x, (size_t)BLOCKS * 4096, &bytes));
+        const double each = 8.0 * (double)bytes / (ROWS * 4096.0);
+        assert_true(each < tw_codec_get(m->id)->bits + 0.25);
+    }
+    free(x), free(row);
+}
+
 /* Numbers of a kind, of which there are 8. */
 static void draw(struct tw_rng *rng, unsigned kind, float *x, size_t n) {
     for (size_t i = 0; i < n; i++) {
@@ -638,6 +656,7 @@ int main(void) {
         cmocka_unit_test(every_kind_of_stream_is_used),
         cmocka_unit_test(models_are_fits_of_what_is_counted_and_forms_agree),
         cmocka_unit_test(what_comes_once_is_coded),
+        cmocka_unit_test(few_rows_take_the_bits_of_the_name),
         cmocka_unit_test(every_form_is_the_reference),
         cmocka_unit_test(bounds_hold_for_numbers_of_any_kind),
         cmocka_unit_test(error_feedback_leaves_no_block_for_ever),
