@@ -9,6 +9,8 @@ extern const struct tw_ops tw_base_f32_table, tw_base_bf16_table;
 #include <cpuid.h>
 
 extern const struct tw_ops tw_avx2_f32_table, tw_avx2_bf16_table;
+#endif
+#ifdef TW_KERNELS_AVX512 /* as well */
 extern const struct tw_ops tw_avx512_f32_table, tw_avx512_bf16_table, tw_avx512bf16_bf16_table;
 #endif
 
@@ -43,10 +45,12 @@ const struct tw_ops *tw_ops_cpu(enum tw_type type, uint32_t i) {
     const bool is_bf16 = type == TW_BF16;
     const struct tw_ops *found[4];
     uint32_t count = 0;
-#ifdef TW_KERNELS_X86
+#ifdef TW_KERNELS_AVX512
     if (is_bf16 && has_fast_avx512_bf16()) found[count++] = &tw_avx512bf16_bf16_table;
     if (tw_cpu_has_avx512())
         found[count++] = is_bf16 ? &tw_avx512_bf16_table : &tw_avx512_f32_table;
+#endif
+#ifdef TW_KERNELS_X86
     if (tw_cpu_has_avx2()) found[count++] = is_bf16 ? &tw_avx2_bf16_table : &tw_avx2_f32_table;
 #endif
     found[count++] = is_bf16 ? &tw_base_bf16_table : &tw_base_f32_table;
