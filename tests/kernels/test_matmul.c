@@ -1,4 +1,5 @@
-/* test_matmul.c - every library's product is the product, in every form, type and layout. */
+/* test_matmul.c - every library's product is the product, in every form, type and layout.
+ * Argument: which tests, where not all are wanted (a pattern). */
 #include "kernels/matmul.h"
 
 #include <dirent.h>
@@ -419,7 +420,8 @@ static void products_without_memory_are_right(void **state) {
 }
 #endif
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc == 2) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_is_right_by_hand),
         cmocka_unit_test(products_are_right),
