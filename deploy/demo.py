@@ -28,7 +28,7 @@ GOALS = {
     "own_anchors_apart_max": 0.1,    # relative L2
     "bytes_ratio_min": 100.0,        # fp32 data parallel / ours
     "utilisation_min": 0.97,
-    "rejoin_s": 10.0,                # + missing bytes / rate
+    "rejoin_s": 10.0,                # + the time of a round + missing bytes / rate
     "pause_s_max": 5.0,              # longest time another node showed no new step around the kill
 }
 
@@ -41,9 +41,12 @@ PRESETS = {  # over the preset's row, which is fitted to the length of the run
                   "sync.outer_momentum": "0.7", "sync.sent": "mix", "sync.mix": "0.5"},
     "diloco": {"sync.period": "40", "sync.outer_lr": "1", "sync.outer_momentum": "0.7"},
     "eager": {"sync.period": "20", "sync.overlap": "19", "sync.codec": "int4",
-              "sync.result": "int4"}, "noloco": {"sync.period": "40"},
+              "sync.result": "int4"},
+    "noloco": {"sync.period": "40"},
     "co2": {"sync.period": "20", "sync.overlap": "19", "sync.codec": "int4",
-            "sync.result": "int4"}, "decoupled": {}, "sparseloco": {},
+            "sync.result": "int4"},
+    "decoupled": {"sync.period": "30"},
+    "sparseloco": {},
     "local-sgd": {"sync.period": "40"}, "btm": {},
 }
 # Whose outer constants are chosen for this demo. The others', of their rows, are for longer runs:
@@ -292,6 +295,8 @@ class Churn:
             self.received = self.victim.received
             # Rounds each other had decided when it came back: it must enter a later one.
             self.rounds = {n: n.status["sync"]["rounds_committed"] for n in self.others if n.status}
+            self.facts["round_s"] = round(
+                max((now_s / max(n, 1) for n in self.rounds.values()), default=0.0), 2)
             self.victim_id = self.victim.id
             self.victim.start()
             self.started_s, self.state = now_s, "back"
@@ -302,7 +307,8 @@ class Churn:
                 missing = self.victim.received - self.received
                 self.facts.update(
                     mixing_after_s=round(now_s - self.started_s, 2), missing_bytes=missing,
-                    allowed_s=round(GOALS["rejoin_s"] + missing / self.rate_bytes_s, 2))
+                    allowed_s=round(GOALS["rejoin_s"] + self.facts["round_s"] +
+                                    missing / self.rate_bytes_s, 2))
                 self.state = "over"
         return {"before": "", "down": f"{self.victim.name} was killed with SIGKILL",
                 "back": f"{self.victim.name} was started again",
