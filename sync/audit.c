@@ -12,9 +12,35 @@
  *   any -> IDLE        a contribution cannot be had, the worker died, or it takes too long: nothing
  *                      is known, nobody is struck
  *
+ * An owner answers for what it told, and for nothing else: a part is audited by those whom its
+ * owner told the result and the contributions that the manifest has of it. A manifest that was
+ * decided in trouble may have others (rigged.c), and an honest owner would be struck for them.
+ *
  * An accusation is a hint where to look and no more. Who sends one that is wrong is not heard for a
  * while: it has cost everybody one merge. One audit at a time; one hint may wait. */
 #include "sync/node_internal.h"
+
+static const struct tw_contributor *row_of(const struct tw_close *close, uint32_t member) {
+    for (uint32_t i = 0; i < close->contributors_count; i++) {
+        if (close->contributors[i].member_idx == member) return &close->contributors[i];
+    }
+    return NULL;
+}
+
+/* The owner of part k told us this result, and of these contributions. */
+static bool is_told(const struct tw_node *node, const struct tw_close *close, uint32_t k) {
+    const struct tw_msg_result *said = &node->round.results[k].said;
+    if (!node->round.results[k].has || tw_rigged_part(node, close, k)) return false;
+    for (uint32_t i = 0; i < said->contributors_count; i++) {
+        const struct tw_contributor *told = &said->contributors[i];
+        const struct tw_contributor *row = row_of(close, told->member_idx);
+        if (row == NULL || !tw_id_equal(&row->root, &told->root) ||
+            row->fragment_tokens != told->fragment_tokens ||
+            row->fragment_steps != told->fragment_steps)
+            return false;
+    }
+    return true;
+}
 
 static void remember(struct tw_node *node, const struct tw_close *close) {
     const struct round *round = &node->round;
@@ -24,6 +50,9 @@ static void remember(struct tw_node *node, const struct tw_close *close) {
     memcpy(past->begin, round->begin, sizeof(past->begin));
     memcpy(past->count, round->count, sizeof(past->count));
     memcpy(past->contributions, round->contributions, sizeof(past->contributions));
+    past->told = 0;
+    for (uint32_t k = 0; k < close->parts_count; k++)
+        past->told |= (uint32_t)is_told(node, close, k) << k;
 }
 
 static const struct past_round *past_of(const struct tw_node *node, uint64_t round) {
@@ -56,6 +85,7 @@ static void begin(struct tw_node *node, uint64_t round, uint32_t part) {
     if (close == NULL || past == NULL || part >= close->parts_count) return;
     const struct tw_part *what = &close->parts[part];
     if (what->bytes == 0 || what->owner_idx >= past->roster.count) return;
+    if ((past->told >> part & 1) == 0) return;
     *audit = (struct audit){.round = round,
                             .part = part,
                             .fragment = close->fragment,

@@ -231,6 +231,7 @@ struct past_round {
     uint64_t round; /* + 1; 0: none */
     struct tw_roster roster;
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
+    uint32_t told; /* set of parts: the manifest has what their owners told us */
     struct contribution contributions[TW_MEMBERS_MAX];
 };
 

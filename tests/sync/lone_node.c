@@ -270,6 +270,11 @@ void say_result(const struct tw_id *hash, uint32_t bytes) {
 }
 
 void say_result_of(uint32_t member, const struct tw_id *hash, uint32_t bytes) {
+    const struct tw_contributor by = {.member_idx = member, .root = name_of("root")};
+    say_result_by(&by, hash, bytes);
+}
+
+void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, uint32_t bytes) {
     struct tw_message *message = message_of(TW_MSG_RESULT);
     struct tw_msg_result *result = &message->u.result;
     result->lineage = start.lineage;
@@ -278,7 +283,6 @@ void say_result_of(uint32_t member, const struct tw_id *hash, uint32_t bytes) {
     result->bytes = bytes;
     result->hash = *hash;
     result->contributors_count = 1;
-    result->contributors[0].member_idx = member;
-    result->contributors[0].root = name_of("root");
+    result->contributors[0] = *by;
     say(1, message);
 }

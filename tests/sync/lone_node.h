@@ -68,8 +68,9 @@ int tear_down(void **state);
 void contribute_as(uint16_t peer);
 /* Answers ENCODE: parts 0, 1, 2 are named "a", "b", "c". */
 void encode_ours(void);
-/* The owner of part 1 says what it merged: its own contribution alone, or that of `member`. */
+/* The owner of part 1 says what it merged: its own contribution alone, that of `member`, or one. */
 void say_result(const struct tw_id *hash, uint32_t bytes);
 void say_result_of(uint32_t member, const struct tw_id *hash, uint32_t bytes);
+void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, uint32_t bytes);
 
 #endif

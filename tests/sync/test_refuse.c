@@ -30,11 +30,12 @@ static void propose_from(uint16_t peer, const struct tw_close *close) {
 }
 
 /* The result of part 1 comes from its owner, and the worker finds that of it. */
-static struct tw_id result_judged(bool ok, enum tw_verdict verdict) {
+static struct tw_id result_judged_by(const struct tw_contributor *by, bool ok,
+                                     enum tw_verdict verdict) {
     const struct tw_id result = name_of("result");
     worker_up();
     encode_ours();
-    say_result(&result, 90);
+    say_result_by(by, &result, 90);
     const struct tw_message *pull = find_message(TW_MSG_PULL, 1);
     assert_non_null(pull);
     struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 1};
@@ -50,6 +51,11 @@ static struct tw_id result_judged(bool ok, enum tw_verdict verdict) {
     event.u.chunk.verdict = verdict;
     feed(&event);
     return result;
+}
+
+static struct tw_id result_judged(bool ok, enum tw_verdict verdict) {
+    const struct tw_contributor by = {.member_idx = 1, .root = name_of("root")};
+    return result_judged_by(&by, ok, verdict);
 }
 
 static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **state) {
@@ -222,22 +228,31 @@ static void bytes_come(const struct tw_id *hash) {
     feed(&event);
 }
 
-/* Member 1 merged what it alone contributed, 2 says that this is false, and so it is. Returns what
- * a closer may propose then: nothing in it, parts of the next round for all. */
-static struct tw_close one_found_false(void) {
-    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
-    struct tw_id hashes[3];
+static const struct tw_id *hashes_of_one(void) {
+    static struct tw_id hashes[3];
     for (uint32_t k = 0; k < 3; k++) {
         hashes[k] = name_of("one");
         hashes[k].bytes[0] = (uint8_t)k;
     }
+    return hashes;
+}
+
+/* The row of contribute_as(1). */
+static struct tw_contributor contribution_of_one(void) {
+    return (struct tw_contributor){.member_idx = 1,
+                                   .fragment_steps = 10,
+                                   .tokens = 100,
+                                   .fragment_tokens = 100,
+                                   .root = tw_contribution_root(hashes_of_one(), 3)};
+}
+
+/* Member 1 merged `told`, as it says; its own contribution, as the manifest says that is committed.
+ * 2 says that this is false. */
+static struct tw_close one_is_accused(const struct tw_contributor *told) {
+    const struct tw_id result = result_judged_by(told, true, TW_VERDICT_FAIR);
     contribute_as(1);
     struct tw_close close = close_with(&result, 90);
-    close.contributors[0] = (struct tw_contributor){.member_idx = 1,
-                                                    .fragment_steps = 10,
-                                                    .tokens = 100,
-                                                    .fragment_tokens = 100,
-                                                    .root = tw_contribution_root(hashes, 3)};
+    close.contributors[0] = contribution_of_one();
     close.clock_tokens += 100;
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.close = close;
@@ -247,7 +262,28 @@ static struct tw_close one_found_false(void) {
     message->u.accuse =
         (struct tw_msg_accuse){.lineage = start.lineage, .round = ROUNDS, .part = 1};
     say(2, message);
-    bytes_come(&hashes[1]);
+    return close;
+}
+
+/* Whose list a closer made up, or another owner's word for the same contributor has displaced. */
+static void owner_is_not_judged_by_a_list_it_never_told(void **state) {
+    (void)state;
+    struct tw_contributor told = contribution_of_one();
+    told.root = name_of("what it said to others before a restart");
+    (void)one_is_accused(&told);
+    bytes_come(&hashes_of_one()[1]);
+    const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
+    assert_true(reduce == NULL || !reduce->u.reduce.is_audit);
+    wait_us(SECONDS(5));
+    assert_int_equal(view_now().peers[1].strike.count, 0);
+}
+
+/* And it is false. Returns what a closer may propose then: nothing in it, parts of the next round
+ * for all. */
+static struct tw_close one_found_false(void) {
+    const struct tw_contributor told = contribution_of_one();
+    const struct tw_close close = one_is_accused(&told);
+    bytes_come(&hashes_of_one()[1]);
     const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
     assert_non_null(reduce);
     assert_true(reduce->u.reduce.is_audit);
@@ -537,6 +573,7 @@ int main(void) {
         TEST(accusation_alone_strikes_nobody),
         TEST(nobody_votes_for_a_round_of_liars_alone),
         TEST(liar_among_other_owners_is_voted_for),
+        TEST(owner_is_not_judged_by_a_list_it_never_told),
         cmocka_unit_test_setup_teardown(few_members_vote_for_whatever_roster, set_up_few_judges,
                                         tear_down),
         TEST(result_its_owner_never_told_gets_no_vote),
