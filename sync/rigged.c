@@ -11,14 +11,16 @@
  *            majority.
  *   liars    Not all parts of the next round go to owners whose merges this node did again and
  *            found false: closers that lie would pass every round from one to the other.
- *   empty    Of the parts whose results are here and are taken no more than half are left out.
+ *   empty    Of all parts no more than a quarter is left out though results are here and are taken;
+ *            a half in rosters so small that one part is more than a quarter.
  *   shares   Half at least of those who were in time own a part of the next round, none more than
  *            uploads may give it (share.c). Where all owners lie, all results are insane, and
  *            members that doubt themselves for that (kernels/sane.h) take the lies after it. A
  *            quarter would do better still, but members differ in whom they struck.
  *
  * The last four are asked in rosters of cfg.judges_min and more. All but the first end with
- * patience: an owner that restarts, or a cut between two others, splits the honest too. */
+ * patience: an owner that restarts, or a cut between two others, splits the honest too. What is
+ * decided after that may list what no owner told; nobody is struck for it (audit.c). */
 #include "sync/node_internal.h"
 
 /* By then everybody has tried to close the round. */
@@ -54,7 +56,7 @@ static bool is_empty(struct tw_node *node, const struct tw_close *close) {
                     tw_payload_is_held(node, &said->hash) &&
                     !tw_refuse_is_bad(node, &said->hash, round->count[k]);
     }
-    return 2 * left_out > round->owners_count;
+    return (node->roster.count < TW_JUDGES_MIN ? 2 : 4) * left_out > round->owners_count;
 }
 
 /* Members that are here and left out, and strangers let in. */

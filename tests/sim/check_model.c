@@ -13,6 +13,13 @@ static uint32_t odd_of(const struct tw_id *of, uint32_t count) {
     return 0;
 }
 
+/* All of its state is of one lineage: the node's, by the name that it has now. */
+static void name_all(const struct tw_sim_world *world, struct tw_sim_node *node) {
+    struct tw_sim_replica *replica = &node->worker.replica;
+    for (uint32_t f = 0; f < world->options.fragments_count; f++)
+        replica->phi_of[f] = replica->theta_of[f] = node->core->at.lineage;
+}
+
 void tw_sim_check_model(struct tw_sim_world *world, struct tw_sim_node *node) {
     const uint32_t odd = odd_of(node->worker.replica.theta_of, world->options.fragments_count);
     if (odd != 0)
@@ -21,8 +28,12 @@ void tw_sim_check_model(struct tw_sim_world *world, struct tw_sim_node *node) {
 
 void tw_sim_check_theta(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_action *action) {
-    const struct tw_sim_replica *replica = &node->worker.replica;
+    struct tw_sim_replica *replica = &node->worker.replica;
     const uint32_t fragment = action->u.apply.fragment;
+    /* Whole since this very event: theta is kept, as the next Delta. */
+    if (node->core->at.is_moving == 0 &&
+        odd_of(replica->phi_of, world->options.fragments_count) == 0)
+        name_all(world, node);
     if (tw_id_equal(&replica->theta_of[fragment], &replica->phi_of[fragment])) return;
     for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
         const enum tw_apply_mode mode = action->u.apply.parts[k].mode;
@@ -48,9 +59,5 @@ void tw_sim_check_whole(struct tw_sim_world *world, struct tw_sim_node *node) {
         return;
     }
     if (held_count < world->options.fragments_count || at->is_moving != 0) return;
-    if (odd_of(replica->phi_of, held_count) != 0) return;
-    for (uint32_t f = 0; f < held_count; f++) {
-        replica->phi_of[f] = at->lineage;
-        replica->theta_of[f] = at->lineage;
-    }
+    if (odd_of(replica->phi_of, held_count) == 0) name_all(world, node);
 }

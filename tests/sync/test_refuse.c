@@ -19,7 +19,7 @@ static struct tw_close close_with(const struct tw_id *hash, uint32_t bytes) {
 static void propose_at(uint64_t attempt, uint16_t peer, const struct tw_close *close) {
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.close = *close;
-    for (uint64_t rank = 0; rank < 3; rank++) {
+    for (uint64_t rank = 0; rank < 5; rank++) {
         message->u.propose.ballot = attempt * TW_MEMBERS_MAX + rank;
         say(peer, message);
     }
@@ -498,6 +498,28 @@ static void round_of_nothing_is_not_voted_for_where_there_is_something(void **st
     assert_taken_in_the_end(&close);
 }
 
+/* Two more are in the roster, own nothing and are away. */
+static void five_begin(void) {
+    struct tw_roster *const roster = &start.tip.next;
+    for (; roster->count < 5; roster->count++) {
+        roster->members[roster->count] =
+            (struct tw_member){.id = id_of(roster->count), .nonce = 7 + roster->count};
+    }
+    start_again();
+    wait_us(SECONDS(1));
+    forget();
+}
+
+static void third_of_a_round_is_not_left_out_by_five(void **state) {
+    (void)state;
+    five_begin();
+    const struct tw_close close = empty_close(&start.tip);
+    (void)result_judged(true, TW_VERDICT_FAIR);
+    propose_from(2, &close);
+    assert_null(find_message(TW_MSG_ACCEPT, 2));
+    assert_taken_in_the_end(&close);
+}
+
 /* Of three results one is here: the closer may have had less luck. */
 static void round_of_nothing_is_voted_for_where_there_is_little(void **state) {
     (void)state;
@@ -585,6 +607,7 @@ int main(void) {
         TEST(who_is_here_is_not_voted_out),
         TEST(strangers_are_not_voted_in),
         TEST(round_of_nothing_is_not_voted_for_where_there_is_something),
+        TEST(third_of_a_round_is_not_left_out_by_five),
         TEST(round_of_nothing_is_voted_for_where_there_is_little),
         TEST(share_is_no_giant),
         TEST(share_is_four_times_the_usual),
