@@ -1,5 +1,4 @@
-/* test_matmul.c - every library's product is the product, in every form, type and layout.
- * Argument: which tests, where not all are wanted (a pattern). */
+/* test_matmul.c - every library's product is the product, in every form, type and layout. */
 #include "kernels/matmul.h"
 
 #include <dirent.h>
@@ -420,8 +419,7 @@ static void products_without_memory_are_right(void **state) {
 }
 #endif
 
-int main(int argc, char **argv) {
-    if (argc == 2) cmocka_set_test_filter(argv[1]);
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference_is_right_by_hand),
         cmocka_unit_test(products_are_right),
