@@ -29,6 +29,7 @@ struct writer {
     size_t n;
     uint8_t *scales;
     bool has_scales; /* of all blocks */
+    float peak;      /* largest |x| / r of those that have one */
     struct tw_ecsq_step step;
     uint8_t *at; /* where the next byte goes */
     const uint8_t *end;
@@ -93,8 +94,8 @@ static float scale_of(const struct tw_ecsq *ecsq, float rms, float max) {
     return ecsq->dead_256 > 0 && rms > most ? most : rms;
 }
 
-/* Of block b; |x| / r is at most *peak, which may grow. */
-static enum tw_status put_scale(const struct writer *w, size_t b, float *peak) {
+/* Of block b. */
+static enum tw_status put_scale(struct writer *w, size_t b) {
     const float *const x = w->x + b * BLOCK;
     const uint32_t count = tw_ecsq_count(w->n, b);
     const float max = max_of(x, count);
@@ -104,18 +105,19 @@ static enum tw_status put_scale(const struct writer *w, size_t b, float *peak) {
     if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT; /* as of a block with a NaN */
     const bool is_zero = scale < TW_ECSQ_SCALE_MIN;
     const float size = is_zero ? 0.0f : max / tw_bf16_to_f32(scale);
-    *peak = size > *peak ? size : *peak;
+    w->peak = size > w->peak ? size : w->peak;
     tw_put_u16(w->scales + 2 * b, is_zero ? 0 : scale);
     return TW_OK;
 }
 
 static enum tw_status choose_step(struct writer *w) {
     const size_t blocks = tw_ecsq_blocks(w->n);
-    struct tw_ecsq_source source = {.x = w->x, .n = w->n, .scales = w->scales};
     for (size_t i = 0; i < tw_ecsq_sampled(blocks); i++) {
-        TW_TRY(put_scale(w, tw_ecsq_sampled_block(blocks, i), &source.peak));
+        TW_TRY(put_scale(w, tw_ecsq_sampled_block(blocks, i)));
     }
     w->has_scales = tw_ecsq_sampled(blocks) == blocks;
+    const struct tw_ecsq_source source = {
+        .x = w->x, .n = w->n, .scales = w->scales, .peak = w->peak};
     w->step = tw_ecsq_choose(w->ecsq, &source);
     return TW_OK;
 }
@@ -292,7 +294,6 @@ static void put_signs(struct writer *w, struct content *content) {
 static enum tw_status put_stream(struct writer *w, size_t begin, size_t end) {
     struct content content;
     uint8_t *const head = w->at;
-    float peak = 0.0f;
     content.made = content.counted = 0;
     content.signs = (struct tw_ecsq_signs){.at = content.sign_bytes};
     memset(content.counts, 0, sizeof(content.counts));
@@ -300,7 +301,7 @@ static enum tw_status put_stream(struct writer *w, size_t begin, size_t end) {
     w->at += TW_ECSQ_STREAM_HEAD_BYTES;
     w->written = 0;
     for (size_t b = begin; b < end; b++) {
-        if (!w->has_scales) TW_TRY(put_scale(w, b, &peak));
+        if (!w->has_scales) TW_TRY(put_scale(w, b));
         if (tw_ecsq_scale(w->scales, b) != 0) make_codes(w, b, &content);
         if (w->lost != NULL) put_lost(w, b);
     }

@@ -271,8 +271,9 @@ static void adopt(struct world *world, struct commit *commit, const struct tw_cl
         const bool is_absent = part->bytes == 0;
         const bool is_other =
             lies->payloads[k].size > 0 && tw_id_equal(&lies->names[k], &part->result);
-        const bool is_false = (owner->is_hostile && world->setting->hostile.is_owner) || is_other ||
-                              listed != commit->listed[k];
+        /* Nobody answers for what it never told (sync/audit.c). */
+        const bool is_false = owner->is_hostile && world->setting->hostile.is_owner && !is_other &&
+                              listed == commit->listed[k];
         world->traffic.refused += is_absent && commit->results[k].size > 0;
         if (is_absent || is_other) payload_free(&commit->results[k]);
         if (is_other)
