@@ -81,6 +81,8 @@ class Space:
         for to, kind in ROUTES.items():
             run("ip", "-n", self.name("r"), "route", "add", kind, to)
         run(*self.on("r"), "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
+        # Two rejections a host, then one in two seconds: after a few dials the router is silent.
+        run(*self.on("r"), "sh", "-c", "echo 0 >/proc/sys/net/ipv4/icmp_ratelimit")
 
     def down(self):
         """Takes away what is there."""
