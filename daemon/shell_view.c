@@ -309,8 +309,7 @@ static void strike_show(const struct tw_shell *shell, uint16_t peer, struct tw_v
     (void)snprintf(row->strike, sizeof(row->strike),
                    "merges nothing for %llu min more: its result of round %llu, part %u, %s",
                    left_min, round, shell->view.peers[peer].strike.part,
-                   is_false ? "was not the merge of what it lists"
-                            : "was far larger than merges are");
+                   is_false ? "is no merge of what it lists" : "was far larger than merges are");
 }
 
 static void fill_linked(const struct tw_shell *shell, uint64_t now_us,

@@ -407,7 +407,7 @@ struct tw_node_view {
         struct {
             uint32_t count, part; /* count 0: it may own parts */
             uint64_t round, left_us;
-            bool is_false; /* that result is not its merge; else it was out of all proportion */
+            bool is_false; /* that result is no merge; else it was out of all proportion */
         } strike;
         uint32_t unmerged; /* rounds in a row in which its contribution was too large for us */
     } peers[TW_PEERS_MAX];

@@ -583,6 +583,11 @@ void tw_closer_tell(struct tw_node *node);
 
 /* Writes round.proposal. */
 void tw_proposal_write(struct tw_node *node);
+/* Weights that the members of `next`, which may be close->next, should have: of those who were in
+ * time, by their uploads, and 0 for whom this node proved false. Members agree on it, but for what
+ * is on its way. */
+void tw_proposal_fair(const struct tw_node *node, const struct tw_close *close,
+                      struct tw_roster *next);
 /* Set of members that contributed to a result, as its owner told. */
 uint64_t tw_proposal_told_by(const struct tw_msg_result *result);
 
@@ -620,8 +625,10 @@ void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, 
                    uint32_t part);
 /* It owns nothing, and is not waited for as a closer. */
 bool tw_strike_is(const struct tw_node *node, const struct tw_id *id);
-/* And that for a merge that this node did again. */
+/* And that is proven: a merge that this node did again, or bytes that decode to nothing. */
 bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id);
+/* Takes the parts of owners that are struck: of so many at most, those struck most often first. */
+void tw_strike_pass_over(const struct tw_node *node, struct tw_roster *next, uint32_t most);
 /* Strikes whose results a manifest leaves out that is about to be committed, and we do not take. */
 void tw_strike_note(struct tw_node *node, const struct tw_close *close);
 
@@ -636,6 +643,10 @@ uint32_t tw_unmerged_rounds(const struct tw_node *node, const struct tw_id *id);
 
 /* Gives the owners of a roster (weight above 0) their weights. */
 void tw_share_weigh(const struct tw_node *node, struct tw_roster *next);
+/* Takes the parts of those who are out of line; where most are it is we who are. */
+void tw_share_leave_out_odd(const struct tw_node *node, struct tw_roster *next);
+/* Leaves TW_PARTS_MAX owners, who upload most. */
+void tw_share_limit(struct tw_roster *next);
 /* Out of line with the other peers, as the shell measured it. */
 bool tw_share_is_odd(const struct tw_node *node, uint16_t peer);
 

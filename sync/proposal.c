@@ -25,34 +25,70 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
 /* Whole, as far as we know: to be trusted with a part. */
 static bool can_own(const struct tw_node *node, uint32_t idx) {
     if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
-    if (tw_strike_is(node, &node->roster.members[idx].id)) return false;
     return tw_peers_member_live(node, idx);
 }
 
-/* The next roster: who is here or was lately, and who asks to come in. */
-static void next_roster(struct tw_node *node, const struct tw_close *close,
-                        struct tw_roster *next) {
-    const uint64_t seat_us = receiver_seat_us(node);
+/* Who met the deadline owns a part next time; if nobody did, everybody may try. Set of members. */
+static uint64_t in_time(const struct tw_node *node, const struct tw_close *close) {
     uint64_t contributed = 0, absent = 0;
-    bool is_changed = false;
-    next->count = 0;
     for (uint32_t k = 0; k < close->parts_count; k++) {
         if (close->parts[k].bytes == 0 && node->round.count[k] > 0)
             absent |= UINT64_C(1) << close->parts[k].owner_idx;
     }
     for (uint32_t i = 0; i < close->contributors_count; i++)
         contributed |= UINT64_C(1) << close->contributors[i].member_idx;
+    return contributed == 0 ? UINT64_MAX : contributed & ~absent;
+}
+
+void tw_proposal_fair(const struct tw_node *node, const struct tw_close *close,
+                      struct tw_roster *next) {
+    const uint64_t punctual = in_time(node, close);
+    bool has_owner = false;
+    for (uint32_t i = 0; i < next->count; i++) {
+        struct tw_member *member = &next->members[i];
+        const int at = tw_roster_find(&node->roster, &member->id);
+        member->weight = at >= 0 && node->roster.members[at].nonce == member->nonce &&
+                         (punctual >> at & 1) != 0 && !tw_strike_is_false(node, &member->id);
+        has_owner |= member->weight > 0;
+    }
+    for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
+    tw_share_weigh(node, next);
+}
+
+/* Owners that are gone or struck get nothing, nor whose links are out of line. Where others judge
+ * (rigged.c) that is a quarter of them at most, for they may not think so. */
+static void pass_over(const struct tw_node *node, struct tw_roster *next) {
+    uint32_t owners_count = 0, gone_count = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        struct tw_member *member = &next->members[i];
+        const int at = tw_roster_find(&node->roster, &member->id);
+        owners_count += member->weight > 0;
+        if (at >= 0 && can_own(node, (uint32_t)at)) continue;
+        gone_count += member->weight > 0;
+        member->weight = 0;
+    }
+    const uint32_t most =
+        node->roster.count < node->cfg.judges_min ? owners_count : owners_count / 4;
+    tw_strike_pass_over(node, next, most > gone_count ? most - gone_count : 0);
+    if (node->odd != 0) tw_share_leave_out_odd(node, next);
+    bool has_owner = false;
+    for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
+    for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
+    tw_share_limit(next);
+}
+
+/* The next roster: who is here or was lately, and who asks to come in. */
+static void next_roster(struct tw_node *node, const struct tw_close *close,
+                        struct tw_roster *next) {
+    const uint64_t seat_us = receiver_seat_us(node);
+    bool is_changed = false;
+    next->count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        struct tw_member member = node->roster.members[i];
         const bool is_gone =
             is_silent(node, i) ||
             ((int)i != node->round.self_idx && node->now_us - node->member_live_us[i] > seat_us);
         is_changed |= is_gone;
-        if (is_gone) continue;
-        /* Who met the deadline owns a part next time; if nobody did, everybody may try. */
-        const bool is_in_time = contributed == 0 || ((contributed & ~absent) >> i & 1) != 0;
-        member.weight = is_in_time && can_own(node, i) ? 1 : 0;
-        next->members[next->count++] = member;
+        if (!is_gone) next->members[next->count++] = node->roster.members[i];
     }
     for (uint32_t j = 0; j < JOINS_MAX; j++) {
         const struct tw_msg_join *join = &node->joins[j].said;
@@ -65,20 +101,16 @@ static void next_roster(struct tw_node *node, const struct tw_close *close,
         is_changed = true;
         if (idx >= 0) { /* the same node without its memory: a new member under the old id */
             next->members[idx].nonce = join->nonce;
-            next->members[idx].weight = 0;
             continue;
         }
         if (next->count >= node->cfg.members_max || next->count >= TW_MEMBERS_MAX) continue;
         uint32_t at = next->count++;
         for (; at > 0 && tw_id_compare(&next->members[at - 1].id, &node->joins[j].id) > 0; at--)
             next->members[at] = next->members[at - 1];
-        next->members[at] =
-            (struct tw_member){.id = node->joins[j].id, .nonce = join->nonce, .weight = 0};
+        next->members[at] = (struct tw_member){.id = node->joins[j].id, .nonce = join->nonce};
     }
-    bool has_owner = false;
-    for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
-    for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
-    tw_share_weigh(node, next);
+    tw_proposal_fair(node, close, next);
+    pass_over(node, next);
     next->number = node->roster.number + (is_changed ? 1 : 0);
 }
 

@@ -6,25 +6,28 @@
  *            as insane ones are (R1 of refuse.c): an owner that tells different things to
  *            different members holds up nobody, its part is left out.
  *   untold   Where an owner is here and has told nothing yet, that is waited for.
- *   company  The next roster has this node while it is whole, and but for a quarter those who are
- *            here, and no others. Two closers that lie would soon be among themselves, and a
+ *   company  The next roster has this node while it is whole, and but for one in eight those who
+ *            are here, and no others. Two closers that lie would soon be among themselves, and a
  *            majority.
- *   liars    Not all parts of the next round go to owners whose merges this node did again and
- *            found false: closers that lie would pass every round from one to the other.
  *   empty    Of all parts no more than a quarter is left out though results are here and are taken;
  *            a half in rosters so small that one part is more than a quarter.
- *   shares   Half at least of those who were in time own a part of the next round, none more than
- *            uploads may give it (share.c). Where all owners lie, all results are insane, and
- *            members that doubt themselves for that (kernels/sane.h) take the lies after it. A
- *            quarter would do better still, but members differ in whom they struck.
+ *   skewed   The next round is divided as the manifest itself and uploads have it: among those who
+ *            were in time and were not proven false (proposal.c). Members differ in whom else they
+ *            struck and whom they see, so an honest closer leaves out a quarter of them at most.
+ *            Beyond the third more that the others have then, an eighth of the fragment at most is
+ *            where it should not be. Where liars own half of a round, members that doubt
+ *            themselves for that (kernels/sane.h) take the lies after it.
  *
- * The last four are asked in rosters of cfg.judges_min and more. All but the first end with
+ * The last three are asked in rosters of cfg.judges_min and more. All but the first end with
  * patience: an owner that restarts, or a cut between two others, splits the honest too. What is
  * decided after that may list what no owner told; nobody is struck for it (audit.c). */
 #include "sync/node_internal.h"
 
 /* By then everybody has tried to close the round. */
 enum { RIGGED_PATIENCES = 4 };
+
+/* Of a fragment, and of owners: those who this node alone may have struck. */
+enum { SKEW_ONE_IN = 8, STRUCK_ONE_IN = 12 };
 
 bool tw_rigged_part(const struct tw_node *node, const struct tw_close *close, uint32_t k) {
     const struct tw_part *part = &close->parts[k];
@@ -74,70 +77,44 @@ static bool is_odd_company(const struct tw_node *node, const struct tw_roster *n
         count += tw_roster_find(&node->roster, id) < 0 && !tw_id_equal(id, &node->cfg.self) &&
                  tw_peers_find(node, id) == NO_PEER;
     }
-    return 4 * count > node->roster.count;
+    return count > (node->roster.count + 4) / 8;
 }
 
-/* And others than those found false are here. */
-static bool is_for_liars(const struct tw_node *node, const struct tw_roster *next) {
-    bool has_other = false;
-    for (uint32_t i = 0; i < next->count; i++) {
-        const struct tw_member *member = &next->members[i];
-        if (tw_strike_is_false(node, &member->id)) continue;
-        if (member->weight > 0) return false;
-        const uint16_t peer = tw_peers_find(node, &member->id);
-        has_other |= peer == NO_PEER ? tw_id_equal(&member->id, &node->cfg.self)
-                                     : tw_peers_is_live(node, peer);
-    }
-    return has_other;
+static uint32_t owners_of(const struct tw_roster *roster) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < roster->count; i++) count += roster->members[i].weight > 0;
+    return count;
 }
 
-/* Those who were in time, as proposal.c has it: set of members. */
-static uint64_t in_time(const struct tw_node *node, const struct tw_close *close) {
-    uint64_t contributed = 0, absent = 0;
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        if (close->parts[k].bytes == 0 && node->round.count[k] > 0)
-            absent |= UINT64_C(1) << close->parts[k].owner_idx;
-    }
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        contributed |= UINT64_C(1) << close->contributors[i].member_idx;
-    return contributed == 0 ? UINT64_MAX : contributed & ~absent;
+static uint64_t sum_of(const struct tw_roster *roster) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < roster->count; i++) sum += roster->members[i].weight;
+    return sum;
 }
 
-static bool has_too_few_owners(const struct tw_node *node, const struct tw_close *close) {
-    const uint64_t punctual = in_time(node, close);
-    uint32_t wanted = 0, owners = 0;
-    for (uint32_t i = 0; i < node->roster.count; i++) {
-        const struct tw_id *id = &node->roster.members[i].id;
-        const int at = tw_roster_find(&close->next, id);
-        if (at < 0 || (punctual >> i & 1) == 0) continue;
-        if (!tw_peers_member_live(node, i) || tw_strike_is(node, id)) continue;
-        wanted++;
-        owners += close->next.members[at].weight > 0;
+/* More than an eighth of the next fragment is beyond what its owners should have of it, though a
+ * quarter of them may be left out and the others have a third more for that. */
+static bool is_skewed(const struct tw_node *node, const struct tw_close *close) {
+    struct tw_roster fair = close->next, largest;
+    tw_proposal_fair(node, close, &fair);
+    tw_strike_pass_over(node, &fair, owners_of(&fair) / STRUCK_ONE_IN);
+    largest = fair;
+    tw_share_limit(&largest);
+    const uint64_t all = sum_of(&close->next), fair_all = sum_of(&largest);
+    uint64_t beyond = 0; /* of 3 x all x fair_all */
+    for (uint32_t i = 0; i < fair.count; i++) {
+        const uint64_t share = 3 * close->next.members[i].weight * fair_all;
+        const uint64_t most = 4 * fair.members[i].weight * all;
+        if (share > most) beyond += share - most;
     }
-    if (wanted > TW_PARTS_MAX) wanted = TW_PARTS_MAX;
-    return owners < wanted && 2 * (wanted - owners) > wanted;
-}
-
-/* One has more than four times what the (upper) median of them has: more than tw_share_weigh gives.
- */
-static bool has_giant_share(const struct tw_roster *next) {
-    uint32_t sorted[TW_MEMBERS_MAX], count = 0;
-    for (uint32_t i = 0; i < next->count; i++) {
-        const uint32_t weight = next->members[i].weight;
-        if (weight == 0) continue;
-        uint32_t at = count++;
-        for (; at > 0 && sorted[at - 1] > weight; at--) sorted[at] = sorted[at - 1];
-        sorted[at] = weight;
-    }
-    return count > 2 && sorted[count - 1] > UINT64_C(4) * sorted[count / 2];
+    return SKEW_ONE_IN * beyond > 3 * all * fair_all;
 }
 
 static bool is_rigged(struct tw_node *node, const struct tw_close *close) {
     if (is_untold(node, close)) return true;
     if (node->roster.count < node->cfg.judges_min) return false;
     return is_empty(node, close) || is_odd_company(node, &close->next) ||
-           is_for_liars(node, &close->next) || has_giant_share(&close->next) ||
-           (node->roster.count >= TW_JUDGES_MIN && has_too_few_owners(node, close));
+           (node->roster.count >= TW_JUDGES_MIN && is_skewed(node, close));
 }
 
 /* Not for so long that anybody leaves because the round stands open. */

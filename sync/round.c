@@ -232,6 +232,8 @@ static void contribute(struct tw_node *node) {
     const bool is_free =
         round->own == OWN_IDLE || (round->own == OWN_REFUSED && round->active_us == 0);
     if (tw_round_is_apart(node)) return;
+    /* On its way into another lineage: of what it trained there may be nothing left on arrival. */
+    if (node->at.is_moving != 0) return;
     if (!is_free || !node->worker_up || tw_log_is_applying(node, fragment)) return;
     if (round->owners_count == 0 || tw_log_due(node, fragment) != UINT64_MAX) return;
     if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due_soon(node)) return;

@@ -49,19 +49,21 @@ static uint32_t weight_of(uint32_t upload, uint32_t middle) {
     return weight > 0 ? (uint32_t)weight : 1;
 }
 
-/* There are more than parts: not the first by id should own them, but who uploads most. */
-static void drop_slowest(struct tw_roster *next) {
-    uint32_t slowest = TW_MEMBERS_MAX;
+void tw_share_weigh(const struct tw_node *node, struct tw_roster *next) {
+    uint32_t uploads[TW_MEMBERS_MAX], count = 0;
     for (uint32_t i = 0; i < next->count; i++) {
-        if (next->members[i].weight == 0) continue;
-        if (slowest == TW_MEMBERS_MAX || next->members[i].weight <= next->members[slowest].weight)
-            slowest = i;
+        if (next->members[i].weight > 0) uploads[count++] = upload_of(node, &next->members[i].id);
     }
-    if (slowest < TW_MEMBERS_MAX) next->members[slowest].weight = 0;
+    const uint32_t middle = median(uploads, count);
+    if (middle == 0 || count < 3) return;
+    count = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (next->members[i].weight > 0)
+            next->members[i].weight = weight_of(uploads[count++], middle);
+    }
 }
 
-/* Where most are out of line it is we who are. */
-static void leave_out_odd(const struct tw_node *node, struct tw_roster *next) {
+void tw_share_leave_out_odd(const struct tw_node *node, struct tw_roster *next) {
     uint32_t owners_count = 0, odd_count = 0;
     for (uint32_t i = 0; i < next->count; i++) {
         owners_count += next->members[i].weight > 0;
@@ -75,18 +77,19 @@ static void leave_out_odd(const struct tw_node *node, struct tw_roster *next) {
     }
 }
 
-void tw_share_weigh(const struct tw_node *node, struct tw_roster *next) {
-    uint32_t uploads[TW_MEMBERS_MAX], count = 0;
-    if (node->odd != 0) leave_out_odd(node, next);
+/* There are more than parts: not the first by id should own them, but who uploads most. */
+static void drop_slowest(struct tw_roster *next) {
+    uint32_t slowest = TW_MEMBERS_MAX;
     for (uint32_t i = 0; i < next->count; i++) {
-        if (next->members[i].weight > 0) uploads[count++] = upload_of(node, &next->members[i].id);
+        if (next->members[i].weight == 0) continue;
+        if (slowest == TW_MEMBERS_MAX || next->members[i].weight <= next->members[slowest].weight)
+            slowest = i;
     }
-    const uint32_t middle = median(uploads, count);
-    if (middle == 0 || count < 3) return;
-    count = 0;
-    for (uint32_t i = 0; i < next->count; i++) {
-        if (next->members[i].weight > 0)
-            next->members[i].weight = weight_of(uploads[count++], middle);
-    }
+    if (slowest < TW_MEMBERS_MAX) next->members[slowest].weight = 0;
+}
+
+void tw_share_limit(struct tw_roster *next) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < next->count; i++) count += next->members[i].weight > 0;
     for (; count > TW_PARTS_MAX; count--) drop_slowest(next);
 }

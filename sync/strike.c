@@ -2,10 +2,11 @@
  * for them to close a round.
  *
  * A strike is this node's own finding, never what somebody says: a result that the group left out
- * and that this node finds insane too, or a merge that it recomputed and that came to something
- * else (audit.c). Of the latter all honest members find the same, of the former most; as it moves
- * votes and rosters to come alone, there is nothing to agree upon. A struck member goes on voting
- * and contributing: its contributions are guarded anyway.
+ * and that this node finds insane too, or that decodes to nothing, or a merge that it recomputed
+ * and that came to something else (audit.c). Of the latter two, proven ones, all honest members
+ * find the same, of the first most; as it moves votes and rosters to come alone, there is nothing
+ * to agree upon. A struck member goes on voting and contributing: its contributions are guarded
+ * anyway.
  *
  * In pairs (pair.c) it is the partner whose share decodes to nothing or was insane, and it is not
  * merged with. */
@@ -52,13 +53,18 @@ void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, 
     report->u.report.part = part;
 }
 
-bool tw_strike_is(const struct tw_node *node, const struct tw_id *id) {
+/* How often it was struck; 0: it is not banned now. */
+static uint32_t count_of(const struct tw_node *node, const struct tw_id *id) {
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
         const struct strike *strike = &node->strikes[i];
         if (strike->count > 0 && strike->until_us > node->now_us && tw_id_equal(&strike->id, id))
-            return true;
+            return strike->count;
     }
-    return false;
+    return 0;
+}
+
+bool tw_strike_is(const struct tw_node *node, const struct tw_id *id) {
+    return count_of(node, id) > 0;
 }
 
 bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id) {
@@ -69,6 +75,21 @@ bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id) {
     return false;
 }
 
+void tw_strike_pass_over(const struct tw_node *node, struct tw_roster *next, uint32_t most) {
+    for (; most > 0; most--) {
+        struct tw_member *worst = NULL;
+        uint32_t worst_count = 0;
+        for (uint32_t i = 0; i < next->count; i++) {
+            const uint32_t count = count_of(node, &next->members[i].id);
+            if (next->members[i].weight == 0 || count <= worst_count) continue;
+            worst_count = count;
+            worst = &next->members[i];
+        }
+        if (worst == NULL) return;
+        worst->weight = 0;
+    }
+}
+
 void tw_strike_note(struct tw_node *node, const struct tw_close *close) {
     struct round *round = &node->round;
     if (close->parts_count != round->owners_count) return;
@@ -76,7 +97,8 @@ void tw_strike_note(struct tw_node *node, const struct tw_close *close) {
         const struct tw_msg_result *said = &round->results[k].said;
         if (close->parts[k].bytes > 0 || !round->results[k].has || said->bytes == 0) continue;
         if (!tw_refuse_is_bad(node, &said->hash, round->count[k])) continue;
-        tw_strike_add(node, &node->roster.members[close->parts[k].owner_idx].id, false,
+        const bool is_unfit = tw_payload_find(node, &said->hash)->state == PAYLOAD_UNFIT;
+        tw_strike_add(node, &node->roster.members[close->parts[k].owner_idx].id, is_unfit,
                       close->round, k);
     }
 }

@@ -417,7 +417,9 @@ void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
                           struct tw_sim_payload *payload, const struct tw_action *action) {
     payload->elements = action->u.payload.elements;
     payload->content_kind = action->u.payload.content;
-    if (payload->elements == 0 || node->worker.is_up) verified(world, node, payload);
+    /* One the core has not heard of yet is asked again when it has. */
+    if (payload->elements == 0 || (node->worker.is_up && node->core_sees_worker))
+        verified(world, node, payload);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

@@ -151,7 +151,7 @@ static void start_node(void) {
                                     .quorum = 1,
                                     .grace_us = SECONDS(2),
                                     .budget_tokens = UINT64_C(1) << 40,
-                                    .members_max = 8,
+                                    .members_max = 12,
                                     .has_result_codec = has_result_codec,
                                     .weight = 1,
                                     .judges_min = judges_min,

@@ -19,7 +19,7 @@ static struct tw_close close_with(const struct tw_id *hash, uint32_t bytes) {
 static void propose_at(uint64_t attempt, uint16_t peer, const struct tw_close *close) {
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.close = *close;
-    for (uint64_t rank = 0; rank < 5; rank++) {
+    for (uint64_t rank = 0; rank < 12; rank++) {
         message->u.propose.ballot = attempt * TW_MEMBERS_MAX + rank;
         say(peer, message);
     }
@@ -56,6 +56,18 @@ static struct tw_id result_judged_by(const struct tw_contributor *by, bool ok,
 static struct tw_id result_judged(bool ok, enum tw_verdict verdict) {
     const struct tw_contributor by = {.member_idx = 1, .root = name_of("root")};
     return result_judged_by(&by, ok, verdict);
+}
+
+/* So many are in the roster; those beyond three own nothing and are away. */
+static void begin_with(uint32_t members_count) {
+    struct tw_roster *const roster = &start.tip.next;
+    for (; roster->count < members_count; roster->count++) {
+        roster->members[roster->count] =
+            (struct tw_member){.id = id_of(roster->count), .nonce = 7 + roster->count};
+    }
+    start_again();
+    wait_us(SECONDS(1));
+    forget();
 }
 
 static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **state) {
@@ -132,6 +144,19 @@ static void owner_whose_result_is_left_out_is_struck(void **state) {
     assert_int_equal(view.peers[2].strike.count, 0); /* absent too, and said nothing */
     wait_us(SECONDS(601));
     assert_int_equal(view_now().peers[1].strike.count, 0);
+}
+
+/* What decodes to nothing does so for everybody. */
+static void owner_of_what_is_nothing_is_proven_false(void **state) {
+    (void)state;
+    const struct tw_id result = result_judged(false, TW_VERDICT_UNFIT);
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = close_with(&result, 90);
+    message->u.commit.close.parts[1] = (struct tw_part){.owner_idx = 1};
+    message->u.commit.close.contributors_count = 0;
+    say(1, message);
+    assert_int_equal(view_now().peers[1].strike.count, 1);
+    assert_true(view_now().peers[1].strike.is_false);
 }
 
 /* Of a round it does not know, and of one that it cannot do again: nothing comes of either. */
@@ -304,27 +329,42 @@ static struct tw_close one_found_false(void) {
     return next;
 }
 
+/* The first `owners_count` members own as much each, but for member 1. */
+static void divide(struct tw_close *close, uint32_t owners_count, uint32_t weight_of_one) {
+    for (uint32_t i = 0; i < close->next.count; i++)
+        close->next.members[i].weight = i < owners_count;
+    close->next.members[1].weight = weight_of_one;
+}
+
+static void assert_vote(struct tw_close *close, bool is_wanted) {
+    static uint64_t attempt;
+    propose_at(++attempt, 2, close);
+    assert_int_equal(find_message(TW_MSG_ACCEPT, 2) != NULL, is_wanted);
+    forget();
+}
+
 static void nobody_votes_for_a_round_of_liars_alone(void **state) {
     (void)state;
+    begin_with(8);
     struct tw_close close = one_found_false();
-    close.next.members[0].weight = close.next.members[2].weight = 0;
+    divide(&close, 0, 1);
     propose_from(2, &close);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     wait_us(SECONDS(3)); /* and sees to it that another one is proposed */
-    const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
-    assert_non_null(propose);
-    assert_true(propose->u.propose.close.next.members[0].weight > 0);
-    assert_null(find_message(TW_MSG_ACCEPT, 2));
+    assert_non_null(find_message(TW_MSG_PREPARE, 2));
     wait_us(SECONDS(60)); /* but findings of one node hold nothing up for ever */
     propose_at(500, 2, &close);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-static void liar_among_other_owners_is_voted_for(void **state) {
+static void liar_owns_an_eighth_at_most(void **state) {
     (void)state;
-    const struct tw_close close = one_found_false();
-    propose_from(2, &close);
-    assert_non_null(find_message(TW_MSG_ACCEPT, 2));
+    begin_with(8);
+    struct tw_close close = one_found_false();
+    divide(&close, 8, 2);
+    assert_vote(&close, false);
+    divide(&close, 8, 1);
+    assert_vote(&close, true);
 }
 
 static void few_members_vote_for_whatever_roster(void **state) {
@@ -498,21 +538,9 @@ static void round_of_nothing_is_not_voted_for_where_there_is_something(void **st
     assert_taken_in_the_end(&close);
 }
 
-/* Two more are in the roster, own nothing and are away. */
-static void five_begin(void) {
-    struct tw_roster *const roster = &start.tip.next;
-    for (; roster->count < 5; roster->count++) {
-        roster->members[roster->count] =
-            (struct tw_member){.id = id_of(roster->count), .nonce = 7 + roster->count};
-    }
-    start_again();
-    wait_us(SECONDS(1));
-    forget();
-}
-
 static void third_of_a_round_is_not_left_out_by_five(void **state) {
     (void)state;
-    five_begin();
+    begin_with(5);
     const struct tw_close close = empty_close(&start.tip);
     (void)result_judged(true, TW_VERDICT_FAIR);
     propose_from(2, &close);
@@ -529,22 +557,55 @@ static void round_of_nothing_is_voted_for_where_there_is_little(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-static void propose_with_weight_of_one(uint32_t weight) {
+/* For what others need not have found: an even share is let pass. */
+static void who_was_struck_has_no_large_share(void **state) {
+    (void)state;
+    begin_with(12);
+    (void)result_judged(true, TW_VERDICT_INSANE);
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = empty_close(&start.tip);
+    message->u.commit.close.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++)
+        message->u.commit.close.parts[k] = (struct tw_part){.owner_idx = k};
+    struct tw_close close = empty_close(&message->u.commit.close);
+    say(1, message);
+    assert_int_equal(view_now().peers[1].strike.count, 1);
+    divide(&close, 12, 2);
+    assert_vote(&close, false);
+    divide(&close, 12, 1);
+    assert_vote(&close, true);
+}
+
+static void owner_has_no_giant_share(void **state) {
+    (void)state;
+    begin_with(8);
     struct tw_close close = empty_close(&start.tip);
-    close.next.members[1].weight = weight;
-    propose_from(2, &close);
+    divide(&close, 8, 4);
+    assert_vote(&close, false);
+    divide(&close, 8, 2);
+    assert_vote(&close, true);
 }
 
-static void share_is_no_giant(void **state) {
+static void quarter_of_the_owners_may_be_left_out(void **state) {
     (void)state;
-    propose_with_weight_of_one(5);
-    assert_null(find_message(TW_MSG_ACCEPT, 2));
+    begin_with(8);
+    struct tw_close close = empty_close(&start.tip);
+    divide(&close, 5, 1);
+    assert_vote(&close, false);
+    divide(&close, 6, 1);
+    assert_vote(&close, true);
 }
 
-static void share_is_four_times_the_usual(void **state) {
+/* By the manifest itself nobody contributed but member 1. */
+static void who_was_late_owns_nothing(void **state) {
     (void)state;
-    propose_with_weight_of_one(4);
-    assert_non_null(find_message(TW_MSG_ACCEPT, 2));
+    begin_with(8);
+    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
+    struct tw_close close = close_with(&result, 90);
+    divide(&close, 1, 1);
+    assert_vote(&close, false);
+    divide(&close, 0, 1);
+    assert_vote(&close, true);
 }
 
 /* Of so few each may see others than the rest does. */
@@ -592,9 +653,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(wild_result_gets_no_vote_of_few_members, set_up_few_judges,
                                         tear_down),
         TEST(owner_whose_result_is_left_out_is_struck),
+        TEST(owner_of_what_is_nothing_is_proven_false),
         TEST(accusation_alone_strikes_nobody),
         TEST(nobody_votes_for_a_round_of_liars_alone),
-        TEST(liar_among_other_owners_is_voted_for),
+        TEST(liar_owns_an_eighth_at_most),
         TEST(owner_is_not_judged_by_a_list_it_never_told),
         cmocka_unit_test_setup_teardown(few_members_vote_for_whatever_roster, set_up_few_judges,
                                         tear_down),
@@ -609,8 +671,10 @@ int main(void) {
         TEST(round_of_nothing_is_not_voted_for_where_there_is_something),
         TEST(third_of_a_round_is_not_left_out_by_five),
         TEST(round_of_nothing_is_voted_for_where_there_is_little),
-        TEST(share_is_no_giant),
-        TEST(share_is_four_times_the_usual),
+        TEST(who_was_struck_has_no_large_share),
+        TEST(owner_has_no_giant_share),
+        TEST(quarter_of_the_owners_may_be_left_out),
+        TEST(who_was_late_owns_nothing),
         cmocka_unit_test_setup_teardown(few_members_vote_anybody_out, set_up_few_judges, tear_down),
         TEST(result_that_is_nothing_is_asked_for_once),
         TEST(second_manifest_of_a_ballot_is_not_accepted),

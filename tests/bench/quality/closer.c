@@ -8,6 +8,9 @@
 #include "base/hash.h"
 #include "base/rng.h"
 
+/* Of the next round: an honest owner's, and the largest that a hostile one tries. */
+enum { SHARE_EVEN = 16, SHARE_MAX = 1024 };
+
 /* Results under which manifests name them: what owners made, then what a closer made of them. */
 struct made {
     struct payload payloads[TW_PARTS_MAX];
@@ -152,6 +155,13 @@ static bool misfile(struct world *world, uint32_t closer, const struct commit *c
     return true;
 }
 
+/* The node owns nothing next time, as who was late. */
+static void take_part(uint32_t node, struct tw_roster *next) {
+    const struct tw_id id = jury_id(node);
+    const int at = tw_roster_find(next, &id);
+    if (at >= 0) next->members[at].weight = 0;
+}
+
 /* As many results as can be left out. */
 static void leave_out(struct world *world, uint32_t closer, const struct commit *commit,
                       struct tw_close *close, struct tw_close *tried) {
@@ -161,6 +171,7 @@ static void leave_out(struct world *world, uint32_t closer, const struct commit 
         for (uint32_t k = 0; k < commit->division.parts && left_out < most; k++) {
             if (tried->parts[k].bytes == 0) continue;
             jury_set_part(world->jury, tried, k, NULL, 0, 0);
+            take_part(commit->division.owners[k], &tried->next);
             left_out++;
         }
         if (left_out == 0 || !is_accepted(world, closer, tried)) continue;
@@ -188,7 +199,7 @@ static void vote_out(struct world *world, uint32_t closer, struct tw_close *clos
             const struct tw_member *member = &close->next.members[i];
             if (!is_hostile_member(world, member) && kept++ >= honest) continue;
             tried->next.members[tried->next.count++] = *member;
-            tried->next.members[tried->next.count - 1].weight = 1;
+            tried->next.members[tried->next.count - 1].weight = member->weight > 0;
         }
         if (tried->next.count == close->next.count) return;
         tried->next.number = close->roster_number + 1;
@@ -198,25 +209,42 @@ static void vote_out(struct world *world, uint32_t closer, struct tw_close *clos
     }
 }
 
-/* Its parts: as few as possible for honest members, and as large as possible for the others. */
+/* `kept` honest owners of the next round, with a share of SHARE_EVEN each. Returns the share of
+ * hostile members. */
+static double divide(const struct world *world, struct tw_roster *next, uint32_t kept,
+                     uint32_t weight) {
+    uint32_t honest = 0;
+    double ours = 0, all = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        struct tw_member *member = &next->members[i];
+        if (is_hostile_member(world, member)) {
+            member->weight = weight;
+            ours += weight;
+        } else if (member->weight > 0) {
+            member->weight = honest++ < kept ? SHARE_EVEN : 0;
+        }
+        all += member->weight;
+    }
+    return all > 0 ? ours / all : 0;
+}
+
+/* Its parts: as large a share as possible for hostile members. */
 static void share_out(struct world *world, uint32_t closer, struct tw_close *close,
                       struct tw_close *tried) {
-    static const uint32_t weights[] = {UINT32_MAX, 4, 1};
-    for (uint32_t most = 0; most < close->next.count; most++) {
-        for (uint32_t w = 0; w < sizeof(weights) / sizeof(weights[0]); w++) {
-            uint32_t honest = 0, owners = 0;
+    struct tw_roster best = close->next;
+    double most = 0;
+    for (uint32_t kept = 0; kept < close->next.count; kept++) {
+        for (uint32_t weight = SHARE_MAX; weight > 0; weight = 3 * weight / 4) {
             *tried = *close;
-            for (uint32_t i = 0; i < tried->next.count; i++) {
-                struct tw_member *member = &tried->next.members[i];
-                const bool is_ours = is_hostile_member(world, member);
-                member->weight = is_ours ? weights[w] : honest++ < most;
-                owners += member->weight > 0;
-            }
-            if (owners == 0 || !is_accepted(world, closer, tried)) continue;
-            *close = *tried;
-            return;
+            const double ours = divide(world, &tried->next, kept, weight);
+            if (ours <= most) break;
+            if (!is_accepted(world, closer, tried)) continue;
+            most = ours;
+            best = tried->next;
+            break;
         }
     }
+    close->next = best;
 }
 
 /* ---- deciding ------------------------------------------------------------------------------ */
