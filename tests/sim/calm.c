@@ -28,8 +28,9 @@ static void look_at(struct tw_sim_world *world, struct tw_sim_node *node) {
     }
     const struct tw_sim_replica *replica = &node->worker.replica;
     const uint32_t n = world->model.dims_count;
-    if (node->worker.is_up && (!is_finite(replica->theta, n) || !is_finite(replica->phi, n) ||
-                               !is_finite(replica->u, n))) {
+    if (!world->liars_ruled && node->worker.is_up &&
+        (!is_finite(replica->theta, n) || !is_finite(replica->phi, n) ||
+         !is_finite(replica->u, n))) {
         tw_sim_fail(world, node, "13", "parameters are not finite");
     }
     if (world->is_calm_noted) return;

@@ -32,7 +32,7 @@ struct tw_sim_commit {
 
 /* Who durably accepted a manifest, per ballot. */
 struct tw_sim_acceptance {
-    uint64_t nodes; /* in any ballot, those included that are not kept */
+    uint64_t nodes; /* in any ballot, whether or not their disks took it */
     uint32_t count;
     struct {
         uint64_t ballot, nodes; /* bit set of node numbers */

@@ -203,6 +203,14 @@ static void count_given_back(struct tw_sim_world *world, const struct tw_close *
     }
 }
 
+/* What half of a roster agrees upon is merged, whatever it is. */
+static void note_rule(struct tw_sim_world *world, const struct tw_sim_roster *roster) {
+    uint32_t liars = 0;
+    for (uint32_t i = 0; i < roster->count; i++)
+        liars += tw_sim_is_liar(world, &world->nodes[roster->members[i].node]);
+    world->liars_ruled |= roster->count > 1 && 2 * liars >= roster->count;
+}
+
 static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *node,
                              const struct tw_close *close, const struct tw_id *digest) {
     struct tw_sim_check *check = world->check;
@@ -219,6 +227,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
     commit->parts_count = close->parts_count;
     commit->contributors_count = close->contributors_count;
     if (!inherit(world, node, close, commit)) return;
+    note_rule(world, &commit->roster);
     for (uint32_t k = 0; k < close->parts_count; k++) {
         if (tw_sim_is_lie(world, &close->parts[k].result)) {
             world->result->lies_committed++;

@@ -33,6 +33,15 @@ static void check_sane(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
+void tw_sim_check_unwritten(struct tw_sim_world *world, struct tw_sim_node *node,
+                            const struct tw_vote *vote) {
+    if (!vote->has_accepted) return;
+    const struct tw_id digest = tw_close_digest(&vote->accepted);
+    const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
+    struct tw_sim_acceptance *acceptance = tw_sim_map_put(&world->check->accepted, &key, NULL);
+    acceptance->nodes |= UINT64_C(1) << node->idx;
+}
+
 void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_vote *vote) {
     if (!vote->has_accepted) return;

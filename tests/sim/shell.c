@@ -48,6 +48,8 @@ static void stored(struct tw_sim_world *world, struct tw_sim_node *node,
     /* After a failed fsync nobody knows what the disk holds. */
     if (event.ok || tw_rng_below(&node->rng, 2) == 0) {
         vote_is_durable(world, node, &store->vote);
+    } else {
+        tw_sim_check_unwritten(world, node, &store->vote);
     }
     if (node->disk.pending == store) node->disk.pending = NULL;
     tw_sim_deliver(world, node, &event);

@@ -195,6 +195,7 @@ struct tw_sim_world {
     FILE *trace;
     uint64_t now_us, end_us;
     bool is_calm, is_over, is_calm_noted;
+    bool liars_ruled;  /* they were half of some roster */
     struct tw_rng rng; /* network and faults */
     struct tw_sim_heap heap;
     struct tw_sim_contents contents;
@@ -350,6 +351,9 @@ void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
 void tw_sim_check_event(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_event *event);
 void tw_sim_check_tick(struct tw_sim_world *world, struct tw_sim_node *node);
+/* A vote was not written down: it stands in memory alone. */
+void tw_sim_check_unwritten(struct tw_sim_world *world, struct tw_sim_node *node,
+                            const struct tw_vote *vote);
 /* A vote became durable. */
 void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_vote *vote);
