@@ -372,8 +372,10 @@ void tw_shell_leave_step(struct tw_shell *shell) {
     if (shell->stage != TW_SHELL_LEAVING || shell->save.stage != TW_SAVE_IDLE) return;
     if (shell->vote_saving.is_used || tw_shell_invite_is_saving(shell)) return;
     if (!shell->is_worker_gone) {
+        /* One that is not ready yet hears nothing, and has nothing to lose. */
+        const bool hears = tw_worker_host_is_ready(shell->host);
         tw_worker_host_say(shell->host, TW_WMSG_EXIT);
-        const bool runs = tw_supervisor_stop(&shell->supervisor, EXIT_GRACE_US);
+        const bool runs = tw_supervisor_stop(&shell->supervisor, hears ? EXIT_GRACE_US : 0);
         shell->is_worker_gone = true; /* or its death calls again */
         if (runs) return;
     }

@@ -117,6 +117,19 @@ expect 0 'It runs already' tw two start
 expect 0 '^ "socket": "/.*sock"' tw two start --json
 expect 0 '"message"' tw two leave --json
 expect 8 'no daemon answers' tw two leave
+# A worker that has not begun is not waited for: it is told to end long before it would by itself.
+cat >two/slow <<END
+#!/bin/sh
+trap 'kill \$!; echo told >>$home/two/end; exit 0' TERM
+sleep 4 &
+wait \$!
+echo late >>$home/two/end
+END
+chmod +x two/slow
+sed -i "s|^\[node\]|[node]\nworker_path = $home/two/slow|" two/node.conf
+expect 0 'It runs as process' tw two start
+expect 0 'it has ended' tw two leave
+[[ $(cat two/end) == told ]] || fail "the worker that had not begun: $(cat two/end)"
 rm two/node.conf two/state/run.secret two/state/run.manifest
 thinwire join "$(cat line)" --dir two --threads 1 --listen "127.0.0.1:$(port)" --start \
     --json >said 2>words || fail "$(cat words)"
