@@ -258,7 +258,7 @@ struct strike {
     struct tw_id id;
     uint32_t count; /* ever; 0: a free row */
     uint64_t until_us, false_until_us;
-    bool is_false; /* its result was recomputed, and is another; else it was insane */
+    bool is_false; /* its result is no merge, which is proven; else it was insane */
     uint64_t round;
     uint32_t part; /* of the newest */
 };
@@ -623,12 +623,14 @@ bool tw_rigged_part(const struct tw_node *node, const struct tw_close *close, ui
 
 void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, uint64_t round,
                    uint32_t part);
-/* It owns nothing, and is not waited for as a closer. */
+/* It owns nothing where others need not agree or there is proof (proposal.c), and is not waited for
+ * as a closer. */
 bool tw_strike_is(const struct tw_node *node, const struct tw_id *id);
 /* And that is proven: a merge that this node did again, or bytes that decode to nothing. */
 bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id);
-/* Takes the parts of owners that are struck: of so many at most, those struck most often first. */
-void tw_strike_pass_over(const struct tw_node *node, struct tw_roster *next, uint32_t most);
+/* Takes the parts of owners that are struck, those struck most often first: of so much weight at
+ * most. Returns of how much. */
+uint64_t tw_strike_pass_over(const struct tw_node *node, struct tw_roster *next, uint64_t most);
 /* Strikes whose results a manifest leaves out that is about to be committed, and we do not take. */
 void tw_strike_note(struct tw_node *node, const struct tw_close *close);
 
@@ -643,8 +645,9 @@ uint32_t tw_unmerged_rounds(const struct tw_node *node, const struct tw_id *id);
 
 /* Gives the owners of a roster (weight above 0) their weights. */
 void tw_share_weigh(const struct tw_node *node, struct tw_roster *next);
-/* Takes the parts of those who are out of line; where most are it is we who are. */
-void tw_share_leave_out_odd(const struct tw_node *node, struct tw_roster *next);
+/* Takes the parts of those who are out of line, of so much weight at most; where most are it is we
+ * who are. */
+void tw_share_leave_out_odd(const struct tw_node *node, struct tw_roster *next, uint64_t most);
 /* Leaves TW_PARTS_MAX owners, who upload most. */
 void tw_share_limit(struct tw_roster *next);
 /* Out of line with the other peers, as the shell measured it. */

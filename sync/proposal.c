@@ -55,22 +55,22 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_close *close,
     tw_share_weigh(node, next);
 }
 
-/* Owners that are gone or struck get nothing, nor whose links are out of line. Where others judge
- * (rigged.c) that is a quarter of them at most, for they may not think so. */
+/* Owners that are gone get nothing, nor those struck or whose links are out of line. Where others
+ * judge (rigged.c) these are a third at most, for they may not think so. */
 static void pass_over(const struct tw_node *node, struct tw_roster *next) {
-    uint32_t owners_count = 0, gone_count = 0;
+    uint64_t all = 0, gone = 0;
     for (uint32_t i = 0; i < next->count; i++) {
         struct tw_member *member = &next->members[i];
         const int at = tw_roster_find(&node->roster, &member->id);
-        owners_count += member->weight > 0;
+        all += member->weight;
         if (at >= 0 && can_own(node, (uint32_t)at)) continue;
-        gone_count += member->weight > 0;
+        gone += member->weight;
         member->weight = 0;
     }
-    const uint32_t most =
-        node->roster.count < node->cfg.judges_min ? owners_count : owners_count / 4;
-    tw_strike_pass_over(node, next, most > gone_count ? most - gone_count : 0);
-    if (node->odd != 0) tw_share_leave_out_odd(node, next);
+    const uint64_t most = node->roster.count < node->cfg.judges_min ? all : all / 3;
+    uint64_t left = most > gone ? most - gone : 0;
+    left -= tw_strike_pass_over(node, next, left);
+    if (node->odd != 0) tw_share_leave_out_odd(node, next, left);
     bool has_owner = false;
     for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
     for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;

@@ -13,10 +13,11 @@
  *            a half in rosters so small that one part is more than a quarter.
  *   skewed   The next round is divided as the manifest itself and uploads have it: among those who
  *            were in time and were not proven false (proposal.c). Members differ in whom else they
- *            struck and whom they see, so an honest closer leaves out a quarter of them at most.
- *            Beyond the third more that the others have then, an eighth of the fragment at most is
- *            where it should not be. Where liars own half of a round, members that doubt
- *            themselves for that (kernels/sane.h) take the lies after it.
+ *            struck and whom they see, so an honest closer leaves out a third of it at most. Beyond
+ *            the third more that the others may have for that, no more than an eighth of the
+ *            fragment, a fifth of few owners, is where it should not be. Where liars own half of a
+ *            round, members that doubt themselves for that (kernels/sane.h) take the lies after it.
+ *            Of more than TW_PARTS_MAX members it is the closer's choice which of them own.
  *
  * The last three are asked in rosters of cfg.judges_min and more. All but the first end with
  * patience: an owner that restarts, or a cut between two others, splits the honest too. What is
@@ -27,7 +28,7 @@
 enum { RIGGED_PATIENCES = 4 };
 
 /* Of a fragment, and of owners: those who this node alone may have struck. */
-enum { SKEW_ONE_IN = 8, STRUCK_ONE_IN = 12 };
+enum { SKEW_ONE_IN = 8, SKEW_ONE_IN_FEW = 5, STRUCK_ONE_IN = 12 };
 
 bool tw_rigged_part(const struct tw_node *node, const struct tw_close *close, uint32_t k) {
     const struct tw_part *part = &close->parts[k];
@@ -80,8 +81,8 @@ static bool is_odd_company(const struct tw_node *node, const struct tw_roster *n
     return count > (node->roster.count + 4) / 8;
 }
 
-static uint32_t owners_of(const struct tw_roster *roster) {
-    uint32_t count = 0;
+static uint64_t owners_of(const struct tw_roster *roster) {
+    uint64_t count = 0;
     for (uint32_t i = 0; i < roster->count; i++) count += roster->members[i].weight > 0;
     return count;
 }
@@ -92,22 +93,43 @@ static uint64_t sum_of(const struct tw_roster *roster) {
     return sum;
 }
 
-/* More than an eighth of the next fragment is beyond what its owners should have of it, though a
- * quarter of them may be left out and the others have a third more for that. */
-static bool is_skewed(const struct tw_node *node, const struct tw_close *close) {
-    struct tw_roster fair = close->next, largest;
-    tw_proposal_fair(node, close, &fair);
-    tw_strike_pass_over(node, &fair, owners_of(&fair) / STRUCK_ONE_IN);
-    largest = fair;
+static bool is_here(const struct tw_node *node, const struct tw_id *id) {
+    const uint16_t peer = tw_peers_find(node, id);
+    return peer == NO_PEER ? tw_id_equal(id, &node->cfg.self) : tw_peers_is_live(node, peer);
+}
+
+/* Those of a roster that own something and are here, who upload most. */
+static struct tw_roster largest_of(const struct tw_node *node, const struct tw_roster *roster) {
+    struct tw_roster largest = *roster;
+    for (uint32_t i = 0; i < largest.count; i++) {
+        if (!is_here(node, &largest.members[i].id)) largest.members[i].weight = 0;
+    }
+    if (sum_of(&largest) == 0) largest = *roster;
     tw_share_limit(&largest);
+    return largest;
+}
+
+/* Too much of the next fragment is beyond what its owners should have of it, a third more at most
+ * as others may be left out. Should have: as they upload, or as much as everybody, for what they
+ * tell of that they may tell one so and another so. */
+static bool is_skewed(const struct tw_node *node, const struct tw_close *close) {
+    struct tw_roster fair = close->next;
+    tw_proposal_fair(node, close, &fair);
+    tw_strike_pass_over(node, &fair, sum_of(&fair) / STRUCK_ONE_IN);
+    const struct tw_roster largest = largest_of(node, &fair);
     const uint64_t all = sum_of(&close->next), fair_all = sum_of(&largest);
-    uint64_t beyond = 0; /* of 3 x all x fair_all */
+    const uint64_t count = owners_of(&largest);
+    uint64_t beyond = 0; /* of 3 x count x fair_all x all: below 2^56 */
+    if (owners_of(&close->next) > TW_PARTS_MAX) return true;
     for (uint32_t i = 0; i < fair.count; i++) {
-        const uint64_t share = 3 * close->next.members[i].weight * fair_all;
-        const uint64_t most = 4 * fair.members[i].weight * all;
+        const uint64_t weight = fair.members[i].weight;
+        const uint64_t share = 3 * count * fair_all * close->next.members[i].weight;
+        const uint64_t even = weight == 0 ? 0 : fair_all;
+        const uint64_t most = 4 * all * (weight * count > even ? weight * count : even);
         if (share > most) beyond += share - most;
     }
-    return SKEW_ONE_IN * beyond > 3 * all * fair_all;
+    const uint64_t one_in = count < SKEW_ONE_IN_FEW ? SKEW_ONE_IN_FEW : count;
+    return (one_in < SKEW_ONE_IN ? one_in : SKEW_ONE_IN) * beyond > 3 * count * fair_all * all;
 }
 
 static bool is_rigged(struct tw_node *node, const struct tw_close *close) {

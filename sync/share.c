@@ -63,7 +63,7 @@ void tw_share_weigh(const struct tw_node *node, struct tw_roster *next) {
     }
 }
 
-void tw_share_leave_out_odd(const struct tw_node *node, struct tw_roster *next) {
+void tw_share_leave_out_odd(const struct tw_node *node, struct tw_roster *next, uint64_t most) {
     uint32_t owners_count = 0, odd_count = 0;
     for (uint32_t i = 0; i < next->count; i++) {
         owners_count += next->members[i].weight > 0;
@@ -72,8 +72,11 @@ void tw_share_leave_out_odd(const struct tw_node *node, struct tw_roster *next) 
     }
     if (2 * odd_count >= owners_count) return;
     for (uint32_t i = 0; i < next->count; i++) {
-        if (tw_share_is_odd(node, tw_peers_find(node, &next->members[i].id)))
-            next->members[i].weight = 0;
+        struct tw_member *member = &next->members[i];
+        if (member->weight > most || !tw_share_is_odd(node, tw_peers_find(node, &member->id)))
+            continue;
+        most -= member->weight;
+        member->weight = 0;
     }
 }
 

@@ -1,5 +1,5 @@
-/* strike.c - owners that were found to lie: for a while they are given no part, and nobody waits
- * for them to close a round.
+/* strike.c - owners that were found to lie: for a while they are given no part, unless that would
+ * be a third of a round without proof (proposal.c), and nobody waits for them to close one.
  *
  * A strike is this node's own finding, never what somebody says: a result that the group left out
  * and that this node finds insane too, or that decodes to nothing, or a merge that it recomputed
@@ -75,17 +75,20 @@ bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id) {
     return false;
 }
 
-void tw_strike_pass_over(const struct tw_node *node, struct tw_roster *next, uint32_t most) {
-    for (; most > 0; most--) {
+uint64_t tw_strike_pass_over(const struct tw_node *node, struct tw_roster *next, uint64_t most) {
+    uint64_t taken = 0;
+    for (;;) {
         struct tw_member *worst = NULL;
         uint32_t worst_count = 0;
         for (uint32_t i = 0; i < next->count; i++) {
             const uint32_t count = count_of(node, &next->members[i].id);
-            if (next->members[i].weight == 0 || count <= worst_count) continue;
+            const uint32_t weight = next->members[i].weight;
+            if (weight == 0 || weight > most - taken || count <= worst_count) continue;
             worst_count = count;
             worst = &next->members[i];
         }
-        if (worst == NULL) return;
+        if (worst == NULL) return taken;
+        taken += worst->weight;
         worst->weight = 0;
     }
 }

@@ -66,6 +66,7 @@ int set_up_two_codecs(void **state);
 int tear_down(void **state);
 /* Makes the round active in the node's eyes. */
 void contribute_as(uint16_t peer);
+void link_up(uint16_t peer);
 /* Answers ENCODE: parts 0, 1, 2 are named "a", "b", "c". */
 void encode_ours(void);
 /* The owner of part 1 says what it merged: its own contribution alone, that of `member`, or one. */

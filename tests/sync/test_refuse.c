@@ -58,7 +58,7 @@ static struct tw_id result_judged(bool ok, enum tw_verdict verdict) {
     return result_judged_by(&by, ok, verdict);
 }
 
-/* So many are in the roster; those beyond three own nothing and are away. */
+/* So many are in the roster and here; those beyond three own nothing. */
 static void begin_with(uint32_t members_count) {
     struct tw_roster *const roster = &start.tip.next;
     for (; roster->count < members_count; roster->count++) {
@@ -66,6 +66,7 @@ static void begin_with(uint32_t members_count) {
             (struct tw_member){.id = id_of(roster->count), .nonce = 7 + roster->count};
     }
     start_again();
+    for (uint16_t peer = 3; peer < members_count; peer++) link_up(peer);
     wait_us(SECONDS(1));
     forget();
 }
@@ -580,19 +581,53 @@ static void owner_has_no_giant_share(void **state) {
     (void)state;
     begin_with(8);
     struct tw_close close = empty_close(&start.tip);
-    divide(&close, 8, 4);
-    assert_vote(&close, false);
+    const uint32_t giants[] = {5, UINT32_MAX / 3 + 1, UINT32_MAX};
+    for (uint32_t i = 0; i < 3; i++) {
+        divide(&close, 8, giants[i]);
+        assert_vote(&close, false);
+    }
     divide(&close, 8, 2);
     assert_vote(&close, true);
 }
 
-static void quarter_of_the_owners_may_be_left_out(void **state) {
+static void third_of_the_owners_may_be_left_out(void **state) {
     (void)state;
-    begin_with(8);
+    begin_with(9);
     struct tw_close close = empty_close(&start.tip);
     divide(&close, 5, 1);
     assert_vote(&close, false);
     divide(&close, 6, 1);
+    assert_vote(&close, true);
+}
+
+/* Who is gone since can own nothing. */
+static void who_is_gone_may_be_left_out(void **state) {
+    (void)state;
+    begin_with(9);
+    struct tw_close close = empty_close(&start.tip);
+    for (uint16_t peer = 5; peer < 9; peer++)
+        feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
+    divide(&close, 2, 1);
+    assert_vote(&close, false);
+    divide(&close, 5, 1);
+    assert_vote(&close, true);
+}
+
+/* One that says it uploads much to some, and little to others: an even share is let pass. */
+static void upload_is_what_it_tells_each(void **state) {
+    (void)state;
+    begin_with(8);
+    struct tw_close close = empty_close(&start.tip);
+    for (uint16_t peer = 1; peer < 8; peer++) {
+        struct tw_message *message = message_of(TW_MSG_STATUS);
+        message->u.status = (struct tw_msg_status){.state = TW_STATE_MEMBER,
+                                                   .lineage = start.lineage,
+                                                   .rounds = ROUNDS,
+                                                   .clock_tokens = 5000,
+                                                   .upload_kib_s = peer == 1 ? 10000 : 100};
+        say(peer, message);
+    }
+    divide(&close, 8, 1);
     assert_vote(&close, true);
 }
 
@@ -673,7 +708,9 @@ int main(void) {
         TEST(round_of_nothing_is_voted_for_where_there_is_little),
         TEST(who_was_struck_has_no_large_share),
         TEST(owner_has_no_giant_share),
-        TEST(quarter_of_the_owners_may_be_left_out),
+        TEST(third_of_the_owners_may_be_left_out),
+        TEST(who_is_gone_may_be_left_out),
+        TEST(upload_is_what_it_tells_each),
         TEST(who_was_late_owns_nothing),
         cmocka_unit_test_setup_teardown(few_members_vote_anybody_out, set_up_few_judges, tear_down),
         TEST(result_that_is_nothing_is_asked_for_once),

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 
 /* Of the next round: an honest owner's, and the largest that a hostile one tries. */
-enum { SHARE_EVEN = 16, SHARE_MAX = 1024 };
+enum { SHARE_EVEN = 16, SHARE_MAX = 1 << 20 };
 
 /* Results under which manifests name them: what owners made, then what a closer made of them. */
 struct made {
