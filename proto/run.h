@@ -143,10 +143,11 @@ struct tw_run {
         uint32_t lead_millionths;        /* share of AdamW's first moment that a merge replaces */
         uint32_t consensus_millionths;   /* gamma: pull of a pair's anchors towards each other */
         uint32_t gap_penalty_millionths; /* kappa, of heavyball */
-        uint32_t momentum_clip_millionths; /* of heavyball; 0 = none */
-        enum tw_codec_id codec;            /* of outer gradients */
-        enum tw_codec_id result;           /* of merged ones */
-        uint32_t feedback_millionths;      /* beta of error feedback; 0 = none */
+        uint32_t momentum_clip_millionths;  /* of heavyball; 0 = none */
+        enum tw_codec_id codec;             /* of outer gradients */
+        enum tw_codec_id result;            /* of merged ones */
+        uint32_t feedback_millionths;       /* beta of error feedback; 0 = none */
+        uint32_t feedback_local_millionths; /* share of what coding lost that theta keeps */
         enum tw_pace pace;
         uint32_t pace_ms;  /* clock pace: time between two rounds of any fragment */
         uint32_t quorum;   /* contributors wanted before the grace starts */

@@ -176,6 +176,9 @@ static const struct tw_run_key keys[] = {
     ENUM("sync.result", sync.result, codecs, "how merged ones are coded"),
     NUMBER("sync.feedback", TW_RUN_REAL, sync.feedback_millionths, 0, MILLION,
            "share of what coding lost that is sent with the next; 0 is none"),
+    NUMBER(
+        "sync.feedback_local", TW_RUN_REAL, sync.feedback_local_millionths, 0, MILLION,
+        "feedback: share of what coding lost that a node's own parameters keep until it is sent"),
     ENUM("sync.pace", sync.pace, paces, "rounds follow each node's steps, or the time"),
     NUMBER("sync.interval", TW_RUN_DURATION, sync.pace_ms, 10, DAY_MS,
            "between two rounds when sync.pace is clock: what a node as planned takes for "

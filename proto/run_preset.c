@@ -219,23 +219,26 @@ static uint32_t between(uint32_t from, uint32_t to, uint64_t t) {
  * 0 over the first K / 10 outer steps of a fragment, at most 10: rising for longer at a small eta
  * is as good as a small eta.
  *
- * Where a codec is coarse momentum overshoots what is still to be sent: at K = 160 half a bit lost
- * 0.5 nats at (0.4, 0.9), and 0.03 at (0.74, 0.58). */
+ * Where a codec is coarse momentum overshoots what is still to be sent, and the anchor lags behind
+ * by that: rate 1 and a momentum of at most 0.6, by K = 40. With half a bit (1, 0.6) was 2.051 nats
+ * there, (0.7, 0.45) 2.08, (1, 0.8) 2.15; at K = 160 1.606, (1, 0.4) 1.619, (1, 0.75) 1.647. */
 static void fit_outer(struct tw_run *run, const struct preset *row) {
     static const struct line of_momentum = {3, {{0, 0}, {500, 750}, {1000, 1000}}};
+    static const struct line of_coarse = {2, {{0, 0}, {500, 1000}}};
     enum { MILLION = 1000000, SAFE_LR = 400000, RAMP_MAX = 10, SHORT = 100, LONG = 1000 };
-    enum { COARSE_LR = 700000, COARSE_MOMENTUM = 600000 };
+    enum { COARSE_LR = 1000000, COARSE_MOMENTUM = 600000 };
     const uint64_t planned = tw_run_outer_steps(run);
     const uint64_t length = length_of(run, row->overlap == WHOLE);
     const uint64_t above = planned <= SHORT ? 0 : planned >= LONG ? LONG - SHORT : planned - SHORT;
     uint32_t lr = row->outer_lr_millionths, most = row->outer_momentum_millionths;
     if (row->outer == TW_OUTER_NESTEROV && row->outer_momentum_millionths > 0 && lr > SAFE_LR)
         lr = between(SAFE_LR, lr, above * 1000 / (LONG - SHORT));
-    if (tw_run_is_coarse(run->sync.codec) && most > 0) {
+    const bool is_coarse = tw_run_is_coarse(run->sync.codec) && most > 0;
+    if (is_coarse) {
         most = most < COARSE_MOMENTUM ? most : COARSE_MOMENTUM;
         lr = lr > COARSE_LR ? lr : COARSE_LR;
     }
-    const uint64_t share = line_at(&of_momentum, length);
+    const uint64_t share = line_at(is_coarse ? &of_coarse : &of_momentum, length);
     const uint32_t momentum = between(0, most, share);
     const uint64_t ramp = planned / 10 < RAMP_MAX ? planned / 10 : RAMP_MAX;
     run->sync.outer_lr_millionths = between(MILLION, lr, length);
@@ -322,7 +325,7 @@ static void yield_to_pair(struct tw_run *run, const struct preset *pair) {
  * its own: those give way. What run_sync.c refuses is then what somebody wrote. Returns the row
  * that the outer constants are of. */
 static const struct preset *yield(struct tw_run *run, const struct preset *row) {
-    enum { MILLION = 1000000, FEEDBACK = 950000 };
+    enum { MILLION = 1000000, FEEDBACK = 950000, FEEDBACK_LOCAL = 600000 };
     const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
     const bool is_foreign = is_pair && row->topology != TW_TOPOLOGY_PAIR;
     const struct preset *const rule = is_foreign ? &presets[TW_PRESET_NOLOCO] : row;
@@ -339,6 +342,8 @@ static const struct preset *yield(struct tw_run *run, const struct preset *row) 
     if (tw_run_is_robust(run->sync.merge)) run->sync.weights = TW_WEIGHTS_EQUAL;
     if (tw_run_needs_feedback(run->sync.codec) && run->sync.feedback_millionths == 0)
         run->sync.feedback_millionths = FEEDBACK;
+    const bool has_residual = run->sync.feedback_millionths > 0 && run->sync.sent != TW_SENT_MIX;
+    run->sync.feedback_local_millionths = has_residual ? FEEDBACK_LOCAL : 0;
     return rule;
 }
 

@@ -140,6 +140,23 @@ bool tw_run_is_coarse(enum tw_codec_id codec) {
     return tw_run_needs_feedback(codec) && codec != TW_CODEC_LM2 && codec != TW_CODEC_ECSQ2;
 }
 
+static enum tw_status check_feedback(const struct tw_run *run, struct tw_error *err) {
+    if (run->sync.feedback_local_millionths == 0) return TW_OK;
+    if (run->sync.feedback_millionths == 0)
+        return tw_fail(
+            err, TW_CONFIG,
+            "sync.feedback_local (%.6g) needs sync.feedback, which keeps account of what "
+            "coding lost: set that, such as 0.95, or sync.feedback_local = 0",
+            run->sync.feedback_local_millionths / 1e6);
+    if (run->sync.sent == TW_SENT_MIX)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.feedback_local (%.6g) cannot go with sync.sent = mix, which puts the "
+                       "anchor in the place of what a node has: set sync.sent = keep, or "
+                       "sync.feedback_local = 0",
+                       run->sync.feedback_local_millionths / 1e6);
+    return TW_OK;
+}
+
 /* No bound in bits for results, for what counts is what they lose: ecsq3, at 3 bits, loses less
  * than e3m0 does at 4.25 (tests/RECORDS.md). From 2 bits down it is a tenth of a merge and more. */
 static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err) {
@@ -150,6 +167,7 @@ static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err
                        "sync.codec = %s loses much of what it codes: set sync.feedback, such as "
                        "0.95, so that it is sent later",
                        word(run, "sync.codec", text));
+    TW_TRY(check_feedback(run, err));
     if (run->sync.topology == TW_TOPOLOGY_GROUP && tw_run_needs_feedback(run->sync.result))
         return tw_fail(err, TW_CONFIG,
                        "sync.result = %s loses much of every merge, and nobody sends that later: "

@@ -97,13 +97,32 @@ static void scale(const struct tw_outbox *outbox, float *x, float factor, size_t
     outbox->vectors->scale(outbox->vectors->self, x, factor, n);
 }
 
-/* ---- the correction -------------------------------------------------------------------------- */
-
 static struct tw_outer rule_at(const struct tw_outbox *outbox, uint64_t version) {
     return tw_outer_at(outbox->run->sync.outer_lr_millionths,
                        outbox->run->sync.outer_momentum_millionths, outbox->run->sync.outer_ramp,
                        version);
 }
+
+/* rho: how much of e theta has in it. */
+static float rho_of(const struct tw_outbox *outbox) {
+    return (float)(outbox->run->sync.feedback_local_millionths / 1e6);
+}
+
+/* What is sent of e besides Delta, which has the part that is in theta. */
+static float beta_of(const struct tw_outbox *outbox) {
+    return (float)(outbox->run->sync.feedback_millionths / 1e6) * (1.0f - rho_of(outbox));
+}
+
+/* theta += sign (Delta - rho (v - D)), of what is under way. */
+static void give(const struct tw_outbox *outbox, uint32_t fragment, float *theta, size_t begin,
+                 size_t n, float sign) {
+    add_times(outbox, theta, at(outbox, outbox->given, fragment, begin), sign, n);
+    if (outbox->residual_next == NULL || rho_of(outbox) == 0.0f) return;
+    add_times(outbox, theta, at(outbox, outbox->residual_next, fragment, begin),
+              -sign * rho_of(outbox), n);
+}
+
+/* ---- the correction -------------------------------------------------------------------------- */
 
 /* What one unit of delta makes of the momentum and of the anchor in the step it is given to. */
 static void response(const struct tw_outbox *outbox, uint64_t version, float *of_u, float *of_c) {
@@ -174,10 +193,6 @@ static void weigh(struct tw_outbox *outbox, uint32_t fragment, uint32_t contribu
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
-
-static float beta_of(const struct tw_outbox *outbox) {
-    return (float)(outbox->run->sync.feedback_millionths / 1e6);
-}
 
 /* The same in an array that may be NULL. */
 static float *maybe_at(const struct tw_outbox *outbox, float *array, uint32_t fragment,
@@ -264,7 +279,7 @@ void tw_outbox_depart(struct tw_outbox *outbox, uint32_t fragment, uint64_t roun
     outbox->fragments[fragment].is_out = true;
     outbox->fragments[fragment].round = round;
     if (outbox->run->sync.sent == TW_SENT_MIX || outbox->run->sync.sent == TW_SENT_KEEP) return;
-    add(outbox, theta, at(outbox, outbox->given, fragment, 0), n);
+    give(outbox, fragment, theta, 0, n, 1.0f);
     if (outbox->ahead == NULL) return;
     subtract(outbox, theta, at(outbox, outbox->ahead, fragment, 0), n);
     ahead_share(outbox, fragment, 0, n, 1.0f);
@@ -298,8 +313,7 @@ static void land_unknown(struct tw_outbox *outbox, const struct tw_outbox_step *
 /* What was sent is in the merge. */
 static void take_as_merged(struct tw_outbox *outbox, uint32_t fragment, float *theta, size_t begin,
                            size_t n) {
-    if (outbox->run->sync.sent == TW_SENT_KEEP)
-        add(outbox, theta, at(outbox, outbox->given, fragment, begin), n);
+    if (outbox->run->sync.sent == TW_SENT_KEEP) give(outbox, fragment, theta, begin, n, 1.0f);
     if (outbox->residual == NULL) return;
     copy(outbox, at(outbox, outbox->residual, fragment, begin),
          at(outbox, outbox->residual_next, fragment, begin), n);
@@ -310,7 +324,7 @@ static void take_back(struct tw_outbox *outbox, uint32_t fragment, float *theta,
                       size_t n) {
     const enum tw_sent sent = outbox->run->sync.sent;
     if (sent == TW_SENT_RESTART || sent == TW_SENT_EAGER)
-        subtract(outbox, theta, at(outbox, outbox->given, fragment, begin), n);
+        give(outbox, fragment, theta, begin, n, -1.0f);
     if (outbox->ahead != NULL) ahead_share(outbox, fragment, begin, n, -1.0f);
 }
 
@@ -368,7 +382,7 @@ void tw_outbox_clear(struct tw_outbox *outbox, uint32_t fragment, float *theta) 
 void tw_outbox_flush(struct tw_outbox *outbox, uint32_t fragment, float *theta) {
     if (outbox->residual == NULL) return;
     float *residual = at(outbox, outbox->residual, fragment, 0);
-    subtract(outbox, theta, residual, size_of(outbox, fragment));
+    add_times(outbox, theta, residual, rho_of(outbox) - 1.0f, size_of(outbox, fragment));
     zero(outbox, residual, size_of(outbox, fragment));
 }
 

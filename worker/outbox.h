@@ -47,8 +47,13 @@
  * late. M: contributors to that merge. With eight nodes it is better than 1 / M by a tenth of the
  * loss, and than 1 by a twentieth (tests/RECORDS.md).
  *
- * **Error feedback** (beta = sync.feedback > 0; Seide et al., 2014): encoded is v = beta e + Delta,
- * and where it is merged e = v - D, else e stays. A v that is clipped loses its part of e for good.
+ * **Error feedback** (beta = sync.feedback > 0; Seide et al., 2014): encoded is v = beta' e +
+ * Delta, and where it is merged e = v - D, else e stays. Of e a part rho = sync.feedback_local is
+ * in theta, as in CSER (Xie et al., arXiv 2007.13221, there all of it): what theta gives away above
+ * is not Delta but Delta - rho (v - D), so that the next Delta has rho e in it, and beta' = beta (1
+ * - rho). Inner steps then begin where the node has got to in part, and do not go a way again that
+ * is only waiting to be sent; with all of e there nodes drift apart (tests/RECORDS.md). Whatever
+ * rho is, nothing is lost or sent twice. A v that is clipped loses its part of beta' e for good.
  *
  * All of it lives in the worker's memory and in no snapshot. A worker that starts again has nothing
  * under way, c = 0, e = 0: what was under way is lost to theta if its merge does not come, e is
@@ -75,7 +80,7 @@ struct tw_outbox {
     const struct tw_vectors *vectors;
     float *memory; /* live, owned: the arrays below, of `elements` each; NULL: no use for any */
     float *room;   /* (largest fragment), host, owned: for decoding; NULL on the host */
-    float *residual, *residual_next; /* e; of what is under way */
+    float *residual, *residual_next; /* e; v - D of what is under way */
     float *given;                    /* Delta under way */
     float *share;                    /* eager: what c was given of it, w D */
     float *ahead, *ahead_u;          /* eager: c and its momentum */

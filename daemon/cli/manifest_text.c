@@ -134,10 +134,10 @@ static void explain_sync(FILE *to, const struct tw_run *run) {
 }
 
 /* With eight nodes and 8 outer steps a group was no better than one of them alone, with 20 by 8 %
- * (tests/RECORDS.md); what a codec of half a bit leaves out costs 6 % at 40, and 1 % at 160;
- * at 97, as the presets choose for a short run, the group is well ahead. */
+ * (tests/RECORDS.md); with four and a codec of half a bit it is at 20 no better, and at 40 ahead by
+ * 9 %. */
 static void explain_few(FILE *to, const struct tw_run *run, uint64_t planned) {
-    enum { FEW = 10, FEW_COARSE = 60 };
+    enum { FEW = 10, FEW_COARSE = 30 };
     char codec[TW_RUN_VALUE_BYTES];
     if (planned == 0) {
         (void)fprintf(to, "            so nodes would never merge: lower sync.period, or train "

@@ -74,7 +74,8 @@ static void print_preset(unsigned preset) {
     (void)printf("            merged by %s, weights %s; %s", word(run, "sync.merge", merge),
                  word(run, "sync.weights", weights), tw_codec_get(run->sync.codec)->name);
     if (run->sync.feedback_millionths > 0)
-        (void)printf(" with feedback %.3g", run->sync.feedback_millionths / 1e6);
+        (void)printf(" with feedback %.3g (%.3g local)", run->sync.feedback_millionths / 1e6,
+                     run->sync.feedback_local_millionths / 1e6);
     if (run->sync.topology == TW_TOPOLOGY_GROUP)
         (void)printf(", results in %s", tw_codec_get(run->sync.result)->name);
     (void)printf("\n\n");

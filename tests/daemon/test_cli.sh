@@ -195,7 +195,10 @@ expect 0 'never merge: lower sync.period' tw run new x --out n0.manifest --set s
 expect 0 'few merges gain little over a node alone' tw run new x --out n4.manifest \
     --set sync.period=100 --set sync.fragments=1 --set train.batch=8 --set train.tokens=2m
 expect 0 'too few for ecsq05, which sends most of a change in later merges' tw run new x \
-    --out c40.manifest --set sync.codec=ecsq05 --set sync.feedback=0.95 --set train.tokens=1600k
+    --out c40.manifest --set sync.codec=ecsq05 --set sync.feedback=0.95 --set train.tokens=1000k
+expect 0 '^sync.feedback_local = 0.6$' cat c40.manifest
+expect 3 'sync.feedback_local \(0.5\) needs sync.feedback' tw run new x --out x.manifest \
+    --set sync.feedback_local=0.5
 expect 3 'exists; a manifest is never overwritten' tw run new bible --out state/run.manifest
 expect 3 'did you mean sync.period' tw run new x --out x.manifest --set sync.perid=30
 expect 3 'Bible!' tw run new 'Bible!' --out x.manifest

@@ -263,6 +263,8 @@ static void contradictions_between_knobs_are_refused(void **state) {
         {TW_PRESET_STREAMING, "sync.merge", "median", "at least 5 nodes"},
         {TW_PRESET_STREAMING, "sync.merge", "clipped", "sync.merge = clipped tells"},
         {TW_PRESET_STREAMING, "sync.codec", "sign", "set sync.feedback"},
+        {TW_PRESET_STREAMING, "sync.feedback_local", "0.5", "needs sync.feedback, which"},
+        {TW_PRESET_SPARSELOCO, "sync.sent", "mix", "set sync.sent = keep, or"},
         {TW_PRESET_STREAMING, "sync.codec", "ecsq2", "sync.codec = ecsq2 loses much"},
         {TW_PRESET_STREAMING, "sync.result", "topk64", "nobody sends that later"},
         {TW_PRESET_CO2, "sync.mix", "0.5", "with eager it must be 0"},
@@ -566,7 +568,7 @@ static void outer_constants_fit_the_codec(void **state) {
     for (size_t i = 0; i < sizeof(coarse) / sizeof(coarse[0]); i++) {
         run.sync.codec = coarse[i];
         tw_run_refit(&run);
-        assert_int_equal(run.sync.outer_lr_millionths, 700000);
+        assert_int_equal(run.sync.outer_lr_millionths, 1000000);
         assert_int_equal(run.sync.outer_momentum_millionths, 600000);
     }
 }

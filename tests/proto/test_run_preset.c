@@ -61,9 +61,37 @@ static void a_row_yields_to_what_was_set(void **state) {
     assert_non_null(strstr(err.message, "needs sync.outer = heavyball"));
 }
 
+/* Wherever feedback comes from, a part of what it keeps stays in theta, unless somebody says. */
+static void a_part_of_what_coding_lost_stays_at_home(void **state) {
+    (void)state;
+    const struct {
+        const char *lines;
+        uint32_t feedback, local;
+    } rows[] = {
+        {"", 0, 0},
+        {"sync.preset = sparseloco\n", 950000, 600000},
+        {"sync.codec = ecsq1\n", 950000, 600000},
+        {"sync.topology = pair\nsync.codec = sign\n", 950000, 600000},
+        {"sync.codec = int4\nsync.feedback = 0.5\n", 500000, 600000},
+        {"sync.codec = ecsq1\nsync.sent = mix\nsync.mix = 0.5\n", 950000, 0},
+        {"sync.codec = ecsq1\nsync.feedback_local = 0\n", 950000, 0},
+        {"sync.preset = sparseloco\nsync.codec = int8\nsync.feedback = 0\n", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char file[256];
+        (void)snprintf(file, sizeof(file), "thinwire-run 1\n%s", rows[i].lines);
+        if (read_text(file) != TW_OK) fail_msg("%s: %s", rows[i].lines, err.message);
+        assert_int_equal(run.sync.feedback_millionths, rows[i].feedback);
+        assert_int_equal(run.sync.feedback_local_millionths, rows[i].local);
+    }
+    assert_int_equal(read_text("thinwire-run 1\nsync.feedback_local = 0.5\n"), TW_CONFIG);
+    assert_non_null(strstr(err.message, "or sync.feedback_local = 0"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_yields_to_what_was_set),
+        cmocka_unit_test(a_part_of_what_coding_lost_stays_at_home),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -349,6 +349,8 @@ static void groups_do_on_a_device_as_on_the_cpu(void **state) {
         struct tw_run run;
         run_begin(&run, sents[i % 4], TW_CODEC_INT8);
         run.sync.feedback_millionths = i / 4 == 0 ? 0 : 900000;
+        run.sync.feedback_local_millionths =
+            run.sync.sent == TW_SENT_MIX ? 0 : run.sync.feedback_millionths / 2;
         run.sync.outer = (i + i / 4) % 2 == 0 ? TW_OUTER_NESTEROV : TW_OUTER_HEAVYBALL;
         run.sync.lead_millionths = i % 3 == 0 ? 500000 : 0;
         print_message("sent %u, feedback %u, outer %u, lead %u\n", run.sync.sent,
@@ -365,6 +367,8 @@ static void every_codec_has_the_same_bytes(void **state) {
         struct tw_run run;
         run_begin(&run, i % 2 == 0 ? TW_SENT_EAGER : TW_SENT_RESTART, codecs[i]->id);
         run.sync.feedback_millionths = codecs[i]->needs_feedback || i % 4 < 2 ? 950000 : 0;
+        run.sync.feedback_local_millionths =
+            run.sync.sent == TW_SENT_MIX ? 0 : run.sync.feedback_millionths / 2;
         print_message("%s\n", codecs[i]->name);
         play_codec(&run);
     }

@@ -302,6 +302,8 @@ static void parameters_may_be_anywhere(void **state) {
         if (run.sync.sent != TW_SENT_MIX) run.sync.mix_millionths = 0;
         run.sync.lead_millionths = i % 2 == 0 ? 0 : 500000;
         run.sync.feedback_millionths = i % 4 < 2 ? 0 : 900000;
+        run.sync.feedback_local_millionths =
+            run.sync.sent == TW_SENT_MIX ? 0 : run.sync.feedback_millionths / 2;
         print_message("sent %u, lead %u, feedback %u\n", run.sync.sent, run.sync.lead_millionths,
                       run.sync.feedback_millionths);
         compare(&run, star_script);
@@ -321,6 +323,8 @@ static void parameters_may_be_anywhere_in_every_codec(void **state) {
         run.sync.codec = codec->id;
         run.sync.result = TW_CODEC_BF16;
         run.sync.feedback_millionths = codec->needs_feedback || i % 2 == 0 ? 950000 : 0;
+        run.sync.feedback_local_millionths =
+            run.sync.sent == TW_SENT_MIX ? 0 : run.sync.feedback_millionths / 2;
         run.sync.outer = i % 2 == 0 ? TW_OUTER_HEAVYBALL : TW_OUTER_NESTEROV;
         print_message("%s\n", codec->name);
         compare(&run, codec_script);
@@ -341,6 +345,8 @@ static void parameters_may_be_anywhere_in_pairs(void **state) {
         run.sync.outer_momentum_millionths = 500000;
         run.sync.consensus_millionths = 700000;
         run.sync.feedback_millionths = i * 900000;
+        run.sync.feedback_local_millionths =
+            run.sync.sent == TW_SENT_MIX ? 0 : run.sync.feedback_millionths / 2;
         compare(&run, pair_script);
     }
 }

@@ -144,11 +144,13 @@ static void check_books(struct node *node, const double *owed, const char *after
     const struct tw_outbox *outbox = &node->merger.outbox;
     const enum tw_sent sent = node->dae.run.sync.sent;
     const bool is_handed = outbox->fragments[FRAGMENT].is_out && sent != TW_SENT_KEEP;
+    const double rho = node->dae.run.sync.feedback_local_millionths / 1e6;
     const struct tw_shm_view view = anchor(node);
     for (size_t i = 0; i < n; i++) {
         double have = (double)view.phi[i] + held(node, outbox->ahead, i) - (double)live(node)[i];
-        have += held(node, outbox->residual, i);
-        if (is_handed) have += held(node, outbox->given, i);
+        have += (1 - rho) * held(node, outbox->residual, i);
+        if (is_handed)
+            have += held(node, outbox->given, i) - rho * held(node, outbox->residual_next, i);
         if (fabs(have - owed[i]) > 2e-4)
             fail_msg("after %s element %zu owes %.6f, not %.6f", after, i, have, owed[i]);
     }
@@ -201,7 +203,9 @@ static void book_round(struct node *node, uint64_t round, double *owed) {
                                           .mode = TW_LOAD_KEEP + (uint32_t)tw_rng_below(&rng, 2),
                                           .rounds = round + 1,
                                           .digest = anchor(node).state.digest};
-        for (size_t i = 0; i < n; i++) owed[i] -= held(node, node->merger.outbox.residual, i);
+        const double apart = 1 - node->dae.run.sync.feedback_local_millionths / 1e6;
+        for (size_t i = 0; i < n; i++)
+            owed[i] -= apart * held(node, node->merger.outbox.residual, i);
         assert_int_equal(tw_anchor_load(&node->merger, &load, &reply, &err), TW_OK);
         check_books(node, owed, "load");
     } else if (node->sent.parts_count > 0) {
@@ -211,7 +215,7 @@ static void book_round(struct node *node, uint64_t round, double *owed) {
 }
 
 static void keep_books(enum tw_sent sent, enum tw_outer_rule outer, enum tw_codec_id codec,
-                       uint32_t feedback_millionths) {
+                       uint32_t feedback_millionths, uint32_t local_millionths) {
     struct tw_run run;
     fake_run(&run);
     run.sync.sent = sent;
@@ -226,6 +230,7 @@ static void keep_books(enum tw_sent sent, enum tw_outer_rule outer, enum tw_code
     }
     run.sync.codec = codec;
     run.sync.feedback_millionths = feedback_millionths;
+    run.sync.feedback_local_millionths = local_millionths;
     struct node *node = &nodes[0];
     memset(node, 0, sizeof(*node));
     node_open(node, &run);
@@ -241,9 +246,11 @@ static void no_work_is_lost_or_counted_twice(void **state) {
     tw_rng_seed(&rng, SEED);
     for (unsigned i = 0; i < 3; i++) {
         for (unsigned outer = 0; outer < 2; outer++) {
-            keep_books(sents[i], outer, TW_CODEC_INT8, 0);
-            keep_books(sents[i], outer, TW_CODEC_INT8, 1000000);
-            keep_books(sents[i], outer, TW_CODEC_SIGN, 1000000);
+            keep_books(sents[i], outer, TW_CODEC_INT8, 0, 0);
+            keep_books(sents[i], outer, TW_CODEC_INT8, 1000000, 0);
+            keep_books(sents[i], outer, TW_CODEC_SIGN, 1000000, 0);
+            keep_books(sents[i], outer, TW_CODEC_SIGN, 1000000, 600000);
+            keep_books(sents[i], outer, TW_CODEC_TOPK64, 1000000, 1000000);
         }
     }
 }
