@@ -17,6 +17,22 @@ static bool is_finite(const float *x, uint32_t count) {
     return true;
 }
 
+static bool is_sound(const struct tw_sim_world *world, const struct tw_sim_node *node) {
+    const struct tw_sim_replica *replica = &node->worker.replica;
+    const uint32_t n = world->model.dims_count;
+    return is_finite(replica->theta, n) && is_finite(replica->phi, n) && is_finite(replica->u, n);
+}
+
+/* Liars that were half of a roster left an anchor that is no number: nothing can be sent any more,
+ * and no group comes of it. */
+static bool is_ruined(const struct tw_sim_world *world) {
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        if (world->nodes[i].is_running && !is_sound(world, &world->nodes[i]))
+            return world->liars_ruled;
+    }
+    return false;
+}
+
 static void look_at(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_node_view *view = world->view;
     tw_node_view(node->core, view);
@@ -26,11 +42,7 @@ static void look_at(struct tw_sim_world *world, struct tw_sim_node *node) {
     if (view->alive >= world->nodes_count || view->mixed >= world->nodes_count) {
         tw_sim_fail(world, node, "1", "counts %u alive, %u mixed", view->alive, view->mixed);
     }
-    const struct tw_sim_replica *replica = &node->worker.replica;
-    const uint32_t n = world->model.dims_count;
-    if (!world->liars_ruled && node->worker.is_up &&
-        (!is_finite(replica->theta, n) || !is_finite(replica->phi, n) ||
-         !is_finite(replica->u, n))) {
+    if (!world->liars_ruled && node->worker.is_up && !is_sound(world, node)) {
         tw_sim_fail(world, node, "13", "parameters are not finite");
     }
     if (world->is_calm_noted) return;
@@ -189,6 +201,7 @@ static void measure(struct tw_sim_world *world) {
 
 void tw_sim_calm_end(struct tw_sim_world *world) {
     measure(world);
+    if (is_ruined(world)) return;
     if (world->options.is_pair) {
         tw_sim_calm_pair_end(world);
     } else if (world->options.together_tokens >= world->options.budget_tokens) {

@@ -41,7 +41,7 @@ void tw_sim_check_init(struct tw_sim_world *world) {
     tw_sim_map_init(&check->tries, sizeof(uint64_t));
     tw_sim_map_init(&check->told, sizeof(struct tw_sim_told));
     tw_sim_map_init(&check->encoded, sizeof(struct tw_sim_encoded));
-    tw_sim_map_init(&check->joins, sizeof(uint64_t));
+    tw_sim_map_init(&check->joins, sizeof(uint8_t));
     tw_sim_map_init(&check->exchanges, sizeof(struct tw_sim_exchange));
     world->check = check;
 }
@@ -122,9 +122,8 @@ static void check_join(struct tw_sim_world *world, struct tw_sim_node *node,
             tw_sim_fail(world, node, "G2", "asks to join without the state of fragment %u", f);
         }
     }
-    const struct tw_sim_key key = tw_sim_key_of(&join->lineage, join->nonce, 0);
-    uint64_t *rounds = tw_sim_map_put(&world->check->joins, &key, NULL);
-    *rounds = join->rounds + 1;
+    const struct tw_sim_key key = tw_sim_key_of(&join->lineage, join->nonce, join->rounds);
+    (void)tw_sim_map_put(&world->check->joins, &key, NULL);
 }
 
 static void check_message(struct tw_sim_world *world, struct tw_sim_node *node,

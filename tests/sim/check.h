@@ -101,7 +101,7 @@ struct tw_sim_check {
     struct tw_sim_map tries;     /* (lineage, round) -> 1 + ballots above the lowest, uint64_t */
     struct tw_sim_map told;      /* (lineage, round, node) -> struct tw_sim_told */
     struct tw_sim_map encoded;   /* (lineage, round, node) -> struct tw_sim_encoded */
-    struct tw_sim_map joins;     /* (lineage, nonce) -> rounds + 1 */
+    struct tw_sim_map joins;     /* (lineage, nonce, rounds): asked to join there */
     struct tw_sim_map exchanges; /* of pairs, by name -> struct tw_sim_exchange */
     struct tw_sim_pairing pairings[TW_MEMBERS_MAX];
     struct {

@@ -92,11 +92,15 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
         const struct tw_sim_content *content =
             tw_sim_replica_encode(&world->model, &world->contents, replica, fragment,
                                   action->u.encode.begin[k], action->u.encode.count[k]);
+        /* As the codecs: what is not finite is not coded. */
+        event.ok &= tw_sim_content_check(content, action->u.encode.count[k]);
         event.u.encoded.hashes[k] = content->hash;
         event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
     }
-    tw_sim_replica_encoded(&world->model, replica, fragment);
-    note_sent(worker, fragment, &event);
+    if (event.ok) {
+        tw_sim_replica_encoded(&world->model, replica, fragment);
+        note_sent(worker, fragment, &event);
+    }
     tw_sim_worker_tell(world, node, &event, is_mute);
 }
 
