@@ -180,13 +180,12 @@ static uint64_t line_at(const struct line *line, uint64_t x) {
  * K planned outer steps of H inner ones, W of them while the inner rate still rises: the least of
  * these. Measured with tests/bench/quality (a small model, periods 10 and 30): momentum is of use
  * from K = 20 on; at K = 40 (0.7, 0.7) is better than plain averaging and than (0.4, 0.9) by 0.1
- * nats, at K = 100 (0.4, 0.9) is the best. It wants a warm-up of several outer steps: (0.4, 0.9) at
- * K = 40 lost 0.06 nats against plain averaging with W = 2; a long run forgets how it began. Where
- * deltas come late (is_behind), more than a mild momentum overshoots, for most of what was wrong is
- * gone after one outer step, and more so in longer runs: at K = 160 (1, 0) was better than (0.74,
- * 0.58) by 0.01 nats. And between merges so close that nodes hardly part, an amplified outer
- * step is no more than a larger inner rate: (0.4, 0.9) lost 1 nat at H = 2, K = 200, and 0.2 at H =
- * 4, K = 100. */
+ * nats. It wants a warm-up of several outer steps: (0.4, 0.9) at K = 40 lost 0.06 nats against
+ * plain averaging with W = 2; a long run forgets how it began. Where deltas come late (is_behind),
+ * more than a mild momentum overshoots, for most of what was wrong is gone after one outer step,
+ * and more so in longer runs: at K = 160 (1, 0) was better than (0.74, 0.58) by 0.01 nats. And
+ * between merges so close that nodes hardly part, an amplified outer step is no more than a larger
+ * inner rate: (0.4, 0.9) lost 1 nat at H = 2, K = 200, and 0.2 at H = 4, K = 100. */
 static uint64_t length_of(const struct tw_run *run, bool is_behind) {
     static const struct line of_planned = {4, {{10, 0}, {20, 333}, {40, 500}, {100, 1000}}};
     static const struct line of_begun = {3, {{2, 0}, {3, 500}, {10, 1000}}};
@@ -209,41 +208,69 @@ static uint32_t between(uint32_t from, uint32_t to, uint64_t t) {
                      : from - (uint32_t)((from - to) * t / 1000);
 }
 
+/* eta and mu, in millionths. */
+struct rule {
+    uint32_t lr, momentum;
+};
+
+enum { PLAIN_LR = 1000000 };
+
+/* Plain averaging at length 0, then ever more momentum, nine tenths of it by the first half, to
+ * (0.7, 0.75); from there to what is published by K = 1000. That is for merges that come in time
+ * and far apart (length > 500), for others a momentum of 0.675 is the most. K = 160, two seeds:
+ * (0.7, 0.75) 1.601 nats, (0.7, 0.6) 1.616, (1, 0.4) 1.613, (0.4, 0.9) 1.641; K =
+ * 640: 1.449, 1.482, 1.477, 1.465. */
+static struct rule nesterov_of(const struct preset *row, uint64_t planned, uint64_t length) {
+    static const struct line of_lr = {2, {{0, PLAIN_LR}, {500, 700000}}};
+    static const struct line of_momentum = {3, {{0, 0}, {500, 675000}, {1000, 750000}}};
+    static const struct line of_published = {2, {{100, 0}, {1000, 1000}}};
+    static const struct line of_length = {2, {{500, 0}, {1000, 1000}}};
+    const uint64_t t = line_at(&of_published, planned) * line_at(&of_length, length) / 1000;
+    const uint32_t lr = (uint32_t)line_at(&of_lr, length);
+    const uint32_t momentum = (uint32_t)line_at(&of_momentum, length);
+    const uint32_t most = row->outer_momentum_millionths;
+    return (struct rule){between(lr, row->outer_lr_millionths, t),
+                         between(momentum < most ? momentum : most, most, t)};
+}
+
+/* From plain averaging to what is published, by length. */
+static struct rule heavyball_of(const struct preset *row, uint64_t length) {
+    static const struct line of_momentum = {3, {{0, 0}, {500, 750}, {1000, 1000}}};
+    return (struct rule){between(PLAIN_LR, row->outer_lr_millionths, length),
+                         between(0, row->outer_momentum_millionths, line_at(&of_momentum, length))};
+}
+
+/* Where a codec is coarse momentum overshoots what is still to be sent, and the anchor lags behind
+ * by that. With half a bit (1, 0.6) was 2.055 nats at K = 40, (0.85, 0.45) 2.083, (1, 0.8) 2.15; at
+ * K = 160 1.606, (1, 0.4) 1.619, (1, 0.75) 1.647. */
+static struct rule coarse_of(const struct preset *row, uint64_t length) {
+    enum { MOST = 600000 };
+    static const struct line of_momentum = {2, {{0, 0}, {500, 1000}}};
+    const uint32_t published = row->outer_momentum_millionths;
+    return (struct rule){
+        PLAIN_LR, between(0, published < MOST ? published : MOST, line_at(&of_momentum, length))};
+}
+
 /* Outer learning rate and momentum for K planned outer steps per fragment.
  *
  * A steady outer gradient is amplified by eta / (1 - mu): 7 for Nesterov's published (0.7, 0.9), 4
- * for (0.4, 0.9). What no more than some steps are left for overshoots: so a run begins at plain
- * averaging (1, 0), goes to what is published, but at most (0.4, 0.9), as it is long enough, and
- * from there to what is published by K = 1000. Heavy ball: likewise, without the stop between. Of
- * the momentum three quarters come with the first half of that. In the run the momentum rises from
- * 0 over the first K / 10 outer steps of a fragment, at most 10: rising for longer at a small eta
- * is as good as a small eta.
- *
- * Where a codec is coarse momentum overshoots what is still to be sent, and the anchor lags behind
- * by that: rate 1 and a momentum of at most 0.6, by K = 40. With half a bit (1, 0.6) was 2.051 nats
- * there, (0.7, 0.45) 2.08, (1, 0.8) 2.15; at K = 160 1.606, (1, 0.4) 1.619, (1, 0.75) 1.647. */
+ * for (0.4, 0.9). What no more than some steps are left for overshoots. In the run the momentum
+ * rises from 0 over the first K / 10 outer steps of a fragment, at most 10: rising for longer at a
+ * small eta is as good as a small eta. */
 static void fit_outer(struct tw_run *run, const struct preset *row) {
-    static const struct line of_momentum = {3, {{0, 0}, {500, 750}, {1000, 1000}}};
-    static const struct line of_coarse = {2, {{0, 0}, {500, 1000}}};
-    enum { MILLION = 1000000, SAFE_LR = 400000, RAMP_MAX = 10, SHORT = 100, LONG = 1000 };
-    enum { COARSE_LR = 1000000, COARSE_MOMENTUM = 600000 };
+    enum { RAMP_MAX = 10 };
     const uint64_t planned = tw_run_outer_steps(run);
     const uint64_t length = length_of(run, row->overlap == WHOLE);
-    const uint64_t above = planned <= SHORT ? 0 : planned >= LONG ? LONG - SHORT : planned - SHORT;
-    uint32_t lr = row->outer_lr_millionths, most = row->outer_momentum_millionths;
-    if (row->outer == TW_OUTER_NESTEROV && row->outer_momentum_millionths > 0 && lr > SAFE_LR)
-        lr = between(SAFE_LR, lr, above * 1000 / (LONG - SHORT));
-    const bool is_coarse = tw_run_is_coarse(run->sync.codec) && most > 0;
-    if (is_coarse) {
-        most = most < COARSE_MOMENTUM ? most : COARSE_MOMENTUM;
-        lr = lr > COARSE_LR ? lr : COARSE_LR;
-    }
-    const uint64_t share = line_at(is_coarse ? &of_coarse : &of_momentum, length);
-    const uint32_t momentum = between(0, most, share);
     const uint64_t ramp = planned / 10 < RAMP_MAX ? planned / 10 : RAMP_MAX;
-    run->sync.outer_lr_millionths = between(MILLION, lr, length);
-    run->sync.outer_momentum_millionths = momentum;
-    run->sync.outer_ramp = momentum > 0 ? (uint32_t)ramp : 0;
+    struct rule rule = {row->outer_lr_millionths, 0};
+    if (row->outer_momentum_millionths > 0) {
+        rule = tw_run_is_coarse(run->sync.codec)  ? coarse_of(row, length)
+               : row->outer == TW_OUTER_HEAVYBALL ? heavyball_of(row, length)
+                                                  : nesterov_of(row, planned, length);
+    }
+    run->sync.outer_lr_millionths = rule.lr;
+    run->sync.outer_momentum_millionths = rule.momentum;
+    run->sync.outer_ramp = rule.momentum > 0 ? (uint32_t)ramp : 0;
 }
 
 /* One fragment for the embeddings and one per `layers_per_fragment` layers, but no more than leave

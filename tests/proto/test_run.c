@@ -410,11 +410,11 @@ static void run_file_fits_outer_constants_to_its_period(void **state) {
         const char *keys;
         uint32_t lr, momentum, overlap;
     } rows[] = {
-        {"sync.preset = diloco\n", 940600, 133200, 1}, /* 13 outer steps */
+        {"sync.preset = diloco\n", 940600, 133650, 1}, /* 13 outer steps */
         {"sync.preset = diloco\nsync.period = 10\n", 700000, 675000, 1},
         {"sync.preset = diloco\nsync.period = 10\nsync.outer_lr = 0.5\n", 500000, 675000, 1},
-        {"sync.preset = eager\nsync.period = 10\n", 800200, 449100, 9},
-        {"sync.preset = eager\nsync.period = 10\nsync.overlap = 4\n", 800200, 449100, 4},
+        {"sync.preset = eager\nsync.period = 10\n", 800200, 449550, 9},
+        {"sync.preset = eager\nsync.period = 10\nsync.overlap = 4\n", 800200, 449550, 4},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char file[512];
@@ -513,17 +513,17 @@ static void outer_constants_fit_the_length_of_the_run(void **state) {
         {0, 0, TW_PRESET_STREAMING, 1000000, 0, 0},
         {10, 5, TW_PRESET_STREAMING, 1000000, 0, 0},
         {40, 2, TW_PRESET_STREAMING, 1000000, 0, 0}, /* warms up too fast */
-        {20, 3, TW_PRESET_STREAMING, 800200, 449100, 2},
-        {20, 5, TW_PRESET_DILOCO, 800200, 449100, 2},
+        {20, 3, TW_PRESET_STREAMING, 800200, 449550, 2},
+        {20, 5, TW_PRESET_DILOCO, 800200, 449550, 2},
         {40, 10, TW_PRESET_STREAMING, 700000, 675000, 4},
-        {70, 10, TW_PRESET_STREAMING, 550000, 787500, 7},
+        {70, 10, TW_PRESET_STREAMING, 700000, 712500, 7},
         {100, 10, TW_PRESET_EAGER, 854800, 326700, 10}, /* deltas come late */
-        {550, 14, TW_PRESET_EAGER, 932500, 202500, 10},
-        {1000, 25, TW_PRESET_EAGER, 955000, 202500, 10},
+        {550, 14, TW_PRESET_EAGER, 910000, 202500, 10},
+        {1000, 25, TW_PRESET_EAGER, 910000, 202500, 10},
         {1000, 25, TW_PRESET_CO2, 1000000, 112500, 10},
         {100, 10, TW_PRESET_CO2, 1000000, 181500, 10},
-        {100, 10, TW_PRESET_DILOCO, 400000, 900000, 10},
-        {550, 14, TW_PRESET_DILOCO, 550000, 900000, 10},
+        {100, 10, TW_PRESET_DILOCO, 700000, 750000, 10},
+        {550, 14, TW_PRESET_DILOCO, 700000, 825000, 10},
         {120, 1, TW_PRESET_STREAMING, 700000, 675000, 10},
         {1000, 1, TW_PRESET_STREAMING, 400000, 900000, 10}, /* long enough to forget that */
         {1000, 10, TW_PRESET_DILOCO, 700000, 900000, 10},
@@ -562,8 +562,8 @@ static void outer_constants_fit_the_codec(void **state) {
     for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++) {
         run.sync.codec = fine[i];
         tw_run_refit(&run);
-        assert_int_equal(run.sync.outer_lr_millionths, 400000);
-        assert_int_equal(run.sync.outer_momentum_millionths, 900000);
+        assert_int_equal(run.sync.outer_lr_millionths, 680200);
+        assert_int_equal(run.sync.outer_momentum_millionths, 759900);
     }
     for (size_t i = 0; i < sizeof(coarse) / sizeof(coarse[0]); i++) {
         run.sync.codec = coarse[i];
