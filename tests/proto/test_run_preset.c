@@ -71,6 +71,8 @@ static void a_part_of_what_coding_lost_stays_at_home(void **state) {
         {"", 0, 0},
         {"sync.preset = sparseloco\n", 950000, 600000},
         {"sync.codec = ecsq1\n", 950000, 600000},
+        {"sync.preset = sparseloco\nsync.codec = topk32\n", 950000, 300000},
+        {"sync.codec = auto\n", 950000, 300000},
         {"sync.topology = pair\nsync.codec = sign\n", 950000, 600000},
         {"sync.codec = int4\nsync.feedback = 0.5\n", 500000, 600000},
         {"sync.codec = ecsq1\nsync.sent = mix\nsync.mix = 0.5\n", 950000, 0},
