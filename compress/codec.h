@@ -1,8 +1,9 @@
 /* codec.h - outer gradients on the wire: one row of functions per codec.
  *
  * Decoders are bit-exact on every machine and treat their input as hostile: `n` comes from the
- * local manifest, never from the bytes; a payload of the wrong size or with a scale that is not
- * finite is TW_CORRUPT and the output is untouched. No allocation anywhere. */
+ * local manifest, never from the bytes; a payload of the wrong size, with a scale that is not
+ * finite or that no encoder makes is TW_CORRUPT. They read it once: what dst holds is then
+ * undefined, and who has something to lose there asks check() first. No allocation anywhere. */
 #ifndef TW_COMPRESS_CODEC_H
 #define TW_COMPRESS_CODEC_H
 
@@ -49,7 +50,7 @@ struct tw_codec {
     enum tw_status (*encode_lost)(struct tw_codec_source source, uint8_t *dst, size_t capacity,
                                   size_t *bytes_out);
 
-    /* dst[i] = D(src)[i]. dst (n) */
+    /* dst[i] = D(src)[i]. dst (n), undefined but on TW_OK, here and below. */
     enum tw_status (*decode)(const uint8_t *src, size_t bytes, float *dst, size_t n);
 
     /* dst[i] = dst[i] + weight * D(src)[i], both roundings kept: the same bits as decode followed

@@ -123,8 +123,9 @@ static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
 /* With a weight it is added. */
 static enum tw_status read_all(const uint8_t *src, size_t bytes, const float *weight, float *dst,
                                size_t n) {
+    uint64_t elements[TW_AUTO_RUNGS];
     struct walk walk;
-    TW_TRY(check(src, bytes, n));
+    TW_TRY(tw_auto_mix(src, bytes, n, elements)); /* pieces are as many as there is room for */
     TW_TRY(walk_begin(&walk, src, bytes, n));
     const bool is_single = walk.pieces_left == 1;
     for (; walk.pieces_left > 0; dst += walk.elements) {

@@ -28,7 +28,6 @@ static enum tw_status ecsq_check(const struct tw_ecsq *ecsq, const uint8_t *src,
 
 static enum tw_status ecsq_decode(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
                                   size_t n, struct tw_codec_sink sink) {
-    TW_TRY(ecsq_check(ecsq, src, bytes, n));
     return TW_FORM(ecsq_decode)(ecsq, src, bytes, n, &sink);
 }
 

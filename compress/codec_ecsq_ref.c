@@ -333,7 +333,7 @@ static enum tw_status close_stream(struct stream *stream, struct rest *in) {
     return TW_OK;
 }
 
-/* Elements [begin, end) into dst, or nowhere. */
+/* Elements [begin, end). */
 static enum tw_status read_stream(const struct array *array, struct rest *in, size_t begin,
                                   size_t end, float *dst) {
     const struct tw_ecsq *const row = array->row;
@@ -349,13 +349,12 @@ static enum tw_status read_stream(const struct array *array, struct rest *in, si
             TW_TRY(next_value(array, &stream, code & tw_ecsq_limit(row), s, &value));
             code >>= row->size_bits;
         }
-        if (dst != NULL) dst[i] = value;
+        dst[i] = value;
     }
     if (code != 0) return TW_CORRUPT; /* behind an odd last element */
     return elements > 0 ? close_stream(&stream, in) : TW_OK;
 }
 
-/* The whole payload, into dst or nowhere. */
 static enum tw_status read_all(const struct tw_ecsq *row, struct rest in, float *dst, size_t n) {
     struct array array = {.row = row, .n = n};
     const uint8_t *const head = take(&in, TW_ECSQ_HEAD_BYTES);
@@ -379,6 +378,5 @@ enum tw_status tw_ecsq_decode_ref(enum tw_codec_id id, const uint8_t *src, size_
     const struct rest in = {src, src + bytes};
     if (n > TW_PAYLOAD_BYTES_MAX) return TW_CORRUPT;
     if (n == 0) return bytes == 0 ? TW_OK : TW_CORRUPT;
-    TW_TRY(read_all(tw_base_ecsq_row(id), in, NULL, n));
     return read_all(tw_base_ecsq_row(id), in, dst, n);
 }

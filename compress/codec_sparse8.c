@@ -182,40 +182,37 @@ static void chunk_add(const struct chunk *chunk, const uint16_t *positions, floa
     for (uint32_t i = 0; i < elements; i++) sum[i] = sum[i] + weight * y[i];
 }
 
-static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
+/* Without a sink it only checks. */
+static enum tw_status read_all(const uint8_t *src, size_t bytes, size_t n,
+                               const struct tw_codec_sink *sink) {
     if (n > TW_PAYLOAD_BYTES_MAX) return TW_CORRUPT;
     const uint8_t *at = src, *const end = src + bytes;
     uint16_t positions[CHUNK];
     for (size_t c = 0; c < chunks_of(n); c++) {
         struct chunk chunk;
         TW_TRY(chunk_open(&chunk, positions, count_of(n, c), &at, end));
+        if (sink == NULL) continue;
+        if (sink->is_add) {
+            chunk_add(&chunk, positions, sink->weight, sink->dst + c * CHUNK);
+        } else {
+            chunk_get(&chunk, positions, sink->dst + c * CHUNK);
+        }
     }
     return at == end ? TW_OK : TW_CORRUPT;
 }
 
+static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
+    return read_all(src, bytes, n, NULL);
+}
+
 static enum tw_status decode(const uint8_t *src, size_t bytes, float *dst, size_t n) {
-    TW_TRY(check(src, bytes, n));
-    const uint8_t *at = src;
-    uint16_t positions[CHUNK];
-    for (size_t c = 0; c < chunks_of(n); c++) {
-        struct chunk chunk;
-        TW_TRY(chunk_open(&chunk, positions, count_of(n, c), &at, src + bytes));
-        chunk_get(&chunk, positions, dst + c * CHUNK);
-    }
-    return TW_OK;
+    return read_all(src, bytes, n, &(struct tw_codec_sink){.dst = dst});
 }
 
 static enum tw_status decode_add(const uint8_t *src, size_t bytes, float weight, float *dst,
                                  size_t n) {
-    TW_TRY(check(src, bytes, n));
-    const uint8_t *at = src;
-    uint16_t positions[CHUNK];
-    for (size_t c = 0; c < chunks_of(n); c++) {
-        struct chunk chunk;
-        TW_TRY(chunk_open(&chunk, positions, count_of(n, c), &at, src + bytes));
-        chunk_add(&chunk, positions, weight, dst + c * CHUNK);
-    }
-    return TW_OK;
+    return read_all(src, bytes, n,
+                    &(struct tw_codec_sink){.dst = dst, .weight = weight, .is_add = true});
 }
 
 const struct tw_codec TW_FORM(codec_sparse8) = {.name = "sparse8",

@@ -80,7 +80,7 @@ static bool read_positions(struct tw_ref_reader *from, uint32_t elements, uint32
     return tw_ref_get_padding(from);
 }
 
-/* *at goes on to the next chunk. dst (elements), or NULL: only looks. */
+/* *at goes on to the next chunk. dst (elements) */
 static bool read_chunk(const uint8_t *src, size_t bytes, size_t *at, float *dst,
                        uint32_t elements) {
     if (bytes - *at < HEAD_BYTES) return false;
@@ -92,11 +92,11 @@ static bool read_chunk(const uint8_t *src, size_t bytes, size_t *at, float *dst,
     if (!read_positions(&from, elements, count, positions)) return false;
     const uint8_t *const codes = src + from.at / 8;
     if (bytes - from.at / 8 < count) return false;
-    for (uint32_t i = 0; dst != NULL && i < elements; i++) dst[i] = 0.0f;
+    for (uint32_t i = 0; i < elements; i++) dst[i] = 0.0f;
     for (uint32_t i = 0; i < count; i++) {
         const int code = codes[i] < 128 ? codes[i] : codes[i] - 256;
         if (code == -128 || (code == 0 && count < elements)) return false;
-        if (dst != NULL) dst[positions[i]] = scale * (float)code;
+        dst[positions[i]] = scale * (float)code;
     }
     *at = from.at / 8 + count;
     return true;
@@ -105,13 +105,12 @@ static bool read_chunk(const uint8_t *src, size_t bytes, size_t *at, float *dst,
 static bool read_all(const uint8_t *src, size_t bytes, float *dst, size_t n) {
     size_t at = 0;
     for (size_t begin = 0; begin < n; begin += CHUNK) {
-        float *const to = dst == NULL ? NULL : dst + begin;
-        if (!read_chunk(src, bytes, &at, to, count_of(n, begin))) return false;
+        if (!read_chunk(src, bytes, &at, dst + begin, count_of(n, begin))) return false;
     }
     return at == bytes;
 }
 
 enum tw_status tw_sparse8_decode_ref(const uint8_t *src, size_t bytes, float *dst, size_t n) {
-    if (n > TW_PAYLOAD_BYTES_MAX || !read_all(src, bytes, NULL, n)) return TW_CORRUPT;
+    if (n > TW_PAYLOAD_BYTES_MAX) return TW_CORRUPT;
     return read_all(src, bytes, dst, n) ? TW_OK : TW_CORRUPT;
 }

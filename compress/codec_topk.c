@@ -128,35 +128,35 @@ static enum tw_status get_chunk(const struct topk *topk, uint16_t mean, uint32_t
     return TW_OK;
 }
 
-static enum tw_status topk_check(const struct topk *topk, const uint8_t *src, size_t bytes,
-                                 size_t n) {
+/* Without a sink it only checks. */
+static enum tw_status read_all(const struct topk *topk, const uint8_t *src, size_t bytes, size_t n,
+                               const struct tw_codec_sink *sink) {
     const size_t chunks = chunks_of(n);
     if (n > TW_PAYLOAD_BYTES_MAX || bytes < 2 * chunks) return TW_CORRUPT;
-    struct tw_bits_reader from = {.at = src + 2 * chunks, .end = src + bytes};
-    for (size_t c = 0; c < chunks; c++) {
-        const uint16_t mean = tw_get_u16(src + 2 * c);
-        if (mean >= MEAN_END) return TW_CORRUPT;
-        if (mean != 0) TW_TRY(get_chunk(topk, mean, count_of(n, c), &from, NULL));
-    }
-    return tw_bits_end(&from) && from.at == from.end ? TW_OK : TW_CORRUPT;
-}
-
-static enum tw_status topk_decode(const struct topk *topk, const uint8_t *src, size_t bytes,
-                                  size_t n, struct tw_codec_sink sink) {
-    TW_TRY(topk_check(topk, src, bytes, n));
-    const size_t chunks = chunks_of(n);
     struct tw_bits_reader from = {.at = src + 2 * chunks, .end = src + bytes};
     float values[CHUNK];
     for (size_t c = 0; c < chunks; c++) {
         const uint16_t mean = tw_get_u16(src + 2 * c);
         const uint32_t count = count_of(n, c);
-        float *const dst = sink.dst + c * CHUNK, *const y = sink.is_add ? values : dst;
-        for (uint32_t i = 0; i < count; i++) y[i] = 0.0f;
+        float *const dst = sink == NULL ? NULL : sink->dst + c * CHUNK;
+        float *const y = sink == NULL || !sink->is_add ? dst : values;
+        if (mean >= MEAN_END) return TW_CORRUPT;
+        for (uint32_t i = 0; y != NULL && i < count; i++) y[i] = 0.0f;
         if (mean != 0) TW_TRY(get_chunk(topk, mean, count, &from, y));
-        if (!sink.is_add) continue;
-        for (uint32_t i = 0; i < count; i++) dst[i] = dst[i] + sink.weight * values[i];
+        if (y != values) continue;
+        for (uint32_t i = 0; i < count; i++) dst[i] = dst[i] + sink->weight * values[i];
     }
-    return TW_OK;
+    return tw_bits_end(&from) && from.at == from.end ? TW_OK : TW_CORRUPT;
+}
+
+static enum tw_status topk_check(const struct topk *topk, const uint8_t *src, size_t bytes,
+                                 size_t n) {
+    return read_all(topk, src, bytes, n, NULL);
+}
+
+static enum tw_status topk_decode(const struct topk *topk, const uint8_t *src, size_t bytes,
+                                  size_t n, struct tw_codec_sink sink) {
+    return read_all(topk, src, bytes, n, &sink);
 }
 
 static const struct topk topk256 = {.k = 256, .r = 3};

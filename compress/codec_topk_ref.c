@@ -79,12 +79,11 @@ enum tw_status tw_topk_encode_ref(enum tw_codec_id id, const float *src, size_t 
     return TW_OK;
 }
 
-/* dst (n), or NULL: only looks. */
 static bool read_all(enum tw_codec_id id, const uint8_t *src, size_t bytes, float *dst, size_t n) {
     const size_t chunks = (n + CHUNK - 1) / CHUNK;
     if (bytes < 2 * chunks) return false;
     struct tw_ref_reader from = {.src = src + 2 * chunks, .end = 8 * (bytes - 2 * chunks)};
-    for (size_t i = 0; dst != NULL && i < n; i++) dst[i] = 0.0f;
+    for (size_t i = 0; i < n; i++) dst[i] = 0.0f;
     for (size_t c = 0; c < chunks; c++) {
         const uint32_t count = count_of(n, c * CHUNK);
         const float mean = tw_bf16_to_f32(tw_get_u16(src + 2 * c));
@@ -94,7 +93,7 @@ static bool read_all(enum tw_codec_id id, const uint8_t *src, size_t bytes, floa
             uint32_t gap, is_minus;
             if (!tw_ref_get_gap(&from, r_of(id), count - next, &gap)) return false;
             if (!tw_ref_get(&from, 1, &is_minus)) return false;
-            if (dst != NULL) dst[c * CHUNK + next + gap] = is_minus != 0 ? -mean : mean;
+            dst[c * CHUNK + next + gap] = is_minus != 0 ? -mean : mean;
             next += gap + 1;
         }
     }
@@ -103,6 +102,6 @@ static bool read_all(enum tw_codec_id id, const uint8_t *src, size_t bytes, floa
 
 enum tw_status tw_topk_decode_ref(enum tw_codec_id id, const uint8_t *src, size_t bytes, float *dst,
                                   size_t n) {
-    if (n > TW_PAYLOAD_BYTES_MAX || !read_all(id, src, bytes, NULL, n)) return TW_CORRUPT;
+    if (n > TW_PAYLOAD_BYTES_MAX) return TW_CORRUPT;
     return read_all(id, src, bytes, dst, n) ? TW_OK : TW_CORRUPT;
 }

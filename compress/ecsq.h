@@ -55,7 +55,7 @@ struct tw_ecsq_step tw_ecsq_choose(const struct tw_ecsq *ecsq, const struct tw_e
 enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, struct tw_codec_source source,
                                     uint8_t *dst, size_t capacity, size_t *bytes_out);
 
-/* Without a sink it only checks; with one the payload has been checked. */
+/* Without a sink it only checks. */
 enum tw_status TW_FORM(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
                                     size_t n, const struct tw_codec_sink *sink);
 

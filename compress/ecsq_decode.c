@@ -1,5 +1,5 @@
-/* ecsq_decode.c - the decoder of codec_ecsq.h. Codes are decoded a block at a time; nothing is put
- * out before a first run over the whole payload found it right. */
+/* ecsq_decode.c - the decoder of codec_ecsq.h. Codes are decoded a block at a time, and what they
+ * ask for is found to be there before any of them becomes a number. */
 #include <math.h>
 #include <string.h>
 
@@ -25,11 +25,11 @@ struct reader {
 
 struct stream {
     enum tw_ecsq_kind kind;
-    uint8_t code;           /* of kind one */
-    const uint8_t *raw;     /* of kind raw */
-    const uint8_t *written; /* sizes written out, not yet used */
-    uint32_t written_left;
-    size_t signs_count;              /* of the codes checked */
+    uint8_t code;                    /* of kind one */
+    const uint8_t *raw;              /* of kind raw */
+    const uint8_t *written;          /* sizes written out, not yet used */
+    uint32_t written_left;           /* not yet asked for */
+    size_t signs_count;              /* asked for */
     struct tw_ecsq_signs_left signs; /* not yet used */
     struct tw_rans_decoder decoder;
 };
@@ -127,32 +127,26 @@ static enum tw_status stream_next(struct stream *stream, uint8_t *codes, uint32_
     return TW_OK;
 }
 
-/* The signs that the codes asked for are there, and nothing behind the last. */
-static enum tw_status check_signs(const struct reader *r, const struct stream *stream) {
+/* Nothing is left over, not even behind the last sign, and the reader goes on to the next. */
+static enum tw_status stream_close(struct reader *r, const struct stream *stream) {
     const size_t bytes = (stream->signs_count + 7) / 8, odd = stream->signs_count % 8;
-    if (!has(r, bytes)) return TW_CORRUPT;
-    return odd > 0 && r->at[bytes - 1] >> odd != 0 ? TW_CORRUPT : TW_OK;
-}
-
-/* All was right, so the reader goes on to the next. */
-static enum tw_status stream_check(struct reader *r, const struct stream *stream) {
     if (stream->written_left != 0) return TW_CORRUPT;
     if (stream->kind == TW_ECSQ_CODED) TW_TRY(tw_rans_decoder_finish(&stream->decoder));
-    TW_TRY(check_signs(r, stream));
-    r->at += (stream->signs_count + 7) / 8;
+    if (odd > 0 && r->at[bytes - 1] >> odd != 0) return TW_CORRUPT;
+    r->at += bytes;
     return TW_OK;
 }
 
-/* Takes as many of the signs and of the sizes written out as codes (count) ask for, behind which
- * stand zeros, which ask for nothing. */
-static enum tw_status check_codes(const struct tw_ecsq *ecsq, struct stream *stream,
+/* As many of the signs and of the sizes written out are there as codes (count) ask for, behind
+ * which stand zeros, which ask for nothing. */
+static enum tw_status check_codes(const struct reader *r, struct stream *stream,
                                   const uint8_t *codes, uint32_t count) {
     struct tw_ecsq_asked asked = {0};
-    for (uint32_t at = 0; at < count; at += PIECE) tw_ecsq_ask(ecsq, codes + at, &asked);
+    for (uint32_t at = 0; at < count; at += PIECE) tw_ecsq_ask(r->ecsq, codes + at, &asked);
     if (asked.written > stream->written_left) return TW_CORRUPT;
     stream->written_left -= asked.written;
     stream->signs_count += asked.signs;
-    return TW_OK;
+    return has(r, (stream->signs_count + 7) / 8) ? TW_OK : TW_CORRUPT;
 }
 
 /* y (PIECE). */
@@ -181,7 +175,7 @@ static void put_values(const struct tw_ecsq_levels *levels, struct stream *strea
 }
 
 static struct tw_ecsq_levels levels_of(const struct reader *r, size_t b) {
-    return (struct tw_ecsq_levels){
+    struct tw_ecsq_levels levels = {
         .s = tw_ecsq_unit(tw_ecsq_scale(r->scales, b), r->c),
         .one = r->shift_one,
         .more = r->shift_more,
@@ -189,6 +183,11 @@ static struct tw_ecsq_levels levels_of(const struct reader *r, size_t b) {
         .size_bits = r->ecsq->size_bits,
         .in_code = r->ecsq->in_code,
     };
+    for (int32_t a = 1; a < TW_ECSQ_SIZES; a++) {
+        const int32_t shift = a == 1 ? levels.one : levels.more;
+        levels.level[a] = (float)(256 * a + shift) * 0x1p-8f * levels.s;
+    }
+    return levels;
 }
 
 /* Block b, whose codes are there unless its scale is 0. */
@@ -236,13 +235,11 @@ static enum tw_status read_stream(struct reader *r, size_t begin, size_t end,
         const uint32_t count = tw_ecsq_codes(r->ecsq, tw_ecsq_count(r->n, b));
         if (tw_ecsq_scale(r->scales, b) != 0) {
             TW_TRY(next_block(r, &stream, b, codes));
-            if (sink == NULL) TW_TRY(check_codes(r->ecsq, &stream, codes, count));
+            TW_TRY(check_codes(r, &stream, codes, count));
         }
         if (sink != NULL) put_block(r, &stream, b, codes, sink);
     }
-    if (active > 0 && sink == NULL) return stream_check(r, &stream);
-    if (active > 0) r->at = stream.signs.at + (stream.signs.taken > 0);
-    return TW_OK;
+    return active > 0 ? stream_close(r, &stream) : TW_OK;
 }
 
 enum tw_status TW_FORM(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,

@@ -1,5 +1,6 @@
 /* ecsq_form.h - what coders of ecsq do to a few dozen elements at a time, between numbers on one
- * side, codes and bits of signs on the other. In plain C here, in AVX2 in ecsq_avx2.h. */
+ * side, codes and bits of signs on the other. In plain C here, in AVX2 in ecsq_avx2.h, some in
+ * AVX-512 in ecsq_avx512.h. */
 #ifndef TW_COMPRESS_ECSQ_FORM_H
 #define TW_COMPRESS_ECSQ_FORM_H
 
@@ -10,6 +11,7 @@
 enum {
     TW_ECSQ_MADE = TW_ECSQ_GROUP, /* elements whose codes are made at a time: vectors are full */
     TW_ECSQ_PIECE = 32, /* elements that are decoded at a time, and codes that are looked at */
+    TW_ECSQ_SIZES = 32, /* that a code can hold, at most */
 };
 
 /* What makes codes of a block. */
@@ -20,6 +22,7 @@ struct tw_ecsq_quantiser {
 
 /* What makes numbers of them. */
 struct tw_ecsq_levels {
+    float level[TW_ECSQ_SIZES]; /* (a + shift) s */
     float s;
     int32_t one, more; /* shifts, in 2^-8 */
     uint32_t limit, size_bits, in_code;
@@ -80,6 +83,9 @@ static inline void tw_ecsq_signs_skip(struct tw_ecsq_signs_left *signs, unsigned
 #ifdef __AVX2__
 #include "compress/ecsq_avx2.h"
 #endif
+#ifdef __AVX512BW__
+#include "compress/ecsq_avx512.h"
+#endif
 
 /* Sizes and signs of x (count <= 32). */
 static inline void tw_ecsq_sizes(const struct tw_ecsq_quantiser *q, const float *restrict x,
@@ -121,7 +127,9 @@ static inline bool tw_ecsq_make_some(const struct tw_ecsq_quantiser *q, const fl
 /* The same of x (64). */
 static inline bool tw_ecsq_make(const struct tw_ecsq_quantiser *q, const float *x, uint8_t *codes,
                                 struct tw_ecsq_signs *signs) {
-#ifdef __AVX2__
+#if defined(__AVX512BW__)
+    return tw_ecsq_make_avx512(q, x, codes, signs);
+#elif defined(__AVX2__)
     return tw_ecsq_make_avx2(q, x, codes, signs);
 #else
     return tw_ecsq_make_some(q, x, TW_ECSQ_MADE, codes, signs);
@@ -168,31 +176,24 @@ static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
  * sign alone is right. */
 static inline uint32_t tw_ecsq_values(const struct tw_ecsq_levels *levels, const uint8_t *codes,
                                       struct tw_ecsq_signs_left *signs, float *restrict y) {
-#ifdef __AVX2__
+#if defined(__AVX512BW__)
+    return tw_ecsq_values_avx512(levels, codes, signs, y);
+#elif defined(__AVX2__)
     return tw_ecsq_values_avx2(levels, codes, signs, y);
 #else
-    const int32_t more = levels->more, one = levels->one - more;
-    uint8_t sizes[TW_ECSQ_PIECE];
     uint64_t bits = tw_ecsq_signs_next(signs);
-    uint32_t large = 0, is_minus[TW_ECSQ_PIECE];
+    uint32_t large = 0;
     unsigned bits_count = 0;
     for (uint32_t i = 0; i < TW_ECSQ_PIECE; i++) {
         const uint32_t code = codes[i / levels->in_code];
         const uint32_t size = code >> i % levels->in_code * levels->size_bits & levels->limit;
-        const uint32_t has_sign = size > 0;
-        is_minus[i] = (uint32_t)(bits & has_sign) << 31;
+        const uint32_t has_sign = size > 0, minus = (uint32_t)(bits & has_sign) << 31;
         bits >>= has_sign;
         bits_count += has_sign;
         large |= (uint32_t)(size == levels->limit) << i;
-        sizes[i] = (uint8_t)size;
+        y[i] = tw_ecsq_float(tw_ecsq_bits(levels->level[size]) | minus);
     }
     tw_ecsq_signs_skip(signs, bits_count);
-    /* Levels are made as integers, whose selections are no branches. */
-    for (uint32_t i = 0; i < TW_ECSQ_PIECE; i++) {
-        const int32_t a = sizes[i], level = 256 * a + more + (-(a == 1) & one);
-        const float size = (float)(-(a > 0) & level) * 0x1p-8f * levels->s;
-        y[i] = tw_ecsq_float(tw_ecsq_bits(size) | is_minus[i]);
-    }
     return large;
 #endif
 }

@@ -50,6 +50,7 @@ IMPURE = {
                        "printf"},
     # vector forms, chosen at run time
     "compress/ecsq_avx2.h": {"immintrin.h"},
+    "compress/ecsq_avx512.h": {"immintrin.h"},
     "compress/nf4_avx2.h": {"immintrin.h"},
     "compress/nf4_avx512.h": {"immintrin.h"},
     "compress/topk_avx2.h": {"immintrin.h"},

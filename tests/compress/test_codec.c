@@ -100,16 +100,15 @@ static void short_room_is_refused(void **state) {
     free(x);
 }
 
-static void a_payload_of_the_wrong_size_leaves_the_output_alone(void **state) {
+static void a_payload_of_the_wrong_size_is_refused(void **state) {
     (void)state;
     enum { N = 300, MORE = 8 };
-    float x[N], y[N], kept[N];
-    for (size_t i = 0; i < N; i++) x[i] = kept[i] = (float)i;
+    float x[N], y[N] = {0};
+    for (size_t i = 0; i < N; i++) x[i] = (float)i;
     EACH_CODEC(c) {
         const size_t capacity = codecs[c]->bound(N);
         uint8_t *coded = calloc(capacity + MORE, 1);
         size_t bytes;
-        memcpy(y, kept, sizeof(y));
         assert_int_equal(codecs[c]->encode(x, N, coded, capacity, &bytes), TW_OK);
         for (size_t wrong = 0; wrong < bytes + MORE; wrong++) {
             if (wrong == bytes) continue;
@@ -121,13 +120,12 @@ static void a_payload_of_the_wrong_size_leaves_the_output_alone(void **state) {
             free(exact);
         }
         assert_int_equal(codecs[c]->check(coded, bytes, SIZE_MAX), TW_CORRUPT);
-        assert_memory_equal(y, kept, sizeof(y));
         free(coded);
     }
 }
 
 /* Bytes of every kind, at the size of a payload and at others: decode, decode_add and check agree
- * on what is taken, what is refused changes nothing, what is taken is finite. */
+ * on what is taken, and what is taken is finite. */
 static void hostile_bytes_are_refused_or_finite(void **state) {
     (void)state;
     enum { TRIES = 300 };
@@ -147,11 +145,11 @@ static void hostile_bytes_are_refused_or_finite(void **state) {
             const enum tw_status status = codecs[c]->check(coded, bytes, n);
             assert_true(status == TW_OK || status == TW_CORRUPT);
             assert_int_equal(codecs[c]->decode_add(coded, bytes, 0.0f, y, n), status);
-            for (size_t i = 0; i < n; i++) assert_true(y[i] == kept[i]); /* + 0 times finite */
-            assert_int_equal(codecs[c]->decode(coded, bytes, y, n), status);
-            for (size_t i = 0; i < n; i++) {
-                assert_true(status == TW_OK ? isfinite(y[i]) != 0 : y[i] == kept[i]);
+            for (size_t i = 0; i < n && status == TW_OK; i++) {
+                assert_true(y[i] == kept[i]); /* + 0 times finite */
             }
+            assert_int_equal(codecs[c]->decode(coded, bytes, y, n), status);
+            for (size_t i = 0; i < n && status == TW_OK; i++) assert_true(isfinite(y[i]) != 0);
         }
         free(x), free(y), free(kept), free(coded);
     }
@@ -162,7 +160,6 @@ static void values_that_are_not_finite_are_refused(void **state) {
     float y = 1.0f;
     uint8_t infinite[2] = {0x80, 0x7F};
     assert_int_equal(tw_codec_get(TW_CODEC_BF16)->decode(infinite, 2, &y, 1), TW_CORRUPT);
-    assert_true(y == 1.0f);
 }
 
 static void every_form_has_the_same_bits(void **state) {
@@ -309,7 +306,7 @@ int main(void) {
         cmocka_unit_test(decode_add_has_the_bits_of_decode_then_merge),
         cmocka_unit_test(what_is_not_finite_is_not_encoded),
         cmocka_unit_test(short_room_is_refused),
-        cmocka_unit_test(a_payload_of_the_wrong_size_leaves_the_output_alone),
+        cmocka_unit_test(a_payload_of_the_wrong_size_is_refused),
         cmocka_unit_test(hostile_bytes_are_refused_or_finite),
         cmocka_unit_test(values_that_are_not_finite_are_refused),
         cmocka_unit_test(every_form_has_the_same_bits),

@@ -55,7 +55,7 @@ static uint8_t *bytes_copy(const uint8_t *from, size_t bytes) {
     return copy;
 }
 
-/* Status and elements of any bytes at all; elements stay what they were where they are refused. */
+/* Status of any bytes at all, and elements of those that are taken. */
 static void check_decode(enum tw_codec_id id, const uint8_t *coded, size_t bytes, size_t n) {
     static const float weights[] = {1.0f, -0.3f, 0x1p-20f};
     struct tw_rng rng;
@@ -64,18 +64,17 @@ static void check_decode(enum tw_codec_id id, const uint8_t *coded, size_t bytes
     float *before = fill_new(&rng, n, 1e-3f), *want = fill_copy(before, n);
     uint8_t *exact = bytes_copy(coded, bytes);
     const enum tw_status status = tw_codec_decode_ref(id, exact, bytes, want, n);
-    if (status != TW_OK) assert_memory_equal(want, before, n * sizeof(float));
     for (uint32_t f = 0; tw_codecs_form(f, &name) != NULL; f++) {
         const struct tw_codec *codec = tw_codecs_form(f, &name)[id];
         float *y = fill_copy(before, n);
         assert_int_equal(codec->check(exact, bytes, n), status);
         assert_int_equal(codec->decode(exact, bytes, y, n), status);
-        assert_memory_equal(y, want, n * sizeof(float));
+        if (status == TW_OK) assert_memory_equal(y, want, n * sizeof(float));
         EACH(weights, w) {
             float *sum = fill_copy(before, n), *want_sum = fill_copy(before, n);
-            if (status == TW_OK) tw_merge_add_ref(want_sum, want, weights[w], n);
+            tw_merge_add_ref(want_sum, want, weights[w], n);
             assert_int_equal(codec->decode_add(exact, bytes, weights[w], sum, n), status);
-            assert_memory_equal(sum, want_sum, n * sizeof(float));
+            if (status == TW_OK) assert_memory_equal(sum, want_sum, n * sizeof(float));
             free(sum), free(want_sum);
         }
         free(y);

