@@ -219,14 +219,20 @@ enum { PLAIN_LR = 1000000 };
  * (0.7, 0.75); from there to what is published by K = 1000. That is for merges that come in time
  * and far apart (length > 500), for others a momentum of 0.675 is the most. K = 160, two seeds:
  * (0.7, 0.75) 1.601 nats, (0.7, 0.6) 1.616, (1, 0.4) 1.613, (0.4, 0.9) 1.641; K =
- * 640: 1.449, 1.482, 1.477, 1.465. */
-static struct rule nesterov_of(const struct preset *row, uint64_t planned, uint64_t length) {
-    static const struct line of_lr = {2, {{0, PLAIN_LR}, {500, 700000}}};
+ * 640: 1.449, 1.482, 1.477, 1.465.
+ *
+ * RDA gives back what averaging takes from the size of a merge, so eta is what it comes to at last,
+ * 0.4, from the start: `decoupled`, K = 160, two seeds, (0.7, 0.75) 1.620, (0.4, 0.8) 1.576, (0.4,
+ * 0.9) 1.656; at K = 44 it is the same. */
+static struct rule nesterov_of(const struct preset *row, uint64_t planned, uint64_t length,
+                               enum tw_merge merge) {
+    static const struct line of_mean = {2, {{0, PLAIN_LR}, {500, 700000}}};
+    static const struct line of_rda = {2, {{0, PLAIN_LR}, {500, 400000}}};
     static const struct line of_momentum = {3, {{0, 0}, {500, 675000}, {1000, 750000}}};
     static const struct line of_published = {2, {{100, 0}, {1000, 1000}}};
     static const struct line of_length = {2, {{500, 0}, {1000, 1000}}};
     const uint64_t t = line_at(&of_published, planned) * line_at(&of_length, length) / 1000;
-    const uint32_t lr = (uint32_t)line_at(&of_lr, length);
+    const uint32_t lr = (uint32_t)line_at(merge == TW_MERGE_RDA ? &of_rda : &of_mean, length);
     const uint32_t momentum = (uint32_t)line_at(&of_momentum, length);
     const uint32_t most = row->outer_momentum_millionths;
     return (struct rule){between(lr, row->outer_lr_millionths, t),
@@ -264,9 +270,10 @@ static void fit_outer(struct tw_run *run, const struct preset *row) {
     const uint64_t ramp = planned / 10 < RAMP_MAX ? planned / 10 : RAMP_MAX;
     struct rule rule = {row->outer_lr_millionths, 0};
     if (row->outer_momentum_millionths > 0) {
-        rule = tw_run_is_coarse(run->sync.codec)  ? coarse_of(row, length)
-               : row->outer == TW_OUTER_HEAVYBALL ? heavyball_of(row, length)
-                                                  : nesterov_of(row, planned, length);
+        rule = tw_run_is_coarse(run->sync.codec) ? coarse_of(row, length)
+               : row->outer == TW_OUTER_HEAVYBALL
+                   ? heavyball_of(row, length)
+                   : nesterov_of(row, planned, length, run->sync.merge);
     }
     run->sync.outer_lr_millionths = rule.lr;
     run->sync.outer_momentum_millionths = rule.momentum;
