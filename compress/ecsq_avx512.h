@@ -1,5 +1,5 @@
-/* ecsq_avx512.h - what of ecsq_form.h is worth doing in AVX-512: making codes, making numbers of
- * them, and what is lost between. */
+/* ecsq_avx512.h - what of ecsq_form.h is worth doing in AVX-512: making codes, and numbers of
+ * them. */
 #ifndef TW_COMPRESS_ECSQ_AVX512_H
 #define TW_COMPRESS_ECSQ_AVX512_H
 
@@ -23,8 +23,9 @@ static inline uint32_t tw_ecsq_minus_avx512(__m512 low, __m512 high) {
 
 static inline bool tw_ecsq_make_avx512(const struct tw_ecsq_quantiser *q, const float *x,
                                        uint8_t *codes, struct tw_ecsq_signs *signs) {
-    const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + 16),
-                 x2 = _mm512_loadu_ps(x + 32), x3 = _mm512_loadu_ps(x + 48);
+    const __m512 x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(x + TW_ECSQ_WIDTH),
+                 x2 = _mm512_loadu_ps(x + 2 * TW_ECSQ_WIDTH),
+                 x3 = _mm512_loadu_ps(x + 3 * TW_ECSQ_WIDTH);
     const float most = (float)q->limit;
     const __m512i low =
         _mm512_packs_epi32(tw_ecsq_sizes_avx512(q, x0, most), tw_ecsq_sizes_avx512(q, x1, most));

@@ -44,7 +44,8 @@ struct preset {
  *               There the gap penalty pays at 1 and the clip at 0.25 (3.17 nats to 2.88 and to
  *               2.39); here they cost 2 and 7 % of the loss, and nothing at 0.1 and 3.
  *   decoupled   Decoupled DiLoCo, arXiv 2604.21428: many fragments, period 24, overlap 2, RDA,
- *               tokens^2 / steps. It gives no outer constants: those of streaming.
+ *               tokens^2 / steps. It gives no outer constants: those of streaming, but for the rate
+ *               (nesterov_of).
  *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30 (wanted_period), error feedback 0.95. The
  *               paper sends 64 of 4096 values and has no outer momentum; in runs of 40 and 160
  *               outer steps that lost to a node alone, and 256 of 4096 with a mild momentum did

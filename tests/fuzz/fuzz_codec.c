@@ -1,6 +1,6 @@
 /* fuzz_codec.c - codecs over hostile bytes: the first byte chooses the codec, the next two the
  * element count, the rest is a payload, and then floats to encode. What check accepts decodes to
- * finite values; what it refuses changes nothing; what encode makes is accepted, and what it loses
+ * finite values; what encode makes is accepted, and what it loses
  * is what decoding leaves. All forms of a codec agree, and so does its reference if it has one.
  * fuzz_decode is the half of it that strangers reach, and many times as fast. */
 #include <stdint.h>
