@@ -102,31 +102,44 @@ static inline __m256i tw_ecsq_split_avx2(const struct tw_ecsq_levels *levels,
     return _mm256_or_si256(_mm256_and_si256(both, limit), _mm256_slli_epi16(high, 8));
 }
 
-static inline uint32_t tw_ecsq_values_avx2(const struct tw_ecsq_levels *levels,
-                                           const uint8_t *codes, struct tw_ecsq_signs_left *signs,
-                                           float *y) {
-    const __m256i sizes = tw_ecsq_split_avx2(levels, codes);
-    const uint32_t some = tw_ecsq_nonzero(sizes);
-    const uint32_t is_minus = _pdep_u32((uint32_t)tw_ecsq_signs_next(signs), some);
+/* Of sizes (8): levels, or what they add. */
+static inline __m256 tw_ecsq_level_avx2(const struct tw_ecsq_levels *levels, bool is_add,
+                                        __m256i a) {
+    if (levels->limit < 8) {
+        return _mm256_permutevar8x32_ps(_mm256_loadu_ps(is_add ? levels->added : levels->level), a);
+    }
     const float one = (float)levels->one * 0x1p-8f, more = (float)levels->more * 0x1p-8f;
     const __m256 shifts = _mm256_setr_ps(0.0f, one, more, more, more, more, more, more);
-    const __m256 s = _mm256_set1_ps(levels->s), minus = _mm256_set1_ps(-0.0f);
+    const __m256 shift =
+        _mm256_permutevar8x32_ps(shifts, _mm256_min_epu32(a, _mm256_set1_epi32(2)));
+    const __m256 level =
+        _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(a), shift), _mm256_set1_ps(levels->s));
+    return is_add ? _mm256_mul_ps(_mm256_set1_ps(levels->weight), level) : level;
+}
+
+static inline uint32_t tw_ecsq_put_avx2(const struct tw_ecsq_levels *levels, bool is_add,
+                                        const uint8_t *codes, struct tw_ecsq_signs_left *signs,
+                                        float *y) {
+    const __m256i sizes = tw_ecsq_split_avx2(levels, codes);
+    const uint32_t large = (uint32_t)_mm256_movemask_epi8(
+        _mm256_cmpeq_epi8(sizes, _mm256_set1_epi8((char)levels->limit)));
+    if (is_add && large != 0) return large;
+    const uint32_t some = tw_ecsq_nonzero(sizes);
+    const uint32_t is_minus = _pdep_u32((uint32_t)tw_ecsq_signs_next(signs), some);
+    const __m256 minus = _mm256_set1_ps(-0.0f);
     uint8_t bytes[32];
     tw_ecsq_signs_skip(signs, (unsigned)__builtin_popcount(some));
     _mm256_storeu_si256((__m256i *)(void *)bytes, sizes);
     for (unsigned i = 0; i < 32; i += 8) {
         const __m256i a =
             _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(bytes + i)));
-        const __m256 shift =
-            _mm256_permutevar8x32_ps(shifts, _mm256_min_epu32(a, _mm256_set1_epi32(2)));
-        const __m256 size = _mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(a), shift), s);
         const __m256i sign = _mm256_sllv_epi32(_mm256_set1_epi32((int)(is_minus >> i)),
                                                _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
-        _mm256_storeu_ps(y + i,
-                         _mm256_or_ps(size, _mm256_and_ps(_mm256_castsi256_ps(sign), minus)));
+        const __m256 value = _mm256_xor_ps(tw_ecsq_level_avx2(levels, is_add, a),
+                                           _mm256_and_ps(_mm256_castsi256_ps(sign), minus));
+        _mm256_storeu_ps(y + i, is_add ? _mm256_add_ps(_mm256_loadu_ps(y + i), value) : value);
     }
-    return (uint32_t)_mm256_movemask_epi8(
-        _mm256_cmpeq_epi8(sizes, _mm256_set1_epi8((char)levels->limit)));
+    return large;
 }
 
 #endif

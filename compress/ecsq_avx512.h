@@ -63,24 +63,29 @@ static inline __m256i tw_ecsq_split_avx512(const struct tw_ecsq_levels *levels,
                             _mm256_set1_epi8((char)levels->limit));
 }
 
-static inline uint32_t tw_ecsq_values_avx512(const struct tw_ecsq_levels *levels,
-                                             const uint8_t *codes, struct tw_ecsq_signs_left *signs,
-                                             float *y) {
+static inline uint32_t tw_ecsq_put_avx512(const struct tw_ecsq_levels *levels, bool is_add,
+                                          const uint8_t *codes, struct tw_ecsq_signs_left *signs,
+                                          float *y) {
     const __m256i sizes = tw_ecsq_split_avx512(levels, codes);
+    const uint32_t large =
+        _cvtmask32_u32(_mm256_cmpeq_epi8_mask(sizes, _mm256_set1_epi8((char)levels->limit)));
+    if (is_add && large != 0) return large;
     const uint32_t some = _cvtmask32_u32(_mm256_test_epi8_mask(sizes, sizes));
     const uint32_t is_minus = _pdep_u32((uint32_t)tw_ecsq_signs_next(signs), some);
-    const __m512 low = _mm512_loadu_ps(levels->level);
-    const __m512 high = _mm512_loadu_ps(levels->level + TW_ECSQ_WIDTH);
+    const float *const table = is_add ? levels->added : levels->level;
+    const __m512 low = _mm512_loadu_ps(table), high = _mm512_loadu_ps(table + TW_ECSQ_WIDTH);
     tw_ecsq_signs_skip(signs, (unsigned)__builtin_popcount(some));
     for (int i = 0; i < 2; i++) {
         const __m512i a = _mm512_cvtepu8_epi32(i == 0 ? _mm256_castsi256_si128(sizes)
                                                       : _mm256_extracti128_si256(sizes, 1));
         const __m512i size = _mm512_castps_si512(_mm512_permutex2var_ps(low, a, high));
         const __mmask16 minus = _cvtu32_mask16(is_minus >> TW_ECSQ_WIDTH * i);
-        _mm512_storeu_si512(y + TW_ECSQ_WIDTH * i,
-                            _mm512_mask_or_epi32(size, minus, size, _mm512_set1_epi32(INT32_MIN)));
+        const __m512 value = _mm512_castsi512_ps(
+            _mm512_mask_xor_epi32(size, minus, size, _mm512_set1_epi32(INT32_MIN)));
+        float *const to = y + TW_ECSQ_WIDTH * i;
+        _mm512_storeu_ps(to, is_add ? _mm512_add_ps(_mm512_loadu_ps(to), value) : value);
     }
-    return _cvtmask32_u32(_mm256_cmpeq_epi8_mask(sizes, _mm256_set1_epi8((char)levels->limit)));
+    return large;
 }
 
 #endif

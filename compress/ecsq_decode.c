@@ -11,7 +11,6 @@
 enum {
     BLOCK = TW_ECSQ_BLOCK,
     PIECE = TW_ECSQ_PIECE,
-    ADDED = 512, /* elements decoded before they are added: beside the tables in the first cache */
 };
 
 struct reader {
@@ -152,12 +151,21 @@ static enum tw_status check_codes(const struct reader *r, struct stream *stream,
 /* y (PIECE). */
 static void put_piece(const struct tw_ecsq_levels *levels, struct stream *stream,
                       const uint8_t *codes, float *y) {
-    for (uint32_t large = tw_ecsq_values(levels, codes, &stream->signs, y); large != 0;
+    for (uint32_t large = tw_ecsq_put(levels, false, codes, &stream->signs, y); large != 0;
          large &= large - 1) {
         float *const at = y + __builtin_ctz(large);
         *at = copysignf((float)tw_get_u16(stream->written) * levels->s, *at);
         stream->written += 2;
     }
+}
+
+/* The same times the weight, added to dst (count <= PIECE). */
+static void add_piece(const struct tw_ecsq_levels *levels, struct stream *stream,
+                      const uint8_t *codes, float *dst, uint32_t count) {
+    float values[PIECE];
+    if (count == PIECE && tw_ecsq_put(levels, true, codes, &stream->signs, dst) == 0) return;
+    put_piece(levels, stream, codes, values);
+    for (uint32_t i = 0; i < count; i++) dst[i] = dst[i] + levels->weight * values[i];
 }
 
 /* Elements of a block with codes, behind which stand zeros. */
@@ -174,9 +182,18 @@ static void put_values(const struct tw_ecsq_levels *levels, struct stream *strea
     }
 }
 
-static struct tw_ecsq_levels levels_of(const struct reader *r, size_t b) {
+static void add_values(const struct tw_ecsq_levels *levels, struct stream *stream,
+                       const uint8_t *codes, float *dst, uint32_t count) {
+    for (uint32_t at = 0; at < count; at += PIECE) {
+        const uint32_t here = count - at < PIECE ? count - at : PIECE;
+        add_piece(levels, stream, codes + at / levels->in_code, dst + at, here);
+    }
+}
+
+static struct tw_ecsq_levels levels_of(const struct reader *r, size_t b, float weight) {
     struct tw_ecsq_levels levels = {
         .s = tw_ecsq_unit(tw_ecsq_scale(r->scales, b), r->c),
+        .weight = weight,
         .one = r->shift_one,
         .more = r->shift_more,
         .limit = tw_ecsq_limit(r->ecsq),
@@ -187,29 +204,27 @@ static struct tw_ecsq_levels levels_of(const struct reader *r, size_t b) {
         const int32_t shift = a == 1 ? levels.one : levels.more;
         levels.level[a] = (float)(256 * a + shift) * 0x1p-8f * levels.s;
     }
+    for (int32_t a = 0; a < TW_ECSQ_SIZES; a++) levels.added[a] = weight * levels.level[a];
     return levels;
 }
 
 /* Block b, whose codes are there unless its scale is 0. */
 static void put_block(const struct reader *r, struct stream *stream, size_t b, const uint8_t *codes,
                       const struct tw_codec_sink *sink) {
-    const struct tw_ecsq_levels levels = levels_of(r, b);
-    const float weight = sink->weight;
-    const bool is_zero = levels.s == 0.0f;
-    float *const dst = sink->dst + b * BLOCK, values[ADDED] = {0};
     const uint32_t count = tw_ecsq_count(r->n, b);
-    if (!sink->is_add && !is_zero) {
-        put_values(&levels, stream, codes, dst, count);
-        return;
-    }
-    for (uint32_t at = 0; at < count; at += ADDED) {
-        const uint32_t here = count - at < ADDED ? count - at : ADDED;
-        if (!is_zero) put_values(&levels, stream, codes + at / levels.in_code, values, here);
+    float *const dst = sink->dst + b * BLOCK;
+    if (tw_ecsq_scale(r->scales, b) != 0) {
+        const struct tw_ecsq_levels levels = levels_of(r, b, sink->weight);
         if (sink->is_add) {
-            for (uint32_t i = 0; i < here; i++) dst[at + i] = dst[at + i] + weight * values[i];
+            add_values(&levels, stream, codes, dst, count);
         } else {
-            memcpy(dst + at, values, here * sizeof(*dst));
+            put_values(&levels, stream, codes, dst, count);
         }
+    } else if (sink->is_add) {
+        const float zero = sink->weight * 0.0f;
+        for (uint32_t i = 0; i < count; i++) dst[i] = dst[i] + zero;
+    } else {
+        memset(dst, 0, count * sizeof(*dst));
     }
 }
 

@@ -23,7 +23,8 @@ struct tw_ecsq_quantiser {
 /* What makes numbers of them. */
 struct tw_ecsq_levels {
     float level[TW_ECSQ_SIZES]; /* (a + shift) s */
-    float s;
+    float added[TW_ECSQ_SIZES]; /* weight times that */
+    float s, weight;
     int32_t one, more; /* shifts, in 2^-8 */
     uint32_t limit, size_bits, in_code;
 };
@@ -172,26 +173,33 @@ static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
 #endif
 }
 
-/* y (32): +-(a + shift) s, and +0 where a = 0. A bit for each whose size was written out: there the
- * sign alone is right. */
-static inline uint32_t tw_ecsq_values(const struct tw_ecsq_levels *levels, const uint8_t *codes,
-                                      struct tw_ecsq_signs_left *signs, float *restrict y) {
+/* y (32): +-(a + shift) s, and +0 where a = 0; or weight times that is added to it. A bit for each
+ * whose size was written out: there the sign alone is right, and where any is, nothing is added and
+ * no sign is taken. */
+static inline uint32_t tw_ecsq_put(const struct tw_ecsq_levels *levels, bool is_add,
+                                   const uint8_t *codes, struct tw_ecsq_signs_left *signs,
+                                   float *restrict y) {
 #if defined(__AVX512BW__)
-    return tw_ecsq_values_avx512(levels, codes, signs, y);
+    return tw_ecsq_put_avx512(levels, is_add, codes, signs, y);
 #elif defined(__AVX2__)
-    return tw_ecsq_values_avx2(levels, codes, signs, y);
+    return tw_ecsq_put_avx2(levels, is_add, codes, signs, y);
 #else
+    const float *const table = is_add ? levels->added : levels->level;
     uint64_t bits = tw_ecsq_signs_next(signs);
-    uint32_t large = 0;
+    uint32_t large = 0, sizes[TW_ECSQ_PIECE];
     unsigned bits_count = 0;
     for (uint32_t i = 0; i < TW_ECSQ_PIECE; i++) {
         const uint32_t code = codes[i / levels->in_code];
-        const uint32_t size = code >> i % levels->in_code * levels->size_bits & levels->limit;
-        const uint32_t has_sign = size > 0, minus = (uint32_t)(bits & has_sign) << 31;
+        sizes[i] = code >> i % levels->in_code * levels->size_bits & levels->limit;
+        large |= (uint32_t)(sizes[i] == levels->limit) << i;
+    }
+    if (is_add && large != 0) return large;
+    for (uint32_t i = 0; i < TW_ECSQ_PIECE; i++) {
+        const uint32_t has_sign = sizes[i] > 0, minus = (uint32_t)(bits & has_sign) << 31;
+        const float value = tw_ecsq_float(tw_ecsq_bits(table[sizes[i]]) ^ minus);
         bits >>= has_sign;
         bits_count += has_sign;
-        large |= (uint32_t)(size == levels->limit) << i;
-        y[i] = tw_ecsq_float(tw_ecsq_bits(levels->level[size]) | minus);
+        y[i] = is_add ? y[i] + value : value;
     }
     tw_ecsq_signs_skip(signs, bits_count);
     return large;

@@ -1,9 +1,10 @@
 /* rans_avx512.c - rANS in AVX-512: 64 lanes are 4 vectors of 16 states, and the tables of an
- * alphabet are vectors that stay in registers: an encoder's of up to 64 symbols, a decoder's of up
- * to 32. Larger ones would want loads for every lane, which AVX2 does as well. */
+ * alphabet of up to 64 symbols are vectors that stay in registers. Larger ones would want loads for
+ * every lane, which AVX2 does as well. The decoder is in rans_vbmi2.c. */
 #include <immintrin.h>
 
 #include "compress/rans_form.h"
+#include "kernels/processor.h"
 
 enum {
     VECTORS = 4,
@@ -137,89 +138,11 @@ static size_t encode(struct tw_rans_encoder *encoder, const uint8_t *symbols, si
 
 /* ---- decode -------------------------------------------------------------------------------- */
 
-/* Tables of 32 halves. A binary search goes up by 16, 8, 4, 2 and 1 where a slot is larger than
- * start - 1 of the symbol above: middle of 16, below[l][s] of s + 8 / 2^l. */
-struct ranges {
-    __m512i middle, below[4], start, frequency;
-};
-
-static __m512i look_up(__m512i table, __m512i symbols) {
-    return _mm512_permutexvar_epi16(symbols, table);
-}
-
-static struct ranges ranges_of(const struct tw_rans_decoder *decoder) {
-    struct ranges to;
-    to.start = load(decoder->start);
-    to.frequency = load(decoder->frequency);
-    to.middle = _mm512_set1_epi16((short)(decoder->start[16] - 1));
-    for (unsigned l = 0; l < 4; l++) {
-        uint16_t above[SMALL];
-        for (unsigned s = 0; s < SMALL; s++) above[s] = (uint16_t)(s | 8u >> l);
-        to.below[l] = _mm512_sub_epi16(look_up(to.start, load(above)), _mm512_set1_epi16(1));
-    }
-    return to;
-}
-
-/* symbols, and `bit` set in those of slots that lie above. */
-static __m512i climb(__m512i symbols, __m512i below, __m512i slots, short bit) {
-    const __m512i is_above = _mm512_srai_epi16(_mm512_sub_epi16(below, slots), 15);
-    return _mm512_ternarylogic_epi32(symbols, is_above, _mm512_set1_epi16(bit), 0xF8); /* a|b&c */
-}
-
-/* The last symbol that starts at the slot or before: ties are symbols that do not occur, and the
- * one that does. */
-static __m512i find(const struct ranges *tables, __m512i slots) {
-    __m512i s = climb(_mm512_setzero_si512(), tables->middle, slots, 16);
-    s = climb(s, look_up(tables->below[0], s), slots, 8);
-    s = climb(s, look_up(tables->below[1], s), slots, 4);
-    s = climb(s, look_up(tables->below[2], s), slots, 2);
-    return climb(s, look_up(tables->below[3], s), slots, 1);
-}
-
-/* x without its symbol, of frequency f. */
-static __m512i shrink(__m512i x, __m512i f, __m512i rest) {
-    return _mm512_add_epi32(_mm512_mullo_epi32(f, _mm512_srli_epi32(x, TW_RANS_TOTAL_BITS)), rest);
-}
-
-/* One symbol from each of 32 lanes, in low and in high halves. */
-static __m512i pull(const struct ranges *tables, __m512i *low, __m512i *high) {
-    const __m512i half = _mm512_set1_epi32(0xFFFF);
-    const __m512i both = _mm512_mask_blend_epi16(0xAAAAAAAA, *low, _mm512_slli_epi32(*high, 16));
-    const __m512i slots = _mm512_and_si512(both, _mm512_set1_epi16(TW_RANS_TOTAL - 1));
-    const __m512i s = find(tables, slots), f = look_up(tables->frequency, s);
-    const __m512i rest = _mm512_sub_epi16(slots, look_up(tables->start, s));
-    *low = shrink(*low, _mm512_and_si512(f, half), _mm512_and_si512(rest, half));
-    *high = shrink(*high, _mm512_srli_epi32(f, 16), _mm512_srli_epi32(rest, 16));
-    return s;
-}
-
-/* The next words for those of 16 lanes that want one. */
-static __m512i refill(__m512i x, const uint8_t **at) {
-    const __mmask16 mask = _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(TW_RANS_FIRST_STATE), x);
-    const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)*at));
-    const __m512i mine = _mm512_maskz_expand_epi32(mask, words);
-    *at += 2 * __builtin_popcount(mask);
-    return _mm512_mask_or_epi32(x, mask, _mm512_slli_epi32(x, 16), mine);
-}
-
 static enum tw_status decode(struct tw_rans_decoder *decoder, uint8_t *symbols, size_t n) {
-    if (decoder->symbols_end > SMALL) return tw_avx2_rans.decode(decoder, symbols, n);
-    const struct ranges tables = ranges_of(decoder);
-    const uint8_t *at = decoder->at;
-    size_t i = 0;
-    __m512i x[VECTORS];
-    load_states(x, decoder->states);
-    /* A group takes at most a word a lane, and loads no more. */
-    for (; n - i >= LANES && decoder->end - at >= 2 * LANES; i += LANES) {
-        __m512i s[2];
-        for (int j = 0; j < 2; j++) s[j] = pull(&tables, &x[j], &x[j + 2]);
-        for (int j = 0; j < VECTORS; j++) x[j] = refill(x[j], &at);
-        const __m512i all = _mm512_or_si512(s[0], _mm512_slli_epi32(s[1], 8));
-        _mm512_storeu_si512(symbols + i, transpose_integers(transpose_bytes(all)));
+    if (decoder->symbols_end > LARGE || !tw_cpu_has_avx512_vbmi2()) {
+        return tw_avx2_rans.decode(decoder, symbols, n);
     }
-    store_states(decoder->states, x);
-    decoder->at = at;
-    return tw_base_rans.decode(decoder, symbols + i, n - i);
+    return tw_rans_decode_vbmi2(decoder, symbols, n);
 }
 
 const struct tw_rans_form tw_avx512_rans = {.name = "AVX-512", .encode = encode, .decode = decode};

@@ -11,4 +11,7 @@ extern const struct tw_rans_form tw_base_rans; /* any processor; the reference o
 extern const struct tw_rans_form tw_avx2_rans;
 extern const struct tw_rans_form tw_avx512_rans; /* wants AVX2 too */
 
+/* The decoder of tw_avx512_rans for alphabets of up to 64 symbols, where VBMI2 is there. */
+enum tw_status tw_rans_decode_vbmi2(struct tw_rans_decoder *decoder, uint8_t *symbols, size_t n);
+
 #endif

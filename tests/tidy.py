@@ -56,6 +56,7 @@ IMPURE = {
     "compress/topk_avx2.h": {"immintrin.h"},
     "compress/rans_avx2.c": {"immintrin.h"},
     "compress/rans_avx512.c": {"immintrin.h"},
+    "compress/rans_vbmi2.c": {"immintrin.h"},
     # one arena and one zstd context, made at start
     "compress/pack.c": {"stdlib.h", "zstd.h", "calloc", "malloc", "free"},
 }
