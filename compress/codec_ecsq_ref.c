@@ -121,7 +121,7 @@ static uint32_t put_words(const struct tw_rans_model *model, const uint8_t *code
     return words;
 }
 
-/* How often each code comes, from all groups at first and then one of four; whatever comes at all
+/* How often each code comes, from all groups at first and then one of eight; whatever comes at all
  * counts once. All counts. */
 static uint32_t count_codes(const struct tw_ecsq *row, const uint8_t *codes, uint32_t count,
                             uint32_t *counts) {
@@ -130,9 +130,9 @@ static uint32_t count_codes(const struct tw_ecsq *row, const uint8_t *codes, uin
     memset(counts, 0, ALPHABET * sizeof(*counts));
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t group = i / in_group;
-        const bool is_early = group * in_group < 16384, is_counted = is_early || group % 4 == 0;
+        const bool is_early = group * in_group < 16384;
         const uint32_t first = counts[codes[i]] == 0;
-        const uint32_t more = is_early ? 1 : is_counted ? 4 : first;
+        const uint32_t more = is_early ? 1 : tw_ecsq_is_counted(group) ? 8 : first;
         counts[codes[i]] += more;
         total += more;
     }

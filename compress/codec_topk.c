@@ -113,16 +113,18 @@ static enum tw_status topk_encode(const struct topk *topk, struct tw_codec_sourc
 
 /* ---- decode --------------------------------------------------------------------------------- */
 
-/* y (count) gets the elements of a chunk, unless it is NULL. */
-static enum tw_status get_chunk(const struct topk *topk, uint16_t mean, uint32_t count,
-                                struct tw_bits_reader *from, float *y) {
-    const uint32_t k = kept_of(topk, count), size = (uint32_t)mean << 16;
+/* Elements of a chunk that are not 0 are put to y (count) as `value`, or added there, unless it is
+ * NULL. */
+static inline enum tw_status get_chunk(const struct topk *topk, float value, bool is_add,
+                                       uint32_t count, struct tw_bits_reader *from, float *y) {
+    const uint32_t k = kept_of(topk, count);
     uint32_t next = 0;
     for (uint32_t i = 0; i < k; i++) {
         uint32_t gap, is_minus;
         if (!tw_bits_get_gap(from, topk->r, count - next, &gap)) return TW_CORRUPT;
         if (!tw_bits_get(from, 1, &is_minus)) return TW_CORRUPT;
-        if (y != NULL) y[next + gap] = tw_block_float(size | is_minus << 31);
+        const float signed_value = tw_block_float(tw_block_bits(value) ^ is_minus << 31);
+        if (y != NULL) y[next + gap] = is_add ? y[next + gap] + signed_value : signed_value;
         next += gap + 1;
     }
     return TW_OK;
@@ -134,17 +136,19 @@ static enum tw_status read_all(const struct topk *topk, const uint8_t *src, size
     const size_t chunks = chunks_of(n);
     if (n > TW_PAYLOAD_BYTES_MAX || bytes < 2 * chunks) return TW_CORRUPT;
     struct tw_bits_reader from = {.at = src + 2 * chunks, .end = src + bytes};
-    float values[CHUNK];
     for (size_t c = 0; c < chunks; c++) {
         const uint16_t mean = tw_get_u16(src + 2 * c);
         const uint32_t count = count_of(n, c);
+        const float value = tw_bf16_to_f32(mean);
         float *const dst = sink == NULL ? NULL : sink->dst + c * CHUNK;
-        float *const y = sink == NULL || !sink->is_add ? dst : values;
         if (mean >= MEAN_END) return TW_CORRUPT;
-        for (uint32_t i = 0; y != NULL && i < count; i++) y[i] = 0.0f;
-        if (mean != 0) TW_TRY(get_chunk(topk, mean, count, &from, y));
-        if (y != values) continue;
-        for (uint32_t i = 0; i < count; i++) dst[i] = dst[i] + sink->weight * values[i];
+        if (dst != NULL && sink->is_add) {
+            if (mean == 0) continue;
+            TW_TRY(get_chunk(topk, sink->weight * value, true, count, &from, dst));
+        } else {
+            if (dst != NULL) memset(dst, 0, count * sizeof(*dst));
+            if (mean != 0) TW_TRY(get_chunk(topk, value, false, count, &from, dst));
+        }
     }
     return tw_bits_end(&from) && from.at == from.end ? TW_OK : TW_CORRUPT;
 }

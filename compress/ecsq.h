@@ -16,10 +16,11 @@ enum tw_ecsq_bounds {
     TW_ECSQ_FLAT = 3,     /* below 2 bits: the largest |x| / r is at least that */
     TW_ECSQ_SAMPLED = 64, /* blocks that a step is chosen from, at most */
     /* How often codes come in a stream is counted in groups of so many elements: in all of them
-     * within the first so many codes, and then in one of four, which counts for all four. */
+     * within the first so many codes, and then in one of eight, which counts for all of them. */
     TW_ECSQ_GROUP = 64,
     TW_ECSQ_COUNTED = 1 << 14,
-    TW_ECSQ_COUNTED_EVERY = 4,
+    TW_ECSQ_COUNTED_LOG = 3,
+    TW_ECSQ_COUNTED_EVERY = 1 << TW_ECSQ_COUNTED_LOG,
     TW_ECSQ_SCALE_MIN = 0x0380, /* 2^-120 as bf16 */
     TW_ECSQ_SCALE_END = 0x7B80, /* 2^120 */
 };
@@ -94,6 +95,14 @@ static inline size_t tw_ecsq_sampled_block(size_t blocks, size_t i) {
     const size_t begin = i * blocks / tw_ecsq_sampled(blocks);
     const size_t end = (i + 1) * blocks / tw_ecsq_sampled(blocks);
     return begin + ((uint32_t)i * 0x9E3779B1u >> 8) % (end - begin);
+}
+
+/* Is this group, of those that are not all counted, the one of its eight? As above: its place among
+ * them changes. */
+static inline bool tw_ecsq_is_counted(uint32_t group) {
+    const uint32_t place =
+        (group >> TW_ECSQ_COUNTED_LOG) * 0x9E3779B1u >> (32 - TW_ECSQ_COUNTED_LOG);
+    return group % TW_ECSQ_COUNTED_EVERY == place;
 }
 
 /* Elements of block b of n. */

@@ -166,7 +166,7 @@ static inline void count_codes(struct content *content, uint32_t in_group) {
     const uint32_t left = content->made - content->counted;
     const uint32_t count = left < in_group ? left : in_group;
     const bool is_early = content->counted < COUNTED;
-    if (is_early || content->counted / in_group % EVERY == 0) {
+    if (is_early || tw_ecsq_is_counted(content->counted / in_group)) {
         add_counts(content, codes, count, is_early ? 1 : EVERY);
     } else if (count < in_group || !are_seen(content, codes, count)) {
         add_unseen(content, codes, count);
@@ -233,7 +233,7 @@ static void make_codes(struct writer *w, size_t b, struct content *content) {
 static size_t put_coded(const struct writer *w, const struct content *content,
                         const struct tw_rans_model *model) {
     struct tw_rans_encoder encoder;
-    uint8_t words[2 * BLOCK + TW_RANS_WORDS_SLACK], head[TW_RANS_MODEL_BYTES_MAX];
+    uint8_t apart[2 * BLOCK + TW_RANS_WORDS_SLACK], head[TW_RANS_MODEL_BYTES_MAX];
     const struct tw_rans_form *const form = &TW_FORM(rans);
     const size_t room = content->made, model_bytes = tw_rans_model_encode(model, head);
     const size_t head_bytes = model_bytes + 4 + TW_RANS_STATES_BYTES;
@@ -241,11 +241,14 @@ static size_t put_coded(const struct writer *w, const struct content *content,
     tw_rans_encoder_init(&encoder, model);
     for (size_t end = content->made; end > 0;) {
         const size_t begin = (end - 1) / BLOCK * BLOCK;
-        const size_t more =
-            form->encode(&encoder, content->codes + begin, end - begin, words + sizeof(words));
+        /* In their place at once, while there is room for whatever they come to. */
+        uint8_t *const place = w->at + room - words_bytes;
+        const bool is_apart = words_bytes + sizeof(apart) > room;
+        uint8_t *const to = is_apart ? apart + sizeof(apart) : place;
+        const size_t more = form->encode(&encoder, content->codes + begin, end - begin, to);
         if (head_bytes + words_bytes + more > room) return 0;
+        if (is_apart) memcpy(place - more, to - more, more);
         words_bytes += more;
-        memcpy(w->at + room - words_bytes, words + sizeof(words) - more, more);
         end = begin;
     }
     memmove(w->at + head_bytes, w->at + room - words_bytes, words_bytes);
