@@ -39,16 +39,17 @@ static size_t topk_bound(const struct topk *topk, size_t n) {
     return chunks_of(n) * (2 + (bits + 7) / 8);
 }
 
-/* ---- encode --------------------------------------------------------------------------------- */
-
-/* The next chunk comes from memory while this one is written, some lines with each position. There
- * may be none. */
-static inline void fetch_next(const float *x, uint32_t first, uint32_t lines) {
+/* The next chunk after x comes from memory while this one is worked on: with each position its
+ * part. There may be none. */
+static inline void fetch_next(const struct topk *topk, const float *x, uint32_t position) {
     const uintptr_t at = (uintptr_t)x + CHUNK * sizeof(*x);
+    const uint32_t lines = CHUNK * sizeof(*x) / LINE / topk->k, first = position * lines;
     for (uint32_t i = first; i < first + lines; i++) {
         __builtin_prefetch((const void *)(at + (size_t)i * LINE));
     }
 }
+
+/* ---- encode --------------------------------------------------------------------------------- */
 
 /* Writes positions and signs. The mean, summed in order and in double: the same bits on every
  * machine. */
@@ -56,10 +57,9 @@ static uint16_t put_chunk(const struct topk *topk, const float *x, const uint16_
                           struct tw_bits_writer *to) {
     double sum = 0.0;
     uint32_t next = 0;
-    const uint32_t lines = CHUNK * sizeof(*x) / LINE / topk->k;
     for (uint32_t i = 0; i < k; i++) {
         const float value = x[kept[i]];
-        fetch_next(x, i * lines, lines);
+        fetch_next(topk, x, i);
         tw_bits_put_gap_and(to, kept[i] - next, topk->r, tw_block_bits(value) >> 31, 1);
         next = (uint32_t)kept[i] + 1;
         sum += (double)tw_block_float(tw_block_magnitude(value));
@@ -121,6 +121,7 @@ static inline enum tw_status get_chunk(const struct topk *topk, float value, boo
     uint32_t next = 0;
     for (uint32_t i = 0; i < k; i++) {
         uint32_t gap, is_minus;
+        if (is_add) fetch_next(topk, y, i);
         if (!tw_bits_get_gap(from, topk->r, count - next, &gap)) return TW_CORRUPT;
         if (!tw_bits_get(from, 1, &is_minus)) return TW_CORRUPT;
         const float signed_value = tw_block_float(tw_block_bits(value) ^ is_minus << 31);

@@ -113,6 +113,33 @@ static void exactly_k_are_decoded_to_their_mean(void **state) {
     }
 }
 
+/* -0 and weighted 0 would be +0. */
+static void what_is_not_kept_is_not_touched(void **state) {
+    (void)state;
+    enum { N = 2 * CHUNK + 100 };
+    struct tw_rng rng;
+    float *const x = malloc(3 * N * sizeof(*x)), *const y = x + N, *const sum = y + N;
+    tw_rng_seed(&rng, SEED);
+    for (size_t i = 0; i < N; i++) x[i] = (float)tw_rng_unit(&rng) - 0.5f;
+    for (size_t i = 0; i < CHUNK; i++) x[i] = 0.0f;
+    const char *name;
+    const struct tw_codec *const *codecs;
+    for (uint32_t form = 0; (codecs = tw_codecs_form(form, &name)) != NULL; form++) EACH_MEMBER(m) {
+            const struct tw_codec *const codec = codecs[m->id];
+            size_t bytes;
+            uint8_t *const coded = encoded(codec, x, N, &bytes);
+            for (size_t i = 0; i < N; i++) sum[i] = -0.0f;
+            assert_int_equal(codec->decode(coded, bytes, y, N), TW_OK);
+            assert_int_equal(codec->decode_add(coded, bytes, 0.5f, sum, N), TW_OK);
+            for (size_t i = 0; i < N; i++) {
+                assert_true(y[i] == 0.0f ? sum[i] == 0.0f && signbit(sum[i])
+                                         : sum[i] == 0.5f * y[i]);
+            }
+            free(coded);
+        }
+    free(x);
+}
+
 static void chunks_of_zeros_take_a_mean_alone(void **state) {
     (void)state;
     float x[3 * CHUNK] = {0}, y[3 * CHUNK];
@@ -277,6 +304,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_are_kept_whatever_the_guess),
         cmocka_unit_test(exactly_k_are_decoded_to_their_mean),
+        cmocka_unit_test(what_is_not_kept_is_not_touched),
         cmocka_unit_test(chunks_of_zeros_take_a_mean_alone),
         cmocka_unit_test(bounds_hold_for_positions_of_any_kind),
         cmocka_unit_test(gaps_come_back_until_bits_run_out),
