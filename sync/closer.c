@@ -146,12 +146,20 @@ static bool is_closer_mute(struct tw_node *node) {
     return true;
 }
 
+/* Nobody waits for one that was found to lie. Where too few judge (refuse.c) a strike without proof
+ * is one opinion: the other node goes on closing, and two that close at once hold each other up. */
+static bool is_closer_struck(const struct tw_node *node, uint32_t member) {
+    const struct tw_id *const id = &node->roster.members[member].id;
+    return node->roster.count < node->cfg.judges_min ? tw_strike_is_false(node, id)
+                                                     : tw_strike_is(node, id);
+}
+
 static bool is_my_turn(struct tw_node *node) {
     const struct round *round = &node->round;
     for (int rank = 0; rank < round->self_rank; rank++) {
         if (tw_peers_member_live(node, round->rank[rank]) &&
             !tw_refuse_is_passed(node, (uint32_t)rank) &&
-            !tw_strike_is(node, &node->roster.members[round->rank[rank]].id))
+            !is_closer_struck(node, round->rank[rank]))
             return false;
     }
     return true;
