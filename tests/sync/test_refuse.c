@@ -147,6 +147,75 @@ static void owner_whose_result_is_left_out_is_struck(void **state) {
     assert_int_equal(view_now().peers[1].strike.count, 0);
 }
 
+/* The next round of three, of which 2 owns all and has its result. Do we close it at once? */
+static bool closes_next(struct tw_close *close) {
+    struct tw_message *message;
+    forget();
+    *close = empty_close(close);
+    for (uint16_t peer = 1; peer < 3; peer++) {
+        message = message_of(TW_MSG_CONTRIB);
+        message->u.contrib =
+            (struct tw_msg_contrib){.lineage = start.lineage,
+                                    .round = close->round,
+                                    .base = start.fragment_digests[close->fragment],
+                                    .tokens = 100,
+                                    .fragment_tokens = 100,
+                                    .fragment_steps = 10,
+                                    .parts_count = 1};
+        message->u.contrib.hashes[0] = name_of(peer == 1 ? "one" : "two");
+        message->u.contrib.bytes[0] = 300;
+        say(peer, message);
+    }
+    message = message_of(TW_MSG_RESULT);
+    message->u.result = (struct tw_msg_result){.lineage = start.lineage,
+                                               .round = close->round,
+                                               .bytes = 90,
+                                               .hash = name_of("all"),
+                                               .contributors_count = 1};
+    message->u.result.contributors[0] =
+        (struct tw_contributor){.member_idx = 1, .root = name_of("root")};
+    say(2, message);
+    wait_us(1000);
+    const bool does = find_message(TW_MSG_PROPOSE, 2) != NULL ||
+                      find_message(TW_MSG_PREPARE, 2) != NULL ||
+                      find_action(TW_ACT_STORE_VOTE) != NULL;
+    message = message_of(TW_MSG_COMMIT);
+    message->u.commit.close = *close;
+    say(2, message);
+    return does;
+}
+
+/* A bit for each of the next rounds that we close at once, 1 having been struck or not. */
+static uint32_t closed_at_once(bool is_struck) {
+    const struct tw_id result = result_judged(true, is_struck ? TW_VERDICT_WILD : TW_VERDICT_FAIR);
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    struct tw_close close = close_with(&result, 90);
+    uint32_t rounds = 0;
+    if (is_struck) {
+        close.parts[1] = (struct tw_part){.owner_idx = 1};
+        close.contributors_count = 0;
+    }
+    for (uint32_t i = 0; i < 3; i++) close.next.members[i].weight = i == 2;
+    message->u.commit.close = close;
+    say(1, message);
+    assert_int_equal(view_now().peers[1].strike.count, is_struck);
+    for (uint32_t i = 0; i < 16; i++) rounds |= (uint32_t)closes_next(&close) << i;
+    assert_int_equal(view_now().rounds, ROUNDS + 17);
+    return rounds;
+}
+
+static void opinion_of_one_takes_no_turn(void **state) {
+    const uint32_t before = closed_at_once(false);
+    tear_down(state);
+    set_up_few_judges(state);
+    const uint32_t few = closed_at_once(true);
+    tear_down(state);
+    set_up(state);
+    const uint32_t many = closed_at_once(true);
+    assert_int_equal(few, before);
+    assert_true((many & before) == before && many != before);
+}
+
 /* What decodes to nothing does so for everybody. */
 static void owner_of_what_is_nothing_is_proven_false(void **state) {
     (void)state;
@@ -688,6 +757,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(wild_result_gets_no_vote_of_few_members, set_up_few_judges,
                                         tear_down),
         TEST(owner_whose_result_is_left_out_is_struck),
+        cmocka_unit_test_setup_teardown(opinion_of_one_takes_no_turn, set_up_few_judges, tear_down),
         TEST(owner_of_what_is_nothing_is_proven_false),
         TEST(accusation_alone_strikes_nobody),
         TEST(nobody_votes_for_a_round_of_liars_alone),
