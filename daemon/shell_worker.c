@@ -30,6 +30,7 @@ static void on_attached(void *user, pid_t pid, const char *device) {
     struct tw_shell *shell = user;
     shell->train.pid = pid;
     (void)snprintf(shell->train.device, sizeof(shell->train.device), "%s", device);
+    tw_supervisor_attached(&shell->supervisor, pid);
     if (shell->host->is_held) return; /* it comes and goes until it is welcome */
     tw_shell_note(shell, TW_LOG_INFO, "worker_attached", "pid=%ld device=\"%s\"", (long)pid,
                   device);

@@ -63,6 +63,8 @@ static void running_begin(struct tw_supervisor *supervisor, pid_t pid) {
     supervisor->pid = pid;
     supervisor->is_hanging = false;
     supervisor->is_killed = false;
+    supervisor->is_attached = false;
+    supervisor->has_exited = false;
     tw_restart_started(&supervisor->restart, now_us());
 }
 
@@ -147,8 +149,17 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
     supervisor->config.died(supervisor->config.user, &death);
 }
 
+/* What it said last may still be in its link, and the next one would be turned away there. */
 static void on_exit(uv_process_t *process, int64_t exit_status, int signal) {
-    death_handle(process->data, (int)exit_status, signal);
+    struct tw_supervisor *supervisor = process->data;
+    supervisor->pid = 0; /* no longer its own */
+    if (!supervisor->is_attached || supervisor->is_stopping) {
+        death_handle(supervisor, (int)exit_status, signal);
+        return;
+    }
+    supervisor->has_exited = true;
+    supervisor->exit_status = (int)exit_status;
+    supervisor->exit_signal = signal;
 }
 
 /* ---- interface ----------------------------------------------------------------------------- */
@@ -175,6 +186,11 @@ void tw_supervisor_linked(struct tw_supervisor *supervisor, pid_t pid) {
     if (!is_foreign(supervisor) || supervisor->is_stopping) return;
     TW_ASSERT(supervisor->state == TW_SUPERVISOR_STOPPED);
     running_begin(supervisor, pid);
+}
+
+void tw_supervisor_attached(struct tw_supervisor *supervisor, pid_t pid) {
+    supervisor->is_attached =
+        !is_foreign(supervisor) && supervisor->pid > 0 && pid == supervisor->pid;
 }
 
 void tw_supervisor_ready(struct tw_supervisor *supervisor) {
@@ -204,8 +220,13 @@ void tw_supervisor_set_gpu(struct tw_supervisor *supervisor, bool is_on_gpu) {
 
 void tw_supervisor_unlinked(struct tw_supervisor *supervisor, int exit_status) {
     if (supervisor->state != TW_SUPERVISOR_RUNNING) return;
+    supervisor->is_attached = false;
     if (is_foreign(supervisor)) {
         death_handle(supervisor, exit_status, 0);
+        return;
+    }
+    if (supervisor->has_exited) {
+        death_handle(supervisor, supervisor->exit_status, supervisor->exit_signal);
         return;
     }
     if (supervisor->is_stopping) return;

@@ -55,13 +55,16 @@ struct tw_supervisor {
     struct tw_supervisor_config config;
     enum tw_supervisor_state state;
     struct tw_restart restart;
-    pid_t pid;       /* while it runs; 0: of another namespace */
+    pid_t pid;       /* while it runs; 0: of another namespace, or gone */
     uint32_t deaths; /* ever, the wanted one not counted */
     uint64_t snapshot_step, pause_us;
     bool is_stopping, is_hanging, is_killed;
     bool is_idle;   /* paused or finished: no step is due */
     bool is_on_gpu; /* a hang is then a fault of the device */
     bool is_process_open;
+    bool is_attached; /* a worker of ours has its link */
+    bool has_exited;  /* so, and its process is gone while the link is not: with these */
+    int exit_status, exit_signal;
     uv_process_t process;
     uv_timer_t timer; /* pause, or kill escalation */
     uv_timer_t watch; /* looks for a hang once a second */
@@ -82,6 +85,10 @@ void tw_supervisor_set_idle(struct tw_supervisor *supervisor, bool is_idle);
 
 /* What it computes on, as far as is known. */
 void tw_supervisor_set_gpu(struct tw_supervisor *supervisor, bool is_on_gpu);
+
+/* The process with this id has the link to us. When it is the worker we started, `died` waits for
+ * tw_supervisor_unlinked: what it said last may still be unread. */
+void tw_supervisor_attached(struct tw_supervisor *supervisor, pid_t pid);
 
 /* It was welcomed: a worker that somebody else started runs. */
 void tw_supervisor_linked(struct tw_supervisor *supervisor, pid_t pid);

@@ -268,6 +268,29 @@ static void worker_is_not_in_the_group_of_the_terminal(void **state) {
     seen_close(&seen);
 }
 
+/* Its last words may be unread, and the next worker would find its place taken. */
+static void death_waits_for_the_end_of_the_link(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exit 4");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    tw_supervisor_attached(&seen.supervisor, seen.supervisor.pid);
+    while (!seen.supervisor.has_exited) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_int_equal(seen.deaths, 0);
+    tw_supervisor_unlinked(&seen.supervisor, -1);
+    assert_int_equal(seen.deaths, 1);
+    assert_int_equal(seen.last.exit_status, 4);
+    /* A link that somebody else has says nothing of the next one, and who leaves waits for none. */
+    while (seen.supervisor.state != TW_SUPERVISOR_RUNNING) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    tw_supervisor_attached(&seen.supervisor, getpid());
+    while (seen.deaths < 2) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    while (seen.supervisor.state != TW_SUPERVISOR_RUNNING) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    tw_supervisor_attached(&seen.supervisor, seen.supervisor.pid);
+    assert_true(tw_supervisor_stop(&seen.supervisor, 5 * SECOND_US));
+    while (seen.wanted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    seen_close(&seen);
+}
+
 static void program_that_cannot_run_is_named(void **state) {
     (void)state;
     struct seen seen;
@@ -409,6 +432,7 @@ int main(void) {
         cmocka_unit_test(hang_on_a_gpu_is_a_device_fault),
         cmocka_unit_test(stop_ends_it_for_good),
         cmocka_unit_test(worker_is_not_in_the_group_of_the_terminal),
+        cmocka_unit_test(death_waits_for_the_end_of_the_link),
         cmocka_unit_test(program_that_cannot_run_is_named),
         cmocka_unit_test(worker_of_somebody_else_is_ended_when_it_hangs),
         cmocka_unit_test(worker_of_somebody_else_that_does_not_end_is_cut),

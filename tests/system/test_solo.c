@@ -66,6 +66,17 @@ static void pid_kill(double pid) {
     assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
 }
 
+static bool process_is_zombie(pid_t pid) {
+    char path[64], line[256] = "";
+    (void)snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    const bool is_read = fgets(line, sizeof(line), file) != NULL;
+    (void)fclose(file);
+    const char *after_name = strrchr(line, ')');
+    return is_read && after_name != NULL && strncmp(after_name, ") Z", 3) == 0;
+}
+
 static void killed_worker_goes_on_from_its_snapshot(void **state) {
     (void)state;
     cluster_start(&cluster, 0, NULL);
@@ -79,6 +90,27 @@ static void killed_worker_goes_on_from_its_snapshot(void **state) {
     unsigned long long step = 0;
     assert_int_equal(sscanf(ready, "start=snapshot step=%llu", &step), 1);
     assert_true(step >= 45);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+/* A daemon that was not scheduled finds the end of the process and of the link at once. */
+static void death_is_judged_once_the_link_is_read_to_its_end(void **state) {
+    (void)state;
+    char text[96];
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 30, 20));
+    const double pid = cluster_number(&cluster, 0, "worker.pid");
+    assert_int_equal(kill(cluster.nodes[0].pid, SIGSTOP), 0);
+    pid_kill(pid);
+    while (!process_is_zombie((pid_t)pid)) cluster_pause(0.01);
+    assert_int_equal(kill(cluster.nodes[0].pid, SIGCONT), 0);
+    assert_true(cluster_reaches(&cluster, 0, "worker.restarts", 1, 10));
+    cluster_string(&cluster, 0, "worker.error", text);
+    assert_string_equal(text, "killed by signal 9 (Killed)");
+    const char *gone = strstr(cluster_log(&cluster, 0), "ev=worker_gone");
+    assert_non_null(gone);
+    assert_non_null(strstr(gone, "ev=worker_died"));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
 }
@@ -278,6 +310,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(node_without_peers_trains_and_says_solo),
         TEST(killed_worker_goes_on_from_its_snapshot),
+        TEST(death_is_judged_once_the_link_is_read_to_its_end),
         TEST(worker_that_keeps_dying_is_given_up_and_the_daemon_stays),
         TEST(sigterm_saves_and_the_next_start_goes_on),
         TEST(closed_terminal_saves_and_leaves),
