@@ -242,6 +242,7 @@ static void note_vain_join(struct tw_node *node, uint32_t row) {
 
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join) {
     if (!tw_id_equal(&join->lineage, &node->at.lineage) || tw_round_is_apart(node)) return;
+    if (node->links[peer].has_left) return;
     uint32_t row = 0, oldest = 0;
     for (; row < JOINS_MAX && !tw_id_equal(&node->joins[row].id, &node->links[peer].id); row++) {
         if (node->joins[row].heard_us < node->joins[oldest].heard_us) oldest = row;
@@ -335,10 +336,16 @@ void tw_lineage_solo_done(struct tw_node *node) {
 
 /* ---- the end of a lineage ------------------------------------------------------------------- */
 
-/* So many members said goodbye that those who are left decide nothing any more. */
-static bool is_left_behind(const struct tw_node *node) {
+/* So many members have parted that those who are left decide nothing any more, nor did before we
+ * heard of it. */
+static bool is_left_behind(struct tw_node *node) {
     uint32_t staying_count = 0;
-    for (uint32_t i = 0; i < node->roster.count; i++) staying_count += !node->member_left[i];
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_donor(node, i) && node->links[i].status.rounds > node->at.rounds)
+            return false;
+    }
+    for (uint32_t i = 0; i < node->roster.count; i++)
+        staying_count += !tw_peers_member_parted(node, i);
     return staying_count <= node->roster.count / 2;
 }
 
@@ -360,7 +367,7 @@ static bool is_nobody_ahead(const struct tw_node *node) {
  * an accepted manifest whose results died with every pool, as receivers they stand before rounds in
  * which they may have voted and which nobody can tell them. Nothing may be decided there in their
  * place, but a child lineage can begin: at once, as nobody is missing who could know more. */
-static bool is_hopeless(const struct tw_node *node) {
+static bool is_hopeless(struct tw_node *node) {
     if (node->state == TW_STATE_MEMBER)
         return is_left_behind(node) || (node->round.is_lost && is_nobody_ahead(node));
     return node->now_us >= node->lineage_us + LINEAGE_LOST_US && is_nobody_ahead(node);

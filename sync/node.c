@@ -38,10 +38,14 @@ void tw_node_set_roster(struct tw_node *node, const struct tw_roster *roster) {
     bool has_left[TW_MEMBERS_MAX];
     uint8_t missed[TW_MEMBERS_MAX];
     for (uint32_t i = 0; i < roster->count; i++) {
-        const int before = tw_roster_find(&node->roster, &roster->members[i].id);
-        seen_us[i] = before >= 0 ? node->member_seen_us[before] : node->now_us;
-        live_us[i] = before >= 0 ? node->member_live_us[before] : node->now_us;
-        has_left[i] = before >= 0 && node->member_left[before];
+        const struct tw_member *member = &roster->members[i];
+        const int before = tw_roster_find(&node->roster, &member->id);
+        const uint16_t peer = tw_peers_find(node, &member->id);
+        const bool is_same = before >= 0 && node->roster.members[before].nonce == member->nonce;
+        seen_us[i] = is_same ? node->member_seen_us[before] : node->now_us;
+        live_us[i] = is_same ? node->member_live_us[before] : node->now_us;
+        has_left[i] = (is_same && node->member_left[before]) ||
+                      (peer != NO_PEER && node->links[peer].has_left);
         missed[i] = before >= 0 ? node->member_missed[before] : 0;
     }
     memcpy(node->member_seen_us, seen_us, roster->count * sizeof(seen_us[0]));
@@ -137,13 +141,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PROBE:
     case TW_MSG_PROBED:
     case TW_MSG_PEERS: break; /* the shell's: its member table, and where it can be dialled */
-    case TW_MSG_LEAVE: {
-        const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
-        if (idx >= 0) node->member_left[idx] = true;
-        node->links[peer].has_left = true;
-        node->links[peer].has_status = false;
-        break;
-    }
+    case TW_MSG_LEAVE: tw_peers_left(node, peer); break;
     case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;
     case TW_MSG_CONTRIB: tw_round_contrib(node, peer, &message->u.contrib); break;
     case TW_MSG_RESULT: tw_round_result(node, peer, &message->u.result); break;

@@ -391,7 +391,7 @@ struct tw_node {
     uint32_t arrivals_count;
     uint64_t member_seen_us[TW_MEMBERS_MAX]; /* seated last, by roster index */
     uint64_t member_live_us[TW_MEMBERS_MAX];
-    bool member_left[TW_MEMBERS_MAX];
+    bool member_left[TW_MEMBERS_MAX];      /* it said goodbye, and is not back under its nonce */
     uint8_t member_missed[TW_MEMBERS_MAX]; /* rounds it announced itself for and did not deliver */
 
     /* vote */
@@ -476,6 +476,7 @@ bool tw_node_is_voter(const struct tw_node *node);
 void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id);
 void tw_peers_down(struct tw_node *node, uint16_t peer);
 void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_status *status);
+void tw_peers_left(struct tw_node *node, uint16_t peer);
 void tw_peers_advance(struct tw_node *node);
 uint16_t tw_peers_find(const struct tw_node *node, const struct tw_id *id);
 bool tw_peers_is_live(const struct tw_node *node, uint16_t peer);
@@ -487,6 +488,8 @@ bool tw_peers_is_donor(const struct tw_node *node, uint16_t peer);
 bool tw_peers_member_live(const struct tw_node *node, uint32_t idx);
 /* Or it fetches (phi, u) under the nonce that the roster lists: it votes, and delivers nothing. */
 bool tw_peers_member_seated(const struct tw_node *node, uint32_t idx);
+/* It said goodbye, or is here under another nonce, and will vote in this seat no more. */
+bool tw_peers_member_parted(struct tw_node *node, uint32_t idx);
 void tw_peers_broadcast(struct tw_node *node, const struct tw_message *message);
 /* `peer` is a voter of the open round and said that it is deciding it too: worth talking to. */
 bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer);

@@ -44,6 +44,18 @@ bool tw_peers_member_seated(const struct tw_node *node, uint32_t idx) {
            node->links[peer].status.nonce == member->nonce;
 }
 
+bool tw_peers_member_parted(struct tw_node *node, uint32_t idx) {
+    if (node->member_left[idx]) return true;
+    const struct tw_member *member = &node->roster.members[idx];
+    const uint16_t peer = tw_peers_find(node, &member->id);
+    if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return false;
+    if (node->links[peer].status.nonce == member->nonce) return false;
+    /* Who was just let in may not have said so yet. */
+    const uint64_t due_us = node->member_seen_us[idx] + RETRY_US;
+    if (node->now_us < due_us) tw_node_wake(node, due_us);
+    return node->now_us >= due_us;
+}
+
 bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer) {
     return tw_peers_in_lineage(node, peer) && node->links[peer].status.rounds == node->at.rounds &&
            tw_roster_find(&node->roster, &node->links[peer].id) >= 0;
@@ -68,8 +80,6 @@ void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id) {
     node->status_us = 0; /* introduce ourselves at once */
     if (node->solo_hold_us < node->now_us + SOLO_HOLD_US)
         node->solo_hold_us = node->now_us + SOLO_HOLD_US;
-    const int idx = tw_roster_find(&node->roster, id);
-    if (idx >= 0) node->member_left[idx] = false;
 }
 
 void tw_peers_down(struct tw_node *node, uint16_t peer) {
@@ -92,6 +102,20 @@ void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_st
     if (node->links[peer].has_left) return;
     node->links[peer].status = *status;
     node->links[peer].has_status = true;
+    const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
+    if (idx >= 0 && node->roster.members[idx].nonce == status->nonce)
+        node->member_left[idx] = false; /* back, with its vote */
+}
+
+void tw_peers_left(struct tw_node *node, uint16_t peer) {
+    struct link *link = &node->links[peer];
+    const int idx = tw_roster_find(&node->roster, &link->id);
+    if (idx >= 0) node->member_left[idx] = true;
+    link->has_left = true;
+    link->has_status = false;
+    for (uint32_t j = 0; j < JOINS_MAX; j++) {
+        if (tw_id_equal(&node->joins[j].id, &link->id)) node->joins[j].heard_us = 0;
+    }
 }
 
 /* Who is alone and has no worker gives no (phi, u) and lets nobody in: who followed it would stand

@@ -476,3 +476,13 @@ struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node) {
     tw_node_view(mesh->nodes[node], &view);
     return view;
 }
+
+bool mesh_agree(const struct mesh *mesh, uint32_t a, uint32_t b) {
+    const struct tw_node_view left = mesh_view(mesh, a), right = mesh_view(mesh, b);
+    bool is_equal = tw_id_equal(&left.lineage, &right.lineage);
+    for (uint32_t p = 0; p < mesh->config.fragments_count; p++) {
+        const struct mesh_worker *one = &mesh->workers[a], *other = &mesh->workers[b];
+        is_equal &= one->rounds[p] != other->rounds[p] || one->phi[p] == other->phi[p];
+    }
+    return is_equal;
+}

@@ -101,6 +101,8 @@ void mesh_run(struct mesh *mesh, uint64_t for_us);
 /* Hands the event to the node now, and does what it asks. */
 void mesh_deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event);
 struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node);
+/* Both are in one lineage, and hold the same phi of every fragment that stands equally far. */
+bool mesh_agree(const struct mesh *mesh, uint32_t a, uint32_t b);
 struct tw_id mesh_digest(uint64_t value);
 
 /* ---- mesh_pair.c ---------------------------------------------------------------------------- */

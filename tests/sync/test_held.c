@@ -12,15 +12,6 @@
 
 static struct mesh mesh;
 
-static void assert_agreement(uint32_t a, uint32_t b) {
-    const struct tw_node_view left = mesh_view(&mesh, a), right = mesh_view(&mesh, b);
-    assert_memory_equal(&left.lineage, &right.lineage, sizeof(left.lineage));
-    for (uint32_t p = 0; p < mesh.config.fragments_count; p++) {
-        if (mesh.workers[a].rounds[p] == mesh.workers[b].rounds[p])
-            assert_int_equal(mesh.workers[a].phi[p], mesh.workers[b].phi[p]);
-    }
-}
-
 /* Node 0 has trained for 200 s, and its place is saved. Node 1 has trained for 8 s and is in the
  * middle of 0's state, which takes ten minutes to arrive. */
 static struct {
@@ -77,7 +68,7 @@ static void assert_nobody_takes_over_from_who_gave_up(void) {
         const struct tw_node_view zero = mesh_view(&mesh, 0), one = mesh_view(&mesh, 1);
         assert_memory_equal(&zero.lineage, &lineage, sizeof(lineage));
         assert_memory_equal(&one.lineage, &lineage, sizeof(lineage));
-        assert_agreement(0, 1);
+        assert_true(mesh_agree(&mesh, 0, 1));
     }
     mesh_deinit(&mesh);
 }
@@ -146,7 +137,7 @@ static void who_lost_its_donor_prefers_its_own_weights_to_lesser_ones(void **sta
     assert_int_equal(fresh.state, TW_STATE_SOLO);
     assert_memory_not_equal(&fresh.lineage, &one.lineage, sizeof(one.lineage));
     mesh_run(&mesh, SECONDS(130));
-    assert_agreement(0, 1);
+    assert_true(mesh_agree(&mesh, 0, 1));
     assert_true(mesh_view(&mesh, 0).clock_tokens > before.clock_tokens);
     mesh_deinit(&mesh);
 }

@@ -60,10 +60,58 @@ static void say_join(void) {
 static void become_alone(void) {
     worker_up();
     for (uint16_t peer = 1; peer <= 2; peer++) say(peer, message_of(TW_MSG_LEAVE));
+    say_join(); /* a word from before */
+    feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1});
+    link_up(1);
     feed(&(struct tw_event){.kind = TW_EV_TICK});
     assert_int_equal(view_now().state, TW_STATE_SOLO);
     now_us += SECONDS(6);
     forget();
+}
+
+/* It is here, and fetches the state. */
+static void say_receiver(uint16_t peer, uint64_t nonce) {
+    struct tw_message *message = message_of(TW_MSG_STATUS);
+    message->u.status.state = TW_STATE_RECEIVER;
+    message->u.status.lineage = start.lineage;
+    message->u.status.rounds = ROUNDS;
+    message->u.status.nonce = nonce;
+    say(peer, message);
+}
+
+static enum tw_node_state state_in(uint64_t for_us, uint64_t nonce_1, uint64_t nonce_2) {
+    const uint64_t end_us = now_us + for_us;
+    while (now_us < end_us) {
+        say_receiver(1, nonce_1);
+        say_receiver(2, nonce_2);
+        now_us += SECONDS(1) / 4;
+        feed(&(struct tw_event){.kind = TW_EV_TICK});
+    }
+    return view_now().state;
+}
+
+/* Two of three lost their votes: nobody will ever vote in their seats, so nothing is decided. */
+static void seats_whose_votes_are_lost_are_not_waited_for(void **state) {
+    (void)state;
+    worker_up();
+    for (uint16_t peer = 1; peer <= 2; peer++)
+        feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
+    now_us += SECONDS(10);
+    for (uint16_t peer = 1; peer <= 2; peer++) link_up(peer);
+    assert_int_equal(state_in(SECONDS(60), 8, 9), TW_STATE_MEMBER); /* as the roster has them */
+    assert_int_equal(state_in(SECONDS(60), 8, 99), TW_STATE_MEMBER);
+    assert_int_equal(state_in(SECONDS(1), 98, 99), TW_STATE_MEMBER); /* who knows? */
+    assert_int_equal(state_in(SECONDS(2), 98, 99), TW_STATE_SOLO);
+}
+
+/* They were let in again, and we have yet to hear of it. */
+static void seats_that_were_given_away_are_heard_of(void **state) {
+    (void)state;
+    worker_up();
+    link_up(3);
+    say_status(3, &start.lineage, ROUNDS + 5, 6000);
+    assert_int_equal(state_in(SECONDS(4), 98, 99), TW_STATE_MEMBER);
+    assert_follows(&start.lineage);
 }
 
 /* The worker may have published a solo round and died before it said so: then phi is one that a
@@ -353,6 +401,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(who_comes_back_opens_no_round_for_a_period),
         TEST(who_comes_back_joins_what_others_open),
+        TEST(seats_whose_votes_are_lost_are_not_waited_for),
+        TEST(seats_that_were_given_away_are_heard_of),
         TEST(who_is_alone_decides_nothing_without_a_worker),
         TEST(who_goes_back_below_the_budget_trains_on),
         TEST(round_of_nothing_leaves_patience_as_it_is),
