@@ -254,7 +254,7 @@ void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_jo
     node->joins[row].id = node->links[peer].id;
     node->joins[row].said = *join;
     node->joins[row].heard_us = node->now_us;
-    node->solo_hold_us = node->now_us + SOLO_HOLD_US;
+    tw_lineage_hold(node, SOLO_HOLD_US);
     note_vain_join(node, row);
 }
 
@@ -285,6 +285,10 @@ static void ask_to_join(struct tw_node *node) {
 }
 
 /* ---- alone ---------------------------------------------------------------------------------- */
+
+void tw_lineage_hold(struct tw_node *node, uint64_t for_us) {
+    if (node->solo_hold_us < node->now_us + for_us) node->solo_hold_us = node->now_us + for_us;
+}
 
 /* A lineage of one: phi follows theta, fragment after fragment, and the clock runs on. */
 static void solo_round(struct tw_node *node) {

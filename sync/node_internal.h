@@ -761,6 +761,9 @@ void tw_lineage_unhold(struct tw_node *node, uint32_t fragment, enum tw_load_mod
 void tw_lineage_turned(struct tw_node *node, bool ok);
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join);
 void tw_lineage_solo_done(struct tw_node *node);
+/* Somebody copies our state, or is about to: no solo round for so long, or for longer if that was
+ * said before. */
+void tw_lineage_hold(struct tw_node *node, uint64_t for_us);
 void tw_lineage_advance(struct tw_node *node);
 
 /* ---- state.c: (phi, u) of a fragment, given and taken ---------------------------------------- */

@@ -204,8 +204,7 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
     payload->pullers |= UINT64_C(1) << peer;
     payload->is_left = false;
     /* A slow uplink needs long for one chunk: hold still as long as we keep the bytes. */
-    if (node->solo_hold_us < node->now_us + STATE_KEEP_US)
-        node->solo_hold_us = node->now_us + STATE_KEEP_US;
+    tw_lineage_hold(node, STATE_KEEP_US);
     for (uint32_t i = 0; i < request->count; i++)
         tw_act_chunk(node, peer, payload, request->first + i);
 }

@@ -78,8 +78,7 @@ void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id) {
     node->link_keys[peer] = key_of(id);
     link->heard_us = node->now_us;
     node->status_us = 0; /* introduce ourselves at once */
-    if (node->solo_hold_us < node->now_us + SOLO_HOLD_US)
-        node->solo_hold_us = node->now_us + SOLO_HOLD_US;
+    tw_lineage_hold(node, SOLO_HOLD_US);
 }
 
 void tw_peers_down(struct tw_node *node, uint16_t peer) {

@@ -56,7 +56,7 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
     if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->state == TW_STATE_RECEIVER) return;
     if (get->fragment >= node->cfg.fragments_count || !node->worker_up) return;
     if (node->at.fragment_rounds[get->fragment] == NOT_HELD) return;
-    node->solo_hold_us = node->now_us + SOLO_HOLD_US;
+    tw_lineage_hold(node, SOLO_HOLD_US);
     release_others(node, peer, &node->exports[get->fragment]);
     const struct tw_id *digest = &node->at.fragment_digests[get->fragment];
     struct state_export *export = &node->exports[get->fragment];

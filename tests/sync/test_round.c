@@ -69,6 +69,34 @@ static void become_alone(void) {
     forget();
 }
 
+/* Found by the simulator: with a slow uplink and many who ask, each question let the next solo
+ * round through, which made what was being copied useless to everybody. */
+static void state_that_is_being_copied_stays_as_it_is(void **state) {
+    (void)state;
+    become_alone();
+    struct tw_message *message = message_of(TW_MSG_STATE_GET);
+    message->u.state_get.lineage = view_now().lineage;
+    say(1, message);
+    struct tw_event packed = {.kind = TW_EV_EXPORTED, .ok = true};
+    packed.u.exported.hash = name_of("packed");
+    packed.u.exported.bytes = 1000;
+    feed(&packed);
+    message = message_of(TW_MSG_PULL);
+    message->u.pull = (struct tw_msg_pull){.hash = name_of("packed"), .count = 1};
+    say(1, message);
+    now_us += SECONDS(1);
+    message = message_of(TW_MSG_STATE_GET);
+    message->u.state_get.lineage = view_now().lineage;
+    message->u.state_get.fragment = 1;
+    say(1, message);
+    now_us += SECONDS(28);
+    step_to(1010);
+    assert_null(find_action(TW_ACT_SOLO));
+    now_us += SECONDS(2);
+    step_to(1020);
+    assert_non_null(find_action(TW_ACT_SOLO));
+}
+
 /* It is here, and fetches the state. */
 static void say_receiver(uint16_t peer, uint64_t nonce) {
     struct tw_message *message = message_of(TW_MSG_STATUS);
@@ -401,6 +429,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(who_comes_back_opens_no_round_for_a_period),
         TEST(who_comes_back_joins_what_others_open),
+        TEST(state_that_is_being_copied_stays_as_it_is),
         TEST(seats_whose_votes_are_lost_are_not_waited_for),
         TEST(seats_that_were_given_away_are_heard_of),
         TEST(who_is_alone_decides_nothing_without_a_worker),
