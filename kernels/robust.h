@@ -1,5 +1,5 @@
-/* robust.h - merges that a minority of senders of nonsense cannot pull far. Host, fixed order, no
- * contraction.
+/* robust.h - merges that a minority of senders of nonsense cannot pull far: fewer than half of
+ * them, and a quarter of the trimmed mean. Host, fixed order, no contraction.
  *
  * They take every input for one voice: a share of tokens is what a node says of itself. x: `count`
  * (1 to TW_ROBUST_MAX) arrays of n finite floats; out (n) overlaps none of them. Sums in double,

@@ -327,6 +327,7 @@ static enum tw_status read_run(const char *text, size_t size, bool is_whole, str
      * is then fitted to them, but for those that the file has. */
     TW_TRY(read_keys(text, size, &lines, run, err));
     if (!is_whole) TW_TRY(check_end(&lines, err));
+    tw_run_fit_warmup(run);
     tw_run_apply_preset(run, run->sync.preset);
     TW_TRY(read_keys(text, size, &lines, run, err));
     tw_run_refit(run);

@@ -186,9 +186,14 @@ enum tw_status tw_run_apply_model(struct tw_run *run, const char *name, struct t
 /* Name of shape `i`, smallest first; NULL past the last. */
 const char *tw_run_model_name(uint32_t i);
 
+/* Sets train.warmup_tokens: 1 % of the budget, but 100 steps of each node where that is no more
+ * than a fifth of it: a short run that warms up too fast loses more than it gains by merging. */
+void tw_run_fit_warmup(struct tw_run *run);
+
 /* Overwrites every sync.* knob but sync.nodes, sync.members, sync.pace and sync.interval with the
  * row of the preset, fitted to the model and to the planned number of outer steps: run_preset.c. Of
- * what was there before sync.codec alone counts: a coarse one wants a shorter period. */
+ * what was there before a coarse sync.codec counts and sync.topology = pair: both want a shorter
+ * period. */
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
 
 /* What of the row follows from sync.period and sync.fragments, once these are set otherwise: of the

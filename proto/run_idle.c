@@ -17,6 +17,14 @@ static bool is_by_steps(const struct tw_run *run) {
     return run->sync.pace == TW_PACE_STEPS;
 }
 
+static bool is_adamw(const struct tw_run *run) {
+    return run->train.optimizer == TW_OPTIMIZER_ADAMW;
+}
+
+static bool is_no_wsd(const struct tw_run *run) {
+    return run->train.schedule != TW_SCHEDULE_WSD;
+}
+
 static const struct idle {
     bool (*is_idle)(const struct tw_run *run);
     const char *where, *why, *instead;
@@ -30,6 +38,16 @@ static const struct idle {
       "sync.outer_lr", "sync.outer_momentum", "sync.outer_ramp", "sync.gap_penalty",
       "sync.momentum_clip", "sync.codec", "sync.result", "sync.feedback", "sync.feedback_local",
       "sync.quorum", "sync.grace", NULL}},
+    {is_solo,
+     "sync.topology = solo",
+     "what a node keeps it keeps by its own steps",
+     "sync.topology = group or pair",
+     {"sync.pace", "sync.interval", NULL}},
+    {is_pair,
+     "sync.topology = pair",
+     "nobody has a seat there",
+     "sync.topology = group",
+     {"sync.members", NULL}},
     {is_pair,
      "sync.topology = pair",
      "each of the two merges for itself, so that no merge is sent",
@@ -45,6 +63,16 @@ static const struct idle {
      "rounds follow sync.period, not the time",
      "sync.pace = clock",
      {"sync.interval", NULL}},
+    {is_adamw,
+     "train.optimizer = adamw",
+     "its momentum is train.beta1",
+     "train.optimizer = muon",
+     {"train.muon_momentum", NULL}},
+    {is_no_wsd,
+     "train.schedule is not wsd",
+     "the learning rate falls by another rule",
+     "train.schedule = wsd",
+     {"train.wsd_decay", NULL}},
 };
 
 static bool has(const struct idle *row, const char *key) {

@@ -152,8 +152,8 @@ static const struct tw_run_key keys[] = {
     NUMBER("sync.mix", TW_RUN_REAL, sync.mix_millionths, 0, MILLION - 1,
            "sync.sent = mix: weight of the local parameters when a merge is applied"),
     ENUM("sync.merge", sync.merge, merges,
-         "how contributions become one; trimmed, median and clipped withstand nonsense among five "
-         "or more"),
+         "how contributions become one; of five or more, median and clipped withstand nonsense of "
+         "less than half, trimmed of a quarter"),
     ENUM("sync.weights", sync.weights, weights,
          "how much each contributor counts; tokens_rate: tokens times tokens per step"),
     ENUM("sync.outer", sync.outer, outer_rules, "rule of the outer step"),
@@ -176,9 +176,9 @@ static const struct tw_run_key keys[] = {
     ENUM("sync.result", sync.result, codecs, "how merged ones are coded"),
     NUMBER("sync.feedback", TW_RUN_REAL, sync.feedback_millionths, 0, MILLION,
            "share of what coding lost that is sent with the next; 0 is none"),
-    NUMBER(
-        "sync.feedback_local", TW_RUN_REAL, sync.feedback_local_millionths, 0, MILLION,
-        "feedback: share of what coding lost that a node's own parameters keep until it is sent"),
+    NUMBER("sync.feedback_local", TW_RUN_REAL, sync.feedback_local_millionths, 0, MILLION,
+           "feedback: share of what coding lost that a node's own parameters keep until it is "
+           "sent; all of that is in the next, and sync.feedback of the rest"),
     ENUM("sync.pace", sync.pace, paces, "rounds follow each node's steps, or the time"),
     NUMBER("sync.interval", TW_RUN_DURATION, sync.pace_ms, 10, DAY_MS,
            "between two rounds when sync.pace is clock: what a node as planned takes for "

@@ -65,6 +65,10 @@ bool tw_run_needs_feedback(enum tw_codec_id codec);
 /* A merge that tells the odd one out, and so takes every node for one voice. */
 bool tw_run_is_robust(enum tw_merge merge);
 
+/* Whether work in that codec gets through a merge that goes parameter by parameter: not where most
+ * of what a node sends is 0, for the others' zeros outvote it. */
+bool tw_run_can_code(enum tw_merge merge, enum tw_codec_id codec);
+
 /* Of about a bit and less: most of a delta is sent rounds later. */
 bool tw_run_is_coarse(enum tw_codec_id codec);
 

@@ -178,29 +178,22 @@ static uint64_t line_at(const struct line *line, uint64_t x) {
 }
 
 /* How far the run is from one too short for any momentum (0) to one that is long enough (1000), of
- * K planned outer steps of H inner ones, W of them while the inner rate still rises: the least of
- * these. Measured with tests/bench/quality (a small model, periods 10 and 30): momentum is of use
- * from K = 20 on; at K = 40 (0.7, 0.7) is better than plain averaging and than (0.4, 0.9) by 0.1
- * nats. It wants a warm-up of several outer steps: (0.4, 0.9) at K = 40 lost 0.06 nats against
- * plain averaging with W = 2; a long run forgets how it began. Where deltas come late (is_behind),
- * more than a mild momentum overshoots, for most of what was wrong is gone after one outer step,
- * and more so in longer runs: at K = 160 (1, 0) was better than (0.74, 0.58) by 0.01 nats. And
- * between merges so close that nodes hardly part, an amplified outer step is no more than a larger
- * inner rate: (0.4, 0.9) lost 1 nat at H = 2, K = 200, and 0.2 at H = 4, K = 100. */
-static uint64_t length_of(const struct tw_run *run, bool is_behind) {
+ * K planned outer steps of H inner ones: the lesser of these. Measured with tests/bench/quality (a
+ * small model, periods 10 and 30): momentum is of use from K = 20 on; at K = 40 (0.7, 0.7) is
+ * better than plain averaging and than (0.4, 0.9) by 0.1 nats, however soon the inner rate has
+ * risen: with a warm-up of 1, 2, 3 and 5 outer steps (0.7, 0.675) was 2.138, 2.178, 2.143 and 2.077
+ * nats, plain averaging 2.268, 2.290, 2.223 and 2.150 (two seeds). Where deltas come late, more
+ * than a mild momentum overshoots, for most of what was wrong is gone after one outer step, and
+ * more so in longer runs: at K = 160 (1, 0) was better than (0.74, 0.58) by 0.01 nats. And between
+ * merges so close that nodes hardly part, an amplified outer step is no more than a larger inner
+ * rate: (0.4, 0.9) lost 1 nat at H = 2, K = 200, and 0.2 at H = 4, K = 100. */
+static uint64_t length_of(const struct tw_run *run, bool is_late) {
     static const struct line of_planned = {4, {{10, 0}, {20, 333}, {40, 500}, {100, 1000}}};
-    static const struct line of_begun = {3, {{2, 0}, {3, 500}, {10, 1000}}};
     static const struct line of_late = {4, {{10, 0}, {20, 333}, {40, 333}, {160, 150}}};
     static const struct line of_period = {3, {{1, 0}, {4, 333}, {10, 1000}}};
-    const uint64_t planned = tw_run_outer_steps(run);
-    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
-    const uint64_t period_tokens = step_tokens * run->sync.nodes * run->sync.period;
-    const uint64_t warm = run->train.warmup_tokens / period_tokens;
-    const uint64_t begun = line_at(&of_begun, warm > planned / 40 ? warm : planned / 40);
     const uint64_t apart = line_at(&of_period, run->sync.period);
-    const uint64_t length = line_at(is_behind ? &of_late : &of_planned, planned);
-    const uint64_t least = apart < begun ? apart : begun;
-    return length < least ? length : least;
+    const uint64_t length = line_at(is_late ? &of_late : &of_planned, tw_run_outer_steps(run));
+    return length < apart ? length : apart;
 }
 
 /* `from` at t = 0, `to` at t = 1000. */
@@ -258,6 +251,18 @@ static struct rule coarse_of(const struct preset *row, uint64_t length) {
         PLAIN_LR, between(0, published < MOST ? published : MOST, line_at(&of_momentum, length))};
 }
 
+/* Whether merges come a whole period late. Not where they are mixed: whatever was trained since
+ * sending is scaled down there, of a whole period nearly all. */
+static bool is_behind(const struct tw_run *run, const struct preset *row) {
+    return row->overlap == WHOLE && run->sync.sent != TW_SENT_MIX;
+}
+
+/* Whose outer constants: who set another rule did not ask for those of the row's. */
+static const struct preset *rule_of(const struct tw_run *run, const struct preset *row) {
+    if (run->sync.outer == row->outer || row->outer_momentum_millionths == 0) return row;
+    return &presets[run->sync.outer == TW_OUTER_HEAVYBALL ? TW_PRESET_CO2 : TW_PRESET_DILOCO];
+}
+
 /* Outer learning rate and momentum for K planned outer steps per fragment.
  *
  * A steady outer gradient is amplified by eta / (1 - mu): 7 for Nesterov's published (0.7, 0.9), 4
@@ -267,14 +272,15 @@ static struct rule coarse_of(const struct preset *row, uint64_t length) {
 static void fit_outer(struct tw_run *run, const struct preset *row) {
     enum { RAMP_MAX = 10 };
     const uint64_t planned = tw_run_outer_steps(run);
-    const uint64_t length = length_of(run, row->overlap == WHOLE);
+    const uint64_t length = length_of(run, is_behind(run, row));
     const uint64_t ramp = planned / 10 < RAMP_MAX ? planned / 10 : RAMP_MAX;
-    struct rule rule = {row->outer_lr_millionths, 0};
-    if (row->outer_momentum_millionths > 0) {
-        rule = tw_run_is_coarse(run->sync.codec) ? coarse_of(row, length)
-               : row->outer == TW_OUTER_HEAVYBALL
-                   ? heavyball_of(row, length)
-                   : nesterov_of(row, planned, length, run->sync.merge);
+    const struct preset *const published = rule_of(run, row);
+    struct rule rule = {published->outer_lr_millionths, 0};
+    if (published->outer_momentum_millionths > 0) {
+        rule = tw_run_is_coarse(run->sync.codec) ? coarse_of(published, length)
+               : run->sync.outer == TW_OUTER_HEAVYBALL
+                   ? heavyball_of(published, length)
+                   : nesterov_of(published, planned, length, run->sync.merge);
     }
     run->sync.outer_lr_millionths = rule.lr;
     run->sync.outer_momentum_millionths = rule.momentum;
@@ -298,8 +304,9 @@ static uint32_t fit_overlap(const struct tw_run *run, const struct preset *row) 
     enum { SHARE = 5, MOST = 100000 }; /* as the key takes */
     const uint32_t stride = run->sync.period / run->sync.fragments;
     if (stride <= 1) return 0;
-    if (row->overlap == WHOLE) return stride <= MOST ? stride - 1 : MOST;
-    if (row->overlap <= 1 || stride >= SHARE * row->overlap) return row->overlap;
+    if (is_behind(run, row)) return stride <= MOST ? stride - 1 : MOST;
+    const uint32_t wanted = row->overlap == WHOLE ? 1 : row->overlap;
+    if (wanted <= 1 || stride >= SHARE * wanted) return wanted;
     return stride > SHARE ? stride / SHARE : 1;
 }
 
@@ -312,7 +319,8 @@ static const struct preset *row_of(enum tw_preset preset) {
  * period late, or two by two. */
 static bool is_slow(const struct tw_run *run, const struct preset *row) {
     return tw_run_is_coarse(run->sync.codec) || tw_run_is_coarse(row->codec) ||
-           row->overlap == WHOLE || row->topology == TW_TOPOLOGY_PAIR;
+           row->overlap == WHOLE || row->topology == TW_TOPOLOGY_PAIR ||
+           run->sync.topology == TW_TOPOLOGY_PAIR;
 }
 
 /* The period of the row; in short runs a shorter one where nodes are slow to learn of each other.
@@ -334,11 +342,17 @@ static uint32_t fit_period(const struct tw_run *run, const struct preset *row, u
     return stride > 0 ? stride * fragments : fragments;
 }
 
+static uint32_t together_of(const struct preset *row) {
+    return row->together_millionths > 0 ? row->together_millionths : 1000000;
+}
+
 /* Fragments divide the period. Who set one of the two did not ask for what the row has of the
  * other, so that gives way: the period to the nearest multiple, the fragments to the next fewer. */
 static void fit_division(struct tw_run *run, const struct preset *row) {
     if (run->sync.period % run->sync.fragments == 0) return;
-    if (run->sync.period == fit_period(run, row, fit_fragments(run, row))) {
+    struct tw_run applied = *run; /* as tw_run_apply_preset() saw it */
+    applied.sync.together_millionths = together_of(row);
+    if (run->sync.period == fit_period(&applied, row, fit_fragments(run, row))) {
         run->sync.period = fit_period(run, row, run->sync.fragments);
         return;
     }
@@ -371,9 +385,9 @@ static uint32_t feedback_local_of(const struct tw_run *run) {
 
 /* Who sets a topology, a rule or a codec did not ask for what the row has of keys that only go with
  * its own: those give way. What run_sync.c refuses is then what somebody wrote. Returns the row
- * that the outer constants are of. */
+ * that overlap and outer constants are of. */
 static const struct preset *yield(struct tw_run *run, const struct preset *row) {
-    enum { MILLION = 1000000, FEEDBACK = 950000 };
+    enum { MILLION = 1000000, FEEDBACK = 950000, HALF = 500000 };
     const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
     const bool is_foreign = is_pair && row->topology != TW_TOPOLOGY_PAIR;
     const struct preset *const rule = is_foreign ? &presets[TW_PRESET_NOLOCO] : row;
@@ -391,6 +405,8 @@ static const struct preset *yield(struct tw_run *run, const struct preset *row) 
     if (tw_run_needs_feedback(run->sync.codec) && run->sync.feedback_millionths == 0)
         run->sync.feedback_millionths = FEEDBACK;
     run->sync.feedback_local_millionths = feedback_local_of(run);
+    if (run->sync.sent == TW_SENT_MIX && run->sync.mix_millionths == 0)
+        run->sync.mix_millionths = HALF; /* as streaming's paper has it */
     return rule;
 }
 
@@ -398,7 +414,7 @@ void tw_run_refit(struct tw_run *run) {
     const struct preset *row = row_of(run->sync.preset);
     const struct preset *rule = yield(run, row);
     fit_division(run, row);
-    run->sync.overlap = fit_overlap(run, row);
+    run->sync.overlap = fit_overlap(run, rule);
     fit_outer(run, rule);
 }
 
@@ -427,14 +443,21 @@ void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval) {
     run->sync.pace_ms = pace_ms < PACE_MS_MIN ? PACE_MS_MIN : (uint32_t)pace_ms;
 }
 
+void tw_run_fit_warmup(struct tw_run *run) {
+    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
+    const uint64_t steps = 100 * step_tokens * run->sync.nodes;
+    const uint64_t share = run->train.tokens / 100, most = run->train.tokens / 5;
+    const uint64_t least = steps < most ? steps : most;
+    run->train.warmup_tokens = share > least ? share : least;
+}
+
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {
     const struct preset *row = row_of(preset);
     run->sync.preset = preset;
-    run->sync.topology = row->topology;
-    run->sync.together_millionths =
-        row->together_millionths > 0 ? row->together_millionths : 1000000;
+    run->sync.together_millionths = together_of(row);
     run->sync.fragments = fit_fragments(run, row);
     run->sync.period = fit_period(run, row, run->sync.fragments);
+    run->sync.topology = row->topology;
     run->sync.pattern = TW_PATTERN_STRIDED;
     run->sync.sent = row->sent;
     run->sync.mix_millionths = row->mix_millionths;

@@ -153,6 +153,35 @@ static void explain_few(FILE *to, const struct tw_run *run, uint64_t planned) {
     }
 }
 
+/* What comes of a steady change, eta / (1 - mu), and whether somebody set that. */
+static void explain_gain(FILE *to, const struct tw_run *run, double eta, double mu) {
+    static struct tw_run fitted;
+    fitted = *run;
+    tw_run_refit(&fitted);
+    const bool is_fitted =
+        fitted.sync.outer_lr_millionths == run->sync.outer_lr_millionths &&
+        fitted.sync.outer_momentum_millionths == run->sync.outer_momentum_millionths;
+    if (mu == 0 && eta == 1) {
+        (void)fprintf(to, "            plain averaging: %s\n",
+                      is_fitted ? "by the preset, or as the run is too short for momentum"
+                                : "as set");
+        if (is_fitted) return;
+    } else {
+        (void)fprintf(to, "            a steady change is amplified %.1f times", eta / (1 - mu));
+        if (is_fitted) {
+            (void)fprintf(to, "; short runs want less, so this\n            follows from the "
+                              "planned outer steps\n");
+            return;
+        }
+        (void)fprintf(to, ", as set\n");
+    }
+    (void)fprintf(to,
+                  "            (left out, rate %.3g and momentum %.3g would fit the planned outer "
+                  "steps)\n",
+                  fitted.sync.outer_lr_millionths / 1e6,
+                  fitted.sync.outer_momentum_millionths / 1e6);
+}
+
 static void explain_outer(FILE *to, const struct tw_run *run) {
     const uint64_t planned = tw_run_outer_steps(run);
     char count[TW_UNITS_BYTES], rule[TW_RUN_VALUE_BYTES];
@@ -168,16 +197,7 @@ static void explain_outer(FILE *to, const struct tw_run *run) {
     (void)fprintf(to, "\n            %s outer step%s planned\n",
                   tw_units_count(count, (double)planned), planned == 1 ? " is" : "s are");
     explain_few(to, run, planned);
-    if (mu == 0 && run->sync.outer_lr_millionths == 1000000) {
-        (void)fprintf(to,
-                      "            plain averaging: by the preset, or as the run is too short for "
-                      "momentum\n");
-    } else {
-        (void)fprintf(to,
-                      "            a steady change is amplified %.1f times; short runs want "
-                      "less, so this\n            follows from the planned outer steps\n",
-                      eta / (1 - mu));
-    }
+    explain_gain(to, run, eta, mu);
 }
 
 static void explain_wire(FILE *to, const struct tw_run *run, double params,

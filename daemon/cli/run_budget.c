@@ -6,6 +6,7 @@
 #include "compress/codec.h"
 #include "daemon/cli/manifest_text.h"
 #include "proto/layout.h"
+#include "proto/run_key.h"
 
 /* Measured with three daemons: STATUS once a second to each, and what a round says besides. */
 #define CONTROL_BYTES_S 300.0
@@ -67,9 +68,11 @@ static const struct choice {
     uint32_t stretch_min; /* of the preset's period */
 } choices[] = {
     {TW_CODEC_AUTO, TW_CODEC_INT4, 1.0, 1},
+    {TW_CODEC_ECSQ2, TW_CODEC_INT4, 2.0, 1}, /* where a merge takes nothing coarser */
     {TW_CODEC_TOPK64, TW_CODEC_SPARSE8, 0.0, 4},
     {TW_CODEC_TOPK32, TW_CODEC_SPARSE8, 0.0, 8},
 };
+enum { CHOICES = sizeof(choices) / sizeof(choices[0]) };
 static const uint32_t stretches[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
 /* Whether the run, as it is, keeps to the limit with contributions of at least so many bits. */
@@ -81,15 +84,20 @@ static bool fits(const struct tw_run *run, const struct cli_budget *budget, doub
     return left_of(budget, &traffic) >= 0.0;
 }
 
+static bool is_choice(const struct tw_run *run, const struct cli_budget *budget,
+                      const struct choice *choice, uint32_t stretch) {
+    if (!budget->has_period && stretch < choice->stretch_min) return false;
+    /* Pairs have no results, and anchors are most of what they send: nothing is to be won. */
+    if (run->sync.topology == TW_TOPOLOGY_PAIR && choice->codec != TW_CODEC_AUTO) return false;
+    return tw_run_can_code(run->sync.merge, choice->codec);
+}
+
 static bool try_at(struct tw_run *run, const struct cli_budget *budget, double params,
                    uint32_t stretch) {
     const struct tw_run before = *run;
-    for (size_t c = 0; c < sizeof(choices) / sizeof(choices[0]); c++) {
-        if (budget->has_codec) return fits(run, budget, params, choices[0].bits_min);
-        const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
-        /* Pairs have no results, and anchors are most of what they send: nothing is to be won. */
-        if (!budget->has_period && stretch < choices[c].stretch_min) continue;
-        if (is_pair && choices[c].codec != TW_CODEC_AUTO) continue;
+    if (budget->has_codec) return fits(run, budget, params, choices[0].bits_min);
+    for (size_t c = 0; c < CHOICES; c++) {
+        if (!is_choice(run, budget, &choices[c], stretch)) continue;
         run->sync.codec = choices[c].codec;
         run->sync.result = choices[c].result;
         if (run->sync.feedback_millionths == 0) run->sync.feedback_millionths = 950000;
@@ -102,8 +110,8 @@ static bool try_at(struct tw_run *run, const struct cli_budget *budget, double p
 /* The coarsest that contributions and results may be in when rounds are so rare. */
 static const struct choice *coarsest(const struct tw_run *run, const struct cli_budget *budget,
                                      uint32_t stretch) {
-    size_t c = run->sync.topology == TW_TOPOLOGY_GROUP ? sizeof(choices) / sizeof(choices[0]) : 1;
-    while (--c > 0 && !budget->has_period && stretch < choices[c].stretch_min) continue;
+    size_t c = CHOICES - 1;
+    while (c > 0 && !is_choice(run, budget, &choices[c], stretch)) c--;
     return &choices[c];
 }
 

@@ -65,16 +65,6 @@ static enum tw_exit fit_training(struct tw_run *run) {
     return TW_EXIT_OK;
 }
 
-/* 1 % of the budget, but 100 steps of each node where that is no more than a fifth of it: a short
- * run that warms up too fast loses more than it gains by merging. */
-static void fit_warmup(struct tw_run *run) {
-    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
-    const uint64_t steps = 100 * step_tokens * run->sync.nodes;
-    const uint64_t share = run->train.tokens / 100, most = run->train.tokens / 5;
-    const uint64_t least = steps < most ? steps : most;
-    run->train.warmup_tokens = share > least ? share : least;
-}
-
 /* What the data say of themselves: name, split, tokenizer and vocabulary. */
 static void fit_data(struct tw_run *run, const struct cli_data *data) {
     if (data->is_dataset) {
@@ -127,7 +117,17 @@ static enum tw_exit fit_clock(struct tw_run *run, const struct cost *cost,
                               const struct sets *sets) {
     const bool has_interval = is_set(sets, "sync.interval");
     const double step_us = 1e6 / cost->speed.steps_per_s;
-    if (!is_by_clock(run) || (has_interval && is_set(sets, "sync.period"))) return TW_EXIT_OK;
+    if (!is_by_clock(run)) return TW_EXIT_OK;
+    /* Rounded to steps it would be none. */
+    if (has_interval && run->sync.pace_ms * 1e3 < step_us / 2) {
+        char interval[TW_UNITS_BYTES], step[TW_UNITS_BYTES];
+        return cli_fail(TW_EXIT_MANIFEST,
+                        "sync.interval = %s is shorter than a step, which takes %s: there is "
+                        "nothing new to merge so often; set sync.interval to a few steps",
+                        tw_units_duration(interval, run->sync.pace_ms / 1e3),
+                        tw_units_duration(step, step_us / 1e6));
+    }
+    if (has_interval && is_set(sets, "sync.period")) return TW_EXIT_OK;
     tw_run_fit_clock(run, step_us < 1 ? 1 : (uint64_t)(step_us + 0.5), has_interval);
     return apply_sets(run, sets);
 }
@@ -192,7 +192,7 @@ static enum tw_exit build(struct tw_run *run, const char *name, const char *mode
     for (unsigned pass = 0; pass < 3; pass++) {
         rc = apply_sets(run, sets);
         if (rc != TW_EXIT_OK) return rc;
-        if (pass == 0) fit_warmup(run);
+        if (pass == 0) tw_run_fit_warmup(run);
         if (pass == 0) tw_run_apply_preset(run, run->sync.preset);
         if (pass == 1) tw_run_refit(run);
     }

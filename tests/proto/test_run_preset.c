@@ -1,4 +1,4 @@
-/* What a preset's row says where other keys were set. */
+/* What a preset's row says of a run, and where other keys were set. */
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -35,7 +35,8 @@ static void a_row_yields_to_what_was_set(void **state) {
         tw_run_key_format(tw_run_key_find("sync.preset"), &run, name);
         for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
             const bool is_robust = strstr(lines[i], "median") != NULL;
-            if (preset == TW_PRESET_NOLOCO && is_robust) continue; /* no choice of a pair's */
+            if (preset == TW_PRESET_NOLOCO && is_robust) continue;     /* no choice of a pair's */
+            if (preset == TW_PRESET_SPARSELOCO && is_robust) continue; /* nor of few numbers */
             (void)snprintf(file, sizeof(file), "thinwire-run 1\nsync.preset = %s\n%s\n", name,
                            lines[i]);
             if (read_text(file) != TW_OK) fail_msg("%s, %s: %s", name, lines[i], err.message);
@@ -59,6 +60,24 @@ static void a_row_yields_to_what_was_set(void **state) {
     assert_int_equal(read_text("thinwire-run 1\nsync.topology = pair\nsync.outer = nesterov\n"),
                      TW_CONFIG);
     assert_non_null(strstr(err.message, "needs sync.outer = heavyball"));
+}
+
+/* Zeros of the others would outvote what a node sends. */
+static void merges_by_parameter_take_no_sparse_codec(void **state) {
+    (void)state;
+    static const char *const merges[] = {"mean", "clipped", "median", "trimmed"};
+    static const char *const codecs[] = {"int8", "int4",  "ecsq2",   "sign",
+                                         "auto", "ecsq1", "topk256", "topk32"};
+    for (unsigned m = 0; m < 4; m++) {
+        for (unsigned c = 0; c < 8; c++) {
+            char file[160];
+            (void)snprintf(file, sizeof(file),
+                           "thinwire-run 1\nsync.nodes = 8\nsync.merge = %s\nsync.codec = %s\n",
+                           merges[m], codecs[c]);
+            assert_int_equal(read_text(file), m >= 2 && c >= 4 ? TW_CONFIG : TW_OK);
+            if (m >= 2 && c >= 4) assert_non_null(strstr(err.message, "set sync.merge = clipped"));
+        }
+    }
 }
 
 /* Wherever feedback comes from, a part of what it keeps stays in theta, unless somebody says. */
@@ -90,10 +109,158 @@ static void a_part_of_what_coding_lost_stays_at_home(void **state) {
     assert_non_null(strstr(err.message, "or sync.feedback_local = 0"));
 }
 
+static void set_tokens_for(uint64_t outer_steps) {
+    run.train.tokens =
+        outer_steps * run.train.batch * run.model.context * run.sync.nodes * run.sync.period;
+}
+
+static void outer_constants_fit_the_length_of_the_run(void **state) {
+    (void)state;
+    const struct {
+        uint64_t outer_steps;
+        enum tw_preset preset;
+        uint32_t lr, momentum, ramp;
+    } rows[] = {
+        {0, TW_PRESET_STREAMING, 1000000, 0, 0},
+        {10, TW_PRESET_STREAMING, 1000000, 0, 0},
+        {20, TW_PRESET_STREAMING, 800200, 449550, 2},
+        {20, TW_PRESET_DILOCO, 800200, 449550, 2},
+        {40, TW_PRESET_STREAMING, 700000, 675000, 4},
+        {70, TW_PRESET_STREAMING, 700000, 712500, 7},
+        {100, TW_PRESET_EAGER, 854800, 326700, 10}, /* deltas come late */
+        {550, TW_PRESET_EAGER, 910000, 202500, 10},
+        {1000, TW_PRESET_EAGER, 910000, 202500, 10},
+        {1000, TW_PRESET_CO2, 1000000, 112500, 10},
+        {100, TW_PRESET_CO2, 1000000, 181500, 10},
+        {100, TW_PRESET_DILOCO, 700000, 750000, 10},
+        {550, TW_PRESET_DILOCO, 700000, 825000, 10},
+        {120, TW_PRESET_STREAMING, 693400, 753300, 10},
+        {1000, TW_PRESET_STREAMING, 400000, 900000, 10},
+        {1000, TW_PRESET_DILOCO, 700000, 900000, 10},
+        {100000, TW_PRESET_DILOCO, 700000, 900000, 10},
+        {40, TW_PRESET_LOCAL_SGD, 1000000, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tw_run_defaults(&run);
+        if (rows[i].preset == TW_PRESET_LOCAL_SGD) run.sync.period = 10;
+        if (rows[i].preset == TW_PRESET_CO2) run.sync.period = 48;
+        set_tokens_for(rows[i].outer_steps);
+        assert_int_equal(tw_run_outer_steps(&run), rows[i].outer_steps);
+        const uint32_t period = run.sync.period;
+        tw_run_apply_preset(&run, rows[i].preset);
+        run.sync.period = period;
+        tw_run_refit(&run);
+        assert_int_equal(run.sync.outer_lr_millionths, rows[i].lr);
+        assert_int_equal(run.sync.outer_momentum_millionths, rows[i].momentum);
+        assert_int_equal(run.sync.outer_ramp, rows[i].ramp);
+    }
+}
+
+/* Two runs that are nearly alike have constants that are: a slightly longer one, or one that merges
+ * slightly less often. */
+static void outer_constants_have_no_cliffs(void **state) {
+    (void)state;
+    enum { NEAR = 60000 };
+    static const uint32_t periods[] = {10, 30, 33, 34, 48, 50, 51};
+    for (unsigned preset = 0; preset <= TW_PRESET_BTM; preset++) {
+        for (size_t i = 0; i < sizeof(periods) / sizeof(periods[0]); i++) {
+            int64_t lr = 0, momentum = 0;
+            for (uint64_t steps = periods[i]; steps < 100000; steps += 1 + steps / 50) {
+                tw_run_defaults(&run);
+                const uint64_t each =
+                    (uint64_t)run.train.batch * run.model.context * run.sync.nodes;
+                run.train.tokens = steps * each;
+                tw_run_fit_warmup(&run);
+                tw_run_apply_preset(&run, (enum tw_preset)preset);
+                run.sync.fragments = 1;
+                run.sync.period = periods[i];
+                tw_run_refit(&run);
+                const int64_t lr_now = run.sync.outer_lr_millionths,
+                              momentum_now = run.sync.outer_momentum_millionths;
+                if (lr > 0) assert_in_range(lr_now - lr + NEAR, 0, 2 * NEAR);
+                if (lr > 0) assert_in_range(momentum_now - momentum + NEAR, 0, 2 * NEAR);
+                lr = lr_now;
+                momentum = momentum_now;
+            }
+        }
+    }
+}
+
+static void outer_constants_fit_the_codec(void **state) {
+    (void)state;
+    static const enum tw_codec_id coarse[] = {TW_CODEC_SIGN,    TW_CODEC_ECSQ1,  TW_CODEC_ECSQ05,
+                                              TW_CODEC_TOPK256, TW_CODEC_TOPK64, TW_CODEC_TOPK32,
+                                              TW_CODEC_AUTO};
+    static const enum tw_codec_id fine[] = {TW_CODEC_BF16, TW_CODEC_INT4, TW_CODEC_ECSQ2};
+    tw_run_defaults(&run);
+    set_tokens_for(160);
+    run.train.warmup_tokens = run.train.tokens / 10;
+    tw_run_apply_preset(&run, TW_PRESET_STREAMING);
+    for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++) {
+        run.sync.codec = fine[i];
+        tw_run_refit(&run);
+        assert_int_equal(run.sync.outer_lr_millionths, 680200);
+        assert_int_equal(run.sync.outer_momentum_millionths, 759900);
+    }
+    for (size_t i = 0; i < sizeof(coarse) / sizeof(coarse[0]); i++) {
+        run.sync.codec = coarse[i];
+        tw_run_refit(&run);
+        assert_int_equal(run.sync.outer_lr_millionths, 1000000);
+        assert_int_equal(run.sync.outer_momentum_millionths, 600000);
+    }
+}
+
+static void short_runs_merge_often_where_nodes_are_slow_to_learn(void **state) {
+    (void)state;
+    const struct {
+        uint64_t steps;
+        uint32_t period;
+    } rows[] = {{100, 10}, {1000, 10}, {2000, 20}, {3000, 30}, {1000000, 30}};
+    tw_run_defaults(&run);
+    const uint64_t step_tokens = (uint64_t)run.train.batch * run.model.context * run.sync.nodes;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        run.train.tokens = rows[i].steps * step_tokens;
+        tw_run_apply_preset(&run, TW_PRESET_SPARSELOCO);
+        assert_int_equal(run.sync.period, rows[i].period);
+        tw_run_apply_preset(&run, TW_PRESET_EAGER);
+        assert_int_equal(run.sync.period, rows[i].period);
+        assert_int_equal(run.sync.overlap, rows[i].period - 1);
+        tw_run_apply_preset(&run, TW_PRESET_NOLOCO);
+        assert_in_range(run.sync.period, rows[i].period, 50);
+        tw_run_apply_preset(&run, TW_PRESET_DILOCO); /* after the codec of sparseloco: */
+        tw_run_apply_preset(&run, TW_PRESET_DILOCO);
+        assert_int_equal(run.sync.period, 30);
+        run.sync.codec = TW_CODEC_ECSQ05; /* as the user wants it */
+        tw_run_apply_preset(&run, TW_PRESET_DILOCO);
+        assert_int_equal(run.sync.period, rows[i].period);
+    }
+}
+
+static void overlap_fits_between_two_rounds(void **state) {
+    (void)state;
+    const struct {
+        uint32_t period, fragments, overlap;
+    } rows[] = {{30, 3, 2}, {10, 2, 1}, {4, 2, 1},  {2, 2, 0},
+                {1, 1, 0},  {9, 1, 1},  {10, 1, 2}, {200, 2, 2}};
+    tw_run_defaults(&run);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        run.sync.period = rows[i].period;
+        run.sync.fragments = rows[i].fragments;
+        tw_run_refit(&run);
+        assert_int_equal(run.sync.overlap, rows[i].overlap);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_yields_to_what_was_set),
+        cmocka_unit_test(merges_by_parameter_take_no_sparse_codec),
         cmocka_unit_test(a_part_of_what_coding_lost_stays_at_home),
+        cmocka_unit_test(outer_constants_fit_the_length_of_the_run),
+        cmocka_unit_test(outer_constants_have_no_cliffs),
+        cmocka_unit_test(outer_constants_fit_the_codec),
+        cmocka_unit_test(short_runs_merge_often_where_nodes_are_slow_to_learn),
+        cmocka_unit_test(overlap_fits_between_two_rounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
