@@ -189,9 +189,9 @@ static void outer_constants_have_no_cliffs(void **state) {
 static void outer_constants_fit_the_codec(void **state) {
     (void)state;
     static const enum tw_codec_id coarse[] = {TW_CODEC_SIGN,    TW_CODEC_ECSQ1,  TW_CODEC_ECSQ05,
-                                              TW_CODEC_TOPK256, TW_CODEC_TOPK64, TW_CODEC_TOPK32,
-                                              TW_CODEC_AUTO};
-    static const enum tw_codec_id fine[] = {TW_CODEC_BF16, TW_CODEC_INT4, TW_CODEC_ECSQ2};
+                                              TW_CODEC_TOPK256, TW_CODEC_TOPK64, TW_CODEC_TOPK32};
+    static const enum tw_codec_id fine[] = {TW_CODEC_BF16, TW_CODEC_INT4, TW_CODEC_ECSQ2,
+                                            TW_CODEC_AUTO};
     tw_run_defaults(&run);
     set_tokens_for(160);
     run.train.warmup_tokens = run.train.tokens / 10;
@@ -208,6 +208,53 @@ static void outer_constants_fit_the_codec(void **state) {
         assert_int_equal(run.sync.outer_lr_millionths, 1000000);
         assert_int_equal(run.sync.outer_momentum_millionths, 600000);
     }
+    run.sync.merge = TW_MERGE_RDA; /* gives back what averaging takes */
+    tw_run_refit(&run);
+    assert_int_equal(run.sync.outer_lr_millionths, 600000);
+}
+
+/* A row that did not choose the rule, or the topology, does not know its constants. */
+static void outer_constants_are_those_of_the_rule_that_was_set(void **state) {
+    (void)state;
+    const struct {
+        const char *lines;
+        uint32_t lr, momentum, overlap;
+    } rows[] = {
+        {"sync.preset = diloco\n", 700000, 900000, 1},
+        {"sync.preset = diloco\nsync.outer = heavyball\n", 1000000, 500000, 1},
+        {"sync.preset = noloco\n", 700000, 500000, 1},
+        {"sync.preset = diloco\nsync.topology = pair\n", 700000, 500000, 1},
+        {"sync.preset = eager\nsync.topology = pair\n", 700000, 500000, 1},
+        {"sync.preset = co2\nsync.outer = nesterov\n", 910000, 202500, 47},
+        {"sync.preset = local-sgd\nsync.outer = heavyball\n", 1000000, 0, 1},
+        {"sync.preset = eager\n", 910000, 202500, 29},
+        {"sync.preset = eager\nsync.sent = mix\n", 700000, 900000, 1},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char file[160];
+        (void)snprintf(file, sizeof(file), "thinwire-run 1\ntrain.tokens = 1g\n%s", rows[i].lines);
+        if (read_text(file) != TW_OK) fail_msg("%s: %s", rows[i].lines, err.message);
+        assert_int_equal(run.sync.outer_lr_millionths, rows[i].lr);
+        assert_int_equal(run.sync.outer_momentum_millionths, rows[i].momentum);
+        assert_int_equal(run.sync.overlap, rows[i].overlap);
+    }
+    assert_int_equal(run.sync.mix_millionths, 500000);
+}
+
+/* Pairs are slow to learn of each other, whatever row they come from; and a period of the row is
+ * known for one where the share of the budget that is together was set. */
+static void a_period_follows_what_was_set(void **state) {
+    (void)state;
+    assert_int_equal(read_text("thinwire-run 1\nsync.preset = diloco\nsync.topology = pair\n"),
+                     TW_OK);
+    assert_int_equal(run.sync.period, 10);
+    assert_int_equal(read_text("thinwire-run 1\nsync.preset = btm\ntrain.tokens = 10m\n"
+                               "sync.codec = topk64\nsync.together = 1\nsync.fragments = 5\n"),
+                     TW_OK);
+    assert_int_equal(run.sync.period % 5, 0);
+    assert_int_equal(read_text("thinwire-run 1\nsync.preset = sparseloco\ntrain.tokens = 40m\n"
+                               "sync.topology = solo\nsync.fragments = 4\n"),
+                     TW_OK);
 }
 
 static void short_runs_merge_often_where_nodes_are_slow_to_learn(void **state) {
@@ -259,6 +306,8 @@ int main(void) {
         cmocka_unit_test(outer_constants_fit_the_length_of_the_run),
         cmocka_unit_test(outer_constants_have_no_cliffs),
         cmocka_unit_test(outer_constants_fit_the_codec),
+        cmocka_unit_test(outer_constants_are_those_of_the_rule_that_was_set),
+        cmocka_unit_test(a_period_follows_what_was_set),
         cmocka_unit_test(short_runs_merge_often_where_nodes_are_slow_to_learn),
         cmocka_unit_test(overlap_fits_between_two_rounds),
     };
