@@ -180,12 +180,12 @@ static void on_admit(void *user) {
 
 static void on_cut(void *user) {
     struct tw_shell *shell = user;
+    const bool has_exited = shell->supervisor.has_exited;
     char sentence[160];
-    (void)snprintf(
-        sentence, sizeof(sentence),
-        "the worker did not end when it was told to: its link is closed, and process %ld "
-        "may be left",
-        (long)shell->host->link.pid);
+    (void)snprintf(sentence, sizeof(sentence), "%s: its link is closed, and %s %ld may be left",
+                   has_exited ? "the worker ended and its link did not"
+                              : "the worker did not end when it was told to",
+                   has_exited ? "a child of process" : "process", (long)shell->host->link.pid);
     tw_worker_link_drop(&shell->host->link, sentence);
 }
 

@@ -28,6 +28,10 @@ static void process_kill(struct tw_supervisor *supervisor, int signal) {
 
 static void on_kill_timer(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
+    if (supervisor->has_exited) { /* no signal ends what is left of it: its link */
+        supervisor->config.cut(supervisor->config.user);
+        return;
+    }
     if (!supervisor->is_killed) {
         supervisor->is_killed = true;
         process_kill(supervisor, SIGTERM);
@@ -47,6 +51,7 @@ static void kill_after(struct tw_supervisor *supervisor, uint64_t grace_us) {
 static void on_watch(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
     if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->is_hanging) return;
+    if (supervisor->has_exited) return; /* who is dead does not hang */
     if (supervisor->is_idle || supervisor->is_stopping) {
         tw_restart_alive(&supervisor->restart, now_us());
         return;
@@ -149,7 +154,8 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
     supervisor->config.died(supervisor->config.user, &death);
 }
 
-/* What it said last may still be in its link, and the next one would be turned away there. */
+/* What it said last may still be in its link, and the next one would be turned away there. But the
+ * link need not end: a child that it forked may have it. */
 static void on_exit(uv_process_t *process, int64_t exit_status, int signal) {
     struct tw_supervisor *supervisor = process->data;
     supervisor->pid = 0; /* no longer its own */
@@ -160,6 +166,7 @@ static void on_exit(uv_process_t *process, int64_t exit_status, int signal) {
     supervisor->has_exited = true;
     supervisor->exit_status = (int)exit_status;
     supervisor->exit_signal = signal;
+    kill_after(supervisor, TW_KILL_AFTER_US);
 }
 
 /* ---- interface ----------------------------------------------------------------------------- */
@@ -237,7 +244,8 @@ bool tw_supervisor_stop(struct tw_supervisor *supervisor, uint64_t grace_us) {
     const bool runs = supervisor->state == TW_SUPERVISOR_RUNNING;
     supervisor->is_stopping = true;
     if (runs) {
-        kill_after(supervisor, grace_us);
+        /* One that is dead needs no grace; what came before now is read before a timer is due. */
+        kill_after(supervisor, supervisor->has_exited ? 0 : grace_us);
     } else {
         (void)uv_timer_stop(&supervisor->timer);
         supervisor->state = TW_SUPERVISOR_STOPPED;

@@ -3,7 +3,9 @@
  *
  * Where somebody else (systemd) starts it, the link to it stands for the process: it runs from its
  * WELCOME to the end of its link, `pausing` is kept by not welcoming whoever comes, of one that
- * hangs the link is cut where signals do not end it, and it never becomes `failed`.
+ * hangs the link is cut where signals do not end it, and it never becomes `failed`. A worker of
+ * ours that attached has ended when its process and its link have; a link that goes on, for a child
+ * of its may have it, is cut 5 s after the process, or at once by stop.
  *
  *   stopped --start--> running --exit--> pausing --timer--> running
  *                        |  \--hang: SIGTERM, 5 s, SIGKILL--> exit
@@ -45,8 +47,9 @@ struct tw_supervisor_config {
     /* Called by the loop after each end; the next start comes after verdict.pause_us. */
     void (*died)(void *user, const struct tw_worker_death *death);
     /* Of a worker somebody else starts, whom nobody is to welcome after `died`: the pause is over,
-     * the next may come; and the present one is to be cut off, whatever became of its process. */
+     * the next may come. */
     void (*admit)(void *user);
+    /* The link is to be closed, whatever became of who has it: tw_supervisor_unlinked follows. */
     void (*cut)(void *user);
     void *user;
 };

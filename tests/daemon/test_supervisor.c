@@ -187,6 +187,7 @@ static void seen_open(struct seen *seen, const char *script) {
                                                 .socket_path = "/nowhere",
                                                 .seed = 1,
                                                 .died = on_died,
+                                                .cut = on_cut,
                                                 .user = seen};
     tw_supervisor_init(&seen->supervisor, &config);
 }
@@ -288,6 +289,67 @@ static void death_waits_for_the_end_of_the_link(void **state) {
     tw_supervisor_attached(&seen.supervisor, seen.supervisor.pid);
     assert_true(tw_supervisor_stop(&seen.supervisor, 5 * SECOND_US));
     while (seen.wanted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    seen_close(&seen);
+}
+
+/* One that was started, has the link, and is dead. */
+static void die_attached(struct seen *seen) {
+    while (seen->supervisor.state != TW_SUPERVISOR_RUNNING) (void)uv_run(&seen->loop, UV_RUN_ONCE);
+    tw_supervisor_attached(&seen->supervisor, seen->supervisor.pid);
+    while (!seen->supervisor.has_exited) (void)uv_run(&seen->loop, UV_RUN_ONCE);
+}
+
+/* It forked, and its child has the link. The five seconds are gone at once. */
+static void dead_worker_whose_link_does_not_end_is_cut(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exit 4");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    die_attached(&seen);
+    uv_timer_t *timer = &seen.supervisor.timer;
+    assert_true(uv_is_active((uv_handle_t *)timer));
+    assert_in_range(uv_timer_get_due_in(timer), 1, TW_KILL_AFTER_US / 1000);
+    assert_int_equal(seen.cut, 0);
+    (void)uv_timer_start(timer, timer->timer_cb, 0, 0);
+    while (seen.cut == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    tw_supervisor_unlinked(&seen.supervisor, -1);
+    assert_int_equal(seen.deaths, 1);
+    assert_int_equal(seen.last.exit_status, 4);
+    assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_PAUSING);
+    seen_close(&seen);
+}
+
+static void who_leaves_waits_for_no_link_of_a_dead_worker(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exit 4");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    die_attached(&seen);
+    assert_true(tw_supervisor_stop(&seen.supervisor, 5 * SECOND_US));
+    assert_int_equal(seen.cut, 0); /* not before what came is read */
+    assert_int_equal(uv_timer_get_due_in(&seen.supervisor.timer), 0);
+    while (seen.cut == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    tw_supervisor_unlinked(&seen.supervisor, -1);
+    assert_int_equal(seen.wanted, 1);
+    assert_int_equal(seen.deaths, 0);
+    assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_STOPPED);
+    seen_close(&seen);
+}
+
+/* It says nothing any more, which is no fault of a device. */
+static void dead_worker_does_not_hang(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exit 4");
+    tw_supervisor_set_gpu(&seen.supervisor, true);
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    die_attached(&seen);
+    seen.supervisor.restart.has_stepped = true;
+    seen.supervisor.restart.alive_us -= TW_HANG_FLOOR_US;
+    seen.supervisor.watch.timer_cb(&seen.supervisor.watch);
+    tw_supervisor_unlinked(&seen.supervisor, -1);
+    assert_int_equal(seen.deaths, 1);
+    assert_false(seen.last.was_hanging);
     seen_close(&seen);
 }
 
@@ -433,6 +495,9 @@ int main(void) {
         cmocka_unit_test(stop_ends_it_for_good),
         cmocka_unit_test(worker_is_not_in_the_group_of_the_terminal),
         cmocka_unit_test(death_waits_for_the_end_of_the_link),
+        cmocka_unit_test(dead_worker_whose_link_does_not_end_is_cut),
+        cmocka_unit_test(who_leaves_waits_for_no_link_of_a_dead_worker),
+        cmocka_unit_test(dead_worker_does_not_hang),
         cmocka_unit_test(program_that_cannot_run_is_named),
         cmocka_unit_test(worker_of_somebody_else_is_ended_when_it_hangs),
         cmocka_unit_test(worker_of_somebody_else_that_does_not_end_is_cut),
