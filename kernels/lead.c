@@ -3,12 +3,12 @@
 
 #include <math.h>
 
-/* ||m / sqrt(v_hat)|| and ||delta||, where v is not 0. */
+/* ||m / sqrt(v_hat)|| / ||delta||, where m changes. */
 static float largest_scale(const float *m, const float *v, const float *delta, size_t n,
                            const struct tw_lead *cfg) {
     double own = 0.0, merged = 0.0;
     for (size_t i = 0; i < n; i++) {
-        if (!(v[i] > 0.0f)) continue;
+        if (!(v[i] > 0.0f) || delta[i] == 0.0f) continue;
         const double step = (double)m[i] / sqrt((double)(v[i] / cfg->correction2));
         own += step * step;
         merged += (double)delta[i] * (double)delta[i];

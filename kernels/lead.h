@@ -22,7 +22,8 @@ struct tw_lead {
  * What big batches, or momenta that are averaged too (SlowMo, arXiv 1910.00643), would do for m, at
  * no byte; FedCM (arXiv 2106.10874) has the merged step lead every local step in the same way. The
  * second term is never larger, as a norm before the product with sqrt(v), than what it takes the
- * place of: contributors may have been much faster than said, or lie.
+ * place of, which is m where delta is not 0: contributors may have been much faster than said, or
+ * lie. Of a sparse merge that is much: what a codec sends it has saved up for many rounds.
  *
  * m (n): in/out; v, delta (n): in. Where v is 0 nothing changes: there AdamW has not been, or the
  * matrix is Muon's. Nor where delta is 0: sparse and coarse codecs send most elements as that,

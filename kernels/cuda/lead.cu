@@ -7,7 +7,8 @@ enum : unsigned { THREADS = 256, BLOCKS = 256, PER_BLOCK = 4096 };
 
 /* What scratch holds. */
 struct scratch {
-    double own[BLOCKS], merged[BLOCKS]; /* of each block: squares of m / sqrt(v_hat), of delta */
+    double own[BLOCKS], merged[BLOCKS]; /* of each block, where m changes: squares of m /
+                                           sqrt(v_hat), of delta */
     float scale;                        /* 0: nothing changes */
 };
 static_assert(sizeof(struct scratch) <= TW_CUDA_LEAD_SCRATCH, "scratch of lead");
@@ -16,7 +17,7 @@ static __global__ void measure(struct scratch *sums, struct tw_cuda_lead lead) {
     double own = 0.0, merged = 0.0;
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < lead.n;
          i += (size_t)gridDim.x * THREADS) {
-        if (!(lead.v[i] > 0.0f)) continue;
+        if (!(lead.v[i] > 0.0f) || lead.delta[i] == 0.0f) continue;
         const double step =
             __ddiv_rn((double)lead.m[i], sqrt((double)__fdiv_rn(lead.v[i], lead.cfg.correction2)));
         own += step * step;

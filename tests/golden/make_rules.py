@@ -71,16 +71,16 @@ def shift():
 
 
 def lead(share, lr, steps, correction):
-    """m towards where the merge went, as far as AdamW has been: nowhere longer than m itself."""
+    """m towards where the merge went, where that says so and AdamW has been: no longer than m was
+    there."""
     m, v, delta = noise(50) / 16, noise(51) ** 2, noise(52) / 8
     v[3::7], delta[2::5] = 0, 0
-    been = v > 0
+    led = (v > 0) & (delta != 0)
     root = np.sqrt(v / correction)
-    own = np.linalg.norm(m[been] / root[been])
+    own = np.linalg.norm(m[led] / root[led])
     way = delta / (lr * steps)
-    way = way * min(1, own / np.linalg.norm(way[been]))
-    led = (1 - share) * m + share * root * way
-    return np.where(been & (delta != 0), led, m)
+    way = way * min(1, own / np.linalg.norm(way[led]))
+    return np.where(led, (1 - share) * m + share * root * way, m)
 
 
 def eager(lr, mu, heavy, nodes):

@@ -44,6 +44,24 @@ static void merge_never_leads_by_more_than_the_node_went(void **state) {
     assert_true(fabs(step_norm(m, cfg.correction2) / own - 1) < 1e-4);
 }
 
+/* The bound of a sparse merge is what it takes the place of, not all of m. */
+static void sparse_merge_never_leads_by_more_than_the_node_went_there(void **state) {
+    (void)state;
+    const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    for (int every = 1; every <= 64; every *= 4) {
+        double own = 0, led = 0;
+        fill(1e6f);
+        for (int i = 0; i < N; i++)
+            if (i % every != 0) delta[i] = 0;
+        tw_lead(m, v, delta, N, &cfg);
+        for (int i = 0; i < N; i += every) {
+            own += (double)before[i] * before[i] / (double)v[i];
+            led += (double)m[i] * m[i] / (double)v[i];
+        }
+        assert_true(fabs(sqrt(led / own) - 1) < 1e-4);
+    }
+}
+
 static void what_adamw_has_not_touched_stays(void **state) {
     (void)state;
     const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
@@ -79,6 +97,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moment_goes_where_the_merge_went),
         cmocka_unit_test(merge_never_leads_by_more_than_the_node_went),
+        cmocka_unit_test(sparse_merge_never_leads_by_more_than_the_node_went_there),
         cmocka_unit_test(what_adamw_has_not_touched_stays),
         cmocka_unit_test(what_was_not_sent_stays),
         cmocka_unit_test(nonsense_leads_nowhere),

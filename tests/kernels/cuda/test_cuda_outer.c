@@ -124,6 +124,10 @@ static void a_merge_leads_as_on_the_host(void **state) {
         check_lead(&x, n, &cfg, 0.0f);
         x = moments_new(&rng, n, 1e6f); /* bounded by sums */
         check_lead(&x, n, &cfg, 1e-6f);
+        x = moments_new(&rng, n, 1e6f); /* and of what was sent alone */
+        for (size_t i = 1; i < n; i++)
+            if (i % 64 != 0) x.delta[i] = 0.0f;
+        check_lead(&x, n, &cfg, 1e-6f);
     }
 }
 
