@@ -179,6 +179,25 @@ static void book_apply(struct node *node, uint64_t round, double *owed, bool is_
     free(values);
 }
 
+/* Another anchor comes: what coding lost and theta has not is given up (outbox.h), and it alone. */
+static void book_loss(const struct node *node, double *owed) {
+    const double apart = 1 - node->dae.run.sync.feedback_local_millionths / 1e6;
+    for (size_t i = 0; i < n; i++) owed[i] -= apart * held(node, node->merger.outbox.residual, i);
+}
+
+/* Nobody is there: all else is in the anchor now. */
+static void book_solo(struct node *node, uint64_t round, double *owed) {
+    const struct tw_wmsg_solo solo = {.round = round, .fragment = FRAGMENT};
+    struct tw_wmsg_applied reply;
+    book_loss(node, owed);
+    for (size_t i = 0; i < n; i++) owed[i] -= (double)anchor(node).phi[i];
+    assert_int_equal(tw_anchor_solo(&node->merger, &solo, &reply, &err), TW_OK);
+    for (size_t i = 0; i < n; i++) {
+        owed[i] += (double)anchor(node).phi[i];
+        if (fabs(owed[i]) > 2e-4) fail_msg("alone, element %zu still owes %.6f", i, owed[i]);
+    }
+}
+
 /* The rounds of a fragment: encode, sometimes twice, sometimes not at all; then the merge, a state
  * of somebody else's, or nobody. */
 static void book_round(struct node *node, uint64_t round, double *owed) {
@@ -194,18 +213,14 @@ static void book_round(struct node *node, uint64_t round, double *owed) {
     const uint64_t what = tw_rng_below(&rng, 12);
     struct tw_wmsg_applied reply;
     if (what == 0) {
-        const struct tw_wmsg_solo solo = {.round = round, .fragment = FRAGMENT};
-        assert_int_equal(tw_anchor_solo(&node->merger, &solo, &reply, &err), TW_OK);
-        for (size_t i = 0; i < n; i++) owed[i] = 0;
+        book_solo(node, round, owed);
         check_books(node, owed, "solo");
     } else if (what == 1) {
         const struct tw_wmsg_load load = {.fragment = FRAGMENT,
                                           .mode = TW_LOAD_KEEP + (uint32_t)tw_rng_below(&rng, 2),
                                           .rounds = round + 1,
                                           .digest = anchor(node).state.digest};
-        const double apart = 1 - node->dae.run.sync.feedback_local_millionths / 1e6;
-        for (size_t i = 0; i < n; i++)
-            owed[i] -= apart * held(node, node->merger.outbox.residual, i);
+        book_loss(node, owed);
         assert_int_equal(tw_anchor_load(&node->merger, &load, &reply, &err), TW_OK);
         check_books(node, owed, "load");
     } else if (node->sent.parts_count > 0) {
