@@ -200,7 +200,8 @@ static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_s
     float *theta = tw_merger_theta(merger, request->fragment);
     if (merger->run->sync.topology == TW_TOPOLOGY_PAIR)
         tw_outbox_flush(&merger->outbox, request->fragment, theta);
-    /* What is under way belongs to a group we are not in: theta is all there is. */
+    /* What is under way, or was lost on the way, belongs to a group we are not in: theta is all
+     * there is. */
     tw_outbox_clear(&merger->outbox, request->fragment, theta);
     tw_stage_begin(merger, request->fragment, &stage);
     TW_TRY(vectors->copy_out(vectors->self, stage.phi, theta, stage.elements, err));

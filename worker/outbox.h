@@ -55,6 +55,13 @@
  * is only waiting to be sent; with all of e there nodes drift apart (tests/RECORDS.md). Whatever
  * rho is, nothing is lost or sent twice. A v that is clipped loses its part of beta' e for good.
  *
+ * Where another anchor comes, e is forgotten, which gives (1 - rho) e up: so, too, where a node
+ * parts from a group or is cut off from it (phi := theta). It is recent there, but inner steps have
+ * gone much of that way again, and no mean with others takes the node's own noise out of it: what
+ * topk64 had lost by then cost 0.3 nats when theta took it at once, and 0.04 at the end
+ * (tests/RECORDS.md). In a pair a node that is alone sends all of v to itself; there solo rounds
+ * take e into theta.
+ *
  * All of it lives in the worker's memory and in no snapshot. A worker that starts again has nothing
  * under way, c = 0, e = 0: what was under way is lost to theta if its merge does not come, e is
  * lost, and of a merge that comes theta := phi', for the snapshot may or may not have what was
@@ -163,10 +170,10 @@ void tw_outbox_land(struct tw_outbox *outbox, const struct tw_outbox_step *step,
 void tw_outbox_arrive(struct tw_outbox *outbox, uint32_t fragment, uint32_t contributors);
 
 /* Another anchor comes: what is under way and c go back into theta, so that phi - theta is this
- * node's own work; e is forgotten, for it may be of long ago. */
+ * node's own work; e is forgotten (above), for it may be of long ago. */
 void tw_outbox_clear(struct tw_outbox *outbox, uint32_t fragment, float *theta);
 
-/* e goes back into theta: it is to be in an anchor made of theta. */
+/* e goes back into theta: in pairs it is to be in an anchor made of theta. */
 void tw_outbox_flush(struct tw_outbox *outbox, uint32_t fragment, float *theta);
 
 /* theta is overwritten: there is nothing to go back into. */
