@@ -152,16 +152,21 @@ static void note_mixed(struct tw_node *node, const struct tw_close *close) {
     }
 }
 
-/* Who says that it contributes and then does not deliver is waited for ever more seldom. Nobody
- * waits for a receiver anyway: it has missed nothing. */
+/* Who says that it contributes and then does not deliver is waited for ever more seldom. An owner
+ * goes by what came to itself: a path may be dead to one alone. Nobody waits for a receiver anyway:
+ * it has missed nothing. */
 static void note_deliveries(struct tw_node *node, const struct tw_close *close) {
+    const struct round *round = &node->round;
+    const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;
     uint64_t listed = 0;
     for (uint32_t i = 0; i < close->contributors_count; i++)
         listed |= UINT64_C(1) << close->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        if ((listed >> i & 1) != 0) {
+        const struct contribution *entry = &round->contributions[i];
+        const bool is_listed = (listed >> i & 1) != 0, is_said = entry->has && !entry->is_absent;
+        if (is_listed && !(is_owner && is_said && entry->ready_us == 0)) {
             node->member_missed[i] = 0;
-        } else if (node->round.contributions[i].has && !node->round.contributions[i].is_absent &&
+        } else if (is_said && (!is_listed || round->intake_closed) &&
                    node->member_missed[i] < MISSED_MAX && tw_peers_member_live(node, i)) {
             node->member_missed[i]++;
         }

@@ -74,20 +74,28 @@ static void answer_apply(struct mesh *mesh, uint32_t node, const struct tw_actio
     answer_applied(mesh, node, fragment, action->u.apply.round + 1);
 }
 
+void mesh_say(struct mesh *mesh, uint32_t from, uint32_t to, const struct tw_message *message) {
+    if (!mesh->is_linked[from][to]) return;
+    struct tw_message *copy = malloc(sizeof(*copy));
+    TW_ASSERT(copy != NULL);
+    *copy = *message;
+    post(mesh, to, MESSAGE_US, &(struct tw_event){.kind = TW_EV_MESSAGE, .peer = (uint16_t)from});
+    mesh->events[mesh->events_count - 1].message = copy;
+}
+
 static void send_message(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     const uint32_t to = action->peer;
     if (!mesh->is_linked[node][to]) return;
-    struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = (uint16_t)node};
-    post(mesh, to, MESSAGE_US, &event);
-    struct tw_message *copy = malloc(sizeof(*copy));
-    TW_ASSERT(copy != NULL);
+    static struct tw_message said;
+    struct tw_message *copy = &said;
     *copy = *action->u.message;
     mesh->states_asked += copy->kind == TW_MSG_STATE_GET;
     if (mesh->is_liar[node] && copy->kind == TW_MSG_PAIR_OFFER)
         copy->u.pair_offer.clock_tokens = UINT64_MAX;
     if (mesh->is_boaster[node] && copy->kind == TW_MSG_STATUS)
         copy->u.status.clock_tokens = UINT64_C(1) << 40;
-    mesh->events[mesh->events_count - 1].message = copy;
+    if (mesh->says != NULL && !mesh->says(mesh, node, to, copy)) return;
+    mesh_say(mesh, node, to, copy);
 }
 
 static void load(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
@@ -206,6 +214,8 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         event.u.chunk.idx = action->u.payload.idx;
         if (mesh->is_mute[node] || mesh->is_starved[action->peer]) break;
         if (!mesh->is_linked[node][action->peer]) break;
+        if (mesh->gives != NULL && !mesh->gives(mesh, node, action->peer, &event.u.chunk.hash))
+            break;
         post(mesh, action->peer,
              MESSAGE_US + mesh->far_us[node][action->peer] +
                  (is_state(&event.u.chunk.hash) ? mesh->state_us[action->peer] : 0),

@@ -73,6 +73,9 @@ struct mesh {
     bool is_giant[MESH_NODES_MAX];   /* they are far larger than those of others */
     bool is_boaster[MESH_NODES_MAX]; /* the clock in its STATUS is of the far future */
     struct tw_id held[MESH_NODES_MAX][MESH_HELD_MAX]; /* payloads made or verified, zero = none */
+    /* What becomes of what `from` says, or gives, to `to`: it may be changed; false: lost. */
+    bool (*says)(struct mesh *mesh, uint32_t from, uint32_t to, struct tw_message *message);
+    bool (*gives)(struct mesh *mesh, uint32_t from, uint32_t to, const struct tw_id *hash);
     int64_t wrap_limit; /* phi further apart cannot be read in lattice form; 0 = any can */
     uint32_t wholes[MESH_NODES_MAX]; /* phi encoded whole, as the partner wished */
     struct mesh_merge *merges;
@@ -98,6 +101,8 @@ void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *posi
 void mesh_stop_worker(struct mesh *mesh, uint32_t node);
 void mesh_start_worker(struct mesh *mesh, uint32_t node);
 void mesh_run(struct mesh *mesh, uint64_t for_us);
+/* A message of `from` to `to` beside what its core says. */
+void mesh_say(struct mesh *mesh, uint32_t from, uint32_t to, const struct tw_message *message);
 /* Hands the event to the node now, and does what it asks. */
 void mesh_deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event);
 struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node);
