@@ -372,6 +372,7 @@ static bool has_results(struct tw_node *node, const struct tw_close *close,
             tw_payload_want_result(node, part, close->fragment, division->u.apply.parts[k].begin,
                                    division->u.apply.parts[k].count);
         if (payload == NULL) return false;
+        tw_pull_decided(node, payload);
         is_complete &= payload->state == PAYLOAD_HELD;
         *is_lost |=
             payload->state == PAYLOAD_HELD &&

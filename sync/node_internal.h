@@ -111,6 +111,7 @@ struct pull {
 struct link {
     bool is_up, has_status;
     bool has_left; /* it said goodbye: what it still says of itself counts no more */
+    bool is_dry;   /* what it was asked for last did not come: pull.c */
     struct tw_id id;
     struct tw_msg_status status;
     uint64_t up_us, heard_us;
@@ -145,6 +146,7 @@ struct payload {
     bool is_mixed;   /* its chunks are of several peers, or of one that has gone */
     bool is_alone;   /* its bytes were wrong, and mixed: one source at a time */
     bool is_put_off; /* the shell had no room for it */
+    bool is_decided; /* a result of a committed round: a majority has it */
     uint32_t bytes, chunks, chunks_have, under_way;
     uint32_t vain; /* times in a row that everybody here was asked in vain: no chunk since */
     enum tw_content content;
@@ -529,6 +531,8 @@ void tw_pull_prepare(struct tw_node *node, struct payload *payload);
 void tw_pull_ask(struct tw_node *node, struct payload *payload);
 /* Chunk `idx` was stored. */
 void tw_pull_arrived(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t idx);
+/* A majority has it from now on: who had it not may have it, and nobody waits for a dry link. */
+void tw_pull_decided(struct tw_node *node, struct payload *payload);
 /* The peer is none of its sources (any more). */
 void tw_pull_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer);
 /* Nobody is asked for it any more. */

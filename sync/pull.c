@@ -8,6 +8,9 @@
  * on their way: their patience starts anew. What is here survives any cut: the bits belong to the
  * payload, the rows to the link.
  *
+ * A link whose patience is over is dry until a chunk comes by it: for what others may have, it is
+ * asked last.
+ *
  * A payload has one source where only one peer surely holds it, and up to SOURCES_MAX where several
  * said so. If its bytes were wrong and came from several, nobody knows whose they were: from then
  * on they come from one at a time, and the next that is wrong is known.
@@ -123,6 +126,15 @@ void tw_pull_arrived(struct tw_node *node, struct payload *payload, uint16_t pee
             break;
         }
     }
+    node->links[peer].is_dry = false;
+}
+
+void tw_pull_decided(struct tw_node *node, struct payload *payload) {
+    if (payload->is_decided || payload->state != PAYLOAD_WANTED) return;
+    payload->is_decided = true;
+    for (uint16_t i = 0; i < node->links_end; i++)
+        if (node->links[i].is_dry) tw_pull_source_lost(node, payload, i);
+    payload->tried = 0;
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */
@@ -132,32 +144,44 @@ static bool may_be_source(const struct tw_node *node, const struct payload *payl
     return node->links[peer].is_up && ((payload->tried | payload->sources) >> peer & 1) == 0;
 }
 
-static uint16_t find_other(struct tw_node *node, const struct payload *payload, bool may_be_odd) {
+/* Others are asked before it for what they may have too: out of line, or its chunks do not come. */
+static bool is_put_last(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
+    return tw_share_is_odd(node, peer) || (payload->is_shared && node->links[peer].is_dry);
+}
+
+static bool is_anybody_put_last(const struct tw_node *node, const struct payload *payload) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (node->links[i].is_up && is_put_last(node, payload, i)) return true;
+    }
+    return false;
+}
+
+static uint16_t find_other(struct tw_node *node, const struct payload *payload, bool is_last) {
     const bool is_any = payload->is_shared && payload->sources == 0;
     if (node->links_end == 0 || (!is_any && payload->offered == 0)) return NO_PEER;
     const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
     for (uint16_t i = 0; i < node->links_end; i++) {
         const uint16_t peer = (uint16_t)((start + i) % node->links_end);
         if (!may_be_source(node, payload, peer)) continue;
-        if (!may_be_odd && tw_share_is_odd(node, peer)) continue;
+        if (!is_last && is_put_last(node, payload, peer)) continue;
         if ((payload->offered >> peer & 1) != 0) return peer;
         if (is_any && tw_peers_in_lineage(node, peer)) return peer;
     }
     return NO_PEER;
 }
 
-/* Another one that may have it, or NO_PEER. Who is out of line is asked when nobody else is left.
- */
+/* Another one that may have it, or NO_PEER. Who is put last is asked when nobody else is left. */
 static uint16_t find_source(struct tw_node *node, const struct payload *payload) {
     const uint16_t from = tw_peers_find(node, &payload->from);
     const bool is_sure = from != NO_PEER && may_be_source(node, payload, from);
-    if (is_sure && !tw_share_is_odd(node, from)) return from;
-    /* Others are only asked on the chance that they have it where one of them said so. */
-    const uint16_t other =
-        is_sure && payload->offered == 0 ? NO_PEER : find_other(node, payload, false);
+    if (is_sure && !is_put_last(node, payload, from)) return from;
+    /* Others are only asked on the chance that they have it where one of them said so, or where
+     * what is asked for does not come. */
+    const bool is_chance = !is_sure || payload->offered != 0 || node->links[from].is_dry;
+    const uint16_t other = is_chance ? find_other(node, payload, false) : NO_PEER;
     if (other != NO_PEER) return other;
     if (is_sure) return from;
-    return node->odd != 0 ? find_other(node, payload, true) : NO_PEER;
+    return is_anybody_put_last(node, payload) ? find_other(node, payload, true) : NO_PEER;
 }
 
 /* Was everybody asked who is to have it? Where none of them is here, they may come back; alone, or
@@ -193,7 +217,7 @@ static void choose_sources(struct tw_node *node, struct payload *payload) {
 static void judge_sources(struct tw_node *node, struct payload *payload) {
     const uint16_t at = idx_of(node, payload);
     for (uint16_t i = 0; i < node->links_end; i++) {
-        const struct link *link = &node->links[i];
+        struct link *link = &node->links[i];
         if ((payload->sources >> i & 1) == 0) continue;
         const bool has_others = (payload->sources & ~(UINT64_C(1) << i)) != 0;
         uint64_t patience_us = has_others ? PATIENCE_OTHERS_US : TRANSFER_TIMEOUT_US;
@@ -205,6 +229,7 @@ static void judge_sources(struct tw_node *node, struct payload *payload) {
         }
         if (oldest_us == UINT64_MAX) continue;
         if (node->now_us >= oldest_us + patience_us) {
+            link->is_dry = true;
             tw_pull_source_lost(node, payload, i);
         } else {
             tw_node_wake(node, oldest_us + patience_us);

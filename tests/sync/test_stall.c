@@ -71,10 +71,30 @@ static void contributions_that_never_come_are_waited_for_ever_more_seldom(void *
     close_group();
 }
 
+static bool gives_node_0_nothing(struct mesh *world, uint32_t from, uint32_t to,
+                                 const struct tw_id *hash) {
+    (void)world;
+    (void)hash;
+    return !is_on || from != culprit || to != 0;
+}
+
+/* No chunk of one member reaches another: the others have what it gave them. */
+static void dead_path_between_two_holds_up_neither(void **state) {
+    (void)state;
+    open_group(5);
+    mesh.gives = gives_node_0_nothing;
+    assert_true(commits_in(MINUTES(10)) >= HEALTHY / 2);
+    assert_true(commits_in(MINUTES(10)) >= HEALTHY * 3 / 4);
+    is_on = false; /* and when it carries again, so it does */
+    assert_true(commits_in(MINUTES(10)) >= HEALTHY * 9 / 10);
+    close_group();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(healthy_group_commits_once_a_second),
         cmocka_unit_test(contributions_that_never_come_are_waited_for_ever_more_seldom),
+        cmocka_unit_test(dead_path_between_two_holds_up_neither),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
