@@ -57,7 +57,7 @@ static void start_ballot(struct tw_node *node) {
     round->ballot_seq = tw_vote_store(node);
     round->phase = CLOSER_STORING;
     round->phase_us = node->now_us;
-    round->promised_by = 0;
+    round->promised_by = round->nacked_by = 0;
     round->has_best = false;
     round->attempt++;
 }
@@ -108,6 +108,18 @@ void tw_closer_back_off(struct tw_node *node) {
     round->retry_us = node->now_us + wait_us / 2 + tw_rng_below(&node->rng, wait_us);
 }
 
+/* Members that have promised or accepted our ballot, or may yet. */
+static uint32_t supporters(const struct tw_node *node) {
+    const struct round *round = &node->round;
+    const uint64_t yes = round->phase == CLOSER_PROPOSING ? round->accepted_by : round->promised_by;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        count += (yes >> i & 1) != 0 ||
+                 ((round->nacked_by >> i & 1) == 0 && tw_peers_member_seated(node, i));
+    }
+    return count;
+}
+
 void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack_said) {
     struct round *round = &node->round;
     if (!tw_id_equal(&nack_said->lineage, &node->at.lineage)) return;
@@ -117,6 +129,9 @@ void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nac
         tw_refuse_heard(node, (uint32_t)idx, nack_said->refused_parts);
     if (nack_said->promised <= round->ballot || idx < 0) return;
     if (nack_said->promised - round->ballot > BALLOT_LEAP_MAX) return;
+    /* One that is ahead may be a lie: only so many that no majority is left are believed. */
+    round->nacked_by |= UINT64_C(1) << idx;
+    if (supporters(node) >= tw_vote_majority(node)) return;
     /* Somebody is ahead: let them finish, then try above them. */
     tw_vote_turn(node);
     if (node->vote.promised < nack_said->promised) node->vote.promised = nack_said->promised;

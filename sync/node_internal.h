@@ -221,7 +221,7 @@ struct round {
     enum closer_phase phase;
     uint32_t attempt;
     uint64_t ballot, ballot_seq, phase_us, retry_us;
-    uint64_t promised_by, accepted_by; /* sets of members */
+    uint64_t promised_by, accepted_by, nacked_by; /* sets of members: of this ballot */
     bool has_best;
     uint64_t best_ballot;
     struct tw_id promised_digest[TW_MEMBERS_MAX]; /* what each accepted; zero: nothing */

@@ -90,11 +90,49 @@ static void dead_path_between_two_holds_up_neither(void **state) {
     close_group();
 }
 
+/* ---- lies ------------------------------------------------------------------------------------ */
+
+/* Whether somebody asks for a vote, and in which ballot. */
+static bool is_asking(const struct tw_message *said, struct tw_msg_prepare *ballot) {
+    if (said->kind == TW_MSG_PREPARE) *ballot = said->u.prepare;
+    if (said->kind == TW_MSG_PROPOSE)
+        *ballot = (struct tw_msg_prepare){.lineage = said->u.propose.close.lineage,
+                                          .round = said->u.propose.close.round,
+                                          .ballot = said->u.propose.ballot};
+    return said->kind == TW_MSG_PREPARE || said->kind == TW_MSG_PROPOSE;
+}
+
+static bool is_vote(const struct tw_message *said) {
+    return said->kind == TW_MSG_PROMISE || said->kind == TW_MSG_ACCEPT;
+}
+
+/* It closes nothing, votes for nothing, and has always promised a higher ballot. */
+static bool says_no(struct mesh *world, uint32_t from, uint32_t to, struct tw_message *said) {
+    struct tw_msg_prepare asked;
+    if (!is_on || (from != culprit && to != culprit)) return true;
+    if (from == culprit) return !is_vote(said) && !is_asking(said, &asked);
+    if (!is_asking(said, &asked)) return true;
+    struct tw_message no = {.kind = TW_MSG_NACK};
+    no.u.nack = (struct tw_msg_nack){
+        .lineage = asked.lineage, .round = asked.round, .promised = asked.ballot + TW_MEMBERS_MAX};
+    mesh_say(world, culprit, from, &no);
+    return false;
+}
+
+static void promise_that_one_claims_ends_no_ballot(void **state) {
+    (void)state;
+    open_group(5);
+    mesh.says = says_no;
+    assert_true(commits_in(MINUTES(10)) >= HEALTHY / 2);
+    close_group();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(healthy_group_commits_once_a_second),
         cmocka_unit_test(contributions_that_never_come_are_waited_for_ever_more_seldom),
         cmocka_unit_test(dead_path_between_two_holds_up_neither),
+        cmocka_unit_test(promise_that_one_claims_ends_no_ballot),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
