@@ -138,12 +138,18 @@ void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nac
     tw_closer_back_off(node);
 }
 
+/* What part k comes to is worth waiting for. */
+static bool is_awaited(const struct tw_node *node, uint32_t k) {
+    const struct tw_id *owner = &node->roster.members[node->round.owners[k]].id;
+    if (node->round.count[k] == 0 || node->round.results[k].has) return false;
+    return !tw_stall_is(node, TW_STALL_OWNER, owner);
+}
+
 /* Everything that can still come has come. */
 static bool has_all_results(const struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if (round->count[k] == 0 || round->results[k].has) continue;
-        if (tw_peers_member_live(node, round->owners[k])) return false;
+        if (is_awaited(node, k) && tw_peers_member_live(node, round->owners[k])) return false;
     }
     return true;
 }
@@ -155,7 +161,7 @@ static bool is_closer_mute(struct tw_node *node) {
     if (round->has_offer || (node->vote.round == node->at.rounds && node->vote.promised > 0))
         return false;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if (round->count[k] > 0 && !round->results[k].has) return false;
+        if (is_awaited(node, k)) return false;
     }
     if (round->results_us == 0) round->results_us = node->now_us;
     return true;

@@ -194,6 +194,8 @@ static void learn_patience(struct tw_node *node, const struct tw_close *close) {
         /* It was in time, and was not taken. */
         if (node->round.results[k].has && node->round.results[k].said.bytes > 0) continue;
         if (!tw_peers_member_live(node, node->round.owners[k])) continue;
+        if (tw_stall_is(node, TW_STALL_OWNER, &node->roster.members[node->round.owners[k]].id))
+            continue; /* however long that takes */
         node->patience_us = at_most(2 * node->patience_us, PATIENCE_CEILING_US);
         return;
     }
@@ -212,6 +214,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     note_mixed(node, entry);
     note_deliveries(node, entry);
     const bool is_listed = tw_account_commit(node, entry);
+    tw_stall_note_owners(node, entry);
     learn_patience(node, entry);
     tw_strike_note(node, entry);
     tw_audit_note(node, entry);

@@ -9,7 +9,7 @@
  *   closer.c   ballots: who proposes, and when        proposal.c what is proposed
  *   refuse.c   what is not accepted, and then         rigged.c   what no honest closer proposes
  *   log.c      committed manifests, applying them     lineage.c  adopt, fork, join
- *   account.c  own tokens and steps, listed or not
+ *   account.c  own tokens and steps, listed or not     stall.c    who holds up rounds
  *   pull.c     who is asked for which chunk           state.c    (phi, u) given and taken
  *   pair.c     topology pair, instead of rounds and votes: exchanges of two nodes
  *   pair_clock.c  the run's clock there, and whose state is taken over */
@@ -19,6 +19,7 @@
 #include <stddef.h>
 
 #include "sync/node.h"
+#include "sync/stall.h"
 
 #include "base/assert.h"
 #include "base/bytes.h"
@@ -415,6 +416,7 @@ struct tw_node {
         uint32_t part;
     } hint; /* an accusation that is looked at next */
     struct strike strikes[TW_MEMBERS_MAX];
+    struct tw_stall stalls[TW_STALL_KINDS][TW_MEMBERS_MAX];
     struct unmerged unmerged[TW_MEMBERS_MAX];
     uint64_t unmerged_count; /* contributions, ever */
     struct pair pair;

@@ -55,8 +55,8 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_close *close,
     tw_share_weigh(node, next);
 }
 
-/* Owners that are gone get nothing, nor those struck or whose links are out of line. Where others
- * judge (rigged.c) these are a third at most, for they may not think so. */
+/* Owners that are gone get nothing, nor those struck or who held up rounds, or whose links are out
+ * of line. Where others judge (rigged.c) these are a third at most, for they may not think so. */
 static void pass_over(const struct tw_node *node, struct tw_roster *next) {
     uint64_t all = 0, gone = 0;
     for (uint32_t i = 0; i < next->count; i++) {
@@ -70,6 +70,7 @@ static void pass_over(const struct tw_node *node, struct tw_roster *next) {
     const uint64_t most = node->roster.count < node->cfg.judges_min ? all : all / 3;
     uint64_t left = most > gone ? most - gone : 0;
     left -= tw_strike_pass_over(node, next, left);
+    left -= tw_stall_pass_over(node, next, left);
     if (node->odd != 0) tw_share_leave_out_odd(node, next, left);
     bool has_owner = false;
     for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
@@ -172,11 +173,13 @@ void tw_proposal_write(struct tw_node *node) {
         *part = (struct tw_part){.owner_idx = round->owners[k]};
         const struct tw_msg_result *result = &round->results[k].said;
         if (!round->results[k].has || result->bytes == 0) continue;
-        /* Announced by an owner that died before we had it, or has forgotten it: nobody could
-         * accept it. */
+        /* Announced by an owner that died before we had it, or has forgotten it, or never gave
+         * what it announced: nobody could accept it. */
         const struct payload *payload = tw_payload_find(node, &result->hash);
         const bool is_held = payload != NULL && payload->state == PAYLOAD_HELD;
+        const struct tw_id *owner = &node->roster.members[round->owners[k]].id;
         if (!is_held && (!tw_peers_member_live(node, round->owners[k]) ||
+                         tw_stall_is(node, TW_STALL_OWNER, owner) ||
                          (payload != NULL && tw_payload_is_lost(payload))))
             continue;
         if ((round->left_out >> k & 1) != 0) continue;

@@ -127,12 +127,29 @@ static void promise_that_one_claims_ends_no_ballot(void **state) {
     close_group();
 }
 
+static bool says_no_result(struct mesh *world, uint32_t from, uint32_t to,
+                           struct tw_message *said) {
+    (void)world;
+    (void)to;
+    return !is_on || from != culprit || said->kind != TW_MSG_RESULT;
+}
+
+static void owner_that_tells_nothing_is_waited_for_twice(void **state) {
+    (void)state;
+    open_group(5);
+    mesh.says = says_no_result;
+    assert_true(commits_in(MINUTES(10)) >= HEALTHY / 3);
+    assert_true(commits_in(MINUTES(10)) >= HEALTHY * 3 / 4);
+    close_group();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(healthy_group_commits_once_a_second),
         cmocka_unit_test(contributions_that_never_come_are_waited_for_ever_more_seldom),
         cmocka_unit_test(dead_path_between_two_holds_up_neither),
         cmocka_unit_test(promise_that_one_claims_ends_no_ballot),
+        cmocka_unit_test(owner_that_tells_nothing_is_waited_for_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

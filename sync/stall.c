@@ -1,0 +1,83 @@
+/* stall.c - members that are here and hold up rounds: for a while nobody waits for them.
+ *
+ *   owner    It contributed, was waited for, and told no result, or never gave the bytes. It gets
+ *            no part, and no round waits for what it may tell.
+ *
+ * Once is an accident: a worker that died, a link that was full. The second time counts, and every
+ * time after it twice as long; who has done nothing of the kind for ten minutes begins anew. As
+ * with strikes (strike.c) this is each node's own finding, and moves nothing but whom it waits for
+ * and what it proposes itself. */
+#include "sync/node_internal.h"
+
+enum { DOUBLED_MAX = 5 };
+
+#define STALL_US (60 * SECOND_US) /* doubled each time */
+#define FORGET_US (600 * SECOND_US)
+
+static struct tw_stall *find(struct tw_node *node, enum tw_stall_kind kind,
+                             const struct tw_id *id) {
+    struct tw_stall *oldest = &node->stalls[kind][0];
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        struct tw_stall *row = &node->stalls[kind][i];
+        if (row->count > 0 && tw_id_equal(&row->id, id)) return row;
+        if (row->until_us < oldest->until_us) oldest = row;
+    }
+    *oldest = (struct tw_stall){.id = *id}; /* the one that is over first makes room */
+    return oldest;
+}
+
+void tw_stall_add(struct tw_node *node, enum tw_stall_kind kind, const struct tw_id *id) {
+    struct tw_stall *row = find(node, kind, id);
+    if (row->count > 0 && node->now_us >= row->until_us + FORGET_US) row->count = 0;
+    row->until_us = node->now_us;
+    if (row->count > 0) row->until_us += STALL_US << at_most(row->count - 1, DOUBLED_MAX);
+    row->count++;
+}
+
+bool tw_stall_is(const struct tw_node *node, enum tw_stall_kind kind, const struct tw_id *id) {
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        const struct tw_stall *row = &node->stalls[kind][i];
+        if (row->count > 0 && row->until_us > node->now_us && tw_id_equal(&row->id, id))
+            return true;
+    }
+    return false;
+}
+
+/* What became of part k shows that its owner held the round up. */
+static bool is_stalled(struct tw_node *node, const struct tw_close *close, uint32_t k) {
+    const struct round *round = &node->round;
+    const struct tw_msg_result *said = &round->results[k].said;
+    /* We had a proposal at hand that named the result, and waited to hear the owner say so. */
+    if (close->parts[k].bytes > 0)
+        return !round->results[k].has && round->refused_ranks != 0 &&
+               node->now_us >= round->refused_us + RETRY_US;
+    if (node->now_us < round->active_us + node->patience_us) return false; /* it had no time */
+    if (!round->results[k].has) return true;
+    const struct payload *payload = tw_payload_find(node, &said->hash);
+    return said->bytes > 0 && (payload == NULL || payload->state == PAYLOAD_WANTED);
+}
+
+void tw_stall_note_owners(struct tw_node *node, const struct tw_close *close) {
+    const struct round *round = &node->round;
+    if (close->parts_count != round->owners_count || round->active_us == 0) return;
+    for (uint32_t k = 0; k < close->parts_count; k++) {
+        const uint32_t owner = round->owners[k];
+        const struct contribution *entry = &round->contributions[owner];
+        if (round->count[k] == 0 || (int)owner == round->self_idx) continue;
+        if (!entry->has || entry->is_absent) continue; /* it is no owner next time anyway */
+        if (!tw_peers_member_live(node, owner) || !is_stalled(node, close, k)) continue;
+        tw_stall_add(node, TW_STALL_OWNER, &node->roster.members[owner].id);
+    }
+}
+
+uint64_t tw_stall_pass_over(const struct tw_node *node, struct tw_roster *next, uint64_t most) {
+    uint64_t taken = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        struct tw_member *member = &next->members[i];
+        if (member->weight > most - taken || !tw_stall_is(node, TW_STALL_OWNER, &member->id))
+            continue;
+        taken += member->weight;
+        member->weight = 0;
+    }
+    return taken;
+}
