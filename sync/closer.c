@@ -9,11 +9,6 @@
  * which nobody can have accepted anything before. */
 #include "sync/node_internal.h"
 
-static int sender_idx(const struct tw_node *node, uint16_t peer) {
-    if (peer == NO_PEER) return node->round.self_idx;
-    return tw_roster_find(&node->roster, &node->links[peer].id);
-}
-
 static void start_proposing(struct tw_node *node) {
     struct round *round = &node->round;
     round->phase = CLOSER_PROPOSING;
@@ -54,6 +49,7 @@ static void start_ballot(struct tw_node *node) {
         rank == 0 && node->vote.promised == 0 ? 1 : (attempts + 1) * TW_MEMBERS_MAX + rank;
     TW_ASSERT(round->ballot > node->vote.promised);
     node->vote.promised = round->ballot;
+    tw_floor_take(node, (uint32_t)round->self_idx, round->ballot);
     round->ballot_seq = tw_vote_store(node);
     round->phase = CLOSER_STORING;
     round->phase_us = node->now_us;
@@ -66,7 +62,7 @@ void tw_closer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_
     struct round *round = &node->round;
     if (!tw_id_equal(&promise->lineage, &node->at.lineage)) return;
     if (promise->round != node->at.rounds || round->phase != CLOSER_PREPARING) return;
-    const int idx = sender_idx(node, peer);
+    const int idx = tw_vote_sender(node, peer);
     if (idx < 0 || promise->ballot != round->ballot) return;
     if (promise->has_accepted != 0 && promise->accepted_ballot >= promise->ballot) return;
     if (promise->has_accepted != 0 && !tw_vote_is_sound(node, &promise->accepted)) return;
@@ -87,7 +83,7 @@ void tw_closer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_a
     struct round *round = &node->round;
     if (!tw_id_equal(&accept->lineage, &node->at.lineage)) return;
     if (accept->round != node->at.rounds || round->phase != CLOSER_PROPOSING) return;
-    const int idx = sender_idx(node, peer);
+    const int idx = tw_vote_sender(node, peer);
     if (idx < 0 || accept->ballot != round->ballot) return;
     const struct tw_id digest = tw_close_digest(&round->proposal);
     if (!tw_id_equal(&digest, &accept->digest)) return;
@@ -124,7 +120,7 @@ void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nac
     struct round *round = &node->round;
     if (!tw_id_equal(&nack_said->lineage, &node->at.lineage)) return;
     if (nack_said->round != node->at.rounds || round->phase == CLOSER_IDLE) return;
-    const int idx = sender_idx(node, peer);
+    const int idx = tw_vote_sender(node, peer);
     if (idx >= 0 && nack_said->promised == round->ballot && nack_said->refused_parts != 0)
         tw_refuse_heard(node, (uint32_t)idx, nack_said->refused_parts);
     if (nack_said->promised <= round->ballot || idx < 0) return;
@@ -132,9 +128,10 @@ void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nac
     /* One that is ahead may be a lie: only so many that no majority is left are believed. */
     round->nacked_by |= UINT64_C(1) << idx;
     if (supporters(node) >= tw_vote_majority(node)) return;
-    /* Somebody is ahead: let them finish, then try above them. */
+    /* Somebody is ahead: let them finish, then try above them. Who was overtaken has not failed. */
     tw_vote_turn(node);
     if (node->vote.promised < nack_said->promised) node->vote.promised = nack_said->promised;
+    if (round->attempt > 0) round->attempt--;
     tw_closer_back_off(node);
 }
 
@@ -154,11 +151,12 @@ static bool has_all_results(const struct tw_node *node) {
     return true;
 }
 
-/* All results are here and no closer has said a word about them: one that is linked, but cannot
- * write down its ballot (its disk is full), must not hold up the others for the whole patience. */
+/* All results are here and no closer is at work on them: one that is linked, but cannot write down
+ * its ballot (its disk is full), or asked for promises and left it at that, must not hold up the
+ * others for the whole patience. */
 static bool is_closer_mute(struct tw_node *node) {
     struct round *round = &node->round;
-    if (round->has_offer || (node->vote.round == node->at.rounds && node->vote.promised > 0))
+    if (round->has_offer || (node->vote.round == node->at.rounds && node->vote.has_accepted != 0))
         return false;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         if (is_awaited(node, k)) return false;
@@ -167,10 +165,12 @@ static bool is_closer_mute(struct tw_node *node) {
     return true;
 }
 
-/* Nobody waits for one that was found to lie. Where too few judge (refuse.c) a strike without proof
- * is one opinion: the other node goes on closing, and two that close at once hold each other up. */
-static bool is_closer_struck(const struct tw_node *node, uint32_t member) {
+/* Nobody waits for one that lets its turns pass, or was found to lie. Where too few judge
+ * (refuse.c) a strike without proof is one opinion: the other node goes on closing, and two that
+ * close at once hold each other up. */
+static bool is_closer_skipped(const struct tw_node *node, uint32_t member) {
     const struct tw_id *const id = &node->roster.members[member].id;
+    if (tw_stall_is(node, TW_STALL_CLOSER, id)) return true;
     return node->roster.count < node->cfg.judges_min ? tw_strike_is_false(node, id)
                                                      : tw_strike_is(node, id);
 }
@@ -180,7 +180,7 @@ static bool is_my_turn(struct tw_node *node) {
     for (int rank = 0; rank < round->self_rank; rank++) {
         if (tw_peers_member_live(node, round->rank[rank]) &&
             !tw_refuse_is_passed(node, (uint32_t)rank) &&
-            !is_closer_struck(node, round->rank[rank]))
+            !is_closer_skipped(node, round->rank[rank]))
             return false;
     }
     return true;
@@ -208,6 +208,7 @@ static bool should_close(struct tw_node *node) {
         tw_node_wake(node, round->retry_us);
         return false;
     }
+    if (tw_floor_is_others(node, (uint32_t)round->self_idx)) return false;
     if (is_my_turn(node) && has_all_results(node)) return true;
     if (tw_refuse_must_look(node)) return true;
     const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;

@@ -215,6 +215,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     note_deliveries(node, entry);
     const bool is_listed = tw_account_commit(node, entry);
     tw_stall_note_owners(node, entry);
+    tw_floor_note_mute(node);
     learn_patience(node, entry);
     tw_strike_note(node, entry);
     tw_audit_note(node, entry);

@@ -10,6 +10,7 @@
  *   refuse.c   what is not accepted, and then         rigged.c   what no honest closer proposes
  *   log.c      committed manifests, applying them     lineage.c  adopt, fork, join
  *   account.c  own tokens and steps, listed or not     stall.c    who holds up rounds
+ *   floor.c    whom the acceptor promises next
  *   pull.c     who is asked for which chunk           state.c    (phi, u) given and taken
  *   pair.c     topology pair, instead of rounds and votes: exchanges of two nodes
  *   pair_clock.c  the run's clock there, and whose state is taken over */
@@ -17,6 +18,8 @@
 #define TW_SYNC_NODE_INTERNAL_H
 
 #include <stddef.h>
+
+#include "sync/floor.h"
 
 #include "sync/node.h"
 #include "sync/stall.h"
@@ -406,6 +409,7 @@ struct tw_node {
     uint32_t replies_count;
 
     struct round round;
+    struct tw_floor floor; /* of that round */
     struct past_round past[AUDIT_ROUNDS];
     struct audit audit;
     uint64_t audits_count;
@@ -572,6 +576,8 @@ void tw_vote_reset(struct tw_node *node); /* a new membership: nothing promised;
 bool tw_vote_has_nonce(struct tw_node *node);
 void tw_vote_advance(struct tw_node *node);
 uint32_t tw_vote_majority(const struct tw_node *node);
+/* Whose message it is, by roster index; NO_PEER: our own. -1: no member's. */
+int tw_vote_sender(const struct tw_node *node, uint16_t peer);
 /* Makes the vote be about the open round; older rounds are decided and need no memory. */
 void tw_vote_turn(struct tw_node *node);
 /* Has the vote written down; the STORED that answers it names what is returned. */

@@ -94,6 +94,7 @@ void tw_round_open(struct tw_node *node) {
     memset(round->refused_by, 0, sizeof(round->refused_by));
     round->refused_ranks = round->refused_us = round->reported = 0;
     round->has_refused_late = false;
+    tw_floor_open(node);
     round->phase = CLOSER_IDLE;
     round->attempt = 0;
     round->ballot = 0;

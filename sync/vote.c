@@ -10,6 +10,11 @@ uint32_t tw_vote_majority(const struct tw_node *node) {
     return node->roster.count / 2 + 1;
 }
 
+int tw_vote_sender(const struct tw_node *node, uint16_t peer) {
+    if (peer == NO_PEER) return node->round.self_idx;
+    return tw_roster_find(&node->roster, &node->links[peer].id);
+}
+
 bool tw_node_is_voter(const struct tw_node *node) {
     return !node->has_left && !node->needs_tip && node->round.self_idx >= 0 &&
            node->at.rounds >= node->vote_floor && node->state != TW_STATE_FINISHED;
@@ -150,7 +155,8 @@ static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t bal
 void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare) {
     if (!tw_log_is_at(node, peer, &prepare->lineage, prepare->round)) return;
     if (!tw_node_is_voter(node)) return;
-    if (tw_roster_find(&node->roster, &node->links[peer].id) < 0) return;
+    const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
+    if (idx < 0) return;
     tw_vote_turn(node);
     if (!is_ballot_of(node, peer, prepare->ballot)) return;
     tw_round_touch(node);
@@ -158,8 +164,24 @@ void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
         nack(node, peer, node->vote.promised);
         return;
     }
-    node->vote.promised = prepare->ballot;
-    reply_later(node, REPLY_PROMISE, peer, prepare->ballot);
+    tw_floor_ask(node, (uint32_t)idx, prepare->ballot);
+}
+
+/* Promises the ballot whose turn it is, if it is still above all others. */
+static void promise_next(struct tw_node *node) {
+    uint32_t member = 0;
+    uint64_t ballot = 0;
+    while (tw_floor_next(node, &member, &ballot)) {
+        const uint16_t peer = tw_peers_find(node, &node->roster.members[member].id);
+        if (peer == NO_PEER) continue;
+        if (ballot <= node->vote.promised && !TW_PLANTED(node, TW_PLANT_STALE_PROMISE)) {
+            nack(node, peer, node->vote.promised);
+            continue;
+        }
+        node->vote.promised = ballot;
+        tw_floor_take(node, member, ballot);
+        reply_later(node, REPLY_PROMISE, peer, ballot);
+    }
 }
 
 /* Could an honest closer have proposed this for the open round? */
@@ -229,7 +251,8 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     if (peer != NO_PEER && !tw_log_is_at(node, peer, &propose->close.lineage, propose->close.round))
         return;
     if (!tw_node_is_voter(node)) return;
-    if (peer != NO_PEER && tw_roster_find(&node->roster, &node->links[peer].id) < 0) return;
+    const int idx = tw_vote_sender(node, peer);
+    if (idx < 0) return;
     tw_vote_turn(node);
     if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
     tw_round_touch(node);
@@ -251,7 +274,10 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
         nack(node, peer, round->offer_ballot);
         return;
     }
+    /* Not promised by us, while we hear somebody else: a majority can do without us. */
+    if (propose->ballot > node->vote.promised && tw_floor_is_others(node, (uint32_t)idx)) return;
     forget_offer(node);
+    tw_floor_propose(node, (uint32_t)idx, propose->ballot);
     round->has_offer = true;
     round->offer_from = peer;
     round->offer_ballot = propose->ballot;
@@ -330,6 +356,8 @@ static void consider_offer(struct tw_node *node) {
 
 void tw_vote_advance(struct tw_node *node) {
     if (!tw_node_is_voter(node)) return;
+    tw_floor_advance(node);
+    promise_next(node);
     tw_closer_advance(node);
     consider_offer(node);
     tw_closer_tell(node);
