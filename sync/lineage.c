@@ -254,7 +254,7 @@ void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_jo
     node->joins[row].id = node->links[peer].id;
     node->joins[row].said = *join;
     node->joins[row].heard_us = node->now_us;
-    tw_lineage_hold(node, SOLO_HOLD_US);
+    if (join->rounds == node->at.rounds) tw_lineage_hold(node, SOLO_HOLD_US);
     note_vain_join(node, row);
 }
 
@@ -287,7 +287,16 @@ static void ask_to_join(struct tw_node *node) {
 /* ---- alone ---------------------------------------------------------------------------------- */
 
 void tw_lineage_hold(struct tw_node *node, uint64_t for_us) {
+    if (node->now_us >= node->solo_hold_us) node->hold_began_us = node->now_us;
     if (node->solo_hold_us < node->now_us + for_us) node->solo_hold_us = node->now_us + for_us;
+}
+
+/* Who asks again and again, and takes nothing that it has not had before, holds up nobody. */
+static uint64_t hold_end_us(const struct tw_node *node) {
+    uint64_t moved_us = node->hold_began_us;
+    if (moved_us < node->last_commit_us) moved_us = node->last_commit_us;
+    if (moved_us < node->fed_us) moved_us = node->fed_us;
+    return at_most(node->solo_hold_us, moved_us + node->cfg.orphan_us);
 }
 
 /* A lineage of one: phi follows theta, fragment after fragment, and the clock runs on. */
@@ -296,8 +305,9 @@ static void solo_round(struct tw_node *node) {
     const bool has_voted = node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
     if (node->round.phase != CLOSER_IDLE || has_voted) return;
     if (!tw_log_is_current(node)) return;
-    if (node->now_us < node->solo_hold_us) {
-        tw_node_wake(node, node->solo_hold_us);
+    const uint64_t held_until_us = hold_end_us(node);
+    if (node->now_us < held_until_us) {
+        tw_node_wake(node, held_until_us);
         return;
     }
     if (!tw_round_is_final(node) && node->step < node->last_send_step + node->cfg.period_steps)

@@ -157,14 +157,15 @@ struct payload {
     uint64_t elements; /* not OPAQUE: must decode to so many finite values, > 0 */
     uint32_t fragment; /* RESULT: what it is the merge of */
     uint64_t begin;
-    uint64_t packed;  /* HELD: elements of (phi, u), if we packed it for others */
-    bool is_left;     /* and all who asked for it went on to others: it makes room */
-    uint64_t pullers; /* HELD: peers that asked for some of it */
-    uint64_t offered; /* peers that said they have it */
-    uint64_t sources; /* peers it is being pulled from */
-    uint64_t senders; /* peers whose chunks are in it */
-    uint64_t tried;   /* peers that could not give it */
-    uint64_t asked;   /* peers whose chunks are taken */
+    uint64_t packed;              /* HELD: elements of (phi, u), if we packed it for others */
+    uint16_t given[TW_PEERS_MAX]; /* chunks of it that each was given, those given twice too */
+    bool is_left;                 /* and all who asked for it went on to others: it makes room */
+    uint64_t pullers;             /* HELD: peers that asked for some of it */
+    uint64_t offered;             /* peers that said they have it */
+    uint64_t sources;             /* peers it is being pulled from */
+    uint64_t senders;             /* peers whose chunks are in it */
+    uint64_t tried;               /* peers that could not give it */
+    uint64_t asked;               /* peers whose chunks are taken */
     uint64_t progress_us;
     uint64_t keep_round, keep_us; /* dropped when both have passed */
     uint64_t have[TW_CHUNKS_MAX / 64];
@@ -392,6 +393,7 @@ struct tw_node {
 
     /* time */
     uint64_t last_commit_us, majority_us, lineage_us, solo_hold_us, status_us, join_us;
+    uint64_t hold_began_us, fed_us; /* of solo_hold_us; a state went further to somebody */
     uint64_t patience_us;
     uint64_t arrivals_us[ARRIVALS_KEPT];
     uint32_t arrivals_count;
@@ -774,7 +776,7 @@ void tw_lineage_turned(struct tw_node *node, bool ok);
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join);
 void tw_lineage_solo_done(struct tw_node *node);
 /* Somebody copies our state, or is about to: no solo round for so long, or for longer if that was
- * said before. */
+ * said before. Without end only while the state gets further. */
 void tw_lineage_hold(struct tw_node *node, uint64_t for_us);
 void tw_lineage_advance(struct tw_node *node);
 

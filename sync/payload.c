@@ -203,6 +203,10 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
     keep_until(node, payload, node->now_us + STATE_KEEP_US);
     payload->pullers |= UINT64_C(1) << peer;
     payload->is_left = false;
+    if (payload->packed > 0 && payload->given[peer] < payload->chunks) {
+        payload->given[peer] = (uint16_t)(payload->given[peer] + request->count);
+        node->fed_us = node->now_us;
+    }
     /* A slow uplink needs long for one chunk: hold still as long as we keep the bytes. */
     tw_lineage_hold(node, STATE_KEEP_US);
     for (uint32_t i = 0; i < request->count; i++)

@@ -97,6 +97,42 @@ static void state_that_is_being_copied_stays_as_it_is(void **state) {
     assert_non_null(find_action(TW_ACT_SOLO));
 }
 
+static void ask_for_state_of_ours(void) {
+    struct tw_message *message = message_of(TW_MSG_STATE_GET);
+    message->u.state_get.lineage = view_now().lineage;
+    say(1, message);
+}
+
+static void join_as_of_another_round(void) {
+    struct tw_message *message = message_of(TW_MSG_JOIN);
+    message->u.join = (struct tw_msg_join){
+        .lineage = view_now().lineage, .rounds = ROUNDS + 77, .nonce = 99, .weight = 1};
+    say(1, message);
+}
+
+static void go_and_come(void) {
+    feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1});
+    link_up(1);
+}
+
+/* Every four seconds, for ever, and none of it comes to anything. */
+static void questions_do_not_keep_a_lone_node_from_its_rounds(void **state) {
+    void (*const questions[])(void) = {ask_for_state_of_ours, join_as_of_another_round,
+                                       go_and_come};
+    for (uint32_t k = 0; k < 3; k++) {
+        become_alone();
+        for (uint64_t step = 1010; step < 1010 + 600 && find_action(TW_ACT_SOLO) == NULL;
+             step += 10) {
+            questions[k]();
+            now_us += SECONDS(4);
+            step_to(step);
+        }
+        assert_non_null(find_action(TW_ACT_SOLO));
+        (void)tear_down(state);
+        (void)set_up(state);
+    }
+}
+
 /* It is here, and fetches the state. */
 static void say_receiver(uint16_t peer, uint64_t nonce) {
     struct tw_message *message = message_of(TW_MSG_STATUS);
@@ -430,6 +466,7 @@ int main(void) {
         TEST(who_comes_back_opens_no_round_for_a_period),
         TEST(who_comes_back_joins_what_others_open),
         TEST(state_that_is_being_copied_stays_as_it_is),
+        TEST(questions_do_not_keep_a_lone_node_from_its_rounds),
         TEST(seats_whose_votes_are_lost_are_not_waited_for),
         TEST(seats_that_were_given_away_are_heard_of),
         TEST(who_is_alone_decides_nothing_without_a_worker),
