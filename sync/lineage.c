@@ -355,7 +355,7 @@ void tw_lineage_solo_done(struct tw_node *node) {
 static bool is_left_behind(struct tw_node *node) {
     uint32_t staying_count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
-        if (tw_peers_is_donor(node, i) && node->links[i].status.rounds > node->at.rounds)
+        if (tw_peers_in_lineage(node, i) && node->links[i].status.rounds > node->at.rounds)
             return false;
     }
     for (uint32_t i = 0; i < node->roster.count; i++)

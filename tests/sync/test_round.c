@@ -133,12 +133,14 @@ static void questions_do_not_keep_a_lone_node_from_its_rounds(void **state) {
     }
 }
 
+static uint64_t ahead_rounds; /* of where we stand */
+
 /* It is here, and fetches the state. */
 static void say_receiver(uint16_t peer, uint64_t nonce) {
     struct tw_message *message = message_of(TW_MSG_STATUS);
     message->u.status.state = TW_STATE_RECEIVER;
     message->u.status.lineage = start.lineage;
-    message->u.status.rounds = ROUNDS;
+    message->u.status.rounds = ROUNDS + ahead_rounds;
     message->u.status.nonce = nonce;
     say(peer, message);
 }
@@ -176,6 +178,17 @@ static void seats_that_were_given_away_are_heard_of(void **state) {
     say_status(3, &start.lineage, ROUNDS + 5, 6000);
     assert_int_equal(state_in(SECONDS(4), 98, 99), TW_STATE_MEMBER);
     assert_follows(&start.lineage);
+}
+
+/* Both came back without their votes, and fetch what was decided after us: no end of this lineage.
+ */
+static void who_fetches_a_later_round_shows_that_it_was_decided(void **state) {
+    (void)state;
+    worker_up();
+    ahead_rounds = 1;
+    assert_int_equal(state_in(SECONDS(10), 98, 99), TW_STATE_MEMBER);
+    assert_follows(&start.lineage);
+    ahead_rounds = 0;
 }
 
 /* The worker may have published a solo round and died before it said so: then phi is one that a
@@ -469,6 +482,7 @@ int main(void) {
         TEST(questions_do_not_keep_a_lone_node_from_its_rounds),
         TEST(seats_whose_votes_are_lost_are_not_waited_for),
         TEST(seats_that_were_given_away_are_heard_of),
+        TEST(who_fetches_a_later_round_shows_that_it_was_decided),
         TEST(who_is_alone_decides_nothing_without_a_worker),
         TEST(who_goes_back_below_the_budget_trains_on),
         TEST(round_of_nothing_leaves_patience_as_it_is),
