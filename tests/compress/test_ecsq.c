@@ -633,6 +633,26 @@ static void signs_that_no_encoder_writes_are_refused(void **state) {
     assert_memory_equal(y, want, sizeof(want));
 }
 
+/* One code for all 4096, which says that each size is written out, and none is: who put the first
+ * without a look would read far behind the end. */
+static void sizes_that_are_not_there_are_refused(void **state) {
+    (void)state;
+    enum { ALL = 4096, KIND = HEAD + 2, CODE = KIND + TW_ECSQ_STREAM_HEAD_BYTES };
+    const char *name;
+    struct payload p = {.n = ALL, .bytes = CODE + 1 + ALL / 8};
+    p.data = calloc(p.bytes, 1);
+    p.y = calloc(ALL, sizeof(*p.y));
+    tw_put_u16(p.data, 512);
+    tw_put_u16(p.data + HEAD, 0x3F80);
+    p.data[KIND] = TW_ECSQ_ONE;
+    p.data[CODE] = 31;
+    for (uint32_t f = 0; tw_codecs_form(f, &name) != NULL; f++) {
+        p.codec = tw_codecs_form(f, &name)[TW_CODEC_ECSQ4];
+        assert_refused(&p, name);
+    }
+    free_payload(&p);
+}
+
 /* The largest of everything that a decoder takes. */
 static void what_is_taken_is_finite(void **state) {
     (void)state;
@@ -680,6 +700,7 @@ int main(void) {
         cmocka_unit_test(streams_that_no_encoder_writes_are_refused),
         cmocka_unit_test(raw_codes_that_no_encoder_writes_are_refused),
         cmocka_unit_test(signs_that_no_encoder_writes_are_refused),
+        cmocka_unit_test(sizes_that_are_not_there_are_refused),
         cmocka_unit_test(what_is_taken_is_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
