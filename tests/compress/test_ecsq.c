@@ -300,12 +300,13 @@ static void models_are_fits_of_what_is_counted_and_forms_agree(void **state) {
 /* A code that comes once, where none are counted, has a share all the same. */
 static void what_comes_once_is_coded(void **state) {
     (void)state;
-    enum { MANY = 100000, ONCE = 64 * (4 * 350 + 1) + 5 };
+    enum { MANY = 100000, ONCE = 64 * (4 * 350 + 2) + 5 };
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *x = some(&rng, MANY, false), *y = malloc(MANY * sizeof(*y));
     for (size_t i = 0; i < MANY; i++) x[i] = x[i] > 0.0f ? 0.5f : -1.0f;
     x[ONCE] = 9.0f;
+    assert_false(tw_ecsq_is_counted(ONCE / 64));
     EACH_MEMBER(m) {
         size_t bytes;
         uint8_t *coded = encoded(tw_codec_get(m->id), x, MANY, &bytes);
