@@ -17,6 +17,7 @@ static enum tw_status apply_check(const struct tw_merger *merger,
     }
     uint64_t end = 0;
     for (uint32_t k = 0; k < request->parts_count; k++) {
+        uint8_t *bytes;
         TW_TRY(tw_request_part(merger->shm, request->fragment, request->parts[k].begin,
                                request->parts[k].count, &end, err));
         switch (request->parts[k].mode) {
@@ -24,8 +25,7 @@ static enum tw_status apply_check(const struct tw_merger *merger,
         case TW_APPLY_MIX:
         case TW_APPLY_SHIFT:
         case TW_APPLY_STAY:
-            TW_TRY(tw_request_payload(merger->shm, merger->result, &request->parts[k].in,
-                                      request->parts[k].count, err));
+            TW_TRY(tw_request_span(merger->shm, &request->parts[k].in, &bytes, err));
             break;
         default: return tw_fail(err, TW_PROTO, "apply mode %u", request->parts[k].mode);
         }
@@ -50,7 +50,11 @@ static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anc
         uint8_t *bytes;
         TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
         const enum tw_status status = merger->result->decode(bytes, span->bytes, delta, n);
-        if (status != TW_OK) return tw_fail(err, status, "the result of part %u is damaged", k);
+        if (status != TW_OK) {
+            return tw_fail(err, status,
+                           "the result of part %u is damaged: %u bytes are not %zu elements in %s",
+                           k, span->bytes, n, merger->result->name);
+        }
         tw_sane_add(&work->sizes, delta, begin, n, stage->elements);
         work->squares += tw_norm_squared(delta, n);
         if (merger->run->sync.outer != TW_OUTER_HEAVYBALL) continue;

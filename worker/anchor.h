@@ -28,8 +28,8 @@ struct tw_anchor_work {
 };
 
 /* At a step boundary: checks the request, which is one of a round that was not applied, and begins.
- * TW_PROTO, TW_CORRUPT. Until it is landed, or given up, no other stage may begin, and nothing
- * else be asked of the fragment. */
+ * TW_PROTO; what the results hold is not looked at. Until it is landed, or given up, no other stage
+ * may begin, and nothing else be asked of the fragment. */
 enum tw_status tw_anchor_begin(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                struct tw_anchor_work *work, struct tw_error *err);
 /* Decodes, takes the outer step, seals. By any thread: reads of the merger run, shm and codecs, of

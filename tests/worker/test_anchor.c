@@ -438,6 +438,7 @@ static void damaged_result_changes_nothing(void **state) {
     struct tw_wmsg_applied reply;
     request.parts[1].in.bytes--; /* the first part is fine */
     assert_int_equal(tw_anchor_apply(&nodes[0].merger, &request, &reply, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, "result of part 1"));
     assert_int_equal(reply.status, TW_CORRUPT);
     assert_int_equal(reply.rounds, 0);
     assert_memory_equal(&reply.digest, &digest, sizeof(digest));

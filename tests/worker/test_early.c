@@ -293,6 +293,7 @@ static void overwrite(struct tw_span span, uint16_t bits) {
     }
 }
 
+/* Found by the thread. */
 static void what_does_not_decode_is_refused(void **state) {
     (void)state;
     const struct tw_span sent = encode(0);
@@ -302,7 +303,7 @@ static void what_does_not_decode_is_refused(void **state) {
     assert_false(trainer.early.is_begun);
 }
 
-/* Found by the thread. */
+/* By the thread as well. */
 static void what_would_not_be_finite_changes_nothing(void **state) {
     (void)state;
     struct tw_shm_view before, after;
