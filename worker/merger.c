@@ -285,7 +285,10 @@ static enum tw_status check_result(struct tw_merger *merger, const struct tw_wms
     TW_TRY(tw_request_span(merger->shm, &request->in, &bytes, err));
     const enum tw_status status =
         merger->result->decode(bytes, request->in.bytes, merger->scratch, n);
-    if (status != TW_OK) return tw_fail(err, status, "a result does not decode");
+    if (status != TW_OK) {
+        return tw_fail(err, status, "a result of %u bytes is not %zu elements in %s",
+                       request->in.bytes, n, merger->result->name);
+    }
     tw_sane_add(&sizes, merger->scratch, (size_t)request->begin, n,
                 (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
     *sanity = tw_sane_check(&merger->sane[request->fragment], &sizes);
@@ -303,10 +306,7 @@ static enum tw_status check_content(struct tw_merger *merger, const struct tw_wm
     switch (request->content) {
     case TW_CONTENT_DELTA:
         return tw_request_payload(merger->shm, merger->codec, &request->in, request->elements, err);
-    case TW_CONTENT_RESULT:
-        TW_TRY(
-            tw_request_payload(merger->shm, merger->result, &request->in, request->elements, err));
-        return check_result(merger, request, sanity, err);
+    case TW_CONTENT_RESULT: return check_result(merger, request, sanity, err);
     case TW_CONTENT_PHI:
         TW_TRY(tw_request_span(merger->shm, &request->in, &bytes, err));
         if (tw_lattice_check(bytes, request->in.bytes, (size_t)request->elements) == TW_OK)
