@@ -23,9 +23,9 @@
 /* What is merged: the inputs that the guard let in. */
 struct taken {
     uint32_t count;
-    const struct tw_span *spans[TW_MEMBERS_MAX];
-    float factors[TW_MEMBERS_MAX]; /* the guard's */
-    float weights[TW_MEMBERS_MAX]; /* sum to 1 */
+    uint32_t inputs[TW_MEMBERS_MAX]; /* of the request */
+    float factors[TW_MEMBERS_MAX];   /* the guard's */
+    float weights[TW_MEMBERS_MAX];   /* sum to 1 */
 };
 
 static bool is_robust(const struct tw_run *run) {
@@ -69,12 +69,26 @@ void tw_merger_reduce_deinit(struct tw_merger *merger) {
 
 /* ---- what is let in -------------------------------------------------------------------------- */
 
-static enum tw_status input_decode(const struct tw_merger *merger, const struct tw_span *span,
-                                   float factor, float *x, size_t n, struct tw_error *err) {
+static enum tw_status input_fail(const struct tw_merger *merger,
+                                 const struct tw_wmsg_reduce *request, uint32_t input,
+                                 enum tw_status status, struct tw_error *err) {
+    return tw_fail(err, status,
+                   "contribution %u to part %u of fragment %u does not decode: %u bytes are not "
+                   "%" PRIu64 " elements in %s",
+                   input, request->part, request->fragment, request->inputs[input].in.bytes,
+                   request->count, merger->codec->name);
+}
+
+/* x (request->count): factor times the input. */
+static enum tw_status input_decode(const struct tw_merger *merger,
+                                   const struct tw_wmsg_reduce *request, uint32_t input,
+                                   float factor, float *x, struct tw_error *err) {
+    const struct tw_span *span = &request->inputs[input].in;
+    const size_t n = (size_t)request->count;
     uint8_t *bytes;
     TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
     const enum tw_status status = merger->codec->decode(bytes, span->bytes, x, n);
-    if (status != TW_OK) return tw_fail(err, status, "a contribution does not decode");
+    if (status != TW_OK) return input_fail(merger, request, input, status, err);
     if (factor != 1.0f) tw_scale(x, factor, n);
     return TW_OK;
 }
@@ -95,7 +109,7 @@ static enum tw_status size_inputs(struct tw_merger *merger, const struct tw_wmsg
         sized->norms[i] = sized->excess[i] = 0;
         sized->steps[i] = request->inputs[i].steps;
         if (is_few && request->is_audit != 0) continue; /* all are listed: all are taken */
-        TW_TRY(input_decode(merger, &request->inputs[i].in, 1.0f, merger->scratch, n, err));
+        TW_TRY(input_decode(merger, request, i, 1.0f, merger->scratch, err));
         sized->norms[i] = sqrt(tw_norm_squared(merger->scratch, n));
         if (!is_few) continue;
         tw_sane_add(&sizes, merger->scratch, begin, n,
@@ -165,7 +179,7 @@ static void weigh(const struct tw_merger *merger, const struct tw_wmsg_reduce *r
     uint32_t steps[TW_MEMBERS_MAX], count = 0;
     for (uint32_t i = 0; i < request->inputs_count; i++) {
         if ((refused >> i & 1) != 0) continue;
-        taken->spans[count] = &request->inputs[i].in;
+        taken->inputs[count] = i;
         taken->factors[count] = taken->factors[i];
         tokens[count] = request->inputs[i].tokens;
         steps[count++] = request->inputs[i].steps;
@@ -181,16 +195,18 @@ static void weigh(const struct tw_merger *merger, const struct tw_wmsg_reduce *r
 
 /* ---- the rules: scratch becomes the merge ---------------------------------------------------- */
 
-static enum tw_status merge_mean(struct tw_merger *merger, const struct taken *taken, size_t n,
-                                 struct tw_error *err) {
+static enum tw_status merge_mean(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                                 const struct taken *taken, struct tw_error *err) {
+    const size_t n = (size_t)request->count;
     memset(merger->scratch, 0, n * sizeof(float));
     for (uint32_t i = 0; i < taken->count; i++) {
         const float weight = taken->weights[i] * taken->factors[i];
+        const struct tw_span *span = &request->inputs[taken->inputs[i]].in;
         uint8_t *bytes;
-        TW_TRY(tw_request_span(merger->shm, taken->spans[i], &bytes, err));
+        TW_TRY(tw_request_span(merger->shm, span, &bytes, err));
         const enum tw_status status =
-            merger->codec->decode_add(bytes, taken->spans[i]->bytes, weight, merger->scratch, n);
-        if (status != TW_OK) return tw_fail(err, status, "a contribution does not decode");
+            merger->codec->decode_add(bytes, span->bytes, weight, merger->scratch, n);
+        if (status != TW_OK) return input_fail(merger, request, taken->inputs[i], status, err);
     }
     return TW_OK;
 }
@@ -225,7 +241,7 @@ static enum tw_status merge_rda(struct tw_merger *merger, const struct tw_wmsg_r
     memset(directions, 0, n * sizeof(float));
     memset(rho, 0, tensors * sizeof(double));
     for (uint32_t i = 0; i < taken->count; i++) {
-        TW_TRY(input_decode(merger, taken->spans[i], taken->factors[i], x, n, err));
+        TW_TRY(input_decode(merger, request, taken->inputs[i], taken->factors[i], x, err));
         tw_merge_add(mean, x, taken->weights[i], n);
         for (uint32_t t = 0; t < tensors; t++) {
             if (!piece_find(merger, request, t, &from, &size)) continue;
@@ -239,8 +255,9 @@ static enum tw_status merge_rda(struct tw_merger *merger, const struct tw_wmsg_r
     return TW_OK;
 }
 
-static enum tw_status merge_robust(struct tw_merger *merger, const struct taken *taken, size_t n,
-                                   struct tw_error *err) {
+static enum tw_status merge_robust(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
+                                   const struct taken *taken, struct tw_error *err) {
+    const size_t n = (size_t)request->count;
     const float *x[TW_MEMBERS_MAX];
     if (taken->count * n > merger->inputs_elements) {
         return tw_fail(err, TW_PROTO, "a merge of %u contributions in a run of %u members",
@@ -248,7 +265,7 @@ static enum tw_status merge_robust(struct tw_merger *merger, const struct taken 
     }
     for (uint32_t i = 0; i < taken->count; i++) {
         float *input = merger->inputs + i * n;
-        TW_TRY(input_decode(merger, taken->spans[i], taken->factors[i], input, n, err));
+        TW_TRY(input_decode(merger, request, taken->inputs[i], taken->factors[i], input, err));
         x[i] = input;
     }
     switch (merger->run->sync.merge) {
@@ -263,10 +280,10 @@ static enum tw_status merge_robust(struct tw_merger *merger, const struct taken 
 
 static enum tw_status merge(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                             const struct taken *taken, struct tw_error *err) {
-    const size_t n = (size_t)request->count;
     if (merger->run->sync.merge == TW_MERGE_RDA) return merge_rda(merger, request, taken, err);
     if (is_robust(merger->run) && taken->count >= TW_ROBUST_LEAST)
-        return merge_robust(merger, taken, n, err);
+        return merge_robust(merger, request, taken, err);
+    TW_TRY(merge_mean(merger, request, taken, err));
     if (is_robust(merger->run) && !merger->has_said_mean) {
         merger->has_said_mean = true;
         tw_log(TW_LOG_WARN, "merge_is_mean",
@@ -275,7 +292,7 @@ static enum tw_status merge(struct tw_merger *merger, const struct tw_wmsg_reduc
                "fewer it is their mean, guarded as ever; said once\"",
                request->round, taken->count, TW_ROBUST_LEAST);
     }
-    return merge_mean(merger, taken, n, err);
+    return TW_OK;
 }
 
 /* ---- the request ----------------------------------------------------------------------------- */
@@ -288,8 +305,8 @@ static enum tw_status reduce_check(const struct tw_merger *merger,
         return tw_fail(err, TW_PROTO, "a merge of %u contributions", request->inputs_count);
     }
     for (uint32_t i = 0; i < request->inputs_count; i++) {
-        TW_TRY(tw_request_payload(merger->shm, merger->codec, &request->inputs[i].in,
-                                  request->count, err));
+        uint8_t *bytes;
+        TW_TRY(tw_request_span(merger->shm, &request->inputs[i].in, &bytes, err));
     }
     return TW_OK;
 }
