@@ -54,7 +54,8 @@ struct tw_codec {
     enum tw_status (*decode)(const uint8_t *src, size_t bytes, float *dst, size_t n);
 
     /* dst[i] = dst[i] + weight * D(src)[i], both roundings kept: the same bits as decode followed
-     * by tw_merge_add; but where the codec is sparse and D is 0, dst stays, though it be -0. */
+     * by tw_merge_add; but where the codec, or that of a piece of auto, is sparse and D is 0, dst
+     * stays, though it be -0. */
     enum tw_status (*decode_add)(const uint8_t *src, size_t bytes, float weight, float *dst,
                                  size_t n);
 
