@@ -2,8 +2,10 @@
  *
  * Decoders are bit-exact on every machine and treat their input as hostile: `n` comes from the
  * local manifest, never from the bytes; a payload of the wrong size, with a scale that is not
- * finite or that no encoder makes is TW_CORRUPT. They read it once: what dst holds is then
- * undefined, and who has something to lose there asks check() first. No allocation anywhere. */
+ * finite or that no encoder makes is TW_CORRUPT. They read it once, but that bf16 looks at all of
+ * it in advance, codecs of blocks and ecsq at their scales, auto at the heads of its pieces. So
+ * what dst holds where they refuse is undefined, and who has something to lose there asks check()
+ * first. No allocation anywhere. */
 #ifndef TW_COMPRESS_CODEC_H
 #define TW_COMPRESS_CODEC_H
 
