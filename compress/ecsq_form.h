@@ -174,8 +174,8 @@ static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
 }
 
 /* y (32): +-(a + shift) s, and +0 where a = 0; or weight times that is added to it. A bit for each
- * whose size was written out: there the sign alone is right, and where any is, nothing is added and
- * no sign is taken. */
+ * whose size was written out: there the sign alone is right; when adding, where there is any,
+ * nothing is added and no sign is taken. */
 static inline uint32_t tw_ecsq_put(const struct tw_ecsq_levels *levels, bool is_add,
                                    const uint8_t *codes, struct tw_ecsq_signs_left *signs,
                                    float *restrict y) {
