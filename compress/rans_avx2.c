@@ -129,13 +129,13 @@ static __m256i low_bytes(const __m256i *entry) {
 }
 
 static enum tw_status decode(struct tw_rans_decoder *decoder, uint8_t *symbols, size_t n) {
-    /* What a group takes at most, and what its last load reads past that. */
-    const ptrdiff_t safe_bytes = 2 * LANES + 2 * WIDTH;
     const uint8_t *at = decoder->at;
     size_t i = 0;
     __m256i x[VECTORS], entry[VECTORS];
     for (int j = 0; j < VECTORS; j++) x[j] = load(decoder->states + WIDTH * j);
-    for (; n - i >= LANES && decoder->end - at >= safe_bytes; i += LANES) {
+    /* A group takes at most a word a lane, and loads no more: of each vector's, what it may take.
+     */
+    for (; n - i >= LANES && decoder->end - at >= 2 * LANES; i += LANES) {
 #pragma GCC unroll 8
         for (int j = 0; j < VECTORS; j++) x[j] = pull(decoder, x[j], &entry[j], &at);
         _mm256_storeu_si256((__m256i *)(symbols + i), low_bytes(entry));
