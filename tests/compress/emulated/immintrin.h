@@ -10,25 +10,6 @@
 typedef simde__mmask16 __mmask16;
 typedef simde__mmask32 __mmask32;
 
-#ifndef _mm512_cvtepu16_epi32
-static inline __m512i _mm512_cvtepu16_epi32(__m256i a) {
-    uint16_t from[16];
-    uint32_t to[16];
-    _mm256_storeu_si256((__m256i *)from, a);
-    for (int i = 0; i < 16; i++) to[i] = from[i];
-    return _mm512_loadu_si512(to);
-}
-#endif
-
-#ifndef _mm512_maskz_expand_epi32
-static inline __m512i _mm512_maskz_expand_epi32(__mmask16 k, __m512i a) {
-    uint32_t from[16], to[16];
-    _mm512_storeu_si512(from, a);
-    for (int i = 0, next = 0; i < 16; i++) to[i] = k >> i & 1 ? from[next++] : 0;
-    return _mm512_loadu_si512(to);
-}
-#endif
-
 #ifndef _cvtmask32_u32
 static inline uint32_t _cvtmask32_u32(__mmask32 k) {
     return k;
