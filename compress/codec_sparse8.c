@@ -54,7 +54,7 @@ static uint32_t positions_bytes(const uint16_t *positions, uint32_t count, unsig
 
 /* The codes that are not 0, or all where that is no longer. Returns where the next chunk goes. */
 static uint8_t *put_codes(const int8_t *codes, uint32_t elements, uint8_t *head) {
-    uint16_t positions[CHUNK + 1];
+    uint16_t positions[CHUNK];
     uint32_t count = 0, zeros = 0, next = 0;
     for (uint32_t i = 0; i < elements; i++) zeros += codes[i] == 0;
     for (uint32_t i = 0; zeros > elements / 10 && i < elements; i++) {
