@@ -52,6 +52,12 @@ struct tw_codec {
     enum tw_status (*encode_lost)(struct tw_codec_source source, uint8_t *dst, size_t capacity,
                                   size_t *bytes_out);
 
+    /* Either, at so many bits an element, in 1/256, instead of `bits`: decode reads any. id: this
+     * codec's. NULL: there is one rate. */
+    enum tw_status (*encode_at)(enum tw_codec_id id, uint32_t bits_256,
+                                struct tw_codec_source source, uint8_t *dst, size_t capacity,
+                                size_t *bytes_out);
+
     /* dst[i] = D(src)[i]. dst (n), undefined but on TW_OK, here and below. */
     enum tw_status (*decode)(const uint8_t *src, size_t bytes, float *dst, size_t n);
 

@@ -4,7 +4,6 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/limits.h"
-#include "compress/ecsq.h"
 
 static const enum tw_codec_id ladder[TW_AUTO_RUNGS] = {
     TW_CODEC_INT8,  TW_CODEC_INT4,   TW_CODEC_ECSQ4,   TW_CODEC_ECSQ3,  TW_CODEC_ECSQ2,
@@ -159,8 +158,8 @@ enum tw_status tw_auto_put(const struct tw_auto_piece *piece, uint8_t *head, uin
     TW_ASSERT(piece->elements < PIECE_END);
     if (tw_auto_is_ecsq(piece->rung) && piece->rate_1024 != 1024) {
         const uint32_t bits_256 = (uint32_t)(codec->bits * piece->rate_1024 / 4.0);
-        TW_TRY(tw_base_ecsq_encode_at(codec->id, bits_256, piece->x, piece->elements, to, capacity,
-                                      bytes_out));
+        const struct tw_codec_source source = {.x = piece->x, .n = piece->elements};
+        TW_TRY(codec->encode_at(codec->id, bits_256, source, to, capacity, bytes_out));
     } else {
         TW_TRY(codec->encode(piece->x, piece->elements, to, capacity, bytes_out));
     }

@@ -45,12 +45,6 @@ static const struct tw_ecsq ecsq1 = {
 static const struct tw_ecsq ecsq05 = {
     .bits_256 = BITS_05, .size_bits = 3, .in_code = 2, .dead_256 = 52, .step_min = 1 << 11};
 
-TW_CODEC_ROW(ecsq, ecsq4, ECSQ4, .bits = BITS_4 / 256.0)
-TW_CODEC_ROW(ecsq, ecsq3, ECSQ3, .bits = BITS_3 / 256.0)
-TW_CODEC_ROW(ecsq, ecsq2, ECSQ2, .bits = BITS_2 / 256.0, .needs_feedback = true)
-TW_CODEC_ROW(ecsq, ecsq1, ECSQ1, .bits = BITS_1 / 256.0, .needs_feedback = true)
-TW_CODEC_ROW(ecsq, ecsq05, ECSQ05, .bits = BITS_05 / 256.0, .needs_feedback = true)
-
 const struct tw_ecsq *TW_FORM(ecsq_row)(enum tw_codec_id id) {
     if (id == TW_CODEC_ECSQ4) return &ecsq4;
     if (id == TW_CODEC_ECSQ3) return &ecsq3;
@@ -58,9 +52,19 @@ const struct tw_ecsq *TW_FORM(ecsq_row)(enum tw_codec_id id) {
     return id == TW_CODEC_ECSQ1 ? &ecsq1 : &ecsq05;
 }
 
-enum tw_status TW_FORM(ecsq_encode_at)(enum tw_codec_id id, uint32_t bits_256, const float *src,
-                                       size_t n, uint8_t *dst, size_t capacity, size_t *bytes_out) {
+static enum tw_status encode_at(enum tw_codec_id id, uint32_t bits_256,
+                                struct tw_codec_source source, uint8_t *dst, size_t capacity,
+                                size_t *bytes_out) {
     struct tw_ecsq ecsq = *TW_FORM(ecsq_row)(id);
     ecsq.bits_256 = bits_256;
-    return ecsq_encode(&ecsq, (struct tw_codec_source){.x = src, .n = n}, dst, capacity, bytes_out);
+    return ecsq_encode(&ecsq, source, dst, capacity, bytes_out);
 }
+
+TW_CODEC_ROW(ecsq, ecsq4, ECSQ4, .bits = BITS_4 / 256.0, .encode_at = encode_at)
+TW_CODEC_ROW(ecsq, ecsq3, ECSQ3, .bits = BITS_3 / 256.0, .encode_at = encode_at)
+TW_CODEC_ROW(ecsq, ecsq2, ECSQ2, .bits = BITS_2 / 256.0, .encode_at = encode_at,
+             .needs_feedback = true)
+TW_CODEC_ROW(ecsq, ecsq1, ECSQ1, .bits = BITS_1 / 256.0, .encode_at = encode_at,
+             .needs_feedback = true)
+TW_CODEC_ROW(ecsq, ecsq05, ECSQ05, .bits = BITS_05 / 256.0, .encode_at = encode_at,
+             .needs_feedback = true)

@@ -63,11 +63,6 @@ enum tw_status TW_FORM(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *s
 /* The codec's row in the family. */
 const struct tw_ecsq *TW_FORM(ecsq_row)(enum tw_codec_id id);
 
-/* As the encoder of the codec of that id, of this family, at so many bits (in 1/256) instead of
- * those of its name: its decoder reads any. */
-enum tw_status TW_FORM(ecsq_encode_at)(enum tw_codec_id id, uint32_t bits_256, const float *src,
-                                       size_t n, uint8_t *dst, size_t capacity, size_t *bytes_out);
-
 static inline uint32_t tw_ecsq_bits(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));

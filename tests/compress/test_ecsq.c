@@ -416,6 +416,38 @@ static void every_form_is_the_reference(void **state) {
     assert_true(kinds[0] > 0 && kinds[1] > 0 && kinds[2] > 0);
 }
 
+/* As auto stretches them. */
+static void every_form_gives_the_same_bytes_at_any_rate(void **state) {
+    (void)state;
+    enum { MOST = 40000 };
+    const double rates[] = {0.625, 0.9, 1.1, 1.5};
+    size_t fewer_bytes = 0;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, SEED);
+    float *x = some(&rng, MOST, true), *y = malloc(MOST * sizeof(*y));
+    EACH_MEMBER(m) for (size_t r = 0; r < sizeof(rates) / sizeof(*rates); r++) {
+        const char *name;
+        const uint32_t bits_256 = (uint32_t)(256.0 * m->bits * rates[r]);
+        const struct tw_codec_source source = {.x = x, .n = MOST};
+        const size_t bound = tw_codec_get(m->id)->bound(MOST);
+        uint8_t *want = malloc(bound), *got = malloc(bound);
+        size_t want_bytes = 0, bytes;
+        for (uint32_t f = 0; tw_codecs_form(f, &name) != NULL; f++) {
+            const struct tw_codec *codec = tw_codecs_form(f, &name)[m->id];
+            uint8_t *const to = f == 0 ? want : got;
+            assert_int_equal(codec->encode_at(m->id, bits_256, source, to, bound, &bytes), TW_OK);
+            if (f == 0) want_bytes = bytes;
+            assert_int_equal(bytes, want_bytes);
+            assert_memory_equal(to, want, bytes);
+            assert_int_equal(codec->decode(to, bytes, y, MOST), TW_OK);
+        }
+        assert_true(r == 0 || want_bytes > fewer_bytes);
+        fewer_bytes = want_bytes;
+        free(want), free(got);
+    }
+    free(x), free(y);
+}
+
 /* Sparse, spiky and lattice-like arrays: encode itself would say if they did not fit. */
 static void bounds_hold_for_numbers_of_any_kind(void **state) {
     (void)state;
@@ -695,6 +727,7 @@ int main(void) {
         cmocka_unit_test(few_rows_take_the_bits_of_the_name),
         cmocka_unit_test(some_columns_take_the_bits_of_the_name),
         cmocka_unit_test(every_form_is_the_reference),
+        cmocka_unit_test(every_form_gives_the_same_bytes_at_any_rate),
         cmocka_unit_test(bounds_hold_for_numbers_of_any_kind),
         cmocka_unit_test(error_feedback_leaves_no_block_for_ever),
         cmocka_unit_test(heads_that_no_encoder_writes_are_refused),
