@@ -105,6 +105,12 @@ static void report_show(struct tw_shell *shell, const struct tw_action *action) 
         tw_id_short(&action->u.report.id, hex);
         struck_note(shell, hex, action);
         return;
+    case TW_REPORT_STALLED:
+        tw_id_short(&action->u.report.id, hex);
+        tw_shell_note(shell, TW_LOG_WARN, "peer_stalls",
+                      "peer=%s text=\"it held up rounds: they do not wait for it for a while\"",
+                      hex);
+        return;
     case TW_REPORT_INSANE:
         tw_id_short(&action->u.report.id, hex);
         tw_shell_note(shell, TW_LOG_WARN, "result_refused", "peer=%s", hex);

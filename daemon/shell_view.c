@@ -312,6 +312,22 @@ static void strike_show(const struct tw_shell *shell, uint16_t peer, struct tw_v
                    is_false ? "is no merge of what it lists" : "was far larger than merges are");
 }
 
+/* Why rounds do not wait for a peer, and for how long. */
+static void stall_show(const struct tw_shell *shell, uint16_t peer, struct tw_view_peer *row) {
+    const uint64_t owner_us = shell->view.peers[peer].owner_stall_us,
+                   closer_us = shell->view.peers[peer].closer_stall_us;
+    if (owner_us == 0 && closer_us == 0) return;
+    const uint64_t left_us = owner_us > closer_us ? owner_us : closer_us;
+    const char *const why = owner_us == 0    ? "it let its turns to close them pass, or took "
+                                               "those of others for nothing"
+                            : closer_us == 0 ? "what it had to merge did not come"
+                                             : "what it had to merge did not come, nor did it "
+                                               "close those it should have";
+    (void)snprintf(row->stall, sizeof(row->stall),
+                   "rounds do not wait for it for %llu min more: %s",
+                   (unsigned long long)(left_us / 60000000 + 1), why);
+}
+
 static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
                         struct tw_status_view *view) {
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -331,6 +347,7 @@ static void fill_linked(const struct tw_shell *shell, uint64_t now_us,
         tw_shell_crowd_fill(shell, i, now_us, row);
         const struct tw_msg_status *said = &shell->view.peers[i].status;
         if (!shell->view.peers[i].is_up) continue;
+        stall_show(shell, i, row);
         if (shell->view.peers[i].strike.count > 0) strike_show(shell, i, row);
         if (shell->view.peers[i].unmerged > 0) {
             (void)snprintf(row->refused, sizeof(row->refused),

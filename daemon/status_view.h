@@ -75,6 +75,7 @@ struct tw_view_peer {
     double token_share;               /* of the run's tokens, a ratio; NaN = not known */
     uint64_t last_mixed_round;        /* newest round of ours it entered; TW_VIEW_NEVER */
     uint64_t heard_us;                /* ago; TW_VIEW_NEVER */
+    char stall[TW_VIEW_TEXT_BYTES];   /* why rounds do not wait for it; "" when they do */
     char strike[TW_VIEW_TEXT_BYTES];  /* why it owns no part; "" when it may */
     char refused[TW_VIEW_TEXT_BYTES]; /* why its contributions are not merged here; "" */
     uint64_t in_bytes_s, out_bytes_s; /* of its payloads to us; the path to it; 0 = not known */

@@ -351,6 +351,8 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
                   peer->anomaly[0] != 0 ? text(peer->anomaly) : json_null());
     if (row != NULL && measured != NULL) (void)json_object_update(row, measured);
     json_decref(measured);
+    if (row != NULL && peer->stall[0] != 0)
+        (void)json_object_set_new(row, "stall", text(peer->stall));
     if (row != NULL && peer->strike[0] != 0)
         (void)json_object_set_new(row, "strike", text(peer->strike));
     if (row != NULL && peer->refused[0] != 0)

@@ -164,10 +164,14 @@ static void note_deliveries(struct tw_node *node, const struct tw_close *close) 
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
         const bool is_listed = (listed >> i & 1) != 0, is_said = entry->has && !entry->is_absent;
-        if (is_listed && !(is_owner && is_said && entry->ready_us == 0)) {
+        const bool is_here = !is_owner || !is_said || entry->ready_us != 0;
+        /* Who is slow, and was not waited for, may have been in time elsewhere. */
+        const bool was_awaited = round->intake_closed && tw_round_awaits(node, i) &&
+                                 entry->heard_us <= round->intake_closed_us;
+        if (is_listed && is_here) {
             node->member_missed[i] = 0;
-        } else if (is_said && (!is_listed || round->intake_closed) &&
-                   node->member_missed[i] < MISSED_MAX && tw_peers_member_live(node, i)) {
+        } else if (is_said && (!is_listed || was_awaited) && node->member_missed[i] < MISSED_MAX &&
+                   tw_peers_member_live(node, i)) {
             node->member_missed[i]++;
         }
     }

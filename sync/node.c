@@ -386,6 +386,8 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
             view->peers[i].strike.part = strike->part;
             view->peers[i].strike.left_us = strike->until_us - node->now_us;
         }
+        view->peers[i].owner_stall_us = tw_stall_left_us(node, TW_STALL_OWNER, &link->id);
+        view->peers[i].closer_stall_us = tw_stall_left_us(node, TW_STALL_CLOSER, &link->id);
         view->peers[i].unmerged = tw_unmerged_rounds(node, &link->id);
         view->peers[i].is_member = tw_roster_find(&node->roster, &link->id) >= 0;
         for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {

@@ -251,6 +251,7 @@ enum tw_report_kind {
     TW_REPORT_STRUCK,          /* `id` owns no part for a while: `reason` TW_CORRUPT, its result is
                                   not the merge; TW_LIMIT, it was insane. In pairs nothing is merged
                                   with it: its share could not be read, or was insane */
+    TW_REPORT_STALLED,         /* `id` held up rounds, and is not waited for any more for a while */
     TW_REPORT_INSANE,          /* a result of member `id` was not taken here: `close` is NULL */
     TW_REPORT_FULL,            /* the roster has members_max members, and `id` asks to join it; it
                                   may be this node itself */
@@ -409,6 +410,7 @@ struct tw_node_view {
             uint64_t round, left_us;
             bool is_false; /* that result is no merge; else it was out of all proportion */
         } strike;
+        uint64_t owner_stall_us, closer_stall_us; /* so long it is not waited for as that */
         uint32_t unmerged; /* rounds in a row in which its contribution was too large for us */
     } peers[TW_PEERS_MAX];
 };

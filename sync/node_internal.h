@@ -560,6 +560,8 @@ void tw_round_note_missed(struct tw_node *node, const struct tw_close *close);
 bool tw_round_is_as_said(const struct contribution *heard, const struct tw_contributor *row);
 uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round);
 bool tw_round_is_final(const struct tw_node *node);
+/* Whether this round waits for what this member says it contributes. */
+bool tw_round_awaits(const struct tw_node *node, uint32_t member);
 /* The part of the budget that nodes train together is over. */
 bool tw_round_is_apart(const struct tw_node *node);
 /* By how much a token of a listed contributor moves the clock. */

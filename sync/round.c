@@ -373,6 +373,10 @@ static uint64_t grace_us(const struct tw_node *node) {
     return node->cfg.grace_us;
 }
 
+bool tw_round_awaits(const struct tw_node *node, uint32_t member) {
+    return node->at.rounds % (UINT64_C(1) << node->member_missed[member] / 2) == 0;
+}
+
 /* True when nothing more is worth waiting for. */
 static bool intake_is_over(struct tw_node *node) {
     const struct round *round = &node->round;
@@ -387,8 +391,8 @@ static bool intake_is_over(struct tw_node *node) {
         if (entry->is_absent) continue;
         if (entry->heard_us < first_us) first_us = entry->heard_us;
         ready_count += entry->ready_us != 0;
-        const bool is_turn = node->at.rounds % (UINT64_C(1) << node->member_missed[i] / 2) == 0;
-        pending_count += is_live && !entry->is_bad && entry->ready_us == 0 && is_turn;
+        pending_count +=
+            is_live && !entry->is_bad && entry->ready_us == 0 && tw_round_awaits(node, i);
     }
     if (first_us == UINT64_MAX) first_us = round->active_us;
     const uint32_t wanted = node->cfg.quorum < live_count ? node->cfg.quorum : live_count;

@@ -33,15 +33,21 @@ void tw_stall_add(struct tw_node *node, enum tw_stall_kind kind, const struct tw
     row->until_us = node->now_us;
     if (row->count > 0) row->until_us += STALL_US << at_most(row->count - 1, DOUBLED_MAX);
     row->count++;
+    if (row->until_us > node->now_us) tw_act_report(node, TW_REPORT_STALLED, id);
 }
 
-bool tw_stall_is(const struct tw_node *node, enum tw_stall_kind kind, const struct tw_id *id) {
+uint64_t tw_stall_left_us(const struct tw_node *node, enum tw_stall_kind kind,
+                          const struct tw_id *id) {
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
         const struct tw_stall *row = &node->stalls[kind][i];
         if (row->count > 0 && row->until_us > node->now_us && tw_id_equal(&row->id, id))
-            return true;
+            return row->until_us - node->now_us;
     }
-    return false;
+    return 0;
+}
+
+bool tw_stall_is(const struct tw_node *node, enum tw_stall_kind kind, const struct tw_id *id) {
+    return tw_stall_left_us(node, kind, id) > 0;
 }
 
 /* What became of part k shows that its owner held the round up. */

@@ -20,7 +20,9 @@ struct tw_stall {
 };
 
 void tw_stall_add(struct tw_node *node, enum tw_stall_kind kind, const struct tw_id *id);
-/* It held up rounds, lately and more than once: nobody waits for it in that part. */
+/* It held up rounds, lately and more than once: nobody waits for it in that part, for so long. */
+uint64_t tw_stall_left_us(const struct tw_node *node, enum tw_stall_kind kind,
+                          const struct tw_id *id);
 bool tw_stall_is(const struct tw_node *node, enum tw_stall_kind kind, const struct tw_id *id);
 /* Notes the owners that held up the open round, which is about to be committed by this manifest. */
 void tw_stall_note_owners(struct tw_node *node, const struct tw_close *close);

@@ -39,6 +39,8 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     if (*error != 0) line_wrap(screen, YELLOW, "", 11, error);
     const char *const anomaly = json_str(peer, "anomaly");
     if (*anomaly != 0) line_wrap(screen, YELLOW, "", 11, anomaly);
+    const char *const stall = json_str(peer, "stall");
+    if (*stall != 0) line_wrap(screen, YELLOW, "", 11, stall);
     const char *const strike = json_str(peer, "strike");
     if (*strike != 0) line_wrap(screen, YELLOW, "", 11, strike);
     const char *const refused = json_str(peer, "refused");

@@ -280,6 +280,7 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_FULL:
     case TW_REPORT_INSANE:
     case TW_REPORT_STRUCK:
+    case TW_REPORT_STALLED:
     case TW_REPORT_LINEAGE: return tw_sim_mix_id(h, &action->u.report.id);
     case TW_REPORT_STATE: return tw_sim_mix(h, (uint64_t)action->u.report.state);
     case TW_REPORT_PAIRED:

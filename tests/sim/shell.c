@@ -98,6 +98,7 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
     case TW_REPORT_MISBEHAVED: tw_sim_trace(world, node, "** %s misbehaved", name); break;
     case TW_REPORT_REFUSED: tw_sim_trace(world, node, "** %s refused", name); break;
     case TW_REPORT_STRUCK: tw_sim_trace(world, node, "** %s is struck", name); break;
+    case TW_REPORT_STALLED: tw_sim_trace(world, node, "** %s stalls", name); break;
     case TW_REPORT_FULL: tw_sim_trace(world, node, "** no seat for %s", name); break;
     case TW_REPORT_INSANE: tw_sim_trace(world, node, "** result of %s not taken", name); break;
     case TW_REPORT_PAIRED: tw_sim_trace(world, node, "** merged with %s", name); break;
