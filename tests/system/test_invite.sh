@@ -163,6 +163,7 @@ expect 0 'memory .*[0-9] [MG]B available, the model of [0-9.]*k parameters takes
 # -- tickets that are no good; the count outlives the daemon
 expect 10 'all uses of the ticket are spent (it says: 1 of 1)' thinwire join "$(cat line)" --dir x
 kill -9 "$(cat one/pid)"
+until_true 30 is_gone one || fail "one does not die"
 start one
 expect 10 'all uses of the ticket are spent' thinwire join "$(cat line)" --dir x
 [[ ! -e x/node.conf && ! -e x/state/run.secret ]] || fail "a refused join left files"

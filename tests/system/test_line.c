@@ -87,8 +87,8 @@ static void state_comes_through_cuts_without_a_chunk_twice(void **state) {
     print_message("%.1f MB left node 0, %.1f MB came to node 1 in %d pieces, %.0f bytes twice\n",
                   out / 1e6, in / 1e6, CUTS + 1,
                   cluster_number(&cluster, 1, "network.payload_again_bytes"));
-    assert_true(in > 10e6);
-    assert_true(in < 19e6); /* 23 where a cut makes it forget what came */
+    assert_true(in >= CUTS * 3e6); /* more or less of it can be packed */
+    assert_true(in < 19e6);        /* 23 where a cut makes it forget what came */
     assert_true(cluster_number(&cluster, 1, "network.payload_again_bytes") == 0);
     /* Lost with each cut: what was on its way, which the cap keeps at a chunk or two. */
     assert_true(out - in < (2 * CUTS + 2) * (double)TW_CHUNK_BYTES_MAX);
