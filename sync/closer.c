@@ -135,20 +135,19 @@ void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nac
     tw_closer_back_off(node);
 }
 
-/* What part k comes to is worth waiting for. */
-static bool is_awaited(const struct tw_node *node, uint32_t k) {
-    const struct tw_id *owner = &node->roster.members[node->round.owners[k]].id;
-    if (node->round.count[k] == 0 || node->round.results[k].has) return false;
-    return !tw_stall_is(node, TW_STALL_OWNER, owner);
-}
-
-/* Everything that can still come has come. */
-static bool has_all_results(const struct tw_node *node) {
+/* Everything that can still come from others has come. */
+static bool has_results_of_others(const struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if (is_awaited(node, k) && tw_peers_member_live(node, round->owners[k])) return false;
+        if ((int)k == round->self_part || !tw_round_is_untold(node, k)) continue;
+        if (tw_peers_member_live(node, round->owners[k])) return false;
     }
     return true;
+}
+
+static bool has_all_results(const struct tw_node *node) {
+    const int own = node->round.self_part;
+    return has_results_of_others(node) && (own < 0 || !tw_round_is_untold(node, (uint32_t)own));
 }
 
 /* All results are here and no closer is at work on them: one that is linked, but cannot write down
@@ -156,10 +155,11 @@ static bool has_all_results(const struct tw_node *node) {
  * others for the whole patience. */
 static bool is_closer_mute(struct tw_node *node) {
     struct round *round = &node->round;
-    if (round->has_offer || (node->vote.round == node->at.rounds && node->vote.has_accepted != 0))
+    if (tw_vote_has_offer(node) ||
+        (node->vote.round == node->at.rounds && node->vote.has_accepted != 0))
         return false;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if (is_awaited(node, k)) return false;
+        if (tw_round_is_untold(node, k)) return false;
     }
     if (round->results_us == 0) round->results_us = node->now_us;
     return true;
@@ -210,7 +210,7 @@ static bool should_close(struct tw_node *node) {
     }
     if (tw_floor_is_others(node, (uint32_t)round->self_idx)) return false;
     if (is_my_turn(node) && has_all_results(node)) return true;
-    if (tw_refuse_must_look(node)) return true;
+    if (tw_refuse_must_look(node) && has_results_of_others(node)) return true;
     const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;
     uint64_t late_us = round->active_us + 2 * node->patience_us + step_us;
     if (is_closer_mute(node) && round->results_us + step_us < late_us)

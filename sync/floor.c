@@ -10,10 +10,12 @@
  *       taken (refuse.c), or when the ballot is our own and we have given it up.
  *   F3  A higher ballot is promised all the same, for who asks may have reason to (R5 of refuse.c).
  *       But who takes the floor and proposes nothing has stalled (stall.c), and so has who takes it
- *       from somebody and leaves the round open, or says nothing when the round is its to close.
+ *       from somebody and leaves the round open, or says nothing when the round is its to close,
+ *       or, free to propose what it likes, what no honest closer would (rigged.c).
  *   F4  Who has stalled before is not waited for as a closer. Its PREPAREs wait for FLOOR_US and
  *       for whoever has the floor; then they are promised, or two nodes that think ill of each
  *       other would never close a round.
+ *   F5  No PREPARE is promised before there is something to propose (rigged.c).
  *
  * To promise late, or not at all, is always safe. */
 #include "sync/node_internal.h"
@@ -33,16 +35,24 @@ static bool is_stalled(const struct tw_node *node, uint32_t member) {
     return tw_stall_is(node, TW_STALL_CLOSER, &node->roster.members[member].id);
 }
 
+static uint32_t rank_of(const struct tw_node *node, uint32_t member) {
+    uint32_t rank = 0;
+    while (node->round.rank[rank] != member) rank++;
+    return rank;
+}
+
+/* It proposed what is nearly nothing, and was passed over for that. */
+static bool is_empty_handed(struct tw_node *node, uint32_t rank) {
+    return (node->round.empty_ranks >> rank & 1) != 0 && tw_refuse_is_passed(node, rank);
+}
+
 /* F2. */
 static bool is_held(struct tw_node *node) {
     const struct tw_floor *floor = &node->floor;
     if (!floor->is_taken || node->now_us >= floor->until_us) return false;
     if ((int)floor->member == node->round.self_idx) return node->round.phase != CLOSER_IDLE;
-    if (!tw_peers_member_live(node, floor->member)) return false;
-    for (uint32_t rank = 0; rank < node->roster.count; rank++) {
-        if (node->round.rank[rank] == floor->member) return !tw_refuse_is_passed(node, rank);
-    }
-    return false;
+    return tw_peers_member_live(node, floor->member) &&
+           !tw_refuse_is_passed(node, rank_of(node, floor->member));
 }
 
 bool tw_floor_is_others(struct tw_node *node, uint32_t member) {
@@ -81,6 +91,7 @@ bool tw_floor_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
             continue;
         }
         if (is_stalled(node, i) && must_wait(node, i)) continue;
+        if (tw_rigged_is_early(node, NULL)) continue;
         if (first == TW_MEMBERS_MAX || asked_us < floor->asked[first].asked_us) first = i;
     }
     if (first == TW_MEMBERS_MAX) return false;
@@ -134,8 +145,13 @@ void tw_floor_advance(struct tw_node *node) {
     floor->is_taken = false;
 }
 
-void tw_floor_note_mute(struct tw_node *node) {
+void tw_floor_note_turns(struct tw_node *node) {
     const struct round *round = &node->round;
+    for (uint32_t rank = 0; rank < node->roster.count; rank++) {
+        const uint32_t member = round->rank[rank];
+        if (is_empty_handed(node, rank) && tw_peers_member_live(node, member))
+            tw_stall_add(node, TW_STALL_CLOSER, &node->roster.members[member].id);
+    }
     if (!is_late(node)) return;
     for (uint32_t rank = 0; rank < node->roster.count; rank++) {
         const uint32_t member = round->rank[rank];

@@ -32,8 +32,9 @@ void tw_floor_take(struct tw_node *node, uint32_t member, uint64_t ballot);
 void tw_floor_propose(struct tw_node *node, uint32_t member, uint64_t ballot);
 /* Somebody else than `member` has the floor. */
 bool tw_floor_is_others(struct tw_node *node, uint32_t member);
-/* The open round is about to be committed: notes whose turn it was, if it said nothing. */
-void tw_floor_note_mute(struct tw_node *node);
+/* The open round is about to be committed: notes whose turn it was, if it said nothing, or nothing
+ * that was worth a vote. */
+void tw_floor_note_turns(struct tw_node *node);
 void tw_floor_advance(struct tw_node *node);
 
 #endif

@@ -203,7 +203,8 @@ static void learn_patience(struct tw_node *node, const struct tw_close *close) {
         node->patience_us = at_most(2 * node->patience_us, PATIENCE_CEILING_US);
         return;
     }
-    const uint64_t took_us = node->now_us - node->round.active_us;
+    const uint64_t now_us = node->now_us, began_us = node->round.active_us;
+    const uint64_t took_us = now_us > began_us ? now_us - began_us : 0;
     const uint64_t wanted_us = 4 * took_us + PATIENCE_FLOOR_US;
     node->patience_us = at_most((3 * node->patience_us + wanted_us) / 4, PATIENCE_CEILING_US);
 }
@@ -219,7 +220,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     note_deliveries(node, entry);
     const bool is_listed = tw_account_commit(node, entry);
     tw_stall_note_owners(node, entry);
-    tw_floor_note_mute(node);
+    tw_floor_note_turns(node);
     learn_patience(node, entry);
     tw_strike_note(node, entry);
     tw_audit_note(node, entry);
@@ -234,6 +235,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     node->at.rounds++;
     tw_audit_choose(node, entry->round);
     node->last_commit_us = node->now_us;
+    node->was_active = node->round.active_us != 0;
     node->majority_us = node->now_us;
     struct tw_action *report = tw_act_body(node, TW_ACT_REPORT);
     report->u.report.kind = TW_REPORT_ROUND_COMMITTED;
@@ -254,6 +256,7 @@ static void adopt_tip(struct tw_node *node, const struct tw_close *close) {
     node->needs_tip = false;
     tw_log_begin_at(node, close);
     node->last_commit_us = node->now_us;
+    node->was_active = false;
     const struct tw_roster none = {.count = 0};
     const bool is_ours = tw_id_equal(&close->lineage, &node->at.lineage);
     tw_node_set_roster(node, is_ours ? &close->next : &none);

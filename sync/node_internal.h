@@ -22,6 +22,7 @@
 #include "sync/floor.h"
 
 #include "sync/node.h"
+#include "sync/rigged.h"
 #include "sync/stall.h"
 
 #include "base/assert.h"
@@ -189,7 +190,7 @@ enum closer_phase { CLOSER_IDLE, CLOSER_STORING, CLOSER_PREPARING, CLOSER_PROPOS
 
 /* The one round being decided: number node->at.rounds. */
 struct round {
-    uint64_t active_us; /* first sign of life; 0 = none yet */
+    uint64_t active_us; /* first sign of life, or when it is due; 0 = none yet */
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
     uint32_t owners[TW_PARTS_MAX], owners_count;
     uint32_t rank[TW_MEMBERS_MAX];      /* rank[i] = roster index of the i-th closer */
@@ -210,6 +211,7 @@ struct round {
 
     /* acceptor: the proposal we would accept once its results are here */
     bool has_offer, is_lost; /* is_lost: nobody has one of its results */
+    bool is_offer_heard;     /* it is no weak one: vote.c; its closer has the floor */
     uint16_t offer_from;     /* NO_PEER = ourselves */
     uint64_t offer_ballot;
     struct tw_close offer;
@@ -218,6 +220,7 @@ struct round {
     uint32_t left_out;                 /* set of parts that this closer does not propose */
     uint64_t refused_by[TW_PARTS_MAX]; /* sets of members: what they did not take of our ballot */
     uint64_t refused_ranks;            /* closers whose proposals we did not take */
+    uint64_t empty_ranks;              /* and of these who left out most of the round */
     uint64_t refused_us;               /* the first of them */
     bool has_refused_late;             /* one of them may have carried on what others accepted */
     uint64_t reported;                 /* owners whose results were reported */
@@ -393,6 +396,7 @@ struct tw_node {
 
     /* time */
     uint64_t last_commit_us, majority_us, lineage_us, solo_hold_us, status_us, join_us;
+    bool was_active;                /* in the round that was committed last: round.c */
     uint64_t hold_began_us, fed_us; /* of solo_hold_us; a state went further to somebody */
     uint64_t patience_us;
     uint64_t arrivals_us[ARRIVALS_KEPT];
@@ -562,6 +566,8 @@ uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round);
 bool tw_round_is_final(const struct tw_node *node);
 /* Whether this round waits for what this member says it contributes. */
 bool tw_round_awaits(const struct tw_node *node, uint32_t member);
+/* Nobody has told what part k comes to, and its owner is one that rounds wait for. */
+bool tw_round_is_untold(const struct tw_node *node, uint32_t k);
 /* The part of the budget that nodes train together is over. */
 bool tw_round_is_apart(const struct tw_node *node);
 /* By how much a token of a listed contributor moves the clock. */
@@ -574,6 +580,8 @@ uint64_t tw_round_keep(const struct tw_node *node);
 void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare);
 void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose);
 void tw_vote_stored(struct tw_node *node, uint64_t seq, bool ok);
+/* Somebody has proposed what may come to something. */
+bool tw_vote_has_offer(struct tw_node *node);
 bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close);
 void tw_vote_reset(struct tw_node *node); /* a new membership: nothing promised; stored */
 /* The membership we ask for is on disk; asks for it again when writing it failed. */
@@ -618,6 +626,8 @@ uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close);
 bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count);
 /* Who made the offer is passed over if nothing comes of it. */
 void tw_refuse_closer(struct tw_node *node);
+/* After all the offer is accepted: it was early, or we were. */
+void tw_refuse_not(struct tw_node *node);
 /* Does not take these parts of the offer: says so to its closer, and forgets the offer. */
 void tw_refuse_offer(struct tw_node *node, uint32_t parts);
 /* A member did not take these parts of our proposal. */
@@ -629,14 +639,6 @@ bool tw_refuse_must_look(struct tw_node *node);
 /* Is what a member accepted, as the promises so far say, to be proposed again? If not yet known,
  * more promises are awaited: *is_open. */
 bool tw_refuse_must_carry(struct tw_node *node, bool *is_open);
-
-/* ---- rigged.c -------------------------------------------------------------------------------- */
-
-/* No honest closer would have written it, as far as this node can tell: not voted for, for a
- * while. */
-bool tw_rigged_is(struct tw_node *node, const struct tw_close *close);
-/* Its part k is not what the owner of that told this node. */
-bool tw_rigged_part(const struct tw_node *node, const struct tw_close *close, uint32_t k);
 
 /* ---- strike.c -------------------------------------------------------------------------------- */
 

@@ -65,7 +65,14 @@ void tw_refuse_closer(struct tw_node *node) {
     if (round->offer_from == NO_PEER) return;
     if (round->refused_ranks == 0) round->refused_us = node->now_us;
     round->refused_ranks |= UINT64_C(1) << rank_of(round->offer_ballot);
+    if (tw_rigged_is_empty(node, &round->offer))
+        round->empty_ranks |= UINT64_C(1) << rank_of(round->offer_ballot);
     round->has_refused_late |= round->offer_ballot > 1;
+}
+
+void tw_refuse_not(struct tw_node *node) {
+    struct round *round = &node->round;
+    round->empty_ranks &= ~(UINT64_C(1) << rank_of(round->offer_ballot));
 }
 
 void tw_refuse_offer(struct tw_node *node, uint32_t parts) {

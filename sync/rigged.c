@@ -6,11 +6,13 @@
  *            as insane ones are (R1 of refuse.c): an owner that tells different things to
  *            different members holds up nobody, its part is left out.
  *   untold   Where an owner is here and has told nothing yet, that is waited for.
+ *   early    Of all parts no more than a quarter is left out whose results have yet to come, though
+ *            their owners are here and in time; a half in rosters so small that one part is more
+ *            than a quarter. Until then nothing is refused: it waits, and holds up nobody.
+ *   empty    Nor are more left out together with those whose results are here and are taken.
  *   company  The next roster has this node while it is whole, and but for one in eight those who
  *            are here, and no others. Two closers that lie would soon be among themselves, and a
  *            majority.
- *   empty    Of all parts no more than a quarter is left out though results are here and are taken;
- *            a half in rosters so small that one part is more than a quarter.
  *   skewed   The next round is divided as the manifest itself and uploads have it: among those who
  *            were in time and were not proven false (proposal.c). Members differ in whom else they
  *            struck and whom they see, so an honest closer leaves out a third of it at most. Beyond
@@ -19,7 +21,7 @@
  *            round, members that doubt themselves for that (kernels/sane.h) take the lies after it.
  *            Of more than TW_PARTS_MAX members it is the closer's choice which of them own.
  *
- * The last three are asked in rosters of cfg.judges_min and more. All but the first end with
+ * The last two are asked in rosters of cfg.judges_min and more. All but the first end with
  * patience: an owner that restarts, or a cut between two others, splits the honest too. What is
  * decided after that may list what no owner told; nobody is struck for it (audit.c). */
 #include "sync/node_internal.h"
@@ -50,17 +52,57 @@ static bool is_untold(const struct tw_node *node, const struct tw_close *close) 
     return false;
 }
 
-static bool is_empty(struct tw_node *node, const struct tw_close *close) {
+/* More parts than an honest closer leaves out. */
+static bool is_much(const struct tw_node *node, uint32_t parts) {
+    return (node->roster.count < TW_JUDGES_MIN ? 2 : 4) * parts > node->round.owners_count;
+}
+
+static bool is_left_out(const struct tw_close *close, uint32_t k) {
+    return close == NULL || k >= close->parts_count || close->parts[k].bytes == 0;
+}
+
+/* What was told of part k is on its way here. */
+static bool is_coming(struct tw_node *node, uint32_t k) {
+    const struct tw_msg_result *said = &node->round.results[k].said;
+    if (!node->round.results[k].has || said->bytes == 0) return false;
+    const struct payload *payload = tw_payload_find(node, &said->hash);
+    return payload != NULL && payload->state != PAYLOAD_HELD && payload->state != PAYLOAD_UNFIT &&
+           !tw_payload_is_lost(payload);
+}
+
+/* Parts of others that are left out and not here yet, or not even told, and have time to come. */
+static uint32_t count_to_come(struct tw_node *node, const struct tw_close *close) {
     const struct round *round = &node->round;
-    uint32_t left_out = 0;
+    const uint64_t end_us = round->active_us + node->patience_us;
+    uint32_t count = 0;
+    if (node->now_us >= end_us) return 0;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        if (!is_left_out(close, k) || (int)round->owners[k] == round->self_idx) continue;
+        if (!tw_peers_member_live(node, round->owners[k])) continue;
+        count += tw_round_is_untold(node, k) || (close != NULL && is_coming(node, k));
+    }
+    if (count > 0) tw_node_wake(node, end_us);
+    return count;
+}
+
+bool tw_rigged_is_early(struct tw_node *node, const struct tw_close *close) {
+    if (node->now_us < node->round.active_us) { /* by the clock: round.c */
+        tw_node_wake(node, node->round.active_us);
+        return true;
+    }
+    return is_much(node, count_to_come(node, close));
+}
+
+bool tw_rigged_is_empty(struct tw_node *node, const struct tw_close *close) {
+    const struct round *round = &node->round;
+    uint32_t left_out = count_to_come(node, close);
     for (uint32_t k = 0; k < round->owners_count; k++) {
         const struct tw_msg_result *said = &round->results[k].said;
-        if (k < close->parts_count && close->parts[k].bytes > 0) continue;
-        left_out += round->results[k].has && said->bytes > 0 &&
+        left_out += is_left_out(close, k) && round->results[k].has && said->bytes > 0 &&
                     tw_payload_is_held(node, &said->hash) &&
                     !tw_refuse_is_bad(node, &said->hash, round->count[k]);
     }
-    return (node->roster.count < TW_JUDGES_MIN ? 2 : 4) * left_out > round->owners_count;
+    return is_much(node, left_out);
 }
 
 /* Members that are here and left out, and strangers let in. */
@@ -133,9 +175,9 @@ static bool is_skewed(const struct tw_node *node, const struct tw_close *close) 
 }
 
 static bool is_rigged(struct tw_node *node, const struct tw_close *close) {
-    if (is_untold(node, close)) return true;
+    if (is_untold(node, close) || tw_rigged_is_empty(node, close)) return true;
     if (node->roster.count < node->cfg.judges_min) return false;
-    return is_empty(node, close) || is_odd_company(node, &close->next) ||
+    return is_odd_company(node, &close->next) ||
            (node->roster.count >= TW_JUDGES_MIN && is_skewed(node, close));
 }
 

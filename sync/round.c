@@ -94,6 +94,7 @@ void tw_round_open(struct tw_node *node) {
     memset(round->refused_by, 0, sizeof(round->refused_by));
     round->refused_ranks = round->refused_us = round->reported = 0;
     round->has_refused_late = false;
+    round->empty_ranks = 0;
     tw_floor_open(node);
     round->phase = CLOSER_IDLE;
     round->attempt = 0;
@@ -110,8 +111,17 @@ void tw_round_open(struct tw_node *node) {
     divide_parts(node);
 }
 
+/* By the clock no round begins before it is time here too, whoever says something of it: or one
+ * member that comes early would be merged alone, and put off everybody else's time by that. Who has
+ * just come goes by the others. */
+static uint64_t begin_us(const struct tw_node *node) {
+    const uint64_t due_us = node->last_commit_us + node->cfg.pace_us;
+    const bool is_timed = node->cfg.pace_us > 0 && node->was_active && !tw_round_is_final(node);
+    return is_timed && due_us > node->now_us ? due_us : node->now_us;
+}
+
 void tw_round_touch(struct tw_node *node) {
-    if (node->round.active_us == 0) node->round.active_us = node->now_us;
+    if (node->round.active_us == 0) node->round.active_us = begin_us(node);
 }
 
 /* ---- what others say ------------------------------------------------------------------------ */
@@ -161,7 +171,7 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     if (entry->has && (!entry->is_absent || is_of_nothing(contrib))) return;
     *entry = (struct contribution){.has = true,
                                    .is_absent = is_of_nothing(contrib),
-                                   .heard_us = node->now_us,
+                                   .heard_us = begin_us(node),
                                    .said = *contrib};
     if (!entry->is_absent) tw_round_touch(node);
     heal(node, &contrib->base);
@@ -405,6 +415,12 @@ static bool intake_is_over(struct tw_node *node) {
     if (node->now_us >= grace_end_us) return ready_count >= wanted;
     tw_node_wake(node, grace_end_us);
     return false;
+}
+
+bool tw_round_is_untold(const struct tw_node *node, uint32_t k) {
+    const struct tw_id *owner = &node->roster.members[node->round.owners[k]].id;
+    if (node->round.count[k] == 0 || node->round.results[k].has) return false;
+    return !tw_stall_is(node, TW_STALL_OWNER, owner);
 }
 
 static void say_result(struct tw_node *node, const struct tw_id *hash, uint32_t bytes) {

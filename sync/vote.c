@@ -246,6 +246,38 @@ static void forget_offer(struct tw_node *node) {
     round->has_offer = false;
 }
 
+/* It was accepted before, or is ours to carry on: to be accepted whatever its results are. */
+static bool is_offer_settled(const struct tw_node *node) {
+    const struct round *round = &node->round;
+    if (round->offer_from == NO_PEER && round->has_best && round->offer_ballot == round->ballot)
+        return true;
+    if (node->vote.has_accepted == 0 || node->vote.round != node->at.rounds) return false;
+    const struct tw_id before = tw_close_digest(&node->vote.accepted);
+    const struct tw_id now = tw_close_digest(&round->offer);
+    return tw_id_equal(&before, &now);
+}
+
+/* It could become a vote only where nothing better is at hand: we did not promise its ballot, and
+ * no honest closer would have proposed it, or none so soon. It keeps nobody else from proposing. */
+static bool is_offer_weak(struct tw_node *node) {
+    const struct round *round = &node->round;
+    return round->offer_from != NO_PEER && round->offer_ballot > node->vote.promised &&
+           !is_offer_settled(node) && tw_rigged_is(node, &round->offer);
+}
+
+bool tw_vote_has_offer(struct tw_node *node) {
+    return node->round.has_offer && !is_offer_weak(node);
+}
+
+/* Gives its closer the floor, once. */
+static void hear_offer(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->is_offer_heard || is_offer_weak(node)) return;
+    round->is_offer_heard = true;
+    const uint64_t rank = round->offer_ballot == 1 ? 0 : round->offer_ballot % TW_MEMBERS_MAX;
+    tw_floor_propose(node, round->rank[rank], round->offer_ballot);
+}
+
 void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose) {
     struct round *round = &node->round;
     if (peer != NO_PEER && !tw_log_is_at(node, peer, &propose->close.lineage, propose->close.round))
@@ -270,18 +302,22 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
         if (peer != NO_PEER) round->offer_from = peer;
         return;
     }
-    if (round->has_offer && round->offer_ballot > propose->ballot) {
+    const bool has_offer = tw_vote_has_offer(node);
+    if (has_offer && round->offer_ballot > propose->ballot) {
         nack(node, peer, round->offer_ballot);
         return;
     }
     /* Not promised by us, while we hear somebody else: a majority can do without us. */
     if (propose->ballot > node->vote.promised && tw_floor_is_others(node, (uint32_t)idx)) return;
+    if (propose->ballot > node->vote.promised && has_offer && tw_rigged_is(node, &propose->close))
+        return;
     forget_offer(node);
-    tw_floor_propose(node, (uint32_t)idx, propose->ballot);
+    round->is_offer_heard = false;
     round->has_offer = true;
     round->offer_from = peer;
     round->offer_ballot = propose->ballot;
     round->offer = propose->close;
+    hear_offer(node);
 }
 
 /* Every result in the offer is here and verified; what is missing is asked for. *is_lost: one of
@@ -304,22 +340,12 @@ static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     return is_complete;
 }
 
-/* It was accepted before, or is ours to carry on: to be accepted whatever its results are. */
-static bool is_offer_settled(const struct tw_node *node) {
-    const struct round *round = &node->round;
-    if (round->offer_from == NO_PEER && round->has_best && round->offer_ballot == round->ballot)
-        return true;
-    if (node->vote.has_accepted == 0 || node->vote.round != node->at.rounds) return false;
-    const struct tw_id before = tw_close_digest(&node->vote.accepted);
-    const struct tw_id now = tw_close_digest(&round->offer);
-    return tw_id_equal(&before, &now);
-}
-
 /* Accepts the offer once every result in it is here and verified. */
 static void consider_offer(struct tw_node *node) {
     struct round *round = &node->round;
     round->is_lost = false;
     if (!round->has_offer) return;
+    hear_offer(node);
     bool is_lost = false;
     const bool is_complete = is_offer_complete(node, &is_lost), is_settled = is_offer_settled(node);
     /* What nobody accepted is no loss: its closer leaves out what cannot be had. */
@@ -329,9 +355,12 @@ static void consider_offer(struct tw_node *node) {
         tw_refuse_offer(node, refused);
         return;
     }
-    if (!is_settled && round->offer_from != NO_PEER && tw_rigged_is(node, &round->offer)) {
-        tw_refuse_closer(node);
-        return;
+    if (!is_settled && round->offer_from != NO_PEER) {
+        if (tw_rigged_is_early(node, &round->offer)) return;
+        if (tw_rigged_is(node, &round->offer)) {
+            tw_refuse_closer(node);
+            return;
+        }
     }
     if (!is_complete) return;
     if (!is_settled && round->offer_ballot == 1 && !is_as_heard(node, &round->offer)) {
@@ -347,6 +376,7 @@ static void consider_offer(struct tw_node *node) {
         nack(node, round->offer_from, node->vote.promised);
         return;
     }
+    tw_refuse_not(node);
     node->vote.promised = round->offer_ballot;
     node->vote.accepted_ballot = round->offer_ballot;
     node->vote.has_accepted = 1;

@@ -274,6 +274,13 @@ void say_result_of(uint32_t member, const struct tw_id *hash, uint32_t bytes) {
     say_result_by(&by, hash, bytes);
 }
 
+void say_no_result(uint32_t part) {
+    struct tw_message *message = message_of(TW_MSG_RESULT);
+    message->u.result =
+        (struct tw_msg_result){.lineage = start.lineage, .round = view_now().rounds, .part = part};
+    say((uint16_t)part, message);
+}
+
 void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, uint32_t bytes) {
     struct tw_message *message = message_of(TW_MSG_RESULT);
     struct tw_msg_result *result = &message->u.result;

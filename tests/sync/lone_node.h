@@ -73,5 +73,7 @@ void encode_ours(void);
 void say_result(const struct tw_id *hash, uint32_t bytes);
 void say_result_of(uint32_t member, const struct tw_id *hash, uint32_t bytes);
 void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, uint32_t bytes);
+/* The owner of this part of the open round, 1 or 2, has nothing to merge. */
+void say_no_result(uint32_t part);
 
 #endif

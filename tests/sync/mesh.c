@@ -258,7 +258,11 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         break;
     case TW_ACT_FINISH: mesh->workers[node].is_finished = !action->u.finish.goes_on; break;
     case TW_ACT_REPORT:
-        mesh->commits[node] += action->u.report.kind == TW_REPORT_ROUND_COMMITTED;
+        if (action->u.report.kind == TW_REPORT_ROUND_COMMITTED) {
+            mesh->commits[node]++;
+            mesh->merged[node] +=
+                action->u.report.close->contributors_count > mesh->nodes_count / 2;
+        }
         mesh->forks[node] += action->u.report.kind == TW_REPORT_LINEAGE;
         if (action->u.report.kind == TW_REPORT_PAIRED)
             mesh->paired[node][action->u.report.id.bytes[0] / 0x11 - 1]++;

@@ -68,6 +68,7 @@ struct mesh {
     bool is_disk_full[MESH_NODES_MAX]; /* votes wait for room, everything else goes on */
     uint32_t boots[MESH_NODES_MAX];
     uint32_t commits[MESH_NODES_MAX], forks[MESH_NODES_MAX];
+    uint32_t merged[MESH_NODES_MAX]; /* commits that list more than half of all nodes */
     bool is_liar[MESH_NODES_MAX];    /* its offers name a clock of the far future */
     bool is_garbler[MESH_NODES_MAX]; /* its outer gradients decode to nothing */
     bool is_giant[MESH_NODES_MAX];   /* they are far larger than those of others */

@@ -15,8 +15,12 @@ static struct tw_close close_with(const struct tw_id *hash, uint32_t bytes) {
     return close;
 }
 
-/* In the ballots of all ranks: one of them is that of the peer. */
+/* In the ballots of all ranks: one of them is that of the peer. What it leaves out is not to come.
+ */
 static void propose_at(uint64_t attempt, uint16_t peer, const struct tw_close *close) {
+    for (uint32_t k = 1; k < 3; k++) {
+        if (k >= close->parts_count || close->parts[k].bytes == 0) say_no_result(k);
+    }
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.close = *close;
     for (uint64_t rank = 0; rank < 12; rank++) {

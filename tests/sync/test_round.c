@@ -473,6 +473,52 @@ static void who_finds_no_seat_says_so_until_there_is_one(void **state) {
     assert_int_equal(reports_of_full(&self), 2);
 }
 
+/* ---- before there are results --------------------------------------------------------------- */
+
+/* Says it in all ballots of the first attempt: one of them is that of peer 2. */
+static void say_in_all_ballots(enum tw_message_kind kind, const struct tw_close *close) {
+    struct tw_message *message = message_of(kind);
+    if (kind == TW_MSG_PROPOSE) message->u.propose.close = *close;
+    if (kind == TW_MSG_PREPARE) message->u.prepare.lineage = close->lineage;
+    if (kind == TW_MSG_PREPARE) message->u.prepare.round = close->round;
+    for (uint64_t rank = 0; rank < 3; rank++) {
+        if (kind == TW_MSG_PROPOSE) message->u.propose.ballot = TW_MEMBERS_MAX + rank;
+        if (kind == TW_MSG_PREPARE) message->u.prepare.ballot = TW_MEMBERS_MAX + rank;
+        say(2, message);
+    }
+}
+
+static void round_of_nothing_waits_for_what_may_come(void **state) {
+    (void)state;
+    const struct tw_close close = empty_close(&start.tip);
+    say_in_all_ballots(TW_MSG_PROPOSE, &close);
+    wait_us(SECONDS(3));
+    assert_null(find_message(TW_MSG_ACCEPT, 2));
+    assert_null(find_message(TW_MSG_PREPARE, 2)); /* nothing is wrong with it yet */
+    say_no_result(1);
+    assert_non_null(find_message(TW_MSG_ACCEPT, 2)); /* one of two may be late */
+}
+
+static void patience_ends_the_wait_for_what_may_come(void **state) {
+    (void)state;
+    const struct tw_close close = empty_close(&start.tip);
+    say_in_all_ballots(TW_MSG_PROPOSE, &close);
+    wait_us(SECONDS(5));
+    assert_null(find_message(TW_MSG_ACCEPT, 2));
+    wait_us(SECONDS(60));
+    assert_non_null(find_message(TW_MSG_ACCEPT, 2));
+}
+
+static void nobody_is_promised_a_round_that_is_still_empty(void **state) {
+    (void)state;
+    const struct tw_close close = empty_close(&start.tip);
+    say_in_all_ballots(TW_MSG_PREPARE, &close);
+    wait_us(SECONDS(1));
+    assert_null(find_message(TW_MSG_PROMISE, 2));
+    say_no_result(1);
+    assert_non_null(find_message(TW_MSG_PROMISE, 2));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -494,6 +540,12 @@ int main(void) {
         TEST(closer_that_lists_who_sat_out_is_passed_over),
         TEST(who_asks_a_full_group_is_told_of_once_in_a_while),
         TEST(who_finds_no_seat_says_so_until_there_is_one),
+        cmocka_unit_test_setup_teardown(round_of_nothing_waits_for_what_may_come, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(patience_ends_the_wait_for_what_may_come, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(nobody_is_promised_a_round_that_is_still_empty, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,17 +28,18 @@ static void open_group(uint32_t nodes_count) {
     is_on = true;
 }
 
-/* Node 0 commits, by its percentage of what a healthy group does, at least so often. Links that
- * were closed are made anew. */
+/* Node 0 commits merges of most, by percentage of what a healthy group does, at least so often.
+ * Links that were closed are made anew. */
 static void expect(uint32_t minutes, uint32_t percent) {
     const uint64_t end_us = mesh.now_us + MINUTES(minutes);
-    const uint32_t before = mesh.commits[0];
+    const uint32_t before = mesh.merged[0], commits_before = mesh.commits[0];
     while (mesh.now_us < end_us) {
         mesh_run(&mesh, SECONDS(5));
         mesh_link_all(&mesh);
     }
-    const uint32_t count = mesh.commits[0] - before;
-    printf("%u commits of %u\n", count, minutes * HEALTHY);
+    const uint32_t count = mesh.merged[0] - before;
+    printf("%u merges of %u, %u commits\n", count, minutes * HEALTHY,
+           mesh.commits[0] - commits_before);
     assert_true(100 * count >= percent * minutes * HEALTHY);
 }
 
@@ -198,8 +199,114 @@ static void proposal_is_not_ended_by_another(void **state) {
     close_group();
     open_group(5);
     mesh.says = asks_and_robs;
-    expect(5, 60);
+    expect(5, 90);
     close_group();
+}
+
+/* What it would propose if nobody had brought anything, in the lowest ballot it may use. */
+static void write_nothing(struct mesh *world, struct tw_msg_propose *propose) {
+    const struct tw_node *node = world->nodes[culprit];
+    const uint64_t rank = (uint64_t)node->round.self_rank;
+    struct tw_close *close = &propose->close;
+    propose->ballot = rank == 0 ? 1 : TW_MEMBERS_MAX + rank;
+    *close = (struct tw_close){.lineage = node->at.lineage,
+                               .parent = node->tip_digest,
+                               .round = node->at.rounds,
+                               .fragment = (uint32_t)(node->at.rounds % 3),
+                               .roster_number = node->roster.number,
+                               .clock_tokens = node->at.tip.clock_tokens,
+                               .parts_count = node->round.owners_count,
+                               .next = node->roster};
+    for (uint32_t k = 0; k < close->parts_count; k++)
+        close->parts[k].owner_idx = node->round.owners[k];
+}
+
+static bool asks_first;       /* for promises, in ballots that need them */
+static uint64_t hasty_rounds; /* it has done so in those below */
+
+/* As soon as a round begins, the culprit proposes that nothing be merged. */
+static bool is_hasty(struct mesh *world, uint32_t from, uint32_t to, struct tw_message *said) {
+    struct tw_msg_prepare asked;
+    static struct tw_message nothing;
+    if (!is_on || (from != culprit && to != culprit)) return true;
+    if (from == culprit) return !is_vote(said) && !is_asking(said, &asked);
+    nothing.kind = TW_MSG_PROPOSE;
+    write_nothing(world, &nothing.u.propose);
+    const bool is_new = nothing.u.propose.close.round >= hasty_rounds;
+    const bool is_promise = said->kind == TW_MSG_PROMISE;
+    if (!is_new && !is_promise) return true;
+    hasty_rounds = nothing.u.propose.close.round + 1;
+    if (asks_first && !is_promise && nothing.u.propose.ballot > 1) {
+        (void)is_asking(&nothing, &asked);
+        nothing.kind = TW_MSG_PREPARE;
+        nothing.u.prepare = asked;
+    }
+    say_to_all(world, &nothing);
+    return true;
+}
+
+/* By the clock, one begins each round long before it is due. */
+static void who_is_early_is_not_merged_alone(void **state) {
+    (void)state;
+    culprit = 4;
+    mesh_init(&mesh, 5, 3);
+    mesh.config.pace_us = SECONDS(30);
+    for (uint32_t i = 0; i < 5; i++) {
+        mesh_kill(&mesh, i);
+        mesh_start(&mesh, i, NULL);
+    }
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, MINUTES(3));
+    struct tw_position position;
+    tw_node_position(mesh.nodes[culprit], &position);
+    mesh_kill(&mesh, culprit);
+    mesh_run(&mesh, SECONDS(1));
+    mesh.config.pace_us = SECONDS(1) / 10;
+    mesh_start(&mesh, culprit, &position);
+    mesh_link_all(&mesh);
+    const uint32_t before = mesh.commits[0], merged_before = mesh.merged[0];
+    mesh_run(&mesh, MINUTES(10));
+    printf("%u commits, %u merges of most\n", mesh.commits[0] - before,
+           mesh.merged[0] - merged_before);
+    assert_in_range(mesh.commits[0] - before, 18, 22);
+    assert_in_range(mesh.merged[0] - merged_before, 18, 22);
+    close_group();
+}
+
+/* It lets its turns pass, and says in every promise that it has accepted a round of nothing. */
+static bool claims_nothing(struct mesh *world, uint32_t from, uint32_t to,
+                           struct tw_message *said) {
+    (void)to;
+    struct tw_msg_prepare asked;
+    static struct tw_msg_propose nothing;
+    if (!is_on || from != culprit) return true;
+    if (said->kind == TW_MSG_PROMISE) {
+        write_nothing(world, &nothing);
+        said->u.promise.has_accepted = 1;
+        said->u.promise.accepted_ballot = 1;
+        said->u.promise.accepted = nothing.close;
+    }
+    return !is_asking(said, &asked);
+}
+
+static void nothing_that_one_claims_is_not_carried_on(void **state) {
+    (void)state;
+    open_group(5);
+    mesh.says = claims_nothing;
+    expect(5, 75);
+    close_group();
+}
+
+static void round_of_nothing_is_not_voted_for_while_results_are_to_come(void **state) {
+    (void)state;
+    for (uint32_t how = 0; how < 4; how++) {
+        open_group(how % 2 == 0 ? 5 : 3);
+        asks_first = how >= 2;
+        hasty_rounds = 0;
+        mesh.says = is_hasty;
+        expect(5, 90);
+        close_group();
+    }
 }
 
 /* It votes, and closes no round. */
@@ -230,7 +337,7 @@ static void owner_that_tells_nothing_is_waited_for_twice(void **state) {
     (void)state;
     open_group(5);
     mesh.says = says_no_result;
-    expect(10, 33);
+    expect(10, 60);
     expect(5, 75);
     assert_true(mesh_view(&mesh, 0).peers[culprit].owner_stall_us > 0); /* as an operator sees */
     close_group();
@@ -244,6 +351,9 @@ int main(void) {
         cmocka_unit_test(promise_that_one_claims_ends_no_ballot),
         cmocka_unit_test(who_asks_for_promises_and_proposes_nothing_is_put_off),
         cmocka_unit_test(proposal_is_not_ended_by_another),
+        cmocka_unit_test(who_is_early_is_not_merged_alone),
+        cmocka_unit_test(nothing_that_one_claims_is_not_carried_on),
+        cmocka_unit_test(round_of_nothing_is_not_voted_for_while_results_are_to_come),
         cmocka_unit_test(closer_that_says_nothing_is_passed_over_from_its_second_turn_on),
         cmocka_unit_test(owner_that_tells_nothing_is_waited_for_twice),
     };

@@ -1,0 +1,23 @@
+/* rigged.h - what no honest closer writes into the manifest of the open round, as far as this node
+ * can tell. */
+#ifndef TW_SYNC_RIGGED_H
+#define TW_SYNC_RIGGED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tw_close;
+struct tw_node;
+
+/* No honest closer would have written it, as far as this node can tell: not voted for, for a
+ * while. */
+bool tw_rigged_is(struct tw_node *node, const struct tw_close *close);
+/* It leaves out more than it may of what is here, or has yet to come. */
+bool tw_rigged_is_empty(struct tw_node *node, const struct tw_close *close);
+/* It leaves out more than it may of what has yet to come alone, and will be judged when that is
+ * here. NULL: so much is not even told that nothing can be proposed yet. */
+bool tw_rigged_is_early(struct tw_node *node, const struct tw_close *close);
+/* Its part k is not what the owner of that told this node. */
+bool tw_rigged_part(const struct tw_node *node, const struct tw_close *close, uint32_t k);
+
+#endif
