@@ -256,9 +256,9 @@ static void promise_self(struct tw_node *node) {
     tw_closer_promise(node, NO_PEER, &own);
 }
 
-/* A result in our own proposal died with its owner, or with its memory, before we had it, or came
- * and is one we do not take: not even we can accept it. Another ballot leaves it out. A link that
- * breaks for a moment is no death. */
+/* A result in our own proposal died with its owner, or with its memory, before we had it, or does
+ * not come, or came and is one we do not take: not even we can accept it. Another ballot leaves it
+ * out. A link that breaks for a moment is no death. */
 static bool is_hopeless(struct tw_node *node) {
     const struct round *round = &node->round;
     if (round->phase != CLOSER_PROPOSING || round->has_best) return false;
@@ -268,9 +268,9 @@ static bool is_hopeless(struct tw_node *node) {
         if (part->bytes == 0) continue;
         const struct payload *payload = tw_payload_find(node, &part->result);
         if (payload != NULL && tw_payload_is_lost(payload)) return true;
-        if ((payload != NULL && payload->state == PAYLOAD_HELD) ||
-            tw_peers_member_live(node, part->owner_idx))
-            continue;
+        if (payload != NULL && payload->state == PAYLOAD_HELD) continue;
+        if (tw_round_is_late(node, k)) return true; /* whoever could give it had time */
+        if (tw_peers_member_live(node, part->owner_idx)) continue;
         const uint64_t dead_us = node->member_seen_us[part->owner_idx] + RETRY_US;
         if (node->now_us >= dead_us) return true;
         tw_node_wake(node, dead_us);

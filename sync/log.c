@@ -153,8 +153,9 @@ static void note_mixed(struct tw_node *node, const struct tw_close *close) {
 }
 
 /* Who says that it contributes and then does not deliver is waited for ever more seldom. An owner
- * goes by what came to itself: a path may be dead to one alone. Nobody waits for a receiver anyway:
- * it has missed nothing. */
+ * goes by what came to itself, where it waited: a path may be dead to one alone, and who is slow
+ * and was not waited for may have been in time elsewhere, or said it too late for anybody. Nobody
+ * waits for a receiver anyway: it has missed nothing. */
 static void note_deliveries(struct tw_node *node, const struct tw_close *close) {
     const struct round *round = &node->round;
     const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;
@@ -165,13 +166,12 @@ static void note_deliveries(struct tw_node *node, const struct tw_close *close) 
         const struct contribution *entry = &round->contributions[i];
         const bool is_listed = (listed >> i & 1) != 0, is_said = entry->has && !entry->is_absent;
         const bool is_here = !is_owner || !is_said || entry->ready_us != 0;
-        /* Who is slow, and was not waited for, may have been in time elsewhere. */
         const bool was_awaited = round->intake_closed && tw_round_awaits(node, i) &&
                                  entry->heard_us <= round->intake_closed_us;
         if (is_listed && is_here) {
             node->member_missed[i] = 0;
-        } else if (is_said && (!is_listed || was_awaited) && node->member_missed[i] < MISSED_MAX &&
-                   tw_peers_member_live(node, i)) {
+        } else if (is_said && (is_owner ? was_awaited : !is_listed) &&
+                   node->member_missed[i] < MISSED_MAX && tw_peers_member_live(node, i)) {
             node->member_missed[i]++;
         }
     }
@@ -196,7 +196,8 @@ static void learn_patience(struct tw_node *node, const struct tw_close *close) {
     for (uint32_t k = 0; k < close->parts_count; k++) {
         if (close->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
         /* It was in time, and was not taken. */
-        if (node->round.results[k].has && node->round.results[k].said.bytes > 0) continue;
+        const struct tw_msg_result *said = &node->round.results[k].said;
+        if (node->round.results[k].has && tw_payload_is_held(node, &said->hash)) continue;
         if (!tw_peers_member_live(node, node->round.owners[k])) continue;
         if (tw_stall_is(node, TW_STALL_OWNER, &node->roster.members[node->round.owners[k]].id))
             continue; /* however long that takes */

@@ -205,6 +205,7 @@ struct round {
     uint64_t intake_closed_us;
     struct {
         bool has;
+        uint64_t told_us;
         struct tw_msg_result said;
     } results[TW_PARTS_MAX];
     uint64_t results_us; /* every one of them is here since; 0 = not yet */
@@ -566,6 +567,9 @@ uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round);
 bool tw_round_is_final(const struct tw_node *node);
 /* Whether this round waits for what this member says it contributes. */
 bool tw_round_awaits(const struct tw_node *node, uint32_t member);
+/* What was told of part k has had as long as patience allows: who has it not is not to wait more.
+ */
+bool tw_round_is_late(struct tw_node *node, uint32_t k);
 /* Nobody has told what part k comes to, and its owner is one that rounds wait for. */
 bool tw_round_is_untold(const struct tw_node *node, uint32_t k);
 /* The part of the budget that nodes train together is over. */

@@ -179,7 +179,7 @@ void tw_proposal_write(struct tw_node *node) {
         const bool is_held = payload != NULL && payload->state == PAYLOAD_HELD;
         const struct tw_id *owner = &node->roster.members[round->owners[k]].id;
         if (!is_held && (!tw_peers_member_live(node, round->owners[k]) ||
-                         tw_stall_is(node, TW_STALL_OWNER, owner) ||
+                         tw_round_is_late(node, k) || tw_stall_is(node, TW_STALL_OWNER, owner) ||
                          (payload != NULL && tw_payload_is_lost(payload))))
             continue;
         if ((round->left_out >> k & 1) != 0) continue;

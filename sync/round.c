@@ -196,6 +196,7 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
     const struct payload *known = tw_payload_find(node, &result->hash);
     if (known != NULL && !tw_payload_is_as(node, known, TW_CONTENT_RESULT, elements)) return;
     round->results[result->part].has = true;
+    round->results[result->part].told_us = node->now_us;
     round->results[result->part].said = *result;
     tw_round_touch(node);
     if (result->bytes == 0) return;
@@ -417,6 +418,11 @@ static bool intake_is_over(struct tw_node *node) {
     return false;
 }
 
+bool tw_round_is_late(struct tw_node *node, uint32_t k) {
+    return node->round.results[k].has &&
+           is_past(node, node->round.results[k].told_us + node->patience_us);
+}
+
 bool tw_round_is_untold(const struct tw_node *node, uint32_t k) {
     const struct tw_id *owner = &node->roster.members[node->round.owners[k]].id;
     if (node->round.count[k] == 0 || node->round.results[k].has) return false;
@@ -445,6 +451,7 @@ static void say_result(struct tw_node *node, const struct tw_id *hash, uint32_t 
         };
     }
     round->results[part].has = true;
+    round->results[part].told_us = node->now_us;
     round->is_reduced = true;
 }
 

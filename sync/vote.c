@@ -340,6 +340,19 @@ static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     return is_complete;
 }
 
+/* One of its results had time enough to come, or is of an owner that gives none: it may yet come,
+ * and somebody else may try meanwhile. */
+static bool is_offer_dry(struct tw_node *node) {
+    const struct round *round = &node->round;
+    for (uint32_t k = 0; k < round->offer.parts_count; k++) {
+        const struct tw_part *part = &round->offer.parts[k];
+        const struct tw_id *owner = &node->roster.members[part->owner_idx].id;
+        if (part->bytes == 0 || tw_payload_is_held(node, &part->result)) continue;
+        if (tw_stall_is(node, TW_STALL_OWNER, owner) || tw_round_is_late(node, k)) return true;
+    }
+    return false;
+}
+
 /* Accepts the offer once every result in it is here and verified. */
 static void consider_offer(struct tw_node *node) {
     struct round *round = &node->round;
@@ -362,7 +375,10 @@ static void consider_offer(struct tw_node *node) {
             return;
         }
     }
-    if (!is_complete) return;
+    if (!is_complete) {
+        if (!is_settled && is_offer_dry(node)) tw_refuse_closer(node);
+        return;
+    }
     if (!is_settled && round->offer_ballot == 1 && !is_as_heard(node, &round->offer)) {
         tw_refuse_closer(node); /* and yet the offer stays: we may be about to hear it */
         return;

@@ -46,7 +46,8 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
     assert_true(told > 15 * seeds_count);
     assert_true(10 * committed < told);
     assert_true(strikes > 0);
-    assert_true(most < 64); /* a few that refuse hold no round up */
+    assert_true(most <
+                128); /* a few that refuse hold no round up; those that nobody promised count */
 }
 
 /* Everybody is honest, and each finds every eighth result insane that the others merge: in groups

@@ -343,6 +343,23 @@ static void owner_that_tells_nothing_is_waited_for_twice(void **state) {
     close_group();
 }
 
+static bool gives_no_result(struct mesh *world, uint32_t from, uint32_t to,
+                            const struct tw_id *hash) {
+    (void)to;
+    const struct payload *payload = tw_payload_find(world->nodes[from], hash);
+    return !is_on || from != culprit || payload == NULL || payload->content != TW_CONTENT_RESULT;
+}
+
+static void owner_that_tells_and_gives_nothing_is_waited_for_twice(void **state) {
+    (void)state;
+    open_group(5);
+    mesh.gives = gives_no_result;
+    expect(10, 75);
+    expect(5, 75);
+    assert_true(mesh_view(&mesh, 0).peers[culprit].owner_stall_us > 0);
+    close_group();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(healthy_group_commits_once_a_second),
@@ -356,6 +373,7 @@ int main(void) {
         cmocka_unit_test(round_of_nothing_is_not_voted_for_while_results_are_to_come),
         cmocka_unit_test(closer_that_says_nothing_is_passed_over_from_its_second_turn_on),
         cmocka_unit_test(owner_that_tells_nothing_is_waited_for_twice),
+        cmocka_unit_test(owner_that_tells_and_gives_nothing_is_waited_for_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
