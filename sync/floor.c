@@ -11,7 +11,7 @@
  *   F3  A higher ballot is promised all the same, for who asks may have reason to (R5 of refuse.c).
  *       But who takes the floor and proposes nothing has stalled (stall.c), and so has who takes it
  *       from somebody and leaves the round open, or says nothing when the round is its to close,
- *       or, free to propose what it likes, what no honest closer would (rigged.c).
+ *       or proposes nearly nothing and is passed over for that (rigged.c).
  *   F4  Who has stalled before is not waited for as a closer. Its PREPAREs wait for FLOOR_US and
  *       for whoever has the floor; then they are promised, or two nodes that think ill of each
  *       other would never close a round.
@@ -35,12 +35,6 @@ static bool is_stalled(const struct tw_node *node, uint32_t member) {
     return tw_stall_is(node, TW_STALL_CLOSER, &node->roster.members[member].id);
 }
 
-static uint32_t rank_of(const struct tw_node *node, uint32_t member) {
-    uint32_t rank = 0;
-    while (node->round.rank[rank] != member) rank++;
-    return rank;
-}
-
 /* It proposed what is nearly nothing, and was passed over for that. */
 static bool is_empty_handed(struct tw_node *node, uint32_t rank) {
     return (node->round.empty_ranks >> rank & 1) != 0 && tw_refuse_is_passed(node, rank);
@@ -52,7 +46,7 @@ static bool is_held(struct tw_node *node) {
     if (!floor->is_taken || node->now_us >= floor->until_us) return false;
     if ((int)floor->member == node->round.self_idx) return node->round.phase != CLOSER_IDLE;
     return tw_peers_member_live(node, floor->member) &&
-           !tw_refuse_is_passed(node, rank_of(node, floor->member));
+           !tw_refuse_is_passed(node, tw_vote_rank(floor->ballot));
 }
 
 bool tw_floor_is_others(struct tw_node *node, uint32_t member) {

@@ -22,6 +22,7 @@
 #include "sync/floor.h"
 
 #include "sync/node.h"
+#include "sync/refuse.h"
 #include "sync/rigged.h"
 #include "sync/stall.h"
 
@@ -592,6 +593,8 @@ void tw_vote_reset(struct tw_node *node); /* a new membership: nothing promised;
 bool tw_vote_has_nonce(struct tw_node *node);
 void tw_vote_advance(struct tw_node *node);
 uint32_t tw_vote_majority(const struct tw_node *node);
+/* The rank of the closer that uses this ballot. */
+uint32_t tw_vote_rank(uint64_t ballot);
 /* Whose message it is, by roster index; NO_PEER: our own. -1: no member's. */
 int tw_vote_sender(const struct tw_node *node, uint16_t peer);
 /* Makes the vote be about the open round; older rounds are decided and need no memory. */
@@ -621,28 +624,6 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_close *close,
                       struct tw_roster *next);
 /* Set of members that contributed to a result, as its owner told. */
 uint64_t tw_proposal_told_by(const struct tw_msg_result *result);
-
-/* ---- refuse.c: results that somebody does not take ------------------------------------------- */
-
-/* Set of parts of the open round's manifest whose results are here and not taken. */
-uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close);
-/* The result of that name, of so many elements, is here and not taken. */
-bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count);
-/* Who made the offer is passed over if nothing comes of it. */
-void tw_refuse_closer(struct tw_node *node);
-/* After all the offer is accepted: it was early, or we were. */
-void tw_refuse_not(struct tw_node *node);
-/* Does not take these parts of the offer: says so to its closer, and forgets the offer. */
-void tw_refuse_offer(struct tw_node *node, uint32_t parts);
-/* A member did not take these parts of our proposal. */
-void tw_refuse_heard(struct tw_node *node, uint32_t member, uint32_t parts);
-/* The closer of this rank is passed over: it proposed what we do not take. */
-bool tw_refuse_is_passed(struct tw_node *node, uint32_t rank);
-/* It is ours to find out whether what we do not take has to be carried on. */
-bool tw_refuse_must_look(struct tw_node *node);
-/* Is what a member accepted, as the promises so far say, to be proposed again? If not yet known,
- * more promises are awaited: *is_open. */
-bool tw_refuse_must_carry(struct tw_node *node, bool *is_open);
 
 /* ---- strike.c -------------------------------------------------------------------------------- */
 

@@ -9,7 +9,8 @@
  *   R1  Nobody accepts a manifest that lists a result it does not take, for it is insane, or not
  *       what its owner told (rigged.c). It says so, by NACK with the parts, and a closer that hears
  *       it of so many that no majority is left proposes once more without those parts: absent, as
- *       if their owners had died.
+ *       if their owners had died. Where that leaves so little that it would not vote for it itself
+ *       (rigged.c), others try first.
  *   R2  But a manifest it accepted before, and one it proposes itself because it may have been
  *       chosen already: a round that may be decided is never held up.
  *   R3  A closer carries on what others accepted, unless the promises prove that no majority has
@@ -56,23 +57,25 @@ uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close) {
     return parts;
 }
 
-static uint64_t rank_of(uint64_t ballot) {
-    return ballot == 1 ? 0 : ballot % TW_MEMBERS_MAX;
+void tw_refuse_pass(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->offer_from == NO_PEER) return;
+    if (round->refused_ranks == 0) round->refused_us = node->now_us;
+    round->refused_ranks |= UINT64_C(1) << tw_vote_rank(round->offer_ballot);
 }
 
 void tw_refuse_closer(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->offer_from == NO_PEER) return;
-    if (round->refused_ranks == 0) round->refused_us = node->now_us;
-    round->refused_ranks |= UINT64_C(1) << rank_of(round->offer_ballot);
+    tw_refuse_pass(node);
     if (tw_rigged_is_empty(node, &round->offer))
-        round->empty_ranks |= UINT64_C(1) << rank_of(round->offer_ballot);
+        round->empty_ranks |= UINT64_C(1) << tw_vote_rank(round->offer_ballot);
     round->has_refused_late |= round->offer_ballot > 1;
 }
 
 void tw_refuse_not(struct tw_node *node) {
     struct round *round = &node->round;
-    round->empty_ranks &= ~(UINT64_C(1) << rank_of(round->offer_ballot));
+    round->empty_ranks &= ~(UINT64_C(1) << tw_vote_rank(round->offer_ballot));
 }
 
 void tw_refuse_offer(struct tw_node *node, uint32_t parts) {
@@ -113,11 +116,13 @@ void tw_refuse_heard(struct tw_node *node, uint32_t member, uint32_t parts) {
     if (refusing == 0) return;                                       /* of what is not proposed */
     if (acceptors(node, refusing) >= tw_vote_majority(node)) return; /* the others will do */
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
-        if (round->proposal.parts[k].bytes > 0 && tw_bits(round->refused_by[k]) == most)
-            round->left_out |= 1u << k;
+        if (round->proposal.parts[k].bytes == 0 || tw_bits(round->refused_by[k]) != most) continue;
+        round->left_out |= 1u << k;
+        if (!round->has_best) round->proposal.parts[k].bytes = 0;
     }
-    /* What is carried on stays as it is; the next ballot may be free to do without. */
-    if (round->has_best) {
+    /* What is carried on stays as it is; the next ballot may be free to do without. And so little
+     * that we would not vote for it ourselves is proposed when others have tried. */
+    if (round->has_best || tw_rigged_is_empty(node, &round->proposal)) {
         tw_closer_back_off(node);
         return;
     }

@@ -8,7 +8,8 @@
  *   untold   Where an owner is here and has told nothing yet, that is waited for.
  *   early    Of all parts no more than a quarter is left out whose results have yet to come, though
  *            their owners are here and in time; a half in rosters so small that one part is more
- *            than a quarter. Until then nothing is refused: it waits, and holds up nobody.
+ *            than a quarter. Nor, by the clock, is anything before the round is due here. Until
+ *            then nothing is refused: it waits, and holds up nobody.
  *   empty    Nor are more left out together with those whose results are here and are taken.
  *   company  The next roster has this node while it is whole, and but for one in eight those who
  *            are here, and no others. Two closers that lie would soon be among themselves, and a
@@ -175,7 +176,8 @@ static bool is_skewed(const struct tw_node *node, const struct tw_close *close) 
 }
 
 static bool is_rigged(struct tw_node *node, const struct tw_close *close) {
-    if (is_untold(node, close) || tw_rigged_is_empty(node, close)) return true;
+    if (is_untold(node, close) || tw_rigged_is_early(node, close)) return true;
+    if (tw_rigged_is_empty(node, close)) return true;
     if (node->roster.count < node->cfg.judges_min) return false;
     return is_odd_company(node, &close->next) ||
            (node->roster.count >= TW_JUDGES_MIN && is_skewed(node, close));

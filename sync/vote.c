@@ -10,6 +10,10 @@ uint32_t tw_vote_majority(const struct tw_node *node) {
     return node->roster.count / 2 + 1;
 }
 
+uint32_t tw_vote_rank(uint64_t ballot) {
+    return ballot == 1 ? 0 : (uint32_t)(ballot % TW_MEMBERS_MAX);
+}
+
 int tw_vote_sender(const struct tw_node *node, uint16_t peer) {
     if (peer == NO_PEER) return node->round.self_idx;
     return tw_roster_find(&node->roster, &node->links[peer].id);
@@ -144,7 +148,7 @@ static void nack(struct tw_node *node, uint16_t peer, uint64_t promised) {
 /* A ballot names its closer, so that no two ever use the same one, and follows those before it. */
 static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t ballot) {
     const struct round *round = &node->round;
-    const uint64_t rank = ballot == 1 ? 0 : ballot % TW_MEMBERS_MAX;
+    const uint32_t rank = tw_vote_rank(ballot);
     if (ballot == 0 || (ballot > 1 && ballot < TW_MEMBERS_MAX)) return false;
     if (ballot > node->vote.promised && ballot - node->vote.promised > BALLOT_LEAP_MAX)
         return false;
@@ -274,8 +278,8 @@ static void hear_offer(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->is_offer_heard || is_offer_weak(node)) return;
     round->is_offer_heard = true;
-    const uint64_t rank = round->offer_ballot == 1 ? 0 : round->offer_ballot % TW_MEMBERS_MAX;
-    tw_floor_propose(node, round->rank[rank], round->offer_ballot);
+    const uint32_t closer = round->rank[tw_vote_rank(round->offer_ballot)];
+    tw_floor_propose(node, closer, round->offer_ballot);
 }
 
 void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose) {
@@ -308,9 +312,9 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
         return;
     }
     /* Not promised by us, while we hear somebody else: a majority can do without us. */
-    if (propose->ballot > node->vote.promised && tw_floor_is_others(node, (uint32_t)idx)) return;
-    if (propose->ballot > node->vote.promised && has_offer && tw_rigged_is(node, &propose->close))
-        return;
+    const bool is_promised = propose->ballot <= node->vote.promised;
+    if (!is_promised && tw_floor_is_others(node, (uint32_t)idx)) return;
+    if (!is_promised && has_offer && tw_rigged_is(node, &propose->close)) return;
     forget_offer(node);
     round->is_offer_heard = false;
     round->has_offer = true;
@@ -376,7 +380,7 @@ static void consider_offer(struct tw_node *node) {
         }
     }
     if (!is_complete) {
-        if (!is_settled && is_offer_dry(node)) tw_refuse_closer(node);
+        if (!is_settled && is_offer_dry(node)) tw_refuse_pass(node);
         return;
     }
     if (!is_settled && round->offer_ballot == 1 && !is_as_heard(node, &round->offer)) {

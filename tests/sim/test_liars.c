@@ -43,11 +43,10 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
     for (uint32_t i = 0; i < TW_SIM_TRIES; i++) printf(" %" PRIu64, tries[i]);
     printf("; most %" PRIu64 "\n", most);
     assert_int_equal(failed, 0);
-    assert_true(told > 10 * seeds_count); /* in six seeds 83 */
+    assert_true(told > 15 * seeds_count);
     assert_true(10 * committed < told);
     assert_true(strikes > 0);
-    assert_true(most <
-                128); /* a few that refuse hold no round up; those that nobody promised count */
+    assert_true(most < 64); /* a few that refuse hold no round up */
 }
 
 /* Everybody is honest, and each finds every eighth result insane that the others merge: in groups

@@ -477,13 +477,15 @@ static void who_finds_no_seat_says_so_until_there_is_one(void **state) {
 
 /* Says it in all ballots of the first attempt: one of them is that of peer 2. */
 static void say_in_all_ballots(enum tw_message_kind kind, const struct tw_close *close) {
-    struct tw_message *message = message_of(kind);
-    if (kind == TW_MSG_PROPOSE) message->u.propose.close = *close;
-    if (kind == TW_MSG_PREPARE) message->u.prepare.lineage = close->lineage;
-    if (kind == TW_MSG_PREPARE) message->u.prepare.round = close->round;
     for (uint64_t rank = 0; rank < 3; rank++) {
-        if (kind == TW_MSG_PROPOSE) message->u.propose.ballot = TW_MEMBERS_MAX + rank;
-        if (kind == TW_MSG_PREPARE) message->u.prepare.ballot = TW_MEMBERS_MAX + rank;
+        struct tw_message *message = message_of(kind);
+        const uint64_t ballot = TW_MEMBERS_MAX + rank;
+        if (kind == TW_MSG_PROPOSE) {
+            message->u.propose = (struct tw_msg_propose){.ballot = ballot, .close = *close};
+        } else {
+            message->u.prepare = (struct tw_msg_prepare){
+                .lineage = close->lineage, .round = close->round, .ballot = ballot};
+        }
         say(2, message);
     }
 }
@@ -519,6 +521,66 @@ static void nobody_is_promised_a_round_that_is_still_empty(void **state) {
     assert_non_null(find_message(TW_MSG_PROMISE, 2));
 }
 
+/* ---- what is left of a proposal -------------------------------------------------------------- */
+
+/* Its owner tells it, and it comes and is fair. */
+static void result_comes(uint32_t part) {
+    struct tw_message *message = message_of(TW_MSG_RESULT);
+    struct tw_msg_result *said = &message->u.result;
+    said->lineage = start.lineage;
+    said->round = ROUNDS;
+    said->part = part;
+    said->bytes = 90;
+    said->hash = name_of(part == 1 ? "result" : "second");
+    said->contributors_count = 1;
+    said->contributors[0].member_idx = part;
+    struct tw_event event = {.kind = TW_EV_CHUNK, .peer = (uint16_t)part, .ok = true};
+    event.u.chunk.hash = said->hash;
+    say((uint16_t)part, message);
+    feed(&event);
+    event.kind = TW_EV_VERIFIED;
+    feed(&event);
+}
+
+/* It is our turn, for the first closer is gone: the peer that is left promises our ballot, and is
+ * proposed to. */
+static uint64_t propose_ours(uint16_t peer) {
+    for (uint32_t second = 0; find_message(TW_MSG_PREPARE, peer) == NULL; second++) {
+        assert_true(second < 60);
+        wait_us(SECONDS(1));
+    }
+    const uint64_t ballot = find_message(TW_MSG_PREPARE, peer)->u.prepare.ballot;
+    struct tw_message *message = message_of(TW_MSG_PROMISE);
+    message->u.promise.lineage = start.lineage;
+    message->u.promise.round = ROUNDS;
+    message->u.promise.ballot = ballot;
+    say(peer, message);
+    assert_non_null(find_message(TW_MSG_PROPOSE, peer));
+    forget();
+    return ballot;
+}
+
+static void what_is_left_of_a_proposal_is_proposed_at_once_if_we_would_take_it(void **state) {
+    (void)state;
+    for (uint32_t refused_count = 1; refused_count <= 2; refused_count++) {
+        if (refused_count == 2) start_again();
+        const uint16_t first = (uint16_t)node->round.rank[0], peer = first == 1 ? 2 : 1;
+        worker_up();
+        for (uint32_t part = 1; part <= 2; part++) result_comes(part);
+        wait_us(SECONDS(90)); /* nobody contributed to ours */
+        feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = first});
+        const uint64_t ballot = propose_ours(peer);
+        struct tw_message *message = message_of(TW_MSG_NACK);
+        message->u.nack = (struct tw_msg_nack){.lineage = start.lineage,
+                                               .round = ROUNDS,
+                                               .promised = ballot,
+                                               .refused_parts = refused_count == 1 ? 2 : 6};
+        say(peer, message);
+        assert_int_equal(find_message(TW_MSG_PREPARE, peer) != NULL, refused_count == 1);
+        assert_true(propose_ours(peer) > ballot); /* the rest after a while */
+    }
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -540,12 +602,10 @@ int main(void) {
         TEST(closer_that_lists_who_sat_out_is_passed_over),
         TEST(who_asks_a_full_group_is_told_of_once_in_a_while),
         TEST(who_finds_no_seat_says_so_until_there_is_one),
-        cmocka_unit_test_setup_teardown(round_of_nothing_waits_for_what_may_come, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(patience_ends_the_wait_for_what_may_come, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(nobody_is_promised_a_round_that_is_still_empty, set_up,
-                                        tear_down),
+        TEST(round_of_nothing_waits_for_what_may_come),
+        TEST(patience_ends_the_wait_for_what_may_come),
+        TEST(nobody_is_promised_a_round_that_is_still_empty),
+        TEST(what_is_left_of_a_proposal_is_proposed_at_once_if_we_would_take_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

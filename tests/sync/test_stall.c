@@ -57,11 +57,17 @@ static void healthy_group_commits_once_a_second(void **state) {
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
+static bool is_culprits(const struct mesh *world, uint32_t from, const struct tw_id *hash,
+                        enum tw_content content) {
+    if (!is_on || from != culprit) return false;
+    const struct payload *payload = tw_payload_find(world->nodes[from], hash);
+    return payload != NULL && payload->content == content;
+}
+
 static bool gives_no_contribution(struct mesh *world, uint32_t from, uint32_t to,
                                   const struct tw_id *hash) {
     (void)to;
-    const struct payload *payload = tw_payload_find(world->nodes[from], hash);
-    return !is_on || from != culprit || payload == NULL || payload->content != TW_CONTENT_DELTA;
+    return !is_culprits(world, from, hash, TW_CONTENT_DELTA);
 }
 
 /* Everybody says what it should, and what one contributes never arrives. */
@@ -346,8 +352,7 @@ static void owner_that_tells_nothing_is_waited_for_twice(void **state) {
 static bool gives_no_result(struct mesh *world, uint32_t from, uint32_t to,
                             const struct tw_id *hash) {
     (void)to;
-    const struct payload *payload = tw_payload_find(world->nodes[from], hash);
-    return !is_on || from != culprit || payload == NULL || payload->content != TW_CONTENT_RESULT;
+    return !is_culprits(world, from, hash, TW_CONTENT_RESULT);
 }
 
 static void owner_that_tells_and_gives_nothing_is_waited_for_twice(void **state) {

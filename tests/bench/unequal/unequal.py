@@ -24,9 +24,7 @@ GOALS = {
     "swarm_share_min": 0.95,    # tokens/s together, of what the running nodes do alone
     "steps_change_max": 0.05,   # of a node's steps/s when another stops
     "stopped_back_s": 30.0,     # until it mixes again
-    # Rounds the slow node is in, of those it makes a step for. Nobody waits for it: it is in those
-    # that a boundary of its steps falls into before they are due, or 0.2 s later: of 2.2 s in 3.6.
-    "slow_rounds_share_min": 0.6,
+    "slow_rounds_share_min": 0.8,  # rounds the slow node is in, of those it could be: one a step
 }
 PERIOD_US = 100000
 FAST, SLOW = 0.40, 0.02  # of a core
