@@ -23,7 +23,7 @@
 #include "daemon/secret.h"
 #include "proto/run.h"
 
-enum { POLL_MS = 20 };
+enum { POLL_MS = 20, LOG_TAIL_LINES = 30 };
 
 static double now_s(void) {
     struct timespec now;
@@ -138,10 +138,30 @@ static void tree_remove(const char *dir) {
     (void)waitpid(pid, NULL, 0);
 }
 
+/* Of a node's log what went wrong in it, and how it ended: all of it is more than a report of tests
+ * has room for, and why they failed comes after it. */
+static void log_print(struct cluster *cluster, uint32_t idx) {
+    const char *log = cluster_log(cluster, idx), *tail = log + strlen(log);
+    for (unsigned lines = 0; tail > log && lines <= LOG_TAIL_LINES; tail--) {
+        if (tail[-1] == '\n') lines++;
+    }
+    (void)fprintf(stderr, "---- node %u\n", idx);
+    for (const char *at = log; at < tail;) {
+        const size_t size = strcspn(at, "\n");
+        const char *level = memmem(at, size, " level=", 7);
+        if (level == NULL ||
+            (strncmp(level + 7, "info", 4) != 0 && strncmp(level + 7, "debug", 5) != 0)) {
+            (void)fprintf(stderr, "%.*s\n", (int)size, at);
+        }
+        at += size + (at[size] == '\n');
+    }
+    (void)fprintf(stderr, "%s%s\n", tail > log ? "[...]" : "", tail);
+}
+
 void cluster_close(struct cluster *cluster, bool failed) {
     for (uint32_t i = 0; i < cluster->nodes_count; i++) {
         if (cluster->nodes[i].pid != 0) (void)cluster_end(cluster, i, SIGKILL, 5);
-        if (failed) (void)fprintf(stderr, "---- node %u\n%s\n", i, cluster_log(cluster, i));
+        if (failed) log_print(cluster, i);
         if (cluster->nodes[i].held >= 0) (void)close(cluster->nodes[i].held);
     }
     if (failed) {
