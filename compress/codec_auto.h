@@ -68,9 +68,10 @@ struct tw_auto {
  *
  * Rungs are chosen for cells: tensors, or ranges of large ones. What a rung costs and
  * loses is measured on a sample of the tensor, and is in proportion to elements and squares in each
- * cell. Neighbours on one rung are one piece. What is over or missing then is made good by the bits
- * of all ecsq pieces, which may be any. A part that is no larger than the sample is then also
- * encoded as one piece on every rung that fits, and what loses least is taken. codec_auto_fit.c. */
+ * cell; what is made least is what error feedback comes to hold of them. Neighbours on one rung are
+ * one piece. What is over or missing then is made good by the bits of all ecsq pieces, which may be
+ * any. A part that is no larger than the sample is then also encoded as one piece on every rung
+ * that fits, and the best of these is taken. codec_auto_fit.c. */
 enum tw_status tw_auto_encode(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
                               size_t capacity, size_t *bytes_out);
 

@@ -34,6 +34,16 @@ static double squares(const float *x, const float *y, size_t n) {
     return sum;
 }
 
+/* Of squares `energy` a codec loses the share e. What it loses is added to the next outer gradient:
+ * r' = e (d + r) of squares that are at right angles, which comes to rest at r = e / (1 - e) of
+ * what is new in a round. That is what is weighed, not e: at less than a bit an error falls by
+ * nearly the same with every byte, so whole tensors were sent finely, each in its turn, and those
+ * that waited drifted apart (tests/RECORDS.md, "auto"). */
+static double held(double energy, double lost) {
+    const double most = 0.999 * energy;
+    return energy * (lost < most ? lost / (energy - lost) : most / (energy - most));
+}
+
 /* Some of x, as many as there is room for. */
 static size_t sample(struct tw_auto *work, const float *x, size_t n) {
     if (n <= TW_AUTO_SAMPLE) {
@@ -85,7 +95,7 @@ static enum tw_status add_cells(struct tw_auto *work, const struct tw_auto_part 
         struct tw_budget_piece *cell = &work->cells[work->cells_count];
         if (!isfinite(energy)) return TW_CORRUPT;
         for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) {
-            cell->error[r] = rates.error[r] * energy;
+            cell->error[r] = energy > 0.0 ? held(energy, rates.error[r] * energy) : 0.0;
             cell->bytes[r] = (uint32_t)(rates.bytes[r] * (double)size) + 1;
         }
         work->begins[work->cells_count++] = begin;
@@ -169,10 +179,21 @@ static enum tw_status put_pieces(const struct tw_auto *work, const struct tw_aut
     return TW_OK;
 }
 
-/* All of a small part on one rung, if that fits; what was written gives way to it if it lost more.
- */
+/* What feedback would hold of all cells, were they decoded to work->decoded. */
+static double held_of_cells(const struct tw_auto *work, const float *x) {
+    double sum = 0.0;
+    for (uint32_t i = 0; i < work->cells_count; i++) {
+        const size_t begin = work->begins[i], size = work->begins[i + 1] - begin;
+        const double energy = squares(x + begin, NULL, size);
+        if (energy > 0.0) sum += held(energy, squares(x + begin, work->decoded + begin, size));
+    }
+    return sum;
+}
+
+/* All of a small part on one rung, if that fits; what was written gives way to it if more of it
+ * would be held. */
 static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part *part,
-                                uint32_t rung, double *lost, uint8_t *dst, size_t *bytes_out) {
+                                uint32_t rung, double *least, uint8_t *dst, size_t *bytes_out) {
     enum { HEADS = TW_AUTO_HEAD_BYTES + TW_AUTO_PIECE_HEAD_BYTES };
     const struct tw_codec *codec = tw_auto_rung(rung);
     struct tw_auto_piece piece = {
@@ -192,9 +213,9 @@ static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part 
     }
     if (bytes == 0 || bytes > room) return TW_OK;
     TW_TRY(codec->decode(work->coded, bytes, work->decoded, part->n));
-    const double lost_here = squares(part->x, work->decoded, part->n);
-    if (lost_here >= *lost) return TW_OK;
-    *lost = lost_here;
+    const double held_here = held_of_cells(work, part->x);
+    if (held_here >= *least) return TW_OK;
+    *least = held_here;
     tw_auto_put_count(dst, 1);
     memcpy(dst + TW_AUTO_HEAD_BYTES, head, sizeof(head));
     memcpy(dst + HEADS, work->coded, bytes);
@@ -206,14 +227,14 @@ static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part 
  * a quarter: there all of them together may be better off than each with what suits it. */
 static enum tw_status try_wholes(struct tw_auto *work, const struct tw_auto_part *part,
                                  uint8_t *dst, size_t *bytes_out) {
-    double lost = INFINITY;
+    double least = INFINITY;
     if (part->n > TW_AUTO_SAMPLE || work->cells_count == 1) return TW_OK;
     if (*bytes_out <= part->bytes_max) {
         TW_TRY(tw_codec_auto.decode(dst, *bytes_out, work->decoded, part->n));
-        lost = squares(part->x, work->decoded, part->n);
+        least = held_of_cells(work, part->x);
     }
     for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++)
-        TW_TRY(try_whole(work, part, r, &lost, dst, bytes_out));
+        TW_TRY(try_whole(work, part, r, &least, dst, bytes_out));
     return TW_OK;
 }
 

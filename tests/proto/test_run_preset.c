@@ -190,8 +190,7 @@ static void outer_constants_fit_the_codec(void **state) {
     (void)state;
     static const enum tw_codec_id coarse[] = {TW_CODEC_SIGN,    TW_CODEC_ECSQ1,  TW_CODEC_ECSQ05,
                                               TW_CODEC_TOPK256, TW_CODEC_TOPK64, TW_CODEC_TOPK32};
-    static const enum tw_codec_id fine[] = {TW_CODEC_BF16, TW_CODEC_INT4, TW_CODEC_ECSQ2,
-                                            TW_CODEC_AUTO};
+    static const enum tw_codec_id fine[] = {TW_CODEC_BF16, TW_CODEC_INT4, TW_CODEC_ECSQ2};
     tw_run_defaults(&run);
     set_tokens_for(160);
     run.train.warmup_tokens = run.train.tokens / 10;
@@ -208,6 +207,11 @@ static void outer_constants_fit_the_codec(void **state) {
         assert_int_equal(run.sync.outer_lr_millionths, 1000000);
         assert_int_equal(run.sync.outer_momentum_millionths, 600000);
     }
+    run.sync.codec = TW_CODEC_AUTO; /* as coarse as budgets make it: midway */
+    tw_run_refit(&run);
+    assert_int_equal(run.sync.outer_lr_millionths, 840100);
+    assert_int_equal(run.sync.outer_momentum_millionths, 679950);
+    run.sync.codec = TW_CODEC_TOPK32;
     run.sync.merge = TW_MERGE_RDA; /* gives back what averaging takes */
     tw_run_refit(&run);
     assert_int_equal(run.sync.outer_lr_millionths, 600000);
