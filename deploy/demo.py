@@ -42,7 +42,7 @@ PRESETS = {  # over the preset's row, which is fitted to the length of the run
     "diloco": {"sync.period": "40", "sync.outer_lr": "1", "sync.outer_momentum": "0.7"},
     "eager": {"sync.period": "20", "sync.overlap": "19", "sync.codec": "int4",
               "sync.result": "int4"},
-    "noloco": {"sync.period": "40"},
+    "noloco": {"sync.period": "27", "sync.codec": "ecsq2"},
     "co2": {"sync.period": "20", "sync.overlap": "19", "sync.codec": "int4",
             "sync.result": "int4"},
     "decoupled": {"sync.period": "30"},
