@@ -3,10 +3,11 @@
  *     minimise  sum_i error_i(rung_i)   subject to   sum_i bytes_i(rung_i) <= bytes_max
  *
  * by one Lagrange multiplier: every piece takes the rung with the least error + lambda bytes, and
- * the least lambda that fits is found by bisection. Squared errors of different pieces add up, so
- * on the lower convex hulls of the pieces this is the optimum; L-GreCo (arXiv 2210.17357) reaches
- * the same by a dynamic program over norms, which is the oracle of the tests. Pieces whose next
- * rung has exactly that price take it in their order while it fits: more bytes never mean a larger
+ * the least lambda that fits is found by bisection. Errors are whatever adds up over pieces, as
+ * squared ones do, and what error feedback comes to hold of them (codec_auto_fit.c). So on the
+ * lower convex hulls of the pieces this is the optimum; L-GreCo (arXiv 2210.17357) reaches the same
+ * by a dynamic program over norms, which is the oracle of the tests. Pieces whose next rung has
+ * exactly that price take it in their order while it fits: more bytes never mean a larger
  * error. */
 #ifndef TW_COMPRESS_BUDGET_H
 #define TW_COMPRESS_BUDGET_H
@@ -17,7 +18,7 @@
 enum { TW_BUDGET_RUNGS_MAX = 16 };
 
 struct tw_budget_piece {
-    double error[TW_BUDGET_RUNGS_MAX]; /* squared, finite, not negative */
+    double error[TW_BUDGET_RUNGS_MAX]; /* finite, not negative */
     uint32_t bytes[TW_BUDGET_RUNGS_MAX];
     uint32_t rung; /* out: what was chosen */
 };

@@ -39,9 +39,9 @@ static double squares(const float *x, const float *y, size_t n) {
  * what is new in a round. That is what is weighed, not e: at less than a bit an error falls by
  * nearly the same with every byte, so whole tensors were sent finely, each in its turn, and those
  * that waited drifted apart (tests/RECORDS.md, "auto"). */
-static double held(double energy, double lost) {
-    const double most = 0.999 * energy;
-    return energy * (lost < most ? lost / (energy - lost) : most / (energy - most));
+static double held(double energy, double e) {
+    const double most = 0.999;
+    return energy * (e < most ? e / (1.0 - e) : most / (1.0 - most));
 }
 
 /* Some of x, as many as there is room for. */
@@ -95,7 +95,7 @@ static enum tw_status add_cells(struct tw_auto *work, const struct tw_auto_part 
         struct tw_budget_piece *cell = &work->cells[work->cells_count];
         if (!isfinite(energy)) return TW_CORRUPT;
         for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) {
-            cell->error[r] = energy > 0.0 ? held(energy, rates.error[r] * energy) : 0.0;
+            cell->error[r] = held(energy, rates.error[r]);
             cell->bytes[r] = (uint32_t)(rates.bytes[r] * (double)size) + 1;
         }
         work->begins[work->cells_count++] = begin;
@@ -185,7 +185,8 @@ static double held_of_cells(const struct tw_auto *work, const float *x) {
     for (uint32_t i = 0; i < work->cells_count; i++) {
         const size_t begin = work->begins[i], size = work->begins[i + 1] - begin;
         const double energy = squares(x + begin, NULL, size);
-        if (energy > 0.0) sum += held(energy, squares(x + begin, work->decoded + begin, size));
+        const double lost = squares(x + begin, work->decoded + begin, size);
+        if (energy > 0.0) sum += held(energy, lost / energy);
     }
     return sum;
 }

@@ -49,35 +49,45 @@ static size_t fitted(struct tw_auto *work, const struct tw_auto_part *part, uint
     return bytes;
 }
 
-static double error_of(const struct tw_codec *codec, const uint8_t *payload, size_t bytes,
-                       const float *x, size_t n) {
+/* Of n squares, the share that y is away from x; and how much they are, if wanted. */
+static double share_lost(const float *x, const float *y, size_t n, double *size_out) {
     double error = 0.0, size = 0.0;
-    float *y = malloc(n * sizeof(*y));
-    assert_int_equal(codec->decode(payload, bytes, y, n), TW_OK);
     for (size_t i = 0; i < n; i++) {
         error += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
         size += (double)x[i] * (double)x[i];
     }
-    free(y);
+    if (size_out != NULL) *size_out = size;
     return error / size;
+}
+
+static float *decoded_new(const struct tw_codec *codec, const uint8_t *payload, size_t bytes,
+                          size_t n) {
+    float *y = malloc(n * sizeof(*y));
+    assert_non_null(y);
+    assert_int_equal(codec->decode(payload, bytes, y, n), TW_OK);
+    return y;
+}
+
+static double error_of(const struct tw_codec *codec, const uint8_t *payload, size_t bytes,
+                       const float *x, size_t n) {
+    float *y = decoded_new(codec, payload, bytes, n);
+    const double error = share_lost(x, y, n, NULL);
+    free(y);
+    return error;
 }
 
 /* What error feedback comes to hold of the tensors, of which those of less than a cell are part of
  * the next: of squares of which the share e is lost e / (1 - e). */
 static double held_of(const struct tw_codec *codec, const uint8_t *payload, size_t bytes,
                       const float *x) {
-    static const uint64_t cells[] = {40000, 150000, N};
+    static const size_t begins[] = {0, 40000, 150000, N};
+    float *y = decoded_new(codec, payload, bytes, N);
     double held = 0.0;
-    float *y = malloc(N * sizeof(*y));
-    assert_int_equal(codec->decode(payload, bytes, y, N), TW_OK);
-    for (size_t i = 0, t = 0; t < 3; t++) {
-        double error = 0.0, size = 0.0;
-        for (; i < cells[t]; i++) {
-            error += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
-            size += (double)x[i] * (double)x[i];
-        }
-        const double share = error < 0.999 * size ? error / size : 0.999;
-        held += size * share / (1.0 - share);
+    for (size_t t = 0; t < 3; t++) {
+        const size_t begin = begins[t];
+        double size;
+        const double e = share_lost(x + begin, y + begin, begins[t + 1] - begin, &size);
+        held += size * (e < 0.999 ? e / (1.0 - e) : 999.0);
     }
     free(y);
     return held;
@@ -100,9 +110,10 @@ static void a_target_within_reach_is_kept(void **state) {
         const double held = held_of(&tw_codec_auto, payload, bytes, x);
         print_message("%7zu bytes of %7zu: held %.3e\n", bytes, bytes_max, held);
         /* From half a bit on cells are larger, for the sake of ecsq; and how far ecsq is stretched
-         * is found when rungs have been chosen. */
+         * is found when rungs have been chosen, which above four bits shows. */
         is_sparse = bytes_max < N / 16;
-        assert_true(held <= 1.15 * last || is_sparse != was_sparse);
+        const double slack = bytes_max < N / 2 ? 1.02 : 1.15;
+        assert_true(held <= slack * last || is_sparse != was_sparse);
         was_sparse = is_sparse;
         last = held;
         free(payload);
@@ -192,7 +203,6 @@ static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     float *x = fill_new(&rng, (size_t)TENSORS * TENSOR, 1.0f);
-    float *y = malloc(sizeof(*y) * TENSORS * TENSOR);
     struct tw_auto *work = work_new();
     for (size_t i = TENSOR; i < (size_t)TENSORS * TENSOR; i++) {
         x[i] *= 1.0f + 0.25f * (float)(i / TENSOR); /* to 1.75 of the first */
@@ -206,20 +216,15 @@ static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
                                           .bytes_max = (size_t)(bits[k] * TENSORS * TENSOR / 8.0)};
         uint8_t *payload;
         const size_t bytes = fitted(work, &part, &payload);
-        assert_int_equal(tw_codec_auto.decode(payload, bytes, y, part.n), TW_OK);
+        float *y = decoded_new(&tw_codec_auto, payload, bytes, part.n);
         for (size_t t = 0; t < TENSORS; t++) {
-            double lost = 0.0, size = 0.0;
-            for (size_t i = t * TENSOR; i < (t + 1) * TENSOR; i++) {
-                lost += ((double)x[i] - (double)y[i]) * ((double)x[i] - (double)y[i]);
-                size += (double)x[i] * (double)x[i];
-            }
-            print_message("%.2f bits, tensor %zu: %.3f is lost\n", bits[k], t, lost / size);
-            /* topk32 loses .93 */
-            assert_true(lost / size < (k == 0 ? 0.9 : 0.8));
+            const double e = share_lost(x + t * TENSOR, y + t * TENSOR, TENSOR, NULL);
+            print_message("%.2f bits, tensor %zu: %.3f is lost\n", bits[k], t, e);
+            assert_true(e < (k == 0 ? 0.9 : 0.8)); /* topk32 loses .93 */
         }
-        free(payload);
+        free(y), free(payload);
     }
-    free(x), free(y), free(work);
+    free(x), free(work);
 }
 
 /* At the top rung there is one piece a tensor; 300 elements go with the next, 700 too. */
