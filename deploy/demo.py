@@ -47,7 +47,8 @@ PRESETS = {  # over the preset's row, which is fitted to the length of the run
             "sync.result": "int4"},
     "decoupled": {"sync.period": "30"},
     "sparseloco": {},
-    "local-sgd": {"sync.period": "40"}, "btm": {},
+    "local-sgd": {"sync.period": "20", "sync.codec": "int4", "sync.result": "int4"},
+    "btm": {},
 }
 # Whose outer constants are chosen for this demo. The others', of their rows, are for longer runs:
 # in thirty merges of four nodes they get ahead of the solo node, and not by much.
