@@ -50,8 +50,8 @@ PRESETS = {  # over the preset's row, which is fitted to the length of the run
     "local-sgd": {"sync.period": "20", "sync.codec": "int4", "sync.result": "int4"},
     "btm": {},
 }
-# Whose outer constants are chosen for this demo. The others', of their rows, are for longer runs:
-# in thirty merges of four nodes they get ahead of the solo node, and not by much.
+# Whose outer constants are chosen for this demo: they are held to a lead. The others have those of
+# their rows, for longer runs, and some of them get ahead of the solo node by little.
 CHOSEN = ("streaming", "diloco")
 OWN_ANCHORS = ("noloco", "btm")  # each node has its own, at the end: near each other, or not
 
