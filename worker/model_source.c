@@ -108,7 +108,13 @@ static enum tw_status read_config(struct tw_model_source *source, const char *fo
                                   struct tw_error *err) {
     char path[PATH_BYTES];
     TW_TRY(path_in(folder, "config.json", path, err));
-    if (!source->is_folder && access(path, F_OK) != 0) return TW_OK;
+    if (access(path, F_OK) != 0 && errno == ENOENT) {
+        if (!source->is_folder) return TW_OK;
+        return tw_fail(err, TW_IO,
+                       "%.100s holds no model (config.json and safetensors), and no checkpoint: a "
+                       "node saves one now and then, or at once by `thinwire checkpoint`",
+                       folder);
+    }
     return tw_text_file_read(path, TW_HF_CONFIG_BYTES_MAX, &source->config, &source->config_bytes,
                              err);
 }

@@ -104,7 +104,7 @@ static void symbolic_links_are_followed(void **state) {
 static void what_is_not_there_is_said(void **state) {
     (void)state;
     char path[FOLDER_PATH_BYTES];
-    refused(TW_IO, "config.json");
+    refused(TW_IO, "holds no model (config.json and safetensors), and no checkpoint");
     write_in(CONFIG, "{}", 2);
     refused(TW_IO, "holds neither model.safetensors nor");
     write_in("pytorch_model.bin", "x", 1);
