@@ -128,6 +128,8 @@ static void who_cannot_afford_a_partner_trains_alone(void **state) {
     open_some(NODES, keys, budgets);
     for (uint32_t i = 0; i < NODES; i++) cluster_start(&cluster, i, NULL);
     assert_true(cluster_reaches(&cluster, POOR, "contributions.rounds_left_out", 20, 90));
+    /* A step alone is counted once it is applied, a moment after the round was left out. */
+    assert_true(cluster_reaches(&cluster, POOR, "sync.pairs.alone", 20, 20));
     for (uint32_t i = 0; i < NODES; i++) show(i);
     const double encoded = cluster_number(&cluster, POOR, "sync.pairs.merged"),
                  alone = cluster_number(&cluster, POOR, "sync.pairs.alone");
