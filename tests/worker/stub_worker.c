@@ -9,7 +9,7 @@
 
 #include "base/exit_codes.h"
 #include "tests/worker/stub_learner.h"
-#include "worker/session.h"
+#include "worker/loop/session.h"
 
 struct stub {
     struct stub_learner learner;

@@ -12,8 +12,8 @@
 #include "tests/worker/fake_daemon.h"
 #include "tests/worker/stub_learner.h"
 #include "worker/anchor.h"
+#include "worker/loop/start.h"
 #include "worker/merger.h"
-#include "worker/start.h"
 
 /* Two nodes of one run, each with its own memory; the test carries payloads between their pools. */
 struct node {

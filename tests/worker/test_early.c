@@ -1,5 +1,5 @@
-/* Tests of worker/early.c: an APPLY that a thread works out while steps go on does what one does
- * that the loop works out itself at the step where it landed, to the bit. */
+/* Tests of worker/loop/early.c: an APPLY that a thread works out while steps go on does what one
+ * does that the loop works out itself at the step where it landed, to the bit. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
 #include "tests/worker/stub_learner.h"
-#include "worker/trainer.h"
+#include "worker/loop/trainer.h"
 
 enum { ROOM = 65536, FRAGMENTS = 3, TURNS_MAX = 100000, ROUNDS_MAX = 16 };
 

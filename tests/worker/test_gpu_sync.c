@@ -13,7 +13,7 @@
 #include "tests/worker/fake_daemon.h"
 #include "worker/gpu_model.h"
 #include "worker/learner_engine.h"
-#include "worker/trainer.h"
+#include "worker/loop/trainer.h"
 
 #ifdef TW_CUDA_EMULATED
 #include "kernels/cuda/emulation.h"

@@ -1,4 +1,4 @@
-/* Tests of worker/link.c. */
+/* Tests of worker/loop/link.c. */
 #include "tests/test.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "tests/worker/fake_daemon.h"
-#include "worker/link.h"
+#include "worker/loop/link.h"
 
 static struct fake_daemon dae;
 static struct tw_link link_;

@@ -1,4 +1,4 @@
-/* Tests of worker/mirror.c and of everything that works by worker/vectors.h: a learner whose
+/* Tests of worker/loop/mirror.c and of everything that works by worker/vectors.h: a learner whose
  * parameters are far, where nobody can touch them but through the table, and whose arrays are
  * mirrors, and full of NaN after every step, does what one does whose arrays are the parameters, to
  * the bit, whatever the daemon asks for. */
@@ -12,7 +12,7 @@
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
 #include "tests/worker/stub_learner.h"
-#include "worker/trainer.h"
+#include "worker/loop/trainer.h"
 
 enum { ROOM = 65536, FRAGMENTS = 3, SEEN_MAX = 256 };
 

@@ -1,5 +1,5 @@
-/* Tests of worker/refused.c: what is refused round after round does not fill the log. */
-#include "worker/refused.h"
+/* Tests of worker/loop/refused.c: what is refused round after round does not fill the log. */
+#include "worker/loop/refused.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* Tests of worker/side.c: what is answered while a step runs, and what waits for its end. */
+/* Tests of worker/loop/side.c: what is answered while a step runs, and what waits for its end. */
 #include "tests/test.h"
 
 #include <poll.h>
@@ -7,7 +7,7 @@
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
 #include "tests/worker/stub_learner.h"
-#include "worker/trainer.h"
+#include "worker/loop/trainer.h"
 
 enum { PATIENCE_MS = 60000 };
 

@@ -1,4 +1,4 @@
-/* Tests of worker/snapshot.c. */
+/* Tests of worker/loop/snapshot.c. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 
 #include "base/rng.h"
 #include "tests/worker/fake_daemon.h"
-#include "worker/snapshot.h"
+#include "worker/loop/snapshot.h"
 
 static struct fake_daemon dae;
 static struct tw_train_state saved, loaded;

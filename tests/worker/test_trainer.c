@@ -1,4 +1,4 @@
-/* Tests of worker/trainer.c. */
+/* Tests of worker/loop/trainer.c. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
 #include "tests/worker/stub_learner.h"
-#include "worker/trainer.h"
+#include "worker/loop/trainer.h"
 
 /* The real link and loop in one thread with the daemon: requests are queued, then a turn is taken.
  */

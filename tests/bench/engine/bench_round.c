@@ -18,7 +18,7 @@
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
 #include "worker/engine.h"
-#include "worker/trainer.h"
+#include "worker/loop/trainer.h"
 
 enum { PERIODS_MAX = 64, PARTS = 2, PATIENCE_MS = 60000 };
 

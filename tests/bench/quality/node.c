@@ -137,7 +137,7 @@ void node_close(struct node *node) {
 
 /* ---- training ------------------------------------------------------------------------------ */
 
-/* As the trainer counts it: worker/trainer.c. */
+/* As the trainer counts it: worker/loop/trainer.c. */
 static uint64_t clock_of(struct node *node) {
     const uint64_t budget = node->setting->run.train.tokens;
     const uint64_t factor = node->told.contributors > 1 ? node->told.contributors : 1;

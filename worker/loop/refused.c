@@ -1,4 +1,4 @@
-#include "worker/refused.h"
+#include "worker/loop/refused.h"
 
 #include <inttypes.h>
 

@@ -1,4 +1,4 @@
-#include "worker/mirror.h"
+#include "worker/loop/mirror.h"
 
 enum tw_status tw_mirror_pull_all(const struct tw_learner *learner, uint32_t arrays,
                                   const struct tw_shm *shm, struct tw_error *err) {

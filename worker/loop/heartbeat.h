@@ -1,7 +1,7 @@
 /* heartbeat.h - a small thread that says in the shared memory that this process lives, however long
  * a step takes. */
-#ifndef TW_WORKER_HEARTBEAT_H
-#define TW_WORKER_HEARTBEAT_H
+#ifndef TW_WORKER_LOOP_HEARTBEAT_H
+#define TW_WORKER_LOOP_HEARTBEAT_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* device_watch.h - a small thread that writes into the shared memory how the GPU fares: asking the
  * driver takes milliseconds now and then, and must hold up neither training nor the heartbeat. */
-#ifndef TW_WORKER_DEVICE_WATCH_H
-#define TW_WORKER_DEVICE_WATCH_H
+#ifndef TW_WORKER_LOOP_DEVICE_WATCH_H
+#define TW_WORKER_LOOP_DEVICE_WATCH_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  * mirrors (learner.h). Two things alone look at them there: the start of a worker, which writes all
  * of them, and a snapshot, which reads all. What a sync does, it does where they are (vectors.h).
  */
-#ifndef TW_WORKER_MIRROR_H
-#define TW_WORKER_MIRROR_H
+#ifndef TW_WORKER_LOOP_MIRROR_H
+#define TW_WORKER_LOOP_MIRROR_H
 
 #include "proto/shm.h"
 #include "worker/learner.h"

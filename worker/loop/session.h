@@ -1,8 +1,8 @@
 /* session.h - one worker process from the first connect to the end: wait for the daemon, attach,
  * make a learner, train, and say why it ended. The engine's worker and the stub of the tests share
  * it. */
-#ifndef TW_WORKER_SESSION_H
-#define TW_WORKER_SESSION_H
+#ifndef TW_WORKER_LOOP_SESSION_H
+#define TW_WORKER_LOOP_SESSION_H
 
 #include <signal.h>
 #include <stdint.h>

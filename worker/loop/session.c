@@ -1,4 +1,4 @@
-#include "worker/session.h"
+#include "worker/loop/session.h"
 
 #include <string.h>
 #include <time.h>
@@ -6,11 +6,11 @@
 
 #include "base/exit_codes.h"
 #include "base/log.h"
-#include "worker/device_watch.h"
-#include "worker/heartbeat.h"
 #include "worker/interrupt.h"
-#include "worker/link.h"
-#include "worker/trainer.h"
+#include "worker/loop/device_watch.h"
+#include "worker/loop/heartbeat.h"
+#include "worker/loop/link.h"
+#include "worker/loop/trainer.h"
 
 enum { RETRY_MS = 500, REMIND_TRIES = 60, ANSWER_MS = 10000 };
 

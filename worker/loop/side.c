@@ -1,4 +1,4 @@
-#include "worker/side.h"
+#include "worker/loop/side.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 /* snapshot.h - the training state of a step in the shared memory, so that a killed worker loses the
  * steps since, and nothing else. Sealing and checksums are proto/shm.h's. */
-#ifndef TW_WORKER_SNAPSHOT_H
-#define TW_WORKER_SNAPSHOT_H
+#ifndef TW_WORKER_LOOP_SNAPSHOT_H
+#define TW_WORKER_LOOP_SNAPSHOT_H
 
 #include <stdint.h>
 

@@ -4,15 +4,15 @@
  * Without it a node whose steps are long holds up its part of every round by one. Everything else
  * it reads is kept, in order, for the boundary. Link and merger belong to one thread at a time: to
  * this one between open and close, to the loop otherwise. */
-#ifndef TW_WORKER_SIDE_H
-#define TW_WORKER_SIDE_H
+#ifndef TW_WORKER_LOOP_SIDE_H
+#define TW_WORKER_LOOP_SIDE_H
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "worker/link.h"
+#include "worker/loop/link.h"
 #include "worker/merger.h"
 
 enum { TW_SIDE_KEPT_MAX = 64 }; /* then the socket is not read until the boundary */

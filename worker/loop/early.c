@@ -1,4 +1,4 @@
-#include "worker/early.h"
+#include "worker/loop/early.h"
 
 #include <signal.h>
 #include <stdlib.h>

@@ -15,8 +15,8 @@
  * full the socket is not read, until a step makes room. REDUCE and CHECK are answered during steps
  * too: side.h. Where the host has nothing to do meanwhile an APPLY is worked out during steps, and
  * waits for that likewise: early.h. */
-#ifndef TW_WORKER_TRAINER_H
-#define TW_WORKER_TRAINER_H
+#ifndef TW_WORKER_LOOP_TRAINER_H
+#define TW_WORKER_LOOP_TRAINER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,12 +24,12 @@
 #include "base/status.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
-#include "worker/early.h"
 #include "worker/learner.h"
-#include "worker/link.h"
+#include "worker/loop/early.h"
+#include "worker/loop/link.h"
+#include "worker/loop/side.h"
 #include "worker/merger.h"
 #include "worker/pairing.h"
-#include "worker/side.h"
 
 enum {
     TW_WAITING_MAX = 64, /* requests kept for a later boundary */

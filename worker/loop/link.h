@@ -1,7 +1,7 @@
 /* link.h - the worker's end of the socket to the daemon: whole packets of worker_msg.h, and the
  * shared memory that comes with the first of them. Single caller. */
-#ifndef TW_WORKER_LINK_H
-#define TW_WORKER_LINK_H
+#ifndef TW_WORKER_LOOP_LINK_H
+#define TW_WORKER_LOOP_LINK_H
 
 #include <stdint.h>
 
@@ -9,7 +9,7 @@
 #include "proto/layout.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
-#include "worker/refused.h"
+#include "worker/loop/refused.h"
 
 struct tw_link {
     int fd;                    /* owned; -1 = closed */

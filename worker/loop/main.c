@@ -14,7 +14,7 @@
 #include "proto/worker_msg.h"
 #include "worker/devices.h"
 #include "worker/learner_engine.h"
-#include "worker/session.h"
+#include "worker/loop/session.h"
 
 enum { THREADS_MAX = 4096 };
 

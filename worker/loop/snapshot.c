@@ -1,4 +1,4 @@
-#include "worker/snapshot.h"
+#include "worker/loop/snapshot.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "worker/device_watch.h"
+#include "worker/loop/device_watch.h"
 
 #include <signal.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-#include "worker/trainer.h"
+#include "worker/loop/trainer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,9 +9,9 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "kernels/norm.h"
-#include "worker/mirror.h"
+#include "worker/loop/mirror.h"
+#include "worker/loop/start.h"
 #include "worker/request.h"
-#include "worker/start.h"
 
 enum { WAIT_MS = 200 };
 

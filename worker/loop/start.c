@@ -1,4 +1,4 @@
-#include "worker/start.h"
+#include "worker/loop/start.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -8,8 +8,8 @@
  *
  * All functions are the loop's, at step boundaries. Without `init`, or where it was told that the
  * host is busy, every APPLY is ready at once and done when it is asked for. */
-#ifndef TW_WORKER_EARLY_H
-#define TW_WORKER_EARLY_H
+#ifndef TW_WORKER_LOOP_EARLY_H
+#define TW_WORKER_LOOP_EARLY_H
 
 #include <pthread.h>
 #include <stdbool.h>

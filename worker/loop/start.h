@@ -1,6 +1,6 @@
 /* start.h - where a worker begins: fresh, from a snapshot, or from the anchor alone. */
-#ifndef TW_WORKER_START_H
-#define TW_WORKER_START_H
+#ifndef TW_WORKER_LOOP_START_H
+#define TW_WORKER_LOOP_START_H
 
 #include <stdint.h>
 
@@ -8,7 +8,7 @@
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
 #include "worker/learner.h"
-#include "worker/snapshot.h"
+#include "worker/loop/snapshot.h"
 
 /* Builds the start state a WELCOME names: theta, m, v in the learner, for a fresh start also
  * (phi, u) in the memory, and the counters in *state. A snapshot that is not whole is no error:

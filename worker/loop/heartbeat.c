@@ -1,4 +1,4 @@
-#include "worker/heartbeat.h"
+#include "worker/loop/heartbeat.h"
 
 #include <signal.h>
 #include <string.h>

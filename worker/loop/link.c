@@ -1,4 +1,4 @@
-#include "worker/link.h"
+#include "worker/loop/link.h"
 
 #include <errno.h>
 #include <fcntl.h>
