@@ -6,7 +6,7 @@
 
 #include "base/units.h"
 #include "worker/engine_verb.h"
-#include "worker/eval.h"
+#include "worker/learn/eval.h"
 #include "worker/progress.h"
 
 static void show_progress(void *user, uint64_t done, uint64_t all) {

@@ -14,8 +14,8 @@
 #include "base/units.h"
 #include "proto/run_key.h"
 #include "worker/engine_verb.h"
-#include "worker/eval.h"
 #include "worker/interrupt.h"
+#include "worker/learn/eval.h"
 #include "worker/train_file.h"
 #include "worker/train_report.h"
 

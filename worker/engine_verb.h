@@ -12,7 +12,7 @@
 #include "worker/data.h"
 #include "worker/engine.h"
 #include "worker/engine_options.h"
-#include "worker/eval.h"
+#include "worker/learn/eval.h"
 #include "worker/state_folder.h"
 
 /* What a verb works with: manifest and layout, the text where there is one, and the engine once the

@@ -14,8 +14,8 @@
 #include "proto/compute.h"
 #include "proto/layout.h"
 #include "proto/run.h"
+#include "worker/learn/train_state.h"
 #include "worker/out_file.h"
-#include "worker/train_state.h"
 
 /* What its steps were computed with: others round otherwise. */
 struct tw_train_pass {

@@ -5,7 +5,7 @@
 #define TW_TESTS_STUB_LEARNER_H
 
 #include "tests/worker/far_vectors.h"
-#include "worker/learner.h"
+#include "worker/learn/learner.h"
 
 struct stub_learner {
     const struct tw_run *run;

@@ -11,7 +11,7 @@
 #include "compress/codec.h"
 #include "kernels/cuda/runtime.h"
 #include "tests/worker/fake_daemon.h"
-#include "worker/learner_engine.h"
+#include "worker/learn/learner_engine.h"
 #include "worker/loop/trainer.h"
 
 enum { CPU, GPU, NODES, ROUNDS = 4, STEPS_BETWEEN = 2, TURNS_MAX = 4000, PATIENCE_MS = 60000 };

@@ -12,7 +12,7 @@
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
 #include "worker/gpu_model.h"
-#include "worker/learner_engine.h"
+#include "worker/learn/learner_engine.h"
 #include "worker/loop/trainer.h"
 
 #ifdef TW_CUDA_EMULATED

@@ -13,7 +13,7 @@
 #include "kernels/ops.h"
 #include "proto/worker_msg.h"
 #include "worker/devices.h"
-#include "worker/learner_engine.h"
+#include "worker/learn/learner_engine.h"
 #include "worker/loop/session.h"
 
 enum { THREADS_MAX = 4096 };

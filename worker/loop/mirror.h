@@ -6,7 +6,7 @@
 #define TW_WORKER_LOOP_MIRROR_H
 
 #include "proto/shm.h"
-#include "worker/learner.h"
+#include "worker/learn/learner.h"
 
 /* All elements. TW_DEVICE. */
 enum tw_status tw_mirror_pull_all(const struct tw_learner *learner, uint32_t arrays,

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "worker/learner.h"
+#include "worker/learn/learner.h"
 
 struct tw_session_config {
     const char *socket; /* the daemon's */

@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "proto/shm.h"
-#include "worker/train_state.h"
+#include "worker/learn/train_state.h"
 
 /* Copies the state into the older slot and seals it; *slot_out says which. m and v are rounded to
  * bf16 (nearest, ties to even) in that mode. TW_CORRUPT, and no slot touched, when something is not

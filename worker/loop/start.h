@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
-#include "worker/learner.h"
+#include "worker/learn/learner.h"
 #include "worker/loop/snapshot.h"
 
 /* Builds the start state a WELCOME names: theta, m, v in the learner, for a fresh start also

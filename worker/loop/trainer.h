@@ -24,7 +24,7 @@
 #include "base/status.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
-#include "worker/learner.h"
+#include "worker/learn/learner.h"
 #include "worker/loop/early.h"
 #include "worker/loop/link.h"
 #include "worker/loop/side.h"

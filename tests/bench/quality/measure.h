@@ -4,7 +4,7 @@
 #define TW_TESTS_QUALITY_MEASURE_H
 
 #include "tests/bench/quality/node.h"
-#include "worker/eval.h"
+#include "worker/learn/eval.h"
 
 /* CURVE_TOKENS: of the held-out text, for points before the last. CONTROL_BYTES: of a round between
  * two nodes, each way (proposal, votes, heads of what is offered and asked for), as three daemons

@@ -1,6 +1,6 @@
 /* eval.h - held-out loss of any parameters: the live ones or the anchor. */
-#ifndef TW_WORKER_EVAL_H
-#define TW_WORKER_EVAL_H
+#ifndef TW_WORKER_LEARN_EVAL_H
+#define TW_WORKER_LEARN_EVAL_H
 
 #include "worker/data.h"
 #include "worker/engine.h"

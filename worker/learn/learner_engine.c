@@ -1,10 +1,10 @@
-#include "worker/learner_engine.h"
+#include "worker/learn/learner_engine.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "worker/eval.h"
+#include "worker/learn/eval.h"
 #include "worker/merger.h"
 
 static void init(void *self, float *params) {

@@ -1,7 +1,7 @@
 /* learner.h - what the worker's loop needs of a model that learns. Two exist: the engine's
  * (learner_engine.h) and the stub of the tests. */
-#ifndef TW_WORKER_LEARNER_H
-#define TW_WORKER_LEARNER_H
+#ifndef TW_WORKER_LEARN_LEARNER_H
+#define TW_WORKER_LEARN_LEARNER_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* eval.c - held-out loss, a group of windows at a time. */
-#include "worker/eval.h"
+#include "worker/learn/eval.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* train_state.h - everything an inner step changes: what a snapshot and a training file keep. */
-#ifndef TW_WORKER_TRAIN_STATE_H
-#define TW_WORKER_TRAIN_STATE_H
+#ifndef TW_WORKER_LEARN_TRAIN_STATE_H
+#define TW_WORKER_LEARN_TRAIN_STATE_H
 
 #include <stdint.h>
 

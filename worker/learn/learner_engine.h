@@ -1,11 +1,11 @@
 /* learner_engine.h - the real learner: the engine on windows of a text file. */
-#ifndef TW_WORKER_LEARNER_ENGINE_H
-#define TW_WORKER_LEARNER_ENGINE_H
+#ifndef TW_WORKER_LEARN_LEARNER_ENGINE_H
+#define TW_WORKER_LEARN_LEARNER_ENGINE_H
 
 #include <time.h>
 
 #include "worker/data.h"
-#include "worker/learner.h"
+#include "worker/learn/learner.h"
 
 /* Held-out text per evaluation: as many windows as this makes, but at least TW_EVAL_WINDOWS_MIN.
  * They depend on the run and its text alone, so every node measures the same ones. */
