@@ -2,8 +2,9 @@
  * merged (kernels/guard.h), however often in a row.
  *
  * It is nobody's vote and moves none: a contribution that is left out stays with its node, which
- * sends less the next time (worker/merger.h). So an honest one is back within a few rounds; who is
- * refused for ever is broken, or lies, and people want to know that once, not every round. */
+ * sends less the next time (worker/merge/merger.h). So an honest one is back within a few rounds;
+ * who is refused for ever is broken, or lies, and people want to know that once, not every round.
+ */
 #include "sync/node_internal.h"
 
 /* Its row, or TW_MEMBERS_MAX. */

@@ -75,8 +75,8 @@ static double squared(const float *x, uint32_t n) {
     return sum;
 }
 
-/* Of our size, more or less; worker/pair_guard.h is stricter. Beyond that the partner has diverged,
- * or lies. */
+/* Of our size, more or less; worker/merge/pair_guard.h is stricter. Beyond that the partner has
+ * diverged, or lies. */
 static bool is_of_our_size(const float *mine, const float *yours, const float *phi,
                            const float *phi_theirs, uint32_t n) {
     float apart[TW_SIM_FRAGMENT_DIMS_MAX];

@@ -3,7 +3,7 @@
  *     outer = (D(v_own) + D(v_theirs)) / 2 + (phi_own - phi_theirs) / 2,   v = e + Delta
  *     phi   = phi - outer,   theta = theta + Delta - outer,   e = v - D(v_own)
  *
- * which is worker/pairing.h without momentum, gamma = beta = 1. A node's theta - e moves by
+ * which is worker/merge/pairing.h without momentum, gamma = beta = 1. A node's theta - e moves by
  * D(v_own) - outer, and its partner's by the opposite: two of them together lose nothing. Alone,
  * outer = v and e = 0. What is under way and e live in the worker's memory and in no snapshot. */
 #ifndef TW_SIM_MODEL_PAIR_H

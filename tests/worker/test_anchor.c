@@ -1,4 +1,4 @@
-/* Tests of worker/anchor.c. */
+/* Tests of worker/merge/anchor.c. */
 #include "tests/test.h"
 
 #include <errno.h>
@@ -11,9 +11,9 @@
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
 #include "tests/worker/stub_learner.h"
-#include "worker/anchor.h"
 #include "worker/loop/start.h"
-#include "worker/merger.h"
+#include "worker/merge/anchor.h"
+#include "worker/merge/merger.h"
 
 /* Two nodes of one run, each with its own memory; the test carries payloads between their pools. */
 struct node {

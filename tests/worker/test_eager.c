@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "tests/worker/fake_daemon.h"
-#include "worker/anchor.h"
-#include "worker/merger.h"
+#include "worker/merge/anchor.h"
+#include "worker/merge/merger.h"
 
 enum { FRAGMENT = 1, FRAGMENTS = 3, N = 40, STEPS = 6, CASES = 3 };
 

@@ -1,4 +1,4 @@
-/* Tests of worker/merger.c. */
+/* Tests of worker/merge/merger.c. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "kernels/norm.h"
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
-#include "worker/merger.h"
+#include "worker/merge/merger.h"
 
 static struct fake_daemon dae;
 static struct tw_merger merger;

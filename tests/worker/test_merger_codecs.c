@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
-#include "worker/merger.h"
+#include "worker/merge/merger.h"
 
 enum { FRAGMENT = 1, INPUTS = 3 };
 

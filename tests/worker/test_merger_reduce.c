@@ -1,4 +1,4 @@
-/* Tests of worker/merger_reduce.c: every rule, weight and refusal of a merge. */
+/* Tests of worker/merge/merger_reduce.c: every rule, weight and refusal of a merge. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "kernels/norm.h"
 #include "kernels/rda.h"
 #include "tests/worker/fake_daemon.h"
-#include "worker/merger.h"
+#include "worker/merge/merger.h"
 
 enum { INPUTS_MAX = 8 };
 

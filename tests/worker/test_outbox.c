@@ -1,5 +1,5 @@
-/* Tests of worker/outbox.c: no work is lost or counted twice, whatever becomes of what was sent,
- * and eager is what it says it is.
+/* Tests of worker/merge/outbox.c: no work is lost or counted twice, whatever becomes of what was
+ * sent, and eager is what it says it is.
  *
  * A node is a fake daemon's memory, a merger and a theta that the test moves. The books are kept in
  * double: `owed` is the work that is in theta or under way or put off, per element, in the sign of
@@ -11,8 +11,8 @@
 
 #include "base/rng.h"
 #include "tests/worker/fake_daemon.h"
-#include "worker/anchor.h"
-#include "worker/merger.h"
+#include "worker/merge/anchor.h"
+#include "worker/merge/merger.h"
 
 enum { FRAGMENT = 1, FRAGMENTS = 3, ROOM = 65536, PARTS = 3, SEED = 11, NODES = 3 };
 

@@ -1,5 +1,6 @@
-/* Tests of worker/pair_guard.c: what a partner's share may be like, by what shares were like. */
-#include "worker/pair_guard.h"
+/* Tests of worker/merge/pair_guard.c: what a partner's share may be like, by what shares were like.
+ */
+#include "worker/merge/pair_guard.h"
 
 #include "tests/test.h"
 

@@ -1,4 +1,5 @@
-/* Tests of worker/pairing.c: two nodes merge, and between them nothing is lost or counted twice.
+/* Tests of worker/merge/pairing.c: two nodes merge, and between them nothing is lost or counted
+ * twice.
  *
  * A node is a fake daemon's memory, a merger and a theta that the test moves. */
 #include "tests/test.h"
@@ -11,8 +12,8 @@
 #include "kernels/norm.h"
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
-#include "worker/anchor.h"
-#include "worker/pairing.h"
+#include "worker/merge/anchor.h"
+#include "worker/merge/pairing.h"
 
 enum { FRAGMENT = 1, NODES = 2, SEED = 23 };
 

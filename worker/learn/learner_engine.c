@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "worker/learn/eval.h"
-#include "worker/merger.h"
+#include "worker/merge/merger.h"
 
 static void init(void *self, float *params) {
     const struct tw_learner_engine *real = self;

@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "worker/anchor.h"
+#include "worker/merge/anchor.h"
 
 struct tw_early {
     struct tw_merger *merger;   /* borrowed */

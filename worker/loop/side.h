@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "worker/loop/link.h"
-#include "worker/merger.h"
+#include "worker/merge/merger.h"
 
 enum { TW_SIDE_KEPT_MAX = 64 }; /* then the socket is not read until the boundary */
 

@@ -11,7 +11,7 @@
 #include "kernels/norm.h"
 #include "worker/loop/mirror.h"
 #include "worker/loop/start.h"
-#include "worker/request.h"
+#include "worker/merge/request.h"
 
 enum { WAIT_MS = 200 };
 

@@ -28,8 +28,8 @@
 #include "worker/loop/early.h"
 #include "worker/loop/link.h"
 #include "worker/loop/side.h"
-#include "worker/merger.h"
-#include "worker/pairing.h"
+#include "worker/merge/merger.h"
+#include "worker/merge/pairing.h"
 
 enum {
     TW_WAITING_MAX = 64, /* requests kept for a later boundary */

@@ -8,11 +8,11 @@
 #include "sync/node.h"
 #include "tests/bench/quality/jury.h"
 #include "tests/bench/quality/setting.h"
-#include "worker/anchor.h"
 #include "worker/data.h"
 #include "worker/engine.h"
-#include "worker/merger.h"
-#include "worker/pairing.h"
+#include "worker/merge/anchor.h"
+#include "worker/merge/merger.h"
+#include "worker/merge/pairing.h"
 
 /* Bytes that travel; heap. */
 struct payload {

@@ -1,4 +1,4 @@
-#include "worker/pair_guard.h"
+#include "worker/merge/pair_guard.h"
 
 #include "base/assert.h"
 #include "kernels/median.h"

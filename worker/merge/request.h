@@ -1,7 +1,7 @@
 /* request.h - is what the daemon asks for inside the model and inside the pool? TW_PROTO with the
  * numbers when it is not: the request is refused and nothing happens. */
-#ifndef TW_WORKER_REQUEST_H
-#define TW_WORKER_REQUEST_H
+#ifndef TW_WORKER_MERGE_REQUEST_H
+#define TW_WORKER_MERGE_REQUEST_H
 
 #include <stdint.h>
 

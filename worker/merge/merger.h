@@ -11,8 +11,8 @@
  * Merges and outer steps are host arithmetic in fixed order: same inputs, same bits on every node.
  * One thread. Where parameters are on a device a caller is done with a request after `written` and
  * `finish` of vectors.h. */
-#ifndef TW_WORKER_MERGER_H
-#define TW_WORKER_MERGER_H
+#ifndef TW_WORKER_MERGE_MERGER_H
+#define TW_WORKER_MERGE_MERGER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,9 +25,9 @@
 #include "proto/run.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
-#include "worker/fit.h"
-#include "worker/outbox.h"
-#include "worker/twin.h"
+#include "worker/merge/fit.h"
+#include "worker/merge/outbox.h"
+#include "worker/merge/twin.h"
 #include "worker/vectors.h"
 
 enum {

@@ -5,8 +5,8 @@
  * fragment by fragment, which is known by its digest: it is brought up to date when somebody asks
  * for it and the fragment is no longer what was copied, so that nobody who changes an anchor has to
  * think of it. */
-#ifndef TW_WORKER_TWIN_H
-#define TW_WORKER_TWIN_H
+#ifndef TW_WORKER_MERGE_TWIN_H
+#define TW_WORKER_MERGE_TWIN_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "worker/fit.h"
+#include "worker/merge/fit.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "worker/pairing.h"
+#include "worker/merge/pairing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "kernels/merge.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
-#include "worker/request.h"
-#include "worker/stage.h"
+#include "worker/merge/request.h"
+#include "worker/merge/stage.h"
 
 /* The running maximum forgets a tenth with each meeting. */
 #define DISTANCE_KEPT 0.9f

@@ -1,4 +1,4 @@
-#include "worker/stage.h"
+#include "worker/merge/stage.h"
 
 #include <string.h>
 

@@ -18,8 +18,8 @@
  * it.
  *
  * Robust gossip by clipping: ClippedGossip, arXiv 2202.01545. */
-#ifndef TW_WORKER_PAIR_GUARD_H
-#define TW_WORKER_PAIR_GUARD_H
+#ifndef TW_WORKER_MERGE_PAIR_GUARD_H
+#define TW_WORKER_MERGE_PAIR_GUARD_H
 
 #include <stdbool.h>
 #include <stdint.h>

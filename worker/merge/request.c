@@ -1,4 +1,4 @@
-#include "worker/request.h"
+#include "worker/merge/request.h"
 
 enum tw_status tw_request_fragment(const struct tw_shm *shm, uint32_t fragment,
                                    struct tw_error *err) {

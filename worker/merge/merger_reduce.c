@@ -17,8 +17,8 @@
 #include "kernels/norm.h"
 #include "kernels/rda.h"
 #include "kernels/robust.h"
-#include "worker/merger.h"
-#include "worker/request.h"
+#include "worker/merge/merger.h"
+#include "worker/merge/request.h"
 
 /* What is merged: the inputs that the guard let in. */
 struct taken {

@@ -1,4 +1,4 @@
-#include "worker/merger.h"
+#include "worker/merge/merger.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "compress/lattice.h"
 #include "kernels/norm.h"
 #include "sync/node.h"
-#include "worker/request.h"
+#include "worker/merge/request.h"
 
 /* Where the parameters lie. */
 static enum tw_status live_init(struct tw_merger *merger, size_t elements, struct tw_error *err) {

@@ -1,4 +1,4 @@
-#include "worker/outbox.h"
+#include "worker/merge/outbox.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "worker/anchor.h"
+#include "worker/merge/anchor.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "kernels/norm.h"
 #include "kernels/outer.h"
 #include "sync/node.h"
-#include "worker/request.h"
+#include "worker/merge/request.h"
 
 static enum tw_status apply_check(const struct tw_merger *merger,
                                   const struct tw_wmsg_apply *request, struct tw_error *err) {

@@ -1,4 +1,4 @@
-#include "worker/twin.h"
+#include "worker/merge/twin.h"
 
 #include <string.h>
 

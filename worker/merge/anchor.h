@@ -6,11 +6,11 @@
  * u) nor theta has changed. (phi, u) change only through tw_shm_stage_publish: a kill at any point
  * leaves the fragment as it was, or as it is after the request; theta is then lost anyway, and a
  * worker that starts from a snapshot takes theta from phi where the rounds differ. */
-#ifndef TW_WORKER_ANCHOR_H
-#define TW_WORKER_ANCHOR_H
+#ifndef TW_WORKER_MERGE_ANCHOR_H
+#define TW_WORKER_MERGE_ANCHOR_H
 
-#include "worker/merger.h"
-#include "worker/stage.h"
+#include "worker/merge/merger.h"
+#include "worker/merge/stage.h"
 
 /* Outer step with the committed results, then theta: mix (contributed), shift (did not) or leave
  * (absent); is_final: theta := phi. A round that was applied before is answered, not repeated. */

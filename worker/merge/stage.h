@@ -1,11 +1,11 @@
 /* stage.h - a fragment of the anchor while it is changed: the new values are made beside the old
  * ones and take their place in one store, or not at all. */
-#ifndef TW_WORKER_STAGE_H
-#define TW_WORKER_STAGE_H
+#ifndef TW_WORKER_MERGE_STAGE_H
+#define TW_WORKER_MERGE_STAGE_H
 
 #include <stdbool.h>
 
-#include "worker/merger.h"
+#include "worker/merge/merger.h"
 
 struct tw_stage {
     uint32_t fragment;

@@ -67,8 +67,8 @@
  * lost, and of a merge that comes theta := phi', for the snapshot may or may not have what was
  * sent. Memory, in floats per parameter, where the parameters lie: feedback 2, keep and restart 1,
  * eager 4. */
-#ifndef TW_WORKER_OUTBOX_H
-#define TW_WORKER_OUTBOX_H
+#ifndef TW_WORKER_MERGE_OUTBOX_H
+#define TW_WORKER_MERGE_OUTBOX_H
 
 #include <stdbool.h>
 #include <stddef.h>

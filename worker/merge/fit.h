@@ -1,6 +1,6 @@
 /* fit.h - encoding within so many bytes: sync.codec = auto, whose pieces end where tensors do. */
-#ifndef TW_WORKER_FIT_H
-#define TW_WORKER_FIT_H
+#ifndef TW_WORKER_MERGE_FIT_H
+#define TW_WORKER_MERGE_FIT_H
 
 #include "base/status.h"
 #include "compress/codec_auto.h"

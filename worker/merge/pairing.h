@@ -8,20 +8,20 @@
  *     phi = phi - u,     theta = theta + (phi' - phi) + Delta
  *
  * The partner takes the mirrored step: the gamma terms cancel, each D is merged half here and half
- * there, and what coding lost of ours stays in the residual and in theta (worker/outbox.h). So two
- * of them together lose nothing but what is scaled down (below).
- * Alone, the step is taken on the own v = beta e + Delta as it is, and e = 0. What was trained
- * since Delta was taken stays in theta.
+ * there, and what coding lost of ours stays in the residual and in theta (worker/merge/outbox.h).
+ * So two of them together lose nothing but what is scaled down (below). Alone, the step is taken on
+ * the own v = beta e + Delta as it is, and e = 0. What was trained since Delta was taken stays in
+ * theta.
  *
  * What is large of theirs is scaled down, and what is far too large is not merged: pair_guard.h.
  * That, a payload of the partner that is damaged, or a phi that is too far away to be read, is no
  * failure: the step is then taken alone, and the answer says so. Requests and their statuses
  * otherwise as in anchor.h. */
-#ifndef TW_WORKER_PAIRING_H
-#define TW_WORKER_PAIRING_H
+#ifndef TW_WORKER_MERGE_PAIRING_H
+#define TW_WORKER_MERGE_PAIRING_H
 
-#include "worker/merger.h"
-#include "worker/pair_guard.h"
+#include "worker/merge/merger.h"
+#include "worker/merge/pair_guard.h"
 
 struct tw_pairing {
     struct tw_merger *merger;
