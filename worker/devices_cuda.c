@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "worker/devices.h"
+#include "worker/engine/devices.h"
 
 void tw_devices_look(struct tw_devices *devices) {
     struct tw_error err = {.message = ""};

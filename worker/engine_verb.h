@@ -10,7 +10,7 @@
 #include "proto/layout.h"
 #include "proto/run.h"
 #include "worker/data.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/engine_options.h"
 #include "worker/learn/eval.h"
 #include "worker/state_folder.h"

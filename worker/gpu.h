@@ -14,8 +14,8 @@
 #ifndef TW_WORKER_GPU_H
 #define TW_WORKER_GPU_H
 
-#include "worker/engine.h"
-#include "worker/vectors.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/vectors.h"
 
 struct tw_gpu;
 

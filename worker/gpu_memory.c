@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "worker/engine/model_shape.h"
 #include "worker/gpu_model.h"
-#include "worker/model_shape.h"
 
 enum {
     ALIGN = 256,

@@ -18,9 +18,9 @@
 #include "kernels/cuda/muon.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/runtime.h"
-#include "worker/engine_memory.h"
+#include "worker/engine/engine_memory.h"
+#include "worker/engine/model.h"
 #include "worker/gpu.h"
-#include "worker/model.h"
 
 enum {
     TW_GPU_STAGED = 4, /* passes whose inputs may be on their way to the device */

@@ -3,7 +3,7 @@
 #ifndef TW_WORKER_MODEL_PASS_H
 #define TW_WORKER_MODEL_PASS_H
 
-#include "worker/model.h"
+#include "worker/engine/model.h"
 
 /* What every step of a pass needs. */
 struct tw_pass {

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "worker/engine/peak.h"
 #include "worker/json_text.h"
-#include "worker/peak.h"
 
 enum { LINE_BYTES = 256, WIDTH_PIPE = 120 };
 static const double SHOW_S = 0.2, PIPE_S = 10;

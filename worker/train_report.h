@@ -11,7 +11,7 @@
 #include "proto/layout.h"
 #include "proto/run.h"
 #include "worker/data.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 struct tw_train_report {
     bool is_terminal, json;

@@ -3,7 +3,7 @@
 #define TW_TESTS_WORKER_ENGINE_FIXTURE_H
 
 #include "base/rng.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 enum {
     ENGINE_SEED = 4711,

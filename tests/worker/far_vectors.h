@@ -1,9 +1,9 @@
 /* far_vectors.h - parameters that lie where nobody can touch them but through the table of
- * worker/vectors.h: the host's arithmetic on memory that is locked between two calls. */
+ * worker/engine/vectors.h: the host's arithmetic on memory that is locked between two calls. */
 #ifndef TW_TESTS_FAR_VECTORS_H
 #define TW_TESTS_FAR_VECTORS_H
 
-#include "worker/vectors.h"
+#include "worker/engine/vectors.h"
 
 enum { FAR_REGIONS_MAX = 8 };
 

@@ -1,5 +1,5 @@
 /* test_devices.c - what a choice of device comes to on machines with and without GPUs. */
-#include "worker/devices.h"
+#include "worker/engine/devices.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

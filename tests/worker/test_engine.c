@@ -1,5 +1,5 @@
 /* test_engine.c - gradients are right, steps are repeatable, damage is kept out. */
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "tests/worker/engine_fixture.h"
-#include "worker/engine_memory.h"
+#include "worker/engine/engine_memory.h"
 
 static const enum tw_compute computes[] = {TW_COMPUTE_FP32, TW_COMPUTE_BF16};
 

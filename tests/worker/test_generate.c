@@ -1,5 +1,5 @@
 /* test_generate.c - sampling, and held-out evaluation, on a model that learnt a pattern. */
-#include "worker/generate.h"
+#include "worker/engine/generate.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* test_gpu_vectors.c - the arithmetic of a sync on a device is the host's: every row of the table
  * on both, bit for bit where it works on elements, the same bytes of every codec. */
-#include "worker/vectors.h"
+#include "worker/engine/vectors.h"
 
 #include "kernels/cuda/emulation.h"
 #include "tests/kernels/fill.h"

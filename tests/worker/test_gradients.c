@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 enum { BATCH = 3, CONTEXT = 12, VOCAB = 256, SAMPLES = 24, LINE_MAX = 4096, CASES = 7 };
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 enum { STEPS = 12, SEED = 7 };
 

@@ -1,5 +1,5 @@
-/* Tests of worker/loop/mirror.c and of everything that works by worker/vectors.h: a learner whose
- * parameters are far, where nobody can touch them but through the table, and whose arrays are
+/* Tests of worker/loop/mirror.c and of everything that works by worker/engine/vectors.h: a learner
+ * whose parameters are far, where nobody can touch them but through the table, and whose arrays are
  * mirrors, and full of NaN after every step, does what one does whose arrays are the parameters, to
  * the bit, whatever the daemon asks for. */
 #include "tests/test.h"

@@ -5,7 +5,7 @@
 
 #include "tests/test.h"
 #include "tests/worker/model_folder.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/engine_model.h"
 #include "worker/hf_write.h"
 #include "worker/weights.h"

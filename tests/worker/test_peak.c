@@ -1,5 +1,5 @@
 /* test_peak.c - the yardstick of MFU is a number, whatever multiplies. */
-#include "worker/peak.h"
+#include "worker/engine/peak.h"
 
 #include <math.h>
 #include <setjmp.h>

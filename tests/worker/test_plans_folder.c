@@ -1,5 +1,6 @@
-/* Tests of worker/plans_folder.c: which of the places that the environment names is taken. */
-#include "worker/plans_folder.h"
+/* Tests of worker/engine/plans_folder.c: which of the places that the environment names is taken.
+ */
+#include "worker/engine/plans_folder.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* test_sample.c - which tokens may be drawn, and how often. */
-#include "worker/sample.h"
+#include "worker/engine/sample.h"
 
 #include <math.h>
 #include <setjmp.h>

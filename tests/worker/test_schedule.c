@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 #define WARM UINT64_MAX /* of an optimizer that has long been stepping */
 

@@ -3,7 +3,7 @@
 #define TW_WORKER_LEARN_EVAL_H
 
 #include "worker/data.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 struct tw_eval {
     double nats;           /* mean per token */

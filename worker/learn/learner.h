@@ -8,8 +8,8 @@
 #include "base/status.h"
 #include "proto/compute.h"
 #include "proto/worker_msg.h"
-#include "worker/engine.h"
-#include "worker/vectors.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/vectors.h"
 
 enum { TW_LEARNER_GPU_BYTES = 32 };
 

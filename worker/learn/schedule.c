@@ -1,7 +1,7 @@
 /* schedule.c - inner learning rate on the run clock. */
 #include <math.h>
 
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 static const double PI = 3.14159265358979323846;
 

@@ -12,7 +12,7 @@
 #include "base/machine.h"
 #include "kernels/ops.h"
 #include "proto/worker_msg.h"
-#include "worker/devices.h"
+#include "worker/engine/devices.h"
 #include "worker/learn/learner_engine.h"
 #include "worker/loop/session.h"
 

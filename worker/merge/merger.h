@@ -25,10 +25,10 @@
 #include "proto/run.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
+#include "worker/engine/vectors.h"
 #include "worker/merge/fit.h"
 #include "worker/merge/outbox.h"
 #include "worker/merge/twin.h"
-#include "worker/vectors.h"
 
 enum {
     TW_NORMS_KEPT = 15,  /* of Deltas of a fragment that were merged: the clip uses their median */

@@ -79,7 +79,7 @@
 #include "proto/run.h"
 #include "proto/shm.h"
 #include "sync/node.h"
-#include "worker/vectors.h"
+#include "worker/engine/vectors.h"
 
 struct tw_outbox {
     const struct tw_run *run;

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "proto/layout.h"
 #include "proto/shm.h"
-#include "worker/vectors.h"
+#include "worker/engine/vectors.h"
 
 struct tw_twin {
     const struct tw_vectors *vectors; /* borrowed, and so below */

@@ -15,7 +15,7 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "tests/bench/engine/bound.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/team.h"
 
 enum { ROUNDS_MAX = 1000 };

@@ -17,7 +17,7 @@
 #include "compress/codec.h"
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/loop/trainer.h"
 
 enum { PERIODS_MAX = 64, PARTS = 2, PATIENCE_MS = 60000 };

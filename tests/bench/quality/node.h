@@ -9,7 +9,7 @@
 #include "tests/bench/quality/jury.h"
 #include "tests/bench/quality/setting.h"
 #include "worker/data.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/merge/anchor.h"
 #include "worker/merge/merger.h"
 #include "worker/merge/pairing.h"

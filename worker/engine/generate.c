@@ -1,4 +1,4 @@
-#include "worker/generate.h"
+#include "worker/engine/generate.h"
 
 #include <stdlib.h>
 #include <string.h>

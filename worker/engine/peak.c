@@ -1,4 +1,4 @@
-#include "worker/peak.h"
+#include "worker/engine/peak.h"
 
 #include <math.h>
 #include <stdlib.h>

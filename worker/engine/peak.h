@@ -6,8 +6,8 @@
  * that rises later, a hypervisor that gives the time to others. So who computes MFU raises it by
  * every step (tw_peak_raise), and MFU is never above 1. It says how much of a step is products at
  * their best; it is no share of what the data sheet promises. */
-#ifndef TW_WORKER_PEAK_H
-#define TW_WORKER_PEAK_H
+#ifndef TW_WORKER_ENGINE_PEAK_H
+#define TW_WORKER_ENGINE_PEAK_H
 
 #include <stdint.h>
 

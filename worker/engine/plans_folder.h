@@ -1,7 +1,7 @@
 /* plans_folder.h - where a start finds which algorithm each matrix product of a device is done by,
  * as timed by an earlier one. */
-#ifndef TW_WORKER_PLANS_FOLDER_H
-#define TW_WORKER_PLANS_FOLDER_H
+#ifndef TW_WORKER_ENGINE_PLANS_FOLDER_H
+#define TW_WORKER_ENGINE_PLANS_FOLDER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* devices.h - what a model can be computed on here, for people: the processor, and GPUs where the
  * program was built for them and a driver is there. */
-#ifndef TW_WORKER_DEVICES_H
-#define TW_WORKER_DEVICES_H
+#ifndef TW_WORKER_ENGINE_DEVICES_H
+#define TW_WORKER_ENGINE_DEVICES_H
 
 #include <stdint.h>
 

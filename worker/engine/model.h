@@ -16,8 +16,8 @@
  * order, so results do not depend on the number of threads.
  *
  * Activations are of one type, float32 or bf16; `rows` is sequences * context of one pass. */
-#ifndef TW_WORKER_MODEL_H
-#define TW_WORKER_MODEL_H
+#ifndef TW_WORKER_ENGINE_MODEL_H
+#define TW_WORKER_ENGINE_MODEL_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 #include "kernels/merge.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
-#include "worker/vectors.h"
+#include "worker/engine/vectors.h"
 
 static enum tw_status alloc(void *self, float **x, size_t n, const char *what,
                             struct tw_error *err) {

@@ -8,8 +8,8 @@
  *            1904.09751)
  *
  * Ties go to the smaller token, so the same logits and generator give the same token. */
-#ifndef TW_WORKER_SAMPLE_H
-#define TW_WORKER_SAMPLE_H
+#ifndef TW_WORKER_ENGINE_SAMPLE_H
+#define TW_WORKER_ENGINE_SAMPLE_H
 
 #include <stddef.h>
 #include <stdint.h>

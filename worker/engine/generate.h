@@ -2,12 +2,12 @@
  *
  * When a sequence reaches the model's context its older half is let go and the newer half read
  * again: from there on the model sees between half a context and a whole one. */
-#ifndef TW_WORKER_GENERATE_H
-#define TW_WORKER_GENERATE_H
+#ifndef TW_WORKER_ENGINE_GENERATE_H
+#define TW_WORKER_ENGINE_GENERATE_H
 
 #include "base/rng.h"
-#include "worker/engine.h"
-#include "worker/sample.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/sample.h"
 
 struct tw_generator {
     struct tw_engine *engine;

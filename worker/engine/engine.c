@@ -1,5 +1,5 @@
 /* engine.c - a node's model with its optimizer: the inner step. */
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "base/assert.h"
-#include "worker/engine_memory.h"
+#include "worker/engine/engine_memory.h"
 
 enum { PAGE_BYTES = 64 * 1024 }; /* whole pages of every machine */
 

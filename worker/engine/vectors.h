@@ -17,8 +17,8 @@
  * be published, nor an answer sent, of what was not waited for.
  *
  * For one thread: the one that steps. */
-#ifndef TW_WORKER_VECTORS_H
-#define TW_WORKER_VECTORS_H
+#ifndef TW_WORKER_ENGINE_VECTORS_H
+#define TW_WORKER_ENGINE_VECTORS_H
 
 #include <stdbool.h>
 #include <stddef.h>

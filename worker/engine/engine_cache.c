@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "worker/engine_memory.h"
+#include "worker/engine/engine_memory.h"
 
 struct tw_engine_cache {
     struct tw_engine *engine;

@@ -1,4 +1,4 @@
-#include "worker/plans_folder.h"
+#include "worker/engine/plans_folder.h"
 
 #include <errno.h>
 #include <stdio.h>

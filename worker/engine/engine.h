@@ -13,8 +13,8 @@
  * In a run with data.documents = masked, tokens of steps and losses see nothing before the last
  * data.separator at or before them; their positions stay those of the window. Logits, which are of
  * one text, see all of it. */
-#ifndef TW_WORKER_ENGINE_H
-#define TW_WORKER_ENGINE_H
+#ifndef TW_WORKER_ENGINE_ENGINE_H
+#define TW_WORKER_ENGINE_ENGINE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 /* engine_memory.h - inside engine*.c: what an engine owns. */
-#ifndef TW_WORKER_ENGINE_MEMORY_H
-#define TW_WORKER_ENGINE_MEMORY_H
+#ifndef TW_WORKER_ENGINE_ENGINE_MEMORY_H
+#define TW_WORKER_ENGINE_ENGINE_MEMORY_H
 
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/model.h"
 #include "worker/gpu.h"
-#include "worker/model.h"
 
 /* A piece of the optimizer's work: elements of one tensor. */
 struct tw_engine_range {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 /* Sum of twelve uniform numbers less its mean: mean 0, variance 1 (Irwin-Hall). The sum is an
  * integer, so no rounding and no libm: every machine gets the same value. */

@@ -1,8 +1,8 @@
 /* model_shape.h - inside model_*.c: from a run to sizes, tensors and tables. */
-#ifndef TW_WORKER_MODEL_SHAPE_H
-#define TW_WORKER_MODEL_SHAPE_H
+#ifndef TW_WORKER_ENGINE_MODEL_SHAPE_H
+#define TW_WORKER_ENGINE_MODEL_SHAPE_H
 
-#include "worker/model.h"
+#include "worker/engine/model.h"
 
 struct tw_model_shape tw_model_shape_of(const struct tw_run *run);
 

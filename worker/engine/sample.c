@@ -1,4 +1,4 @@
-#include "worker/sample.h"
+#include "worker/engine/sample.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/devices.h"
+#include "worker/engine/devices.h"
 
 static bool is_usable(const struct tw_cuda_info *gpu) {
     return gpu->reason[0] == '\0';

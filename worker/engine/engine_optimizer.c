@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 #include "kernels/muon.h"
-#include "worker/engine_memory.h"
+#include "worker/engine/engine_memory.h"
 
 #define ADAMW_EPS 1e-8f
 

@@ -8,9 +8,9 @@
 #include "base/assert.h"
 #include "base/machine.h"
 #include "base/units.h"
-#include "worker/devices.h"
-#include "worker/engine_memory.h"
-#include "worker/peak.h"
+#include "worker/engine/devices.h"
+#include "worker/engine/engine_memory.h"
+#include "worker/engine/peak.h"
 
 enum {
     PASS_ROWS = 4096,                /* of one pass, when we choose: more bring no more speed */

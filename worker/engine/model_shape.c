@@ -1,5 +1,5 @@
 /* model_shape.c - sizes of a run's model, where its tensors lie, and its rotation tables. */
-#include "worker/model_shape.h"
+#include "worker/engine/model_shape.h"
 
 #include <math.h>
 #include <stdio.h>
