@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 
 #include "base/assert.h"
+#include "worker/engine/cpu/model_pass.h"
 #include "worker/engine/model_shape.h"
-#include "worker/model_pass.h"
 
 enum {
     ALIGN = 64,

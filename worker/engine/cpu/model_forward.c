@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "worker/model_pass.h"
+#include "worker/engine/cpu/model_pass.h"
 
 struct tw_pass tw_pass_of(struct tw_model *model, const struct tw_model_batch *batch,
                           const struct tw_model_learn *learn) {

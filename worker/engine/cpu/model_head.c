@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "worker/model_pass.h"
+#include "worker/engine/cpu/model_pass.h"
 
 enum { LOSS_ROWS = 16 }; /* rows of logits one thread takes at a time */
 

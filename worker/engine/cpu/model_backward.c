@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "worker/model_pass.h"
+#include "worker/engine/cpu/model_pass.h"
 
 /* Floats that a block of rows adds up: norm weight, norm bias, q_norm, k_norm. */
 static size_t partial_count(const struct tw_model_shape *shape) {

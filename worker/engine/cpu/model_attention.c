@@ -1,7 +1,7 @@
 /* model_attention.c - attention in both passes: a piece is one key/value head of one sequence, and
  * in a masked batch each document of that sequence by itself. */
 #include "base/assert.h"
-#include "worker/model_pass.h"
+#include "worker/engine/cpu/model_pass.h"
 
 static struct tw_attention shape_of(const struct tw_pass *pass) {
     const struct tw_model_shape *shape = &pass->model->shape;

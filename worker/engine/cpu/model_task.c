@@ -1,6 +1,6 @@
 /* model_task.c - tasks over the team, and the linear map with its gradients. */
 #include "base/assert.h"
-#include "worker/model_pass.h"
+#include "worker/engine/cpu/model_pass.h"
 
 /* ---- phases -------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
  * threads. */
 #include <string.h>
 
-#include "worker/model_pass.h"
+#include "worker/engine/cpu/model_pass.h"
 
 /* Piece: one panel of one packed weight. */
 static void pack_piece(void *context, uint32_t piece, uint32_t thread) {

@@ -1,7 +1,7 @@
 /* model_pass.h - inside model_*.c: phases of a pass as lists of tasks, cut in pieces for the team.
  */
-#ifndef TW_WORKER_MODEL_PASS_H
-#define TW_WORKER_MODEL_PASS_H
+#ifndef TW_WORKER_ENGINE_CPU_MODEL_PASS_H
+#define TW_WORKER_ENGINE_CPU_MODEL_PASS_H
 
 #include "worker/engine/model.h"
 
