@@ -1,7 +1,7 @@
 /* The engine on a device is the engine of the CPU: gradients, curves, losses and logits of every
  * kind of model, mirrors, limits. Built for the emulated device, and for a card where there is a
  * toolkit: without a card it skips itself. */
-#include "worker/gpu.h"
+#include "worker/engine/cuda/gpu.h"
 
 #include <math.h>
 #include <setjmp.h>

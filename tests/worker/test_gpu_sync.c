@@ -11,7 +11,7 @@
 #include "kernels/type.h"
 #include "sync/node.h"
 #include "tests/worker/fake_daemon.h"
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 #include "worker/learn/learner_engine.h"
 #include "worker/loop/trainer.h"
 

@@ -5,7 +5,7 @@
 #include "kernels/cuda/emulation.h"
 #include "tests/kernels/fill.h"
 #include "tests/worker/engine_fixture.h"
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 enum { SEED = 6174, AT = 3, BESIDE = 5, N_MAX = 5003, SKIPPED = 77 };
 

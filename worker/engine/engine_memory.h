@@ -2,9 +2,9 @@
 #ifndef TW_WORKER_ENGINE_ENGINE_MEMORY_H
 #define TW_WORKER_ENGINE_ENGINE_MEMORY_H
 
+#include "worker/engine/cuda/gpu.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/model.h"
-#include "worker/gpu.h"
 
 /* A piece of the optimizer's work: elements of one tensor. */
 struct tw_engine_range {

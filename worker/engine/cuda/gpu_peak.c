@@ -3,7 +3,7 @@
 #include <time.h>
 
 #include "base/rng.h"
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 enum { SIZE_FIRST = 256, SIZE_MOST = 8192, TRIES = 5, PATTERN = 32768 };
 static const double LONG_S = 0.002;

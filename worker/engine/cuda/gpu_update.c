@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 struct range {
     uint64_t begin, count;

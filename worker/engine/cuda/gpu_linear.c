@@ -1,6 +1,6 @@
 /* gpu_linear.c - products with the matrices of the model, and what follows them. */
 #include "base/assert.h"
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 void tw_gpu_linear(const struct tw_gpu *gpu, const struct tw_model_linear *linear, void *y,
                    const void *x, uint32_t rows, void *pre) {

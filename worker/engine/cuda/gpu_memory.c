@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "worker/engine/cuda/gpu_model.h"
 #include "worker/engine/model_shape.h"
-#include "worker/gpu_model.h"
 
 enum {
     ALIGN = 256,

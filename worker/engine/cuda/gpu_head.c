@@ -3,7 +3,7 @@
  *
  * Logits that are only looked at are float32. Those of a step are of the type of the activations,
  * and their gradient takes their place. */
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 void tw_gpu_logits_of(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count,
                       enum tw_type type) {

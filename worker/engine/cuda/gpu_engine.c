@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "worker/engine/cuda/gpu_model.h"
 #include "worker/engine/plans_folder.h"
-#include "worker/gpu_model.h"
 
 /* ---- life ------------------------------------------------------------------------------------ */
 

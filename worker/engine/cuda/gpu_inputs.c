@@ -2,7 +2,7 @@
  * which the gradient of the token table is summed. Prepared on the host in one of a few page-locked
  * blocks, copied to one place on the device. */
 #include "base/assert.h"
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 enum tw_status tw_gpu_inputs_open(struct tw_gpu *gpu, struct tw_error *err) {
     const uint64_t words = gpu->arrays.input_words;

@@ -1,6 +1,6 @@
 /* gpu_forward.c - the forward pass of model.h as a list of operations on a device. */
 #include "base/assert.h"
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 struct tw_cuda_norm tw_gpu_norm_of(const struct tw_gpu *gpu, const struct tw_model_norm *norm,
                                    uint32_t rows) {

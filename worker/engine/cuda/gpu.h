@@ -11,8 +11,8 @@
  * Implemented twice: gpu_*.c over kernels/cuda, and gpu_none.c in a build without, where no device
  * is ever found. Every function may fail with TW_DEVICE: what the device holds is then
  * lost, and nothing but tw_gpu_destroy may follow. */
-#ifndef TW_WORKER_GPU_H
-#define TW_WORKER_GPU_H
+#ifndef TW_WORKER_ENGINE_CUDA_GPU_H
+#define TW_WORKER_ENGINE_CUDA_GPU_H
 
 #include "worker/engine/engine.h"
 #include "worker/engine/vectors.h"

@@ -1,5 +1,5 @@
 /* gpu_none.c - gpu.h in a build without CUDA: there is no device, and so nothing to do on one. */
-#include "worker/gpu.h"
+#include "worker/engine/cuda/gpu.h"
 
 static enum tw_status none(struct tw_error *err) {
     return tw_fail(err, TW_CONFIG,

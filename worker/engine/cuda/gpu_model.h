@@ -10,17 +10,17 @@
  *
  * What a pass reads besides lies in `inputs`, one block of fixed places: a pass of as many
  * sequences is the same list with the same pointers, and can be replayed as a graph. */
-#ifndef TW_WORKER_GPU_MODEL_H
-#define TW_WORKER_GPU_MODEL_H
+#ifndef TW_WORKER_ENGINE_CUDA_GPU_MODEL_H
+#define TW_WORKER_ENGINE_CUDA_GPU_MODEL_H
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/muon.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/runtime.h"
+#include "worker/engine/cuda/gpu.h"
 #include "worker/engine/engine_memory.h"
 #include "worker/engine/model.h"
-#include "worker/gpu.h"
 
 enum {
     TW_GPU_STAGED = 4, /* passes whose inputs may be on their way to the device */

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/machine.h"
 #include "base/units.h"
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 enum { PASS_ROWS = 32768 }; /* of one pass, when we choose: more bring no more speed */
 

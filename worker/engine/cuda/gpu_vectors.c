@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "kernels/cuda/pack.h"
 #include "proto/layout.h"
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 enum { ALIGN = 256, SCRATCH_BYTES = 8192 };
 _Static_assert(SCRATCH_BYTES >= (int)TW_CUDA_ENERGIES_SCRATCH &&

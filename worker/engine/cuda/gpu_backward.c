@@ -1,7 +1,7 @@
 /* gpu_backward.c - the backward pass of model.h as a list of operations on a device, from the last
  * layer to the first. arrays.stream holds the gradient of the residual stream, from that after a
  * layer, over that after its attention, to that before it. */
-#include "worker/gpu_model.h"
+#include "worker/engine/cuda/gpu_model.h"
 
 /* dx (rows, width) += through the norm, from dy = narrow; or, with is_first, stream := from itself.
  */
