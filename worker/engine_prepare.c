@@ -1,4 +1,4 @@
-/* thinwire-engine data prepare: the command line of worker/data/prepare.h. */
+/* thinwire-engine data prepare: the command line of worker/data/prepare/prepare.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/nearest.h"
 #include "proto/run_value.h"
 #include "worker/data/json_field.h"
-#include "worker/data/prepare.h"
+#include "worker/data/prepare/prepare.h"
 #include "worker/engine_verb.h"
 #include "worker/interrupt.h"
 

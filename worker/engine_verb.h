@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "proto/layout.h"
 #include "proto/run.h"
-#include "worker/data.h"
+#include "worker/data/data.h"
 #include "worker/engine/engine.h"
 #include "worker/engine_options.h"
 #include "worker/learn/eval.h"

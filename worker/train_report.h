@@ -10,7 +10,7 @@
 
 #include "proto/layout.h"
 #include "proto/run.h"
-#include "worker/data.h"
+#include "worker/data/data.h"
 #include "worker/engine/engine.h"
 
 struct tw_train_report {

@@ -144,7 +144,7 @@ enum tw_status cli_data_read(const char *path, struct cli_data *data, struct tw_
 
 /* ---- and a run ------------------------------------------------------------------------------- */
 
-/* The worker's own rules: one window on either side of the held-out split (worker/data.c). */
+/* The worker's own rules: one window on either side of the held-out split (worker/data/data.c). */
 static enum tw_status check_shards(const struct cli_data *data, const char *path,
                                    const struct tw_run *run, struct tw_error *err) {
     const uint64_t window = (uint64_t)run->model.context + 1;

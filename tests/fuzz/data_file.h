@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "worker/data.h"
+#include "worker/data/data.h"
 
 struct data_file {
     int fd;

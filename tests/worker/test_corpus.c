@@ -11,7 +11,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "tests/worker/dataset_folder.h"
-#include "worker/data.h"
+#include "worker/data/data.h"
 
 enum { CONTEXT = 8, WINDOW = CONTEXT + 1, SHARD_TOKENS = 1000 };
 

@@ -1,5 +1,5 @@
 /* test_data.c - windows: what is drawn, what is held out, what is refused. */
-#include "worker/data.h"
+#include "worker/data/data.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

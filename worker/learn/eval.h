@@ -2,7 +2,7 @@
 #ifndef TW_WORKER_LEARN_EVAL_H
 #define TW_WORKER_LEARN_EVAL_H
 
-#include "worker/data.h"
+#include "worker/data/data.h"
 #include "worker/engine/engine.h"
 
 struct tw_eval {

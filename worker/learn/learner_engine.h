@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "worker/data.h"
+#include "worker/data/data.h"
 #include "worker/learn/learner.h"
 
 /* Held-out text per evaluation: as many windows as this makes, but at least TW_EVAL_WINDOWS_MIN.

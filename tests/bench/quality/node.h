@@ -8,7 +8,7 @@
 #include "sync/node.h"
 #include "tests/bench/quality/jury.h"
 #include "tests/bench/quality/setting.h"
-#include "worker/data.h"
+#include "worker/data/data.h"
 #include "worker/engine/engine.h"
 #include "worker/merge/anchor.h"
 #include "worker/merge/merger.h"

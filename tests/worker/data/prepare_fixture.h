@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/data/prepare.h"
+#include "worker/data/prepare/prepare.h"
 
 struct prepare_fixture {
     char folder[64];

@@ -12,8 +12,8 @@
 #include "prepare_fixture.h"
 #include "proto/shard.h"
 #include "tests/test.h"
-#include "worker/data/prepare.h"
-#include "worker/data/prepare_read.h"
+#include "worker/data/prepare/prepare.h"
+#include "worker/data/prepare/prepare_read.h"
 #include "worker/tokenizer_text.h"
 
 static const char *tokenizers; /* tests/golden/tokenizers */

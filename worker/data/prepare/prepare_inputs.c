@@ -1,4 +1,4 @@
-#include "worker/data/prepare_inputs.h"
+#include "worker/data/prepare/prepare_inputs.h"
 
 #include <errno.h>
 #include <fts.h>

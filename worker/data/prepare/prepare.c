@@ -1,4 +1,4 @@
-#include "worker/data/prepare.h"
+#include "worker/data/prepare/prepare.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,9 +16,9 @@
 
 #include "base/hash.h"
 #include "proto/shard.h"
-#include "worker/data/prepare_encode.h"
-#include "worker/data/prepare_report.h"
-#include "worker/data/prepare_write.h"
+#include "worker/data/prepare/prepare_encode.h"
+#include "worker/data/prepare/prepare_report.h"
+#include "worker/data/prepare/prepare_write.h"
 #include "worker/data/whole_file.h"
 #include "worker/interrupt.h"
 

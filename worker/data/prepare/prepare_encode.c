@@ -1,4 +1,4 @@
-#include "worker/data/prepare_encode.h"
+#include "worker/data/prepare/prepare_encode.h"
 
 #include <stdlib.h>
 #include <string.h>

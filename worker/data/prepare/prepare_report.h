@@ -2,13 +2,13 @@
  *
  * People read standard error: on a terminal a line that changes, elsewhere one every 30 s. Programs
  * read standard output, where --json prints one event a line. */
-#ifndef TW_WORKER_DATA_PREPARE_REPORT_H
-#define TW_WORKER_DATA_PREPARE_REPORT_H
+#ifndef TW_WORKER_DATA_PREPARE_PREPARE_REPORT_H
+#define TW_WORKER_DATA_PREPARE_PREPARE_REPORT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/data/prepare.h"
+#include "worker/data/prepare/prepare.h"
 
 struct tw_prepare_report {
     bool is_quiet, json, is_terminal;

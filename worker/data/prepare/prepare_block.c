@@ -1,4 +1,4 @@
-#include "worker/data/prepare_block.h"
+#include "worker/data/prepare/prepare_block.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,12 +5,12 @@
  * byte 0 where a token is a byte. A document is held out if SHA-256 of its text, the first 8 bytes
  * as a little-endian number modulo a million, is less than the millionths held out: so copies of a
  * text fall on one side. */
-#ifndef TW_WORKER_DATA_PREPARE_ENCODE_H
-#define TW_WORKER_DATA_PREPARE_ENCODE_H
+#ifndef TW_WORKER_DATA_PREPARE_PREPARE_ENCODE_H
+#define TW_WORKER_DATA_PREPARE_PREPARE_ENCODE_H
 
 #include <pthread.h>
 
-#include "worker/data/prepare_block.h"
+#include "worker/data/prepare/prepare_block.h"
 
 enum {
     /* Of text: longer ones are tokenised one at a time over all threads, in memory of their own, so

@@ -1,8 +1,8 @@
 /* prepare_fill.h - a block that is being filled, for the readers of text and of tokens. */
-#ifndef TW_WORKER_DATA_PREPARE_FILL_H
-#define TW_WORKER_DATA_PREPARE_FILL_H
+#ifndef TW_WORKER_DATA_PREPARE_PREPARE_FILL_H
+#define TW_WORKER_DATA_PREPARE_PREPARE_FILL_H
 
-#include "worker/data/prepare_read.h"
+#include "worker/data/prepare/prepare_read.h"
 #include "worker/data/text_cut.h"
 
 struct tw_prepare_fill {

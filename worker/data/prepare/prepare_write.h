@@ -1,13 +1,13 @@
 /* prepare_write.h - the writer of `prepare`: blocks in order, to shards and a state that can go on.
  */
-#ifndef TW_WORKER_DATA_PREPARE_WRITE_H
-#define TW_WORKER_DATA_PREPARE_WRITE_H
+#ifndef TW_WORKER_DATA_PREPARE_PREPARE_WRITE_H
+#define TW_WORKER_DATA_PREPARE_PREPARE_WRITE_H
 
-#include "worker/data/prepare.h"
-#include "worker/data/prepare_block.h"
-#include "worker/data/prepare_inputs.h"
-#include "worker/data/prepare_shards.h"
-#include "worker/data/prepare_state.h"
+#include "worker/data/prepare/prepare.h"
+#include "worker/data/prepare/prepare_block.h"
+#include "worker/data/prepare/prepare_inputs.h"
+#include "worker/data/prepare/prepare_shards.h"
+#include "worker/data/prepare/prepare_state.h"
 
 struct tw_prepare_writer {
     const struct tw_prepare_options *options;

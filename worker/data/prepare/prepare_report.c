@@ -1,4 +1,4 @@
-#include "worker/data/prepare_report.h"
+#include "worker/data/prepare/prepare_report.h"
 
 #include <inttypes.h>
 #include <math.h>

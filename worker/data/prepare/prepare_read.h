@@ -1,10 +1,10 @@
 /* prepare_read.h - the first thread of `prepare`: files to blocks of whole documents. */
-#ifndef TW_WORKER_DATA_PREPARE_READ_H
-#define TW_WORKER_DATA_PREPARE_READ_H
+#ifndef TW_WORKER_DATA_PREPARE_PREPARE_READ_H
+#define TW_WORKER_DATA_PREPARE_PREPARE_READ_H
 
-#include "worker/data/prepare.h"
-#include "worker/data/prepare_block.h"
-#include "worker/data/prepare_inputs.h"
+#include "worker/data/prepare/prepare.h"
+#include "worker/data/prepare/prepare_block.h"
+#include "worker/data/prepare/prepare_inputs.h"
 
 /* Where a document begins: in which file, where in its text. */
 struct tw_prepare_place {

@@ -1,13 +1,13 @@
 /* prepare_inputs.h - the files that `prepare` reads, in the order it reads them. */
-#ifndef TW_WORKER_DATA_PREPARE_INPUTS_H
-#define TW_WORKER_DATA_PREPARE_INPUTS_H
+#ifndef TW_WORKER_DATA_PREPARE_PREPARE_INPUTS_H
+#define TW_WORKER_DATA_PREPARE_PREPARE_INPUTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "worker/data/prepare.h"
+#include "worker/data/prepare/prepare.h"
 #include "worker/data/text_stream.h"
 
 struct tw_prepare_file {

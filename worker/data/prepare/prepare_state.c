@@ -1,4 +1,4 @@
-#include "worker/data/prepare_state.h"
+#include "worker/data/prepare/prepare_state.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* prepare_plain.c - prepare.h where the libraries that read packed text and tokenizers are absent.
  */
-#include "worker/data/prepare.h"
+#include "worker/data/prepare/prepare.h"
 
 enum tw_status tw_prepare(const struct tw_prepare_options *options,
                           struct tw_prepare_summary *summary, struct tw_error *err) {

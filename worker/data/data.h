@@ -10,8 +10,8 @@
  * mixed by their weights, the beginning from easy to hard if the manifest says so. A dataset may
  * lack shards that its index names: windows of those are replaced by others until they are there.
  */
-#ifndef TW_WORKER_DATA_H
-#define TW_WORKER_DATA_H
+#ifndef TW_WORKER_DATA_DATA_H
+#define TW_WORKER_DATA_DATA_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * What is in a shard's memory when the work is stopped is lost and made again, but for held-out
  * documents: they come so rarely that their shard stays open over many training shards, and waits
  * in a file of its own, NAME.pending, of which the state says how much counts. */
-#ifndef TW_WORKER_DATA_PREPARE_SHARDS_H
-#define TW_WORKER_DATA_PREPARE_SHARDS_H
+#ifndef TW_WORKER_DATA_PREPARE_PREPARE_SHARDS_H
+#define TW_WORKER_DATA_PREPARE_PREPARE_SHARDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

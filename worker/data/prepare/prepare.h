@@ -9,8 +9,8 @@
  * alone, and DIR/prepare.state says after every training shard where in the inputs it ends.
  *
  * Memory: the shard that is filled, and at most 200 MB with two threads. */
-#ifndef TW_WORKER_DATA_PREPARE_H
-#define TW_WORKER_DATA_PREPARE_H
+#ifndef TW_WORKER_DATA_PREPARE_PREPARE_H
+#define TW_WORKER_DATA_PREPARE_PREPARE_H
 
 #include <stdbool.h>
 #include <stddef.h>

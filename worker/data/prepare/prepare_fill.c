@@ -1,4 +1,4 @@
-#include "worker/data/prepare_fill.h"
+#include "worker/data/prepare/prepare_fill.h"
 
 #include <string.h>
 

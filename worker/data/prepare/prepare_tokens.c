@@ -4,7 +4,7 @@
 
 #include "base/bytes.h"
 #include "worker/data/corpus.h"
-#include "worker/data/prepare_fill.h"
+#include "worker/data/prepare/prepare_fill.h"
 
 enum {
     TOKEN = 4, /* bytes of a token in a block */

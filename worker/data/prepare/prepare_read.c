@@ -1,8 +1,8 @@
-#include "worker/data/prepare_read.h"
+#include "worker/data/prepare/prepare_read.h"
 
 #include <string.h>
 
-#include "worker/data/prepare_fill.h"
+#include "worker/data/prepare/prepare_fill.h"
 
 enum { LOOKED_AT_BYTES = 64 << 10 }; /* of a file, whether it is text */
 

@@ -1,5 +1,5 @@
 /* data.c - what a run trains on and measures itself by, of all that a corpus holds. */
-#include "worker/data.h"
+#include "worker/data/data.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -10,17 +10,17 @@
  *      done <0 or 1>
  *      <the index of the dataset as it would be with the shards so far>
  *      sum <xxHash64 of all before> */
-#ifndef TW_WORKER_DATA_PREPARE_STATE_H
-#define TW_WORKER_DATA_PREPARE_STATE_H
+#ifndef TW_WORKER_DATA_PREPARE_PREPARE_STATE_H
+#define TW_WORKER_DATA_PREPARE_PREPARE_STATE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/id.h"
-#include "worker/data/prepare.h"
-#include "worker/data/prepare_read.h"
-#include "worker/data/prepare_shards.h"
+#include "worker/data/prepare/prepare.h"
+#include "worker/data/prepare/prepare_read.h"
+#include "worker/data/prepare/prepare_shards.h"
 
 struct tw_prepare_state {
     struct tw_id options, inputs;

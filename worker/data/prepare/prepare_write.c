@@ -1,4 +1,4 @@
-#include "worker/data/prepare_write.h"
+#include "worker/data/prepare/prepare_write.h"
 
 #include <inttypes.h>
 #include <stdio.h>

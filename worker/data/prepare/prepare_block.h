@@ -2,8 +2,8 @@
  * writer, which gets them in the order they were read.
  *
  * The way is bounded in blocks and in bytes of text; one block may pass alone whatever its size. */
-#ifndef TW_WORKER_DATA_PREPARE_BLOCK_H
-#define TW_WORKER_DATA_PREPARE_BLOCK_H
+#ifndef TW_WORKER_DATA_PREPARE_PREPARE_BLOCK_H
+#define TW_WORKER_DATA_PREPARE_PREPARE_BLOCK_H
 
 #include <pthread.h>
 #include <stdbool.h>

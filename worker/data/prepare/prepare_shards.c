@@ -1,4 +1,4 @@
-#include "worker/data/prepare_shards.h"
+#include "worker/data/prepare/prepare_shards.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "proto/shard.h"
-#include "worker/data/prepare.h"
+#include "worker/data/prepare/prepare.h"
 #include "worker/data/whole_file.h"
 #include "worker/out_file.h"
 
