@@ -11,7 +11,7 @@
 #include "worker/engine_verb.h"
 #include "worker/interrupt.h"
 #include "worker/json_text.h"
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 #include "worker/utf8.h"
 
 enum { PROMPT_BYTES_MAX = 1024 * 1024 };

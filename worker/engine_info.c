@@ -12,7 +12,7 @@
 #include "worker/engine_verb.h"
 #include "worker/interrupt.h"
 #include "worker/json_text.h"
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 enum { SAMPLES = 3, SAMPLE_TOKENS = 64, SAMPLE_BYTES = 240, SAMPLE_COLUMNS = 68 };
 

@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "worker/gguf_head.h"
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 /* vocab: tokens of the model; what the tokenizer does not have is filled with unused ones.
  * tokenizer NULL: bytes. TW_CONFIG: more tokens than the model has, or split in a way that has no

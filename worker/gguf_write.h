@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 #include "worker/model_feed.h"
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 struct tw_gguf_options {
     enum tw_dtype dtype;                  /* F32, BF16 or F16, for matrices */

@@ -13,8 +13,8 @@
 
 #include "base/assert.h"
 #include "proto/model_config.h"
-#include "worker/byte_tokenizer.h"
 #include "worker/out_file.h"
+#include "worker/tokenizer/byte_tokenizer.h"
 #include "worker/train_file.h"
 
 enum {

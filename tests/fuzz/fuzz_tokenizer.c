@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

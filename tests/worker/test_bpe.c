@@ -1,5 +1,5 @@
-/* Tests of worker/bpe.c: the fast ways to merge give what the definition gives. */
-#include "worker/bpe.h"
+/* Tests of worker/tokenizer/bpe.c: the fast ways to merge give what the definition gives. */
+#include "worker/tokenizer/bpe.h"
 
 #include "base/rng.h"
 #include "tests/test.h"

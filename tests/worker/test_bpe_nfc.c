@@ -1,5 +1,6 @@
-/* Tests of worker/bpe_nfc.c: runs normalised one by one are the text normalised at once. */
-#include "worker/bpe_nfc.h"
+/* Tests of worker/tokenizer/bpe_nfc.c: runs normalised one by one are the text normalised at once.
+ */
+#include "worker/tokenizer/bpe_nfc.h"
 
 #include <utf8proc.h>
 

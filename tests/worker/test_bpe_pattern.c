@@ -1,5 +1,6 @@
-/* Tests of worker/bpe_pattern.c: patterns mean what Oniguruma means by them, or are refused. */
-#include "worker/bpe_pattern.h"
+/* Tests of worker/tokenizer/bpe_pattern.c: patterns mean what Oniguruma means by them, or are
+ * refused. */
+#include "worker/tokenizer/bpe_pattern.h"
 
 #include "tests/test.h"
 

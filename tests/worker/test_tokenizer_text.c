@@ -1,15 +1,16 @@
-/* Tests of worker/tokenizer_text.c and what it is made of, on small tokenizers of real layouts that
- * tests/golden/make_tokenizers.py trained, with the tokens that the package of their authors gives.
+/* Tests of worker/tokenizer/tokenizer_text.c and what it is made of, on small tokenizers of real
+ * layouts that tests/golden/make_tokenizers.py trained, with the tokens that the package of their
+ * authors gives.
  */
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 #include <jansson.h>
 #include <pthread.h>
 
 #include "base/rng.h"
 #include "tests/test.h"
-#include "worker/bpe_vocab.h"
-#include "worker/byte_tokenizer.h"
+#include "worker/tokenizer/bpe_vocab.h"
+#include "worker/tokenizer/byte_tokenizer.h"
 
 static const char *const LAYOUTS[] = {"gpt2", "llama3", "qwen2", "smollm", "flags"};
 enum { LAYOUTS_COUNT = 5 };

@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "base/bytes.h"
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 struct text {
     uint8_t *bytes;

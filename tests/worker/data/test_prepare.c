@@ -14,7 +14,7 @@
 #include "tests/test.h"
 #include "worker/data/prepare/prepare.h"
 #include "worker/data/prepare/prepare_read.h"
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 static const char *tokenizers; /* tests/golden/tokenizers */
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 enum {
     TW_BLOCK_BYTES = 1 << 20, /* of text; more where one document is longer */

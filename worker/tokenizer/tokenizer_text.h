@@ -17,8 +17,8 @@
  * Unicode assigned in its versions 10 to 14, 98 of them, which the package leaves as they stand. A
  * word of more than TW_WORD_BYTES_MAX bytes is merged in parts. And an added token decodes to its
  * own text, always. */
-#ifndef TW_WORKER_TOKENIZER_TEXT_H
-#define TW_WORKER_TOKENIZER_TEXT_H
+#ifndef TW_WORKER_TOKENIZER_TOKENIZER_TEXT_H
+#define TW_WORKER_TOKENIZER_TOKENIZER_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

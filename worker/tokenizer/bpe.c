@@ -1,4 +1,4 @@
-#include "worker/bpe.h"
+#include "worker/tokenizer/bpe.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

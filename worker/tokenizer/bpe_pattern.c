@@ -1,4 +1,4 @@
-#include "worker/bpe_pattern.h"
+#include "worker/tokenizer/bpe_pattern.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/tokenizer_json.h"
+#include "worker/tokenizer/tokenizer_json.h"
 
 /* GPT-2's pattern, which ByteLevel splits by unless use_regex is false. */
 #define GPT2_PATTERN                                                                               \

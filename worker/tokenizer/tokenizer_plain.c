@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 struct tw_tokenizer {
     uint8_t bytes[256]; /* a token is its byte */

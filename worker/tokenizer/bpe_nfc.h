@@ -1,12 +1,12 @@
 /* bpe_nfc.h - Unicode's normal form C (UAX #15), for tokenizers that ask for it. */
-#ifndef TW_WORKER_BPE_NFC_H
-#define TW_WORKER_BPE_NFC_H
+#ifndef TW_WORKER_TOKENIZER_BPE_NFC_H
+#define TW_WORKER_TOKENIZER_BPE_NFC_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "worker/bpe_pattern.h"
+#include "worker/tokenizer/bpe_pattern.h"
 
 enum { TW_BPE_NFC_CODES = 0x30000 }; /* beyond, nothing but CJK ideographs and tags is assigned */
 

@@ -1,4 +1,4 @@
-#include "worker/bpe_nfc.h"
+#include "worker/tokenizer/bpe_nfc.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  * characters that stand for bytes. */
 #include <string.h>
 
-#include "worker/byte_tokenizer.h"
-#include "worker/tokenizer_json.h"
+#include "worker/tokenizer/byte_tokenizer.h"
+#include "worker/tokenizer/tokenizer_json.h"
 #include "worker/utf8.h"
 
 enum {

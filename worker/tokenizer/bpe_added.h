@@ -1,13 +1,13 @@
 /* bpe_added.h - added tokens: found in the text before it is split, the leftmost first, of these
  * the longest. */
-#ifndef TW_WORKER_BPE_ADDED_H
-#define TW_WORKER_BPE_ADDED_H
+#ifndef TW_WORKER_TOKENIZER_BPE_ADDED_H
+#define TW_WORKER_TOKENIZER_BPE_ADDED_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/bpe_pattern.h"
+#include "worker/tokenizer/bpe_pattern.h"
 
 enum { TW_BPE_ADDED_MAX = 16 * 1024 }; /* tokens */
 

@@ -1,9 +1,9 @@
 /* tokenizer_json.h - the parts of a tokenizer.json, for the files that read them. */
-#ifndef TW_WORKER_TOKENIZER_JSON_H
-#define TW_WORKER_TOKENIZER_JSON_H
+#ifndef TW_WORKER_TOKENIZER_TOKENIZER_JSON_H
+#define TW_WORKER_TOKENIZER_TOKENIZER_JSON_H
 
 #include "worker/hf_json.h"
-#include "worker/tokenizer_inner.h"
+#include "worker/tokenizer/tokenizer_inner.h"
 
 /* "WHAT VALUE is not supported; SUPPORTED". */
 enum tw_status tw_tokenizer_refuse(struct tw_error *err, const char *what, const json_t *value,

@@ -1,4 +1,4 @@
-#include "worker/bpe_added.h"
+#include "worker/tokenizer/bpe_added.h"
 
 #include <stdlib.h>
 #include <string.h>

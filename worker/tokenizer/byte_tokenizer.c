@@ -1,4 +1,4 @@
-#include "worker/byte_tokenizer.h"
+#include "worker/tokenizer/byte_tokenizer.h"
 
 #include <stdbool.h>
 #include <stdio.h>

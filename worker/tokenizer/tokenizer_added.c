@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/tokenizer_json.h"
+#include "worker/tokenizer/tokenizer_json.h"
 
 /* What the tokenizers of others call a character of a word: \w of UTS #18. */
 #define WORD_CHARACTER "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"

@@ -1,7 +1,7 @@
 /* tokenizer_vocab.c - a tokenizer as formats want it that carry a vocabulary. */
 #include <stdlib.h>
 
-#include "worker/tokenizer_inner.h"
+#include "worker/tokenizer/tokenizer_inner.h"
 
 enum tw_token_kind tw_tokenizer_kind(const struct tw_tokenizer *tokenizer, uint32_t token) {
     const struct tw_bpe_vocab *const vocab = &tokenizer->vocab;

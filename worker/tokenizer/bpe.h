@@ -4,8 +4,8 @@
  * neighbouring pairs that the table knows the one with the smallest rank is merged, of equals the
  * leftmost, until none is left. Immutable once filled: any number of threads may merge with one
  * table. */
-#ifndef TW_WORKER_BPE_H
-#define TW_WORKER_BPE_H
+#ifndef TW_WORKER_TOKENIZER_BPE_H
+#define TW_WORKER_TOKENIZER_BPE_H
 
 #include <stddef.h>
 #include <stdint.h>

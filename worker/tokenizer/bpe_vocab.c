@@ -1,10 +1,10 @@
-#include "worker/bpe_vocab.h"
+#include "worker/tokenizer/bpe_vocab.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "worker/bpe.h"
+#include "worker/tokenizer/bpe.h"
 
 _Static_assert(TW_BPE_TOKEN_BYTES_MAX <= UINT16_MAX, "a token's length is 16-bit");
 

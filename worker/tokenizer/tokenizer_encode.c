@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "worker/tokenizer_inner.h"
+#include "worker/tokenizer/tokenizer_inner.h"
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 

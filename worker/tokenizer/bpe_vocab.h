@@ -1,6 +1,6 @@
 /* bpe_vocab.h - the tokens of a vocabulary: the bytes of each, and the token of given bytes. */
-#ifndef TW_WORKER_BPE_VOCAB_H
-#define TW_WORKER_BPE_VOCAB_H
+#ifndef TW_WORKER_TOKENIZER_BPE_VOCAB_H
+#define TW_WORKER_TOKENIZER_BPE_VOCAB_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
-#include "worker/tokenizer_inner.h"
+#include "worker/tokenizer/tokenizer_inner.h"
 
 /* ---- making and freeing ---------------------------------------------------------------------- */
 

@@ -2,8 +2,8 @@
  *
  * GPT-2's byte-level BPE writes each byte as one printable character; with these 256 as its whole
  * vocabulary, in the order of the bytes, and no merges, it is the byte tokenizer. */
-#ifndef TW_WORKER_BYTE_TOKENIZER_H
-#define TW_WORKER_BYTE_TOKENIZER_H
+#ifndef TW_WORKER_TOKENIZER_BYTE_TOKENIZER_H
+#define TW_WORKER_TOKENIZER_BYTE_TOKENIZER_H
 
 #include <stddef.h>
 #include <stdint.h>

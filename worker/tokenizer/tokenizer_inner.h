@@ -1,16 +1,16 @@
 /* tokenizer_inner.h - what a tokenizer is made of, for the files that fill it and work with it. */
-#ifndef TW_WORKER_TOKENIZER_INNER_H
-#define TW_WORKER_TOKENIZER_INNER_H
+#ifndef TW_WORKER_TOKENIZER_TOKENIZER_INNER_H
+#define TW_WORKER_TOKENIZER_TOKENIZER_INNER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "worker/bpe.h"
-#include "worker/bpe_added.h"
-#include "worker/bpe_nfc.h"
-#include "worker/bpe_pattern.h"
-#include "worker/bpe_vocab.h"
-#include "worker/tokenizer_text.h"
+#include "worker/tokenizer/bpe.h"
+#include "worker/tokenizer/bpe_added.h"
+#include "worker/tokenizer/bpe_nfc.h"
+#include "worker/tokenizer/bpe_pattern.h"
+#include "worker/tokenizer/bpe_vocab.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 _Static_assert(TW_TOKEN_NONE == TW_BPE_NONE, "no token is one number");
 _Static_assert(TW_TOKEN_BYTES_MAX == (int)TW_BPE_TOKEN_BYTES_MAX, "one bound on tokens");

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/tokenizer_json.h"
+#include "worker/tokenizer/tokenizer_json.h"
 
 _Static_assert(TW_TOKENIZER_JSON_BYTES_MAX < UINT32_MAX / 2, "all its texts have 32-bit offsets");
 

@@ -2,8 +2,8 @@
  *
  * A pattern is taken only if it is made of what both understand alike; \s, \d and \p{...} are
  * rewritten so that they mean the same set of characters. Everything else is refused by name. */
-#ifndef TW_WORKER_BPE_PATTERN_H
-#define TW_WORKER_BPE_PATTERN_H
+#ifndef TW_WORKER_TOKENIZER_BPE_PATTERN_H
+#define TW_WORKER_TOKENIZER_BPE_PATTERN_H
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
