@@ -7,14 +7,14 @@
 
 #include "base/nearest.h"
 #include "base/units.h"
-#include "worker/engine_model.h"
 #include "worker/engine_verb.h"
-#include "worker/gguf_write.h"
-#include "worker/hf_write.h"
+#include "worker/files/engine_model.h"
+#include "worker/files/gguf_write.h"
+#include "worker/files/hf_write.h"
+#include "worker/files/train_file.h"
 #include "worker/interrupt.h"
 #include "worker/out_file.h"
 #include "worker/progress.h"
-#include "worker/train_file.h"
 
 /* ---- command line ---------------------------------------------------------------------------- */
 

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "worker/engine_model.h"
 #include "worker/engine_verb.h"
-#include "worker/model_source.h"
-#include "worker/tensor_file.h"
-#include "worker/train_file.h"
+#include "worker/files/engine_model.h"
+#include "worker/files/model_source.h"
+#include "worker/files/tensor_file.h"
+#include "worker/files/train_file.h"
 
 enum tw_exit engine_fail(const struct tw_error *err) {
     (void)fprintf(stderr, "thinwire: %s\n", err->message);

@@ -11,13 +11,13 @@
 #include "base/units.h"
 #include "kernels/merge.h"
 #include "proto/run_key.h"
-#include "worker/engine_model.h"
 #include "worker/engine_verb.h"
+#include "worker/files/engine_model.h"
+#include "worker/files/train_file.h"
+#include "worker/files/weights.h"
 #include "worker/json_text.h"
 #include "worker/learn/eval.h"
 #include "worker/out_file.h"
-#include "worker/train_file.h"
-#include "worker/weights.h"
 
 struct merge {
     struct engine_bench *bench;

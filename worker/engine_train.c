@@ -14,9 +14,9 @@
 #include "base/units.h"
 #include "proto/run_key.h"
 #include "worker/engine_verb.h"
+#include "worker/files/train_file.h"
 #include "worker/interrupt.h"
 #include "worker/learn/eval.h"
-#include "worker/train_file.h"
 #include "worker/train_report.h"
 
 enum { EVAL_WINDOWS = 64, SKIPS_MAX = 16 };

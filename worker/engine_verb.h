@@ -12,8 +12,8 @@
 #include "worker/data/data.h"
 #include "worker/engine/engine.h"
 #include "worker/engine_options.h"
+#include "worker/files/state_folder.h"
 #include "worker/learn/eval.h"
-#include "worker/state_folder.h"
 
 /* What a verb works with: manifest and layout, the text where there is one, and the engine once the
  * verb made it. */

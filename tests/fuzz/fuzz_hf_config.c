@@ -4,8 +4,8 @@
 
 #include "base/assert.h"
 #include "proto/model_config.h"
-#include "worker/hf_config.h"
-#include "worker/model_same.h"
+#include "worker/files/hf_config.h"
+#include "worker/files/model_same.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

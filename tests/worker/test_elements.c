@@ -1,5 +1,5 @@
 /* test_elements.c - numbers of model files: every half there is, and rounding against the rule. */
-#include "worker/elements.h"
+#include "worker/files/elements.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* Tests of worker/gguf_vocab.c: what is written, against the tokenizer.json it came from. */
-#include "worker/gguf_vocab.h"
+/* Tests of worker/files/gguf_vocab.c: what is written, against the tokenizer.json it came from. */
+#include "worker/files/gguf_vocab.h"
 
 #include <jansson.h>
 

@@ -1,9 +1,9 @@
 /* test_hf_config.c - config.json: what is understood becomes a manifest, the rest is named. */
-#include "worker/hf_config.h"
+#include "worker/files/hf_config.h"
 
 #include "proto/model_config.h"
 #include "tests/test.h"
-#include "worker/model_same.h"
+#include "worker/files/model_same.h"
 
 static struct tw_error err;
 

@@ -6,9 +6,9 @@
 #include "tests/test.h"
 #include "tests/worker/model_folder.h"
 #include "worker/engine/engine.h"
-#include "worker/engine_model.h"
-#include "worker/hf_write.h"
-#include "worker/weights.h"
+#include "worker/files/engine_model.h"
+#include "worker/files/hf_write.h"
+#include "worker/files/weights.h"
 
 enum { EVERY = 16 }; /* which logits are stored */
 

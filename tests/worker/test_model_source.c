@@ -1,6 +1,6 @@
 /* test_model_source.c - model folders that are wrong in every way: a clear word each, no crash.
  * ARGS: the folder tests/golden/hf. */
-#include "worker/model_source.h"
+#include "worker/files/model_source.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -11,9 +11,9 @@
 #include "base/bytes.h"
 #include "tests/test.h"
 #include "tests/worker/model_folder.h"
-#include "worker/engine_model.h"
-#include "worker/gguf_write.h"
-#include "worker/hf_write.h"
+#include "worker/files/engine_model.h"
+#include "worker/files/gguf_write.h"
+#include "worker/files/hf_write.h"
 #include "worker/out_file.h"
 
 /* ---- faults ---------------------------------------------------------------------------------- */

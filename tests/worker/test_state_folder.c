@@ -1,5 +1,5 @@
-/* Tests of worker/state_folder.c, on checkpoints that the daemon's own code wrote. */
-#include "worker/state_folder.h"
+/* Tests of worker/files/state_folder.c, on checkpoints that the daemon's own code wrote. */
+#include "worker/files/state_folder.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 /* test_train_file.c - a training that is put aside comes back to the bit, or not at all. */
-#include "worker/train_file.h"
+#include "worker/files/train_file.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Tests of worker/weights.c. */
+/* Tests of worker/files/weights.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,8 +13,8 @@
 
 #include "proto/run_key.h"
 #include "proto/safetensors.h"
-#include "worker/train_file.h"
-#include "worker/weights.h"
+#include "worker/files/train_file.h"
+#include "worker/files/weights.h"
 
 static struct tw_run run;
 static struct tw_layout layout;

@@ -1,0 +1,395 @@
+#include "worker/files/gguf_write.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "proto/model_config.h"
+#include "worker/files/gguf_vocab.h"
+#include "worker/out_file.h"
+
+enum {
+    ALIGN = 32, /* bytes; the format's default */
+    BLOCK_ELEMENTS = 1024 * 1024,
+    COLUMNS_ELEMENTS = 16 * 1024 * 1024, /* read at a time for a transposition */
+    MILLION = 1000000,
+};
+
+enum { GGML_F32 = 0, GGML_F16 = 1, GGML_BF16 = 30 }; /* types of tensors */
+
+/* How a tensor's elements are ordered there. */
+enum order { AS_IS, TRANSPOSED, ROTATED_PAIRS };
+
+struct writer {
+    const struct tw_model_feed *feed;
+    enum tw_dtype dtype;
+    struct tw_run_shape shape;
+    const struct tw_tokenizer *tokenizer;
+    struct tw_gguf_head head;
+    float *block;   /* (BLOCK_ELEMENTS) */
+    float *columns; /* (columns_count) for transpositions, or NULL */
+    uint32_t tensors_count;
+    uint64_t data_bytes;
+    struct tw_out_file file;
+};
+
+/* ---- the header ------------------------------------------------------------------------------ */
+
+static enum tw_status put_tokenizer(struct writer *writer, struct tw_error *err) {
+    const struct tw_run *const run = writer->feed->run;
+    if (writer->tokenizer == NULL && run->data.tokenizer != TW_TOKENIZER_BYTES) {
+        tw_gguf_pair_string(&writer->head, "tokenizer.ggml.model", "none");
+        return TW_OK;
+    }
+    return tw_gguf_put_vocab(&writer->head, writer->tokenizer, run->model.vocab, err);
+}
+
+static enum tw_status put_pairs(struct writer *writer, struct tw_error *err) {
+    struct tw_gguf_head *const head = &writer->head;
+    const struct tw_run *const run = writer->feed->run;
+    const double eps = run->model.norm_eps_millionths / 1e6;
+    tw_gguf_pair_string(head, "general.architecture", writer->head.architecture);
+    tw_gguf_pair_string(head, "general.type", "model");
+    tw_gguf_pair_string(head, "general.name", run->name);
+    tw_gguf_pair_u32(head, "general.file_type",
+                     writer->dtype == TW_DTYPE_F32   ? 0
+                     : writer->dtype == TW_DTYPE_F16 ? 1
+                                                     : 32);
+    tw_gguf_pair_u32(head, "%s.vocab_size", run->model.vocab);
+    tw_gguf_pair_u32(head, "%s.context_length", run->model.context);
+    tw_gguf_pair_u32(head, "%s.embedding_length", run->model.width);
+    tw_gguf_pair_u32(head, "%s.block_count", run->model.layers);
+    tw_gguf_pair_u32(head, "%s.feed_forward_length", writer->shape.ffn);
+    tw_gguf_pair_u32(head, "%s.attention.head_count", writer->shape.heads);
+    if (run->model.family == TW_FAMILY_GPT2) {
+        tw_gguf_pair_f32(head, "%s.attention.layer_norm_epsilon", eps);
+    } else {
+        tw_gguf_pair_u32(head, "%s.attention.head_count_kv", writer->shape.kv_heads);
+        tw_gguf_pair_f32(head, "%s.attention.layer_norm_rms_epsilon", eps);
+        tw_gguf_pair_u32(head, "%s.attention.key_length", writer->shape.head_size);
+        tw_gguf_pair_u32(head, "%s.attention.value_length", writer->shape.head_size);
+        tw_gguf_pair_u32(head, "%s.rope.dimension_count", writer->shape.head_size);
+        tw_gguf_pair_f32(head, "%s.rope.freq_base", run->model.rope_theta);
+    }
+    return put_tokenizer(writer, err);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static const struct name {
+    const char *ours, *theirs;
+    enum order order; /* of a matrix */
+} NAMES[] = {
+    {"model.embed_tokens.weight", "token_embd.weight", AS_IS},
+    {"model.norm.weight", "output_norm.weight", AS_IS},
+    {"wte.weight", "token_embd.weight", AS_IS},
+    {"wpe.weight", "position_embd.weight", AS_IS},
+    {"ln_f.weight", "output_norm.weight", AS_IS},
+    {"ln_f.bias", "output_norm.bias", AS_IS},
+    {"lm_head.weight", "output.weight", AS_IS},
+};
+
+/* Below "model.layers.N." or "h.N.", and there below "blk.N.". */
+static const struct name LAYER_NAMES[] = {
+    {"input_layernorm.weight", "attn_norm.weight", AS_IS},
+    {"self_attn.q_proj.weight", "attn_q.weight", ROTATED_PAIRS},
+    {"self_attn.k_proj.weight", "attn_k.weight", ROTATED_PAIRS},
+    {"self_attn.v_proj.weight", "attn_v.weight", AS_IS},
+    {"self_attn.q_proj.bias", "attn_q.bias", AS_IS},
+    {"self_attn.k_proj.bias", "attn_k.bias", AS_IS},
+    {"self_attn.v_proj.bias", "attn_v.bias", AS_IS},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight", AS_IS},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight", AS_IS},
+    {"self_attn.o_proj.weight", "attn_output.weight", AS_IS},
+    {"post_attention_layernorm.weight", "ffn_norm.weight", AS_IS},
+    {"mlp.gate_proj.weight", "ffn_gate.weight", AS_IS},
+    {"mlp.up_proj.weight", "ffn_up.weight", AS_IS},
+    {"mlp.down_proj.weight", "ffn_down.weight", AS_IS},
+    {"ln_1.weight", "attn_norm.weight", AS_IS},
+    {"ln_1.bias", "attn_norm.bias", AS_IS},
+    {"attn.c_attn.weight", "attn_qkv.weight", TRANSPOSED},
+    {"attn.c_attn.bias", "attn_qkv.bias", AS_IS},
+    {"attn.c_proj.weight", "attn_output.weight", TRANSPOSED},
+    {"attn.c_proj.bias", "attn_output.bias", AS_IS},
+    {"ln_2.weight", "ffn_norm.weight", AS_IS},
+    {"ln_2.bias", "ffn_norm.bias", AS_IS},
+    {"mlp.c_fc.weight", "ffn_up.weight", TRANSPOSED},
+    {"mlp.c_fc.bias", "ffn_up.bias", AS_IS},
+    {"mlp.c_proj.weight", "ffn_down.weight", TRANSPOSED},
+    {"mlp.c_proj.bias", "ffn_down.bias", AS_IS},
+};
+
+static const struct name *look_up(const struct name *names, size_t count, const char *ours) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(names[i].ours, ours) == 0) return &names[i];
+    }
+    return NULL;
+}
+
+/* Every name of layout.c is in the tables: asserted, as it is ours. */
+static enum order name_of(const struct writer *writer, uint32_t i, char name[TW_GGUF_NAME_BYTES]) {
+    static const char *const BELOW[] = {"model.layers.", "h."};
+    const char *const ours = writer->feed->layout->tensors[i].name;
+    const struct name *row = look_up(NAMES, sizeof(NAMES) / sizeof(NAMES[0]), ours);
+    for (unsigned k = 0; k < 2; k++) {
+        const size_t size = strlen(BELOW[k]);
+        if (strncmp(ours, BELOW[k], size) != 0) continue;
+        const char *const number = ours + size, *const rest = strchr(number, '.');
+        TW_ASSERT(rest != NULL);
+        row = look_up(LAYER_NAMES, sizeof(LAYER_NAMES) / sizeof(LAYER_NAMES[0]), rest + 1);
+        TW_ASSERT(row != NULL);
+        (void)snprintf(name, TW_GGUF_NAME_BYTES, "blk.%.*s.%s", (int)(rest - number), number,
+                       row->theirs);
+        const bool has_pairs = strcmp(writer->head.architecture, "llama") == 0;
+        return row->order == ROTATED_PAIRS && !has_pairs ? AS_IS : row->order;
+    }
+    TW_ASSERT(row != NULL);
+    (void)snprintf(name, TW_GGUF_NAME_BYTES, "%s", row->theirs);
+    return row->order;
+}
+
+/* Vectors stay float32, as do GPT-2's positions, which are added to activations. */
+static enum tw_dtype dtype_of(const struct writer *writer, uint32_t i) {
+    const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
+    const bool is_single = tensor->rank == 1 || strcmp(tensor->name, "wpe.weight") == 0;
+    return is_single ? TW_DTYPE_F32 : writer->dtype;
+}
+
+static uint64_t padded(uint64_t bytes) {
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* rows 0: a vector. Sizes are innermost first. */
+static void put_tensor(struct writer *writer, const char *name, uint64_t cols, uint64_t rows,
+                       enum tw_dtype dtype) {
+    struct tw_gguf_head *const head = &writer->head;
+    tw_gguf_put_string(head, name);
+    tw_gguf_put_u32(head, rows == 0 ? 1 : 2);
+    tw_gguf_put_u64(head, cols);
+    if (rows != 0) tw_gguf_put_u64(head, rows);
+    tw_gguf_put_u32(head, dtype == TW_DTYPE_F32   ? GGML_F32
+                          : dtype == TW_DTYPE_F16 ? GGML_F16
+                                                  : GGML_BF16);
+    tw_gguf_put_u64(head, writer->data_bytes);
+    writer->data_bytes += padded(cols * (rows == 0 ? 1 : rows) * tw_dtype_bytes(dtype));
+    writer->tensors_count++;
+}
+
+static bool has_scaling(const struct writer *writer) {
+    return writer->feed->run->model.family == TW_FAMILY_LLAMA &&
+           writer->feed->run->model.rope_factor_millionths != MILLION;
+}
+
+static void put_tensors(struct writer *writer) {
+    const struct tw_layout *const layout = writer->feed->layout;
+    if (has_scaling(writer)) {
+        put_tensor(writer, "rope_freqs.weight", writer->shape.head_size / 2, 0, TW_DTYPE_F32);
+    }
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        const struct tw_tensor *const tensor = &layout->tensors[i];
+        char name[TW_GGUF_NAME_BYTES];
+        const enum order order = name_of(writer, i, name);
+        if (tensor->rank == 1) {
+            put_tensor(writer, name, tensor->rows, 0, dtype_of(writer, i));
+        } else if (order == TRANSPOSED) {
+            put_tensor(writer, name, tensor->rows, tensor->cols, dtype_of(writer, i));
+        } else {
+            put_tensor(writer, name, tensor->cols, tensor->rows, dtype_of(writer, i));
+        }
+    }
+}
+
+static enum tw_status make_header(struct writer *writer, struct tw_error *err) {
+    static const uint8_t ZEROS[ALIGN];
+    struct tw_gguf_head *const head = &writer->head;
+    tw_gguf_put(head, "GGUF", 4);
+    tw_gguf_put_u32(head, 3);
+    tw_gguf_put_u64(head, 0); /* both counts follow */
+    tw_gguf_put_u64(head, 0);
+    TW_TRY(put_pairs(writer, err));
+    put_tensors(writer);
+    tw_gguf_put(head, ZEROS, (size_t)(padded(head->size) - head->size));
+    if (head->is_out_of_memory) return tw_fail(err, TW_NOMEM, "no memory for a header");
+    tw_put_u64(head->bytes + 8, writer->tensors_count);
+    tw_put_u64(head->bytes + 16, head->pairs_count);
+    return TW_OK;
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+static enum tw_status store(struct writer *writer, uint32_t i, uint64_t count,
+                            struct tw_error *err) {
+    const enum tw_dtype dtype = dtype_of(writer, i);
+    TW_TRY(tw_model_feed_store(writer->feed, i, dtype, writer->block, count, err));
+    return tw_out_write(&writer->file, writer->block, count * tw_dtype_bytes(dtype), err);
+}
+
+static enum tw_status write_as_is(struct writer *writer, uint32_t i, struct tw_error *err) {
+    const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
+    const uint64_t count = (uint64_t)tensor->rows * tensor->cols;
+    for (uint64_t at = 0; at < count; at += BLOCK_ELEMENTS) {
+        const uint64_t n = count - at < BLOCK_ELEMENTS ? count - at : BLOCK_ELEMENTS;
+        TW_TRY(tw_model_feed_read(writer->feed, i, at, n, writer->block, err));
+        TW_TRY(store(writer, i, n, err));
+    }
+    return TW_OK;
+}
+
+/* Row 2 j + t of a head there is row t (head_size / 2) + j here. */
+static enum tw_status write_rotated(struct writer *writer, uint32_t i, struct tw_error *err) {
+    const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
+    const uint32_t size = writer->shape.head_size, cols = tensor->cols;
+    const uint32_t rows_max = BLOCK_ELEMENTS / cols;
+    TW_ASSERT(rows_max > 0 && tensor->rows % size == 0);
+    uint32_t held = 0;
+    for (uint32_t row = 0; row < tensor->rows; row++) {
+        const uint32_t within = row % size;
+        const uint32_t from = row - within + within % 2 * (size / 2) + within / 2;
+        TW_TRY(tw_model_feed_read(writer->feed, i, (uint64_t)from * cols, cols,
+                                  writer->block + (size_t)held * cols, err));
+        if (++held == rows_max || row + 1 == tensor->rows) {
+            TW_TRY(store(writer, i, (uint64_t)held * cols, err));
+            held = 0;
+        }
+    }
+    return TW_OK;
+}
+
+/* Columns [first, first + count) of the tensor, which are rows there, from writer->columns. */
+static enum tw_status write_columns(struct writer *writer, uint32_t i, uint32_t count,
+                                    struct tw_error *err) {
+    const uint32_t rows = writer->feed->layout->tensors[i].rows;
+    const uint32_t columns_max = BLOCK_ELEMENTS / rows;
+    TW_ASSERT(columns_max > 0);
+    uint32_t held = 0;
+    for (uint32_t column = 0; column < count; column++) {
+        float *const to = writer->block + (size_t)held * rows;
+        for (uint32_t row = 0; row < rows; row++) {
+            to[row] = writer->columns[(size_t)row * count + column];
+        }
+        if (++held == columns_max || column + 1 == count) {
+            TW_TRY(store(writer, i, (uint64_t)held * rows, err));
+            held = 0;
+        }
+    }
+    return TW_OK;
+}
+
+static enum tw_status write_transposed(struct writer *writer, uint32_t i, struct tw_error *err) {
+    const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
+    const uint32_t most = COLUMNS_ELEMENTS / tensor->rows;
+    TW_ASSERT(most > 0);
+    for (uint32_t first = 0; first < tensor->cols; first += most) {
+        const uint32_t count = tensor->cols - first < most ? tensor->cols - first : most;
+        for (uint32_t row = 0; row < tensor->rows; row++) {
+            TW_TRY(tw_model_feed_read(writer->feed, i, (uint64_t)row * tensor->cols + first, count,
+                                      writer->columns + (size_t)row * count, err));
+        }
+        TW_TRY(write_columns(writer, i, count, err));
+    }
+    return TW_OK;
+}
+
+/* What the frequencies are divided by: those that turn less than `low` times within the original
+ * context by the factor, those that turn more than `high` times by 1, and a line between. */
+static enum tw_status write_scaling(struct writer *writer, struct tw_error *err) {
+    const struct tw_run *const run = writer->feed->run;
+    const double factor = run->model.rope_factor_millionths / 1e6;
+    const double low = run->model.rope_low_millionths / 1e6;
+    const double high = run->model.rope_high_millionths / 1e6;
+    const uint32_t size = writer->shape.head_size;
+    for (uint32_t i = 0; i < size / 2; i++) {
+        const double frequency = pow((double)run->model.rope_theta, -2.0 * i / size);
+        const double turns = run->model.rope_original * frequency / (2 * acos(-1.0));
+        const double smooth = fmin(fmax((turns - low) / (high - low), 0), 1);
+        writer->block[i] = (float)(1 / ((1 - smooth) / factor + smooth));
+    }
+    return tw_out_write(&writer->file, writer->block, size / 2 * sizeof(float), err);
+}
+
+static enum tw_status pad(struct writer *writer, struct tw_error *err) {
+    static const uint8_t ZEROS[ALIGN];
+    return tw_out_write(&writer->file, ZEROS, (size_t)(padded(writer->file.at) - writer->file.at),
+                        err);
+}
+
+static enum tw_status write_data(struct writer *writer, struct tw_error *err) {
+    if (has_scaling(writer)) {
+        TW_TRY(write_scaling(writer, err));
+        TW_TRY(pad(writer, err));
+    }
+    for (uint32_t i = 0; i < writer->feed->layout->tensors_count; i++) {
+        char name[TW_GGUF_NAME_BYTES];
+        switch (name_of(writer, i, name)) {
+        case AS_IS: TW_TRY(write_as_is(writer, i, err)); break;
+        case TRANSPOSED: TW_TRY(write_transposed(writer, i, err)); break;
+        case ROTATED_PAIRS: TW_TRY(write_rotated(writer, i, err)); break;
+        }
+        TW_TRY(pad(writer, err));
+    }
+    return TW_OK;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static enum tw_status start(struct writer *writer, struct tw_error *err) {
+    const struct tw_run *const run = writer->feed->run;
+    struct tw_model_kind kind;
+    TW_TRY(tw_model_kind(run, &kind, err));
+    writer->head.architecture = kind.type;
+    writer->shape = tw_run_shape(run);
+    if (has_scaling(writer) && strcmp(kind.type, "llama") != 0) {
+        return tw_fail(err, TW_CONFIG,
+                       "model.rope_factor with model.qkv_bias or model.qk_norm: GGUF has scaled "
+                       "frequencies for plain Llama only; --format hf can hold this model");
+    }
+    writer->block = malloc(BLOCK_ELEMENTS * sizeof(*writer->block));
+    if (run->model.family == TW_FAMILY_GPT2) {
+        uint64_t most = 0; /* of the matrices; larger ones go in pieces */
+        for (uint32_t i = 0; i < writer->feed->layout->tensors_count; i++) {
+            const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
+            const uint64_t count = (uint64_t)tensor->rows * tensor->cols;
+            if (count > most) most = count;
+        }
+        if (most > COLUMNS_ELEMENTS) most = COLUMNS_ELEMENTS;
+        writer->columns = malloc(most * sizeof(*writer->columns));
+    }
+    if (writer->block == NULL || (writer->columns == NULL && run->model.family == TW_FAMILY_GPT2)) {
+        return tw_fail(err, TW_NOMEM, "no memory for a block");
+    }
+    return make_header(writer, err);
+}
+
+enum tw_status tw_gguf_write(const char *path, const struct tw_model_feed *feed,
+                             const struct tw_gguf_options *options, uint64_t *bytes_out,
+                             struct tw_error *err) {
+    const enum tw_dtype dtype = options->dtype;
+    struct writer writer = {.feed = feed,
+                            .dtype = dtype,
+                            .tokenizer = options->tokenizer,
+                            .file = {.fd = -1, .seen_fd = -1}};
+    TW_ASSERT((int)dtype != TW_FEED_KEEP);
+    TW_TRY(tw_out_is_free(path, err));
+    enum tw_status status = start(&writer, err);
+    const uint64_t bytes = writer.head.size + writer.data_bytes;
+    if (status == TW_OK) status = tw_out_open(&writer.file, path, bytes, err);
+    if (status == TW_OK) {
+        status = tw_out_write(&writer.file, writer.head.bytes, writer.head.size, err);
+    }
+    if (status == TW_OK) status = write_data(&writer, err);
+    if (status == TW_OK) {
+        TW_ASSERT(writer.file.at == bytes);
+        if (bytes_out != NULL) *bytes_out = bytes;
+        status = tw_out_commit(&writer.file, err);
+    } else {
+        tw_out_abort(&writer.file);
+    }
+    tw_gguf_head_deinit(&writer.head);
+    free(writer.columns);
+    free(writer.block);
+    return status;
+}

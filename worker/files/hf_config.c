@@ -1,0 +1,342 @@
+#include "worker/files/hf_config.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "proto/run_key.h"
+#include "worker/hf_json.h"
+
+/* What a model_type implies. */
+struct kind {
+    const char *type, *architecture;
+    enum tw_family family;
+    enum tw_answer qkv_bias, qk_norm;
+};
+
+static const struct kind KINDS[] = {
+    {"gpt2", "GPT2LMHeadModel", TW_FAMILY_GPT2, TW_NO, TW_NO},
+    {"llama", "LlamaForCausalLM", TW_FAMILY_LLAMA, TW_NO, TW_NO},
+    {"mistral", "MistralForCausalLM", TW_FAMILY_LLAMA, TW_NO, TW_NO},
+    {"qwen2", "Qwen2ForCausalLM", TW_FAMILY_LLAMA, TW_YES, TW_NO},
+    {"qwen3", "Qwen3ForCausalLM", TW_FAMILY_LLAMA, TW_NO, TW_YES},
+};
+enum { KINDS_COUNT = sizeof(KINDS) / sizeof(KINDS[0]), MILLION = 1000000 };
+
+static enum tw_status refuse(const char *key, const json_t *value, const char *supported,
+                             struct tw_error *err) {
+    char shown[TW_HF_SHOWN_BYTES];
+    return tw_fail(err, TW_CONFIG, "%s is %s; supported: %s", key, tw_hf_show(value, shown),
+                   supported);
+}
+
+/* JSON null and a missing key are the same to transformers. */
+static const json_t *get(const json_t *object, const char *key) {
+    const json_t *const value = json_object_get(object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* ---- one value ------------------------------------------------------------------------------- */
+
+static enum tw_status get_type(const json_t *root, const struct kind **kind_out,
+                               struct tw_error *err) {
+    const json_t *const type = get(root, "model_type");
+    const char *const name = json_string_value(type);
+    for (unsigned i = 0; name != NULL && i < KINDS_COUNT; i++) {
+        if (strcmp(KINDS[i].type, name) != 0) continue;
+        *kind_out = &KINDS[i];
+        return TW_OK;
+    }
+    return refuse("model_type", type, "gpt2, llama, mistral, qwen2, qwen3", err);
+}
+
+/* A missing architecture follows from the type; any other head than the language model's is not
+ * what is trained here. */
+static enum tw_status check_architecture(const json_t *root, const struct kind *kind,
+                                         struct tw_error *err) {
+    const json_t *const list = get(root, "architectures");
+    if (list == NULL) return TW_OK;
+    const char *const name =
+        json_array_size(list) == 1 ? json_string_value(json_array_get(list, 0)) : NULL;
+    if (name != NULL && strcmp(name, kind->architecture) == 0) return TW_OK;
+    return refuse("architectures", list, kind->architecture, err);
+}
+
+/* A whole number the manifest key `target` accepts. JSON may write it as 500000.0. */
+static enum tw_status get_whole(const json_t *object, const char *key, const char *target,
+                                uint32_t *to, struct tw_error *err) {
+    const json_t *const value = get(object, key);
+    const struct tw_run_key *const range = tw_run_key_find(target);
+    const double number = json_is_number(value) ? json_number_value(value) : -1;
+    if (number >= (double)range->min && number <= (double)range->max && number == floor(number)) {
+        *to = (uint32_t)number;
+        return TW_OK;
+    }
+    char accepts[160], supported[200] = "a whole number, ";
+    tw_run_key_accepts(range, accepts);
+    memcpy(supported + strlen(supported), accepts, strlen(accepts) + 1);
+    return refuse(key, value, supported, err);
+}
+
+/* A number of whole millionths (1e-05 is 10) that the manifest key `target` accepts. */
+static enum tw_status get_real(const json_t *object, const char *key, const char *target,
+                               uint32_t *to, struct tw_error *err) {
+    const json_t *const value = get(object, key);
+    const struct tw_run_key *const range = tw_run_key_find(target);
+    const double number = json_is_number(value) ? json_number_value(value) * MILLION : -1;
+    const double whole = round(number);
+    if (whole >= (double)range->min && whole <= (double)range->max &&
+        fabs(number - whole) <= 1e-9 * whole) {
+        *to = (uint32_t)whole;
+        return TW_OK;
+    }
+    char accepts[160], supported[200] = "whole millionths, ";
+    tw_run_key_accepts(range, accepts);
+    memcpy(supported + strlen(supported), accepts, strlen(accepts) + 1);
+    return refuse(key, value, supported, err);
+}
+
+static enum tw_status get_flag(const json_t *object, const char *key, bool missing,
+                               enum tw_answer *to, struct tw_error *err) {
+    const json_t *const value = get(object, key);
+    if (value != NULL && !json_is_boolean(value)) return refuse(key, value, "true, false", err);
+    *to = value == NULL ? (missing ? TW_YES : TW_NO) : json_is_true(value) ? TW_YES : TW_NO;
+    return TW_OK;
+}
+
+/* Keys that must say one thing, or be missing. */
+static enum tw_status check_flags(const json_t *root, const char *const *keys, bool wanted,
+                                  struct tw_error *err) {
+    for (; *keys != NULL; keys++) {
+        enum tw_answer is_set = TW_NO;
+        TW_TRY(get_flag(root, *keys, wanted, &is_set, err));
+        if ((is_set == TW_YES) != wanted)
+            return refuse(*keys, get(root, *keys), wanted ? "true" : "false", err);
+    }
+    return TW_OK;
+}
+
+static enum tw_status check_word(const json_t *object, const char *key, const char *const *words,
+                                 const char *supported, struct tw_error *err) {
+    const json_t *const value = get(object, key);
+    const char *const word = json_string_value(value);
+    for (; word != NULL && *words != NULL; words++) {
+        if (strcmp(word, *words) == 0) return TW_OK;
+    }
+    return refuse(key, value, supported, err);
+}
+
+/* ---- gpt2 ------------------------------------------------------------------------------------ */
+
+static enum tw_status get_gpt2(const json_t *root, struct tw_run *run, struct tw_error *err) {
+    /* Three names of one formula. */
+    static const char *const GELU[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", NULL};
+    static const char *const NO[] = {"scale_attn_by_inverse_layer_idx", "add_cross_attention",
+                                     "is_encoder_decoder", NULL};
+    static const char *const YES[] = {"scale_attn_weights", NULL};
+    TW_TRY(get_whole(root, "n_layer", "model.layers", &run->model.layers, err));
+    TW_TRY(get_whole(root, "n_embd", "model.width", &run->model.width, err));
+    TW_TRY(get_whole(root, "n_head", "model.heads", &run->model.heads, err));
+    TW_TRY(get_whole(root, "n_positions", "model.context", &run->model.context, err));
+    run->model.kv_heads = 0;
+    run->model.head_size = 0;
+    run->model.ffn = 0;
+    if (get(root, "n_inner") != NULL)
+        TW_TRY(get_whole(root, "n_inner", "model.ffn", &run->model.ffn, err));
+    if (run->model.ffn == 4 * run->model.width) run->model.ffn = 0;
+    TW_TRY(get_real(root, "layer_norm_epsilon", "model.norm_eps", &run->model.norm_eps_millionths,
+                    err));
+    TW_TRY(check_word(root, "activation_function", GELU, "gelu_new, gelu_pytorch_tanh", err));
+    TW_TRY(check_flags(root, NO, false, err));
+    return check_flags(root, YES, true, err);
+}
+
+/* ---- llama ----------------------------------------------------------------------------------- */
+
+struct rope {
+    uint32_t theta; /* 0: not said */
+    uint32_t factor_millionths, low_millionths, high_millionths, original;
+};
+
+static enum tw_status check_rope_keys(const json_t *object, const char *name,
+                                      const char *const *known, struct tw_error *err) {
+    for (void *at = json_object_iter((json_t *)object); at != NULL;
+         at = json_object_iter_next((json_t *)object, at)) {
+        const char *const key = json_object_iter_key(at);
+        const char *const *word = known;
+        while (*word != NULL && strcmp(*word, key) != 0) word++;
+        if (*word == NULL) {
+            char shown[TW_HF_SHOWN_BYTES];
+            json_t *const text = json_string(key); /* may be anything */
+            (void)tw_hf_show(text, shown);
+            json_decref(text);
+            return tw_fail(err, TW_CONFIG, "%s has the key %s, which is not supported", name,
+                           shown);
+        }
+    }
+    return TW_OK;
+}
+
+/* rope_scaling, or the newer rope_parameters which holds theta as well. */
+static enum tw_status get_rope(const json_t *object, const char *name, struct rope *rope,
+                               struct tw_error *err) {
+    static const char *const TYPES[] = {"default", "llama3", NULL};
+    static const char *const DEFAULT[] = {"type", "rope_type", "rope_theta",
+                                          "partial_rotary_factor", NULL};
+    static const char *const LLAMA3[] = {
+        "type",   "rope_type",       "rope_theta",       "partial_rotary_factor",
+        "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
+        NULL};
+    if (!json_is_object(object)) return refuse(name, object, "an object", err);
+    const char *const key = get(object, "rope_type") != NULL ? "rope_type" : "type";
+    const json_t *const type = get(object, key);
+    /* rope_parameters may hold nothing but theta. */
+    if (type != NULL) TW_TRY(check_word(object, key, TYPES, "default, llama3", err));
+    const bool is_llama3 = type != NULL && strcmp(json_string_value(type), "llama3") == 0;
+    TW_TRY(check_rope_keys(object, name, is_llama3 ? LLAMA3 : DEFAULT, err));
+    const json_t *const part = get(object, "partial_rotary_factor");
+    if (part != NULL && (!json_is_number(part) || json_number_value(part) != 1))
+        return refuse("partial_rotary_factor", part, "1", err);
+    if (get(object, "rope_theta") != NULL)
+        TW_TRY(get_whole(object, "rope_theta", "model.rope_theta", &rope->theta, err));
+    if (!is_llama3) return TW_OK;
+    TW_TRY(get_real(object, "factor", "model.rope_factor", &rope->factor_millionths, err));
+    TW_TRY(get_real(object, "low_freq_factor", "model.rope_low", &rope->low_millionths, err));
+    TW_TRY(get_real(object, "high_freq_factor", "model.rope_high", &rope->high_millionths, err));
+    return get_whole(object, "original_max_position_embeddings", "model.rope_original",
+                     &rope->original, err);
+}
+
+static enum tw_status get_rotation(const json_t *root, const struct kind *kind, struct tw_run *run,
+                                   struct tw_error *err) {
+    static const char *const NAMES[] = {"rope_scaling", "rope_parameters"};
+    static const struct rope NONE = {0, MILLION, MILLION, 4 * MILLION, 8192};
+    struct rope rope = NONE, found[2];
+    bool is_said = false;
+    for (unsigned i = 0; i < 2; i++) {
+        found[i] = NONE;
+        const json_t *const object = get(root, NAMES[i]);
+        if (object == NULL) continue;
+        TW_TRY(get_rope(object, NAMES[i], &found[i], err));
+        const uint32_t theta = rope.theta;
+        if (is_said && (memcmp(&found[0].factor_millionths, &found[1].factor_millionths,
+                               sizeof(NONE) - offsetof(struct rope, factor_millionths)) != 0))
+            return refuse(NAMES[1], object, "the same as rope_scaling, or one of the two", err);
+        rope = found[i];
+        if (rope.theta == 0) rope.theta = theta;
+        if (theta != 0 && rope.theta != theta)
+            return refuse("rope_theta", get(object, "rope_theta"), "one value", err);
+        is_said = true;
+    }
+    if (get(root, "rope_theta") != NULL) {
+        uint32_t theta;
+        TW_TRY(get_whole(root, "rope_theta", "model.rope_theta", &theta, err));
+        if (rope.theta != 0 && rope.theta != theta)
+            return refuse("rope_theta", get(root, "rope_theta"), "one value, not two", err);
+        rope.theta = theta;
+    }
+    /* The first Llama had no such key. */
+    if (rope.theta == 0 && strcmp(kind->type, "llama") == 0) rope.theta = 10000;
+    if (rope.theta == 0) return refuse("rope_theta", NULL, "a number", err);
+    run->model.rope_theta = rope.theta;
+    run->model.rope_factor_millionths = rope.factor_millionths;
+    run->model.rope_low_millionths = rope.low_millionths;
+    run->model.rope_high_millionths = rope.high_millionths;
+    run->model.rope_original = rope.original;
+    return TW_OK;
+}
+
+/* Every layer sees everything before it. */
+static enum tw_status check_window(const json_t *root, const struct kind *kind,
+                                   struct tw_error *err) {
+    enum tw_answer is_used = TW_NO;
+    const json_t *const window = json_object_get(root, "sliding_window");
+    const json_t *const types = get(root, "layer_types");
+    TW_TRY(get_flag(root, "use_sliding_window", false, &is_used, err));
+    if (is_used == TW_YES)
+        return refuse("use_sliding_window", get(root, "use_sliding_window"), "false", err);
+    /* Mistral has no such switch, and a window when the key is missing. */
+    if (strcmp(kind->type, "mistral") == 0 && !json_is_null(window))
+        return refuse("sliding_window", window, "null", err);
+    if (types != NULL && !json_is_array(types)) return refuse("layer_types", types, "a list", err);
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const json_t *const type = json_array_get(types, i);
+        const char *const name = json_string_value(type);
+        if (name == NULL || strcmp(name, "full_attention") != 0)
+            return refuse("layer_types", type, "full_attention everywhere", err);
+    }
+    return TW_OK;
+}
+
+static enum tw_status get_llama(const json_t *root, const struct kind *kind, struct tw_run *run,
+                                struct tw_error *err) {
+    static const char *const SILU[] = {"silu", "swish", NULL};
+    static const char *const NO[] = {"attention_bias", "mlp_bias", "is_encoder_decoder",
+                                     "use_qk_norm", NULL};
+    TW_TRY(get_whole(root, "num_hidden_layers", "model.layers", &run->model.layers, err));
+    TW_TRY(get_whole(root, "hidden_size", "model.width", &run->model.width, err));
+    TW_TRY(get_whole(root, "num_attention_heads", "model.heads", &run->model.heads, err));
+    TW_TRY(get_whole(root, "intermediate_size", "model.ffn", &run->model.ffn, err));
+    run->model.kv_heads = run->model.heads;
+    if (get(root, "num_key_value_heads") != NULL || strcmp(kind->type, "llama") != 0)
+        TW_TRY(get_whole(root, "num_key_value_heads", "model.kv_heads", &run->model.kv_heads, err));
+    run->model.head_size = 0;
+    /* Qwen3 has heads of another size than width / heads when nothing is said. */
+    if (get(root, "head_dim") != NULL || strcmp(kind->type, "qwen3") == 0)
+        TW_TRY(get_whole(root, "head_dim", "model.head_size", &run->model.head_size, err));
+    if (run->model.head_size == 0 && run->model.width % run->model.heads != 0)
+        return refuse("num_attention_heads", get(root, "num_attention_heads"),
+                      "a divisor of hidden_size", err);
+    if (run->model.head_size == 0) run->model.head_size = run->model.width / run->model.heads;
+    if (run->model.kv_heads == 0 || run->model.ffn == 0)
+        return refuse(run->model.ffn == 0 ? "intermediate_size" : "num_key_value_heads",
+                      json_object_get(root, run->model.ffn == 0 ? "intermediate_size"
+                                                                : "num_key_value_heads"),
+                      "a number above 0", err);
+    TW_TRY(get_whole(root, "max_position_embeddings", "model.rope_original", &run->model.context,
+                     err));
+    const uint64_t most = tw_run_key_find("model.context")->max;
+    if (run->model.context > most) run->model.context = (uint32_t)most; /* no weight hangs on it */
+    TW_TRY(get_real(root, "rms_norm_eps", "model.norm_eps", &run->model.norm_eps_millionths, err));
+    if (get(root, "hidden_act") != NULL) TW_TRY(check_word(root, "hidden_act", SILU, "silu", err));
+    const json_t *const part = get(root, "partial_rotary_factor");
+    if (part != NULL && (!json_is_number(part) || json_number_value(part) != 1))
+        return refuse("partial_rotary_factor", part, "1", err);
+    TW_TRY(check_flags(root, NO, false, err));
+    TW_TRY(check_window(root, kind, err));
+    return get_rotation(root, kind, run, err);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static enum tw_status read_all(const json_t *root, struct tw_run *run, struct tw_error *err) {
+    const struct kind *kind = NULL;
+    TW_TRY(get_type(root, &kind, err));
+    TW_TRY(check_architecture(root, kind, err));
+    static const char *const NEVER[] = {"auto_map", "quantization_config", "compression_config",
+                                        NULL};
+    for (const char *const *key = NEVER; *key != NULL; key++) {
+        if (get(root, *key) != NULL) return refuse(*key, get(root, *key), "models without it", err);
+    }
+    run->model.family = kind->family;
+    run->model.qkv_bias = kind->qkv_bias;
+    run->model.qk_norm = kind->qk_norm;
+    TW_TRY(get_whole(root, "vocab_size", "model.vocab", &run->model.vocab, err));
+    const bool is_gpt2 = kind->family == TW_FAMILY_GPT2;
+    TW_TRY(get_flag(root, "tie_word_embeddings", is_gpt2, &run->model.is_tied, err));
+    TW_TRY(is_gpt2 ? get_gpt2(root, run, err) : get_llama(root, kind, run, err));
+    run->data.tokenizer = run->model.vocab == 256 ? TW_TOKENIZER_BYTES : TW_TOKENIZER_IDS;
+    return TW_OK;
+}
+
+enum tw_status tw_hf_config_parse(struct tw_run *run, const char *json, size_t size,
+                                  struct tw_error *err) {
+    json_t *root = NULL;
+    struct tw_run found = *run;
+    TW_TRY(tw_hf_json_parse(&root, json, size, TW_HF_CONFIG_BYTES_MAX, err));
+    const enum tw_status status = read_all(root, &found, err);
+    json_decref(root);
+    if (status == TW_OK) *run = found;
+    return status;
+}

@@ -1,0 +1,348 @@
+#include "worker/files/hf_write.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "proto/model_config.h"
+#include "worker/files/train_file.h"
+#include "worker/out_file.h"
+#include "worker/tokenizer/byte_tokenizer.h"
+
+enum {
+    BLOCK_ELEMENTS = 1024 * 1024,
+    SHARDS_MAX = 512, /* as many as hf_index.h reads */
+};
+
+/* What is being written: tensors [first, first + count) of the layout go into one file. */
+struct shard {
+    const struct tw_model_feed *feed;
+    enum tw_dtype dtype;
+    bool is_hugging_face; /* names as transformers has them, not the layout's */
+    uint32_t first, count;
+    float *block;
+};
+
+static uint64_t tensor_bytes(const struct tw_model_feed *feed, uint32_t i, enum tw_dtype dtype) {
+    const struct tw_tensor *const tensor = &feed->layout->tensors[i];
+    return (uint64_t)tensor->rows * tensor->cols *
+           tw_dtype_bytes(tw_model_feed_dtype(feed, i, dtype));
+}
+
+/* GPT2LMHeadModel has all but its head below "transformer". */
+static void name_of(const struct shard *shard, uint32_t i, char name[TW_SAFETENSORS_NAME_BYTES]) {
+    const char *const ours = shard->feed->layout->tensors[i].name;
+    const bool is_below = shard->is_hugging_face &&
+                          shard->feed->run->model.family == TW_FAMILY_GPT2 &&
+                          strcmp(ours, "lm_head.weight") != 0;
+    (void)snprintf(name, TW_SAFETENSORS_NAME_BYTES, "%s%s", is_below ? "transformer." : "", ours);
+}
+
+static enum tw_status make_header(const struct shard *shard, uint8_t **header_out, size_t *size_out,
+                                  struct tw_error *err) {
+    static const struct tw_safetensors EMPTY;
+    struct tw_safetensors st = EMPTY;
+    st.tensors = calloc(shard->count, sizeof(*st.tensors));
+    if (st.tensors == NULL) return tw_fail(err, TW_NOMEM, "no memory for a header");
+    st.tensors_capacity = st.tensors_count = shard->count;
+    for (uint32_t i = 0; i < shard->count; i++) {
+        const struct tw_tensor *const tensor = &shard->feed->layout->tensors[shard->first + i];
+        struct tw_safetensors_tensor *const to = &st.tensors[i];
+        name_of(shard, shard->first + i, to->name);
+        to->dtype = tw_model_feed_dtype(shard->feed, shard->first + i, shard->dtype);
+        to->rank = tensor->rank;
+        to->shape[0] = tensor->rows;
+        to->shape[1] = tensor->cols;
+    }
+    /* "pt" is what loaders of the Python world insist on. */
+    char manifest[TW_MANIFEST_BYTES_MAX];
+    if (shard->feed->says_run) {
+        st.metadata_count = 1;
+        st.metadata[1].key.bytes = TW_TRAIN_FILE_MANIFEST;
+        st.metadata[1].key.size = strlen(TW_TRAIN_FILE_MANIFEST);
+        st.metadata[1].value.bytes = manifest;
+        tw_train_file_manifest(shard->feed->run, manifest, &st.metadata[1].value.size);
+    }
+    st.metadata_count++;
+    st.metadata[0].key = (struct tw_safetensors_text){"format", 6};
+    st.metadata[0].value = (struct tw_safetensors_text){"pt", 2};
+    const size_t capacity = tw_safetensors_bound(&st);
+    enum tw_status status = TW_OK;
+    *header_out = malloc(capacity);
+    if (*header_out == NULL) status = tw_fail(err, TW_NOMEM, "no memory for a header");
+    if (status == TW_OK) status = tw_safetensors_encode(&st, *header_out, capacity, size_out, err);
+    free(st.tensors);
+    return status;
+}
+
+static enum tw_status write_tensor(const struct shard *shard, uint32_t i, struct tw_out_file *file,
+                                   struct tw_error *err) {
+    const struct tw_tensor *const tensor = &shard->feed->layout->tensors[i];
+    const enum tw_dtype dtype = tw_model_feed_dtype(shard->feed, i, shard->dtype);
+    const uint64_t count = (uint64_t)tensor->rows * tensor->cols;
+    for (uint64_t at = 0; at < count; at += BLOCK_ELEMENTS) {
+        const uint64_t n = count - at < BLOCK_ELEMENTS ? count - at : BLOCK_ELEMENTS;
+        TW_TRY(tw_model_feed_read(shard->feed, i, at, n, shard->block, err));
+        TW_TRY(tw_model_feed_store(shard->feed, i, dtype, shard->block, n, err));
+        TW_TRY(tw_out_write(file, shard->block, n * tw_dtype_bytes(dtype), err));
+    }
+    return TW_OK;
+}
+
+static enum tw_status write_shard(const char *path, const struct shard *shard, uint64_t *bytes_out,
+                                  struct tw_error *err) {
+    uint8_t *header = NULL;
+    size_t header_bytes = 0;
+    struct tw_out_file file = {.fd = -1, .seen_fd = -1};
+    enum tw_status status = make_header(shard, &header, &header_bytes, err);
+    uint64_t bytes = header_bytes;
+    for (uint32_t i = 0; i < shard->count; i++) {
+        bytes += tensor_bytes(shard->feed, shard->first + i, shard->dtype);
+    }
+    if (status == TW_OK) status = tw_out_open(&file, path, bytes, err);
+    if (status == TW_OK) status = tw_out_write(&file, header, header_bytes, err);
+    for (uint32_t i = 0; status == TW_OK && i < shard->count; i++) {
+        status = write_tensor(shard, shard->first + i, &file, err);
+    }
+    free(header);
+    if (status == TW_OK) {
+        TW_ASSERT(file.at == bytes);
+        if (bytes_out != NULL) *bytes_out = bytes;
+        return tw_out_commit(&file, err);
+    }
+    tw_out_abort(&file);
+    return status;
+}
+
+enum tw_status tw_hf_write_file(const char *path, const struct tw_model_feed *feed,
+                                enum tw_dtype dtype, uint64_t *bytes_out, struct tw_error *err) {
+    struct shard shard = {.feed = feed, .dtype = dtype, .count = feed->layout->tensors_count};
+    TW_TRY(tw_out_is_free(path, err));
+    shard.block = malloc(BLOCK_ELEMENTS * sizeof(*shard.block));
+    if (shard.block == NULL) return tw_fail(err, TW_NOMEM, "no memory for a block");
+    const enum tw_status status = write_shard(path, &shard, bytes_out, err);
+    free(shard.block);
+    return status;
+}
+
+/* ---- a folder -------------------------------------------------------------------------------- */
+
+/* The folder under its temporary name, and the names of what is in it. */
+struct folder {
+    char path[TW_OUT_PATH_BYTES];
+    int lock;           /* the folder, open and locked */
+    struct shard shard; /* the one being written */
+    struct tw_hf_folder *result;
+    uint32_t first[SHARDS_MAX + 1]; /* tensors of file k: [first[k], first[k + 1]) */
+};
+
+static enum tw_status path_in(const struct folder *folder, const char *name,
+                              char path[TW_OUT_PATH_BYTES], struct tw_error *err) {
+    if (snprintf(path, TW_OUT_PATH_BYTES, "%s/%s", folder->path, name) < TW_OUT_PATH_BYTES) {
+        return TW_OK;
+    }
+    return tw_fail(err, TW_CONFIG, "the path is too long: %.80s...", folder->path);
+}
+
+static void shard_name(const struct folder *folder, uint32_t k, char name[TW_HF_FILE_BYTES]) {
+    if (folder->result->files_count == 1) {
+        (void)snprintf(name, TW_HF_FILE_BYTES, "model.safetensors");
+    } else {
+        (void)snprintf(name, TW_HF_FILE_BYTES, "model-%05u-of-%05u.safetensors", k + 1,
+                       folder->result->files_count);
+    }
+}
+
+static enum tw_status plan_shards(struct folder *folder, struct tw_error *err) {
+    const struct tw_model_feed *const feed = folder->shard.feed;
+    const uint64_t limit = folder->result->shard_bytes;
+    uint64_t used = 0;
+    uint32_t count = 1;
+    folder->first[0] = 0;
+    folder->result->bytes = 0;
+    for (uint32_t i = 0; i < feed->layout->tensors_count; i++) {
+        const uint64_t bytes = tensor_bytes(feed, i, folder->shard.dtype);
+        if (limit > 0 && used > 0 && (bytes > limit || used > limit - bytes)) {
+            if (count == SHARDS_MAX) {
+                return tw_fail(err, TW_CONFIG,
+                               "more than %d files: give --shard a larger size, such as 5GB",
+                               SHARDS_MAX);
+            }
+            folder->first[count++] = i;
+            used = 0;
+        }
+        used += bytes;
+        folder->result->bytes += bytes;
+    }
+    folder->first[count] = feed->layout->tensors_count;
+    folder->result->files_count = count;
+    return TW_OK;
+}
+
+static enum tw_status write_text(const struct folder *folder, const char *name, const char *text,
+                                 size_t size, struct tw_error *err) {
+    char path[TW_OUT_PATH_BYTES];
+    struct tw_out_file file;
+    TW_TRY(path_in(folder, name, path, err));
+    TW_TRY(tw_out_open(&file, path, size, err));
+    const enum tw_status status = tw_out_write(&file, text, size, err);
+    if (status == TW_OK) return tw_out_commit(&file, err);
+    tw_out_abort(&file);
+    return status;
+}
+
+static enum tw_status write_index(const struct folder *folder, struct tw_error *err) {
+    enum { LINE_BYTES = TW_SAFETENSORS_NAME_BYTES + TW_HF_FILE_BYTES + 16, HEAD_BYTES = 128 };
+    const uint32_t count = folder->shard.feed->layout->tensors_count;
+    const size_t capacity = HEAD_BYTES + (size_t)count * LINE_BYTES;
+    char *const text = malloc(capacity);
+    if (text == NULL) return tw_fail(err, TW_NOMEM, "no memory for an index");
+    size_t size = (size_t)snprintf(text, capacity,
+                                   "{\n  \"metadata\": {\"total_size\": %llu},\n"
+                                   "  \"weight_map\": {",
+                                   (unsigned long long)folder->result->bytes);
+    for (uint32_t k = 0; k < folder->result->files_count; k++) {
+        char file[TW_HF_FILE_BYTES], name[TW_SAFETENSORS_NAME_BYTES];
+        shard_name(folder, k, file);
+        for (uint32_t i = folder->first[k]; i < folder->first[k + 1]; i++) {
+            name_of(&folder->shard, i, name);
+            size += (size_t)snprintf(text + size, capacity - size, "%s\n    \"%s\": \"%s\"",
+                                     i == 0 ? "" : ",", name, file);
+        }
+    }
+    size += (size_t)snprintf(text + size, capacity - size, "\n  }\n}\n");
+    TW_ASSERT(size < capacity);
+    const enum tw_status status =
+        write_text(folder, "model.safetensors.index.json", text, size, err);
+    free(text);
+    return status;
+}
+
+static enum tw_status fill(struct folder *folder, struct tw_error *err) {
+    const struct tw_run *const run = folder->shard.feed->run;
+    char text[TW_MODEL_CONFIG_BYTES];
+    size_t size = 0;
+    TW_TRY(tw_model_config_write(run, folder->shard.dtype, text, &size, err));
+    TW_TRY(write_text(folder, "config.json", text, size, err));
+    if (folder->result->tokenizer != NULL) {
+        TW_TRY(write_text(folder, "tokenizer.json", folder->result->tokenizer,
+                          folder->result->tokenizer_bytes, err));
+    } else if (run->data.tokenizer == TW_TOKENIZER_BYTES) {
+        char *const tokenizer = malloc(TW_BYTE_TOKENIZER_BYTES);
+        if (tokenizer == NULL) return tw_fail(err, TW_NOMEM, "no memory for a tokenizer");
+        size = tw_byte_tokenizer_json(tokenizer);
+        const enum tw_status status = write_text(folder, "tokenizer.json", tokenizer, size, err);
+        free(tokenizer);
+        TW_TRY(status);
+    }
+    for (uint32_t k = 0; k < folder->result->files_count; k++) {
+        char name[TW_HF_FILE_BYTES], path[TW_OUT_PATH_BYTES];
+        shard_name(folder, k, name);
+        TW_TRY(path_in(folder, name, path, err));
+        folder->shard.first = folder->first[k];
+        folder->shard.count = folder->first[k + 1] - folder->first[k];
+        TW_TRY(write_shard(path, &folder->shard, NULL, err));
+    }
+    return folder->result->files_count > 1 ? write_index(folder, err) : TW_OK;
+}
+
+/* Removes what fill may have made, and only that. */
+static void clear(const struct folder *folder) {
+    static const char *const NAMES[] = {"config.json", "tokenizer.json",
+                                        "model.safetensors.index.json"};
+    char path[TW_OUT_PATH_BYTES], name[TW_HF_FILE_BYTES];
+    for (unsigned i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        if (path_in(folder, NAMES[i], path, NULL) == TW_OK) (void)unlink(path);
+    }
+    for (uint32_t k = 0; k < folder->result->files_count; k++) {
+        shard_name(folder, k, name);
+        if (path_in(folder, name, path, NULL) == TW_OK) (void)unlink(path);
+    }
+    (void)rmdir(folder->path);
+}
+
+static bool is_ours(const char *name) {
+    static const char *const NAMES[] = {"config.json", "tokenizer.json"};
+    for (unsigned i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        const size_t size = strlen(NAMES[i]);
+        if (strncmp(name, NAMES[i], size) != 0) continue;
+        return name[size] == '\0' || strcmp(name + size, ".part") == 0;
+    }
+    return strncmp(name, "model", 5) == 0 && strstr(name, ".safetensors") != NULL;
+}
+
+/* Removes what an export that was killed left; false: there is more than that, and all stays. */
+static bool empty(const char *path) {
+    bool is_left = true;
+    for (unsigned pass = 0; pass < 2 && is_left; pass++) {
+        DIR *const folder = opendir(path);
+        const struct dirent *entry;
+        if (folder == NULL) return false;
+        while ((entry = readdir(folder)) != NULL) {
+            if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+            if (pass == 0) is_left = is_left && is_ours(entry->d_name);
+            if (pass == 1) is_left = unlinkat(dirfd(folder), entry->d_name, 0) == 0 && is_left;
+        }
+        (void)closedir(folder);
+    }
+    return is_left;
+}
+
+static enum tw_status make_folder(struct folder *folder, const char *path, struct tw_error *err) {
+    size_t size = strlen(path);
+    while (size > 1 && path[size - 1] == '/') size--;
+    TW_TRY(tw_out_is_free(path, err));
+    if (size + sizeof(".part") > sizeof(folder->path)) {
+        return tw_fail(err, TW_CONFIG, "the path is too long: %.80s...", path);
+    }
+    (void)snprintf(folder->path, sizeof(folder->path), "%.*s.part", (int)size, path);
+    const bool is_new = mkdir(folder->path, 0755) == 0;
+    if (!is_new && errno != EEXIST) {
+        return tw_fail(err, TW_IO, "%s: %s", folder->path, strerror(errno));
+    }
+    folder->lock = open(folder->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder->lock < 0 && is_new) {
+        const int why = errno;
+        (void)rmdir(folder->path);
+        return tw_fail(err, TW_IO, "%s: %s", folder->path, strerror(why));
+    }
+    const bool is_locked = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0;
+    if (is_new || (is_locked && empty(folder->path))) return TW_OK;
+    if (folder->lock >= 0) (void)close(folder->lock);
+    return tw_fail(
+        err, TW_CONFIG,
+        "%s exists: another process writes it, or it holds what no export leaves behind; "
+        "remove it, or choose another --out",
+        folder->path);
+}
+
+enum tw_status tw_hf_write_folder(const char *path, const struct tw_model_feed *feed,
+                                  struct tw_hf_folder *result, struct tw_error *err) {
+    struct folder folder = {.result = result};
+    TW_ASSERT((int)result->dtype != TW_FEED_KEEP);
+    folder.shard = (struct shard){.feed = feed, .dtype = result->dtype, .is_hugging_face = true};
+    TW_TRY(plan_shards(&folder, err));
+    TW_TRY(make_folder(&folder, path, err));
+    folder.shard.block = malloc(BLOCK_ELEMENTS * sizeof(*folder.shard.block));
+    enum tw_status status = folder.shard.block != NULL
+                                ? fill(&folder, err)
+                                : tw_fail(err, TW_NOMEM, "no memory for a block");
+    free(folder.shard.block);
+    if (status == TW_OK) {
+        char to[TW_OUT_PATH_BYTES];
+        (void)snprintf(to, sizeof(to), "%.*s", (int)(strlen(folder.path) - strlen(".part")),
+                       folder.path);
+        status = tw_out_rename(folder.path, to, err);
+    }
+    if (status != TW_OK) clear(&folder);
+    if (folder.lock >= 0) (void)close(folder.lock);
+    return status;
+}

@@ -1,0 +1,14 @@
+/* model_same.h - whether two manifests mean the same arithmetic. */
+#ifndef TW_WORKER_FILES_MODEL_SAME_H
+#define TW_WORKER_FILES_MODEL_SAME_H
+
+#include "base/status.h"
+#include "proto/run.h"
+
+/* Whether the model of `found` (a config.json) computes the same as that of `wanted` (a manifest)
+ * with the same tensors: all keys but the seed and, where positions have no weights, the context.
+ * TW_CONFIG names the first key that differs and both values. */
+enum tw_status tw_model_same(const struct tw_run *found, const struct tw_run *wanted,
+                             struct tw_error *err);
+
+#endif

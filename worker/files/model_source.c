@@ -1,0 +1,354 @@
+#include "worker/files/model_source.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "worker/files/elements.h"
+#include "worker/files/hf_config.h"
+
+enum { PATH_BYTES = 1024, COMPARE_ELEMENTS = 16 * 1024 };
+
+static const char HEAD[] = "lm_head.weight";
+
+struct tw_model_place {
+    uint32_t file;
+    const struct tw_safetensors_tensor *tensor;
+};
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static enum tw_status path_in(const char *folder, const char *name, char path[PATH_BYTES],
+                              struct tw_error *err) {
+    if (snprintf(path, PATH_BYTES, "%s/%s", folder, name) < PATH_BYTES) return TW_OK;
+    return tw_fail(err, TW_CONFIG, "the path is too long: %.80s...", folder);
+}
+
+static enum tw_status open_files(struct tw_model_source *source, const char *folder,
+                                 const char *const *names, uint32_t count, struct tw_error *err) {
+    source->files = calloc(count, sizeof(*source->files));
+    if (source->files == NULL) return tw_fail(err, TW_NOMEM, "no memory for %u files", count);
+    for (uint32_t i = 0; i < count; i++) {
+        char path[PATH_BYTES];
+        TW_TRY(path_in(folder, names[i], path, err));
+        TW_TRY(tw_tensor_file_open(&source->files[i], path, err));
+        source->files_count++;
+    }
+    return TW_OK;
+}
+
+/* Every tensor is in the file the index says, and nowhere else. */
+static enum tw_status check_index(const struct tw_model_source *source, struct tw_error *err) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < source->files_count; i++) {
+        const struct tw_tensor_file *const file = &source->files[i];
+        for (uint32_t k = 0; k < file->st.tensors_count; k++) {
+            const char *const name = file->st.tensors[k].name;
+            const struct tw_hf_entry *const entry = tw_hf_index_find(&source->index, name);
+            if (entry == NULL || entry->file != i) {
+                return tw_fail(err, TW_CORRUPT, "%s holds %s, which the index puts %s%s",
+                               file->name, name, entry == NULL ? "nowhere" : "into ",
+                               entry == NULL ? "" : source->index.files[entry->file]);
+            }
+        }
+        count += file->st.tensors_count;
+    }
+    if (count == source->index.entries_count) return TW_OK;
+    for (uint32_t i = 0; i < source->index.entries_count; i++) {
+        const struct tw_hf_entry *const entry = &source->index.entries[i];
+        if (tw_safetensors_find(&source->files[entry->file].st, entry->name) == NULL) {
+            return tw_fail(err, TW_CORRUPT, "%s holds no tensor %s, though the index says so",
+                           source->index.files[entry->file], entry->name);
+        }
+    }
+    return TW_OK;
+}
+
+static enum tw_status open_index(struct tw_model_source *source, const char *folder,
+                                 const char *path, struct tw_error *err) {
+    char *json = NULL;
+    size_t size = 0;
+    struct tw_error why;
+    const char *names[TW_HF_INDEX_FILES_MAX];
+    TW_TRY(tw_text_file_read(path, TW_HF_INDEX_BYTES_MAX, &json, &size, err));
+    const enum tw_status status = tw_hf_index_parse(&source->index, json, size, &why);
+    free(json);
+    if (status != TW_OK) {
+        return tw_fail(err, status, "%s: %s", tw_tensor_file_base(path), why.message);
+    }
+    source->has_index = true;
+    for (uint32_t i = 0; i < source->index.files_count; i++) names[i] = source->index.files[i];
+    TW_TRY(open_files(source, folder, names, source->index.files_count, err));
+    return check_index(source, err);
+}
+
+/* Says what is there instead, when it is something people have. */
+static enum tw_status no_model(const char *folder, struct tw_error *err) {
+    static const char *const OTHERS[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                         "tf_model.h5", "flax_model.msgpack",
+                                         "consolidated.00.pth"};
+    for (unsigned i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        char path[PATH_BYTES];
+        TW_TRY(path_in(folder, OTHERS[i], path, err));
+        if (access(path, F_OK) != 0) continue;
+        return tw_fail(err, TW_CONFIG,
+                       "%s holds %s, which is not read: save the model as safetensors "
+                       "(save_pretrained does)",
+                       folder, OTHERS[i]);
+    }
+    return tw_fail(err, TW_IO,
+                   "%s holds neither model.safetensors nor model.safetensors.index.json", folder);
+}
+
+static enum tw_status read_config(struct tw_model_source *source, const char *folder,
+                                  struct tw_error *err) {
+    char path[PATH_BYTES];
+    TW_TRY(path_in(folder, "config.json", path, err));
+    if (access(path, F_OK) != 0 && errno == ENOENT) {
+        if (!source->is_folder) return TW_OK;
+        return tw_fail(err, TW_IO,
+                       "%.100s holds no model (config.json and safetensors), and no checkpoint: a "
+                       "node saves one now and then, or at once by `thinwire checkpoint`",
+                       folder);
+    }
+    return tw_text_file_read(path, TW_HF_CONFIG_BYTES_MAX, &source->config, &source->config_bytes,
+                             err);
+}
+
+static enum tw_status open_folder(struct tw_model_source *source, const char *folder,
+                                  struct tw_error *err) {
+    static const char *const SINGLE[] = {"model.safetensors"};
+    char path[PATH_BYTES];
+    TW_TRY(read_config(source, folder, err));
+    TW_TRY(path_in(folder, SINGLE[0], path, err));
+    if (access(path, F_OK) == 0) return open_files(source, folder, SINGLE, 1, err);
+    TW_TRY(path_in(folder, "model.safetensors.index.json", path, err));
+    if (access(path, F_OK) == 0) return open_index(source, folder, path, err);
+    return no_model(folder, err);
+}
+
+static enum tw_status open_file(struct tw_model_source *source, const char *path,
+                                struct tw_error *err) {
+    static const char END[] = ".index.json";
+    const char *const name = tw_tensor_file_base(path), *names[] = {name};
+    const size_t size = strlen(path), end = sizeof(END) - 1, folder_size = (size_t)(name - path);
+    char folder[PATH_BYTES];
+    if (folder_size >= sizeof(folder)) return tw_fail(err, TW_CONFIG, "the path is too long");
+    (void)snprintf(folder, sizeof(folder), "%.*s", (int)folder_size, path);
+    if (folder_size == 0) (void)snprintf(folder, sizeof(folder), ".");
+    TW_TRY(read_config(source, folder, err));
+    if (size > end && strcmp(path + size - end, END) == 0) {
+        return open_index(source, folder, path, err);
+    }
+    return open_files(source, folder, names, 1, err);
+}
+
+enum tw_status tw_model_source_open(struct tw_model_source *source, const char *path,
+                                    struct tw_error *err) {
+    struct stat info;
+    memset(source, 0, sizeof(*source));
+    source->path = path;
+    if (stat(path, &info) != 0) return tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
+    source->is_folder = S_ISDIR(info.st_mode);
+    const enum tw_status status =
+        source->is_folder ? open_folder(source, path, err) : open_file(source, path, err);
+    if (status != TW_OK) tw_model_source_close(source);
+    return status;
+}
+
+void tw_model_source_close(struct tw_model_source *source) {
+    for (uint32_t i = 0; i < source->files_count; i++) tw_tensor_file_close(&source->files[i]);
+    free(source->files);
+    tw_hf_index_free(&source->index);
+    free(source->config);
+    free(source->places);
+    memset(source, 0, sizeof(*source));
+}
+
+enum tw_status tw_model_source_run(const struct tw_model_source *source, struct tw_run *run,
+                                   struct tw_error *err) {
+    struct tw_error why;
+    if (source->config == NULL) {
+        return tw_fail(err, TW_CONFIG,
+                       "there is no config.json beside %s, which says what model "
+                       "it is",
+                       source->path);
+    }
+    const enum tw_status status =
+        tw_hf_config_parse(run, source->config, source->config_bytes, &why);
+    return status == TW_OK ? TW_OK : tw_fail(err, status, "config.json: %s", why.message);
+}
+
+/* ---- binding --------------------------------------------------------------------------------- */
+
+static struct tw_model_place find(const struct tw_model_source *source, const char *name) {
+    struct tw_model_place place = {0, NULL};
+    if (source->has_index) {
+        const struct tw_hf_entry *const entry = tw_hf_index_find(&source->index, name);
+        if (entry == NULL) return place;
+        place.file = entry->file;
+    }
+    place.tensor = tw_safetensors_find(&source->files[place.file].st, name);
+    return place;
+}
+
+/* Hugging Face puts all but the head below "transformer". A name that would be too long becomes
+ * empty, which equals none. */
+static void full_name(const char *prefix, const char *name, char full[TW_SAFETENSORS_NAME_BYTES]) {
+    const bool is_bare = strcmp(prefix, "transformer.") == 0 && strcmp(name, HEAD) == 0;
+    const int size = snprintf(full, TW_SAFETENSORS_NAME_BYTES, "%s%s", is_bare ? "" : prefix, name);
+    if (size >= TW_SAFETENSORS_NAME_BYTES) full[0] = 0;
+}
+
+static enum tw_status choose_prefix(const struct tw_model_source *source, const char *part,
+                                    char prefix[16], struct tw_error *err) {
+    const char *const first = source->layout->tensors[0].name;
+    const char *const choices[] = {part, "", "transformer"};
+    for (unsigned i = 0; i < 3; i++) {
+        char full[TW_SAFETENSORS_NAME_BYTES];
+        (void)snprintf(prefix, 16, "%s%s", choices[i], choices[i][0] != 0 ? "." : "");
+        full_name(prefix, first, full);
+        if ((i > 0 || !source->is_folder) && find(source, full).tensor != NULL) return TW_OK;
+    }
+    return tw_fail(err, TW_CORRUPT,
+                   "%s holds no tensor %s, nor %s.%s: is it a checkpoint or an export of this "
+                   "model?",
+                   source->path, first, part, first);
+}
+
+static void show_shape(const struct tw_safetensors_tensor *tensor, char text[96]) {
+    int used = snprintf(text, 96, tensor->rank == 0 ? "a number" : "");
+    for (uint32_t i = 0; i < tensor->rank; i++) {
+        used += snprintf(text + used, 96 - (size_t)used, "%s%llu", i == 0 ? "" : " x ",
+                         (unsigned long long)tensor->shape[i]);
+    }
+}
+
+static enum tw_status check_tensor(const struct tw_model_source *source,
+                                   const struct tw_model_place *place,
+                                   const struct tw_tensor *tensor, struct tw_error *err) {
+    const struct tw_safetensors_tensor *const found = place->tensor;
+    const char *const file = source->files[place->file].name;
+    const bool has_shape = found->rank == tensor->rank && found->shape[0] == tensor->rows &&
+                           (tensor->rank == 1 || found->shape[1] == tensor->cols);
+    if (!has_shape) {
+        char is[96], wanted[32];
+        show_shape(found, is);
+        (void)snprintf(wanted, sizeof(wanted), tensor->rank == 1 ? "%u" : "%u x %u", tensor->rows,
+                       tensor->cols);
+        return tw_fail(err, TW_CONFIG, "%s: %s has another shape than the model's: %s, not %s",
+                       file, found->name, is, wanted);
+    }
+    if (!tw_elements_can(found->dtype)) {
+        return tw_fail(err, TW_CONFIG, "%s: %s is %s; F32, BF16 and F16 can be read", file,
+                       found->name, tw_dtype_name(found->dtype));
+    }
+    return TW_OK;
+}
+
+/* Buffers that old releases saved with the parameters: masks and frequencies. */
+static bool is_buffer(const char *name) {
+    static const char *const ENDS[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+    const size_t size = strlen(name);
+    for (unsigned i = 0; i < sizeof(ENDS) / sizeof(ENDS[0]); i++) {
+        const size_t end = strlen(ENDS[i]);
+        if (size > end && strcmp(name + size - end, ENDS[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* An output head stored beside the embedding it is tied to has the same numbers. */
+static enum tw_status check_tie(const struct tw_model_source *source,
+                                const struct tw_model_place *head, struct tw_error *err) {
+    const struct tw_tensor *const tensor = &source->layout->tensors[0];
+    const struct tw_tensor_file *const file = &source->files[head->file];
+    TW_TRY(check_tensor(source, head, tensor, err));
+    float *const both = malloc(2 * COMPARE_ELEMENTS * sizeof(*both));
+    if (both == NULL) return tw_fail(err, TW_NOMEM, "no memory to compare %s", HEAD);
+    const uint64_t count = (uint64_t)tensor->rows * tensor->cols;
+    enum tw_status status = TW_OK;
+    for (uint64_t at = 0; at < count && status == TW_OK; at += COMPARE_ELEMENTS) {
+        const uint64_t n = count - at < COMPARE_ELEMENTS ? count - at : COMPARE_ELEMENTS;
+        status = tw_tensor_file_read(file, head->tensor, at, n, both, err);
+        if (status == TW_OK) {
+            status = tw_model_source_read(source, 0, at, n, both + COMPARE_ELEMENTS, err);
+        }
+        if (status == TW_OK && memcmp(both, both + COMPARE_ELEMENTS, n * sizeof(*both)) != 0) {
+            status = tw_fail(err, TW_CONFIG,
+                             "%s: %s differs from %s, but the model's head is tied to it "
+                             "(tie_word_embeddings, model.tied)",
+                             file->name, HEAD, tensor->name);
+        }
+    }
+    free(both);
+    return status;
+}
+
+/* Nothing is there that the model has no place for: dropping a tensor would be another model. */
+static enum tw_status check_rest(const struct tw_model_source *source, const char *prefix,
+                                 struct tw_error *err) {
+    const bool is_part = prefix[0] != 0 && strcmp(prefix, "transformer.") != 0;
+    for (uint32_t i = 0; i < source->files_count; i++) {
+        const struct tw_safetensors *const st = &source->files[i].st;
+        for (uint32_t k = 0; k < st->tensors_count; k++) {
+            const char *name = st->tensors[k].name;
+            const size_t size = strlen(prefix);
+            const bool is_below = strncmp(name, prefix, size) == 0;
+            if (is_part && !is_below) continue; /* momentum and the like of a checkpoint */
+            const char *const bare = is_below ? name + size : name;
+            char full[TW_SAFETENSORS_NAME_BYTES];
+            full_name(prefix, bare, full);
+            const bool is_ours = strcmp(full, name) == 0;
+            if (is_ours && tw_layout_find(source->layout, bare) != NULL) continue;
+            if (is_ours && strcmp(bare, HEAD) == 0) {
+                TW_TRY(check_tie(source, &(struct tw_model_place){i, &st->tensors[k]}, err));
+                continue;
+            }
+            if (is_buffer(name)) continue;
+            return tw_fail(err, TW_CORRUPT,
+                           "%s holds the tensor %s, which this model has no place "
+                           "for",
+                           source->files[i].name, name);
+        }
+    }
+    return TW_OK;
+}
+
+enum tw_status tw_model_source_bind(struct tw_model_source *source, const struct tw_layout *layout,
+                                    const char *part, struct tw_error *err) {
+    char prefix[16];
+    TW_ASSERT(source->layout == NULL);
+    TW_ASSERT(strlen(part) < sizeof(prefix) - 1);
+    source->layout = layout;
+    source->places = calloc(layout->tensors_count, sizeof(*source->places));
+    if (source->places == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of tensors");
+    TW_TRY(choose_prefix(source, part, prefix, err));
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        char full[TW_SAFETENSORS_NAME_BYTES];
+        full_name(prefix, layout->tensors[i].name, full);
+        source->places[i] = find(source, full);
+        if (source->places[i].tensor == NULL) {
+            return tw_fail(err, TW_CORRUPT, "%s holds no tensor %s, which this model needs",
+                           source->path, full);
+        }
+        TW_TRY(check_tensor(source, &source->places[i], &layout->tensors[i], err));
+    }
+    return check_rest(source, prefix, err);
+}
+
+enum tw_dtype tw_model_source_dtype(const struct tw_model_source *source, uint32_t i) {
+    TW_ASSERT(source->layout != NULL && i < source->layout->tensors_count);
+    return source->places[i].tensor->dtype;
+}
+
+enum tw_status tw_model_source_read(const struct tw_model_source *source, uint32_t i,
+                                    uint64_t first, uint64_t count, float *to,
+                                    struct tw_error *err) {
+    TW_ASSERT(source->layout != NULL && i < source->layout->tensors_count);
+    const struct tw_model_place *const place = &source->places[i];
+    return tw_tensor_file_read(&source->files[place->file], place->tensor, first, count, to, err);
+}

@@ -1,0 +1,376 @@
+#include "worker/files/train_file.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "kernels/norm.h"
+#include "proto/safetensors.h"
+#include "worker/files/tensor_file.h"
+
+enum { PARTS = 3 };
+
+static const char *const PREFIXES[PARTS] = {"live", "adam_m", "adam_v"};
+
+static void arrays_of(const struct tw_train_state *state, float *arrays[PARTS]) {
+    arrays[0] = state->theta;
+    arrays[1] = state->m;
+    arrays[2] = state->v;
+}
+
+/* ---- metadata -------------------------------------------------------------------------------- */
+
+/* Values of the metadata are one line of printable ASCII. A manifest has no '|', so it stands for
+ * the ends of its lines. */
+enum { LINE_END = '|' };
+
+enum field {
+    VERSION,
+    STEP,
+    TOKENS,
+    UPDATES,
+    CURSOR,
+    SEED,
+    SKIPPED,
+    SUM,
+    MICRO_BATCH,
+    COMPUTE_BITS,
+    FIELDS
+};
+static const char *const FIELD_NAMES[FIELDS] = {
+    "thinwire.training",    "thinwire.step",        "thinwire.tokens",  "thinwire.updates",
+    "thinwire.cursor",      "thinwire.data_seed",   "thinwire.skipped", "thinwire.xxh64",
+    "thinwire.micro_batch", "thinwire.compute_bits"};
+enum { FORMAT_VERSION = 1 };
+
+/* Files of before passes were recorded have neither of their fields, in the sum nor outside. */
+static unsigned fields_count(const struct tw_train_pass *pass) {
+    return pass->micro_batch > 0 ? FIELDS : MICRO_BATCH;
+}
+
+/* The text that was saved: of a version with fewer keys it is shorter than the run's. */
+struct manifest {
+    char text[TW_MANIFEST_BYTES_MAX];
+    size_t size;
+};
+
+struct metadata {
+    struct manifest manifest;
+    char numbers[FIELDS][24];
+    unsigned numbers_count;
+};
+
+static void counters_of(const struct tw_train_file *file, uint64_t values[FIELDS]) {
+    const uint64_t counters[FIELDS] = {[VERSION] = FORMAT_VERSION,
+                                       [STEP] = file->state.step,
+                                       [TOKENS] = file->state.tokens,
+                                       [UPDATES] = file->state.updates,
+                                       [CURSOR] = file->state.cursor,
+                                       [SEED] = file->data_seed,
+                                       [SKIPPED] = file->skipped,
+                                       [MICRO_BATCH] = file->pass.micro_batch,
+                                       [COMPUTE_BITS] =
+                                           file->pass.compute == TW_COMPUTE_BF16 ? 16 : 32};
+    memcpy(values, counters, sizeof(counters));
+}
+
+void tw_train_file_manifest(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX],
+                            size_t *size) {
+    tw_run_encode(run, text, size);
+    for (size_t i = 0; i < *size; i++) {
+        TW_ASSERT(text[i] != LINE_END);
+        if (text[i] == '\n') text[i] = LINE_END;
+    }
+}
+
+static void metadata_fill(struct metadata *to, const struct tw_train_file *file, uint64_t sum) {
+    uint64_t values[FIELDS];
+    counters_of(file, values);
+    values[SUM] = sum;
+    tw_train_file_manifest(&file->run, to->manifest.text, &to->manifest.size);
+    to->numbers_count = fields_count(&file->pass);
+    for (unsigned i = 0; i < to->numbers_count; i++) {
+        (void)snprintf(to->numbers[i], sizeof(to->numbers[i]), "%" PRIu64, values[i]);
+    }
+}
+
+static struct tw_safetensors_text text_of(const char *text) {
+    return (struct tw_safetensors_text){text, strlen(text)};
+}
+
+static void metadata_put(struct tw_safetensors *st, const struct metadata *from) {
+    st->metadata[0].key = text_of("format");
+    st->metadata[0].value = text_of("pt");
+    st->metadata[1].key = text_of(TW_TRAIN_FILE_MANIFEST);
+    st->metadata[1].value = (struct tw_safetensors_text){from->manifest.text, from->manifest.size};
+    for (unsigned i = 0; i < from->numbers_count; i++) {
+        st->metadata[2 + i].key = text_of(FIELD_NAMES[i]);
+        st->metadata[2 + i].value = text_of(from->numbers[i]);
+    }
+    st->metadata_count = 2 + from->numbers_count;
+}
+
+static bool read_number(const struct tw_safetensors *st, enum field field, uint64_t *value) {
+    const struct tw_safetensors_text *const text = tw_safetensors_metadata(st, FIELD_NAMES[field]);
+    *value = 0;
+    if (text == NULL || text->size == 0 || text->size > 20) return false;
+    for (size_t i = 0; i < text->size; i++) {
+        const char digit = text->bytes[i];
+        if (digit < '0' || digit > '9' || *value > (UINT64_MAX - 9) / 10) return false;
+        *value = *value * 10 + (uint64_t)(digit - '0');
+    }
+    return true;
+}
+
+/* False when what it says of passes cannot be; it may say nothing. */
+static bool read_pass(const struct tw_safetensors *st, struct tw_train_pass *pass) {
+    uint64_t micro_batch, bits;
+    *pass = (struct tw_train_pass){.compute = TW_COMPUTE_AUTO};
+    const bool has_size = read_number(st, MICRO_BATCH, &micro_batch);
+    const bool has_type = read_number(st, COMPUTE_BITS, &bits);
+    if (!has_size && !has_type) return true;
+    if (!has_size || !has_type || micro_batch == 0 || micro_batch > UINT32_MAX) return false;
+    if (bits != 16 && bits != 32) return false;
+    pass->micro_batch = (uint32_t)micro_batch;
+    pass->compute = bits == 16 ? TW_COMPUTE_BF16 : TW_COMPUTE_FP32;
+    return true;
+}
+
+static enum tw_status read_manifest(const struct tw_tensor_file *source, struct manifest *manifest,
+                                    struct tw_run *run, struct tw_error *err) {
+    struct tw_error why = {.message = "it is missing, or too long"};
+    const struct tw_safetensors_text *const line =
+        tw_safetensors_metadata(&source->st, TW_TRAIN_FILE_MANIFEST);
+    bool is_good = line != NULL && line->size <= sizeof(manifest->text);
+    manifest->size = is_good ? line->size : 0;
+    for (size_t i = 0; i < manifest->size; i++) {
+        manifest->text[i] = line->bytes[i] == LINE_END ? '\n' : line->bytes[i];
+    }
+    is_good = is_good && tw_run_read_older(manifest->text, manifest->size, run, &why) == TW_OK;
+    if (is_good) return TW_OK;
+    return tw_fail(err, TW_CORRUPT, "%s: its manifest is damaged, or of a later version: %.120s",
+                   source->name, why.message);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* Over counters, manifest and numbers. */
+static enum tw_status sum_of(const struct tw_layout *layout, const struct tw_train_file *file,
+                             const struct manifest *manifest, uint64_t *sum_out,
+                             struct tw_error *err) {
+    float *arrays[PARTS];
+    uint64_t counters[FIELDS];
+    struct tw_range *const ranges =
+        calloc(2 + PARTS * (size_t)layout->tensors_count, sizeof(*ranges));
+    if (ranges == NULL) return tw_fail(err, TW_NOMEM, "no memory for a checksum");
+    counters_of(file, counters);
+    ranges[0] = (struct tw_range){counters, fields_count(&file->pass) * sizeof(*counters)};
+    ranges[1] = (struct tw_range){manifest->text, manifest->size};
+    size_t count = 2;
+    arrays_of(&file->state, arrays);
+    for (unsigned part = 0; part < PARTS; part++) {
+        for (uint32_t i = 0; i < layout->tensors_count; i++) {
+            const struct tw_tensor *const tensor = &layout->tensors[i];
+            ranges[count++] = (struct tw_range){
+                arrays[part] + tensor->offset, (size_t)tensor->rows * tensor->cols * sizeof(float)};
+        }
+    }
+    *sum_out = tw_xxh64_ranges(ranges, count);
+    free(ranges);
+    return TW_OK;
+}
+
+/* tensors (3 tensors_count), in the order of the file. */
+static void describe(struct tw_safetensors *st, const struct tw_layout *layout) {
+    st->tensors_count = 0;
+    for (unsigned part = 0; part < PARTS; part++) {
+        for (uint32_t i = 0; i < layout->tensors_count; i++) {
+            const struct tw_tensor *const tensor = &layout->tensors[i];
+            struct tw_safetensors_tensor *const to = &st->tensors[st->tensors_count++];
+            (void)snprintf(to->name, sizeof(to->name), "%s.%s", PREFIXES[part], tensor->name);
+            to->dtype = TW_DTYPE_F32;
+            to->rank = tensor->rank;
+            to->shape[0] = tensor->rows;
+            to->shape[1] = tensor->cols;
+        }
+    }
+}
+
+static enum tw_status write_all(struct tw_out_file *out, const uint8_t *header, size_t header_bytes,
+                                const struct tw_layout *layout, const struct tw_train_state *state,
+                                struct tw_error *err) {
+    const uint16_t one = 1;
+    float *arrays[PARTS];
+    TW_ASSERT(*(const uint8_t *)&one == 1); /* floats go out as they lie in memory */
+    TW_TRY(tw_out_rewind(out, err));
+    TW_TRY(tw_out_write(out, header, header_bytes, err));
+    arrays_of(state, arrays);
+    for (unsigned part = 0; part < PARTS; part++) {
+        for (uint32_t i = 0; i < layout->tensors_count; i++) {
+            const struct tw_tensor *const tensor = &layout->tensors[i];
+            const size_t bytes = (size_t)tensor->rows * tensor->cols * sizeof(float);
+            TW_TRY(tw_out_write(out, arrays[part] + tensor->offset, bytes, err));
+        }
+    }
+    return tw_out_save(out, err);
+}
+
+enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layout *layout,
+                                  const struct tw_train_file *file, struct tw_error *err) {
+    struct tw_safetensors st = {.tensors_capacity = PARTS * layout->tensors_count};
+    struct metadata metadata;
+    uint64_t sum = 0;
+    float *arrays[PARTS];
+    arrays_of(&file->state, arrays);
+    for (unsigned part = 0; part < PARTS; part++) {
+        if (tw_is_finite(arrays[part], layout->elements)) continue;
+        return tw_fail(err, TW_CORRUPT, "the training state is not finite and is not saved");
+    }
+    tw_run_encode(&file->run, metadata.manifest.text, &metadata.manifest.size);
+    TW_TRY(sum_of(layout, file, &metadata.manifest, &sum, err));
+    metadata_fill(&metadata, file, sum);
+    st.tensors = calloc(st.tensors_capacity, sizeof(*st.tensors));
+    if (st.tensors == NULL) return tw_fail(err, TW_NOMEM, "no memory for a header");
+    describe(&st, layout);
+    metadata_put(&st, &metadata);
+    const size_t capacity = tw_safetensors_bound(&st);
+    uint8_t *const header = malloc(capacity);
+    size_t header_bytes = 0;
+    enum tw_status status = header != NULL
+                                ? tw_safetensors_encode(&st, header, capacity, &header_bytes, err)
+                                : tw_fail(err, TW_NOMEM, "no memory for a header");
+    if (status == TW_OK) {
+        status = write_all(out, header, header_bytes, layout, &file->state, err);
+    }
+    free(header);
+    free(st.tensors);
+    return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static enum tw_status read_version(const struct tw_tensor_file *source, bool *is_one,
+                                   struct tw_error *err) {
+    uint64_t version = 0;
+    *is_one = tw_safetensors_metadata(&source->st, FIELD_NAMES[VERSION]) != NULL;
+    if (!*is_one || (read_number(&source->st, VERSION, &version) && version == FORMAT_VERSION)) {
+        return TW_OK;
+    }
+    return tw_fail(err, TW_VERSION, "%s: training file of version %" PRIu64 ", %d is known",
+                   source->name, version, FORMAT_VERSION);
+}
+
+static enum tw_status damaged(const struct tw_tensor_file *source, struct tw_error *err) {
+    return tw_fail(err, TW_CORRUPT, "%s: its counters are damaged", source->name);
+}
+
+static enum tw_status peek(const struct tw_tensor_file *source, bool *is_one, struct tw_run *run,
+                           struct tw_train_pass *pass, struct tw_error *err) {
+    struct manifest manifest;
+    struct tw_train_pass found;
+    TW_TRY(read_version(source, is_one, err));
+    if (!*is_one) return TW_OK;
+    TW_TRY(read_manifest(source, &manifest, run, err));
+    if (!read_pass(&source->st, &found)) return damaged(source, err);
+    if (pass != NULL) *pass = found;
+    return TW_OK;
+}
+
+enum tw_status tw_train_file_peek(const char *path, bool *is_one, struct tw_run *run,
+                                  struct tw_train_pass *pass, struct tw_error *err) {
+    struct tw_tensor_file source;
+    *is_one = false;
+    if (tw_tensor_file_open(&source, path, NULL) != TW_OK) return TW_OK;
+    const enum tw_status status = peek(&source, is_one, run, pass, err);
+    tw_tensor_file_close(&source);
+    return status;
+}
+
+enum tw_status tw_train_file_run(const char *path, bool *has_run, struct tw_run *run,
+                                 struct tw_error *err) {
+    struct tw_tensor_file source;
+    struct manifest manifest;
+    *has_run = false;
+    if (tw_tensor_file_open(&source, path, NULL) != TW_OK) return TW_OK;
+    enum tw_status status = peek(&source, has_run, run, NULL, err);
+    if (status == TW_OK && !*has_run &&
+        tw_safetensors_metadata(&source.st, TW_TRAIN_FILE_MANIFEST) != NULL) {
+        *has_run = true;
+        status = read_manifest(&source, &manifest, run, err);
+    }
+    tw_tensor_file_close(&source);
+    return status;
+}
+
+static enum tw_status read_counters(const struct tw_tensor_file *source, struct tw_train_file *file,
+                                    uint64_t *sum, struct tw_error *err) {
+    bool is_one = false;
+    TW_TRY(read_version(source, &is_one, err));
+    if (!is_one) {
+        return tw_fail(err, TW_CORRUPT,
+                       "%s holds no state of a training, only numbers to start another from",
+                       source->name);
+    }
+    const bool is_whole = read_number(&source->st, STEP, &file->state.step) &&
+                          read_number(&source->st, TOKENS, &file->state.tokens) &&
+                          read_number(&source->st, UPDATES, &file->state.updates) &&
+                          read_number(&source->st, CURSOR, &file->state.cursor) &&
+                          read_number(&source->st, SEED, &file->data_seed) &&
+                          read_number(&source->st, SKIPPED, &file->skipped) &&
+                          read_number(&source->st, SUM, sum) && read_pass(&source->st, &file->pass);
+    return is_whole ? TW_OK : damaged(source, err);
+}
+
+static enum tw_status read_tensor(const struct tw_tensor_file *source, const char *prefix,
+                                  const struct tw_tensor *tensor, float *to, struct tw_error *err) {
+    char name[TW_SAFETENSORS_NAME_BYTES];
+    (void)snprintf(name, sizeof(name), "%s.%s", prefix, tensor->name);
+    const struct tw_safetensors_tensor *const found = tw_safetensors_find(&source->st, name);
+    if (found == NULL) {
+        return tw_fail(err, TW_CONFIG,
+                       "%s holds no %s: it belongs to a model of another shape; name the manifest "
+                       "it was trained with",
+                       source->name, name);
+    }
+    if (found->dtype != TW_DTYPE_F32 || found->rank != tensor->rank ||
+        found->shape[0] != tensor->rows || (tensor->rank > 1 && found->shape[1] != tensor->cols)) {
+        return tw_fail(err, TW_CONFIG,
+                       "%s: %s has another shape than the manifest's model; name the manifest it "
+                       "was trained with",
+                       source->name, name);
+    }
+    return tw_tensor_file_read(source, found, 0, (uint64_t)tensor->rows * tensor->cols, to, err);
+}
+
+static enum tw_status read_all(const struct tw_tensor_file *source, const struct tw_layout *layout,
+                               struct tw_train_file *file, struct tw_error *err) {
+    float *arrays[PARTS];
+    uint64_t wanted = 0, sum = 0;
+    struct manifest manifest;
+    TW_TRY(read_counters(source, file, &wanted, err));
+    TW_TRY(read_manifest(source, &manifest, &file->run, err));
+    arrays_of(&file->state, arrays);
+    for (unsigned part = 0; part < PARTS; part++) {
+        memset(arrays[part], 0, layout->elements * sizeof(float));
+        for (uint32_t i = 0; i < layout->tensors_count; i++) {
+            const struct tw_tensor *const tensor = &layout->tensors[i];
+            TW_TRY(read_tensor(source, PREFIXES[part], tensor, arrays[part] + tensor->offset, err));
+        }
+    }
+    TW_TRY(sum_of(layout, file, &manifest, &sum, err));
+    if (sum == wanted) return TW_OK;
+    return tw_fail(err, TW_CORRUPT, "%s is damaged: what it holds is not what was saved",
+                   source->name);
+}
+
+enum tw_status tw_train_file_load(const char *path, const struct tw_layout *layout,
+                                  struct tw_train_file *file, struct tw_error *err) {
+    struct tw_tensor_file source;
+    TW_TRY(tw_tensor_file_open(&source, path, err));
+    const enum tw_status status = read_all(&source, layout, file, err);
+    tw_tensor_file_close(&source);
+    return status;
+}
