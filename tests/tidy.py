@@ -288,7 +288,7 @@ def check_head(src):
 def check_names(src):
     """What has external linkage starts with tw_; tests and programs name theirs as they like."""
     if not src.path.endswith(".h") or src.module == "tests" or \
-            src.path.startswith(("daemon/cli/", "worker/engine_verb.h")):
+            src.path.startswith(("daemon/cli/", "worker/cli/engine_verb.h")):
         return
     for number, line in enumerate(src.code, 1):
         match = re.match(r"(?!static|typedef|#|extern \"C\")[a-z_][\w ]*[ *]+(\w+)\s*\(", line)

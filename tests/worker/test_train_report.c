@@ -1,6 +1,6 @@
-/* Tests of worker/train_report.c and worker/progress.c: what is shown, and that MFU is a
+/* Tests of worker/cli/train_report.c and worker/progress.c: what is shown, and that MFU is a
  * share: no step, however fast, makes it more than all of it. */
-#include "worker/train_report.h"
+#include "worker/cli/train_report.h"
 
 #include <math.h>
 #include <sys/mman.h>

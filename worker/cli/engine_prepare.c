@@ -7,9 +7,9 @@
 #include "base/machine.h"
 #include "base/nearest.h"
 #include "proto/run_value.h"
+#include "worker/cli/engine_verb.h"
 #include "worker/data/json_field.h"
 #include "worker/data/prepare/prepare.h"
-#include "worker/engine_verb.h"
 #include "worker/interrupt.h"
 
 enum { MILLION = 1000000, HELDOUT_MIN = MILLION / 1000 /* of data.heldout of a run */ };

@@ -7,7 +7,7 @@
 
 #include "base/nearest.h"
 #include "base/units.h"
-#include "worker/engine_verb.h"
+#include "worker/cli/engine_verb.h"
 #include "worker/files/engine_model.h"
 #include "worker/files/gguf_write.h"
 #include "worker/files/hf_write.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "worker/engine_verb.h"
+#include "worker/cli/engine_verb.h"
 
 enum { STEPS_MAX = 5 };
 static const double WHOLE_S = 2;    /* a step that should take longer is measured in part */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "worker/engine_verb.h"
+#include "worker/cli/engine_verb.h"
 #include "worker/files/engine_model.h"
 #include "worker/files/model_source.h"
 #include "worker/files/tensor_file.h"

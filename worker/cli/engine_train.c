@@ -13,11 +13,11 @@
 
 #include "base/units.h"
 #include "proto/run_key.h"
-#include "worker/engine_verb.h"
+#include "worker/cli/engine_verb.h"
+#include "worker/cli/train_report.h"
 #include "worker/files/train_file.h"
 #include "worker/interrupt.h"
 #include "worker/learn/eval.h"
-#include "worker/train_report.h"
 
 enum { EVAL_WINDOWS = 64, SKIPS_MAX = 16 };
 static const double SAVE_PAUSE_S = 600; /* when --save-every says nothing */

@@ -6,8 +6,8 @@
 
 #include "base/hash.h"
 #include "base/nearest.h"
+#include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
-#include "worker/engine_verb.h"
 #include "worker/json_text.h"
 #include "worker/out_file.h"
 

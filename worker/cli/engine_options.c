@@ -1,4 +1,4 @@
-#include "worker/engine_options.h"
+#include "worker/cli/engine_options.h"
 
 #include <errno.h>
 #include <stddef.h>

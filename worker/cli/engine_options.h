@@ -1,6 +1,6 @@
 /* engine_options.h - the command line of the verbs that need a model but no daemon. */
-#ifndef TW_WORKER_ENGINE_OPTIONS_H
-#define TW_WORKER_ENGINE_OPTIONS_H
+#ifndef TW_WORKER_CLI_ENGINE_OPTIONS_H
+#define TW_WORKER_CLI_ENGINE_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -8,8 +8,8 @@
 
 #include "base/hash.h"
 #include "base/units.h"
+#include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
-#include "worker/engine_verb.h"
 #include "worker/interrupt.h"
 #include "worker/json_text.h"
 #include "worker/tokenizer/tokenizer_text.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "worker/engine_verb.h"
+#include "worker/cli/engine_verb.h"
 
 static const struct {
     const char *name;

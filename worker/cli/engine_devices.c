@@ -6,8 +6,8 @@
 
 #include "base/machine.h"
 #include "base/units.h"
+#include "worker/cli/engine_verb.h"
 #include "worker/engine/devices.h"
-#include "worker/engine_verb.h"
 #include "worker/json_text.h"
 #include "worker/nvml.h"
 

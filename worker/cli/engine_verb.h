@@ -1,6 +1,6 @@
 /* engine_verb.h - what thinwire-engine can do without a daemon: train, eval, generate. */
-#ifndef TW_WORKER_ENGINE_VERB_H
-#define TW_WORKER_ENGINE_VERB_H
+#ifndef TW_WORKER_CLI_ENGINE_VERB_H
+#define TW_WORKER_CLI_ENGINE_VERB_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,9 +9,9 @@
 #include "base/status.h"
 #include "proto/layout.h"
 #include "proto/run.h"
+#include "worker/cli/engine_options.h"
 #include "worker/data/data.h"
 #include "worker/engine/engine.h"
-#include "worker/engine_options.h"
 #include "worker/files/state_folder.h"
 #include "worker/learn/eval.h"
 

@@ -2,8 +2,8 @@
  *
  * People read standard error: on a terminal one line that changes, elsewhere a line now and then.
  * Programs read standard output, where --json prints one event a line. */
-#ifndef TW_WORKER_TRAIN_REPORT_H
-#define TW_WORKER_TRAIN_REPORT_H
+#ifndef TW_WORKER_CLI_TRAIN_REPORT_H
+#define TW_WORKER_CLI_TRAIN_REPORT_H
 
 #include <stdbool.h>
 #include <stdint.h>

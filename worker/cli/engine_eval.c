@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "worker/engine_verb.h"
+#include "worker/cli/engine_verb.h"
 #include "worker/learn/eval.h"
 #include "worker/progress.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "worker/engine_verb.h"
+#include "worker/cli/engine_verb.h"
 
 struct row {
     const char *name;

@@ -1,4 +1,4 @@
-#include "worker/train_report.h"
+#include "worker/cli/train_report.h"
 
 #include <inttypes.h>
 #include <math.h>

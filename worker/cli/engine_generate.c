@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "worker/cli/engine_verb.h"
 #include "worker/engine/generate.h"
-#include "worker/engine_verb.h"
 #include "worker/interrupt.h"
 #include "worker/json_text.h"
 #include "worker/tokenizer/tokenizer_text.h"
