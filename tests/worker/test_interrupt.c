@@ -1,5 +1,5 @@
 /* test_interrupt.c - a signal may come in the middle of a matrix product. */
-#include "worker/interrupt.h"
+#include "worker/support/interrupt.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -14,7 +14,7 @@
 #include "worker/files/engine_model.h"
 #include "worker/files/gguf_write.h"
 #include "worker/files/hf_write.h"
-#include "worker/out_file.h"
+#include "worker/support/out_file.h"
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 

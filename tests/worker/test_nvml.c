@@ -1,7 +1,7 @@
 /* test_nvml.c - what is seen of a GPU through a management library that is loaded: numbers where it
  * tells, zeros where it does not, and a sentence where it cannot be asked. The library is a fake.
  */
-#include "worker/nvml.h"
+#include "worker/support/nvml.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>

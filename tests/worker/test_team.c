@@ -1,5 +1,5 @@
 /* test_team.c - every piece is done once, by one thread at a time, however often a team runs. */
-#include "worker/team.h"
+#include "worker/support/team.h"
 
 #include <sched.h>
 #include <signal.h>

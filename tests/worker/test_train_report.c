@@ -1,5 +1,5 @@
-/* Tests of worker/cli/train_report.c and worker/progress.c: what is shown, and that MFU is a
- * share: no step, however fast, makes it more than all of it. */
+/* Tests of worker/cli/train_report.c and worker/support/progress.c: what is shown, and that MFU is
+ * a share: no step, however fast, makes it more than all of it. */
 #include "worker/cli/train_report.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 #include "base/rng.h"
 #include "tests/test.h"
-#include "worker/progress.h"
+#include "worker/support/progress.h"
 
 enum { SEED = 7, STEPS = 2000 };
 

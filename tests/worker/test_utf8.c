@@ -1,5 +1,5 @@
 /* test_utf8.c - characters come out whole, and what is none comes out as U+FFFD. */
-#include "worker/utf8.h"
+#include "worker/support/utf8.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

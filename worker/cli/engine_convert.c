@@ -12,9 +12,9 @@
 #include "worker/files/gguf_write.h"
 #include "worker/files/hf_write.h"
 #include "worker/files/train_file.h"
-#include "worker/interrupt.h"
-#include "worker/out_file.h"
-#include "worker/progress.h"
+#include "worker/support/interrupt.h"
+#include "worker/support/out_file.h"
+#include "worker/support/progress.h"
 
 /* ---- command line ---------------------------------------------------------------------------- */
 

@@ -8,8 +8,8 @@
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/engine/devices.h"
-#include "worker/json_text.h"
-#include "worker/nvml.h"
+#include "worker/support/json_text.h"
+#include "worker/support/nvml.h"
 
 struct gpu_look {
     bool is_seen;

@@ -9,10 +9,10 @@
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/engine/generate.h"
-#include "worker/interrupt.h"
-#include "worker/json_text.h"
+#include "worker/support/interrupt.h"
+#include "worker/support/json_text.h"
+#include "worker/support/utf8.h"
 #include "worker/tokenizer/tokenizer_text.h"
-#include "worker/utf8.h"
 
 enum { PROMPT_BYTES_MAX = 1024 * 1024 };
 

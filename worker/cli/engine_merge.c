@@ -15,9 +15,9 @@
 #include "worker/files/engine_model.h"
 #include "worker/files/train_file.h"
 #include "worker/files/weights.h"
-#include "worker/json_text.h"
 #include "worker/learn/eval.h"
-#include "worker/out_file.h"
+#include "worker/support/json_text.h"
+#include "worker/support/out_file.h"
 
 struct merge {
     struct engine_bench *bench;

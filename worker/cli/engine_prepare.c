@@ -10,7 +10,7 @@
 #include "worker/cli/engine_verb.h"
 #include "worker/data/json_field.h"
 #include "worker/data/prepare/prepare.h"
-#include "worker/interrupt.h"
+#include "worker/support/interrupt.h"
 
 enum { MILLION = 1000000, HELDOUT_MIN = MILLION / 1000 /* of data.heldout of a run */ };
 

@@ -16,8 +16,8 @@
 #include "worker/cli/engine_verb.h"
 #include "worker/cli/train_report.h"
 #include "worker/files/train_file.h"
-#include "worker/interrupt.h"
 #include "worker/learn/eval.h"
+#include "worker/support/interrupt.h"
 
 enum { EVAL_WINDOWS = 64, SKIPS_MAX = 16 };
 static const double SAVE_PAUSE_S = 600; /* when --save-every says nothing */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "worker/utf8.h"
+#include "worker/support/utf8.h"
 
 static enum tw_cut found(struct tw_text_cut *cut, size_t taken) {
     *cut = (struct tw_text_cut){.taken = taken, .bytes = taken};

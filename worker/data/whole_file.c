@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "worker/out_file.h"
+#include "worker/support/out_file.h"
 
 enum tw_status tw_whole_file_write(const char *folder, const char *name,
                                    const struct tw_range *parts, size_t count,

@@ -26,7 +26,7 @@
 #include "kernels/ops.h"
 #include "proto/layout.h"
 #include "proto/run.h"
-#include "worker/team.h"
+#include "worker/support/team.h"
 
 #define TW_MODEL_NONE UINT64_MAX /* the offset of a tensor the model does not have */
 

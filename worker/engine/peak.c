@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/assert.h"
-#include "worker/team.h"
+#include "worker/support/team.h"
 
 enum {
     SIZE_SLOW = 128, /* for the reference, which does a billion operations a second */

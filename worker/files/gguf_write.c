@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "proto/model_config.h"
 #include "worker/files/gguf_vocab.h"
-#include "worker/out_file.h"
+#include "worker/support/out_file.h"
 
 enum {
     ALIGN = 32, /* bytes; the format's default */

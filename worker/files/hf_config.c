@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "proto/run_key.h"
-#include "worker/hf_json.h"
+#include "worker/support/hf_json.h"
 
 /* What a model_type implies. */
 struct kind {

@@ -14,7 +14,7 @@
 #include "base/assert.h"
 #include "proto/model_config.h"
 #include "worker/files/train_file.h"
-#include "worker/out_file.h"
+#include "worker/support/out_file.h"
 #include "worker/tokenizer/byte_tokenizer.h"
 
 enum {

@@ -15,7 +15,7 @@
 #include "proto/layout.h"
 #include "proto/run.h"
 #include "worker/learn/train_state.h"
-#include "worker/out_file.h"
+#include "worker/support/out_file.h"
 
 /* What its steps were computed with: others round otherwise. */
 struct tw_train_pass {

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "proto/worker_msg.h"
-#include "worker/nvml.h"
+#include "worker/support/nvml.h"
 
 enum { TW_DEVICE_WATCH_S = 2 };
 

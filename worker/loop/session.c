@@ -6,11 +6,11 @@
 
 #include "base/exit_codes.h"
 #include "base/log.h"
-#include "worker/interrupt.h"
 #include "worker/loop/device_watch.h"
 #include "worker/loop/heartbeat.h"
 #include "worker/loop/link.h"
 #include "worker/loop/trainer.h"
+#include "worker/support/interrupt.h"
 
 enum { RETRY_MS = 500, REMIND_TRIES = 60, ANSWER_MS = 10000 };
 

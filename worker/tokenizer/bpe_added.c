@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/utf8.h"
+#include "worker/support/utf8.h"
 
 static int compare(const void *a, const void *b) {
     const struct tw_bpe_added_token *const x = a, *const y = b;

@@ -2,7 +2,7 @@
 #ifndef TW_WORKER_TOKENIZER_TOKENIZER_JSON_H
 #define TW_WORKER_TOKENIZER_TOKENIZER_JSON_H
 
-#include "worker/hf_json.h"
+#include "worker/support/hf_json.h"
 #include "worker/tokenizer/tokenizer_inner.h"
 
 /* "WHAT VALUE is not supported; SUPPORTED". */

@@ -2,9 +2,9 @@
  * characters that stand for bytes. */
 #include <string.h>
 
+#include "worker/support/utf8.h"
 #include "worker/tokenizer/byte_tokenizer.h"
 #include "worker/tokenizer/tokenizer_json.h"
-#include "worker/utf8.h"
 
 enum {
     MERGES_MAX = 1 << 21,

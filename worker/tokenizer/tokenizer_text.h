@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "worker/utf8.h"
+#include "worker/support/utf8.h"
 
 #define TW_TOKEN_NONE UINT32_MAX
 

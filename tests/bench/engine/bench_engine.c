@@ -16,7 +16,7 @@
 #include "base/units.h"
 #include "tests/bench/engine/bound.h"
 #include "worker/engine/engine.h"
-#include "worker/team.h"
+#include "worker/support/team.h"
 
 enum { ROUNDS_MAX = 1000 };
 

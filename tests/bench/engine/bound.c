@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "tests/bench/engine/whole.h"
-#include "worker/team.h"
+#include "worker/support/team.h"
 
 enum { SHAPES_MAX = 32, TRIES = 3, ALIGN = 4096 };
 

@@ -20,7 +20,7 @@
 #include "worker/data/prepare/prepare_report.h"
 #include "worker/data/prepare/prepare_write.h"
 #include "worker/data/whole_file.h"
-#include "worker/interrupt.h"
+#include "worker/support/interrupt.h"
 
 enum {
     WAIT_MS = 200,

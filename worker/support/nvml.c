@@ -1,4 +1,4 @@
-#include "worker/nvml.h"
+#include "worker/support/nvml.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-#include "worker/progress.h"
+#include "worker/support/progress.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "worker/utf8.h"
+#include "worker/support/utf8.h"
 
 #include <string.h>
 

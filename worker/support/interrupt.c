@@ -1,4 +1,4 @@
-#include "worker/interrupt.h"
+#include "worker/support/interrupt.h"
 
 #include <signal.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-#include "worker/json_text.h"
+#include "worker/support/json_text.h"
 
 #include <string.h>
 
-#include "worker/utf8.h"
+#include "worker/support/utf8.h"
 
 void tw_json_text_print(FILE *to, const uint8_t *text, size_t bytes) {
     (void)fputc('"', to);

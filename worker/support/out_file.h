@@ -7,8 +7,8 @@
  *
  * Whoever writes PATH.part holds a lock on it, which ends with the process: what one that was
  * killed left is taken over. */
-#ifndef TW_WORKER_OUT_FILE_H
-#define TW_WORKER_OUT_FILE_H
+#ifndef TW_WORKER_SUPPORT_OUT_FILE_H
+#define TW_WORKER_SUPPORT_OUT_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

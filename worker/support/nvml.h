@@ -2,8 +2,8 @@
  * program runs: where there is no driver there is nothing to link, and nothing to see.
  *
  * For people only: nothing that trains depends on it. One thread at a time. */
-#ifndef TW_WORKER_NVML_H
-#define TW_WORKER_NVML_H
+#ifndef TW_WORKER_SUPPORT_NVML_H
+#define TW_WORKER_SUPPORT_NVML_H
 
 #include <stdint.h>
 

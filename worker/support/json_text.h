@@ -1,6 +1,6 @@
 /* json_text.h - any bytes as a JSON string. */
-#ifndef TW_WORKER_JSON_TEXT_H
-#define TW_WORKER_JSON_TEXT_H
+#ifndef TW_WORKER_SUPPORT_JSON_TEXT_H
+#define TW_WORKER_SUPPORT_JSON_TEXT_H
 
 #include <stddef.h>
 #include <stdint.h>

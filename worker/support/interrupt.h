@@ -4,8 +4,8 @@
  * which it moves into a small heap buffer: a signal delivered there writes its frame over whatever
  * lies before that buffer. Handlers here therefore run on a stack of their own, and every thread
  * that may multiply must be known to this file or have its signals blocked. */
-#ifndef TW_WORKER_INTERRUPT_H
-#define TW_WORKER_INTERRUPT_H
+#ifndef TW_WORKER_SUPPORT_INTERRUPT_H
+#define TW_WORKER_SUPPORT_INTERRUPT_H
 
 #include <stdbool.h>
 

@@ -8,7 +8,7 @@
  * Two conditions put threads to sleep. In both the sleeper raises its flag and then looks again,
  * while the waker changes the state and then looks at the flag, all sequentially consistent: one of
  * the two sees the other. */
-#include "worker/team.h"
+#include "worker/support/team.h"
 
 #include <pthread.h>
 #include <signal.h>

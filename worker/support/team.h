@@ -4,8 +4,8 @@
  * runs (after spinning for some microseconds, since the next run is mostly near). A piece goes to
  * whoever is free next, so a core that a neighbour uses too takes fewer pieces, and a run waits for
  * pieces, never for a helper that has none. Which thread takes a piece must not change a result. */
-#ifndef TW_WORKER_TEAM_H
-#define TW_WORKER_TEAM_H
+#ifndef TW_WORKER_SUPPORT_TEAM_H
+#define TW_WORKER_SUPPORT_TEAM_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* hf_json.h - the JSON files beside a model, read strictly: bounded, no key twice. */
-#ifndef TW_WORKER_HF_JSON_H
-#define TW_WORKER_HF_JSON_H
+#ifndef TW_WORKER_SUPPORT_HF_JSON_H
+#define TW_WORKER_SUPPORT_HF_JSON_H
 
 #include <jansson.h>
 #include <stddef.h>

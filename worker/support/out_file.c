@@ -1,4 +1,4 @@
-#include "worker/out_file.h"
+#include "worker/support/out_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "worker/hf_json.h"
+#include "worker/support/hf_json.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* progress.h - a line on a terminal that says how far something is that takes its time. */
-#ifndef TW_WORKER_PROGRESS_H
-#define TW_WORKER_PROGRESS_H
+#ifndef TW_WORKER_SUPPORT_PROGRESS_H
+#define TW_WORKER_SUPPORT_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* utf8.h - UTF-8 out of a stream of single bytes: characters come out whole or not at all. */
-#ifndef TW_WORKER_UTF8_H
-#define TW_WORKER_UTF8_H
+#ifndef TW_WORKER_SUPPORT_UTF8_H
+#define TW_WORKER_SUPPORT_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
