@@ -1,6 +1,6 @@
 /* test_grant.c - what a contribution may take goes by the link it goes over: two links of unequal
  * speed, in a group and in pairs. The daemon's file between fakes of transport, core and log. */
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 #include "tests/test.h"
 
 enum { ELEMENTS = 1 << 20, FAST = 1, SLOW = 2, RATE_FAST = 1 << 30, RATE_SLOW = 40000 };

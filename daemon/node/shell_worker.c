@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 /* ---- what it says -------------------------------------------------------------------------- */
 

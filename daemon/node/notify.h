@@ -1,7 +1,7 @@
 /* notify.h - tells systemd how the daemon is: one datagram to $NOTIFY_SOCKET, nothing without it.
  */
-#ifndef TW_DAEMON_NOTIFY_H
-#define TW_DAEMON_NOTIFY_H
+#ifndef TW_DAEMON_NODE_NOTIFY_H
+#define TW_DAEMON_NODE_NOTIFY_H
 
 #include <stdint.h>
 

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "daemon/config_table.h"
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 enum { LIST_BYTES = 160 };
 

@@ -18,8 +18,8 @@
  * shell_data.c   the dataset: fetched, served    shell_budget.c what contributions may take
  * shell_invite.c tickets, guests, run secret     shell_gate.c   certificates, revocations
  * shell_caps.c   what the line may be used for   shell_reload.c the configuration read again */
-#ifndef TW_DAEMON_SHELL_H
-#define TW_DAEMON_SHELL_H
+#ifndef TW_DAEMON_NODE_SHELL_H
+#define TW_DAEMON_NODE_SHELL_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,10 +35,10 @@
 #include "daemon/dials.h"
 #include "daemon/exit_codes.h"
 #include "daemon/hours.h"
-#include "daemon/loop_lag.h"
+#include "daemon/node/loop_lag.h"
+#include "daemon/node/setup.h"
 #include "daemon/quota.h"
 #include "daemon/reach.h"
-#include "daemon/setup.h"
 #include "daemon/status_view.h"
 #include "daemon/supervisor.h"
 #include "daemon/tickets.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 enum { PROBE_REST_US = 20 * 1000 * 1000 };
 

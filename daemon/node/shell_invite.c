@@ -13,8 +13,8 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "daemon/handshake.h"
+#include "daemon/node/shell.h"
 #include "daemon/private_file.h"
-#include "daemon/shell.h"
 #include "proto/welcome.h"
 
 enum {

@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/units.h"
 #include "daemon/cert_file.h"
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 enum {
     LOOK_US = 2 * 1000 * 1000, /* between two looks at files and links */

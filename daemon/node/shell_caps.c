@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "base/units.h"
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 enum { LOOK_US = 1000 * 1000, SAVE_US = 60 * 1000 * 1000 };
 

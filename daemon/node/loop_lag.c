@@ -1,4 +1,4 @@
-#include "daemon/loop_lag.h"
+#include "daemon/node/loop_lag.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/notify.h"
+#include "daemon/node/notify.h"
 
 #include <stdarg.h>
 #include <stddef.h>

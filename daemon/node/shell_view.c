@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 enum {
     SAMPLE_US = 1000 * 1000,

@@ -1,8 +1,8 @@
 /* loop_lag.h - how long the loop keeps everybody waiting: the longest turn of the last minute, time
  * asleep in the kernel not counted. The promise is 5 ms on an idle machine; long work belongs on a
  * thread. */
-#ifndef TW_DAEMON_LOOP_LAG_H
-#define TW_DAEMON_LOOP_LAG_H
+#ifndef TW_DAEMON_NODE_LOOP_LAG_H
+#define TW_DAEMON_NODE_LOOP_LAG_H
 
 #include <stdint.h>
 #include <uv.h>

@@ -12,8 +12,8 @@
 #include <time.h>
 
 #include "base/assert.h"
-#include "daemon/notify.h"
-#include "daemon/shell.h"
+#include "daemon/node/notify.h"
+#include "daemon/node/shell.h"
 
 /* ---- the disk ------------------------------------------------------------------------------ */
 

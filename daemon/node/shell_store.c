@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "daemon/bans.h"
 #include "daemon/durable.h"
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 enum { VOTE_RETRY_MS = 1000 };
 

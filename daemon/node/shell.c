@@ -1,4 +1,4 @@
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "daemon/notify.h"
+#include "daemon/node/notify.h"
 
 enum { NODE_ALIGN = 64, EXIT_GRACE_US = 5 * 1000 * 1000 };
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 #include "proto/control.h"
 #include "proto/frame.h"
 

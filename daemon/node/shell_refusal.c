@@ -2,7 +2,7 @@
  * then a count. A flood of refusals must not become a flood of lines. */
 #include <string.h>
 
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 enum {
     REFUSAL_LINE_US = 600 * 1000 * 1000, /* the same refusal of the same host */

@@ -2,8 +2,8 @@
  * identity, secret. Each failure is one sentence that names the thing and the way out, and an exit
  * status of exit_codes.h. Nothing on disk is changed but: missing folders are made, the count of
  * starts goes up, the lock is taken. */
-#ifndef TW_DAEMON_SETUP_H
-#define TW_DAEMON_SETUP_H
+#ifndef TW_DAEMON_NODE_SETUP_H
+#define TW_DAEMON_NODE_SETUP_H
 
 #include <stdbool.h>
 

@@ -1,7 +1,7 @@
 /* shell_crowd.c - measuring peers, and telling the core what it should know of them. */
 #include <string.h>
 
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 enum {
     JUDGE_US = 1000 * 1000,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 
 /* Of a line's rate: the rest is for what must not wait behind contributions, results above all. */
 #define LINE_SHARE 0.5

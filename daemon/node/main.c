@@ -6,8 +6,8 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
-#include "daemon/setup.h"
-#include "daemon/shell.h"
+#include "daemon/node/setup.h"
+#include "daemon/node/shell.h"
 
 static void usage_print(FILE *to) {
     (void)fprintf(

@@ -15,7 +15,7 @@
 
 #include "base/assert.h"
 #include "base/units.h"
-#include "daemon/shell.h"
+#include "daemon/node/shell.h"
 #include "proto/dataset_run.h"
 
 enum {

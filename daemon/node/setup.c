@@ -1,4 +1,4 @@
-#include "daemon/setup.h"
+#include "daemon/node/setup.h"
 
 #include <errno.h>
 #include <fcntl.h>
