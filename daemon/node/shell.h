@@ -27,7 +27,8 @@
 
 #include "base/log.h"
 #include "daemon/allowance.h"
-#include "daemon/api.h"
+#include "daemon/api/api.h"
+#include "daemon/api/status_view.h"
 #include "daemon/checkpoint.h"
 #include "daemon/crowd.h"
 #include "daemon/data_serve.h"
@@ -39,7 +40,6 @@
 #include "daemon/node/setup.h"
 #include "daemon/quota.h"
 #include "daemon/reach.h"
-#include "daemon/status_view.h"
 #include "daemon/supervisor.h"
 #include "daemon/tickets.h"
 #include "daemon/transport.h"

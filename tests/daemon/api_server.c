@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "daemon/api.h"
+#include "daemon/api/api.h"
 #include "view_sample.h"
 
 static struct tw_api *api;

@@ -20,8 +20,8 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "daemon/api.h"
-#include "daemon/api_socket.h"
+#include "daemon/api/api.h"
+#include "daemon/api/api_socket.h"
 #include "view_sample.h"
 
 enum { REPLY_BYTES = 256 * 1024 };

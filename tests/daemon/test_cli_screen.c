@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "base/units.h"
+#include "daemon/api/view_json.h"
 #include "daemon/cli/screen.h"
-#include "daemon/view_json.h"
 #include "view_sample.h"
 
 static struct tw_status_view view;

@@ -1,4 +1,4 @@
-/* Tests of daemon/metrics.c: what a scraper reads. */
+/* Tests of daemon/api/metrics.c: what a scraper reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "daemon/metrics.h"
+#include "daemon/api/metrics.h"
 #include "view_sample.h"
 
 static struct tw_status_view view;

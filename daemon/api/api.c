@@ -1,6 +1,6 @@
 /* The HTTP side: one libmicrohttpd daemon per listener, both driven by the loop. api_socket.c makes
  * the listening sockets and says who a client is. */
-#include "daemon/api.h"
+#include "daemon/api/api.h"
 
 #include <microhttpd.h>
 #include <stdio.h>
@@ -10,9 +10,9 @@
 #include <uv.h>
 
 #include "base/assert.h"
-#include "daemon/api_socket.h"
-#include "daemon/metrics.h"
-#include "daemon/view_json.h"
+#include "daemon/api/api_socket.h"
+#include "daemon/api/metrics.h"
+#include "daemon/api/view_json.h"
 
 enum {
     LISTENERS = 2, /* the Unix socket, and loopback TCP when configured */

@@ -1,10 +1,10 @@
 /* view_warning.h - what a person should look into, judged from the view alone, and the way out. */
-#ifndef TW_DAEMON_VIEW_WARNING_H
-#define TW_DAEMON_VIEW_WARNING_H
+#ifndef TW_DAEMON_API_VIEW_WARNING_H
+#define TW_DAEMON_API_VIEW_WARNING_H
 
 #include <stdint.h>
 
-#include "daemon/status_view.h"
+#include "daemon/api/status_view.h"
 
 enum { TW_WARNINGS_MAX = 12 };
 

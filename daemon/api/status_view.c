@@ -1,4 +1,4 @@
-#include "daemon/status_view.h"
+#include "daemon/api/status_view.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "daemon/view_warning.h"
+#include "daemon/api/view_warning.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "daemon/api_socket.h"
+#include "daemon/api/api_socket.h"
 
 #include <errno.h>
 #include <grp.h>

@@ -4,8 +4,8 @@
  * No pointers, so a copy is a snapshot. A float that was never measured is NaN and a time that
  * never came is TW_VIEW_NEVER; both become `null` in JSON. Ages and durations are at the moment of
  * fill. */
-#ifndef TW_DAEMON_STATUS_VIEW_H
-#define TW_DAEMON_STATUS_VIEW_H
+#ifndef TW_DAEMON_API_STATUS_VIEW_H
+#define TW_DAEMON_API_STATUS_VIEW_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* api_socket.h - listening sockets of the local API, and who is at the other end. */
-#ifndef TW_DAEMON_API_SOCKET_H
-#define TW_DAEMON_API_SOCKET_H
+#ifndef TW_DAEMON_API_API_SOCKET_H
+#define TW_DAEMON_API_API_SOCKET_H
 
 #include <stdbool.h>
 

@@ -1,11 +1,11 @@
-#include "daemon/view_json.h"
+#include "daemon/api/view_json.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/units.h"
-#include "daemon/view_warning.h"
+#include "daemon/api/view_warning.h"
 
 static json_t *count(uint64_t value) {
     return json_integer((json_int_t)(value > INT64_MAX ? INT64_MAX : value));

@@ -1,11 +1,11 @@
 /* view_json.h - the status view as the JSON of the local API. Every number has its unit in its key
  * (counts are their own unit: steps, tokens, rounds); what was never measured is null. */
-#ifndef TW_DAEMON_VIEW_JSON_H
-#define TW_DAEMON_VIEW_JSON_H
+#ifndef TW_DAEMON_API_VIEW_JSON_H
+#define TW_DAEMON_API_VIEW_JSON_H
 
 #include <jansson.h>
 
-#include "daemon/status_view.h"
+#include "daemon/api/status_view.h"
 
 enum { TW_VIEW_STATUS_EVENTS = 6 }; /* newest events inside /v1/status */
 

@@ -1,4 +1,4 @@
-#include "daemon/metrics.h"
+#include "daemon/api/metrics.h"
 
 #include <inttypes.h>
 #include <math.h>

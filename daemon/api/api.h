@@ -17,13 +17,13 @@
  * Who may: the socket is 0660, so the kernel lets in owner, group and root; verbs ask SO_PEERCRED
  * for uid 0 or our own uid. TCP has no verbs and wants a loopback Host header. Bounds: 16 clients,
  * 64 KiB per request, 5 s of silence. */
-#ifndef TW_DAEMON_API_H
-#define TW_DAEMON_API_H
+#ifndef TW_DAEMON_API_API_H
+#define TW_DAEMON_API_API_H
 
 #include <stdint.h>
 
 #include "base/status.h"
-#include "daemon/status_view.h"
+#include "daemon/api/status_view.h"
 
 enum { TW_API_CLIENTS_MAX = 16, TW_API_REQUEST_BYTES_MAX = 64 * 1024, TW_API_SILENCE_S = 5 };
 
