@@ -7,7 +7,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "daemon/durable.h"
 #include "daemon/file.h"
 #include "proto/armour.h"

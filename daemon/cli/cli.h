@@ -9,7 +9,7 @@
 
 #include "base/exit_codes.h"
 #include "base/status.h"
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 /* Global flags, and what is left of the command line for the verb. */
 struct cli {

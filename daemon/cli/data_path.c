@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/hash.h"
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "proto/dataset_run.h"
 
 /* ---- a text ---------------------------------------------------------------------------------- */

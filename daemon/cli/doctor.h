@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "daemon/gate.h"
 #include "daemon/identity.h"
 #include "daemon/secret.h"

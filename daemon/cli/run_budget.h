@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 #include "base/status.h"
-#include "daemon/allowance.h"
+#include "daemon/config/allowance.h"
 #include "proto/run.h"
 
 struct cli_budget {

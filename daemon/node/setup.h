@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 #include "daemon/exit_codes.h"
 #include "daemon/gate.h"
 #include "daemon/identity.h"

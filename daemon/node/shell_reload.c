@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/config_table.h"
+#include "daemon/config/config_table.h"
 #include "daemon/node/shell.h"
 
 enum { LIST_BYTES = 160 };

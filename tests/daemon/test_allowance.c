@@ -1,5 +1,5 @@
 /* test_allowance.c - a node keeps to its budget, whatever else passes its socket. */
-#include "daemon/allowance.h"
+#include "daemon/config/allowance.h"
 
 #include "tests/test.h"
 

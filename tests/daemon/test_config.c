@@ -1,4 +1,4 @@
-/* Tests of daemon/config.c. */
+/* Tests of daemon/config/config.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 #define ID "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 

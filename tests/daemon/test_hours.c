@@ -1,5 +1,5 @@
-/* Tests of daemon/hours.c: what the line may be used for at which time of the day. */
-#include "daemon/hours.h"
+/* Tests of daemon/config/hours.c: what the line may be used for at which time of the day. */
+#include "daemon/config/hours.h"
 #include "tests/test.h"
 
 static struct tw_hours hours;

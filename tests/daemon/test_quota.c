@@ -1,9 +1,10 @@
-/* Tests of daemon/quota.c on the simulated disk: what passed in a month survives restarts. */
+/* Tests of daemon/config/quota.c on the simulated disk: what passed in a month survives restarts.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "daemon/quota.h"
+#include "daemon/config/quota.h"
 #include "tests/daemon/disk.h"
 #include "tests/test.h"
 

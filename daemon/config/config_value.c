@@ -11,7 +11,7 @@
 #include "base/assert.h"
 #include "base/nearest.h"
 #include "base/units.h"
-#include "daemon/config_table.h"
+#include "daemon/config/config_table.h"
 
 struct unit {
     const char *name;

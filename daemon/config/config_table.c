@@ -1,5 +1,5 @@
 /* The keys of the configuration. Add a row here and it is parsed, checked, shown and explained. */
-#include "daemon/config_table.h"
+#include "daemon/config/config_table.h"
 
 #include <string.h>
 

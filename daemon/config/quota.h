@@ -6,8 +6,8 @@
  * an hour. So the last months that were seen each keep their own sum, and a clock that is put right
  * finds what passed in its month; and as long as a clock has not been set at all, it is the newest
  * month. */
-#ifndef TW_DAEMON_QUOTA_H
-#define TW_DAEMON_QUOTA_H
+#ifndef TW_DAEMON_CONFIG_QUOTA_H
+#define TW_DAEMON_CONFIG_QUOTA_H
 
 #include <stdbool.h>
 #include <stdint.h>

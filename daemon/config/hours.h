@@ -6,8 +6,8 @@
  *
  * A rate bounds upload and download each; of two entries for one minute the first one counts. An
  * entry may go over midnight (22:00-06:00). */
-#ifndef TW_DAEMON_HOURS_H
-#define TW_DAEMON_HOURS_H
+#ifndef TW_DAEMON_CONFIG_HOURS_H
+#define TW_DAEMON_CONFIG_HOURS_H
 
 #include <stdbool.h>
 #include <stddef.h>

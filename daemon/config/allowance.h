@@ -15,8 +15,8 @@
  * none, but where the credit alone pays for one: a node that can afford every k-th round takes part
  * in every k-th.
  */
-#ifndef TW_DAEMON_ALLOWANCE_H
-#define TW_DAEMON_ALLOWANCE_H
+#ifndef TW_DAEMON_CONFIG_ALLOWANCE_H
+#define TW_DAEMON_CONFIG_ALLOWANCE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
  * prints the commented example and says what a file came to. Unknown sections and keys are refused
  * with the line and the nearest known name. `instance` is the file's name without `.conf`; `%i` in
  * a default stands for it, and a relative path is relative to the folder of the file. */
-#ifndef TW_DAEMON_CONFIG_H
-#define TW_DAEMON_CONFIG_H
+#ifndef TW_DAEMON_CONFIG_CONFIG_H
+#define TW_DAEMON_CONFIG_CONFIG_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,8 +16,8 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "daemon/allowance.h"
-#include "daemon/hours.h"
+#include "daemon/config/allowance.h"
+#include "daemon/config/hours.h"
 #include "daemon/pacer.h"
 #include "proto/compute.h"
 #include "proto/worker_msg.h" /* enum tw_snapshot_mode */

@@ -1,7 +1,7 @@
-#include "daemon/allowance.h"
+#include "daemon/config/allowance.h"
 
 #include "base/assert.h"
-#include "daemon/quota.h"
+#include "daemon/config/quota.h"
 
 #define CREDIT_CYCLES 2.0 /* so much of the budget is kept, or owed, at most */
 #define MEAN_CYCLES 2.0   /* over so many the rest is averaged */

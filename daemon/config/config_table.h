@@ -1,13 +1,13 @@
 /* config_table.h - the typed table behind config.h: one row per key, and the text of its values. */
-#ifndef TW_DAEMON_CONFIG_TABLE_H
-#define TW_DAEMON_CONFIG_TABLE_H
+#ifndef TW_DAEMON_CONFIG_CONFIG_TABLE_H
+#define TW_DAEMON_CONFIG_CONFIG_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 enum tw_config_type {
     TW_CONFIG_STRING,    /* char[] */

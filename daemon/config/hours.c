@@ -1,11 +1,11 @@
-#include "daemon/hours.h"
+#include "daemon/config/hours.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 static const char WANT[] = "entries such as 08:00-18:00 1mbit or 18-23 off, with commas between";
 

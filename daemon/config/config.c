@@ -1,5 +1,5 @@
 /* Reading, checking and printing a whole configuration: config_table.h holds the rows. */
-#include "daemon/config.h"
+#include "daemon/config/config.h"
 
 #include <errno.h>
 #include <ini.h>
@@ -11,7 +11,7 @@
 
 #include "base/assert.h"
 #include "base/nearest.h"
-#include "daemon/config_table.h"
+#include "daemon/config/config_table.h"
 
 enum {
     KEYS_MAX = 64,

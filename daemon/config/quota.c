@@ -1,4 +1,4 @@
-#include "daemon/quota.h"
+#include "daemon/config/quota.h"
 
 #include <errno.h>
 #include <inttypes.h>
