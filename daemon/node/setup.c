@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/cert_file.h"
-#include "daemon/data_folder.h"
+#include "daemon/dataset/data_folder.h"
 #include "daemon/durable.h"
 #include "daemon/file.h"
 #include "proto/dataset_run.h"

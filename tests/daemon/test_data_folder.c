@@ -1,10 +1,10 @@
-/* Tests of daemon/data_folder.c and data_part.c on the simulated disk. */
+/* Tests of daemon/dataset/data_folder.c and data_part.c on the simulated disk. */
 #include "../test.h"
 
 #include <errno.h>
 
 #include "base/hash.h"
-#include "daemon/data_folder.h"
+#include "daemon/dataset/data_folder.h"
 #include "dataset_sample.h"
 #include "disk.h"
 

@@ -1,10 +1,10 @@
-/* Tests of daemon/data_serve.c over a real folder: who asks for what, and what he gets. The
+/* Tests of daemon/dataset/data_serve.c over a real folder: who asks for what, and what he gets. The
  * transport is this test: it holds what it is given until it lets go of it. */
 #include "../test.h"
 
 #include <unistd.h>
 
-#include "daemon/data_serve.h"
+#include "daemon/dataset/data_serve.h"
 #include "dataset_sample.h"
 
 enum { HELD_MAX = 64 };

@@ -1,11 +1,11 @@
-/* Tests of daemon/data_store.c: the queue, its answers, and a disk that refuses. The disk is the
- * simulated one; libuv's pool is real. */
+/* Tests of daemon/dataset/data_store.c: the queue, its answers, and a disk that refuses. The disk
+ * is the simulated one; libuv's pool is real. */
 #include "../test.h"
 
 #include <errno.h>
 
 #include "base/hash.h"
-#include "daemon/data_store.h"
+#include "daemon/dataset/data_store.h"
 #include "dataset_sample.h"
 #include "disk.h"
 

@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/units.h"
-#include "daemon/data_folder.h"
+#include "daemon/dataset/data_folder.h"
 #include "daemon/durable.h"
 
 enum { PART_NAME_BYTES = TW_DATASET_FILE_BYTES + 8 };

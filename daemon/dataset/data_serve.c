@@ -1,4 +1,4 @@
-#include "daemon/data_serve.h"
+#include "daemon/dataset/data_serve.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,10 +7,10 @@
  * most two chunks between disk and socket: what a node spends on serving is bounded by the number
  * of its links. Who asks for more than TW_DATA_RANGES_MAX ranges ahead is not answered for the rest
  * and asks again; who asks for chunks that cannot be breaks the protocol. */
-#ifndef TW_DAEMON_DATA_SERVE_H
-#define TW_DAEMON_DATA_SERVE_H
+#ifndef TW_DAEMON_DATASET_DATA_SERVE_H
+#define TW_DAEMON_DATASET_DATA_SERVE_H
 
-#include "daemon/data_store.h"
+#include "daemon/dataset/data_store.h"
 #include "daemon/transport.h"
 #include "proto/message.h"
 

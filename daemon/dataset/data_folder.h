@@ -13,8 +13,8 @@
  * All of these calls block on the disk. One thread at a time may change the folder or a part;
  * tw_data_folder_read only reads what does not change once the index is known, and may run beside.
  */
-#ifndef TW_DAEMON_DATA_FOLDER_H
-#define TW_DAEMON_DATA_FOLDER_H
+#ifndef TW_DAEMON_DATASET_DATA_FOLDER_H
+#define TW_DAEMON_DATASET_DATA_FOLDER_H
 
 #include <stdbool.h>
 #include <stdint.h>

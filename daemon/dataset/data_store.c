@@ -1,4 +1,4 @@
-#include "daemon/data_store.h"
+#include "daemon/dataset/data_store.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* data_folder.c - the index and the whole files of a dataset's folder. */
-#include "daemon/data_folder.h"
+#include "daemon/dataset/data_folder.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -13,14 +13,14 @@
  * answer. The loop may read files, rows and the index once `opened` said TW_OK, and alone changes
  * rows.
  *  2. Every ticket is answered by exactly one `stored`. */
-#ifndef TW_DAEMON_DATA_STORE_H
-#define TW_DAEMON_DATA_STORE_H
+#ifndef TW_DAEMON_DATASET_DATA_STORE_H
+#define TW_DAEMON_DATASET_DATA_STORE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
-#include "daemon/data_folder.h"
+#include "daemon/dataset/data_folder.h"
 #include "sync/fetch.h"
 
 enum {
