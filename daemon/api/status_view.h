@@ -13,9 +13,9 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "daemon/dial_error.h"
-#include "daemon/pacer.h"
-#include "daemon/reach.h"
+#include "daemon/net/dial_error.h"
+#include "daemon/net/pacer.h"
+#include "daemon/net/reach.h"
 #include "proto/run.h"
 #include "sync/node.h"
 

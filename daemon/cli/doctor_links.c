@@ -15,7 +15,7 @@
 #include "base/assert.h"
 #include "base/units.h"
 #include "daemon/cli/doctor.h"
-#include "daemon/probe.h"
+#include "daemon/net/probe.h"
 #include "proto/frame.h"
 
 enum { ETHERNET_BYTES = 1500, SMALL_MTU_BYTES = 1280 };

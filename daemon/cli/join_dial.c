@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "daemon/cli/cli.h"
-#include "daemon/transport.h"
+#include "daemon/net/transport.h"
 
 struct dial {
     struct tw_transport *transport;

@@ -18,7 +18,7 @@
 #include "base/status.h"
 #include "daemon/config/allowance.h"
 #include "daemon/config/hours.h"
-#include "daemon/pacer.h"
+#include "daemon/net/pacer.h"
 #include "proto/compute.h"
 #include "proto/worker_msg.h" /* enum tw_snapshot_mode */
 

@@ -11,7 +11,7 @@
 #define TW_DAEMON_DATASET_DATA_SERVE_H
 
 #include "daemon/dataset/data_store.h"
-#include "daemon/transport.h"
+#include "daemon/net/transport.h"
 #include "proto/message.h"
 
 enum {

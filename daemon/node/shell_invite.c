@@ -12,7 +12,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
-#include "daemon/handshake.h"
+#include "daemon/net/handshake.h"
 #include "daemon/node/shell.h"
 #include "daemon/private_file.h"
 #include "proto/welcome.h"

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "daemon/bans.h"
 #include "daemon/durable.h"
+#include "daemon/net/bans.h"
 #include "daemon/node/shell.h"
 
 enum { VOTE_RETRY_MS = 1000 };

@@ -1,8 +1,8 @@
 /* Tests of where a node listens, where it dials from and what it says of itself: egress.c,
  * own_address.c, listen.c, and addresses in HELLO. */
 #include "base/address.h"
-#include "daemon/egress.h"
-#include "daemon/own_address.h"
+#include "daemon/net/egress.h"
+#include "daemon/net/own_address.h"
 #include "tests/daemon/world.h"
 #include "tests/test.h"
 

@@ -1,5 +1,5 @@
-/* Tests of daemon/bans.c: when a ban comes, how long it lasts, what a restart keeps of it. */
-#include "daemon/bans.h"
+/* Tests of daemon/net/bans.c: when a ban comes, how long it lasts, what a restart keeps of it. */
+#include "daemon/net/bans.h"
 #include "tests/test.h"
 
 enum { HOUR_S = 3600, DAY_S = 24 * HOUR_S };

@@ -1,4 +1,4 @@
-/* Tests of daemon/bulk.c: payloads before the background, and neither for ever. */
+/* Tests of daemon/net/bulk.c: payloads before the background, and neither for ever. */
 #include "tests/daemon/world.h"
 #include "tests/test.h"
 

@@ -1,5 +1,6 @@
-/* Tests of daemon/crowd.c: what is measured of a peer, and who is out of line with the others. */
-#include "daemon/crowd.h"
+/* Tests of daemon/net/crowd.c: what is measured of a peer, and who is out of line with the others.
+ */
+#include "daemon/net/crowd.h"
 #include "tests/test.h"
 
 static const uint64_t MS = 1000, S = 1000 * 1000;

@@ -1,5 +1,5 @@
-/* Tests of daemon/dial.c: in which order addresses are tried, and which one wins. */
-#include "daemon/dial.h"
+/* Tests of daemon/net/dial.c: in which order addresses are tried, and which one wins. */
+#include "daemon/net/dial.h"
 #include "tests/test.h"
 
 static const uint64_t MS = 1000;

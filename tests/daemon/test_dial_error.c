@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/dial_error.h"
+#include "daemon/net/dial_error.h"
 
 static struct sockaddr_storage remote_of(const char *host) {
     struct sockaddr_storage storage = {0};

@@ -1,5 +1,5 @@
-/* Tests of daemon/dials.c: what is kept of dials, and how much of it is said. */
-#include "daemon/dials.h"
+/* Tests of daemon/net/dials.c: what is kept of dials, and how much of it is said. */
+#include "daemon/net/dials.h"
 #include "tests/test.h"
 
 static const uint64_t S = 1000 * 1000;

@@ -1,5 +1,5 @@
-/* Tests of daemon/guest.c: a node with a ticket and one that made it, on one loop. */
-#include "daemon/handshake.h"
+/* Tests of daemon/net/guest.c: a node with a ticket and one that made it, on one loop. */
+#include "daemon/net/handshake.h"
 #include "tests/daemon/world.h"
 #include "tests/test.h"
 

@@ -1,6 +1,6 @@
-/* Tests of daemon/handshake.c: two ends in memory. */
+/* Tests of daemon/net/handshake.c: two ends in memory. */
 #include "base/bytes.h"
-#include "daemon/handshake.h"
+#include "daemon/net/handshake.h"
 #include "tests/test.h"
 
 static const struct tw_secret secret = {{1, 2, 3}};

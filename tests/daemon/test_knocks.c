@@ -1,8 +1,8 @@
-/* Tests of daemon/knocks.c: a flood pays, and shuts out nobody but its own network. */
+/* Tests of daemon/net/knocks.c: a flood pays, and shuts out nobody but its own network. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include "daemon/knocks.h"
+#include "daemon/net/knocks.h"
 #include "tests/test.h"
 
 enum { SECOND_US = 1000 * 1000 };

@@ -2,8 +2,8 @@
  */
 #include <time.h>
 
-#include "daemon/bans.h"
-#include "daemon/link.h"
+#include "daemon/net/bans.h"
+#include "daemon/net/link.h"
 #include "tests/daemon/world.h"
 #include "tests/test.h"
 

@@ -1,7 +1,7 @@
 /* What peers and strangers may do to a link: a transport is the victim, a bare TCP client or a bare
  * link with the right key (and no manners) the attacker. */
 #include "base/bytes.h"
-#include "daemon/link.h"
+#include "daemon/net/link.h"
 #include "tests/daemon/world.h"
 #include "tests/test.h"
 

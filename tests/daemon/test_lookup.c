@@ -1,5 +1,5 @@
-/* Tests of dials whose name is looked up: daemon/outgoing.c with a resolver that does not answer.
- * What asks the C library for a name asks this file. */
+/* Tests of dials whose name is looked up: daemon/net/outgoing.c with a resolver that does not
+ * answer. What asks the C library for a name asks this file. */
 #include <dlfcn.h>
 #include <netdb.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
-/* Tests of daemon/pacer.c against a path in numbers: a link of some rate with a queue before it, a
- * sender that takes all it may, and another that shares the link. */
+/* Tests of daemon/net/pacer.c against a path in numbers: a link of some rate with a queue before
+ * it, a sender that takes all it may, and another that shares the link. */
 #include "base/rng.h"
-#include "daemon/pacer.h"
+#include "daemon/net/pacer.h"
 #include "tests/test.h"
 
 static const uint64_t S = 1000 * 1000;

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/probe.h"
+#include "daemon/net/probe.h"
 #include "tests/daemon/world.h"
 
 static struct world world;

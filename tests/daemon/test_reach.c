@@ -1,5 +1,6 @@
-/* Tests of daemon/reach.c: when peers are asked to dial back, and what their answers come to. */
-#include "daemon/reach.h"
+/* Tests of daemon/net/reach.c: when peers are asked to dial back, and what their answers come to.
+ */
+#include "daemon/net/reach.h"
 #include "tests/test.h"
 
 static const uint64_t S = 1000 * 1000;

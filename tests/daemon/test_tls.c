@@ -1,10 +1,10 @@
-/* Tests of daemon/tls.c: two ends in memory, and files that are wrong. */
+/* Tests of daemon/net/tls.c: two ends in memory, and files that are wrong. */
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
-#include "daemon/tls.h"
+#include "daemon/net/tls.h"
 #include "tests/test.h"
 
 static struct tw_identity alice, bob;

@@ -1,4 +1,4 @@
-/* Tests of daemon/transport.c: several transports on one loop. */
+/* Tests of daemon/net/transport.c: several transports on one loop. */
 #include "base/rate.h"
 #include "base/rng.h"
 #include "tests/daemon/world.h"

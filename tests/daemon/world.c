@@ -1,6 +1,6 @@
 #include "tests/daemon/world.h"
 
-#include "daemon/transport_impl.h"
+#include "daemon/net/transport_impl.h"
 #include "tests/test.h"
 
 static void on_watchdog(uv_timer_t *timer) {

@@ -6,7 +6,7 @@
 
 #include <uv.h>
 
-#include "daemon/transport.h"
+#include "daemon/net/transport.h"
 
 enum { WORLD_NODES_MAX = 6 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/handshake.h"
+#include "daemon/net/handshake.h"
 #include "sync/members.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

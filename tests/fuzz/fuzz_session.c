@@ -15,7 +15,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "daemon/handshake.h"
+#include "daemon/net/handshake.h"
 #include "proto/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

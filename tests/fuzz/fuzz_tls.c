@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/assert.h"
-#include "daemon/tls.h"
+#include "daemon/net/tls.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

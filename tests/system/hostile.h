@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/handshake.h"
 #include "daemon/identity.h"
+#include "daemon/net/handshake.h"
 #include "proto/frame.h"
 #include "proto/message.h"
 

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/handshake.h"
+#include "daemon/net/handshake.h"
 #include "proto/frame.h"
 
 enum { BYTES = 4096 };

@@ -19,7 +19,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/hash.h"
-#include "daemon/transport.h"
+#include "daemon/net/transport.h"
 
 enum {
     AHEAD = 8, /* chunks, as many as the daemon asks for */

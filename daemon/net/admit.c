@@ -1,0 +1,363 @@
+/* admit.c - from a TCP connection to a peer: limits, HELLO both ways, one link per pair.
+ *
+ * Which of two control connections between the same nodes stays is decided by the node with the
+ * higher id alone, so that the two cannot disagree:
+ *
+ *  1. The dialler speaks first; the other answers with its own HELLO or refuses with GOODBYE.
+ *  2. A dialler that has a link to the id already, or another HELLO to it unanswered, refuses
+ *     itself. So a HELLO says: I have no other link that works.
+ *  3. The lower id obeys: a HELLO of the higher replaces whatever link it thought it had.
+ *  4. The higher id refuses a HELLO while it has a link or an unanswered HELLO of its own; except
+ *     where it knows better than the link: the other node started anew (a higher boot), or dialled
+ *     that link itself and so (2) lost it.
+ *
+ * Crossing dials therefore end with the connection dialled by the higher id. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "daemon/net/transport_impl.h"
+
+static const char DUPLICATE[] = "another link between these two nodes exists";
+static const char software[] = "thinwire " TW_RELEASE;
+_Static_assert(sizeof(software) <= TW_SOFTWARE_BYTES, "the software name fits HELLO");
+
+/* ---- accept -------------------------------------------------------------------------------- */
+
+static bool is_in_handshake(const struct tw_conn *conn) {
+    return conn->is_accepted && conn->peer < 0 && conn->link.state < TW_LINK_CLOSED;
+}
+
+/* Makes room for `fresh`, or says why not. When the table is full the oldest goes, strangers first:
+ * a flood must keep paying, and an honest node is done within a few round trips. */
+static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) {
+    struct tw_transport *t = fresh->transport;
+    struct tw_conn *oldest = NULL;
+    unsigned count = 0, same_count = 0;
+    const uint64_t now_us = tw_now_us();
+    fresh->is_known = tw_knocks_is_known(&t->knocks, &fresh->remote, now_us);
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        struct tw_conn *conn = t->conns[i];
+        if (conn == NULL || conn == fresh || !is_in_handshake(conn)) continue;
+        count++;
+        same_count += tw_knocks_is_same_host(&conn->remote, &fresh->remote);
+        if (oldest == NULL || conn->is_known < oldest->is_known ||
+            (conn->is_known == oldest->is_known && conn->since_us < oldest->since_us))
+            oldest = conn;
+    }
+    if (same_count >= TW_HANDSHAKES_PER_HOST)
+        return tw_fail(err, TW_LIMIT, "%u handshakes of this host are under way", same_count);
+    TW_TRY(tw_knocks_take(&t->knocks, &fresh->remote, now_us, err));
+    if (count < TW_HANDSHAKES_MAX) return TW_OK;
+    TW_ASSERT(oldest != NULL);
+    tw_link_abort(&oldest->link);
+    return TW_OK;
+}
+
+/* Leaves the connection with the kernel for a moment when too many come: links that stand must not
+ * wait for a loop that does nothing but accept. */
+static bool accept_may(struct tw_transport *t, struct tw_listener *listener) {
+    const uint64_t now_us = tw_now_us();
+    const uint64_t wait_us = tw_rate_wait_us(&t->accepts, 1, now_us);
+    if (wait_us > 0) {
+        listener->is_stalled = true;
+        t->accept_due_us = now_us + wait_us;
+        tw_transport_soon(t);
+        return false;
+    }
+    tw_rate_spend(&t->accepts, 1, now_us);
+    return true;
+}
+
+static void refused(const struct tw_conn *conn, enum tw_status reason, const char *sentence) {
+    struct tw_transport *t = conn->transport;
+    const enum tw_dial_cause cause = tw_dial_cause_of_status(reason);
+    char whole[TW_DIAL_SENTENCE_BYTES];
+    if (t->config.events.refused == NULL || t->is_closing) return;
+    /* Who comes in is refused for what it says; how its connection ended is told as it is. */
+    if (!tw_dial_is_refusal(cause))
+        (void)snprintf(whole, sizeof(whole), "%s", sentence);
+    else
+        tw_dial_sentence(cause, conn->link.address, sentence, whole);
+    t->config.events.refused(t->config.user, conn->link.address, reason, whole);
+}
+
+void tw_admit_accepted(uv_stream_t *server, int status) {
+    struct tw_transport *t = server->data;
+    struct tw_error err;
+    if (status != 0 || t->is_closing) return;
+    if (!accept_may(t, (struct tw_listener *)(void *)server)) return;
+    struct tw_conn *conn = tw_conn_create(t, &err);
+    if (conn == NULL) {
+        ((struct tw_listener *)(void *)server)->is_stalled = true; /* until a connection ends */
+        return;
+    }
+    conn->is_accepted = true;
+    int size = sizeof(conn->remote);
+    if (uv_accept(server, (uv_stream_t *)&conn->link.tcp) != 0 ||
+        uv_tcp_getpeername(&conn->link.tcp, (struct sockaddr *)&conn->remote, &size) != 0) {
+        tw_link_abort(&conn->link);
+        return;
+    }
+    if (t->rest[0] != '\0') { /* for as little as it can cost */
+        tw_link_abort(&conn->link);
+        return;
+    }
+    tw_link_address_read(&conn->link);
+    if (accept_check(conn, &err) != TW_OK) {
+        refused(conn, err.status, err.message);
+        tw_link_abort(&conn->link);
+        return;
+    }
+    if (tw_link_secure(&conn->link, &t->tls, false, NULL, &err) != TW_OK)
+        tw_link_fail(&conn->link, &err);
+    tw_transport_soon(t);
+}
+
+/* ---- refusing ------------------------------------------------------------------------------ */
+
+void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *sentence) {
+    struct tw_transport *t = conn->transport;
+    const struct tw_id *id = conn->link.tls.has_id ? &conn->link.tls.id : NULL;
+    if (conn->dialling != NULL) {
+        tw_outgoing_over(conn->dialling, status, id, sentence);
+    } else if (conn->bulk_of >= 0) {
+        struct tw_slot *slot = &t->peers[conn->bulk_of];
+        slot->bulk_dial = NULL;
+        slot->bulk_retry_us = tw_now_us() + TW_BULK_RETRY_US;
+        (void)tw_fail(&slot->bulk_error, status, "%s", sentence);
+    } else if (conn->is_accepted && status != TW_AGAIN) {
+        refused(conn, status, sentence);
+    }
+    conn->bulk_of = -1;
+    conn->deadline_us = UINT64_MAX;
+    tw_link_close(&conn->link, status, sentence);
+}
+
+void tw_admit_failed(struct tw_conn *conn) {
+    const struct tw_error error = conn->link.error;
+    if (tw_outgoing_lost(conn, &error)) return; /* the name may have other addresses */
+    if (conn->dialling != NULL) conn->dialling->cause = conn->cause;
+    tw_admit_refuse(conn, error.status, error.message);
+}
+
+/* ---- HELLO --------------------------------------------------------------------------------- */
+
+void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello) {
+    const struct tw_transport *t = conn->transport;
+    *hello = (struct tw_hello){
+        .version_min = TW_WIRE_VERSION,
+        .version_max = TW_WIRE_VERSION,
+        .role = role,
+        .boot = t->config.boot,
+        .run = t->config.run,
+        .id = t->config.identity->id,
+    };
+    while (hello->addrs_count < TW_ADDRS_MAX && t->self.addrs[hello->addrs_count][0] != '\0') {
+        memcpy(hello->addrs[hello->addrs_count], t->self.addrs[hello->addrs_count], TW_ADDR_BYTES);
+        hello->addrs_count++;
+    }
+    uint8_t features[8];
+    tw_put_u64(features, TW_FEATURES);
+    tw_extensions_add(&hello->extensions, TW_EXTENSION_FEATURES, features, sizeof(features));
+    tw_extensions_add(&hello->extensions, TW_EXTENSION_SOFTWARE, software, sizeof(software) - 1);
+    if (t->config.gate != NULL) {
+        uint8_t bytes[TW_GATE_BYTES_MAX];
+        const uint32_t size = tw_gate_encode(t->config.gate, bytes);
+        tw_extensions_add(&hello->extensions, TW_EXTENSION_CERTIFICATES, bytes, size);
+    }
+}
+
+static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *tag) {
+    struct tw_transport *t = conn->transport;
+    struct tw_hello hello;
+    uint8_t body[TW_HELLO_BYTES_MAX];
+    tw_admit_hello(conn, role, &hello);
+    if (tag != NULL) memcpy(hello.link_tag, tag, TW_LINK_TAG_BYTES);
+    tw_hello_prove(&hello, t->secrets.count > 0 ? &t->secrets.list[conn->secret] : NULL, conn->ekm);
+    const uint32_t size = tw_hello_encode(&hello, body);
+    conn->has_spoken = true;
+    const enum tw_status status = tw_link_send(&conn->link, TW_FRAME_HELLO, body, size);
+    TW_ASSERT(status == TW_OK); /* the first frame always fits */
+}
+
+/* A HELLO of ours to `id` that has no answer yet? */
+static bool is_greeting(const struct tw_transport *t, const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        const struct tw_conn *conn = t->conns[i];
+        if (conn == NULL || !conn->is_dialled || conn->role != TW_ROLE_CONTROL) continue;
+        if (conn->peer >= 0 || !conn->has_spoken || conn->link.is_failed) continue;
+        if (conn->link.state == TW_LINK_GREETING && tw_id_equal(&conn->link.tls.id, id))
+            return true;
+    }
+    return false;
+}
+
+void tw_admit_secured(struct tw_conn *conn) {
+    struct tw_transport *t = conn->transport;
+    const struct tw_id *id = &conn->link.tls.id;
+    struct tw_error err;
+    if (tw_id_equal(id, &t->config.identity->id)) {
+        tw_conn_fail(conn, TW_SELF, "");
+        return;
+    }
+    if (tw_offence_check(t, id, &err) != TW_OK) {
+        tw_link_fail(&conn->link, &err);
+        return;
+    }
+    if (tw_tls_export(&conn->link.tls, TW_HELLO_EXPORT, conn->ekm, &err) != TW_OK) {
+        tw_link_fail(&conn->link, &err);
+        return;
+    }
+    if (!conn->is_dialled) return; /* the dialler speaks first */
+    if (conn->role == TW_ROLE_BULK) {
+        if (conn->bulk_of >= 0) hello_send(conn, TW_ROLE_BULK, t->peers[conn->bulk_of].tag);
+        return;
+    }
+    if (conn->role == TW_ROLE_PROBE)
+        hello_send(conn, TW_ROLE_PROBE, NULL);
+    else if (conn->role == TW_ROLE_GUEST)
+        tw_guest_secured(conn);
+    else if (tw_peer_find(t, id) >= 0 || is_greeting(t, id))
+        tw_admit_refuse(conn, TW_OK, DUPLICATE);
+    else
+        hello_send(conn, TW_ROLE_CONTROL, NULL);
+}
+
+/* Rules 3 and 4. False: refused. */
+static bool control_may_enter(struct tw_conn *conn, const struct tw_hello *hello) {
+    struct tw_transport *t = conn->transport;
+    const int old = tw_peer_find(t, &hello->id);
+    const bool we_decide = tw_id_compare(&t->config.identity->id, &hello->id) > 0;
+    if (we_decide && !conn->is_dialled && is_greeting(t, &hello->id)) return false;
+    if (old < 0) return true;
+    const struct tw_slot *slot = &t->peers[old];
+    const bool is_stale = hello->boot > slot->boot || (!slot->is_dialled && !conn->is_dialled);
+    if (we_decide && !is_stale) return false;
+    tw_peer_end(t, old, TW_AGAIN, "replaced by a newer link of the same node");
+    tw_peer_finish(t, old);
+    return true;
+}
+
+static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
+    struct tw_transport *t = conn->transport;
+    struct tw_error err;
+    if (!control_may_enter(conn, hello)) {
+        tw_admit_refuse(conn, TW_AGAIN, DUPLICATE);
+        return;
+    }
+    if (t->is_closing) return; /* the shell ended us from peer_down */
+    const int peer = tw_peer_open(conn, hello, &err);
+    if (peer < 0) {
+        tw_admit_refuse(conn, err.status, err.message);
+        return;
+    }
+    if (!conn->is_dialled) hello_send(conn, TW_ROLE_CONTROL, NULL);
+    struct tw_dialling *dialling = conn->dialling;
+    if (dialling != NULL) tw_outgoing_over(dialling, TW_OK, &hello->id, "connected");
+    tw_outgoing_linked(t, &hello->id);
+    tw_knocks_admitted(&t->knocks, &conn->remote, tw_now_us());
+    const struct tw_record record = t->peers[peer].record;
+    t->config.events.peer_up(t->config.user, (uint16_t)peer, &record);
+}
+
+static void bulk_enter(struct tw_conn *conn, const struct tw_hello *hello) {
+    struct tw_transport *t = conn->transport;
+    struct tw_error err;
+    const int peer = tw_peer_find(t, &hello->id);
+    const struct tw_slot *slot = peer < 0 ? NULL : &t->peers[peer];
+    const bool is_ours =
+        slot != NULL && slot->is_dialled == conn->is_dialled &&
+        (conn->is_dialled ? conn->bulk_of == peer
+                          : memcmp(slot->tag, hello->link_tag, TW_LINK_TAG_BYTES) == 0);
+    if (!is_ours) {
+        tw_admit_refuse(conn, TW_AGAIN,
+                        "no control connection that this bulk connection belongs to");
+        return;
+    }
+    if (slot->bulk != NULL) {
+        /* The dialler has lost the one we hold: what we sent on it may be lost, so start over. */
+        tw_peer_end(t, peer, TW_AGAIN, "the bulk connection was lost");
+        tw_admit_refuse(conn, TW_AGAIN, "the bulk connection was lost");
+        return;
+    }
+    if (!conn->is_dialled) hello_send(conn, TW_ROLE_BULK, slot->tag);
+    if (tw_link_admit(&conn->link, TW_ROLE_BULK, &err) != TW_OK) {
+        tw_admit_refuse(conn, err.status, err.message);
+        return;
+    }
+    if (conn->is_dialled) t->peers[peer].bulk_dial = NULL;
+    conn->bulk_of = -1;
+    tw_peer_attach_bulk(conn, peer);
+}
+
+static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
+    struct tw_goodbye goodbye;
+    struct tw_error err;
+    char sentence[sizeof(goodbye.sentence) + 16];
+    if (tw_goodbye_decode(frame->body, frame->body_bytes, &goodbye, &err) != TW_OK) {
+        tw_admit_refuse(conn, err.status, err.message);
+        return;
+    }
+    /* On a control connection AGAIN means: there is, or is about to be, another link. To a probe OK
+     * says that it came to the right place. Nothing else may read as success, whatever its sender
+     * wrote. */
+    if (conn->dialling != NULL && conn->role == TW_ROLE_PROBE) {
+        tw_admit_refuse(conn, goodbye.status, goodbye.sentence);
+        return;
+    }
+    if (conn->dialling != NULL && conn->role == TW_ROLE_CONTROL && goodbye.status == TW_AGAIN)
+        goodbye.status = TW_OK;
+    else if (goodbye.status == TW_OK)
+        goodbye.status = TW_AGAIN;
+    (void)snprintf(sentence, sizeof(sentence), "it says: %s", goodbye.sentence);
+    tw_admit_refuse(conn, goodbye.status, sentence);
+}
+
+/* In a run with an owner: do its certificates admit the node that TLS proved? */
+static enum tw_status certs_check(struct tw_conn *conn, const struct tw_hello *theirs,
+                                  struct tw_error *err) {
+    const struct tw_gate *gate = conn->transport->config.gate;
+    uint32_t size = 0;
+    if (gate == NULL || theirs->role == TW_ROLE_GUEST) return TW_OK; /* a probe shows its own too */
+    const uint8_t *bytes =
+        tw_extensions_find(&theirs->extensions, TW_EXTENSION_CERTIFICATES, &size);
+    return tw_gate_check(gate, &conn->link.tls.id, bytes, size, &conn->certs, err);
+}
+
+void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
+    struct tw_transport *t = conn->transport;
+    struct tw_hello theirs, ours;
+    struct tw_error err;
+    if (frame->kind == TW_FRAME_GOODBYE) {
+        goodbye_heard(conn, frame);
+        return;
+    }
+    if (frame->kind == TW_FRAME_WELCOME) {
+        tw_guest_frame(conn, frame);
+        return;
+    }
+    TW_ASSERT(frame->kind == TW_FRAME_HELLO); /* the link lets nothing else through */
+    enum tw_status status = tw_hello_decode(frame->body, frame->body_bytes, &theirs, &err);
+    if (status == TW_OK) {
+        tw_admit_hello(conn, theirs.role, &ours);
+        status = tw_hello_check(&theirs, &ours, &conn->link.tls.id, &err);
+    }
+    if (status == TW_OK && theirs.role != TW_ROLE_GUEST)
+        status = tw_hello_check_proof(&theirs, &ours, &t->secrets, conn->ekm, &conn->secret, &err);
+    if (status == TW_OK) status = certs_check(conn, &theirs, &err);
+    if (status == TW_OK && conn->is_dialled && theirs.role != conn->role)
+        status = tw_fail(&err, TW_PROTO, "HELLO answers with another role");
+    if (status != TW_OK) {
+        tw_admit_refuse(conn, status, err.message);
+        return;
+    }
+    switch (theirs.role) {
+    case TW_ROLE_CONTROL: control_enter(conn, &theirs); break;
+    case TW_ROLE_BULK: bulk_enter(conn, &theirs); break;
+    case TW_ROLE_GUEST: tw_guest_hello(conn, &theirs); break;
+    case TW_ROLE_PROBE: tw_admit_refuse(conn, TW_OK, "this address can be dialled"); break;
+    }
+}

@@ -1,0 +1,131 @@
+#include "daemon/net/dial.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/address.h"
+
+static void on_found(uv_getaddrinfo_t *request, int code, struct addrinfo *found) {
+    struct tw_lookup *lookup = request->data;
+    lookup->is_busy = false;
+    lookup->is_done = true;
+    if (code == 0) lookup->count = tw_dial_order(found, lookup->candidates, TW_DIAL_CANDIDATES_MAX);
+    uv_freeaddrinfo(found);
+    if (lookup->count == 0)
+        (void)tw_fail(&lookup->error, TW_IO, "%s", code != 0 ? uv_strerror(code) : "no address");
+    lookup->done(lookup);
+}
+
+enum tw_status tw_lookup_start(struct tw_lookup *lookup, uv_loop_t *loop, const char *address,
+                               void (*done)(struct tw_lookup *lookup), struct tw_error *err) {
+    char host[TW_ADDR_BYTES], service[8];
+    uint16_t port = 0;
+    *lookup = (struct tw_lookup){.done = done};
+    if (!tw_address_split(address, host, &port) || port == 0)
+        return tw_fail(err, TW_CONFIG, "%.80s is not host:port", address);
+    struct sockaddr_in *in4 = (struct sockaddr_in *)&lookup->candidates[0];
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&lookup->candidates[0];
+    if (uv_ip4_addr(host, port, in4) == 0 || uv_ip6_addr(host, port, in6) == 0) {
+        lookup->count = 1;
+        lookup->is_done = true;
+        return TW_OK;
+    }
+    (void)snprintf(service, sizeof(service), "%u", (unsigned)port);
+    const struct addrinfo hints = {
+        .ai_family = AF_UNSPEC,
+        .ai_socktype = SOCK_STREAM,
+        .ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG,
+    };
+    lookup->request.data = lookup;
+    const int code = uv_getaddrinfo(loop, &lookup->request, on_found, host, service, &hints);
+    if (code != 0) return tw_fail(err, TW_IO, "cannot look up %s: %s", host, uv_strerror(code));
+    lookup->is_busy = true;
+    return TW_OK;
+}
+
+void tw_lookup_cancel(struct tw_lookup *lookup) {
+    /* A lookup that runs cannot be cancelled: its `done` then comes when the resolver gives up. */
+    if (lookup->is_busy) (void)uv_cancel((uv_req_t *)&lookup->request);
+}
+
+/* ---- the race ------------------------------------------------------------------------------ */
+
+/* The n-th address of a family in the resolver's list; NULL: it has fewer. */
+static const struct addrinfo *nth_of(const struct addrinfo *found, int family, uint32_t n) {
+    for (; found != NULL; found = found->ai_next) {
+        if (found->ai_family == family && found->ai_addrlen <= sizeof(struct sockaddr_storage) &&
+            n-- == 0)
+            return found;
+    }
+    return NULL;
+}
+
+uint32_t tw_dial_order(const struct addrinfo *found, struct sockaddr_storage *out,
+                       uint32_t capacity) {
+    uint32_t count = 0;
+    for (uint32_t n = 0; count < capacity; n++) {
+        const struct addrinfo *const in_turn[2] = {nth_of(found, AF_INET6, n),
+                                                   nth_of(found, AF_INET, n)};
+        if (in_turn[0] == NULL && in_turn[1] == NULL) break;
+        for (unsigned i = 0; i < 2 && count < capacity; i++) {
+            if (in_turn[i] == NULL) continue;
+            memset(&out[count], 0, sizeof(out[count]));
+            memcpy(&out[count++], in_turn[i]->ai_addr, in_turn[i]->ai_addrlen);
+        }
+    }
+    return count;
+}
+
+/* How much a failure tells of the other side. That this machine has no IPv6 says nothing, silence
+ * little; somebody who refuses is there; who got past TCP said what is wrong. */
+static uint32_t rank_of(enum tw_dial_cause cause) {
+    if (cause == TW_DIAL_NO_ROUTE) return 1;
+    if (cause == TW_DIAL_SILENT || cause == TW_DIAL_PRIVATE) return 2;
+    if (cause == TW_DIAL_NONE || cause == TW_DIAL_CLOSED || cause == TW_DIAL_REJECTED) return 3;
+    return 4;
+}
+
+int tw_race_next(struct tw_race *race, uint64_t now_us) {
+    if (race->is_decided || now_us < race->next_us) return -1;
+    for (uint32_t i = 0; i < race->count; i++) {
+        if (race->racers[i] != TW_RACER_WAITING) continue;
+        race->racers[i] = TW_RACER_RUNNING;
+        race->next_us = now_us + TW_DIAL_STAGGER_US;
+        return (int)i;
+    }
+    return -1;
+}
+
+void tw_race_connected(struct tw_race *race, uint32_t idx) {
+    race->is_decided = true;
+    for (uint32_t i = 0; i < race->count; i++) {
+        if (i != idx && race->racers[i] == TW_RACER_RUNNING) race->racers[i] = TW_RACER_WAITING;
+    }
+}
+
+void tw_race_failed(struct tw_race *race, uint32_t idx, enum tw_dial_cause cause,
+                    const struct tw_error *why) {
+    const uint32_t rank = rank_of(cause);
+    race->racers[idx] = TW_RACER_FAILED;
+    race->is_decided = false;
+    race->next_us = 0;
+    if (race->rank >= rank) return;
+    race->rank = rank;
+    race->cause = cause;
+    race->error = *why;
+}
+
+bool tw_race_is_over(const struct tw_race *race) {
+    for (uint32_t i = 0; i < race->count; i++) {
+        if (race->racers[i] != TW_RACER_FAILED) return false;
+    }
+    return true;
+}
+
+uint64_t tw_race_deadline(const struct tw_race *race) {
+    if (race->is_decided) return UINT64_MAX;
+    for (uint32_t i = 0; i < race->count; i++) {
+        if (race->racers[i] == TW_RACER_WAITING) return race->next_us;
+    }
+    return UINT64_MAX;
+}

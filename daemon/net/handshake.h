@@ -1,0 +1,100 @@
+/* handshake.h - HELLO and GOODBYE: the first and the last frame of a connection. Pure bytes.
+ *
+ * PROTOCOL.md section 3 is the truth. HELLO body, little-endian:
+ *
+ *    0  version min u32      16  run id   32 bytes     128  addresses count u32
+ *    4  version max u32      48  node id  32 bytes     132  per address: length u8, then
+ *    8  role u32             80  link tag 16 bytes          "host:port" without NUL
+ *   12  boot u32             96  proof    32 bytes      then the extensions: proto/extension.h
+ *
+ *    proof = HMAC-SHA256(run secret, "thinwire-join" || EKM || body without the proof)
+ *
+ * EKM is 32 bytes of keying material of this very TLS session, label TW_HELLO_EXPORT: a proof is
+ * of no use on another session, so it can be neither replayed nor relayed. While one secret
+ * replaces another, either proves; who is dialled answers with the one the dialler used. `open`
+ * runs use 32 zero bytes for the secret. The link tag of a bulk connection names the control
+ * connection it belongs to: the first 16 bytes exported there, label TW_LINK_EXPORT; zero on
+ * control.
+ *
+ * GOODBYE body: enum tw_status u32, then a sentence for the log of the other side. */
+#ifndef TW_DAEMON_NET_HANDSHAKE_H
+#define TW_DAEMON_NET_HANDSHAKE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "base/status.h"
+#include "daemon/net/tls.h"
+#include "daemon/secret.h"
+#include "proto/extension.h"
+#include "proto/ticket.h"
+
+#define TW_HELLO_EXPORT "EXPORTER-thinwire-join-v1"
+#define TW_LINK_EXPORT "EXPORTER-thinwire-link-v1"
+
+/* A guest has a ticket and wants a WELCOME, a probe tries whether an address can be dialled: both
+ * are gone after that. */
+enum tw_role { TW_ROLE_CONTROL, TW_ROLE_BULK, TW_ROLE_GUEST, TW_ROLE_PROBE };
+
+enum { TW_LINK_TAG_BYTES = 16, TW_PROOF_BYTES = 32 };
+
+struct tw_hello {
+    uint32_t version_min, version_max; /* of frames and messages */
+    enum tw_role role;
+    uint32_t boot; /* starts of the node: increases */
+    struct tw_id run, id;
+    uint8_t link_tag[TW_LINK_TAG_BYTES];
+    uint8_t proof[TW_PROOF_BYTES];
+    uint32_t addrs_count;
+    char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES];
+    struct tw_extensions extensions; /* unknown ones too: the proof covers every byte */
+};
+
+struct tw_goodbye {
+    enum tw_status status;
+    char sentence[256];
+};
+
+/* Body bytes; returns their count. */
+uint32_t tw_hello_encode(const struct tw_hello *hello, uint8_t body[TW_HELLO_BYTES_MAX]);
+
+/* Strict inverse for untrusted bytes: TW_PROTO names the field. Addresses are host:port in form
+ * only; they may point anywhere. */
+enum tw_status tw_hello_decode(const uint8_t *body, size_t size, struct tw_hello *hello,
+                               struct tw_error *err);
+
+/* Fills hello->proof from everything else. secret NULL: an `open` run. */
+void tw_hello_prove(struct tw_hello *hello, const struct tw_secret *secret,
+                    const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
+
+/* Is `theirs` of this run? `authenticated` is the id their TLS key proved. In this order: TW_PROTO
+ * (another id than proven), TW_VERSION, TW_OTHER_RUN. The words are the detail of tw_dial_sentence
+ * at both ends: here and, by GOODBYE, there. */
+enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
+                              const struct tw_id *authenticated, struct tw_error *err);
+
+/* Is `theirs` proven by one of our secrets (no secrets: an `open` run)? *which: by the one of that
+ * index; answer with the same. TW_WRONG_SECRET, with the same kind of detail. */
+enum tw_status tw_hello_check_proof(const struct tw_hello *theirs, const struct tw_hello *ours,
+                                    const struct tw_secrets *secrets,
+                                    const uint8_t ekm[TW_TLS_EXPORT_BYTES], uint32_t *which,
+                                    struct tw_error *err);
+
+/* The same for a guest and its inviter, by the key of a ticket (TW_TICKET_KEY_BYTES of them).
+ * TW_TICKET_UNKNOWN: another key. */
+void tw_hello_prove_ticket(struct tw_hello *hello, const uint8_t *key,
+                           const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
+enum tw_status tw_hello_check_ticket(const struct tw_hello *theirs, const uint8_t *key,
+                                     const uint8_t ekm[TW_TLS_EXPORT_BYTES], struct tw_error *err);
+
+uint32_t tw_goodbye_encode(enum tw_status status, const char *sentence,
+                           uint8_t body[TW_HELLO_BYTES_MAX]);
+
+/* Unprintable bytes become '?', double quotes single ones, unknown codes TW_PROTO, long sentences
+ * are cut. */
+enum tw_status tw_goodbye_decode(const uint8_t *body, size_t size, struct tw_goodbye *goodbye,
+                                 struct tw_error *err);
+
+#endif

@@ -1,0 +1,303 @@
+/* outgoing.c - connections this node opens: to addresses it was told to dial, and bulk to peers. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "daemon/net/transport_impl.h"
+
+/* The first of the addresses that connects is used; the others are let go of. */
+static void race_decide(struct tw_dialling *dialling, const struct tw_conn *winner) {
+    tw_race_connected(&dialling->race, winner->candidate);
+    for (unsigned i = 0; i < TW_DIAL_CANDIDATES_MAX; i++) {
+        struct tw_conn *other = dialling->conns[i];
+        if (other == NULL || other == winner) continue;
+        dialling->conns[i] = NULL;
+        other->dialling = NULL;
+        tw_link_abort(&other->link);
+    }
+}
+
+static void on_connect(uv_connect_t *request, int code) {
+    struct tw_conn *conn = request->data;
+    struct tw_error err;
+    if (conn->link.state != TW_LINK_OPENING || conn->link.is_failed) return;
+    if (code != 0) {
+        conn->cause = tw_dial_cause_of_errno(code, tw_now_us() - conn->since_us, &conn->remote);
+        (void)tw_fail(&err, TW_IO, "%s", uv_strerror(code));
+        tw_link_fail(&conn->link, &err);
+        return;
+    }
+    struct tw_dialling *dialling = conn->dialling;
+    if (dialling != NULL) race_decide(dialling, conn);
+    const struct tw_id *expected = NULL;
+    if (conn->bulk_of >= 0) expected = &conn->transport->peers[conn->bulk_of].record.id;
+    if (dialling != NULL && dialling->has_expected) expected = &dialling->expected;
+    conn->deadline_us = tw_now_us() + conn->transport->config.handshake_us;
+    if (tw_link_secure(&conn->link, &conn->transport->tls, true, expected, &err) != TW_OK)
+        tw_link_fail(&conn->link, &err);
+}
+
+/* NULL: *err and, where the system told it, *cause say why, and nothing is left. */
+static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_storage *to,
+                                 enum tw_role role, enum tw_dial_cause *cause,
+                                 struct tw_error *err) {
+    struct tw_conn *conn = tw_conn_create(t, err);
+    if (conn == NULL) return NULL;
+    conn->is_dialled = true;
+    conn->role = role;
+    conn->remote = *to;
+    conn->connect.data = conn;
+    int code = tw_egress_apply(&t->egress, &conn->link.tcp, to->ss_family, err);
+    if (code == 0) {
+        code = uv_tcp_connect(&conn->connect, &conn->link.tcp,
+                              (const struct sockaddr *)&conn->remote, on_connect);
+        if (code == 0) return conn;
+        (void)tw_fail(err, TW_IO, "%s", uv_strerror(code));
+    }
+    *cause = tw_dial_cause_of_errno(code, 0, &conn->remote);
+    tw_link_abort(&conn->link);
+    return NULL;
+}
+
+enum tw_status tw_outgoing_bulk(struct tw_transport *t, int peer, struct tw_error *err) {
+    struct tw_slot *slot = &t->peers[peer];
+    enum tw_dial_cause ignored = TW_DIAL_NONE;
+    struct tw_conn *conn = conn_dial(t, &slot->control->remote, TW_ROLE_BULK, &ignored, err);
+    if (conn == NULL) return err->status;
+    conn->bulk_of = peer;
+    slot->bulk_dial = conn;
+    return TW_OK;
+}
+
+/* ---- control ------------------------------------------------------------------------------- */
+
+static void on_lookup(struct tw_lookup *lookup) {
+    struct tw_dialling *dialling =
+        (struct tw_dialling *)((char *)lookup - offsetof(struct tw_dialling, lookup));
+    struct tw_transport *t = dialling->transport;
+    if (dialling->is_orphan) {
+        TW_ASSERT(t->orphans_count > 0);
+        t->orphans_count--;
+        free(dialling);
+    }
+    tw_transport_soon(t);
+}
+
+static enum tw_status dial(struct tw_transport *t, const char *address, enum tw_role role,
+                           const struct tw_id *expected, struct tw_dialling **started,
+                           struct tw_error *err) {
+    unsigned at = 0;
+    while (at < TW_DIALS_MAX && t->dials[at] != NULL) at++;
+    if (at == TW_DIALS_MAX)
+        return tw_fail(err, TW_LIMIT, "%d dials are under way already", TW_DIALS_MAX);
+    if (!tw_address_is_valid(address))
+        return tw_fail(err, TW_CONFIG, "%.80s is not host:port", address);
+    struct tw_dialling *dialling = calloc(1, sizeof(*dialling));
+    if (dialling == NULL) return tw_fail(err, TW_NOMEM, "no memory for a dial");
+    dialling->transport = t;
+    dialling->role = role;
+    (void)snprintf(dialling->address, sizeof(dialling->address), "%s", address);
+    dialling->has_expected = expected != NULL;
+    if (expected != NULL) dialling->expected = *expected;
+    dialling->deadline_us = tw_now_us() + t->config.connect_us;
+    const enum tw_status status =
+        tw_lookup_start(&dialling->lookup, t->config.loop, address, on_lookup, err);
+    if (status != TW_OK) {
+        free(dialling);
+        return status;
+    }
+    t->dials[at] = *started = dialling;
+    tw_transport_soon(t);
+    return TW_OK;
+}
+
+enum tw_status tw_transport_connect(struct tw_transport *t, const char *address,
+                                    const struct tw_id *expected, struct tw_error *err) {
+    struct tw_dialling *started;
+    return dial(t, address, TW_ROLE_CONTROL, expected, &started, err);
+}
+
+enum tw_status tw_transport_probe(struct tw_transport *t, const char *address,
+                                  const struct tw_id *expected, struct tw_error *err) {
+    struct tw_dialling *started;
+    return dial(t, address, TW_ROLE_PROBE, expected, &started, err);
+}
+
+enum tw_status tw_transport_visit(struct tw_transport *t, const char *address,
+                                  const struct tw_ticket *ticket, struct tw_error *err) {
+    struct tw_dialling *started;
+    TW_TRY(dial(t, address, TW_ROLE_GUEST, &ticket->inviter, &started, err));
+    memcpy(started->ticket_id, ticket->id, sizeof(ticket->id));
+    memcpy(started->ticket_key, ticket->key, sizeof(ticket->key));
+    return TW_OK;
+}
+
+void tw_outgoing_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
+                      const char *sentence) {
+    if (dialling->is_over) return;
+    dialling->is_over = true;
+    dialling->has_id = id != NULL;
+    if (id != NULL) dialling->id = *id;
+    (void)tw_fail(&dialling->result, status, "%s", sentence);
+    for (unsigned i = 0; i < TW_DIAL_CANDIDATES_MAX; i++) {
+        if (dialling->conns[i] != NULL) dialling->conns[i]->dialling = NULL;
+        dialling->conns[i] = NULL;
+    }
+    tw_transport_soon(dialling->transport);
+}
+
+static void candidate_start(struct tw_transport *t, struct tw_dialling *dialling, uint32_t idx) {
+    const struct sockaddr_storage *to = &dialling->lookup.candidates[idx];
+    enum tw_dial_cause cause = TW_DIAL_NONE;
+    struct tw_error err;
+    struct tw_conn *conn = conn_dial(t, to, dialling->role, &cause, &err);
+    if (conn == NULL) {
+        tw_race_failed(&dialling->race, idx, cause, &err);
+        return;
+    }
+    conn->dialling = dialling;
+    conn->candidate = idx;
+    conn->deadline_us = dialling->deadline_us;
+    dialling->conns[idx] = conn;
+}
+
+/* Starts what is due; with nothing left, the failure that tells most is the answer. */
+static void race_step(struct tw_transport *t, struct tw_dialling *dialling, uint64_t now_us) {
+    int idx;
+    dialling->race.count = dialling->lookup.count;
+    while (now_us < dialling->deadline_us && (idx = tw_race_next(&dialling->race, now_us)) >= 0)
+        candidate_start(t, dialling, (uint32_t)idx);
+    for (unsigned i = 0; i < TW_DIAL_CANDIDATES_MAX; i++) {
+        if (dialling->conns[i] != NULL) return;
+    }
+    if (now_us < dialling->deadline_us && !tw_race_is_over(&dialling->race)) return;
+    struct tw_error err = dialling->lookup.error;
+    dialling->cause = TW_DIAL_DNS;
+    if (dialling->race.rank != 0) {
+        err = dialling->race.error;
+        dialling->cause = dialling->race.cause;
+    }
+    if (err.status == TW_OK) (void)tw_fail(&err, TW_IO, "nothing came back in time");
+    tw_outgoing_over(dialling, err.status, dialling->has_id ? &dialling->id : NULL, err.message);
+}
+
+bool tw_outgoing_lost(struct tw_conn *conn, const struct tw_error *why) {
+    struct tw_dialling *dialling = conn->dialling;
+    const bool had_tcp = conn->link.state != TW_LINK_OPENING;
+    if (dialling == NULL || conn->link.state > TW_LINK_SECURING) return false;
+    enum tw_dial_cause cause = conn->cause;
+    if (had_tcp && cause == TW_DIAL_NONE) cause = tw_dial_cause_of_status(why->status);
+    tw_race_failed(&dialling->race, conn->candidate, cause, why);
+    if (had_tcp && tw_race_is_over(&dialling->race)) return false;
+    dialling->conns[conn->candidate] = NULL;
+    conn->dialling = NULL;
+    if (conn->link.tls.has_id && !dialling->has_id) {
+        dialling->has_id = true;
+        dialling->id = conn->link.tls.id;
+    }
+    tw_link_abort(&conn->link);
+    tw_transport_soon(conn->transport);
+    return true;
+}
+
+void tw_outgoing_linked(struct tw_transport *t, const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
+        struct tw_dialling *dialling = t->dials[i];
+        if (dialling == NULL || dialling->is_over || !dialling->lookup.is_done) continue;
+        if (!dialling->has_expected || !tw_id_equal(&dialling->expected, id)) continue;
+        if (dialling->role != TW_ROLE_CONTROL) continue;
+        bool is_greeting = false;
+        for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++)
+            is_greeting |=
+                dialling->conns[k] != NULL && dialling->conns[k]->link.state > TW_LINK_SECURING;
+        if (is_greeting) continue; /* the other side answers it, and knows which of two stays */
+        for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++) {
+            struct tw_conn *conn = dialling->conns[k];
+            dialling->conns[k] = NULL;
+            if (conn == NULL) continue;
+            conn->dialling = NULL;
+            tw_link_abort(&conn->link);
+        }
+        tw_outgoing_over(dialling, TW_OK, NULL, "linked by another address");
+    }
+}
+
+uint64_t tw_outgoing_deadline_us(const struct tw_transport *t) {
+    uint64_t next_us = UINT64_MAX;
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
+        const struct tw_dialling *dialling = t->dials[i];
+        if (dialling == NULL || dialling->is_over) continue;
+        const uint64_t at_us =
+            dialling->lookup.is_done ? tw_race_deadline(&dialling->race) : dialling->deadline_us;
+        if (at_us < next_us) next_us = at_us;
+    }
+    return next_us;
+}
+
+static void dial_tell(const struct tw_transport *t, const struct tw_dialling *dialling) {
+    char sentence[TW_DIAL_SENTENCE_BYTES] = "connected";
+    struct tw_dial_result result = {
+        .status = dialling->result.status,
+        .id = dialling->has_id ? &dialling->id : NULL,
+        .sentence = sentence,
+    };
+    if (result.status != TW_OK) {
+        result.cause = dialling->cause != TW_DIAL_NONE ? dialling->cause
+                                                       : tw_dial_cause_of_status(result.status);
+        tw_dial_sentence(result.cause, dialling->address, dialling->result.message, sentence);
+    }
+    if (dialling->role == TW_ROLE_PROBE) {
+        if (t->config.events.probe_done != NULL)
+            t->config.events.probe_done(t->config.user, dialling->address, &dialling->expected,
+                                        &result);
+    } else if (t->config.events.dial_done != NULL) {
+        t->config.events.dial_done(t->config.user, dialling->address, &result);
+    }
+}
+
+/* A lookup that a thread is busy with cannot be ended: it keeps that thread and this memory until
+ * the resolver gives up, and nothing else. libuv gives lookups half of its threads at most, and the
+ * others in its queue are cancelled: so there are never more of them than that. */
+static void dialling_free(struct tw_transport *t, struct tw_dialling *dialling) {
+    if (!dialling->lookup.is_busy) {
+        free(dialling);
+        return;
+    }
+    dialling->is_orphan = true;
+    t->orphans_count++;
+    tw_lookup_cancel(&dialling->lookup);
+}
+
+static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) {
+    struct tw_dialling *dialling = t->dials[at];
+    if (!dialling->is_over && dialling->lookup.is_done) {
+        race_step(t, dialling, now_us);
+    } else if (!dialling->is_over && now_us >= dialling->deadline_us) {
+        dialling->cause = TW_DIAL_DNS;
+        tw_outgoing_over(dialling, TW_IO, NULL, "no answer from the name server in time");
+    }
+    if (!dialling->is_over) return;
+    t->dials[at] = NULL;
+    dial_tell(t, dialling);
+    dialling_free(t, dialling);
+}
+
+void tw_outgoing_step(struct tw_transport *t, uint64_t now_us) {
+    for (unsigned i = 0; i < TW_DIALS_MAX && !t->is_closing; i++) {
+        if (t->dials[i] != NULL) dialling_step(t, i, now_us);
+    }
+}
+
+void tw_outgoing_close(struct tw_transport *t) {
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
+        struct tw_dialling *dialling = t->dials[i];
+        t->dials[i] = NULL;
+        if (dialling == NULL) continue;
+        for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++) {
+            if (dialling->conns[k] != NULL) dialling->conns[k]->dialling = NULL;
+        }
+        dialling_free(t, dialling);
+    }
+}

@@ -1,0 +1,111 @@
+#include "daemon/net/own_address.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Somewhere in the internet: a UDP socket that is connected there has the source address packets
+ * would have, and sends none. */
+static void somewhere(int family, struct sockaddr_storage *out) {
+    memset(out, 0, sizeof(*out));
+    if (family == AF_INET6)
+        (void)uv_ip6_addr("2000::1", 9, (struct sockaddr_in6 *)out);
+    else
+        (void)uv_ip4_addr("198.41.0.4", 9, (struct sockaddr_in *)out);
+}
+
+/* The address that a route to the internet gives. */
+static bool own_by_route(const struct tw_egress *egress, int family, struct sockaddr_storage *out) {
+    struct sockaddr_storage to;
+    socklen_t size = sizeof(*out);
+    const int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    somewhere(family, &to);
+    bool is_found = egress->interface[0] == '\0' ||
+                    setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, egress->interface,
+                               (socklen_t)strlen(egress->interface) + 1) == 0;
+    is_found = is_found && connect(fd, (const struct sockaddr *)&to,
+                                   family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                      : sizeof(struct sockaddr_in)) == 0;
+    memset(out, 0, sizeof(*out));
+    is_found = is_found && getsockname(fd, (struct sockaddr *)out, &size) == 0;
+    (void)close(fd);
+    if (!is_found) return false;
+    if (family == AF_INET6)
+        ((struct sockaddr_in6 *)out)->sin6_port = 0;
+    else
+        ((struct sockaddr_in *)out)->sin_port = 0;
+    return true;
+}
+
+static bool is_dialable(const uv_interface_address_t *row) {
+    if (row->is_internal) return false;
+    if (row->address.address4.sin_family == AF_INET)
+        return ntohl(row->address.address4.sin_addr.s_addr) >> 16 != 0xa9fe;
+    return !IN6_IS_ADDR_LINKLOCAL(&row->address.address6.sin6_addr);
+}
+
+bool tw_own_address_pick(const uv_interface_address_t *list, int count, const char *interface,
+                         int family, struct sockaddr_storage *out) {
+    memset(out, 0, sizeof(*out));
+    for (int i = 0; i < count; i++) {
+        const uv_interface_address_t *row = &list[i];
+        if (row->address.address4.sin_family != family || !is_dialable(row)) continue;
+        if (interface[0] != '\0' && strcmp(row->name, interface) != 0) continue;
+        if (family == AF_INET6) {
+            struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
+            in6->sin6_family = AF_INET6;
+            in6->sin6_addr = row->address.address6.sin6_addr;
+        } else {
+            struct sockaddr_in *in4 = (struct sockaddr_in *)out;
+            in4->sin_family = AF_INET;
+            in4->sin_addr = row->address.address4.sin_addr;
+        }
+        return true;
+    }
+    return false;
+}
+
+/* Where the system does not say (a sandbox without netlink) there is none. */
+static bool own_by_interface(const struct tw_egress *egress, int family,
+                             struct sockaddr_storage *out) {
+    uv_interface_address_t *list = NULL;
+    int count = 0;
+    if (uv_interface_addresses(&list, &count) != 0) return false;
+    const bool is_found = tw_own_address_pick(list, count, egress->interface, family, out);
+    uv_free_interface_addresses(list, count);
+    return is_found;
+}
+
+bool tw_own_address(const struct tw_egress *egress, int family, struct sockaddr_storage *out) {
+    const bool has = family == AF_INET6 ? egress->has_v6 : egress->has_v4;
+    if (has) *out = family == AF_INET6 ? egress->v6 : egress->v4;
+    if (has || egress->has_v4 || egress->has_v6) return has;
+    return own_by_route(egress, family, out) || own_by_interface(egress, family, out);
+}
+
+/* Asked by binding to it, which needs no list of interfaces and no netlink. */
+bool tw_own_address_is(const struct sockaddr_storage *address) {
+    struct sockaddr_storage at = *address;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
+    if (address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+        struct sockaddr_in in4 = {.sin_family = AF_INET};
+        memcpy(&in4.sin_addr, &in6->sin6_addr.s6_addr[12], sizeof(in4.sin_addr));
+        memcpy(&at, &in4, sizeof(in4));
+    }
+    const bool is_v6 = at.ss_family == AF_INET6;
+    if (is_v6)
+        ((struct sockaddr_in6 *)&at)->sin6_port = 0;
+    else
+        ((struct sockaddr_in *)&at)->sin_port = 0;
+    const int fd = socket(at.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return true;
+    const socklen_t size = is_v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    const bool is_gone =
+        bind(fd, (const struct sockaddr *)&at, size) != 0 && errno == EADDRNOTAVAIL;
+    (void)close(fd);
+    return !is_gone;
+}

@@ -1,0 +1,192 @@
+#include "daemon/net/pacer.h"
+
+enum {
+    MILLION = 1000 * 1000,
+    LEAST_BYTES_S = 1000,
+    STEADY_PERCENT = 110, /* of the window before: deliveries grow no more */
+    KEPT_PERCENT = 95,    /* of a known path, whatever a probe finds: its own queue may be noise */
+    SLOW_PERCENT = 85,    /* of what the kernel was told */
+    FOUND_PERCENT = 105,  /* of a known path: it has become faster */
+};
+
+static uint64_t percent(uint64_t value, uint64_t share) {
+    return value / 100 * share + value % 100 * share / 100;
+}
+
+static uint64_t most(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+void tw_pacer_init(struct tw_pacer *pacer) {
+    *pacer = (struct tw_pacer){.state = TW_PACER_OPEN, .next_base_us = UINT32_MAX};
+}
+
+/* ---- windows ------------------------------------------------------------------------------- */
+
+/* How long the shortest round trip takes; TCP's own memory of it is minutes long. */
+static uint32_t base_of(const struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
+    if (pacer->base_us == 0) return sample->rtt_least_us;
+    return pacer->next_base_us < pacer->base_us ? pacer->next_base_us : pacer->base_us;
+}
+
+static uint32_t queue_of(const struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
+    const uint32_t base_us = base_of(pacer, sample);
+    return sample->rtt_us > base_us ? sample->rtt_us - base_us : 0;
+}
+
+static uint64_t late_us(const struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
+    return most(base_of(pacer, sample) / 8, TW_PACER_QUEUE_US);
+}
+
+static void window_begin(struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
+    pacer->has_window = !sample->is_idle;
+    pacer->window_queue_us = queue_of(pacer, sample);
+    pacer->window_us = sample->now_us;
+    pacer->window_bytes = sample->delivered_bytes;
+}
+
+/* The rate of a window that is over; 0 before. */
+static uint64_t window_rate(struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
+    if (!pacer->has_window || sample->is_idle || sample->delivered_bytes < pacer->window_bytes) {
+        pacer->stood_windows = 0;
+        window_begin(pacer, sample);
+        return 0;
+    }
+    const uint64_t took_us = sample->now_us - pacer->window_us;
+    const uint32_t queue_us = queue_of(pacer, sample);
+    if (queue_us < pacer->window_queue_us) pacer->window_queue_us = queue_us;
+    if (took_us < most(sample->rtt_least_us, TW_PACER_WINDOW_US)) return 0;
+    const uint64_t late = late_us(pacer, sample) * (pacer->path_bytes_per_s > 0 ? 2 : 1);
+    const uint64_t bytes_per_s =
+        most((sample->delivered_bytes - pacer->window_bytes) * MILLION / took_us, 1);
+    if (pacer->window_queue_us <= late) {
+        pacer->stood_windows = 0;
+    } else {
+        pacer->stood_bytes_per_s[pacer->stood_windows % TW_PACER_STOOD_WINDOWS] = bytes_per_s;
+        pacer->stood_windows++;
+    }
+    return bytes_per_s;
+}
+
+/* ---- states -------------------------------------------------------------------------------- */
+
+static void told_bound(struct tw_pacer *pacer) {
+    const uint64_t limit = percent(pacer->path_bytes_per_s, TW_PACER_MOST_PERCENT);
+    if (pacer->told_bytes_per_s > limit) pacer->told_bytes_per_s = limit;
+    pacer->told_bytes_per_s =
+        most(pacer->told_bytes_per_s, percent(pacer->path_bytes_per_s, TW_PACER_PERCENT));
+}
+
+static void paced_begin(struct tw_pacer *pacer) {
+    pacer->state = TW_PACER_PACED;
+    told_bound(pacer); /* what it took before the probe it takes again */
+    pacer->mean_bytes_per_s = 0;
+    pacer->stood_windows = 0;
+}
+
+/* The path's rate is known, from the last windows in which a queue stood, but is not believed below
+ * `least`; what stands in the queue goes first. */
+static void path_learn(struct tw_pacer *pacer, const struct tw_pacer_sample *sample,
+                       uint64_t least) {
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < TW_PACER_STOOD_WINDOWS; i++) sum += pacer->stood_bytes_per_s[i];
+    pacer->path_bytes_per_s = most(sum / TW_PACER_STOOD_WINDOWS, most(least, LEAST_BYTES_S));
+    pacer->state = TW_PACER_DRAIN;
+    pacer->drained_us =
+        sample->now_us + 2 * (uint64_t)queue_of(pacer, sample) + sample->rtt_least_us;
+}
+
+static void probe_begin(struct tw_pacer *pacer) {
+    pacer->state = TW_PACER_OPEN;
+    pacer->best_bytes_per_s = pacer->last_bytes_per_s = 0;
+    pacer->stood_windows = pacer->probe_windows = 0;
+    pacer->base_us = pacer->next_base_us;
+    pacer->next_base_us = UINT32_MAX;
+}
+
+static void probe_end(struct tw_pacer *pacer) {
+    pacer->floor_bytes_per_s = pacer->path_bytes_per_s / 2;
+    pacer->sent_us = 0;
+    const uint64_t next_us = pacer->probe_us == 0 ? TW_PACER_PROBE_FIRST_US : 2 * pacer->probe_us;
+    pacer->probe_us = next_us < TW_PACER_PROBE_US ? next_us : TW_PACER_PROBE_US;
+}
+
+static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sample,
+                      uint64_t bytes_per_s) {
+    const bool is_steady = bytes_per_s <= percent(pacer->last_bytes_per_s, STEADY_PERCENT);
+    pacer->best_bytes_per_s =
+        most((pacer->last_bytes_per_s + bytes_per_s) / 2, pacer->best_bytes_per_s);
+    pacer->last_bytes_per_s = bytes_per_s;
+    const uint32_t enough =
+        pacer->path_bytes_per_s == 0 ? TW_PACER_FIRST_WINDOWS : TW_PACER_STOOD_WINDOWS;
+    if (pacer->stood_windows >= enough && is_steady) {
+        path_learn(pacer, sample, percent(pacer->path_bytes_per_s, KEPT_PERCENT));
+        probe_end(pacer);
+        return;
+    }
+    if (pacer->path_bytes_per_s == 0 || ++pacer->probe_windows < TW_PACER_PROBE_WINDOWS) return;
+    if (pacer->best_bytes_per_s > percent(pacer->path_bytes_per_s, FOUND_PERCENT)) {
+        pacer->path_bytes_per_s = pacer->best_bytes_per_s; /* and perhaps more: go on */
+        pacer->probe_windows = 0;
+        return;
+    }
+    probe_end(pacer);
+    paced_begin(pacer);
+}
+
+/* Follows what arrives: a sixteenth of what is missing, or too much, with every window. */
+static void told_follow(struct tw_pacer *pacer, uint64_t bytes_per_s) {
+    const uint64_t wanted = percent(pacer->path_bytes_per_s, TW_PACER_PERCENT);
+    if (pacer->mean_bytes_per_s == 0) pacer->mean_bytes_per_s = wanted;
+    pacer->mean_bytes_per_s = (7 * pacer->mean_bytes_per_s + bytes_per_s) / 8;
+    if (pacer->mean_bytes_per_s < wanted) {
+        pacer->told_bytes_per_s += (wanted - pacer->mean_bytes_per_s) / 16;
+    } else {
+        const uint64_t less = (pacer->mean_bytes_per_s - wanted) / 16; /* may be more than told */
+        pacer->told_bytes_per_s -= less < pacer->told_bytes_per_s ? less : pacer->told_bytes_per_s;
+    }
+    told_bound(pacer);
+}
+
+static void paced_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sample,
+                       uint64_t bytes_per_s) {
+    pacer->sent_us += sample->now_us - pacer->window_us;
+    const bool is_slow = bytes_per_s < percent(pacer->told_bytes_per_s, SLOW_PERCENT);
+    if (pacer->stood_windows >= TW_PACER_STOOD_WINDOWS && is_slow)
+        path_learn(pacer, sample, pacer->floor_bytes_per_s);
+    else if (pacer->sent_us >= pacer->probe_us)
+        probe_begin(pacer);
+    else
+        told_follow(pacer, bytes_per_s);
+}
+
+void tw_pacer_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
+    if (sample->rtt_us > 0 && sample->rtt_us < pacer->next_base_us)
+        pacer->next_base_us = sample->rtt_us;
+    if (pacer->state == TW_PACER_DRAIN) {
+        if (queue_of(pacer, sample) <= late_us(pacer, sample) ||
+            sample->now_us >= pacer->drained_us)
+            paced_begin(pacer);
+        window_begin(pacer, sample);
+        return;
+    }
+    const uint64_t bytes_per_s = window_rate(pacer, sample);
+    if (bytes_per_s == 0) return;
+    if (pacer->state == TW_PACER_OPEN)
+        open_take(pacer, sample, bytes_per_s);
+    else
+        paced_take(pacer, sample, bytes_per_s);
+    window_begin(pacer, sample);
+}
+
+uint64_t tw_pacer_limit(const struct tw_pacer *pacer, const struct tw_pacer_config *config,
+                        uint64_t upload_bytes_per_s) {
+    uint64_t limit = config->mode == TW_PACER_FIXED ? config->bytes_per_s : 0;
+    if (config->mode == TW_PACER_AUTO && pacer->state == TW_PACER_DRAIN)
+        limit = percent(pacer->path_bytes_per_s, TW_PACER_DRAIN_PERCENT);
+    if (config->mode == TW_PACER_AUTO && pacer->state == TW_PACER_PACED)
+        limit = pacer->told_bytes_per_s;
+    if (upload_bytes_per_s > 0 && (limit == 0 || upload_bytes_per_s < limit))
+        limit = upload_bytes_per_s;
+    return limit;
+}

@@ -1,0 +1,34 @@
+/* pacing.c - looks at the bulk connections that send, and tells the kernel how fast they may. */
+#include "daemon/net/transport_impl.h"
+
+/* One look at the socket; nothing where nothing was sent since the last. */
+static void look(struct tw_pacing *pacing, const struct tw_link *link, int fd, uint64_t now_us) {
+    struct tw_sockopt_flow flow;
+    const uint64_t bytes_out = tw_link_bytes_out(link);
+    if (pacing->is_idle && bytes_out == pacing->bytes_out) return;
+    if (!tw_sockopt_flow(fd, &flow)) return;
+    if ((flow.no_room_us - pacing->no_room_us) * 2 > now_us - pacing->looked_us)
+        flow.sample.is_idle = true;
+    flow.sample.now_us = now_us;
+    pacing->looked_us = now_us;
+    pacing->is_idle = flow.sample.is_idle;
+    pacing->bytes_out = bytes_out;
+    pacing->no_room_us = flow.no_room_us;
+    tw_pacer_take(&pacing->pacer, &flow.sample);
+}
+
+void tw_pacing_step(struct tw_transport *t, uint64_t now_us) {
+    for (unsigned i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
+        struct tw_slot *slot = &t->peers[i];
+        struct tw_pacing *pacing = &slot->pacing;
+        uv_os_fd_t fd = -1;
+        if (slot->state != TW_SLOT_UP || slot->bulk == NULL) continue;
+        if (uv_fileno((const uv_handle_t *)&slot->bulk->link.tcp, &fd) != 0) continue;
+        if (t->config.pace.mode == TW_PACER_AUTO && now_us >= pacing->looked_us + TW_PACER_TICK_US)
+            look(pacing, &slot->bulk->link, fd, now_us);
+        const uint64_t limit = tw_pacer_limit(&pacing->pacer, &t->config.pace, t->upload.per_s);
+        if (limit == pacing->limit_bytes_per_s) continue;
+        pacing->limit_bytes_per_s = limit;
+        tw_sockopt_pace(fd, limit);
+    }
+}

@@ -1,0 +1,260 @@
+/* peer.c - the slots of admitted peers: their two connections, what waits for them, their end. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "daemon/net/transport_impl.h"
+
+enum { THROTTLE_US = 10 * 1000 }; /* read again in batches, not message by message */
+
+int tw_peer_find(const struct tw_transport *t, const struct tw_id *id) {
+    for (int i = 0; i < TW_PEERS_MAX; i++) {
+        if (t->peers[i].state == TW_SLOT_UP && tw_id_equal(&t->peers[i].record.id, id)) return i;
+    }
+    return -1;
+}
+
+/* A node that listens on every address of its machine says so; we know at which one we met it.
+ * Empty where that says nothing: [::] covers IPv4 too where it is the only one, 0.0.0.0 never IPv6.
+ */
+static void address_learn(const struct tw_conn *conn, const char *said, bool is_dual,
+                          char out[TW_ADDR_BYTES]) {
+    char host[TW_ADDR_BYTES], seen[TW_ADDR_BYTES];
+    uint16_t port = 0, ignored = 0;
+    memcpy(out, said, TW_ADDR_BYTES);
+    if (!tw_address_split(said, host, &port)) return;
+    const bool is_any_v4 = strcmp(host, "0.0.0.0") == 0, is_any_v6 = strcmp(host, "::") == 0;
+    if (!is_any_v4 && !is_any_v6) return;
+    out[0] = '\0';
+    if (!tw_address_split(conn->link.address, seen, &ignored)) return;
+    /* A dual-stack listener sees IPv4 peers as ::ffff:1.2.3.4. */
+    const char *plain =
+        strncmp(seen, "::ffff:", 7) == 0 && strchr(seen, '.') != NULL ? seen + 7 : seen;
+    const bool is_v6 = strchr(plain, ':') != NULL;
+    if (is_v6 ? is_any_v4 : is_any_v6 && !is_dual) return;
+    const int length =
+        snprintf(out, TW_ADDR_BYTES, is_v6 ? "[%s]:%u" : "%s:%u", plain, (unsigned)port);
+    if (length <= 0 || length >= TW_ADDR_BYTES) out[0] = '\0';
+}
+
+static void record_learn(const struct tw_conn *conn, const struct tw_hello *hello,
+                         struct tw_record *record) {
+    uint32_t count = 0;
+    bool is_dual = true;
+    for (uint32_t i = 0; i < hello->addrs_count; i++)
+        is_dual &= strncmp(hello->addrs[i], "0.0.0.0:", 8) != 0;
+    record->id = hello->id;
+    for (uint32_t i = 0; i < hello->addrs_count; i++) {
+        char text[TW_ADDR_BYTES];
+        address_learn(conn, hello->addrs[i], is_dual, text);
+        bool is_new = text[0] != '\0';
+        for (uint32_t k = 0; k < count; k++) is_new &= strcmp(record->addrs[k], text) != 0;
+        if (is_new) memcpy(record->addrs[count++], text, sizeof(text));
+    }
+}
+
+int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err) {
+    struct tw_transport *t = conn->transport;
+    int at = 0;
+    if (t->rest[0] != '\0') {
+        (void)tw_fail(err, TW_AGAIN, "%s", t->rest);
+        return -1;
+    }
+    while (at < TW_PEERS_MAX && t->peers[at].state != TW_SLOT_FREE) at++;
+    if (at == TW_PEERS_MAX) {
+        (void)tw_fail(err, TW_LIMIT, "this node already has links to %d others", TW_PEERS_MAX);
+        return -1;
+    }
+    struct tw_slot *slot = &t->peers[at];
+    if (!tw_bulk_init(&slot->queue)) {
+        (void)tw_fail(err, TW_NOMEM, "no memory for another peer");
+        return -1;
+    }
+    *slot = (struct tw_slot){.queue = slot->queue};
+    tw_pacer_init(&slot->pacing.pacer);
+    uint8_t tag[TW_TLS_EXPORT_BYTES];
+    if (tw_tls_export(&conn->link.tls, TW_LINK_EXPORT, tag, err) != TW_OK) return -1;
+    if (tw_link_admit(&conn->link, TW_ROLE_CONTROL, err) != TW_OK) return -1;
+    const uint64_t now_us = tw_now_us();
+    memcpy(slot->tag, tag, sizeof(slot->tag));
+    slot->control = conn;
+    slot->is_dialled = conn->is_dialled;
+    slot->boot = hello->boot;
+    slot->features = tw_extensions_features(&hello->extensions);
+    tw_extensions_software(&hello->extensions, slot->software);
+    slot->secret = conn->secret;
+    record_learn(conn, hello, &slot->record);
+    slot->certs = conn->certs;
+    slot->bulk_retry_us = conn->is_dialled ? now_us : UINT64_MAX;
+    slot->bulk_deadline_us = now_us + TW_BULK_UP_US;
+    tw_rate_init(&slot->messages, TW_MESSAGES_PER_S, TW_MESSAGES_BURST, now_us);
+    (void)tw_fail(&slot->bulk_error, TW_IO, "the other side opened none");
+    slot->state = TW_SLOT_UP;
+    conn->peer = at;
+    conn->deadline_us = UINT64_MAX;
+    tw_transport_soon(t);
+    return at;
+}
+
+void tw_peer_attach_bulk(struct tw_conn *conn, int peer) {
+    struct tw_slot *slot = &conn->transport->peers[peer];
+    TW_ASSERT(slot->state == TW_SLOT_UP && slot->bulk == NULL);
+    slot->bulk = conn;
+    slot->bulk_retry_us = slot->bulk_deadline_us = UINT64_MAX;
+    conn->peer = peer;
+    conn->deadline_us = UINT64_MAX;
+    tw_transport_soon(conn->transport);
+}
+
+/* ---- end ----------------------------------------------------------------------------------- */
+
+static void conn_detach(struct tw_conn *conn, enum tw_status reason, const char *sentence) {
+    if (conn == NULL) return;
+    conn->peer = conn->bulk_of = -1;
+    conn->deadline_us = UINT64_MAX;
+    tw_link_close(&conn->link, reason, sentence);
+}
+
+void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence) {
+    struct tw_slot *slot = &t->peers[peer];
+    if (slot->state != TW_SLOT_UP) return;
+    slot->state = TW_SLOT_ENDING;
+    (void)tw_fail(&slot->reason, reason, "%s", sentence);
+    conn_detach(slot->control, reason, slot->reason.message);
+    conn_detach(slot->bulk, reason, slot->reason.message);
+    conn_detach(slot->bulk_dial, reason, NULL);
+    slot->control = slot->bulk = slot->bulk_dial = NULL;
+    tw_transport_soon(t);
+}
+
+void tw_peer_finish(struct tw_transport *t, int peer) {
+    struct tw_slot *slot = &t->peers[peer];
+    TW_ASSERT(slot->state == TW_SLOT_ENDING);
+    struct tw_chunk chunk;
+    while (!t->is_closing && tw_bulk_pop(&slot->queue, &chunk)) {
+        if (t->config.events.released != NULL)
+            t->config.events.released(t->config.user, (uint16_t)peer, &chunk, false);
+    }
+    if (t->is_closing) return;
+    const struct tw_error reason = slot->reason;
+    slot->state = TW_SLOT_FREE;
+    t->config.events.peer_down(t->config.user, (uint16_t)peer, reason.status, reason.message);
+}
+
+/* ---- frames -------------------------------------------------------------------------------- */
+
+/* What a message costs its sender, in plain ones: those that make us answer with much more, or that
+ * tell of others, are rare among nodes that mean well. */
+static uint32_t message_cost(const struct tw_frame *frame) {
+    switch (frame->kind) {
+    case TW_MSG_LOG_GET:
+    case TW_MSG_STATE_GET: return 200;
+    case TW_MSG_PEERS: return 100;
+    default: return 1 + frame->body_bytes / 1024;
+    }
+}
+
+/* Who sends more than its share is read no further until it has paid: nothing is lost, and its
+ * flood waits with itself. */
+static void message_pay(struct tw_conn *conn, const struct tw_frame *frame) {
+    struct tw_slot *slot = &conn->transport->peers[conn->peer];
+    const uint64_t now_us = tw_now_us();
+    tw_rate_spend(&slot->messages, message_cost(frame), now_us);
+    const uint64_t wait_us = tw_rate_wait_us(&slot->messages, 1, now_us);
+    if (wait_us == 0) return;
+    slot->throttled_us = now_us + wait_us + THROTTLE_US;
+    tw_link_pause(&conn->link);
+    tw_transport_soon(conn->transport);
+}
+
+void tw_peer_resume_control(struct tw_transport *t, int peer) {
+    struct tw_slot *slot = &t->peers[peer];
+    if (slot->throttled_us > tw_now_us()) return;
+    slot->throttled_us = 0;
+    tw_link_resume(&slot->control->link);
+    slot->needs_pump = true;
+    tw_transport_soon(t);
+}
+
+void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame) {
+    struct tw_transport *t = conn->transport;
+    const int peer = conn->peer;
+    if (frame->kind != TW_FRAME_GOODBYE) {
+        const bool is_bulk = conn->link.role == TW_ROLE_BULK;
+        if (!is_bulk) message_pay(conn, frame);
+        t->config.events.frame(t->config.user, (uint16_t)peer, is_bulk, frame);
+        return;
+    }
+    struct tw_goodbye goodbye;
+    struct tw_error err;
+    if (tw_goodbye_decode(frame->body, frame->body_bytes, &goodbye, &err) != TW_OK) {
+        tw_offence_note(t, &t->peers[peer].record.id, err.status, err.message);
+        tw_peer_end(t, peer, err.status, err.message);
+        return;
+    }
+    char sentence[sizeof(goodbye.sentence) + 32];
+    (void)snprintf(sentence, sizeof(sentence), "the other side left: %s", goodbye.sentence);
+    tw_peer_end(t, peer, goodbye.status, sentence);
+}
+
+/* ---- certificates ---------------------------------------------------------------------------- */
+
+void tw_transport_review(struct tw_transport *t) {
+    struct tw_error err;
+    for (int i = 0; i < TW_PEERS_MAX && t->config.gate != NULL; i++) {
+        const struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP) continue;
+        if (tw_gate_review(t->config.gate, &slot->certs, &err) != TW_OK)
+            tw_peer_end(t, i, err.status, err.message);
+    }
+}
+
+struct tw_certs tw_transport_certs(const struct tw_transport *t, uint16_t peer) {
+    const struct tw_certs none = {.count = 0};
+    return peer < TW_PEERS_MAX && t->peers[peer].state == TW_SLOT_UP ? t->peers[peer].certs : none;
+}
+
+void tw_transport_renew(struct tw_transport *t, uint16_t peer, const struct tw_certs *certs) {
+    if (peer < TW_PEERS_MAX && t->peers[peer].state == TW_SLOT_UP) t->peers[peer].certs = *certs;
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+static void bulk_step(struct tw_transport *t, int peer, uint64_t now_us) {
+    struct tw_slot *slot = &t->peers[peer];
+    struct tw_error err;
+    if (now_us >= slot->bulk_deadline_us) {
+        char sentence[sizeof(err.message) + 64];
+        (void)snprintf(sentence, sizeof(sentence), "no bulk connection within %d s: %s",
+                       TW_BULK_UP_US / 1000000, slot->bulk_error.message);
+        tw_peer_end(t, peer, TW_IO, sentence);
+        return;
+    }
+    if (now_us < slot->bulk_retry_us) return;
+    slot->bulk_retry_us = UINT64_MAX; /* until this attempt fails */
+    if (tw_outgoing_bulk(t, peer, &err) == TW_OK) return;
+    slot->bulk_error = err;
+    slot->bulk_retry_us = now_us + TW_BULK_RETRY_US;
+}
+
+static void pump_resumed(struct tw_slot *slot) {
+    slot->needs_pump = false;
+    struct tw_conn *const conns[2] = {slot->control, slot->bulk};
+    for (unsigned i = 0; i < 2; i++) {
+        if (slot->state == TW_SLOT_UP && conns[i] != NULL) tw_link_pump(&conns[i]->link);
+    }
+}
+
+void tw_peers_step(struct tw_transport *t, uint64_t now_us) {
+    for (int i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
+        struct tw_slot *slot = &t->peers[i];
+        if (slot->state == TW_SLOT_UP) bulk_step(t, i, now_us);
+        if (slot->state == TW_SLOT_UP && slot->throttled_us > 0 && now_us >= slot->throttled_us)
+            tw_peer_resume_control(t, i);
+        if (slot->state == TW_SLOT_UP && slot->needs_pump) pump_resumed(slot);
+        if (slot->state == TW_SLOT_ENDING && !t->is_closing) tw_peer_finish(t, i);
+    }
+    tw_pacing_step(t, now_us);
+    tw_bulk_step(t, now_us);
+}

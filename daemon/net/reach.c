@@ -1,0 +1,229 @@
+#include "daemon/net/reach.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+
+void tw_reach_linked(struct tw_reach *reach, uint64_t now_us) {
+    if (reach->due_us == 0) reach->due_us = now_us + TW_REACH_SETTLE_US;
+}
+
+void tw_reach_moved(struct tw_reach *reach, uint64_t now_us) {
+    *reach = (struct tw_reach){.due_us = now_us + TW_REACH_SETTLE_US};
+}
+
+bool tw_reach_is_due(const struct tw_reach *reach, uint64_t now_us) {
+    return reach->due_us != 0 && now_us >= reach->due_us;
+}
+
+void tw_reach_ask(struct tw_reach *reach, uint64_t token, bool asked, uint64_t now_us) {
+    if (!asked) { /* the next link will tell */
+        reach->due_us = 0;
+        return;
+    }
+    reach->token = token;
+    reach->until_us = now_us + TW_REACH_ANSWER_US;
+    reach->due_us = now_us + TW_REACH_AGAIN_US;
+    reach->rows_count = 0;
+}
+
+bool tw_reach_is_own(const struct tw_record *self, const char *address) {
+    char host[TW_ADDR_BYTES], own[TW_ADDR_BYTES];
+    uint16_t port, own_port;
+    struct in6_addr ignored;
+    if (!tw_address_split(address, host, &port)) return false;
+    const bool is_v6 = inet_pton(AF_INET6, host, &ignored) == 1;
+    const bool is_v4 = inet_pton(AF_INET, host, &ignored) == 1;
+    for (unsigned i = 0; i < TW_ADDRS_MAX && self->addrs[i][0] != '\0'; i++) {
+        if (strcmp(self->addrs[i], address) == 0) return true;
+        if (!tw_address_split(self->addrs[i], own, &own_port) || own_port != port) continue;
+        if (strcmp(own, "0.0.0.0") == 0 && is_v4) return true;
+        if (strcmp(own, "::") == 0 && (is_v4 || is_v6)) return true;
+    }
+    return false;
+}
+
+void tw_reach_heard(struct tw_reach *reach, const struct tw_record *self,
+                    const struct tw_msg_probed *probed, const struct tw_id *by, uint64_t now_us) {
+    if (probed->token != reach->token || reach->until_us == 0 || now_us >= reach->until_us) return;
+    if (!tw_address_is_valid(probed->addr) || !tw_reach_is_own(self, probed->addr)) return;
+    uint32_t at = 0, of_this_peer = 0;
+    for (; at < reach->rows_count; at++) {
+        const struct tw_reach_row *row = &reach->rows[at];
+        of_this_peer += tw_id_equal(&row->by, by);
+        if (tw_id_equal(&row->by, by) && strcmp(row->address, probed->addr) == 0) return;
+    }
+    if (at == TW_REACH_ROWS_MAX || of_this_peer == TW_ADDRS_MAX) return;
+    struct tw_reach_row *row = &reach->rows[reach->rows_count++];
+    *row = (struct tw_reach_row){.outcome = probed->outcome, .by = *by};
+    memcpy(row->address, probed->addr, sizeof(row->address));
+    reach->checked_us = now_us;
+    if (probed->outcome == TW_PROBE_REACHED && !tw_reach_is_private(probed->addr))
+        reach->due_us = now_us + TW_REACH_FINE_US;
+}
+
+/* ---- what it comes to ---------------------------------------------------------------------- */
+
+/* RFC 1918, RFC 6598, loopback, link-local. */
+static bool is_private4(uint32_t host) {
+    return host >> 24 == 10 || host >> 24 == 127 || host >> 20 == 0xac1 || host >> 16 == 0xc0a8 ||
+           host >> 22 == 0x64400000u >> 22 || host >> 16 == 0xa9fe;
+}
+
+bool tw_reach_is_private(const char *address) {
+    char host[TW_ADDR_BYTES];
+    uint16_t port;
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (!tw_address_split(address, host, &port)) return false;
+    if (inet_pton(AF_INET, host, &v4) == 1) return is_private4(ntohl(v4.s_addr));
+    if (inet_pton(AF_INET6, host, &v6) != 1) return false; /* a name: somebody wants it known */
+    return (v6.s6_addr[0] & 0xfe) == 0xfc || IN6_IS_ADDR_LINKLOCAL(&v6) ||
+           IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+/* How much a failure says about this node; 0: nothing. */
+static unsigned weight_of(const struct tw_reach_row *row) {
+    switch (row->outcome) {
+    case TW_PROBE_REACHED:
+    case TW_PROBE_NO_ROUTE:
+    case TW_PROBE_OUTCOMES: return 0;
+    case TW_PROBE_NO_NAME:
+    case TW_PROBE_CLOSED:
+    case TW_PROBE_REJECTED:
+    case TW_PROBE_SILENT:
+    case TW_PROBE_OTHER:
+    case TW_PROBE_FAILED: break;
+    }
+    return tw_reach_is_private(row->address) ? 1 : 2;
+}
+
+/* The failure worth telling: of a public address before one of a private network, which peers
+ * elsewhere cannot dial anyway. NULL: there is none. An address that anybody reached is fine. */
+static const struct tw_reach_row *worst(const struct tw_reach *reach) {
+    const struct tw_reach_row *found = NULL;
+    for (uint32_t i = 0; i < reach->rows_count; i++) {
+        const struct tw_reach_row *row = &reach->rows[i];
+        bool is_fine = false;
+        for (uint32_t k = 0; k < reach->rows_count; k++)
+            is_fine |= reach->rows[k].outcome == TW_PROBE_REACHED &&
+                       strcmp(reach->rows[k].address, row->address) == 0;
+        if (is_fine || weight_of(row) == 0) continue;
+        if (found == NULL || weight_of(row) > weight_of(found)) found = row;
+    }
+    return found;
+}
+
+static const struct tw_reach_row *best(const struct tw_reach *reach) {
+    const struct tw_reach_row *found = NULL;
+    for (uint32_t i = 0; i < reach->rows_count; i++) {
+        const struct tw_reach_row *row = &reach->rows[i];
+        if (row->outcome != TW_PROBE_REACHED) continue;
+        if (found == NULL || tw_reach_is_private(found->address)) found = row;
+    }
+    return found;
+}
+
+enum tw_reach_state tw_reach_state(const struct tw_reach *reach, bool is_listening) {
+    const struct tw_reach_row *yes = best(reach), *no = worst(reach);
+    if (!is_listening) return TW_REACH_DIAL_ONLY;
+    if (yes == NULL) return no != NULL ? TW_REACH_NO : TW_REACH_UNKNOWN;
+    const bool is_local = tw_reach_is_private(yes->address) && no != NULL && weight_of(no) == 2;
+    return is_local ? TW_REACH_LOCAL : TW_REACH_YES;
+}
+
+static void way_out(const struct tw_reach_row *row, uint16_t port, char *text, size_t capacity) {
+    switch (row->outcome) {
+    case TW_PROBE_NO_NAME:
+        (void)snprintf(text, capacity, "correct the name in `advertise`");
+        return;
+    case TW_PROBE_CLOSED:
+        (void)snprintf(text, capacity,
+                       "nothing listens at that address and port from outside: forward it in the "
+                       "router to TCP port %u of this machine, or correct `advertise`",
+                       (unsigned)port);
+        return;
+    case TW_PROBE_OTHER:
+        (void)snprintf(text, capacity,
+                       "another node answers there: give each node behind that address a port of "
+                       "its own, and `advertise` it");
+        return;
+    case TW_PROBE_REJECTED:
+    case TW_PROBE_SILENT:
+        (void)snprintf(text, capacity, "open TCP port %u in this machine's firewall%s",
+                       (unsigned)port,
+                       tw_reach_is_private(row->address)
+                           ? ""
+                           : ", and forward it to this machine in the router if it is behind one");
+        return;
+    case TW_PROBE_REACHED:
+    case TW_PROBE_NO_ROUTE:
+    case TW_PROBE_FAILED:
+    case TW_PROBE_OUTCOMES: break;
+    }
+    (void)snprintf(text, capacity, "see the log of that node");
+}
+
+void tw_reach_sentence(const struct tw_reach *reach, bool is_listening, uint16_t port,
+                       char text[TW_REACH_SENTENCE_BYTES]) {
+    const struct tw_reach_row *yes = best(reach), *no = worst(reach);
+    char open[200] = "", by[9] = "";
+    if (no != NULL) {
+        way_out(no, port, open, sizeof(open));
+        tw_id_short(&no->by, by);
+    }
+    switch (tw_reach_state(reach, is_listening)) {
+    case TW_REACH_DIAL_ONLY:
+        (void)snprintf(text, TW_REACH_SENTENCE_BYTES,
+                       "This node dials only, as `listen` is empty: it links to every node that "
+                       "can be dialled");
+        return;
+    case TW_REACH_UNKNOWN:
+        (void)snprintf(text, TW_REACH_SENTENCE_BYTES,
+                       "No peer has tried yet whether this node can be dialled");
+        return;
+    case TW_REACH_YES:
+        (void)snprintf(text, TW_REACH_SENTENCE_BYTES, "%s can be dialled", yes->address);
+        return;
+    case TW_REACH_LOCAL:
+        (void)snprintf(text, TW_REACH_SENTENCE_BYTES,
+                       "Only its own network can dial this node, at %s; %s tried %s: %s; %s",
+                       yes->address, by, no->address, tw_reach_outcome_name(no->outcome), open);
+        return;
+    case TW_REACH_NO:
+        (void)snprintf(text, TW_REACH_SENTENCE_BYTES,
+                       "No peer can dial this node; %s tried %s: %s; %s", by, no->address,
+                       tw_reach_outcome_name(no->outcome), open);
+        return;
+    }
+}
+
+const char *tw_reach_state_name(enum tw_reach_state state) {
+    switch (state) {
+    case TW_REACH_UNKNOWN: return "unknown";
+    case TW_REACH_YES: return "yes";
+    case TW_REACH_LOCAL: return "local";
+    case TW_REACH_NO: return "no";
+    case TW_REACH_DIAL_ONLY: return "dial_only";
+    }
+    return "?";
+}
+
+const char *tw_reach_outcome_name(enum tw_probe_outcome outcome) {
+    switch (outcome) {
+    case TW_PROBE_REACHED: return "reached";
+    case TW_PROBE_NO_NAME: return "no such name";
+    case TW_PROBE_CLOSED: return "nothing listens there";
+    case TW_PROBE_REJECTED: return "rejected";
+    case TW_PROBE_SILENT: return "no answer";
+    case TW_PROBE_NO_ROUTE: return "no way there";
+    case TW_PROBE_OTHER: return "another node answers";
+    case TW_PROBE_FAILED: return "the connection fails";
+    case TW_PROBE_OUTCOMES: break;
+    }
+    return "?";
+}

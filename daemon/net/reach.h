@@ -1,0 +1,86 @@
+/* reach.h - can this node be dialled? What peers found that were asked to try (PROBE, PROBED).
+ *
+ * A node knows what it listens on, and cannot know what firewalls and routers let through. So up to
+ * TW_REACH_ASKED_MAX peers are asked to dial it back, once links stand, whenever its addresses
+ * change and now and then. Nothing depends on the answer: a node that nobody can dial works by
+ * dialling. But two such nodes never link, and a person can change it: so status says what to open.
+ *
+ * Pure: time and messages come in. */
+#ifndef TW_DAEMON_NET_REACH_H
+#define TW_DAEMON_NET_REACH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "proto/message.h"
+
+enum {
+    TW_REACH_ASKED_MAX = 3,
+    TW_REACH_ROWS_MAX = TW_REACH_ASKED_MAX * TW_ADDRS_MAX,
+    TW_REACH_SETTLE_US = 5 * 1000 * 1000,  /* after the first link: others may come */
+    TW_REACH_ANSWER_US = 30 * 1000 * 1000, /* a prober gives up before that */
+    TW_REACH_AGAIN_US = 600 * 1000 * 1000, /* while it cannot be dialled, or nobody says */
+    TW_REACH_SENTENCE_BYTES = 480,
+};
+#define TW_REACH_FINE_US UINT64_C(3600000000) /* while it can */
+
+enum tw_reach_state {
+    TW_REACH_UNKNOWN,   /* nobody has tried, or nobody could */
+    TW_REACH_YES,       /* the internet, or all there is to try */
+    TW_REACH_LOCAL,     /* its own network alone: a public address of it cannot be dialled */
+    TW_REACH_NO,        /* not at any address */
+    TW_REACH_DIAL_ONLY, /* it does not listen */
+};
+
+struct tw_reach_row {
+    char address[TW_ADDR_BYTES];
+    enum tw_probe_outcome outcome;
+    struct tw_id by;
+};
+
+struct tw_reach {
+    uint64_t due_us;            /* of the next questions; 0: none planned */
+    uint64_t until_us;          /* answers count until then */
+    uint64_t token, checked_us; /* of the newest questions; when the last answer came, 0: never */
+    uint32_t rows_count;
+    struct tw_reach_row rows[TW_REACH_ROWS_MAX]; /* of the newest questions */
+};
+
+/* Zero-initialised knows nothing. Somebody is linked: questions are due soon, if none are planned.
+ */
+void tw_reach_linked(struct tw_reach *reach, uint64_t now_us);
+
+/* The addresses changed: what is known is void, and questions are due soon. */
+void tw_reach_moved(struct tw_reach *reach, uint64_t now_us);
+
+bool tw_reach_is_due(const struct tw_reach *reach, uint64_t now_us);
+
+/* The questions go out now (or `asked` is false: there was nobody to ask). */
+void tw_reach_ask(struct tw_reach *reach, uint64_t token, bool asked, uint64_t now_us);
+
+/* A PROBED came from `by`. Dropped: another token, too late, of an address that is none of this
+ * node's, or more rows than belong. */
+void tw_reach_heard(struct tw_reach *reach, const struct tw_record *self,
+                    const struct tw_msg_probed *probed, const struct tw_id *by, uint64_t now_us);
+
+/* Can a peer have this address from what the node says of itself? One it says, or, where it says
+ * that it listens on all of them, any IP address at that port: as the peer sees it. */
+bool tw_reach_is_own(const struct tw_record *self, const char *address);
+
+enum tw_reach_state tw_reach_state(const struct tw_reach *reach, bool is_listening);
+
+/* What it means and what to open, for a person; `port`: listened on. */
+void tw_reach_sentence(const struct tw_reach *reach, bool is_listening, uint16_t port,
+                       char text[TW_REACH_SENTENCE_BYTES]);
+
+/* "yes", "no", ... and "no answer", "nothing listens there", ...: for JSON. Static storage. */
+const char *tw_reach_state_name(enum tw_reach_state state);
+const char *tw_reach_outcome_name(enum tw_probe_outcome outcome);
+
+/* Is the host of this address one of a private network, or of this machine alone? */
+bool tw_reach_is_private(const char *address);
+
+#endif

@@ -1,0 +1,499 @@
+#include "daemon/net/transport.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "daemon/net/transport_impl.h"
+
+/* ---- the step ------------------------------------------------------------------------------ */
+
+static void on_idle(uv_idle_t *idle);
+static void on_timer(uv_timer_t *timer);
+static void closing_step(struct tw_transport *t);
+
+void tw_transport_soon(struct tw_transport *t) {
+    if (!uv_is_closing((uv_handle_t *)&t->idle)) (void)uv_idle_start(&t->idle, on_idle);
+}
+
+static void conn_overdue(struct tw_conn *conn) {
+    const bool is_open = conn->link.state != TW_LINK_OPENING;
+    conn->cause = is_open ? TW_DIAL_STALLED : tw_dial_cause_of_silence(&conn->remote);
+    tw_conn_fail(conn, TW_IO,
+                 is_open ? "no complete handshake in time" : "nothing came back in time");
+}
+
+static void conn_step(struct tw_conn *conn, uint64_t now_us) {
+    struct tw_transport *t = conn->transport;
+    tw_link_sweep(&conn->link, now_us);
+    if (conn->link.state >= TW_LINK_DRAINING) return;
+    if (now_us >= conn->deadline_us && !conn->link.is_failed) conn_overdue(conn);
+    if (!conn->link.is_failed) return;
+    const struct tw_error error = conn->link.error;
+    if (conn->peer < 0) {
+        tw_admit_failed(conn);
+        return;
+    }
+    tw_offence_note(t, &conn->link.tls.id, error.status, error.message);
+    tw_peer_end(t, conn->peer, error.status, error.message);
+}
+
+static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) {
+    uint64_t next_us = UINT64_MAX;
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        const struct tw_conn *conn = t->conns[i];
+        if (conn == NULL || conn->link.state == TW_LINK_CLOSED) continue;
+        const uint64_t link_us = tw_link_deadline_us(&conn->link);
+        if (link_us < next_us) next_us = link_us;
+        if (conn->link.state != TW_LINK_DRAINING && conn->deadline_us < next_us)
+            next_us = conn->deadline_us;
+    }
+    for (unsigned i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
+        const struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP) continue;
+        if (slot->bulk_retry_us < next_us) next_us = slot->bulk_retry_us;
+        if (slot->bulk_deadline_us < next_us) next_us = slot->bulk_deadline_us;
+        if (slot->throttled_us > 0 && slot->throttled_us < next_us) next_us = slot->throttled_us;
+    }
+    const uint64_t dial_us = tw_outgoing_deadline_us(t);
+    if (dial_us < next_us) next_us = dial_us;
+    if (t->accept_due_us > 0 && t->accept_due_us < next_us) next_us = t->accept_due_us;
+    if (t->upload_wait_us > 0 && now_us + t->upload_wait_us < next_us)
+        next_us = now_us + t->upload_wait_us;
+    if (t->background_wait_us > 0 && now_us + t->background_wait_us < next_us)
+        next_us = now_us + t->background_wait_us;
+    return next_us;
+}
+
+static void timer_arm(struct tw_transport *t, uint64_t now_us) {
+    const uint64_t next_us = next_deadline_us(t, now_us);
+    if (uv_is_closing((uv_handle_t *)&t->timer)) return;
+    if (next_us == UINT64_MAX) {
+        (void)uv_timer_stop(&t->timer);
+        return;
+    }
+    /* What is due already waits for a turn of the loop: a timer armed from its own callback would
+     * run again before anything else does. */
+    const uint64_t wait_us = next_us > now_us ? next_us - now_us : 0;
+    if (wait_us == 0) {
+        tw_transport_soon(t);
+        return;
+    }
+    uv_update_time(t->config.loop);
+    (void)uv_timer_start(&t->timer, on_timer, (wait_us + 999) / 1000, 0);
+}
+
+static void accept_stalled(struct tw_transport *t, uint64_t now_us) {
+    if (now_us < t->accept_due_us) return;
+    t->accept_due_us = 0;
+    for (uint32_t i = 0; i < t->config.listen_count && !t->is_closing; i++) {
+        struct tw_listener *listener = &t->listeners[i];
+        if (!listener->is_stalled) continue;
+        listener->is_stalled = false;
+        tw_admit_accepted((uv_stream_t *)&listener->tcp, 0);
+    }
+}
+
+static void step(struct tw_transport *t) {
+    const uint64_t now_us = tw_now_us();
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        if (t->conns[i] != NULL) conn_step(t->conns[i], now_us);
+    }
+    accept_stalled(t, now_us);
+    if (!t->is_closing) tw_outgoing_step(t, now_us);
+    if (!t->is_closing) tw_peers_step(t, now_us);
+    timer_arm(t, now_us);
+    if (t->is_closing) closing_step(t);
+}
+
+static void on_idle(uv_idle_t *idle) {
+    (void)uv_idle_stop(idle);
+    step(idle->data);
+}
+
+static void on_timer(uv_timer_t *timer) {
+    step(timer->data);
+}
+
+/* ---- connections --------------------------------------------------------------------------- */
+
+static void on_secured(struct tw_link *link) {
+    tw_admit_secured((struct tw_conn *)link);
+}
+
+static void on_frame(struct tw_link *link, const struct tw_frame *frame) {
+    struct tw_conn *conn = (struct tw_conn *)link;
+    if (conn->peer >= 0)
+        tw_peer_frame(conn, frame);
+    else
+        tw_admit_frame(conn, frame);
+}
+
+static void on_noted(struct tw_link *link) {
+    tw_transport_soon(((struct tw_conn *)link)->transport);
+}
+
+static void on_spent(struct tw_link *link, size_t ciphertext_bytes) {
+    struct tw_transport *t = ((struct tw_conn *)link)->transport;
+    tw_rate_spend(&t->upload, ciphertext_bytes, tw_now_us());
+}
+
+static void handle_closed(struct tw_transport *t);
+
+static void on_gone(struct tw_link *link) {
+    struct tw_conn *conn = (struct tw_conn *)link;
+    struct tw_transport *t = conn->transport;
+    t->retired.bytes_in += link->bytes_in;
+    t->retired.bytes_out += link->bytes_out;
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        if (t->conns[i] == conn) t->conns[i] = NULL;
+    }
+    free(conn);
+    tw_transport_soon(t);
+    handle_closed(t);
+}
+
+static const struct tw_link_events link_events = {
+    .secured = on_secured,
+    .frame = on_frame,
+    .writable = on_noted,
+    .failed = on_noted,
+    .spent = on_spent,
+    .gone = on_gone,
+};
+
+struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err) {
+    unsigned at = 0;
+    while (at < TW_CONNS_MAX && t->conns[at] != NULL) at++;
+    if (at == TW_CONNS_MAX) {
+        (void)tw_fail(err, TW_LIMIT, "all %d connections are in use", TW_CONNS_MAX);
+        return NULL;
+    }
+    struct tw_conn *conn = calloc(1, sizeof(*conn));
+    if (conn == NULL) {
+        (void)tw_fail(err, TW_NOMEM, "no memory for a connection");
+        return NULL;
+    }
+    if (tw_link_init(&conn->link, t->config.loop, &link_events, err) != TW_OK) {
+        free(conn);
+        return NULL;
+    }
+    conn->transport = t;
+    conn->peer = conn->bulk_of = -1;
+    conn->since_us = tw_now_us();
+    conn->deadline_us = conn->since_us + t->config.handshake_us;
+    t->conns[at] = conn;
+    t->handles_count++;
+    return conn;
+}
+
+void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sentence) {
+    struct tw_error err;
+    (void)tw_fail(&err, status, "%s", sentence);
+    tw_link_fail(&conn->link, &err);
+}
+
+/* ---- start --------------------------------------------------------------------------------- */
+
+static void self_add(struct tw_record *self, const char *host, uint16_t port) {
+    char text[TW_ADDR_BYTES] = "";
+    const bool is_v6 = strchr(host, ':') != NULL;
+    const int length =
+        snprintf(text, sizeof(text), is_v6 ? "[%s]:%u" : "%s:%u", host, (unsigned)port);
+    if (length <= 0 || length >= TW_ADDR_BYTES) return;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (strcmp(self->addrs[i], text) == 0) return;
+        if (self->addrs[i][0] != '\0') continue;
+        memcpy(self->addrs[i], text, sizeof(text));
+        return;
+    }
+}
+
+/* The addresses of this machine's ways out, for a listener on all of them: a peer sees us come from
+ * one of them only, and behind NAT from none, though others in our network could dial it. */
+static void self_add_own(const struct tw_transport *t, const struct tw_listener *listener,
+                         struct tw_record *self) {
+    static const int families[2] = {AF_INET6, AF_INET};
+    for (unsigned i = 0; i < 2; i++) {
+        struct sockaddr_storage own;
+        char host[INET6_ADDRSTRLEN];
+        const bool is_covered = listener->family == families[i] ||
+                                (listener->family == AF_INET6 && t->config.listen_count == 1);
+        if (!is_covered || !tw_own_address(&t->egress, families[i], &own)) continue;
+        if (uv_ip_name((const struct sockaddr *)&own, host, sizeof(host)) != 0) continue;
+        self_add(self, host, listener->port);
+    }
+}
+
+static void self_fill(const struct tw_transport *t, struct tw_record *self) {
+    const struct tw_transport_config *config = &t->config;
+    *self = (struct tw_record){.id = config->identity->id};
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
+        memcpy(self->addrs[i], config->advertise[i], TW_ADDR_BYTES);
+    if (self->addrs[0][0] != '\0') return;
+    /* A wildcard goes out as it is: who hears it puts in the address he sees us at. */
+    for (uint32_t i = 0; i < config->listen_count; i++) {
+        char host[TW_ADDR_BYTES];
+        uint16_t ignored = 0;
+        const bool is_named = tw_address_split(config->listen[i], host, &ignored);
+        TW_ASSERT(is_named);
+        if (!t->listeners[i].is_absent) self_add(self, host, t->listeners[i].port);
+    }
+    for (uint32_t i = 0; i < config->listen_count; i++) {
+        const struct tw_listener *listener = &t->listeners[i];
+        if (listener->is_wildcard && !listener->is_absent) self_add_own(t, listener, self);
+    }
+}
+
+static enum tw_status listen_all(struct tw_transport *t, struct tw_error *err) {
+    for (uint32_t i = 0; i < t->config.listen_count; i++) {
+        struct tw_listener *listener = &t->listeners[i];
+        const struct tw_listen_options options = {
+            .address = t->config.listen[i],
+            .is_loopback_only = t->secrets.count == 0 && t->config.gate == NULL,
+            .is_one_of_many = t->config.listen_count > 1,
+            .egress = &t->egress,
+            .accept = tw_admit_accepted,
+        };
+        listener->tcp.data = t;
+        const enum tw_status status = tw_listener_open(listener, t->config.loop, &options, err);
+        if (listener->is_open) t->handles_count++;
+        if (status != TW_OK) return status;
+    }
+    return TW_OK;
+}
+
+static enum tw_status advertise_check(const struct tw_transport_config *config,
+                                      struct tw_error *err) {
+    for (unsigned i = 0; i < TW_ADDRS_MAX && config->advertise[i][0] != '\0'; i++) {
+        if (!tw_address_is_valid(config->advertise[i]))
+            return tw_fail(err, TW_CONFIG, "advertise = %.80s is not host:port with a port",
+                           config->advertise[i]);
+    }
+    return TW_OK;
+}
+
+/* A peer that vanishes must end in an error of the write, not of the process: libuv leaves this to
+ * its user. A handler somebody chose is left alone. */
+static void sigpipe_ignore(void) {
+    struct sigaction action;
+    if (sigaction(SIGPIPE, NULL, &action) != 0 || action.sa_handler != SIG_DFL) return;
+    action = (struct sigaction){.sa_handler = SIG_IGN};
+    (void)sigaction(SIGPIPE, &action, NULL);
+}
+
+enum tw_status tw_transport_create(const struct tw_transport_config *config,
+                                   struct tw_transport **transport, struct tw_error *err) {
+    TW_ASSERT(config->listen_count <= TW_LISTEN_MAX);
+    TW_ASSERT(config->events.peer_up != NULL && config->events.peer_down != NULL);
+    TW_ASSERT(config->events.frame != NULL);
+    TW_TRY(advertise_check(config, err));
+    sigpipe_ignore();
+    struct tw_transport *t = calloc(1, sizeof(*t));
+    if (t == NULL) return tw_fail(err, TW_NOMEM, "no memory for the transport");
+    const uint64_t now_us = tw_now_us();
+    t->config = *config;
+    t->config.secrets = NULL;
+    if (config->handshake_us == 0) t->config.handshake_us = TW_HANDSHAKE_US;
+    if (config->connect_us == 0) t->config.connect_us = TW_CONNECT_US;
+    if (config->background_us == 0) t->config.background_us = TW_BACKGROUND_PATIENCE_US;
+    if (config->secrets != NULL) t->secrets = *config->secrets;
+    enum tw_status status = tw_egress_init(&t->egress, config->interface, config->bind, err);
+    if (status == TW_OK) status = tw_tls_context_init(&t->tls, config->identity, err);
+    if (status != TW_OK) {
+        free(t);
+        return status;
+    }
+    tw_rate_init(&t->upload, config->upload_bytes_per_s,
+                 tw_rate_burst_bytes(config->upload_bytes_per_s), now_us);
+    tw_rate_init(&t->accepts, TW_ACCEPTS_PER_S, TW_ACCEPTS_PER_S, now_us);
+    tw_knocks_init(&t->knocks, now_us);
+    (void)uv_idle_init(config->loop, &t->idle);
+    (void)uv_timer_init(config->loop, &t->timer);
+    t->idle.data = t->timer.data = t;
+    t->handles_count = 2;
+    const enum tw_status listening = listen_all(t, err);
+    if (listening != TW_OK) {
+        tw_transport_destroy(t, "could not start", NULL);
+        return listening;
+    }
+    self_fill(t, &t->self);
+    *transport = t;
+    return TW_OK;
+}
+
+/* ---- end ----------------------------------------------------------------------------------- */
+
+static void handle_closed(struct tw_transport *t) {
+    TW_ASSERT(t->handles_count > 0);
+    t->handles_count--;
+    if (!t->is_closing) return;
+    if (t->handles_count > 0) {
+        tw_transport_soon(t);
+        return;
+    }
+    void (*closed)(void *user) = t->closed;
+    void *user = t->config.user;
+    tw_tls_context_deinit(&t->tls);
+    tw_secrets_wipe(&t->secrets);
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) tw_bulk_deinit(&t->peers[i].queue);
+    free(t);
+    if (closed != NULL) closed(user);
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+    handle_closed(handle->data);
+}
+
+/* Idle and timer are needed until the last connection and the last lookup are gone. */
+static void closing_step(struct tw_transport *t) {
+    if (t->orphans_count > 0) return;
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        if (t->conns[i] != NULL) return;
+    }
+    if (uv_is_closing((uv_handle_t *)&t->idle)) return;
+    uv_close((uv_handle_t *)&t->idle, on_handle_closed);
+    uv_close((uv_handle_t *)&t->timer, on_handle_closed);
+}
+
+void tw_transport_destroy(struct tw_transport *t, const char *sentence,
+                          void (*closed)(void *user)) {
+    TW_ASSERT(!t->is_closing);
+    t->is_closing = true;
+    t->closed = closed;
+    for (unsigned i = 0; i < TW_LISTEN_MAX; i++) {
+        if (t->listeners[i].is_open) tw_listener_close(&t->listeners[i], on_handle_closed);
+    }
+    tw_outgoing_close(t);
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        struct tw_conn *conn = t->conns[i];
+        if (conn == NULL) continue;
+        if (conn->peer >= 0)
+            tw_link_close(&conn->link, TW_OK, sentence);
+        else if (conn->link.state < TW_LINK_DRAINING)
+            tw_link_abort(&conn->link);
+        conn->peer = -1;
+    }
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) tw_bulk_clear(&t->peers[i].queue);
+    tw_transport_soon(t);
+}
+
+/* ---- calls of the shell -------------------------------------------------------------------- */
+
+static struct tw_slot *slot_up(struct tw_transport *t, uint16_t peer) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    return t->peers[peer].state == TW_SLOT_UP && !t->is_closing ? &t->peers[peer] : NULL;
+}
+
+void tw_transport_send_control(struct tw_transport *t, uint16_t peer, uint16_t kind,
+                               const void *body, uint32_t body_bytes) {
+    struct tw_slot *slot = slot_up(t, peer);
+    TW_ASSERT(kind < TW_FRAME_CHUNK && body_bytes <= TW_CONTROL_BYTES_MAX);
+    if (slot == NULL || slot->control->link.is_failed) return;
+    if ((tw_feature_of(kind) & ~slot->features) != 0) return;
+    if (tw_link_send(&slot->control->link, kind, body, body_bytes) != TW_OK)
+        tw_peer_end(t, peer, TW_LIMIT, "does not read: its control queue is full");
+}
+
+bool tw_transport_send_chunk(struct tw_transport *t, uint16_t peer, const struct tw_chunk *chunk) {
+    struct tw_slot *slot = slot_up(t, peer);
+    TW_ASSERT(chunk->size > 0 && chunk->size <= TW_CHUNK_BYTES_MAX);
+    if (slot == NULL) return false;
+    if (!tw_bulk_push(t, &slot->queue, chunk)) {
+        tw_peer_end(t, peer, TW_LIMIT, "pulls faster than it reads: its bulk queue is full");
+        return false;
+    }
+    tw_transport_soon(t);
+    return true;
+}
+
+bool tw_transport_has_chunk(const struct tw_transport *t, uint16_t peer,
+                            const struct tw_id *payload, uint32_t idx) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    return t->peers[peer].state == TW_SLOT_UP && tw_bulk_has(&t->peers[peer].queue, payload, idx);
+}
+
+void tw_transport_drop(struct tw_transport *t, const struct tw_id *payload) {
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) tw_bulk_drop(&t->peers[i].queue, payload);
+}
+
+void tw_transport_close(struct tw_transport *t, uint16_t peer, enum tw_status reason,
+                        const char *sentence) {
+    if (slot_up(t, peer) != NULL) tw_peer_end(t, peer, reason, sentence);
+}
+
+void tw_transport_blame(struct tw_transport *t, uint16_t peer, enum tw_status reason,
+                        const char *sentence) {
+    const struct tw_slot *slot = slot_up(t, peer);
+    if (slot == NULL) return;
+    tw_offence_note(t, &slot->record.id, reason, sentence);
+    tw_peer_end(t, peer, reason, sentence);
+}
+
+void tw_transport_rest(struct tw_transport *t, const char *sentence) {
+    (void)snprintf(t->rest, sizeof(t->rest), "%s", sentence != NULL ? sentence : "");
+    for (int i = 0; i < TW_PEERS_MAX && sentence != NULL; i++) {
+        if (slot_up(t, (uint16_t)i) != NULL) tw_peer_end(t, i, TW_AGAIN, sentence);
+    }
+}
+
+void tw_transport_set_upload(struct tw_transport *t, uint64_t upload_bytes_per_s) {
+    tw_rate_set(&t->upload, upload_bytes_per_s, tw_rate_burst_bytes(upload_bytes_per_s),
+                tw_now_us());
+    tw_transport_soon(t);
+}
+
+void tw_transport_set_secrets(struct tw_transport *t, const struct tw_secrets *secrets) {
+    TW_ASSERT(t->secrets.count > 0 && secrets->count > 0);
+    for (int i = 0; i < TW_PEERS_MAX; i++) {
+        struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP) continue;
+        const int now = tw_secrets_find(secrets, &t->secrets.list[slot->secret]);
+        if (now >= 0)
+            slot->secret = (uint32_t)now;
+        else
+            tw_peer_end(t, i, TW_WRONG_SECRET, "the run secret of this link is no longer valid");
+    }
+    t->secrets = *secrets;
+}
+
+void tw_transport_set_pace(struct tw_transport *t, const struct tw_pacer_config *pace) {
+    t->config.pace = *pace;
+    tw_transport_soon(t);
+}
+
+uint16_t tw_transport_port(const struct tw_transport *t, uint32_t idx) {
+    TW_ASSERT(idx < t->config.listen_count);
+    return t->listeners[idx].port;
+}
+
+/* A connection whose own address is gone cannot work any more: it would be found out by silence. */
+static bool is_cut_off(const struct tw_conn *conn) {
+    struct sockaddr_storage own;
+    int size = sizeof(own);
+    if (uv_tcp_getsockname(&conn->link.tcp, (struct sockaddr *)&own, &size) != 0) return false;
+    return !tw_own_address_is(&own);
+}
+
+bool tw_transport_refresh(struct tw_transport *t) {
+    struct tw_record now;
+    bool is_changed = false;
+    if (t->is_closing) return false;
+    for (int i = 0; i < TW_PEERS_MAX; i++) {
+        struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP || !is_cut_off(slot->control)) continue;
+        is_changed = true;
+        tw_peer_end(t, i, TW_AGAIN, "this machine has another address now");
+    }
+    self_fill(t, &now);
+    is_changed |= memcmp(now.addrs, t->self.addrs, sizeof(now.addrs)) != 0;
+    t->self = now;
+    return is_changed;
+}
+
+const struct tw_record *tw_transport_self(const struct tw_transport *t) {
+    return &t->self;
+}

@@ -1,0 +1,213 @@
+/* transport_impl.h - what transport.c, admit.c, outgoing.c, peer.c and bulk.c share. Private to
+ * them.
+ *
+ * Everything that may call back to the shell or free something happens in tw_transport_step, which
+ * an idle handle runs after tw_transport_soon: so no call of the shell is answered from inside. */
+#ifndef TW_DAEMON_NET_TRANSPORT_IMPL_H
+#define TW_DAEMON_NET_TRANSPORT_IMPL_H
+
+#include <uv.h>
+
+#include "base/rate.h"
+#include "daemon/net/bans.h"
+#include "daemon/net/dial.h"
+#include "daemon/net/egress.h"
+#include "daemon/net/handshake.h"
+#include "daemon/net/knocks.h"
+#include "daemon/net/link.h"
+#include "daemon/net/listen.h"
+#include "daemon/net/own_address.h"
+#include "daemon/net/pacer.h"
+#include "daemon/net/sockopt.h"
+#include "daemon/net/tls.h"
+#include "daemon/net/transport.h"
+
+enum {
+    TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIALS_MAX, /* draining ones too */
+    TW_BULK_RETRY_US = 500 * 1000,
+    TW_BULK_UP_US = 20 * 1000 * 1000,     /* a peer without bulk for this long is closed */
+    TW_BACKGROUND_STALL_US = 1000 * 1000, /* a payload that moves less often holds up nothing */
+    TW_BACKGROUND_PATIENCE_US = 10 * 1000 * 1000, /* then one background chunk goes first */
+};
+
+/* One connection from its socket to its end, whatever became of it. */
+struct tw_conn {
+    struct tw_link link; /* first: a link is its conn */
+    struct tw_transport *transport;
+    uv_connect_t connect;
+    struct sockaddr_storage remote;
+    enum tw_role role; /* of a dialled one */
+    bool is_dialled, is_accepted, has_spoken;
+    bool is_known;                /* accepted from a host that members come from */
+    int peer;                     /* its number once admitted, else -1 */
+    int bulk_of;                  /* dialled bulk, not admitted: for this peer; else -1 */
+    struct tw_dialling *dialling; /* dialled control, not admitted */
+    uint32_t candidate;           /* of its race */
+    enum tw_dial_cause cause;     /* of a failure, where it is not the status that tells it */
+    uint64_t deadline_us;         /* to be admitted; UINT64_MAX after that */
+    uint64_t since_us;
+    uint32_t secret; /* that proves both HELLOs, of transport->secrets */
+    uint32_t guest;  /* number of an accepted guest; 0: none */
+    uint8_t ekm[TW_TLS_EXPORT_BYTES];
+    struct tw_certs certs; /* that admitted it, in runs with an owner */
+};
+
+/* One tw_transport_connect, _probe or _visit on its way. */
+struct tw_dialling {
+    struct tw_transport *transport;
+    struct tw_lookup lookup;
+    char address[TW_ADDR_BYTES];
+    enum tw_role role;
+    bool has_expected, is_over, has_id, is_orphan; /* orphan: freed when its lookup ends */
+    struct tw_id expected, id;
+    uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* of a guest */
+    struct tw_race race;
+    uint64_t deadline_us;
+    struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* those that run */
+    enum tw_dial_cause cause; /* when over: where it is not the status that tells it */
+    struct tw_error result;   /* when over */
+};
+
+struct tw_chunk_ring {
+    struct tw_chunk *chunks; /* (capacity) */
+    uint32_t capacity, begin, count;
+};
+
+/* What waits for a peer's bulk connection. bulk.c tells the rules. */
+struct tw_bulk {
+    struct tw_chunk_ring payloads, background;
+    bool is_background; /* the chunk half sent is a background one */
+    bool is_promoted;   /* a background chunk has waited too long: the next one goes first */
+    uint64_t moved_us;  /* when a payload record went, or the first one came to wait */
+};
+
+/* How fast a bulk connection may send. */
+struct tw_pacing {
+    struct tw_pacer pacer;
+    uint64_t limit_bytes_per_s;                /* the kernel was told; 0 = none */
+    uint64_t looked_us, bytes_out, no_room_us; /* at the last look */
+    bool is_idle;
+};
+
+enum tw_slot_state { TW_SLOT_FREE, TW_SLOT_UP, TW_SLOT_ENDING };
+
+struct tw_slot {
+    enum tw_slot_state state;
+    struct tw_conn *control, *bulk;
+    struct tw_conn *bulk_dial; /* under way */
+    struct tw_record record;
+    uint32_t boot;
+    uint64_t features; /* extension.h */
+    char software[TW_SOFTWARE_BYTES];
+    uint32_t secret; /* which one proved the link, of transport->secrets */
+    bool is_dialled;
+    uint8_t tag[TW_LINK_TAG_BYTES];
+    uint64_t bulk_retry_us;    /* dialler: when to try (again); UINT64_MAX = not now */
+    uint64_t bulk_deadline_us; /* until there is a bulk connection */
+    struct tw_error bulk_error;
+    struct tw_certs certs;  /* by which it is here, in runs with an owner */
+    struct tw_error reason; /* when ENDING */
+    bool needs_pump;        /* a connection was resumed */
+    struct tw_rate messages;
+    uint64_t throttled_us; /* until then no more control frames are read; 0 = they are */
+    struct tw_bulk queue;
+    struct tw_pacing pacing;
+};
+
+struct tw_transport {
+    struct tw_transport_config config;
+    struct tw_secrets secrets;
+    bool is_closing;
+    struct tw_tls_context tls;
+    struct tw_record self;
+    char rest[96]; /* why nobody is linked; "": links are as ever */
+    uv_idle_t idle;
+    uv_timer_t timer;
+    uint32_t handles_count; /* not yet closed: idle, timer, listeners, connections */
+    uint32_t guests_count;  /* ever */
+    uint32_t orphans_count; /* lookups that outlive their dial */
+    struct tw_egress egress;
+    struct tw_listener listeners[TW_LISTEN_MAX];
+    struct tw_conn *conns[TW_CONNS_MAX];
+    struct tw_dialling *dials[TW_DIALS_MAX];
+    struct tw_slot peers[TW_PEERS_MAX];
+    struct tw_rate upload, accepts;
+    struct tw_knocks knocks;
+    struct tw_bans bans;
+    uint64_t accept_due_us; /* when stalled listeners may go on; 0 = as soon as there is room */
+    uint16_t turn, background_turn;
+    uint64_t upload_wait_us;     /* bulk may go on after this pause; 0 = nothing waits */
+    uint64_t background_wait_us; /* background may go on after this pause; 0 = nothing waits */
+    uint64_t background_us;      /* when a background record went, or the first one came to wait */
+    struct tw_traffic retired;
+    void (*closed)(void *user);
+};
+
+/* transport.c */
+void tw_transport_soon(struct tw_transport *t);
+struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err);
+void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sentence);
+
+/* admit.c: from a secured link to a peer or a refusal. */
+void tw_admit_secured(struct tw_conn *conn);
+void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame);
+/* A connection that is no peer's failed: tells who waits for it. From the loop. */
+void tw_admit_failed(struct tw_conn *conn);
+void tw_admit_accepted(uv_stream_t *server, int status);
+/* What this node says of itself in that role, without a proof. */
+void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello);
+/* Ends a connection that is no peer's, and tells whoever waits for it. */
+void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *sentence);
+
+/* guest.c: connections with a ticket. */
+void tw_guest_secured(struct tw_conn *conn);
+/* A HELLO that is right but for its proof. */
+void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello);
+void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
+
+/* offence.c: bans. The sentence of an offence is what its peer was closed for. */
+void tw_offence_note(struct tw_transport *t, const struct tw_id *id, enum tw_status reason,
+                     const char *sentence);
+/* TW_BANNED with a sentence for both ends when the node is banned. */
+enum tw_status tw_offence_check(const struct tw_transport *t, const struct tw_id *id,
+                                struct tw_error *err);
+
+/* outgoing.c: dials for control and bulk. */
+void tw_outgoing_step(struct tw_transport *t, uint64_t now_us);
+void tw_outgoing_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
+                      const char *sentence);
+/* A connection of a dial failed before HELLO. True: others of its race go on, and it is gone. */
+bool tw_outgoing_lost(struct tw_conn *conn, const struct tw_error *why);
+/* Ends dials to a node that is linked now, as far as they have not got to HELLO. */
+void tw_outgoing_linked(struct tw_transport *t, const struct tw_id *id);
+uint64_t tw_outgoing_deadline_us(const struct tw_transport *t);
+enum tw_status tw_outgoing_bulk(struct tw_transport *t, int peer, struct tw_error *err);
+void tw_outgoing_close(struct tw_transport *t);
+
+/* peer.c: slots, their queues and their end. */
+int tw_peer_find(const struct tw_transport *t, const struct tw_id *id);
+int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err);
+void tw_peer_attach_bulk(struct tw_conn *conn, int peer);
+/* Ends a peer: links say GOODBYE{reason, sentence}; peer_down comes from the next step. */
+void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence);
+/* Delivers the peer_down of an ending peer and frees the slot. From the loop. */
+void tw_peer_finish(struct tw_transport *t, int peer);
+void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame);
+/* Reads control frames again, where neither the shell nor the peer's own flood forbids it. */
+void tw_peer_resume_control(struct tw_transport *t, int peer);
+void tw_peers_step(struct tw_transport *t, uint64_t now_us);
+
+/* bulk.c: queues of chunks, and which record goes next. */
+bool tw_bulk_init(struct tw_bulk *bulk); /* empty; keeps its memory. False: no memory */
+void tw_bulk_deinit(struct tw_bulk *bulk);
+void tw_bulk_clear(struct tw_bulk *bulk);
+bool tw_bulk_push(struct tw_transport *t, struct tw_bulk *bulk, const struct tw_chunk *chunk);
+bool tw_bulk_has(const struct tw_bulk *bulk, const struct tw_id *payload, uint32_t idx);
+bool tw_bulk_pop(struct tw_bulk *bulk, struct tw_chunk *chunk);
+void tw_bulk_drop(struct tw_bulk *bulk, const struct tw_id *payload);
+void tw_bulk_step(struct tw_transport *t, uint64_t now_us);
+
+/* pacing.c: looks at the bulk connections that send, and tells the kernel how fast they may. */
+void tw_pacing_step(struct tw_transport *t, uint64_t now_us);
+
+#endif

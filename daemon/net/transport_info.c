@@ -1,0 +1,62 @@
+/* transport_info.c - what a transport tells about its links: bytes at the socket, round trips. */
+#include <string.h>
+
+#include "base/assert.h"
+#include "daemon/net/transport_impl.h"
+
+static struct tw_traffic conn_traffic(const struct tw_conn *conn) {
+    if (conn == NULL) return (struct tw_traffic){0};
+    return (struct tw_traffic){conn->link.bytes_in, tw_link_bytes_out(&conn->link)};
+}
+
+struct tw_traffic tw_transport_traffic(const struct tw_transport *t) {
+    struct tw_traffic sum = t->retired;
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        const struct tw_traffic one = conn_traffic(t->conns[i]);
+        sum.bytes_in += one.bytes_in;
+        sum.bytes_out += one.bytes_out;
+    }
+    return sum;
+}
+
+static void info_add(const struct tw_conn *conn, bool is_bulk, struct tw_peer_net *out) {
+    struct tw_sockopt_info info;
+    uv_os_fd_t fd = -1;
+    if (conn == NULL || uv_fileno((const uv_handle_t *)&conn->link.tcp, &fd) != 0) return;
+    if (!tw_sockopt_info(fd, &info)) return;
+    out->retransmits += info.retransmits;
+    out->segments += info.segments;
+    memcpy(out->congestion, info.congestion, sizeof(out->congestion));
+    if (is_bulk) {
+        out->delivery_bytes_per_s = info.delivery_bytes_per_s;
+        out->pace_bytes_per_s = info.pace_bytes_per_s;
+        return;
+    }
+    out->rtt_us = info.rtt_us;
+    out->rtt_var_us = info.rtt_var_us;
+}
+
+bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_peer_net *out) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    const struct tw_slot *slot = &t->peers[peer];
+    if (slot->state != TW_SLOT_UP || t->is_closing) return false;
+    TW_ASSERT(slot->control != NULL);
+    *out = (struct tw_peer_net){
+        .id = slot->record.id,
+        .is_dialled = slot->is_dialled,
+        .has_bulk = slot->bulk != NULL,
+        .boot = slot->boot,
+        .features = slot->features,
+        .control = conn_traffic(slot->control),
+        .bulk = conn_traffic(slot->bulk),
+        .chunks_queued = slot->queue.payloads.count,
+        .background_queued = slot->queue.background.count,
+        .path_bytes_per_s = slot->pacing.pacer.path_bytes_per_s,
+        .control_queued_bytes = (uint32_t)tw_link_queued(&slot->control->link),
+    };
+    memcpy(out->software, slot->software, sizeof(out->software));
+    memcpy(out->address, slot->control->link.address, sizeof(out->address));
+    info_add(slot->control, false, out);
+    info_add(slot->bulk, true, out);
+    return true;
+}
