@@ -1,4 +1,4 @@
-/* Tests of daemon/pool.c. */
+/* Tests of daemon/workerlink/pool.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "daemon/pool.h"
+#include "daemon/workerlink/pool.h"
 
 static struct tw_pool pool;
 

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "daemon/exit_codes.h"
-#include "daemon/supervisor.h"
+#include "daemon/workerlink/supervisor.h"
 
 enum { SECOND_US = 1000 * 1000 };
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "daemon/worker_host.h"
+#include "daemon/workerlink/worker_host.h"
 
 enum { EVENTS_MAX = 64 };
 

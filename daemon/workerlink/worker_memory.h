@@ -1,8 +1,8 @@
 /* worker_memory.h - the memory shared with the worker: one sealed memfd, mapped here, handed over
  * with WELCOME. It outlives every worker, so a killed worker loses no more than the steps since its
  * last snapshot. Pages are taken from the system when they are first written. */
-#ifndef TW_DAEMON_WORKER_MEMORY_H
-#define TW_DAEMON_WORKER_MEMORY_H
+#ifndef TW_DAEMON_WORKERLINK_WORKER_MEMORY_H
+#define TW_DAEMON_WORKERLINK_WORKER_MEMORY_H
 
 #include "base/status.h"
 #include "proto/layout.h"

@@ -14,8 +14,8 @@
  *     this side knows.
  *  5. While frozen no request that changes (phi, u) is given to the worker: what a checkpoint
  *     copies then belongs to the core's position. They are kept, in order, until the thaw. */
-#ifndef TW_DAEMON_WORKER_HOST_H
-#define TW_DAEMON_WORKER_HOST_H
+#ifndef TW_DAEMON_WORKERLINK_WORKER_HOST_H
+#define TW_DAEMON_WORKERLINK_WORKER_HOST_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,9 +23,9 @@
 
 #include "base/status.h"
 #include "compress/codec_auto.h"
-#include "daemon/payloads.h"
-#include "daemon/worker_link.h"
-#include "daemon/worker_memory.h"
+#include "daemon/workerlink/payloads.h"
+#include "daemon/workerlink/worker_link.h"
+#include "daemon/workerlink/worker_memory.h"
 #include "proto/layout.h"
 #include "proto/run.h"
 #include "sync/node.h"

@@ -10,8 +10,8 @@
  * while, and whoever restarts it expects that to help. It stays one rung below, at the longest
  * pause. And what ends it before its first step says too little to give up theta and the moments: a
  * death before READY climbs nothing, one after it no further than to skipping. */
-#ifndef TW_DAEMON_RESTART_H
-#define TW_DAEMON_RESTART_H
+#ifndef TW_DAEMON_WORKERLINK_RESTART_H
+#define TW_DAEMON_WORKERLINK_RESTART_H
 
 #include <stdbool.h>
 #include <stdint.h>

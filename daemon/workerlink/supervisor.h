@@ -11,8 +11,8 @@
  *                        |  \--hang: SIGTERM, 5 s, SIGKILL--> exit
  *                        \--stop: SIGTERM after a grace, 5 s, SIGKILL--> stopped
  *   pausing --gives up--> failed */
-#ifndef TW_DAEMON_SUPERVISOR_H
-#define TW_DAEMON_SUPERVISOR_H
+#ifndef TW_DAEMON_WORKERLINK_SUPERVISOR_H
+#define TW_DAEMON_WORKERLINK_SUPERVISOR_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@
 #include <uv.h>
 
 #include "base/status.h"
-#include "daemon/restart.h"
+#include "daemon/workerlink/restart.h"
 
 enum { TW_KILL_AFTER_US = 5 * 1000 * 1000 };
 

@@ -1,10 +1,10 @@
 /* payloads.h - the bytes of payloads: the pool's table over the pool region of the shared memory.
  * Chunks go in as they arrive and come out as they are sent; the worker reads and writes in place.
  * Untrusted: every index and size is checked against the row before a byte moves. */
-#ifndef TW_DAEMON_PAYLOADS_H
-#define TW_DAEMON_PAYLOADS_H
+#ifndef TW_DAEMON_WORKERLINK_PAYLOADS_H
+#define TW_DAEMON_WORKERLINK_PAYLOADS_H
 
-#include "daemon/pool.h"
+#include "daemon/workerlink/pool.h"
 #include "proto/shm.h"
 
 struct tw_payloads {

@@ -1,4 +1,4 @@
-#include "daemon/restart.h"
+#include "daemon/workerlink/restart.h"
 
 void tw_restart_init(struct tw_restart *restart, uint64_t seed, bool is_foreign) {
     *restart = (struct tw_restart){.is_foreign = is_foreign};

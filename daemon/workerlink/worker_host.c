@@ -1,4 +1,4 @@
-#include "daemon/worker_host.h"
+#include "daemon/workerlink/worker_host.h"
 
 #include <stdio.h>
 #include <stdlib.h>

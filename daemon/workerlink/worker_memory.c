@@ -1,4 +1,4 @@
-#include "daemon/worker_memory.h"
+#include "daemon/workerlink/worker_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -11,8 +11,8 @@
  * A payload with a reader (`hold`: being sent, hashed or read by the worker) keeps its place until
  * `release`, though it can no longer be found once its references are gone. Equal hashes are one
  * payload. A full pool refuses with TW_LIMIT and counts it; it never grows. */
-#ifndef TW_DAEMON_POOL_H
-#define TW_DAEMON_POOL_H
+#ifndef TW_DAEMON_WORKERLINK_POOL_H
+#define TW_DAEMON_WORKERLINK_POOL_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "daemon/payloads.h"
+#include "daemon/workerlink/payloads.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/supervisor.h"
+#include "daemon/workerlink/supervisor.h"
 
 #include <signal.h>
 #include <string.h>

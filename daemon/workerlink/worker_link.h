@@ -7,8 +7,8 @@
  * which is not exactly one message of its side, says nothing for TW_WORKER_GREETING_US, or lets
  * TW_WORKER_QUEUE packets pile up is closed: the process is then somebody else's to end. Callbacks
  * are called by the loop alone, never from inside a tw_worker_link_* call. */
-#ifndef TW_DAEMON_WORKER_LINK_H
-#define TW_DAEMON_WORKER_LINK_H
+#ifndef TW_DAEMON_WORKERLINK_WORKER_LINK_H
+#define TW_DAEMON_WORKERLINK_WORKER_LINK_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "daemon/pool.h"
+#include "daemon/workerlink/pool.h"
 
 #include <string.h>
 

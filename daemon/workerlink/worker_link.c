@@ -1,4 +1,4 @@
-#include "daemon/worker_link.h"
+#include "daemon/workerlink/worker_link.h"
 
 #include <errno.h>
 #include <stdio.h>

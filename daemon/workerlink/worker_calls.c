@@ -12,7 +12,7 @@
 #include "compress/codec.h"
 #include "compress/lattice.h"
 #include "compress/pack.h"
-#include "daemon/worker_host.h"
+#include "daemon/workerlink/worker_host.h"
 
 enum { NO_ROW = TW_PAYLOADS_MAX, HASH_INLINE_BYTES = 256 * 1024 };
 #define DISTANCE_MAX 1e6f /* of anchors that were merged; a worker that says more errs */
