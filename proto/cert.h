@@ -9,7 +9,8 @@
  *    4  may u32                 24  serial u64                128  signature of the issuer
  *    8  from, unix seconds u64  32  run id, 64 node id             64 bytes
  *
- * Pure: signatures are made and verified in daemon/signature.h, over what tw_cert_signed gives. */
+ * Pure: signatures are made and verified in daemon/auth/signature.h, over what tw_cert_signed
+ * gives. */
 #ifndef TW_PROTO_CERT_H
 #define TW_PROTO_CERT_H
 

@@ -6,7 +6,7 @@
  *    0  magic "TWR1"    8  version u64              24  run id, 32 bytes
  *    4  N u32          16  made, unix seconds u64   56  N node ids, ascending; then 64 of signature
  *
- * Pure: signatures are made and verified in daemon/signature.h. */
+ * Pure: signatures are made and verified in daemon/auth/signature.h. */
 #ifndef TW_PROTO_REVOKE_H
 #define TW_PROTO_REVOKE_H
 

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
-#include "daemon/cert_file.h"
+#include "daemon/auth/cert_file.h"
+#include "daemon/auth/identity.h"
+#include "daemon/auth/secret.h"
 #include "daemon/cli/cli.h"
 #include "daemon/cli/data_path.h"
 #include "daemon/cli/manifest_text.h"
-#include "daemon/identity.h"
-#include "daemon/secret.h"
 
 enum { TEXT_BYTES = 64 * 1024 };
 

@@ -9,10 +9,10 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/identity.h"
+#include "daemon/auth/secret.h"
 #include "daemon/config/config.h"
-#include "daemon/gate.h"
-#include "daemon/identity.h"
-#include "daemon/secret.h"
 #include "proto/run.h"
 
 enum doctor_grade {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "daemon/cert_file.h"
+#include "daemon/auth/cert_file.h"
 #include "daemon/cli/data_path.h"
 #include "daemon/cli/doctor.h"
 #include "daemon/cli/manifest_text.h"

@@ -4,11 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/auth/identity.h"
+#include "daemon/auth/secret.h"
 #include "daemon/cli/cli.h"
 #include "daemon/cli/manifest_text.h"
 #include "daemon/cli/node_files.h"
-#include "daemon/identity.h"
-#include "daemon/secret.h"
 
 struct init {
     struct node_files files;

@@ -8,13 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/cert_file.h"
+#include "daemon/auth/cert_file.h"
+#include "daemon/auth/private_file.h"
+#include "daemon/auth/secret.h"
 #include "daemon/cli/join_dial.h"
 #include "daemon/cli/manifest_text.h"
 #include "daemon/cli/node_files.h"
 #include "daemon/cli/node_start.h"
-#include "daemon/private_file.h"
-#include "daemon/secret.h"
 #include "proto/message.h"
 #include "proto/run.h"
 

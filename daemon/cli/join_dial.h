@@ -3,7 +3,7 @@
 #define TW_DAEMON_CLI_JOIN_DIAL_H
 
 #include "base/exit_codes.h"
-#include "daemon/identity.h"
+#include "daemon/auth/identity.h"
 #include "proto/ticket.h"
 #include "proto/welcome.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "daemon/private_file.h"
+#include "daemon/auth/private_file.h"
 
 enum { EXAMPLE_BYTES = 32 * 1024 };
 

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 
 #include "base/id.h"
+#include "daemon/auth/identity.h"
 #include "daemon/cli/cli.h"
-#include "daemon/identity.h"
 
 enum { TW_NODE_VALUES_MAX = 16 };
 

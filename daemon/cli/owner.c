@@ -6,9 +6,9 @@
 
 #include "base/nearest.h"
 #include "base/units.h"
-#include "daemon/cert_file.h"
+#include "daemon/auth/cert_file.h"
+#include "daemon/auth/signature.h"
 #include "daemon/cli/manifest_text.h"
-#include "daemon/signature.h"
 
 /* ---- where --------------------------------------------------------------------------------- */
 

@@ -2,8 +2,8 @@
 #ifndef TW_DAEMON_CLI_OWNER_H
 #define TW_DAEMON_CLI_OWNER_H
 
+#include "daemon/auth/gate.h"
 #include "daemon/cli/cli.h"
-#include "daemon/gate.h"
 #include "proto/run.h"
 
 /* The run, and where this node keeps its state; either may be named by options. */

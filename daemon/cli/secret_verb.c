@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "daemon/auth/secret.h"
 #include "daemon/cli/cli.h"
-#include "daemon/secret.h"
 
 static enum tw_exit save(const char *path, const struct tw_secrets *secrets) {
     struct tw_error err = {0};

@@ -26,8 +26,8 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "daemon/auth/secret.h"
 #include "daemon/net/tls.h"
-#include "daemon/secret.h"
 #include "proto/extension.h"
 #include "proto/ticket.h"
 

@@ -14,7 +14,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "daemon/identity.h"
+#include "daemon/auth/identity.h"
 
 enum {
     TW_TLS_EXPORT_BYTES = 32,

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/cert_file.h"
+#include "daemon/auth/cert_file.h"
 #include "daemon/dataset/data_folder.h"
 #include "daemon/durable.h"
 #include "daemon/file.h"

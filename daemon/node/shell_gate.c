@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 #include "base/units.h"
-#include "daemon/cert_file.h"
+#include "daemon/auth/cert_file.h"
 #include "daemon/node/shell.h"
 
 enum {

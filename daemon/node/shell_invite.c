@@ -12,9 +12,9 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "daemon/auth/private_file.h"
 #include "daemon/net/handshake.h"
 #include "daemon/node/shell.h"
-#include "daemon/private_file.h"
 #include "proto/welcome.h"
 
 enum {

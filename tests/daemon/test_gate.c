@@ -1,10 +1,10 @@
-/* Tests of daemon/gate.c, signature.c and cert_file.c: an owner, an admitter, nodes. */
+/* Tests of daemon/auth/gate.c, signature.c and cert_file.c: an owner, an admitter, nodes. */
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/cert_file.h"
-#include "daemon/gate.h"
-#include "daemon/signature.h"
+#include "daemon/auth/cert_file.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/signature.h"
 #include "tests/test.h"
 
 enum { DAY_S = 86400 };

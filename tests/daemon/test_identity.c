@@ -1,4 +1,4 @@
-/* Tests of daemon/identity.c. */
+/* Tests of daemon/auth/identity.c. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <openssl/x509.h>
 
 #include "base/hash.h"
-#include "daemon/identity.h"
+#include "daemon/auth/identity.h"
 #include "tests/test.h"
 
 static char folder[] = "/tmp/thinwire-identity-XXXXXX";

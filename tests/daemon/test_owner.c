@@ -1,7 +1,7 @@
 /* Runs with an owner over real links: who comes in, whom a list of the revoked puts out, and when a
  * certificate ends. tests/daemon/test_gate.c has the rules. */
-#include "daemon/gate.h"
-#include "daemon/signature.h"
+#include "daemon/auth/gate.h"
+#include "daemon/auth/signature.h"
 #include "tests/daemon/world.h"
 #include "tests/test.h"
 

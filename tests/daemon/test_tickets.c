@@ -1,10 +1,10 @@
-/* Tests of daemon/tickets.c. */
+/* Tests of daemon/auth/tickets.c. */
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "daemon/private_file.h"
-#include "daemon/tickets.h"
+#include "daemon/auth/private_file.h"
+#include "daemon/auth/tickets.h"
 #include "tests/test.h"
 
 enum { NOW = 1790000000, DAY = 86400 };

@@ -19,8 +19,8 @@
 
 #include <cmocka.h>
 
-#include "daemon/identity.h"
-#include "daemon/secret.h"
+#include "daemon/auth/identity.h"
+#include "daemon/auth/secret.h"
 #include "proto/run.h"
 
 enum { POLL_MS = 20, LOG_TAIL_LINES = 30 };

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/identity.h"
+#include "daemon/auth/identity.h"
 #include "daemon/net/handshake.h"
 #include "proto/frame.h"
 #include "proto/message.h"

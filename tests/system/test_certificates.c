@@ -4,8 +4,8 @@
 #include <signal.h>
 #include <time.h>
 
-#include "daemon/cert_file.h"
-#include "daemon/signature.h"
+#include "daemon/auth/cert_file.h"
+#include "daemon/auth/signature.h"
 #include "proto/run.h"
 #include "tests/system/cluster.h"
 #include "tests/test.h"

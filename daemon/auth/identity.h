@@ -1,7 +1,7 @@
 /* identity.h - who this node is: an Ed25519 key in a private file (private_file.h), wiped from
  * memory by the close call and never logged. */
-#ifndef TW_DAEMON_IDENTITY_H
-#define TW_DAEMON_IDENTITY_H
+#ifndef TW_DAEMON_AUTH_IDENTITY_H
+#define TW_DAEMON_AUTH_IDENTITY_H
 
 #include <stdbool.h>
 #include <stdint.h>

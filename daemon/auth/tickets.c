@@ -1,4 +1,4 @@
-#include "daemon/tickets.h"
+#include "daemon/auth/tickets.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include <openssl/rand.h>
 
 #include "base/assert.h"
-#include "daemon/private_file.h"
+#include "daemon/auth/private_file.h"
 
 enum {
     ID_HEX = 2 * TW_TICKET_ID_BYTES,

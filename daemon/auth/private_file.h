@@ -2,8 +2,8 @@
  *
  * Mode 0600, opened without following links, refused, with the command that repairs it, when others
  * could read them. */
-#ifndef TW_DAEMON_PRIVATE_FILE_H
-#define TW_DAEMON_PRIVATE_FILE_H
+#ifndef TW_DAEMON_AUTH_PRIVATE_FILE_H
+#define TW_DAEMON_AUTH_PRIVATE_FILE_H
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  *
  * The files of it (cert_file.h) are read by who owns the struct; nothing here touches a disk.
  * One thread: the loop's, or a command's. */
-#ifndef TW_DAEMON_GATE_H
-#define TW_DAEMON_GATE_H
+#ifndef TW_DAEMON_AUTH_GATE_H
+#define TW_DAEMON_AUTH_GATE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "base/id.h"
 #include "base/status.h"
-#include "daemon/identity.h"
+#include "daemon/auth/identity.h"
 #include "proto/cert.h"
 #include "proto/revoke.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/signature.h"
+#include "daemon/auth/signature.h"
 
 #include <openssl/err.h>
 #include <openssl/evp.h>

@@ -1,4 +1,4 @@
-#include "daemon/gate.h"
+#include "daemon/auth/gate.h"
 
 #include <string.h>
 #include <time.h>
@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/units.h"
-#include "daemon/signature.h"
+#include "daemon/auth/signature.h"
 
 static uint64_t system_clock_s(void) {
     return (uint64_t)time(NULL);

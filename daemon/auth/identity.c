@@ -1,4 +1,4 @@
-#include "daemon/identity.h"
+#include "daemon/auth/identity.h"
 
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include <openssl/x509.h>
 
 #include "base/hash.h"
-#include "daemon/private_file.h"
+#include "daemon/auth/private_file.h"
 
 enum { PUBLIC_KEY_BYTES = 32 };
 

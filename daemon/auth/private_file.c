@@ -1,4 +1,4 @@
-#include "daemon/private_file.h"
+#include "daemon/auth/private_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,11 +3,11 @@
  *
  * A node keeps both in its state folder, TW_CERT_FILE and TW_REVOKED_FILE; they are replaced whole,
  * or not at all. */
-#ifndef TW_DAEMON_CERT_FILE_H
-#define TW_DAEMON_CERT_FILE_H
+#ifndef TW_DAEMON_AUTH_CERT_FILE_H
+#define TW_DAEMON_AUTH_CERT_FILE_H
 
 #include "base/status.h"
-#include "daemon/gate.h"
+#include "daemon/auth/gate.h"
 #include "proto/cert.h"
 #include "proto/revoke.h"
 

@@ -6,8 +6,8 @@
  * nodes cannot meet: the new one is added everywhere, then used everywhere, then the old one is
  * removed everywhere. Secrets are wiped from memory after use and never logged; people see marks.
  */
-#ifndef TW_DAEMON_SECRET_H
-#define TW_DAEMON_SECRET_H
+#ifndef TW_DAEMON_AUTH_SECRET_H
+#define TW_DAEMON_AUTH_SECRET_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* signature.h - Ed25519 (RFC 8032): what an owner and nodes that admit others sign. */
-#ifndef TW_DAEMON_SIGNATURE_H
-#define TW_DAEMON_SIGNATURE_H
+#ifndef TW_DAEMON_AUTH_SIGNATURE_H
+#define TW_DAEMON_AUTH_SIGNATURE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "daemon/cert_file.h"
+#include "daemon/auth/cert_file.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  * starting just asks again. What has expired or is used up stays for a week, so that who comes late
  * hears why. The marks of the run's secrets lie in the file too: so a secret that was replaced
  * while nobody looked is seen. Pure but for the file of the last two calls. */
-#ifndef TW_DAEMON_TICKETS_H
-#define TW_DAEMON_TICKETS_H
+#ifndef TW_DAEMON_AUTH_TICKETS_H
+#define TW_DAEMON_AUTH_TICKETS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 #include "base/id.h"
 #include "base/status.h"
-#include "daemon/secret.h"
+#include "daemon/auth/secret.h"
 #include "proto/ticket.h"
 
 enum {

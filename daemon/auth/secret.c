@@ -1,4 +1,4 @@
-#include "daemon/secret.h"
+#include "daemon/auth/secret.h"
 
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #include "base/hash.h"
 #include "base/id.h"
-#include "daemon/private_file.h"
+#include "daemon/auth/private_file.h"
 
 enum { LINE_BYTES = 2 * TW_SECRET_BYTES + 1 };
 
