@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "daemon/config/config.h"
-#include "daemon/durable.h"
-#include "daemon/file.h"
+#include "daemon/store/durable.h"
+#include "daemon/store/file.h"
 #include "proto/armour.h"
 
 enum {

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/assert.h"
-#include "daemon/durable.h"
+#include "daemon/store/durable.h"
 
 enum {
     LINE_BYTES_MAX = 48,

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "daemon/file.h"
+#include "daemon/store/file.h"
 
 enum {
     TW_QUOTA_MONTHS = 4,

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "daemon/durable.h"
+#include "daemon/store/durable.h"
 
 /* ---- the table of files -------------------------------------------------------------------- */
 

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "base/limits.h"
-#include "daemon/file.h"
+#include "daemon/store/file.h"
 #include "proto/dataset.h"
 #include "proto/shard.h"
 #include "sync/fetch.h"

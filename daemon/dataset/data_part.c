@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "daemon/dataset/data_folder.h"
-#include "daemon/durable.h"
+#include "daemon/store/durable.h"
 
 enum { PART_NAME_BYTES = TW_DATASET_FILE_BYTES + 8 };
 

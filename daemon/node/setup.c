@@ -12,8 +12,8 @@
 
 #include "daemon/auth/cert_file.h"
 #include "daemon/dataset/data_folder.h"
-#include "daemon/durable.h"
-#include "daemon/file.h"
+#include "daemon/store/durable.h"
+#include "daemon/store/file.h"
 #include "proto/dataset_run.h"
 
 /* A whole small file into text[capacity]. TW_IO, or TW_LIMIT when it is larger. */

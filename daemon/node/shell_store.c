@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "daemon/durable.h"
 #include "daemon/net/bans.h"
 #include "daemon/node/shell.h"
+#include "daemon/store/durable.h"
 
 enum { VOTE_RETRY_MS = 1000 };
 

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/rng.h"
-#include "daemon/file.h"
+#include "daemon/store/file.h"
 
 enum { TW_DISK_SECTOR_BYTES = 512 };
 

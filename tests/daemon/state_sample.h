@@ -2,7 +2,7 @@
 #ifndef TW_TESTS_DAEMON_STATE_SAMPLE_H
 #define TW_TESTS_DAEMON_STATE_SAMPLE_H
 
-#include "daemon/checkpoint.h"
+#include "daemon/store/checkpoint.h"
 
 /* The five arrays of one node; m and v are float32 or, in the same bytes, bf16. */
 struct sample_arrays {

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "daemon/checkpoint.h"
+#include "daemon/store/checkpoint.h"
 #include "disk.h"
 #include "proto/safetensors.h"
 #include "state_sample.h"

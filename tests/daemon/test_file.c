@@ -1,4 +1,4 @@
-/* Tests of daemon/file.c and daemon/durable.c on the disk of this machine. */
+/* Tests of daemon/store/file.c and daemon/store/durable.c on the disk of this machine. */
 #include "../test.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/durable.h"
+#include "daemon/store/durable.h"
 
 static char folder[64];
 static const struct tw_file_ops *ops;

@@ -1,9 +1,9 @@
-/* Tests of daemon/vote_store.c on the simulated disk. */
+/* Tests of daemon/store/vote_store.c on the simulated disk. */
 #include "../test.h"
 
 #include <errno.h>
 
-#include "daemon/vote_store.h"
+#include "daemon/store/vote_store.h"
 #include "disk.h"
 #include "state_sample.h"
 

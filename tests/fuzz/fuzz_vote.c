@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "daemon/vote_store.h"
+#include "daemon/store/vote_store.h"
 #include "memory_file.h"
 #include "sync/position.h"
 

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/file.h"
+#include "daemon/store/file.h"
 
 struct memory_file {
     const char *name;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "../daemon/state_sample.h"
-#include "daemon/vote_store.h"
+#include "daemon/store/vote_store.h"
 
 enum { LAYERS = 3, WIDTH = 230 }; /* 9 MiB: write-back is started once */
 

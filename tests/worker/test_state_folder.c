@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/id.h"
-#include "daemon/checkpoint.h"
+#include "daemon/store/checkpoint.h"
 #include "tests/daemon/state_sample.h"
 #include "tests/test.h"
 

@@ -1,7 +1,7 @@
 /* state_folder.h - the state folder of a node as a model: its newest whole checkpoint.
  *
- * The daemon writes ckpt.a.safetensors and ckpt.b.safetensors in turn (daemon/checkpoint.h), so
- * which of them is the newer one only they can tell; run.manifest lies beside them. */
+ * The daemon writes ckpt.a.safetensors and ckpt.b.safetensors in turn (daemon/store/checkpoint.h),
+ * so which of them is the newer one only they can tell; run.manifest lies beside them. */
 #ifndef TW_WORKER_FILES_STATE_FOLDER_H
 #define TW_WORKER_FILES_STATE_FOLDER_H
 

@@ -13,14 +13,14 @@
  * The files take turns and every save is acknowledged only when durable, so intact files number
  * either {1} or {s - 1, s}; anything else (one file missing, one unreadable) is CORRUPT, for the
  * lost one may have been the newest. */
-#ifndef TW_DAEMON_VOTE_STORE_H
-#define TW_DAEMON_VOTE_STORE_H
+#ifndef TW_DAEMON_STORE_VOTE_STORE_H
+#define TW_DAEMON_STORE_VOTE_STORE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "daemon/file.h"
+#include "daemon/store/file.h"
 #include "sync/node.h"
 
 enum tw_vote_found { TW_VOTE_NONE, TW_VOTE_VALID, TW_VOTE_CORRUPT };

@@ -3,11 +3,11 @@
  *   checkpoint.c         the folder: which generation lies where
  *   checkpoint_meta.c    counters and digests to metadata texts and back
  *   checkpoint_save.c    memory to file          checkpoint_load.c   file to memory */
-#ifndef TW_DAEMON_CHECKPOINT_INTERNAL_H
-#define TW_DAEMON_CHECKPOINT_INTERNAL_H
+#ifndef TW_DAEMON_STORE_CHECKPOINT_INTERNAL_H
+#define TW_DAEMON_STORE_CHECKPOINT_INTERNAL_H
 
-#include "daemon/checkpoint.h"
-#include "daemon/durable.h"
+#include "daemon/store/checkpoint.h"
+#include "daemon/store/durable.h"
 #include "proto/safetensors.h"
 #include "sync/position.h"
 

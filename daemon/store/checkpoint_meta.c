@@ -2,7 +2,7 @@
  *
  * Numbers are decimal, lists are joined by commas, bytes are lower-case hex; each has exactly one
  * spelling. */
-#include "daemon/checkpoint_internal.h"
+#include "daemon/store/checkpoint_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* checkpoint.c - the folder of two generations: which one is newest, which one may be replaced. */
-#include "daemon/checkpoint_internal.h"
+#include "daemon/store/checkpoint_internal.h"
 
 #include <errno.h>
 #include <stdio.h>

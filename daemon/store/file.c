@@ -1,5 +1,5 @@
 /* file.c - the operating system behind struct tw_file_ops. */
-#include "daemon/file.h"
+#include "daemon/store/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

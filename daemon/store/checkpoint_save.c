@@ -3,7 +3,7 @@
  * The data are streamed through one block, which is hashed and then written: what the digests
  * cover is what is written, even if somebody changes the memory meanwhile. The header goes last to
  * the room left for it, when the digests are known; the file has no name until then. */
-#include "daemon/checkpoint_internal.h"
+#include "daemon/store/checkpoint_internal.h"
 
 #include <string.h>
 

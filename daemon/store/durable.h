@@ -6,15 +6,15 @@
  * A crash at any point leaves NAME as it was or wholly new. TW_OK from tw_durable_commit means the
  * new contents are on the disk; any failure before it leaves NAME as it was, or wholly new but
  * unacknowledged. A failed sync is final for that file: it is thrown away, never synced again. */
-#ifndef TW_DAEMON_DURABLE_H
-#define TW_DAEMON_DURABLE_H
+#ifndef TW_DAEMON_STORE_DURABLE_H
+#define TW_DAEMON_STORE_DURABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
-#include "daemon/file.h"
+#include "daemon/store/file.h"
 
 enum {
     TW_DURABLE_NAME_BYTES = 48,

@@ -1,6 +1,6 @@
 /* checkpoint_load.c - one slot from an untrusted file to memory: header first, then block by block,
  * each verified before anything of it is copied. */
-#include "daemon/checkpoint_internal.h"
+#include "daemon/store/checkpoint_internal.h"
 
 #include <errno.h>
 #include <stdio.h>

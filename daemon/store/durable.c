@@ -1,5 +1,5 @@
 /* durable.c - the recipe of durable.h, step by step. */
-#include "daemon/durable.h"
+#include "daemon/store/durable.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* vote_store.c - two small files in turn, and a strict reading of what they say together.
  *
  *   "TWVOTE01" | u64 sequence | u32 bytes | vote | SHA-256 of all before it */
-#include "daemon/vote_store.h"
+#include "daemon/store/vote_store.h"
 
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/hash.h"
-#include "daemon/durable.h"
+#include "daemon/store/durable.h"
 #include "sync/position.h"
 
 enum {

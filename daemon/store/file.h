@@ -4,8 +4,8 @@
  * tests/daemon/disk.h, which loses what was not synced. Each function is one system call and
  * returns what it does: >= 0, or a negative errno. The recipe that makes a file durable out of
  * them is in durable.h. Handles are small numbers of the implementation's own. */
-#ifndef TW_DAEMON_FILE_H
-#define TW_DAEMON_FILE_H
+#ifndef TW_DAEMON_STORE_FILE_H
+#define TW_DAEMON_STORE_FILE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -9,15 +9,15 @@
  * between fragments is not stored and not written by a load.
  *
  * Acknowledged means durable, and the newest good generation is never written over: durable.h. */
-#ifndef TW_DAEMON_CHECKPOINT_H
-#define TW_DAEMON_CHECKPOINT_H
+#ifndef TW_DAEMON_STORE_CHECKPOINT_H
+#define TW_DAEMON_STORE_CHECKPOINT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/id.h"
 #include "base/status.h"
-#include "daemon/file.h"
+#include "daemon/store/file.h"
 #include "proto/layout.h"
 #include "proto/run.h"
 #include "sync/node.h"
