@@ -7,7 +7,7 @@
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 #include "daemon/cli/data_path.h"
 #include "daemon/cli/manifest_text.h"
 

@@ -6,7 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 #include "daemon/cli/doctor.h"
 
 enum { NAME_COLUMNS = 14 };

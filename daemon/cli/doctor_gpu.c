@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/doctor.h"
-#include "daemon/cli/json_path.h"
 
 enum { ANSWER_BYTES = 64 * 1024, PATIENCE_MS = 20 * 1000 };
 

@@ -6,7 +6,7 @@
 
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 #include "daemon/cli/manifest_text.h"
 #include "daemon/cli/node_files.h"
 

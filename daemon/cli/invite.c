@@ -8,7 +8,7 @@
 #include "base/address.h"
 #include "base/limits.h"
 #include "base/units.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 
 enum { URL_BYTES = 64 + TW_ADDRS_MAX * (TW_ADDR_BYTES * 3) };
 

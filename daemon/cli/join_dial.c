@@ -6,7 +6,7 @@
 #include <uv.h>
 
 #include "base/assert.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 #include "daemon/net/transport.h"
 
 struct dial {

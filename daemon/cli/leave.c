@@ -3,8 +3,8 @@
  */
 #include <unistd.h>
 
-#include "daemon/cli/cli.h"
-#include "daemon/cli/ended.h"
+#include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/ended.h"
 
 enum tw_exit cli_leave(struct cli *cli) {
     static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};

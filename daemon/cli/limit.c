@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 
 /* "5mbit", "off", "0": as the daemon will read it. */
 static enum tw_exit check(const char *rate) {

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 
 /* A verb of ours, or (`program` not NULL) one that a sibling program does, git style. */
 struct verb {

@@ -7,7 +7,7 @@
 
 #include "base/id.h"
 #include "daemon/auth/identity.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 
 enum { TW_NODE_VALUES_MAX = 16 };
 

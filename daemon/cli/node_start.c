@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/cli/ended.h"
+#include "daemon/cli/common/ended.h"
 
 enum { PATIENCE_MS = 30 * 1000, LOOK_MS = 100 };
 

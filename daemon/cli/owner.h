@@ -3,7 +3,7 @@
 #define TW_DAEMON_CLI_OWNER_H
 
 #include "daemon/auth/gate.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 #include "proto/run.h"
 
 /* The run, and where this node keeps its state; either may be named by options. */

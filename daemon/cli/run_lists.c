@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "compress/codec.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 #include "daemon/cli/run_lists.h"
 #include "proto/run_key.h"
 

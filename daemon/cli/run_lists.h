@@ -2,7 +2,7 @@
 #ifndef TW_DAEMON_CLI_RUN_LISTS_H
 #define TW_DAEMON_CLI_RUN_LISTS_H
 
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 
 enum tw_exit cli_run_presets(struct cli *cli);
 enum tw_exit cli_run_codecs(struct cli *cli);

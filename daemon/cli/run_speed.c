@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/cli/json_path.h"
+#include "daemon/cli/common/json_path.h"
 
 extern char **environ;
 

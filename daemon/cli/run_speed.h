@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 #include "daemon/cli/manifest_text.h"
 #include "proto/run.h"
 

@@ -7,9 +7,9 @@
 
 #include "base/nearest.h"
 #include "base/units.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/data_path.h"
-#include "daemon/cli/json_path.h"
 #include "daemon/cli/manifest_text.h"
 #include "daemon/cli/run_budget.h"
 #include "daemon/cli/run_lists.h"

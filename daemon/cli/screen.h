@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "daemon/cli/line.h"
+#include "daemon/cli/common/line.h"
 
 /* GET /v1/status on one screen: what the node is doing in one sentence, warnings with their way
  * out, then loss, clock, training, sync, network, worker, checkpoint and the last events. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "daemon/cli/json_path.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/screen.h"
 
 /* In a run in pairs, or of each for itself, every node has a lineage of its own. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/units.h"
-#include "daemon/cli/json_path.h"
+#include "daemon/cli/common/json_path.h"
 #include "daemon/cli/screen.h"
 
 enum { SPARK_COLUMNS = 40, BAR_COLUMNS = 24 };

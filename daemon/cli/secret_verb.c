@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "daemon/auth/secret.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 
 static enum tw_exit save(const char *path, const struct tw_secrets *secrets) {
     struct tw_error err = {0};

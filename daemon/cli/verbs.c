@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 #include "daemon/cli/screen.h"
 
 enum { WIDTH_MIN = 60, WIDTH_MAX = 160, WIDTH_PIPE = 80 };

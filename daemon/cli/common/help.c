@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 
 static const char OVERVIEW[] =
     "thinwire - train one language model on many far-apart machines\n"

@@ -1,6 +1,6 @@
 /* line.h - one line of a screen: coloured pieces, never wider than the terminal. */
-#ifndef TW_DAEMON_CLI_LINE_H
-#define TW_DAEMON_CLI_LINE_H
+#ifndef TW_DAEMON_CLI_COMMON_LINE_H
+#define TW_DAEMON_CLI_COMMON_LINE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "daemon/cli/ended.h"
+#include "daemon/cli/common/ended.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "daemon/cli/line.h"
+#include "daemon/cli/common/line.h"
 
 #include <stdarg.h>
 #include <string.h>

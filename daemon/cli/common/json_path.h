@@ -1,6 +1,6 @@
 /* json_path.h - values of nested objects by a dotted path: "train.loss_nats". */
-#ifndef TW_DAEMON_CLI_JSON_PATH_H
-#define TW_DAEMON_CLI_JSON_PATH_H
+#ifndef TW_DAEMON_CLI_COMMON_JSON_PATH_H
+#define TW_DAEMON_CLI_COMMON_JSON_PATH_H
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
-#include "daemon/cli/cli.h"
+#include "daemon/cli/common/cli.h"
 
 enum tw_exit cli_fail(enum tw_exit code, const char *fmt, ...) {
     va_list args;

@@ -1,4 +1,4 @@
-#include "daemon/cli/json_path.h"
+#include "daemon/cli/common/json_path.h"
 
 #include <math.h>
 #include <stdio.h>

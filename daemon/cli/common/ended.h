@@ -1,6 +1,6 @@
 /* ended.h - waits until the process of a daemon has ended, which is later than its last answer. */
-#ifndef TW_DAEMON_CLI_ENDED_H
-#define TW_DAEMON_CLI_ENDED_H
+#ifndef TW_DAEMON_CLI_COMMON_ENDED_H
+#define TW_DAEMON_CLI_COMMON_ENDED_H
 
 /* The process that listens on the socket, as a descriptor that becomes readable when it has ended;
  * -1 where that cannot be known (a daemon in another PID namespace, a kernel before 5.3). */

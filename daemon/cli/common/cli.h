@@ -1,6 +1,6 @@
 /* cli.h - what the verbs of `thinwire` share: arguments, style, errors, the socket. */
-#ifndef TW_DAEMON_CLI_CLI_H
-#define TW_DAEMON_CLI_CLI_H
+#ifndef TW_DAEMON_CLI_COMMON_CLI_H
+#define TW_DAEMON_CLI_COMMON_CLI_H
 
 #include <jansson.h>
 #include <stdbool.h>
