@@ -1,12 +1,12 @@
-/* Tests of daemon/cli/node_files.c: the configuration that `init` and `join` write is whole and on
- * the disk, or not there. fsync is this file's: it tells what was made durable. */
+/* Tests of daemon/cli/node/node_files.c: the configuration that `init` and `join` write is whole
+ * and on the disk, or not there. fsync is this file's: it tells what was made durable. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/cli/node_files.h"
+#include "daemon/cli/node/node_files.h"
 #include "tests/test.h"
 
 enum { SYNCS_MAX = 16 };

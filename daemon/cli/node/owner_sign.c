@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/signature.h"
-#include "daemon/cli/owner.h"
+#include "daemon/cli/node/owner.h"
 #include "proto/armour.h"
 
 enum { DAY_S = 24 * 3600, DAYS_OWNER = 365, DAYS_MAX = 3650 };

@@ -1,5 +1,5 @@
 /* thinwire owner - the key of a run's owner, and what it signed: new, import, show. */
-#include "daemon/cli/owner.h"
+#include "daemon/cli/node/owner.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* node_files.h - what `init` and `join` make alike: folders, identity, and the configuration file,
  * which is the commented example with values filled in. Nothing that exists is overwritten. */
-#ifndef TW_DAEMON_CLI_NODE_FILES_H
-#define TW_DAEMON_CLI_NODE_FILES_H
+#ifndef TW_DAEMON_CLI_NODE_NODE_FILES_H
+#define TW_DAEMON_CLI_NODE_NODE_FILES_H
 
 #include <stdbool.h>
 

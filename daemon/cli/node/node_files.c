@@ -1,4 +1,4 @@
-#include "daemon/cli/node_files.h"
+#include "daemon/cli/node/node_files.h"
 
 #include <errno.h>
 #include <fcntl.h>

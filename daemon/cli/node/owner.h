@@ -1,6 +1,6 @@
 /* owner.h - `thinwire owner`: what its commands share. */
-#ifndef TW_DAEMON_CLI_OWNER_H
-#define TW_DAEMON_CLI_OWNER_H
+#ifndef TW_DAEMON_CLI_NODE_OWNER_H
+#define TW_DAEMON_CLI_NODE_OWNER_H
 
 #include "daemon/auth/gate.h"
 #include "daemon/cli/common/cli.h"

@@ -1,5 +1,5 @@
 /* thinwire start, and the end of `thinwire join --start`. */
-#include "daemon/cli/node_start.h"
+#include "daemon/cli/node/node_start.h"
 
 #include <errno.h>
 #include <fcntl.h>

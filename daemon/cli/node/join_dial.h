@@ -1,6 +1,6 @@
 /* join_dial.h - asks the node that made a ticket for what it takes to be a node of its run. */
-#ifndef TW_DAEMON_CLI_JOIN_DIAL_H
-#define TW_DAEMON_CLI_JOIN_DIAL_H
+#ifndef TW_DAEMON_CLI_NODE_JOIN_DIAL_H
+#define TW_DAEMON_CLI_NODE_JOIN_DIAL_H
 
 #include "base/exit_codes.h"
 #include "daemon/auth/identity.h"

@@ -1,4 +1,4 @@
-#include "daemon/cli/join_dial.h"
+#include "daemon/cli/node/join_dial.h"
 
 #include <stdio.h>
 #include <string.h>
