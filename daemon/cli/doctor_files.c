@@ -12,9 +12,9 @@
 
 #include "base/units.h"
 #include "daemon/auth/cert_file.h"
-#include "daemon/cli/data_path.h"
 #include "daemon/cli/doctor.h"
-#include "daemon/cli/manifest_text.h"
+#include "daemon/cli/run/data_path.h"
+#include "daemon/cli/run/manifest_text.h"
 #include "proto/layout.h"
 
 enum {

@@ -13,7 +13,7 @@
 #include "base/machine.h"
 #include "base/units.h"
 #include "daemon/cli/doctor.h"
-#include "daemon/cli/node_memory.h"
+#include "daemon/cli/run/node_memory.h"
 #include "proto/layout.h"
 
 enum {

@@ -8,8 +8,8 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
-#include "daemon/cli/data_path.h"
-#include "daemon/cli/manifest_text.h"
+#include "daemon/cli/run/data_path.h"
+#include "daemon/cli/run/manifest_text.h"
 
 enum { TEXT_BYTES = 64 * 1024 };
 

@@ -7,8 +7,8 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
-#include "daemon/cli/manifest_text.h"
 #include "daemon/cli/node/node_files.h"
+#include "daemon/cli/run/manifest_text.h"
 
 struct init {
     struct node_files files;

@@ -11,10 +11,10 @@
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/private_file.h"
 #include "daemon/auth/secret.h"
-#include "daemon/cli/manifest_text.h"
 #include "daemon/cli/node/join_dial.h"
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/node_start.h"
+#include "daemon/cli/run/manifest_text.h"
 #include "proto/message.h"
 #include "proto/run.h"
 

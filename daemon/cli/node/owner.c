@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/signature.h"
-#include "daemon/cli/manifest_text.h"
+#include "daemon/cli/run/manifest_text.h"
 
 /* ---- where --------------------------------------------------------------------------------- */
 

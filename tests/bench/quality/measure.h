@@ -8,7 +8,7 @@
 
 /* CURVE_TOKENS: of the held-out text, for points before the last. CONTROL_BYTES: of a round between
  * two nodes, each way (proposal, votes, heads of what is offered and asked for), as three daemons
- * were measured: daemon/cli/run_budget.c. */
+ * were measured: daemon/cli/run/run_budget.c. */
 enum { OUTCOME_POINTS_MAX = 1001, CURVE_TOKENS = 32768, CONTROL_BYTES = 1500 };
 
 /* Bytes of payloads that leave a node: part k of a contribution goes to its owner, a result to

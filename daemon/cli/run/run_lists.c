@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "compress/codec.h"
 #include "daemon/cli/common/cli.h"
-#include "daemon/cli/run_lists.h"
+#include "daemon/cli/run/run_lists.h"
 #include "proto/run_key.h"
 
 static const char *const about[] = {

@@ -1,6 +1,6 @@
 /* node_memory.h - what a node takes for a model before its first pass. */
-#ifndef TW_DAEMON_CLI_NODE_MEMORY_H
-#define TW_DAEMON_CLI_NODE_MEMORY_H
+#ifndef TW_DAEMON_CLI_RUN_NODE_MEMORY_H
+#define TW_DAEMON_CLI_RUN_NODE_MEMORY_H
 
 #include <stdint.h>
 

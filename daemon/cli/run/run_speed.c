@@ -1,4 +1,4 @@
-#include "daemon/cli/run_speed.h"
+#include "daemon/cli/run/run_speed.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
-#include "daemon/cli/run_budget.h"
+#include "daemon/cli/run/run_budget.h"
 
 #include <math.h>
 
 #include "base/units.h"
 #include "compress/codec.h"
-#include "daemon/cli/manifest_text.h"
+#include "daemon/cli/run/manifest_text.h"
 #include "proto/layout.h"
 #include "proto/run_key.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/cli/data_path.h"
+#include "daemon/cli/run/data_path.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* manifest_text.h - run manifests as files, and what a manifest means in words and numbers. */
-#ifndef TW_DAEMON_CLI_MANIFEST_TEXT_H
-#define TW_DAEMON_CLI_MANIFEST_TEXT_H
+#ifndef TW_DAEMON_CLI_RUN_MANIFEST_TEXT_H
+#define TW_DAEMON_CLI_RUN_MANIFEST_TEXT_H
 
 #include <stdbool.h>
 #include <stdio.h>

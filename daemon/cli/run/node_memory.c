@@ -1,4 +1,4 @@
-#include "daemon/cli/node_memory.h"
+#include "daemon/cli/run/node_memory.h"
 
 #include "proto/shm.h"
 

@@ -1,12 +1,12 @@
 /* run_speed.h - how long an inner step of a node takes: said on the command line, or measured. */
-#ifndef TW_DAEMON_CLI_RUN_SPEED_H
-#define TW_DAEMON_CLI_RUN_SPEED_H
+#ifndef TW_DAEMON_CLI_RUN_RUN_SPEED_H
+#define TW_DAEMON_CLI_RUN_RUN_SPEED_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "daemon/cli/common/cli.h"
-#include "daemon/cli/manifest_text.h"
+#include "daemon/cli/run/manifest_text.h"
 #include "proto/run.h"
 
 struct cli_speed {

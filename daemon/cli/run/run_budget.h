@@ -1,6 +1,6 @@
 /* run_budget.h - `run new --budget`: how often and in what to merge, so that a node keeps to it. */
-#ifndef TW_DAEMON_CLI_RUN_BUDGET_H
-#define TW_DAEMON_CLI_RUN_BUDGET_H
+#ifndef TW_DAEMON_CLI_RUN_RUN_BUDGET_H
+#define TW_DAEMON_CLI_RUN_RUN_BUDGET_H
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* run_lists.h - what keys a manifest has, and what sync.preset and sync.codec can be. */
-#ifndef TW_DAEMON_CLI_RUN_LISTS_H
-#define TW_DAEMON_CLI_RUN_LISTS_H
+#ifndef TW_DAEMON_CLI_RUN_RUN_LISTS_H
+#define TW_DAEMON_CLI_RUN_RUN_LISTS_H
 
 #include "daemon/cli/common/cli.h"
 

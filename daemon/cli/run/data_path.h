@@ -1,7 +1,7 @@
 /* data_path.h - what a path to training data names, as far as a manifest is concerned: the SHA-256
  * of a text, or the index of a dataset. */
-#ifndef TW_DAEMON_CLI_DATA_PATH_H
-#define TW_DAEMON_CLI_DATA_PATH_H
+#ifndef TW_DAEMON_CLI_RUN_DATA_PATH_H
+#define TW_DAEMON_CLI_RUN_DATA_PATH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-#include "daemon/cli/manifest_text.h"
+#include "daemon/cli/run/manifest_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 
 #include "base/units.h"
 #include "compress/codec.h"
-#include "daemon/cli/node_memory.h"
+#include "daemon/cli/run/node_memory.h"
 #include "proto/layout.h"
 #include "proto/run_key.h"
 
