@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
-#include "daemon/cli/screen.h"
+#include "daemon/cli/show/screen.h"
 
 enum { WIDTH_MIN = 60, WIDTH_MAX = 160, WIDTH_PIPE = 80 };
 

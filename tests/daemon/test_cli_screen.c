@@ -12,7 +12,7 @@
 
 #include "base/units.h"
 #include "daemon/api/view_json.h"
-#include "daemon/cli/screen.h"
+#include "daemon/cli/show/screen.h"
 #include "view_sample.h"
 
 static struct tw_status_view view;

@@ -1,6 +1,6 @@
 /* screen.h - the API's JSON as a person wants to see it. Pure but for writing to screen->to. */
-#ifndef TW_DAEMON_CLI_SCREEN_H
-#define TW_DAEMON_CLI_SCREEN_H
+#ifndef TW_DAEMON_CLI_SHOW_SCREEN_H
+#define TW_DAEMON_CLI_SHOW_SCREEN_H
 
 #include <jansson.h>
 

@@ -5,7 +5,7 @@
 
 #include "base/units.h"
 #include "daemon/cli/common/json_path.h"
-#include "daemon/cli/screen.h"
+#include "daemon/cli/show/screen.h"
 
 /* In a run in pairs, or of each for itself, every node has a lineage of its own. */
 static void print_peer(const struct screen *screen, const json_t *peer, const char *topology) {
