@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 #include "proto/layout.h"
 
 static char proc[64];

@@ -12,7 +12,7 @@
 
 #include "base/units.h"
 #include "daemon/auth/cert_file.h"
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "proto/layout.h"

@@ -1,8 +1,8 @@
 /* doctor.h - `thinwire doctor`: what its checks share. Every check says one line: good, worth a
  * look, or broken, each of the latter two with what to do. Checks look; they change nothing but a
  * file of their own that is gone again. */
-#ifndef TW_DAEMON_CLI_DOCTOR_H
-#define TW_DAEMON_CLI_DOCTOR_H
+#ifndef TW_DAEMON_CLI_DOCTOR_DOCTOR_H
+#define TW_DAEMON_CLI_DOCTOR_DOCTOR_H
 
 #include <jansson.h>
 #include <stdbool.h>

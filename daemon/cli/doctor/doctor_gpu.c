@@ -12,7 +12,7 @@
 
 #include "base/units.h"
 #include "daemon/cli/common/json_path.h"
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 
 enum { ANSWER_BYTES = 64 * 1024, PATIENCE_MS = 20 * 1000 };
 

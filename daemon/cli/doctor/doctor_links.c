@@ -14,7 +14,7 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "base/units.h"
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 #include "daemon/net/probe.h"
 #include "proto/frame.h"
 

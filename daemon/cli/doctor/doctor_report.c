@@ -2,7 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 
 enum { TEXT_BYTES = 512 };
 

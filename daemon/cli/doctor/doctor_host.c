@@ -12,7 +12,7 @@
 
 #include "base/machine.h"
 #include "base/units.h"
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/run/node_memory.h"
 #include "proto/layout.h"
 

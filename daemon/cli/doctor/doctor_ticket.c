@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/units.h"
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 #include "proto/ticket.h"
 
 _Static_assert((int)TW_BOOTSTRAP_MAX >= (int)TW_ADDRS_MAX, "every address is tried");

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
-#include "daemon/cli/doctor.h"
+#include "daemon/cli/doctor/doctor.h"
 
 enum { NAME_COLUMNS = 14 };
 
