@@ -7,11 +7,11 @@
 
 #include <stdbool.h>
 
+#include "base/exit_codes.h"
 #include "daemon/auth/gate.h"
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/config/config.h"
-#include "daemon/exit_codes.h"
 #include "proto/layout.h"
 #include "proto/run.h"
 

@@ -25,6 +25,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "base/exit_codes.h"
 #include "base/log.h"
 #include "daemon/api/api.h"
 #include "daemon/api/status_view.h"
@@ -34,7 +35,6 @@
 #include "daemon/config/quota.h"
 #include "daemon/dataset/data_serve.h"
 #include "daemon/dataset/data_store.h"
-#include "daemon/exit_codes.h"
 #include "daemon/net/crowd.h"
 #include "daemon/net/dials.h"
 #include "daemon/net/reach.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/exit_codes.h"
+#include "base/exit_codes.h"
 
 enum { WATCH_MS = 1000 };
 

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/exit_codes.h"
+#include "base/exit_codes.h"
 #include "daemon/workerlink/supervisor.h"
 
 enum { SECOND_US = 1000 * 1000 };

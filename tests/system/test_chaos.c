@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
+#include "base/exit_codes.h"
 #include "base/rng.h"
-#include "daemon/exit_codes.h"
 #include "tests/system/cluster.h"
 
 enum { NODES = 3 };

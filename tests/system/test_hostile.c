@@ -17,8 +17,8 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/exit_codes.h"
 #include "base/rng.h"
-#include "daemon/exit_codes.h"
 #include "tests/system/cluster.h"
 #include "tests/system/hostile.h"
 

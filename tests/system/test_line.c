@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
+#include "base/exit_codes.h"
 #include "base/limits.h"
-#include "daemon/exit_codes.h"
 #include "tests/system/cluster.h"
 #include "tests/system/relay.h"
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/exit_codes.h"
+#include "base/exit_codes.h"
 #include "tests/system/cluster.h"
 
 enum { FREE, THRIFTY, POOR, NODES };

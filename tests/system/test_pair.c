@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "daemon/exit_codes.h"
+#include "base/exit_codes.h"
 #include "tests/system/cluster.h"
 
 static struct cluster cluster;

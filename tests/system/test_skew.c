@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/bytes.h"
-#include "daemon/exit_codes.h"
+#include "base/exit_codes.h"
 #include "proto/control.h"
 #include "proto/run.h"
 #include "tests/system/cluster.h"
