@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 /* What is to be encoded. */
 struct tw_codec_source {

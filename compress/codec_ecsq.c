@@ -2,7 +2,7 @@
 #include "compress/codec_ecsq.h"
 
 #include "base/limits.h"
-#include "compress/ecsq.h"
+#include "compress/ecsq/ecsq.h"
 
 /* Raw codes, signs, and sizes written out: |x| is 3.2 rms and more for them, so they are fewer than
  * a tenth of a block. */

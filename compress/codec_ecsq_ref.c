@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "compress/ecsq.h"
-#include "compress/rans.h"
+#include "compress/ecsq/ecsq.h"
+#include "compress/rans/rans.h"
 #include "compress/ref.h"
 
 enum { BLOCK = TW_ECSQ_BLOCK, LANES = TW_RANS_LANES, TOTAL = TW_RANS_TOTAL, ALPHABET = 256 };

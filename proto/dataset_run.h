@@ -3,7 +3,7 @@
 #define TW_PROTO_DATASET_RUN_H
 
 #include "proto/dataset.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 /* Whether the run can train on this dataset: vocabulary, tokens that are bytes, the separator of
  * masked documents, and, where the manifest names a dataset, the held-out share. TW_DATA. */

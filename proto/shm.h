@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 #include "proto/worker_msg.h"
 
 /* One mapping of the memfd, with everything needed to find a fragment in it. */

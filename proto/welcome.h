@@ -36,7 +36,7 @@ struct tw_welcome {
 uint32_t tw_welcome_encode(const struct tw_welcome *welcome, uint8_t body[TW_WELCOME_BYTES_MAX]);
 
 /* Strict inverse for untrusted bytes: TW_PROTO names the field. What the manifest says is for
- * proto/run.h to read, and for the caller to hold against the ticket's run id. */
+ * proto/run/run.h to read, and for the caller to hold against the ticket's run id. */
 enum tw_status tw_welcome_decode(const uint8_t *body, size_t size, struct tw_welcome *welcome,
                                  struct tw_error *err);
 

@@ -40,7 +40,7 @@
 #include "base/limits.h"
 #include "proto/compute.h"
 #include "proto/message.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 enum { TW_WORKER_VERSION = 6, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
 

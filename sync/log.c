@@ -5,7 +5,7 @@
  * class at or above that. A round is applied whole or not at all, when all its results are held. */
 #include "sync/node_internal.h"
 
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 
 const struct tw_close *tw_log_find(const struct tw_node *node, uint64_t round) {
     if (round < node->log_begin || round >= node->at.rounds) return NULL;

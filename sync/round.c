@@ -7,7 +7,7 @@
  * in: the grace is for those who are late. vote.c closes the round. */
 #include "sync/node_internal.h"
 
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 
 uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round) {
     return (uint32_t)(round % node->cfg.fragments_count);

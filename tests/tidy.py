@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 # tidy.py - the rules of CONTRIBUTING.md that no compiler checks: layers, purity, bounds of form.
 #
-#   tests/tidy.py [BUILD]   checks the sources; with a build folder also what the pure libraries
-#                           call. One line per finding, `file:line: sentence`; exit status 1 if any.
+#   tests/tidy.py [BUILD]           checks the sources; with a build folder also what the pure
+#                                   libraries call. One line per finding, `file:line: sentence`;
+#                                   exit status 1 if there is any.
+#   tests/tidy.py --rooms [BUILD]   prints which room includes which; with a build folder also
+#                                   which calls which. Exit status 1 if they form a circle.
 """Checks the layers, the purity and the form of Thinwire's sources."""
 import os
 import pathlib
@@ -28,6 +31,36 @@ LAYERS = {
     "tests": {"base", "proto", "kernels", "compress", "sync", "worker", "daemon"},
 }
 
+# room -> rooms of the same module that it may include. A room is a folder and a static library. The
+# two wings of the engine know the room that they are in, and it knows them.
+ROOMS = {
+    "worker/support": set(),
+    "worker/tokenizer": {"worker/support"},
+    "worker/engine": {"worker/support", "worker/engine/cpu", "worker/engine/cuda"},
+    "worker/engine/cpu": {"worker/engine", "worker/support"},
+    "worker/engine/cuda": {"worker/engine", "worker/support"},
+    "worker/data": {"worker/support", "worker/tokenizer"},
+    "worker/data/prepare": {"worker/data", "worker/support", "worker/tokenizer"},
+    "worker/merge": {"worker/engine", "worker/support"},
+    "worker/learn": {"worker/data", "worker/engine", "worker/merge", "worker/support"},
+    "worker/loop": {"worker/engine", "worker/learn", "worker/merge", "worker/support"},
+    "worker/files": {"worker/learn", "worker/support", "worker/tokenizer"},
+    "worker/cli": {"worker/data", "worker/data/prepare", "worker/engine", "worker/files",
+                   "worker/learn", "worker/support", "worker/tokenizer"},
+    "daemon/store": set(),
+    "daemon/config": {"daemon/store"},
+    "daemon/auth": {"daemon/config", "daemon/store"},
+    "daemon/net": {"daemon/auth", "daemon/config", "daemon/store"},
+    "daemon/dataset": {"daemon/net", "daemon/store"},
+    "daemon/workerlink": set(),
+    "daemon/api": {"daemon/config", "daemon/net"},
+    "daemon/node": {"daemon/api", "daemon/auth", "daemon/config", "daemon/dataset", "daemon/net",
+                    "daemon/store", "daemon/workerlink"},
+    "daemon/cli": {"daemon/auth", "daemon/config", "daemon/net"},
+}
+WINGS = {"worker/engine/cpu": "worker/engine", "worker/engine/cuda": "worker/engine"}
+FILES = 50  # in one folder
+
 PURE = ("base", "proto", "compress", "sync")  # no clock, socket, file, thread, stdio, globals, heap
 PURE_HEADERS = {"limits.h", "math.h", "stdalign.h", "stdarg.h", "stdatomic.h", "stdbool.h",
                 "stddef.h", "stdint.h", "string.h", "inttypes.h"}
@@ -49,14 +82,14 @@ IMPURE = {
     "base/machine.c": {"sched.h", "stdio.h", "sys/resource.h", "unistd.h", "snprintf", "fopen",
                        "printf"},
     # vector forms, chosen at run time
-    "compress/ecsq_avx2.h": {"immintrin.h"},
-    "compress/ecsq_avx512.h": {"immintrin.h"},
+    "compress/ecsq/ecsq_avx2.h": {"immintrin.h"},
+    "compress/ecsq/ecsq_avx512.h": {"immintrin.h"},
     "compress/nf4_avx2.h": {"immintrin.h"},
     "compress/nf4_avx512.h": {"immintrin.h"},
     "compress/topk_avx2.h": {"immintrin.h"},
-    "compress/rans_avx2.c": {"immintrin.h"},
-    "compress/rans_avx512.c": {"immintrin.h"},
-    "compress/rans_vbmi2.c": {"immintrin.h"},
+    "compress/rans/rans_avx2.c": {"immintrin.h"},
+    "compress/rans/rans_avx512.c": {"immintrin.h"},
+    "compress/rans/rans_vbmi2.c": {"immintrin.h"},
     # one arena and one zstd context, made at start
     "compress/pack.c": {"stdlib.h", "zstd.h", "calloc", "malloc", "free"},
 }
@@ -95,15 +128,16 @@ EXTERNAL = {
     "daemon": CHOSEN,
     "tests": CHOSEN,
 }
-# What a GPU machine with a compiler and nothing else must be able to build: all these need.
-# tw_hash is plain C there.
-ENGINE = {"tw_engine", "tw_devices", "tw_kernels_cuda", "CUDA::cudart_static",
-          "tw_utf8", "tw_run", "tw_compute", "tw_data", "tw_dataset", "tw_hash", "tw_machine",
-          "tw_kernels", "tw_matmul", "tw_team", "tw_base", "tw_flags", "m", "gomp",
-          "Threads::Threads", "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS"}
+# A GPU machine with a compiler and nothing else must be able to build the engine: its libraries.
+# There tw_hash is plain C, and what reads JSON is left out.
+ENGINE = {"tw_worker_engine", "tw_worker_support", "tw_kernels_cuda", "CUDA::cudart_static",
+          "tw_run", "tw_compute", "tw_hash", "tw_machine", "tw_kernels", "tw_matmul", "tw_base",
+          "tw_flags", "m", "gomp", "Threads::Threads", "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS",
+          "PkgConfig::MODEL_JANSSON"}
 
 # All nodes must compute the same bits here: correctly rounded operations only, no libm estimates.
-AGREED = re.compile(r"(kernels/(outer|merge|mix|norm)(_ref)?|compress/\w+)\.c")
+AGREED = re.compile(r"(kernels/(outer|merge|mix|norm|ref/(outer|merge|mix|norm)_ref)"
+                    r"|compress/[\w/]+)\.c")
 INEXACT = re.compile(r"\b(exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|tanh|sinh|cosh|atan2?"
                      r"|erf|cbrt|hypot|tgamma|rsqrt)[fl]?\s*\(|#\s*pragma\s+omp\s+.*reduction"
                      r"|-ffast-math|FLT_EVAL|\bFMA\b")
@@ -132,7 +166,7 @@ UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK|place" r"holder
                         r"|not (yet )?implemented|\bstub(bed|s)?\b", re.I)
 # The tests have a worker without a model, which is called one, and PROTOCOL files may say it.
 MAY_SAY_STUB = re.compile(r"(tests/.*|CHANGELOG\.md|ARCHITECTURE\.md|CONTRIBUTING\.md|README\.md"
-                          r"|worker/(learner|session)\.h|proto/WORKER\.md|\.ci/.*)")
+                          r"|worker/(learn/learner|loop/session)\.h|proto/WORKER\.md|\.ci/.*)")
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:work|farm|root|home/[a-z]\w*)(?:/|\b(?=[\s\"']))")
 
 SOURCES = (".c", ".h", ".cu", ".cuh", ".cc")
@@ -183,14 +217,45 @@ def tracked_files():
 
 # ---- rules -----------------------------------------------------------------------------------
 
-def check_layers(src):
+def room_of(path):
+    """The room that a file lies in; "" outside of worker/ and daemon/."""
+    folders = path.split("/")[:-1]
+    while folders and "/".join(folders) not in ROOMS:
+        folders.pop()
+    return "/".join(folders)
+
+
+def included(src):
+    """(line, path) of every header of ours."""
     for number, line in enumerate(src.lines, 1):
         include = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
-        if not include:
-            continue
-        other = include[1].split("/")[0]
-        if "/" not in include[1] and not src.module == "tests":
-            yield number, f'include "{include[1]}" by its path from the top'
+        if include:
+            yield number, include[1]
+
+
+def check_rooms(src):
+    room = room_of(src.path)
+    for number, header in included(src):
+        other = room_of(header)
+        if room and other and other != room and other not in ROOMS[room]:
+            yield number, f"{room}/ may not include {other}/: see ROOMS in tests/tidy.py"
+
+
+def check_folders(paths):
+    folders = {}
+    for path in paths:
+        if path.endswith(SOURCES):
+            folders.setdefault(str(pathlib.PurePath(path).parent), []).append(path)
+    for folder, files in folders.items():
+        if len(files) > FILES:
+            yield folder, 0, f"{len(files)} sources, {FILES} are the most in one folder"
+
+
+def check_layers(src):
+    for number, header in included(src):
+        other = header.split("/")[0]
+        if "/" not in header and not src.module == "tests":
+            yield number, f'include "{header}" by its path from the top'
         if other in LAYERS and other != src.module and other not in LAYERS[src.module]:
             yield number, f"{src.module}/ may not include {other}/: see LAYERS in tests/tidy.py"
 
@@ -352,14 +417,15 @@ def check_links(paths):
             if other not in (None, module) and other not in LAYERS[module] and \
                     library != "tw_flags":
                 findings.append((path, number, f"{module}/ may not link {library} of {other}/"))
-    reached, open_ends = set(), ["tw_engine"]
+    reached, open_ends = set(), ["tw_worker_engine"]
     while open_ends:
         library = open_ends.pop()
         if library not in reached:
             reached.add(library)
             open_ends.extend(edges.get(library, ()) if library != "tw_hash" else ("tw_base",))
     for library in sorted(reached - ENGINE):
-        findings.append(("worker/CMakeLists.txt", 1, f"tw_engine must build without {library}"))
+        findings.append(("worker/engine/CMakeLists.txt", 1,
+                         f"tw_worker_engine must build without {library}"))
     return findings
 
 
@@ -412,8 +478,80 @@ def check_format(paths):
                   for path, number in sorted(findings.items())]
 
 
+# ---- the graph of rooms ----------------------------------------------------------------------
+
+def rooms_that_include(paths):
+    """room -> rooms whose headers it includes; a module without rooms is one."""
+    arrows = {}
+    for path in paths:
+        module = path.split("/")[0]
+        if not path.endswith(SOURCES) or module not in LAYERS or module == "tests":
+            continue
+        room = room_of(path) or module
+        for _, header in included(Source(path)):
+            other = room_of(header) or header.split("/")[0]
+            if other in LAYERS or other in ROOMS:
+                arrows.setdefault(room, set()).add(other)
+    return arrows
+
+
+def rooms_that_call(build):
+    """room -> rooms whose functions it calls, as the archives have it."""
+    defined, wanted = {}, {}
+    for archive in sorted(build.rglob("lib*.a")):
+        folder = str(archive.relative_to(build).parent)
+        room = room_of(folder + "/") or folder.split("/")[0]
+        if "emulated" in archive.name or "mutants" in archive.name or \
+                room not in LAYERS | ROOMS.keys():
+            continue
+        out = subprocess.run(["nm", "-g", str(archive)], capture_output=True, text=True,
+                             check=True).stdout
+        for kind, symbol in re.findall(r"\b([A-Z]) (\w+)$", out, re.M):
+            if kind == "U":
+                wanted.setdefault(room, set()).add(symbol)
+            elif kind in "TDBR":
+                defined.setdefault(symbol, room)
+    return {room: {defined[symbol] for symbol in symbols if symbol in defined}
+            for room, symbols in wanted.items()}
+
+
+def find_circle(arrows):
+    """Rooms that form a circle, or None. A wing counts as the room that it is in."""
+    graph = {}
+    for room, others in arrows.items():
+        room = WINGS.get(room, room)
+        graph.setdefault(room, set()).update({WINGS.get(other, other) for other in others} - {room})
+    left = set(graph)
+    while True:
+        free = {room for room in left if not graph[room] & left}
+        if not free:
+            return sorted(left) or None
+        left -= free
+
+
+def print_rooms(paths, build):
+    is_round = False
+    graphs = [("includes", rooms_that_include(paths))]
+    if build is not None:
+        graphs.append(("calls", rooms_that_call(build)))
+    for verb, arrows in graphs:
+        count = 0
+        for room in sorted(arrows):
+            others = sorted(arrows[room] - {room})
+            count += len(others)
+            print(f"{room} {verb} {' '.join(others) or 'nothing of ours'}")
+        circle = find_circle(arrows)
+        is_round = is_round or circle is not None
+        print(f"{verb}: {len(arrows)} rooms, {count} arrows, "
+              f"{'a circle of ' + ', '.join(circle) if circle else 'no circle'}\n")
+    return 1 if is_round else 0
+
+
 def main():
     paths = tracked_files()
+    if "--rooms" in sys.argv[1:]:
+        build = [pathlib.Path(arg) for arg in sys.argv[1:] if arg != "--rooms"]
+        return print_rooms(paths, build[0] if build else None)
     findings = []
     for path in paths:
         try:
@@ -426,13 +564,14 @@ def main():
         src = None
         if path.endswith(SOURCES) and path.split("/")[0] in LAYERS:
             src = Source(path)
-            for rule in (check_layers, check_purity, check_floats, check_calls, check_head,
-                         check_names, check_form):
+            for rule in (check_layers, check_rooms, check_purity, check_floats, check_calls,
+                         check_head, check_names, check_form):
                 findings += [(path, *found) for found in rule(src)]
         elif path.endswith((".py", ".sh")) or text.startswith("#!"):
             src = Source(path)
             findings += [(path, *found) for rule in (check_head, check_form) for found in rule(src)]
     findings += check_links(paths)
+    findings += check_folders(paths)
     if len(sys.argv) > 1:
         findings += check_archives(pathlib.Path(sys.argv[1]))
     is_checked, format_findings = check_format(paths)

@@ -74,11 +74,11 @@ const char *tw_view_link_name(enum tw_view_link link) {
     return "unknown";
 }
 
-const char *tw_view_pace_name(enum tw_pacer_mode mode) {
+const char *tw_view_pace_name(enum tw_link_pace_mode mode) {
     switch (mode) {
-    case TW_PACER_AUTO: return "auto";
-    case TW_PACER_OFF: return "off";
-    case TW_PACER_FIXED: return "fixed";
+    case TW_LINK_PACE_AUTO: return "auto";
+    case TW_LINK_PACE_OFF: return "off";
+    case TW_LINK_PACE_FIXED: return "fixed";
     }
     return "unknown";
 }

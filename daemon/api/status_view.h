@@ -16,7 +16,7 @@
 #include "daemon/net/dial_error.h"
 #include "daemon/net/pacer.h"
 #include "daemon/net/reach.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 #include "sync/node.h"
 
 enum {
@@ -202,7 +202,7 @@ struct tw_status_view {
         uint64_t payload_again_bytes;                 /* here already */
         double in_bytes_per_s, out_bytes_per_s;       /* last minute */
         uint64_t upload_cap_bytes_s;                  /* 0 = none */
-        enum tw_pacer_mode pace;
+        enum tw_link_pace_mode pace;
         char congestion[16];       /* of bulk connections; "" without any, "mixed" */
         uint64_t path_bytes_per_s; /* the fastest path measured; 0 = none yet */
         uint64_t pace_bytes_per_s; /* what it is held to; 0 = no limit */
@@ -312,7 +312,7 @@ const char *tw_status_view_state(const struct tw_status_view *view);
 const char *tw_view_state_name(enum tw_node_state state);
 const char *tw_view_worker_name(enum tw_view_worker worker);
 const char *tw_view_link_name(enum tw_view_link link);
-const char *tw_view_pace_name(enum tw_pacer_mode mode);
+const char *tw_view_pace_name(enum tw_link_pace_mode mode);
 const char *tw_view_topology_name(enum tw_topology topology);
 const char *tw_view_data_name(enum tw_view_data data);
 

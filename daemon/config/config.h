@@ -18,7 +18,7 @@
 #include "base/status.h"
 #include "daemon/config/allowance.h"
 #include "daemon/config/hours.h"
-#include "daemon/net/pacer.h"
+#include "daemon/config/pace.h"
 #include "proto/compute.h"
 #include "proto/worker_msg.h" /* enum tw_snapshot_mode */
 
@@ -71,7 +71,7 @@ struct tw_config {
         char
             peers_file[TW_PATH_BYTES]; /* more peers, one `host:port[=id]` per line; empty = none */
         uint64_t upload_bytes_s;       /* cap over all links; 0 = no cap */
-        struct tw_pacer_config pace;   /* of payloads, per link */
+        struct tw_link_pace pace;      /* of payloads, per link */
         uint64_t download_bytes_s;     /* the same the other way */
         uint64_t quota_bytes;          /* of a calendar month, both ways; 0 = none */
         struct tw_hours hours;         /* caps by the time of day */

@@ -94,17 +94,17 @@ static enum tw_status read_rate(const struct tw_config_key *key, const char *tex
 }
 
 static enum tw_status read_pace(const struct tw_config_key *key, const char *text,
-                                struct tw_pacer_config *out, struct tw_error *err) {
-    struct tw_pacer_config read = {.mode = TW_PACER_AUTO};
+                                struct tw_link_pace *out, struct tw_error *err) {
+    struct tw_link_pace read = {.mode = TW_LINK_PACE_AUTO};
     if (strcmp(text, "off") == 0) {
-        read.mode = TW_PACER_OFF;
+        read.mode = TW_LINK_PACE_OFF;
     } else if (strcmp(text, "auto") != 0) {
         if (!isdigit((unsigned char)*text))
             return tw_fail(err, TW_CONFIG,
                            "`%.40s` is neither auto nor off nor a rate such as 5mbit", text);
-        read.mode = TW_PACER_FIXED;
+        read.mode = TW_LINK_PACE_FIXED;
         TW_TRY(read_rate(key, text, &read.bytes_per_s, err));
-        if (read.bytes_per_s == 0) read.mode = TW_PACER_OFF;
+        if (read.bytes_per_s == 0) read.mode = TW_LINK_PACE_OFF;
     }
     *out = read;
     return TW_OK;
@@ -430,11 +430,11 @@ static void print_quantity(uint64_t value, const struct unit *units, char *text,
     }
 }
 
-static void print_pace(const struct tw_pacer_config *pace, char *text, size_t capacity) {
-    if (pace->mode == TW_PACER_FIXED)
+static void print_pace(const struct tw_link_pace *pace, char *text, size_t capacity) {
+    if (pace->mode == TW_LINK_PACE_FIXED)
         print_quantity(pace->bytes_per_s * 8, RATES, text, capacity);
     else
-        (void)snprintf(text, capacity, pace->mode == TW_PACER_OFF ? "off" : "auto");
+        (void)snprintf(text, capacity, pace->mode == TW_LINK_PACE_OFF ? "off" : "auto");
 }
 
 void tw_rate_print(uint64_t bytes_per_s, char *text, size_t capacity) {

@@ -179,12 +179,12 @@ void tw_pacer_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sample)
     window_begin(pacer, sample);
 }
 
-uint64_t tw_pacer_limit(const struct tw_pacer *pacer, const struct tw_pacer_config *config,
+uint64_t tw_pacer_limit(const struct tw_pacer *pacer, const struct tw_link_pace *config,
                         uint64_t upload_bytes_per_s) {
-    uint64_t limit = config->mode == TW_PACER_FIXED ? config->bytes_per_s : 0;
-    if (config->mode == TW_PACER_AUTO && pacer->state == TW_PACER_DRAIN)
+    uint64_t limit = config->mode == TW_LINK_PACE_FIXED ? config->bytes_per_s : 0;
+    if (config->mode == TW_LINK_PACE_AUTO && pacer->state == TW_PACER_DRAIN)
         limit = percent(pacer->path_bytes_per_s, TW_PACER_DRAIN_PERCENT);
-    if (config->mode == TW_PACER_AUTO && pacer->state == TW_PACER_PACED)
+    if (config->mode == TW_LINK_PACE_AUTO && pacer->state == TW_PACER_PACED)
         limit = pacer->told_bytes_per_s;
     if (upload_bytes_per_s > 0 && (limit == 0 || upload_bytes_per_s < limit))
         limit = upload_bytes_per_s;

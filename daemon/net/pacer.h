@@ -31,6 +31,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/config/pace.h"
+
 enum {
     TW_PACER_PERCENT = 88,
     TW_PACER_MOST_PERCENT = 95,
@@ -43,14 +45,6 @@ enum {
     TW_PACER_PROBE_FIRST_US = 4 * 1000 * 1000, /* of sending; then twice as long each time, up to */
     TW_PACER_PROBE_US = 20 * 1000 * 1000,
     TW_PACER_PROBE_WINDOWS = 20,
-};
-
-enum tw_pacer_mode { TW_PACER_AUTO, TW_PACER_OFF, TW_PACER_FIXED };
-
-/* As configured. */
-struct tw_pacer_config {
-    enum tw_pacer_mode mode;
-    uint64_t bytes_per_s; /* FIXED */
 };
 
 enum tw_pacer_state { TW_PACER_OPEN, TW_PACER_DRAIN, TW_PACER_PACED };
@@ -94,7 +88,7 @@ void tw_pacer_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sample)
 
 /* Bytes per second the kernel should keep to; 0 = no limit. `upload_bytes_per_s`: the cap of the
  * node, 0 for none. */
-uint64_t tw_pacer_limit(const struct tw_pacer *pacer, const struct tw_pacer_config *config,
+uint64_t tw_pacer_limit(const struct tw_pacer *pacer, const struct tw_link_pace *config,
                         uint64_t upload_bytes_per_s);
 
 #endif

@@ -24,7 +24,8 @@ void tw_pacing_step(struct tw_transport *t, uint64_t now_us) {
         uv_os_fd_t fd = -1;
         if (slot->state != TW_SLOT_UP || slot->bulk == NULL) continue;
         if (uv_fileno((const uv_handle_t *)&slot->bulk->link.tcp, &fd) != 0) continue;
-        if (t->config.pace.mode == TW_PACER_AUTO && now_us >= pacing->looked_us + TW_PACER_TICK_US)
+        if (t->config.pace.mode == TW_LINK_PACE_AUTO &&
+            now_us >= pacing->looked_us + TW_PACER_TICK_US)
             look(pacing, &slot->bulk->link, fd, now_us);
         const uint64_t limit = tw_pacer_limit(&pacing->pacer, &t->config.pace, t->upload.per_s);
         if (limit == pacing->limit_bytes_per_s) continue;

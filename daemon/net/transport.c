@@ -460,7 +460,7 @@ void tw_transport_set_secrets(struct tw_transport *t, const struct tw_secrets *s
     t->secrets = *secrets;
 }
 
-void tw_transport_set_pace(struct tw_transport *t, const struct tw_pacer_config *pace) {
+void tw_transport_set_pace(struct tw_transport *t, const struct tw_link_pace *pace) {
     t->config.pace = *pace;
     tw_transport_soon(t);
 }

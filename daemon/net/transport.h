@@ -124,7 +124,7 @@ struct tw_transport_config {
     char bind[TW_BIND_MAX][TW_ADDR_BYTES];       /* IP addresses to dial from; empty after the last;
                                                     none: any */
     uint64_t upload_bytes_per_s;                 /* 0 = no cap */
-    struct tw_pacer_config pace;                 /* of bulk connections */
+    struct tw_link_pace pace;                    /* of bulk connections */
     uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; tests make it short */
     uint64_t connect_us;                         /* 0 = TW_CONNECT_US; the same */
     uint64_t background_us;                      /* 0 = 10 s: the longest wait of background */
@@ -234,7 +234,7 @@ void tw_transport_rest(struct tw_transport *transport, const char *sentence);
 
 /* Changes the cap of a running node; 0 = none. */
 void tw_transport_set_upload(struct tw_transport *transport, uint64_t upload_bytes_per_s);
-void tw_transport_set_pace(struct tw_transport *transport, const struct tw_pacer_config *pace);
+void tw_transport_set_pace(struct tw_transport *transport, const struct tw_link_pace *pace);
 
 /* Changes the run secrets of a running node, of a run that has any. Links that a secret proved
  * which is no longer among them are closed with TW_WRONG_SECRET; honest nodes are back in a moment.

@@ -12,8 +12,8 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/config/config.h"
-#include "proto/layout.h"
-#include "proto/run.h"
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
 
 struct tw_setup_options {
     const char *config; /* --config; NULL = where tw_config_find looks */

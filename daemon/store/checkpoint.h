@@ -18,8 +18,8 @@
 #include "base/id.h"
 #include "base/status.h"
 #include "daemon/store/file.h"
-#include "proto/layout.h"
-#include "proto/run.h"
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
 #include "sync/node.h"
 
 enum tw_checkpoint_kind {

@@ -1,7 +1,7 @@
 /* file.h - the table of functions every durable operation of a node goes through.
  *
  * Two implementations: the operating system (tw_file_system) and the simulated disk of
- * tests/daemon/disk.h, which loses what was not synced. Each function is one system call and
+ * tests/daemon/store/disk.h, which loses what was not synced. Each function is one system call and
  * returns what it does: >= 0, or a negative errno. The recipe that makes a file durable out of
  * them is in durable.h. Handles are small numbers of the implementation's own. */
 #ifndef TW_DAEMON_STORE_FILE_H

@@ -26,8 +26,8 @@
 #include "daemon/workerlink/payloads.h"
 #include "daemon/workerlink/worker_link.h"
 #include "daemon/workerlink/worker_memory.h"
-#include "proto/layout.h"
-#include "proto/run.h"
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
 #include "sync/node.h"
 
 enum { TW_CALLS_MAX = 256, TW_DEFERRED_MAX = 2 * TW_FRAGMENTS_MAX };

@@ -5,7 +5,7 @@
 #define TW_DAEMON_WORKERLINK_WORKER_MEMORY_H
 
 #include "base/status.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 #include "proto/shm.h"
 
 struct tw_worker_memory {

@@ -1,5 +1,5 @@
-/* mix.cu - what an outer step does to the live parameters, with the roundings of kernels/mix_ref.c:
- * no multiplication is fused with an addition. */
+/* mix.cu - what an outer step does to the live parameters, with the roundings of
+ * kernels/ref/mix_ref.c: no multiplication is fused with an addition. */
 #include "kernels/cuda/octet.cuh"
 #include "kernels/cuda/ops.h"
 

@@ -185,7 +185,7 @@ struct tw_cuda_adamw {
     bool has_decay;
 };
 /* AdamW of kernels/ops.h with the numbers of *step; nothing when it is skipped. Bits of
- * kernels/adamw_ref.c. */
+ * kernels/ref/adamw_ref.c. */
 void tw_cuda_adamw(void *stream, const struct tw_cuda_adamw *arrays,
                    const struct tw_cuda_step *step);
 

@@ -1,5 +1,5 @@
-/* outer.cu - outer steps of what lies on the device, with the roundings of kernels/outer_ref.c: no
- * multiplication is fused with an addition. */
+/* outer.cu - outer steps of what lies on the device, with the roundings of kernels/ref/outer_ref.c:
+ * no multiplication is fused with an addition. */
 #include "kernels/cuda/octet.cuh"
 #include "kernels/cuda/ops.h"
 

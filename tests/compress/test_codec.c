@@ -3,7 +3,7 @@
 
 #include "compress/codec_bf16.h"
 #include "kernels/merge.h"
-#include "proto/run_key.h"
+#include "proto/run/run_key.h"
 #include "tests/kernels/fill.h"
 
 enum { SEED = 5150 };

@@ -4,8 +4,8 @@
 
 #include "base/bytes.h"
 #include "compress/codec_ref.h"
-#include "compress/ecsq.h"
-#include "compress/rans.h"
+#include "compress/ecsq/ecsq.h"
+#include "compress/rans/rans.h"
 #include "tests/kernels/fill.h"
 
 enum { SEED = 1957, N = 1 << 20, HEAD = TW_ECSQ_HEAD_BYTES };

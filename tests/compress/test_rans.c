@@ -1,10 +1,10 @@
 /* test_rans.c - what is coded comes back, every form gives the same bytes, and a stream that is not
  * whole is refused. With TW_RANS_EMULATED the forms are the AVX-512 one, emulated, and the plain
  * one, on any processor. */
-#include "compress/rans.h"
+#include "compress/rans/rans.h"
 
 #include "base/bytes.h"
-#include "compress/rans_form.h"
+#include "compress/rans/rans_form.h"
 #include "kernels/processor.h"
 #include "tests/kernels/fill.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "proto/model_config.h"
+#include "proto/run/model_config.h"
 #include "worker/files/hf_config.h"
 #include "worker/files/model_same.h"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "proto/layout.h"
-#include "proto/run.h"
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

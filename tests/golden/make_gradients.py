@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-# make_gradients.py - losses and gradients of PyTorch for tests/worker/test_gradients.c.
+# make_gradients.py - losses and gradients of PyTorch for tests/worker/engine/test_gradients.c.
 """Writes gradients.txt: losses and gradients of small models as PyTorch and transformers have them.
 
 Wants torch and transformers (any of 2024 or later), which the build and the tests do not: run it by
 hand when a case is added, and commit what it writes.
 
-Parameters and tokens follow from formulas that tests/worker/test_gradients.c repeats, so that only
-results need to be stored: of every tensor the norm of its gradient and SAMPLES elements of it.
+Parameters and tokens follow from formulas that tests/worker/engine/test_gradients.c repeats, so
+that only results need to be stored: the norm of each tensor's gradient and SAMPLES elements of it.
 """
 import sys
 

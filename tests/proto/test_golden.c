@@ -11,7 +11,7 @@
 #include "proto/extension.h"
 #include "proto/frame.h"
 #include "proto/revoke.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 #include "proto/ticket.h"
 #include "proto/welcome.h"
 

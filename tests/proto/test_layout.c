@@ -1,8 +1,8 @@
-/* Tests of proto/layout.c. */
+/* Tests of proto/run/layout.c. */
 #include "tests/test.h"
 
 #include "base/rng.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 
 static struct tw_layout layout;
 static struct tw_run run;

@@ -4,7 +4,7 @@
 #include "proto/close.h"
 #include "proto/frame.h"
 #include "proto/message.h"
-#include "proto/run_key.h"
+#include "proto/run/run_key.h"
 
 static const char *path;
 static char text[1 << 16];

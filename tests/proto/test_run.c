@@ -4,9 +4,9 @@
 #include <stdbool.h>
 
 #include "base/rng.h"
-#include "proto/run.h"
-#include "proto/run_key.h"
-#include "proto/run_value.h"
+#include "proto/run/run.h"
+#include "proto/run/run_key.h"
+#include "proto/run/run_value.h"
 
 static struct tw_run run;
 static struct tw_error err;

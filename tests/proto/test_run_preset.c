@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "proto/run.h"
-#include "proto/run_key.h"
+#include "proto/run/run.h"
+#include "proto/run/run_key.h"
 
 static struct tw_run run;
 static struct tw_error err;

@@ -21,7 +21,7 @@
 
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 enum { POLL_MS = 20, LOG_TAIL_LINES = 30 };
 

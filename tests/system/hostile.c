@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "proto/control.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 static const uint8_t ALPN[] = {10, 't', 'h', 'i', 'n', 'w', 'i', 'r', 'e', '/', '1'};
 

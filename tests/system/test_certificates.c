@@ -6,7 +6,7 @@
 
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/signature.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 #include "tests/system/cluster.h"
 #include "tests/test.h"
 

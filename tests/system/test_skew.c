@@ -14,7 +14,7 @@
 #include "base/bytes.h"
 #include "base/exit_codes.h"
 #include "proto/control.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 #include "tests/system/cluster.h"
 #include "tests/system/hostile.h"
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "base/exit_codes.h"
-#include "tests/daemon/dataset_sample.h"
+#include "tests/daemon/dataset/dataset_sample.h"
 #include "tests/system/cluster.h"
 
 enum { TRAIN_SHARDS = 4, TOKENS = 500000, NODES = 3, CAP_BYTES_S = 1000000 };

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/exit_codes.h"
-#include "tests/daemon/dataset_sample.h"
+#include "tests/daemon/dataset/dataset_sample.h"
 #include "tests/system/cluster.h"
 
 static struct cluster cluster;

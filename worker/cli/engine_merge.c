@@ -10,7 +10,7 @@
 
 #include "base/units.h"
 #include "kernels/merge.h"
-#include "proto/run_key.h"
+#include "proto/run/run_key.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/files/engine_model.h"
 #include "worker/files/train_file.h"

@@ -6,7 +6,7 @@
 
 #include "base/machine.h"
 #include "base/nearest.h"
-#include "proto/run_value.h"
+#include "proto/run/run_value.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/data/json_field.h"
 #include "worker/data/prepare/prepare.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "proto/run_key.h"
+#include "proto/run/run_key.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/cli/train_report.h"
 #include "worker/files/train_file.h"

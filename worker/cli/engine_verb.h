@@ -7,8 +7,8 @@
 
 #include "base/exit_codes.h"
 #include "base/status.h"
-#include "proto/layout.h"
-#include "proto/run.h"
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
 #include "worker/cli/engine_options.h"
 #include "worker/data/data.h"
 #include "worker/engine/engine.h"

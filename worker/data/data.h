@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 struct tw_data {
     uint64_t bytes; /* of all files */

@@ -24,8 +24,8 @@
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "proto/compute.h"
-#include "proto/layout.h"
-#include "proto/run.h"
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
 
 struct tw_vectors;       /* vectors.h */
 struct tw_engine_memory; /* model, team and optimizer: engine_memory.h */

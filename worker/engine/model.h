@@ -24,8 +24,8 @@
 
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
-#include "proto/layout.h"
-#include "proto/run.h"
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
 #include "worker/support/team.h"
 
 #define TW_MODEL_NONE UINT64_MAX /* the offset of a tensor the model does not have */

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "proto/layout.h"
-#include "proto/run.h"
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
 #include "worker/files/model_source.h"
 
 /* Longest sequence a manifest made here trains on, where the model has no weights for positions. */

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "proto/model_config.h"
+#include "proto/run/model_config.h"
 #include "worker/files/gguf_vocab.h"
 #include "worker/support/out_file.h"
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "proto/run_key.h"
+#include "proto/run/run_key.h"
 #include "worker/support/hf_json.h"
 
 /* What a model_type implies. */

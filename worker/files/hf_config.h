@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 enum { TW_HF_CONFIG_BYTES_MAX = 1024 * 1024 };
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "proto/model_config.h"
+#include "proto/run/model_config.h"
 #include "worker/files/train_file.h"
 #include "worker/support/out_file.h"
 #include "worker/tokenizer/byte_tokenizer.h"

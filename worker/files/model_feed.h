@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 #include "proto/safetensors.h"
 #include "worker/files/model_source.h"
 

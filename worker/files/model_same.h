@@ -3,7 +3,7 @@
 #define TW_WORKER_FILES_MODEL_SAME_H
 
 #include "base/status.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 /* Whether the model of `found` (a config.json) computes the same as that of `wanted` (a manifest)
  * with the same tensors: all keys but the seed and, where positions have no weights, the context.

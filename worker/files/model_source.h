@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 #include "worker/files/hf_index.h"
 #include "worker/files/tensor_file.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/hash.h"
 #include "base/id.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 #include "worker/files/tensor_file.h"
 
 enum {

@@ -12,8 +12,8 @@
 
 #include "base/status.h"
 #include "proto/compute.h"
-#include "proto/layout.h"
-#include "proto/run.h"
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
 #include "worker/learn/train_state.h"
 #include "worker/support/out_file.h"
 

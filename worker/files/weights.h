@@ -4,8 +4,8 @@
 #define TW_WORKER_FILES_WEIGHTS_H
 
 #include "base/status.h"
-#include "proto/layout.h"
-#include "proto/run.h"
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
 
 /* Fills params (layout->elements floats, layout order, padding zero) from a file or folder:
  * model_source.h. `part` is "live" or "anchor" and matters for checkpoints only. float32, bfloat16

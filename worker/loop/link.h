@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
 #include "worker/loop/refused.h"

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 
 static int order(const void *a, const void *b) {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

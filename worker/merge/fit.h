@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 #include "compress/codec_auto.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 /* For a run whose codec is auto: fit->ends and room to work in. */
 struct tw_fit {

@@ -22,7 +22,7 @@
 #include "compress/codec.h"
 #include "compress/pack.h"
 #include "kernels/sane.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
 #include "worker/engine/vectors.h"

@@ -76,7 +76,7 @@
 
 #include "base/status.h"
 #include "compress/codec.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 #include "proto/shm.h"
 #include "sync/node.h"
 #include "worker/engine/vectors.h"

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 #include "proto/shm.h"
 #include "worker/engine/vectors.h"
 

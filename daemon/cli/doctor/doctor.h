@@ -13,7 +13,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/config/config.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 enum doctor_grade {
     DOCTOR_OK,

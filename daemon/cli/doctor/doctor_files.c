@@ -15,7 +15,7 @@
 #include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 
 enum {
     SPEED_BYTES = 16 << 20,

@@ -14,7 +14,7 @@
 #include "base/units.h"
 #include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/run/node_memory.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 
 enum {
     FILES_WANTED = 512, /* 64 peers with two connections, handshakes, data, libraries */

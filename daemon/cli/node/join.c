@@ -16,7 +16,7 @@
 #include "daemon/cli/node/node_start.h"
 #include "daemon/cli/run/manifest_text.h"
 #include "proto/message.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 enum {
     PEERS_BYTES = (TW_ADDRS_MAX + TW_WELCOME_PEERS_MAX) * (TW_ADDR_BYTES + TW_ID_HEX_BYTES + 1)

@@ -4,7 +4,7 @@
 
 #include "daemon/auth/gate.h"
 #include "daemon/cli/common/cli.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 /* The run, and where this node keeps its state; either may be named by options. */
 struct owner_place {

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "proto/dataset.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 struct cli_data {
     bool is_dataset;

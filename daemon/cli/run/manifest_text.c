@@ -9,8 +9,8 @@
 #include "base/units.h"
 #include "compress/codec.h"
 #include "daemon/cli/run/node_memory.h"
-#include "proto/layout.h"
-#include "proto/run_key.h"
+#include "proto/run/layout.h"
+#include "proto/run/run_key.h"
 
 enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw_error *err) {
     char text[TW_MANIFEST_BYTES_MAX + 1];

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 /* Reads a manifest or a run file a person edits. TW_CONFIG names the file and the line. */
 enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw_error *err);

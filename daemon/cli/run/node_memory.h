@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 #include "proto/worker_msg.h"
 
 /* Bytes. Payloads under way and activations, which depend on more, come on top. */

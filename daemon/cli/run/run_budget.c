@@ -5,8 +5,8 @@
 #include "base/units.h"
 #include "compress/codec.h"
 #include "daemon/cli/run/manifest_text.h"
-#include "proto/layout.h"
-#include "proto/run_key.h"
+#include "proto/run/layout.h"
+#include "proto/run/run_key.h"
 
 /* Measured with three daemons: STATUS once a second to each, and what a round says besides. */
 #define CONTROL_BYTES_S 300.0

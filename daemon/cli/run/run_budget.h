@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "daemon/config/allowance.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 struct cli_budget {
     struct tw_budget_config limit; /* bytes 0: none wanted */

@@ -6,7 +6,7 @@
 #include "compress/codec.h"
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/run/run_lists.h"
-#include "proto/run_key.h"
+#include "proto/run/run_key.h"
 
 static const char *const about[] = {
     [TW_PRESET_DILOCO] = "everybody merges the whole model, now and then",

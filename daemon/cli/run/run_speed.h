@@ -7,7 +7,7 @@
 
 #include "daemon/cli/common/cli.h"
 #include "daemon/cli/run/manifest_text.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 struct cli_speed {
     double steps_per_s; /* 0: neither said nor measured */

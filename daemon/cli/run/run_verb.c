@@ -15,8 +15,8 @@
 #include "daemon/cli/run/run_lists.h"
 #include "daemon/cli/run/run_speed.h"
 #include "proto/dataset_run.h"
-#include "proto/layout.h"
-#include "proto/run_key.h"
+#include "proto/run/layout.h"
+#include "proto/run/run_key.h"
 
 enum { SETS_MAX = 64 };
 

@@ -16,7 +16,7 @@
 #include "base/rng.h"
 #include "compress/codec.h"
 #include "sync/node.h"
-#include "tests/worker/fake_daemon.h"
+#include "tests/worker/loop/fake_daemon.h"
 #include "worker/engine/engine.h"
 #include "worker/loop/trainer.h"
 

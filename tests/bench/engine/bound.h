@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "kernels/matmul.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 struct bound;
 

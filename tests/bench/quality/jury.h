@@ -9,7 +9,7 @@
 
 #include "base/id.h"
 #include "base/limits.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 #include "sync/node.h"
 
 struct jury;

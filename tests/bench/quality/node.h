@@ -3,7 +3,7 @@
 #ifndef TW_TESTS_QUALITY_NODE_H
 #define TW_TESTS_QUALITY_NODE_H
 
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 #include "proto/shm.h"
 #include "sync/node.h"
 #include "tests/bench/quality/jury.h"

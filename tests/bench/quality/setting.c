@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "proto/run_key.h"
+#include "proto/run/run_key.h"
 
 static const char *const kinds[] = {"group", "alone", "big", NULL};
 static const char *const hostilities[] = {"none", "flip", "noise", "nan", "shift", NULL};
@@ -103,7 +103,7 @@ static enum tw_status read_hostile(const struct pair *pair, struct setting *sett
     return tw_fail(err, TW_CONFIG, "hostile = %s: write flip:2, or none", pair->value);
 }
 
-/* Of pairs, where no manifest may have it: what the bounds of proto/run_sync.c keep out. */
+/* Of pairs, where no manifest may have it: what the bounds of proto/run/run_sync.c keep out. */
 static enum tw_status read_gamma(const struct pair *pair, struct setting *setting,
                                  struct tw_error *err) {
     char *end;

@@ -8,7 +8,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "proto/run.h"
+#include "proto/run/run.h"
 
 enum { SETTING_PAIRS_MAX = 96, SETTING_WORD_BYTES = 64, SETTING_VARIED_BYTES = 256 };
 

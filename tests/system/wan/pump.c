@@ -324,11 +324,11 @@ static void start(struct pump *pump, const char *address, struct tw_transport_co
     (void)uv_timer_start(&pump->timer, on_timer, PING_MS, PING_MS);
 }
 
-static void pace_set(struct tw_pacer_config *pace, const char *text) {
-    *pace = (struct tw_pacer_config){.mode = TW_PACER_AUTO};
-    if (strcmp(text, "off") == 0) pace->mode = TW_PACER_OFF;
+static void pace_set(struct tw_link_pace *pace, const char *text) {
+    *pace = (struct tw_link_pace){.mode = TW_LINK_PACE_AUTO};
+    if (strcmp(text, "off") == 0) pace->mode = TW_LINK_PACE_OFF;
     if (text[0] < '0' || text[0] > '9') return;
-    *pace = (struct tw_pacer_config){TW_PACER_FIXED, strtoull(text, NULL, 10)};
+    *pace = (struct tw_link_pace){TW_LINK_PACE_FIXED, strtoull(text, NULL, 10)};
 }
 
 static void usage(void) {

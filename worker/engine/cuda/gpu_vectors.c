@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "kernels/cuda/pack.h"
-#include "proto/layout.h"
+#include "proto/run/layout.h"
 #include "worker/engine/cuda/gpu_model.h"
 
 enum { ALIGN = 256, SCRATCH_BYTES = 8192 };

@@ -1,0 +1,17 @@
+/* rans_form.h - the forms of rANS, one file each, and what they share. */
+#ifndef TW_COMPRESS_RANS_RANS_FORM_H
+#define TW_COMPRESS_RANS_RANS_FORM_H
+
+#include "compress/rans/rans.h"
+
+/* tw_rans_division.step: 2^12 - f (12 bits), a bit that is 0, bias (13 bits), shift (4 bits). */
+enum { TW_RANS_STEP_BIAS = 13, TW_RANS_BIAS_BITS = 13, TW_RANS_STEP_SHIFT = 26 };
+
+extern const struct tw_rans_form tw_base_rans; /* any processor; the reference of the others */
+extern const struct tw_rans_form tw_avx2_rans;
+extern const struct tw_rans_form tw_avx512_rans; /* wants AVX2 too */
+
+/* The decoder of tw_avx512_rans for alphabets of up to 64 symbols, where VBMI2 is there. */
+enum tw_status tw_rans_decode_vbmi2(struct tw_rans_decoder *decoder, uint8_t *symbols, size_t n);
+
+#endif

@@ -1,0 +1,59 @@
+/* layout.h - where every tensor of a run's model lies, and which fragment it belongs to.
+ *
+ * Parameters, anchor, momentum and optimizer state all use one order: fragment after fragment,
+ * each fragment padded with zeros to TW_PART_ALIGN elements. Fragment 0 holds the embeddings and
+ * the final norm; layer l belongs to fragment 1 + l mod (P-1) (`strided`) or to consecutive blocks
+ * (`sequential`). With one fragment everything is in fragment 0. A part of a round is a range of
+ * elements of its fragment, cut at multiples of TW_PART_ALIGN.
+ *
+ * Names and orientation are Hugging Face's. gpt2: Conv1D weights are (in, out), row-major. llama:
+ * Linear weights are (out, in); q, k, v and gate, up follow each other, so that each group is one
+ * (out, in) matrix and its biases one vector. */
+#ifndef TW_PROTO_RUN_LAYOUT_H
+#define TW_PROTO_RUN_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "base/status.h"
+#include "proto/run/run.h"
+
+struct tw_tensor {
+    char name[56];       /* "model.layers.3.self_attn.q_proj.weight" */
+    uint32_t rows, cols; /* cols = 1 for a vector of `rows` elements; row-major */
+    uint32_t rank;       /* 1 or 2 */
+    uint32_t fragment;
+    uint64_t offset;  /* elements from the start of the parameters */
+    bool has_decay;   /* weight decay is for matrices only */
+    bool is_hidden;   /* a matrix of a layer, not an embedding or the head: Muon's */
+    bool is_residual; /* a matrix whose product is added to the residual stream */
+};
+
+struct tw_layout {
+    uint32_t tensors_count, fragments_count;
+    uint64_t params;   /* elements that mean something */
+    uint64_t elements; /* with padding; the size of every per-parameter array */
+    uint64_t fragment_begin[TW_FRAGMENTS_MAX + 1]; /* elements; [fragments_count] = elements */
+    struct tw_tensor tensors[TW_TENSORS_MAX];      /* in the model's order, not by offset */
+};
+
+/* Fills *layout from a run. TW_CONFIG from tw_run_check; TW_LIMIT when the model has too many
+ * tensors. */
+enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run,
+                              struct tw_error *err);
+
+/* Whether every fragment fits one transfer between nodes: TW_LIMIT. A model that one machine trains
+ * alone need not pass. */
+enum tw_status tw_layout_check_group(const struct tw_layout *layout, struct tw_error *err);
+
+/* The tensor of that name, or NULL. */
+const struct tw_tensor *tw_layout_find(const struct tw_layout *layout, const char *name);
+
+/* Elements [*begin, *begin + *count) of part `part` of `parts_count` with the given shares.
+ * weights[] are relative and all zero means equal; boundaries are multiples of TW_PART_ALIGN and a
+ * part may be empty. Relative to the start of the fragment of `elements` elements. */
+void tw_layout_part(uint64_t elements, const uint32_t *weights, uint32_t parts_count, uint32_t part,
+                    uint64_t *begin, uint64_t *count);
+
+#endif

@@ -1,0 +1,10 @@
+/* run_id.c - the name of a run; apart from run.c because the engine alone has no SHA-256. */
+#include "base/hash.h"
+#include "proto/run/run.h"
+
+struct tw_id tw_run_id(const struct tw_run *run) {
+    char text[TW_MANIFEST_BYTES_MAX];
+    size_t size;
+    tw_run_encode(run, text, &size);
+    return tw_sha256(text, size);
+}

@@ -1,0 +1,84 @@
+/* run_key.h - the one table behind the run manifest: every key with its type, place, range and
+ * help. Setting, writing, reading, checking and `thinwire run new` all follow this table. */
+#ifndef TW_PROTO_RUN_RUN_KEY_H
+#define TW_PROTO_RUN_RUN_KEY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "proto/run/run.h"
+
+enum tw_run_kind {
+    TW_RUN_NAME,     /* char[64]: [a-z0-9-] */
+    TW_RUN_ENUM,     /* enum, one of `names` */
+    TW_RUN_U32,      /* whole number */
+    TW_RUN_U64,      /* whole number */
+    TW_RUN_TOKENS,   /* uint64_t; a person may write 500k, 2m, 1.5g */
+    TW_RUN_REAL,     /* uint32_t millionths; a person may write 5% */
+    TW_RUN_DURATION, /* uint32_t milliseconds; written in seconds: 1.5s */
+    TW_RUN_SHA256,   /* struct tw_id; zero is `any` */
+};
+
+enum { TW_RUN_VALUE_BYTES = 72 }; /* longest value as text, with NUL */
+
+struct tw_run_key {
+    const char *name; /* "sync.period" */
+    const char *help; /* one line */
+    enum tw_run_kind kind;
+    uint32_t offset;          /* in struct tw_run */
+    uint64_t min, max;        /* in the stored unit; not for NAME and SHA256 */
+    const char *const *names; /* ENUM: by value, ends with NULL */
+};
+
+/* The table, in canonical order. Static storage. */
+const struct tw_run_key *tw_run_keys(uint32_t *count);
+
+/* The row of that name or NULL. */
+const struct tw_run_key *tw_run_key_find(const char *name);
+
+/* The key a person most likely meant by `name`, or NULL when nothing is close. */
+const struct tw_run_key *tw_run_key_guess(const char *name);
+
+/* What the key accepts: "1 to 341", "bf16 or int8", "a share from 0 to 1, such as 0.05 or 5%". */
+void tw_run_key_accepts(const struct tw_run_key *key, char text[160]);
+
+/* The value in *run as canonical text. */
+void tw_run_key_format(const struct tw_run_key *key, const struct tw_run *run,
+                       char text[TW_RUN_VALUE_BYTES]);
+
+/* The first key whose values differ; NULL when both are the same run. */
+const struct tw_run_key *tw_run_key_differing(const struct tw_run *a, const struct tw_run *b);
+
+/* Reads the value into *run; TW_CONFIG and *run unchanged when the key does not accept it. */
+enum tw_status tw_run_key_parse(const struct tw_run_key *key, const char *text, struct tw_run *run,
+                                struct tw_error *err);
+
+/* Whether the value in *run is one the key accepts. TW_CONFIG. */
+enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_run *run,
+                                struct tw_error *err);
+
+/* What is coded in it is so coarse that the rest must be sent later: struct tw_codec of
+ * compress/codec.h says the same of each. */
+bool tw_run_needs_feedback(enum tw_codec_id codec);
+
+/* A merge that tells the odd one out, and so takes every node for one voice. */
+bool tw_run_is_robust(enum tw_merge merge);
+
+/* Whether work in that codec gets through a merge that goes parameter by parameter: not where most
+ * of what a node sends is 0, for the others' zeros outvote it. */
+bool tw_run_can_code(enum tw_merge merge, enum tw_codec_id codec);
+
+/* Of about a bit and less: most of a delta is sent rounds later. */
+bool tw_run_is_coarse(enum tw_codec_id codec);
+
+/* Whether a key says anything in *run, for those that a person wrote: TW_CONFIG with the reason
+ * when it does not. A manifest has every key, and says nothing by those that mean nothing in it:
+ * run_idle.c. */
+enum tw_status tw_run_check_written(const struct tw_run_key *key, const struct tw_run *run,
+                                    struct tw_error *err);
+
+/* Relations between the keys of sync.*: run_sync.c. TW_CONFIG. */
+enum tw_status tw_run_check_sync(const struct tw_run *run, struct tw_error *err);
+
+#endif

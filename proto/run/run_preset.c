@@ -1,0 +1,534 @@
+/* run_preset.c - defaults, and the rows of the presets fitted to the run. */
+#include "proto/run/run.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "proto/run/run_key.h"
+
+struct preset {
+    enum tw_topology topology;
+    uint32_t together_millionths; /* 0: to the end */
+    uint32_t layers_per_fragment; /* 0: the model is one fragment */
+    uint32_t period;
+    uint32_t overlap; /* WHOLE: until just before the fragment is sent again */
+    enum tw_sent sent;
+    uint32_t mix_millionths;
+    enum tw_merge merge;
+    enum tw_weights weights;
+    enum tw_outer_rule outer;
+    uint32_t outer_lr_millionths, outer_momentum_millionths; /* as published, for long runs */
+    uint32_t lead_millionths, consensus_millionths, gap_penalty_millionths,
+        momentum_clip_millionths;
+    enum tw_codec_id codec, result;
+    uint32_t feedback_millionths;
+};
+
+#define WHOLE UINT32_MAX
+
+/* Where the constants come from:
+ *   diloco      DiLoCo, arXiv 2311.08105: Nesterov (0.7, 0.9), whole model; period 30 as in
+ *               arXiv 2503.09799. The steps of the exchange are kept: the paper has none.
+ *   streaming   Streaming DiLoCo, arXiv 2501.18512: Nesterov (0.4, 0.9), fragments of three layers,
+ *               period 30, four bits; loss is flat in the overlap up to 5. The paper mixes, at 0.5:
+ *               that lowers the gain of the outer step, and with the milder one of a short run
+ *               keeping every step was better by 3 % (tests/RECORDS.md).
+ *   eager       Eager updates, arXiv 2502.12996: as diloco, a whole period of overlap, which is
+ *               shorter in short runs (wanted_period).
+ *   noloco      NoLoCo, arXiv 2506.10911: heavy ball (0.7, 0.5), consensus 0.7, period 50, in
+ *               short runs a shorter one.
+ *   co2         CO2, arXiv 2401.16265: heavy ball (1, 0.5), period 48, shorter in short runs, a
+ *               whole period of overlap. The own share comes at once, as with eager: starting
+ *               again from the anchor, as the paper does, lost to a node alone in short runs.
+ *               There the gap penalty pays at 1 and the clip at 0.25 (3.17 nats to 2.88 and to
+ *               2.39); here they cost 2 and 7 % of the loss, and nothing at 0.1 and 3.
+ *   decoupled   Decoupled DiLoCo, arXiv 2604.21428: many fragments, period 24, overlap 2, RDA,
+ *               tokens^2 / steps. It gives no outer constants: those of streaming, but for the rate
+ *               (nesterov_of).
+ *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30 (wanted_period), error feedback 0.95. The
+ *               paper sends 64 of 4096 values and has no outer momentum; in runs of 40 and 160
+ *               outer steps that lost to a node alone, and 256 of 4096 with a mild momentum did
+ *               not.
+ *   local-sgd   Local SGD, arXiv 1805.09767: parameters are averaged, and that is all.
+ *   btm         Branch-Train-Merge, arXiv 2208.03306: branches of one seed model are trained apart,
+ *               and merged at the end. The seed is trained together, as by diloco, for half of the
+ *               budget: models that never met do not average (2.38 nats against 2.26 of a node
+ *               alone), tests/RECORDS.md. */
+static const struct preset presets[] = {
+    [TW_PRESET_DILOCO] = {.period = 30,
+                          .overlap = 1,
+                          .sent = TW_SENT_KEEP,
+                          .outer_lr_millionths = 700000,
+                          .outer_momentum_millionths = 900000,
+                          .lead_millionths = 500000,
+                          .codec = TW_CODEC_INT8,
+                          .result = TW_CODEC_INT8},
+    [TW_PRESET_STREAMING] = {.layers_per_fragment = 3,
+                             .period = 30,
+                             .overlap = 2,
+                             .sent = TW_SENT_KEEP,
+                             .outer_lr_millionths = 400000,
+                             .outer_momentum_millionths = 900000,
+                             .lead_millionths = 500000,
+                             .codec = TW_CODEC_INT4,
+                             .result = TW_CODEC_INT4},
+    [TW_PRESET_EAGER] = {.period = 30,
+                         .overlap = WHOLE,
+                         .sent = TW_SENT_EAGER,
+                         .outer_lr_millionths = 700000,
+                         .outer_momentum_millionths = 900000,
+                         .lead_millionths = 500000,
+                         .codec = TW_CODEC_INT8,
+                         .result = TW_CODEC_INT8},
+    [TW_PRESET_NOLOCO] = {.topology = TW_TOPOLOGY_PAIR,
+                          .period = 50,
+                          .overlap = 1,
+                          .sent = TW_SENT_KEEP,
+                          .outer = TW_OUTER_HEAVYBALL,
+                          .outer_lr_millionths = 700000,
+                          .outer_momentum_millionths = 500000,
+                          .consensus_millionths = 700000,
+                          .codec = TW_CODEC_INT8,
+                          .result = TW_CODEC_INT8},
+    [TW_PRESET_CO2] = {.period = 48,
+                       .overlap = WHOLE,
+                       .sent = TW_SENT_EAGER,
+                       .outer = TW_OUTER_HEAVYBALL,
+                       .outer_lr_millionths = 1000000,
+                       .outer_momentum_millionths = 500000,
+                       .gap_penalty_millionths = 100000,
+                       .momentum_clip_millionths = 3000000,
+                       .lead_millionths = 500000,
+                       .codec = TW_CODEC_INT8,
+                       .result = TW_CODEC_INT8},
+    [TW_PRESET_DECOUPLED] = {.layers_per_fragment = 1,
+                             .period = 24,
+                             .overlap = 2,
+                             .sent = TW_SENT_KEEP,
+                             .merge = TW_MERGE_RDA,
+                             .weights = TW_WEIGHTS_TOKENS_RATE,
+                             .outer_lr_millionths = 400000,
+                             .outer_momentum_millionths = 900000,
+                             .lead_millionths = 500000,
+                             .codec = TW_CODEC_INT8,
+                             .result = TW_CODEC_INT8},
+    [TW_PRESET_SPARSELOCO] = {.period = 30,
+                              .overlap = 1,
+                              .sent = TW_SENT_KEEP,
+                              .outer_lr_millionths = 700000,
+                              .outer_momentum_millionths = 600000,
+                              .lead_millionths = 500000,
+                              .codec = TW_CODEC_TOPK256,
+                              .result = TW_CODEC_SPARSE8,
+                              .feedback_millionths = 950000},
+    [TW_PRESET_LOCAL_SGD] = {.period = 10,
+                             .overlap = 1,
+                             .sent = TW_SENT_KEEP,
+                             .outer_lr_millionths = 1000000,
+                             .codec = TW_CODEC_INT8,
+                             .result = TW_CODEC_INT8},
+    [TW_PRESET_BTM] = {.together_millionths = 500000,
+                       .period = 30,
+                       .overlap = 1,
+                       .sent = TW_SENT_KEEP,
+                       .outer_lr_millionths = 400000,
+                       .outer_momentum_millionths = 900000,
+                       .lead_millionths = 500000,
+                       .codec = TW_CODEC_INT8,
+                       .result = TW_CODEC_INT8},
+};
+
+uint64_t tw_run_together_tokens(const struct tw_run *run) {
+    enum { MILLION = 1000000 };
+    const uint64_t tokens = run->train.tokens, share = run->sync.together_millionths;
+    if (run->sync.topology == TW_TOPOLOGY_SOLO) return 0;
+    /* tokens < 2^58 or so: in two steps, so that nothing overflows. */
+    return tokens / MILLION * share + tokens % MILLION * share / MILLION;
+}
+
+uint64_t tw_run_outer_steps(const struct tw_run *run) {
+    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
+    /* < 2^32 * 2^6 * 2^20, for checked keys. */
+    const uint64_t period_tokens = step_tokens * run->sync.nodes * run->sync.period;
+    return period_tokens == 0 ? 0 : tw_run_together_tokens(run) / period_tokens;
+}
+
+uint64_t tw_run_step_us(const struct tw_run *run) {
+    if (run->sync.pace != TW_PACE_CLOCK) return 0;
+    return (uint64_t)run->sync.pace_ms * 1000 * run->sync.fragments / run->sync.period;
+}
+
+/* A line through points, level beyond its ends. In whole numbers, as all of this. */
+struct line {
+    uint32_t count;
+    struct {
+        uint64_t x, y;
+    } points[4];
+};
+
+static uint64_t line_at(const struct line *line, uint64_t x) {
+    uint32_t i = 1;
+    if (x <= line->points[0].x) return line->points[0].y;
+    while (i < line->count && x > line->points[i].x) i++;
+    if (i == line->count) return line->points[i - 1].y;
+    const uint64_t x0 = line->points[i - 1].x, y0 = line->points[i - 1].y;
+    const uint64_t y1 = line->points[i].y, along = x - x0, width = line->points[i].x - x0;
+    return y0 < y1 ? y0 + along * (y1 - y0) / width : y0 - along * (y0 - y1) / width;
+}
+
+/* How far the run is from one too short for any momentum (0) to one that is long enough (1000), of
+ * K planned outer steps of H inner ones: the lesser of these. Measured with tests/bench/quality (a
+ * small model, periods 10 and 30): momentum is of use from K = 20 on; at K = 40 (0.7, 0.7) is
+ * better than plain averaging and than (0.4, 0.9) by 0.1 nats, however soon the inner rate has
+ * risen: with a warm-up of 1, 2, 3 and 5 outer steps (0.7, 0.675) was 2.138, 2.178, 2.143 and 2.077
+ * nats, plain averaging 2.268, 2.290, 2.223 and 2.150 (two seeds). Where deltas come late, more
+ * than a mild momentum overshoots, for most of what was wrong is gone after one outer step, and
+ * more so in longer runs: at K = 160 (1, 0) was better than (0.74, 0.58) by 0.01 nats; at K = 25
+ * any is too much (`eager` 1.848 without, 1.916 with (0.8, 0.45), `co2` 1.859 and 1.906). And
+ * between merges so close that nodes hardly part, an amplified outer step is no more than a larger
+ * inner rate: (0.4, 0.9) lost 1 nat at H = 2, K = 200, and 0.2 at H = 4, K = 100. */
+static uint64_t length_of(const struct tw_run *run, bool is_late) {
+    static const struct line of_planned = {4, {{10, 0}, {20, 333}, {40, 500}, {100, 1000}}};
+    static const struct line of_late = {3, {{25, 0}, {40, 333}, {160, 150}}};
+    static const struct line of_period = {3, {{1, 0}, {4, 333}, {10, 1000}}};
+    const uint64_t apart = line_at(&of_period, run->sync.period);
+    const uint64_t length = line_at(is_late ? &of_late : &of_planned, tw_run_outer_steps(run));
+    return length < apart ? length : apart;
+}
+
+/* `from` at t = 0, `to` at t = 1000. */
+static uint32_t between(uint32_t from, uint32_t to, uint64_t t) {
+    return from < to ? from + (uint32_t)((to - from) * t / 1000)
+                     : from - (uint32_t)((from - to) * t / 1000);
+}
+
+/* eta and mu, in millionths. */
+struct rule {
+    uint32_t lr, momentum;
+};
+
+enum { PLAIN_LR = 1000000 };
+
+/* Plain averaging at length 0, then ever more momentum, nine tenths of it by the first half, to
+ * (0.7, 0.75); from there to what is published by K = 1000. That is for merges that come in time
+ * and far apart (length > 500), for others a momentum of 0.675 is the most. K = 160, two seeds:
+ * (0.7, 0.75) 1.601 nats, (0.7, 0.6) 1.616, (1, 0.4) 1.613, (0.4, 0.9) 1.641; K =
+ * 640: 1.449, 1.482, 1.477, 1.465.
+ *
+ * RDA gives back what averaging takes from the size of a merge, so eta is what it comes to at last,
+ * 0.4, from the start: `decoupled`, K = 160, two seeds, (0.7, 0.75) 1.620, (0.4, 0.8) 1.576, (0.4,
+ * 0.9) 1.656; at K = 44 it is the same. */
+static struct rule nesterov_of(const struct preset *row, uint64_t planned, uint64_t length,
+                               enum tw_merge merge) {
+    static const struct line of_mean = {2, {{0, PLAIN_LR}, {500, 700000}}};
+    static const struct line of_rda = {2, {{0, PLAIN_LR}, {500, 400000}}};
+    static const struct line of_momentum = {3, {{0, 0}, {500, 675000}, {1000, 750000}}};
+    static const struct line of_published = {2, {{100, 0}, {1000, 1000}}};
+    static const struct line of_length = {2, {{500, 0}, {1000, 1000}}};
+    const uint64_t t = line_at(&of_published, planned) * line_at(&of_length, length) / 1000;
+    const uint32_t lr = (uint32_t)line_at(merge == TW_MERGE_RDA ? &of_rda : &of_mean, length);
+    const uint32_t momentum = (uint32_t)line_at(&of_momentum, length);
+    const uint32_t most = row->outer_momentum_millionths;
+    return (struct rule){between(lr, row->outer_lr_millionths, t),
+                         between(momentum < most ? momentum : most, most, t)};
+}
+
+/* From plain averaging to what is published, by length. */
+static struct rule heavyball_of(const struct preset *row, uint64_t length) {
+    static const struct line of_momentum = {3, {{0, 0}, {500, 750}, {1000, 1000}}};
+    return (struct rule){between(PLAIN_LR, row->outer_lr_millionths, length),
+                         between(0, row->outer_momentum_millionths, line_at(&of_momentum, length))};
+}
+
+/* Where a codec is coarse momentum overshoots what is still to be sent, and the anchor lags behind
+ * by that. With half a bit (1, 0.6) was 2.055 nats at K = 40, (0.85, 0.45) 2.083, (1, 0.8) 2.15; at
+ * K = 160 1.606, (1, 0.4) 1.619, (1, 0.75) 1.647. RDA wants less here too: `decoupled` in half a
+ * bit, K = 44, two seeds, topk256 and ecsq05: (1, 0.6) 2.062 and 2.047, (0.6, 0.6) 2.037 and 2.034,
+ * (0.4, 0.6) 2.082 and 2.098. */
+static struct rule coarse_of(const struct preset *row, uint64_t length, enum tw_merge merge) {
+    enum { MOST = 600000 };
+    static const struct line of_momentum = {2, {{0, 0}, {500, 1000}}};
+    static const struct line of_rda = {2, {{0, PLAIN_LR}, {500, 600000}}};
+    const uint32_t published = row->outer_momentum_millionths;
+    return (struct rule){
+        merge == TW_MERGE_RDA ? (uint32_t)line_at(&of_rda, length) : PLAIN_LR,
+        between(0, published < MOST ? published : MOST, line_at(&of_momentum, length))};
+}
+
+/* Of fine and of coarse codecs, by the codec. `auto` is as coarse as each node's budget makes it,
+ * which nobody knows beforehand: midway. Four nodes, K = 40, two seeds, 0.2, 0.41, 1, 2 and 4 bits:
+ * 2.162, 2.117, 2.069, 2.031 and 2.018 nats; as fine ones 2.200, 2.142, 2.075, 2.043, 2.021, as
+ * coarse ones 2.148, 2.070, 2.057, 2.046, 2.057. */
+static struct rule by_codec(enum tw_codec_id codec, struct rule fine, struct rule coarse) {
+    if (!tw_run_is_coarse(codec)) return fine;
+    if (codec != TW_CODEC_AUTO) return coarse;
+    return (struct rule){between(fine.lr, coarse.lr, 500),
+                         between(fine.momentum, coarse.momentum, 500)};
+}
+
+/* Whether merges come a whole period late. Not where they are mixed: whatever was trained since
+ * sending is scaled down there, of a whole period nearly all. */
+static bool is_behind(const struct tw_run *run, const struct preset *row) {
+    return row->overlap == WHOLE && run->sync.sent != TW_SENT_MIX;
+}
+
+/* Whose outer constants: who set another rule did not ask for those of the row's. */
+static const struct preset *rule_of(const struct tw_run *run, const struct preset *row) {
+    if (run->sync.outer == row->outer || row->outer_momentum_millionths == 0) return row;
+    return &presets[run->sync.outer == TW_OUTER_HEAVYBALL ? TW_PRESET_CO2 : TW_PRESET_DILOCO];
+}
+
+/* Outer learning rate and momentum for K planned outer steps per fragment.
+ *
+ * A steady outer gradient is amplified by eta / (1 - mu): 7 for Nesterov's published (0.7, 0.9), 4
+ * for (0.4, 0.9). What no more than some steps are left for overshoots. In the run the momentum
+ * rises from 0 over the first K / 10 outer steps of a fragment, at most 10: rising for longer at a
+ * small eta is as good as a small eta. */
+static void fit_outer(struct tw_run *run, const struct preset *row) {
+    enum { RAMP_MAX = 10 };
+    const uint64_t planned = tw_run_outer_steps(run);
+    const uint64_t length = length_of(run, is_behind(run, row));
+    const uint64_t ramp = planned / 10 < RAMP_MAX ? planned / 10 : RAMP_MAX;
+    const struct preset *const published = rule_of(run, row);
+    struct rule rule = {published->outer_lr_millionths, 0};
+    if (published->outer_momentum_millionths > 0) {
+        const struct rule fine = run->sync.outer == TW_OUTER_HEAVYBALL
+                                     ? heavyball_of(published, length)
+                                     : nesterov_of(published, planned, length, run->sync.merge);
+        rule = by_codec(run->sync.codec, fine, coarse_of(published, length, run->sync.merge));
+    }
+    run->sync.outer_lr_millionths = rule.lr;
+    run->sync.outer_momentum_millionths = rule.momentum;
+    run->sync.outer_ramp = rule.momentum > 0 ? (uint32_t)ramp : 0;
+}
+
+/* One fragment for the embeddings and one per `layers_per_fragment` layers, but no more than leave
+ * a merge of one fragment time to be applied before the next: period / fragments > overlap. */
+static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row) {
+    if (row->layers_per_fragment == 0) return 1;
+    const uint32_t per_fragment = row->layers_per_fragment;
+    const uint32_t wanted = 1 + (run->model.layers + per_fragment - 1) / per_fragment;
+    const uint32_t most = row->overlap == WHOLE ? wanted : row->period / (row->overlap + 1);
+    const uint32_t fragments = wanted < most ? wanted : most;
+    return fragments < TW_FRAGMENTS_MAX ? fragments : TW_FRAGMENTS_MAX;
+}
+
+/* Between two rounds there are period / fragments steps. An overlap is a minimum, for who has the
+ * merge by then; of five steps two cost 2 % of the loss, one costs half of that. */
+static uint32_t fit_overlap(const struct tw_run *run, const struct preset *row) {
+    enum { SHARE = 5, MOST = 100000 }; /* as the key takes */
+    const uint32_t stride = run->sync.period / run->sync.fragments;
+    if (stride <= 1) return 0;
+    if (is_behind(run, row)) return stride <= MOST ? stride - 1 : MOST;
+    const uint32_t wanted = row->overlap == WHOLE ? 1 : row->overlap;
+    if (wanted <= 1 || stride >= SHARE * wanted) return wanted;
+    return stride > SHARE ? stride / SHARE : 1;
+}
+
+static const struct preset *row_of(enum tw_preset preset) {
+    TW_ASSERT((unsigned)preset < sizeof(presets) / sizeof(presets[0]));
+    return &presets[preset];
+}
+
+/* Whether what a node learns is slow to reach all others: most of it is sent later, or it comes a
+ * period late, or two by two. */
+static bool is_slow(const struct tw_run *run, const struct preset *row) {
+    return tw_run_is_coarse(run->sync.codec) || tw_run_is_coarse(row->codec) ||
+           row->overlap == WHOLE || row->topology == TW_TOPOLOGY_PAIR ||
+           run->sync.topology == TW_TOPOLOGY_PAIR;
+}
+
+/* The period of the row; in short runs a shorter one where nodes are slow to learn of each other.
+ * With four nodes and 1200 steps these were no better every 30 to 50 steps than a node alone (1.84
+ * nats: sparseloco 1.92, co2 1.87, eager 1.84, noloco 1.83), and better every 10 to 20 (1.72, 1.78,
+ * 1.80, 1.76). */
+static uint32_t wanted_period(const struct tw_run *run, const struct preset *row) {
+    enum { ENOUGH = 100, OFTEN = 10 };
+    if (!is_slow(run, row)) return row->period;
+    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context * run->sync.nodes;
+    const uint64_t steps = tw_run_together_tokens(run) / step_tokens;
+    const uint64_t period = steps / ENOUGH > OFTEN ? steps / ENOUGH : OFTEN;
+    return period < row->period ? (uint32_t)period : row->period;
+}
+
+/* The multiple of the fragments nearest to that. */
+static uint32_t fit_period(const struct tw_run *run, const struct preset *row, uint32_t fragments) {
+    const uint32_t stride = (wanted_period(run, row) + fragments / 2) / fragments;
+    return stride > 0 ? stride * fragments : fragments;
+}
+
+static uint32_t together_of(const struct preset *row) {
+    return row->together_millionths > 0 ? row->together_millionths : 1000000;
+}
+
+/* Fragments divide the period. Who set one of the two did not ask for what the row has of the
+ * other, so that gives way: the period to the nearest multiple, the fragments to the next fewer. */
+static void fit_division(struct tw_run *run, const struct preset *row) {
+    if (run->sync.period % run->sync.fragments == 0) return;
+    struct tw_run applied = *run; /* as tw_run_apply_preset() saw it */
+    applied.sync.together_millionths = together_of(row);
+    if (run->sync.period == fit_period(&applied, row, fit_fragments(run, row))) {
+        run->sync.period = fit_period(run, row, run->sync.fragments);
+        return;
+    }
+    while (run->sync.period % run->sync.fragments != 0) run->sync.fragments--;
+}
+
+/* A pair has one way to merge, NoLoCo's; a row for groups does not say it. */
+static void yield_to_pair(struct tw_run *run, const struct preset *pair) {
+    run->sync.sent = pair->sent;
+    run->sync.merge = pair->merge;
+    run->sync.weights = pair->weights;
+    run->sync.outer = pair->outer;
+    run->sync.consensus_millionths = pair->consensus_millionths;
+    run->sync.gap_penalty_millionths = pair->gap_penalty_millionths;
+    run->sync.momentum_clip_millionths = pair->momentum_clip_millionths;
+}
+
+/* Half of what coding lost and more may stay in theta, unless it waits so long to be sent that
+ * nodes drift apart by it: where a few parameters in a hundred are sent at a time, to which `auto`
+ * may come down. Four nodes, K = 40, two seeds, 0, 0.3 and 0.6: ecsq05 2.17, 2.06
+ * (0.4) and 2.055 nats, topk64 2.285, 2.160 and 2.173, topk32 2.326, 2.235 and 2.348; `auto`, by
+ * coarse_of, seed 1, 0.3 and 0.6: of 0.14 bits 2.231 and 2.375, 0.41 2.070 and 2.113, 1 2.076 and
+ * 2.053, 2 2.060 and 2.048. */
+static uint32_t feedback_local_of(const struct tw_run *run) {
+    enum { MOST = 600000, CAREFUL = 300000 };
+    const enum tw_codec_id codec = run->sync.codec;
+    if (run->sync.feedback_millionths == 0 || run->sync.sent == TW_SENT_MIX) return 0;
+    return codec == TW_CODEC_AUTO || codec == TW_CODEC_TOPK64 || codec == TW_CODEC_TOPK32 ? CAREFUL
+                                                                                          : MOST;
+}
+
+/* Who sets a topology, a rule or a codec did not ask for what the row has of keys that only go with
+ * its own: those give way. What run_sync.c refuses is then what somebody wrote. Returns the row
+ * that overlap and outer constants are of. */
+static const struct preset *yield(struct tw_run *run, const struct preset *row) {
+    enum { MILLION = 1000000, FEEDBACK = 950000, HALF = 500000 };
+    const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
+    const bool is_foreign = is_pair && row->topology != TW_TOPOLOGY_PAIR;
+    const struct preset *const rule = is_foreign ? &presets[TW_PRESET_NOLOCO] : row;
+    if (is_foreign) yield_to_pair(run, rule);
+    if (!is_pair) run->sync.consensus_millionths = 0;
+    if (run->sync.topology != TW_TOPOLOGY_GROUP) {
+        run->sync.lead_millionths = 0;
+        run->sync.together_millionths = MILLION;
+    }
+    if (run->sync.outer != TW_OUTER_HEAVYBALL) {
+        run->sync.gap_penalty_millionths = 0;
+        run->sync.momentum_clip_millionths = 0;
+    }
+    if (tw_run_is_robust(run->sync.merge)) run->sync.weights = TW_WEIGHTS_EQUAL;
+    if (tw_run_needs_feedback(run->sync.codec) && run->sync.feedback_millionths == 0)
+        run->sync.feedback_millionths = FEEDBACK;
+    run->sync.feedback_local_millionths = feedback_local_of(run);
+    if (run->sync.sent == TW_SENT_MIX && run->sync.mix_millionths == 0)
+        run->sync.mix_millionths = HALF; /* as streaming's paper has it */
+    return rule;
+}
+
+void tw_run_refit(struct tw_run *run) {
+    const struct preset *row = row_of(run->sync.preset);
+    const struct preset *rule = yield(run, row);
+    fit_division(run, row);
+    run->sync.overlap = fit_overlap(run, rule);
+    fit_outer(run, rule);
+}
+
+/* The nearest multiple of unit to value, at least one and at most so many. */
+static uint64_t nearest(uint64_t value, uint64_t unit, uint64_t most) {
+    const uint64_t count = (value + unit / 2) / unit;
+    return count < 1 ? 1 : count < most ? count : most;
+}
+
+void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval) {
+    enum { PERIOD_MAX = 1000000, PACE_MS_MIN = 10, PACE_MS_MAX = 86400000 }; /* as the keys take */
+    TW_ASSERT(step_us > 0);
+    if (run->sync.pace != TW_PACE_CLOCK) return;
+    const uint32_t fragments = run->sync.fragments;
+    if (has_interval) {
+        const uint64_t pace_us = (uint64_t)run->sync.pace_ms * 1000;
+        const uint64_t stride = nearest(pace_us, step_us, PERIOD_MAX / fragments);
+        run->sync.period = (uint32_t)stride * fragments;
+        tw_run_refit(run);
+        return;
+    }
+    const uint64_t stride = run->sync.period / fragments;
+    const uint64_t step_us_max = UINT64_C(1000) * PACE_MS_MAX;
+    const uint64_t step = step_us < step_us_max ? step_us : step_us_max;
+    const uint64_t pace_ms = nearest(stride * step, 1000, PACE_MS_MAX);
+    run->sync.pace_ms = pace_ms < PACE_MS_MIN ? PACE_MS_MIN : (uint32_t)pace_ms;
+}
+
+void tw_run_fit_warmup(struct tw_run *run) {
+    const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
+    const uint64_t steps = 100 * step_tokens * run->sync.nodes;
+    const uint64_t share = run->train.tokens / 100, most = run->train.tokens / 5;
+    const uint64_t least = steps < most ? steps : most;
+    run->train.warmup_tokens = share > least ? share : least;
+}
+
+void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset) {
+    const struct preset *row = row_of(preset);
+    run->sync.preset = preset;
+    run->sync.together_millionths = together_of(row);
+    run->sync.fragments = fit_fragments(run, row);
+    run->sync.period = fit_period(run, row, run->sync.fragments);
+    run->sync.topology = row->topology;
+    run->sync.pattern = TW_PATTERN_STRIDED;
+    run->sync.sent = row->sent;
+    run->sync.mix_millionths = row->mix_millionths;
+    run->sync.merge = row->merge;
+    run->sync.weights = row->weights;
+    run->sync.outer = row->outer;
+    run->sync.lead_millionths = row->lead_millionths;
+    run->sync.consensus_millionths = row->consensus_millionths;
+    run->sync.gap_penalty_millionths = row->gap_penalty_millionths;
+    run->sync.momentum_clip_millionths = row->momentum_clip_millionths;
+    run->sync.codec = row->codec;
+    run->sync.result = row->result;
+    run->sync.feedback_millionths = row->feedback_millionths;
+    tw_run_refit(run);
+    run->sync.quorum = 1;
+    run->sync.grace_ms = 5000;
+}
+
+void tw_run_defaults(struct tw_run *run) {
+    memset(run, 0, sizeof(*run));
+    memcpy(run->name, "thinwire", sizeof("thinwire"));
+    run->model.family = TW_FAMILY_GPT2;
+    run->model.layers = 4;
+    run->model.width = 128;
+    run->model.heads = 4;
+    run->model.context = 128;
+    run->model.vocab = 256;
+    run->model.is_tied = TW_YES;
+    run->model.norm_eps_millionths = 10;
+    run->model.rope_theta = 10000;
+    run->model.rope_factor_millionths = 1000000;
+    run->model.rope_low_millionths = 1000000;
+    run->model.rope_high_millionths = 4000000;
+    run->model.rope_original = 8192;
+    run->model.seed = 1;
+    run->data.tokenizer = TW_TOKENIZER_BYTES;
+    run->data.heldout_millionths = 50000;
+    run->train.batch = 8;
+    run->train.tokens = 4000000;
+    run->train.warmup_tokens = 400000;
+    run->train.lr_millionths = 4000;
+    run->train.lr_final_millionths = 50000;
+    run->train.schedule = TW_SCHEDULE_COSINE;
+    run->train.wsd_decay_millionths = 200000;
+    run->train.optimizer = TW_OPTIMIZER_ADAMW;
+    run->train.beta1_millionths = 900000;
+    run->train.beta2_millionths = 950000;
+    run->train.muon_momentum_millionths = 950000;
+    run->train.decay_millionths = 100000;
+    run->train.clip_millionths = 1000000;
+    run->sync.nodes = 4;
+    run->sync.members = TW_MEMBERS_MAX;
+    run->sync.pace = TW_PACE_STEPS;
+    run->sync.pace_ms = 1000;
+    tw_run_apply_preset(run, TW_PRESET_STREAMING);
+    run->security.admission = TW_ADMISSION_SECRET;
+}

@@ -1,0 +1,204 @@
+/* run_sync.c - which knobs of sync.* go together, and why others do not. */
+#include "proto/run/run_key.h"
+
+#include <stdbool.h>
+
+static enum tw_status check_rounds(const struct tw_run *run, struct tw_error *err) {
+    const uint32_t fragments = run->sync.fragments, period = run->sync.period;
+    if (fragments > run->model.layers + 1)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.fragments (%u) is more than model.layers + 1 (%u): a fragment would "
+                       "be empty; set sync.fragments = %u or less",
+                       fragments, run->model.layers + 1, run->model.layers + 1);
+    if (period % fragments != 0)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.period (%u) must be a multiple of sync.fragments (%u): %u would do",
+                       period, fragments, (period / fragments + 1) * fragments);
+    if (run->sync.overlap >= period / fragments)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.overlap (%u) must be less than sync.period / sync.fragments (%u): a "
+                       "merge has to be applied before the next one starts; set sync.overlap = %u "
+                       "or less",
+                       run->sync.overlap, period / fragments, period / fragments - 1);
+    if (run->sync.nodes > run->sync.members)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.nodes (%u) is more than sync.members (%u): plan for fewer nodes, or "
+                       "let as many in",
+                       run->sync.nodes, run->sync.members);
+    if (run->sync.quorum > run->sync.nodes)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.quorum (%u) is more than sync.nodes (%u): every round would wait in "
+                       "vain for as many; set sync.quorum = %u or less, or plan for more nodes",
+                       run->sync.quorum, run->sync.nodes, run->sync.nodes);
+    return TW_OK;
+}
+
+/* The value of a key as it is written. */
+static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
+    tw_run_key_format(tw_run_key_find(key), run, text);
+    return text;
+}
+
+/* NoLoCo, arXiv 2506.10911: the mean of the nodes converges where mu < eta, and by equation 74, for
+ * n = 2, the nodes stay together where mu < gamma < sqrt(2 + mu^2). */
+static enum tw_status check_pair_rule(const struct tw_run *run, struct tw_error *err) {
+    const uint64_t mu = run->sync.outer_momentum_millionths, gamma = run->sync.consensus_millionths;
+    const uint64_t two = UINT64_C(2) * 1000000 * 1000000;
+    if (run->sync.outer_lr_millionths <= mu)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.outer_lr (%.6g) must be more than sync.outer_momentum (%.6g) in "
+                       "pairs: with less NoLoCo is not known to converge; its own are 0.7 and "
+                       "0.5",
+                       run->sync.outer_lr_millionths / 1e6, (double)mu / 1e6);
+    if (gamma <= mu || gamma * gamma >= two + mu * mu)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.consensus (%.6g) must lie between sync.outer_momentum (%.6g) and "
+                       "sqrt(2 + momentum^2): outside, the nodes drift apart",
+                       (double)gamma / 1e6, (double)mu / 1e6);
+    return TW_OK;
+}
+
+static enum tw_status check_pair(const struct tw_run *run, struct tw_error *err) {
+    char text[TW_RUN_VALUE_BYTES];
+    if (run->sync.outer != TW_OUTER_HEAVYBALL)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.topology = pair needs sync.outer = heavyball: the pull between the "
+                       "anchors of a pair is part of that rule");
+    if (run->sync.merge != TW_MERGE_MEAN)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.merge = %s needs sync.topology = group: a pair takes the mean of its "
+                       "two; set sync.merge = mean",
+                       word(run, "sync.merge", text));
+    if (run->sync.sent != TW_SENT_KEEP)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.sent = %s needs sync.topology = group: in a pair training goes on "
+                       "from what was sent, sync.sent = keep",
+                       word(run, "sync.sent", text));
+    if (run->sync.weights != TW_WEIGHTS_EQUAL)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.weights = %s needs sync.topology = group: the two of a pair count "
+                       "alike; set sync.weights = equal",
+                       word(run, "sync.weights", text));
+    return check_pair_rule(run, err);
+}
+
+static enum tw_status check_outer(const struct tw_run *run, struct tw_error *err) {
+    if (run->sync.lead_millionths > 0 && run->sync.topology != TW_TOPOLOGY_GROUP)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.lead (%.6g) needs sync.topology = group: it goes by what many nodes "
+                       "have in common; set sync.lead = 0",
+                       run->sync.lead_millionths / 1e6);
+    if (run->sync.together_millionths < 1000000 && run->sync.topology != TW_TOPOLOGY_GROUP)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.together (%.6g) needs sync.topology = group: it says when a group "
+                       "parts; set sync.together = 1",
+                       run->sync.together_millionths / 1e6);
+    if (run->sync.outer == TW_OUTER_HEAVYBALL) return TW_OK;
+    if (run->sync.gap_penalty_millionths > 0)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.gap_penalty needs sync.outer = heavyball, whose momentum it holds "
+                       "back: set that, or sync.gap_penalty = 0");
+    if (run->sync.momentum_clip_millionths > 0)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.momentum_clip needs sync.outer = heavyball, whose momentum it clips: "
+                       "set that, or sync.momentum_clip = 0");
+    return TW_OK;
+}
+
+bool tw_run_is_robust(enum tw_merge merge) {
+    return merge == TW_MERGE_TRIMMED || merge == TW_MERGE_MEDIAN || merge == TW_MERGE_CLIPPED;
+}
+
+/* Eight deltas with a tenth in common, size of the merge over that of the mean of the same
+ * payloads: topk64 .04 (median) and .11 (trimmed), ecsq05 .24 and .34, ecsq1 .59 and .66; int8 1.1.
+ */
+bool tw_run_can_code(enum tw_merge merge, enum tw_codec_id codec) {
+    if (merge != TW_MERGE_MEDIAN && merge != TW_MERGE_TRIMMED) return true;
+    return codec == TW_CODEC_SIGN || !tw_run_is_coarse(codec);
+}
+
+static enum tw_status check_merge(const struct tw_run *run, struct tw_error *err) {
+    enum { ROBUST_NODES_MIN = 5 };
+    char text[TW_RUN_VALUE_BYTES], codec[TW_RUN_VALUE_BYTES];
+    const bool is_robust = tw_run_is_robust(run->sync.merge);
+    if (is_robust && run->sync.nodes < ROBUST_NODES_MIN)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.merge = %s tells the odd one out among at least %d nodes, and "
+                       "sync.nodes is %u: set sync.merge = mean, or plan for more nodes",
+                       word(run, "sync.merge", text), ROBUST_NODES_MIN, run->sync.nodes);
+    if (is_robust && run->sync.weights != TW_WEIGHTS_EQUAL)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.merge = %s takes every node for one voice, since tokens are what a "
+                       "node says of itself: set sync.weights = equal",
+                       word(run, "sync.merge", text));
+    if (!tw_run_can_code(run->sync.merge, run->sync.codec))
+        return tw_fail(err, TW_CONFIG,
+                       "sync.merge = %s goes parameter by parameter, and most parameters are 0 in "
+                       "what sync.codec = %s sends: little of the work would be merged, and none "
+                       "sent again; set sync.merge = clipped, or sync.codec = ecsq2 or finer",
+                       word(run, "sync.merge", text), word(run, "sync.codec", codec));
+    if (run->sync.mix_millionths > 0 && run->sync.sent != TW_SENT_MIX)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.mix (%.6g) belongs to sync.sent = mix; with %s it must be 0",
+                       run->sync.mix_millionths / 1e6, word(run, "sync.sent", text));
+    return TW_OK;
+}
+
+bool tw_run_needs_feedback(enum tw_codec_id codec) {
+    return codec == TW_CODEC_LM2 || codec == TW_CODEC_SIGN || codec == TW_CODEC_ECSQ2 ||
+           codec == TW_CODEC_ECSQ1 || codec == TW_CODEC_ECSQ05 || codec == TW_CODEC_TOPK256 ||
+           codec == TW_CODEC_TOPK64 || codec == TW_CODEC_TOPK32 || codec == TW_CODEC_AUTO;
+}
+
+bool tw_run_is_coarse(enum tw_codec_id codec) {
+    return tw_run_needs_feedback(codec) && codec != TW_CODEC_LM2 && codec != TW_CODEC_ECSQ2;
+}
+
+static enum tw_status check_feedback(const struct tw_run *run, struct tw_error *err) {
+    if (run->sync.feedback_local_millionths == 0) return TW_OK;
+    if (run->sync.feedback_millionths == 0)
+        return tw_fail(
+            err, TW_CONFIG,
+            "sync.feedback_local (%.6g) needs sync.feedback, which keeps account of what "
+            "coding lost: set that, such as 0.95, or sync.feedback_local = 0",
+            run->sync.feedback_local_millionths / 1e6);
+    if (run->sync.sent == TW_SENT_MIX)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.feedback_local (%.6g) cannot go with sync.sent = mix, which puts the "
+                       "anchor in the place of what a node has: set sync.sent = keep, or "
+                       "sync.feedback_local = 0",
+                       run->sync.feedback_local_millionths / 1e6);
+    return TW_OK;
+}
+
+/* No bound in bits for results, for what counts is what they lose: ecsq3, at 3 bits, loses less
+ * than e3m0 does at 4.25 (tests/RECORDS.md). From 2 bits down it is a tenth of a merge and more. */
+static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err) {
+    char text[TW_RUN_VALUE_BYTES];
+    if (run->sync.topology == TW_TOPOLOGY_SOLO) return TW_OK;
+    if (tw_run_needs_feedback(run->sync.codec) && run->sync.feedback_millionths == 0)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.codec = %s loses much of what it codes: set sync.feedback, such as "
+                       "0.95, so that it is sent later",
+                       word(run, "sync.codec", text));
+    TW_TRY(check_feedback(run, err));
+    if (run->sync.topology == TW_TOPOLOGY_GROUP && tw_run_needs_feedback(run->sync.result))
+        return tw_fail(err, TW_CONFIG,
+                       "sync.result = %s loses much of every merge, and nobody sends that later: "
+                       "sparse8 suits sparse contributions, int4 or int8 any",
+                       word(run, "sync.result", text));
+    return TW_OK;
+}
+
+enum tw_status tw_run_check_sync(const struct tw_run *run, struct tw_error *err) {
+    TW_TRY(check_rounds(run, err));
+    TW_TRY(check_outer(run, err));
+    TW_TRY(check_merge(run, err));
+    TW_TRY(check_codec(run, err));
+    if (run->sync.topology == TW_TOPOLOGY_PAIR) return check_pair(run, err);
+    if (run->sync.consensus_millionths > 0)
+        return tw_fail(err, TW_CONFIG,
+                       "sync.consensus needs sync.topology = pair: a group has one anchor, there "
+                       "is nothing to pull together; set sync.consensus = 0");
+    return TW_OK;
+}

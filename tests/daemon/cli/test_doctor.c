@@ -1,0 +1,320 @@
+/* What `thinwire doctor` says of machines that lack something: each line has its grade and its way
+ * out. /proc is a folder of the test. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "daemon/cli/doctor/doctor.h"
+#include "proto/run/layout.h"
+
+static char proc[64];
+static char engine[80]; /* stands for thinwire-engine; not there unless a test puts it */
+static struct doctor doctor;
+
+static void put(const char *name, const char *text) {
+    char path[256];
+    (void)snprintf(path, sizeof(path), "%s/%s", proc, name);
+    for (char *slash = path + strlen(proc) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        (void)mkdir(path, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+#define TCP "sys/net/ipv4/"
+
+static int setup(void **state) {
+    (void)state;
+    (void)snprintf(proc, sizeof(proc), "/tmp/thinwire-doctor.XXXXXX");
+    assert_non_null(mkdtemp(proc));
+    (void)snprintf(engine, sizeof(engine), "%s/engine", proc);
+    doctor =
+        (struct doctor){.proc = proc, .nvidia = "/nowhere", .engine = engine, .list = json_array()};
+    tw_config_defaults(&doctor.config, "test");
+    put("meminfo", "MemTotal: 8000000 kB\nMemAvailable:    4000000 kB\n");
+    put("loadavg", "0.01 0.02 0.03 1/100 4711\n");
+    put(TCP "tcp_available_congestion_control", "reno cubic bbr\n");
+    put(TCP "tcp_allowed_congestion_control", "reno cubic bbr\n");
+    put(TCP "tcp_wmem", "4096\t16384\t4194304\n");
+    put(TCP "tcp_rmem", "4096\t131072\t6291456\n");
+    return 0;
+}
+
+static int teardown(void **state) {
+    static const char *const names[] = {"engine",
+                                        "meminfo",
+                                        "loadavg",
+                                        TCP "tcp_available_congestion_control",
+                                        TCP "tcp_allowed_congestion_control",
+                                        TCP "tcp_wmem",
+                                        TCP "tcp_rmem",
+                                        "sys/net/ipv4",
+                                        "sys/net",
+                                        "sys"};
+    (void)state;
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char path[256];
+        (void)snprintf(path, sizeof(path), "%s/%s", proc, names[i]);
+        (void)remove(path);
+    }
+    (void)remove(proc);
+    json_decref(doctor.list);
+    return 0;
+}
+
+/* The line of that check, the first one. */
+static const json_t *row_of(const char *check) {
+    for (size_t i = 0; i < json_array_size(doctor.list); i++) {
+        const json_t *row = json_array_get(doctor.list, i);
+        if (strcmp(json_string_value(json_object_get(row, "check")), check) == 0) return row;
+    }
+    fail_msg("no line of %s", check);
+    return NULL;
+}
+
+static void is_said(const char *check, const char *grade, const char *fix) {
+    const json_t *row = row_of(check);
+    const char *said = json_string_value(json_object_get(row, "fix"));
+    assert_string_equal(json_string_value(json_object_get(row, "grade")), grade);
+    if (fix == NULL)
+        assert_null(said);
+    else if (said == NULL || strstr(said, fix) == NULL)
+        fail_msg("%s: the way out `%s` lacks `%s`", check, said != NULL ? said : "", fix);
+}
+
+static void good_machine_has_nothing_to_do(void **state) {
+    (void)state;
+    doctor_host(&doctor);
+    is_said("bbr", "ok", NULL);
+    is_said("buffers.send", "ok", NULL);
+    is_said("buffers.take", "ok", NULL);
+    is_said("device", "ok", NULL);
+}
+
+static void bbr_that_lacks_is_named_with_the_command(void **state) {
+    (void)state;
+    put(TCP "tcp_available_congestion_control", "reno cubic mybbr bbr2\n");
+    doctor_host(&doctor);
+    is_said("bbr", "warn", "modprobe tcp_bbr");
+}
+
+static void kernel_that_tells_nothing_is_no_finding(void **state) {
+    (void)state;
+    put(TCP "tcp_available_congestion_control", "");
+    put(TCP "tcp_wmem", "nonsense\n");
+    put("meminfo", "");
+    doctor_host(&doctor);
+    is_said("bbr", "skip", NULL);
+    is_said("buffers.send", "skip", NULL);
+    is_said("memory", "skip", NULL);
+}
+
+static void small_buffers_come_with_the_line_to_set(void **state) {
+    (void)state;
+    put(TCP "tcp_wmem", "4096\t16384\t212992\n");
+    doctor_host(&doctor);
+    is_said("buffers.send", "warn", "net.ipv4.tcp_wmem=\"4096 16384 6291456\"");
+}
+
+static void busy_machine_is_noticed_unless_it_is_we(void **state) {
+    (void)state;
+    put("loadavg", "4000.0 1.0 1.0 1/100 4711\n");
+    doctor_host(&doctor);
+    is_said("device", "warn", "node.threads");
+}
+
+/* The program that is asked says that, if it is asked for `device`. */
+static void put_engine(const char *device, const char *answer) {
+    char script[1024];
+    (void)snprintf(script, sizeof(script),
+                   "#!/bin/sh\n[ \"$*\" = \"info --json --device=%s\" ] && echo '%s'\n", device,
+                   answer);
+    put("engine", script);
+    assert_int_equal(chmod(engine, 0700), 0);
+}
+
+#define H100                                                                                       \
+    "{\"device\": \"cuda:0\", \"model\": \"NVIDIA H100\", \"memory_bytes\": 85000000000, "         \
+    "\"memory_free_bytes\": 84000000000}"
+
+static bool has_row(const char *check) {
+    for (size_t i = 0; i < json_array_size(doctor.list); i++) {
+        const json_t *row = json_array_get(doctor.list, i);
+        if (strcmp(json_string_value(json_object_get(row, "check")), check) == 0) return true;
+    }
+    return false;
+}
+
+static void gpu_that_is_used_is_named(void **state) {
+    (void)state;
+    doctor.config.worker.device.kind = TW_DEVICE_AUTO;
+    put_engine("auto", "{\"devices\": [{\"device\": \"cpu\"}, " H100
+                       "], \"chosen\": \"cuda:0\", \"error\": \"\", \"why_no_gpu\": \"\"}");
+    doctor_gpu(&doctor);
+    is_said("gpu", "ok", NULL);
+    assert_string_equal(json_string_value(json_object_get(row_of("gpu"), "text")),
+                        "cuda:0, NVIDIA H100, 84.0 GB of 85.0 GB free");
+}
+
+static void gpu_that_is_asked_for_and_cannot_be_used_fails(void **state) {
+    (void)state;
+    doctor.config.worker.device = (struct tw_device_choice){TW_DEVICE_CUDA, 1};
+    put_engine("cuda:1",
+               "{\"devices\": [" H100 "], \"chosen\": \"\", \"error\": \"there is no cuda:1\"}");
+    doctor_gpu(&doctor);
+    is_said("gpu", "fail", "thinwire info");
+    assert_string_equal(json_string_value(json_object_get(row_of("gpu"), "text")),
+                        "there is no cuda:1");
+}
+
+static void engine_that_says_nothing_is_no_failure_unless_a_gpu_is_asked_for(void **state) {
+    (void)state;
+    doctor.config.worker.device.kind = TW_DEVICE_AUTO;
+    doctor_gpu(&doctor); /* it is not there at all */
+    is_said("gpu", "skip", NULL);
+    json_array_clear(doctor.list);
+    put("engine", "#!/bin/sh\necho nonsense\n");
+    assert_int_equal(chmod(engine, 0700), 0);
+    doctor_gpu(&doctor);
+    is_said("gpu", "skip", NULL);
+    json_array_clear(doctor.list);
+    doctor.config.worker.device.kind = TW_DEVICE_CUDA;
+    doctor_gpu(&doctor);
+    is_said("gpu", "fail", "device = auto");
+}
+
+static void gpu_that_is_here_and_not_used_is_noticed(void **state) {
+    (void)state;
+    static const char answer[] =
+        "{\"devices\": [{\"device\": \"cpu\"}], \"chosen\": \"cpu\", \"error\": \"\", "
+        "\"why_no_gpu\": \"the driver is older than the toolkit\"}";
+    doctor.config.worker.device.kind = TW_DEVICE_AUTO;
+    put_engine("auto", answer);
+    doctor_gpu(&doctor);
+    assert_false(has_row("gpu")); /* a machine without one */
+    doctor.nvidia = proc;
+    doctor_gpu(&doctor);
+    is_said("gpu", "warn", "device = cpu");
+    assert_non_null(strstr(json_string_value(json_object_get(row_of("gpu"), "text")),
+                           "the driver is older than the toolkit"));
+    json_array_clear(doctor.list);
+    doctor.config.worker.device.kind = TW_DEVICE_CPU;
+    doctor_gpu(&doctor);
+    is_said("gpu", "ok", NULL);
+}
+
+static void model_that_does_not_fit_fails(void **state) {
+    (void)state;
+    tw_run_defaults(&doctor.run);
+    doctor.has_run = true;
+    doctor_host(&doctor);
+    is_said("memory", "ok", NULL);
+    json_array_clear(doctor.list);
+    /* Parameters, gradient, two moments, anchor, its momentum, two snapshots of three arrays. */
+    static struct tw_layout layout;
+    char text[96];
+    assert_int_equal(tw_layout_init(&layout, &doctor.run, NULL), TW_OK);
+    (void)snprintf(text, sizeof(text), "MemTotal: 8000 kB\nMemAvailable: %llu kB\n",
+                   (unsigned long long)layout.elements * 47 / 1024);
+    put("meminfo", text);
+    doctor_host(&doctor);
+    is_said("memory", "fail", "train --plan");
+    json_array_clear(doctor.list);
+    put("meminfo", "MemTotal: 8000 kB\nMemAvailable:    40 kB\n");
+    doctor_host(&doctor);
+    is_said("memory", "fail", "train --plan");
+}
+
+static void worker_that_is_not_there_fails(void **state) {
+    (void)state;
+    (void)snprintf(doctor.config.node.worker_path, sizeof(doctor.config.node.worker_path),
+                   "/nowhere/thinwire-worker");
+    doctor.config.node.spawn_worker = true;
+    doctor_host(&doctor);
+    is_said("worker", "fail", "node.worker_path");
+}
+
+static void unlinked_node_without_a_daemon_is_no_failure(void **state) {
+    (void)state;
+    doctor.config.network.links = false;
+    doctor_links(&doctor);
+    is_said("daemon", "warn", "thinwire start");
+    is_said("port", "skip", NULL);
+    assert_int_equal(doctor.counts[DOCTOR_FAIL], 0);
+}
+
+static void foreign_listen_address_fails(void **state) {
+    (void)state;
+    doctor.config.network.listen_count = 1;
+    (void)snprintf(doctor.config.network.listen[0].text, TW_ADDR_BYTES, "192.0.2.1:4747");
+    doctor_links(&doctor);
+    is_said("port", "fail", "no address of this machine");
+    is_said("peers", "warn", "thinwire invite");
+}
+
+static void warnings_of_the_daemon_are_passed_on(void **state) {
+    (void)state;
+    doctor.status =
+        json_pack("{s:s, s:[{s:s,s:s}], s:{s:i}}", "state", "member", "warnings", "what",
+                  "The disk is full", "way_out", "free some", "sync", "alive_peers", 3);
+    assert_non_null(doctor.status);
+    doctor_links(&doctor);
+    is_said("daemon", "ok", NULL);
+    is_said("daemon.says", "warn", "free some");
+    json_decref(doctor.status);
+}
+
+static void dial_back_is_told_in_the_words_of_the_daemon(void **state) {
+    (void)state;
+    static const struct {
+        const char *state, *grade;
+    } cases[] = {{"yes", "ok"}, {"no", "warn"}, {"local", "warn"}, {"unknown", "skip"}};
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void)json_array_clear(doctor.list);
+        doctor.status = json_pack("{s:s, s:{s:{s:s,s:s}}}", "state", "member", "network",
+                                  "reachable", "state", cases[i].state, "text", "open port 4747");
+        assert_non_null(doctor.status);
+        doctor_links(&doctor);
+        const json_t *row = row_of("dial-back");
+        assert_string_equal(json_string_value(json_object_get(row, "grade")), cases[i].grade);
+        if (strcmp(cases[i].grade, "skip") != 0)
+            assert_string_equal(json_string_value(json_object_get(row, "text")), "open port 4747");
+        json_decref(doctor.status);
+    }
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(good_machine_has_nothing_to_do),
+        TEST(bbr_that_lacks_is_named_with_the_command),
+        TEST(kernel_that_tells_nothing_is_no_finding),
+        TEST(small_buffers_come_with_the_line_to_set),
+        TEST(busy_machine_is_noticed_unless_it_is_we),
+        TEST(gpu_that_is_used_is_named),
+        TEST(gpu_that_is_asked_for_and_cannot_be_used_fails),
+        TEST(engine_that_says_nothing_is_no_failure_unless_a_gpu_is_asked_for),
+        TEST(gpu_that_is_here_and_not_used_is_noticed),
+        TEST(model_that_does_not_fit_fails),
+        TEST(worker_that_is_not_there_fails),
+        TEST(unlinked_node_without_a_daemon_is_no_failure),
+        TEST(foreign_listen_address_fails),
+        TEST(warnings_of_the_daemon_are_passed_on),
+        TEST(dial_back_is_told_in_the_words_of_the_daemon),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

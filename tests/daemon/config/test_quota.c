@@ -1,0 +1,213 @@
+/* Tests of daemon/config/quota.c on the simulated disk: what passed in a month survives restarts.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "daemon/config/quota.h"
+#include "tests/daemon/store/disk.h"
+#include "tests/test.h"
+
+enum { NOVEMBER = 2026 * 12 + 10 };
+
+static struct tw_disk *disk;
+static const struct tw_file_ops *ops;
+static struct tw_quota quota;
+static struct tw_error err;
+static int dir;
+
+static int make_disk(void **state) {
+    (void)state;
+    disk = tw_disk_create();
+    ops = tw_disk_ops(disk);
+    dir = ops->dir_open(ops->ctx, "state");
+    memset(&err, 0, sizeof(err));
+    assert_int_equal(tw_quota_load(&quota, ops, dir, &err), TW_OK);
+    return 0;
+}
+
+static int drop_disk(void **state) {
+    (void)state;
+    tw_disk_destroy(disk);
+    return 0;
+}
+
+static void load(void) {
+    assert_int_equal(tw_quota_load(&quota, ops, dir, &err), TW_OK);
+}
+
+static void save(void) {
+    if (tw_quota_save(&quota, ops, dir, &err) != TW_OK) fail_msg("%s", err.message);
+}
+
+static void months_follow_the_calendar_of_the_machine(void **state) {
+    (void)state;
+    char text[16];
+    assert_int_equal(setenv("TZ", "UTC", 1), 0);
+    assert_int_equal(tw_quota_month(1796083199), NOVEMBER); /* its last second */
+    assert_int_equal(tw_quota_month(1796083200), NOVEMBER + 1);
+    assert_int_equal(tw_quota_month(-1), 0);
+    assert_int_equal(setenv("TZ", "EET-2", 1), 0);              /* two hours ahead of UTC */
+    assert_int_equal(tw_quota_month(1796083199), NOVEMBER + 1); /* without a restart */
+    tw_quota_next(NOVEMBER, text);
+    assert_string_equal(text, "2026-12-01");
+    tw_quota_next(NOVEMBER + 1, text);
+    assert_string_equal(text, "2027-01-01");
+}
+
+static void headers_are_counted(void **state) {
+    (void)state;
+    assert_int_equal(tw_quota_line_bytes(0), 0);
+    assert_int_equal(tw_quota_line_bytes(97), 100);
+    assert_int_equal(tw_quota_line_bytes(UINT64_C(485000000000)), UINT64_C(500000000000));
+    assert_int_equal(tw_quota_line_bytes(UINT64_C(1) << 60), (UINT64_C(1) << 60) / 97 * 100 + 22);
+    for (uint64_t bytes = 1; bytes < 1000; bytes++)
+        assert_true(tw_quota_line_bytes(bytes) >= tw_quota_line_bytes(bytes - 1));
+}
+
+static void what_passed_survives_a_restart(void **state) {
+    (void)state;
+    assert_int_equal(quota.bytes, 0);
+    tw_quota_add(&quota, NOVEMBER, 1000);
+    save();
+    tw_quota_add(&quota, NOVEMBER, 234);
+    save();
+    struct tw_rng rng;
+    tw_rng_seed(&rng, 1);
+    tw_disk_crash_random(disk, &rng); /* what was acknowledged is there */
+    dir = ops->dir_open(ops->ctx, "state");
+    load();
+    assert_int_equal(quota.bytes, 1234);
+    assert_int_equal(quota.month, NOVEMBER);
+    const uint64_t calls = tw_disk_calls(disk);
+    save(); /* nothing new: nothing written */
+    assert_int_equal(tw_disk_calls(disk), calls);
+}
+
+static void month_begins_at_nothing(void **state) {
+    (void)state;
+    tw_quota_add(&quota, NOVEMBER, 1000);
+    tw_quota_add(&quota, NOVEMBER + 1, 5);
+    assert_int_equal(quota.bytes, 5);
+    assert_int_equal(quota.month, NOVEMBER + 1);
+    save();
+    load();
+    assert_int_equal(quota.month, NOVEMBER + 1);
+    tw_quota_add(&quota, NOVEMBER + 2, 0); /* a new month is written down without traffic, too */
+    save();
+    load();
+    assert_int_equal(quota.month, NOVEMBER + 2);
+    assert_int_equal(quota.bytes, 0);
+}
+
+static void clock_that_is_put_right_finds_its_month(void **state) {
+    (void)state;
+    tw_quota_add(&quota, NOVEMBER, 1000);
+    tw_quota_add(&quota, NOVEMBER + 73 * 12, 5); /* 2099, for an hour */
+    assert_int_equal(quota.bytes, 5);
+    save();
+    load();
+    tw_quota_add(&quota, NOVEMBER, 7);
+    assert_int_equal(quota.month, NOVEMBER);
+    assert_int_equal(quota.bytes, 1007); /* nothing is given back */
+    tw_quota_add(&quota, NOVEMBER + 1, 20);
+    assert_int_equal(quota.month, NOVEMBER + 1); /* and the next month is not held up */
+    assert_int_equal(quota.bytes, 20);
+    tw_quota_add(&quota, NOVEMBER, 1); /* put back a day, over midnight */
+    assert_int_equal(quota.bytes, 1008);
+    save();
+    load();
+    tw_quota_add(&quota, NOVEMBER + 1, 0);
+    assert_int_equal(quota.bytes, 20);
+    for (uint32_t month = 2; month < 40; month++) { /* more months than are kept */
+        tw_quota_add(&quota, NOVEMBER + month, month);
+        assert_int_equal(quota.bytes, month);
+        save();
+        load();
+        assert_int_equal(quota.bytes, month);
+    }
+    tw_quota_add(&quota, NOVEMBER + 38, 0);
+    assert_int_equal(quota.bytes, 38);
+}
+
+/* As a machine without a battery starts. */
+static void clock_that_was_never_set_counts_for_the_newest_month(void **state) {
+    (void)state;
+    assert_int_equal(tw_quota_month(86400), 0);
+    assert_int_equal(tw_quota_month(1735689600), 0); /* 2025: before there was this program */
+    tw_quota_add(&quota, 0, 3);
+    save(); /* nothing is known: nothing to write */
+    assert_null(tw_disk_bytes(disk, "traffic", NULL));
+    tw_quota_add(&quota, NOVEMBER, 1000);
+    assert_int_equal(quota.bytes, 1003);
+    save();
+    load();
+    tw_quota_add(&quota, 0, 10);
+    assert_int_equal(quota.month, NOVEMBER);
+    assert_int_equal(quota.bytes, 1013);
+    save();
+    load();
+    assert_int_equal(quota.bytes, 1013);
+    char text[16];
+    tw_quota_next(0, text);
+    assert_string_equal(text, "the next month");
+}
+
+static void damaged_file_is_said_and_begins_anew(void **state) {
+    (void)state;
+    tw_quota_add(&quota, NOVEMBER, 1000);
+    save();
+    size_t size = 0;
+    assert_non_null(tw_disk_bytes(disk, "traffic", &size));
+    for (size_t at = 0; at < size; at++) {
+        const uint8_t before = tw_disk_bytes(disk, "traffic", &size)[at];
+        if (before >= '0' && before <= '9') continue; /* another number is a number */
+        tw_disk_flip(disk, "traffic", at, 0x40);
+        const enum tw_status status = tw_quota_load(&quota, ops, dir, &err);
+        tw_disk_flip(disk, "traffic", at, 0x40);
+        if (status == TW_OK) fail_msg("byte %zu may be anything", at);
+        assert_int_equal(status, TW_CORRUPT);
+        assert_non_null(strstr(err.message, "traffic in the state folder is damaged"));
+        assert_int_equal(quota.bytes, 0);
+    }
+}
+
+static void disk_that_fails_leaves_the_old_number(void **state) {
+    (void)state;
+    tw_quota_add(&quota, NOVEMBER, 1000);
+    save();
+    const struct tw_quota before = quota;
+    unsigned failed = 0;
+    tw_quota_add(&quota, NOVEMBER, 1);
+    const uint64_t first = tw_disk_calls(disk);
+    save();
+    const uint64_t calls = tw_disk_calls(disk) - first;
+    for (uint64_t call = 0; call < calls; call++) {
+        struct tw_disk *copy = tw_disk_copy(disk);
+        const struct tw_file_ops *on = tw_disk_ops(copy);
+        const int folder = on->dir_open(on->ctx, "state");
+        quota = before;
+        tw_quota_add(&quota, NOVEMBER, 1);
+        tw_disk_fail_at(copy, tw_disk_calls(copy) + call, EIO);
+        failed += tw_quota_save(&quota, on, folder, &err) != TW_OK;
+        assert_int_equal(tw_quota_load(&quota, on, folder, &err), TW_OK);
+        assert_in_range(quota.bytes, 1000, 1002);
+        tw_disk_destroy(copy);
+    }
+    assert_true(failed >= 3);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_disk, drop_disk)
+    const struct CMUnitTest tests[] = {
+        TEST(months_follow_the_calendar_of_the_machine),
+        TEST(headers_are_counted),
+        TEST(what_passed_survives_a_restart),
+        TEST(month_begins_at_nothing),
+        TEST(clock_that_is_put_right_finds_its_month),
+        TEST(clock_that_was_never_set_counts_for_the_newest_month),
+        TEST(damaged_file_is_said_and_begins_anew),
+        TEST(disk_that_fails_leaves_the_old_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

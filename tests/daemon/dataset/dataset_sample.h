@@ -1,0 +1,42 @@
+/* dataset_sample.h - a small whole dataset in memory: an index, shards, a tokenizer if wanted. The
+ * documents are lines of text and a token is a byte (or, with a tokenizer, a byte too, in 16 bits),
+ * so that a real learner can train on it. */
+#ifndef TW_TESTS_DAEMON_DATASET_DATASET_SAMPLE_H
+#define TW_TESTS_DAEMON_DATASET_DATASET_SAMPLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/dataset.h"
+
+enum { SAMPLE_SHARDS_MAX = 16, SAMPLE_FILES_MAX = SAMPLE_SHARDS_MAX + 2 };
+
+struct sample_file {
+    char name[TW_DATASET_FILE_BYTES];
+    uint8_t *bytes; /* owned */
+    size_t size;
+};
+
+struct dataset_sample {
+    struct tw_id hash; /* of the index */
+    struct tw_dataset index;
+    struct tw_dataset_shard shards[SAMPLE_SHARDS_MAX];
+    uint32_t files_count;
+    struct sample_file files[SAMPLE_FILES_MAX]; /* index, tokenizer if any, shards in order */
+};
+
+struct sample_options {
+    uint32_t train, heldout;  /* shards; at least one of training */
+    uint32_t tokens;          /* of each; 0: some */
+    uint32_t tokenizer_bytes; /* 0: a token is a byte */
+    bool has_wrong_head;      /* the index says another separator than the heads */
+};
+
+void dataset_sample_make(struct dataset_sample *sample, const struct sample_options *options);
+void dataset_sample_free(struct dataset_sample *sample);
+
+/* Puts file i, or all of them, into a folder. */
+void dataset_sample_write(const struct dataset_sample *sample, uint32_t i, const char *folder);
+void dataset_sample_write_all(const struct dataset_sample *sample, const char *folder);
+
+#endif

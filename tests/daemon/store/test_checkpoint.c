@@ -1,0 +1,594 @@
+/* Tests of daemon/checkpoint*.c on the simulated disk. */
+#include "../test.h"
+
+#include <errno.h>
+
+#include "daemon/store/checkpoint.h"
+#include "proto/safetensors.h"
+#include "state_sample.h"
+#include "tests/daemon/store/disk.h"
+
+static const char *const slots[2] = {"ckpt.a.safetensors", "ckpt.b.safetensors"};
+
+/* One node: a model, its arrays and its folder. */
+static struct tw_run run;
+static struct tw_layout layout, other_layout;
+static const struct tw_id run_id = {{1, 2, 3}}, other_run_id = {{0xab, 0xcd}};
+static struct sample_arrays saved, loaded;
+static struct tw_disk *disk;
+static struct tw_checkpoint *checkpoint;
+static struct tw_checkpoint_state state_saved, state_loaded;
+static struct tw_checkpoint_found found;
+static struct tw_error err;
+
+static int make_node(void **state) {
+    (void)state;
+    disk = tw_disk_create();
+    checkpoint = NULL;
+    sample_layout(&layout, &run, 2, 8, 2);
+    sample_arrays_init(&saved, &layout, false);
+    sample_arrays_init(&loaded, &layout, false);
+    return 0;
+}
+
+static int drop_node(void **state) {
+    (void)state;
+    tw_checkpoint_destroy(checkpoint);
+    sample_arrays_deinit(&saved);
+    sample_arrays_deinit(&loaded);
+    tw_disk_destroy(disk);
+    return 0;
+}
+
+static void open_on(struct tw_disk *on, const struct tw_layout *with, const struct tw_id *id) {
+    tw_checkpoint_destroy(checkpoint);
+    assert_int_equal(tw_checkpoint_create(&checkpoint, tw_disk_ops(on), "state", with, id, &err),
+                     TW_OK);
+}
+
+static enum tw_status load(void) {
+    return tw_checkpoint_load(checkpoint, &loaded.at, &state_loaded, &found, &err);
+}
+
+/* Generation `number` has its own contents. */
+static enum tw_status save(uint64_t number) {
+    sample_fill(&saved, &layout, number);
+    sample_state(&state_saved, layout.fragments_count, number * 3, number);
+    return tw_checkpoint_save(checkpoint, &state_saved, &saved.at, &err);
+}
+
+static void save_up_to(uint64_t count) {
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    for (uint64_t i = 1; i <= count; i++) {
+        if (save(i) != TW_OK) fail_msg("%s", err.message);
+        assert_int_equal(tw_checkpoint_generation(checkpoint), i);
+    }
+}
+
+/* What was loaded is generation `number` to the bit. */
+static bool is_generation(uint64_t number) {
+    struct tw_checkpoint_state expected;
+    sample_state(&expected, layout.fragments_count, number * 3, number);
+    for (uint32_t k = 0; k < TW_CHECKPOINT_KINDS; k++) {
+        if (!sample_matches(&loaded, &layout, (enum tw_checkpoint_kind)k, number)) return false;
+    }
+    return found.is_loaded && memcmp(&expected, &state_loaded, sizeof(expected)) == 0;
+}
+
+static void what_was_saved_comes_back_to_the_bit(void **state) {
+    (void)state;
+    for (uint64_t count = 1; count <= 4; count++) {
+        save_up_to(count);
+        open_on(disk, &layout, &run_id);
+        assert_int_equal(load(), TW_OK);
+        assert_true(is_generation(count));
+        assert_int_equal(found.generation, count);
+        assert_string_equal(found.refused[0], "");
+        assert_string_equal(found.refused[1], "");
+        tw_disk_remove(disk, slots[0]);
+        tw_disk_remove(disk, slots[1]);
+    }
+}
+
+static void an_empty_folder_is_a_fresh_start(void **state) {
+    (void)state;
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    assert_false(found.is_loaded);
+}
+
+static void padding_is_neither_stored_nor_written(void **state) {
+    (void)state;
+    memset(saved.kinds[0], 0x55, layout.elements * 4);
+    memset(loaded.kinds[0], 0x77, layout.elements * 4);
+    save_up_to(1);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(1));
+    uint64_t kept = 0;
+    for (uint64_t i = 0; i < layout.elements; i++) {
+        assert_int_not_equal(loaded.kinds[0][4 * i + 1], 0x55);
+        kept += loaded.kinds[0][4 * i] == 0x77;
+    }
+    assert_int_equal(kept, layout.elements - layout.params);
+}
+
+static void another_fragment_layout_finds_its_tensors(void **state) {
+    (void)state;
+    struct tw_run other_run;
+    save_up_to(2);
+    for (uint32_t fragments = 1; fragments <= 3; fragments++) {
+        struct sample_arrays other;
+        sample_layout(&other_layout, &other_run, 2, 8, fragments);
+        sample_arrays_init(&other, &other_layout, false);
+        open_on(disk, &other_layout, &run_id);
+        assert_int_equal(tw_checkpoint_load(checkpoint, &other.at, &state_loaded, &found, &err),
+                         TW_OK);
+        for (uint32_t k = 0; k < TW_CHECKPOINT_KINDS; k++) {
+            assert_true(sample_matches(&other, &other_layout, (enum tw_checkpoint_kind)k, 2));
+        }
+        assert_int_equal(state_loaded.step, 2);
+        assert_int_equal(state_loaded.has_position, fragments == 2);
+        sample_arrays_deinit(&other);
+    }
+}
+
+/* A displaced fragment is read from wherever it lies. */
+static void fragments_may_lie_apart(void **state) {
+    (void)state;
+    struct sample_arrays spare;
+    sample_arrays_init(&spare, &layout, false);
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    sample_fill(&spare, &layout, 1);
+    struct tw_checkpoint_arrays split = saved.at;
+    split.at[TW_CHECKPOINT_ANCHOR][1] = spare.at.at[TW_CHECKPOINT_ANCHOR][1];
+    sample_fill(&saved, &layout, 1);
+    const uint64_t begin = layout.fragment_begin[1];
+    memset(saved.kinds[TW_CHECKPOINT_ANCHOR] + begin * 4, 0xee, (layout.elements - begin) * 4);
+    sample_state(&state_saved, 2, 3, 1);
+    assert_int_equal(tw_checkpoint_save(checkpoint, &state_saved, &split, &err), TW_OK);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(1));
+    sample_arrays_deinit(&spare);
+}
+
+static void moments_change_width_as_the_reader_wishes(void **state) {
+    (void)state;
+    struct sample_arrays narrow;
+    sample_arrays_init(&narrow, &layout, true);
+    /* float32 to bf16 */
+    save_up_to(1);
+    assert_int_equal(tw_checkpoint_load(checkpoint, &narrow.at, &state_loaded, &found, &err),
+                     TW_OK);
+    assert_true(sample_matches(&narrow, &layout, TW_CHECKPOINT_ADAM_V, 1));
+    assert_true(sample_matches(&narrow, &layout, TW_CHECKPOINT_LIVE, 1));
+    /* bf16 to bf16 and to float32 */
+    sample_fill(&narrow, &layout, 2);
+    sample_state(&state_saved, 2, 6, 2);
+    assert_int_equal(tw_checkpoint_save(checkpoint, &state_saved, &narrow.at, &err), TW_OK);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(2));
+    memset(narrow.kinds[TW_CHECKPOINT_ADAM_M], 0, layout.elements * 4);
+    assert_int_equal(tw_checkpoint_load(checkpoint, &narrow.at, &state_loaded, &found, &err),
+                     TW_OK);
+    assert_true(sample_matches(&narrow, &layout, TW_CHECKPOINT_ADAM_M, 2));
+    sample_arrays_deinit(&narrow);
+}
+
+static void bf16_is_rounded_to_nearest_even(void **state) {
+    (void)state;
+    const uint32_t bits[] = {0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff, 0xbf818000,
+                             0x7f800000, 0x7f800001, 0x7f7fffff, 0x00000001};
+    const uint16_t rounded[] = {0x3f80, 0x3f82, 0x3f81, 0x3f80, 0xbf82,
+                                0x7f80, 0x7fc0, 0x7f80, 0x0000};
+    struct sample_arrays narrow;
+    sample_arrays_init(&narrow, &layout, true);
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    sample_state(&state_saved, 2, 3, 1);
+    const struct tw_tensor *first = &layout.tensors[0];
+    memcpy(saved.kinds[TW_CHECKPOINT_ADAM_M] + first->offset * 4, bits, sizeof(bits));
+    assert_int_equal(tw_checkpoint_save(checkpoint, &state_saved, &saved.at, &err), TW_OK);
+    assert_int_equal(tw_checkpoint_load(checkpoint, &narrow.at, &state_loaded, &found, &err),
+                     TW_OK);
+    assert_memory_equal(narrow.kinds[TW_CHECKPOINT_ADAM_M] + first->offset * 2, rounded,
+                        sizeof(rounded));
+    sample_arrays_deinit(&narrow);
+}
+
+static void kinds_may_be_left_out(void **state) {
+    (void)state;
+    struct tw_checkpoint_arrays some = saved.at;
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    tw_checkpoint_arrays_set(&some, TW_CHECKPOINT_ADAM_M, &layout, NULL, false);
+    tw_checkpoint_arrays_set(&some, TW_CHECKPOINT_ADAM_V, &layout, NULL, false);
+    sample_fill(&saved, &layout, 1);
+    sample_state(&state_saved, 2, 0, 1);
+    state_saved.has_position = false;
+    assert_int_equal(tw_checkpoint_save(checkpoint, &state_saved, &some, &err), TW_OK);
+    struct tw_checkpoint_arrays anchor_only = {{{NULL}}, {false}};
+    tw_checkpoint_arrays_set(&anchor_only, TW_CHECKPOINT_ANCHOR, &layout, loaded.kinds[0], false);
+    assert_int_equal(tw_checkpoint_load(checkpoint, &anchor_only, &state_loaded, &found, &err),
+                     TW_OK);
+    assert_true(found.has_kind[TW_CHECKPOINT_LIVE]);
+    assert_false(found.has_kind[TW_CHECKPOINT_ADAM_M]);
+    assert_false(state_loaded.has_position);
+    assert_true(sample_matches(&loaded, &layout, TW_CHECKPOINT_ANCHOR, 1));
+    assert_false(sample_matches(&loaded, &layout, TW_CHECKPOINT_LIVE, 1));
+}
+
+static void another_run_is_refused_and_left_alone(void **state) {
+    (void)state;
+    save_up_to(1);
+    open_on(disk, &layout, &other_run_id);
+    assert_int_equal(load(), TW_DENIED);
+    assert_non_null(strstr(err.message, "of run 0102030000000000.."));
+    assert_non_null(strstr(err.message, "this is run abcd000000000000.."));
+    assert_int_equal(save(7), TW_DENIED);
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(1));
+}
+
+static void another_shape_is_refused_and_both_are_named(void **state) {
+    (void)state;
+    struct tw_run other_run;
+    save_up_to(1);
+    sample_layout(&other_layout, &other_run, 2, 16, 2);
+    open_on(disk, &other_layout, &run_id);
+    struct tw_checkpoint_arrays none = {{{NULL}}, {false}};
+    assert_int_equal(tw_checkpoint_load(checkpoint, &none, &state_loaded, &found, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "anchor.wte.weight is (16, 8) there and (16, 16)"));
+    sample_layout(&other_layout, &other_run, 1, 8, 2);
+    open_on(disk, &other_layout, &run_id);
+    assert_int_equal(tw_checkpoint_load(checkpoint, &none, &state_loaded, &found, &err), TW_CONFIG);
+    sample_layout(&other_layout, &other_run, 3, 8, 2);
+    open_on(disk, &other_layout, &run_id);
+    assert_int_equal(tw_checkpoint_load(checkpoint, &none, &state_loaded, &found, &err), TW_CONFIG);
+}
+
+static void the_older_generation_steps_in_with_a_reason(void **state) {
+    (void)state;
+    size_t size;
+    save_up_to(4);
+    (void)tw_disk_bytes(disk, slots[1], &size);
+    tw_disk_flip(disk, slots[1], size - 5, 0x10);
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(3));
+    assert_non_null(strstr(found.refused[1], "ckpt.b.safetensors (generation 4): MiB 0"));
+    /* The next save replaces the damaged one, not the one that was loaded. */
+    assert_int_equal(save(5), TW_OK);
+    assert_int_equal(tw_checkpoint_generation(checkpoint), 5);
+    tw_disk_flip(disk, slots[1], 4, 0x10);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(3));
+}
+
+static void two_damaged_generations_are_no_fresh_start(void **state) {
+    (void)state;
+    size_t size;
+    save_up_to(4);
+    for (int i = 0; i < 2; i++) {
+        (void)tw_disk_bytes(disk, slots[i], &size);
+        tw_disk_flip(disk, slots[i], size / 2, 1);
+    }
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_CORRUPT);
+    assert_false(found.is_loaded);
+    assert_string_not_equal(found.refused[0], "");
+    assert_string_not_equal(found.refused[1], "");
+    /* Going on (from peers) continues above what was seen, so nothing old can win later. */
+    assert_int_equal(save(9), TW_OK);
+    assert_true(tw_checkpoint_generation(checkpoint) > 4);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(9));
+}
+
+/* One failing call while two good generations lie there: the newest is loaded all the same. */
+static void a_hiccup_while_loading_costs_nothing(void **state) {
+    (void)state;
+    save_up_to(2);
+    const uint64_t before = tw_disk_calls(disk);
+    assert_int_equal(load(), TW_OK);
+    const uint64_t calls = tw_disk_calls(disk) - before;
+    for (uint64_t call = 0; call < calls; call++) {
+        open_on(disk, &layout, &run_id);
+        tw_disk_fail_at(disk, tw_disk_calls(disk) + call, EIO);
+        assert_int_equal(load(), TW_OK);
+        assert_true(is_generation(2));
+    }
+    open_on(disk, &layout, &run_id);
+    tw_disk_set_transfer_max(disk, 100);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(2));
+}
+
+static void a_file_that_cannot_be_read_is_not_called_damaged(void **state) {
+    (void)state;
+    save_up_to(2);
+    tw_disk_set_bad(disk, slots[1]);
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(1));
+    assert_non_null(strstr(found.refused[1], "Input/output error"));
+    tw_disk_set_bad(disk, slots[0]);
+    assert_int_equal(load(), TW_IO);
+    assert_non_null(strstr(err.message, "Input/output error"));
+}
+
+static void the_number_of_an_unreadable_generation_is_not_used_again(void **state) {
+    (void)state;
+    save_up_to(2);
+    struct tw_disk *bad = tw_disk_copy(disk);
+    tw_disk_set_bad(bad, slots[1]);
+    open_on(bad, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(1));
+    assert_int_equal(save(7), TW_OK);
+    assert_true(tw_checkpoint_generation(checkpoint) > 2);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(7));
+    tw_checkpoint_destroy(checkpoint);
+    checkpoint = NULL;
+    tw_disk_destroy(bad);
+}
+
+/* Alone in its folder, so that no older generation can hide an escape. */
+static void flipped_bits_are_found_wherever_they_are(void **state) {
+    (void)state;
+    enum { FLIPS = 1000 };
+    struct tw_rng rng;
+    size_t size;
+    unsigned by_header = 0, by_data = 0;
+    tw_rng_seed(&rng, 5);
+    save_up_to(1);
+    (void)tw_disk_bytes(disk, slots[0], &size);
+    for (int i = 0; i < FLIPS; i++) {
+        const size_t at = tw_rng_below(&rng, size);
+        const uint8_t mask = (uint8_t)(1 << tw_rng_below(&rng, 8));
+        tw_disk_flip(disk, slots[0], at, mask);
+        assert_int_equal(load(), TW_CORRUPT);
+        if (strstr(found.refused[0], "MiB") != NULL) {
+            by_data++;
+        } else {
+            by_header++;
+        }
+        tw_disk_flip(disk, slots[0], at, mask);
+    }
+    print_message("seed 5: %u flips of %zu bytes, %u found by the header, %u by the data\n", FLIPS,
+                  size, by_header, by_data);
+    assert_true(by_header > 0 && by_data > 0);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(1));
+}
+
+static void cut_or_grown_files_are_refused(void **state) {
+    (void)state;
+    size_t size;
+    save_up_to(1);
+    const uint8_t *bytes = tw_disk_bytes(disk, slots[0], &size);
+    const struct tw_file_ops *ops = tw_disk_ops(disk);
+    for (size_t cut = 0; cut <= size + 1; cut += cut < 40 || cut + 40 > size ? 1 : 97) {
+        struct tw_disk *other = tw_disk_create();
+        ops = tw_disk_ops(other);
+        const int file = ops->create(ops->ctx, ops->dir_open(ops->ctx, ""), slots[0]);
+        if (cut > 0) {
+            assert_int_equal(ops->write(ops->ctx, file, bytes, cut < size ? cut : size, 0),
+                             cut < size ? cut : size);
+        }
+        if (cut > size) assert_int_equal(ops->write(ops->ctx, file, "x", 1, size), 1);
+        open_on(other, &layout, &run_id);
+        assert_int_equal(load(), cut == size ? TW_OK : TW_CORRUPT);
+        tw_checkpoint_destroy(checkpoint);
+        checkpoint = NULL;
+        tw_disk_destroy(other);
+    }
+}
+
+static void a_full_disk_leaves_older_generations_alone(void **state) {
+    (void)state;
+    size_t size;
+    save_up_to(2);
+    (void)tw_disk_bytes(disk, slots[1], &size);
+    tw_disk_set_capacity(disk, size * 5 / 2);
+    assert_int_equal(save(3), TW_IO);
+    assert_non_null(strstr(err.message, "free some space"));
+    assert_int_equal(tw_checkpoint_generation(checkpoint), 2);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(2));
+    tw_disk_set_capacity(disk, 0);
+    assert_int_equal(save(3), TW_OK);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(3));
+}
+
+/* Each call of a save fails once, with each error; then the power goes. */
+static void failed_saves_are_never_acknowledged(void **state) {
+    (void)state;
+    const int errors[] = {EIO, ENOSPC, EINTR};
+    unsigned failures = 0, tolerated = 0;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, 3);
+    save_up_to(2);
+    const uint64_t before = tw_disk_calls(disk);
+    assert_int_equal(save(3), TW_OK);
+    const uint64_t calls = tw_disk_calls(disk) - before;
+    for (uint64_t at = 0; at < calls * 3; at++) {
+        struct tw_disk *trial = tw_disk_copy(disk);
+        open_on(trial, &layout, &run_id);
+        assert_int_equal(load(), TW_OK);
+        tw_disk_fail_at(trial, tw_disk_calls(trial) + at / 3, errors[at % 3]);
+        const enum tw_status status = save(4);
+        tw_disk_crash_random(trial, &rng);
+        open_on(trial, &layout, &run_id);
+        assert_int_equal(load(), TW_OK);
+        assert_true(is_generation(4) || (status != TW_OK && is_generation(3)));
+        failures += status != TW_OK;
+        tolerated += status == TW_OK;
+        assert_int_equal(save(5), TW_OK);
+        tw_disk_crash_random(trial, &rng);
+        open_on(trial, &layout, &run_id);
+        assert_int_equal(load(), TW_OK);
+        assert_true(is_generation(5));
+        tw_checkpoint_destroy(checkpoint);
+        checkpoint = NULL;
+        tw_disk_destroy(trial);
+    }
+    print_message("%u saves failed, %u went through their fault\n", failures, tolerated);
+    assert_true(failures > 10 && tolerated > 5);
+}
+
+/* ---- every crash state of a save --------------------------------------------------------------
+ */
+
+enum { ALL_SUBSETS_UNITS = 14, RANDOM_SUBSETS = 300 };
+
+/* An anchor alone, without a position: few enough sectors for every subset. */
+static void make_tiny(uint32_t width, bool named_only) {
+    tw_checkpoint_destroy(checkpoint);
+    checkpoint = NULL;
+    sample_arrays_deinit(&saved);
+    sample_arrays_deinit(&loaded);
+    tw_disk_destroy(disk);
+    disk = tw_disk_create();
+    tw_disk_set_named_only(disk, named_only);
+    sample_layout(&layout, &run, 1, width, 1);
+    sample_arrays_init(&saved, &layout, false);
+    sample_arrays_init(&loaded, &layout, false);
+    for (uint32_t k = 1; k < TW_CHECKPOINT_KINDS; k++) saved.at.at[k][0] = NULL;
+}
+
+static enum tw_status save_tiny(uint64_t number) {
+    struct tw_checkpoint_arrays all = saved.at;
+    tw_checkpoint_arrays_set(&saved.at, TW_CHECKPOINT_ANCHOR, &layout, saved.kinds[0], false);
+    sample_fill(&saved, &layout, number);
+    saved.at = all;
+    sample_state(&state_saved, 1, 0, number);
+    state_saved.has_position = false;
+    return tw_checkpoint_save(checkpoint, &state_saved, &saved.at, &err);
+}
+
+static bool is_tiny(uint64_t number) {
+    return found.is_loaded && state_loaded.step == number &&
+           sample_matches(&loaded, &layout, TW_CHECKPOINT_ANCHOR, number);
+}
+
+/* After this crash: the acknowledged generation or a later one, whole. */
+static void check_crash(const struct tw_disk *trial, const bool *keep, uint64_t acknowledged,
+                        uint64_t latest) {
+    struct tw_disk *after = tw_disk_copy(trial);
+    tw_disk_crash(after, keep);
+    open_on(after, &layout, &run_id);
+    const enum tw_status status = load();
+    if (acknowledged == 0 && !found.is_loaded) {
+        assert_int_equal(status, TW_OK);
+    } else {
+        assert_int_equal(status, TW_OK);
+        assert_true((acknowledged > 0 && is_tiny(acknowledged)) || is_tiny(latest));
+    }
+    tw_checkpoint_destroy(checkpoint);
+    checkpoint = NULL;
+    tw_disk_destroy(after);
+}
+
+static unsigned crash_states(const struct tw_disk *trial, uint64_t acknowledged, uint64_t latest,
+                             struct tw_rng *rng) {
+    const size_t units = tw_disk_pending(trial);
+    bool keep[64];
+    assert_true(units < 64);
+    if (units <= ALL_SUBSETS_UNITS) {
+        for (uint32_t set = 0; set < 1u << units; set++) {
+            for (size_t i = 0; i < units; i++) keep[i] = (set >> i & 1) != 0;
+            check_crash(trial, keep, acknowledged, latest);
+        }
+        return 1u << units;
+    }
+    for (size_t prefix = 0; prefix <= units; prefix++) {
+        for (size_t i = 0; i < units; i++) keep[i] = i < prefix;
+        check_crash(trial, keep, acknowledged, latest);
+    }
+    for (int n = 0; n < RANDOM_SUBSETS; n++) {
+        for (size_t i = 0; i < units; i++) keep[i] = tw_rng_below(rng, 2) == 1;
+        check_crash(trial, keep, acknowledged, latest);
+    }
+    return (unsigned)units + 1 + RANDOM_SUBSETS;
+}
+
+static void no_crash_loses_an_acknowledged_generation(void **state) {
+    (void)state;
+    unsigned states = 0;
+    struct tw_rng rng;
+    tw_rng_seed(&rng, 17);
+    for (unsigned variant = 0; variant < 18; variant++) {
+        static const uint32_t widths[] = {1, 12, 20};
+        const uint64_t before = variant % 3; /* generations that are there already */
+        make_tiny(widths[variant / 6], variant % 6 >= 3);
+        open_on(disk, &layout, &run_id);
+        assert_int_equal(load(), TW_OK);
+        for (uint64_t i = 1; i <= before; i++) assert_int_equal(save_tiny(i), TW_OK);
+        for (uint64_t stop = 0;; stop++) {
+            struct tw_disk *trial = tw_disk_copy(disk);
+            open_on(trial, &layout, &run_id);
+            assert_int_equal(load(), TW_OK);
+            tw_disk_stop_at(trial, tw_disk_calls(trial) + stop);
+            const bool is_acknowledged = save_tiny(before + 1) == TW_OK;
+            tw_checkpoint_destroy(checkpoint);
+            checkpoint = NULL;
+            states += crash_states(trial, is_acknowledged ? before + 1 : before, before + 1, &rng);
+            tw_disk_destroy(trial);
+            if (is_acknowledged) break;
+        }
+    }
+    print_message("seed 17: %u crash states\n", states);
+    assert_true(states > 10000);
+}
+
+/* More than one block, and blocks that begin and end within tensors. */
+static void models_larger_than_a_block_work(void **state) {
+    (void)state;
+    size_t size;
+    sample_arrays_deinit(&saved);
+    sample_arrays_deinit(&loaded);
+    sample_layout(&layout, &run, 3, 250, 2);
+    sample_arrays_init(&saved, &layout, true);
+    sample_arrays_init(&loaded, &layout, false);
+    save_up_to(2);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(2));
+    (void)tw_disk_bytes(disk, slots[1], &size);
+    assert_true(size > 8 << 20);
+    tw_disk_flip(disk, slots[1], size / 2, 2);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(1));
+}
+
+int main(void) {
+#define CASE(name) cmocka_unit_test_setup_teardown(name, make_node, drop_node)
+    const struct CMUnitTest tests[] = {
+        CASE(what_was_saved_comes_back_to_the_bit),
+        CASE(an_empty_folder_is_a_fresh_start),
+        CASE(padding_is_neither_stored_nor_written),
+        CASE(another_fragment_layout_finds_its_tensors),
+        CASE(fragments_may_lie_apart),
+        CASE(moments_change_width_as_the_reader_wishes),
+        CASE(bf16_is_rounded_to_nearest_even),
+        CASE(kinds_may_be_left_out),
+        CASE(another_run_is_refused_and_left_alone),
+        CASE(another_shape_is_refused_and_both_are_named),
+        CASE(the_older_generation_steps_in_with_a_reason),
+        CASE(two_damaged_generations_are_no_fresh_start),
+        CASE(a_hiccup_while_loading_costs_nothing),
+        CASE(a_file_that_cannot_be_read_is_not_called_damaged),
+        CASE(the_number_of_an_unreadable_generation_is_not_used_again),
+        CASE(flipped_bits_are_found_wherever_they_are),
+        CASE(cut_or_grown_files_are_refused),
+        CASE(a_full_disk_leaves_older_generations_alone),
+        CASE(failed_saves_are_never_acknowledged),
+        CASE(no_crash_loses_an_acknowledged_generation),
+        CASE(models_larger_than_a_block_work),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

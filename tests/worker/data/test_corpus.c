@@ -1,0 +1,511 @@
+/* test_corpus.c - what a path may be: datasets that are whole, growing or damaged, shards of llm.c,
+ * pairs of Megatron's; and what is refused of each. */
+#include "worker/data/corpus.h"
+
+#include "tests/test.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "tests/worker/data/dataset_folder.h"
+#include "worker/data/data.h"
+
+enum { CONTEXT = 8, WINDOW = CONTEXT + 1, SHARD_TOKENS = 1000 };
+
+struct fixture {
+    char folder[64];
+    struct tw_run run;
+    struct tw_data data;
+    struct tw_error err;
+    struct dataset_plan plan;
+};
+
+/* A token tells source, side and shard, and its place modulo 1000. */
+static uint32_t token(uint32_t source, bool is_heldout, uint32_t shard, uint32_t i) {
+    return 10000 * (1 + source) + (is_heldout ? 5000 : 0) + 1000 * shard + i % 1000;
+}
+
+static int set_up(void **state) {
+    struct fixture *const f = calloc(1, sizeof(*f));
+    (void)snprintf(f->folder, sizeof(f->folder), "/tmp/tw-test-corpus-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    tw_run_defaults(&f->run);
+    f->run.model.context = CONTEXT;
+    f->run.model.vocab = 50000;
+    f->run.data.tokenizer = TW_TOKENIZER_IDS;
+    f->plan = (struct dataset_plan){.vocab = 50000,
+                                    .separator = 3,
+                                    .tokenizer = {{1}},
+                                    .heldout_millionths = 50000,
+                                    .sources_count = 1,
+                                    .train_shards = 3,
+                                    .heldout_shards = 1,
+                                    .shard_tokens = SHARD_TOKENS,
+                                    .document_tokens = 100,
+                                    .token = token};
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    struct fixture *const f = *state;
+    tw_data_close(&f->data);
+    dataset_folder_remove(f->folder);
+    free(f);
+    return 0;
+}
+
+static const char *path_of(const struct fixture *f, const char *name) {
+    static char path[256];
+    (void)snprintf(path, sizeof(path), "%s/%s", f->folder, name);
+    return path;
+}
+
+static enum tw_status open_data(struct fixture *f, const char *path) {
+    tw_data_close(&f->data);
+    return tw_data_open(&f->data, path, &f->run, &f->err);
+}
+
+static void expect(struct fixture *f, const char *path, enum tw_status status, const char *words) {
+    const enum tw_status found = open_data(f, path);
+    if (found != status || strstr(f->err.message, words) == NULL) {
+        fail_msg("%d: %s", found, f->err.message);
+    }
+    assert_null(f->data.inner);
+}
+
+static void write_dataset(struct fixture *f) {
+    f->run.data.form = TW_FORM_DATASET;
+    f->run.data.sha256 = dataset_folder_write(f->folder, &f->plan);
+}
+
+static void write_at(const char *path, const void *bytes, size_t size, off_t at) {
+    const int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, bytes, size, at), size);
+    (void)close(fd);
+}
+
+/* Draws n windows; counts them by their tokens / 1000. */
+static void count_draws(struct fixture *f, uint64_t *cursor, unsigned n, unsigned hits[64]) {
+    uint32_t tokens[WINDOW];
+    memset(hits, 0, 64 * sizeof(hits[0]));
+    for (unsigned i = 0; i < n; i++) {
+        assert_int_equal(tw_data_draw(&f->data, 7, cursor, 1, tokens, &f->err), TW_OK);
+        for (unsigned k = 1; k < WINDOW; k++) assert_int_equal(tokens[k], tokens[0] + k);
+        hits[tokens[0] / 1000]++;
+    }
+}
+
+/* ---- datasets -------------------------------------------------------------------------------- */
+
+static void a_dataset_is_drawn_once_an_epoch(void **state) {
+    struct fixture *const f = *state;
+    unsigned hits[64];
+    uint64_t cursor = 0;
+    uint32_t tokens[WINDOW];
+    write_dataset(f);
+    assert_int_equal(open_data(f, f->folder), TW_OK);
+    assert_int_equal(f->data.train_count, 3 * SHARD_TOKENS);
+    assert_int_equal(f->data.heldout_count, SHARD_TOKENS);
+    assert_int_equal(f->data.files_here, 4);
+    const unsigned windows = SHARD_TOKENS / CONTEXT - 1;
+    count_draws(f, &cursor, 3 * windows, hits);
+    assert_int_equal(hits[10], windows);
+    assert_int_equal(hits[11], windows);
+    assert_int_equal(hits[12], windows);
+    assert_int_equal(tw_data_heldout_count(&f->data), (SHARD_TOKENS - 1) / CONTEXT);
+    assert_int_equal(tw_data_heldout(&f->data, 1, 124, tokens, NULL), TW_OK);
+    assert_int_equal(tokens[0], 15008);
+}
+
+static void sources_come_by_weight(void **state) {
+    struct fixture *const f = *state;
+    unsigned hits[64];
+    uint64_t cursor = 0;
+    f->plan.sources_count = 2;
+    f->plan.train_shards = 1;
+    f->plan.weights_millionths[0] = 900000;
+    f->plan.weights_millionths[1] = 100000;
+    write_dataset(f);
+    assert_int_equal(open_data(f, f->folder), TW_OK);
+    count_draws(f, &cursor, 10000, hits);
+    assert_int_equal(hits[10], 9000);
+    assert_int_equal(hits[20], 1000);
+    assert_int_equal(tw_data_heldout_count(&f->data), 2 * ((SHARD_TOKENS - 1) / CONTEXT));
+}
+
+static void a_growing_dataset_starts_with_one_shard(void **state) {
+    struct fixture *const f = *state;
+    unsigned hits[64];
+    uint64_t cursor = 0;
+    const char *const names[] = {"prose-train-00000.shard", "prose-train-00002.shard",
+                                 "prose-heldout-00000.shard", "prose-train-00001.shard"};
+    write_dataset(f);
+    for (unsigned i = 0; i < 4; i++) {
+        char hidden[256];
+        (void)snprintf(hidden, sizeof(hidden), "%s/%u.part", f->folder, i);
+        assert_int_equal(rename(path_of(f, names[i]), hidden), 0);
+    }
+    expect(f, f->folder, TW_AGAIN, "no whole shard for training yet");
+    for (unsigned i = 0; i < 4; i++) {
+        char hidden[256];
+        (void)snprintf(hidden, sizeof(hidden), "%s/%u.part", f->folder, i);
+        assert_int_equal(rename(hidden, path_of(f, names[i])), 0);
+        if (i == 0) assert_int_equal(open_data(f, f->folder), TW_OK);
+        tw_data_refresh(&f->data);
+        assert_int_equal(f->data.files_here, i + 1);
+        count_draws(f, &cursor, 372, hits);
+        assert_int_equal(hits[10] + hits[11] + hits[12], 372);
+        assert_int_equal(hits[11] > 0, i >= 3);
+        assert_int_equal(hits[12] > 0, i >= 1);
+        assert_int_equal(tw_data_heldout_count(&f->data) > 0, i >= 2);
+    }
+    cursor = 0;
+    count_draws(f, &cursor, 372, hits); /* whole now: the order of the whole */
+    assert_int_equal(hits[11], 124);
+}
+
+static void wrong_bytes_are_never_drawn(void **state) {
+    struct fixture *const f = *state;
+    uint32_t tokens[WINDOW];
+    uint64_t cursor = 0;
+    f->plan.train_shards = 1;
+    f->plan.shard_tokens = 400000; /* four pieces */
+    write_dataset(f);
+    write_at(path_of(f, "prose-train-00000.shard"), "\x7f", 1, 4096 + 2 * TW_SHARD_PIECE_BYTES + 9);
+    assert_int_equal(open_data(f, f->folder), TW_OK);
+    unsigned refused = 0;
+    for (unsigned i = 0; i < 400; i++) {
+        const uint64_t before = cursor;
+        const enum tw_status status = tw_data_draw(&f->data, 7, &cursor, 1, tokens, &f->err);
+        if (status == TW_OK) continue;
+        assert_int_equal(status, TW_DATA);
+        assert_int_equal(cursor, before);
+        assert_non_null(strstr(f->err.message, "is damaged within bytes 528384 to 790527"));
+        refused++;
+        cursor += CONTEXT;
+    }
+    assert_in_range(refused, 80, 180); /* a third of the tokens lie there */
+}
+
+static void a_shard_that_shrinks_is_a_sentence(void **state) {
+    struct fixture *const f = *state;
+    uint32_t tokens[WINDOW];
+    uint64_t cursor = 0;
+    f->plan.train_shards = 1;
+    write_dataset(f);
+    assert_int_equal(open_data(f, f->folder), TW_OK);
+    assert_int_equal(truncate(path_of(f, "prose-train-00000.shard"), 5000), 0);
+    assert_int_equal(tw_data_draw(&f->data, 7, &cursor, 1, tokens, &f->err), TW_DATA);
+    assert_non_null(strstr(f->err.message, "it was cut off"));
+    assert_int_equal(cursor, 0);
+    write_at(path_of(f, "prose-train-00000.shard"), "x", 1, 4000);
+    assert_int_equal(tw_data_draw(&f->data, 7, &cursor, 1, tokens, &f->err), TW_DATA);
+    assert_non_null(strstr(f->err.message, "is not the shard that the index names"));
+}
+
+static void another_shard_under_the_name_is_refused(void **state) {
+    struct fixture *const f = *state;
+    uint32_t tokens[WINDOW];
+    uint64_t cursor = 0;
+    char other[256];
+    f->plan.train_shards = 2;
+    write_dataset(f);
+    (void)snprintf(other, sizeof(other), "%s", path_of(f, "prose-train-00001.shard"));
+    assert_int_equal(unlink(path_of(f, "prose-train-00000.shard")), 0);
+    assert_int_equal(link(other, path_of(f, "prose-train-00000.shard")), 0);
+    assert_int_equal(open_data(f, f->folder), TW_OK); /* as long as it should be */
+    enum tw_status status = TW_OK;
+    for (unsigned i = 0; i < 50 && status == TW_OK; i++) {
+        status = tw_data_draw(&f->data, 7, &cursor, 1, tokens, &f->err);
+        if (status == TW_OK) assert_int_equal(tokens[0] / 1000, 11);
+    }
+    assert_int_equal(status, TW_DATA);
+    assert_non_null(strstr(f->err.message, "00000.shard is not the shard that the index names"));
+}
+
+static void a_dataset_must_suit_the_run(void **state) {
+    struct fixture *const f = *state;
+    write_dataset(f);
+    f->run.data.heldout_millionths = 60000;
+    expect(f, f->folder, TW_DATA, "holds out a share of 0.05, and data.heldout of the run is 0.06");
+    f->run.data.heldout_millionths = 50000;
+    f->run.data.documents = TW_DOCUMENTS_MASKED;
+    expect(f, f->folder, TW_DATA, "another token than 0");
+    f->run.data.separator = 3;
+    assert_int_equal(open_data(f, f->folder), TW_OK);
+    f->run.model.vocab = 49999;
+    expect(f, f->folder, TW_DATA, "go up to 49999, and model.vocab of the run is 49999");
+    f->run.model.vocab = 256;
+    f->run.data.tokenizer = TW_TOKENIZER_BYTES;
+    expect(f, f->folder, TW_DATA, "data.tokenizer of the run is bytes");
+    f->run.model.vocab = 50000;
+    f->run.data.tokenizer = TW_TOKENIZER_IDS;
+    f->run.data.sha256.bytes[0] ^= 1;
+    expect(f, f->folder, TW_DATA, "is not the dataset of this run");
+    f->run.data.form = TW_FORM_FILE;
+    expect(f, f->folder, TW_DATA, "is a folder, and the manifest names one file");
+    f->run.data.sha256 = (struct tw_id){{0}}; /* any: its own held-out share is its own matter */
+    f->run.data.heldout_millionths = 60000;
+    assert_int_equal(open_data(f, f->folder), TW_OK);
+}
+
+static void an_index_is_read_with_its_name(void **state) {
+    struct fixture *const f = *state;
+    struct tw_dataset *const dataset = calloc(1, sizeof(*dataset));
+    struct tw_id digest;
+    write_dataset(f);
+    assert_int_equal(tw_dataset_read(f->folder, dataset, &digest, &f->err), TW_OK);
+    assert_true(tw_id_equal(&digest, &f->run.data.sha256));
+    assert_int_equal(dataset->shards_count, 4);
+    free(dataset->shards);
+    free(dataset);
+}
+
+static void damaged_indexes_are_refused(void **state) {
+    struct fixture *const f = *state;
+    write_dataset(f);
+    write_at(path_of(f, "dataset"), "X", 1, 0);
+    expect(f, f->folder, TW_DATA, "dataset");
+    assert_int_equal(truncate(path_of(f, "dataset"), 0), 0);
+    expect(f, f->folder, TW_DATA, "no index of a dataset");
+    assert_int_equal(unlink(path_of(f, "dataset")), 0);
+    expect(f, f->folder, TW_DATA, "a folder without a dataset");
+    write_at(path_of(f, "plain.txt"), "\1\0\2\0", 4, 0);
+    expect(f, path_of(f, "plain.txt"), TW_DATA, "is no dataset, and the manifest names one");
+}
+
+static void one_shard_is_read_alone(void **state) {
+    struct fixture *const f = *state;
+    uint32_t tokens[WINDOW];
+    (void)dataset_folder_write(f->folder, &f->plan);
+    assert_int_equal(open_data(f, path_of(f, "prose-train-00001.shard")), TW_OK);
+    assert_int_equal(f->data.heldout_count, 50);
+    assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
+    assert_int_equal(tokens[0], 11950);
+    assert_int_equal(truncate(path_of(f, "prose-train-00001.shard"), 6000), 0);
+    expect(f, path_of(f, "prose-train-00001.shard"), TW_DATA, "it is cut off or damaged");
+    assert_int_equal(truncate(path_of(f, "prose-train-00001.shard"), 3000), 0);
+    expect(f, path_of(f, "prose-train-00001.shard"), TW_DATA, "it was cut off");
+}
+
+/* ---- documents ------------------------------------------------------------------------------- */
+
+static void documents_are_found_by_number(void **state) {
+    struct fixture *const f = *state;
+    struct tw_corpus corpus;
+    struct tw_token_reader reader;
+    uint64_t first = 0, count = 0;
+    const struct tw_corpus_hint hint = {.is_ids = true};
+    (void)dataset_folder_write(f->folder, &f->plan);
+    assert_int_equal(tw_corpus_open(&corpus, f->folder, &hint, &f->err), TW_OK);
+    assert_int_equal(tw_token_reader_init(&reader, 50000, &f->err), TW_OK);
+    struct tw_token_file *const file = &corpus.files[0].tokens;
+    assert_int_equal(file->documents_count, 10);
+    for (uint64_t i = 0; i < 10; i++) {
+        assert_int_equal(tw_token_document(&reader, file, i, &first, &count, &f->err), TW_OK);
+        assert_int_equal(first, 100 * i);
+        assert_int_equal(count, 100);
+    }
+    tw_token_reader_deinit(&reader);
+    tw_corpus_close(&corpus);
+}
+
+/* ---- curriculum ------------------------------------------------------------------------------ */
+
+/* Two thirds of the shard are one token, the others are all different. */
+static uint32_t easy_then_hard(uint32_t source, bool is_heldout, uint32_t shard, uint32_t i) {
+    return token(source, is_heldout, shard, i < 400 || i >= 600 ? 0 : i);
+}
+
+static void a_curriculum_begins_with_what_is_common(void **state) {
+    struct fixture *const f = *state;
+    uint32_t tokens[WINDOW];
+    uint64_t cursor = 0;
+    unsigned hard[2] = {0};
+    f->plan.token = easy_then_hard;
+    f->run.train.tokens = 16000 * 4;
+    f->run.data.curriculum_millionths = 500000; /* 8000 of this node's 16000 tokens */
+    write_dataset(f);
+    assert_int_equal(open_data(f, f->folder), TW_OK);
+    for (unsigned i = 0; i < 2000; i++) {
+        const unsigned phase = cursor < 4000 ? 0 : 1; /* competence 0.1 to 0.71, then to 1 */
+        assert_int_equal(tw_data_draw(&f->data, 7, &cursor, 1, tokens, &f->err), TW_OK);
+        hard[phase] += tokens[4] % 1000 != 0;
+    }
+    assert_int_equal(hard[0], 0);
+    assert_in_range(hard[1], 200, 450); /* a fifth of the tokens are rare */
+}
+
+/* ---- llm.c ----------------------------------------------------------------------------------- */
+
+static void write_llmc(const struct fixture *f, const char *name, uint32_t first, uint32_t count) {
+    uint8_t *const file = calloc(1, 1024 + 2 * (size_t)count);
+    tw_put_u32(file, 20240520);
+    tw_put_u32(file + 4, 1);
+    tw_put_u32(file + 8, count);
+    for (uint32_t i = 0; i < count; i++) tw_put_u16(file + 1024 + 2 * i, (uint16_t)(first + i));
+    write_at(path_of(f, name), file, 1024 + 2 * (size_t)count, 0);
+    free(file);
+}
+
+static void shards_of_a_folder_are_one_text(void **state) {
+    struct fixture *const f = *state;
+    unsigned hits[64];
+    uint64_t cursor = 0;
+    uint32_t tokens[WINDOW];
+    write_llmc(f, "web_train_000002.bin", 2000, 900);
+    write_llmc(f, "web_train_000001.bin", 1000, 900);
+    write_llmc(f, "notes.bin", 9000, 900);
+    assert_int_equal(open_data(f, f->folder), TW_OK); /* without val: the last share */
+    assert_int_equal(f->data.train_count, 1710);
+    assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
+    assert_int_equal(tokens[0], 2810);
+    write_llmc(f, "web_val_000000.bin", 5000, 400);
+    assert_int_equal(open_data(f, f->folder), TW_OK);
+    assert_int_equal(f->data.train_count, 1800);
+    assert_int_equal(f->data.heldout_count, 400);
+    assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
+    assert_int_equal(tokens[0], 5000);
+    count_draws(f, &cursor, 222, hits);
+    assert_int_equal(hits[1], 111);
+    assert_int_equal(hits[2], 111);
+    f->run.data.tokenizer = TW_TOKENIZER_BYTES;
+    f->run.model.vocab = 256;
+    expect(f, f->folder, TW_DATA, "is token shards of llm.c, but data.tokenizer is bytes");
+}
+
+static void broken_shards_of_llmc_are_refused(void **state) {
+    struct fixture *const f = *state;
+    uint8_t word[4];
+    write_llmc(f, "a_train_0.bin", 0, 900);
+    tw_put_u32(word, 2);
+    write_at(path_of(f, "a_train_0.bin"), word, 4, 4);
+    expect(f, f->folder, TW_DATA, "of version 2; version 1 is read");
+    tw_put_u32(word, 1);
+    write_at(path_of(f, "a_train_0.bin"), word, 4, 4);
+    tw_put_u32(word, 901);
+    write_at(path_of(f, "a_train_0.bin"), word, 4, 8);
+    expect(f, f->folder, TW_DATA, "of 901 tokens and holds 900");
+    write_at(path_of(f, "a_train_0.bin"), "abcd", 4, 0);
+    expect(f, f->folder, TW_DATA, "is no token shard of llm.c");
+    assert_int_equal(truncate(path_of(f, "a_train_0.bin"), 5), 0);
+    expect(f, f->folder, TW_DATA, "it was cut off");
+    assert_int_equal(unlink(path_of(f, "a_train_0.bin")), 0);
+    assert_int_equal(mkfifo(path_of(f, "a_train_0.bin"), 0600), 0); /* nobody is waited for */
+    expect(f, f->folder, TW_DATA, "is no plain file");
+}
+
+/* ---- Megatron -------------------------------------------------------------------------------- */
+
+/* 40 sequences of 25 tokens; a document has two. Type 8 is u16, 4 is i32. */
+static void write_megatron(const struct fixture *f, uint8_t type) {
+    enum { SEQUENCES = 40, TOKENS = 1000, INDEX = 34 + 12 * SEQUENCES + 8 * 21 };
+    const uint32_t size = type == 8 ? 2 : 4;
+    uint8_t index[INDEX] = "MMIDIDX", tokens[4 * TOKENS];
+    index[9] = 1;
+    index[17] = type;
+    tw_put_u64(index + 18, SEQUENCES);
+    tw_put_u64(index + 26, 21);
+    for (uint32_t i = 0; i < SEQUENCES; i++) {
+        tw_put_u32(index + 34 + 4 * i, 25);
+        tw_put_u64(index + 34 + 4 * SEQUENCES + 8 * i, 25 * i * size);
+    }
+    for (uint32_t i = 0; i < 21; i++) tw_put_u64(index + 34 + 12 * SEQUENCES + 8 * i, 2 * i);
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        if (size == 2) tw_put_u16(tokens + 2 * i, (uint16_t)(1000 + i));
+        if (size == 4) tw_put_u32(tokens + 4 * i, 1000 + i);
+    }
+    write_at(path_of(f, "x.idx"), index, sizeof(index), 0);
+    write_at(path_of(f, "x.bin"), tokens, (size_t)size * TOKENS, 0);
+    assert_int_equal(truncate(path_of(f, "x.bin"), (off_t)size * TOKENS), 0);
+}
+
+static void a_pair_is_held_out_from_a_document_on(void **state) {
+    struct fixture *const f = *state;
+    uint32_t tokens[WINDOW];
+    for (unsigned i = 0; i < 2; i++) {
+        write_megatron(f, i == 0 ? 8 : 4);
+        const char *const names[] = {"x.idx", "x.bin", "x"};
+        for (unsigned k = 0; k < 3; k++) {
+            f->run.data.heldout_millionths = 120000; /* 880, and documents begin every 50 */
+            assert_int_equal(open_data(f, path_of(f, names[k])), TW_OK);
+            assert_int_equal(f->data.train_count, 900);
+            assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
+            assert_int_equal(tokens[0], 1900);
+        }
+    }
+    f->run.data.heldout_millionths = 1000;
+    assert_int_equal(open_data(f, path_of(f, "x")), TW_OK); /* less than a document: one */
+    assert_int_equal(f->data.train_count, 950);
+}
+
+static void broken_pairs_are_refused(void **state) {
+    struct fixture *const f = *state;
+    uint8_t word[8] = {0};
+    write_megatron(f, 8);
+    f->run.model.vocab = 1500;
+    expect(f, path_of(f, "x.idx"), TW_DATA, "token 500 is 1500, outside the vocabulary of 1500");
+    f->run.model.vocab = 50000;
+    write_at(path_of(f, "x.bin"), "\xff\xff", 2, 10);
+    expect(f, path_of(f, "x.idx"), TW_DATA, "token 5 is 65535");
+    write_at(path_of(f, "x.idx"), "\3", 1, 17); /* the same as i16 */
+    expect(f, path_of(f, "x.idx"), TW_DATA, "token 5 is -1");
+    write_at(path_of(f, "x.idx"), "\6", 1, 17);
+    expect(f, path_of(f, "x.idx"), TW_DATA, "numbers of type 6");
+    write_megatron(f, 8);
+    assert_int_equal(truncate(path_of(f, "x.bin"), 1998), 0);
+    expect(f, path_of(f, "x.idx"), TW_DATA, "sequence 39 cannot be");
+    assert_int_equal(truncate(path_of(f, "x.bin"), 2002), 0);
+    expect(f, path_of(f, "x.idx"), TW_DATA, "they do not belong together");
+    assert_int_equal(truncate(path_of(f, "x.bin"), 1999), 0);
+    expect(f, path_of(f, "x.idx"), TW_DATA, "no whole number of 2-byte tokens");
+    write_megatron(f, 8);
+    tw_put_u64(word, 41); /* a document begins behind the last sequence */
+    write_at(path_of(f, "x.idx"), word, 8, 34 + 12 * 40 + 8 * 20);
+    expect(f, path_of(f, "x.idx"), TW_DATA, "the beginning of document 20 cannot be");
+    tw_put_u64(word, 3);
+    write_at(path_of(f, "x.idx"), word, 8, 34 + 12 * 40);
+    tw_put_u64(word, 40);
+    write_at(path_of(f, "x.idx"), word, 8, 34 + 12 * 40 + 8 * 20);
+    expect(f, path_of(f, "x.idx"), TW_DATA, "the first document at token 75");
+    tw_put_u64(word, UINT64_MAX);
+    write_at(path_of(f, "x.idx"), word, 8, 18);
+    expect(f, path_of(f, "x.idx"), TW_DATA, "it is cut off");
+    assert_int_equal(truncate(path_of(f, "x.idx"), 20), 0);
+    expect(f, path_of(f, "x.idx"), TW_DATA, "it is too short");
+    assert_int_equal(unlink(path_of(f, "x.idx")), 0);
+    assert_int_equal(mkfifo(path_of(f, "x.idx"), 0600), 0);
+    expect(f, path_of(f, "x"), TW_DATA, "No such file");
+    assert_int_equal(unlink(path_of(f, "x.idx")), 0);
+    write_megatron(f, 8);
+    assert_int_equal(unlink(path_of(f, "x.bin")), 0);
+    expect(f, path_of(f, "x.idx"), TW_DATA, "is nothing without it");
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_dataset_is_drawn_once_an_epoch),
+        TEST(sources_come_by_weight),
+        TEST(a_growing_dataset_starts_with_one_shard),
+        TEST(wrong_bytes_are_never_drawn),
+        TEST(a_shard_that_shrinks_is_a_sentence),
+        TEST(another_shard_under_the_name_is_refused),
+        TEST(a_dataset_must_suit_the_run),
+        TEST(an_index_is_read_with_its_name),
+        TEST(damaged_indexes_are_refused),
+        TEST(one_shard_is_read_alone),
+        TEST(documents_are_found_by_number),
+        TEST(a_curriculum_begins_with_what_is_common),
+        TEST(shards_of_a_folder_are_one_text),
+        TEST(broken_shards_of_llmc_are_refused),
+        TEST(a_pair_is_held_out_from_a_document_on),
+        TEST(broken_pairs_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,110 @@
+#include "tests/worker/engine/engine_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void shape(struct tw_run *run, enum engine_variant variant) {
+    run->model.layers = 2;
+    run->model.width = 24;
+    run->model.heads = 3;
+    run->model.vocab = ENGINE_VOCAB;
+    if (variant == ENGINE_GPT2_UNTIED) run->model.is_tied = TW_NO;
+    if (variant == ENGINE_GPT2_UNTIED) run->model.ffn = 40;
+    if (variant < ENGINE_LLAMA) return;
+    run->model.family = TW_FAMILY_LLAMA;
+    run->model.norm_eps_millionths = 1;
+    if (variant == ENGINE_LLAMA) {
+        run->model.kv_heads = 1;
+        return;
+    }
+    run->model.heads = 4;
+    run->model.kv_heads = 2;
+    run->model.head_size = 10;
+    run->model.ffn = 36;
+    run->model.is_tied = TW_NO;
+    run->model.qk_norm = TW_YES;
+    run->model.qkv_bias = TW_YES;
+    run->model.rope_theta = 50;
+    run->model.rope_factor_millionths = 8000000; /* with frequencies low, high and between */
+    run->model.rope_original = 20;
+    run->train.z_loss_millionths = 1000;
+}
+
+static int set_up(void **state, enum engine_variant variant, uint32_t batch, uint32_t context) {
+    struct engine_fixture *f = calloc(1, sizeof(*f));
+    struct tw_error err;
+    assert_non_null(f);
+    tw_run_defaults(&f->run);
+    shape(&f->run, variant);
+    f->run.train.batch = batch;
+    f->run.model.context = context;
+    tw_run_apply_preset(&f->run, TW_PRESET_STREAMING);
+    if (tw_layout_init(&f->layout, &f->run, &err) != TW_OK) fail_msg("%s", err.message);
+    tw_rng_seed(&f->rng, ENGINE_SEED);
+    for (size_t i = 0; i < ENGINE_LONG_TOKENS; i++)
+        f->tokens[i] = (uint32_t)tw_rng_below(&f->rng, ENGINE_VOCAB);
+    f->engine = engine_make(f);
+    *state = f;
+    return 0;
+}
+
+int engine_set_up(void **state, enum engine_variant variant) {
+    return set_up(state, variant, ENGINE_BATCH, ENGINE_CONTEXT);
+}
+
+int engine_set_up_long(void **state, enum engine_variant variant) {
+    return set_up(state, variant, ENGINE_LONG_BATCH, ENGINE_LONG_CONTEXT);
+}
+
+int engine_tear_down(void **state) {
+    struct engine_fixture *f = *state;
+    tw_engine_destroy(f->engine);
+    free(f);
+    return 0;
+}
+
+struct tw_engine *engine_make(const struct engine_fixture *f) {
+    const struct tw_engine_config config = {.run = &f->run,
+                                            .layout = &f->layout,
+                                            .compute = {.device = {.kind = TW_DEVICE_CPU},
+                                                        .compute = TW_COMPUTE_FP32,
+                                                        .threads = 1,
+                                                        .micro_batch = 3}};
+    struct tw_engine *engine;
+    struct tw_error err;
+    if (tw_engine_create(&engine, &config, &err) != TW_OK) fail_msg("%s", err.message);
+    tw_engine_init_params(&f->run, &f->layout, engine->theta);
+    return engine;
+}
+
+struct tw_engine *engine_with(const struct engine_fixture *f,
+                              const struct tw_compute_config *compute,
+                              enum tw_matmul_backend matmul) {
+    const struct tw_engine_config config = {
+        .run = &f->run, .layout = &f->layout, .compute = *compute, .matmul = matmul};
+    struct tw_engine *engine;
+    struct tw_error err;
+    if (tw_engine_create(&engine, &config, &err) != TW_OK) fail_msg("%s", err.message);
+    memcpy(engine->theta, f->engine->theta, f->layout.elements * sizeof(float));
+    return engine;
+}
+
+void engine_mask(struct engine_fixture *f, uint32_t length) {
+    f->run.data.documents = TW_DOCUMENTS_MASKED;
+    f->run.data.separator = 7;
+    for (size_t i = 0; i < ENGINE_LONG_TOKENS; i++)
+        if (tw_rng_below(&f->rng, length) == 0) f->tokens[i] = f->run.data.separator;
+}
+
+void engine_shake(struct engine_fixture *f) {
+    for (uint32_t i = 0; i < f->layout.tensors_count; i++) {
+        const struct tw_tensor *tensor = &f->layout.tensors[i];
+        for (uint64_t j = 0; j < (uint64_t)tensor->rows * tensor->cols; j++)
+            f->engine->theta[tensor->offset + j] += (float)(0.4 * (tw_rng_unit(&f->rng) - 0.5));
+    }
+}

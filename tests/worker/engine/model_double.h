@@ -1,0 +1,14 @@
+/* model_double.h - the model once more, in double and as slowly as it reads: what finite
+ * differences are taken of. Shares no code with worker/ and kernels/. */
+#ifndef TW_TESTS_WORKER_ENGINE_MODEL_DOUBLE_H
+#define TW_TESTS_WORKER_ENGINE_MODEL_DOUBLE_H
+
+#include "proto/run/layout.h"
+#include "proto/run/run.h"
+
+/* Mean loss in nats per token, z-loss included, of params (layout.elements) on tokens (sequences,
+ * context + 1). */
+double model_double_loss(const struct tw_run *run, const struct tw_layout *layout,
+                         const double *params, const uint32_t *tokens, uint32_t sequences);
+
+#endif

@@ -1,0 +1,131 @@
+/* test_documents.c - with data.documents = masked, a document in a window is as if it were alone.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/worker/engine/engine_fixture.h"
+
+enum { CONTEXT = ENGINE_LONG_CONTEXT, SEPARATOR = 7, VARIANTS = 2 };
+
+static const enum engine_variant variants[VARIANTS] = {ENGINE_GPT2, ENGINE_LLAMA_FULL};
+
+/* A shaken model that does not know where in its window a token is: rotary positions know distances
+ * alone, learned ones are all zero. One sequence without a separator. */
+static struct engine_fixture *fixture_new(enum engine_variant variant) {
+    void *state;
+    assert_int_equal(engine_set_up_long(&state, variant), 0);
+    struct engine_fixture *f = state;
+    engine_shake(f);
+    const struct tw_tensor *positions = tw_layout_find(&f->layout, "wpe.weight");
+    for (uint64_t i = 0; positions != NULL && i < (uint64_t)positions->rows * positions->cols; i++)
+        f->engine->theta[positions->offset + i] = 0.0f;
+    for (unsigned i = 0; i <= CONTEXT; i++)
+        if (f->tokens[i] == SEPARATOR) f->tokens[i] = 8;
+    f->run.data.documents = TW_DOCUMENTS_MASKED;
+    f->run.data.separator = SEPARATOR;
+    return f;
+}
+
+static void fixture_free(struct engine_fixture *f) {
+    void *state = f;
+    (void)engine_tear_down(&state);
+}
+
+/* Sum of losses over `count` tokens from `first` on: a window of its own, whatever the run says. */
+static double loss_alone(const struct engine_fixture *f, unsigned first, unsigned count) {
+    struct tw_run run = f->run;
+    static struct tw_layout layout;
+    struct tw_engine *engine;
+    struct tw_error err;
+    double loss;
+    run.model.context = count;
+    run.data.documents = TW_DOCUMENTS_JOINED;
+    if (tw_layout_init(&layout, &run, &err) != TW_OK) fail_msg("%s", err.message);
+    const struct tw_engine_config config = {.run = &run,
+                                            .layout = &layout,
+                                            .is_inference = true,
+                                            .compute = {.compute = TW_COMPUTE_FP32, .threads = 1}};
+    if (tw_engine_create(&engine, &config, &err) != TW_OK) fail_msg("%s", err.message);
+    for (uint32_t i = 0; i < layout.tensors_count; i++) {
+        const struct tw_tensor *to = &layout.tensors[i];
+        const struct tw_tensor *from = tw_layout_find(&f->layout, to->name);
+        memcpy(engine->theta + to->offset, f->engine->theta + from->offset,
+               (uint64_t)to->rows * to->cols * sizeof(float));
+    }
+    assert_int_equal(tw_engine_loss(engine, engine->theta, f->tokens + first, 1, &loss, NULL),
+                     TW_OK);
+    tw_engine_destroy(engine);
+    return loss * count;
+}
+
+static double loss_of(const struct engine_fixture *f) {
+    double loss;
+    assert_int_equal(tw_engine_loss(f->engine, f->engine->theta, f->tokens, 1, &loss, NULL), TW_OK);
+    return loss * CONTEXT;
+}
+
+static void packed_documents_have_the_losses_they_have_alone(void **state) {
+    (void)state;
+    const unsigned begins[] = {0, 2, 6, 9, 11, 37, 70, CONTEXT}; /* the first without a separator */
+    for (unsigned v = 0; v < VARIANTS; v++) {
+        struct engine_fixture *f = fixture_new(variants[v]);
+        double want = 0.0;
+        for (unsigned d = 1; d < sizeof(begins) / sizeof(begins[0]); d++)
+            f->tokens[begins[d]] = SEPARATOR;
+        for (unsigned d = 1; d < sizeof(begins) / sizeof(begins[0]); d++)
+            want += loss_alone(f, begins[d - 1], begins[d] - begins[d - 1]);
+        print_message("%.6f alone, %.6f packed, ", want, loss_of(f));
+        assert_true(fabs(loss_of(f) - want) < 1e-5 * want);
+        f->run.data.documents = TW_DOCUMENTS_JOINED;
+        print_message("%.6f joined\n", loss_of(f));
+        assert_true(fabs(loss_of(f) - want) > 1e-3 * want);
+        fixture_free(f);
+    }
+}
+
+static void without_a_separator_nothing_is_hidden(void **state) {
+    (void)state;
+    for (unsigned v = 0; v < VARIANTS; v++) {
+        struct engine_fixture *f = fixture_new(variants[v]);
+        for (unsigned first = 0; first < 2; first++) { /* one at the very start hides nothing */
+            if (first == 1) f->tokens[0] = SEPARATOR;
+            f->run.data.documents = TW_DOCUMENTS_MASKED;
+            const double masked = loss_of(f);
+            f->run.data.documents = TW_DOCUMENTS_JOINED;
+            assert_true(masked == loss_of(f));
+        }
+        fixture_free(f);
+    }
+}
+
+static void a_prompt_is_seen_whole(void **state) {
+    (void)state;
+    static float masked[ENGINE_VOCAB], joined[ENGINE_VOCAB];
+    for (unsigned v = 0; v < VARIANTS; v++) {
+        struct engine_fixture *f = fixture_new(variants[v]);
+        const float *theta = f->engine->theta;
+        f->tokens[5] = SEPARATOR;
+        assert_int_equal(tw_engine_logits(f->engine, theta, f->tokens, 9, masked, NULL), TW_OK);
+        f->run.data.documents = TW_DOCUMENTS_JOINED;
+        assert_int_equal(tw_engine_logits(f->engine, theta, f->tokens, 9, joined, NULL), TW_OK);
+        assert_memory_equal(masked, joined, sizeof(masked));
+        fixture_free(f);
+    }
+}
+
+int main(void) {
+    print_message("seed %d\n", ENGINE_SEED);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packed_documents_have_the_losses_they_have_alone),
+        cmocka_unit_test(without_a_separator_nothing_is_hidden),
+        cmocka_unit_test(a_prompt_is_seen_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+/* test_gpu_faults.c - whatever call of the device fails, an engine on it says so, changes nothing
+ * that it told before, and goes away in order. Of the emulated device, which fails when told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/cuda/emulation.h"
+#include "tests/worker/engine/engine_fixture.h"
+
+/* Of the calls that are tried: a prime, so that every kind is met. Under sanitizers a life takes
+ * four times as long. */
+#ifdef __SANITIZE_ADDRESS__
+enum { STRIDE = 23 };
+#else
+enum { STRIDE = 7 };
+#endif
+
+static int set_up(void **state) {
+    return engine_set_up(state, ENGINE_LLAMA_FULL);
+}
+
+/* A life: made, filled, two steps, a loss, a pull. */
+static enum tw_status live(const struct engine_fixture *f, struct tw_step_result *result,
+                           struct tw_error *err) {
+    const struct tw_engine_config config = {.run = &f->run,
+                                            .layout = &f->layout,
+                                            .compute = {.device = {.kind = TW_DEVICE_CUDA},
+                                                        .compute = TW_COMPUTE_BF16,
+                                                        .micro_batch = 3}};
+    const uint64_t elements = f->layout.elements;
+    struct tw_engine *engine = NULL;
+    double loss;
+    enum tw_status status = tw_engine_create(&engine, &config, err);
+    if (status != TW_OK) return status;
+    memcpy(engine->theta, f->engine->theta, elements * sizeof(float));
+    status = tw_engine_push(engine, TW_ENGINE_THETA, 0, elements, err);
+    for (int i = 0; i < 2 && status == TW_OK; i++)
+        status = tw_engine_step(engine, f->tokens, 0.01f, result, err);
+    if (status == TW_OK)
+        status = tw_engine_loss(engine, f->engine->theta, f->tokens, 2, &loss, err);
+    if (status == TW_OK) status = tw_engine_pull(engine, TW_ENGINE_STATE, 0, elements, err);
+    if (status != TW_OK) { /* and so on, for ever */
+        struct tw_error again;
+        assert_int_equal(tw_engine_pull(engine, TW_ENGINE_THETA, 0, 1, &again), TW_DEVICE);
+        assert_int_equal(tw_engine_step(engine, f->tokens, 0.01f, result, &again), TW_DEVICE);
+    }
+    tw_engine_destroy(engine);
+    return status;
+}
+
+static void every_fault_is_told(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_step_result whole, result;
+    struct tw_error err = {.message = ""};
+    const uint64_t before = tw_emulation_calls();
+    if (live(f, &whole, &err) != TW_OK) fail_msg("%s", err.message);
+    const uint64_t calls = tw_emulation_calls() - before;
+    print_message("%llu calls\n", (unsigned long long)calls);
+    assert_true(calls > 100);
+    for (uint64_t call = 1; call <= calls; call += call < 40 ? 1 : STRIDE * calls / 500 + 1) {
+        err.message[0] = '\0';
+        tw_emulation_fail_after(call);
+        const enum tw_status status = live(f, &result, &err);
+        tw_emulation_fail_after(0);
+        if (status != TW_DEVICE && status != TW_NOMEM)
+            fail_msg("call %llu: status %d, %s", (unsigned long long)call, status, err.message);
+        assert_true(strlen(err.message) > 10);
+    }
+    if (live(f, &result, &err) != TW_OK) fail_msg("%s", err.message);
+    assert_memory_equal(&whole.loss, &result.loss, sizeof(whole.loss));
+}
+
+/* Where the system lets no memory be page-locked, copies take longer, and that is all. */
+static void a_machine_that_pins_nothing_computes_the_same(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_step_result pinned, plain;
+    struct tw_error err = {.message = ""};
+    if (live(f, &pinned, &err) != TW_OK) fail_msg("%s", err.message);
+    tw_emulation_set_pins(false);
+    if (live(f, &plain, &err) != TW_OK) fail_msg("%s", err.message);
+    tw_emulation_set_pins(true);
+    assert_memory_equal(&pinned.loss, &plain.loss, sizeof(plain.loss));
+}
+
+static void a_small_device_takes_smaller_passes(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_engine_config config = {
+        .run = &f->run,
+        .layout = &f->layout,
+        .compute = {.device = {.kind = TW_DEVICE_CUDA}, .compute = TW_COMPUTE_FP32}};
+    struct tw_engine_plan plan;
+    struct tw_error err;
+    f->run.model.context = ENGINE_LONG_CONTEXT;
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
+    assert_int_equal(plan.micro_batch, ENGINE_BATCH);
+    const uint64_t enough = plan.total - plan.activations / 2;
+    tw_emulation_set_memory(enough / 9 * 10 + (1 << 20)); /* a tenth is left to others */
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
+    assert_true(plan.micro_batch < ENGINE_BATCH && plan.total <= plan.limit);
+    tw_emulation_set_memory(32 << 20);
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_NOMEM);
+    config.compute.device.kind = TW_DEVICE_AUTO; /* then there is the CPU */
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
+    assert_false(plan.is_on_gpu);
+    assert_int_equal(setenv("TW_DEVICE", "cuda", 1), 0); /* somebody chose after all */
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_NOMEM);
+    assert_int_equal(unsetenv("TW_DEVICE"), 0);
+    tw_emulation_set_memory((uint64_t)1 << 30);
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
+    assert_true(plan.is_on_gpu);
+}
+
+int main(void) {
+    (void)unsetenv("TW_DEVICE");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_fault_is_told, set_up, engine_tear_down),
+        cmocka_unit_test_setup_teardown(a_machine_that_pins_nothing_computes_the_same, set_up,
+                                        engine_tear_down),
+        cmocka_unit_test_setup_teardown(a_small_device_takes_smaller_passes, set_up,
+                                        engine_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

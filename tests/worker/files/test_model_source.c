@@ -1,0 +1,336 @@
+/* test_model_source.c - model folders that are wrong in every way: a clear word each, no crash.
+ * ARGS: the folder tests/golden/hf. */
+#include "worker/files/model_source.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "tests/test.h"
+#include "tests/worker/files/model_folder.h"
+
+static const char *golden;
+static char folder[FOLDER_PATH_BYTES];
+static uint8_t bytes[FOLDER_FILE_BYTES], changed[FOLDER_FILE_BYTES];
+static struct tw_error err;
+
+static const char SINGLE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json",
+                  SHARD[] = "model-00002-of-00003.safetensors", CONFIG[] = "config.json";
+
+static int start(void **state) {
+    (void)state;
+    folder_make(folder);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    folder_remove(folder);
+    return 0;
+}
+
+static size_t read_in(const char *name) {
+    char path[FOLDER_PATH_BYTES];
+    folder_path(path, folder, name);
+    return file_read(path, bytes);
+}
+
+static void write_in(const char *name, const void *from, size_t size) {
+    char path[FOLDER_PATH_BYTES];
+    folder_path(path, folder, name);
+    file_write(path, from, size);
+}
+
+/* Replaces the first `from` in a file of the folder; the same length. */
+static void patch(const char *name, const char *from, const char *to) {
+    const size_t size = read_in(name), length = strlen(from);
+    assert_int_equal(strlen(to), length);
+    size_t at = 0;
+    while (at + length <= size && memcmp(bytes + at, from, length) != 0) at++;
+    assert_true(at + length <= size);
+    memcpy(bytes + at, to, length);
+    write_in(name, bytes, size);
+}
+
+/* Replaces config.json's `from` by `to`, of any length. */
+static void reconfigure(const char *from, const char *to) {
+    char text[FOLDER_FILE_BYTES];
+    const size_t size = read_in(CONFIG);
+    bytes[size] = 0;
+    const char *const at = strstr((const char *)bytes, from);
+    assert_non_null(at);
+    const int n = snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - (const char *)bytes),
+                           (const char *)bytes, to, at + strlen(from));
+    write_in(CONFIG, text, (size_t)n);
+}
+
+static void refused(enum tw_status status, const char *said) {
+    const enum tw_status found = folder_read(folder, &err);
+    if (found != status || strstr(err.message, said) == NULL) {
+        fail_msg("status %d, wanted %d with \"%s\": %s", (int)found, (int)status, said,
+                 found == TW_OK ? "accepted" : err.message);
+    }
+}
+
+static void golden_models_are_read(void **state) {
+    (void)state;
+    for (unsigned i = 0; GOLDEN_MODELS[i] != NULL; i++) {
+        char path[FOLDER_PATH_BYTES], file[FOLDER_PATH_BYTES];
+        folder_path(path, golden, GOLDEN_MODELS[i]);
+        assert_int_equal(folder_read(path, &err), TW_OK);
+        /* By the file as well, when config.json lies beside it. */
+        folder_path(file, path, strcmp(GOLDEN_MODELS[i], "llama-untied") == 0 ? INDEX : SINGLE);
+        assert_int_equal(folder_read(file, &err), TW_OK);
+    }
+}
+
+/* Hugging Face's cache holds links to its blobs. */
+static void symbolic_links_are_followed(void **state) {
+    (void)state;
+    static const char *const NAMES[] = {CONFIG, SINGLE};
+    for (unsigned i = 0; i < 2; i++) {
+        char from[FOLDER_PATH_BYTES], to[FOLDER_PATH_BYTES], model[FOLDER_PATH_BYTES];
+        folder_path(model, golden, "qwen2");
+        char *const whole = realpath(model, NULL);
+        assert_non_null(whole);
+        folder_path(from, whole, NAMES[i]);
+        folder_path(to, folder, NAMES[i]);
+        assert_int_equal(symlink(from, to), 0);
+        free(whole);
+    }
+    assert_int_equal(folder_read(folder, &err), TW_OK);
+}
+
+static void what_is_not_there_is_said(void **state) {
+    (void)state;
+    char path[FOLDER_PATH_BYTES];
+    refused(TW_IO, "holds no model (config.json and safetensors), and no checkpoint");
+    write_in(CONFIG, "{}", 2);
+    refused(TW_IO, "holds neither model.safetensors nor");
+    write_in("pytorch_model.bin", "x", 1);
+    refused(TW_CONFIG, "pytorch_model.bin, which is not read");
+    folder_path(path, folder, SINGLE);
+    assert_int_equal(mkdir(path, 0700), 0);
+    refused(TW_IO, "no regular file");
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0); /* must not hang */
+    refused(TW_IO, "no regular file");
+    assert_int_equal(folder_read("/nowhere/at/all", &err), TW_IO);
+    folder_copy(golden, "llama-untied", folder);
+    assert_int_equal(unlink(path), 0);
+    folder_path(path, folder, SHARD);
+    assert_int_equal(unlink(path), 0);
+    refused(TW_IO, SHARD);
+}
+
+/* Cut at every byte, each file of a model is refused. */
+static void cut_files_are_refused_at_every_byte(void **state) {
+    (void)state;
+    static const char *const FILES[][2] = {
+        {"qwen2", SINGLE}, {"qwen2", CONFIG}, {"llama-untied", INDEX}, {"llama-untied", SHARD}};
+    for (unsigned i = 0; i < sizeof(FILES) / sizeof(FILES[0]); i++) {
+        char path[FOLDER_PATH_BYTES];
+        folder_remove(folder);
+        assert_int_equal(mkdir(folder, 0700), 0);
+        folder_copy(golden, FILES[i][0], folder);
+        folder_path(path, folder, FILES[i][1]);
+        size_t size = read_in(FILES[i][1]);
+        while (bytes[size - 1] == '\n') size--; /* JSON is whole without it */
+        while (size-- > 0) {
+            assert_int_equal(truncate(path, (off_t)size), 0);
+            err.message[0] = 0;
+            if (folder_read(folder, &err) == TW_OK || strlen(err.message) < 10) {
+                fail_msg("%s cut to %zu bytes was accepted", FILES[i][1], size);
+            }
+        }
+    }
+}
+
+/* With any one byte of a header or of JSON changed, a model is refused or read. */
+static void changed_bytes_do_no_harm(void **state) {
+    (void)state;
+    static const char *const FILES[][2] = {
+        {"qwen2", SINGLE}, {"llama", CONFIG}, {"llama-untied", INDEX}};
+    static const uint8_t MASKS[] = {0x01, 0x11, 0x80};
+    for (unsigned i = 0; i < sizeof(FILES) / sizeof(FILES[0]); i++) {
+        folder_remove(folder);
+        assert_int_equal(mkdir(folder, 0700), 0);
+        folder_copy(golden, FILES[i][0], folder);
+        const size_t size = read_in(FILES[i][1]);
+        const size_t header = i == 0 ? 8 + (size_t)tw_get_u64(bytes) : size;
+        for (size_t k = 0; k < header; k++) {
+            memcpy(changed, bytes, size);
+            changed[k] ^= MASKS[k % 3];
+            write_in(FILES[i][1], changed, size);
+            (void)folder_read(folder, &err);
+        }
+    }
+}
+
+/* Changes one tensor's entry in the header of qwen2, whose file is one. */
+static void tensors_in_the_wrong_place_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *from, *to, *said;
+    } CASES[] = {
+        {"\"model.norm.weight\"", "\"model.worm.weight\"", "holds no tensor model.norm.weight"},
+        {"self_attn.q_proj.bias", "self_attn.k_proj.bias", "listed twice"},
+        {"\"shape\":[256,8]", "\"shape\":[8,256]", "another shape than the model's: 8 x 256"},
+        {"\"shape\":[256,8]", "\"shape\":[256,9]", "its shape needs"},
+        {"\"dtype\":\"BF16\"", "\"dtype\":\"I16\" ", "is I16; F32, BF16 and F16"},
+        {"\"data_offsets\":[0,", "\"data_offsets\":[2,", ""},
+    };
+    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        folder_copy(golden, "qwen2", folder);
+        patch(SINGLE, CASES[i].from, CASES[i].to);
+        err.message[0] = 0;
+        const enum tw_status status = folder_read(folder, &err);
+        if (status == TW_OK || strstr(err.message, CASES[i].said) == NULL) {
+            fail_msg("%s: %s", CASES[i].to, err.message);
+        }
+    }
+}
+
+static void a_header_larger_than_its_file_is_refused(void **state) {
+    (void)state;
+    static const uint64_t CLAIMS[] = {UINT64_MAX, 1ull << 62, 1u << 30, 8000, 0};
+    folder_copy(golden, "qwen2", folder);
+    const size_t size = read_in(SINGLE);
+    for (unsigned i = 0; i < sizeof(CLAIMS) / sizeof(CLAIMS[0]); i++) {
+        tw_put_u64(bytes, CLAIMS[i]);
+        write_in(SINGLE, bytes, size);
+        refused(TW_CORRUPT, SINGLE);
+    }
+    /* A hole in the disk is large and cheap; its header is not read. */
+    char path[FOLDER_PATH_BYTES];
+    folder_path(path, folder, SINGLE);
+    tw_put_u64(bytes, 1u << 30);
+    write_in(SINGLE, bytes, size);
+    assert_int_equal(truncate(path, (off_t)1 << 40), 0);
+    refused(TW_CORRUPT, "larger than the limit");
+    folder_path(path, folder, CONFIG);
+    assert_int_equal(truncate(path, (off_t)1 << 40), 0);
+    refused(TW_CORRUPT, "at most");
+}
+
+static void numbers_that_are_not_finite_are_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        uint16_t bits;
+    } CASES[] = {{"qwen2", 0x7FC0}, {"qwen2", 0xFF80}, {"qwen3", 0x7E00}, {"qwen3", 0xFC00}};
+    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        folder_copy(golden, CASES[i].model, folder);
+        const size_t size = read_in(SINGLE);
+        tw_put_u16(bytes + size - 2, CASES[i].bits);
+        write_in(SINGLE, bytes, size);
+        refused(TW_CORRUPT, "is not a finite number");
+        for (size_t k = 8 + (size_t)tw_get_u64(bytes); k < size; k += 2) {
+            tw_put_u16(bytes + k, CASES[i].bits);
+        }
+        write_in(SINGLE, bytes, size);
+        refused(TW_CORRUPT, "element 0 of model.embed_tokens.weight is not a finite number");
+    }
+    folder_copy(golden, "gpt2", folder);
+    const size_t size = read_in(SINGLE);
+    tw_put_u32(bytes + size - 4, 0x7FC00000);
+    write_in(SINGLE, bytes, size);
+    refused(TW_CORRUPT, "is not a finite number");
+}
+
+static void a_head_that_is_not_tied_is_told(void **state) {
+    (void)state;
+    folder_copy(golden, "llama-untied", folder);
+    reconfigure("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    refused(TW_CONFIG, "lm_head.weight differs from model.embed_tokens.weight");
+    folder_remove(folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    folder_copy(golden, "qwen2", folder);
+    reconfigure("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+    refused(TW_CORRUPT, "holds no tensor lm_head.weight");
+}
+
+static void a_config_of_another_size_is_refused(void **state) {
+    (void)state;
+    folder_copy(golden, "llama", folder);
+    reconfigure("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
+    refused(TW_CORRUPT, "holds the tensor model.layers.1.");
+    reconfigure("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 3");
+    refused(TW_CORRUPT, "holds no tensor model.layers.2.");
+    folder_copy(golden, "llama", folder);
+    reconfigure("\"intermediate_size\": 20", "\"intermediate_size\": 24");
+    refused(TW_CONFIG, "another shape than the model's: 20 x 16, not 24 x 16");
+    folder_copy(golden, "llama", folder);
+    reconfigure("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3");
+    refused(TW_CONFIG, "kv_heads");
+}
+
+/* What the index says is what the files hold, and it does not lead out of the folder. */
+static void an_index_that_lies_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *from, *to, *said;
+        enum tw_status status;
+    } CASES[] = {
+        {"\"model-00002-of-00003.safetensors\"", "\"/mod/../el-00002-003.safetensors\"",
+         "plain name", TW_CORRUPT},
+        {"\"model-00002-of-00003.safetensors\"", "\"../model00002of-0003.safetensors\"",
+         "plain name", TW_CORRUPT},
+        {"\"model-00002-of-00003.safetensors\"", "\".model-0002-of-00003.safetensors\"",
+         "plain name", TW_CORRUPT},
+        {"\"model-00002-of-00003.safetensors\"", "\"model-00002-of-00003.safetensorX\"",
+         "plain name", TW_CORRUPT},
+        {"\"model-00002-of-00003.safetensors\"", "\"model-00002\\u0000-03.safetensors\"",
+         "index.json", TW_CORRUPT},
+        {"\"model-00002-of-00003.safetensors\"", "1234567890123456.123456789012345e1", "plain name",
+         TW_CORRUPT},
+        {"\"model-00001-of-00003.safetensors\"", "\"model-00002-of-00003.safetensors\"",
+         "though the index says so", TW_CORRUPT},
+        {"\"lm_head.weight\"", "\"lm_hand.weight\"", "which the index puts nowhere", TW_CORRUPT},
+        {"\"lm_head.weight\"", "\"lm_head.weig t\"", "another way", TW_CORRUPT},
+        {"\"weight_map\": {", "\"weight_nap\": {", "no weight_map", TW_CORRUPT},
+        {"\"weight_map\": {", "\"weight_map\":0,", "", TW_CORRUPT},
+    };
+    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        folder_copy(golden, "llama-untied", folder);
+        patch(INDEX, CASES[i].from, CASES[i].to);
+        refused(CASES[i].status, CASES[i].said);
+    }
+}
+
+/* Masks and frequencies that old releases saved are no parameters; anything else is. */
+static void buffers_are_skipped_and_strangers_refused(void **state) {
+    (void)state;
+    folder_copy(golden, "qwen2", folder);
+    patch(SINGLE, "model.layers.0.self_attn.k_proj.bias", "model.layers.0.rotary_emb.inv_freqqq");
+    refused(TW_CORRUPT, "holds no tensor model.layers.0.self_attn.k_proj.bias");
+    /* The same file as a model without these biases has two strangers. */
+    folder_copy(golden, "qwen2", folder);
+    reconfigure("\"qwen2\"", "\"llama\"");
+    reconfigure("Qwen2ForCausalLM", "LlamaForCausalLM");
+    refused(TW_CORRUPT, "which this model has no place for");
+    patch(SINGLE, "model.layers.0.self_attn.k_proj.bias", "model.layers.0.x.rotary_emb.inv_freq");
+    patch(SINGLE, "model.layers.0.self_attn.q_proj.bias", "model.layers.1.x.rotary_emb.inv_freq");
+    patch(SINGLE, "model.layers.0.self_attn.v_proj.bias", "model.layers.2.x.rotary_emb.inv_freq");
+    assert_int_equal(folder_read(folder, &err), TW_OK);
+}
+
+int main(int argc, char **argv) {
+#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        T(golden_models_are_read),
+        T(symbolic_links_are_followed),
+        T(what_is_not_there_is_said),
+        T(cut_files_are_refused_at_every_byte),
+        T(changed_bytes_do_no_harm),
+        T(tensors_in_the_wrong_place_are_refused),
+        T(a_header_larger_than_its_file_is_refused),
+        T(numbers_that_are_not_finite_are_named),
+        T(a_head_that_is_not_tied_is_told),
+        T(a_config_of_another_size_is_refused),
+        T(an_index_that_lies_is_refused),
+        T(buffers_are_skipped_and_strangers_refused),
+    };
+    golden = argc > 1 ? argv[1] : "tests/golden/hf";
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

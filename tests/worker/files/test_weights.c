@@ -1,0 +1,222 @@
+/* Tests of worker/files/weights.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "proto/run/run_key.h"
+#include "proto/safetensors.h"
+#include "worker/files/train_file.h"
+#include "worker/files/weights.h"
+
+static struct tw_run run;
+static struct tw_layout layout;
+static float *params, *loaded;
+static char folder[64], path[96];
+static struct tw_error err;
+
+static int start(void **state) {
+    (void)state;
+    tw_run_defaults(&run);
+    run.model.layers = 2;
+    run.model.width = 16;
+    run.model.heads = 2;
+    run.model.context = 8;
+    if (tw_layout_init(&layout, &run, &err) != TW_OK) return 1;
+    params = calloc(layout.elements, sizeof(float));
+    loaded = calloc(layout.elements, sizeof(float));
+    if (params == NULL || loaded == NULL) return 1;
+    for (uint32_t i = 0; i < layout.tensors_count; i++) {
+        const struct tw_tensor *const tensor = &layout.tensors[i];
+        for (uint64_t k = 0; k < (uint64_t)tensor->rows * tensor->cols; k++) {
+            params[tensor->offset + k] = (float)i - 0.37f * (float)k;
+        }
+    }
+    memcpy(folder, "/tmp/tw_weights_XXXXXX", 23);
+    if (mkdtemp(folder) == NULL) return 1;
+    (void)snprintf(path, sizeof(path), "%s/w.safetensors", folder);
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    (void)unlink(path);
+    free(params);
+    free(loaded);
+    return rmdir(folder); /* fails when a temporary file was left */
+}
+
+/* A file whose tensors are called PREFIX.NAME, as BF16 or F32; `skip` is left out. */
+static void write_file(const char *prefix, bool is_bf16, uint32_t skip) {
+    static struct tw_safetensors st;
+    static uint8_t header[64 * 1024];
+    size_t size;
+    memset(&st, 0, sizeof(st));
+    st.tensors = calloc(layout.tensors_count, sizeof(*st.tensors));
+    assert_non_null(st.tensors);
+    for (uint32_t i = 0; i < layout.tensors_count; i++) {
+        const struct tw_tensor *const tensor = &layout.tensors[i];
+        if (i == skip) continue;
+        struct tw_safetensors_tensor *const to = &st.tensors[st.tensors_count++];
+        (void)snprintf(to->name, sizeof(to->name), "%s%s", prefix, tensor->name);
+        to->dtype = is_bf16 ? TW_DTYPE_BF16 : TW_DTYPE_F32;
+        to->rank = tensor->rank;
+        to->shape[0] = tensor->rows;
+        to->shape[1] = tensor->cols;
+    }
+    st.tensors_capacity = st.tensors_count;
+    assert_int_equal(tw_safetensors_encode(&st, header, sizeof(header), &size, &err), TW_OK);
+    FILE *const file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(header, 1, size, file), size);
+    for (uint32_t i = 0; i < layout.tensors_count; i++) {
+        const struct tw_tensor *const tensor = &layout.tensors[i];
+        for (uint64_t k = 0; i != skip && k < (uint64_t)tensor->rows * tensor->cols; k++) {
+            uint32_t bits;
+            memcpy(&bits, &params[tensor->offset + k], 4);
+            const uint16_t half = (uint16_t)(bits >> 16);
+            assert_int_equal(is_bf16 ? fwrite(&half, 2, 1, file) : fwrite(&bits, 4, 1, file), 1);
+        }
+    }
+    assert_int_equal(fclose(file), 0);
+    free(st.tensors);
+}
+
+static void what_was_saved_is_loaded_bit_for_bit(void **state) {
+    (void)state;
+    for (uint64_t i = 0; i < layout.elements; i++) loaded[i] = 7; /* padding included */
+    assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
+    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
+    assert_memory_equal(loaded, params, layout.elements * sizeof(float));
+}
+
+static void a_manifest_goes_along_where_one_is_given(void **state) {
+    (void)state;
+    static struct tw_run found;
+    bool has_run = true;
+    assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
+    assert_int_equal(tw_train_file_run(path, &has_run, &found, &err), TW_OK);
+    assert_false(has_run);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(tw_weights_save(path, &layout, &run, params, &err), TW_OK);
+    assert_int_equal(tw_train_file_run(path, &has_run, &found, &err), TW_OK);
+    assert_true(has_run);
+    assert_null(tw_run_key_differing(&found, &run));
+    assert_int_equal(tw_train_file_peek(path, &has_run, &found, NULL, &err), TW_OK);
+    assert_false(has_run); /* nothing to go on with */
+    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
+    assert_memory_equal(loaded, params, layout.elements * sizeof(float));
+}
+
+static void names_of_checkpoints_and_of_hugging_face_are_found(void **state) {
+    (void)state;
+    static const char *const PREFIXES[] = {"", "live.", "transformer."};
+    for (unsigned i = 0; i < 3; i++) {
+        memset(loaded, 0, layout.elements * sizeof(float));
+        write_file(PREFIXES[i], false, UINT32_MAX);
+        assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
+        assert_memory_equal(loaded, params, layout.elements * sizeof(float));
+    }
+    write_file("anchor.", false, UINT32_MAX);
+    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_CORRUPT);
+    assert_int_equal(tw_weights_load(path, &layout, "anchor", loaded, &err), TW_OK);
+}
+
+static void bf16_is_widened_exactly(void **state) {
+    (void)state;
+    write_file("live.", true, UINT32_MAX);
+    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
+    for (uint64_t i = 0; i < layout.elements; i++) {
+        uint32_t want, got;
+        memcpy(&want, &params[i], 4);
+        memcpy(&got, &loaded[i], 4);
+        assert_int_equal(got, want & 0xFFFF0000u);
+    }
+}
+
+static void a_missing_tensor_is_named(void **state) {
+    (void)state;
+    write_file("", false, 3);
+    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, layout.tensors[3].name));
+}
+
+/* Columns differ with the width, rows alone with the context. */
+static void another_shape_is_refused(void **state) {
+    (void)state;
+    static struct tw_layout other;
+    assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        run.model.width = i == 0 ? 32 : 16;
+        run.model.context = i == 0 ? 8 : 4;
+        assert_int_equal(tw_layout_init(&other, &run, &err), TW_OK);
+        float *const room = calloc(other.elements, sizeof(float));
+        assert_non_null(room);
+        assert_int_equal(tw_weights_load(path, &other, "live", room, &err), TW_CONFIG);
+        free(room);
+    }
+}
+
+static void numbers_that_are_not_finite_are_refused(void **state) {
+    (void)state;
+    params[layout.tensors[5].offset] = NAN;
+    assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, layout.tensors[5].name));
+    write_file("", false, UINT32_MAX);
+    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_CORRUPT);
+    assert_non_null(strstr(err.message, layout.tensors[5].name));
+}
+
+/* Cut at any length and with any one byte of the header changed, a file is refused or read. */
+static void damage_never_does_more_than_fail(void **state) {
+    (void)state;
+    assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    static char bytes[1 << 20];
+    const size_t size = fread(bytes, 1, sizeof(bytes), file);
+    assert_int_equal(fclose(file), 0);
+    assert_in_range(size, 1, sizeof(bytes) - 1);
+    for (size_t i = 0; i < 200; i++) {
+        const size_t length = i < 100 ? i * size / 100 : size;
+        const char kept = bytes[i];
+        if (i >= 100) bytes[i] = (char)(kept ^ 0x11);
+        file = fopen(path, "w");
+        assert_non_null(file);
+        assert_int_equal(fwrite(bytes, 1, length, file), length);
+        assert_int_equal(fclose(file), 0);
+        const enum tw_status status = tw_weights_load(path, &layout, "live", loaded, &err);
+        if (i < 100) assert_int_not_equal(status, TW_OK);
+        bytes[i] = kept;
+    }
+}
+
+static void a_save_that_fails_leaves_nothing(void **state) {
+    (void)state;
+    assert_int_equal(tw_weights_save("/nowhere/w", &layout, NULL, params, &err), TW_IO);
+    assert_non_null(strstr(err.message, "/nowhere/w"));
+    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_IO);
+}
+
+int main(void) {
+#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        T(what_was_saved_is_loaded_bit_for_bit),
+        T(a_manifest_goes_along_where_one_is_given),
+        T(names_of_checkpoints_and_of_hugging_face_are_found),
+        T(bf16_is_widened_exactly),
+        T(a_missing_tensor_is_named),
+        T(another_shape_is_refused),
+        T(numbers_that_are_not_finite_are_refused),
+        T(damage_never_does_more_than_fail),
+        T(a_save_that_fails_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

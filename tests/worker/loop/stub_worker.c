@@ -1,0 +1,87 @@
+/* stub_worker.c - a worker without an engine, for tests of the daemon: the real link, merging,
+ * snapshots and loop around stub_learner.h. Needs no training text and no BLAS.
+ *
+ *     stub_worker --socket PATH [--step-us N] [--die-at-update N] [--nan-from-update N]
+ *                 [--gpu ADDRESS]      as if it computed on that */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/exit_codes.h"
+#include "tests/worker/loop/stub_learner.h"
+#include "worker/loop/session.h"
+
+struct stub {
+    struct stub_learner learner;
+    uint64_t die_at; /* update; 0 = never */
+    const char *gpu; /* PCI address; NULL: none */
+    enum tw_status (*step)(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
+                           struct tw_error *err);
+};
+
+static enum tw_status step_or_die(void *self, uint64_t *cursor, float lr,
+                                  struct tw_step_result *result, struct tw_error *err) {
+    const struct stub *stub = self; /* learner is its first member */
+    if (stub->die_at > 0 && stub->learner.updates + 1 >= stub->die_at) {
+        (void)raise(SIGKILL);
+    }
+    return stub->step(self, cursor, lr, result, err);
+}
+
+static enum tw_status learner_open(void *self, struct tw_learner *learner,
+                                   const struct tw_learner_config *config, struct tw_error *err) {
+    struct stub *stub = self;
+    TW_TRY(stub_learner_open(&stub->learner, learner, config, err));
+    stub->step = learner->step;
+    learner->step = step_or_die;
+    if (stub->gpu != NULL) {
+        (void)snprintf(learner->gpu, sizeof(learner->gpu), "%s", stub->gpu);
+    }
+    return TW_OK;
+}
+
+static void learner_close(void *self) {
+    struct stub *stub = self;
+    stub_learner_close(&stub->learner);
+}
+
+int main(int argc, char **argv) {
+    static const struct option known[] = {
+        {"socket", required_argument, NULL, 's'},
+        {"step-us", required_argument, NULL, 'u'},
+        {"die-at-update", required_argument, NULL, 'd'},
+        {"nan-from-update", required_argument, NULL, 'n'},
+        {"gpu", required_argument, NULL, 'g'},
+        {"device-fails-at", required_argument, NULL, 'f'}, /* pull or push of that number */
+        {"threads", required_argument, NULL, 't'},         /* as thinwire-worker; ignored */
+        {NULL, 0, NULL, 0},
+    };
+    struct stub stub = {.learner = {.step_us = 10000}};
+    struct tw_session_config config = {
+        .device = "stub",
+        .learner_open = learner_open,
+        .learner_close = learner_close,
+        .self = &stub,
+    };
+    int letter;
+    while ((letter = getopt_long(argc, argv, "", known, NULL)) != -1) {
+        switch (letter) {
+        case 's': config.socket = optarg; break;
+        case 'u': stub.learner.step_us = (uint32_t)strtoul(optarg, NULL, 10); break;
+        case 'd': stub.die_at = strtoull(optarg, NULL, 10); break;
+        case 'n': stub.learner.nan_from_step = strtoull(optarg, NULL, 10); break;
+        case 'g': stub.gpu = optarg; break;
+        case 'f':
+            stub.learner.is_remote = true;
+            stub.learner.far.calls_fail = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 't': break;
+        default: return TW_EXIT_USAGE;
+        }
+    }
+    if (config.socket == NULL) {
+        (void)fputs("stub_worker: --socket PATH is missing\n", stderr);
+        return TW_EXIT_USAGE;
+    }
+    return tw_session_run(&config);
+}

@@ -1,0 +1,465 @@
+/* Tests of worker/loop/trainer.c. */
+#include "tests/test.h"
+
+#include <math.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sync/node.h"
+#include "tests/worker/loop/fake_daemon.h"
+#include "tests/worker/loop/stub_learner.h"
+#include "worker/loop/trainer.h"
+
+/* The real link and loop in one thread with the daemon: requests are queued, then a turn is taken.
+ */
+static struct fake_daemon dae;
+static struct tw_link link_;
+static struct tw_wmsg_welcome welcome;
+static struct tw_shm shm;
+static struct stub_learner stub;
+static struct tw_learner learner;
+static struct tw_trainer trainer;
+static struct tw_error err;
+
+static void worker_open(void) {
+    int memfd;
+    link_.fd = dae.worker_fd;
+    fake_daemon_welcome(&dae);
+    assert_int_equal(tw_link_attach(&link_, "stub", 1000, &welcome, &memfd, &err), TW_OK);
+    assert_int_equal(tw_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
+    const struct tw_learner_config config = {
+        .run = &welcome.run, .layout = &dae.layout, .data_seed = welcome.data_seed};
+    memset(&stub, 0, sizeof(stub));
+    assert_int_equal(stub_learner_open(&stub, &learner, &config, &err), TW_OK);
+    assert_int_equal(tw_trainer_init(&trainer, &link_, &welcome, &shm, &learner, &err), TW_OK);
+}
+
+static void worker_close(void) {
+    tw_trainer_deinit(&trainer);
+    stub_learner_close(&stub);
+    tw_link_unmap(&shm);
+    tw_link_close(&link_);
+}
+
+static void worker_start(void) {
+    worker_open();
+    assert_int_equal(tw_trainer_start(&trainer, &err), TW_OK);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    struct tw_run run;
+    fake_run(&run);
+    fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    worker_close();
+    fake_daemon_close(&dae);
+    return 0;
+}
+
+static void turns(int count) {
+    for (int i = 0; i < count; i++) assert_int_equal(tw_trainer_turn(&trainer, &err), TW_OK);
+}
+
+static void send_kind(uint32_t kind) {
+    struct tw_worker_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.kind = kind;
+    fake_daemon_send(&dae, &msg);
+}
+
+static bool answered(uint32_t kind) {
+    struct tw_worker_msg msg;
+    return fake_daemon_recv(&dae, kind, &msg);
+}
+
+/* An APPLY with no parts: everything absent, the round still counts. */
+static struct tw_worker_msg apply_of(uint64_t round, uint64_t min_step) {
+    struct tw_worker_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.kind = TW_WMSG_APPLY;
+    msg.u.apply.round = round;
+    msg.u.apply.fragment = (uint32_t)(round % 3);
+    msg.u.apply.min_step = min_step;
+    return msg;
+}
+
+static struct tw_worker_msg solo_of(uint64_t round) {
+    struct tw_worker_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.kind = TW_WMSG_SOLO;
+    msg.u.solo.round = round;
+    msg.u.solo.fragment = (uint32_t)(round % 3);
+    return msg;
+}
+
+static void fresh_worker_says_ready_and_trains(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    worker_start();
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
+    assert_int_equal(msg.u.ready.start, TW_START_FRESH);
+    assert_int_equal(msg.u.ready.step, 0);
+    float *phi, *u;
+    tw_shm_home(&dae.shm, 0, &phi, &u);
+    assert_memory_equal(phi, learner.theta, dae.shm.geometry.elements * sizeof(float));
+    for (uint32_t p = 0; p < 3; p++) {
+        struct tw_shm_view view;
+        tw_shm_view(&dae.shm, p, &view);
+        const struct tw_id digest = tw_shm_digest(view.phi, view.u, view.elements);
+        assert_memory_equal(&digest, &view.state.digest, sizeof(digest));
+        assert_int_equal(view.state.rounds, 0);
+    }
+    turns(3);
+    assert_false(answered(TW_WMSG_READY));
+    assert_int_equal(dae.steps_seen, 3);
+    assert_int_equal(dae.last_step.step, 3);
+    assert_int_equal(dae.last_step.tokens, 3 * 2 * 16);
+    assert_int_equal(atomic_load(&tw_shm_control(&dae.shm)->step), 3);
+}
+
+static void apply_waits_for_its_step(void **state) {
+    (void)state;
+    struct tw_worker_msg msg = apply_of(0, 3);
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    fake_daemon_send(&dae, &msg);
+    turns(2);
+    assert_false(answered(TW_WMSG_APPLIED));
+    turns(1);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_APPLIED, &msg));
+    assert_int_equal(msg.u.applied.status, TW_OK);
+    assert_int_equal(msg.u.applied.rounds, 1);
+    turns(3);
+    assert_false(answered(TW_WMSG_APPLIED)); /* once */
+}
+
+static void one_fragment_keeps_its_order(void **state) {
+    (void)state;
+    struct tw_worker_msg apply = apply_of(0, 2), solo_same = solo_of(3), solo_other = solo_of(1);
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    fake_daemon_send(&dae, &apply);
+    fake_daemon_send(&dae, &solo_same);
+    fake_daemon_send(&dae, &solo_other);
+    turns(1);
+    struct tw_worker_msg msg;
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_APPLIED, &msg)); /* does not wait for fragment 0 */
+    assert_int_equal(msg.u.applied.fragment, 1);
+    assert_false(answered(TW_WMSG_APPLIED));
+    turns(1);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_APPLIED, &msg));
+    assert_int_equal(msg.u.applied.rounds, 1);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_APPLIED, &msg));
+    assert_int_equal(msg.u.applied.rounds, 4);
+    assert_false(answered(TW_WMSG_APPLIED));
+}
+
+static void full_queue_leaves_packets_in_the_socket(void **state) {
+    (void)state;
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    int got = 0;
+    for (int i = 0; i < TW_WAITING_MAX + 6; i++) {
+        struct tw_worker_msg msg = apply_of((uint64_t)i * 3, 20);
+        fake_daemon_send(&dae, &msg);
+        if (i % 8 == 7) turns(1); /* so that the socket buffer never fills */
+    }
+    assert_int_equal(trainer.waiting_count, TW_WAITING_MAX);
+    assert_int_equal(trainer.step, 8);
+    turns(12);
+    while (answered(TW_WMSG_APPLIED)) got++;
+    assert_int_equal(got, TW_WAITING_MAX + 6);
+    assert_int_equal(trainer.waiting_count, 0);
+}
+
+static void paused_worker_answers_and_does_not_step(void **state) {
+    (void)state;
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    send_kind(TW_WMSG_PAUSE);
+    turns(1); /* the step, then the pause */
+    struct tw_worker_msg msg = apply_of(0, 1000);
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    assert_true(answered(TW_WMSG_APPLIED)); /* min_step would never come */
+    assert_int_equal(trainer.step, 1);
+    send_kind(TW_WMSG_RESUME);
+    turns(2);
+    assert_int_equal(trainer.step, 2);
+}
+
+static void finished_worker_goes_on_when_it_is_told(void **state) {
+    (void)state;
+    worker_start();
+    struct tw_worker_msg msg = {.kind = TW_WMSG_FINISH};
+    fake_daemon_send(&dae, &msg);
+    turns(3);
+    assert_int_equal(trainer.step, 1);
+    msg.u.finish.goes_on = 1;
+    fake_daemon_send(&dae, &msg);
+    turns(3);
+    assert_int_equal(trainer.step, 3); /* the turn in which it heard of it takes none */
+}
+
+static void finished_worker_evaluates_when_all_is_quiet(void **state) {
+    (void)state;
+    dae.welcome.eval_steps = 1000;
+    dae.welcome.stop_step = 2;
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    assert_true(answered(TW_WMSG_EVALUATED)); /* at the start */
+    turns(2);
+    assert_true(trainer.is_finished);
+    assert_false(answered(TW_WMSG_EVALUATED));
+    struct tw_worker_msg msg = solo_of(0);
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    assert_true(answered(TW_WMSG_APPLIED));
+    turns(1); /* nothing waits */
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_EVALUATED, &msg));
+    assert_int_equal(msg.u.evaluated.step, 2);
+    assert_true(isfinite(msg.u.evaluated.loss_anchor));
+    assert_true(msg.u.evaluated.loss_live < msg.u.evaluated.loss_anchor); /* 2 fragments behind */
+    assert_true(msg.u.evaluated.distance > 0);
+    turns(1);
+    assert_false(answered(TW_WMSG_EVALUATED));
+    assert_int_equal(trainer.step, 2);
+    assert_int_equal(trainer.snapshot_step, 2);
+}
+
+static void exit_takes_a_snapshot(void **state) {
+    (void)state;
+    struct tw_snapshot_slot meta;
+    worker_start();
+    turns(5);
+    send_kind(TW_WMSG_EXIT);
+    turns(1);
+    assert_true(trainer.is_over);
+    assert_true(tw_shm_snapshot_newest(&dae.shm, &meta) >= 0);
+    assert_int_equal(meta.step, 6);
+    assert_int_equal(meta.updates, 6);
+    assert_int_equal(meta.tokens, 6 * 2 * 16);
+}
+
+static void asked_snapshot_is_answered(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    dae.welcome.snapshot_steps = 1000;
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_SNAPSHOT_DONE, &msg)); /* the first */
+    turns(3);
+    assert_false(answered(TW_WMSG_SNAPSHOT_DONE));
+    send_kind(TW_WMSG_SNAPSHOT);
+    send_kind(TW_WMSG_SNAPSHOT); /* two people ask: one snapshot, two answers */
+    turns(1);
+    assert_true(answered(TW_WMSG_SNAPSHOT_DONE));
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_SNAPSHOT_DONE, &msg));
+    assert_int_equal(msg.u.snapshot_done.step, 4);
+    assert_false(answered(TW_WMSG_SNAPSHOT_DONE));
+    struct tw_snapshot_slot meta;
+    assert_int_equal(tw_shm_snapshot_check(&dae.shm, msg.u.snapshot_done.slot, &meta, &err), TW_OK);
+    assert_int_equal(meta.step, 4);
+}
+
+static void restarted_worker_goes_on_from_its_snapshot(void **state) {
+    (void)state;
+    worker_start();
+    turns(8); /* snapshots at 0, 4, 8 */
+    const float at_8 = learner.theta[100];
+    turns(2);
+    const float at_10 = learner.theta[100];
+    struct tw_worker_msg msg = solo_of(1); /* after the snapshot, on one fragment */
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    worker_close(); /* killed */
+
+    struct tw_snapshot_slot meta;
+    fake_daemon_reconnect(&dae);
+    dae.welcome.start = TW_START_SNAPSHOT;
+    dae.welcome.slot = (uint32_t)tw_shm_snapshot_newest(&dae.shm, &meta);
+    worker_start();
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
+    assert_int_equal(msg.u.ready.start, TW_START_SNAPSHOT);
+    assert_int_equal(msg.u.ready.step, 8);
+    assert_true(learner.theta[100] == at_8);
+    struct tw_shm_view view;
+    tw_shm_view(&dae.shm, 1, &view); /* its merge is in phi, not in the snapshot */
+    assert_memory_equal(learner.theta + dae.layout.fragment_begin[1], view.phi,
+                        view.elements * sizeof(float));
+    turns(2);
+    assert_true(learner.theta[100] == at_10); /* the same batches again */
+}
+
+static void skipped_batches_are_not_drawn(void **state) {
+    (void)state;
+    dae.welcome.batches_to_skip = 3;
+    worker_start();
+    assert_int_equal(trainer.cursor, 3 * 2 * 16);
+    assert_int_equal(trainer.tokens, 0);
+}
+
+static void unusable_snapshot_starts_from_the_anchor(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    worker_start();
+    turns(5);
+    msg = solo_of(1);
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    worker_close();
+    fake_daemon_reconnect(&dae);
+    dae.welcome.start = TW_START_SNAPSHOT;
+    dae.welcome.slot = 0;
+    ((uint8_t *)tw_shm_snapshot_data(&dae.shm, 0))[9] ^= 1;
+    worker_start();
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
+    assert_int_equal(msg.u.ready.start, TW_START_ANCHOR);
+    assert_int_equal(msg.u.ready.step, 6);
+    assert_int_equal(stub.updates, 0);
+    for (uint32_t p = 0; p < 3; p++) {
+        struct tw_shm_view view;
+        tw_shm_view(&dae.shm, p, &view);
+        assert_memory_equal(learner.theta + dae.layout.fragment_begin[p], view.phi,
+                            view.elements * sizeof(float));
+    }
+}
+
+static void clock_runs_with_the_contributors(void **state) {
+    (void)state;
+    worker_start();
+    turns(3);
+    assert_int_equal(tw_trainer_clock(&trainer), 96); /* own tokens before any CLOCK */
+    struct tw_worker_msg msg = {.kind = TW_WMSG_CLOCK};
+    msg.u.clock =
+        (struct tw_wmsg_clock){.clock_tokens = 1000, .tokens_listed = 96, .contributors = 4};
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    assert_int_equal(tw_trainer_clock(&trainer), 1000 + 32 * 4);
+    msg.u.clock.clock_tokens = 1001; /* slower than thought: it waits rather than goes back */
+    msg.u.clock.tokens_listed = 128;
+    msg.u.clock.contributors = 0;
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    assert_int_equal(tw_trainer_clock(&trainer), 1128);
+    msg.u.clock.clock_tokens = UINT64_MAX;
+    msg.u.clock.contributors = UINT32_MAX;
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    assert_int_equal(tw_trainer_clock(&trainer), dae.run.train.tokens);
+    msg.u.clock.clock_tokens = 500; /* of a lineage that has not come as far */
+    msg.u.clock.contributors = 1;
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    assert_in_range(tw_trainer_clock(&trainer), 500, 1000);
+}
+
+static void times_add_up(void **state) {
+    (void)state;
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    stub.step_us = 2000;
+    uint64_t step_us = 0, sync_us = 0;
+    for (int i = 0; i < 5; i++) {
+        turns(1);
+        (void)answered(TW_WMSG_FATAL);
+        step_us += dae.last_step.step_us;
+        sync_us += dae.last_step.sync_us;
+    }
+    assert_true(step_us >= 10000);            /* slept that long */
+    assert_true(sync_us < UINT64_C(1) << 40); /* never wrapped */
+    assert_int_equal(trainer.step_us, 0);     /* told */
+}
+
+enum { EVALUATION_CPU_US = 40000 };
+
+static uint64_t thread_cpu_us(void) {
+    struct timespec now;
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now), 0);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static enum tw_status costly_heldout(void *self, const float *params, double *loss,
+                                     struct tw_error *reason) {
+    const uint64_t end_us = thread_cpu_us() + EVALUATION_CPU_US;
+    (void)self;
+    (void)params;
+    (void)reason;
+    *loss = 1;
+    while (thread_cpu_us() < end_us) {
+    }
+    return TW_OK;
+}
+
+static void evaluation_and_pause_are_not_sync(void **state) {
+    (void)state;
+    dae.welcome.eval_steps = 2;
+    worker_open();
+    learner.heldout = costly_heldout;
+    assert_int_equal(tw_trainer_start(&trainer, &err), TW_OK);
+    turns(2);
+    assert_int_equal(trainer.evaluated_step, 2);
+    assert_true(trainer.sync_us < EVALUATION_CPU_US);
+    send_kind(TW_WMSG_PAUSE);
+    turns(2); /* the second waits for a packet that does not come */
+    assert_true(trainer.sync_us < EVALUATION_CPU_US);
+}
+
+static void poisoned_model_gives_up(void **state) {
+    (void)state;
+    worker_start();
+    stub.nan_from_step = 2;
+    turns(TW_SKIPS_MAX);
+    assert_int_equal(tw_trainer_turn(&trainer, &err), TW_CORRUPT);
+}
+
+static void non_finite_theta_is_never_saved(void **state) {
+    (void)state;
+    worker_start();
+    turns(3);
+    learner.theta[5] = NAN;
+    assert_int_equal(tw_trainer_turn(&trainer, &err), TW_CORRUPT); /* the snapshot of step 4 */
+    struct tw_snapshot_slot meta;
+    assert_true(tw_shm_snapshot_newest(&dae.shm, &meta) >= 0);
+    assert_int_equal(meta.step, 0);
+}
+
+static void gone_daemon_ends_the_loop(void **state) {
+    (void)state;
+    worker_start();
+    turns(1);
+    (void)close(dae.fd);
+    dae.fd = dup(0);
+    assert_int_equal(tw_trainer_turn(&trainer, &err), TW_IO);
+    assert_int_equal(trainer.step, 2); /* after finishing its step */
+}
+
+int main(void) {
+#define FACT(name) cmocka_unit_test_setup_teardown(name, open_all, close_all)
+    const struct CMUnitTest tests[] = {
+        FACT(fresh_worker_says_ready_and_trains),
+        FACT(apply_waits_for_its_step),
+        FACT(one_fragment_keeps_its_order),
+        FACT(full_queue_leaves_packets_in_the_socket),
+        FACT(paused_worker_answers_and_does_not_step),
+        FACT(finished_worker_goes_on_when_it_is_told),
+        FACT(finished_worker_evaluates_when_all_is_quiet),
+        FACT(exit_takes_a_snapshot),
+        FACT(asked_snapshot_is_answered),
+        FACT(restarted_worker_goes_on_from_its_snapshot),
+        FACT(skipped_batches_are_not_drawn),
+        FACT(unusable_snapshot_starts_from_the_anchor),
+        FACT(clock_runs_with_the_contributors),
+        FACT(times_add_up),
+        FACT(evaluation_and_pause_are_not_sync),
+        FACT(poisoned_model_gives_up),
+        FACT(non_finite_theta_is_never_saved),
+        FACT(gone_daemon_ends_the_loop),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

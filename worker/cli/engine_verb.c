@@ -1,0 +1,61 @@
+/* engine_verb.c - what several verbs of thinwire-engine share: a model's parameters, a clock. */
+#include "worker/cli/engine_verb.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "worker/files/engine_model.h"
+#include "worker/files/model_source.h"
+
+enum tw_exit engine_fail(const struct tw_error *err) {
+    (void)fprintf(stderr, "thinwire: %s\n", err->message);
+    if (err->status == TW_DATA || err->status == TW_AGAIN) return TW_EXIT_DATA;
+    if (err->status == TW_CORRUPT) return TW_EXIT_CORRUPT;
+    if (err->status == TW_DEVICE) return TW_EXIT_DEVICE;
+    return err->status == TW_CONFIG ? TW_EXIT_USAGE : TW_EXIT_FAILURE;
+}
+
+double engine_now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+enum tw_status engine_take_state(const char **model, const char **run, const char *part,
+                                 struct tw_state_found *found, struct tw_error *err) {
+    bool is_one = false;
+    if (*model == NULL) return TW_OK;
+    TW_TRY(tw_state_folder_find(*model, part, &is_one, found, err));
+    if (!is_one) return TW_OK;
+    (void)fprintf(stderr, "thinwire: %s%s%s, step %llu\n", found->refused,
+                  found->refused[0] != 0 ? "; it is " : "", found->checkpoint,
+                  (unsigned long long)found->step);
+    *model = found->checkpoint;
+    if (*run == NULL && found->manifest[0] != 0) *run = found->manifest;
+    return TW_OK;
+}
+
+enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb,
+                           struct tw_error *err) {
+    const struct tw_engine_config config = {.run = &bench->run,
+                                            .layout = &bench->layout,
+                                            .compute = bench->compute,
+                                            .is_inference = verb != ENGINE_TRAIN,
+                                            .has_cache = verb == ENGINE_GENERATE};
+    return tw_engine_create(&bench->engine, &config, err);
+}
+
+enum tw_status engine_load(struct engine_bench *bench, const char *path, struct tw_error *err) {
+    struct tw_model_source source;
+    TW_TRY(tw_engine_source_open(&source, path, &bench->run, &bench->layout, bench->options->part,
+                                 err));
+    enum tw_status status = TW_OK;
+    for (uint32_t i = 0; status == TW_OK && i < bench->layout.tensors_count; i++) {
+        const struct tw_tensor *const tensor = &bench->layout.tensors[i];
+        status = tw_model_source_read(&source, i, 0, (uint64_t)tensor->rows * tensor->cols,
+                                      bench->engine->theta + tensor->offset, err);
+    }
+    tw_model_source_close(&source);
+    TW_TRY(status);
+    return tw_engine_push(bench->engine, TW_ENGINE_THETA, 0, bench->layout.elements, err);
+}
