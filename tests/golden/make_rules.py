@@ -2,7 +2,7 @@
 # make_rules.py - outer steps, merges, weights and guard by NumPy, for tests/kernels/test_rules.c.
 """Writes rules.txt: what outer.h, mix.h, lead.h, merge.h, rda.h, robust.h and guard.h of kernels/
 come to, and eager.txt: what the anchor of one node is that takes its outer steps eagerly
-(worker/merge/outbox.h), for tests/worker/merge/test_eager.c.
+(worker/merge/inflight.h), for tests/worker/merge/test_eager.c.
 
 Wants NumPy, which the build and the tests do not: run it by hand when a case is added, and commit
 what it writes. Everything is float64 and written from the equations, not from the C code; inputs

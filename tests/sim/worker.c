@@ -370,7 +370,7 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
     request->is_alone = node->state == TW_STATE_SOLO;
     request->action = *action;
     pin(world, node, request);
-    if (action->kind == TW_ACT_REDUCE) { /* beside the steps: worker/loop/side.h */
+    if (action->kind == TW_ACT_REDUCE) { /* beside the steps: worker/loop/step_server.h */
         if (!world->result->is_failed) serve(world, node, request, false);
         free(request);
         return;

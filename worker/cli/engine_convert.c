@@ -12,9 +12,9 @@
 #include "worker/files/gguf_write.h"
 #include "worker/files/hf_write.h"
 #include "worker/files/train_file.h"
-#include "worker/support/interrupt.h"
 #include "worker/support/out_file.h"
 #include "worker/support/progress.h"
+#include "worker/support/signals.h"
 
 /* ---- command line ---------------------------------------------------------------------------- */
 
@@ -113,7 +113,7 @@ static struct tw_model_feed feed_of(const struct tw_run *run, const struct tw_la
     return (struct tw_model_feed){.run = run,
                                   .layout = layout,
                                   .source = source,
-                                  .is_interrupted = tw_interrupt_wanted,
+                                  .is_interrupted = tw_signals_wanted,
                                   .progress = show_more,
                                   .user = progress};
 }
@@ -405,7 +405,7 @@ enum tw_exit engine_convert(int argc, char **argv) {
                       verb);
         return TW_EXIT_USAGE;
     }
-    tw_interrupt_catch(true);
+    tw_signals_catch(true);
     const enum tw_status taken = is_import ? TW_OK : take_state(&convert, &err);
     if (taken != TW_OK) return engine_fail(&err);
     const enum tw_status status =

@@ -9,8 +9,8 @@
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/engine/generate.h"
-#include "worker/support/interrupt.h"
 #include "worker/support/json_text.h"
+#include "worker/support/signals.h"
 #include "worker/support/utf8.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
@@ -192,7 +192,7 @@ static enum tw_status make_text(struct text *text, const struct engine_options *
     text->tokens.count = text->count = text->prompt_count;
     while (text->count < text->prompt_count + options->tokens) {
         uint32_t token;
-        text->is_interrupted = tw_interrupt_wanted();
+        text->is_interrupted = tw_signals_wanted();
         if (text->is_interrupted) return TW_OK;
         TW_TRY(tw_generator_next(&text->generator, &token, err));
         if (token == eos) return TW_OK;
@@ -257,7 +257,7 @@ static enum tw_status generate(struct text *text, struct engine_bench *bench,
 enum tw_exit engine_generate(struct engine_bench *bench) {
     struct text text = {.json = bench->options->json, .is_terminal = isatty(STDOUT_FILENO) == 1};
     struct tw_error err;
-    tw_interrupt_catch(true);
+    tw_signals_catch(true);
     const enum tw_status status = generate(&text, bench, &err);
     tw_generator_close(&text.generator);
     tw_tokens_deinit(&text.tokens);

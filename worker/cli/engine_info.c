@@ -10,8 +10,8 @@
 #include "base/units.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
-#include "worker/support/interrupt.h"
 #include "worker/support/json_text.h"
+#include "worker/support/signals.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum { SAMPLES = 3, SAMPLE_TOKENS = 64, SAMPLE_BYTES = 240, SAMPLE_COLUMNS = 68 };
@@ -135,7 +135,7 @@ static enum tw_status verify_file(struct info *info, struct tw_token_file *file,
         const uint64_t left = file->tokens_count - at;
         TW_TRY(tw_token_read(&info->reader, file, at, left < BLOCK ? (uint32_t)left : BLOCK, tokens,
                              err));
-        if (tw_interrupt_wanted()) return tw_fail(err, TW_IO, "interrupted");
+        if (tw_signals_wanted()) return tw_fail(err, TW_IO, "interrupted");
     }
     for (uint64_t i = 0; file->is_shard && i < file->documents_count; i++) {
         uint64_t first = 0, count = 0;

@@ -10,7 +10,7 @@
 #include "worker/cli/engine_verb.h"
 #include "worker/data/json_field.h"
 #include "worker/data/prepare/prepare.h"
-#include "worker/support/interrupt.h"
+#include "worker/support/signals.h"
 
 enum { MILLION = 1000000, HELDOUT_MIN = MILLION / 1000 /* of data.heldout of a run */ };
 
@@ -218,7 +218,7 @@ enum tw_exit engine_prepare(int argc, char **argv) {
         (void)tw_fail(&err, TW_NOMEM, "no memory for the command line");
         return engine_fail(&err);
     }
-    tw_interrupt_catch(true);
+    tw_signals_catch(true);
     enum tw_status status = parse(&command, argc, argv, &err);
     if (status == TW_OK) status = tw_prepare(&command.options, &summary, &err);
     free(command.inputs);

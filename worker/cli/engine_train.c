@@ -17,7 +17,7 @@
 #include "worker/cli/train_report.h"
 #include "worker/files/train_file.h"
 #include "worker/learn/eval.h"
-#include "worker/support/interrupt.h"
+#include "worker/support/signals.h"
 
 enum { EVAL_WINDOWS = 64, SKIPS_MAX = 16 };
 static const double SAVE_PAUSE_S = 600; /* when --save-every says nothing */
@@ -278,7 +278,7 @@ static enum tw_status try_save(struct training *training, struct tw_error *err) 
 static enum tw_status run_steps(struct training *training, struct tw_error *err) {
     const uint64_t eval_steps = training->bench->options->eval_steps;
     uint32_t skips = 0;
-    while (training->file.state.step < training->steps && !tw_interrupt_wanted()) {
+    while (training->file.state.step < training->steps && !tw_signals_wanted()) {
         bool is_skipped = false;
         TW_TRY(take_step(training, &is_skipped, err));
         skips = is_skipped ? skips + 1 : 0;
@@ -393,7 +393,7 @@ enum tw_exit engine_train(struct engine_bench *bench) {
     struct tw_error err;
     training.bench = bench;
     training.held.fd = training.held.seen_fd = -1;
-    tw_interrupt_catch(true);
+    tw_signals_catch(true);
     enum tw_status status = prepare(&training, &err);
     if (status == TW_OK && !bench->options->is_plan) {
         status = run_steps(&training, &err);

@@ -60,7 +60,7 @@ static enum tw_status init_engine(struct tw_engine *engine, const struct tw_engi
     TW_TRY(allocate_arrays(engine, config, err));
     if (engine->plan.is_on_gpu) return tw_gpu_create(&memory->gpu, config, engine, err);
     TW_TRY(tw_engine_choose(config, &ops, &library, err));
-    TW_TRY(tw_team_create(&memory->team, engine->plan.threads, err));
+    TW_TRY(tw_thread_pool_create(&memory->team, engine->plan.threads, err));
     const struct tw_model_config model =
         tw_engine_model_config(config, &engine->plan, ops, library);
     TW_TRY(tw_model_init(&memory->model, &model, memory->team, err));
@@ -93,7 +93,7 @@ void tw_engine_destroy(struct tw_engine *engine) {
     tw_gpu_destroy(memory->gpu);
     tw_engine_optimizer_deinit(engine);
     if (memory->model.memory != NULL) tw_model_deinit(&memory->model);
-    tw_team_destroy(memory->team);
+    tw_thread_pool_destroy(memory->team);
     if (memory->owned != NULL) (void)munmap(memory->owned, memory->owned_bytes);
     free(memory);
     free(engine);

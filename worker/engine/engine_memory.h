@@ -22,7 +22,7 @@ struct tw_engine_matrix {
 struct tw_engine_memory {
     struct tw_gpu *gpu; /* NULL: on the CPU. Of what follows it has `owned` alone */
     struct tw_model model;
-    struct tw_team *team;
+    struct tw_thread_pool *team;
     float *owned; /* those of theta, m, v that the caller did not give; then, from a page of its
                      own, the gradient */
     uint64_t owned_bytes;

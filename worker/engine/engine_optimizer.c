@@ -127,7 +127,7 @@ static void squares_piece(void *context, uint32_t piece, uint32_t thread) {
 double tw_engine_gradient_norm(struct tw_engine *engine) {
     struct tw_engine_memory *memory = engine->memory;
     double sum = 0.0;
-    tw_team_run(memory->team, memory->ranges_count, squares_piece, engine);
+    tw_thread_pool_run(memory->team, memory->ranges_count, squares_piece, engine);
     for (uint32_t i = 0; i < memory->ranges_count; i++) sum += memory->squares[i];
     return sqrt(sum);
 }
@@ -200,6 +200,7 @@ void tw_engine_update(struct tw_engine *engine, float lr, double norm) {
     update.adamw.lr = lr;
     update.adamw.gradient_scale = clip > 0.0 && norm > clip ? (float)(clip / norm) : 1.0f;
     engine->updates++;
-    tw_team_run(engine->memory->team, engine->memory->matrices_count + engine->memory->ranges_count,
-                update_piece, &update);
+    tw_thread_pool_run(engine->memory->team,
+                       engine->memory->matrices_count + engine->memory->ranges_count, update_piece,
+                       &update);
 }

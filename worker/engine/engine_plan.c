@@ -22,7 +22,7 @@ enum {
 /* 0 means all cores, but no more than one per half a million parameters: a small model gains little
  * from more. */
 static uint32_t count_threads(const struct tw_engine_config *config) {
-    const uint32_t most = TW_TEAM_THREADS_MAX;
+    const uint32_t most = TW_THREAD_POOL_THREADS_MAX;
     if (config->compute.threads > 0)
         return config->compute.threads < most ? config->compute.threads : most;
     const uint64_t cores = tw_machine_processors();

@@ -26,7 +26,7 @@
 #include "kernels/ops.h"
 #include "proto/run/layout.h"
 #include "proto/run/run.h"
-#include "worker/support/team.h"
+#include "worker/support/thread_pool.h"
 
 #define TW_MODEL_NONE UINT64_MAX /* the offset of a tensor the model does not have */
 
@@ -95,7 +95,7 @@ struct tw_model {
     struct tw_model_config config;
     struct tw_model_shape shape;
     const struct tw_ops *ops;
-    struct tw_team *team;               /* borrowed */
+    struct tw_thread_pool *team;        /* borrowed */
     struct tw_multiplier **multipliers; /* (threads) */
 
     uint64_t tokens, positions; /* offsets: (vocab, width), (context, width) or TW_MODEL_NONE */
@@ -166,7 +166,7 @@ enum tw_status tw_model_measure(struct tw_model_bytes *bytes, const struct tw_mo
 
 /* TW_NOMEM. `team` has config->threads threads. */
 enum tw_status tw_model_init(struct tw_model *model, const struct tw_model_config *config,
-                             struct tw_team *team, struct tw_error *err);
+                             struct tw_thread_pool *team, struct tw_error *err);
 void tw_model_deinit(struct tw_model *model);
 
 /* Zeros what tw_model_backward does not overwrite when is_first. */

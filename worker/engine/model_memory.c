@@ -232,7 +232,7 @@ static enum tw_status allocate(struct tw_model *model, struct tw_error *err) {
 }
 
 enum tw_status tw_model_init(struct tw_model *model, const struct tw_model_config *config,
-                             struct tw_team *team, struct tw_error *err) {
+                             struct tw_thread_pool *team, struct tw_error *err) {
     set_up(model, config);
     model->team = team;
     const enum tw_status status = allocate(model, err);

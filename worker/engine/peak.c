@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/assert.h"
-#include "worker/support/team.h"
+#include "worker/support/thread_pool.h"
 
 enum {
     SIZE_SLOW = 128, /* for the reference, which does a billion operations a second */
@@ -72,14 +72,14 @@ static enum tw_status prepare(struct peak *peak, const struct tw_matmul_library 
 }
 
 /* The threads' best together; one that got no piece could have been as fast as the fastest. */
-static double rate_of(struct peak *peak, struct tw_team *team, uint32_t size) {
-    const uint32_t threads = tw_team_threads(team);
+static double rate_of(struct peak *peak, struct tw_thread_pool *team, uint32_t size) {
+    const uint32_t threads = tw_thread_pool_threads(team);
     const double operations = 2.0 * TW_MATMUL_ROWS * (double)size * (double)size;
     const double begin_s = now_s(CLOCK_MONOTONIC);
     double fastest = 0, sum = 0;
     for (unsigned i = 0; i < TRIES_MAX && (i < 2 || now_s(CLOCK_MONOTONIC) < begin_s + TRYING_S);
          i++) {
-        tw_team_run(team, PIECES * threads, multiply_piece, peak);
+        tw_thread_pool_run(team, PIECES * threads, multiply_piece, peak);
     }
     for (uint32_t i = 0; i < threads; i++) {
         if (peak->best_s[i] > 0) fastest = fmax(fastest, operations / peak->best_s[i]);
@@ -92,10 +92,10 @@ static double rate_of(struct peak *peak, struct tw_team *team, uint32_t size) {
 
 /* Raises *flops_s to what products with a weight of that size reach. */
 static enum tw_status measure(const struct tw_matmul_library *library, enum tw_type type,
-                              struct tw_team *team, uint32_t size, double *flops_s,
+                              struct tw_thread_pool *team, uint32_t size, double *flops_s,
                               struct tw_error *err) {
     struct peak peak = {.weight = {.k = size, .n = size, .form = TW_MATMUL_NN, .type = type}};
-    const uint32_t threads = tw_team_threads(team);
+    const uint32_t threads = tw_thread_pool_threads(team);
     const enum tw_status status = prepare(&peak, library, size, threads, err);
     if (status == TW_OK) tw_peak_raise(flops_s, rate_of(&peak, team, size));
     for (uint32_t i = 0; peak.multipliers != NULL && i < threads; i++) {
@@ -112,15 +112,15 @@ enum tw_status tw_peak_measure(const struct tw_matmul_library *library, enum tw_
     const bool is_slow = library == tw_matmul_library_get(TW_MATMUL_REF);
     const uint32_t *const sizes = is_slow ? &(const uint32_t){SIZE_SLOW} : SIZES;
     const size_t sizes_count = is_slow ? 1 : sizeof(SIZES) / sizeof(SIZES[0]);
-    struct tw_team *team = NULL;
+    struct tw_thread_pool *team = NULL;
     TW_ASSERT(tw_matmul_library_has(library, type));
-    TW_TRY(tw_team_create(&team, threads, err));
+    TW_TRY(tw_thread_pool_create(&team, threads, err));
     enum tw_status status = TW_OK;
     *flops_s = 0;
     for (size_t i = 0; status == TW_OK && i < sizes_count; i++) {
         status = measure(library, type, team, sizes[i], flops_s, err);
     }
-    tw_team_destroy(team);
+    tw_thread_pool_destroy(team);
     return status;
 }
 

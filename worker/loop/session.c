@@ -6,11 +6,11 @@
 
 #include "base/exit_codes.h"
 #include "base/log.h"
+#include "worker/loop/daemon_link.h"
 #include "worker/loop/device_watch.h"
 #include "worker/loop/heartbeat.h"
-#include "worker/loop/link.h"
 #include "worker/loop/trainer.h"
-#include "worker/support/interrupt.h"
+#include "worker/support/signals.h"
 
 enum { RETRY_MS = 500, REMIND_TRIES = 60, ANSWER_MS = 10000 };
 
@@ -34,15 +34,15 @@ static void pause_ms(long ms) {
 }
 
 /* Waits for the daemon as long as it takes. TW_AGAIN: told to end meanwhile. */
-static enum tw_status daemon_attach(const struct tw_session_config *config, struct tw_link *link,
-                                    struct tw_wmsg_welcome *welcome, int *memfd,
-                                    struct tw_error *err) {
-    for (uint64_t tries = 0; !tw_interrupt_wanted(); tries++) {
-        enum tw_status status = tw_link_open(link, config->socket, err);
+static enum tw_status daemon_attach(const struct tw_session_config *config,
+                                    struct tw_daemon_link *link, struct tw_wmsg_welcome *welcome,
+                                    int *memfd, struct tw_error *err) {
+    for (uint64_t tries = 0; !tw_signals_wanted(); tries++) {
+        enum tw_status status = tw_daemon_link_open(link, config->socket, err);
         if (status == TW_OK) {
-            status = tw_link_attach(link, config->device, ANSWER_MS, welcome, memfd, err);
+            status = tw_daemon_link_attach(link, config->device, ANSWER_MS, welcome, memfd, err);
             if (status == TW_OK) return TW_OK;
-            tw_link_close(link);
+            tw_daemon_link_close(link);
         }
         if (status != TW_AGAIN) return status;
         if (tries % REMIND_TRIES == 0) {
@@ -55,7 +55,7 @@ static enum tw_status daemon_attach(const struct tw_session_config *config, stru
 }
 
 /* Steps until the daemon or a signal ends it. */
-static enum tw_status train(struct tw_link *link, const struct tw_wmsg_welcome *welcome,
+static enum tw_status train(struct tw_daemon_link *link, const struct tw_wmsg_welcome *welcome,
                             const struct tw_shm *shm, const struct tw_learner *learner,
                             struct tw_error *err) {
     struct tw_trainer trainer;
@@ -65,8 +65,8 @@ static enum tw_status train(struct tw_link *link, const struct tw_wmsg_welcome *
     TW_TRY(status);
     status = tw_trainer_start(&trainer, err);
     while (status == TW_OK && !trainer.is_over) {
-        status = tw_interrupt_wanted() ? tw_trainer_finish(&trainer, err)
-                                       : tw_trainer_turn(&trainer, err);
+        status =
+            tw_signals_wanted() ? tw_trainer_finish(&trainer, err) : tw_trainer_turn(&trainer, err);
     }
     tw_trainer_deinit(&trainer);
     return status;
@@ -83,7 +83,8 @@ static void watch_open(struct tw_device_watch *watch, const struct tw_shm *shm,
 }
 
 /* With the memory mapped: a learner, and its training. */
-static enum tw_status learner_run(const struct tw_session_config *config, struct tw_link *link,
+static enum tw_status learner_run(const struct tw_session_config *config,
+                                  struct tw_daemon_link *link,
                                   const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
                                   const struct tw_layout *layout, struct tw_error *err) {
     struct tw_learner learner;
@@ -117,7 +118,8 @@ static enum tw_status learner_run(const struct tw_session_config *config, struct
 }
 
 /* Owns memfd. */
-static enum tw_status attached_run(const struct tw_session_config *config, struct tw_link *link,
+static enum tw_status attached_run(const struct tw_session_config *config,
+                                   struct tw_daemon_link *link,
                                    const struct tw_wmsg_welcome *welcome, int memfd,
                                    struct tw_error *err) {
     static struct tw_layout layout; /* too large for a stack */
@@ -127,28 +129,28 @@ static enum tw_status attached_run(const struct tw_session_config *config, struc
         (void)close(memfd);
         return status;
     }
-    TW_TRY(tw_link_map(memfd, welcome, &layout, &shm, err));
+    TW_TRY(tw_daemon_link_map(memfd, welcome, &layout, &shm, err));
     status = learner_run(config, link, welcome, &shm, &layout, err);
-    tw_link_unmap(&shm);
+    tw_daemon_link_unmap(&shm);
     return status;
 }
 
 /* The daemon hears why, if it still listens. */
-static void fatal_tell(struct tw_link *link, const struct tw_error *err) {
+static void fatal_tell(struct tw_daemon_link *link, const struct tw_error *err) {
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));
     msg.kind = TW_WMSG_FATAL;
     msg.u.fatal.status = err->status;
     memcpy(msg.u.fatal.text, err->message, sizeof(msg.u.fatal.text) - 1);
-    (void)tw_link_try_send(link, &msg, NULL);
+    (void)tw_daemon_link_try_send(link, &msg, NULL);
 }
 
 int tw_session_run(const struct tw_session_config *config) {
     static struct tw_wmsg_welcome welcome;
     struct tw_error err = {.status = TW_OK};
-    struct tw_link link = {.fd = -1};
+    struct tw_daemon_link link = {.fd = -1};
     int memfd = -1;
-    tw_interrupt_catch(false);
+    tw_signals_catch(false);
     enum tw_status status = daemon_attach(config, &link, &welcome, &memfd, &err);
     if (status == TW_OK) {
         status = attached_run(config, &link, &welcome, memfd, &err);
@@ -158,10 +160,10 @@ int tw_session_run(const struct tw_session_config *config) {
         } else if (status != TW_OK) {
             fatal_tell(&link, &err);
         }
-    } else if (tw_interrupt_wanted()) {
+    } else if (tw_signals_wanted()) {
         status = TW_OK;
     }
-    tw_link_close(&link);
+    tw_daemon_link_close(&link);
     if (status != TW_OK) {
         tw_log(TW_LOG_ERROR, "ended", "status=%s exit=%d text=\"%s\"", tw_status_name(status),
                exit_of(status), err.message);

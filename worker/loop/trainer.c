@@ -9,8 +9,8 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "kernels/norm.h"
-#include "worker/loop/mirror.h"
-#include "worker/loop/start.h"
+#include "worker/loop/host_mirror.h"
+#include "worker/loop/start_state.h"
 #include "worker/merge/request.h"
 
 enum { WAIT_MS = 200 };
@@ -28,7 +28,7 @@ static uint64_t cost_us(const struct tw_trainer *trainer) {
     return clock_us(CLOCK_THREAD_CPUTIME_ID) + trainer->link->blocked_us;
 }
 
-enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
+enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_daemon_link *link,
                                const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
                                const struct tw_learner *learner, struct tw_error *err) {
     memset(trainer, 0, sizeof(*trainer));
@@ -44,16 +44,16 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
     enum tw_status status =
         tw_merger_init(&trainer->merger, &welcome->run, shm, &learner->vectors, err);
     if (status == TW_OK) status = tw_pairing_init(&trainer->pairing, &trainer->merger, err);
-    if (status == TW_OK) status = tw_side_init(&trainer->side, link, &trainer->merger, err);
+    if (status == TW_OK) status = tw_step_server_init(&trainer->side, link, &trainer->merger, err);
     if (status == TW_OK)
-        status = tw_early_init(&trainer->early, &trainer->merger, learner->is_host_idle, err);
+        status = tw_apply_ahead_init(&trainer->early, &trainer->merger, learner->is_host_idle, err);
     if (status != TW_OK) tw_trainer_deinit(trainer);
     return status;
 }
 
 void tw_trainer_deinit(struct tw_trainer *trainer) {
-    tw_early_deinit(&trainer->early);
-    tw_side_deinit(&trainer->side);
+    tw_apply_ahead_deinit(&trainer->early);
+    tw_step_server_deinit(&trainer->side);
     tw_pairing_deinit(&trainer->pairing);
     tw_merger_deinit(&trainer->merger);
     free(trainer->waiting);
@@ -99,7 +99,7 @@ static enum tw_status snapshot_take(struct tw_trainer *trainer, struct tw_error 
     struct tw_worker_msg done = {.kind = TW_WMSG_SNAPSHOT_DONE};
     const uint64_t begin_us = cost_us(trainer);
     if (trainer->welcome->snapshot_mode != TW_SNAPSHOT_OFF)
-        TW_TRY(tw_mirror_pull_all(learner, TW_ENGINE_STATE, trainer->shm, err));
+        TW_TRY(tw_host_mirror_pull_all(learner, TW_ENGINE_STATE, trainer->shm, err));
     TW_TRY(tw_snapshot_save(trainer->shm, (enum tw_snapshot_mode)trainer->welcome->snapshot_mode,
                             &state, &done.u.snapshot_done.slot, err));
     trainer->snapshot_step = trainer->step;
@@ -107,7 +107,7 @@ static enum tw_status snapshot_take(struct tw_trainer *trainer, struct tw_error 
     done.u.snapshot_done.step = trainer->step;
     const uint32_t answers = trainer->snapshots_asked > 0 ? trainer->snapshots_asked : 1;
     trainer->snapshots_asked = 0;
-    for (uint32_t i = 0; i < answers; i++) TW_TRY(tw_link_send(trainer->link, &done, err));
+    for (uint32_t i = 0; i < answers; i++) TW_TRY(tw_daemon_link_send(trainer->link, &done, err));
     return TW_OK;
 }
 
@@ -133,8 +133,8 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
     TW_TRY(status);
     TW_TRY(learner->heldout(learner->self, phi, &anchor, err));
     const double size = tw_norm_squared(phi, elements);
-    const double apart = vectors->distance_squared(vectors->self, vectors->theta,
-                                                   tw_twin_all(&trainer->merger.twin), elements);
+    const double apart = vectors->distance_squared(
+        vectors->self, vectors->theta, tw_device_anchor_all(&trainer->merger.twin), elements);
     TW_TRY(vectors->finish(vectors->self, err));
     trainer->evaluated_changes = trainer->merger.changes_count;
 
@@ -146,7 +146,7 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
     tw_log(TW_LOG_INFO, "evaluated",
            "step=%" PRIu64 " loss_live=%.4f loss_anchor=%.4f distance=%.5f", trainer->step, live,
            anchor, (double)told.u.evaluated.distance);
-    return tw_link_send(trainer->link, &told, err);
+    return tw_daemon_link_send(trainer->link, &told, err);
 }
 
 static bool evaluation_is_due(const struct tw_trainer *trainer) {
@@ -178,7 +178,7 @@ static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, 
     }
     if (is_idle) return true; /* there are no steps that anything could be done beside */
     const bool is_ready = msg->kind != TW_WMSG_APPLY || trainer->is_behind ||
-                          tw_early_is_ready(&trainer->early, &msg->u.apply);
+                          tw_apply_ahead_is_ready(&trainer->early, &msg->u.apply);
     return is_ready && min_step <= trainer->step;
 }
 
@@ -206,10 +206,10 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
     case TW_WMSG_APPLY:
         reply->kind = TW_WMSG_APPLIED;
         note_inner(trainer);
-        *status = tw_early_apply(&trainer->early, &msg->u.apply, &reply->u.applied, err);
+        *status = tw_apply_ahead_begin(&trainer->early, &msg->u.apply, &reply->u.applied, err);
         return true;
     case TW_WMSG_SOLO:
-        tw_early_give_up(&trainer->early);
+        tw_apply_ahead_give_up(&trainer->early);
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_anchor_solo(merger, &msg->u.solo, &reply->u.applied, err);
         return true;
@@ -220,7 +220,7 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         reply->u.encoded.tokens = trainer->tokens;
         return true;
     case TW_WMSG_PAIR_APPLY:
-        tw_early_give_up(&trainer->early);
+        tw_apply_ahead_give_up(&trainer->early);
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_pairing_apply(&trainer->pairing, &msg->u.pair_apply, &reply->u.applied, err);
         return true;
@@ -229,7 +229,7 @@ static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_ms
         *status = tw_anchor_export(merger, &msg->u.export, &reply->u.exported, err);
         return true;
     case TW_WMSG_LOAD:
-        tw_early_give_up(&trainer->early);
+        tw_apply_ahead_give_up(&trainer->early);
         reply->kind = TW_WMSG_APPLIED;
         *status = tw_anchor_load(merger, &msg->u.load, &reply->u.applied, err);
         return true;
@@ -285,15 +285,15 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
     struct tw_error reason = {.status = TW_OK};
     enum tw_status status = TW_OK;
     memset(&reply, 0, sizeof(reply));
-    if (tw_side_answer(trainer->link, &trainer->merger, msg, &status, err)) return status;
+    if (tw_step_server_answer(trainer->link, &trainer->merger, msg, &status, err)) return status;
     if (!request_answer(trainer, msg, &reply, &status, &reason)) {
         return state_change(trainer, msg, err);
     }
     TW_TRY(request_settle(trainer, msg, err));
     reason.status = status;
     if (status != TW_OK)
-        tw_refused_tell(&trainer->link->refused, msg->kind, &reason, clock_us(CLOCK_MONOTONIC));
-    return tw_link_send(trainer->link, &reply, err);
+        tw_refusal_log_note(&trainer->link->refused, msg->kind, &reason, clock_us(CLOCK_MONOTONIC));
+    return tw_daemon_link_send(trainer->link, &reply, err);
 }
 
 /* Does what is due among the waiting, in order, and closes the gaps. */
@@ -326,7 +326,7 @@ static bool is_behind(const struct tw_trainer *trainer) {
 static enum tw_status drain(struct tw_trainer *trainer, struct tw_error *err) {
     while (!trainer->is_over && trainer->waiting_count < TW_WAITING_MAX) {
         struct tw_worker_msg *msg = &trainer->waiting[trainer->waiting_count];
-        const enum tw_status status = tw_side_recv(&trainer->side, msg, err);
+        const enum tw_status status = tw_step_server_recv(&trainer->side, msg, err);
         if (status == TW_AGAIN) return TW_OK;
         TW_TRY(status);
         if (is_due(trainer, msg, trainer->waiting_count)) {
@@ -351,7 +351,7 @@ static enum tw_status step_tell(struct tw_trainer *trainer, const struct tw_step
     msg.u.step.grad_norm = result->grad_norm;
     msg.u.step.lr = lr;
     msg.u.step.is_skipped = result->is_skipped;
-    const enum tw_status status = tw_link_try_send(trainer->link, &msg, err);
+    const enum tw_status status = tw_daemon_link_try_send(trainer->link, &msg, err);
     if (status == TW_AGAIN) return TW_OK;
     trainer->step_us = 0;
     trainer->sync_us = 0;
@@ -363,9 +363,9 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
     const float lr = learner->lr(learner->self, tw_trainer_clock(trainer));
     struct tw_step_result result;
     const uint64_t begin_us = clock_us(CLOCK_MONOTONIC);
-    tw_side_open(&trainer->side);
+    tw_step_server_open(&trainer->side);
     const enum tw_status status = learner->step(learner->self, &trainer->cursor, lr, &result, err);
-    trainer->sync_us += tw_side_close(&trainer->side);
+    trainer->sync_us += tw_step_server_close(&trainer->side);
     TW_TRY(status);
     const uint64_t took_us = clock_us(CLOCK_MONOTONIC) - begin_us;
     trainer->boundary_us = cost_us(trainer);
@@ -417,8 +417,9 @@ enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err)
         TW_TRY(inner_step(trainer, err));
         return boundary(trainer, err);
     }
-    const enum tw_status status =
-        tw_side_has_kept(&trainer->side) ? TW_OK : tw_link_wait(trainer->link, WAIT_MS, err);
+    const enum tw_status status = tw_step_server_has_kept(&trainer->side)
+                                      ? TW_OK
+                                      : tw_daemon_link_wait(trainer->link, WAIT_MS, err);
     if (status == TW_AGAIN) return finished_settle(trainer, err);
     TW_TRY(status);
     trainer->boundary_us = cost_us(trainer);
@@ -437,8 +438,8 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
     struct tw_worker_msg ready = {.kind = TW_WMSG_READY};
     struct tw_train_state state;
     enum tw_worker_start start;
-    tw_start_build(trainer->welcome, trainer->shm, trainer->learner, &state, &start);
-    TW_TRY(tw_mirror_push_all(trainer->learner, TW_ENGINE_STATE, trainer->shm, err));
+    tw_start_state_build(trainer->welcome, trainer->shm, trainer->learner, &state, &start);
+    TW_TRY(tw_host_mirror_push_all(trainer->learner, TW_ENGINE_STATE, trainer->shm, err));
     trainer->step = state.step;
     trainer->tokens = state.tokens;
     trainer->cursor = state.cursor;
@@ -450,7 +451,7 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
     ready.u.ready.step = trainer->step;
     ready.u.ready.tokens = trainer->tokens;
     ready.u.ready.about = trainer->learner->about;
-    TW_TRY(tw_link_send(trainer->link, &ready, err));
+    TW_TRY(tw_daemon_link_send(trainer->link, &ready, err));
     tw_log(TW_LOG_INFO, "ready", "start=%s step=%" PRIu64 " tokens=%" PRIu64, start_names[start],
            trainer->step, trainer->tokens);
     trainer->boundary_us = cost_us(trainer);

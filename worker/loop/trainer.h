@@ -25,9 +25,9 @@
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
 #include "worker/learn/learner.h"
-#include "worker/loop/early.h"
-#include "worker/loop/link.h"
-#include "worker/loop/side.h"
+#include "worker/loop/apply_ahead.h"
+#include "worker/loop/daemon_link.h"
+#include "worker/loop/step_server.h"
 #include "worker/merge/merger.h"
 #include "worker/merge/pairing.h"
 
@@ -37,14 +37,14 @@ enum {
 };
 
 struct tw_trainer {
-    struct tw_link *link;
+    struct tw_daemon_link *link;
     const struct tw_wmsg_welcome *welcome;
     const struct tw_shm *shm;
     const struct tw_learner *learner;
     struct tw_merger merger;
     struct tw_pairing pairing;
-    struct tw_side side;   /* answers during steps */
-    struct tw_early early; /* works out APPLYs during steps */
+    struct tw_step_server side;  /* answers during steps */
+    struct tw_apply_ahead early; /* works out APPLYs during steps */
 
     uint64_t step, tokens, cursor;
     uint32_t skips_in_a_row;
@@ -69,7 +69,7 @@ struct tw_trainer {
 };
 
 /* Borrows everything; TW_NOMEM. */
-enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_link *link,
+enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_daemon_link *link,
                                const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
                                const struct tw_learner *learner, struct tw_error *err);
 void tw_trainer_deinit(struct tw_trainer *trainer);

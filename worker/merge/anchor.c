@@ -38,7 +38,7 @@ static enum tw_status apply_check(const struct tw_merger *merger,
 static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anchor_work *work,
                                    struct tw_outer_sizes *sizes, struct tw_error *err) {
     const struct tw_wmsg_apply *request = &work->request;
-    const struct tw_stage *stage = &work->stage;
+    const struct tw_anchor_publish *stage = &work->stage;
     work->sizes = (struct tw_sane_sizes){.count = {0}};
     work->squares = 0.0;
     *sizes = (struct tw_outer_sizes){0};
@@ -70,7 +70,7 @@ static void apply_outer(const struct tw_merger *merger, const struct tw_anchor_w
                         const struct tw_outer_sizes *sizes) {
     const struct tw_run *run = merger->run;
     const struct tw_wmsg_apply *request = &work->request;
-    const struct tw_stage *stage = &work->stage;
+    const struct tw_anchor_publish *stage = &work->stage;
     const struct tw_outer plain =
         tw_outer_at(run->sync.outer_lr_millionths, run->sync.outer_momentum_millionths,
                     run->sync.outer_ramp, request->version);
@@ -101,18 +101,18 @@ static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor
 
 /* theta, and what was sent: merged or not. */
 static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *request,
-                        const struct tw_stage *stage, const float *merged) {
-    struct tw_outbox *outbox = &merger->outbox;
+                        const struct tw_anchor_publish *stage, const float *merged) {
+    struct tw_inflight *outbox = &merger->outbox;
     const uint32_t fragment = stage->fragment;
-    const struct tw_outbox_step step = {.fragment = fragment,
-                                        .version = request->version,
-                                        .theta = tw_merger_theta(merger, fragment),
-                                        .phi_old = stage->live_old,
-                                        .phi = stage->live,
-                                        .merged = merged};
+    const struct tw_inflight_step step = {.fragment = fragment,
+                                          .version = request->version,
+                                          .theta = tw_merger_theta(merger, fragment),
+                                          .phi_old = stage->live_old,
+                                          .phi = stage->live,
+                                          .merged = merged};
     if (request->is_final) {
         merger->vectors->copy(merger->vectors->self, step.theta, stage->live, stage->elements);
-        tw_outbox_forget(outbox, fragment);
+        tw_inflight_forget(outbox, fragment);
         return;
     }
     const bool was_out = outbox->fragments[fragment].is_out;
@@ -121,14 +121,14 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
     for (uint32_t k = 0; k < request->parts_count; k++) {
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
         const enum tw_apply_mode mode = (enum tw_apply_mode)request->parts[k].mode;
-        tw_outbox_land(outbox, &step, begin, n, mode);
+        tw_inflight_land(outbox, &step, begin, n, mode);
         is_merged &= n == 0 || mode == TW_APPLY_MIX;
         if (request->parts[k].contributors > contributors)
             contributors = request->parts[k].contributors;
     }
     if (was_out && request->parts_count > 0) tw_merger_note_landed(merger, fragment, is_merged);
-    if (request->parts_count == 0) tw_outbox_recall(outbox, fragment, step.theta);
-    tw_outbox_arrive(outbox, fragment, contributors);
+    if (request->parts_count == 0) tw_inflight_recall(outbox, fragment, step.theta);
+    tw_inflight_arrive(outbox, fragment, contributors);
 }
 
 /* The inner optimizer, by what was merged. */
@@ -154,7 +154,7 @@ enum tw_status tw_anchor_begin(struct tw_merger *merger, const struct tw_wmsg_ap
                                struct tw_anchor_work *work, struct tw_error *err) {
     TW_TRY(apply_check(merger, request, err));
     work->request = *request;
-    tw_stage_begin(merger, request->fragment, &work->stage);
+    tw_anchor_publish_begin(merger, request->fragment, &work->stage);
     return TW_OK;
 }
 
@@ -163,15 +163,15 @@ enum tw_status tw_anchor_work(const struct tw_merger *merger, struct tw_anchor_w
     struct tw_outer_sizes sizes;
     TW_TRY(apply_decode(merger, work, &sizes, err));
     apply_outer(merger, work, &sizes);
-    return tw_stage_seal(&work->stage, work->request.round + 1, &work->state, err);
+    return tw_anchor_publish_seal(&work->stage, work->request.round + 1, &work->state, err);
 }
 
 void tw_anchor_land(struct tw_merger *merger, const struct tw_anchor_work *work) {
     const struct tw_wmsg_apply *request = &work->request;
-    struct tw_stage stage = work->stage;
+    struct tw_anchor_publish stage = work->stage;
     tw_sane_note_merge(&merger->sane[request->fragment], &work->sizes, stage.elements);
     if (work->squares > 0.0) merger->history[request->fragment].merge = (float)sqrt(work->squares);
-    tw_stage_publish(merger, &stage, &work->state);
+    tw_anchor_publish_publish(merger, &stage, &work->state);
     const float *merged = bring_merge(merger, work);
     apply_theta(merger, request, &stage, merged);
     apply_lead(merger, request, merged);
@@ -181,7 +181,7 @@ static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_
                                  struct tw_error *err) {
     struct tw_anchor_work work = {.merged = merger->scratch};
     TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
-    if (tw_stage_is_applied(merger, request->fragment, request->round)) return TW_OK;
+    if (tw_anchor_publish_is_applied(merger, request->fragment, request->round)) return TW_OK;
     TW_TRY(tw_anchor_begin(merger, request, &work, err));
     TW_TRY(tw_anchor_work(merger, &work, err));
     tw_anchor_land(merger, &work);
@@ -191,7 +191,7 @@ static enum tw_status apply_once(struct tw_merger *merger, const struct tw_wmsg_
 enum tw_status tw_anchor_apply(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                struct tw_wmsg_applied *reply, struct tw_error *err) {
     const enum tw_status status = apply_once(merger, request, err);
-    tw_stage_reply(merger, request->fragment, status, reply);
+    tw_anchor_publish_reply(merger, request->fragment, status, reply);
     return status;
 }
 
@@ -199,18 +199,18 @@ static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_s
                                 struct tw_error *err) {
     const struct tw_vectors *vectors = merger->vectors;
     TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
-    if (tw_stage_is_applied(merger, request->fragment, request->round)) return TW_OK;
-    struct tw_stage stage;
+    if (tw_anchor_publish_is_applied(merger, request->fragment, request->round)) return TW_OK;
+    struct tw_anchor_publish stage;
     float *theta = tw_merger_theta(merger, request->fragment);
     if (merger->run->sync.topology == TW_TOPOLOGY_PAIR)
-        tw_outbox_flush(&merger->outbox, request->fragment, theta);
+        tw_inflight_flush(&merger->outbox, request->fragment, theta);
     /* What is under way, or was lost on the way, belongs to a group we are not in: theta is all
      * there is. */
-    tw_outbox_clear(&merger->outbox, request->fragment, theta);
-    tw_stage_begin(merger, request->fragment, &stage);
+    tw_inflight_clear(&merger->outbox, request->fragment, theta);
+    tw_anchor_publish_begin(merger, request->fragment, &stage);
     TW_TRY(vectors->copy_out(vectors->self, stage.phi, theta, stage.elements, err));
     memset(stage.u, 0, stage.elements * sizeof(float));
-    TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
+    TW_TRY(tw_anchor_publish_end(merger, &stage, request->round + 1, NULL, err));
     merger->must_clip[request->fragment] = false;
     return TW_OK;
 }
@@ -218,7 +218,7 @@ static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_s
 enum tw_status tw_anchor_solo(struct tw_merger *merger, const struct tw_wmsg_solo *request,
                               struct tw_wmsg_applied *reply, struct tw_error *err) {
     const enum tw_status status = solo_once(merger, request, err);
-    tw_stage_reply(merger, request->fragment, status, reply);
+    tw_anchor_publish_reply(merger, request->fragment, status, reply);
     return status;
 }
 
@@ -239,7 +239,7 @@ enum tw_status tw_anchor_export(struct tw_merger *merger, const struct tw_wmsg_e
     struct tw_wmsg_applied now;
     memset(reply, 0, sizeof(*reply));
     const enum tw_status status = export_pack(merger, request, &bytes, err);
-    tw_stage_reply(merger, request->fragment, status, &now);
+    tw_anchor_publish_reply(merger, request->fragment, status, &now);
     reply->fragment = request->fragment;
     reply->status = status;
     reply->bytes = status == TW_OK ? (uint32_t)bytes : 0;
@@ -251,9 +251,9 @@ enum tw_status tw_anchor_export(struct tw_merger *merger, const struct tw_wmsg_e
 /* The theta of all fragments, which is another lineage's, gives way to their phi at once. */
 static enum tw_status load_turn(struct tw_merger *merger) {
     for (uint32_t p = 0; p < merger->shm->fragments_count; p++) {
-        const float *phi = tw_twin_phi(&merger->twin, p);
+        const float *phi = tw_device_anchor_phi(&merger->twin, p);
         float *theta = tw_merger_theta(merger, p);
-        tw_outbox_clear(&merger->outbox, p, theta);
+        tw_inflight_clear(&merger->outbox, p, theta);
         merger->vectors->copy(merger->vectors->self, theta, phi,
                               (size_t)tw_shm_fragment_elements(merger->shm, p));
         merger->must_clip[p] = false;
@@ -267,18 +267,18 @@ static enum tw_status load_back(struct tw_merger *merger, const struct tw_wmsg_l
                                 struct tw_error *err) {
     const struct tw_vectors *vectors = merger->vectors;
     float *theta = tw_merger_theta(merger, request->fragment);
-    struct tw_stage stage;
-    tw_outbox_clear(&merger->outbox, request->fragment, theta);
-    tw_stage_begin(merger, request->fragment, &stage);
+    struct tw_anchor_publish stage;
+    tw_inflight_clear(&merger->outbox, request->fragment, theta);
+    tw_anchor_publish_begin(merger, request->fragment, &stage);
     TW_TRY(vectors->copy_out(vectors->self, stage.phi, theta, stage.elements, err));
     memset(stage.u, 0, stage.elements * sizeof(float));
-    TW_TRY(tw_stage_end(merger, &stage, request->rounds, NULL, err));
+    TW_TRY(tw_anchor_publish_end(merger, &stage, request->rounds, NULL, err));
     merger->must_clip[request->fragment] = false;
     return TW_OK;
 }
 
 static enum tw_status load_stage(struct tw_merger *merger, const struct tw_wmsg_load *request,
-                                 const struct tw_stage *stage, struct tw_error *err) {
+                                 const struct tw_anchor_publish *stage, struct tw_error *err) {
     if (request->in.bytes == 0) {
         memcpy(stage->phi, stage->phi_old, stage->elements * sizeof(float));
         memcpy(stage->u, stage->u_old, stage->elements * sizeof(float));
@@ -303,12 +303,12 @@ static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_l
     if (request->mode == TW_LOAD_BACK) return load_back(merger, request, err);
     if (request->mode == TW_LOAD_TURN) return load_turn(merger);
     const struct tw_vectors *vectors = merger->vectors;
-    struct tw_stage stage;
-    tw_stage_begin(merger, request->fragment, &stage);
+    struct tw_anchor_publish stage;
+    tw_anchor_publish_begin(merger, request->fragment, &stage);
     TW_TRY(load_stage(merger, request, &stage, err));
-    TW_TRY(tw_stage_end(merger, &stage, request->rounds, &request->digest, err));
+    TW_TRY(tw_anchor_publish_end(merger, &stage, request->rounds, &request->digest, err));
     float *theta = tw_merger_theta(merger, request->fragment);
-    tw_outbox_clear(&merger->outbox, request->fragment, theta);
+    tw_inflight_clear(&merger->outbox, request->fragment, theta);
     switch ((enum tw_load_mode)request->mode) {
     case TW_LOAD_RESET:
         vectors->copy(vectors->self, theta, stage.live, stage.elements);
@@ -327,6 +327,6 @@ static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_l
 enum tw_status tw_anchor_load(struct tw_merger *merger, const struct tw_wmsg_load *request,
                               struct tw_wmsg_applied *reply, struct tw_error *err) {
     const enum tw_status status = load_once(merger, request, err);
-    tw_stage_reply(merger, request->fragment, status, reply);
+    tw_anchor_publish_reply(merger, request->fragment, status, reply);
     return status;
 }

@@ -9,8 +9,8 @@
 #ifndef TW_WORKER_MERGE_ANCHOR_H
 #define TW_WORKER_MERGE_ANCHOR_H
 
+#include "worker/merge/anchor_publish.h"
 #include "worker/merge/merger.h"
-#include "worker/merge/stage.h"
 
 /* Outer step with the committed results, then theta: mix (contributed), shift (did not) or leave
  * (absent); is_final: theta := phi. A round that was applied before is answered, not repeated. */
@@ -20,7 +20,7 @@ enum tw_status tw_anchor_apply(struct tw_merger *merger, const struct tw_wmsg_ap
 /* The same in three: what an APPLY makes of the anchor, beside the one that is published. */
 struct tw_anchor_work {
     struct tw_wmsg_apply request;
-    struct tw_stage stage;
+    struct tw_anchor_publish stage;
     float *merged; /* (largest fragment), host, the caller's: the results, each at its place */
     struct tw_sane_sizes sizes; /* of them */
     double squares;

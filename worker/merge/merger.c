@@ -18,8 +18,8 @@ static enum tw_status live_init(struct tw_merger *merger, size_t elements, struc
     } else {
         TW_TRY(vectors->alloc(vectors->self, &merger->v, elements, "an outer gradient", err));
     }
-    TW_TRY(tw_twin_init(&merger->twin, vectors, merger->shm, err));
-    return tw_outbox_init(&merger->outbox, merger->run, merger->shm, vectors, err);
+    TW_TRY(tw_device_anchor_init(&merger->twin, vectors, merger->shm, err));
+    return tw_inflight_init(&merger->outbox, merger->run, merger->shm, vectors, err);
 }
 
 static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err) {
@@ -33,14 +33,14 @@ static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err
     if (merger->sane == NULL) return tw_fail(err, TW_NOMEM, "no memory for the sizes of merges");
     TW_TRY(tw_packer_create(&merger->packer, elements, err));
     if (merger->run->sync.codec == TW_CODEC_AUTO)
-        TW_TRY(tw_fit_create(&merger->fit, merger->run, err));
+        TW_TRY(tw_rate_fit_create(&merger->fit, merger->run, err));
     TW_TRY(tw_merger_reduce_init(merger, err));
     return live_init(merger, elements, err);
 }
 
 uint64_t tw_merger_live_bytes(const struct tw_run *run, const struct tw_layout *layout) {
-    const uint64_t anchor = tw_twin_elements(layout), largest = anchor - layout->elements;
-    return (anchor + largest + tw_outbox_arrays(run) * layout->elements) * sizeof(float);
+    const uint64_t anchor = tw_device_anchor_elements(layout), largest = anchor - layout->elements;
+    return (anchor + largest + tw_inflight_arrays(run) * layout->elements) * sizeof(float);
 }
 
 enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run,
@@ -58,12 +58,12 @@ enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run
 }
 
 void tw_merger_deinit(struct tw_merger *merger) {
-    tw_outbox_deinit(&merger->outbox);
-    tw_twin_deinit(&merger->twin);
+    tw_inflight_deinit(&merger->outbox);
+    tw_device_anchor_deinit(&merger->twin);
     if (merger->v != merger->scratch) merger->vectors->free(merger->vectors->self, merger->v);
     tw_merger_reduce_deinit(merger);
     if (merger->packer != NULL) tw_packer_destroy(merger->packer);
-    tw_fit_destroy(merger->fit);
+    tw_rate_fit_destroy(merger->fit);
     free(merger->sane);
     free(merger->scratch);
     memset(merger, 0, sizeof(*merger));
@@ -142,8 +142,9 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
     const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
     float *theta = tw_merger_theta(merger, fragment);
-    tw_outbox_recall(&merger->outbox, fragment, theta);
-    tw_outbox_fill(&merger->outbox, fragment, v, tw_twin_phi(&merger->twin, fragment), theta);
+    tw_inflight_recall(&merger->outbox, fragment, theta);
+    tw_inflight_fill(&merger->outbox, fragment, v, tw_device_anchor_phi(&merger->twin, fragment),
+                     theta);
     *norm = (float)sqrt(vectors->norm_squared(vectors->self, v, n));
     if (!isfinite(*norm)) {
         return tw_fail(err, TW_CORRUPT, "outer gradient of fragment %u is not finite", fragment);
@@ -155,14 +156,14 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
         return TW_OK;
     }
     vectors->scale(vectors->self, v, factor, n);
-    tw_outbox_clip(&merger->outbox, fragment, factor);
+    tw_inflight_clip(&merger->outbox, fragment, factor);
     *norm *= factor;
     return TW_OK;
 }
 
 /* Where the v that will be encoded lies: what coding loses takes its place. */
 static float *place_of(const struct tw_merger *merger, uint32_t fragment) {
-    float *lost = tw_outbox_lost(&merger->outbox, fragment, 0);
+    float *lost = tw_inflight_lost(&merger->outbox, fragment, 0);
     return lost != NULL ? lost : merger->v;
 }
 
@@ -183,7 +184,7 @@ static bool is_packed_live(const struct tw_merger *merger) {
 
 /* Part k, whose v is on the host. payload: v and bytes in; bytes_count and has_lost out. */
 static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg_encode *request,
-                                  uint32_t k, struct tw_outbox_payload *payload) {
+                                  uint32_t k, struct tw_inflight_payload *payload) {
     const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
     const size_t capacity = request->parts[k].out.bytes;
     /* A caller that put another codec in place of the run's wants that one. */
@@ -191,35 +192,35 @@ static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg
         const struct tw_codec_source source = {
             .x = payload->v,
             .n = n,
-            .lost = tw_outbox_lost(&merger->outbox, request->fragment, begin)};
+            .lost = tw_inflight_lost(&merger->outbox, request->fragment, begin)};
         payload->has_lost = source.lost != NULL;
         return tw_codec_encode(merger->codec, source, payload->bytes, capacity,
                                &payload->bytes_count);
     }
-    const struct tw_fit_part part = {.x = payload->v,
-                                     .begin =
-                                         merger->shm->fragment_begin[request->fragment] + begin,
-                                     .n = n,
-                                     .bytes_max = (size_t)request->parts[k].bytes_max,
-                                     .out = payload->bytes,
-                                     .capacity = capacity};
-    return tw_fit_encode(merger->fit, &part, &payload->bytes_count);
+    const struct tw_rate_fit_part part = {.x = payload->v,
+                                          .begin = merger->shm->fragment_begin[request->fragment] +
+                                                   begin,
+                                          .n = n,
+                                          .bytes_max = (size_t)request->parts[k].bytes_max,
+                                          .out = payload->bytes,
+                                          .capacity = capacity};
+    return tw_rate_fit_encode(merger->fit, &part, &payload->bytes_count);
 }
 
 /* Part k of v into its span, and into the books of the outbox. */
 static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                   uint32_t k, const float *v, size_t *bytes, struct tw_error *err) {
     const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
-    struct tw_outbox_payload payload = {.codec = merger->codec, .v = v + begin};
+    struct tw_inflight_payload payload = {.codec = merger->codec, .v = v + begin};
     TW_TRY(tw_request_span(merger->shm, &request->parts[k].out, &payload.bytes, err));
     if (is_packed_live(merger)) {
         *bytes = merger->codec->bound(n);
         if (request->parts[k].out.bytes < *bytes) return TW_LIMIT;
-        return tw_outbox_pack(&merger->outbox, request->fragment, begin, n, &payload, err);
+        return tw_inflight_pack(&merger->outbox, request->fragment, begin, n, &payload, err);
     }
     TW_TRY(encode_here(merger, request, k, &payload));
     *bytes = payload.bytes_count;
-    tw_outbox_note(&merger->outbox, request->fragment, begin, n, &payload);
+    tw_inflight_note(&merger->outbox, request->fragment, begin, n, &payload);
     return TW_OK;
 }
 
@@ -255,7 +256,8 @@ static enum tw_status encode_fragment(struct tw_merger *merger,
     TW_TRY(tw_merger_take(merger, fragment, v, &reply->norm, err));
     note_own(merger, fragment, v);
     TW_TRY(encode_all(merger, request, v, reply, err));
-    tw_outbox_depart(&merger->outbox, fragment, request->round, tw_merger_theta(merger, fragment));
+    tw_inflight_depart(&merger->outbox, fragment, request->round,
+                       tw_merger_theta(merger, fragment));
     merger->must_clip[fragment] = false;
     merger->history[fragment].sent = reply->norm;
     return TW_OK;

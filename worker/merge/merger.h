@@ -26,9 +26,9 @@
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
 #include "worker/engine/vectors.h"
-#include "worker/merge/fit.h"
-#include "worker/merge/outbox.h"
-#include "worker/merge/twin.h"
+#include "worker/merge/device_anchor.h"
+#include "worker/merge/inflight.h"
+#include "worker/merge/rate_fit.h"
 
 enum {
     TW_NORMS_KEPT = 15,  /* of Deltas of a fragment that were merged: the clip uses their median */
@@ -50,14 +50,14 @@ struct tw_merger {
     const struct tw_vectors *vectors;
     const struct tw_codec *codec;  /* of outer gradients */
     const struct tw_codec *result; /* of merged ones */
-    struct tw_fit *fit;            /* owned; NULL but for sync.codec = auto */
+    struct tw_rate_fit *fit;       /* owned; NULL but for sync.codec = auto */
     struct tw_packer *packer;
     float *scratch;                   /* (largest fragment), host: a merge, decoded results */
     float *v;                         /* (largest fragment), live: a Delta, where the outbox does
                                          not have it, a merge; on the host scratch itself */
-    struct tw_twin twin;              /* phi, live */
+    struct tw_device_anchor twin;     /* phi, live */
     bool must_clip[TW_FRAGMENTS_MAX]; /* the next Delta of this fragment */
-    struct tw_outbox outbox;          /* what was sent */
+    struct tw_inflight outbox;        /* what was sent */
     float *inputs;                    /* contributions, where the merge wants more than their sum */
     size_t inputs_elements;
     struct tw_pieces *pieces; /* RDA: the tensors; merger_reduce.c */
@@ -96,7 +96,7 @@ float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                 struct tw_wmsg_encoded *reply, struct tw_error *err);
 
-/* The first half of it: what is to be sent of the fragment into v, live, as tw_outbox_fill leaves
+/* The first half of it: what is to be sent of the fragment into v, live, as tw_inflight_fill leaves
  * it; its norm, after a clip where one is due, into *norm. TW_CORRUPT when it is not finite. */
 enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float *v, float *norm,
                               struct tw_error *err);

@@ -8,8 +8,8 @@
 #include "kernels/merge.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
+#include "worker/merge/anchor_publish.h"
 #include "worker/merge/request.h"
-#include "worker/merge/stage.h"
 
 /* The running maximum forgets a tenth with each meeting. */
 #define DISTANCE_KEPT 0.9f
@@ -80,7 +80,7 @@ enum tw_status tw_pairing_encode(struct tw_pairing *pairing,
 
 /* phi', u' by the heavy ball on scratch. */
 static void step_outer(const struct tw_pairing *pairing, uint64_t version,
-                       const struct tw_stage *stage) {
+                       const struct tw_anchor_publish *stage) {
     const struct tw_merger *merger = pairing->merger;
     const struct tw_run *run = merger->run;
     const size_t n = stage->elements;
@@ -99,27 +99,27 @@ static void step_outer(const struct tw_pairing *pairing, uint64_t version,
 
 /* The step is published: theta, and what was sent. */
 static void land(const struct tw_pairing *pairing, const struct tw_wmsg_pair_apply *request,
-                 const struct tw_stage *stage) {
-    struct tw_outbox *outbox = &pairing->merger->outbox;
-    const struct tw_outbox_step step = {.fragment = request->fragment,
-                                        .version = request->version,
-                                        .theta =
-                                            tw_merger_theta(pairing->merger, request->fragment),
-                                        .phi_old = stage->live_old,
-                                        .phi = stage->live};
+                 const struct tw_anchor_publish *stage) {
+    struct tw_inflight *outbox = &pairing->merger->outbox;
+    const struct tw_inflight_step step = {.fragment = request->fragment,
+                                          .version = request->version,
+                                          .theta =
+                                              tw_merger_theta(pairing->merger, request->fragment),
+                                          .phi_old = stage->live_old,
+                                          .phi = stage->live};
     const struct tw_vectors *vectors = outbox->vectors;
     if (request->is_final != 0) {
         vectors->copy(vectors->self, step.theta, stage->live, stage->elements);
-        tw_outbox_forget(outbox, request->fragment);
+        tw_inflight_forget(outbox, request->fragment);
         return;
     }
-    tw_outbox_land(outbox, &step, 0, stage->elements, TW_APPLY_MIX);
-    tw_outbox_arrive(outbox, request->fragment, 0);
+    tw_inflight_land(outbox, &step, 0, stage->elements, TW_APPLY_MIX);
+    tw_inflight_arrive(outbox, request->fragment, 0);
 }
 
 static bool is_under_way(const struct tw_pairing *pairing,
                          const struct tw_wmsg_pair_apply *request) {
-    const struct tw_outbox *outbox = &pairing->merger->outbox;
+    const struct tw_inflight *outbox = &pairing->merger->outbox;
     return outbox->fragments[request->fragment].is_out &&
            outbox->fragments[request->fragment].round == request->round;
 }
@@ -133,11 +133,11 @@ static enum tw_status take_own(struct tw_pairing *pairing, const struct tw_wmsg_
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
     float norm;
     if (is_under_way(pairing, request)) {
-        tw_outbox_again(&merger->outbox, fragment, merger->v);
+        tw_inflight_again(&merger->outbox, fragment, merger->v);
     } else {
         TW_TRY(tw_merger_take(merger, fragment, merger->v, &norm, err));
-        tw_outbox_depart(&merger->outbox, fragment, request->round,
-                         tw_merger_theta(merger, fragment));
+        tw_inflight_depart(&merger->outbox, fragment, request->round,
+                           tw_merger_theta(merger, fragment));
     }
     if (vectors->is_host) return TW_OK;
     return vectors->copy_out(vectors->self, merger->scratch, merger->v, n, err);
@@ -147,12 +147,12 @@ static enum tw_status apply_alone(struct tw_pairing *pairing,
                                   const struct tw_wmsg_pair_apply *request, struct tw_error *err) {
     struct tw_merger *merger = pairing->merger;
     const uint32_t fragment = request->fragment;
-    struct tw_stage stage;
+    struct tw_anchor_publish stage;
     TW_TRY(take_own(pairing, request, err));
-    tw_stage_begin(merger, fragment, &stage);
+    tw_anchor_publish_begin(merger, fragment, &stage);
     step_outer(pairing, request->version, &stage);
-    TW_TRY(tw_stage_end(merger, &stage, request->round + 1, NULL, err));
-    tw_outbox_exact(&merger->outbox, fragment);
+    TW_TRY(tw_anchor_publish_end(merger, &stage, request->round + 1, NULL, err));
+    tw_inflight_exact(&merger->outbox, fragment);
     merger->must_clip[fragment] = false;
     land(pairing, request, &stage);
     return TW_OK;
@@ -191,7 +191,7 @@ static enum tw_status decode_all(struct tw_pairing *pairing,
 }
 
 /* How far apart anchors were, or will be by the next time: two that are equal part by a step. */
-static void note_distance(struct tw_pairing *pairing, const struct tw_stage *stage) {
+static void note_distance(struct tw_pairing *pairing, const struct tw_anchor_publish *stage) {
     const size_t n = stage->elements;
     const float apart = tw_lattice_distance(pairing->theirs, stage->phi_old, n);
     const float moved = tw_lattice_distance(stage->phi, stage->phi_old, n);
@@ -203,8 +203,8 @@ static void note_distance(struct tw_pairing *pairing, const struct tw_stage *sta
 /* The step with both; what the guard thinks of the partner's share goes into it. */
 static enum tw_status step_pair(struct tw_pairing *pairing,
                                 const struct tw_wmsg_pair_apply *request,
-                                const struct tw_pair_verdict *verdict, struct tw_stage *stage,
-                                struct tw_error *err) {
+                                const struct tw_pair_verdict *verdict,
+                                struct tw_anchor_publish *stage, struct tw_error *err) {
     struct tw_merger *merger = pairing->merger;
     const double half = (double)merger->run->sync.consensus_millionths / 2e6;
     tw_scale(merger->scratch, 0.5f, stage->elements);
@@ -212,7 +212,7 @@ static enum tw_status step_pair(struct tw_pairing *pairing,
     step_outer(pairing, request->version, stage);
     tw_outer_pull(stage->phi, stage->u, pairing->own, pairing->theirs,
                   (float)(half * (double)verdict->pull), stage->elements);
-    TW_TRY(tw_stage_end(merger, stage, request->round + 1, NULL, err));
+    TW_TRY(tw_anchor_publish_end(merger, stage, request->round + 1, NULL, err));
     note_distance(pairing, stage);
     land(pairing, request, stage);
     return TW_OK;
@@ -223,12 +223,12 @@ static enum tw_status apply_pair(struct tw_pairing *pairing,
                                  struct tw_wmsg_applied *reply, struct tw_error *err) {
     struct tw_pair_verdict verdict = {.is_refused = false};
     struct tw_pair_sizes sizes;
-    struct tw_stage stage;
+    struct tw_anchor_publish stage;
     if (!is_under_way(pairing, request)) {
         return tw_fail(err, TW_AGAIN, "nothing of fragment %u was sent in round %llu",
                        request->fragment, (unsigned long long)request->round);
     }
-    tw_stage_begin(pairing->merger, request->fragment, &stage);
+    tw_anchor_publish_begin(pairing->merger, request->fragment, &stage);
     const enum tw_status status = decode_all(pairing, request, stage.phi_old, stage.elements, err);
     if (status == TW_OK) {
         measure(pairing, stage.elements, &sizes);
@@ -249,7 +249,8 @@ static enum tw_status apply_once(struct tw_pairing *pairing,
                                  struct tw_wmsg_applied *reply, struct tw_error *err) {
     if (pairing->own == NULL) return tw_fail(err, TW_PROTO, "this run is not one in pairs");
     TW_TRY(tw_request_fragment(pairing->merger->shm, request->fragment, err));
-    if (tw_stage_is_applied(pairing->merger, request->fragment, request->round)) return TW_OK;
+    if (tw_anchor_publish_is_applied(pairing->merger, request->fragment, request->round))
+        return TW_OK;
     if (request->is_alone != 0) return apply_alone(pairing, request, err);
     return apply_pair(pairing, request, reply, err);
 }
@@ -259,7 +260,7 @@ enum tw_status tw_pairing_apply(struct tw_pairing *pairing,
                                 struct tw_wmsg_applied *reply, struct tw_error *err) {
     struct tw_wmsg_applied found = {0};
     const enum tw_status status = apply_once(pairing, request, &found, err);
-    tw_stage_reply(pairing->merger, request->fragment, status, reply);
+    tw_anchor_publish_reply(pairing->merger, request->fragment, status, reply);
     reply->is_alone = found.is_alone;
     reply->is_insane = found.is_insane;
     if (status == TW_OK) reply->distance = found.distance;

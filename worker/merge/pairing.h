@@ -8,7 +8,7 @@
  *     phi = phi - u,     theta = theta + (phi' - phi) + Delta
  *
  * The partner takes the mirrored step: the gamma terms cancel, each D is merged half here and half
- * there, and what coding lost of ours stays in the residual and in theta (worker/merge/outbox.h).
+ * there, and what coding lost of ours stays in the residual and in theta (worker/merge/inflight.h).
  * So two of them together lose nothing but what is scaled down (below). Alone, the step is taken on
  * the own v = beta e + Delta as it is, and e = 0. What was trained since Delta was taken stays in
  * theta.

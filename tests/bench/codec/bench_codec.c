@@ -77,7 +77,7 @@ static void delta(struct arrays *a) {
 }
 
 /* Delta and what error feedback adds to it, encoded, and what that loses in its place: as
- * worker/merge/outbox.h. */
+ * worker/merge/inflight.h. */
 static void send(struct arrays *a) {
     const struct tw_delta delta = {.v = a->lost,
                                    .anchor = a->x,

@@ -16,7 +16,7 @@
 #include "base/units.h"
 #include "tests/bench/engine/bound.h"
 #include "worker/engine/engine.h"
-#include "worker/support/team.h"
+#include "worker/support/thread_pool.h"
 
 enum { ROUNDS_MAX = 1000 };
 
@@ -221,7 +221,7 @@ static enum tw_status read_option(struct options *options, const char *name, con
     if (strcmp(name, "model") == 0) return tw_run_apply_model(&options->run, value, err);
     if (strcmp(name, "device") == 0) return tw_device_parse(value, &options->compute.device, err);
     if (strcmp(name, "threads") == 0) {
-        return read_number(value, TW_TEAM_THREADS_MAX, &options->compute.threads, err);
+        return read_number(value, TW_THREAD_POOL_THREADS_MAX, &options->compute.threads, err);
     }
     if (strcmp(name, "micro-batch") == 0) {
         return read_number(value, 1u << 20, &options->compute.micro_batch, err);

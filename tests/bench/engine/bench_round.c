@@ -33,7 +33,7 @@ struct bench {
     struct tw_compute_config compute;
     uint32_t periods;
     struct fake_daemon daemon;
-    struct tw_link link;
+    struct tw_daemon_link link;
     struct tw_wmsg_welcome welcome;
     struct tw_shm shm;
     struct tw_engine *engine;
@@ -354,8 +354,8 @@ static enum tw_status run(struct bench *bench, struct tw_error *err) {
     TW_TRY(learner_open(bench, err));
     fake_daemon_welcome(&bench->daemon);
     bench->link.fd = bench->daemon.worker_fd;
-    TW_TRY(tw_link_attach(&bench->link, "bench", PATIENCE_MS, &bench->welcome, &memfd, err));
-    TW_TRY(tw_link_map(memfd, &bench->welcome, &bench->daemon.layout, &bench->shm, err));
+    TW_TRY(tw_daemon_link_attach(&bench->link, "bench", PATIENCE_MS, &bench->welcome, &memfd, err));
+    TW_TRY(tw_daemon_link_map(memfd, &bench->welcome, &bench->daemon.layout, &bench->shm, err));
     TW_TRY(tw_trainer_init(&bench->trainer, &bench->link, &bench->welcome, &bench->shm,
                            &bench->learner, err));
     enum tw_status status = tw_trainer_start(&bench->trainer, err);
@@ -365,7 +365,7 @@ static enum tw_status run(struct bench *bench, struct tw_error *err) {
     }
     if (status == TW_OK) status = measure(bench, err);
     tw_trainer_deinit(&bench->trainer);
-    tw_link_unmap(&bench->shm);
+    tw_daemon_link_unmap(&bench->shm);
     return status;
 }
 
@@ -379,7 +379,7 @@ int main(int argc, char **argv) {
         fake_daemon_open(&bench.daemon, &bench.run, TW_SNAPSHOT_OFF);
         for (uint32_t p = 0; p < bench.daemon.layout.fragments_count; p++) plan_fragment(&bench, p);
         status = run(&bench, &err);
-        tw_link_close(&bench.link);
+        tw_daemon_link_close(&bench.link);
         fake_daemon_close(&bench.daemon);
     }
     if (status != TW_OK) (void)fprintf(stderr, "thinwire-round-bench: %s\n", err.message);

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "tests/bench/engine/whole.h"
-#include "worker/support/team.h"
+#include "worker/support/thread_pool.h"
 
 enum { SHAPES_MAX = 32, TRIES = 3, ALIGN = 4096 };
 
@@ -32,7 +32,7 @@ struct bound {
     enum tw_type type;
     uint64_t rows;
     uint32_t threads;
-    struct tw_team *team;
+    struct tw_thread_pool *team;
     const struct tw_matmul_library *library;
     struct tw_multiplier **multipliers; /* (threads) */
     uint32_t shapes_count;
@@ -209,10 +209,11 @@ static void run_way(const struct bound *bound, const struct shape *shape, enum w
         if (way != SHARED) {
             whole_run(shape->whole[way == WHOLE_PACKED], shape->y[i], shape->a[i], shape->b[i]);
         } else if (p->form == TW_MATMUL_TN) {
-            tw_team_run(bound->team, cut(p->m, TW_MATMUL_TILE_M) * cut(p->n, TW_MATMUL_TILE_N),
-                        gradient_piece, &job);
+            tw_thread_pool_run(bound->team,
+                               cut(p->m, TW_MATMUL_TILE_M) * cut(p->n, TW_MATMUL_TILE_N),
+                               gradient_piece, &job);
         } else {
-            tw_team_run(bound->team, cut(p->m, TW_MATMUL_ROWS), weight_piece, &job);
+            tw_thread_pool_run(bound->team, cut(p->m, TW_MATMUL_ROWS), weight_piece, &job);
         }
     }
 }
@@ -257,7 +258,7 @@ enum tw_status bound_create(struct bound **bound_out, const struct tw_run *run, 
         return tw_fail(err, TW_CONFIG, "%s does not multiply bf16 here: use --compute fp32",
                        tw_matmul_library_name(bound->library));
     }
-    TW_TRY(tw_team_create(&bound->team, threads, err));
+    TW_TRY(tw_thread_pool_create(&bound->team, threads, err));
     for (uint32_t i = 0; i < threads; i++) {
         TW_TRY(tw_multiplier_create(&bound->multipliers[i], bound->library, err));
     }
@@ -278,7 +279,7 @@ void bound_destroy(struct bound *bound) {
         tw_multiplier_destroy(bound->multipliers[i]);
     }
     free(bound->multipliers);
-    tw_team_destroy(bound->team);
+    tw_thread_pool_destroy(bound->team);
     free(bound);
 }
 

@@ -21,7 +21,7 @@ enum { TEXT_LINES = 1500 };
 struct node {
     bool is_open;
     struct fake_daemon daemon;
-    struct tw_link link;
+    struct tw_daemon_link link;
     struct tw_wmsg_welcome welcome;
     struct tw_shm shm;
     struct tw_learner_engine engine;
@@ -51,8 +51,8 @@ static void node_open(struct node *node, uint32_t idx, const struct tw_run *run)
     fake_daemon_open(&node->daemon, run, TW_SNAPSHOT_OFF);
     fake_daemon_welcome(&node->daemon);
     node->link.fd = node->daemon.worker_fd;
-    must(tw_link_attach(&node->link, "test", PATIENCE_MS, &node->welcome, &memfd, &err));
-    must(tw_link_map(memfd, &node->welcome, &node->daemon.layout, &node->shm, &err));
+    must(tw_daemon_link_attach(&node->link, "test", PATIENCE_MS, &node->welcome, &memfd, &err));
+    must(tw_daemon_link_map(memfd, &node->welcome, &node->daemon.layout, &node->shm, &err));
     const struct tw_learner_config config = {
         .run = &node->daemon.run,
         .layout = &node->daemon.layout,
@@ -76,8 +76,8 @@ static int nodes_close(void **state) {
         if (!node->is_open) continue;
         tw_trainer_deinit(&node->trainer);
         tw_learner_engine_close(&node->engine);
-        tw_link_unmap(&node->shm);
-        tw_link_close(&node->link);
+        tw_daemon_link_unmap(&node->shm);
+        tw_daemon_link_close(&node->link);
         fake_daemon_close(&node->daemon);
         node->is_open = false;
     }

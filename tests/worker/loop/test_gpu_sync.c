@@ -27,7 +27,7 @@ enum { CPU, GPU, NODES, ROOM = 1 << 17, FRAGMENTS = 3 };
 
 struct node {
     struct fake_daemon dae;
-    struct tw_link link;
+    struct tw_daemon_link link;
     struct tw_wmsg_welcome welcome;
     struct tw_shm shm;
     struct tw_learner_engine real;
@@ -48,9 +48,9 @@ static enum tw_status node_open(struct node *node, const struct tw_run *run, boo
     fake_daemon_open(&node->dae, run, TW_SNAPSHOT_OFF);
     node->link.fd = node->dae.worker_fd;
     fake_daemon_welcome(&node->dae);
-    assert_int_equal(tw_link_attach(&node->link, "test", 1000, &node->welcome, &memfd, &err),
+    assert_int_equal(tw_daemon_link_attach(&node->link, "test", 1000, &node->welcome, &memfd, &err),
                      TW_OK);
-    assert_int_equal(tw_link_map(memfd, &node->welcome, &node->dae.layout, &node->shm, &err),
+    assert_int_equal(tw_daemon_link_map(memfd, &node->welcome, &node->dae.layout, &node->shm, &err),
                      TW_OK);
     const struct tw_learner_config config = {
         .run = &node->welcome.run,
@@ -76,8 +76,8 @@ static enum tw_status node_open(struct node *node, const struct tw_run *run, boo
 static void node_close(struct node *node) {
     if (node->trainer.waiting != NULL) tw_trainer_deinit(&node->trainer);
     tw_learner_engine_close(&node->real);
-    tw_link_unmap(&node->shm);
-    tw_link_close(&node->link);
+    tw_daemon_link_unmap(&node->shm);
+    tw_daemon_link_close(&node->link);
     fake_daemon_close(&node->dae);
 }
 
@@ -178,8 +178,8 @@ static void check_working_weights(void) {
 
 /* After a request. Weights and moments that sums went into are made equal once they are near. */
 static void check_all(void) {
-    struct tw_outbox *cpu = &nodes[CPU].trainer.merger.outbox;
-    const struct tw_outbox *gpu = &nodes[GPU].trainer.merger.outbox;
+    struct tw_inflight *cpu = &nodes[CPU].trainer.merger.outbox;
+    const struct tw_inflight *gpu = &nodes[GPU].trainer.merger.outbox;
     pull();
     check_working_weights();
     for (uint32_t p = 0; p < FRAGMENTS; p++) {

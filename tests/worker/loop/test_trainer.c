@@ -13,7 +13,7 @@
 /* The real link and loop in one thread with the daemon: requests are queued, then a turn is taken.
  */
 static struct fake_daemon dae;
-static struct tw_link link_;
+static struct tw_daemon_link link_;
 static struct tw_wmsg_welcome welcome;
 static struct tw_shm shm;
 static struct stub_learner stub;
@@ -25,8 +25,8 @@ static void worker_open(void) {
     int memfd;
     link_.fd = dae.worker_fd;
     fake_daemon_welcome(&dae);
-    assert_int_equal(tw_link_attach(&link_, "stub", 1000, &welcome, &memfd, &err), TW_OK);
-    assert_int_equal(tw_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
+    assert_int_equal(tw_daemon_link_attach(&link_, "stub", 1000, &welcome, &memfd, &err), TW_OK);
+    assert_int_equal(tw_daemon_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
     const struct tw_learner_config config = {
         .run = &welcome.run, .layout = &dae.layout, .data_seed = welcome.data_seed};
     memset(&stub, 0, sizeof(stub));
@@ -37,8 +37,8 @@ static void worker_open(void) {
 static void worker_close(void) {
     tw_trainer_deinit(&trainer);
     stub_learner_close(&stub);
-    tw_link_unmap(&shm);
-    tw_link_close(&link_);
+    tw_daemon_link_unmap(&shm);
+    tw_daemon_link_close(&link_);
 }
 
 static void worker_start(void) {

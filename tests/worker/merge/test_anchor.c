@@ -11,7 +11,7 @@
 #include "sync/node.h"
 #include "tests/worker/loop/fake_daemon.h"
 #include "tests/worker/loop/stub_learner.h"
-#include "worker/loop/start.h"
+#include "worker/loop/start_state.h"
 #include "worker/merge/anchor.h"
 #include "worker/merge/merger.h"
 
@@ -38,7 +38,7 @@ static void node_open(struct node *node, uint64_t data_seed, const struct tw_run
     assert_int_equal(
         tw_merger_init(&node->merger, &node->dae.run, &node->dae.shm, &node->learner.vectors, &err),
         TW_OK);
-    tw_start_build(&node->dae.welcome, &node->dae.shm, &node->learner, &state, &start);
+    tw_start_state_build(&node->dae.welcome, &node->dae.shm, &node->learner, &state, &start);
     node->cursor = 0;
 }
 

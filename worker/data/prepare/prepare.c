@@ -20,7 +20,7 @@
 #include "worker/data/prepare/prepare_report.h"
 #include "worker/data/prepare/prepare_write.h"
 #include "worker/data/whole_file.h"
-#include "worker/support/interrupt.h"
+#include "worker/support/signals.h"
 
 enum {
     WAIT_MS = 200,
@@ -353,7 +353,7 @@ static enum tw_status write_all(struct prepare *prepare, struct tw_blocks *block
             tw_blocks_release(blocks, block);
         }
         tw_prepare_report_tick(&prepare->report, &writer->state.counts, writer->taken_bytes);
-        if (status == TW_OK && tw_interrupt_wanted()) {
+        if (status == TW_OK && tw_signals_wanted()) {
             status = tw_fail(err, TW_AGAIN, "stopped; the same command goes on");
         }
     }

@@ -20,7 +20,7 @@ void tw_tasks_run(const struct tw_task *tasks, uint32_t count) {
     struct phase phase = {tasks, count};
     uint32_t pieces = 0;
     for (uint32_t i = 0; i < count; i++) pieces += tasks[i].pieces;
-    if (pieces > 0) tw_team_run(tasks[0].pass->model->team, pieces, phase_piece, &phase);
+    if (pieces > 0) tw_thread_pool_run(tasks[0].pass->model->team, pieces, phase_piece, &phase);
 }
 
 /* ---- linear -------------------------------------------------------------------------------- */

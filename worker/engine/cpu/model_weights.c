@@ -38,7 +38,7 @@ void tw_model_use(struct tw_model *model, const float *params) {
     point(model, &model->head, params);
     for (uint32_t i = 0; i < model->weights_count; i++)
         pieces += tw_weight_panels(model->weights[i]);
-    if (pieces > 0) tw_team_run(model->team, pieces, pack_piece, model);
+    if (pieces > 0) tw_thread_pool_run(model->team, pieces, pack_piece, model);
 }
 
 void tw_model_clear(const struct tw_model *model, float *gradient) {

@@ -1,0 +1,352 @@
+/* Tests of worker/loop/apply_ahead.c: an APPLY that a thread works out while steps go on does what
+ * one does that the loop works out itself at the step where it landed, to the bit. */
+#include "tests/test.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "sync/node.h"
+#include "tests/worker/loop/fake_daemon.h"
+#include "tests/worker/loop/stub_learner.h"
+#include "worker/loop/trainer.h"
+
+enum { ROOM = 65536, FRAGMENTS = 3, TURNS_MAX = 100000, ROUNDS_MAX = 16 };
+
+#define NEVER ((uint64_t)1 << 40)
+
+static struct fake_daemon dae;
+static struct tw_daemon_link link_;
+static struct tw_wmsg_welcome welcome;
+static struct tw_shm shm;
+static struct stub_learner stub;
+static struct tw_learner learner;
+static struct tw_trainer trainer;
+static struct tw_error err;
+
+static void worker_open(bool is_host_idle, bool is_remote) {
+    struct tw_worker_msg msg;
+    struct tw_run run;
+    int memfd;
+    fake_run(&run);
+    run.sync.sent = TW_SENT_KEEP;
+    run.sync.mix_millionths = 0;
+    run.sync.lead_millionths = 500000;
+    run.sync.feedback_millionths = 900000;
+    fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
+    link_.fd = dae.worker_fd;
+    fake_daemon_welcome(&dae);
+    assert_int_equal(tw_daemon_link_attach(&link_, "stub", 1000, &welcome, &memfd, &err), TW_OK);
+    assert_int_equal(tw_daemon_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
+    const struct tw_learner_config config = {
+        .run = &welcome.run, .layout = &dae.layout, .data_seed = welcome.data_seed};
+    memset(&stub, 0, sizeof(stub));
+    stub.is_remote = is_remote;
+    stub.far.can_pack = is_remote;
+    assert_int_equal(stub_learner_open(&stub, &learner, &config, &err), TW_OK);
+    learner.is_host_idle = is_host_idle;
+    assert_int_equal(tw_trainer_init(&trainer, &link_, &welcome, &shm, &learner, &err), TW_OK);
+    assert_int_equal(tw_trainer_start(&trainer, &err), TW_OK);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_READY, &msg));
+}
+
+static void worker_close(void) {
+    tw_trainer_deinit(&trainer);
+    stub_learner_close(&stub);
+    tw_daemon_link_unmap(&shm);
+    tw_daemon_link_close(&link_);
+    fake_daemon_close(&dae);
+}
+
+static void turn(void) {
+    if (tw_trainer_turn(&trainer, &err) != TW_OK) fail_msg("%s", err.message);
+}
+
+/* Turns until this answer comes; whatever a thread is at has the core meanwhile. */
+static struct tw_worker_msg wait_for(uint32_t kind) {
+    struct tw_worker_msg msg;
+    for (int i = 0; i < TURNS_MAX; i++) {
+        if (fake_daemon_recv(&dae, kind, &msg)) return msg;
+        turn();
+        (void)sched_yield();
+    }
+    fail_msg("no answer of kind %u", kind);
+    return msg;
+}
+
+static struct tw_span encode(uint64_t round) {
+    struct tw_worker_msg msg = {.kind = TW_WMSG_ENCODE};
+    msg.u.encode.round = round;
+    msg.u.encode.fragment = (uint32_t)(round % FRAGMENTS);
+    msg.u.encode.parts_count = 1;
+    msg.u.encode.parts[0].count = tw_shm_fragment_elements(&dae.shm, msg.u.encode.fragment);
+    msg.u.encode.parts[0].out = fake_daemon_room(&dae, ROOM);
+    fake_daemon_send(&dae, &msg);
+    struct tw_span span = msg.u.encode.parts[0].out;
+    const struct tw_worker_msg reply = wait_for(TW_WMSG_ENCODED);
+    assert_int_equal(reply.u.encoded.status, TW_OK);
+    span.bytes = reply.u.encoded.bytes[0];
+    return span;
+}
+
+static void send_apply(uint64_t round, enum tw_apply_mode mode, struct tw_span result,
+                       uint64_t min_step) {
+    struct tw_worker_msg msg = {.kind = TW_WMSG_APPLY};
+    msg.u.apply.round = round;
+    msg.u.apply.version = round / FRAGMENTS;
+    msg.u.apply.fragment = (uint32_t)(round % FRAGMENTS);
+    msg.u.apply.min_step = min_step;
+    msg.u.apply.steps = 4;
+    msg.u.apply.parts_count = 1;
+    msg.u.apply.parts[0].count = tw_shm_fragment_elements(&dae.shm, msg.u.apply.fragment);
+    msg.u.apply.parts[0].mode = (uint32_t)mode;
+    msg.u.apply.parts[0].contributors = 2;
+    msg.u.apply.parts[0].in = result;
+    fake_daemon_send(&dae, &msg);
+}
+
+static void send_solo(uint64_t round) {
+    struct tw_worker_msg msg = {.kind = TW_WMSG_SOLO};
+    msg.u.solo.round = round;
+    msg.u.solo.fragment = (uint32_t)(round % FRAGMENTS);
+    fake_daemon_send(&dae, &msg);
+}
+
+static void send_kind(uint32_t kind) {
+    struct tw_worker_msg msg = {.kind = kind};
+    fake_daemon_send(&dae, &msg);
+}
+
+static void assert_applied(uint32_t fragment, enum tw_status status, uint64_t rounds) {
+    const struct tw_worker_msg reply = wait_for(TW_WMSG_APPLIED);
+    assert_int_equal(reply.u.applied.fragment, fragment);
+    assert_int_equal(reply.u.applied.status, status);
+    assert_int_equal(reply.u.applied.rounds, rounds);
+}
+
+/* ---- the same -------------------------------------------------------------------------------- */
+
+/* What a life came to: the step where each APPLY landed, the anchor, and theta, m, v. */
+struct life {
+    uint64_t landed[ROUNDS_MAX];
+    struct tw_id digests[FRAGMENTS];
+    size_t elements;
+    float *state;
+};
+
+static void look(struct life *life) {
+    life->elements = 3 * (size_t)dae.layout.elements;
+    life->state = malloc(life->elements * sizeof(float));
+    assert_non_null(life->state);
+    far_unlock(&stub.far);
+    memcpy(life->state, stub.is_remote ? stub.remote : stub.arrays, life->elements * sizeof(float));
+    far_lock(&stub.far);
+    for (uint32_t p = 0; p < FRAGMENTS; p++) {
+        struct tw_shm_view view;
+        tw_shm_view(&dae.shm, p, &view);
+        life->digests[p] = view.state.digest;
+    }
+}
+
+/* Six rounds; a SOLO begins a stage while the third is worked out. at: of a life before, where each
+ * is to land. */
+static void live(struct life *life, bool is_host_idle, bool is_remote, const struct life *at) {
+    static const enum tw_apply_mode modes[] = {TW_APPLY_MIX, TW_APPLY_SHIFT};
+    worker_open(is_host_idle, is_remote);
+    turn();
+    for (uint64_t round = 0; round < 6; round++) {
+        const struct tw_span sent = encode(round);
+        const uint64_t earliest = trainer.step + (round == 2 ? 6 : 1);
+        send_apply(round, modes[round % 4 == 3], sent, at == NULL ? earliest : at->landed[round]);
+        if (round == 2) {
+            turn();
+            send_solo(12); /* of fragment 0, which is far ahead then */
+            assert_applied(0, TW_OK, 13);
+        }
+        assert_applied((uint32_t)(round % FRAGMENTS), TW_OK, round == 3 ? 13 : round + 1);
+        life->landed[round] = trainer.step;
+        assert_true(round == 3 || trainer.step >= earliest);
+    }
+    look(life);
+    worker_close();
+}
+
+static void check_same(bool is_remote) {
+    struct life early = {.elements = 0}, plain = {.elements = 0};
+    live(&early, true, is_remote, NULL);
+    live(&plain, false, is_remote, &early);
+    assert_memory_equal(early.landed, plain.landed, sizeof(early.landed));
+    assert_memory_equal(early.digests, plain.digests, sizeof(early.digests));
+    assert_int_equal(early.elements, plain.elements);
+    assert_memory_equal(early.state, plain.state, early.elements * sizeof(float));
+    free(early.state), free(plain.state);
+}
+
+static void what_is_worked_out_beside_steps_is_the_same(void **state) {
+    (void)state;
+    check_same(false);
+}
+
+static void so_it_is_where_parameters_are_far(void **state) {
+    (void)state;
+    check_same(true);
+}
+
+/* ---- order ----------------------------------------------------------------------------------- */
+
+static int open_idle(void **state) {
+    (void)state;
+    worker_open(true, false);
+    turn();
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    worker_close();
+    return 0;
+}
+
+static void it_lands_no_earlier_than_it_may(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    const struct tw_span sent = encode(0);
+    const uint64_t least = trainer.step + 20;
+    send_apply(0, TW_APPLY_MIX, sent, least);
+    while (trainer.step + 1 < least) turn();
+    assert_false(fake_daemon_recv(&dae, TW_WMSG_APPLIED, &msg));
+    assert_true(trainer.early.is_begun);
+    assert_applied(0, TW_OK, 1);
+    assert_true(trainer.step >= least);
+    assert_false(trainer.early.is_begun);
+}
+
+static void others_wait_for_it(void **state) {
+    (void)state;
+    const struct tw_span first = encode(0), second = encode(1);
+    const uint64_t least = trainer.step + 10;
+    send_apply(0, TW_APPLY_MIX, first, least);
+    send_apply(1, TW_APPLY_MIX, second, 0);
+    assert_applied(0, TW_OK, 1);
+    assert_true(trainer.step >= least);
+    assert_applied(1, TW_OK, 2);
+}
+
+/* Rounds that come faster than steps: one a step would never catch up. */
+static void several_that_are_due_are_done_at_once(void **state) {
+    (void)state;
+    const struct tw_span sent[FRAGMENTS] = {encode(0), encode(1), encode(2)};
+    const uint64_t step = trainer.step;
+    for (uint32_t f = 0; f < FRAGMENTS; f++) send_apply(f, TW_APPLY_MIX, sent[f], 0);
+    for (uint32_t f = 0; f < FRAGMENTS; f++) assert_applied(f, TW_OK, f + 1);
+    assert_true(trainer.step <= step + 1);
+}
+
+/* A request of another end for the same round, as after a change of mind. */
+static void another_request_of_its_round_is_done_as_it_says(void **state) {
+    (void)state;
+    const struct tw_span sent = encode(0);
+    struct tw_wmsg_applied reply;
+    struct tw_wmsg_apply apply = {.round = 0, .fragment = 0, .parts_count = 1, .steps = 4};
+    apply.parts[0].count = tw_shm_fragment_elements(&dae.shm, 0);
+    apply.parts[0].mode = TW_APPLY_MIX;
+    apply.parts[0].in = sent;
+    (void)tw_apply_ahead_is_ready(&trainer.early, &apply);
+    assert_true(trainer.early.is_begun);
+    apply.is_final = true;
+    assert_int_equal(tw_apply_ahead_begin(&trainer.early, &apply, &reply, &err), TW_OK);
+    assert_false(trainer.early.is_begun);
+    struct tw_shm_view view;
+    tw_shm_view(&dae.shm, 0, &view);
+    assert_memory_equal(learner.theta, view.phi, (size_t)view.elements * sizeof(float));
+    assert_true(
+        tw_apply_ahead_is_ready(&trainer.early, &apply)); /* it was applied: nothing is to do */
+}
+
+static void a_pause_makes_it_land(void **state) {
+    (void)state;
+    send_apply(0, TW_APPLY_MIX, encode(0), NEVER);
+    turn();
+    assert_true(trainer.early.is_begun);
+    send_kind(TW_WMSG_PAUSE);
+    assert_applied(0, TW_OK, 1);
+    assert_true(trainer.is_paused);
+}
+
+static void a_worker_may_end_meanwhile(void **state) {
+    (void)state;
+    send_apply(0, TW_APPLY_MIX, encode(0), NEVER);
+    turn();
+    assert_true(trainer.early.is_begun);
+    send_kind(TW_WMSG_EXIT);
+    turn();
+    assert_true(trainer.is_over);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+/* Elements of bf16, each of these bits. */
+static void overwrite(struct tw_span span, uint16_t bits) {
+    uint8_t *bytes = tw_shm_pool(&dae.shm, span.offset, span.bytes);
+    for (uint32_t i = 0; i + 1 < span.bytes; i += 2) {
+        bytes[i] = (uint8_t)bits;
+        bytes[i + 1] = (uint8_t)(bits >> 8);
+    }
+}
+
+/* Found by the thread. */
+static void what_does_not_decode_is_refused(void **state) {
+    (void)state;
+    const struct tw_span sent = encode(0);
+    overwrite(sent, 0x7fc0); /* NaN */
+    send_apply(0, TW_APPLY_MIX, sent, 0);
+    assert_applied(0, TW_CORRUPT, 0);
+    assert_false(trainer.early.is_begun);
+}
+
+/* By the thread as well. */
+static void what_would_not_be_finite_changes_nothing(void **state) {
+    (void)state;
+    struct tw_shm_view before, after;
+    float *phi, *u;
+    const struct tw_span sent = encode(0);
+    overwrite(sent, 0x7f60); /* 3e38, of which the anchor bears one */
+    tw_shm_home(&dae.shm, 0, &phi, &u);
+    phi[0] = -3e38f;
+    tw_shm_view(&dae.shm, 0, &before);
+    send_apply(0, TW_APPLY_MIX, sent, 0);
+    assert_applied(0, TW_CORRUPT, 0);
+    tw_shm_view(&dae.shm, 0, &after);
+    assert_memory_equal(&before, &after, sizeof(before));
+    assert_true(phi[0] == -3e38f);
+    for (size_t i = 0; i < after.elements; i++) assert_true(fabsf(learner.theta[i]) < 1e3f);
+    assert_false(trainer.early.is_begun);
+}
+
+static void who_has_no_idle_host_has_no_thread(void **state) {
+    (void)state;
+    struct tw_wmsg_apply apply = {.round = 0};
+    worker_open(false, false);
+    assert_null(trainer.early.work.merged);
+    assert_true(tw_apply_ahead_is_ready(&trainer.early, &apply));
+    assert_false(trainer.early.is_begun);
+    worker_close();
+}
+
+int main(void) {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, open_idle, close_all)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_worked_out_beside_steps_is_the_same),
+        cmocka_unit_test(so_it_is_where_parameters_are_far),
+        TEST(it_lands_no_earlier_than_it_may),
+        TEST(others_wait_for_it),
+        TEST(several_that_are_due_are_done_at_once),
+        TEST(another_request_of_its_round_is_done_as_it_says),
+        TEST(a_pause_makes_it_land),
+        TEST(a_worker_may_end_meanwhile),
+        TEST(what_does_not_decode_is_refused),
+        TEST(what_would_not_be_finite_changes_nothing),
+        cmocka_unit_test(who_has_no_idle_host_has_no_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,180 @@
+/* Tests of worker/loop/step_server.c: what is answered while a step runs, and what waits for its
+ * end. */
+#include "tests/test.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include "sync/node.h"
+#include "tests/worker/loop/fake_daemon.h"
+#include "tests/worker/loop/stub_learner.h"
+#include "worker/loop/trainer.h"
+
+enum { PATIENCE_MS = 60000 };
+
+static struct fake_daemon dae;
+static struct tw_daemon_link link_;
+static struct tw_wmsg_welcome welcome;
+static struct tw_shm shm;
+static struct stub_learner stub;
+static struct tw_learner learner;
+static struct tw_trainer trainer;
+static struct tw_error err;
+
+static int open_all(void **state) {
+    (void)state;
+    struct tw_run run;
+    int memfd;
+    fake_run(&run);
+    fake_daemon_open(&dae, &run, TW_SNAPSHOT_FULL);
+    link_.fd = dae.worker_fd;
+    fake_daemon_welcome(&dae);
+    assert_int_equal(tw_daemon_link_attach(&link_, "stub", 1000, &welcome, &memfd, &err), TW_OK);
+    assert_int_equal(tw_daemon_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
+    const struct tw_learner_config config = {
+        .run = &welcome.run, .layout = &dae.layout, .data_seed = welcome.data_seed};
+    memset(&stub, 0, sizeof(stub));
+    assert_int_equal(stub_learner_open(&stub, &learner, &config, &err), TW_OK);
+    assert_int_equal(tw_trainer_init(&trainer, &link_, &welcome, &shm, &learner, &err), TW_OK);
+    struct tw_worker_msg msg; /* passes over HELLO */
+    assert_false(fake_daemon_recv(&dae, TW_WMSG_CHECKED, &msg));
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    tw_trainer_deinit(&trainer);
+    stub_learner_close(&stub);
+    tw_daemon_link_unmap(&shm);
+    tw_daemon_link_close(&link_);
+    fake_daemon_close(&dae);
+    return 0;
+}
+
+/* A request nobody can grant: its answer says so. */
+static void send_check(uint64_t tag) {
+    struct tw_worker_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.kind = TW_WMSG_CHECK;
+    msg.u.check.tag = tag;
+    msg.u.check.elements = UINT64_MAX;
+    fake_daemon_send(&dae, &msg);
+}
+
+static void send_solo(uint64_t round) {
+    struct tw_worker_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.kind = TW_WMSG_SOLO;
+    msg.u.solo.round = round;
+    fake_daemon_send(&dae, &msg);
+}
+
+static uint64_t next_checked(void) {
+    struct tw_worker_msg msg;
+    struct pollfd wanted = {.fd = dae.fd, .events = POLLIN};
+    assert_int_equal(poll(&wanted, 1, PATIENCE_MS), 1);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_CHECKED, &msg));
+    assert_int_equal(msg.u.checked.status, TW_PROTO);
+    return msg.u.checked.tag;
+}
+
+static bool is_silent(int ms) {
+    struct pollfd wanted = {.fd = dae.fd, .events = POLLIN};
+    return poll(&wanted, 1, ms) == 0;
+}
+
+static void checks_are_answered_while_a_step_runs(void **state) {
+    (void)state;
+    tw_step_server_open(&trainer.side);
+    for (uint64_t tag = 1; tag <= 100; tag++) {
+        send_check(tag);
+        assert_int_equal(next_checked(), tag);
+    }
+    (void)tw_step_server_close(&trainer.side);
+}
+
+static void the_rest_waits_for_the_boundary_in_order(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    tw_step_server_open(&trainer.side);
+    for (uint64_t round = 0; round < 5; round++) {
+        send_solo(round);
+        send_check(round);
+        assert_int_equal(next_checked(), round);
+    }
+    assert_true(is_silent(20));
+    (void)tw_step_server_close(&trainer.side);
+    send_solo(5);
+    for (uint64_t round = 0; round < 6; round++) {
+        assert_int_equal(tw_step_server_recv(&trainer.side, &msg, &err), TW_OK);
+        assert_int_equal(msg.kind, TW_WMSG_SOLO);
+        assert_int_equal(msg.u.solo.round, round);
+    }
+    assert_int_equal(tw_step_server_recv(&trainer.side, &msg, &err), TW_AGAIN);
+}
+
+static void closed_it_leaves_the_socket_alone(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    for (int i = 0; i < 50; i++) { /* it may be waiting in poll, or for the next step */
+        tw_step_server_open(&trainer.side);
+        (void)tw_step_server_close(&trainer.side);
+        send_check((uint64_t)i);
+        if (i == 0) assert_true(is_silent(20));
+        assert_int_equal(tw_step_server_recv(&trainer.side, &msg, &err), TW_OK);
+        assert_int_equal(msg.u.check.tag, i);
+    }
+}
+
+static void more_than_it_keeps_stays_in_the_socket(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    uint64_t seen = 0;
+    tw_step_server_open(&trainer.side);
+    for (uint64_t round = 0; round < TW_STEP_SERVER_KEPT_MAX; round++) {
+        send_solo(round);
+        if (round + 1 == TW_STEP_SERVER_KEPT_MAX) break;
+        send_check(round); /* so that no more packets wait than a socket holds */
+        assert_int_equal(next_checked(), round);
+    }
+    send_solo(TW_STEP_SERVER_KEPT_MAX);
+    (void)tw_step_server_close(&trainer.side);
+    tw_step_server_open(&trainer.side); /* full, or nearly: still nothing is lost */
+    (void)tw_step_server_close(&trainer.side);
+    while (tw_step_server_recv(&trainer.side, &msg, &err) == TW_OK) {
+        assert_int_equal(msg.u.solo.round, seen);
+        seen++;
+    }
+    assert_int_equal(seen, TW_STEP_SERVER_KEPT_MAX + 1);
+}
+
+static void the_end_of_the_daemon_is_told_once_all_is_read(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    tw_step_server_open(&trainer.side);
+    send_solo(7);
+    send_check(1);
+    assert_int_equal(next_checked(), 1);
+    assert_return_code(close(dae.fd), 0);
+    dae.fd = -1;
+    (void)poll(NULL, 0, 20);
+    (void)tw_step_server_close(&trainer.side);
+    assert_int_equal(tw_step_server_recv(&trainer.side, &msg, &err), TW_OK);
+    assert_int_equal(msg.u.solo.round, 7);
+    assert_int_equal(tw_step_server_recv(&trainer.side, &msg, &err), TW_IO);
+    assert_int_equal(tw_trainer_turn(&trainer, &err), TW_IO);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(checks_are_answered_while_a_step_runs, open_all, close_all),
+        cmocka_unit_test_setup_teardown(the_rest_waits_for_the_boundary_in_order, open_all,
+                                        close_all),
+        cmocka_unit_test_setup_teardown(closed_it_leaves_the_socket_alone, open_all, close_all),
+        cmocka_unit_test_setup_teardown(more_than_it_keeps_stays_in_the_socket, open_all,
+                                        close_all),
+        cmocka_unit_test_setup_teardown(the_end_of_the_daemon_is_told_once_all_is_read, open_all,
+                                        close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,119 @@
+/* test_signals.c - a signal may come in the middle of a matrix product. */
+#include "worker/support/signals.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "worker/engine/engine.h"
+
+enum { STEPS = 12, SEED = 7 };
+
+/* Losses of the first steps of a model large enough for every path of the library. */
+static void losses_of(float losses[STEPS]) {
+    static struct tw_layout layout;
+    struct tw_run run;
+    struct tw_error err;
+    struct tw_rng rng;
+    struct tw_engine *engine = NULL;
+    tw_run_defaults(&run);
+    run.train.batch = 4;
+    if (tw_layout_init(&layout, &run, &err) != TW_OK) fail_msg("%s", err.message);
+    const struct tw_engine_config config = {
+        .run = &run, .layout = &layout, .compute = {.threads = 1}};
+    if (tw_engine_create(&engine, &config, &err) != TW_OK) fail_msg("%s", err.message);
+    tw_engine_init_params(&run, &layout, engine->theta);
+    const size_t count = (size_t)run.train.batch * (run.model.context + 1);
+    uint32_t *tokens = calloc(count, sizeof(*tokens));
+    assert_non_null(tokens);
+    tw_rng_seed(&rng, SEED);
+    for (size_t i = 0; i < count; i++) tokens[i] = (uint32_t)tw_rng_below(&rng, run.model.vocab);
+    for (int i = 0; i < STEPS; i++) {
+        struct tw_step_result result;
+        if (tw_engine_step(engine, tokens, 1e-3f, &result, &err) != TW_OK) {
+            fail_msg("%s", err.message);
+        }
+        losses[i] = result.loss;
+    }
+    free(tokens);
+    tw_engine_destroy(engine);
+}
+
+/* Without a stack for handlers this ended in `corrupted size vs. prev_size` every time. */
+static void a_storm_of_signals_changes_nothing(void **state) {
+    float calm[STEPS], stormy[STEPS];
+    (void)state;
+    losses_of(calm);
+    tw_signals_catch(false);
+    struct sigevent event;
+    memset(&event, 0, sizeof(event));
+    event.sigev_notify = SIGEV_SIGNAL;
+    event.sigev_signo = SIGTERM;
+    timer_t timer;
+    const struct itimerspec often = {{0, 200000}, {0, 200000}}, never = {{0, 0}, {0, 0}};
+    assert_int_equal(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+    assert_int_equal(timer_settime(timer, 0, &often, NULL), 0);
+    losses_of(stormy);
+    assert_int_equal(timer_settime(timer, 0, &never, NULL), 0);
+    assert_int_equal(timer_delete(timer), 0);
+    assert_true(tw_signals_wanted());
+    assert_memory_equal(calm, stormy, sizeof(calm));
+}
+
+/* As timeout(1) sends them: one to the process, one to its group. The second used to kill. */
+static void two_at_once_are_one(void **state) {
+    (void)state;
+    tw_signals_catch(true);
+    assert_int_equal(raise(SIGINT), 0);
+    assert_int_equal(raise(SIGINT), 0);
+    assert_true(tw_signals_wanted());
+}
+
+/* Ends the process when a hang-up is not caught; what was asked before does not count. */
+static void hangup_after(void (*before)(int), bool is_wanted) {
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)signal(SIGHUP, before);
+        tw_signals_catch(true);
+        _exit(raise(SIGHUP) == 0 && tw_signals_wanted() == is_wanted ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* It used to kill `thinwire train` with all it had learnt since the last save. */
+static void closed_terminal_asks_to_end(void **state) {
+    (void)state;
+    hangup_after(SIG_DFL, true);
+}
+
+static void nohup_is_left_alone(void **state) {
+    (void)state;
+    hangup_after(SIG_IGN, false);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        /* Before anything is asked in this process. */
+        cmocka_unit_test(closed_terminal_asks_to_end),
+        cmocka_unit_test(nohup_is_left_alone),
+        /* First: what the storm asked for would be older than it, on a busy machine. */
+        cmocka_unit_test(two_at_once_are_one),
+        cmocka_unit_test(a_storm_of_signals_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

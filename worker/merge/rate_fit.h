@@ -1,0 +1,36 @@
+/* fit.h - encoding within so many bytes: sync.codec = auto, whose pieces end where tensors do. */
+#ifndef TW_WORKER_MERGE_RATE_FIT_H
+#define TW_WORKER_MERGE_RATE_FIT_H
+
+#include "base/status.h"
+#include "compress/codec_auto.h"
+#include "proto/run/run.h"
+
+/* For a run whose codec is auto: fit->ends and room to work in. */
+struct tw_rate_fit {
+    uint32_t ends_count;
+    uint64_t ends[TW_TENSORS_MAX]; /* where tensors end, in elements of the model, ascending */
+    uint64_t inside[TW_TENSORS_MAX];
+    struct tw_auto work;
+};
+
+/* Heap. TW_NOMEM names the size; TW_CONFIG, TW_LIMIT as tw_layout_init. */
+enum tw_status tw_rate_fit_create(struct tw_rate_fit **fit, const struct tw_run *run,
+                                  struct tw_error *err);
+void tw_rate_fit_destroy(struct tw_rate_fit *fit);
+
+/* Elements [begin, begin + n) of the model, and where they go. */
+struct tw_rate_fit_part {
+    const float *x;
+    uint64_t begin;
+    size_t n;
+    size_t bytes_max; /* 0: no target */
+    uint8_t *out;
+    size_t capacity;
+};
+
+/* As tw_auto_encode. */
+enum tw_status tw_rate_fit_encode(struct tw_rate_fit *fit, const struct tw_rate_fit_part *part,
+                                  size_t *bytes_out);
+
+#endif

@@ -1,0 +1,209 @@
+/* team.c - see team.h.
+ *
+ * A run is published as a ticket: its number in the upper half, the next free piece in the lower.
+ * Pieces are taken by compare-and-swap of the whole ticket, so that a helper which was away for a
+ * run or two cannot take a piece of a run that it does not know: before a run's fields change, the
+ * ticket has been closed.
+ *
+ * Two conditions put threads to sleep. In both the sleeper raises its flag and then looks again,
+ * while the waker changes the state and then looks at the flag, all sequentially consistent: one of
+ * the two sees the other. */
+#include "worker/support/thread_pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+enum { SPINS = 2000 }; /* some 20 us */
+
+static const uint64_t CLOSED = UINT32_MAX; /* as next piece */
+
+struct helper {
+    struct tw_thread_pool *team;
+    pthread_t thread;
+    uint32_t number; /* 1 ... */
+};
+
+struct tw_thread_pool {
+    uint32_t threads;
+    atomic_bool is_running;
+
+    _Atomic uint64_t ticket;
+    _Atomic(tw_thread_pool_fn *) work;
+    _Atomic(void *) context;
+    atomic_uint pieces;
+    atomic_uint left; /* pieces not yet done */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t wake, done;
+    atomic_uint sleepers;   /* helpers at `wake` */
+    atomic_bool is_waiting; /* the caller at `done` */
+    atomic_bool is_over;
+
+    uint32_t helpers_count;
+    struct helper helpers[];
+};
+
+static uint64_t run_of(uint64_t ticket) {
+    return ticket >> 32;
+}
+
+static void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Takes and does pieces until the run of `ticket` has none left to take. */
+static void work_off(struct tw_thread_pool *team, uint64_t ticket, uint32_t thread) {
+    const uint64_t run = run_of(ticket);
+    for (;;) {
+        tw_thread_pool_fn *work = atomic_load(&team->work);
+        void *context = atomic_load(&team->context);
+        const uint32_t pieces = atomic_load(&team->pieces), piece = (uint32_t)ticket;
+        if (run_of(ticket) != run || piece >= pieces) return;
+        if (!atomic_compare_exchange_weak(&team->ticket, &ticket, ticket + 1)) continue;
+        work(context, piece, thread);
+        ticket++;
+        if (atomic_fetch_sub(&team->left, 1) == 1 && atomic_load(&team->is_waiting)) {
+            (void)pthread_mutex_lock(&team->mutex);
+            (void)pthread_cond_signal(&team->done);
+            (void)pthread_mutex_unlock(&team->mutex);
+        }
+    }
+}
+
+/* Returns the ticket of a run other than `seen`, or of `seen` if the team is over. */
+static uint64_t next_ticket(struct tw_thread_pool *team, uint64_t seen) {
+    uint64_t ticket = 0;
+    for (int i = 0; i < SPINS; i++) {
+        ticket = atomic_load(&team->ticket);
+        if (run_of(ticket) != seen) return ticket;
+        relax();
+    }
+    (void)pthread_mutex_lock(&team->mutex);
+    atomic_fetch_add(&team->sleepers, 1);
+    while (run_of(ticket = atomic_load(&team->ticket)) == seen && !atomic_load(&team->is_over)) {
+        (void)pthread_cond_wait(&team->wake, &team->mutex);
+    }
+    atomic_fetch_sub(&team->sleepers, 1);
+    (void)pthread_mutex_unlock(&team->mutex);
+    return ticket;
+}
+
+static void *help(void *argument) {
+    const struct helper *helper = argument;
+    struct tw_thread_pool *team = helper->team;
+    uint64_t seen = 0;
+    for (;;) {
+        const uint64_t ticket = next_ticket(team, seen);
+        if (run_of(ticket) == seen) return NULL;
+        seen = run_of(ticket);
+        work_off(team, ticket, helper->number);
+    }
+}
+
+static void wait_until_done(struct tw_thread_pool *team) {
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load(&team->left) == 0) return;
+        relax();
+    }
+    (void)pthread_mutex_lock(&team->mutex);
+    atomic_store(&team->is_waiting, true);
+    while (atomic_load(&team->left) != 0) (void)pthread_cond_wait(&team->done, &team->mutex);
+    atomic_store(&team->is_waiting, false);
+    (void)pthread_mutex_unlock(&team->mutex);
+}
+
+static void run_shared(struct tw_thread_pool *team, uint32_t pieces, tw_thread_pool_fn *work,
+                       void *context) {
+    const uint64_t run = run_of(atomic_load(&team->ticket)) + 1;
+    TW_ASSERT(pieces < CLOSED - TW_THREAD_POOL_THREADS_MAX);
+    atomic_store(&team->ticket, (run - 1) << 32 | CLOSED);
+    atomic_store(&team->work, work);
+    atomic_store(&team->context, context);
+    atomic_store(&team->pieces, pieces);
+    atomic_store(&team->left, pieces);
+    atomic_store(&team->ticket, run << 32);
+    if (atomic_load(&team->sleepers) > 0) {
+        (void)pthread_mutex_lock(&team->mutex);
+        (void)pthread_cond_broadcast(&team->wake);
+        (void)pthread_mutex_unlock(&team->mutex);
+    }
+    work_off(team, run << 32, 0);
+    wait_until_done(team);
+}
+
+void tw_thread_pool_run(struct tw_thread_pool *team, uint32_t pieces, tw_thread_pool_fn *work,
+                        void *context) {
+    TW_ASSERT(!atomic_exchange(&team->is_running, true)); /* not from inside a piece */
+    if (team->threads > 1 && pieces > 1) {
+        run_shared(team, pieces, work, context);
+    } else {
+        for (uint32_t piece = 0; piece < pieces; piece++) work(context, piece, 0);
+    }
+    atomic_store(&team->is_running, false);
+}
+
+uint32_t tw_thread_pool_threads(const struct tw_thread_pool *team) {
+    return team->threads;
+}
+
+static enum tw_status start_helpers(struct tw_thread_pool *team, struct tw_error *err) {
+    sigset_t all, before;
+    int error = 0;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (error == 0 && team->helpers_count < team->threads - 1) {
+        struct helper *helper = &team->helpers[team->helpers_count];
+        *helper = (struct helper){.team = team, .number = team->helpers_count + 1};
+        error = pthread_create(&helper->thread, NULL, help, helper);
+        if (error == 0) team->helpers_count++;
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error == 0) return TW_OK;
+    return tw_fail(err, TW_LIMIT, "thread %u of %u cannot be started: %s; ask for fewer threads",
+                   team->helpers_count + 2, team->threads, strerror(error));
+}
+
+enum tw_status tw_thread_pool_create(struct tw_thread_pool **team_out, uint32_t threads,
+                                     struct tw_error *err) {
+    TW_ASSERT(threads >= 1 && threads <= TW_THREAD_POOL_THREADS_MAX);
+    struct tw_thread_pool *team =
+        calloc(1, sizeof(*team) + (threads - 1) * sizeof(team->helpers[0]));
+    *team_out = NULL;
+    if (team == NULL) return tw_fail(err, TW_NOMEM, "no memory for a team of %u threads", threads);
+    team->threads = threads;
+    atomic_store(&team->ticket, CLOSED);
+    (void)pthread_mutex_init(&team->mutex, NULL);
+    (void)pthread_cond_init(&team->wake, NULL);
+    (void)pthread_cond_init(&team->done, NULL);
+    const enum tw_status status = start_helpers(team, err);
+    if (status != TW_OK) {
+        tw_thread_pool_destroy(team);
+        return status;
+    }
+    *team_out = team;
+    return TW_OK;
+}
+
+void tw_thread_pool_destroy(struct tw_thread_pool *team) {
+    if (team == NULL) return;
+    TW_ASSERT(!atomic_load(&team->is_running));
+    (void)pthread_mutex_lock(&team->mutex);
+    atomic_store(&team->is_over, true);
+    (void)pthread_cond_broadcast(&team->wake);
+    (void)pthread_mutex_unlock(&team->mutex);
+    for (uint32_t i = 0; i < team->helpers_count; i++) {
+        (void)pthread_join(team->helpers[i].thread, NULL);
+    }
+    (void)pthread_cond_destroy(&team->done);
+    (void)pthread_cond_destroy(&team->wake);
+    (void)pthread_mutex_destroy(&team->mutex);
+    free(team);
+}
