@@ -1,5 +1,5 @@
 /* vectors.h - arithmetic on arrays that lie where a learner's parameters lie: in the host's memory,
- * or in a device's. What was sent and is not yet merged (outbox.h) and the parameters themselves
+ * or in a device's. What was sent and is not yet merged (inflight.h) and the parameters themselves
  * are changed through this table alone, so that of a sync only packed bytes and new anchors cross
  * the bus.
  *

@@ -1,4 +1,4 @@
-/* early.h - APPLYs whose work on the host is done while steps go on.
+/* apply_ahead.h - APPLYs whose work on the host is done while steps go on.
  *
  * Where steps are a device's, the host has nothing to do meanwhile; and what an APPLY takes there
  * (decoding, the outer step, digests) is many steps long. So a thread works it out beside the

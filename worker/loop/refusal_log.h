@@ -1,5 +1,6 @@
-/* refused.h - what the daemon asked for and could not have, in the log: at once when it is new, and
- * then, as long as it happens round after round, a line every ten minutes that says how often. */
+/* refusal_log.h - what the daemon asked for and could not have, in the log: at once when it is new,
+ * and then, as long as it happens round after round, a line every ten minutes that says how often.
+ */
 #ifndef TW_WORKER_LOOP_REFUSAL_LOG_H
 #define TW_WORKER_LOOP_REFUSAL_LOG_H
 

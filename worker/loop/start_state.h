@@ -1,4 +1,4 @@
-/* start.h - where a worker begins: fresh, from a snapshot, or from the anchor alone. */
+/* start_state.h - where a worker begins: fresh, from a snapshot, or from the anchor alone. */
 #ifndef TW_WORKER_LOOP_START_STATE_H
 #define TW_WORKER_LOOP_START_STATE_H
 

@@ -1,5 +1,5 @@
-/* side.h - a second thread that answers, while a step runs, what needs neither the parameters nor a
- * step boundary: REDUCE and CHECK.
+/* step_server.h - a second thread that answers, while a step runs, what needs neither the
+ * parameters nor a step boundary: REDUCE and CHECK.
  *
  * Without it a node whose steps are long holds up its part of every round by one. Everything else
  * it reads is kept, in order, for the boundary. Link and merger belong to one thread at a time: to

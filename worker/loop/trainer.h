@@ -13,8 +13,8 @@
  * Requests on one fragment are done in the order they came. An APPLY whose min_step has not come
  * waits in a bounded queue, and what follows it on its fragment waits with it; when the queue is
  * full the socket is not read, until a step makes room. REDUCE and CHECK are answered during steps
- * too: side.h. Where the host has nothing to do meanwhile an APPLY is worked out during steps, and
- * waits for that likewise: early.h. */
+ * too: step_server.h. Where the host has nothing to do meanwhile an APPLY is worked out during
+ * steps, and waits for that likewise: apply_ahead.h. */
 #ifndef TW_WORKER_LOOP_TRAINER_H
 #define TW_WORKER_LOOP_TRAINER_H
 
@@ -74,7 +74,7 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_daemon_link
                                const struct tw_learner *learner, struct tw_error *err);
 void tw_trainer_deinit(struct tw_trainer *trainer);
 
-/* Builds the start state of the WELCOME (start.h) and says READY. A snapshot
+/* Builds the start state of the WELCOME (start_state.h) and says READY. A snapshot
  * that is not whole is no error: the worker starts from the anchor and says so. */
 enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err);
 

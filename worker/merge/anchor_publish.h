@@ -1,5 +1,5 @@
-/* stage.h - a fragment of the anchor while it is changed: the new values are made beside the old
- * ones and take their place in one store, or not at all. */
+/* anchor_publish.h - a fragment of the anchor while it is changed: the new values are made beside
+ * the old ones and take their place in one store, or not at all. */
 #ifndef TW_WORKER_MERGE_ANCHOR_PUBLISH_H
 #define TW_WORKER_MERGE_ANCHOR_PUBLISH_H
 

@@ -1,5 +1,5 @@
-/* twin.h - the anchor phi where the parameters lie: outer gradients are taken against it, and theta
- * goes with it.
+/* device_anchor.h - the anchor phi where the parameters lie: outer gradients are taken against it,
+ * and theta goes with it.
  *
  * In the host's memory that is phi itself, as it is shared with the daemon. Elsewhere it is a copy,
  * fragment by fragment, which is known by its digest: it is brought up to date when somebody asks

@@ -1,4 +1,4 @@
-/* outbox.h - what this node sent and does not yet see in the anchor, and what coding lost of it.
+/* inflight.h - what this node sent and does not yet see in the anchor, and what coding lost of it.
  *
  * Of each fragment at most one outer gradient is under way. It is either merged, part by part, or
  * it is not; until then, and then, theta goes by sync.sent. With a = phi + c the anchor as this

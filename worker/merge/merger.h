@@ -87,7 +87,7 @@ uint64_t tw_merger_live_bytes(const struct tw_run *run, const struct tw_layout *
 float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 
 /* Delta = phi - theta over each part, with what the outbox adds, encoded into its span; then theta
- * as outbox.h says. TW_CORRUPT when an element is not finite; the spans' contents are then
+ * as inflight.h says. TW_CORRUPT when an element is not finite; the spans' contents are then
  * undefined. Where the codec is auto a part is encoded within its bytes_max. What is still under
  * way of the fragment is taken back first. After a load with TW_LOAD_KEEP, and after a Delta that
  * was not merged (maybe because it was too large), it is scaled down to TW_CLIP_MEDIANS times the

@@ -1,4 +1,5 @@
-/* fit.h - encoding within so many bytes: sync.codec = auto, whose pieces end where tensors do. */
+/* rate_fit.h - encoding within so many bytes: sync.codec = auto, whose pieces end where tensors do.
+ */
 #ifndef TW_WORKER_MERGE_RATE_FIT_H
 #define TW_WORKER_MERGE_RATE_FIT_H
 

@@ -1,4 +1,4 @@
-/* interrupt.h - SIGTERM, SIGINT and SIGHUP in a process whose threads multiply matrices.
+/* signals.h - SIGTERM, SIGINT and SIGHUP in a process whose threads multiply matrices.
  *
  * oneDNN's sgemm keeps its working memory right below the stack pointer of its generated code,
  * which it moves into a small heap buffer: a signal delivered there writes its frame over whatever

@@ -1,4 +1,4 @@
-/* team.c - see team.h.
+/* thread_pool.c - see thread_pool.h.
  *
  * A run is published as a ticket: its number in the upper half, the next free piece in the lower.
  * Pieces are taken by compare-and-swap of the whole ticket, so that a helper which was away for a

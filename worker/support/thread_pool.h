@@ -1,4 +1,4 @@
-/* team.h - threads that share independent pieces of work.
+/* thread_pool.h - threads that share independent pieces of work.
  *
  * A team is its caller and threads - 1 helpers, which live as long as it does and sleep between
  * runs (after spinning for some microseconds, since the next run is mostly near). A piece goes to

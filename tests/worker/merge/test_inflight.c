@@ -179,7 +179,8 @@ static void book_apply(struct node *node, uint64_t round, double *owed, bool is_
     free(values);
 }
 
-/* Another anchor comes: what coding lost and theta has not is given up (outbox.h), and it alone. */
+/* Another anchor comes: what coding lost and theta has not is given up (inflight.h), and it alone.
+ */
 static void book_loss(const struct node *node, double *owed) {
     const double apart = 1 - node->dae.run.sync.feedback_local_millionths / 1e6;
     for (size_t i = 0; i < n; i++) owed[i] -= apart * held(node, node->merger.outbox.residual, i);

@@ -77,7 +77,7 @@ struct tw_prepare_summary {
     bool was_done;                                              /* there was nothing left to do */
 };
 
-/* TW_AGAIN: a signal asked it to stop (interrupt.h); the same call goes on. TW_DATA: an input,
+/* TW_AGAIN: a signal asked it to stop (signals.h); the same call goes on. TW_DATA: an input,
  * named with its line, or too little text; TW_CONFIG: options, or another call's state in `out`;
  * TW_IO, TW_NOMEM, TW_CORRUPT. */
 enum tw_status tw_prepare(const struct tw_prepare_options *options,
