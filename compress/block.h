@@ -8,7 +8,7 @@
  *
  * A codec says what becomes of one element; the loops are here, of constant length and over eight
  * lanes, and compilers make vectors of them. It is a `static const struct tw_block`, which they see
- * through, and TW_CODEC_ROW(tw_block, ...) of row.h. */
+ * through, and TW_CODEC_ROW(tw_block, ...) of codec_row.h. */
 #ifndef TW_COMPRESS_BLOCK_H
 #define TW_COMPRESS_BLOCK_H
 
@@ -16,7 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/limits.h"
-#include "compress/row.h"
+#include "compress/codec_row.h"
 #include "kernels/type.h"
 
 #define TW_BLOCK_TOO_LARGE 0x7E800000u /* 2^126 as a float: no element reaches it */

@@ -2,7 +2,7 @@
 #include "compress/codec.h"
 
 #include "base/assert.h"
-#include "compress/form.h"
+#include "compress/isa.h"
 #include "kernels/processor.h"
 
 #ifdef TW_COMPRESS_X86

@@ -2,7 +2,7 @@
 #include "compress/codec_e3m0.h"
 
 #include "compress/block.h"
-#include "compress/row.h"
+#include "compress/codec_row.h"
 
 enum {
     ELEMENTS = 64,

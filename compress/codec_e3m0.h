@@ -11,8 +11,8 @@
 #ifndef TW_COMPRESS_CODEC_E3M0_H
 #define TW_COMPRESS_CODEC_E3M0_H
 
-#include "compress/form.h"
+#include "compress/isa.h"
 
-extern const struct tw_codec TW_FORM(codec_e3m0);
+extern const struct tw_codec TW_COMPRESS_ISA(codec_e3m0);
 
 #endif

@@ -18,17 +18,17 @@ static enum tw_status ecsq_encode(const struct tw_ecsq *ecsq, struct tw_codec_so
                                   uint8_t *dst, size_t capacity, size_t *bytes_out) {
     const size_t bound = ecsq_bound(ecsq, source.n);
     if (source.n > TW_PAYLOAD_BYTES_MAX || capacity < bound) return TW_LIMIT;
-    return TW_FORM(ecsq_encode)(ecsq, source, dst, bound, bytes_out);
+    return TW_COMPRESS_ISA(ecsq_encode)(ecsq, source, dst, bound, bytes_out);
 }
 
 static enum tw_status ecsq_check(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
                                  size_t n) {
-    return TW_FORM(ecsq_decode)(ecsq, src, bytes, n, NULL);
+    return TW_COMPRESS_ISA(ecsq_decode)(ecsq, src, bytes, n, NULL);
 }
 
 static enum tw_status ecsq_decode(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
                                   size_t n, struct tw_codec_sink sink) {
-    return TW_FORM(ecsq_decode)(ecsq, src, bytes, n, &sink);
+    return TW_COMPRESS_ISA(ecsq_decode)(ecsq, src, bytes, n, &sink);
 }
 
 /* Sizes in 1/256 bit. */
@@ -45,7 +45,7 @@ static const struct tw_ecsq ecsq1 = {
 static const struct tw_ecsq ecsq05 = {
     .bits_256 = BITS_05, .size_bits = 3, .in_code = 2, .dead_256 = 52, .step_min = 1 << 11};
 
-const struct tw_ecsq *TW_FORM(ecsq_row)(enum tw_codec_id id) {
+const struct tw_ecsq *TW_COMPRESS_ISA(ecsq_row)(enum tw_codec_id id) {
     if (id == TW_CODEC_ECSQ4) return &ecsq4;
     if (id == TW_CODEC_ECSQ3) return &ecsq3;
     if (id == TW_CODEC_ECSQ2) return &ecsq2;
@@ -55,7 +55,7 @@ const struct tw_ecsq *TW_FORM(ecsq_row)(enum tw_codec_id id) {
 static enum tw_status encode_at(enum tw_codec_id id, uint32_t bits_256,
                                 struct tw_codec_source source, uint8_t *dst, size_t capacity,
                                 size_t *bytes_out) {
-    struct tw_ecsq ecsq = *TW_FORM(ecsq_row)(id);
+    struct tw_ecsq ecsq = *TW_COMPRESS_ISA(ecsq_row)(id);
     ecsq.bits_256 = bits_256;
     return ecsq_encode(&ecsq, source, dst, capacity, bytes_out);
 }

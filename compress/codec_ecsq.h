@@ -38,11 +38,11 @@
 #ifndef TW_COMPRESS_CODEC_ECSQ_H
 #define TW_COMPRESS_CODEC_ECSQ_H
 
-#include "compress/form.h"
+#include "compress/isa.h"
 
 enum { TW_ECSQ_BLOCK = 4096, TW_ECSQ_STREAM_CODES = 64 * TW_ECSQ_BLOCK };
 
-extern const struct tw_codec TW_FORM(codec_ecsq4), TW_FORM(codec_ecsq3), TW_FORM(codec_ecsq2),
-    TW_FORM(codec_ecsq1), TW_FORM(codec_ecsq05);
+extern const struct tw_codec TW_COMPRESS_ISA(codec_ecsq4), TW_COMPRESS_ISA(codec_ecsq3),
+    TW_COMPRESS_ISA(codec_ecsq2), TW_COMPRESS_ISA(codec_ecsq1), TW_COMPRESS_ISA(codec_ecsq05);
 
 #endif

@@ -9,8 +9,8 @@
 #ifndef TW_COMPRESS_CODEC_INT4_H
 #define TW_COMPRESS_CODEC_INT4_H
 
-#include "compress/form.h"
+#include "compress/isa.h"
 
-extern const struct tw_codec TW_FORM(codec_int4);
+extern const struct tw_codec TW_COMPRESS_ISA(codec_int4);
 
 #endif

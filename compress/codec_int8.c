@@ -84,11 +84,11 @@ static enum tw_status decode_add(const uint8_t *restrict src, size_t bytes, floa
     return TW_OK;
 }
 
-const struct tw_codec TW_FORM(codec_int8) = {.name = "int8",
-                                             .id = TW_CODEC_INT8,
-                                             .bits = 8.0 + 16.0 / BLOCK,
-                                             .bound = bound,
-                                             .encode = encode,
-                                             .decode = decode,
-                                             .decode_add = decode_add,
-                                             .check = check};
+const struct tw_codec TW_COMPRESS_ISA(codec_int8) = {.name = "int8",
+                                                     .id = TW_CODEC_INT8,
+                                                     .bits = 8.0 + 16.0 / BLOCK,
+                                                     .bound = bound,
+                                                     .encode = encode,
+                                                     .decode = decode,
+                                                     .decode_add = decode_add,
+                                                     .check = check};

@@ -13,8 +13,8 @@
 #ifndef TW_COMPRESS_CODEC_INT8_H
 #define TW_COMPRESS_CODEC_INT8_H
 
-#include "compress/form.h"
+#include "compress/isa.h"
 
-extern const struct tw_codec TW_FORM(codec_int8);
+extern const struct tw_codec TW_COMPRESS_ISA(codec_int8);
 
 #endif

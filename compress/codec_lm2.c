@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "compress/block.h"
-#include "compress/row.h"
+#include "compress/codec_row.h"
 
 enum { ELEMENTS = 64 };
 

@@ -14,9 +14,9 @@
 #ifndef TW_COMPRESS_CODEC_LM2_H
 #define TW_COMPRESS_CODEC_LM2_H
 
-#include "compress/form.h"
-#include "kernels/levels.h"
+#include "compress/isa.h"
+#include "kernels/codebook.h"
 
-extern const struct tw_codec TW_FORM(codec_lm2);
+extern const struct tw_codec TW_COMPRESS_ISA(codec_lm2);
 
 #endif

@@ -2,7 +2,7 @@
 #include "compress/codec_nf4.h"
 
 #include "compress/block.h"
-#include "compress/row.h"
+#include "compress/codec_row.h"
 
 #if defined(__AVX512BW__)
 #include "compress/nf4_avx512.h"

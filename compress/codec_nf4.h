@@ -10,10 +10,10 @@
 #ifndef TW_COMPRESS_CODEC_NF4_H
 #define TW_COMPRESS_CODEC_NF4_H
 
-#include "compress/form.h"
-#include "kernels/levels.h"
+#include "compress/isa.h"
+#include "kernels/codebook.h"
 
-extern const struct tw_codec TW_FORM(codec_nf4);
+extern const struct tw_codec TW_COMPRESS_ISA(codec_nf4);
 
 /* The middle between level l and the next one. */
 static inline float tw_nf4_bound(uint32_t l) {

@@ -2,7 +2,7 @@
 #include "compress/codec_sign.h"
 
 #include "compress/block.h"
-#include "compress/row.h"
+#include "compress/codec_row.h"
 
 enum { ELEMENTS = 256 };
 

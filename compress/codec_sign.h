@@ -11,8 +11,8 @@
 #ifndef TW_COMPRESS_CODEC_SIGN_H
 #define TW_COMPRESS_CODEC_SIGN_H
 
-#include "compress/form.h"
+#include "compress/isa.h"
 
-extern const struct tw_codec TW_FORM(codec_sign);
+extern const struct tw_codec TW_COMPRESS_ISA(codec_sign);
 
 #endif

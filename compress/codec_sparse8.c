@@ -215,11 +215,11 @@ static enum tw_status decode_add(const uint8_t *src, size_t bytes, float weight,
                     &(struct tw_codec_sink){.dst = dst, .weight = weight, .is_add = true});
 }
 
-const struct tw_codec TW_FORM(codec_sparse8) = {.name = "sparse8",
-                                                .id = TW_CODEC_SPARSE8,
-                                                .bits = 8.0 + 8.0 * HEAD_BYTES / CHUNK,
-                                                .bound = bound,
-                                                .encode = encode,
-                                                .decode = decode,
-                                                .decode_add = decode_add,
-                                                .check = check};
+const struct tw_codec TW_COMPRESS_ISA(codec_sparse8) = {.name = "sparse8",
+                                                        .id = TW_CODEC_SPARSE8,
+                                                        .bits = 8.0 + 8.0 * HEAD_BYTES / CHUNK,
+                                                        .bound = bound,
+                                                        .encode = encode,
+                                                        .decode = decode,
+                                                        .decode_add = decode_add,
+                                                        .check = check};

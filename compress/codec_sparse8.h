@@ -15,10 +15,10 @@
 #ifndef TW_COMPRESS_CODEC_SPARSE8_H
 #define TW_COMPRESS_CODEC_SPARSE8_H
 
-#include "compress/form.h"
+#include "compress/isa.h"
 
 enum { TW_SPARSE8_CHUNK = 4096 };
 
-extern const struct tw_codec TW_FORM(codec_sparse8);
+extern const struct tw_codec TW_COMPRESS_ISA(codec_sparse8);
 
 #endif

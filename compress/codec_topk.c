@@ -6,8 +6,8 @@
 #include "base/bytes.h"
 #include "base/limits.h"
 #include "compress/block.h"
+#include "compress/codec_row.h"
 #include "compress/rice.h"
-#include "compress/row.h"
 
 enum {
     CHUNK = TW_TOPK_CHUNK,
@@ -99,7 +99,7 @@ static enum tw_status topk_encode(const struct topk *topk, struct tw_codec_sourc
         const float *const x = source.x + c * CHUNK;
         const uint32_t count = count_of(n, c), k = kept_of(topk, count);
         if (measure(x, count, magnitudes) >= TW_BLOCK_TOO_LARGE) return TW_CORRUPT;
-        TW_FORM(topk_select)(magnitudes, count, k, kept, &guess);
+        TW_COMPRESS_ISA(topk_select)(magnitudes, count, k, kept, &guess);
         const struct tw_bits_writer before = to;
         const uint16_t mean = put_chunk(topk, x, kept, k, &to);
         tw_put_u16(dst + 2 * c, mean);

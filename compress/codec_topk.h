@@ -16,17 +16,18 @@
 #ifndef TW_COMPRESS_CODEC_TOPK_H
 #define TW_COMPRESS_CODEC_TOPK_H
 
-#include "compress/form.h"
+#include "compress/isa.h"
 
 enum { TW_TOPK_CHUNK = 4096, TW_TOPK_MAX = 256 };
 
-extern const struct tw_codec TW_FORM(codec_topk256), TW_FORM(codec_topk64), TW_FORM(codec_topk32);
+extern const struct tw_codec TW_COMPRESS_ISA(codec_topk256), TW_COMPRESS_ISA(codec_topk64),
+    TW_COMPRESS_ISA(codec_topk32);
 
 /* kept (k): the ascending positions of the k largest of magnitudes (count), lowest first among
  * equal ones. 0 < k <= count <= 4096, k <= TW_TOPK_MAX; magnitudes below 2^31. `guess` is any
  * number and leaves one that serves the next chunk: the nearer to the k-th largest, the faster. */
-void TW_FORM(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint16_t *kept,
-                          uint32_t *guess);
+void TW_COMPRESS_ISA(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k,
+                                  uint16_t *kept, uint32_t *guess);
 /* The same, by sorting. */
 void tw_topk_select_ref(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint16_t *kept);
 

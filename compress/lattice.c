@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/limits.h"
-#include "compress/lattice_form.h"
+#include "compress/lattice_isa.h"
 
 enum { BLOCK = TW_LATTICE_BLOCK, HEAD = TW_LATTICE_HEAD_BYTES };
 

@@ -4,7 +4,7 @@
 
 #include "base/bytes.h"
 #include "compress/lattice.h"
-#include "compress/lattice_form.h"
+#include "compress/lattice_isa.h"
 
 /* floor(k / 256) m_i, summed over the block, modulo 2^16. */
 static uint16_t checksum_add(uint16_t sum, int64_t k, size_t i) {

@@ -120,8 +120,8 @@ static uint32_t list_ties(const uint32_t *magnitudes, uint32_t count, uint32_t k
     return found_count + list(magnitudes, end, count, (int32_t)low, found + found_count);
 }
 
-void TW_FORM(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint16_t *kept,
-                          uint32_t *guess) {
+void TW_COMPRESS_ISA(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k,
+                                  uint16_t *kept, uint32_t *guess) {
     uint16_t found[CHUNK + SOME];
     uint32_t listed[CHUNK];
     struct search s = {

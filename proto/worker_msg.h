@@ -202,7 +202,7 @@ struct tw_wmsg_reduced {
 };
 
 /* How large a result is beside the merges before it: as ever; far larger; so large that it is no
- * honest merge of a few members either. kernels/sane.h says how far. */
+ * honest merge of a few members either. kernels/outlier.h says how far. */
 enum tw_wmsg_sanity { TW_WMSG_FAIR, TW_WMSG_INSANE, TW_WMSG_WILD };
 
 struct tw_wmsg_checked {

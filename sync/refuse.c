@@ -1,7 +1,7 @@
 /* refuse.c - results that somebody does not take, and how a round ends without them.
  *
  * The worker finds a result insane that is far larger than merges of this fragment are
- * (kernels/sane.h), which counts from cfg.judges_min members on, and wild what is four times as
+ * (kernels/outlier.h), which counts from cfg.judges_min members on, and wild what is four times as
  * large as that, which counts in every group; bytes that do not decode are of no use to anybody.
  * Members may differ on the former, as each goes by what it has seen. So this is about votes and
  * nothing else: whatever is committed is applied by all.

@@ -19,8 +19,8 @@
  *            struck and whom they see, so an honest closer leaves out a third of it at most. Beyond
  *            the third more that the others may have for that, no more than an eighth of the
  *            fragment, a fifth of few owners, is where it should not be. Where liars own half of a
- *            round, members that doubt themselves for that (kernels/sane.h) take the lies after it.
- *            Of more than TW_PARTS_MAX members it is the closer's choice which of them own.
+ *            round, members that doubt themselves for that (kernels/outlier.h) take the lies after
+ * it. Of more than TW_PARTS_MAX members it is the closer's choice which of them own.
  *
  * The last two are asked in rosters of cfg.judges_min and more. All but the first end with
  * patience: an owner that restarts, or a cut between two others, splits the honest too. What is

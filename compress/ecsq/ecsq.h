@@ -4,7 +4,7 @@
 
 #include "base/bytes.h"
 #include "compress/codec_ecsq.h"
-#include "compress/row.h"
+#include "compress/codec_row.h"
 #include "kernels/type.h"
 
 enum tw_ecsq_bounds {
@@ -53,15 +53,17 @@ struct tw_ecsq_source {
  * error feedback would send the same zeros for ever. ecsq_rate.c. */
 struct tw_ecsq_step tw_ecsq_choose(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source);
 
-enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, struct tw_codec_source source,
-                                    uint8_t *dst, size_t capacity, size_t *bytes_out);
+enum tw_status TW_COMPRESS_ISA(ecsq_encode)(const struct tw_ecsq *ecsq,
+                                            struct tw_codec_source source, uint8_t *dst,
+                                            size_t capacity, size_t *bytes_out);
 
 /* Without a sink it only checks. */
-enum tw_status TW_FORM(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
-                                    size_t n, const struct tw_codec_sink *sink);
+enum tw_status TW_COMPRESS_ISA(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src,
+                                            size_t bytes, size_t n,
+                                            const struct tw_codec_sink *sink);
 
 /* The codec's row in the family. */
-const struct tw_ecsq *TW_FORM(ecsq_row)(enum tw_codec_id id);
+const struct tw_ecsq *TW_COMPRESS_ISA(ecsq_row)(enum tw_codec_id id);
 
 static inline uint32_t tw_ecsq_bits(float x) {
     uint32_t bits;

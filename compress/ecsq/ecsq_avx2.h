@@ -1,4 +1,4 @@
-/* ecsq_avx2.h - what ecsq_form.h does in plain C, in AVX2 and BMI2. */
+/* ecsq_avx2.h - what ecsq_isa.h does in plain C, in AVX2 and BMI2. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_AVX2_H
 #define TW_COMPRESS_ECSQ_ECSQ_AVX2_H
 

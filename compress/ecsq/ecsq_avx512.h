@@ -1,4 +1,4 @@
-/* ecsq_avx512.h - what of ecsq_form.h is worth doing in AVX-512: making codes, and numbers of
+/* ecsq_avx512.h - what of ecsq_isa.h is worth doing in AVX-512: making codes, and numbers of
  * them. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_AVX512_H
 #define TW_COMPRESS_ECSQ_ECSQ_AVX512_H

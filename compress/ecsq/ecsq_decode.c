@@ -5,8 +5,8 @@
 
 #include "base/limits.h"
 #include "compress/ecsq/ecsq.h"
-#include "compress/ecsq/ecsq_form.h"
-#include "compress/rans/rans_form.h"
+#include "compress/ecsq/ecsq_isa.h"
+#include "compress/rans/rans_isa.h"
 
 enum {
     BLOCK = TW_ECSQ_BLOCK,
@@ -115,7 +115,7 @@ static enum tw_status stream_open(struct reader *r, struct stream *stream, uint3
 
 static enum tw_status stream_next(struct stream *stream, uint8_t *codes, uint32_t count) {
     if (stream->kind == TW_ECSQ_CODED) {
-        return TW_FORM(rans).decode(&stream->decoder, codes, count);
+        return TW_COMPRESS_ISA(rans).decode(&stream->decoder, codes, count);
     }
     if (stream->kind == TW_ECSQ_RAW) {
         memcpy(codes, stream->raw, count);
@@ -257,8 +257,9 @@ static enum tw_status read_stream(struct reader *r, size_t begin, size_t end,
     return active > 0 ? stream_close(r, &stream) : TW_OK;
 }
 
-enum tw_status TW_FORM(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src, size_t bytes,
-                                    size_t n, const struct tw_codec_sink *sink) {
+enum tw_status TW_COMPRESS_ISA(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src,
+                                            size_t bytes, size_t n,
+                                            const struct tw_codec_sink *sink) {
     struct reader r = {.ecsq = ecsq, .n = n};
     if (n == 0) return bytes == 0 ? TW_OK : TW_CORRUPT;
     const size_t blocks = tw_ecsq_blocks(n);

@@ -8,8 +8,8 @@
 #include "base/limits.h"
 #include "compress/block.h"
 #include "compress/ecsq/ecsq.h"
-#include "compress/ecsq/ecsq_form.h"
-#include "compress/rans/rans_form.h"
+#include "compress/ecsq/ecsq_isa.h"
+#include "compress/rans/rans_isa.h"
 
 enum {
     BLOCK = TW_ECSQ_BLOCK,
@@ -234,7 +234,7 @@ static size_t put_coded(const struct writer *w, const struct content *content,
                         const struct tw_rans_model *model) {
     struct tw_rans_encoder encoder;
     uint8_t apart[2 * BLOCK + TW_RANS_WORDS_SLACK], head[TW_RANS_MODEL_BYTES_MAX];
-    const struct tw_rans_form *const form = &TW_FORM(rans);
+    const struct tw_rans_form *const form = &TW_COMPRESS_ISA(rans);
     const size_t room = content->made, model_bytes = tw_rans_model_encode(model, head);
     const size_t head_bytes = model_bytes + 4 + TW_RANS_STATES_BYTES;
     size_t words_bytes = 0;
@@ -320,8 +320,9 @@ static enum tw_status put_stream(struct writer *w, size_t begin, size_t end) {
     return TW_OK;
 }
 
-enum tw_status TW_FORM(ecsq_encode)(const struct tw_ecsq *ecsq, struct tw_codec_source source,
-                                    uint8_t *dst, size_t capacity, size_t *bytes_out) {
+enum tw_status TW_COMPRESS_ISA(ecsq_encode)(const struct tw_ecsq *ecsq,
+                                            struct tw_codec_source source, uint8_t *dst,
+                                            size_t capacity, size_t *bytes_out) {
     const size_t n = source.n, blocks = tw_ecsq_blocks(n);
     *bytes_out = 0;
     if (n == 0) return TW_OK;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "compress/rans/rans_form.h"
+#include "compress/rans/rans_isa.h"
 #include "kernels/processor.h"
 
 enum {

@@ -3,7 +3,7 @@
  * every lane, which AVX2 does as well. The decoder is in rans_vbmi2.c. */
 #include <immintrin.h>
 
-#include "compress/rans/rans_form.h"
+#include "compress/rans/rans_isa.h"
 #include "kernels/processor.h"
 
 enum {

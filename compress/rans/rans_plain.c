@@ -1,7 +1,7 @@
 /* rans_plain.c - rANS as the equations of rans.h read: for any processor, and for the ends of
  * streams in the other forms. */
 #include "base/bytes.h"
-#include "compress/rans/rans_form.h"
+#include "compress/rans/rans_isa.h"
 
 enum { LANES = TW_RANS_LANES, BITS = TW_RANS_TOTAL_BITS, WORD_BYTES = 2 };
 

@@ -3,7 +3,7 @@
  * registers. Latency bounds it: a search finds two bits of a symbol at a time. */
 #include <immintrin.h>
 
-#include "compress/rans/rans_form.h"
+#include "compress/rans/rans_isa.h"
 
 enum {
     VECTORS = 2,

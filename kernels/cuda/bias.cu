@@ -1,5 +1,5 @@
 /* bias.cu - adding a bias to rows, and its gradient. */
-#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/ops.h"
 
 template <typename T, int WIDTH>
@@ -11,9 +11,9 @@ static __global__ void bias_add(T *y, size_t stride, const float *bias, uint32_t
         T *const at = y + i / pieces * stride + column;
         if constexpr (WIDTH == 8) {
             float v[8];
-            tw_octet_load(v, at);
+            tw_vec8_load(v, at);
             for (int j = 0; j < 8; j++) v[j] += bias[column + j];
-            tw_octet_store(at, v);
+            tw_vec8_store(at, v);
         } else {
             tw_store_f32(at, 0, tw_load_f32(at, 0) + bias[column]);
         }
@@ -50,11 +50,11 @@ template <typename T> struct column_of {
 extern "C" void tw_cuda_bias_backward(void *stream, const struct tw_cuda_bias *shape, float *dbias,
                                       const void *dy, void *scratch) {
     TW_BY_TYPE(shape->type, T,
-               tw_columns_sum(stream, tw_columns_to{{dbias, NULL}},
-                              column_of<T>{(const T *)dy, shape->stride}, shape->rows, shape->n,
-                              scratch));
+               tw_column_sums_sum(stream, tw_column_sums_to{{dbias, NULL}},
+                                  column_of<T>{(const T *)dy, shape->stride}, shape->rows, shape->n,
+                                  scratch));
 }
 
 extern "C" size_t tw_cuda_bias_backward_scratch(const struct tw_cuda_bias *shape) {
-    return tw_columns_scratch(shape->rows, shape->n, 1);
+    return tw_column_sums_scratch(shape->rows, shape->n, 1);
 }

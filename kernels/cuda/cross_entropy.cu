@@ -1,7 +1,7 @@
 /* cross_entropy.cu - softmax, loss and gradient: a block a row, read twice (the second time from
  * the cache, where it fits). */
-#include "kernels/cuda/octet.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/vec8.cuh"
 
 #include <float.h>
 
@@ -23,7 +23,7 @@ struct running {
 template <int WIDTH, typename T>
 static __device__ __forceinline__ void load_some(float v[WIDTH], const T *p) {
     if constexpr (WIDTH == 8) {
-        tw_octet_load(v, p);
+        tw_vec8_load(v, p);
     } else {
         v[0] = tw_load_f32(p, 0);
     }
@@ -31,7 +31,7 @@ static __device__ __forceinline__ void load_some(float v[WIDTH], const T *p) {
 template <int WIDTH, typename T>
 static __device__ __forceinline__ void store_some(T *p, const float v[WIDTH]) {
     if constexpr (WIDTH == 8) {
-        tw_octet_store(p, v);
+        tw_vec8_store(p, v);
     } else {
         tw_store_f32(p, 0, v[0]);
     }

@@ -1,6 +1,6 @@
 /* elements.cu - operations that work on every element by itself: bound by memory. */
-#include "kernels/cuda/octet.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/vec8.cuh"
 
 /* ---- y = f(y, x) ---- */
 
@@ -58,10 +58,10 @@ static __global__ void map(Y *y, const X *x, size_t n, bool is_octets, F f) {
     const size_t threads = (size_t)gridDim.x * blockDim.x, whole = is_octets ? n / 8 * 8 : 0;
     for (size_t i = first * 8; i < whole; i += threads * 8) {
         float a[8] = {0}, b[8] = {0};
-        if (F::READS_Y) tw_octet_load(a, y + i);
-        if (F::READS_X) tw_octet_load(b, x + i);
+        if (F::READS_Y) tw_vec8_load(a, y + i);
+        if (F::READS_X) tw_vec8_load(b, x + i);
         for (int j = 0; j < 8; j++) a[j] = f.of(a[j], b[j]);
-        tw_octet_store(y + i, a);
+        tw_vec8_store(y + i, a);
     }
     for (size_t i = whole + first; i < n; i += threads) {
         const float a = F::READS_Y ? tw_load_f32(y, i) : 0.0f;
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void backward_of(float *gate, float *up, float
 template <typename T, int WIDTH>
 static __device__ __forceinline__ void load(float v[8], const T *p) {
     if constexpr (WIDTH == 8) {
-        tw_octet_load(v, p);
+        tw_vec8_load(v, p);
     } else {
         v[0] = tw_load_f32(p, 0);
     }
@@ -129,7 +129,7 @@ static __device__ __forceinline__ void load(float v[8], const T *p) {
 template <typename T, int WIDTH>
 static __device__ __forceinline__ void store(T *p, const float v[8]) {
     if constexpr (WIDTH == 8) {
-        tw_octet_store(p, v);
+        tw_vec8_store(p, v);
     } else {
         tw_store_f32(p, 0, v[0]);
     }

@@ -5,8 +5,8 @@
  * one chunk are added to the table at once; where they reach over a border each chunk leaves its
  * part (the one it takes over from the chunk before: 0, the one it hands on: 1), and a second
  * kernel adds the parts. */
-#include "kernels/cuda/octet.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/vec8.cuh"
 
 enum : unsigned { CHUNK = 32, COLUMNS = 128 };
 
@@ -28,7 +28,7 @@ static __global__ void gather(T *x, const float *wte, const float *wpe, struct t
         float v[WIDTH];
         for (int j = 0; j < WIDTH; j++) v[j] = token[j] + (place == NULL ? 0.0f : place[j]);
         if constexpr (WIDTH == 8) {
-            tw_octet_store(x + row * in.width + column, v);
+            tw_vec8_store(x + row * in.width + column, v);
         } else {
             tw_store_f32(x, row * in.width + column, v[0]);
         }

@@ -1,7 +1,7 @@
 /* mix.cu - what an outer step does to the live parameters, with the roundings of
  * kernels/ref/mix_ref.c: no multiplication is fused with an addition. */
-#include "kernels/cuda/octet.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/vec8.cuh"
 
 struct mixed {
     const float *anchor_new;

@@ -27,12 +27,12 @@ static __device__ __forceinline__ void norm_kept(const forward<T> &f, size_t vec
     for (unsigned k = 0; k < TW_NORM_OCTETS; k++) {
         const unsigned i = (k * GROUP + lane) * 8;
         if (i >= rows.width) break;
-        tw_octet_load(v[k], f.x + x_at + i);
+        tw_vec8_load(v[k], f.x + x_at + i);
         if (f.residual != NULL) {
             float r[8];
-            tw_octet_load(r, f.residual + x_at + i);
+            tw_vec8_load(r, f.residual + x_at + i);
             for (int j = 0; j < 8; j++) v[k][j] = stored<T>(v[k][j] + r[j]);
-            tw_octet_store(f.x + x_at + i, v[k]);
+            tw_vec8_store(f.x + x_at + i, v[k]);
         }
         for (int j = 0; j < 8; j++) sum += v[k][j];
     }
@@ -51,7 +51,7 @@ static __device__ __forceinline__ void norm_kept(const forward<T> &f, size_t vec
             const float bias = rows.bias == NULL ? 0.0f : rows.bias[i + j];
             v[k][j] = (v[k][j] - mean) * rstd * rows.weight[i + j] + bias;
         }
-        tw_octet_store(f.y + y_at + i, v[k]);
+        tw_vec8_store(f.y + y_at + i, v[k]);
     }
     if (f.stats == NULL || lane != 0) return;
     f.stats[2 * vector] = mean;

@@ -2,7 +2,7 @@
  * g = dy weight:
  *     dx = rstd (g - mean_i(g) - normal mean_i(g normal)), without mean_i(g) for RMSNorm
  *     dweight = sum over vectors of dy normal,  dbias = sum of dy */
-#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/norm_group.cuh"
 
 template <typename T> struct backward {
@@ -25,8 +25,8 @@ static __device__ __forceinline__ void backward_kept(const backward<T> &b, size_
     for (unsigned k = 0; k < TW_NORM_OCTETS; k++) {
         const unsigned i = (k * GROUP + lane) * 8;
         if (i >= rows.width) break;
-        tw_octet_load(normal[k], b.x + x_at + i);
-        tw_octet_load(g[k], b.dy + y_at + i);
+        tw_vec8_load(normal[k], b.x + x_at + i);
+        tw_vec8_load(g[k], b.dy + y_at + i);
         for (int j = 0; j < 8; j++) {
             normal[k][j] = (normal[k][j] - mean) * rstd;
             g[k][j] *= rows.weight[i + j];
@@ -41,10 +41,10 @@ static __device__ __forceinline__ void backward_kept(const backward<T> &b, size_
         const unsigned i = (k * GROUP + lane) * 8;
         if (i >= rows.width) break;
         float d[8] = {0};
-        if (b.is_added) tw_octet_load(d, b.dx + dx_at + i);
+        if (b.is_added) tw_vec8_load(d, b.dx + dx_at + i);
         for (int j = 0; j < 8; j++)
             d[j] += rstd * (g[k][j] - g_mean - normal[k][j] * g_normal_mean);
-        tw_octet_store(b.dx + dx_at + i, d);
+        tw_vec8_store(b.dx + dx_at + i, d);
     }
 }
 
@@ -104,8 +104,8 @@ static void launch(void *stream, const backward<T> &b,
     if (b.rows.vectors == 0 || b.rows.width == 0) return;
     /* before dx, which may be written over dy */
     if (gradients->dweight != NULL || gradients->dbias != NULL)
-        tw_columns_sum(stream, tw_columns_to{{gradients->dweight, gradients->dbias}}, weights<T>{b},
-                       b.rows.vectors, b.rows.width, gradients->scratch);
+        tw_column_sums_sum(stream, tw_column_sums_to{{gradients->dweight, gradients->dbias}},
+                           weights<T>{b}, b.rows.vectors, b.rows.width, gradients->scratch);
     TW_NORM_LAUNCH(norm_backward, T, b.rows, is_octets, stream, b);
 }
 
@@ -120,5 +120,5 @@ extern "C" void tw_cuda_norm_backward(void *stream, const struct tw_cuda_norm *n
 }
 
 extern "C" size_t tw_cuda_norm_backward_scratch(const struct tw_cuda_norm *norm) {
-    return tw_columns_scratch((size_t)norm->shape.rows * norm->heads, norm->shape.width, 2);
+    return tw_column_sums_scratch((size_t)norm->shape.rows * norm->heads, norm->shape.width, 2);
 }

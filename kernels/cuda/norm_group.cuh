@@ -2,8 +2,8 @@
 #ifndef TW_KERNELS_CUDA_NORM_GROUP_CUH
 #define TW_KERNELS_CUDA_NORM_GROUP_CUH
 
-#include "kernels/cuda/octet.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/vec8.cuh"
 
 /* A vector belongs to a warp, or where it is long to a block; kept in registers if it has whole
  * octets, no more than OCTETS a thread. */
@@ -47,7 +47,7 @@ static inline struct tw_norm_rows tw_norm_rows_of(const struct tw_cuda_norm *nor
 }
 
 static inline bool tw_norm_fits_warp(uint32_t width) {
-    return width <= 32 * TW_NORM_OCTETS * TW_OCTET;
+    return width <= 32 * TW_NORM_OCTETS * TW_VEC8;
 }
 
 /* TW_NORM_LAUNCH(kernel, T, norm, is_octets, stream, arguments...): kernel<T, GROUP, IN_REGISTERS>,
@@ -57,7 +57,7 @@ static inline bool tw_norm_fits_warp(uint32_t width) {
         const unsigned tw_per_block = TW_NORM_THREADS / 32;                                        \
         const unsigned tw_blocks = (unsigned)(((rows).vectors + tw_per_block - 1) / tw_per_block); \
         const bool tw_is_kept =                                                                    \
-            (is_octets) && (rows).width <= TW_NORM_THREADS * TW_NORM_OCTETS * TW_OCTET;            \
+            (is_octets) && (rows).width <= TW_NORM_THREADS * TW_NORM_OCTETS * TW_VEC8;             \
         if (tw_norm_fits_warp((rows).width) && tw_is_kept) {                                       \
             TW_LAUNCH((kernel<T, 32, true>), tw_blocks, TW_NORM_THREADS, 0, stream, __VA_ARGS__);  \
         } else if (tw_norm_fits_warp((rows).width)) {                                              \

@@ -21,7 +21,7 @@
 extern "C" { /* around the headers of the project, too: they are plain C */
 #endif
 
-#include "kernels/lead.h"
+#include "kernels/momentum_lead.h"
 #include "kernels/ops.h"
 #include "kernels/outer.h"
 
@@ -201,7 +201,7 @@ struct tw_cuda_outer {
 void tw_cuda_outer_nesterov(void *stream, const struct tw_cuda_outer *step);
 void tw_cuda_outer_heavyball(void *stream, const struct tw_cuda_outer *step);
 
-/* ---- after an outer step (mix.cu, lead.cu) ---- */
+/* ---- after an outer step (mix.cu, momentum_lead.cu) ---- */
 
 /* kernels/mix.h on the device, with its bits. copy (n): bf16 of theta; NULL: none. */
 void tw_cuda_mix(void *stream, float *theta, void *copy, const float *anchor_new, float alpha,
@@ -209,13 +209,13 @@ void tw_cuda_mix(void *stream, float *theta, void *copy, const float *anchor_new
 void tw_cuda_shift(void *stream, float *theta, void *copy, const float *anchor_new,
                    const float *anchor_old, size_t n);
 
-/* kernels/lead.h on the device. Its sums are in another order, so its scale is about the host's;
- * what is made of that has the bits. */
+/* kernels/momentum_lead.h on the device. Its sums are in another order, so its scale is about the
+ * host's; what is made of that has the bits. */
 struct tw_cuda_lead {
     float *m;               /* (n): in/out */
     const float *v, *delta; /* (n) */
     size_t n;
-    struct tw_lead cfg;
+    struct tw_momentum_lead cfg;
     void *scratch; /* TW_CUDA_LEAD_SCRATCH */
 };
 void tw_cuda_lead(void *stream, const struct tw_cuda_lead *lead);

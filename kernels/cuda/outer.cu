@@ -1,7 +1,7 @@
 /* outer.cu - outer steps of what lies on the device, with the roundings of kernels/ref/outer_ref.c:
  * no multiplication is fused with an addition. */
-#include "kernels/cuda/octet.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/vec8.cuh"
 
 static __global__ void nesterov(struct tw_cuda_outer step) {
     const struct tw_outer rule = step.rule;

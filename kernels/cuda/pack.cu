@@ -29,10 +29,10 @@ static __global__ void multiply(float *x, float factor, size_t n) {
     EACH(i, n) x[i] = __fmul_rn(x[i], factor);
 }
 
-/* parts (TW_SANE_BLOCKS, ENERGY_PARTS): block blockIdx.y of v, part blockIdx.x of it. */
+/* parts (TW_OUTLIER_BLOCKS, ENERGY_PARTS): block blockIdx.y of v, part blockIdx.x of it. */
 static __global__ void energy_parts(double *parts, const float *v, size_t n) {
-    const size_t begin = n * blockIdx.y / TW_SANE_BLOCKS,
-                 end = n * (blockIdx.y + 1) / TW_SANE_BLOCKS;
+    const size_t begin = n * blockIdx.y / TW_OUTLIER_BLOCKS,
+                 end = n * (blockIdx.y + 1) / TW_OUTLIER_BLOCKS;
     double sum = 0.0;
     for (size_t i = begin + blockIdx.x * THREADS + threadIdx.x; i < end;
          i += ENERGY_PARTS * THREADS)
@@ -59,11 +59,11 @@ extern "C" void tw_cuda_scale(void *stream, float *x, float factor, size_t n) {
 
 extern "C" void tw_cuda_energies(void *stream, double *energies, const float *v, size_t n,
                                  void *scratch) {
-    static_assert(TW_CUDA_ENERGIES_SCRATCH >= TW_SANE_BLOCKS * ENERGY_PARTS * sizeof(double),
+    static_assert(TW_CUDA_ENERGIES_SCRATCH >= TW_OUTLIER_BLOCKS * ENERGY_PARTS * sizeof(double),
                   "scratch of energies");
-    TW_LAUNCH(energy_parts, dim3(ENERGY_PARTS, TW_SANE_BLOCKS), THREADS, 0, stream,
+    TW_LAUNCH(energy_parts, dim3(ENERGY_PARTS, TW_OUTLIER_BLOCKS), THREADS, 0, stream,
               (double *)scratch, v, n);
-    TW_LAUNCH(energy_sums, 1, TW_SANE_BLOCKS, 0, stream, energies, (const double *)scratch);
+    TW_LAUNCH(energy_sums, 1, TW_OUTLIER_BLOCKS, 0, stream, energies, (const double *)scratch);
 }
 
 static __global__ void merge_add(float *sum, const float *x, float weight, size_t n) {

@@ -15,7 +15,7 @@ extern "C" { /* around the headers of the project, too: they are plain C */
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/sane.h"
+#include "kernels/outlier.h"
 
 /* ---- what is sent ---- */
 
@@ -31,10 +31,10 @@ struct tw_cuda_delta {
 };
 void tw_cuda_delta(void *stream, const struct tw_cuda_delta *delta);
 
-/* energies (TW_SANE_BLOCKS): of the blocks of a fragment v (n), as tw_sane_add() has them; not
- * finite where an element is not. Their sum is the square of the norm. */
+/* energies (TW_OUTLIER_BLOCKS): of the blocks of a fragment v (n), as tw_outlier_add() has them;
+ * not finite where an element is not. Their sum is the square of the norm. */
 void tw_cuda_energies(void *stream, double *energies, const float *v, size_t n, void *scratch);
-enum { TW_CUDA_ENERGIES_SCRATCH = TW_SANE_BLOCKS * 16 * 8 }; /* bytes, on a multiple of 16 */
+enum { TW_CUDA_ENERGIES_SCRATCH = TW_OUTLIER_BLOCKS * 16 * 8 }; /* bytes, on a multiple of 16 */
 
 /* x (n) *= factor */
 void tw_cuda_scale(void *stream, float *x, float factor, size_t n);

@@ -3,9 +3,9 @@
  * four lanes put a word together. */
 #include <math.h>
 
+#include "kernels/codebook.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pack.h"
-#include "kernels/levels.h"
 
 enum {
     THREADS = 128,

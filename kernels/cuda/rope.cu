@@ -1,6 +1,6 @@
 /* rope.cu - rotary embedding in place, arXiv 2104.09864, pairs half a head apart. */
-#include "kernels/cuda/octet.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/vec8.cuh"
 
 template <typename T, int WIDTH> static __global__ void turn(T *x, struct tw_cuda_rope r) {
     const uint32_t half = r.rope.head_size / 2, pieces = half / WIDTH;
@@ -13,8 +13,8 @@ template <typename T, int WIDTH> static __global__ void turn(T *x, struct tw_cud
         T *const first = x + row * r.x_stride + head * r.rope.head_size + at;
         float a[WIDTH], b[WIDTH];
         if constexpr (WIDTH == 8) {
-            tw_octet_load(a, first);
-            tw_octet_load(b, first + half);
+            tw_vec8_load(a, first);
+            tw_vec8_load(b, first + half);
         } else {
             a[0] = tw_load_f32(first, 0);
             b[0] = tw_load_f32(first, half);
@@ -27,8 +27,8 @@ template <typename T, int WIDTH> static __global__ void turn(T *x, struct tw_cud
             a[j] = turned;
         }
         if constexpr (WIDTH == 8) {
-            tw_octet_store(first, a);
-            tw_octet_store(first + half, b);
+            tw_vec8_store(first, a);
+            tw_vec8_store(first + half, b);
         } else {
             tw_store_f32(first, 0, a[0]);
             tw_store_f32(first, half, b[0]);

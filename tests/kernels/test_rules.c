@@ -1,10 +1,10 @@
 /* test_rules.c - outer steps, merges, weights and guard: the same bits as rounding by rounding,
  * what NumPy computes (tests/golden/rules.txt), and what they are for. */
 #include "kernels/guard.h"
-#include "kernels/lead.h"
 #include "kernels/median.h"
 #include "kernels/merge.h"
 #include "kernels/mix.h"
+#include "kernels/momentum_lead.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
 #include "kernels/rda.h"
@@ -120,7 +120,8 @@ static uint32_t delta_run(const double *args, float *out) {
 
 static uint32_t lead_run(const double *args, float *out) {
     float v[GOLDEN_N], delta[GOLDEN_N];
-    const struct tw_lead cfg = {(float)args[0], (float)args[1], (float)args[2], (float)args[3]};
+    const struct tw_momentum_lead cfg = {(float)args[0], (float)args[1], (float)args[2],
+                                         (float)args[3]};
     noise(out, 50);
     noise(v, 51);
     noise(delta, 52);
@@ -129,7 +130,7 @@ static uint32_t lead_run(const double *args, float *out) {
         v[i] = i % 7 == 3 ? 0 : v[i] * v[i];
         delta[i] = i % 5 == 2 ? 0 : delta[i] / 8;
     }
-    tw_lead(out, v, delta, GOLDEN_N, &cfg);
+    tw_momentum_lead(out, v, delta, GOLDEN_N, &cfg);
     return GOLDEN_N;
 }
 

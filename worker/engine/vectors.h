@@ -26,9 +26,9 @@
 
 #include "base/status.h"
 #include "compress/codec.h"
-#include "kernels/lead.h"
+#include "kernels/momentum_lead.h"
 #include "kernels/outer.h"
-#include "kernels/sane.h"
+#include "kernels/outlier.h"
 
 /* What there is to send of a fragment, in this order, each operation rounded by itself:
  *
@@ -94,16 +94,16 @@ struct tw_vectors {
     void (*shift)(void *self, float *theta, const float *anchor_new, const float *anchor_old,
                   size_t n);
     void (*outer)(void *self, const struct tw_vectors_outer *step);
-    /* kernels/lead.h; its norms are sums, so that on a device m is about the host's. */
+    /* kernels/momentum_lead.h; its norms are sums, so that on a device m is about the host's. */
     void (*lead)(void *self, float *m, const float *v, const float *delta, size_t n,
-                 const struct tw_lead *cfg);
+                 const struct tw_momentum_lead *cfg);
 
     /* ---- sums: these wait. NaN or infinite where an element is not finite ---- */
 
     double (*norm_squared)(void *self, const float *x, size_t n);
     double (*distance_squared)(void *self, const float *a, const float *b, size_t n);
-    /* energies (TW_SANE_BLOCKS), host: of the blocks of a whole fragment x (n), as tw_sane_add()
-     * of kernels/sane.h has them. */
+    /* energies (TW_OUTLIER_BLOCKS), host: of the blocks of a whole fragment x (n), as
+     * tw_outlier_add() of kernels/outlier.h has them. */
     void (*energies)(void *self, double *energies, const float *x, size_t n);
 
     /* ---- bytes ---- */

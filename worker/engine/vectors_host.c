@@ -88,9 +88,9 @@ static void outer(void *self, const struct tw_vectors_outer *step) {
 }
 
 static void lead(void *self, float *m, const float *v, const float *merged, size_t n,
-                 const struct tw_lead *cfg) {
+                 const struct tw_momentum_lead *cfg) {
     (void)self;
-    tw_lead(m, v, merged, n, cfg);
+    tw_momentum_lead(m, v, merged, n, cfg);
 }
 
 static double norm_squared(void *self, const float *x, size_t n) {
@@ -104,9 +104,9 @@ static double distance_squared(void *self, const float *a, const float *b, size_
 }
 
 static void energies(void *self, double *into, const float *x, size_t n) {
-    struct tw_sane_sizes sizes = {.count = {0}};
+    struct tw_outlier_sizes sizes = {.count = {0}};
     (void)self;
-    tw_sane_add(&sizes, x, 0, n, n);
+    tw_outlier_add(&sizes, x, 0, n, n);
     memcpy(into, sizes.energy, sizeof(sizes.energy));
 }
 

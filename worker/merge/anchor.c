@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/lead.h"
+#include "kernels/momentum_lead.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
 #include "sync/node.h"
@@ -39,7 +39,7 @@ static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anc
                                    struct tw_outer_sizes *sizes, struct tw_error *err) {
     const struct tw_wmsg_apply *request = &work->request;
     const struct tw_anchor_publish *stage = &work->stage;
-    work->sizes = (struct tw_sane_sizes){.count = {0}};
+    work->sizes = (struct tw_outlier_sizes){.count = {0}};
     work->squares = 0.0;
     *sizes = (struct tw_outer_sizes){0};
     for (uint32_t k = 0; k < request->parts_count; k++) {
@@ -55,7 +55,7 @@ static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anc
                            "the result of part %u is damaged: %u bytes are not %zu elements in %s",
                            k, span->bytes, n, merger->result->name);
         }
-        tw_sane_add(&work->sizes, delta, begin, n, stage->elements);
+        tw_outlier_add(&work->sizes, delta, begin, n, stage->elements);
         work->squares += tw_norm_squared(delta, n);
         if (merger->run->sync.outer != TW_OUTER_HEAVYBALL) continue;
         sizes->u_squared += tw_norm_squared(stage->u_old + begin, n);
@@ -93,7 +93,7 @@ static void apply_outer(const struct tw_merger *merger, const struct tw_anchor_w
 /* What was merged, where theta is, for whoever looks at it there. */
 static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor_work *work) {
     const struct tw_vectors *vectors = merger->vectors;
-    const bool has_use = merger->outbox.ahead != NULL || merger->run->sync.lead_millionths > 0;
+    const bool has_use = merger->inflight.ahead != NULL || merger->run->sync.lead_millionths > 0;
     if (vectors->is_host) return work->merged;
     if (has_use) vectors->copy_in(vectors->self, merger->v, work->merged, work->stage.elements);
     return merger->v;
@@ -102,7 +102,7 @@ static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor
 /* theta, and what was sent: merged or not. */
 static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                         const struct tw_anchor_publish *stage, const float *merged) {
-    struct tw_inflight *outbox = &merger->outbox;
+    struct tw_inflight *inflight = &merger->inflight;
     const uint32_t fragment = stage->fragment;
     const struct tw_inflight_step step = {.fragment = fragment,
                                           .version = request->version,
@@ -112,32 +112,32 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
                                           .merged = merged};
     if (request->is_final) {
         merger->vectors->copy(merger->vectors->self, step.theta, stage->live, stage->elements);
-        tw_inflight_forget(outbox, fragment);
+        tw_inflight_forget(inflight, fragment);
         return;
     }
-    const bool was_out = outbox->fragments[fragment].is_out;
+    const bool was_out = inflight->fragments[fragment].is_out;
     uint32_t contributors = 0;
     bool is_merged = true;
     for (uint32_t k = 0; k < request->parts_count; k++) {
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
         const enum tw_apply_mode mode = (enum tw_apply_mode)request->parts[k].mode;
-        tw_inflight_land(outbox, &step, begin, n, mode);
+        tw_inflight_land(inflight, &step, begin, n, mode);
         is_merged &= n == 0 || mode == TW_APPLY_MIX;
         if (request->parts[k].contributors > contributors)
             contributors = request->parts[k].contributors;
     }
     if (was_out && request->parts_count > 0) tw_merger_note_landed(merger, fragment, is_merged);
-    if (request->parts_count == 0) tw_inflight_recall(outbox, fragment, step.theta);
-    tw_inflight_arrive(outbox, fragment, contributors);
+    if (request->parts_count == 0) tw_inflight_recall(inflight, fragment, step.theta);
+    tw_inflight_arrive(inflight, fragment, contributors);
 }
 
 /* The inner optimizer, by what was merged. */
 static void apply_lead(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                        const float *merged) {
-    const struct tw_lead lead = {.share = (float)(merger->run->sync.lead_millionths / 1e6),
-                                 .lr = merger->inner.lr,
-                                 .steps = (float)request->steps,
-                                 .correction2 = merger->inner.correction2};
+    const struct tw_momentum_lead lead = {.share = (float)(merger->run->sync.lead_millionths / 1e6),
+                                          .lr = merger->inner.lr,
+                                          .steps = (float)request->steps,
+                                          .correction2 = merger->inner.correction2};
     const bool has_stepped = merger->inner.m != NULL && lead.correction2 > 0.0f && lead.lr > 0.0f;
     if (!has_stepped || lead.share == 0.0f || request->steps == 0 || request->is_final) return;
     for (uint32_t k = 0; k < request->parts_count; k++) {
@@ -169,7 +169,7 @@ enum tw_status tw_anchor_work(const struct tw_merger *merger, struct tw_anchor_w
 void tw_anchor_land(struct tw_merger *merger, const struct tw_anchor_work *work) {
     const struct tw_wmsg_apply *request = &work->request;
     struct tw_anchor_publish stage = work->stage;
-    tw_sane_note_merge(&merger->sane[request->fragment], &work->sizes, stage.elements);
+    tw_outlier_note_merge(&merger->sane[request->fragment], &work->sizes, stage.elements);
     if (work->squares > 0.0) merger->history[request->fragment].merge = (float)sqrt(work->squares);
     tw_anchor_publish_publish(merger, &stage, &work->state);
     const float *merged = bring_merge(merger, work);
@@ -203,10 +203,10 @@ static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_s
     struct tw_anchor_publish stage;
     float *theta = tw_merger_theta(merger, request->fragment);
     if (merger->run->sync.topology == TW_TOPOLOGY_PAIR)
-        tw_inflight_flush(&merger->outbox, request->fragment, theta);
+        tw_inflight_flush(&merger->inflight, request->fragment, theta);
     /* What is under way, or was lost on the way, belongs to a group we are not in: theta is all
      * there is. */
-    tw_inflight_clear(&merger->outbox, request->fragment, theta);
+    tw_inflight_clear(&merger->inflight, request->fragment, theta);
     tw_anchor_publish_begin(merger, request->fragment, &stage);
     TW_TRY(vectors->copy_out(vectors->self, stage.phi, theta, stage.elements, err));
     memset(stage.u, 0, stage.elements * sizeof(float));
@@ -253,7 +253,7 @@ static enum tw_status load_turn(struct tw_merger *merger) {
     for (uint32_t p = 0; p < merger->shm->fragments_count; p++) {
         const float *phi = tw_device_anchor_phi(&merger->twin, p);
         float *theta = tw_merger_theta(merger, p);
-        tw_inflight_clear(&merger->outbox, p, theta);
+        tw_inflight_clear(&merger->inflight, p, theta);
         merger->vectors->copy(merger->vectors->self, theta, phi,
                               (size_t)tw_shm_fragment_elements(merger->shm, p));
         merger->must_clip[p] = false;
@@ -268,7 +268,7 @@ static enum tw_status load_back(struct tw_merger *merger, const struct tw_wmsg_l
     const struct tw_vectors *vectors = merger->vectors;
     float *theta = tw_merger_theta(merger, request->fragment);
     struct tw_anchor_publish stage;
-    tw_inflight_clear(&merger->outbox, request->fragment, theta);
+    tw_inflight_clear(&merger->inflight, request->fragment, theta);
     tw_anchor_publish_begin(merger, request->fragment, &stage);
     TW_TRY(vectors->copy_out(vectors->self, stage.phi, theta, stage.elements, err));
     memset(stage.u, 0, stage.elements * sizeof(float));
@@ -308,7 +308,7 @@ static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_l
     TW_TRY(load_stage(merger, request, &stage, err));
     TW_TRY(tw_anchor_publish_end(merger, &stage, request->rounds, &request->digest, err));
     float *theta = tw_merger_theta(merger, request->fragment);
-    tw_inflight_clear(&merger->outbox, request->fragment, theta);
+    tw_inflight_clear(&merger->inflight, request->fragment, theta);
     switch ((enum tw_load_mode)request->mode) {
     case TW_LOAD_RESET:
         vectors->copy(vectors->self, theta, stage.live, stage.elements);

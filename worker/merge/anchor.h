@@ -22,7 +22,7 @@ struct tw_anchor_work {
     struct tw_wmsg_apply request;
     struct tw_anchor_publish stage;
     float *merged; /* (largest fragment), host, the caller's: the results, each at its place */
-    struct tw_sane_sizes sizes; /* of them */
+    struct tw_outlier_sizes sizes; /* of them */
     double squares;
     struct tw_shm_state state; /* what is to be published */
 };

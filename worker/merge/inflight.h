@@ -100,10 +100,10 @@ struct tw_inflight {
 };
 
 /* Borrows run, shm and vectors. TW_NOMEM names the size. deinit after a failed init, too. */
-enum tw_status tw_inflight_init(struct tw_inflight *outbox, const struct tw_run *run,
+enum tw_status tw_inflight_init(struct tw_inflight *inflight, const struct tw_run *run,
                                 const struct tw_shm *shm, const struct tw_vectors *vectors,
                                 struct tw_error *err);
-void tw_inflight_deinit(struct tw_inflight *outbox);
+void tw_inflight_deinit(struct tw_inflight *inflight);
 
 /* Arrays of as many elements as the model has that init takes of live memory. */
 uint32_t tw_inflight_arrays(const struct tw_run *run);
@@ -111,10 +111,10 @@ uint32_t tw_inflight_arrays(const struct tw_run *run);
 /* ---- sending: in this order, theta and delta of the whole fragment, live --------------------- */
 
 /* What is still under way did not arrive anywhere: back into theta with it. */
-void tw_inflight_recall(struct tw_inflight *outbox, uint32_t fragment, float *theta);
+void tw_inflight_recall(struct tw_inflight *inflight, uint32_t fragment, float *theta);
 
 /* v, of this fragment of phi and theta. */
-void tw_inflight_fill(struct tw_inflight *outbox, uint32_t fragment, float *v, const float *phi,
+void tw_inflight_fill(struct tw_inflight *inflight, uint32_t fragment, float *v, const float *phi,
                       const float *theta);
 
 /* What v, from its element `begin` on, is or was packed as. */
@@ -127,31 +127,31 @@ struct tw_inflight_payload {
 };
 
 /* v was scaled by this factor: so much less is sent, the rest stays in theta. */
-void tw_inflight_clip(struct tw_inflight *outbox, uint32_t fragment, float factor);
+void tw_inflight_clip(struct tw_inflight *inflight, uint32_t fragment, float factor);
 
 /* Elements [begin, begin + n) of v go into this payload, where v lies. TW_CORRUPT, TW_DEVICE as
  * pack() of vectors.h, which has this codec. */
-enum tw_status tw_inflight_pack(struct tw_inflight *outbox, uint32_t fragment, size_t begin,
+enum tw_status tw_inflight_pack(struct tw_inflight *inflight, uint32_t fragment, size_t begin,
                                 size_t n, const struct tw_inflight_payload *payload,
                                 struct tw_error *err);
 
 /* Where v - D goes from element `begin` on, and v may lie until then; NULL: it is not wanted, or
  * not on the host. */
-float *tw_inflight_lost(const struct tw_inflight *outbox, uint32_t fragment, size_t begin);
+float *tw_inflight_lost(const struct tw_inflight *inflight, uint32_t fragment, size_t begin);
 
 /* Elements [begin, begin + n) of v went into this payload, on the host. It decodes. */
-void tw_inflight_note(struct tw_inflight *outbox, uint32_t fragment, size_t begin, size_t n,
+void tw_inflight_note(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n,
                       const struct tw_inflight_payload *payload);
 
 /* Every part is noted: it is on its way. */
-void tw_inflight_depart(struct tw_inflight *outbox, uint32_t fragment, uint64_t round,
+void tw_inflight_depart(struct tw_inflight *inflight, uint32_t fragment, uint64_t round,
                         float *theta);
 
 /* v of what is under way: beta e + Delta. */
-void tw_inflight_again(const struct tw_inflight *outbox, uint32_t fragment, float *v);
+void tw_inflight_again(const struct tw_inflight *inflight, uint32_t fragment, float *v);
 
 /* v is merged as it is, not what it decodes to: coding lost nothing. */
-void tw_inflight_exact(struct tw_inflight *outbox, uint32_t fragment);
+void tw_inflight_exact(struct tw_inflight *inflight, uint32_t fragment);
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
@@ -165,20 +165,20 @@ struct tw_inflight_step {
 };
 
 /* Elements [begin, begin + n): theta, and everything here, after a step in this mode. */
-void tw_inflight_land(struct tw_inflight *outbox, const struct tw_inflight_step *step, size_t begin,
-                      size_t n, enum tw_apply_mode mode);
+void tw_inflight_land(struct tw_inflight *inflight, const struct tw_inflight_step *step,
+                      size_t begin, size_t n, enum tw_apply_mode mode);
 
 /* All of the fragment has landed: nothing is under way. contributors: to its merge, 0 for none. */
-void tw_inflight_arrive(struct tw_inflight *outbox, uint32_t fragment, uint32_t contributors);
+void tw_inflight_arrive(struct tw_inflight *inflight, uint32_t fragment, uint32_t contributors);
 
 /* Another anchor comes: what is under way and c go back into theta, so that phi - theta is this
  * node's own work; e is forgotten (above), for it may be of long ago. */
-void tw_inflight_clear(struct tw_inflight *outbox, uint32_t fragment, float *theta);
+void tw_inflight_clear(struct tw_inflight *inflight, uint32_t fragment, float *theta);
 
 /* e goes back into theta: in pairs it is to be in an anchor made of theta. */
-void tw_inflight_flush(struct tw_inflight *outbox, uint32_t fragment, float *theta);
+void tw_inflight_flush(struct tw_inflight *inflight, uint32_t fragment, float *theta);
 
 /* theta is overwritten: there is nothing to go back into. */
-void tw_inflight_forget(struct tw_inflight *outbox, uint32_t fragment);
+void tw_inflight_forget(struct tw_inflight *inflight, uint32_t fragment);
 
 #endif

@@ -19,7 +19,7 @@ static enum tw_status live_init(struct tw_merger *merger, size_t elements, struc
         TW_TRY(vectors->alloc(vectors->self, &merger->v, elements, "an outer gradient", err));
     }
     TW_TRY(tw_device_anchor_init(&merger->twin, vectors, merger->shm, err));
-    return tw_inflight_init(&merger->outbox, merger->run, merger->shm, vectors, err);
+    return tw_inflight_init(&merger->inflight, merger->run, merger->shm, vectors, err);
 }
 
 static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err) {
@@ -58,7 +58,7 @@ enum tw_status tw_merger_init(struct tw_merger *merger, const struct tw_run *run
 }
 
 void tw_merger_deinit(struct tw_merger *merger) {
-    tw_inflight_deinit(&merger->outbox);
+    tw_inflight_deinit(&merger->inflight);
     tw_device_anchor_deinit(&merger->twin);
     if (merger->v != merger->scratch) merger->vectors->free(merger->vectors->self, merger->v);
     tw_merger_reduce_deinit(merger);
@@ -142,8 +142,8 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
     const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
     float *theta = tw_merger_theta(merger, fragment);
-    tw_inflight_recall(&merger->outbox, fragment, theta);
-    tw_inflight_fill(&merger->outbox, fragment, v, tw_device_anchor_phi(&merger->twin, fragment),
+    tw_inflight_recall(&merger->inflight, fragment, theta);
+    tw_inflight_fill(&merger->inflight, fragment, v, tw_device_anchor_phi(&merger->twin, fragment),
                      theta);
     *norm = (float)sqrt(vectors->norm_squared(vectors->self, v, n));
     if (!isfinite(*norm)) {
@@ -156,14 +156,14 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
         return TW_OK;
     }
     vectors->scale(vectors->self, v, factor, n);
-    tw_inflight_clip(&merger->outbox, fragment, factor);
+    tw_inflight_clip(&merger->inflight, fragment, factor);
     *norm *= factor;
     return TW_OK;
 }
 
 /* Where the v that will be encoded lies: what coding loses takes its place. */
 static float *place_of(const struct tw_merger *merger, uint32_t fragment) {
-    float *lost = tw_inflight_lost(&merger->outbox, fragment, 0);
+    float *lost = tw_inflight_lost(&merger->inflight, fragment, 0);
     return lost != NULL ? lost : merger->v;
 }
 
@@ -171,11 +171,11 @@ static float *place_of(const struct tw_merger *merger, uint32_t fragment) {
 static void note_own(struct tw_merger *merger, uint32_t fragment, const float *v) {
     const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
-    double energies[TW_SANE_BLOCKS];
-    struct tw_sane_sizes sizes;
+    double energies[TW_OUTLIER_BLOCKS];
+    struct tw_outlier_sizes sizes;
     vectors->energies(vectors->self, energies, v, n);
-    tw_sane_whole(&sizes, energies, n);
-    tw_sane_note_own(&merger->sane[fragment], &sizes);
+    tw_outlier_whole(&sizes, energies, n);
+    tw_outlier_note_own(&merger->sane[fragment], &sizes);
 }
 
 static bool is_packed_live(const struct tw_merger *merger) {
@@ -192,7 +192,7 @@ static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg
         const struct tw_codec_source source = {
             .x = payload->v,
             .n = n,
-            .lost = tw_inflight_lost(&merger->outbox, request->fragment, begin)};
+            .lost = tw_inflight_lost(&merger->inflight, request->fragment, begin)};
         payload->has_lost = source.lost != NULL;
         return tw_codec_encode(merger->codec, source, payload->bytes, capacity,
                                &payload->bytes_count);
@@ -207,7 +207,7 @@ static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg
     return tw_rate_fit_encode(merger->fit, &part, &payload->bytes_count);
 }
 
-/* Part k of v into its span, and into the books of the outbox. */
+/* Part k of v into its span, and into the books of the in-flight work. */
 static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                   uint32_t k, const float *v, size_t *bytes, struct tw_error *err) {
     const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
@@ -216,11 +216,11 @@ static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg
     if (is_packed_live(merger)) {
         *bytes = merger->codec->bound(n);
         if (request->parts[k].out.bytes < *bytes) return TW_LIMIT;
-        return tw_inflight_pack(&merger->outbox, request->fragment, begin, n, &payload, err);
+        return tw_inflight_pack(&merger->inflight, request->fragment, begin, n, &payload, err);
     }
     TW_TRY(encode_here(merger, request, k, &payload));
     *bytes = payload.bytes_count;
-    tw_inflight_note(&merger->outbox, request->fragment, begin, n, &payload);
+    tw_inflight_note(&merger->inflight, request->fragment, begin, n, &payload);
     return TW_OK;
 }
 
@@ -256,7 +256,7 @@ static enum tw_status encode_fragment(struct tw_merger *merger,
     TW_TRY(tw_merger_take(merger, fragment, v, &reply->norm, err));
     note_own(merger, fragment, v);
     TW_TRY(encode_all(merger, request, v, reply, err));
-    tw_inflight_depart(&merger->outbox, fragment, request->round,
+    tw_inflight_depart(&merger->inflight, fragment, request->round,
                        tw_merger_theta(merger, fragment));
     merger->must_clip[fragment] = false;
     merger->history[fragment].sent = reply->norm;
@@ -280,7 +280,7 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
 static enum tw_status check_result(struct tw_merger *merger, const struct tw_wmsg_check *request,
                                    enum tw_sanity *sanity, struct tw_error *err) {
     const size_t n = (size_t)request->elements;
-    struct tw_sane_sizes sizes = {.count = {0}};
+    struct tw_outlier_sizes sizes = {.count = {0}};
     uint8_t *bytes;
     TW_TRY(tw_request_fragment(merger->shm, request->fragment, err));
     TW_TRY(tw_request_range(merger->shm, request->fragment, request->begin, n, err));
@@ -291,9 +291,9 @@ static enum tw_status check_result(struct tw_merger *merger, const struct tw_wms
         return tw_fail(err, status, "a result of %u bytes is not %zu elements in %s",
                        request->in.bytes, n, merger->result->name);
     }
-    tw_sane_add(&sizes, merger->scratch, (size_t)request->begin, n,
-                (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
-    *sanity = tw_sane_check(&merger->sane[request->fragment], &sizes);
+    tw_outlier_add(&sizes, merger->scratch, (size_t)request->begin, n,
+                   (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
+    *sanity = tw_outlier_check(&merger->sane[request->fragment], &sizes);
     if (*sanity == TW_SANITY_FAIR) return TW_OK;
     tw_log(TW_LOG_INFO, *sanity == TW_SANITY_WILD ? "result_wild" : "result_insane",
            "fragment=%u begin=%llu elements=%llu norm=%.4g", request->fragment,

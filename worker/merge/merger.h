@@ -21,7 +21,7 @@
 #include "base/status.h"
 #include "compress/codec.h"
 #include "compress/pack.h"
-#include "kernels/sane.h"
+#include "kernels/outlier.h"
 #include "proto/run/run.h"
 #include "proto/shm.h"
 #include "proto/worker_msg.h"
@@ -52,22 +52,22 @@ struct tw_merger {
     const struct tw_codec *result; /* of merged ones */
     struct tw_rate_fit *fit;       /* owned; NULL but for sync.codec = auto */
     struct tw_packer *packer;
-    float *scratch;                   /* (largest fragment), host: a merge, decoded results */
-    float *v;                         /* (largest fragment), live: a Delta, where the outbox does
-                                         not have it, a merge; on the host scratch itself */
+    float *scratch; /* (largest fragment), host: a merge, decoded results */
+    float *v;       /* (largest fragment), live: a Delta, where the in-flight work does
+                       not have it, a merge; on the host scratch itself */
     struct tw_device_anchor twin;     /* phi, live */
     bool must_clip[TW_FRAGMENTS_MAX]; /* the next Delta of this fragment */
-    struct tw_inflight outbox;        /* what was sent */
+    struct tw_inflight inflight;      /* what was sent */
     float *inputs;                    /* contributions, where the merge wants more than their sum */
     size_t inputs_elements;
     struct tw_pieces *pieces; /* RDA: the tensors; merger_reduce.c */
     struct tw_norm_history history[TW_FRAGMENTS_MAX];
-    struct tw_sane *sane;  /* (fragments): what results of each are like */
-    struct {               /* AdamW as it is now, for sync.lead: the caller's, before an APPLY */
-        float *m;          /* (elements), live, borrowed; NULL: none */
-        const float *v;    /* (elements), live, borrowed */
-        float lr;          /* of the steps of late */
-        float correction2; /* 1 - beta2^t; 0: no step yet */
+    struct tw_outlier *sane; /* (fragments): what results of each are like */
+    struct {                 /* AdamW as it is now, for sync.lead: the caller's, before an APPLY */
+        float *m;            /* (elements), live, borrowed; NULL: none */
+        const float *v;      /* (elements), live, borrowed */
+        float lr;            /* of the steps of late */
+        float correction2;   /* 1 - beta2^t; 0: no step yet */
     } inner;
     uint64_t guarded_count; /* contributions refused or scaled, ever */
     bool has_said_mean;     /* that robust merges are means where few contribute */
@@ -86,13 +86,14 @@ uint64_t tw_merger_live_bytes(const struct tw_run *run, const struct tw_layout *
 /* theta of one fragment, live. */
 float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 
-/* Delta = phi - theta over each part, with what the outbox adds, encoded into its span; then theta
- * as inflight.h says. TW_CORRUPT when an element is not finite; the spans' contents are then
- * undefined. Where the codec is auto a part is encoded within its bytes_max. What is still under
- * way of the fragment is taken back first. After a load with TW_LOAD_KEEP, and after a Delta that
- * was not merged (maybe because it was too large), it is scaled down to TW_CLIP_MEDIANS times the
- * median norm of this fragment's Deltas that were merged, if there are any, and after two in a row
- * that were not to what tw_merger_note_landed allows. reply->step and ->tokens are the caller's. */
+/* Delta = phi - theta over each part, with what the in-flight work adds, encoded into its span;
+ * then theta as inflight.h says. TW_CORRUPT when an element is not finite; the spans' contents are
+ * then undefined. Where the codec is auto a part is encoded within its bytes_max. What is still
+ * under way of the fragment is taken back first. After a load with TW_LOAD_KEEP, and after a Delta
+ * that was not merged (maybe because it was too large), it is scaled down to TW_CLIP_MEDIANS times
+ * the median norm of this fragment's Deltas that were merged, if there are any, and after two in a
+ * row that were not to what tw_merger_note_landed allows. reply->step and ->tokens are the
+ * caller's. */
 enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                 struct tw_wmsg_encoded *reply, struct tw_error *err);
 
@@ -111,7 +112,7 @@ enum tw_status tw_merger_reduce(struct tw_merger *merger, const struct tw_wmsg_r
                                 struct tw_wmsg_reduced *reply, struct tw_error *err);
 
 /* Would the payload decode, as what it is to be, to exactly `elements` finite values? A result that
- * does is also compared with the merges before it: reply->sanity (kernels/sane.h). */
+ * does is also compared with the merges before it: reply->sanity (kernels/outlier.h). */
 enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_check *request,
                                struct tw_wmsg_checked *reply, struct tw_error *err);
 

@@ -3,7 +3,7 @@
  *
  * Before anything is merged the guard looks at the size of each (kernels/guard.h): what is much
  * larger than usual is scaled down, what is far larger is refused; where there are too few to say
- * what is usual, what is far larger than merges were (kernels/sane.h). Robust rules want every
+ * what is usual, what is far larger than merges were (kernels/outlier.h). Robust rules want every
  * input at once; with too few inputs for them, and for the mean and RDA, each is decoded in its
  * turn. */
 #include <inttypes.h>
@@ -96,7 +96,7 @@ static enum tw_status input_decode(const struct tw_merger *merger,
 /* What is known of the inputs before any is merged. */
 struct sized {
     double norms[TW_MEMBERS_MAX];
-    double excess[TW_MEMBERS_MAX]; /* tw_sane_excess, where there are too few for the guard */
+    double excess[TW_MEMBERS_MAX]; /* tw_outlier_excess, where there are too few for the guard */
     uint32_t steps[TW_MEMBERS_MAX];
 };
 
@@ -105,16 +105,16 @@ static enum tw_status size_inputs(struct tw_merger *merger, const struct tw_wmsg
     const size_t n = (size_t)request->count, begin = (size_t)request->begin;
     const bool is_few = request->inputs_count < TW_GUARD_LEAST;
     for (uint32_t i = 0; i < request->inputs_count; i++) {
-        struct tw_sane_sizes sizes = {.count = {0}};
+        struct tw_outlier_sizes sizes = {.count = {0}};
         sized->norms[i] = sized->excess[i] = 0;
         sized->steps[i] = request->inputs[i].steps;
         if (is_few && request->is_audit != 0) continue; /* all are listed: all are taken */
         TW_TRY(input_decode(merger, request, i, 1.0f, merger->scratch, err));
         sized->norms[i] = sqrt(tw_norm_squared(merger->scratch, n));
         if (!is_few) continue;
-        tw_sane_add(&sizes, merger->scratch, begin, n,
-                    (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
-        sized->excess[i] = tw_sane_excess(&merger->sane[request->fragment], &sizes);
+        tw_outlier_add(&sizes, merger->scratch, begin, n,
+                       (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
+        sized->excess[i] = tw_outlier_excess(&merger->sane[request->fragment], &sizes);
     }
     return TW_OK;
 }
@@ -129,7 +129,7 @@ static uint64_t refuse_few(float *factors, const struct sized *sized, uint32_t c
         double own = sized->steps[i], least = own;
         for (uint32_t j = 0; j < count; j++) least = fmin(least, sized->steps[j]);
         const double ratio = count == 1 ? TW_GUARD_STEPS : fmax(own, 1) / fmax(least, 1);
-        const double allowed = TW_SANE_INPUT * sqrt(fmin(ratio, TW_GUARD_STEPS));
+        const double allowed = TW_OUTLIER_INPUT * sqrt(fmin(ratio, TW_GUARD_STEPS));
         factors[i] = sized->excess[i] > allowed ? 0.0f : 1.0f;
         if (factors[i] == 0.0f) refused |= UINT64_C(1) << i;
     }

@@ -100,28 +100,28 @@ static void step_outer(const struct tw_pairing *pairing, uint64_t version,
 /* The step is published: theta, and what was sent. */
 static void land(const struct tw_pairing *pairing, const struct tw_wmsg_pair_apply *request,
                  const struct tw_anchor_publish *stage) {
-    struct tw_inflight *outbox = &pairing->merger->outbox;
+    struct tw_inflight *inflight = &pairing->merger->inflight;
     const struct tw_inflight_step step = {.fragment = request->fragment,
                                           .version = request->version,
                                           .theta =
                                               tw_merger_theta(pairing->merger, request->fragment),
                                           .phi_old = stage->live_old,
                                           .phi = stage->live};
-    const struct tw_vectors *vectors = outbox->vectors;
+    const struct tw_vectors *vectors = inflight->vectors;
     if (request->is_final != 0) {
         vectors->copy(vectors->self, step.theta, stage->live, stage->elements);
-        tw_inflight_forget(outbox, request->fragment);
+        tw_inflight_forget(inflight, request->fragment);
         return;
     }
-    tw_inflight_land(outbox, &step, 0, stage->elements, TW_APPLY_MIX);
-    tw_inflight_arrive(outbox, request->fragment, 0);
+    tw_inflight_land(inflight, &step, 0, stage->elements, TW_APPLY_MIX);
+    tw_inflight_arrive(inflight, request->fragment, 0);
 }
 
 static bool is_under_way(const struct tw_pairing *pairing,
                          const struct tw_wmsg_pair_apply *request) {
-    const struct tw_inflight *outbox = &pairing->merger->outbox;
-    return outbox->fragments[request->fragment].is_out &&
-           outbox->fragments[request->fragment].round == request->round;
+    const struct tw_inflight *inflight = &pairing->merger->inflight;
+    return inflight->fragments[request->fragment].is_out &&
+           inflight->fragments[request->fragment].round == request->round;
 }
 
 /* What was sent in this round, else what there is to send now, into scratch. */
@@ -133,10 +133,10 @@ static enum tw_status take_own(struct tw_pairing *pairing, const struct tw_wmsg_
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
     float norm;
     if (is_under_way(pairing, request)) {
-        tw_inflight_again(&merger->outbox, fragment, merger->v);
+        tw_inflight_again(&merger->inflight, fragment, merger->v);
     } else {
         TW_TRY(tw_merger_take(merger, fragment, merger->v, &norm, err));
-        tw_inflight_depart(&merger->outbox, fragment, request->round,
+        tw_inflight_depart(&merger->inflight, fragment, request->round,
                            tw_merger_theta(merger, fragment));
     }
     if (vectors->is_host) return TW_OK;
@@ -152,7 +152,7 @@ static enum tw_status apply_alone(struct tw_pairing *pairing,
     tw_anchor_publish_begin(merger, fragment, &stage);
     step_outer(pairing, request->version, &stage);
     TW_TRY(tw_anchor_publish_end(merger, &stage, request->round + 1, NULL, err));
-    tw_inflight_exact(&merger->outbox, fragment);
+    tw_inflight_exact(&merger->inflight, fragment);
     merger->must_clip[fragment] = false;
     land(pairing, request, &stage);
     return TW_OK;

@@ -88,7 +88,8 @@ static struct moments moments_new(struct tw_rng *rng, size_t n, float delta_size
     return x;
 }
 
-static void check_lead(const struct moments *x, size_t n, const struct tw_lead *cfg, float close) {
+static void check_lead(const struct moments *x, size_t n, const struct tw_momentum_lead *cfg,
+                       float close) {
     const size_t bytes = n * sizeof(float);
     float *const got = fill_copy(x->m, n);
     const struct tw_cuda_lead lead = {.m = card_new(x->m, bytes),
@@ -98,7 +99,7 @@ static void check_lead(const struct moments *x, size_t n, const struct tw_lead *
                                       .cfg = *cfg,
                                       .scratch = card_new(NULL, TW_CUDA_LEAD_SCRATCH)};
     tw_cuda_lead(stream(), &lead);
-    tw_lead(x->m, x->v, x->delta, n, cfg);
+    tw_momentum_lead(x->m, x->v, x->delta, n, cfg);
     if (close == 0.0f) {
         assert_same("m", lead.m, x->m, n);
     } else {
@@ -114,7 +115,8 @@ static void check_lead(const struct moments *x, size_t n, const struct tw_lead *
 
 static void a_merge_leads_as_on_the_host(void **state) {
     (void)state;
-    const struct tw_lead cfg = {.share = 0.3f, .lr = 0.01f, .steps = 24, .correction2 = 0.4f};
+    const struct tw_momentum_lead cfg = {
+        .share = 0.3f, .lr = 0.01f, .steps = 24, .correction2 = 0.4f};
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     for (size_t s = 0; s < SIZES; s++) {
@@ -133,7 +135,8 @@ static void a_merge_leads_as_on_the_host(void **state) {
 
 static void a_merge_of_nothing_leads_nowhere(void **state) {
     (void)state;
-    const struct tw_lead cfg = {.share = 1.0f, .lr = 0.01f, .steps = 24, .correction2 = 0.4f};
+    const struct tw_momentum_lead cfg = {
+        .share = 1.0f, .lr = 0.01f, .steps = 24, .correction2 = 0.4f};
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
     struct moments x = moments_new(&rng, 1000, 1.0f);

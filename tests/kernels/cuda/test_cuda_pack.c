@@ -3,7 +3,7 @@
 #include "kernels/cuda/pack.h"
 
 #include "compress/codec.h"
-#include "kernels/levels.h"
+#include "kernels/codebook.h"
 #include "kernels/merge.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
@@ -220,25 +220,25 @@ static void energies_are_those_of_the_blocks(void **state) {
     const size_t counts[] = {1, 63, 64, 1000, N};
     float *const x = fill_new(&rng, N, 1.0f);
     for (size_t c = 0; c < 5; c++) {
-        struct tw_sane_sizes want = {.count = {0}};
-        double got[TW_SANE_BLOCKS];
+        struct tw_outlier_sizes want = {.count = {0}};
+        double got[TW_OUTLIER_BLOCKS];
         float *const v = card_new(x, counts[c] * sizeof(float));
         double *const energies = card_new(NULL, sizeof(got));
         void *const scratch = card_new(NULL, TW_CUDA_ENERGIES_SCRATCH);
-        tw_sane_add(&want, x, 0, counts[c], counts[c]);
+        tw_outlier_add(&want, x, 0, counts[c], counts[c]);
         tw_cuda_energies(stream(), energies, v, counts[c], scratch);
         card_read(got, energies, sizeof(got));
-        for (size_t b = 0; b < TW_SANE_BLOCKS; b++)
+        for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++)
             assert_true(fabs(got[b] - want.energy[b]) <= 1e-12 * want.energy[b]);
         card_free_all();
     }
     x[N / 2] = NAN;
-    double got[TW_SANE_BLOCKS], sum = 0.0;
+    double got[TW_OUTLIER_BLOCKS], sum = 0.0;
     double *const energies = card_new(NULL, sizeof(got));
     tw_cuda_energies(stream(), energies, card_new(x, N * sizeof(float)), N,
                      card_new(NULL, TW_CUDA_ENERGIES_SCRATCH));
     card_read(got, energies, sizeof(got));
-    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) sum += got[b];
+    for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) sum += got[b];
     assert_true(isfinite(sum) == 0);
     card_free_all();
     free(x);

@@ -186,7 +186,8 @@ static void outer_steps_have_the_bits_of_the_host(void **state) {
 }
 
 static void a_merge_leads_as_on_the_host(void **state) {
-    const struct tw_lead cfg = {.share = 0.4f, .lr = 0.01f, .steps = 30, .correction2 = 0.3f};
+    const struct tw_momentum_lead cfg = {
+        .share = 0.4f, .lr = 0.01f, .steps = 30, .correction2 = 0.3f};
     (void)state;
     for (size_t s = 0; s < SIZES; s++) {
         const size_t n = sizes[s];
@@ -217,14 +218,14 @@ static void sums_are_those_of_the_host(void **state) {
     for (size_t s = 0; s < SIZES; s++) {
         const size_t n = sizes[s];
         struct twin x = twin_new(n, 1.0f), y = twin_new(n, 1.0f);
-        double got[TW_SANE_BLOCKS], want[TW_SANE_BLOCKS];
+        double got[TW_OUTLIER_BLOCKS], want[TW_OUTLIER_BLOCKS];
         assert_near(device.norm_squared(device.self, x.device, n),
                     host.norm_squared(host.self, x.host, n));
         assert_near(device.distance_squared(device.self, x.device, y.device, n),
                     host.distance_squared(host.self, x.host, y.host, n));
         device.energies(device.self, got, x.device, n);
         host.energies(host.self, want, x.host, n);
-        for (unsigned b = 0; b < TW_SANE_BLOCKS; b++) assert_near(got[b], want[b]);
+        for (unsigned b = 0; b < TW_OUTLIER_BLOCKS; b++) assert_near(got[b], want[b]);
         twin_free(&x), twin_free(&y);
     }
 }
@@ -234,13 +235,13 @@ static void sums_say_what_is_not_finite(void **state) {
     (void)state;
     for (unsigned i = 0; i < 3; i++) {
         struct twin x = twin_new(1000, 1.0f), y = twin_new(1000, 1.0f);
-        double energies[TW_SANE_BLOCKS], sum = 0.0;
+        double energies[TW_OUTLIER_BLOCKS], sum = 0.0;
         device.copy_in(device.self, x.device + 700, &bad[i], 1);
         assert_true(isfinite(device.norm_squared(device.self, x.device, 1000)) == 0);
         assert_true(isfinite(device.norm_squared(device.self, x.device, 700)) != 0);
         assert_true(isfinite(device.distance_squared(device.self, y.device, x.device, 1000)) == 0);
         device.energies(device.self, energies, x.device, 1000);
-        for (unsigned b = 0; b < TW_SANE_BLOCKS; b++) sum += energies[b];
+        for (unsigned b = 0; b < TW_OUTLIER_BLOCKS; b++) sum += energies[b];
         assert_true(isfinite(sum) == 0);
         twin_free(&x), twin_free(&y);
     }
@@ -418,7 +419,7 @@ static void what_does_not_fit_is_named(void **state) {
 /* Numbers are none then, and everything that waits says why. */
 static void a_device_that_failed_says_so(void **state) {
     const struct tw_codec *const codec = tw_codec_get(TW_CODEC_BF16);
-    double energies[TW_SANE_BLOCKS];
+    double energies[TW_OUTLIER_BLOCKS];
     uint8_t bytes[200];
     float out[100], *more;
     (void)state;
@@ -430,7 +431,7 @@ static void a_device_that_failed_says_so(void **state) {
     assert_true(isnan(device.norm_squared(device.self, x.device, 100)));
     assert_true(isnan(device.distance_squared(device.self, x.device, x.device, 100)));
     device.energies(device.self, energies, x.device, 100);
-    for (unsigned b = 0; b < TW_SANE_BLOCKS; b++) assert_true(isnan(energies[b]));
+    for (unsigned b = 0; b < TW_OUTLIER_BLOCKS; b++) assert_true(isnan(energies[b]));
     assert_int_equal(device.copy_out(device.self, out, x.device, 100, &err), TW_DEVICE);
     assert_int_equal(device.pack(device.self, &pack, &err), TW_DEVICE);
     assert_int_equal(device.alloc(device.self, &more, 100, "a test", &err), TW_DEVICE);

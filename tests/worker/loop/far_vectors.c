@@ -158,7 +158,7 @@ static void outer(void *self, const struct tw_vectors_outer *step) {
 }
 
 static void lead(void *self, float *m, const float *v, const float *merged, size_t n,
-                 const struct tw_lead *cfg) {
+                 const struct tw_momentum_lead *cfg) {
     struct far *far = self;
     if (!begin(far)) return;
     far->host.lead(NULL, m, v, merged, n, cfg);
@@ -183,7 +183,7 @@ static double distance_squared(void *self, const float *a, const float *b, size_
 
 static void energies(void *self, double *into, const float *x, size_t n) {
     struct far *far = self;
-    for (unsigned b = 0; b < TW_SANE_BLOCKS; b++) into[b] = (double)NAN;
+    for (unsigned b = 0; b < TW_OUTLIER_BLOCKS; b++) into[b] = (double)NAN;
     if (!begin(far)) return;
     far->host.energies(NULL, into, x, n);
     far_lock(far);

@@ -178,8 +178,8 @@ static void check_working_weights(void) {
 
 /* After a request. Weights and moments that sums went into are made equal once they are near. */
 static void check_all(void) {
-    struct tw_inflight *cpu = &nodes[CPU].trainer.merger.outbox;
-    const struct tw_inflight *gpu = &nodes[GPU].trainer.merger.outbox;
+    struct tw_inflight *cpu = &nodes[CPU].trainer.merger.inflight;
+    const struct tw_inflight *gpu = &nodes[GPU].trainer.merger.inflight;
     pull();
     check_working_weights();
     for (uint32_t p = 0; p < FRAGMENTS; p++) {

@@ -57,7 +57,7 @@ static struct tw_shm_view anchor(struct node *node) {
     return view;
 }
 
-/* Element i of one of the outbox's arrays; 0 where there is none. */
+/* Element i of one of the in-flight arrays; 0 where there is none. */
 static double held(const struct node *node, const float *array, size_t i) {
     return array == NULL ? 0 : (double)array[node->dae.shm.fragment_begin[FRAGMENT] + i];
 }
@@ -141,16 +141,16 @@ static void node_apply(struct node *node, const struct tw_wmsg_apply *request) {
 
 /* What of this node's work is not in the anchor, by the state it is in. */
 static void check_books(struct node *node, const double *owed, const char *after) {
-    const struct tw_inflight *outbox = &node->merger.outbox;
+    const struct tw_inflight *inflight = &node->merger.inflight;
     const enum tw_sent sent = node->dae.run.sync.sent;
-    const bool is_handed = outbox->fragments[FRAGMENT].is_out && sent != TW_SENT_KEEP;
+    const bool is_handed = inflight->fragments[FRAGMENT].is_out && sent != TW_SENT_KEEP;
     const double rho = node->dae.run.sync.feedback_local_millionths / 1e6;
     const struct tw_shm_view view = anchor(node);
     for (size_t i = 0; i < n; i++) {
-        double have = (double)view.phi[i] + held(node, outbox->ahead, i) - (double)live(node)[i];
-        have += (1 - rho) * held(node, outbox->residual, i);
+        double have = (double)view.phi[i] + held(node, inflight->ahead, i) - (double)live(node)[i];
+        have += (1 - rho) * held(node, inflight->residual, i);
         if (is_handed)
-            have += held(node, outbox->given, i) - rho * held(node, outbox->residual_next, i);
+            have += held(node, inflight->given, i) - rho * held(node, inflight->residual_next, i);
         if (fabs(have - owed[i]) > 2e-4)
             fail_msg("after %s element %zu owes %.6f, not %.6f", after, i, have, owed[i]);
     }
@@ -158,7 +158,7 @@ static void check_books(struct node *node, const double *owed, const char *after
 
 static void book_apply(struct node *node, uint64_t round, double *owed, bool is_out) {
     float *decoded = node_decoded(node), *values = calloc(n, sizeof(float));
-    const bool has_feedback = node->merger.outbox.residual != NULL;
+    const bool has_feedback = node->merger.inflight.residual != NULL;
     uint32_t modes[PARTS];
     for (size_t i = 0; i < n; i++) values[i] = some(0.05f);
     for (uint32_t k = 0; k < PARTS; k++) {
@@ -171,7 +171,8 @@ static void book_apply(struct node *node, uint64_t round, double *owed, bool is_
         if (modes[k] != TW_APPLY_MIX) continue;
         const size_t begin = (size_t)request.parts[k].begin;
         for (size_t i = begin; i < begin + request.parts[k].count; i++) {
-            owed[i] -= has_feedback ? (double)decoded[i] : held(node, node->merger.outbox.given, i);
+            owed[i] -=
+                has_feedback ? (double)decoded[i] : held(node, node->merger.inflight.given, i);
         }
     }
     node_apply(node, &request);
@@ -183,7 +184,7 @@ static void book_apply(struct node *node, uint64_t round, double *owed, bool is_
  */
 static void book_loss(const struct node *node, double *owed) {
     const double apart = 1 - node->dae.run.sync.feedback_local_millionths / 1e6;
-    for (size_t i = 0; i < n; i++) owed[i] -= apart * held(node, node->merger.outbox.residual, i);
+    for (size_t i = 0; i < n; i++) owed[i] -= apart * held(node, node->merger.inflight.residual, i);
 }
 
 /* Nobody is there: all else is in the anchor now. */
@@ -308,7 +309,7 @@ static void merge_that_nobody_remembers_sets_theta(void **state) {
         apply_mode(4, TW_APPLY_MIX);
         assert_memory_equal(live(&nodes[0]), anchor(&nodes[0]).phi, n * sizeof(float));
         for (size_t e = 0; e < n; e++)
-            assert_true(held(&nodes[0], nodes[0].merger.outbox.ahead, e) == 0);
+            assert_true(held(&nodes[0], nodes[0].merger.inflight.ahead, e) == 0);
         node_close(&nodes[0]);
     }
 }
@@ -321,9 +322,9 @@ static void last_round_leaves_nothing_under_way(void **state) {
     struct tw_wmsg_apply request = {.round = 1, .fragment = FRAGMENT, .is_final = 1};
     node_apply(&nodes[0], &request);
     assert_memory_equal(live(&nodes[0]), anchor(&nodes[0]).phi, n * sizeof(float));
-    assert_false(nodes[0].merger.outbox.fragments[FRAGMENT].is_out);
-    assert_true(held(&nodes[0], nodes[0].merger.outbox.ahead, 0) == 0);
-    assert_true(held(&nodes[0], nodes[0].merger.outbox.residual, 0) == 0);
+    assert_false(nodes[0].merger.inflight.fragments[FRAGMENT].is_out);
+    assert_true(held(&nodes[0], nodes[0].merger.inflight.ahead, 0) == 0);
+    assert_true(held(&nodes[0], nodes[0].merger.inflight.residual, 0) == 0);
     node_close(&nodes[0]);
 }
 
@@ -332,16 +333,16 @@ static void loss_of_coding_counts_once_it_is_merged(void **state) {
     static const enum tw_sent sents[] = {TW_SENT_MIX, TW_SENT_KEEP, TW_SENT_RESTART};
     for (unsigned i = 0; i < 3; i++) {
         open_first(sents[i], TW_CODEC_SIGN, 500000);
-        const struct tw_inflight *outbox = &nodes[0].merger.outbox;
+        const struct tw_inflight *inflight = &nodes[0].merger.inflight;
         node_train(&nodes[0], NULL);
         const float delta = anchor(&nodes[0]).phi[7] - live(&nodes[0])[7];
         node_encode(&nodes[0], 1, PARTS);
         apply_mode(1, TW_APPLY_SHIFT);
-        assert_true(held(&nodes[0], outbox->residual, 7) == 0);
+        assert_true(held(&nodes[0], inflight->residual, 7) == 0);
         node_encode(&nodes[0], 4, PARTS);
         float *decoded = node_decoded(&nodes[0]);
         apply_mode(4, TW_APPLY_MIX);
-        const double lost = held(&nodes[0], outbox->residual, 7);
+        const double lost = held(&nodes[0], inflight->residual, 7);
         assert_true(fabs(lost - (double)(delta - decoded[7])) < 1e-6 && lost != 0);
         free(decoded);
 
@@ -350,7 +351,7 @@ static void loss_of_coding_counts_once_it_is_merged(void **state) {
         node_encode(&nodes[0], 7, PARTS);
         apply_mode(7, TW_APPLY_MIX);
         decoded = node_decoded(&nodes[0]);
-        assert_true(fabs(held(&nodes[0], outbox->residual, 7) - (lost / 2 - (double)decoded[7])) <
+        assert_true(fabs(held(&nodes[0], inflight->residual, 7) - (lost / 2 - (double)decoded[7])) <
                     1e-6);
         free(decoded);
         node_close(&nodes[0]);
@@ -418,14 +419,16 @@ static void what_was_clipped_comes_later(void **state) {
         double *owed = calloc(n, sizeof(double));
         node_train(&nodes[0], owed);
         node_encode(&nodes[0], 1, PARTS);
-        for (size_t e = 0; e < n; e++) owed[e] -= held(&nodes[0], nodes[0].merger.outbox.given, e);
+        for (size_t e = 0; e < n; e++)
+            owed[e] -= held(&nodes[0], nodes[0].merger.inflight.given, e);
         apply_mode(1, TW_APPLY_MIX);
         node_encode(&nodes[0], 4, PARTS);
         apply_mode(4, TW_APPLY_SHIFT);
         for (unsigned k = 0; k < 40; k++) node_train(&nodes[0], owed);
         node_encode(&nodes[0], 7, PARTS);
         check_books(&nodes[0], owed, "clipped encode");
-        for (size_t e = 0; e < n; e++) owed[e] -= held(&nodes[0], nodes[0].merger.outbox.given, e);
+        for (size_t e = 0; e < n; e++)
+            owed[e] -= held(&nodes[0], nodes[0].merger.inflight.given, e);
         apply_mode(7, TW_APPLY_MIX);
         check_books(&nodes[0], owed, "apply");
         node_encode(&nodes[0], 10, PARTS);
@@ -440,7 +443,7 @@ static double share_given(uint64_t round) {
     node_train(&nodes[0], NULL);
     node_encode(&nodes[0], round, PARTS);
     float *decoded = node_decoded(&nodes[0]);
-    const double given = held(&nodes[0], nodes[0].merger.outbox.share, 5) / (double)decoded[5];
+    const double given = held(&nodes[0], nodes[0].merger.inflight.share, 5) / (double)decoded[5];
     free(decoded);
     return given;
 }
@@ -477,13 +480,13 @@ static void share_that_was_not_merged_is_taken_back(void **state) {
     static const uint32_t modes[] = {TW_APPLY_SHIFT, TW_APPLY_ABSENT};
     for (unsigned i = 0; i < 2; i++) {
         open_first(TW_SENT_EAGER, TW_CODEC_BF16, 0);
-        const struct tw_inflight *outbox = &nodes[0].merger.outbox;
+        const struct tw_inflight *inflight = &nodes[0].merger.inflight;
         node_train(&nodes[0], NULL);
         node_encode(&nodes[0], 1, PARTS);
-        assert_true(fabs(held(&nodes[0], outbox->ahead, 5)) > 1e-4);
+        assert_true(fabs(held(&nodes[0], inflight->ahead, 5)) > 1e-4);
         apply_mode(1, modes[i]);
-        assert_true(fabs(held(&nodes[0], outbox->ahead, 5)) < 1e-8);
-        assert_true(fabs(held(&nodes[0], outbox->ahead_u, 5)) < 1e-8);
+        assert_true(fabs(held(&nodes[0], inflight->ahead, 5)) < 1e-8);
+        assert_true(fabs(held(&nodes[0], inflight->ahead_u, 5)) < 1e-8);
         node_close(&nodes[0]);
     }
 }
@@ -503,12 +506,13 @@ static void correction_fades_when_nothing_is_sent(void **state) {
     node_encode(&nodes[0], 1, PARTS);
     apply_mode(1, TW_APPLY_MIX);
     double first = 0, last = 0;
-    for (size_t i = 0; i < n; i++) first += fabs(held(&nodes[0], nodes[0].merger.outbox.ahead, i));
+    for (size_t i = 0; i < n; i++)
+        first += fabs(held(&nodes[0], nodes[0].merger.inflight.ahead, i));
     for (uint64_t r = 4; r < 130; r += 3) {
         nodes[0].dae.pool_used = 0;
         apply_mode(r, TW_APPLY_SHIFT);
     }
-    for (size_t i = 0; i < n; i++) last += fabs(held(&nodes[0], nodes[0].merger.outbox.ahead, i));
+    for (size_t i = 0; i < n; i++) last += fabs(held(&nodes[0], nodes[0].merger.inflight.ahead, i));
     print_message("c from %.3g to %.3g\n", first, last);
     assert_true(first > 0 && last < 1e-4 * first);
     node_close(&nodes[0]);
@@ -517,12 +521,12 @@ static void correction_fades_when_nothing_is_sent(void **state) {
 static void memory_is_only_taken_where_it_is_used(void **state) {
     (void)state;
     open_first(TW_SENT_MIX, TW_CODEC_BF16, 0);
-    assert_null(nodes[0].merger.outbox.memory);
+    assert_null(nodes[0].merger.inflight.memory);
     node_close(&nodes[0]);
     open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
-    assert_non_null(nodes[0].merger.outbox.given);
-    assert_null(nodes[0].merger.outbox.residual);
-    assert_null(nodes[0].merger.outbox.ahead);
+    assert_non_null(nodes[0].merger.inflight.given);
+    assert_null(nodes[0].merger.inflight.residual);
+    assert_null(nodes[0].merger.inflight.ahead);
     node_close(&nodes[0]);
 }
 

@@ -124,7 +124,7 @@ static void parts_keep_to_their_own_bytes(void **state) {
                                        (size_t)request.parts[k].count),
                          TW_OK);
     }
-    const float *lost = node.merger.outbox.residual_next + node.dae.shm.fragment_begin[FRAGMENT];
+    const float *lost = node.merger.inflight.residual_next + node.dae.shm.fragment_begin[FRAGMENT];
     for (size_t i = 0; i < node.n; i++) /* phi is 0: Delta is -theta */
         assert_true(lost[i] == 0.0f - live[i] - decoded[i]);
     free(decoded);

@@ -344,13 +344,14 @@ static void audit_finds_what_the_owner_merged(void **state) {
 static void past_of(float merge, float own) {
     const size_t n = (size_t)tw_shm_fragment_elements(&dae.shm, 1);
     float *values = malloc(n * sizeof(*values));
-    struct tw_sane_sizes sizes = {.count = {0}}, of_own = {.count = {0}};
+    struct tw_outlier_sizes sizes = {.count = {0}}, of_own = {.count = {0}};
     for (size_t j = 0; j < n; j++) values[j] = merge;
-    tw_sane_add(&sizes, values, 0, n, n);
-    for (uint32_t i = 0; i < TW_SANE_LEAST; i++) tw_sane_note_merge(&merger.sane[1], &sizes, n);
+    tw_outlier_add(&sizes, values, 0, n, n);
+    for (uint32_t i = 0; i < TW_OUTLIER_LEAST; i++)
+        tw_outlier_note_merge(&merger.sane[1], &sizes, n);
     for (size_t j = 0; j < n; j++) values[j] = own;
-    tw_sane_add(&of_own, values, 0, n, n);
-    tw_sane_note_own(&merger.sane[1], &of_own);
+    tw_outlier_add(&of_own, values, 0, n, n);
+    tw_outlier_note_own(&merger.sane[1], &of_own);
     free(values);
 }
 

@@ -44,7 +44,7 @@ static float *live(struct node *node) {
 }
 
 static float residual(struct node *node, size_t i) {
-    const float *e = node->merger.outbox.residual;
+    const float *e = node->merger.inflight.residual;
     return e == NULL ? 0 : e[node->dae.shm.fragment_begin[FRAGMENT] + i];
 }
 

@@ -18,7 +18,7 @@ _Static_assert(SCRATCH_BYTES >= (int)TW_CUDA_ENERGIES_SCRATCH &&
 
 /* What comes back to the host. */
 struct numbers {
-    double sums[TW_SANE_BLOCKS];
+    double sums[TW_OUTLIER_BLOCKS];
     uint32_t refused;
 };
 
@@ -146,7 +146,7 @@ static void vectors_outer(void *self, const struct tw_vectors_outer *step) {
 }
 
 static void vectors_lead(void *self, float *m, const float *v, const float *delta, size_t n,
-                         const struct tw_lead *cfg) {
+                         const struct tw_momentum_lead *cfg) {
     const struct tw_gpu_vectors *vectors = self;
     const struct tw_cuda_lead on = {
         .m = m, .v = v, .delta = delta, .n = n, .cfg = *cfg, .scratch = vectors->scratch};
@@ -181,8 +181,8 @@ static double vectors_distance_squared(void *self, const float *a, const float *
 static void vectors_energies(void *self, double *energies, const float *x, size_t n) {
     const struct tw_gpu_vectors *vectors = self;
     tw_cuda_energies(queue_of(self), vectors->numbers->sums, x, n, vectors->scratch);
-    const double *sums = fetch_sums(vectors, TW_SANE_BLOCKS);
-    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) energies[b] = sums[b];
+    const double *sums = fetch_sums(vectors, TW_OUTLIER_BLOCKS);
+    for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) energies[b] = sums[b];
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */

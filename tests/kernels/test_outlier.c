@@ -1,5 +1,5 @@
-/* test_sane.c - results far larger than merges were are found, those of honest runs are not. */
-#include "kernels/sane.h"
+/* test_outlier.c - results far larger than merges were are found, those of honest runs are not. */
+#include "kernels/outlier.h"
 
 #include "tests/kernels/fill.h"
 
@@ -7,53 +7,53 @@ enum { N = 1000, ROUNDS = 40 };
 
 static float values[N];
 
-static struct tw_sane_sizes sizes_of(float value, size_t begin, size_t n) {
-    struct tw_sane_sizes sizes = {.count = {0}};
+static struct tw_outlier_sizes sizes_of(float value, size_t begin, size_t n) {
+    struct tw_outlier_sizes sizes = {.count = {0}};
     for (size_t i = 0; i < n; i++) values[i] = (i & 1) != 0 ? value : -value;
-    tw_sane_add(&sizes, values, begin, n, N);
+    tw_outlier_add(&sizes, values, begin, n, N);
     return sizes;
 }
 
-static void note_own(struct tw_sane *sane, float value) {
-    const struct tw_sane_sizes sizes = sizes_of(value, 0, N);
-    tw_sane_note_own(sane, &sizes);
+static void note_own(struct tw_outlier *sane, float value) {
+    const struct tw_outlier_sizes sizes = sizes_of(value, 0, N);
+    tw_outlier_note_own(sane, &sizes);
 }
 
-static void note_merge(struct tw_sane *sane, float value) {
-    const struct tw_sane_sizes sizes = sizes_of(value, 0, N);
-    tw_sane_note_merge(sane, &sizes, N);
+static void note_merge(struct tw_outlier *sane, float value) {
+    const struct tw_outlier_sizes sizes = sizes_of(value, 0, N);
+    tw_outlier_note_merge(sane, &sizes, N);
 }
 
-static bool check(struct tw_sane *sane, float value, size_t begin, size_t n) {
-    const struct tw_sane_sizes sizes = sizes_of(value, begin, n);
-    return tw_sane_check(sane, &sizes) == TW_SANITY_FAIR;
+static bool check(struct tw_outlier *sane, float value, size_t begin, size_t n) {
+    const struct tw_outlier_sizes sizes = sizes_of(value, begin, n);
+    return tw_outlier_check(sane, &sizes) == TW_SANITY_FAIR;
 }
 
 static void sizes_add_up_however_the_fragment_is_cut(void **state) {
     (void)state;
-    struct tw_sane_sizes cut = sizes_of(2, 0, N);
+    struct tw_outlier_sizes cut = sizes_of(2, 0, N);
     double count = 0, energy = 0;
-    cut = (struct tw_sane_sizes){.count = {0}};
-    tw_sane_add(&cut, values, 0, 333, N);
-    tw_sane_add(&cut, values + 333, 333, N - 333, N);
-    for (unsigned b = 0; b < TW_SANE_BLOCKS; b++) {
+    cut = (struct tw_outlier_sizes){.count = {0}};
+    tw_outlier_add(&cut, values, 0, 333, N);
+    tw_outlier_add(&cut, values + 333, 333, N - 333, N);
+    for (unsigned b = 0; b < TW_OUTLIER_BLOCKS; b++) {
         count += cut.count[b];
         energy += cut.energy[b];
         assert_true(cut.energy[b] == 4 * cut.count[b]);
     }
     assert_true(count == N);
     assert_true(energy == 4 * N);
-    cut = (struct tw_sane_sizes){.count = {0}};
-    tw_sane_add(&cut, values, 3, 1, 5); /* fewer elements than blocks */
-    tw_sane_add(&cut, values, 5, 0, 5);
+    cut = (struct tw_outlier_sizes){.count = {0}};
+    tw_outlier_add(&cut, values, 3, 1, 5); /* fewer elements than blocks */
+    tw_outlier_add(&cut, values, 5, 0, 5);
     count = 0;
-    for (unsigned b = 0; b < TW_SANE_BLOCKS; b++) count += cut.count[b];
+    for (unsigned b = 0; b < TW_OUTLIER_BLOCKS; b++) count += cut.count[b];
     assert_true(count == 1);
 }
 
 static void nothing_is_insane_to_who_knows_nothing(void **state) {
     (void)state;
-    struct tw_sane sane = {.checked = 0};
+    struct tw_outlier sane = {.checked = 0};
     assert_true(check(&sane, 1e30f, 0, N));
     note_own(&sane, 0); /* all zero: a scale for nothing */
     assert_true(check(&sane, 1, 0, N));
@@ -61,11 +61,11 @@ static void nothing_is_insane_to_who_knows_nothing(void **state) {
 
 static void own_size_and_merges_judge_together(void **state) {
     (void)state;
-    struct tw_sane sane = {.checked = 0};
+    struct tw_outlier sane = {.checked = 0};
     note_own(&sane, 1);
     assert_true(check(&sane, 2, 100, 300));
     assert_false(check(&sane, 2.1f, 100, 300));
-    for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 1);
+    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&sane, 1);
     note_own(&sane, 0.05f); /* a slow node: merges are larger */
     assert_true(check(&sane, 4, 100, 300));
     assert_false(check(&sane, 4.2f, 100, 300));
@@ -77,59 +77,59 @@ static void own_size_and_merges_judge_together(void **state) {
 /* Four times what is insane, of whatever that is just now. */
 static void wild_is_far_beyond_insane(void **state) {
     (void)state;
-    struct tw_sane sane = {.checked = 0};
-    struct tw_sane_sizes sizes = sizes_of(1e30f, 0, N);
-    assert_int_equal(tw_sane_check(&sane, &sizes), TW_SANITY_FAIR); /* nothing is known */
+    struct tw_outlier sane = {.checked = 0};
+    struct tw_outlier_sizes sizes = sizes_of(1e30f, 0, N);
+    assert_int_equal(tw_outlier_check(&sane, &sizes), TW_SANITY_FAIR); /* nothing is known */
     sane.checked = 0;
-    for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 1);
+    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&sane, 1);
     sizes = sizes_of(15.9f, 0, N);
-    assert_int_equal(tw_sane_check(&sane, &sizes), TW_SANITY_INSANE);
+    assert_int_equal(tw_outlier_check(&sane, &sizes), TW_SANITY_INSANE);
     sizes = sizes_of(16.1f, 0, N);
-    assert_int_equal(tw_sane_check(&sane, &sizes), TW_SANITY_WILD);
+    assert_int_equal(tw_outlier_check(&sane, &sizes), TW_SANITY_WILD);
     note_own(&sane, 0.5f); /* both were insane: doubt, and all limits with it */
     sizes = sizes_of(63, 0, N);
-    assert_int_equal(tw_sane_check(&sane, &sizes), TW_SANITY_INSANE);
+    assert_int_equal(tw_outlier_check(&sane, &sizes), TW_SANITY_INSANE);
 }
 
 /* Contributions: by merges, or the own one where that is larger; before there are merges by
  * nothing, for a slow node's own says little of a fast one's. */
 static void excess_is_of_what_was_merged(void **state) {
     (void)state;
-    struct tw_sane sane = {.checked = 0};
-    struct tw_sane_sizes sizes = sizes_of(100, 0, N);
+    struct tw_outlier sane = {.checked = 0};
+    struct tw_outlier_sizes sizes = sizes_of(100, 0, N);
     note_own(&sane, 1);
-    assert_true(tw_sane_excess(&sane, &sizes) == 0);
-    for (unsigned i = 0; i < TW_SANE_LEAST; i++) {
+    assert_true(tw_outlier_excess(&sane, &sizes) == 0);
+    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) {
         sizes = sizes_of(1, 0, N / 2);
-        tw_sane_note_merge(&sane, &sizes, N);
+        tw_outlier_note_merge(&sane, &sizes, N);
     }
     sizes = sizes_of(100, N / 2 + 20, 300); /* what was never merged */
-    assert_true(tw_sane_excess(&sane, &sizes) == 0);
+    assert_true(tw_outlier_excess(&sane, &sizes) == 0);
     sizes = sizes_of(6, 100, 300);
-    assert_true(fabs(tw_sane_excess(&sane, &sizes) - 1.5) < 1e-6);
+    assert_true(fabs(tw_outlier_excess(&sane, &sizes) - 1.5) < 1e-6);
     note_own(&sane, 6);
-    assert_true(fabs(tw_sane_excess(&sane, &sizes) - 0.5) < 1e-6);
-    const struct tw_sane before = sane;
-    (void)tw_sane_excess(&sane, &sizes);
+    assert_true(fabs(tw_outlier_excess(&sane, &sizes) - 0.5) < 1e-6);
+    const struct tw_outlier before = sane;
+    (void)tw_outlier_excess(&sane, &sizes);
     assert_memory_equal(&sane, &before, sizeof(sane));
 }
 
 static void few_insane_merges_do_not_become_usual(void **state) {
     (void)state;
-    struct tw_sane sane = {.checked = 0};
-    for (unsigned i = 0; i < TW_SANE_KEPT; i++) note_merge(&sane, i % 3 == 2 ? 100 : 1);
+    struct tw_outlier sane = {.checked = 0};
+    for (unsigned i = 0; i < TW_OUTLIER_KEPT; i++) note_merge(&sane, i % 3 == 2 ? 100 : 1);
     assert_false(check(&sane, 5, 0, N));
     assert_true(check(&sane, 3, 0, N));
 }
 
 static void parts_differ_in_size_and_owners_change(void **state) {
     (void)state;
-    struct tw_sane sane = {.checked = 0};
-    for (unsigned i = 0; i < TW_SANE_LEAST; i++) {
-        struct tw_sane_sizes sizes = sizes_of(10, 0, N / 2);
-        tw_sane_note_merge(&sane, &sizes, N); /* the other half is absent */
+    struct tw_outlier sane = {.checked = 0};
+    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) {
+        struct tw_outlier_sizes sizes = sizes_of(10, 0, N / 2);
+        tw_outlier_note_merge(&sane, &sizes, N); /* the other half is absent */
         sizes = sizes_of(0.1f, N / 2, N / 2);
-        tw_sane_note_merge(&sane, &sizes, N);
+        tw_outlier_note_merge(&sane, &sizes, N);
     }
     assert_true(check(&sane, 30, 0, N / 4));
     assert_false(check(&sane, 30, N / 2, N / 4));
@@ -139,9 +139,9 @@ static void parts_differ_in_size_and_owners_change(void **state) {
 /* Not a liar but another regime: after a few rounds of doubt all of it is taken. */
 static void nobody_refuses_for_ever(void **state) {
     (void)state;
-    struct tw_sane sane = {.checked = 0};
+    struct tw_outlier sane = {.checked = 0};
     unsigned rounds = 0;
-    for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 1e-3f);
+    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&sane, 1e-3f);
     for (; rounds < ROUNDS; rounds++) {
         unsigned taken = 0;
         for (size_t k = 0; k < 4; k++) taken += check(&sane, 1, k * N / 4, N / 4);
@@ -156,8 +156,8 @@ static void nobody_refuses_for_ever(void **state) {
 /* One liar among four owners: the others are no reason to doubt oneself. */
 static void liar_raises_no_doubt(void **state) {
     (void)state;
-    struct tw_sane sane = {.checked = 0};
-    for (unsigned i = 0; i < TW_SANE_LEAST; i++) note_merge(&sane, 1);
+    struct tw_outlier sane = {.checked = 0};
+    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&sane, 1);
     for (unsigned round = 0; round < ROUNDS; round++) {
         assert_true(check(&sane, 1, 0, N / 4));
         assert_true(check(&sane, 1, N / 4, N / 4));

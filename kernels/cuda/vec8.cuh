@@ -1,26 +1,25 @@
-/* octet.cuh - eight elements of either type at a time, as floats: what the kernels that stream
+/* vec8.cuh - eight elements of either type at a time, as floats: what the kernels that stream
  * through memory read and write. */
-#ifndef TW_KERNELS_CUDA_OCTET_CUH
-#define TW_KERNELS_CUDA_OCTET_CUH
+#ifndef TW_KERNELS_CUDA_VEC8_CUH
+#define TW_KERNELS_CUDA_VEC8_CUH
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/type.h"
 
-enum { TW_OCTET = 8 };
+enum { TW_VEC8 = 8 };
 
 /* p is on a multiple of 16 bytes. */
-template <typename T> static __device__ __forceinline__ void tw_octet_load(float v[8], const T *p) {
+template <typename T> static __device__ __forceinline__ void tw_vec8_load(float v[8], const T *p) {
     enum { COUNT = tw_pack<T>::COUNT };
-    for (int i = 0; i < TW_OCTET; i += COUNT) {
+    for (int i = 0; i < TW_VEC8; i += COUNT) {
         const tw_pack<T> pack = tw_pack<T>::load(p + i);
         for (int j = 0; j < COUNT; j++) v[i + j] = pack.get(j);
     }
 }
 
-template <typename T>
-static __device__ __forceinline__ void tw_octet_store(T *p, const float v[8]) {
+template <typename T> static __device__ __forceinline__ void tw_vec8_store(T *p, const float v[8]) {
     enum { COUNT = tw_pack<T>::COUNT };
-    for (int i = 0; i < TW_OCTET; i += COUNT) {
+    for (int i = 0; i < TW_VEC8; i += COUNT) {
         tw_pack<T> pack;
         for (int j = 0; j < COUNT; j++) pack.set(j, v[i + j]);
         pack.store(p + i);
@@ -32,7 +31,7 @@ static __device__ __forceinline__ void tw_octet_store(T *p, const float v[8]) {
 /* Whether rows of arrays that begin there, `stride` elements apart, can be gone through by octets:
  * NULL always can. */
 static inline bool tw_is_octets(const void *p, size_t stride = 0) {
-    return (uintptr_t)p % 16 == 0 && stride % TW_OCTET == 0;
+    return (uintptr_t)p % 16 == 0 && stride % TW_VEC8 == 0;
 }
 
 enum : unsigned { TW_STREAM_THREADS = 256, TW_STREAM_BLOCKS = 2048 };

@@ -1,5 +1,5 @@
-/* sane.c - see sane.h. */
-#include "kernels/sane.h"
+/* outlier.c - see outlier.h. */
+#include "kernels/outlier.h"
 
 #include <math.h>
 
@@ -9,14 +9,14 @@
 
 /* First element of a block. */
 static size_t block_begin(size_t block, size_t elements) {
-    return (size_t)((uint64_t)elements * block / TW_SANE_BLOCKS);
+    return (size_t)((uint64_t)elements * block / TW_OUTLIER_BLOCKS);
 }
 
-void tw_sane_add(struct tw_sane_sizes *sizes, const float *x, size_t begin, size_t n,
-                 size_t elements) {
+void tw_outlier_add(struct tw_outlier_sizes *sizes, const float *x, size_t begin, size_t n,
+                    size_t elements) {
     TW_ASSERT(begin <= elements);
     TW_ASSERT(n <= elements - begin);
-    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+    for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
         size_t from = block_begin(b, elements), to = block_begin(b + 1, elements);
         if (from < begin) from = begin;
         if (to > begin + n) to = begin + n;
@@ -26,59 +26,60 @@ void tw_sane_add(struct tw_sane_sizes *sizes, const float *x, size_t begin, size
     }
 }
 
-void tw_sane_whole(struct tw_sane_sizes *sizes, const double *energies, size_t elements) {
-    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+void tw_outlier_whole(struct tw_outlier_sizes *sizes, const double *energies, size_t elements) {
+    for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
         sizes->energy[b] = energies[b];
         sizes->count[b] = (double)(block_begin(b + 1, elements) - block_begin(b, elements));
     }
 }
 
-static double doubt_of(const struct tw_sane *sane) {
+static double doubt_of(const struct tw_outlier *sane) {
     return sane->doubt > 1 ? sane->doubt : 1;
 }
 
-void tw_sane_note_own(struct tw_sane *sane, const struct tw_sane_sizes *sizes) {
-    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+void tw_outlier_note_own(struct tw_outlier *sane, const struct tw_outlier_sizes *sizes) {
+    for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
         sane->own[b] = sizes->count[b] > 0 ? (float)(sizes->energy[b] / sizes->count[b]) : 0;
     }
     sane->has_own = true;
-    sane->doubt = 2 * sane->insane > sane->checked ? TW_SANE_DOUBT * doubt_of(sane) : 1;
+    sane->doubt = 2 * sane->insane > sane->checked ? TW_OUTLIER_DOUBT * doubt_of(sane) : 1;
     sane->checked = sane->insane = 0;
 }
 
-void tw_sane_note_merge(struct tw_sane *sane, const struct tw_sane_sizes *sizes, size_t elements) {
-    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+void tw_outlier_note_merge(struct tw_outlier *sane, const struct tw_outlier_sizes *sizes,
+                           size_t elements) {
+    for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
         const size_t whole = block_begin(b + 1, elements) - block_begin(b, elements);
         if (sizes->count[b] == 0 || 2 * sizes->count[b] < (double)whole) continue;
-        sane->merges[b][sane->merges_count[b]++ % TW_SANE_KEPT] =
+        sane->merges[b][sane->merges_count[b]++ % TW_OUTLIER_KEPT] =
             (float)(sizes->energy[b] / sizes->count[b]);
     }
 }
 
 static double median_of(const float *energies, uint32_t count) {
-    double values[TW_SANE_KEPT];
+    double values[TW_OUTLIER_KEPT];
     for (uint32_t i = 0; i < count; i++) values[i] = (double)energies[i];
     return tw_median_low(values, count);
 }
 
-static bool has_merges(const struct tw_sane *sane, size_t block) {
-    return sane->merges_count[block] >= TW_SANE_LEAST;
+static bool has_merges(const struct tw_outlier *sane, size_t block) {
+    return sane->merges_count[block] >= TW_OUTLIER_LEAST;
 }
 
 /* The largest energy per element of a block that is not insane. */
-static double block_limit(const struct tw_sane *sane, size_t block) {
+static double block_limit(const struct tw_outlier *sane, size_t block) {
     const uint32_t count = sane->merges_count[block];
     double most = 0;
     if (has_merges(sane, block))
-        most = TW_SANE_MERGES * TW_SANE_MERGES *
-               median_of(sane->merges[block], count < TW_SANE_KEPT ? count : TW_SANE_KEPT);
-    const double own = TW_SANE_OWN * TW_SANE_OWN * (double)sane->own[block];
+        most = TW_OUTLIER_MERGES * TW_OUTLIER_MERGES *
+               median_of(sane->merges[block], count < TW_OUTLIER_KEPT ? count : TW_OUTLIER_KEPT);
+    const double own = TW_OUTLIER_OWN * TW_OUTLIER_OWN * (double)sane->own[block];
     return sane->has_own && own > most ? own : most;
 }
 
-enum tw_sanity tw_sane_check(struct tw_sane *sane, const struct tw_sane_sizes *sizes) {
+enum tw_sanity tw_outlier_check(struct tw_outlier *sane, const struct tw_outlier_sizes *sizes) {
     double energy = 0, limit = 0;
-    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+    for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
         if (sizes->count[b] == 0 || (!has_merges(sane, b) && !sane->has_own)) continue;
         energy += sizes->energy[b];
         limit += sizes->count[b] * block_limit(sane, b);
@@ -88,12 +89,13 @@ enum tw_sanity tw_sane_check(struct tw_sane *sane, const struct tw_sane_sizes *s
     sane->checked++;
     sane->insane += !is_sane;
     if (is_sane) return TW_SANITY_FAIR;
-    return energy <= limit * TW_SANE_WILD * TW_SANE_WILD ? TW_SANITY_INSANE : TW_SANITY_WILD;
+    return energy <= limit * TW_OUTLIER_EXTREME * TW_OUTLIER_EXTREME ? TW_SANITY_INSANE
+                                                                     : TW_SANITY_WILD;
 }
 
-double tw_sane_excess(const struct tw_sane *sane, const struct tw_sane_sizes *sizes) {
+double tw_outlier_excess(const struct tw_outlier *sane, const struct tw_outlier_sizes *sizes) {
     double energy = 0, limit = 0;
-    for (size_t b = 0; b < TW_SANE_BLOCKS; b++) {
+    for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
         if (sizes->count[b] == 0 || !has_merges(sane, b)) continue;
         energy += sizes->energy[b];
         limit += sizes->count[b] * block_limit(sane, b);

@@ -1,11 +1,11 @@
-/* lead.h - what a merge tells the inner optimizer of a node about where the others go. Of this node
- * alone: nobody has to get the same bits. */
-#ifndef TW_KERNELS_LEAD_H
-#define TW_KERNELS_LEAD_H
+/* momentum_lead.h - what a merge tells the inner optimizer of a node about where the others go. Of
+ * this node alone: nobody has to get the same bits. */
+#ifndef TW_KERNELS_MOMENTUM_LEAD_H
+#define TW_KERNELS_MOMENTUM_LEAD_H
 
 #include <stddef.h>
 
-struct tw_lead {
+struct tw_momentum_lead {
     float share;       /* a in [0, 1] */
     float lr;          /* of the inner steps */
     float steps;       /* S > 0: inner steps behind the merge */
@@ -28,6 +28,7 @@ struct tw_lead {
  * m (n): in/out; v, delta (n): in. Where v is 0 nothing changes: there AdamW has not been, or the
  * matrix is Muon's. Nor where delta is 0: sparse and coarse codecs send most elements as that,
  * which says nothing of them. */
-void tw_lead(float *m, const float *v, const float *delta, size_t n, const struct tw_lead *cfg);
+void tw_momentum_lead(float *m, const float *v, const float *delta, size_t n,
+                      const struct tw_momentum_lead *cfg);
 
 #endif

@@ -1,6 +1,6 @@
-/* lattice_form.h - what lattice.c and its slow twin agree on. */
-#ifndef TW_COMPRESS_LATTICE_FORM_H
-#define TW_COMPRESS_LATTICE_FORM_H
+/* lattice_isa.h - what lattice.c and its slow twin agree on. */
+#ifndef TW_COMPRESS_LATTICE_ISA_H
+#define TW_COMPRESS_LATTICE_ISA_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-/* lead.cu - kernels/lead.h: sums of every block, the scale they come to, and the moment by it. With
- * the same scale every element has the bits of kernels/lead.c. */
-#include "kernels/cuda/octet.cuh"
+/* momentum_lead.cu - kernels/momentum_lead.h: sums of every block, the scale they come to, and the
+ * moment by it. With the same scale every element has the bits of kernels/momentum_lead.c. */
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/vec8.cuh"
 
 enum : unsigned { THREADS = 256, BLOCKS = 256, PER_BLOCK = 4096 };
 

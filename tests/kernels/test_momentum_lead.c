@@ -1,9 +1,9 @@
-/* Tests of kernels/lead.c. */
+/* Tests of kernels/momentum_lead.c. */
 #include "tests/test.h"
 
 #include <math.h>
 
-#include "kernels/lead.h"
+#include "kernels/momentum_lead.h"
 
 enum { N = 512 };
 
@@ -26,9 +26,10 @@ static double step_norm(const float *moment, float correction2) {
 
 static void moment_goes_where_the_merge_went(void **state) {
     (void)state;
-    const struct tw_lead cfg = {.share = 0.25f, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    const struct tw_momentum_lead cfg = {
+        .share = 0.25f, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f); /* steps of a tenth of lr: well below the node's own */
-    tw_lead(m, v, delta, N, &cfg);
+    tw_momentum_lead(m, v, delta, N, &cfg);
     for (int i = 0; i < N; i++) {
         const double led = sqrt((double)v[i] / 0.5) * delta[i] / (0.01 * 20);
         assert_true(fabs(m[i] - (0.75 * before[i] + 0.25 * led)) < 1e-7);
@@ -37,23 +38,23 @@ static void moment_goes_where_the_merge_went(void **state) {
 
 static void merge_never_leads_by_more_than_the_node_went(void **state) {
     (void)state;
-    const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(1e6f);
     const double own = step_norm(before, cfg.correction2);
-    tw_lead(m, v, delta, N, &cfg);
+    tw_momentum_lead(m, v, delta, N, &cfg);
     assert_true(fabs(step_norm(m, cfg.correction2) / own - 1) < 1e-4);
 }
 
 /* The bound of a sparse merge is what it takes the place of, not all of m. */
 static void sparse_merge_never_leads_by_more_than_the_node_went_there(void **state) {
     (void)state;
-    const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     for (int every = 1; every <= 64; every *= 4) {
         double own = 0, led = 0;
         fill(1e6f);
         for (int i = 0; i < N; i++)
             if (i % every != 0) delta[i] = 0;
-        tw_lead(m, v, delta, N, &cfg);
+        tw_momentum_lead(m, v, delta, N, &cfg);
         for (int i = 0; i < N; i += every) {
             own += (double)before[i] * before[i] / (double)v[i];
             led += (double)m[i] * m[i] / (double)v[i];
@@ -64,32 +65,32 @@ static void sparse_merge_never_leads_by_more_than_the_node_went_there(void **sta
 
 static void what_adamw_has_not_touched_stays(void **state) {
     (void)state;
-    const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f);
     for (int i = 0; i < N; i += 2) v[i] = 0;
-    tw_lead(m, v, delta, N, &cfg);
+    tw_momentum_lead(m, v, delta, N, &cfg);
     for (int i = 0; i < N; i++) assert_int_equal(m[i] == before[i], i % 2 == 0);
 }
 
 static void what_was_not_sent_stays(void **state) {
     (void)state;
-    const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f);
     for (int i = 0; i < N; i += 4) delta[i] = 0;
-    tw_lead(m, v, delta, N, &cfg);
+    tw_momentum_lead(m, v, delta, N, &cfg);
     for (int i = 0; i < N; i++) assert_int_equal(m[i] == before[i], i % 4 == 0);
 }
 
 static void nonsense_leads_nowhere(void **state) {
     (void)state;
-    const struct tw_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
+    const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f);
     for (int i = 0; i < N; i++) before[i] = m[i] = 0; /* and so the bound is 0 */
-    tw_lead(m, v, delta, N, &cfg);
+    tw_momentum_lead(m, v, delta, N, &cfg);
     for (int i = 0; i < N; i++) assert_true(m[i] == 0);
     fill(0.02f);
     delta[7] = NAN;
-    tw_lead(m, v, delta, N, &cfg);
+    tw_momentum_lead(m, v, delta, N, &cfg);
     assert_memory_equal(m, before, sizeof(m));
 }
 

@@ -1,11 +1,11 @@
-/* lead.c - the first moment after a merge. */
-#include "kernels/lead.h"
+/* momentum_lead.c - the first moment after a merge. */
+#include "kernels/momentum_lead.h"
 
 #include <math.h>
 
 /* ||m / sqrt(v_hat)|| / ||delta||, where m changes. */
 static float largest_scale(const float *m, const float *v, const float *delta, size_t n,
-                           const struct tw_lead *cfg) {
+                           const struct tw_momentum_lead *cfg) {
     double own = 0.0, merged = 0.0;
     for (size_t i = 0; i < n; i++) {
         if (!(v[i] > 0.0f) || delta[i] == 0.0f) continue;
@@ -16,7 +16,8 @@ static float largest_scale(const float *m, const float *v, const float *delta, s
     return merged > 0.0 ? (float)sqrt(own / merged) : 0.0f;
 }
 
-void tw_lead(float *m, const float *v, const float *delta, size_t n, const struct tw_lead *cfg) {
+void tw_momentum_lead(float *m, const float *v, const float *delta, size_t n,
+                      const struct tw_momentum_lead *cfg) {
     const float largest = largest_scale(m, v, delta, n, cfg),
                 wanted = 1.0f / (cfg->lr * cfg->steps);
     const float scale = wanted < largest ? wanted : largest;

@@ -1,6 +1,6 @@
 /* step.cu - what a step decides on the device, and AdamW. */
-#include "kernels/cuda/octet.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/vec8.cuh"
 
 static __global__ void decide(struct tw_cuda_step *step) {
     const double norm = sqrt(step->squares);
@@ -40,15 +40,15 @@ static __global__ void adamw(struct tw_cuda_adamw a, const struct tw_cuda_step *
     if (s.is_skipped) return;
     for (size_t i = first * 8; i < whole; i += threads * 8) {
         float theta[8], m[8], v[8], g[8];
-        tw_octet_load(theta, a.theta + i);
-        tw_octet_load(m, a.m + i);
-        tw_octet_load(v, a.v + i);
-        tw_octet_load(g, a.gradient + i);
+        tw_vec8_load(theta, a.theta + i);
+        tw_vec8_load(m, a.m + i);
+        tw_vec8_load(v, a.v + i);
+        tw_vec8_load(g, a.gradient + i);
         for (int j = 0; j < 8; j++) update(&theta[j], &m[j], &v[j], g[j], a, s);
-        tw_octet_store(a.theta + i, theta);
-        tw_octet_store(a.m + i, m);
-        tw_octet_store(a.v + i, v);
-        if (copy != NULL) tw_octet_store(copy + i, theta);
+        tw_vec8_store(a.theta + i, theta);
+        tw_vec8_store(a.m + i, m);
+        tw_vec8_store(a.v + i, v);
+        if (copy != NULL) tw_vec8_store(copy + i, theta);
     }
     for (size_t i = whole + first; i < a.n; i += threads) {
         update(&a.theta[i], &a.m[i], &a.v[i], a.gradient[i], a, s);

@@ -1,7 +1,7 @@
-/* levels.h - the levels of codecs that are no powers of two: compress/ encodes with them on the
+/* codebook.h - the levels of codecs that are no powers of two: compress/ encodes with them on the
  * host, kernels/cuda/pack.cu on a device. */
-#ifndef TW_KERNELS_LEVELS_H
-#define TW_KERNELS_LEVELS_H
+#ifndef TW_KERNELS_CODEBOOK_H
+#define TW_KERNELS_CODEBOOK_H
 
 /* Quantiles of the normal distribution: QLoRA, arXiv 2305.14314, appendix E. */
 enum { TW_NF4_LEVELS = 16 };

@@ -1,5 +1,5 @@
-/* row.h - functions of a row of struct tw_codec take no row: each codec of a family has its own,
- * around those of the family, and compilers see what is constant in them.
+/* codec_row.h - functions of a row of struct tw_codec take no row: each codec of a family has its
+ * own, around those of the family, and compilers see what is constant in them.
  *
  * A family F has, each with the row first,
  *
@@ -7,10 +7,10 @@
  *     enum tw_status F_encode(row, struct tw_codec_source, dst, capacity, bytes_out);
  *     enum tw_status F_decode(row, src, bytes, n, struct tw_codec_sink);
  *     enum tw_status F_check(row, src, bytes, n); */
-#ifndef TW_COMPRESS_ROW_H
-#define TW_COMPRESS_ROW_H
+#ifndef TW_COMPRESS_CODEC_ROW_H
+#define TW_COMPRESS_CODEC_ROW_H
 
-#include "compress/form.h"
+#include "compress/isa.h"
 
 /* dst (n) is set, or weight times the elements are added to it. */
 struct tw_codec_sink {
@@ -45,14 +45,14 @@ struct tw_codec_sink {
     static enum tw_status row##_check(const uint8_t *src, size_t bytes, size_t n) {                \
         return family##_check(&(row), src, bytes, n);                                              \
     }                                                                                              \
-    const struct tw_codec TW_FORM(codec_##row) = {.name = #row,                                    \
-                                                  .id = TW_CODEC_##ID,                             \
-                                                  .bound = row##_bound,                            \
-                                                  .encode = row##_encode,                          \
-                                                  .encode_lost = row##_encode_lost,                \
-                                                  .decode = row##_decode,                          \
-                                                  .decode_add = row##_decode_add,                  \
-                                                  .check = row##_check,                            \
-                                                  __VA_ARGS__};
+    const struct tw_codec TW_COMPRESS_ISA(codec_##row) = {.name = #row,                            \
+                                                          .id = TW_CODEC_##ID,                     \
+                                                          .bound = row##_bound,                    \
+                                                          .encode = row##_encode,                  \
+                                                          .encode_lost = row##_encode_lost,        \
+                                                          .decode = row##_decode,                  \
+                                                          .decode_add = row##_decode_add,          \
+                                                          .check = row##_check,                    \
+                                                          __VA_ARGS__};
 
 #endif

@@ -1,6 +1,6 @@
-/* rans_form.h - the forms of rANS, one file each, and what they share. */
-#ifndef TW_COMPRESS_RANS_RANS_FORM_H
-#define TW_COMPRESS_RANS_RANS_FORM_H
+/* rans_isa.h - the forms of rANS, one file each, and what they share. */
+#ifndef TW_COMPRESS_RANS_RANS_ISA_H
+#define TW_COMPRESS_RANS_RANS_ISA_H
 
 #include "compress/rans/rans.h"
 

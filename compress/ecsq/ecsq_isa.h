@@ -1,8 +1,8 @@
-/* ecsq_form.h - what coders of ecsq do to a few dozen elements at a time, between numbers on one
+/* ecsq_isa.h - what coders of ecsq do to a few dozen elements at a time, between numbers on one
  * side, codes and bits of signs on the other. In plain C here, in AVX2 in ecsq_avx2.h, some in
  * AVX-512 in ecsq_avx512.h. */
-#ifndef TW_COMPRESS_ECSQ_ECSQ_FORM_H
-#define TW_COMPRESS_ECSQ_ECSQ_FORM_H
+#ifndef TW_COMPRESS_ECSQ_ECSQ_ISA_H
+#define TW_COMPRESS_ECSQ_ECSQ_ISA_H
 
 #include <math.h>
 
