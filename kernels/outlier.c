@@ -33,25 +33,26 @@ void tw_outlier_whole(struct tw_outlier_sizes *sizes, const double *energies, si
     }
 }
 
-static double doubt_of(const struct tw_outlier *sane) {
-    return sane->doubt > 1 ? sane->doubt : 1;
+static double doubt_of(const struct tw_outlier *outlier) {
+    return outlier->doubt > 1 ? outlier->doubt : 1;
 }
 
-void tw_outlier_note_own(struct tw_outlier *sane, const struct tw_outlier_sizes *sizes) {
+void tw_outlier_note_own(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes) {
     for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
-        sane->own[b] = sizes->count[b] > 0 ? (float)(sizes->energy[b] / sizes->count[b]) : 0;
+        outlier->own[b] = sizes->count[b] > 0 ? (float)(sizes->energy[b] / sizes->count[b]) : 0;
     }
-    sane->has_own = true;
-    sane->doubt = 2 * sane->insane > sane->checked ? TW_OUTLIER_DOUBT * doubt_of(sane) : 1;
-    sane->checked = sane->insane = 0;
+    outlier->has_own = true;
+    outlier->doubt =
+        2 * outlier->outliers > outlier->checked ? TW_OUTLIER_DOUBT * doubt_of(outlier) : 1;
+    outlier->checked = outlier->outliers = 0;
 }
 
-void tw_outlier_note_merge(struct tw_outlier *sane, const struct tw_outlier_sizes *sizes,
+void tw_outlier_note_merge(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes,
                            size_t elements) {
     for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
         const size_t whole = block_begin(b + 1, elements) - block_begin(b, elements);
         if (sizes->count[b] == 0 || 2 * sizes->count[b] < (double)whole) continue;
-        sane->merges[b][sane->merges_count[b]++ % TW_OUTLIER_KEPT] =
+        outlier->merges[b][outlier->merges_count[b]++ % TW_OUTLIER_KEPT] =
             (float)(sizes->energy[b] / sizes->count[b]);
     }
 }
@@ -62,43 +63,43 @@ static double median_of(const float *energies, uint32_t count) {
     return tw_median_low(values, count);
 }
 
-static bool has_merges(const struct tw_outlier *sane, size_t block) {
-    return sane->merges_count[block] >= TW_OUTLIER_LEAST;
+static bool has_merges(const struct tw_outlier *outlier, size_t block) {
+    return outlier->merges_count[block] >= TW_OUTLIER_LEAST;
 }
 
 /* The largest energy per element of a block that is not insane. */
-static double block_limit(const struct tw_outlier *sane, size_t block) {
-    const uint32_t count = sane->merges_count[block];
+static double block_limit(const struct tw_outlier *outlier, size_t block) {
+    const uint32_t count = outlier->merges_count[block];
     double most = 0;
-    if (has_merges(sane, block))
+    if (has_merges(outlier, block))
         most = TW_OUTLIER_MERGES * TW_OUTLIER_MERGES *
-               median_of(sane->merges[block], count < TW_OUTLIER_KEPT ? count : TW_OUTLIER_KEPT);
-    const double own = TW_OUTLIER_OWN * TW_OUTLIER_OWN * (double)sane->own[block];
-    return sane->has_own && own > most ? own : most;
+               median_of(outlier->merges[block], count < TW_OUTLIER_KEPT ? count : TW_OUTLIER_KEPT);
+    const double own = TW_OUTLIER_OWN * TW_OUTLIER_OWN * (double)outlier->own[block];
+    return outlier->has_own && own > most ? own : most;
 }
 
-enum tw_sanity tw_outlier_check(struct tw_outlier *sane, const struct tw_outlier_sizes *sizes) {
+enum tw_sanity tw_outlier_check(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes) {
     double energy = 0, limit = 0;
     for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
-        if (sizes->count[b] == 0 || (!has_merges(sane, b) && !sane->has_own)) continue;
+        if (sizes->count[b] == 0 || (!has_merges(outlier, b) && !outlier->has_own)) continue;
         energy += sizes->energy[b];
-        limit += sizes->count[b] * block_limit(sane, b);
+        limit += sizes->count[b] * block_limit(outlier, b);
     }
-    limit *= doubt_of(sane) * doubt_of(sane);
+    limit *= doubt_of(outlier) * doubt_of(outlier);
     const bool is_sane = limit == 0 || energy <= limit;
-    sane->checked++;
-    sane->insane += !is_sane;
+    outlier->checked++;
+    outlier->outliers += !is_sane;
     if (is_sane) return TW_SANITY_FAIR;
     return energy <= limit * TW_OUTLIER_EXTREME * TW_OUTLIER_EXTREME ? TW_SANITY_INSANE
                                                                      : TW_SANITY_WILD;
 }
 
-double tw_outlier_excess(const struct tw_outlier *sane, const struct tw_outlier_sizes *sizes) {
+double tw_outlier_excess(const struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes) {
     double energy = 0, limit = 0;
     for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
-        if (sizes->count[b] == 0 || !has_merges(sane, b)) continue;
+        if (sizes->count[b] == 0 || !has_merges(outlier, b)) continue;
         energy += sizes->energy[b];
-        limit += sizes->count[b] * block_limit(sane, b);
+        limit += sizes->count[b] * block_limit(outlier, b);
     }
     return limit > 0 ? sqrt(energy / limit) : 0;
 }

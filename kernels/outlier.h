@@ -48,8 +48,8 @@ struct tw_outlier {
     uint32_t merges_count[TW_OUTLIER_BLOCKS];         /* ever */
     float own[TW_OUTLIER_BLOCKS];
     bool has_own;
-    uint32_t checked, insane; /* results, since the last own outer gradient */
-    double doubt;             /* 0 counts as 1 */
+    uint32_t checked, outliers; /* results, since the last own outer gradient */
+    double doubt;               /* 0 counts as 1 */
 };
 
 /* Sizes of a part of a fragment, or of several. All zero: none yet. */
@@ -66,17 +66,17 @@ void tw_outlier_add(struct tw_outlier_sizes *sizes, const float *x, size_t begin
 void tw_outlier_whole(struct tw_outlier_sizes *sizes, const double *energies, size_t elements);
 
 /* The own outer gradient, whole: a round of the fragment begins. */
-void tw_outlier_note_own(struct tw_outlier *sane, const struct tw_outlier_sizes *sizes);
+void tw_outlier_note_own(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
 /* A merge, as it was committed. Blocks of which less than half is there are left as they were. */
-void tw_outlier_note_merge(struct tw_outlier *sane, const struct tw_outlier_sizes *sizes,
+void tw_outlier_note_merge(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes,
                            size_t elements);
 
 /* Judges a result and remembers that it did. */
-enum tw_sanity tw_outlier_check(struct tw_outlier *sane, const struct tw_outlier_sizes *sizes);
+enum tw_sanity tw_outlier_check(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
 /* How many times as large as the largest that is not insane, without doubt, in those blocks that
  * have been merged TW_OUTLIER_LEAST times; 0 where there are none. */
-double tw_outlier_excess(const struct tw_outlier *sane, const struct tw_outlier_sizes *sizes);
+double tw_outlier_excess(const struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
 #endif

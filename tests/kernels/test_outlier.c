@@ -14,19 +14,19 @@ static struct tw_outlier_sizes sizes_of(float value, size_t begin, size_t n) {
     return sizes;
 }
 
-static void note_own(struct tw_outlier *sane, float value) {
+static void note_own(struct tw_outlier *outlier, float value) {
     const struct tw_outlier_sizes sizes = sizes_of(value, 0, N);
-    tw_outlier_note_own(sane, &sizes);
+    tw_outlier_note_own(outlier, &sizes);
 }
 
-static void note_merge(struct tw_outlier *sane, float value) {
+static void note_merge(struct tw_outlier *outlier, float value) {
     const struct tw_outlier_sizes sizes = sizes_of(value, 0, N);
-    tw_outlier_note_merge(sane, &sizes, N);
+    tw_outlier_note_merge(outlier, &sizes, N);
 }
 
-static bool check(struct tw_outlier *sane, float value, size_t begin, size_t n) {
+static bool check(struct tw_outlier *outlier, float value, size_t begin, size_t n) {
     const struct tw_outlier_sizes sizes = sizes_of(value, begin, n);
-    return tw_outlier_check(sane, &sizes) == TW_SANITY_FAIR;
+    return tw_outlier_check(outlier, &sizes) == TW_SANITY_FAIR;
 }
 
 static void sizes_add_up_however_the_fragment_is_cut(void **state) {
@@ -53,116 +53,116 @@ static void sizes_add_up_however_the_fragment_is_cut(void **state) {
 
 static void nothing_is_insane_to_who_knows_nothing(void **state) {
     (void)state;
-    struct tw_outlier sane = {.checked = 0};
-    assert_true(check(&sane, 1e30f, 0, N));
-    note_own(&sane, 0); /* all zero: a scale for nothing */
-    assert_true(check(&sane, 1, 0, N));
+    struct tw_outlier outlier = {.checked = 0};
+    assert_true(check(&outlier, 1e30f, 0, N));
+    note_own(&outlier, 0); /* all zero: a scale for nothing */
+    assert_true(check(&outlier, 1, 0, N));
 }
 
 static void own_size_and_merges_judge_together(void **state) {
     (void)state;
-    struct tw_outlier sane = {.checked = 0};
-    note_own(&sane, 1);
-    assert_true(check(&sane, 2, 100, 300));
-    assert_false(check(&sane, 2.1f, 100, 300));
-    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&sane, 1);
-    note_own(&sane, 0.05f); /* a slow node: merges are larger */
-    assert_true(check(&sane, 4, 100, 300));
-    assert_false(check(&sane, 4.2f, 100, 300));
-    note_own(&sane, 50); /* a warm-up: everything is larger than it was */
-    assert_true(check(&sane, 99, 100, 300));
-    assert_false(check(&sane, 101, 100, 300));
+    struct tw_outlier outlier = {.checked = 0};
+    note_own(&outlier, 1);
+    assert_true(check(&outlier, 2, 100, 300));
+    assert_false(check(&outlier, 2.1f, 100, 300));
+    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&outlier, 1);
+    note_own(&outlier, 0.05f); /* a slow node: merges are larger */
+    assert_true(check(&outlier, 4, 100, 300));
+    assert_false(check(&outlier, 4.2f, 100, 300));
+    note_own(&outlier, 50); /* a warm-up: everything is larger than it was */
+    assert_true(check(&outlier, 99, 100, 300));
+    assert_false(check(&outlier, 101, 100, 300));
 }
 
 /* Four times what is insane, of whatever that is just now. */
 static void wild_is_far_beyond_insane(void **state) {
     (void)state;
-    struct tw_outlier sane = {.checked = 0};
+    struct tw_outlier outlier = {.checked = 0};
     struct tw_outlier_sizes sizes = sizes_of(1e30f, 0, N);
-    assert_int_equal(tw_outlier_check(&sane, &sizes), TW_SANITY_FAIR); /* nothing is known */
-    sane.checked = 0;
-    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&sane, 1);
+    assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_FAIR); /* nothing is known */
+    outlier.checked = 0;
+    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&outlier, 1);
     sizes = sizes_of(15.9f, 0, N);
-    assert_int_equal(tw_outlier_check(&sane, &sizes), TW_SANITY_INSANE);
+    assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_INSANE);
     sizes = sizes_of(16.1f, 0, N);
-    assert_int_equal(tw_outlier_check(&sane, &sizes), TW_SANITY_WILD);
-    note_own(&sane, 0.5f); /* both were insane: doubt, and all limits with it */
+    assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_WILD);
+    note_own(&outlier, 0.5f); /* both were insane: doubt, and all limits with it */
     sizes = sizes_of(63, 0, N);
-    assert_int_equal(tw_outlier_check(&sane, &sizes), TW_SANITY_INSANE);
+    assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_INSANE);
 }
 
 /* Contributions: by merges, or the own one where that is larger; before there are merges by
  * nothing, for a slow node's own says little of a fast one's. */
 static void excess_is_of_what_was_merged(void **state) {
     (void)state;
-    struct tw_outlier sane = {.checked = 0};
+    struct tw_outlier outlier = {.checked = 0};
     struct tw_outlier_sizes sizes = sizes_of(100, 0, N);
-    note_own(&sane, 1);
-    assert_true(tw_outlier_excess(&sane, &sizes) == 0);
+    note_own(&outlier, 1);
+    assert_true(tw_outlier_excess(&outlier, &sizes) == 0);
     for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) {
         sizes = sizes_of(1, 0, N / 2);
-        tw_outlier_note_merge(&sane, &sizes, N);
+        tw_outlier_note_merge(&outlier, &sizes, N);
     }
     sizes = sizes_of(100, N / 2 + 20, 300); /* what was never merged */
-    assert_true(tw_outlier_excess(&sane, &sizes) == 0);
+    assert_true(tw_outlier_excess(&outlier, &sizes) == 0);
     sizes = sizes_of(6, 100, 300);
-    assert_true(fabs(tw_outlier_excess(&sane, &sizes) - 1.5) < 1e-6);
-    note_own(&sane, 6);
-    assert_true(fabs(tw_outlier_excess(&sane, &sizes) - 0.5) < 1e-6);
-    const struct tw_outlier before = sane;
-    (void)tw_outlier_excess(&sane, &sizes);
-    assert_memory_equal(&sane, &before, sizeof(sane));
+    assert_true(fabs(tw_outlier_excess(&outlier, &sizes) - 1.5) < 1e-6);
+    note_own(&outlier, 6);
+    assert_true(fabs(tw_outlier_excess(&outlier, &sizes) - 0.5) < 1e-6);
+    const struct tw_outlier before = outlier;
+    (void)tw_outlier_excess(&outlier, &sizes);
+    assert_memory_equal(&outlier, &before, sizeof(outlier));
 }
 
 static void few_insane_merges_do_not_become_usual(void **state) {
     (void)state;
-    struct tw_outlier sane = {.checked = 0};
-    for (unsigned i = 0; i < TW_OUTLIER_KEPT; i++) note_merge(&sane, i % 3 == 2 ? 100 : 1);
-    assert_false(check(&sane, 5, 0, N));
-    assert_true(check(&sane, 3, 0, N));
+    struct tw_outlier outlier = {.checked = 0};
+    for (unsigned i = 0; i < TW_OUTLIER_KEPT; i++) note_merge(&outlier, i % 3 == 2 ? 100 : 1);
+    assert_false(check(&outlier, 5, 0, N));
+    assert_true(check(&outlier, 3, 0, N));
 }
 
 static void parts_differ_in_size_and_owners_change(void **state) {
     (void)state;
-    struct tw_outlier sane = {.checked = 0};
+    struct tw_outlier outlier = {.checked = 0};
     for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) {
         struct tw_outlier_sizes sizes = sizes_of(10, 0, N / 2);
-        tw_outlier_note_merge(&sane, &sizes, N); /* the other half is absent */
+        tw_outlier_note_merge(&outlier, &sizes, N); /* the other half is absent */
         sizes = sizes_of(0.1f, N / 2, N / 2);
-        tw_outlier_note_merge(&sane, &sizes, N);
+        tw_outlier_note_merge(&outlier, &sizes, N);
     }
-    assert_true(check(&sane, 30, 0, N / 4));
-    assert_false(check(&sane, 30, N / 2, N / 4));
-    assert_false(check(&sane, 1, 3 * N / 4, N / 4));
+    assert_true(check(&outlier, 30, 0, N / 4));
+    assert_false(check(&outlier, 30, N / 2, N / 4));
+    assert_false(check(&outlier, 1, 3 * N / 4, N / 4));
 }
 
 /* Not a liar but another regime: after a few rounds of doubt all of it is taken. */
 static void nobody_refuses_for_ever(void **state) {
     (void)state;
-    struct tw_outlier sane = {.checked = 0};
+    struct tw_outlier outlier = {.checked = 0};
     unsigned rounds = 0;
-    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&sane, 1e-3f);
+    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&outlier, 1e-3f);
     for (; rounds < ROUNDS; rounds++) {
         unsigned taken = 0;
-        for (size_t k = 0; k < 4; k++) taken += check(&sane, 1, k * N / 4, N / 4);
+        for (size_t k = 0; k < 4; k++) taken += check(&outlier, 1, k * N / 4, N / 4);
         if (taken == 4) break;
-        note_own(&sane, 1e-3f);
+        note_own(&outlier, 1e-3f);
     }
     assert_in_range(rounds, 1, 6);
-    note_own(&sane, 1e-3f); /* which was taken: no doubt is left */
-    assert_false(check(&sane, 1, 0, N));
+    note_own(&outlier, 1e-3f); /* which was taken: no doubt is left */
+    assert_false(check(&outlier, 1, 0, N));
 }
 
 /* One liar among four owners: the others are no reason to doubt oneself. */
 static void liar_raises_no_doubt(void **state) {
     (void)state;
-    struct tw_outlier sane = {.checked = 0};
-    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&sane, 1);
+    struct tw_outlier outlier = {.checked = 0};
+    for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&outlier, 1);
     for (unsigned round = 0; round < ROUNDS; round++) {
-        assert_true(check(&sane, 1, 0, N / 4));
-        assert_true(check(&sane, 1, N / 4, N / 4));
-        assert_false(check(&sane, 10, N / 2, N / 4));
-        note_own(&sane, 1);
+        assert_true(check(&outlier, 1, 0, N / 4));
+        assert_true(check(&outlier, 1, N / 4, N / 4));
+        assert_false(check(&outlier, 10, N / 2, N / 4));
+        note_own(&outlier, 1);
     }
 }
 

@@ -169,7 +169,7 @@ enum tw_status tw_anchor_work(const struct tw_merger *merger, struct tw_anchor_w
 void tw_anchor_land(struct tw_merger *merger, const struct tw_anchor_work *work) {
     const struct tw_wmsg_apply *request = &work->request;
     struct tw_anchor_publish stage = work->stage;
-    tw_outlier_note_merge(&merger->sane[request->fragment], &work->sizes, stage.elements);
+    tw_outlier_note_merge(&merger->outlier[request->fragment], &work->sizes, stage.elements);
     if (work->squares > 0.0) merger->history[request->fragment].merge = (float)sqrt(work->squares);
     tw_anchor_publish_publish(merger, &stage, &work->state);
     const float *merged = bring_merge(merger, work);

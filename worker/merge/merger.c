@@ -29,8 +29,8 @@ static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err
         return tw_fail(err, TW_NOMEM, "no memory for merging: %zu bytes wanted",
                        elements * sizeof(float));
     }
-    merger->sane = calloc(merger->shm->fragments_count, sizeof(*merger->sane));
-    if (merger->sane == NULL) return tw_fail(err, TW_NOMEM, "no memory for the sizes of merges");
+    merger->outlier = calloc(merger->shm->fragments_count, sizeof(*merger->outlier));
+    if (merger->outlier == NULL) return tw_fail(err, TW_NOMEM, "no memory for the sizes of merges");
     TW_TRY(tw_packer_create(&merger->packer, elements, err));
     if (merger->run->sync.codec == TW_CODEC_AUTO)
         TW_TRY(tw_rate_fit_create(&merger->fit, merger->run, err));
@@ -64,7 +64,7 @@ void tw_merger_deinit(struct tw_merger *merger) {
     tw_merger_reduce_deinit(merger);
     if (merger->packer != NULL) tw_packer_destroy(merger->packer);
     tw_rate_fit_destroy(merger->fit);
-    free(merger->sane);
+    free(merger->outlier);
     free(merger->scratch);
     memset(merger, 0, sizeof(*merger));
 }
@@ -175,7 +175,7 @@ static void note_own(struct tw_merger *merger, uint32_t fragment, const float *v
     struct tw_outlier_sizes sizes;
     vectors->energies(vectors->self, energies, v, n);
     tw_outlier_whole(&sizes, energies, n);
-    tw_outlier_note_own(&merger->sane[fragment], &sizes);
+    tw_outlier_note_own(&merger->outlier[fragment], &sizes);
 }
 
 static bool is_packed_live(const struct tw_merger *merger) {
@@ -293,7 +293,7 @@ static enum tw_status check_result(struct tw_merger *merger, const struct tw_wms
     }
     tw_outlier_add(&sizes, merger->scratch, (size_t)request->begin, n,
                    (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
-    *sanity = tw_outlier_check(&merger->sane[request->fragment], &sizes);
+    *sanity = tw_outlier_check(&merger->outlier[request->fragment], &sizes);
     if (*sanity == TW_SANITY_FAIR) return TW_OK;
     tw_log(TW_LOG_INFO, *sanity == TW_SANITY_WILD ? "result_wild" : "result_insane",
            "fragment=%u begin=%llu elements=%llu norm=%.4g", request->fragment,

@@ -62,12 +62,12 @@ struct tw_merger {
     size_t inputs_elements;
     struct tw_pieces *pieces; /* RDA: the tensors; merger_reduce.c */
     struct tw_norm_history history[TW_FRAGMENTS_MAX];
-    struct tw_outlier *sane; /* (fragments): what results of each are like */
-    struct {                 /* AdamW as it is now, for sync.lead: the caller's, before an APPLY */
-        float *m;            /* (elements), live, borrowed; NULL: none */
-        const float *v;      /* (elements), live, borrowed */
-        float lr;            /* of the steps of late */
-        float correction2;   /* 1 - beta2^t; 0: no step yet */
+    struct tw_outlier *outlier; /* (fragments): what results of each are like */
+    struct {               /* AdamW as it is now, for sync.lead: the caller's, before an APPLY */
+        float *m;          /* (elements), live, borrowed; NULL: none */
+        const float *v;    /* (elements), live, borrowed */
+        float lr;          /* of the steps of late */
+        float correction2; /* 1 - beta2^t; 0: no step yet */
     } inner;
     uint64_t guarded_count; /* contributions refused or scaled, ever */
     bool has_said_mean;     /* that robust merges are means where few contribute */

@@ -114,7 +114,7 @@ static enum tw_status size_inputs(struct tw_merger *merger, const struct tw_wmsg
         if (!is_few) continue;
         tw_outlier_add(&sizes, merger->scratch, begin, n,
                        (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
-        sized->excess[i] = tw_outlier_excess(&merger->sane[request->fragment], &sizes);
+        sized->excess[i] = tw_outlier_excess(&merger->outlier[request->fragment], &sizes);
     }
     return TW_OK;
 }

@@ -56,7 +56,7 @@ static uint32_t look(struct world *world, const struct commit *commit, const str
     for (uint32_t i = 0; i < world->count; i++) {
         struct node *node = &world->nodes[i];
         if (node->is_hostile) continue;
-        const struct tw_outlier before = node->merger.sane[commit->fragment];
+        const struct tw_outlier before = node->merger.outlier[commit->fragment];
         for (uint32_t k = 0; k < division->parts; k++) {
             if (made->payloads[k].size == 0) continue;
             const bool is_own = division->owners[k] == i && !is_trial;
@@ -67,7 +67,7 @@ static uint32_t look(struct world *world, const struct commit *commit, const str
             jury_find(world->jury, i, k, &made->names[k], made->payloads[k].size, finding);
             taking[k] += is_member(world, i) && finding == JURY_FAIR;
         }
-        if (is_trial) node->merger.sane[commit->fragment] = before;
+        if (is_trial) node->merger.outlier[commit->fragment] = before;
     }
     for (uint32_t k = 0; k < division->parts; k++) {
         const bool is_liars = world->nodes[division->owners[k]].is_hostile;

@@ -492,11 +492,11 @@ static void payload_is_held_only_under_its_own_name_and_decodable(void **state) 
 static void large_results_are_told_apart(void **state) {
     (void)state;
     worker_open();
-    const struct tw_id fair = tw_sha256("small", 5), insane = tw_sha256("large", 5),
+    const struct tw_id fair = tw_sha256("small", 5), outliers = tw_sha256("large", 5),
                        wild = tw_sha256("crazy", 5);
     assert_int_equal(verify(&fair, 5, 100, "small").u.chunk.verdict, TW_VERDICT_FAIR);
     sanity_of = TW_WMSG_INSANE;
-    const struct tw_event found = verify(&insane, 5, 100, "large");
+    const struct tw_event found = verify(&outliers, 5, 100, "large");
     assert_true(found.ok);
     assert_int_equal(found.u.chunk.verdict, TW_VERDICT_INSANE);
     sanity_of = TW_WMSG_WILD;

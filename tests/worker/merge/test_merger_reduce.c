@@ -348,10 +348,10 @@ static void past_of(float merge, float own) {
     for (size_t j = 0; j < n; j++) values[j] = merge;
     tw_outlier_add(&sizes, values, 0, n, n);
     for (uint32_t i = 0; i < TW_OUTLIER_LEAST; i++)
-        tw_outlier_note_merge(&merger.sane[1], &sizes, n);
+        tw_outlier_note_merge(&merger.outlier[1], &sizes, n);
     for (size_t j = 0; j < n; j++) values[j] = own;
     tw_outlier_add(&of_own, values, 0, n, n);
-    tw_outlier_note_own(&merger.sane[1], &of_own);
+    tw_outlier_note_own(&merger.outlier[1], &of_own);
     free(values);
 }
 
