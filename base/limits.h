@@ -36,33 +36,33 @@ enum tw_limits {
     TW_MANIFEST_BYTES_MAX = 16 * 1024, /* canonical text of a run manifest */
 
     /* connections */
-    TW_LISTEN_MAX = 4,                   /* addresses a node listens on */
-    TW_BIND_MAX = 2,                     /* addresses it dials from: one of a family */
-    TW_HELLO_BYTES_MAX = 1024,           /* body of a HELLO or GOODBYE */
-    TW_HELLO_EXTENSIONS_MAX = 8,         /* extensions of a HELLO */
-    TW_HELLO_EXTENSIONS_BYTES = 600,     /* of all of them: what 4 long addresses leave */
-    TW_WELCOME_BYTES_MAX = 20 * 1024,    /* body of a WELCOME: a manifest and a page */
-    TW_ACCEPTS_PER_S = 500,              /* TCP connections taken from the kernel */
-    TW_KNOCKS_PER_S = 50,                /* handshakes begun by strangers, all together */
-    TW_KNOCKS_BURST = 512,               /* of these at once */
-    TW_KNOCKS_NET_PER_S = 10,            /* by one /24 or /48; also by one host of members */
-    TW_KNOCKS_NET_BURST = 128,           /* a whole run on one network starts again at once */
-    TW_MESSAGES_PER_S = 4000,            /* control messages read of one peer; some count more */
-    TW_MESSAGES_BURST = 8000,            /* of these at once */
-    TW_PEER_CONTROL_BYTES = 2 << 20,     /* memory of a peer's control connection, at most */
-    TW_PEER_BULK_BYTES = 8 << 20,        /* and of its bulk connection */
-    TW_HANDSHAKES_MAX = 64,              /* accepted, not yet admitted */
-    TW_HANDSHAKES_PER_HOST = 16,         /* of these from one address (/64 of IPv6) */
-    TW_HANDSHAKE_US = 5 * 1000 * 1000,   /* from accept or connect to admission */
-    TW_HANDSHAKE_BYTES_MAX = 16 * 1024,  /* ciphertext in before admission */
-    TW_DIALS_MAX = 32,                   /* outgoing connections under way */
-    TW_CONNECT_US = 10 * 1000 * 1000,    /* name lookup and TCP connect */
-    TW_DIAL_STAGGER_US = 250 * 1000,     /* between dials to two addresses of one node */
-    TW_CONTROL_QUEUE_BYTES = 256 * 1024, /* not yet taken by the kernel, per peer */
-    TW_BULK_QUEUE_CHUNKS = 1024,         /* per peer: what one peer may have pulled ahead */
-    TW_BACKGROUND_QUEUE_CHUNKS = 64,     /* per peer: background chunks read ahead for it */
-    TW_INFLIGHT_BYTES_MAX = 64 * 1024,   /* ciphertext of a connection outside the kernel */
-    TW_RECORD_BYTES_MAX = 16 * 1024,     /* one SSL_write: control never waits behind more */
+    TW_LISTEN_MAX = 4,                    /* addresses a node listens on */
+    TW_BIND_MAX = 2,                      /* addresses it dials from: one of a family */
+    TW_HELLO_BYTES_MAX = 1024,            /* body of a HELLO or GOODBYE */
+    TW_HELLO_EXTENSIONS_MAX = 8,          /* extensions of a HELLO */
+    TW_HELLO_EXTENSIONS_BYTES = 600,      /* of all of them: what 4 long addresses leave */
+    TW_WELCOME_BYTES_MAX = 20 * 1024,     /* body of a WELCOME: a manifest and a page */
+    TW_ACCEPTS_PER_S = 500,               /* TCP connections taken from the kernel */
+    TW_HANDSHAKE_LIMITER_PER_S = 50,      /* handshakes begun by strangers, all together */
+    TW_HANDSHAKE_LIMITER_BURST = 512,     /* of these at once */
+    TW_HANDSHAKE_LIMITER_NET_PER_S = 10,  /* by one /24 or /48; also by one host of members */
+    TW_HANDSHAKE_LIMITER_NET_BURST = 128, /* a whole run on one network starts again at once */
+    TW_MESSAGES_PER_S = 4000,             /* control messages read of one peer; some count more */
+    TW_MESSAGES_BURST = 8000,             /* of these at once */
+    TW_PEER_CONTROL_BYTES = 2 << 20,      /* memory of a peer's control connection, at most */
+    TW_PEER_BULK_BYTES = 8 << 20,         /* and of its bulk connection */
+    TW_HANDSHAKES_MAX = 64,               /* accepted, not yet admitted */
+    TW_HANDSHAKES_PER_HOST = 16,          /* of these from one address (/64 of IPv6) */
+    TW_HANDSHAKE_US = 5 * 1000 * 1000,    /* from accept or connect to admission */
+    TW_HANDSHAKE_BYTES_MAX = 16 * 1024,   /* ciphertext in before admission */
+    TW_DIAL_HISTORY_MAX = 32,             /* outgoing connections under way */
+    TW_CONNECT_US = 10 * 1000 * 1000,     /* name lookup and TCP connect */
+    TW_DIAL_STAGGER_US = 250 * 1000,      /* between dials to two addresses of one node */
+    TW_CONTROL_QUEUE_BYTES = 256 * 1024,  /* not yet taken by the kernel, per peer */
+    TW_BULK_QUEUE_CHUNKS = 1024,          /* per peer: what one peer may have pulled ahead */
+    TW_BACKGROUND_QUEUE_CHUNKS = 64,      /* per peer: background chunks read ahead for it */
+    TW_INFLIGHT_BYTES_MAX = 64 * 1024,    /* ciphertext of a connection outside the kernel */
+    TW_RECORD_BYTES_MAX = 16 * 1024,      /* one SSL_write: control never waits behind more */
 };
 
 _Static_assert(TW_MEMBERS_MAX <= 64, "contributor sets are 64-bit");
@@ -70,8 +70,10 @@ _Static_assert(TW_PARTS_MAX <= TW_MEMBERS_MAX, "every part has its own owner");
 _Static_assert(TW_FRAGMENT_ELEMENTS_MAX / 1024 * 8 < TW_PAYLOAD_BYTES_MAX / 1024 * 95 / 100,
                "8 bytes per element and 5 % for the packing");
 _Static_assert(TW_PEER_SILENCE_US >= 3 * TW_HEARTBEAT_US, "two lost heartbeats are survivable");
-_Static_assert(TW_KNOCKS_BURST >= 4 * TW_KNOCKS_NET_BURST, "one network leaves room for others");
-_Static_assert(TW_KNOCKS_NET_BURST >= 2 * TW_PEERS_MAX, "control and bulk of every peer");
+_Static_assert(TW_HANDSHAKE_LIMITER_BURST >= 4 * TW_HANDSHAKE_LIMITER_NET_BURST,
+               "one network leaves room for others");
+_Static_assert(TW_HANDSHAKE_LIMITER_NET_BURST >= 2 * TW_PEERS_MAX,
+               "control and bulk of every peer");
 _Static_assert(TW_ACTIONS_MAX >= 16 * TW_PEERS_MAX, "one event may talk to every peer");
 
 #endif

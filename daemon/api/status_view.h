@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "daemon/net/dial_error.h"
 #include "daemon/net/pacer.h"
-#include "daemon/net/reach.h"
+#include "daemon/net/reachability.h"
 #include "proto/run/run.h"
 #include "sync/node.h"
 
@@ -210,11 +210,12 @@ struct tw_status_view {
         uint64_t links_refused;
         uint32_t banned; /* of bans[] */
         uint64_t pool_bytes, pool_used_bytes;
-        enum tw_reach_state reach_state;          /* can others dial it? */
-        char reach_text[TW_REACH_SENTENCE_BYTES]; /* what that means, and what to open */
-        uint64_t reach_age_us;                    /* ago; TW_VIEW_NEVER: nobody tried */
+        enum tw_reachability_state reach_state;          /* can others dial it? */
+        char reach_text[TW_REACHABILITY_SENTENCE_BYTES]; /* what that means, and what to open */
+        uint64_t reach_age_us;                           /* ago; TW_VIEW_NEVER: nobody tried */
         uint32_t reach_count;
-        struct tw_reach_row reach[TW_REACH_ROWS_MAX]; /* what peers found when they dialled it */
+        struct tw_reachability_row
+            reach[TW_REACHABILITY_ROWS_MAX]; /* what peers found when they dialled it */
     } net;
 
     struct { /* a run with an owner; else zeros */

@@ -131,15 +131,16 @@ static json_t *path_json(const struct tw_status_view *view) {
 
 static json_t *reach_json(const struct tw_status_view *view) {
     json_t *const tried = json_array();
-    for (uint32_t i = 0; i < view->net.reach_count && i < TW_REACH_ROWS_MAX; i++) {
-        const struct tw_reach_row *const row = &view->net.reach[i];
-        (void)json_array_append_new(tried, json_pack("{s:o,s:s,s:o}", "address", text(row->address),
-                                                     "outcome", tw_reach_outcome_name(row->outcome),
-                                                     "by", short_hex(&row->by)));
+    for (uint32_t i = 0; i < view->net.reach_count && i < TW_REACHABILITY_ROWS_MAX; i++) {
+        const struct tw_reachability_row *const row = &view->net.reach[i];
+        (void)json_array_append_new(tried,
+                                    json_pack("{s:o,s:s,s:o}", "address", text(row->address),
+                                              "outcome", tw_reachability_outcome_name(row->outcome),
+                                              "by", short_hex(&row->by)));
     }
-    return json_pack("{s:s,s:o,s:o,s:o}", "state", tw_reach_state_name(view->net.reach_state),
-                     "text", text(view->net.reach_text), "age_s", seconds(view->net.reach_age_us),
-                     "tried", tried);
+    return json_pack(
+        "{s:s,s:o,s:o,s:o}", "state", tw_reachability_state_name(view->net.reach_state), "text",
+        text(view->net.reach_text), "age_s", seconds(view->net.reach_age_us), "tried", tried);
 }
 
 static json_t *caps_json(const struct tw_status_view *view) {

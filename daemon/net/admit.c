@@ -37,19 +37,19 @@ static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) 
     struct tw_conn *oldest = NULL;
     unsigned count = 0, same_count = 0;
     const uint64_t now_us = tw_now_us();
-    fresh->is_known = tw_knocks_is_known(&t->knocks, &fresh->remote, now_us);
+    fresh->is_known = tw_handshake_limiter_is_known(&t->knocks, &fresh->remote, now_us);
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         struct tw_conn *conn = t->conns[i];
         if (conn == NULL || conn == fresh || !is_in_handshake(conn)) continue;
         count++;
-        same_count += tw_knocks_is_same_host(&conn->remote, &fresh->remote);
+        same_count += tw_handshake_limiter_is_same_host(&conn->remote, &fresh->remote);
         if (oldest == NULL || conn->is_known < oldest->is_known ||
             (conn->is_known == oldest->is_known && conn->since_us < oldest->since_us))
             oldest = conn;
     }
     if (same_count >= TW_HANDSHAKES_PER_HOST)
         return tw_fail(err, TW_LIMIT, "%u handshakes of this host are under way", same_count);
-    TW_TRY(tw_knocks_take(&t->knocks, &fresh->remote, now_us, err));
+    TW_TRY(tw_handshake_limiter_take(&t->knocks, &fresh->remote, now_us, err));
     if (count < TW_HANDSHAKES_MAX) return TW_OK;
     TW_ASSERT(oldest != NULL);
     tw_link_abort(&oldest->link);
@@ -122,7 +122,7 @@ void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *se
     struct tw_transport *t = conn->transport;
     const struct tw_id *id = conn->link.tls.has_id ? &conn->link.tls.id : NULL;
     if (conn->dialling != NULL) {
-        tw_outgoing_over(conn->dialling, status, id, sentence);
+        tw_dialer_over(conn->dialling, status, id, sentence);
     } else if (conn->bulk_of >= 0) {
         struct tw_slot *slot = &t->peers[conn->bulk_of];
         slot->bulk_dial = NULL;
@@ -138,7 +138,7 @@ void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *se
 
 void tw_admit_failed(struct tw_conn *conn) {
     const struct tw_error error = conn->link.error;
-    if (tw_outgoing_lost(conn, &error)) return; /* the name may have other addresses */
+    if (tw_dialer_lost(conn, &error)) return; /* the name may have other addresses */
     if (conn->dialling != NULL) conn->dialling->cause = conn->cause;
     tw_admit_refuse(conn, error.status, error.message);
 }
@@ -256,9 +256,9 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     }
     if (!conn->is_dialled) hello_send(conn, TW_ROLE_CONTROL, NULL);
     struct tw_dialling *dialling = conn->dialling;
-    if (dialling != NULL) tw_outgoing_over(dialling, TW_OK, &hello->id, "connected");
-    tw_outgoing_linked(t, &hello->id);
-    tw_knocks_admitted(&t->knocks, &conn->remote, tw_now_us());
+    if (dialling != NULL) tw_dialer_over(dialling, TW_OK, &hello->id, "connected");
+    tw_dialer_linked(t, &hello->id);
+    tw_handshake_limiter_admitted(&t->knocks, &conn->remote, tw_now_us());
     const struct tw_record record = t->peers[peer].record;
     t->config.events.peer_up(t->config.user, (uint16_t)peer, &record);
 }

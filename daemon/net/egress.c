@@ -7,7 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "daemon/net/own_address.h"
+#include "daemon/net/local_address.h"
 
 enum tw_status tw_egress_init(struct tw_egress *egress, const char *interface,
                               const char bind[TW_BIND_MAX][TW_ADDR_BYTES], struct tw_error *err) {
@@ -67,7 +67,7 @@ int tw_egress_apply(const struct tw_egress *egress, uv_tcp_t *tcp, int family,
     }
     if (has) from = family == AF_INET6 ? egress->v6 : egress->v4;
     /* libuv would keep this for the connect, and say it without its reason. */
-    const int code = has && !tw_own_address_is(&from)
+    const int code = has && !tw_local_address_is(&from)
                          ? UV_EADDRNOTAVAIL
                          : uv_tcp_bind(tcp, (const struct sockaddr *)&from, 0);
     if (code != 0) {

@@ -51,7 +51,7 @@ static void welcome_take(struct tw_conn *conn, const struct tw_frame *frame) {
     const struct tw_id id = conn->link.tls.id;
     if (t->config.events.welcomed != NULL)
         t->config.events.welcomed(t->config.user, frame->body, frame->body_bytes);
-    tw_outgoing_over(dialling, TW_OK, &id, "welcome");
+    tw_dialer_over(dialling, TW_OK, &id, "welcome");
     conn->deadline_us = UINT64_MAX;
     tw_link_close(&conn->link, TW_OK, "thank you");
 }

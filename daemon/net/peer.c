@@ -233,7 +233,7 @@ static void bulk_step(struct tw_transport *t, int peer, uint64_t now_us) {
     }
     if (now_us < slot->bulk_retry_us) return;
     slot->bulk_retry_us = UINT64_MAX; /* until this attempt fails */
-    if (tw_outgoing_bulk(t, peer, &err) == TW_OK) return;
+    if (tw_dialer_bulk(t, peer, &err) == TW_OK) return;
     slot->bulk_error = err;
     slot->bulk_retry_us = now_us + TW_BULK_RETRY_US;
 }

@@ -58,7 +58,7 @@ static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) 
         if (slot->bulk_deadline_us < next_us) next_us = slot->bulk_deadline_us;
         if (slot->throttled_us > 0 && slot->throttled_us < next_us) next_us = slot->throttled_us;
     }
-    const uint64_t dial_us = tw_outgoing_deadline_us(t);
+    const uint64_t dial_us = tw_dialer_deadline_us(t);
     if (dial_us < next_us) next_us = dial_us;
     if (t->accept_due_us > 0 && t->accept_due_us < next_us) next_us = t->accept_due_us;
     if (t->upload_wait_us > 0 && now_us + t->upload_wait_us < next_us)
@@ -103,7 +103,7 @@ static void step(struct tw_transport *t) {
         if (t->conns[i] != NULL) conn_step(t->conns[i], now_us);
     }
     accept_stalled(t, now_us);
-    if (!t->is_closing) tw_outgoing_step(t, now_us);
+    if (!t->is_closing) tw_dialer_step(t, now_us);
     if (!t->is_closing) tw_peers_step(t, now_us);
     timer_arm(t, now_us);
     if (t->is_closing) closing_step(t);
@@ -222,7 +222,7 @@ static void self_add_own(const struct tw_transport *t, const struct tw_listener 
         char host[INET6_ADDRSTRLEN];
         const bool is_covered = listener->family == families[i] ||
                                 (listener->family == AF_INET6 && t->config.listen_count == 1);
-        if (!is_covered || !tw_own_address(&t->egress, families[i], &own)) continue;
+        if (!is_covered || !tw_local_address(&t->egress, families[i], &own)) continue;
         if (uv_ip_name((const struct sockaddr *)&own, host, sizeof(host)) != 0) continue;
         self_add(self, host, listener->port);
     }
@@ -310,7 +310,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     tw_rate_init(&t->upload, config->upload_bytes_per_s,
                  tw_rate_burst_bytes(config->upload_bytes_per_s), now_us);
     tw_rate_init(&t->accepts, TW_ACCEPTS_PER_S, TW_ACCEPTS_PER_S, now_us);
-    tw_knocks_init(&t->knocks, now_us);
+    tw_handshake_limiter_init(&t->knocks, now_us);
     (void)uv_idle_init(config->loop, &t->idle);
     (void)uv_timer_init(config->loop, &t->timer);
     t->idle.data = t->timer.data = t;
@@ -367,7 +367,7 @@ void tw_transport_destroy(struct tw_transport *t, const char *sentence,
     for (unsigned i = 0; i < TW_LISTEN_MAX; i++) {
         if (t->listeners[i].is_open) tw_listener_close(&t->listeners[i], on_handle_closed);
     }
-    tw_outgoing_close(t);
+    tw_dialer_close(t);
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         struct tw_conn *conn = t->conns[i];
         if (conn == NULL) continue;
@@ -475,7 +475,7 @@ static bool is_cut_off(const struct tw_conn *conn) {
     struct sockaddr_storage own;
     int size = sizeof(own);
     if (uv_tcp_getsockname(&conn->link.tcp, (struct sockaddr *)&own, &size) != 0) return false;
-    return !tw_own_address_is(&own);
+    return !tw_local_address_is(&own);
 }
 
 bool tw_transport_refresh(struct tw_transport *t) {

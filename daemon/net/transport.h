@@ -10,10 +10,10 @@
  *
  * Bounds (limits.h): control queue TW_CONTROL_QUEUE_BYTES per peer, full = the peer is closed;
  * TW_BULK_QUEUE_CHUNKS chunks per peer, full = closed; 64 KiB of ciphertext in flight per
- * connection; TW_HANDSHAKES_MAX connections not yet admitted, and knocks.h says how many may knock;
- * a started frame ends in time (link.h); TW_MESSAGES_PER_S control messages a second of one peer,
- * the rest is read later. Who breaks the protocol again and again is banned (bans.h). Upload of
- * everything counts against the cap; only bulk waits for it.
+ * connection; TW_HANDSHAKES_MAX connections not yet admitted, and handshake_limiter.h says how many
+ * may knock; a started frame ends in time (link.h); TW_MESSAGES_PER_S control messages a second of
+ * one peer, the rest is read later. Who breaks the protocol again and again is banned (bans.h).
+ * Upload of everything counts against the cap; only bulk waits for it.
  *
  * Background chunks (TW_BACKGROUND_QUEUE_CHUNKS per peer, full = closed) go when no payload chunk
  * waits for any peer, so a payload waits for the rest of one background chunk per connection at

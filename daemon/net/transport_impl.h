@@ -1,4 +1,4 @@
-/* transport_impl.h - what transport.c, admit.c, outgoing.c, peer.c and bulk.c share. Private to
+/* transport_impl.h - what transport.c, admit.c, dialer.c, peer.c and bulk.c share. Private to
  * them.
  *
  * Everything that may call back to the shell or free something happens in tw_transport_step, which
@@ -13,17 +13,18 @@
 #include "daemon/net/dial.h"
 #include "daemon/net/egress.h"
 #include "daemon/net/handshake.h"
-#include "daemon/net/knocks.h"
+#include "daemon/net/handshake_limiter.h"
 #include "daemon/net/link.h"
 #include "daemon/net/listen.h"
-#include "daemon/net/own_address.h"
+#include "daemon/net/local_address.h"
 #include "daemon/net/pacer.h"
 #include "daemon/net/sockopt.h"
 #include "daemon/net/tls.h"
 #include "daemon/net/transport.h"
 
 enum {
-    TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIALS_MAX, /* draining ones too */
+    TW_CONNS_MAX =
+        4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIAL_HISTORY_MAX, /* draining ones too */
     TW_BULK_RETRY_US = 500 * 1000,
     TW_BULK_UP_US = 20 * 1000 * 1000,     /* a peer without bulk for this long is closed */
     TW_BACKGROUND_STALL_US = 1000 * 1000, /* a payload that moves less often holds up nothing */
@@ -129,10 +130,10 @@ struct tw_transport {
     struct tw_egress egress;
     struct tw_listener listeners[TW_LISTEN_MAX];
     struct tw_conn *conns[TW_CONNS_MAX];
-    struct tw_dialling *dials[TW_DIALS_MAX];
+    struct tw_dialling *dials[TW_DIAL_HISTORY_MAX];
     struct tw_slot peers[TW_PEERS_MAX];
     struct tw_rate upload, accepts;
-    struct tw_knocks knocks;
+    struct tw_handshake_limiter knocks;
     struct tw_bans bans;
     uint64_t accept_due_us; /* when stalled listeners may go on; 0 = as soon as there is room */
     uint16_t turn, background_turn;
@@ -172,17 +173,17 @@ void tw_offence_note(struct tw_transport *t, const struct tw_id *id, enum tw_sta
 enum tw_status tw_offence_check(const struct tw_transport *t, const struct tw_id *id,
                                 struct tw_error *err);
 
-/* outgoing.c: dials for control and bulk. */
-void tw_outgoing_step(struct tw_transport *t, uint64_t now_us);
-void tw_outgoing_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
-                      const char *sentence);
+/* dialer.c: dials for control and bulk. */
+void tw_dialer_step(struct tw_transport *t, uint64_t now_us);
+void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
+                    const char *sentence);
 /* A connection of a dial failed before HELLO. True: others of its race go on, and it is gone. */
-bool tw_outgoing_lost(struct tw_conn *conn, const struct tw_error *why);
+bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why);
 /* Ends dials to a node that is linked now, as far as they have not got to HELLO. */
-void tw_outgoing_linked(struct tw_transport *t, const struct tw_id *id);
-uint64_t tw_outgoing_deadline_us(const struct tw_transport *t);
-enum tw_status tw_outgoing_bulk(struct tw_transport *t, int peer, struct tw_error *err);
-void tw_outgoing_close(struct tw_transport *t);
+void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id);
+uint64_t tw_dialer_deadline_us(const struct tw_transport *t);
+enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err);
+void tw_dialer_close(struct tw_transport *t);
 
 /* peer.c: slots, their queues and their end. */
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id);

@@ -35,9 +35,9 @@
 #include "daemon/config/quota.h"
 #include "daemon/dataset/data_serve.h"
 #include "daemon/dataset/data_store.h"
-#include "daemon/net/crowd.h"
-#include "daemon/net/dials.h"
-#include "daemon/net/reach.h"
+#include "daemon/net/dial_history.h"
+#include "daemon/net/link_quality.h"
+#include "daemon/net/reachability.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/loop_lag.h"
 #include "daemon/node/setup.h"
@@ -83,7 +83,7 @@ struct tw_probe_job {
 enum { TW_PROBE_JOBS_MAX = 8 };
 
 struct tw_shell_crowd {
-    struct tw_crowd crowd;
+    struct tw_link_quality crowd;
     uint64_t judge_us;
     uint32_t upload_kib_s; /* as last told to the core */
     uint64_t odd;
@@ -91,12 +91,12 @@ struct tw_shell_crowd {
 };
 
 struct tw_shell_probe {
-    struct tw_reach reach;
-    enum tw_reach_state told; /* as last logged */
+    struct tw_reachability reach;
+    enum tw_reachability_state told; /* as last logged */
     struct tw_probe_job jobs[TW_PROBE_JOBS_MAX];
 };
 
-_Static_assert((int)TW_DIALS_CONFIGURED == (int)TW_BOOTSTRAP_MAX &&
+_Static_assert((int)TW_DIAL_HISTORY_CONFIGURED == (int)TW_BOOTSTRAP_MAX &&
                    (int)TW_VIEW_BOOTSTRAP_MAX == (int)TW_BOOTSTRAP_MAX,
                "every configured address is shown");
 
@@ -272,7 +272,7 @@ struct tw_shell {
     uint64_t refresh_due_us;     /* of the own addresses */
     struct tw_traffic bulk_gone; /* of peers that went */
     uint64_t links_refused, chunk_bytes_in, chunk_bytes_out, chunk_bytes_again;
-    struct tw_dials dials;
+    struct tw_dial_history dials;
     struct tw_log_limit refusal_limit; /* of all lines about refusals */
     struct tw_shell_refusal_line refusal_lines[TW_REFUSAL_LINES];
 

@@ -9,25 +9,26 @@ enum {
 };
 
 void tw_shell_crowd_peer_up(struct tw_shell *shell, uint16_t peer) {
-    tw_crowd_up(&shell->crowd.crowd, &shell->peers[peer].id, tw_shell_now_us());
+    tw_link_quality_up(&shell->crowd.crowd, &shell->peers[peer].id, tw_shell_now_us());
     shell->crowd.is_changed = true; /* it may be known, by another number */
 }
 
 void tw_shell_crowd_peer_down(struct tw_shell *shell, uint16_t peer, enum tw_status reason) {
-    tw_crowd_down(&shell->crowd.crowd, &shell->peers[peer].id, reason != TW_OK, tw_shell_now_us());
+    tw_link_quality_down(&shell->crowd.crowd, &shell->peers[peer].id, reason != TW_OK,
+                         tw_shell_now_us());
 }
 
 static void look(struct tw_shell *shell, uint16_t peer, uint64_t now_us, bool *is_busy) {
     struct tw_peer_net net;
     if (!tw_transport_peer(shell->transport, peer, &net)) return;
-    const struct tw_crowd_look look = {
+    const struct tw_link_quality_look look = {
         .is_pulling = tw_node_is_pulling(shell->node, peer),
         .rtt_us = net.rtt_us,
         .path_bytes_s = net.path_bytes_per_s,
         .retransmits = net.retransmits,
         .segments = net.segments,
     };
-    tw_crowd_look(&shell->crowd.crowd, &shell->peers[peer].id, &look, now_us);
+    tw_link_quality_look(&shell->crowd.crowd, &shell->peers[peer].id, &look, now_us);
     *is_busy |= net.chunks_queued > 0;
 }
 
@@ -35,8 +36,9 @@ static uint64_t odd_peers(const struct tw_shell *shell) {
     uint64_t odd = 0;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (!shell->peers[i].is_up) continue;
-        const struct tw_crowd_peer *peer = tw_crowd_find(&shell->crowd.crowd, &shell->peers[i].id);
-        if (peer != NULL && tw_crowd_is_odd(peer)) odd |= UINT64_C(1) << i;
+        const struct tw_link_quality_peer *peer =
+            tw_link_quality_find(&shell->crowd.crowd, &shell->peers[i].id);
+        if (peer != NULL && tw_link_quality_is_odd(peer)) odd |= UINT64_C(1) << i;
     }
     return odd;
 }
@@ -47,11 +49,12 @@ static bool is_far(uint32_t told, uint32_t now) {
 }
 
 static void anomaly_note(struct tw_shell *shell, uint16_t i, bool was_odd, bool is_odd) {
-    char hex[9], evidence[TW_CROWD_TEXT_BYTES];
-    const struct tw_crowd_peer *peer = tw_crowd_find(&shell->crowd.crowd, &shell->peers[i].id);
+    char hex[9], evidence[TW_LINK_QUALITY_TEXT_BYTES];
+    const struct tw_link_quality_peer *peer =
+        tw_link_quality_find(&shell->crowd.crowd, &shell->peers[i].id);
     if (was_odd == is_odd || peer == NULL) return;
     tw_id_short(&peer->id, hex);
-    tw_crowd_evidence(peer, evidence);
+    tw_link_quality_evidence(peer, evidence);
     if (is_odd)
         tw_shell_note(shell, TW_LOG_WARN, "peer_out_of_line", "peer=%s text=\"%s\"", hex, evidence);
     else
@@ -92,26 +95,27 @@ void tw_shell_crowd_chores(struct tw_shell *shell, uint64_t now_us) {
     }
     if (now_us < crowd->judge_us) return;
     crowd->judge_us = now_us + JUDGE_US;
-    tw_crowd_sent(&crowd->crowd, tw_transport_traffic(shell->transport).bytes_out, is_busy,
-                  shell->caps.upload_now, now_us);
-    tw_crowd_judge(&crowd->crowd, now_us);
+    tw_link_quality_sent(&crowd->crowd, tw_transport_traffic(shell->transport).bytes_out, is_busy,
+                         shell->caps.upload_now, now_us);
+    tw_link_quality_judge(&crowd->crowd, now_us);
     tell(shell);
 }
 
 void tw_shell_crowd_arrived(struct tw_shell *shell, uint16_t peer, uint32_t bytes) {
     const bool is_last = !tw_node_is_pulling(shell->node, peer);
-    tw_crowd_arrived(&shell->crowd.crowd, &shell->peers[peer].id, bytes, is_last,
-                     tw_shell_now_us());
+    tw_link_quality_arrived(&shell->crowd.crowd, &shell->peers[peer].id, bytes, is_last,
+                            tw_shell_now_us());
 }
 
 void tw_shell_crowd_fill(const struct tw_shell *shell, uint16_t peer, uint64_t now_us,
                          struct tw_view_peer *row) {
-    const struct tw_crowd_peer *of = tw_crowd_find(&shell->crowd.crowd, &shell->peers[peer].id);
+    const struct tw_link_quality_peer *of =
+        tw_link_quality_find(&shell->crowd.crowd, &shell->peers[peer].id);
     if (of == NULL) return;
     if (of->rtt_us > 0) row->rtt_us = of->rtt_us;
     row->in_bytes_s = of->in_bytes_s;
     row->out_bytes_s = of->out_bytes_s;
     if (of->has_loss) row->loss = (double)of->loss_ppm / 1e6;
-    row->reliability = (double)tw_crowd_reliability(of, now_us) / 1e3;
-    tw_crowd_evidence(of, row->anomaly);
+    row->reliability = (double)tw_link_quality_reliability(of, now_us) / 1e3;
+    tw_link_quality_evidence(of, row->anomaly);
 }

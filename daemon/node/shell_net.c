@@ -132,8 +132,8 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello)
     shell->peers[peer] = (struct tw_shell_peer){.is_up = true, .id = hello->id};
     memcpy(shell->peers[peer].addrs, hello->addrs, sizeof(hello->addrs));
     for (unsigned a = 0; a < TW_ADDRS_MAX && hello->addrs[a][0] != '\0'; a++)
-        tw_dials_worked(&shell->dials, hello->addrs[a]);
-    tw_reach_linked(&shell->probe.reach, tw_shell_now_us());
+        tw_dial_history_worked(&shell->dials, hello->addrs[a]);
+    tw_reachability_linked(&shell->probe.reach, tw_shell_now_us());
     tw_members_connected(shell->members, hello, tw_shell_now_us());
     tw_id_short(&hello->id, hex);
     tw_shell_note(shell, TW_LOG_INFO, "peer_up", "peer=%s addr=%s", hex,
@@ -175,7 +175,8 @@ static void dial_failed(struct tw_shell *shell, const char *address,
                                             .sentence = result->sentence,
                                             .other = is_other ? result->id : NULL};
     uint64_t held_back;
-    if (!tw_dials_failed(&shell->dials, address, &failure, tw_shell_now_us(), &held_back)) return;
+    if (!tw_dial_history_failed(&shell->dials, address, &failure, tw_shell_now_us(), &held_back))
+        return;
     if (is_self) return; /* nothing anybody has to act on */
     tw_shell_note(
         shell, TW_LOG_WARN, tw_dial_is_refusal(result->cause) ? "peer_refused" : "dial_failed",
@@ -188,7 +189,7 @@ static void on_dial_done(void *user, const char *address, const struct tw_dial_r
     const bool is_linked = result->status == TW_OK;
     tw_members_dialled(shell->members, address, is_linked, result->id, tw_shell_now_us());
     if (is_linked)
-        tw_dials_worked(&shell->dials, address);
+        tw_dial_history_worked(&shell->dials, address);
     else
         dial_failed(shell, address, result);
 }
@@ -211,7 +212,7 @@ static enum tw_status bootstrap_add(struct tw_shell *shell, const char *entry,
     TW_TRY(tw_members_bootstrap(shell->members, entry, tw_shell_now_us(), err));
     char address[TW_ADDR_BYTES];
     (void)snprintf(address, sizeof(address), "%.*s", (int)size, entry);
-    tw_dials_configure(&shell->dials, address);
+    tw_dial_history_configure(&shell->dials, address);
     return TW_OK;
 }
 
@@ -330,7 +331,7 @@ static void refresh(struct tw_shell *shell, uint64_t now_us) {
                   self->addrs[1][0] != '\0' ? self->addrs[1] : "none");
     tw_members_set_self(shell->members, self);
     tw_members_moved(shell->members, now_us);
-    tw_reach_moved(&shell->probe.reach, now_us);
+    tw_reachability_moved(&shell->probe.reach, now_us);
 }
 
 void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us) {

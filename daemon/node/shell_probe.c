@@ -82,13 +82,13 @@ static uint32_t ask_some(struct tw_shell *shell, uint64_t token) {
     message.kind = TW_MSG_PROBE;
     message.u.probe.token = token;
     for (unsigned walk = 0; walk < 2; walk++) {
-        for (uint32_t i = 0; i < TW_PEERS_MAX && count < TW_REACH_ASKED_MAX; i++) {
+        for (uint32_t i = 0; i < TW_PEERS_MAX && count < TW_REACHABILITY_ASKED_MAX; i++) {
             const uint16_t peer = (uint16_t)((token + i) % TW_PEERS_MAX);
             struct tw_peer_net net;
             if (!shell->peers[peer].is_up || (asked >> peer & 1) != 0) continue;
             if (!tw_transport_peer(shell->transport, peer, &net)) continue;
             if ((net.features & TW_FEATURE_DIAL_BACK) == 0) continue;
-            if (walk == 0 && tw_reach_is_private(net.address)) continue;
+            if (walk == 0 && tw_reachability_is_private(net.address)) continue;
             asked |= UINT64_C(1) << peer;
             count++;
             tw_shell_net_send(shell, peer, &message);
@@ -100,10 +100,10 @@ static uint32_t ask_some(struct tw_shell *shell, uint64_t token) {
 void tw_shell_probe_chores(struct tw_shell *shell, uint64_t now_us) {
     uint64_t token;
     if (shell->setup->config.network.listen_count == 0) return;
-    if (!tw_reach_is_due(&shell->probe.reach, now_us)) return;
+    if (!tw_reachability_is_due(&shell->probe.reach, now_us)) return;
     TW_ASSERT(uv_random(NULL, NULL, &token, sizeof(token), 0, NULL) == 0);
     const uint32_t asked = ask_some(shell, token);
-    tw_reach_ask(&shell->probe.reach, token, asked > 0, now_us);
+    tw_reachability_ask(&shell->probe.reach, token, asked > 0, now_us);
 }
 
 /* The first port that is listened on: the first entry may be [::] on a machine without IPv6. */
@@ -116,18 +116,18 @@ static uint16_t port_of(const struct tw_shell *shell) {
 }
 
 static void hear(struct tw_shell *shell, uint16_t peer, const struct tw_msg_probed *probed) {
-    struct tw_reach *reach = &shell->probe.reach;
+    struct tw_reachability *reach = &shell->probe.reach;
     const bool is_listening = shell->setup->config.network.listen_count > 0;
-    tw_reach_heard(reach, tw_transport_self(shell->transport), probed, &shell->peers[peer].id,
-                   tw_shell_now_us());
-    const enum tw_reach_state state = tw_reach_state(reach, is_listening);
+    tw_reachability_heard(reach, tw_transport_self(shell->transport), probed,
+                          &shell->peers[peer].id, tw_shell_now_us());
+    const enum tw_reachability_state state = tw_reachability_state(reach, is_listening);
     if (state == shell->probe.told) return;
     shell->probe.told = state;
-    if (state == TW_REACH_UNKNOWN) return;
-    char sentence[TW_REACH_SENTENCE_BYTES];
-    tw_reach_sentence(reach, is_listening, port_of(shell), sentence);
+    if (state == TW_REACHABILITY_UNKNOWN) return;
+    char sentence[TW_REACHABILITY_SENTENCE_BYTES];
+    tw_reachability_sentence(reach, is_listening, port_of(shell), sentence);
     tw_shell_note(shell, TW_LOG_INFO, "reachable", "state=%s text=\"%s\"",
-                  tw_reach_state_name(state), sentence);
+                  tw_reachability_state_name(state), sentence);
 }
 
 void tw_shell_probe_message(struct tw_shell *shell, uint16_t peer,
@@ -138,11 +138,11 @@ void tw_shell_probe_message(struct tw_shell *shell, uint16_t peer,
 
 void tw_shell_probe_fill(const struct tw_shell *shell, uint64_t now_us,
                          struct tw_status_view *view) {
-    const struct tw_reach *reach = &shell->probe.reach;
+    const struct tw_reachability *reach = &shell->probe.reach;
     const bool is_listening = shell->setup->config.network.listen_count > 0;
     if (shell->transport == NULL) return;
-    view->net.reach_state = tw_reach_state(reach, is_listening);
-    tw_reach_sentence(reach, is_listening, port_of(shell), view->net.reach_text);
+    view->net.reach_state = tw_reachability_state(reach, is_listening);
+    tw_reachability_sentence(reach, is_listening, port_of(shell), view->net.reach_text);
     if (reach->checked_us != 0) view->net.reach_age_us = now_us - reach->checked_us;
     view->net.reach_count = reach->rows_count;
     memcpy(view->net.reach, reach->rows, sizeof(view->net.reach));

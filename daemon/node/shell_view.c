@@ -409,7 +409,7 @@ static void fill_known(const struct tw_shell *shell, struct tw_status_view *view
             if (row->addr[0] == '\0')
                 (void)snprintf(row->addr, sizeof(row->addr), "%s", addr->text);
             if (addr->is_dialling) row->link = TW_VIEW_LINK_DIALING;
-            const struct tw_dial_row *dial = tw_dials_find(&shell->dials, addr->text);
+            const struct tw_dial_row *dial = tw_dial_history_find(&shell->dials, addr->text);
             if (dial == NULL || dial->failures == 0) continue;
             (void)snprintf(row->error, sizeof(row->error), "%s", dial->sentence);
             if (tw_dial_is_refusal(dial->cause) && !is_settled(shell, dial))

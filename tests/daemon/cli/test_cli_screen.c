@@ -83,7 +83,7 @@ static void trouble_comes_first_with_its_way_out(void **state) {
     view.sync.alive = view.sync.mixed = 0;
     (void)snprintf(view.checkpoint.error, sizeof(view.checkpoint.error),
                    "/var/lib/thinwire: no space left");
-    view.net.reach_state = TW_REACH_NO;
+    view.net.reach_state = TW_REACHABILITY_NO;
     (void)snprintf(view.net.reach_text, sizeof(view.net.reach_text),
                    "No peer can dial this node; 1b1b1b1b tried 198.51.100.7:4747: no answer; open "
                    "TCP port 4747 in this machine's firewall");

@@ -1,8 +1,8 @@
 /* Tests of where a node listens, where it dials from and what it says of itself: egress.c,
- * own_address.c, listen.c, and addresses in HELLO. */
+ * local_address.c, listen.c, and addresses in HELLO. */
 #include "base/address.h"
 #include "daemon/net/egress.h"
-#include "daemon/net/own_address.h"
+#include "daemon/net/local_address.h"
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
@@ -28,7 +28,7 @@ static bool has_ipv6(void) {
     struct sockaddr_storage loopback;
     memset(&loopback, 0, sizeof(loopback));
     assert_int_equal(uv_ip6_addr("::1", 0, (struct sockaddr_in6 *)&loopback), 0);
-    return tw_own_address_is(&loopback);
+    return tw_local_address_is(&loopback);
 }
 
 static void dial(struct world_node *from, const char *host, const struct world_node *to,
@@ -261,7 +261,7 @@ static void pick_is(const uv_interface_address_t *list, int count, const char *i
                     int family, const char *expected) {
     struct sockaddr_storage found;
     char host[INET6_ADDRSTRLEN] = "";
-    if (tw_own_address_pick(list, count, interface, family, &found)) {
+    if (tw_local_address_pick(list, count, interface, family, &found)) {
         assert_int_equal(found.ss_family, family);
         assert_int_equal(uv_ip_name((const struct sockaddr *)&found, host, sizeof(host)), 0);
     }
@@ -298,16 +298,16 @@ static void interface_gives_the_address_where_there_is_no_way_out(void **state) 
 static void own_addresses_are_told_from_others(void **state) {
     (void)state;
     struct sockaddr_storage address = address_of("127.0.0.1");
-    assert_true(tw_own_address_is(&address));
+    assert_true(tw_local_address_is(&address));
     address = address_of("192.0.2.1");
-    assert_false(tw_own_address_is(&address));
+    assert_false(tw_local_address_is(&address));
     if (!has_ipv6()) skip();
     address = address_of("::ffff:127.0.0.1"); /* as a dual-stack socket says it */
-    assert_true(tw_own_address_is(&address));
+    assert_true(tw_local_address_is(&address));
     address = address_of("::ffff:192.0.2.1");
-    assert_false(tw_own_address_is(&address));
+    assert_false(tw_local_address_is(&address));
     address = address_of("2001:db8::1");
-    assert_false(tw_own_address_is(&address));
+    assert_false(tw_local_address_is(&address));
 }
 
 static void refresh_without_a_change_changes_nothing(void **state) {

@@ -1,4 +1,4 @@
-/* outgoing.c - connections this node opens: to addresses it was told to dial, and bulk to peers. */
+/* dialer.c - connections this node opens: to addresses it was told to dial, and bulk to peers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
     return NULL;
 }
 
-enum tw_status tw_outgoing_bulk(struct tw_transport *t, int peer, struct tw_error *err) {
+enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err) {
     struct tw_slot *slot = &t->peers[peer];
     enum tw_dial_cause ignored = TW_DIAL_NONE;
     struct tw_conn *conn = conn_dial(t, &slot->control->remote, TW_ROLE_BULK, &ignored, err);
@@ -89,9 +89,9 @@ static enum tw_status dial(struct tw_transport *t, const char *address, enum tw_
                            const struct tw_id *expected, struct tw_dialling **started,
                            struct tw_error *err) {
     unsigned at = 0;
-    while (at < TW_DIALS_MAX && t->dials[at] != NULL) at++;
-    if (at == TW_DIALS_MAX)
-        return tw_fail(err, TW_LIMIT, "%d dials are under way already", TW_DIALS_MAX);
+    while (at < TW_DIAL_HISTORY_MAX && t->dials[at] != NULL) at++;
+    if (at == TW_DIAL_HISTORY_MAX)
+        return tw_fail(err, TW_LIMIT, "%d dials are under way already", TW_DIAL_HISTORY_MAX);
     if (!tw_address_is_valid(address))
         return tw_fail(err, TW_CONFIG, "%.80s is not host:port", address);
     struct tw_dialling *dialling = calloc(1, sizeof(*dialling));
@@ -134,8 +134,8 @@ enum tw_status tw_transport_visit(struct tw_transport *t, const char *address,
     return TW_OK;
 }
 
-void tw_outgoing_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
-                      const char *sentence) {
+void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
+                    const char *sentence) {
     if (dialling->is_over) return;
     dialling->is_over = true;
     dialling->has_id = id != NULL;
@@ -180,10 +180,10 @@ static void race_step(struct tw_transport *t, struct tw_dialling *dialling, uint
         dialling->cause = dialling->race.cause;
     }
     if (err.status == TW_OK) (void)tw_fail(&err, TW_IO, "nothing came back in time");
-    tw_outgoing_over(dialling, err.status, dialling->has_id ? &dialling->id : NULL, err.message);
+    tw_dialer_over(dialling, err.status, dialling->has_id ? &dialling->id : NULL, err.message);
 }
 
-bool tw_outgoing_lost(struct tw_conn *conn, const struct tw_error *why) {
+bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why) {
     struct tw_dialling *dialling = conn->dialling;
     const bool had_tcp = conn->link.state != TW_LINK_OPENING;
     if (dialling == NULL || conn->link.state > TW_LINK_SECURING) return false;
@@ -202,8 +202,8 @@ bool tw_outgoing_lost(struct tw_conn *conn, const struct tw_error *why) {
     return true;
 }
 
-void tw_outgoing_linked(struct tw_transport *t, const struct tw_id *id) {
-    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
+void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++) {
         struct tw_dialling *dialling = t->dials[i];
         if (dialling == NULL || dialling->is_over || !dialling->lookup.is_done) continue;
         if (!dialling->has_expected || !tw_id_equal(&dialling->expected, id)) continue;
@@ -220,13 +220,13 @@ void tw_outgoing_linked(struct tw_transport *t, const struct tw_id *id) {
             conn->dialling = NULL;
             tw_link_abort(&conn->link);
         }
-        tw_outgoing_over(dialling, TW_OK, NULL, "linked by another address");
+        tw_dialer_over(dialling, TW_OK, NULL, "linked by another address");
     }
 }
 
-uint64_t tw_outgoing_deadline_us(const struct tw_transport *t) {
+uint64_t tw_dialer_deadline_us(const struct tw_transport *t) {
     uint64_t next_us = UINT64_MAX;
-    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
+    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++) {
         const struct tw_dialling *dialling = t->dials[i];
         if (dialling == NULL || dialling->is_over) continue;
         const uint64_t at_us =
@@ -276,7 +276,7 @@ static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) 
         race_step(t, dialling, now_us);
     } else if (!dialling->is_over && now_us >= dialling->deadline_us) {
         dialling->cause = TW_DIAL_DNS;
-        tw_outgoing_over(dialling, TW_IO, NULL, "no answer from the name server in time");
+        tw_dialer_over(dialling, TW_IO, NULL, "no answer from the name server in time");
     }
     if (!dialling->is_over) return;
     t->dials[at] = NULL;
@@ -284,14 +284,14 @@ static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) 
     dialling_free(t, dialling);
 }
 
-void tw_outgoing_step(struct tw_transport *t, uint64_t now_us) {
-    for (unsigned i = 0; i < TW_DIALS_MAX && !t->is_closing; i++) {
+void tw_dialer_step(struct tw_transport *t, uint64_t now_us) {
+    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX && !t->is_closing; i++) {
         if (t->dials[i] != NULL) dialling_step(t, i, now_us);
     }
 }
 
-void tw_outgoing_close(struct tw_transport *t) {
-    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
+void tw_dialer_close(struct tw_transport *t) {
+    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++) {
         struct tw_dialling *dialling = t->dials[i];
         t->dials[i] = NULL;
         if (dialling == NULL) continue;

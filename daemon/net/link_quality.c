@@ -1,4 +1,4 @@
-#include "daemon/net/crowd.h"
+#include "daemon/net/link_quality.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -19,16 +19,17 @@ enum {
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-static struct tw_crowd_peer *find(struct tw_crowd *crowd, const struct tw_id *id) {
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
+static struct tw_link_quality_peer *find(struct tw_link_quality *crowd, const struct tw_id *id) {
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         if (crowd->peers[i].is_used && tw_id_equal(&crowd->peers[i].id, id))
             return &crowd->peers[i];
     }
     return NULL;
 }
 
-const struct tw_crowd_peer *tw_crowd_find(const struct tw_crowd *crowd, const struct tw_id *id) {
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
+const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_quality *crowd,
+                                                        const struct tw_id *id) {
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         if (crowd->peers[i].is_used && tw_id_equal(&crowd->peers[i].id, id))
             return &crowd->peers[i];
     }
@@ -36,23 +37,24 @@ const struct tw_crowd_peer *tw_crowd_find(const struct tw_crowd *crowd, const st
 }
 
 /* A free row, or that of who has been gone for longest: more are never linked than half of them. */
-static struct tw_crowd_peer *take(struct tw_crowd *crowd, const struct tw_id *id, uint64_t now_us) {
-    struct tw_crowd_peer *row = NULL;
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
-        struct tw_crowd_peer *peer = &crowd->peers[i];
+static struct tw_link_quality_peer *take(struct tw_link_quality *crowd, const struct tw_id *id,
+                                         uint64_t now_us) {
+    struct tw_link_quality_peer *row = NULL;
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
+        struct tw_link_quality_peer *peer = &crowd->peers[i];
         if (peer->is_linked) continue;
         if (row == NULL || !peer->is_used || (row->is_used && peer->changed_us < row->changed_us))
             row = peer;
         if (!peer->is_used) break;
     }
     if (row != NULL)
-        *row = (struct tw_crowd_peer){
+        *row = (struct tw_link_quality_peer){
             .is_used = true, .id = *id, .changed_us = now_us, .faded_us = now_us};
     return row;
 }
 
 /* Time goes on: of what was, a day counts twice as much as the day before it. */
-static void pass(struct tw_crowd_peer *peer, uint64_t now_us) {
+static void pass(struct tw_link_quality_peer *peer, uint64_t now_us) {
     const uint64_t passed_us = now_us - peer->changed_us;
     peer->known_us += passed_us;
     if (peer->is_linked) peer->linked_us += passed_us;
@@ -63,15 +65,15 @@ static void pass(struct tw_crowd_peer *peer, uint64_t now_us) {
     }
 }
 
-static void fade(struct tw_crowd_peer *peer, uint64_t now_us) {
+static void fade(struct tw_link_quality_peer *peer, uint64_t now_us) {
     for (; now_us - peer->faded_us >= HOUR_US; peer->faded_us += HOUR_US) {
         peer->breaks_milli /= 2;
         if (peer->breaks_milli == 0) peer->faded_us = now_us - HOUR_US;
     }
 }
 
-void tw_crowd_up(struct tw_crowd *crowd, const struct tw_id *id, uint64_t now_us) {
-    struct tw_crowd_peer *peer = find(crowd, id);
+void tw_link_quality_up(struct tw_link_quality *crowd, const struct tw_id *id, uint64_t now_us) {
+    struct tw_link_quality_peer *peer = find(crowd, id);
     if (peer == NULL) peer = take(crowd, id, now_us);
     if (peer == NULL) return;
     pass(peer, now_us);
@@ -80,8 +82,9 @@ void tw_crowd_up(struct tw_crowd *crowd, const struct tw_id *id, uint64_t now_us
     peer->retransmits = peer->segments = 0;
 }
 
-void tw_crowd_down(struct tw_crowd *crowd, const struct tw_id *id, bool broke, uint64_t now_us) {
-    struct tw_crowd_peer *peer = find(crowd, id);
+void tw_link_quality_down(struct tw_link_quality *crowd, const struct tw_id *id, bool broke,
+                          uint64_t now_us) {
+    struct tw_link_quality_peer *peer = find(crowd, id);
     if (peer == NULL || !peer->is_linked) return;
     pass(peer, now_us);
     fade(peer, now_us);
@@ -95,7 +98,7 @@ static uint64_t blend(uint64_t old, uint64_t now, uint64_t parts) {
     return old == 0 ? now : (old * (parts - 1) + now) / parts;
 }
 
-static void transfer_count(struct tw_crowd_peer *peer, uint64_t now_us) {
+static void transfer_count(struct tw_link_quality_peer *peer, uint64_t now_us) {
     const uint64_t took_us = now_us - peer->pull_us;
     if (took_us == 0) return;
     if (peer->pull_bytes < TRANSFER_BYTES_MIN && took_us < TRANSFER_US_MAX) return;
@@ -104,7 +107,7 @@ static void transfer_count(struct tw_crowd_peer *peer, uint64_t now_us) {
     if (peer->in_count < UINT32_MAX) peer->in_count++;
 }
 
-static void transfer_look(struct tw_crowd_peer *peer, bool is_pulling, uint64_t now_us) {
+static void transfer_look(struct tw_link_quality_peer *peer, bool is_pulling, uint64_t now_us) {
     const bool is_long = peer->is_pulling && now_us - peer->pull_us >= TRANSFER_US_MAX;
     if (peer->is_pulling && (!is_pulling || is_long)) transfer_count(peer, now_us);
     if (is_pulling && (!peer->is_pulling || is_long)) {
@@ -114,15 +117,15 @@ static void transfer_look(struct tw_crowd_peer *peer, bool is_pulling, uint64_t 
     peer->is_pulling = is_pulling;
 }
 
-void tw_crowd_arrived(struct tw_crowd *crowd, const struct tw_id *id, uint32_t bytes, bool is_last,
-                      uint64_t now_us) {
-    struct tw_crowd_peer *peer = find(crowd, id);
+void tw_link_quality_arrived(struct tw_link_quality *crowd, const struct tw_id *id, uint32_t bytes,
+                             bool is_last, uint64_t now_us) {
+    struct tw_link_quality_peer *peer = find(crowd, id);
     if (peer == NULL || !peer->is_pulling) return;
     peer->pull_bytes += bytes;
     if (is_last) transfer_look(peer, false, now_us);
 }
 
-static void loss_look(struct tw_crowd_peer *peer, const struct tw_crowd_look *look) {
+static void loss_look(struct tw_link_quality_peer *peer, const struct tw_link_quality_look *look) {
     if (look->segments < peer->segments || look->retransmits < peer->retransmits) {
         peer->segments = look->segments;
         peer->retransmits = look->retransmits;
@@ -137,9 +140,9 @@ static void loss_look(struct tw_crowd_peer *peer, const struct tw_crowd_look *lo
     peer->retransmits = look->retransmits;
 }
 
-void tw_crowd_look(struct tw_crowd *crowd, const struct tw_id *id, const struct tw_crowd_look *look,
-                   uint64_t now_us) {
-    struct tw_crowd_peer *peer = find(crowd, id);
+void tw_link_quality_look(struct tw_link_quality *crowd, const struct tw_id *id,
+                          const struct tw_link_quality_look *look, uint64_t now_us) {
+    struct tw_link_quality_peer *peer = find(crowd, id);
     if (peer == NULL || !peer->is_linked) return;
     if (look->rtt_us > 0) peer->rtt_us = (uint32_t)blend(peer->rtt_us, look->rtt_us, 8);
     if (look->path_bytes_s > 0) peer->out_bytes_s = blend(peer->out_bytes_s, look->path_bytes_s, 8);
@@ -147,8 +150,8 @@ void tw_crowd_look(struct tw_crowd *crowd, const struct tw_id *id, const struct 
     loss_look(peer, look);
 }
 
-void tw_crowd_sent(struct tw_crowd *crowd, uint64_t sent_bytes, bool is_busy, uint64_t cap,
-                   uint64_t now_us) {
+void tw_link_quality_sent(struct tw_link_quality *crowd, uint64_t sent_bytes, bool is_busy,
+                          uint64_t cap, uint64_t now_us) {
     const uint64_t passed_us = now_us - crowd->sent_us;
     const bool counts = crowd->sent_us != 0 && passed_us > 0 && sent_bytes >= crowd->sent_bytes;
     if (counts && is_busy && crowd->was_busy) {
@@ -158,8 +161,8 @@ void tw_crowd_sent(struct tw_crowd *crowd, uint64_t sent_bytes, bool is_busy, ui
             blend(crowd->upload_bytes_s, rate, rate > crowd->upload_bytes_s ? 2 : 32);
     }
     /* One path alone shows that so much can leave. */
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
-        const struct tw_crowd_peer *peer = &crowd->peers[i];
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
+        const struct tw_link_quality_peer *peer = &crowd->peers[i];
         if (peer->is_linked && peer->out_bytes_s > crowd->upload_bytes_s)
             crowd->upload_bytes_s = peer->out_bytes_s;
     }
@@ -174,7 +177,8 @@ void tw_crowd_sent(struct tw_crowd *crowd, uint64_t sent_bytes, bool is_busy, ui
 enum measure { SENDS, RECEIVES, BREAKS, LOSES };
 
 /* False: not measured. */
-static bool value_of(const struct tw_crowd_peer *peer, enum measure measure, uint64_t *value) {
+static bool value_of(const struct tw_link_quality_peer *peer, enum measure measure,
+                     uint64_t *value) {
     *value = 0;
     if (!peer->is_used || !peer->is_linked) return false;
     switch (measure) {
@@ -188,58 +192,60 @@ static bool value_of(const struct tw_crowd_peer *peer, enum measure measure, uin
 
 /* The middle of all others that were measured; false: too few. Of two in the middle the one that
  * makes it harder to be out of line: the lower rate, the higher fault. */
-static bool middle_of(const struct tw_crowd *crowd, const struct tw_crowd_peer *but,
+static bool middle_of(const struct tw_link_quality *crowd, const struct tw_link_quality_peer *but,
                       enum measure measure, uint64_t *middle) {
-    uint64_t sorted[TW_CROWD_ROWS], value;
+    uint64_t sorted[TW_LINK_QUALITY_ROWS], value;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         if (&crowd->peers[i] == but || !value_of(&crowd->peers[i], measure, &value)) continue;
         uint32_t at = count++;
         for (; at > 0 && sorted[at - 1] > value; at--) sorted[at] = sorted[at - 1];
         sorted[at] = value;
     }
-    if (count < TW_CROWD_MIN) return false;
+    if (count < TW_LINK_QUALITY_MIN) return false;
     const bool is_rate = measure == SENDS || measure == RECEIVES;
     *middle = sorted[is_rate ? (count - 1) / 2 : count / 2];
     return true;
 }
 
-static bool is_out_of_line(const struct tw_crowd *crowd, const struct tw_crowd_peer *peer,
-                           enum tw_crowd_anomaly anomaly, uint64_t *middle) {
+static bool is_out_of_line(const struct tw_link_quality *crowd,
+                           const struct tw_link_quality_peer *peer,
+                           enum tw_link_quality_anomaly anomaly, uint64_t *middle) {
     const bool is_so = peer->anomaly == anomaly;
     uint64_t value;
     switch (anomaly) {
-    case TW_CROWD_SLOW_SENDER:
-    case TW_CROWD_SLOW_RECEIVER: {
-        const enum measure measure = anomaly == TW_CROWD_SLOW_SENDER ? SENDS : RECEIVES;
+    case TW_LINK_QUALITY_SLOW_SENDER:
+    case TW_LINK_QUALITY_SLOW_RECEIVER: {
+        const enum measure measure = anomaly == TW_LINK_QUALITY_SLOW_SENDER ? SENDS : RECEIVES;
         if (!value_of(peer, measure, &value) || !middle_of(crowd, peer, measure, middle))
             return false;
         return is_so ? 5 * value < 2 * *middle : 4 * value < *middle;
     }
-    case TW_CROWD_FLAPPING:
+    case TW_LINK_QUALITY_FLAPPING:
         if (!value_of(peer, BREAKS, &value) || !middle_of(crowd, peer, BREAKS, middle))
             return false;
         return value >= (is_so ? BREAKS_MILLI_MIN / 2 : BREAKS_MILLI_MIN) &&
                value >= 3 * *middle + 1000;
-    case TW_CROWD_LOSSY:
+    case TW_LINK_QUALITY_LOSSY:
         if (!value_of(peer, LOSES, &value) || !middle_of(crowd, peer, LOSES, middle)) return false;
         return value >= (is_so ? LOSS_PPM_MIN / 2 : LOSS_PPM_MIN) && value >= 4 * *middle;
-    case TW_CROWD_FINE: break;
+    case TW_LINK_QUALITY_FINE: break;
     }
     return false;
 }
 
-void tw_crowd_judge(struct tw_crowd *crowd, uint64_t now_us) {
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
+void tw_link_quality_judge(struct tw_link_quality *crowd, uint64_t now_us) {
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         if (crowd->peers[i].is_used) fade(&crowd->peers[i], now_us);
     }
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
-        struct tw_crowd_peer *peer = &crowd->peers[i];
-        static const enum tw_crowd_anomaly order[] = {TW_CROWD_FLAPPING, TW_CROWD_SLOW_SENDER,
-                                                      TW_CROWD_SLOW_RECEIVER, TW_CROWD_LOSSY};
-        enum tw_crowd_anomaly found = TW_CROWD_FINE;
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
+        struct tw_link_quality_peer *peer = &crowd->peers[i];
+        static const enum tw_link_quality_anomaly order[] = {
+            TW_LINK_QUALITY_FLAPPING, TW_LINK_QUALITY_SLOW_SENDER, TW_LINK_QUALITY_SLOW_RECEIVER,
+            TW_LINK_QUALITY_LOSSY};
+        enum tw_link_quality_anomaly found = TW_LINK_QUALITY_FINE;
         if (!peer->is_linked) continue;
-        for (uint32_t k = 0; k < 4 && found == TW_CROWD_FINE; k++) {
+        for (uint32_t k = 0; k < 4 && found == TW_LINK_QUALITY_FINE; k++) {
             uint64_t middle = 0;
             if (!is_out_of_line(crowd, peer, order[k], &middle)) continue;
             found = order[k];
@@ -249,43 +255,45 @@ void tw_crowd_judge(struct tw_crowd *crowd, uint64_t now_us) {
     }
 }
 
-bool tw_crowd_is_odd(const struct tw_crowd_peer *peer) {
-    return peer->anomaly == TW_CROWD_SLOW_SENDER || peer->anomaly == TW_CROWD_SLOW_RECEIVER ||
-           peer->anomaly == TW_CROWD_FLAPPING;
+bool tw_link_quality_is_odd(const struct tw_link_quality_peer *peer) {
+    return peer->anomaly == TW_LINK_QUALITY_SLOW_SENDER ||
+           peer->anomaly == TW_LINK_QUALITY_SLOW_RECEIVER ||
+           peer->anomaly == TW_LINK_QUALITY_FLAPPING;
 }
 
-uint32_t tw_crowd_reliability(const struct tw_crowd_peer *peer, uint64_t now_us) {
+uint32_t tw_link_quality_reliability(const struct tw_link_quality_peer *peer, uint64_t now_us) {
     const uint64_t passed_us = now_us - peer->changed_us;
     const uint64_t known_us = peer->known_us + passed_us;
     const uint64_t linked_us = peer->linked_us + (peer->is_linked ? passed_us : 0);
     return known_us > 0 ? (uint32_t)(linked_us * 1000 / known_us) : 1000;
 }
 
-void tw_crowd_evidence(const struct tw_crowd_peer *peer, char text[TW_CROWD_TEXT_BYTES]) {
+void tw_link_quality_evidence(const struct tw_link_quality_peer *peer,
+                              char text[TW_LINK_QUALITY_TEXT_BYTES]) {
     char own[TW_UNITS_BYTES], others[TW_UNITS_BYTES];
     text[0] = '\0';
     switch (peer->anomaly) {
-    case TW_CROWD_FINE: return;
-    case TW_CROWD_SLOW_SENDER:
-        (void)snprintf(text, TW_CROWD_TEXT_BYTES,
+    case TW_LINK_QUALITY_FINE: return;
+    case TW_LINK_QUALITY_SLOW_SENDER:
+        (void)snprintf(text, TW_LINK_QUALITY_TEXT_BYTES,
                        "slow sender: %s/s to us in %u transfers, the others %s/s in the middle",
                        tw_units_bytes(own, (double)peer->in_bytes_s), peer->in_count,
                        tw_units_bytes(others, (double)peer->middle));
         return;
-    case TW_CROWD_SLOW_RECEIVER:
-        (void)snprintf(text, TW_CROWD_TEXT_BYTES,
+    case TW_LINK_QUALITY_SLOW_RECEIVER:
+        (void)snprintf(text, TW_LINK_QUALITY_TEXT_BYTES,
                        "slow receiver: takes %s/s of us, the others %s/s in the middle",
                        tw_units_bytes(own, (double)peer->out_bytes_s),
                        tw_units_bytes(others, (double)peer->middle));
         return;
-    case TW_CROWD_FLAPPING:
-        (void)snprintf(text, TW_CROWD_TEXT_BYTES,
+    case TW_LINK_QUALITY_FLAPPING:
+        (void)snprintf(text, TW_LINK_QUALITY_TEXT_BYTES,
                        "flapping link: broke %u.%u times within about an hour, the others' %u.%u",
                        peer->breaks_milli / 1000, peer->breaks_milli % 1000 / 100,
                        (unsigned)(peer->middle / 1000), (unsigned)(peer->middle % 1000 / 100));
         return;
-    case TW_CROWD_LOSSY:
-        (void)snprintf(text, TW_CROWD_TEXT_BYTES,
+    case TW_LINK_QUALITY_LOSSY:
+        (void)snprintf(text, TW_LINK_QUALITY_TEXT_BYTES,
                        "lossy link: %u.%u %% of what we send it is lost, of the others' %u.%u %%",
                        peer->loss_ppm / 10000, peer->loss_ppm % 10000 / 1000,
                        (unsigned)(peer->middle / 10000), (unsigned)(peer->middle % 10000 / 1000));

@@ -1,11 +1,12 @@
-/* Tests of daemon/net/reach.c: when peers are asked to dial back, and what their answers come to.
+/* Tests of daemon/net/reachability.c: when peers are asked to dial back, and what their answers
+ * come to.
  */
-#include "daemon/net/reach.h"
+#include "daemon/net/reachability.h"
 #include "tests/test.h"
 
 static const uint64_t S = 1000 * 1000;
-static struct tw_reach reach;
-static char text[TW_REACH_SENTENCE_BYTES];
+static struct tw_reachability reach;
+static char text[TW_REACHABILITY_SENTENCE_BYTES];
 static struct tw_record self;
 
 /* What the node says of itself: an address of its own, and all there are at two ports. */
@@ -20,9 +21,9 @@ static void advertise(void) {
 static int setup(void **state) {
     (void)state;
     advertise();
-    reach = (struct tw_reach){0};
-    tw_reach_linked(&reach, S);
-    tw_reach_ask(&reach, 7, true, 10 * S);
+    reach = (struct tw_reachability){0};
+    tw_reachability_linked(&reach, S);
+    tw_reachability_ask(&reach, 7, true, 10 * S);
     return 0;
 }
 
@@ -36,12 +37,12 @@ static void heard(uint8_t by, const char *address, enum tw_probe_outcome outcome
     struct tw_msg_probed probed = {.token = reach.token, .outcome = outcome};
     const struct tw_id id = id_of(by);
     (void)snprintf(probed.addr, sizeof(probed.addr), "%s", address);
-    tw_reach_heard(&reach, &self, &probed, &id, 11 * S);
+    tw_reachability_heard(&reach, &self, &probed, &id, 11 * S);
 }
 
-static void is(enum tw_reach_state state, const char *words) {
-    assert_int_equal(tw_reach_state(&reach, true), state);
-    tw_reach_sentence(&reach, true, 4747, text);
+static void is(enum tw_reachability_state state, const char *words) {
+    assert_int_equal(tw_reachability_state(&reach, true), state);
+    tw_reachability_sentence(&reach, true, 4747, text);
     if (strstr(text, words) == NULL) fail_msg("no '%s' in: %s", words, text);
 }
 
@@ -49,52 +50,53 @@ static void is(enum tw_reach_state state, const char *words) {
 
 static void questions_follow_links_changes_and_time(void **state) {
     (void)state;
-    reach = (struct tw_reach){0};
-    assert_false(tw_reach_is_due(&reach, 1000 * S)); /* nobody to ask */
-    tw_reach_linked(&reach, S);
-    assert_false(tw_reach_is_due(&reach, S));
-    tw_reach_linked(&reach, 3 * S); /* the second link does not put it off */
-    assert_true(tw_reach_is_due(&reach, S + TW_REACH_SETTLE_US));
-    tw_reach_ask(&reach, 1, false, 6 * S); /* it is gone again */
-    assert_false(tw_reach_is_due(&reach, 1000 * S));
-    tw_reach_linked(&reach, 10 * S);
-    tw_reach_ask(&reach, 2, true, 20 * S);
-    assert_false(tw_reach_is_due(&reach, 20 * S + TW_REACH_AGAIN_US - 1));
-    assert_true(tw_reach_is_due(&reach, 20 * S + TW_REACH_AGAIN_US));
+    reach = (struct tw_reachability){0};
+    assert_false(tw_reachability_is_due(&reach, 1000 * S)); /* nobody to ask */
+    tw_reachability_linked(&reach, S);
+    assert_false(tw_reachability_is_due(&reach, S));
+    tw_reachability_linked(&reach, 3 * S); /* the second link does not put it off */
+    assert_true(tw_reachability_is_due(&reach, S + TW_REACHABILITY_SETTLE_US));
+    tw_reachability_ask(&reach, 1, false, 6 * S); /* it is gone again */
+    assert_false(tw_reachability_is_due(&reach, 1000 * S));
+    tw_reachability_linked(&reach, 10 * S);
+    tw_reachability_ask(&reach, 2, true, 20 * S);
+    assert_false(tw_reachability_is_due(&reach, 20 * S + TW_REACHABILITY_AGAIN_US - 1));
+    assert_true(tw_reachability_is_due(&reach, 20 * S + TW_REACHABILITY_AGAIN_US));
     heard(1, "198.51.100.1:4747", TW_PROBE_REACHED);
-    assert_false(tw_reach_is_due(&reach, 20 * S + TW_REACH_AGAIN_US)); /* there is no hurry */
-    assert_true(tw_reach_is_due(&reach, 20 * S + TW_REACH_FINE_US));
-    tw_reach_moved(&reach, 30 * S);
-    assert_true(tw_reach_is_due(&reach, 30 * S + TW_REACH_SETTLE_US));
-    is(TW_REACH_UNKNOWN, "No peer has tried yet");
+    assert_false(
+        tw_reachability_is_due(&reach, 20 * S + TW_REACHABILITY_AGAIN_US)); /* there is no hurry */
+    assert_true(tw_reachability_is_due(&reach, 20 * S + TW_REACHABILITY_FINE_US));
+    tw_reachability_moved(&reach, 30 * S);
+    assert_true(tw_reachability_is_due(&reach, 30 * S + TW_REACHABILITY_SETTLE_US));
+    is(TW_REACHABILITY_UNKNOWN, "No peer has tried yet");
 }
 
 /* ---- what it comes to ---------------------------------------------------------------------- */
 
 static void node_without_listener_is_told_that_this_is_fine(void **state) {
     (void)state;
-    assert_int_equal(tw_reach_state(&reach, false), TW_REACH_DIAL_ONLY);
-    tw_reach_sentence(&reach, false, 0, text);
+    assert_int_equal(tw_reachability_state(&reach, false), TW_REACHABILITY_DIAL_ONLY);
+    tw_reachability_sentence(&reach, false, 0, text);
     assert_non_null(strstr(text, "it links to every node that can be dialled"));
 }
 
 static void one_peer_that_got_through_is_enough(void **state) {
     (void)state;
     heard(1, "198.51.100.1:4747", TW_PROBE_SILENT); /* a firewall of its own, say */
-    is(TW_REACH_NO, "198.51.100.1:4747: no answer");
+    is(TW_REACHABILITY_NO, "198.51.100.1:4747: no answer");
     heard(2, "198.51.100.1:4747", TW_PROBE_REACHED);
-    is(TW_REACH_YES, "198.51.100.1:4747 can be dialled");
+    is(TW_REACHABILITY_YES, "198.51.100.1:4747 can be dialled");
 }
 
 static void public_address_is_what_counts(void **state) {
     (void)state;
     heard(1, "192.168.1.20:4747", TW_PROBE_REACHED);
-    is(TW_REACH_YES, "192.168.1.20:4747 can be dialled"); /* all there is to try */
+    is(TW_REACHABILITY_YES, "192.168.1.20:4747 can be dialled"); /* all there is to try */
     heard(1, "198.51.100.1:4747", TW_PROBE_SILENT);
-    is(TW_REACH_LOCAL, "Only its own network can dial this node, at 192.168.1.20:4747");
+    is(TW_REACHABILITY_LOCAL, "Only its own network can dial this node, at 192.168.1.20:4747");
     assert_non_null(strstr(text, "forward it to this machine in the router"));
     heard(2, "[2001:db8::1]:4747", TW_PROBE_REACHED);
-    is(TW_REACH_YES, "[2001:db8::1]:4747 can be dialled");
+    is(TW_REACHABILITY_YES, "[2001:db8::1]:4747 can be dialled");
 }
 
 static void what_to_open_follows_from_what_was_found(void **state) {
@@ -113,17 +115,18 @@ static void what_to_open_follows_from_what_was_found(void **state) {
     for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         (void)setup(NULL);
         heard(0xab, "198.51.100.1:9000", rows[i].outcome);
-        is(TW_REACH_NO, rows[i].words);
-        is(TW_REACH_NO, "abababab tried 198.51.100.1:9000");
+        is(TW_REACHABILITY_NO, rows[i].words);
+        is(TW_REACHABILITY_NO, "abababab tried 198.51.100.1:9000");
     }
 }
 
 static void peer_that_has_no_way_there_says_nothing(void **state) {
     (void)state;
     heard(1, "[2001:db8::1]:4747", TW_PROBE_NO_ROUTE);
-    is(TW_REACH_UNKNOWN, "No peer");
+    is(TW_REACHABILITY_UNKNOWN, "No peer");
     heard(1, "10.0.0.1:4747", TW_PROBE_SILENT);
-    is(TW_REACH_NO, "10.0.0.1:4747: no answer; open TCP port 4747 in this machine's firewall");
+    is(TW_REACHABILITY_NO,
+       "10.0.0.1:4747: no answer; open TCP port 4747 in this machine's firewall");
     assert_null(strstr(text, "router")); /* a private address is not forwarded to */
 }
 
@@ -132,11 +135,12 @@ static void answers_nobody_asked_for_are_dropped(void **state) {
     struct tw_msg_probed probed = {.token = 8, .outcome = TW_PROBE_REACHED};
     const struct tw_id id = id_of(1);
     memcpy(probed.addr, "198.51.100.1:4747", 18);
-    tw_reach_heard(&reach, &self, &probed, &id, 11 * S); /* another token */
+    tw_reachability_heard(&reach, &self, &probed, &id, 11 * S); /* another token */
     probed.token = 7;
-    tw_reach_heard(&reach, &self, &probed, &id, 10 * S + TW_REACH_ANSWER_US); /* too late */
+    tw_reachability_heard(&reach, &self, &probed, &id,
+                          10 * S + TW_REACHABILITY_ANSWER_US); /* too late */
     memcpy(probed.addr, "no port", 8);
-    tw_reach_heard(&reach, &self, &probed, &id, 11 * S);
+    tw_reachability_heard(&reach, &self, &probed, &id, 11 * S);
     assert_int_equal(reach.rows_count, 0);
     for (unsigned i = 0; i < 10; i++) {
         char address[TW_ADDR_BYTES];
@@ -148,7 +152,7 @@ static void answers_nobody_asked_for_are_dropped(void **state) {
     heard(2, "198.51.100.1:1", TW_PROBE_REACHED); /* twice the same */
     assert_int_equal(reach.rows_count, TW_ADDRS_MAX + 1);
     for (uint8_t by = 3; by < 20; by++) heard(by, "198.51.100.1:1", TW_PROBE_SILENT);
-    assert_int_equal(reach.rows_count, TW_REACH_ROWS_MAX);
+    assert_int_equal(reach.rows_count, TW_REACHABILITY_ROWS_MAX);
 }
 
 /* A peer that says it dialled something else than this node told it. */
@@ -161,18 +165,18 @@ static void address_of_somebody_else_says_nothing(void **state) {
                                       "10.0.0.1:1"};
     for (unsigned i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++) {
         heard(1, foreign[i], TW_PROBE_REACHED);
-        assert_false(tw_reach_is_own(&self, foreign[i]));
+        assert_false(tw_reachability_is_own(&self, foreign[i]));
     }
     assert_int_equal(reach.rows_count, 0);
-    is(TW_REACH_UNKNOWN, "No peer has tried yet");
+    is(TW_REACHABILITY_UNKNOWN, "No peer has tried yet");
     for (unsigned i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-        assert_true(tw_reach_is_own(&self, own[i]));
+        assert_true(tw_reachability_is_own(&self, own[i]));
     (void)snprintf(self.addrs[1], TW_ADDR_BYTES, "home.example.org:4747");
     self.addrs[2][0] = '\0';
-    assert_true(tw_reach_is_own(&self, "home.example.org:4747"));
-    assert_false(tw_reach_is_own(&self, "[2001:db8::1]:4747")); /* 0.0.0.0 is never IPv6 */
-    assert_false(tw_reach_is_own(&self, "203.0.113.9:1"));      /* not said any more */
-    assert_false(tw_reach_is_own(&self, "nonsense"));
+    assert_true(tw_reachability_is_own(&self, "home.example.org:4747"));
+    assert_false(tw_reachability_is_own(&self, "[2001:db8::1]:4747")); /* 0.0.0.0 is never IPv6 */
+    assert_false(tw_reachability_is_own(&self, "203.0.113.9:1"));      /* not said any more */
+    assert_false(tw_reachability_is_own(&self, "nonsense"));
 }
 
 static void private_addresses_are_told_from_public_ones(void **state) {
@@ -183,9 +187,9 @@ static void private_addresses_are_told_from_public_ones(void **state) {
     static const char *const public[] = {"172.32.0.1:1",    "100.128.0.1:1",      "198.51.100.1:1",
                                          "[2001:db8::1]:1", "home.example.org:1", "nonsense"};
     for (unsigned i = 0; i < sizeof(private) / sizeof(private[0]); i++)
-        assert_true(tw_reach_is_private(private[i]));
+        assert_true(tw_reachability_is_private(private[i]));
     for (unsigned i = 0; i < sizeof(public) / sizeof(public[0]); i++)
-        assert_false(tw_reach_is_private(public[i]));
+        assert_false(tw_reachability_is_private(public[i]));
 }
 
 int main(void) {

@@ -1,20 +1,21 @@
-/* Tests of daemon/net/knocks.c: a flood pays, and shuts out nobody but its own network. */
+/* Tests of daemon/net/handshake_limiter.c: a flood pays, and shuts out nobody but its own network.
+ */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include "daemon/net/knocks.h"
+#include "daemon/net/handshake_limiter.h"
 #include "tests/test.h"
 
 enum { SECOND_US = 1000 * 1000 };
 static const uint64_t DAY_US = UINT64_C(24) * 3600 * SECOND_US;
 
-static struct tw_knocks table;
+static struct tw_handshake_limiter table;
 static uint64_t now_us;
 
 static int setup(void **state) {
     (void)state;
     now_us = 5 * SECOND_US;
-    tw_knocks_init(&table, now_us);
+    tw_handshake_limiter_init(&table, now_us);
     return 0;
 }
 
@@ -28,7 +29,7 @@ static struct sockaddr_storage at(const char *host) {
 
 static enum tw_status knock(const char *host) {
     const struct sockaddr_storage from = at(host);
-    return tw_knocks_take(&table, &from, now_us, NULL);
+    return tw_handshake_limiter_take(&table, &from, now_us, NULL);
 }
 
 static unsigned knocks(const char *host, unsigned count) {
@@ -39,24 +40,24 @@ static unsigned knocks(const char *host, unsigned count) {
 
 static void admit(const char *host) {
     const struct sockaddr_storage from = at(host);
-    tw_knocks_admitted(&table, &from, now_us);
+    tw_handshake_limiter_admitted(&table, &from, now_us);
 }
 
 static void one_network_has_a_bucket_of_its_own(void **state) {
     (void)state;
-    assert_int_equal(knocks("10.0.0.1", 1000), TW_KNOCKS_NET_BURST);
+    assert_int_equal(knocks("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("10.0.0.200"), TW_LIMIT); /* the same /24 */
     assert_int_equal(knock("10.0.1.1"), TW_OK);
-    assert_int_equal(knocks("2001:db8:1::1", 1000), TW_KNOCKS_NET_BURST);
+    assert_int_equal(knocks("2001:db8:1::1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("2001:db8:1:ffff::9"), TW_LIMIT); /* the same /48 */
     assert_int_equal(knock("2001:db8:2::1"), TW_OK);
     now_us += SECOND_US;
-    assert_int_equal(knocks("10.0.0.1", 1000), TW_KNOCKS_NET_PER_S);
+    assert_int_equal(knocks("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_PER_S);
 }
 
 static void mapped_ipv4_is_ipv4(void **state) {
     (void)state;
-    assert_int_equal(knocks("10.0.0.1", 1000), TW_KNOCKS_NET_BURST);
+    assert_int_equal(knocks("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("::ffff:10.0.0.9"), TW_LIMIT);
     assert_int_equal(knock("::ffff:10.0.7.9"), TW_OK);
 }
@@ -69,7 +70,7 @@ static void strangers_together_have_one_too(void **state) {
         (void)snprintf(host, sizeof(host), "10.1.%u.1", net);
         taken += knocks(host, 20);
     }
-    assert_int_equal(taken, TW_KNOCKS_BURST);
+    assert_int_equal(taken, TW_HANDSHAKE_LIMITER_BURST);
     now_us += SECOND_US;
     taken = 0;
     for (unsigned net = 0; net < 250; net++) {
@@ -77,7 +78,7 @@ static void strangers_together_have_one_too(void **state) {
         (void)snprintf(host, sizeof(host), "10.2.%u.1", net);
         taken += knocks(host, 20);
     }
-    assert_int_equal(taken, TW_KNOCKS_PER_S);
+    assert_int_equal(taken, TW_HANDSHAKE_LIMITER_PER_S);
 }
 
 /* What is refused by its network costs the others nothing. */
@@ -96,7 +97,7 @@ static void host_of_a_member_is_not_shut_out_by_others(void **state) {
         (void)knocks(host, 1000);
     }
     assert_int_equal(knock("10.0.0.8"), TW_LIMIT); /* its neighbour, whom nobody knows */
-    assert_int_equal(knocks("10.0.0.7", 1000), TW_KNOCKS_NET_BURST);
+    assert_int_equal(knocks("10.0.0.7", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("10.0.0.7"), TW_LIMIT); /* but not even it may do what it likes */
 }
 
@@ -104,23 +105,23 @@ static void member_is_forgotten_after_a_day(void **state) {
     (void)state;
     const struct sockaddr_storage from = at("10.0.0.7"), other = at("10.0.0.8");
     admit("10.0.0.7");
-    assert_true(tw_knocks_is_known(&table, &from, now_us));
-    assert_false(tw_knocks_is_known(&table, &other, now_us));
+    assert_true(tw_handshake_limiter_is_known(&table, &from, now_us));
+    assert_false(tw_handshake_limiter_is_known(&table, &other, now_us));
     now_us += DAY_US;
-    assert_false(tw_knocks_is_known(&table, &from, now_us));
+    assert_false(tw_handshake_limiter_is_known(&table, &from, now_us));
 }
 
 static void tables_are_bounded_and_the_idlest_goes(void **state) {
     (void)state;
-    for (unsigned i = 0; i < TW_KNOCKS_HOSTS + 1; i++) {
+    for (unsigned i = 0; i < TW_HANDSHAKE_LIMITER_HOSTS + 1; i++) {
         char host[32];
         (void)snprintf(host, sizeof(host), "10.3.%u.%u", i / 200, i % 200);
         admit(host);
         now_us++;
     }
     const struct sockaddr_storage first = at("10.3.0.0"), second = at("10.3.0.1");
-    assert_false(tw_knocks_is_known(&table, &first, now_us));
-    assert_true(tw_knocks_is_known(&table, &second, now_us));
+    assert_false(tw_handshake_limiter_is_known(&table, &first, now_us));
+    assert_true(tw_handshake_limiter_is_known(&table, &second, now_us));
 }
 
 static void hosts_are_told_apart(void **state) {
@@ -133,7 +134,7 @@ static void hosts_are_told_apart(void **state) {
                  {"2001:db8::1", "2001:db8:0:1::", false}, {"::ffff:10.0.0.1", "::1", false}};
     for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct sockaddr_storage a = at(cases[i].a), b = at(cases[i].b);
-        assert_int_equal(tw_knocks_is_same_host(&a, &b), cases[i].is_same);
+        assert_int_equal(tw_handshake_limiter_is_same_host(&a, &b), cases[i].is_same);
     }
 }
 
@@ -142,11 +143,11 @@ static void sentence_says_whose_bucket_is_empty(void **state) {
     struct tw_error err;
     const struct sockaddr_storage from = at("10.0.0.1");
     (void)knocks("10.0.0.1", 1000);
-    assert_int_equal(tw_knocks_take(&table, &from, now_us, &err), TW_LIMIT);
+    assert_int_equal(tw_handshake_limiter_take(&table, &from, now_us, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "one network"));
     admit("10.0.0.1");
     (void)knocks("10.0.0.1", 1000);
-    assert_int_equal(tw_knocks_take(&table, &from, now_us, &err), TW_LIMIT);
+    assert_int_equal(tw_handshake_limiter_take(&table, &from, now_us, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "one host"));
 }
 

@@ -1,4 +1,4 @@
-#include "daemon/net/own_address.h"
+#include "daemon/net/local_address.h"
 
 #include <errno.h>
 #include <string.h>
@@ -48,8 +48,8 @@ static bool is_dialable(const uv_interface_address_t *row) {
     return !IN6_IS_ADDR_LINKLOCAL(&row->address.address6.sin6_addr);
 }
 
-bool tw_own_address_pick(const uv_interface_address_t *list, int count, const char *interface,
-                         int family, struct sockaddr_storage *out) {
+bool tw_local_address_pick(const uv_interface_address_t *list, int count, const char *interface,
+                           int family, struct sockaddr_storage *out) {
     memset(out, 0, sizeof(*out));
     for (int i = 0; i < count; i++) {
         const uv_interface_address_t *row = &list[i];
@@ -75,12 +75,12 @@ static bool own_by_interface(const struct tw_egress *egress, int family,
     uv_interface_address_t *list = NULL;
     int count = 0;
     if (uv_interface_addresses(&list, &count) != 0) return false;
-    const bool is_found = tw_own_address_pick(list, count, egress->interface, family, out);
+    const bool is_found = tw_local_address_pick(list, count, egress->interface, family, out);
     uv_free_interface_addresses(list, count);
     return is_found;
 }
 
-bool tw_own_address(const struct tw_egress *egress, int family, struct sockaddr_storage *out) {
+bool tw_local_address(const struct tw_egress *egress, int family, struct sockaddr_storage *out) {
     const bool has = family == AF_INET6 ? egress->has_v6 : egress->has_v4;
     if (has) *out = family == AF_INET6 ? egress->v6 : egress->v4;
     if (has || egress->has_v4 || egress->has_v6) return has;
@@ -88,7 +88,7 @@ bool tw_own_address(const struct tw_egress *egress, int family, struct sockaddr_
 }
 
 /* Asked by binding to it, which needs no list of interfaces and no netlink. */
-bool tw_own_address_is(const struct sockaddr_storage *address) {
+bool tw_local_address_is(const struct sockaddr_storage *address) {
     struct sockaddr_storage at = *address;
     const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
     if (address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {

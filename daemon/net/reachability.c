@@ -1,4 +1,4 @@
-#include "daemon/net/reach.h"
+#include "daemon/net/reachability.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -8,30 +8,31 @@
 #include "base/address.h"
 #include "base/assert.h"
 
-void tw_reach_linked(struct tw_reach *reach, uint64_t now_us) {
-    if (reach->due_us == 0) reach->due_us = now_us + TW_REACH_SETTLE_US;
+void tw_reachability_linked(struct tw_reachability *reach, uint64_t now_us) {
+    if (reach->due_us == 0) reach->due_us = now_us + TW_REACHABILITY_SETTLE_US;
 }
 
-void tw_reach_moved(struct tw_reach *reach, uint64_t now_us) {
-    *reach = (struct tw_reach){.due_us = now_us + TW_REACH_SETTLE_US};
+void tw_reachability_moved(struct tw_reachability *reach, uint64_t now_us) {
+    *reach = (struct tw_reachability){.due_us = now_us + TW_REACHABILITY_SETTLE_US};
 }
 
-bool tw_reach_is_due(const struct tw_reach *reach, uint64_t now_us) {
+bool tw_reachability_is_due(const struct tw_reachability *reach, uint64_t now_us) {
     return reach->due_us != 0 && now_us >= reach->due_us;
 }
 
-void tw_reach_ask(struct tw_reach *reach, uint64_t token, bool asked, uint64_t now_us) {
+void tw_reachability_ask(struct tw_reachability *reach, uint64_t token, bool asked,
+                         uint64_t now_us) {
     if (!asked) { /* the next link will tell */
         reach->due_us = 0;
         return;
     }
     reach->token = token;
-    reach->until_us = now_us + TW_REACH_ANSWER_US;
-    reach->due_us = now_us + TW_REACH_AGAIN_US;
+    reach->until_us = now_us + TW_REACHABILITY_ANSWER_US;
+    reach->due_us = now_us + TW_REACHABILITY_AGAIN_US;
     reach->rows_count = 0;
 }
 
-bool tw_reach_is_own(const struct tw_record *self, const char *address) {
+bool tw_reachability_is_own(const struct tw_record *self, const char *address) {
     char host[TW_ADDR_BYTES], own[TW_ADDR_BYTES];
     uint16_t port, own_port;
     struct in6_addr ignored;
@@ -47,23 +48,24 @@ bool tw_reach_is_own(const struct tw_record *self, const char *address) {
     return false;
 }
 
-void tw_reach_heard(struct tw_reach *reach, const struct tw_record *self,
-                    const struct tw_msg_probed *probed, const struct tw_id *by, uint64_t now_us) {
+void tw_reachability_heard(struct tw_reachability *reach, const struct tw_record *self,
+                           const struct tw_msg_probed *probed, const struct tw_id *by,
+                           uint64_t now_us) {
     if (probed->token != reach->token || reach->until_us == 0 || now_us >= reach->until_us) return;
-    if (!tw_address_is_valid(probed->addr) || !tw_reach_is_own(self, probed->addr)) return;
+    if (!tw_address_is_valid(probed->addr) || !tw_reachability_is_own(self, probed->addr)) return;
     uint32_t at = 0, of_this_peer = 0;
     for (; at < reach->rows_count; at++) {
-        const struct tw_reach_row *row = &reach->rows[at];
+        const struct tw_reachability_row *row = &reach->rows[at];
         of_this_peer += tw_id_equal(&row->by, by);
         if (tw_id_equal(&row->by, by) && strcmp(row->address, probed->addr) == 0) return;
     }
-    if (at == TW_REACH_ROWS_MAX || of_this_peer == TW_ADDRS_MAX) return;
-    struct tw_reach_row *row = &reach->rows[reach->rows_count++];
-    *row = (struct tw_reach_row){.outcome = probed->outcome, .by = *by};
+    if (at == TW_REACHABILITY_ROWS_MAX || of_this_peer == TW_ADDRS_MAX) return;
+    struct tw_reachability_row *row = &reach->rows[reach->rows_count++];
+    *row = (struct tw_reachability_row){.outcome = probed->outcome, .by = *by};
     memcpy(row->address, probed->addr, sizeof(row->address));
     reach->checked_us = now_us;
-    if (probed->outcome == TW_PROBE_REACHED && !tw_reach_is_private(probed->addr))
-        reach->due_us = now_us + TW_REACH_FINE_US;
+    if (probed->outcome == TW_PROBE_REACHED && !tw_reachability_is_private(probed->addr))
+        reach->due_us = now_us + TW_REACHABILITY_FINE_US;
 }
 
 /* ---- what it comes to ---------------------------------------------------------------------- */
@@ -74,7 +76,7 @@ static bool is_private4(uint32_t host) {
            host >> 22 == 0x64400000u >> 22 || host >> 16 == 0xa9fe;
 }
 
-bool tw_reach_is_private(const char *address) {
+bool tw_reachability_is_private(const char *address) {
     char host[TW_ADDR_BYTES];
     uint16_t port;
     struct in_addr v4;
@@ -87,7 +89,7 @@ bool tw_reach_is_private(const char *address) {
 }
 
 /* How much a failure says about this node; 0: nothing. */
-static unsigned weight_of(const struct tw_reach_row *row) {
+static unsigned weight_of(const struct tw_reachability_row *row) {
     switch (row->outcome) {
     case TW_PROBE_REACHED:
     case TW_PROBE_NO_ROUTE:
@@ -99,15 +101,15 @@ static unsigned weight_of(const struct tw_reach_row *row) {
     case TW_PROBE_OTHER:
     case TW_PROBE_FAILED: break;
     }
-    return tw_reach_is_private(row->address) ? 1 : 2;
+    return tw_reachability_is_private(row->address) ? 1 : 2;
 }
 
 /* The failure worth telling: of a public address before one of a private network, which peers
  * elsewhere cannot dial anyway. NULL: there is none. An address that anybody reached is fine. */
-static const struct tw_reach_row *worst(const struct tw_reach *reach) {
-    const struct tw_reach_row *found = NULL;
+static const struct tw_reachability_row *worst(const struct tw_reachability *reach) {
+    const struct tw_reachability_row *found = NULL;
     for (uint32_t i = 0; i < reach->rows_count; i++) {
-        const struct tw_reach_row *row = &reach->rows[i];
+        const struct tw_reachability_row *row = &reach->rows[i];
         bool is_fine = false;
         for (uint32_t k = 0; k < reach->rows_count; k++)
             is_fine |= reach->rows[k].outcome == TW_PROBE_REACHED &&
@@ -118,25 +120,28 @@ static const struct tw_reach_row *worst(const struct tw_reach *reach) {
     return found;
 }
 
-static const struct tw_reach_row *best(const struct tw_reach *reach) {
-    const struct tw_reach_row *found = NULL;
+static const struct tw_reachability_row *best(const struct tw_reachability *reach) {
+    const struct tw_reachability_row *found = NULL;
     for (uint32_t i = 0; i < reach->rows_count; i++) {
-        const struct tw_reach_row *row = &reach->rows[i];
+        const struct tw_reachability_row *row = &reach->rows[i];
         if (row->outcome != TW_PROBE_REACHED) continue;
-        if (found == NULL || tw_reach_is_private(found->address)) found = row;
+        if (found == NULL || tw_reachability_is_private(found->address)) found = row;
     }
     return found;
 }
 
-enum tw_reach_state tw_reach_state(const struct tw_reach *reach, bool is_listening) {
-    const struct tw_reach_row *yes = best(reach), *no = worst(reach);
-    if (!is_listening) return TW_REACH_DIAL_ONLY;
-    if (yes == NULL) return no != NULL ? TW_REACH_NO : TW_REACH_UNKNOWN;
-    const bool is_local = tw_reach_is_private(yes->address) && no != NULL && weight_of(no) == 2;
-    return is_local ? TW_REACH_LOCAL : TW_REACH_YES;
+enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reach,
+                                                 bool is_listening) {
+    const struct tw_reachability_row *yes = best(reach), *no = worst(reach);
+    if (!is_listening) return TW_REACHABILITY_DIAL_ONLY;
+    if (yes == NULL) return no != NULL ? TW_REACHABILITY_NO : TW_REACHABILITY_UNKNOWN;
+    const bool is_local =
+        tw_reachability_is_private(yes->address) && no != NULL && weight_of(no) == 2;
+    return is_local ? TW_REACHABILITY_LOCAL : TW_REACHABILITY_YES;
 }
 
-static void way_out(const struct tw_reach_row *row, uint16_t port, char *text, size_t capacity) {
+static void way_out(const struct tw_reachability_row *row, uint16_t port, char *text,
+                    size_t capacity) {
     switch (row->outcome) {
     case TW_PROBE_NO_NAME:
         (void)snprintf(text, capacity, "correct the name in `advertise`");
@@ -156,7 +161,7 @@ static void way_out(const struct tw_reach_row *row, uint16_t port, char *text, s
     case TW_PROBE_SILENT:
         (void)snprintf(text, capacity, "open TCP port %u in this machine's firewall%s",
                        (unsigned)port,
-                       tw_reach_is_private(row->address)
+                       tw_reachability_is_private(row->address)
                            ? ""
                            : ", and forward it to this machine in the router if it is behind one");
         return;
@@ -168,52 +173,53 @@ static void way_out(const struct tw_reach_row *row, uint16_t port, char *text, s
     (void)snprintf(text, capacity, "see the log of that node");
 }
 
-void tw_reach_sentence(const struct tw_reach *reach, bool is_listening, uint16_t port,
-                       char text[TW_REACH_SENTENCE_BYTES]) {
-    const struct tw_reach_row *yes = best(reach), *no = worst(reach);
+void tw_reachability_sentence(const struct tw_reachability *reach, bool is_listening, uint16_t port,
+                              char text[TW_REACHABILITY_SENTENCE_BYTES]) {
+    const struct tw_reachability_row *yes = best(reach), *no = worst(reach);
     char open[200] = "", by[9] = "";
     if (no != NULL) {
         way_out(no, port, open, sizeof(open));
         tw_id_short(&no->by, by);
     }
-    switch (tw_reach_state(reach, is_listening)) {
-    case TW_REACH_DIAL_ONLY:
-        (void)snprintf(text, TW_REACH_SENTENCE_BYTES,
+    switch (tw_reachability_state(reach, is_listening)) {
+    case TW_REACHABILITY_DIAL_ONLY:
+        (void)snprintf(text, TW_REACHABILITY_SENTENCE_BYTES,
                        "This node dials only, as `listen` is empty: it links to every node that "
                        "can be dialled");
         return;
-    case TW_REACH_UNKNOWN:
-        (void)snprintf(text, TW_REACH_SENTENCE_BYTES,
+    case TW_REACHABILITY_UNKNOWN:
+        (void)snprintf(text, TW_REACHABILITY_SENTENCE_BYTES,
                        "No peer has tried yet whether this node can be dialled");
         return;
-    case TW_REACH_YES:
-        (void)snprintf(text, TW_REACH_SENTENCE_BYTES, "%s can be dialled", yes->address);
+    case TW_REACHABILITY_YES:
+        (void)snprintf(text, TW_REACHABILITY_SENTENCE_BYTES, "%s can be dialled", yes->address);
         return;
-    case TW_REACH_LOCAL:
-        (void)snprintf(text, TW_REACH_SENTENCE_BYTES,
+    case TW_REACHABILITY_LOCAL:
+        (void)snprintf(text, TW_REACHABILITY_SENTENCE_BYTES,
                        "Only its own network can dial this node, at %s; %s tried %s: %s; %s",
-                       yes->address, by, no->address, tw_reach_outcome_name(no->outcome), open);
+                       yes->address, by, no->address, tw_reachability_outcome_name(no->outcome),
+                       open);
         return;
-    case TW_REACH_NO:
-        (void)snprintf(text, TW_REACH_SENTENCE_BYTES,
+    case TW_REACHABILITY_NO:
+        (void)snprintf(text, TW_REACHABILITY_SENTENCE_BYTES,
                        "No peer can dial this node; %s tried %s: %s; %s", by, no->address,
-                       tw_reach_outcome_name(no->outcome), open);
+                       tw_reachability_outcome_name(no->outcome), open);
         return;
     }
 }
 
-const char *tw_reach_state_name(enum tw_reach_state state) {
+const char *tw_reachability_state_name(enum tw_reachability_state state) {
     switch (state) {
-    case TW_REACH_UNKNOWN: return "unknown";
-    case TW_REACH_YES: return "yes";
-    case TW_REACH_LOCAL: return "local";
-    case TW_REACH_NO: return "no";
-    case TW_REACH_DIAL_ONLY: return "dial_only";
+    case TW_REACHABILITY_UNKNOWN: return "unknown";
+    case TW_REACHABILITY_YES: return "yes";
+    case TW_REACHABILITY_LOCAL: return "local";
+    case TW_REACHABILITY_NO: return "no";
+    case TW_REACHABILITY_DIAL_ONLY: return "dial_only";
     }
     return "?";
 }
 
-const char *tw_reach_outcome_name(enum tw_probe_outcome outcome) {
+const char *tw_reachability_outcome_name(enum tw_probe_outcome outcome) {
     switch (outcome) {
     case TW_PROBE_REACHED: return "reached";
     case TW_PROBE_NO_NAME: return "no such name";

@@ -1,5 +1,5 @@
-/* crowd_text.c - what links are like, as text for the file `crowd`: so a daemon that starts anew
- * knows what it knew. Lines of decimal numbers:
+/* link_quality_text.c - what links are like, as text for the file `crowd`: so a daemon that starts
+ * anew knows what it knew. Lines of decimal numbers:
  *
  *   thinwire-crowd 1 TIME UPLOAD
  *   ID KNOWN_S LINKED_S BREAKS_MILLI RTT_US IN_BYTES_S IN_COUNT OUT_BYTES_S LOSS_PPM|- */
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/net/crowd.h"
+#include "daemon/net/link_quality.h"
 
 enum {
     SECOND_US = 1000 * 1000,
@@ -26,8 +26,8 @@ static const char head[] = "thinwire-crowd 1 %" PRIu64 " %" PRIu64 "\n";
 
 /* ---- out ----------------------------------------------------------------------------------- */
 
-static size_t row_put(const struct tw_crowd_peer *peer, uint64_t now_us,
-                      char line[TW_CROWD_LINE_BYTES]) {
+static size_t row_put(const struct tw_link_quality_peer *peer, uint64_t now_us,
+                      char line[TW_LINK_QUALITY_LINE_BYTES]) {
     char hex[TW_ID_HEX_BYTES], loss[16] = "-";
     const uint64_t passed_us = now_us - peer->changed_us;
     const uint64_t known_s = (peer->known_us + passed_us) / SECOND_US;
@@ -36,20 +36,22 @@ static size_t row_put(const struct tw_crowd_peer *peer, uint64_t now_us,
     if (peer->has_loss) (void)snprintf(loss, sizeof(loss), "%" PRIu32, peer->loss_ppm);
     tw_id_hex(&peer->id, hex);
     const int size =
-        snprintf(line, TW_CROWD_LINE_BYTES,
+        snprintf(line, TW_LINK_QUALITY_LINE_BYTES,
                  "%s %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %" PRIu64 " %" PRIu32
                  " %" PRIu64 " %s\n",
                  hex, known_s / over, linked_s / over, peer->breaks_milli, peer->rtt_us,
                  peer->in_bytes_s, peer->in_count, peer->out_bytes_s, loss);
-    return size > 0 && size < TW_CROWD_LINE_BYTES ? (size_t)size : 0;
+    return size > 0 && size < TW_LINK_QUALITY_LINE_BYTES ? (size_t)size : 0;
 }
 
-size_t tw_crowd_encode(const struct tw_crowd *crowd, char text[TW_CROWD_FILE_MAX], uint64_t now_us,
-                       uint64_t wall_s) {
-    char line[TW_CROWD_LINE_BYTES];
-    const int size = snprintf(text, TW_CROWD_LINE_BYTES, head, wall_s, crowd->upload_bytes_s);
+size_t tw_link_quality_encode(const struct tw_link_quality *crowd,
+                              char text[TW_LINK_QUALITY_FILE_MAX], uint64_t now_us,
+                              uint64_t wall_s) {
+    char line[TW_LINK_QUALITY_LINE_BYTES];
+    const int size =
+        snprintf(text, TW_LINK_QUALITY_LINE_BYTES, head, wall_s, crowd->upload_bytes_s);
     size_t at = size > 0 ? (size_t)size : 0;
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         if (!crowd->peers[i].is_used) continue;
         const size_t bytes = row_put(&crowd->peers[i], now_us, line);
         memcpy(text + at, line, bytes);
@@ -70,7 +72,7 @@ static bool number_read(const char **at, char end, uint64_t *number) {
     return true;
 }
 
-static bool row_read(const char *line, struct tw_crowd_peer *row) {
+static bool row_read(const char *line, struct tw_link_quality_peer *row) {
     static const uint64_t most[NUMBERS] = {KNOWN_S_MAX, KNOWN_S_MAX, BREAKS_MILLI_MAX, RTT_US_MAX,
                                            RATE_MAX,    UINT32_MAX,  RATE_MAX};
     char hex[TW_ID_HEX_BYTES] = "";
@@ -79,7 +81,7 @@ static bool row_read(const char *line, struct tw_crowd_peer *row) {
         return false;
     memcpy(hex, line, TW_ID_HEX_BYTES - 1);
     line += TW_ID_HEX_BYTES;
-    *row = (struct tw_crowd_peer){.is_used = true};
+    *row = (struct tw_link_quality_peer){.is_used = true};
     if (!tw_id_parse(hex, &row->id) || tw_id_is_zero(&row->id)) return false;
     for (unsigned i = 0; i < NUMBERS; i++) {
         if (!number_read(&line, ' ', &number[i]) || number[i] > most[i]) return false;
@@ -107,21 +109,22 @@ static bool head_read(const char *line, uint64_t *at_s, uint64_t *upload_bytes_s
 }
 
 /* The line at *at without its end; false: longer than any, or not text. */
-static bool line_take(const char *text, size_t size, size_t *at, char line[TW_CROWD_LINE_BYTES]) {
+static bool line_take(const char *text, size_t size, size_t *at,
+                      char line[TW_LINK_QUALITY_LINE_BYTES]) {
     const char *newline = memchr(text + *at, '\n', size - *at);
     const size_t length = newline != NULL ? (size_t)(newline - text) - *at : size - *at;
     const char *from = text + *at;
     *at += length + 1;
-    if (length >= TW_CROWD_LINE_BYTES) return false;
+    if (length >= TW_LINK_QUALITY_LINE_BYTES) return false;
     memcpy(line, from, length);
     line[length] = '\0';
     return strlen(line) == length;
 }
 
-static bool row_take(struct tw_crowd *crowd, struct tw_crowd_peer *row, uint64_t now_us,
-                     uint64_t hours) {
-    if (tw_crowd_find(crowd, &row->id) != NULL) return false;
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
+static bool row_take(struct tw_link_quality *crowd, struct tw_link_quality_peer *row,
+                     uint64_t now_us, uint64_t hours) {
+    if (tw_link_quality_find(crowd, &row->id) != NULL) return false;
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         if (crowd->peers[i].is_used) continue;
         row->changed_us = row->faded_us = now_us;
         row->breaks_milli = hours < 32 ? row->breaks_milli >> hours : 0;
@@ -131,19 +134,19 @@ static bool row_take(struct tw_crowd *crowd, struct tw_crowd_peer *row, uint64_t
     return false;
 }
 
-uint32_t tw_crowd_decode(struct tw_crowd *crowd, const char *text, size_t size, uint64_t now_us,
-                         uint64_t wall_s) {
-    char line[TW_CROWD_LINE_BYTES];
+uint32_t tw_link_quality_decode(struct tw_link_quality *crowd, const char *text, size_t size,
+                                uint64_t now_us, uint64_t wall_s) {
+    char line[TW_LINK_QUALITY_LINE_BYTES];
     uint64_t at_s = 0, upload_bytes_s = 0;
     uint32_t skipped = 0;
     size_t at = 0;
     if (size == 0) return 0;
     if (!line_take(text, size, &at, line) || !head_read(line, &at_s, &upload_bytes_s)) return 1;
-    if (wall_s + EARLY_S < at_s || wall_s > at_s + TW_CROWD_OLD_S) return 0;
+    if (wall_s + EARLY_S < at_s || wall_s > at_s + TW_LINK_QUALITY_OLD_S) return 0;
     const uint64_t hours = wall_s > at_s ? (wall_s - at_s) / HOUR_S : 0;
     crowd->upload_bytes_s = upload_bytes_s;
     while (at < size) {
-        struct tw_crowd_peer row;
+        struct tw_link_quality_peer row;
         const bool is_good = line_take(text, size, &at, line) && row_read(line, &row) &&
                              row_take(crowd, &row, now_us, hours);
         skipped += !is_good;

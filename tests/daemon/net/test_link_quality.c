@@ -1,12 +1,13 @@
-/* Tests of daemon/net/crowd.c: what is measured of a peer, and who is out of line with the others.
+/* Tests of daemon/net/link_quality.c: what is measured of a peer, and who is out of line with the
+ * others.
  */
-#include "daemon/net/crowd.h"
+#include "daemon/net/link_quality.h"
 #include "tests/test.h"
 
 static const uint64_t MS = 1000, S = 1000 * 1000;
-static struct tw_crowd crowd;
+static struct tw_link_quality crowd;
 static uint64_t now_us;
-static char text[TW_CROWD_TEXT_BYTES];
+static char text[TW_LINK_QUALITY_TEXT_BYTES];
 
 static struct tw_id id_of(uint8_t number) {
     struct tw_id id;
@@ -23,44 +24,44 @@ static int setup(void **state) {
 
 static void up(uint8_t peer) {
     const struct tw_id id = id_of(peer);
-    tw_crowd_up(&crowd, &id, now_us);
+    tw_link_quality_up(&crowd, &id, now_us);
 }
 
 static void down(uint8_t peer, bool broke) {
     const struct tw_id id = id_of(peer);
-    tw_crowd_down(&crowd, &id, broke, now_us);
+    tw_link_quality_down(&crowd, &id, broke, now_us);
 }
 
-static void look(uint8_t peer, struct tw_crowd_look what) {
+static void look(uint8_t peer, struct tw_link_quality_look what) {
     const struct tw_id id = id_of(peer);
-    tw_crowd_look(&crowd, &id, &what, now_us);
+    tw_link_quality_look(&crowd, &id, &what, now_us);
 }
 
 /* Transfers of a megabyte each at so many bytes a second. */
 static void transfers(uint8_t peer, uint64_t rate, unsigned count) {
     const struct tw_id id = id_of(peer);
     for (unsigned i = 0; i < count; i++) {
-        look(peer, (struct tw_crowd_look){.is_pulling = true});
+        look(peer, (struct tw_link_quality_look){.is_pulling = true});
         for (unsigned k = 0; k < 16; k++) {
             now_us += UINT64_C(65536) * S / rate;
-            if (k % 4 == 3) look(peer, (struct tw_crowd_look){.is_pulling = true});
-            tw_crowd_arrived(&crowd, &id, 65536, k == 15, now_us);
+            if (k % 4 == 3) look(peer, (struct tw_link_quality_look){.is_pulling = true});
+            tw_link_quality_arrived(&crowd, &id, 65536, k == 15, now_us);
         }
         now_us += S; /* nothing is wanted: that is nobody's slowness */
     }
 }
 
-static const struct tw_crowd_peer *peer_of(uint8_t number) {
+static const struct tw_link_quality_peer *peer_of(uint8_t number) {
     const struct tw_id id = id_of(number);
-    const struct tw_crowd_peer *peer = tw_crowd_find(&crowd, &id);
+    const struct tw_link_quality_peer *peer = tw_link_quality_find(&crowd, &id);
     assert_non_null(peer);
     return peer;
 }
 
-static void is(uint8_t peer, enum tw_crowd_anomaly anomaly, const char *words) {
-    tw_crowd_judge(&crowd, now_us);
+static void is(uint8_t peer, enum tw_link_quality_anomaly anomaly, const char *words) {
+    tw_link_quality_judge(&crowd, now_us);
     assert_int_equal(peer_of(peer)->anomaly, anomaly);
-    tw_crowd_evidence(peer_of(peer), text);
+    tw_link_quality_evidence(peer_of(peer), text);
     if (strstr(text, words) == NULL) fail_msg("no '%s' in: %s", words, text);
 }
 
@@ -73,7 +74,7 @@ static void rate_of_a_sender_is_that_of_its_transfers(void **state) {
     assert_in_range(peer_of(1)->in_bytes_s, 950 * 1000, 1000 * 1000);
     assert_int_equal(peer_of(1)->in_count, 5);
     now_us += 1000 * S; /* a pause says nothing */
-    look(1, (struct tw_crowd_look){0});
+    look(1, (struct tw_link_quality_look){0});
     assert_in_range(peer_of(1)->in_bytes_s, 950 * 1000, 1000 * 1000);
 }
 
@@ -81,10 +82,10 @@ static void transfer_that_stands_still_is_noticed_while_it_does(void **state) {
     (void)state;
     up(1);
     transfers(1, 1000 * 1000, 4);
-    look(1, (struct tw_crowd_look){.is_pulling = true});
+    look(1, (struct tw_link_quality_look){.is_pulling = true});
     for (unsigned i = 0; i < 120; i++) {
         now_us += 250 * MS;
-        look(1, (struct tw_crowd_look){.is_pulling = true});
+        look(1, (struct tw_link_quality_look){.is_pulling = true});
     }
     assert_true(peer_of(1)->in_bytes_s < 300 * 1000);
 }
@@ -92,16 +93,17 @@ static void transfer_that_stands_still_is_noticed_while_it_does(void **state) {
 static void round_trips_and_losses_are_smoothed(void **state) {
     (void)state;
     up(1);
-    look(1, (struct tw_crowd_look){.rtt_us = 40000, .segments = 1000, .retransmits = 10});
+    look(1, (struct tw_link_quality_look){.rtt_us = 40000, .segments = 1000, .retransmits = 10});
     assert_int_equal(peer_of(1)->rtt_us, 40000);
     assert_int_equal(peer_of(1)->loss_ppm, 10000);
-    look(1, (struct tw_crowd_look){.rtt_us = 120000, .segments = 1050, .retransmits = 60});
+    look(1, (struct tw_link_quality_look){.rtt_us = 120000, .segments = 1050, .retransmits = 60});
     assert_int_equal(peer_of(1)->rtt_us, 50000);
-    assert_int_equal(peer_of(1)->loss_ppm, 10000);                        /* too few to say */
-    look(1, (struct tw_crowd_look){.segments = 2000, .retransmits = 10}); /* never goes back */
+    assert_int_equal(peer_of(1)->loss_ppm, 10000); /* too few to say */
+    look(1,
+         (struct tw_link_quality_look){.segments = 2000, .retransmits = 10}); /* never goes back */
     down(1, true);
     up(1); /* a new link counts from the start */
-    look(1, (struct tw_crowd_look){.segments = 1000, .retransmits = 0});
+    look(1, (struct tw_link_quality_look){.segments = 1000, .retransmits = 0});
     assert_true(peer_of(1)->loss_ppm < 10000);
 }
 
@@ -109,36 +111,36 @@ static void reliability_is_the_time_linked(void **state) {
     (void)state;
     up(1);
     now_us += 300 * S;
-    assert_int_equal(tw_crowd_reliability(peer_of(1), now_us), 1000);
+    assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us), 1000);
     down(1, true);
     now_us += 100 * S;
-    assert_int_equal(tw_crowd_reliability(peer_of(1), now_us), 750);
+    assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us), 750);
     up(1);
     now_us += UINT64_C(500) * 3600 * S; /* long ago is forgotten */
     down(1, false);
     up(1);
     now_us += UINT64_C(100) * 3600 * S;
-    assert_in_range(tw_crowd_reliability(peer_of(1), now_us), 999, 1000);
+    assert_in_range(tw_link_quality_reliability(peer_of(1), now_us), 999, 1000);
 }
 
 static void own_upload_is_what_leaves_while_more_waits(void **state) {
     (void)state;
     uint64_t sent = 0;
-    tw_crowd_sent(&crowd, sent, false, 0, now_us);
+    tw_link_quality_sent(&crowd, sent, false, 0, now_us);
     for (unsigned i = 0; i < 20; i++) { /* little to send: says nothing */
-        tw_crowd_sent(&crowd, sent += 1000, false, 0, now_us += S);
+        tw_link_quality_sent(&crowd, sent += 1000, false, 0, now_us += S);
         assert_int_equal(crowd.upload_bytes_s, 0);
     }
     for (unsigned i = 0; i < 20; i++)
-        tw_crowd_sent(&crowd, sent += 500 * 1000, true, 0, now_us += S);
+        tw_link_quality_sent(&crowd, sent += 500 * 1000, true, 0, now_us += S);
     assert_in_range(crowd.upload_bytes_s, 490 * 1000, 500 * 1000);
-    for (unsigned i = 0; i < 3; i++) tw_crowd_sent(&crowd, sent, true, 0, now_us += S);
+    for (unsigned i = 0; i < 3; i++) tw_link_quality_sent(&crowd, sent, true, 0, now_us += S);
     assert_true(crowd.upload_bytes_s > 400 * 1000); /* a receiver stalls */
     up(1);
-    look(1, (struct tw_crowd_look){.path_bytes_s = 900 * 1000});
-    tw_crowd_sent(&crowd, sent, false, 0, now_us += S);
+    look(1, (struct tw_link_quality_look){.path_bytes_s = 900 * 1000});
+    tw_link_quality_sent(&crowd, sent, false, 0, now_us += S);
     assert_int_equal(crowd.upload_bytes_s, 900 * 1000); /* one path carries that much alone */
-    tw_crowd_sent(&crowd, sent, false, 300 * 1000, now_us += S);
+    tw_link_quality_sent(&crowd, sent, false, 300 * 1000, now_us += S);
     assert_int_equal(crowd.upload_bytes_s, 300 * 1000); /* and no more is allowed */
 }
 
@@ -150,20 +152,20 @@ static void slow_sender_is_named_with_its_evidence(void **state) {
     transfers(1, 2000 * 1000, 4);
     transfers(2, 1500 * 1000, 4);
     transfers(3, 100 * 1000, 4);
-    is(3, TW_CROWD_FINE, ""); /* two others are no crowd */
+    is(3, TW_LINK_QUALITY_FINE, ""); /* two others are no crowd */
     transfers(4, 1000 * 1000, 4);
-    is(3, TW_CROWD_SLOW_SENDER, "slow sender: 9");
-    is(3, TW_CROWD_SLOW_SENDER, "transfers, the others 1.5");
-    assert_true(tw_crowd_is_odd(peer_of(3)));
+    is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender: 9");
+    is(3, TW_LINK_QUALITY_SLOW_SENDER, "transfers, the others 1.5");
+    assert_true(tw_link_quality_is_odd(peer_of(3)));
     for (uint8_t peer = 1; peer <= 4; peer++) {
-        if (peer != 3) is(peer, TW_CROWD_FINE, "");
+        if (peer != 3) is(peer, TW_LINK_QUALITY_FINE, "");
     }
     transfers(3, 450 * 1000, 16); /* better, and still out of line; then not any more */
-    is(3, TW_CROWD_SLOW_SENDER, "slow sender");
+    is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender");
     transfers(3, 700 * 1000, 16);
-    is(3, TW_CROWD_FINE, "");
+    is(3, TW_LINK_QUALITY_FINE, "");
     transfers(3, 450 * 1000, 16); /* to be named anew it must be worse than that */
-    is(3, TW_CROWD_FINE, "");
+    is(3, TW_LINK_QUALITY_FINE, "");
 }
 
 static void slow_receiver_is_named(void **state) {
@@ -171,28 +173,29 @@ static void slow_receiver_is_named(void **state) {
     static const uint64_t paths[6] = {0, 900 * 1000, 1000 * 1000, 1100 * 1000, 200 * 1000, 0};
     for (uint8_t peer = 1; peer <= 5; peer++) {
         up(peer);
-        look(peer, (struct tw_crowd_look){.path_bytes_s = paths[peer]});
+        look(peer, (struct tw_link_quality_look){.path_bytes_s = paths[peer]});
     }
-    is(4, TW_CROWD_SLOW_RECEIVER, "slow receiver: takes 200 kB/s of us, the others 1.00 MB/s");
-    is(5, TW_CROWD_FINE, ""); /* not known is not slow */
+    is(4, TW_LINK_QUALITY_SLOW_RECEIVER,
+       "slow receiver: takes 200 kB/s of us, the others 1.00 MB/s");
+    is(5, TW_LINK_QUALITY_FINE, ""); /* not known is not slow */
 }
 
 static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
     (void)state;
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
     for (unsigned i = 0; i < 5; i++) {
-        is(2, i < 3 ? TW_CROWD_FINE : TW_CROWD_FLAPPING, "");
+        is(2, i < 3 ? TW_LINK_QUALITY_FINE : TW_LINK_QUALITY_FLAPPING, "");
         down(2, true);
         down(3, false); /* says goodbye each time */
         now_us += 20 * S;
         up(2);
         up(3);
     }
-    is(2, TW_CROWD_FLAPPING,
+    is(2, TW_LINK_QUALITY_FLAPPING,
        "flapping link: broke 5.0 times within about an hour, the others' 0.0");
-    is(3, TW_CROWD_FINE, "");
+    is(3, TW_LINK_QUALITY_FINE, "");
     now_us += UINT64_C(3) * 3600 * S;
-    is(2, TW_CROWD_FINE, "");
+    is(2, TW_LINK_QUALITY_FINE, "");
 }
 
 static void where_all_links_break_it_is_ours(void **state) {
@@ -203,17 +206,19 @@ static void where_all_links_break_it_is_ours(void **state) {
         for (uint8_t peer = 1; peer <= 4; peer++) down(peer, true);
     }
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
-    for (uint8_t peer = 1; peer <= 4; peer++) is(peer, TW_CROWD_FINE, "");
+    for (uint8_t peer = 1; peer <= 4; peer++) is(peer, TW_LINK_QUALITY_FINE, "");
 }
 
 static void lossy_link_is_named_and_not_avoided(void **state) {
     (void)state;
     for (uint8_t peer = 1; peer <= 4; peer++) {
         up(peer);
-        look(peer, (struct tw_crowd_look){.segments = 10000, .retransmits = peer == 2 ? 900 : 10});
+        look(peer,
+             (struct tw_link_quality_look){.segments = 10000, .retransmits = peer == 2 ? 900 : 10});
     }
-    is(2, TW_CROWD_LOSSY, "lossy link: 9.0 % of what we send it is lost, of the others' 0.1 %");
-    assert_false(tw_crowd_is_odd(peer_of(2)));
+    is(2, TW_LINK_QUALITY_LOSSY,
+       "lossy link: 9.0 % of what we send it is lost, of the others' 0.1 %");
+    assert_false(tw_link_quality_is_odd(peer_of(2)));
 }
 
 static void table_forgets_who_has_been_gone_longest(void **state) {
@@ -225,27 +230,27 @@ static void table_forgets_who_has_been_gone_longest(void **state) {
     }
     for (uint8_t peer = 1; peer <= 5; peer++) assert_true(peer_of(peer)->is_linked);
     const struct tw_id first = id_of(6), last = id_of(249);
-    assert_null(tw_crowd_find(&crowd, &first));
-    assert_non_null(tw_crowd_find(&crowd, &last));
+    assert_null(tw_link_quality_find(&crowd, &first));
+    assert_non_null(tw_link_quality_find(&crowd, &last));
 }
 
 /* ---- over a restart ------------------------------------------------------------------------- */
 
 static const uint64_t T = 1800000000;
-static char file[TW_CROWD_FILE_MAX];
+static char file[TW_LINK_QUALITY_FILE_MAX];
 
 static uint32_t restart(uint64_t passed_s) {
-    const size_t size = tw_crowd_encode(&crowd, file, now_us, T);
-    assert_in_range(size, 1, TW_CROWD_FILE_MAX);
+    const size_t size = tw_link_quality_encode(&crowd, file, now_us, T);
+    assert_in_range(size, 1, TW_LINK_QUALITY_FILE_MAX);
     memset(&crowd, 0, sizeof(crowd));
     now_us = 5 * S; /* another clock */
-    return tw_crowd_decode(&crowd, file, size, now_us, T + passed_s);
+    return tw_link_quality_decode(&crowd, file, size, now_us, T + passed_s);
 }
 
 static void restart_keeps_what_links_are_like(void **state) {
     (void)state;
     up(1);
-    look(1, (struct tw_crowd_look){
+    look(1, (struct tw_link_quality_look){
                 .rtt_us = 40000, .path_bytes_s = 700000, .segments = 1000, .retransmits = 20});
     transfers(1, 2000000, 4);
     up(2);
@@ -253,8 +258,8 @@ static void restart_keeps_what_links_are_like(void **state) {
     down(2, true);
     now_us += 300 * S;
     crowd.upload_bytes_s = 123456;
-    const struct tw_crowd_peer one = *peer_of(1);
-    const uint32_t reliability = tw_crowd_reliability(peer_of(2), now_us);
+    const struct tw_link_quality_peer one = *peer_of(1);
+    const uint32_t reliability = tw_link_quality_reliability(peer_of(2), now_us);
     assert_int_equal(restart(60), 0);
     assert_int_equal(crowd.upload_bytes_s, 123456);
     assert_int_equal(peer_of(1)->rtt_us, one.rtt_us);
@@ -266,13 +271,14 @@ static void restart_keeps_what_links_are_like(void **state) {
     assert_false(peer_of(2)->has_loss);
     assert_int_equal(peer_of(2)->breaks_milli, 1000);
     assert_false(peer_of(1)->is_linked || peer_of(2)->is_linked);
-    assert_int_equal(tw_crowd_reliability(peer_of(1), now_us),
+    assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us),
                      1000); /* nobody knows of the pause */
-    assert_in_range(tw_crowd_reliability(peer_of(2), now_us), reliability - 2, reliability + 2);
+    assert_in_range(tw_link_quality_reliability(peer_of(2), now_us), reliability - 2,
+                    reliability + 2);
     up(1);
     up(2);
     now_us += 10 * S;
-    assert_int_equal(tw_crowd_reliability(peer_of(1), now_us), 1000);
+    assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us), 1000);
 }
 
 static void what_is_kept_fades_with_time(void **state) {
@@ -284,12 +290,12 @@ static void what_is_kept_fades_with_time(void **state) {
     }
     assert_int_equal(restart(2 * 3600), 0);
     assert_int_equal(peer_of(1)->breaks_milli, 1000);
-    assert_int_equal(restart(TW_CROWD_OLD_S), 0);
+    assert_int_equal(restart(TW_LINK_QUALITY_OLD_S), 0);
     assert_int_equal(peer_of(1)->breaks_milli, 0);
     up(1);
-    assert_int_equal(restart(TW_CROWD_OLD_S + 1), 0);
+    assert_int_equal(restart(TW_LINK_QUALITY_OLD_S + 1), 0);
     const struct tw_id id = id_of(1);
-    assert_null(tw_crowd_find(&crowd, &id));
+    assert_null(tw_link_quality_find(&crowd, &id));
     assert_int_equal(crowd.upload_bytes_s, 0);
 }
 
@@ -299,16 +305,16 @@ static void odd_peer_is_known_after_a_restart(void **state) {
         up(peer);
         transfers(peer, peer == 3 ? 50000 : 2000000, 4);
     }
-    is(3, TW_CROWD_SLOW_SENDER, "slow sender");
+    is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender");
     assert_int_equal(restart(60), 0);
     for (uint8_t peer = 1; peer <= 5; peer++) up(peer);
-    is(3, TW_CROWD_SLOW_SENDER, "slow sender: 48.0 kB/s to us in 16 transfers");
-    is(1, TW_CROWD_FINE, "");
+    is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender: 48.0 kB/s to us in 16 transfers");
+    is(1, TW_LINK_QUALITY_FINE, "");
 }
 
 static uint32_t decode(const char *text_in) {
     memset(&crowd, 0, sizeof(crowd));
-    return tw_crowd_decode(&crowd, text_in, strlen(text_in), now_us, T);
+    return tw_link_quality_decode(&crowd, text_in, strlen(text_in), now_us, T);
 }
 
 static void file_is_not_trusted(void **state) {
@@ -334,7 +340,7 @@ static void file_is_not_trusted(void **state) {
         ID " 99999999999999999999 0 0 0 0 0 0 -",
         "",
         "0000000000000000000000000000000000000000000000000000000000000000 1 1 0 0 0 0 0 -"};
-    char text_in[TW_CROWD_FILE_MAX];
+    char text_in[TW_LINK_QUALITY_FILE_MAX];
     for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         (void)snprintf(text_in, sizeof(text_in), HEAD "%s\n" ID " 10 10 0 0 0 0 0 -\n", bad[i]);
         if (decode(text_in) != 1) fail_msg("taken: %s", bad[i]);
@@ -357,29 +363,29 @@ static void file_is_not_trusted(void **state) {
 
 static void full_table_fits_its_file(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) {
-        crowd.peers[i] = (struct tw_crowd_peer){.is_used = true,
-                                                .is_linked = true,
-                                                .changed_us = now_us,
-                                                .faded_us = now_us,
-                                                .known_us = UINT64_MAX / 4,
-                                                .linked_us = UINT64_MAX / 4,
-                                                .breaks_milli = 1000 * 1000,
-                                                .rtt_us = 600 * 1000 * 1000,
-                                                .in_bytes_s = UINT64_C(1000000000000),
-                                                .out_bytes_s = UINT64_C(1000000000000),
-                                                .in_count = UINT32_MAX,
-                                                .has_loss = true,
-                                                .loss_ppm = 1000 * 1000};
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
+        crowd.peers[i] = (struct tw_link_quality_peer){.is_used = true,
+                                                       .is_linked = true,
+                                                       .changed_us = now_us,
+                                                       .faded_us = now_us,
+                                                       .known_us = UINT64_MAX / 4,
+                                                       .linked_us = UINT64_MAX / 4,
+                                                       .breaks_milli = 1000 * 1000,
+                                                       .rtt_us = 600 * 1000 * 1000,
+                                                       .in_bytes_s = UINT64_C(1000000000000),
+                                                       .out_bytes_s = UINT64_C(1000000000000),
+                                                       .in_count = UINT32_MAX,
+                                                       .has_loss = true,
+                                                       .loss_ppm = 1000 * 1000};
         crowd.peers[i].id = id_of((uint8_t)(i + 1));
     }
     crowd.upload_bytes_s = UINT64_C(1000000000000);
     assert_int_equal(restart(0), 0);
-    for (uint32_t i = 0; i < TW_CROWD_ROWS; i++) assert_true(crowd.peers[i].is_used);
-    assert_int_equal(peer_of(TW_CROWD_ROWS)->in_count, UINT32_MAX);
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) assert_true(crowd.peers[i].is_used);
+    assert_int_equal(peer_of(TW_LINK_QUALITY_ROWS)->in_count, UINT32_MAX);
     for (unsigned i = 0; i < sizeof(file); i++) file[i] = (char)(i * 7919 % 251); /* noise */
     memset(&crowd, 0, sizeof(crowd));
-    assert_int_equal(tw_crowd_decode(&crowd, file, sizeof(file), now_us, T), 1);
+    assert_int_equal(tw_link_quality_decode(&crowd, file, sizeof(file), now_us, T), 1);
 }
 
 int main(void) {

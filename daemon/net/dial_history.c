@@ -1,47 +1,55 @@
-#include "daemon/net/dials.h"
+#include "daemon/net/dial_history.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 /* From `begin` on, the row of that address. */
-static struct tw_dial_row *row_from(struct tw_dials *dials, uint32_t begin, const char *address) {
-    for (uint32_t i = begin; i < TW_DIALS_ROWS; i++) {
+static struct tw_dial_row *row_from(struct tw_dial_history *dials, uint32_t begin,
+                                    const char *address) {
+    for (uint32_t i = begin; i < TW_DIAL_HISTORY_ROWS; i++) {
         if (strcmp(dials->rows[i].address, address) == 0) return &dials->rows[i];
     }
     return NULL;
 }
 
-static struct tw_dial_row *row_of(struct tw_dials *dials, const char *address) {
+static struct tw_dial_row *row_of(struct tw_dial_history *dials, const char *address) {
     return address[0] != '\0' ? row_from(dials, 0, address) : NULL;
 }
 
-void tw_dials_configure(struct tw_dials *dials, const char *address) {
+void tw_dial_history_configure(struct tw_dial_history *dials, const char *address) {
     for (uint32_t i = 0; i < dials->configured_count; i++) {
         if (strcmp(dials->rows[i].address, address) == 0) return;
     }
-    if (dials->configured_count == TW_DIALS_CONFIGURED) return; /* dialled, but one of the others */
+    if (dials->configured_count == TW_DIAL_HISTORY_CONFIGURED)
+        return; /* dialled, but one of the others */
     struct tw_dial_row *row = &dials->rows[dials->configured_count++];
     *row = (struct tw_dial_row){.cause = TW_DIAL_NONE};
     (void)snprintf(row->address, sizeof(row->address), "%s", address);
 }
 
-const struct tw_dial_row *tw_dials_find(const struct tw_dials *dials, const char *address) {
-    return row_of((struct tw_dials *)dials, address);
+const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *dials,
+                                               const char *address) {
+    return row_of((struct tw_dial_history *)dials, address);
 }
 
 /* A row for an address that has none. */
-static struct tw_dial_row *row_take(struct tw_dials *dials, const char *address, bool *is_full) {
-    struct tw_dial_row *row = row_from(dials, TW_DIALS_CONFIGURED, "");
+static struct tw_dial_row *row_take(struct tw_dial_history *dials, const char *address,
+                                    bool *is_full) {
+    struct tw_dial_row *row = row_from(dials, TW_DIAL_HISTORY_CONFIGURED, "");
     *is_full = row == NULL;
-    if (*is_full) row = &dials->rows[TW_DIALS_CONFIGURED + dials->others_next++ % TW_DIALS_OTHERS];
+    if (*is_full)
+        row =
+            &dials
+                 ->rows[TW_DIAL_HISTORY_CONFIGURED + dials->others_next++ % TW_DIAL_HISTORY_OTHERS];
     *row = (struct tw_dial_row){.cause = TW_DIAL_NONE};
     (void)snprintf(row->address, sizeof(row->address), "%s", address);
     return row;
 }
 
-bool tw_dials_failed(struct tw_dials *dials, const char *address,
-                     const struct tw_dial_failure *failure, uint64_t now_us, uint64_t *held_back) {
+bool tw_dial_history_failed(struct tw_dial_history *dials, const char *address,
+                            const struct tw_dial_failure *failure, uint64_t now_us,
+                            uint64_t *held_back) {
     bool is_full = false;
     struct tw_dial_row *row = row_of(dials, address);
     if (row == NULL) row = row_take(dials, address, &is_full);
@@ -53,11 +61,11 @@ bool tw_dials_failed(struct tw_dials *dials, const char *address,
     row->failed_us = now_us;
     if (row->failures < UINT32_MAX) row->failures++;
     *held_back = 0;
-    return is_news || tw_log_may_say(&dials->limit, now_us, TW_DIALS_LINE_US, held_back);
+    return is_news || tw_log_may_say(&dials->limit, now_us, TW_DIAL_HISTORY_LINE_US, held_back);
 }
 
-void tw_dials_worked(struct tw_dials *dials, const char *address) {
-    for (uint32_t i = 0; i < TW_DIALS_ROWS; i++) {
+void tw_dial_history_worked(struct tw_dial_history *dials, const char *address) {
+    for (uint32_t i = 0; i < TW_DIAL_HISTORY_ROWS; i++) {
         struct tw_dial_row *row = &dials->rows[i];
         if (row->address[0] == '\0' || strcmp(row->address, address) != 0) continue;
         *row = (struct tw_dial_row){.cause = TW_DIAL_NONE};

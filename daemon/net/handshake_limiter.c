@@ -1,0 +1,114 @@
+#include "daemon/net/handshake_limiter.h"
+
+#include <netinet/in.h>
+#include <string.h>
+
+static const uint64_t KNOWN_US = UINT64_C(24) * 3600 * 1000 * 1000;
+
+/* Bits of the address that count; the others become zero. */
+struct mask {
+    unsigned v4, v6;
+};
+static const struct mask NET = {24, 48}, HOST = {32, 64};
+
+static void prefix_of(const struct sockaddr_storage *from, struct mask mask,
+                      uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES]) {
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    memset(prefix, 0, TW_HANDSHAKE_LIMITER_PREFIX_BYTES);
+    if (from->ss_family == AF_INET6) {
+        memcpy(prefix, &((const struct sockaddr_in6 *)from)->sin6_addr,
+               TW_HANDSHAKE_LIMITER_PREFIX_BYTES);
+    } else {
+        memcpy(prefix, mapped, sizeof(mapped));
+        memcpy(prefix + sizeof(mapped), &((const struct sockaddr_in *)from)->sin_addr, 4);
+    }
+    const bool is_v4 = memcmp(prefix, mapped, sizeof(mapped)) == 0;
+    const unsigned bytes = (is_v4 ? 96 + mask.v4 : mask.v6) / 8;
+    memset(prefix + bytes, 0, TW_HANDSHAKE_LIMITER_PREFIX_BYTES - bytes);
+}
+
+bool tw_handshake_limiter_is_same_host(const struct sockaddr_storage *a,
+                                       const struct sockaddr_storage *b) {
+    uint8_t of_a[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], of_b[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
+    prefix_of(a, HOST, of_a);
+    prefix_of(b, HOST, of_b);
+    return memcmp(of_a, of_b, sizeof(of_a)) == 0;
+}
+
+static int row_find(const struct tw_handshake_limiter_row *rows, unsigned count,
+                    const uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES]) {
+    for (unsigned i = 0; i < count; i++) {
+        if (rows[i].used_us != 0 &&
+            memcmp(rows[i].prefix, prefix, TW_HANDSHAKE_LIMITER_PREFIX_BYTES) == 0)
+            return (int)i;
+    }
+    return -1;
+}
+
+/* The row of that prefix, made anew if need be. */
+static struct tw_handshake_limiter_row *
+row_take(struct tw_handshake_limiter_row *rows, unsigned count,
+         const uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t now_us) {
+    const int found = row_find(rows, count, prefix);
+    struct tw_handshake_limiter_row *row = found >= 0 ? &rows[found] : &rows[0];
+    for (unsigned i = 1; found < 0 && i < count; i++) {
+        if (rows[i].used_us < row->used_us) row = &rows[i];
+    }
+    if (found < 0) {
+        memcpy(row->prefix, prefix, TW_HANDSHAKE_LIMITER_PREFIX_BYTES);
+        tw_rate_init(&row->rate, TW_HANDSHAKE_LIMITER_NET_PER_S, TW_HANDSHAKE_LIMITER_NET_BURST,
+                     now_us);
+    }
+    row->used_us = now_us;
+    return row;
+}
+
+void tw_handshake_limiter_init(struct tw_handshake_limiter *knocks, uint64_t now_us) {
+    memset(knocks, 0, sizeof(*knocks));
+    tw_rate_init(&knocks->strangers, TW_HANDSHAKE_LIMITER_PER_S, TW_HANDSHAKE_LIMITER_BURST,
+                 now_us);
+}
+
+static int known_find(const struct tw_handshake_limiter *knocks,
+                      const struct sockaddr_storage *from, uint64_t now_us) {
+    uint8_t host[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
+    prefix_of(from, HOST, host);
+    const int at = row_find(knocks->hosts, TW_HANDSHAKE_LIMITER_HOSTS, host);
+    return at >= 0 && now_us - knocks->hosts[at].used_us < KNOWN_US ? at : -1;
+}
+
+bool tw_handshake_limiter_is_known(const struct tw_handshake_limiter *knocks,
+                                   const struct sockaddr_storage *from, uint64_t now_us) {
+    return known_find(knocks, from, now_us) >= 0;
+}
+
+static bool is_empty(struct tw_rate *rate, uint64_t now_us) {
+    return tw_rate_wait_us(rate, 1, now_us) > 0;
+}
+
+enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *knocks,
+                                         const struct sockaddr_storage *from, uint64_t now_us,
+                                         struct tw_error *err) {
+    const int known = known_find(knocks, from, now_us);
+    uint8_t net[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
+    prefix_of(from, NET, net);
+    struct tw_rate *rate =
+        known >= 0 ? &knocks->hosts[known].rate
+                   : &row_take(knocks->nets, TW_HANDSHAKE_LIMITER_NETS, net, now_us)->rate;
+    if (is_empty(rate, now_us))
+        return tw_fail(err, TW_LIMIT, "more than %d connections a second from one %s",
+                       TW_HANDSHAKE_LIMITER_NET_PER_S, known >= 0 ? "host" : "network");
+    if (known < 0 && is_empty(&knocks->strangers, now_us))
+        return tw_fail(err, TW_LIMIT, "more than %d connections a second from strangers",
+                       TW_HANDSHAKE_LIMITER_PER_S);
+    tw_rate_spend(rate, 1, now_us);
+    if (known < 0) tw_rate_spend(&knocks->strangers, 1, now_us);
+    return TW_OK;
+}
+
+void tw_handshake_limiter_admitted(struct tw_handshake_limiter *knocks,
+                                   const struct sockaddr_storage *from, uint64_t now_us) {
+    uint8_t host[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
+    prefix_of(from, HOST, host);
+    (void)row_take(knocks->hosts, TW_HANDSHAKE_LIMITER_HOSTS, host, now_us);
+}
