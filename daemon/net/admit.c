@@ -37,7 +37,7 @@ static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) 
     struct tw_conn *oldest = NULL;
     unsigned count = 0, same_count = 0;
     const uint64_t now_us = tw_now_us();
-    fresh->is_known = tw_handshake_limiter_is_known(&t->knocks, &fresh->remote, now_us);
+    fresh->is_known = tw_handshake_limiter_is_known(&t->limiter, &fresh->remote, now_us);
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         struct tw_conn *conn = t->conns[i];
         if (conn == NULL || conn == fresh || !is_in_handshake(conn)) continue;
@@ -49,7 +49,7 @@ static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) 
     }
     if (same_count >= TW_HANDSHAKES_PER_HOST)
         return tw_fail(err, TW_LIMIT, "%u handshakes of this host are under way", same_count);
-    TW_TRY(tw_handshake_limiter_take(&t->knocks, &fresh->remote, now_us, err));
+    TW_TRY(tw_handshake_limiter_take(&t->limiter, &fresh->remote, now_us, err));
     if (count < TW_HANDSHAKES_MAX) return TW_OK;
     TW_ASSERT(oldest != NULL);
     tw_link_abort(&oldest->link);
@@ -258,7 +258,7 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_dialling *dialling = conn->dialling;
     if (dialling != NULL) tw_dialer_over(dialling, TW_OK, &hello->id, "connected");
     tw_dialer_linked(t, &hello->id);
-    tw_handshake_limiter_admitted(&t->knocks, &conn->remote, tw_now_us());
+    tw_handshake_limiter_admitted(&t->limiter, &conn->remote, tw_now_us());
     const struct tw_record record = t->peers[peer].record;
     t->config.events.peer_up(t->config.user, (uint16_t)peer, &record);
 }

@@ -5,54 +5,53 @@
 #include <string.h>
 
 /* From `begin` on, the row of that address. */
-static struct tw_dial_row *row_from(struct tw_dial_history *dials, uint32_t begin,
+static struct tw_dial_row *row_from(struct tw_dial_history *history, uint32_t begin,
                                     const char *address) {
     for (uint32_t i = begin; i < TW_DIAL_HISTORY_ROWS; i++) {
-        if (strcmp(dials->rows[i].address, address) == 0) return &dials->rows[i];
+        if (strcmp(history->rows[i].address, address) == 0) return &history->rows[i];
     }
     return NULL;
 }
 
-static struct tw_dial_row *row_of(struct tw_dial_history *dials, const char *address) {
-    return address[0] != '\0' ? row_from(dials, 0, address) : NULL;
+static struct tw_dial_row *row_of(struct tw_dial_history *history, const char *address) {
+    return address[0] != '\0' ? row_from(history, 0, address) : NULL;
 }
 
-void tw_dial_history_configure(struct tw_dial_history *dials, const char *address) {
-    for (uint32_t i = 0; i < dials->configured_count; i++) {
-        if (strcmp(dials->rows[i].address, address) == 0) return;
+void tw_dial_history_configure(struct tw_dial_history *history, const char *address) {
+    for (uint32_t i = 0; i < history->configured_count; i++) {
+        if (strcmp(history->rows[i].address, address) == 0) return;
     }
-    if (dials->configured_count == TW_DIAL_HISTORY_CONFIGURED)
+    if (history->configured_count == TW_DIAL_HISTORY_CONFIGURED)
         return; /* dialled, but one of the others */
-    struct tw_dial_row *row = &dials->rows[dials->configured_count++];
+    struct tw_dial_row *row = &history->rows[history->configured_count++];
     *row = (struct tw_dial_row){.cause = TW_DIAL_NONE};
     (void)snprintf(row->address, sizeof(row->address), "%s", address);
 }
 
-const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *dials,
+const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *history,
                                                const char *address) {
-    return row_of((struct tw_dial_history *)dials, address);
+    return row_of((struct tw_dial_history *)history, address);
 }
 
 /* A row for an address that has none. */
-static struct tw_dial_row *row_take(struct tw_dial_history *dials, const char *address,
+static struct tw_dial_row *row_take(struct tw_dial_history *history, const char *address,
                                     bool *is_full) {
-    struct tw_dial_row *row = row_from(dials, TW_DIAL_HISTORY_CONFIGURED, "");
+    struct tw_dial_row *row = row_from(history, TW_DIAL_HISTORY_CONFIGURED, "");
     *is_full = row == NULL;
     if (*is_full)
-        row =
-            &dials
-                 ->rows[TW_DIAL_HISTORY_CONFIGURED + dials->others_next++ % TW_DIAL_HISTORY_OTHERS];
+        row = &history->rows[TW_DIAL_HISTORY_CONFIGURED +
+                             history->others_next++ % TW_DIAL_HISTORY_OTHERS];
     *row = (struct tw_dial_row){.cause = TW_DIAL_NONE};
     (void)snprintf(row->address, sizeof(row->address), "%s", address);
     return row;
 }
 
-bool tw_dial_history_failed(struct tw_dial_history *dials, const char *address,
+bool tw_dial_history_failed(struct tw_dial_history *history, const char *address,
                             const struct tw_dial_failure *failure, uint64_t now_us,
                             uint64_t *held_back) {
     bool is_full = false;
-    struct tw_dial_row *row = row_of(dials, address);
-    if (row == NULL) row = row_take(dials, address, &is_full);
+    struct tw_dial_row *row = row_of(history, address);
+    if (row == NULL) row = row_take(history, address, &is_full);
     /* By the cause: the sentence has numbers that differ every time. */
     const bool is_news = !is_full && (row->failures == 0 || row->cause != failure->cause);
     (void)snprintf(row->sentence, sizeof(row->sentence), "%s", failure->sentence);
@@ -61,15 +60,15 @@ bool tw_dial_history_failed(struct tw_dial_history *dials, const char *address,
     row->failed_us = now_us;
     if (row->failures < UINT32_MAX) row->failures++;
     *held_back = 0;
-    return is_news || tw_log_may_say(&dials->limit, now_us, TW_DIAL_HISTORY_LINE_US, held_back);
+    return is_news || tw_log_may_say(&history->limit, now_us, TW_DIAL_HISTORY_LINE_US, held_back);
 }
 
-void tw_dial_history_worked(struct tw_dial_history *dials, const char *address) {
+void tw_dial_history_worked(struct tw_dial_history *history, const char *address) {
     for (uint32_t i = 0; i < TW_DIAL_HISTORY_ROWS; i++) {
-        struct tw_dial_row *row = &dials->rows[i];
+        struct tw_dial_row *row = &history->rows[i];
         if (row->address[0] == '\0' || strcmp(row->address, address) != 0) continue;
         *row = (struct tw_dial_row){.cause = TW_DIAL_NONE};
-        if (i < dials->configured_count)
+        if (i < history->configured_count)
             (void)snprintf(row->address, sizeof(row->address), "%s", address);
     }
 }

@@ -41,10 +41,10 @@ struct tw_dial_history {
 
 /* Zero-initialised knows no address. This one is configured; the first TW_DIAL_HISTORY_CONFIGURED
  * have rows of their own. */
-void tw_dial_history_configure(struct tw_dial_history *dials, const char *address);
+void tw_dial_history_configure(struct tw_dial_history *history, const char *address);
 
 /* NULL: nothing is known of it. */
-const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *dials,
+const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *history,
                                                const char *address);
 
 /* Why a dial failed. */
@@ -55,11 +55,11 @@ struct tw_dial_failure {
 };
 
 /* True: the log is to say so, and that *held_back lines were not said. */
-bool tw_dial_history_failed(struct tw_dial_history *dials, const char *address,
+bool tw_dial_history_failed(struct tw_dial_history *history, const char *address,
                             const struct tw_dial_failure *failure, uint64_t now_us,
                             uint64_t *held_back);
 
 /* That address leads to whom it should. */
-void tw_dial_history_worked(struct tw_dial_history *dials, const char *address);
+void tw_dial_history_worked(struct tw_dial_history *history, const char *address);
 
 #endif

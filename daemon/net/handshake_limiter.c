@@ -63,52 +63,52 @@ row_take(struct tw_handshake_limiter_row *rows, unsigned count,
     return row;
 }
 
-void tw_handshake_limiter_init(struct tw_handshake_limiter *knocks, uint64_t now_us) {
-    memset(knocks, 0, sizeof(*knocks));
-    tw_rate_init(&knocks->strangers, TW_HANDSHAKE_LIMITER_PER_S, TW_HANDSHAKE_LIMITER_BURST,
+void tw_handshake_limiter_init(struct tw_handshake_limiter *limiter, uint64_t now_us) {
+    memset(limiter, 0, sizeof(*limiter));
+    tw_rate_init(&limiter->strangers, TW_HANDSHAKE_LIMITER_PER_S, TW_HANDSHAKE_LIMITER_BURST,
                  now_us);
 }
 
-static int known_find(const struct tw_handshake_limiter *knocks,
+static int known_find(const struct tw_handshake_limiter *limiter,
                       const struct sockaddr_storage *from, uint64_t now_us) {
     uint8_t host[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
     prefix_of(from, HOST, host);
-    const int at = row_find(knocks->hosts, TW_HANDSHAKE_LIMITER_HOSTS, host);
-    return at >= 0 && now_us - knocks->hosts[at].used_us < KNOWN_US ? at : -1;
+    const int at = row_find(limiter->hosts, TW_HANDSHAKE_LIMITER_HOSTS, host);
+    return at >= 0 && now_us - limiter->hosts[at].used_us < KNOWN_US ? at : -1;
 }
 
-bool tw_handshake_limiter_is_known(const struct tw_handshake_limiter *knocks,
+bool tw_handshake_limiter_is_known(const struct tw_handshake_limiter *limiter,
                                    const struct sockaddr_storage *from, uint64_t now_us) {
-    return known_find(knocks, from, now_us) >= 0;
+    return known_find(limiter, from, now_us) >= 0;
 }
 
 static bool is_empty(struct tw_rate *rate, uint64_t now_us) {
     return tw_rate_wait_us(rate, 1, now_us) > 0;
 }
 
-enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *knocks,
+enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *limiter,
                                          const struct sockaddr_storage *from, uint64_t now_us,
                                          struct tw_error *err) {
-    const int known = known_find(knocks, from, now_us);
+    const int known = known_find(limiter, from, now_us);
     uint8_t net[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
     prefix_of(from, NET, net);
     struct tw_rate *rate =
-        known >= 0 ? &knocks->hosts[known].rate
-                   : &row_take(knocks->nets, TW_HANDSHAKE_LIMITER_NETS, net, now_us)->rate;
+        known >= 0 ? &limiter->hosts[known].rate
+                   : &row_take(limiter->nets, TW_HANDSHAKE_LIMITER_NETS, net, now_us)->rate;
     if (is_empty(rate, now_us))
         return tw_fail(err, TW_LIMIT, "more than %d connections a second from one %s",
                        TW_HANDSHAKE_LIMITER_NET_PER_S, known >= 0 ? "host" : "network");
-    if (known < 0 && is_empty(&knocks->strangers, now_us))
+    if (known < 0 && is_empty(&limiter->strangers, now_us))
         return tw_fail(err, TW_LIMIT, "more than %d connections a second from strangers",
                        TW_HANDSHAKE_LIMITER_PER_S);
     tw_rate_spend(rate, 1, now_us);
-    if (known < 0) tw_rate_spend(&knocks->strangers, 1, now_us);
+    if (known < 0) tw_rate_spend(&limiter->strangers, 1, now_us);
     return TW_OK;
 }
 
-void tw_handshake_limiter_admitted(struct tw_handshake_limiter *knocks,
+void tw_handshake_limiter_admitted(struct tw_handshake_limiter *limiter,
                                    const struct sockaddr_storage *from, uint64_t now_us) {
     uint8_t host[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
     prefix_of(from, HOST, host);
-    (void)row_take(knocks->hosts, TW_HANDSHAKE_LIMITER_HOSTS, host, now_us);
+    (void)row_take(limiter->hosts, TW_HANDSHAKE_LIMITER_HOSTS, host, now_us);
 }

@@ -35,20 +35,20 @@ struct tw_handshake_limiter {
     struct tw_handshake_limiter_row hosts[TW_HANDSHAKE_LIMITER_HOSTS]; /* members came from there */
 };
 
-void tw_handshake_limiter_init(struct tw_handshake_limiter *knocks, uint64_t now_us);
+void tw_handshake_limiter_init(struct tw_handshake_limiter *limiter, uint64_t now_us);
 
 /* One connection from there: TW_OK and it is paid for, or TW_LIMIT and the sentence says whose
  * bucket is empty. now_us > 0. */
-enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *knocks,
+enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *limiter,
                                          const struct sockaddr_storage *from, uint64_t now_us,
                                          struct tw_error *err);
 
 /* A member was let in from there. */
-void tw_handshake_limiter_admitted(struct tw_handshake_limiter *knocks,
+void tw_handshake_limiter_admitted(struct tw_handshake_limiter *limiter,
                                    const struct sockaddr_storage *from, uint64_t now_us);
 
 /* Did a member come from there within a day? */
-bool tw_handshake_limiter_is_known(const struct tw_handshake_limiter *knocks,
+bool tw_handshake_limiter_is_known(const struct tw_handshake_limiter *limiter,
                                    const struct sockaddr_storage *from, uint64_t now_us);
 
 /* One IPv4 address, or one /64 of IPv6, is one host. */

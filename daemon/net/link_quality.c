@@ -19,29 +19,29 @@ enum {
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-static struct tw_link_quality_peer *find(struct tw_link_quality *crowd, const struct tw_id *id) {
+static struct tw_link_quality_peer *find(struct tw_link_quality *quality, const struct tw_id *id) {
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        if (crowd->peers[i].is_used && tw_id_equal(&crowd->peers[i].id, id))
-            return &crowd->peers[i];
+        if (quality->peers[i].is_used && tw_id_equal(&quality->peers[i].id, id))
+            return &quality->peers[i];
     }
     return NULL;
 }
 
-const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_quality *crowd,
+const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_quality *quality,
                                                         const struct tw_id *id) {
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        if (crowd->peers[i].is_used && tw_id_equal(&crowd->peers[i].id, id))
-            return &crowd->peers[i];
+        if (quality->peers[i].is_used && tw_id_equal(&quality->peers[i].id, id))
+            return &quality->peers[i];
     }
     return NULL;
 }
 
 /* A free row, or that of who has been gone for longest: more are never linked than half of them. */
-static struct tw_link_quality_peer *take(struct tw_link_quality *crowd, const struct tw_id *id,
+static struct tw_link_quality_peer *take(struct tw_link_quality *quality, const struct tw_id *id,
                                          uint64_t now_us) {
     struct tw_link_quality_peer *row = NULL;
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        struct tw_link_quality_peer *peer = &crowd->peers[i];
+        struct tw_link_quality_peer *peer = &quality->peers[i];
         if (peer->is_linked) continue;
         if (row == NULL || !peer->is_used || (row->is_used && peer->changed_us < row->changed_us))
             row = peer;
@@ -72,9 +72,9 @@ static void fade(struct tw_link_quality_peer *peer, uint64_t now_us) {
     }
 }
 
-void tw_link_quality_up(struct tw_link_quality *crowd, const struct tw_id *id, uint64_t now_us) {
-    struct tw_link_quality_peer *peer = find(crowd, id);
-    if (peer == NULL) peer = take(crowd, id, now_us);
+void tw_link_quality_up(struct tw_link_quality *quality, const struct tw_id *id, uint64_t now_us) {
+    struct tw_link_quality_peer *peer = find(quality, id);
+    if (peer == NULL) peer = take(quality, id, now_us);
     if (peer == NULL) return;
     pass(peer, now_us);
     peer->is_linked = true;
@@ -82,9 +82,9 @@ void tw_link_quality_up(struct tw_link_quality *crowd, const struct tw_id *id, u
     peer->retransmits = peer->segments = 0;
 }
 
-void tw_link_quality_down(struct tw_link_quality *crowd, const struct tw_id *id, bool broke,
+void tw_link_quality_down(struct tw_link_quality *quality, const struct tw_id *id, bool broke,
                           uint64_t now_us) {
-    struct tw_link_quality_peer *peer = find(crowd, id);
+    struct tw_link_quality_peer *peer = find(quality, id);
     if (peer == NULL || !peer->is_linked) return;
     pass(peer, now_us);
     fade(peer, now_us);
@@ -117,9 +117,9 @@ static void transfer_look(struct tw_link_quality_peer *peer, bool is_pulling, ui
     peer->is_pulling = is_pulling;
 }
 
-void tw_link_quality_arrived(struct tw_link_quality *crowd, const struct tw_id *id, uint32_t bytes,
-                             bool is_last, uint64_t now_us) {
-    struct tw_link_quality_peer *peer = find(crowd, id);
+void tw_link_quality_arrived(struct tw_link_quality *quality, const struct tw_id *id,
+                             uint32_t bytes, bool is_last, uint64_t now_us) {
+    struct tw_link_quality_peer *peer = find(quality, id);
     if (peer == NULL || !peer->is_pulling) return;
     peer->pull_bytes += bytes;
     if (is_last) transfer_look(peer, false, now_us);
@@ -140,9 +140,9 @@ static void loss_look(struct tw_link_quality_peer *peer, const struct tw_link_qu
     peer->retransmits = look->retransmits;
 }
 
-void tw_link_quality_look(struct tw_link_quality *crowd, const struct tw_id *id,
+void tw_link_quality_look(struct tw_link_quality *quality, const struct tw_id *id,
                           const struct tw_link_quality_look *look, uint64_t now_us) {
-    struct tw_link_quality_peer *peer = find(crowd, id);
+    struct tw_link_quality_peer *peer = find(quality, id);
     if (peer == NULL || !peer->is_linked) return;
     if (look->rtt_us > 0) peer->rtt_us = (uint32_t)blend(peer->rtt_us, look->rtt_us, 8);
     if (look->path_bytes_s > 0) peer->out_bytes_s = blend(peer->out_bytes_s, look->path_bytes_s, 8);
@@ -150,26 +150,26 @@ void tw_link_quality_look(struct tw_link_quality *crowd, const struct tw_id *id,
     loss_look(peer, look);
 }
 
-void tw_link_quality_sent(struct tw_link_quality *crowd, uint64_t sent_bytes, bool is_busy,
+void tw_link_quality_sent(struct tw_link_quality *quality, uint64_t sent_bytes, bool is_busy,
                           uint64_t cap, uint64_t now_us) {
-    const uint64_t passed_us = now_us - crowd->sent_us;
-    const bool counts = crowd->sent_us != 0 && passed_us > 0 && sent_bytes >= crowd->sent_bytes;
-    if (counts && is_busy && crowd->was_busy) {
-        const uint64_t rate = (sent_bytes - crowd->sent_bytes) * SECOND_US / passed_us;
+    const uint64_t passed_us = now_us - quality->sent_us;
+    const bool counts = quality->sent_us != 0 && passed_us > 0 && sent_bytes >= quality->sent_bytes;
+    if (counts && is_busy && quality->was_busy) {
+        const uint64_t rate = (sent_bytes - quality->sent_bytes) * SECOND_US / passed_us;
         /* Quick to learn that more is possible, slow to forget: less was often the receiver's. */
-        crowd->upload_bytes_s =
-            blend(crowd->upload_bytes_s, rate, rate > crowd->upload_bytes_s ? 2 : 32);
+        quality->upload_bytes_s =
+            blend(quality->upload_bytes_s, rate, rate > quality->upload_bytes_s ? 2 : 32);
     }
     /* One path alone shows that so much can leave. */
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        const struct tw_link_quality_peer *peer = &crowd->peers[i];
-        if (peer->is_linked && peer->out_bytes_s > crowd->upload_bytes_s)
-            crowd->upload_bytes_s = peer->out_bytes_s;
+        const struct tw_link_quality_peer *peer = &quality->peers[i];
+        if (peer->is_linked && peer->out_bytes_s > quality->upload_bytes_s)
+            quality->upload_bytes_s = peer->out_bytes_s;
     }
-    if (cap > 0 && crowd->upload_bytes_s > cap) crowd->upload_bytes_s = cap;
-    crowd->was_busy = is_busy;
-    crowd->sent_bytes = sent_bytes;
-    crowd->sent_us = now_us;
+    if (cap > 0 && quality->upload_bytes_s > cap) quality->upload_bytes_s = cap;
+    quality->was_busy = is_busy;
+    quality->sent_bytes = sent_bytes;
+    quality->sent_us = now_us;
 }
 
 /* ---- judging ------------------------------------------------------------------------------- */
@@ -192,12 +192,12 @@ static bool value_of(const struct tw_link_quality_peer *peer, enum measure measu
 
 /* The middle of all others that were measured; false: too few. Of two in the middle the one that
  * makes it harder to be out of line: the lower rate, the higher fault. */
-static bool middle_of(const struct tw_link_quality *crowd, const struct tw_link_quality_peer *but,
+static bool middle_of(const struct tw_link_quality *quality, const struct tw_link_quality_peer *but,
                       enum measure measure, uint64_t *middle) {
     uint64_t sorted[TW_LINK_QUALITY_ROWS], value;
     uint32_t count = 0;
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        if (&crowd->peers[i] == but || !value_of(&crowd->peers[i], measure, &value)) continue;
+        if (&quality->peers[i] == but || !value_of(&quality->peers[i], measure, &value)) continue;
         uint32_t at = count++;
         for (; at > 0 && sorted[at - 1] > value; at--) sorted[at] = sorted[at - 1];
         sorted[at] = value;
@@ -208,7 +208,7 @@ static bool middle_of(const struct tw_link_quality *crowd, const struct tw_link_
     return true;
 }
 
-static bool is_out_of_line(const struct tw_link_quality *crowd,
+static bool is_out_of_line(const struct tw_link_quality *quality,
                            const struct tw_link_quality_peer *peer,
                            enum tw_link_quality_anomaly anomaly, uint64_t *middle) {
     const bool is_so = peer->anomaly == anomaly;
@@ -217,29 +217,30 @@ static bool is_out_of_line(const struct tw_link_quality *crowd,
     case TW_LINK_QUALITY_SLOW_SENDER:
     case TW_LINK_QUALITY_SLOW_RECEIVER: {
         const enum measure measure = anomaly == TW_LINK_QUALITY_SLOW_SENDER ? SENDS : RECEIVES;
-        if (!value_of(peer, measure, &value) || !middle_of(crowd, peer, measure, middle))
+        if (!value_of(peer, measure, &value) || !middle_of(quality, peer, measure, middle))
             return false;
         return is_so ? 5 * value < 2 * *middle : 4 * value < *middle;
     }
     case TW_LINK_QUALITY_FLAPPING:
-        if (!value_of(peer, BREAKS, &value) || !middle_of(crowd, peer, BREAKS, middle))
+        if (!value_of(peer, BREAKS, &value) || !middle_of(quality, peer, BREAKS, middle))
             return false;
         return value >= (is_so ? BREAKS_MILLI_MIN / 2 : BREAKS_MILLI_MIN) &&
                value >= 3 * *middle + 1000;
     case TW_LINK_QUALITY_LOSSY:
-        if (!value_of(peer, LOSES, &value) || !middle_of(crowd, peer, LOSES, middle)) return false;
+        if (!value_of(peer, LOSES, &value) || !middle_of(quality, peer, LOSES, middle))
+            return false;
         return value >= (is_so ? LOSS_PPM_MIN / 2 : LOSS_PPM_MIN) && value >= 4 * *middle;
     case TW_LINK_QUALITY_FINE: break;
     }
     return false;
 }
 
-void tw_link_quality_judge(struct tw_link_quality *crowd, uint64_t now_us) {
+void tw_link_quality_judge(struct tw_link_quality *quality, uint64_t now_us) {
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        if (crowd->peers[i].is_used) fade(&crowd->peers[i], now_us);
+        if (quality->peers[i].is_used) fade(&quality->peers[i], now_us);
     }
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        struct tw_link_quality_peer *peer = &crowd->peers[i];
+        struct tw_link_quality_peer *peer = &quality->peers[i];
         static const enum tw_link_quality_anomaly order[] = {
             TW_LINK_QUALITY_FLAPPING, TW_LINK_QUALITY_SLOW_SENDER, TW_LINK_QUALITY_SLOW_RECEIVER,
             TW_LINK_QUALITY_LOSSY};
@@ -247,7 +248,7 @@ void tw_link_quality_judge(struct tw_link_quality *crowd, uint64_t now_us) {
         if (!peer->is_linked) continue;
         for (uint32_t k = 0; k < 4 && found == TW_LINK_QUALITY_FINE; k++) {
             uint64_t middle = 0;
-            if (!is_out_of_line(crowd, peer, order[k], &middle)) continue;
+            if (!is_out_of_line(quality, peer, order[k], &middle)) continue;
             found = order[k];
             peer->middle = middle;
         }

@@ -68,14 +68,14 @@ struct tw_link_quality {
 };
 
 /* Zero-initialised knows nobody. */
-void tw_link_quality_up(struct tw_link_quality *crowd, const struct tw_id *id, uint64_t now_us);
+void tw_link_quality_up(struct tw_link_quality *quality, const struct tw_id *id, uint64_t now_us);
 /* `broke`: without a goodbye. */
-void tw_link_quality_down(struct tw_link_quality *crowd, const struct tw_id *id, bool broke,
+void tw_link_quality_down(struct tw_link_quality *quality, const struct tw_id *id, bool broke,
                           uint64_t now_us);
 
 /* Bytes of a payload came from it. `is_last`: nothing more is asked of it now. */
-void tw_link_quality_arrived(struct tw_link_quality *crowd, const struct tw_id *id, uint32_t bytes,
-                             bool is_last, uint64_t now_us);
+void tw_link_quality_arrived(struct tw_link_quality *quality, const struct tw_id *id,
+                             uint32_t bytes, bool is_last, uint64_t now_us);
 
 /* What the link says, several times a second. Counters since the link was up. */
 struct tw_link_quality_look {
@@ -85,18 +85,18 @@ struct tw_link_quality_look {
     uint64_t retransmits, segments;
 };
 
-void tw_link_quality_look(struct tw_link_quality *crowd, const struct tw_id *id,
+void tw_link_quality_look(struct tw_link_quality *quality, const struct tw_id *id,
                           const struct tw_link_quality_look *look, uint64_t now_us);
 
 /* How much has been sent to all peers, and whether more waited to be sent. `cap`: 0 = none. */
-void tw_link_quality_sent(struct tw_link_quality *crowd, uint64_t sent_bytes, bool is_busy,
+void tw_link_quality_sent(struct tw_link_quality *quality, uint64_t sent_bytes, bool is_busy,
                           uint64_t cap, uint64_t now_us);
 
 /* Looks who is out of line. */
-void tw_link_quality_judge(struct tw_link_quality *crowd, uint64_t now_us);
+void tw_link_quality_judge(struct tw_link_quality *quality, uint64_t now_us);
 
 /* NULL: nothing is known of it. */
-const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_quality *crowd,
+const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_quality *quality,
                                                         const struct tw_id *id);
 
 /* Is it to be routed around? */
@@ -110,14 +110,14 @@ uint32_t tw_link_quality_reliability(const struct tw_link_quality_peer *peer, ui
 
 /* All of it as text: a line with the time (`wall_s`, unix) and the own upload, then one per peer.
  * Returns its bytes. */
-size_t tw_link_quality_encode(const struct tw_link_quality *crowd,
+size_t tw_link_quality_encode(const struct tw_link_quality *quality,
                               char text[TW_LINK_QUALITY_FILE_MAX], uint64_t now_us,
                               uint64_t wall_s);
 
 /* Takes such a text back into an empty table: nobody is linked, and the time between counts for
  * nobody. Untrusted: bad lines are skipped, their number is returned; of a text older than
  * TW_LINK_QUALITY_OLD_S nothing is taken. */
-uint32_t tw_link_quality_decode(struct tw_link_quality *crowd, const char *text, size_t size,
+uint32_t tw_link_quality_decode(struct tw_link_quality *quality, const char *text, size_t size,
                                 uint64_t now_us, uint64_t wall_s);
 
 /* "slow sender: 41 kB/s to us in 12 transfers, the others 1.9 MB/s in the middle"; "" when fine. */

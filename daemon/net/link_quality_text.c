@@ -44,16 +44,16 @@ static size_t row_put(const struct tw_link_quality_peer *peer, uint64_t now_us,
     return size > 0 && size < TW_LINK_QUALITY_LINE_BYTES ? (size_t)size : 0;
 }
 
-size_t tw_link_quality_encode(const struct tw_link_quality *crowd,
+size_t tw_link_quality_encode(const struct tw_link_quality *quality,
                               char text[TW_LINK_QUALITY_FILE_MAX], uint64_t now_us,
                               uint64_t wall_s) {
     char line[TW_LINK_QUALITY_LINE_BYTES];
     const int size =
-        snprintf(text, TW_LINK_QUALITY_LINE_BYTES, head, wall_s, crowd->upload_bytes_s);
+        snprintf(text, TW_LINK_QUALITY_LINE_BYTES, head, wall_s, quality->upload_bytes_s);
     size_t at = size > 0 ? (size_t)size : 0;
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        if (!crowd->peers[i].is_used) continue;
-        const size_t bytes = row_put(&crowd->peers[i], now_us, line);
+        if (!quality->peers[i].is_used) continue;
+        const size_t bytes = row_put(&quality->peers[i], now_us, line);
         memcpy(text + at, line, bytes);
         at += bytes;
     }
@@ -121,20 +121,20 @@ static bool line_take(const char *text, size_t size, size_t *at,
     return strlen(line) == length;
 }
 
-static bool row_take(struct tw_link_quality *crowd, struct tw_link_quality_peer *row,
+static bool row_take(struct tw_link_quality *quality, struct tw_link_quality_peer *row,
                      uint64_t now_us, uint64_t hours) {
-    if (tw_link_quality_find(crowd, &row->id) != NULL) return false;
+    if (tw_link_quality_find(quality, &row->id) != NULL) return false;
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        if (crowd->peers[i].is_used) continue;
+        if (quality->peers[i].is_used) continue;
         row->changed_us = row->faded_us = now_us;
         row->breaks_milli = hours < 32 ? row->breaks_milli >> hours : 0;
-        crowd->peers[i] = *row;
+        quality->peers[i] = *row;
         return true;
     }
     return false;
 }
 
-uint32_t tw_link_quality_decode(struct tw_link_quality *crowd, const char *text, size_t size,
+uint32_t tw_link_quality_decode(struct tw_link_quality *quality, const char *text, size_t size,
                                 uint64_t now_us, uint64_t wall_s) {
     char line[TW_LINK_QUALITY_LINE_BYTES];
     uint64_t at_s = 0, upload_bytes_s = 0;
@@ -144,11 +144,11 @@ uint32_t tw_link_quality_decode(struct tw_link_quality *crowd, const char *text,
     if (!line_take(text, size, &at, line) || !head_read(line, &at_s, &upload_bytes_s)) return 1;
     if (wall_s + EARLY_S < at_s || wall_s > at_s + TW_LINK_QUALITY_OLD_S) return 0;
     const uint64_t hours = wall_s > at_s ? (wall_s - at_s) / HOUR_S : 0;
-    crowd->upload_bytes_s = upload_bytes_s;
+    quality->upload_bytes_s = upload_bytes_s;
     while (at < size) {
         struct tw_link_quality_peer row;
         const bool is_good = line_take(text, size, &at, line) && row_read(line, &row) &&
-                             row_take(crowd, &row, now_us, hours);
+                             row_take(quality, &row, now_us, hours);
         skipped += !is_good;
     }
     return skipped;

@@ -8,28 +8,28 @@
 #include "base/address.h"
 #include "base/assert.h"
 
-void tw_reachability_linked(struct tw_reachability *reach, uint64_t now_us) {
-    if (reach->due_us == 0) reach->due_us = now_us + TW_REACHABILITY_SETTLE_US;
+void tw_reachability_linked(struct tw_reachability *reachability, uint64_t now_us) {
+    if (reachability->due_us == 0) reachability->due_us = now_us + TW_REACHABILITY_SETTLE_US;
 }
 
-void tw_reachability_moved(struct tw_reachability *reach, uint64_t now_us) {
-    *reach = (struct tw_reachability){.due_us = now_us + TW_REACHABILITY_SETTLE_US};
+void tw_reachability_moved(struct tw_reachability *reachability, uint64_t now_us) {
+    *reachability = (struct tw_reachability){.due_us = now_us + TW_REACHABILITY_SETTLE_US};
 }
 
-bool tw_reachability_is_due(const struct tw_reachability *reach, uint64_t now_us) {
-    return reach->due_us != 0 && now_us >= reach->due_us;
+bool tw_reachability_is_due(const struct tw_reachability *reachability, uint64_t now_us) {
+    return reachability->due_us != 0 && now_us >= reachability->due_us;
 }
 
-void tw_reachability_ask(struct tw_reachability *reach, uint64_t token, bool asked,
+void tw_reachability_ask(struct tw_reachability *reachability, uint64_t token, bool asked,
                          uint64_t now_us) {
     if (!asked) { /* the next link will tell */
-        reach->due_us = 0;
+        reachability->due_us = 0;
         return;
     }
-    reach->token = token;
-    reach->until_us = now_us + TW_REACHABILITY_ANSWER_US;
-    reach->due_us = now_us + TW_REACHABILITY_AGAIN_US;
-    reach->rows_count = 0;
+    reachability->token = token;
+    reachability->until_us = now_us + TW_REACHABILITY_ANSWER_US;
+    reachability->due_us = now_us + TW_REACHABILITY_AGAIN_US;
+    reachability->rows_count = 0;
 }
 
 bool tw_reachability_is_own(const struct tw_record *self, const char *address) {
@@ -48,24 +48,26 @@ bool tw_reachability_is_own(const struct tw_record *self, const char *address) {
     return false;
 }
 
-void tw_reachability_heard(struct tw_reachability *reach, const struct tw_record *self,
+void tw_reachability_heard(struct tw_reachability *reachability, const struct tw_record *self,
                            const struct tw_msg_probed *probed, const struct tw_id *by,
                            uint64_t now_us) {
-    if (probed->token != reach->token || reach->until_us == 0 || now_us >= reach->until_us) return;
+    if (probed->token != reachability->token || reachability->until_us == 0 ||
+        now_us >= reachability->until_us)
+        return;
     if (!tw_address_is_valid(probed->addr) || !tw_reachability_is_own(self, probed->addr)) return;
     uint32_t at = 0, of_this_peer = 0;
-    for (; at < reach->rows_count; at++) {
-        const struct tw_reachability_row *row = &reach->rows[at];
+    for (; at < reachability->rows_count; at++) {
+        const struct tw_reachability_row *row = &reachability->rows[at];
         of_this_peer += tw_id_equal(&row->by, by);
         if (tw_id_equal(&row->by, by) && strcmp(row->address, probed->addr) == 0) return;
     }
     if (at == TW_REACHABILITY_ROWS_MAX || of_this_peer == TW_ADDRS_MAX) return;
-    struct tw_reachability_row *row = &reach->rows[reach->rows_count++];
+    struct tw_reachability_row *row = &reachability->rows[reachability->rows_count++];
     *row = (struct tw_reachability_row){.outcome = probed->outcome, .by = *by};
     memcpy(row->address, probed->addr, sizeof(row->address));
-    reach->checked_us = now_us;
+    reachability->checked_us = now_us;
     if (probed->outcome == TW_PROBE_REACHED && !tw_reachability_is_private(probed->addr))
-        reach->due_us = now_us + TW_REACHABILITY_FINE_US;
+        reachability->due_us = now_us + TW_REACHABILITY_FINE_US;
 }
 
 /* ---- what it comes to ---------------------------------------------------------------------- */
@@ -106,33 +108,33 @@ static unsigned weight_of(const struct tw_reachability_row *row) {
 
 /* The failure worth telling: of a public address before one of a private network, which peers
  * elsewhere cannot dial anyway. NULL: there is none. An address that anybody reached is fine. */
-static const struct tw_reachability_row *worst(const struct tw_reachability *reach) {
+static const struct tw_reachability_row *worst(const struct tw_reachability *reachability) {
     const struct tw_reachability_row *found = NULL;
-    for (uint32_t i = 0; i < reach->rows_count; i++) {
-        const struct tw_reachability_row *row = &reach->rows[i];
+    for (uint32_t i = 0; i < reachability->rows_count; i++) {
+        const struct tw_reachability_row *row = &reachability->rows[i];
         bool is_fine = false;
-        for (uint32_t k = 0; k < reach->rows_count; k++)
-            is_fine |= reach->rows[k].outcome == TW_PROBE_REACHED &&
-                       strcmp(reach->rows[k].address, row->address) == 0;
+        for (uint32_t k = 0; k < reachability->rows_count; k++)
+            is_fine |= reachability->rows[k].outcome == TW_PROBE_REACHED &&
+                       strcmp(reachability->rows[k].address, row->address) == 0;
         if (is_fine || weight_of(row) == 0) continue;
         if (found == NULL || weight_of(row) > weight_of(found)) found = row;
     }
     return found;
 }
 
-static const struct tw_reachability_row *best(const struct tw_reachability *reach) {
+static const struct tw_reachability_row *best(const struct tw_reachability *reachability) {
     const struct tw_reachability_row *found = NULL;
-    for (uint32_t i = 0; i < reach->rows_count; i++) {
-        const struct tw_reachability_row *row = &reach->rows[i];
+    for (uint32_t i = 0; i < reachability->rows_count; i++) {
+        const struct tw_reachability_row *row = &reachability->rows[i];
         if (row->outcome != TW_PROBE_REACHED) continue;
         if (found == NULL || tw_reachability_is_private(found->address)) found = row;
     }
     return found;
 }
 
-enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reach,
+enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reachability,
                                                  bool is_listening) {
-    const struct tw_reachability_row *yes = best(reach), *no = worst(reach);
+    const struct tw_reachability_row *yes = best(reachability), *no = worst(reachability);
     if (!is_listening) return TW_REACHABILITY_DIAL_ONLY;
     if (yes == NULL) return no != NULL ? TW_REACHABILITY_NO : TW_REACHABILITY_UNKNOWN;
     const bool is_local =
@@ -173,15 +175,15 @@ static void way_out(const struct tw_reachability_row *row, uint16_t port, char *
     (void)snprintf(text, capacity, "see the log of that node");
 }
 
-void tw_reachability_sentence(const struct tw_reachability *reach, bool is_listening, uint16_t port,
-                              char text[TW_REACHABILITY_SENTENCE_BYTES]) {
-    const struct tw_reachability_row *yes = best(reach), *no = worst(reach);
+void tw_reachability_sentence(const struct tw_reachability *reachability, bool is_listening,
+                              uint16_t port, char text[TW_REACHABILITY_SENTENCE_BYTES]) {
+    const struct tw_reachability_row *yes = best(reachability), *no = worst(reachability);
     char open[200] = "", by[9] = "";
     if (no != NULL) {
         way_out(no, port, open, sizeof(open));
         tw_id_short(&no->by, by);
     }
-    switch (tw_reachability_state(reach, is_listening)) {
+    switch (tw_reachability_state(reachability, is_listening)) {
     case TW_REACHABILITY_DIAL_ONLY:
         (void)snprintf(text, TW_REACHABILITY_SENTENCE_BYTES,
                        "This node dials only, as `listen` is empty: it links to every node that "

@@ -53,20 +53,20 @@ struct tw_reachability {
 
 /* Zero-initialised knows nothing. Somebody is linked: questions are due soon, if none are planned.
  */
-void tw_reachability_linked(struct tw_reachability *reach, uint64_t now_us);
+void tw_reachability_linked(struct tw_reachability *reachability, uint64_t now_us);
 
 /* The addresses changed: what is known is void, and questions are due soon. */
-void tw_reachability_moved(struct tw_reachability *reach, uint64_t now_us);
+void tw_reachability_moved(struct tw_reachability *reachability, uint64_t now_us);
 
-bool tw_reachability_is_due(const struct tw_reachability *reach, uint64_t now_us);
+bool tw_reachability_is_due(const struct tw_reachability *reachability, uint64_t now_us);
 
 /* The questions go out now (or `asked` is false: there was nobody to ask). */
-void tw_reachability_ask(struct tw_reachability *reach, uint64_t token, bool asked,
+void tw_reachability_ask(struct tw_reachability *reachability, uint64_t token, bool asked,
                          uint64_t now_us);
 
 /* A PROBED came from `by`. Dropped: another token, too late, of an address that is none of this
  * node's, or more rows than belong. */
-void tw_reachability_heard(struct tw_reachability *reach, const struct tw_record *self,
+void tw_reachability_heard(struct tw_reachability *reachability, const struct tw_record *self,
                            const struct tw_msg_probed *probed, const struct tw_id *by,
                            uint64_t now_us);
 
@@ -74,12 +74,12 @@ void tw_reachability_heard(struct tw_reachability *reach, const struct tw_record
  * that it listens on all of them, any IP address at that port: as the peer sees it. */
 bool tw_reachability_is_own(const struct tw_record *self, const char *address);
 
-enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reach,
+enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reachability,
                                                  bool is_listening);
 
 /* What it means and what to open, for a person; `port`: listened on. */
-void tw_reachability_sentence(const struct tw_reachability *reach, bool is_listening, uint16_t port,
-                              char text[TW_REACHABILITY_SENTENCE_BYTES]);
+void tw_reachability_sentence(const struct tw_reachability *reachability, bool is_listening,
+                              uint16_t port, char text[TW_REACHABILITY_SENTENCE_BYTES]);
 
 /* "yes", "no", ... and "no answer", "nothing listens there", ...: for JSON. Static storage. */
 const char *tw_reachability_state_name(enum tw_reachability_state state);

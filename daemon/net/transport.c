@@ -310,7 +310,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     tw_rate_init(&t->upload, config->upload_bytes_per_s,
                  tw_rate_burst_bytes(config->upload_bytes_per_s), now_us);
     tw_rate_init(&t->accepts, TW_ACCEPTS_PER_S, TW_ACCEPTS_PER_S, now_us);
-    tw_handshake_limiter_init(&t->knocks, now_us);
+    tw_handshake_limiter_init(&t->limiter, now_us);
     (void)uv_idle_init(config->loop, &t->idle);
     (void)uv_timer_init(config->loop, &t->timer);
     t->idle.data = t->timer.data = t;

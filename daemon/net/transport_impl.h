@@ -133,7 +133,7 @@ struct tw_transport {
     struct tw_dialling *dials[TW_DIAL_HISTORY_MAX];
     struct tw_slot peers[TW_PEERS_MAX];
     struct tw_rate upload, accepts;
-    struct tw_handshake_limiter knocks;
+    struct tw_handshake_limiter limiter;
     struct tw_bans bans;
     uint64_t accept_due_us; /* when stalled listeners may go on; 0 = as soon as there is room */
     uint16_t turn, background_turn;

@@ -83,7 +83,7 @@ struct tw_probe_job {
 enum { TW_PROBE_JOBS_MAX = 8 };
 
 struct tw_shell_crowd {
-    struct tw_link_quality crowd;
+    struct tw_link_quality quality;
     uint64_t judge_us;
     uint32_t upload_kib_s; /* as last told to the core */
     uint64_t odd;
@@ -279,7 +279,7 @@ struct tw_shell {
     struct tw_shell_gate gate;
     struct tw_shell_probe probe;
     struct tw_shell_invite *invite; /* owned; NULL: not opened */
-    struct tw_shell_crowd crowd;
+    struct tw_shell_crowd quality;
     struct tw_shell_data data;
     struct tw_shell_budget budget;
     struct tw_shell_caps caps;

@@ -9,12 +9,12 @@ enum {
 };
 
 void tw_shell_crowd_peer_up(struct tw_shell *shell, uint16_t peer) {
-    tw_link_quality_up(&shell->crowd.crowd, &shell->peers[peer].id, tw_shell_now_us());
-    shell->crowd.is_changed = true; /* it may be known, by another number */
+    tw_link_quality_up(&shell->quality.quality, &shell->peers[peer].id, tw_shell_now_us());
+    shell->quality.is_changed = true; /* it may be known, by another number */
 }
 
 void tw_shell_crowd_peer_down(struct tw_shell *shell, uint16_t peer, enum tw_status reason) {
-    tw_link_quality_down(&shell->crowd.crowd, &shell->peers[peer].id, reason != TW_OK,
+    tw_link_quality_down(&shell->quality.quality, &shell->peers[peer].id, reason != TW_OK,
                          tw_shell_now_us());
 }
 
@@ -28,7 +28,7 @@ static void look(struct tw_shell *shell, uint16_t peer, uint64_t now_us, bool *i
         .retransmits = net.retransmits,
         .segments = net.segments,
     };
-    tw_link_quality_look(&shell->crowd.crowd, &shell->peers[peer].id, &look, now_us);
+    tw_link_quality_look(&shell->quality.quality, &shell->peers[peer].id, &look, now_us);
     *is_busy |= net.chunks_queued > 0;
 }
 
@@ -37,7 +37,7 @@ static uint64_t odd_peers(const struct tw_shell *shell) {
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (!shell->peers[i].is_up) continue;
         const struct tw_link_quality_peer *peer =
-            tw_link_quality_find(&shell->crowd.crowd, &shell->peers[i].id);
+            tw_link_quality_find(&shell->quality.quality, &shell->peers[i].id);
         if (peer != NULL && tw_link_quality_is_odd(peer)) odd |= UINT64_C(1) << i;
     }
     return odd;
@@ -51,7 +51,7 @@ static bool is_far(uint32_t told, uint32_t now) {
 static void anomaly_note(struct tw_shell *shell, uint16_t i, bool was_odd, bool is_odd) {
     char hex[9], evidence[TW_LINK_QUALITY_TEXT_BYTES];
     const struct tw_link_quality_peer *peer =
-        tw_link_quality_find(&shell->crowd.crowd, &shell->peers[i].id);
+        tw_link_quality_find(&shell->quality.quality, &shell->peers[i].id);
     if (was_odd == is_odd || peer == NULL) return;
     tw_id_short(&peer->id, hex);
     tw_link_quality_evidence(peer, evidence);
@@ -65,52 +65,53 @@ void tw_shell_crowd_tell(struct tw_shell *shell) {
     struct tw_event event;
     memset(&event, 0, sizeof(event));
     event.kind = TW_EV_MEASURED;
-    event.u.measured.upload_kib_s = shell->crowd.upload_kib_s;
-    event.u.measured.odd = shell->crowd.odd;
+    event.u.measured.upload_kib_s = shell->quality.upload_kib_s;
+    event.u.measured.odd = shell->quality.odd;
     event.u.measured.is_short = shell->budget.is_short;
     tw_shell_event(shell, &event);
 }
 
 static void tell(struct tw_shell *shell) {
-    struct tw_shell_crowd *crowd = &shell->crowd;
-    const uint64_t kib = crowd->crowd.upload_bytes_s / 1024;
+    struct tw_shell_crowd *quality = &shell->quality;
+    const uint64_t kib = quality->quality.upload_bytes_s / 1024;
     const uint32_t upload = kib < UINT32_MAX ? (uint32_t)kib : UINT32_MAX;
     const uint64_t odd = odd_peers(shell);
-    if (!crowd->is_changed && odd == crowd->odd && !is_far(crowd->upload_kib_s, upload)) return;
+    if (!quality->is_changed && odd == quality->odd && !is_far(quality->upload_kib_s, upload))
+        return;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (shell->peers[i].is_up)
-            anomaly_note(shell, i, (crowd->odd >> i & 1) != 0, (odd >> i & 1) != 0);
+            anomaly_note(shell, i, (quality->odd >> i & 1) != 0, (odd >> i & 1) != 0);
     }
-    if (is_far(crowd->upload_kib_s, upload)) crowd->upload_kib_s = upload;
-    crowd->odd = odd;
-    crowd->is_changed = false;
+    if (is_far(quality->upload_kib_s, upload)) quality->upload_kib_s = upload;
+    quality->odd = odd;
+    quality->is_changed = false;
     tw_shell_crowd_tell(shell);
 }
 
 void tw_shell_crowd_chores(struct tw_shell *shell, uint64_t now_us) {
-    struct tw_shell_crowd *crowd = &shell->crowd;
+    struct tw_shell_crowd *quality = &shell->quality;
     bool is_busy = false;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (shell->peers[i].is_up) look(shell, i, now_us, &is_busy);
     }
-    if (now_us < crowd->judge_us) return;
-    crowd->judge_us = now_us + JUDGE_US;
-    tw_link_quality_sent(&crowd->crowd, tw_transport_traffic(shell->transport).bytes_out, is_busy,
-                         shell->caps.upload_now, now_us);
-    tw_link_quality_judge(&crowd->crowd, now_us);
+    if (now_us < quality->judge_us) return;
+    quality->judge_us = now_us + JUDGE_US;
+    tw_link_quality_sent(&quality->quality, tw_transport_traffic(shell->transport).bytes_out,
+                         is_busy, shell->caps.upload_now, now_us);
+    tw_link_quality_judge(&quality->quality, now_us);
     tell(shell);
 }
 
 void tw_shell_crowd_arrived(struct tw_shell *shell, uint16_t peer, uint32_t bytes) {
     const bool is_last = !tw_node_is_pulling(shell->node, peer);
-    tw_link_quality_arrived(&shell->crowd.crowd, &shell->peers[peer].id, bytes, is_last,
+    tw_link_quality_arrived(&shell->quality.quality, &shell->peers[peer].id, bytes, is_last,
                             tw_shell_now_us());
 }
 
 void tw_shell_crowd_fill(const struct tw_shell *shell, uint16_t peer, uint64_t now_us,
                          struct tw_view_peer *row) {
     const struct tw_link_quality_peer *of =
-        tw_link_quality_find(&shell->crowd.crowd, &shell->peers[peer].id);
+        tw_link_quality_find(&shell->quality.quality, &shell->peers[peer].id);
     if (of == NULL) return;
     if (of->rtt_us > 0) row->rtt_us = of->rtt_us;
     row->in_bytes_s = of->in_bytes_s;

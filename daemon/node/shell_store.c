@@ -190,14 +190,14 @@ _Static_assert((size_t)TW_LINK_QUALITY_FILE_MAX <= TW_MEMBERS_TEXT_MAX, "one buf
 
 void tw_shell_crowd_load(struct tw_shell *shell) {
     const size_t size = text_load(shell, crowd_name, TW_LINK_QUALITY_FILE_MAX);
-    const uint32_t skipped = tw_link_quality_decode(&shell->crowd.crowd, shell->cache_text, size,
-                                                    tw_shell_now_us(), wall_s());
+    const uint32_t skipped = tw_link_quality_decode(&shell->quality.quality, shell->cache_text,
+                                                    size, tw_shell_now_us(), wall_s());
     if (skipped > 0) tw_log(TW_LOG_WARN, "crowd_damaged", "lines_skipped=%u", skipped);
 }
 
 void tw_shell_crowd_save(struct tw_shell *shell) {
     if (shell->transport == NULL) return;
-    const size_t size =
-        tw_link_quality_encode(&shell->crowd.crowd, shell->cache_text, tw_shell_now_us(), wall_s());
+    const size_t size = tw_link_quality_encode(&shell->quality.quality, shell->cache_text,
+                                               tw_shell_now_us(), wall_s());
     text_save(shell, crowd_name, shell->cache_text, size);
 }

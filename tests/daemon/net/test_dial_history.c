@@ -3,12 +3,12 @@
 #include "tests/test.h"
 
 static const uint64_t S = 1000 * 1000;
-static struct tw_dial_history dials;
+static struct tw_dial_history history;
 static uint64_t held_back;
 
 static int setup(void **state) {
     (void)state;
-    dials = (struct tw_dial_history){0};
+    history = (struct tw_dial_history){0};
     held_back = 0;
     return 0;
 }
@@ -21,7 +21,7 @@ static const char *address_of(unsigned number) {
 
 static bool fails(const char *address, enum tw_dial_cause cause, uint64_t now_us) {
     const struct tw_dial_failure failure = {.cause = cause, .sentence = "it is so"};
-    return tw_dial_history_failed(&dials, address, &failure, now_us, &held_back);
+    return tw_dial_history_failed(&history, address, &failure, now_us, &held_back);
 }
 
 static void news_is_said_and_the_same_again_is_counted(void **state) {
@@ -34,9 +34,9 @@ static void news_is_said_and_the_same_again_is_counted(void **state) {
     assert_false(fails("b:1", TW_DIAL_SILENT, 104 * S));
     assert_true(fails("a:1", TW_DIAL_CLOSED, 112 * S));
     assert_int_equal(held_back, 2);
-    assert_int_equal(tw_dial_history_find(&dials, "a:1")->failures, 5);
-    tw_dial_history_worked(&dials, "a:1");
-    assert_null(tw_dial_history_find(&dials, "a:1"));
+    assert_int_equal(tw_dial_history_find(&history, "a:1")->failures, 5);
+    tw_dial_history_worked(&history, "a:1");
+    assert_null(tw_dial_history_find(&history, "a:1"));
     assert_true(fails("a:1", TW_DIAL_CLOSED, 113 * S));
 }
 
@@ -54,20 +54,20 @@ static void many_addresses_are_one_line_in_ten_seconds(void **state) {
 
 static void configured_addresses_keep_their_rows(void **state) {
     (void)state;
-    tw_dial_history_configure(&dials, "a:1");
-    tw_dial_history_configure(&dials, "a:1");
-    assert_int_equal(dials.configured_count, 1);
-    assert_int_equal(tw_dial_history_find(&dials, "a:1")->failures, 0);
+    tw_dial_history_configure(&history, "a:1");
+    tw_dial_history_configure(&history, "a:1");
+    assert_int_equal(history.configured_count, 1);
+    assert_int_equal(tw_dial_history_find(&history, "a:1")->failures, 0);
     assert_true(fails("a:1", TW_DIAL_WRONG_SECRET, 100 * S));
     for (unsigned i = 0; i < 2 * TW_DIAL_HISTORY_OTHERS; i++)
         (void)fails(address_of(i), TW_DIAL_SILENT, 101 * S);
-    const struct tw_dial_row *row = tw_dial_history_find(&dials, "a:1");
-    assert_ptr_equal(row, &dials.rows[0]);
+    const struct tw_dial_row *row = tw_dial_history_find(&history, "a:1");
+    assert_ptr_equal(row, &history.rows[0]);
     assert_string_equal(row->sentence, "it is so");
     assert_int_equal(row->cause, TW_DIAL_WRONG_SECRET);
     assert_int_equal(row->failed_us, 100 * S);
-    assert_null(tw_dial_history_find(&dials, address_of(0))); /* made room */
-    tw_dial_history_worked(&dials, "a:1");
+    assert_null(tw_dial_history_find(&history, address_of(0))); /* made room */
+    tw_dial_history_worked(&history, "a:1");
     assert_string_equal(row->address, "a:1");
     assert_string_equal(row->sentence, "");
     assert_int_equal(row->failures, 0);
@@ -76,11 +76,11 @@ static void configured_addresses_keep_their_rows(void **state) {
 static void more_configured_than_rows_are_some_of_the_others(void **state) {
     (void)state;
     for (unsigned i = 0; i <= TW_DIAL_HISTORY_CONFIGURED; i++)
-        tw_dial_history_configure(&dials, address_of(i));
-    assert_int_equal(dials.configured_count, TW_DIAL_HISTORY_CONFIGURED);
-    assert_null(tw_dial_history_find(&dials, address_of(TW_DIAL_HISTORY_CONFIGURED)));
+        tw_dial_history_configure(&history, address_of(i));
+    assert_int_equal(history.configured_count, TW_DIAL_HISTORY_CONFIGURED);
+    assert_null(tw_dial_history_find(&history, address_of(TW_DIAL_HISTORY_CONFIGURED)));
     assert_true(fails(address_of(TW_DIAL_HISTORY_CONFIGURED), TW_DIAL_SILENT, 100 * S));
-    assert_non_null(tw_dial_history_find(&dials, address_of(TW_DIAL_HISTORY_CONFIGURED)));
+    assert_non_null(tw_dial_history_find(&history, address_of(TW_DIAL_HISTORY_CONFIGURED)));
 }
 
 static void who_answers_instead_is_kept(void **state) {
@@ -88,10 +88,10 @@ static void who_answers_instead_is_kept(void **state) {
     const struct tw_id other = {{7}};
     const struct tw_dial_failure failure = {
         .cause = TW_DIAL_WRONG_ID, .sentence = "", .other = &other};
-    (void)tw_dial_history_failed(&dials, "a:1", &failure, 100 * S, &held_back);
-    assert_true(tw_id_equal(&tw_dial_history_find(&dials, "a:1")->other, &other));
+    (void)tw_dial_history_failed(&history, "a:1", &failure, 100 * S, &held_back);
+    assert_true(tw_id_equal(&tw_dial_history_find(&history, "a:1")->other, &other));
     (void)fails("a:1", TW_DIAL_SILENT, 101 * S);
-    assert_true(tw_id_is_zero(&tw_dial_history_find(&dials, "a:1")->other));
+    assert_true(tw_id_is_zero(&tw_dial_history_find(&history, "a:1")->other));
 }
 
 int main(void) {

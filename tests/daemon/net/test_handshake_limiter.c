@@ -32,7 +32,7 @@ static enum tw_status knock(const char *host) {
     return tw_handshake_limiter_take(&table, &from, now_us, NULL);
 }
 
-static unsigned knocks(const char *host, unsigned count) {
+static unsigned limiter(const char *host, unsigned count) {
     unsigned taken = 0;
     for (unsigned i = 0; i < count; i++) taken += knock(host) == TW_OK;
     return taken;
@@ -45,19 +45,19 @@ static void admit(const char *host) {
 
 static void one_network_has_a_bucket_of_its_own(void **state) {
     (void)state;
-    assert_int_equal(knocks("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
+    assert_int_equal(limiter("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("10.0.0.200"), TW_LIMIT); /* the same /24 */
     assert_int_equal(knock("10.0.1.1"), TW_OK);
-    assert_int_equal(knocks("2001:db8:1::1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
+    assert_int_equal(limiter("2001:db8:1::1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("2001:db8:1:ffff::9"), TW_LIMIT); /* the same /48 */
     assert_int_equal(knock("2001:db8:2::1"), TW_OK);
     now_us += SECOND_US;
-    assert_int_equal(knocks("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_PER_S);
+    assert_int_equal(limiter("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_PER_S);
 }
 
 static void mapped_ipv4_is_ipv4(void **state) {
     (void)state;
-    assert_int_equal(knocks("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
+    assert_int_equal(limiter("10.0.0.1", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("::ffff:10.0.0.9"), TW_LIMIT);
     assert_int_equal(knock("::ffff:10.0.7.9"), TW_OK);
 }
@@ -68,7 +68,7 @@ static void strangers_together_have_one_too(void **state) {
     for (unsigned net = 0; net < 250; net++) {
         char host[32];
         (void)snprintf(host, sizeof(host), "10.1.%u.1", net);
-        taken += knocks(host, 20);
+        taken += limiter(host, 20);
     }
     assert_int_equal(taken, TW_HANDSHAKE_LIMITER_BURST);
     now_us += SECOND_US;
@@ -76,7 +76,7 @@ static void strangers_together_have_one_too(void **state) {
     for (unsigned net = 0; net < 250; net++) {
         char host[32];
         (void)snprintf(host, sizeof(host), "10.2.%u.1", net);
-        taken += knocks(host, 20);
+        taken += limiter(host, 20);
     }
     assert_int_equal(taken, TW_HANDSHAKE_LIMITER_PER_S);
 }
@@ -84,8 +84,8 @@ static void strangers_together_have_one_too(void **state) {
 /* What is refused by its network costs the others nothing. */
 static void flood_of_one_network_leaves_the_common_bucket(void **state) {
     (void)state;
-    (void)knocks("10.0.0.1", 100 * 1000);
-    assert_int_equal(knocks("10.9.0.1", 50), 50);
+    (void)limiter("10.0.0.1", 100 * 1000);
+    assert_int_equal(limiter("10.9.0.1", 50), 50);
 }
 
 static void host_of_a_member_is_not_shut_out_by_others(void **state) {
@@ -94,10 +94,10 @@ static void host_of_a_member_is_not_shut_out_by_others(void **state) {
     for (unsigned net = 0; net < 250; net++) {
         char host[32];
         (void)snprintf(host, sizeof(host), "10.0.%u.1", net);
-        (void)knocks(host, 1000);
+        (void)limiter(host, 1000);
     }
     assert_int_equal(knock("10.0.0.8"), TW_LIMIT); /* its neighbour, whom nobody knows */
-    assert_int_equal(knocks("10.0.0.7", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
+    assert_int_equal(limiter("10.0.0.7", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
     assert_int_equal(knock("10.0.0.7"), TW_LIMIT); /* but not even it may do what it likes */
 }
 
@@ -142,11 +142,11 @@ static void sentence_says_whose_bucket_is_empty(void **state) {
     (void)state;
     struct tw_error err;
     const struct sockaddr_storage from = at("10.0.0.1");
-    (void)knocks("10.0.0.1", 1000);
+    (void)limiter("10.0.0.1", 1000);
     assert_int_equal(tw_handshake_limiter_take(&table, &from, now_us, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "one network"));
     admit("10.0.0.1");
-    (void)knocks("10.0.0.1", 1000);
+    (void)limiter("10.0.0.1", 1000);
     assert_int_equal(tw_handshake_limiter_take(&table, &from, now_us, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "one host"));
 }

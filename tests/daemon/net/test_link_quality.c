@@ -5,7 +5,7 @@
 #include "tests/test.h"
 
 static const uint64_t MS = 1000, S = 1000 * 1000;
-static struct tw_link_quality crowd;
+static struct tw_link_quality quality;
 static uint64_t now_us;
 static char text[TW_LINK_QUALITY_TEXT_BYTES];
 
@@ -17,24 +17,24 @@ static struct tw_id id_of(uint8_t number) {
 
 static int setup(void **state) {
     (void)state;
-    memset(&crowd, 0, sizeof(crowd));
+    memset(&quality, 0, sizeof(quality));
     now_us = 1000 * S;
     return 0;
 }
 
 static void up(uint8_t peer) {
     const struct tw_id id = id_of(peer);
-    tw_link_quality_up(&crowd, &id, now_us);
+    tw_link_quality_up(&quality, &id, now_us);
 }
 
 static void down(uint8_t peer, bool broke) {
     const struct tw_id id = id_of(peer);
-    tw_link_quality_down(&crowd, &id, broke, now_us);
+    tw_link_quality_down(&quality, &id, broke, now_us);
 }
 
 static void look(uint8_t peer, struct tw_link_quality_look what) {
     const struct tw_id id = id_of(peer);
-    tw_link_quality_look(&crowd, &id, &what, now_us);
+    tw_link_quality_look(&quality, &id, &what, now_us);
 }
 
 /* Transfers of a megabyte each at so many bytes a second. */
@@ -45,7 +45,7 @@ static void transfers(uint8_t peer, uint64_t rate, unsigned count) {
         for (unsigned k = 0; k < 16; k++) {
             now_us += UINT64_C(65536) * S / rate;
             if (k % 4 == 3) look(peer, (struct tw_link_quality_look){.is_pulling = true});
-            tw_link_quality_arrived(&crowd, &id, 65536, k == 15, now_us);
+            tw_link_quality_arrived(&quality, &id, 65536, k == 15, now_us);
         }
         now_us += S; /* nothing is wanted: that is nobody's slowness */
     }
@@ -53,13 +53,13 @@ static void transfers(uint8_t peer, uint64_t rate, unsigned count) {
 
 static const struct tw_link_quality_peer *peer_of(uint8_t number) {
     const struct tw_id id = id_of(number);
-    const struct tw_link_quality_peer *peer = tw_link_quality_find(&crowd, &id);
+    const struct tw_link_quality_peer *peer = tw_link_quality_find(&quality, &id);
     assert_non_null(peer);
     return peer;
 }
 
 static void is(uint8_t peer, enum tw_link_quality_anomaly anomaly, const char *words) {
-    tw_link_quality_judge(&crowd, now_us);
+    tw_link_quality_judge(&quality, now_us);
     assert_int_equal(peer_of(peer)->anomaly, anomaly);
     tw_link_quality_evidence(peer_of(peer), text);
     if (strstr(text, words) == NULL) fail_msg("no '%s' in: %s", words, text);
@@ -126,22 +126,22 @@ static void reliability_is_the_time_linked(void **state) {
 static void own_upload_is_what_leaves_while_more_waits(void **state) {
     (void)state;
     uint64_t sent = 0;
-    tw_link_quality_sent(&crowd, sent, false, 0, now_us);
+    tw_link_quality_sent(&quality, sent, false, 0, now_us);
     for (unsigned i = 0; i < 20; i++) { /* little to send: says nothing */
-        tw_link_quality_sent(&crowd, sent += 1000, false, 0, now_us += S);
-        assert_int_equal(crowd.upload_bytes_s, 0);
+        tw_link_quality_sent(&quality, sent += 1000, false, 0, now_us += S);
+        assert_int_equal(quality.upload_bytes_s, 0);
     }
     for (unsigned i = 0; i < 20; i++)
-        tw_link_quality_sent(&crowd, sent += 500 * 1000, true, 0, now_us += S);
-    assert_in_range(crowd.upload_bytes_s, 490 * 1000, 500 * 1000);
-    for (unsigned i = 0; i < 3; i++) tw_link_quality_sent(&crowd, sent, true, 0, now_us += S);
-    assert_true(crowd.upload_bytes_s > 400 * 1000); /* a receiver stalls */
+        tw_link_quality_sent(&quality, sent += 500 * 1000, true, 0, now_us += S);
+    assert_in_range(quality.upload_bytes_s, 490 * 1000, 500 * 1000);
+    for (unsigned i = 0; i < 3; i++) tw_link_quality_sent(&quality, sent, true, 0, now_us += S);
+    assert_true(quality.upload_bytes_s > 400 * 1000); /* a receiver stalls */
     up(1);
     look(1, (struct tw_link_quality_look){.path_bytes_s = 900 * 1000});
-    tw_link_quality_sent(&crowd, sent, false, 0, now_us += S);
-    assert_int_equal(crowd.upload_bytes_s, 900 * 1000); /* one path carries that much alone */
-    tw_link_quality_sent(&crowd, sent, false, 300 * 1000, now_us += S);
-    assert_int_equal(crowd.upload_bytes_s, 300 * 1000); /* and no more is allowed */
+    tw_link_quality_sent(&quality, sent, false, 0, now_us += S);
+    assert_int_equal(quality.upload_bytes_s, 900 * 1000); /* one path carries that much alone */
+    tw_link_quality_sent(&quality, sent, false, 300 * 1000, now_us += S);
+    assert_int_equal(quality.upload_bytes_s, 300 * 1000); /* and no more is allowed */
 }
 
 /* ---- judging ------------------------------------------------------------------------------- */
@@ -230,8 +230,8 @@ static void table_forgets_who_has_been_gone_longest(void **state) {
     }
     for (uint8_t peer = 1; peer <= 5; peer++) assert_true(peer_of(peer)->is_linked);
     const struct tw_id first = id_of(6), last = id_of(249);
-    assert_null(tw_link_quality_find(&crowd, &first));
-    assert_non_null(tw_link_quality_find(&crowd, &last));
+    assert_null(tw_link_quality_find(&quality, &first));
+    assert_non_null(tw_link_quality_find(&quality, &last));
 }
 
 /* ---- over a restart ------------------------------------------------------------------------- */
@@ -240,11 +240,11 @@ static const uint64_t T = 1800000000;
 static char file[TW_LINK_QUALITY_FILE_MAX];
 
 static uint32_t restart(uint64_t passed_s) {
-    const size_t size = tw_link_quality_encode(&crowd, file, now_us, T);
+    const size_t size = tw_link_quality_encode(&quality, file, now_us, T);
     assert_in_range(size, 1, TW_LINK_QUALITY_FILE_MAX);
-    memset(&crowd, 0, sizeof(crowd));
+    memset(&quality, 0, sizeof(quality));
     now_us = 5 * S; /* another clock */
-    return tw_link_quality_decode(&crowd, file, size, now_us, T + passed_s);
+    return tw_link_quality_decode(&quality, file, size, now_us, T + passed_s);
 }
 
 static void restart_keeps_what_links_are_like(void **state) {
@@ -257,11 +257,11 @@ static void restart_keeps_what_links_are_like(void **state) {
     now_us += 100 * S;
     down(2, true);
     now_us += 300 * S;
-    crowd.upload_bytes_s = 123456;
+    quality.upload_bytes_s = 123456;
     const struct tw_link_quality_peer one = *peer_of(1);
     const uint32_t reliability = tw_link_quality_reliability(peer_of(2), now_us);
     assert_int_equal(restart(60), 0);
-    assert_int_equal(crowd.upload_bytes_s, 123456);
+    assert_int_equal(quality.upload_bytes_s, 123456);
     assert_int_equal(peer_of(1)->rtt_us, one.rtt_us);
     assert_int_equal(peer_of(1)->in_bytes_s, one.in_bytes_s);
     assert_int_equal(peer_of(1)->in_count, 4);
@@ -295,8 +295,8 @@ static void what_is_kept_fades_with_time(void **state) {
     up(1);
     assert_int_equal(restart(TW_LINK_QUALITY_OLD_S + 1), 0);
     const struct tw_id id = id_of(1);
-    assert_null(tw_link_quality_find(&crowd, &id));
-    assert_int_equal(crowd.upload_bytes_s, 0);
+    assert_null(tw_link_quality_find(&quality, &id));
+    assert_int_equal(quality.upload_bytes_s, 0);
 }
 
 static void odd_peer_is_known_after_a_restart(void **state) {
@@ -313,8 +313,8 @@ static void odd_peer_is_known_after_a_restart(void **state) {
 }
 
 static uint32_t decode(const char *text_in) {
-    memset(&crowd, 0, sizeof(crowd));
-    return tw_link_quality_decode(&crowd, text_in, strlen(text_in), now_us, T);
+    memset(&quality, 0, sizeof(quality));
+    return tw_link_quality_decode(&quality, text_in, strlen(text_in), now_us, T);
 }
 
 static void file_is_not_trusted(void **state) {
@@ -354,38 +354,38 @@ static void file_is_not_trusted(void **state) {
     for (unsigned i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
         (void)snprintf(text_in, sizeof(text_in), "%s" ID " 10 10 0 0 0 0 0 -\n", heads[i]);
         assert_int_equal(decode(text_in), 1);
-        assert_int_equal(crowd.upload_bytes_s, 0);
+        assert_int_equal(quality.upload_bytes_s, 0);
     }
     /* A clock that was far ahead when it was written. */
     assert_int_equal(decode("thinwire-crowd 1 1900000000 5\n" ID " 1 1 0 0 0 0 0 -\n"), 0);
-    assert_int_equal(crowd.upload_bytes_s, 0);
+    assert_int_equal(quality.upload_bytes_s, 0);
 }
 
 static void full_table_fits_its_file(void **state) {
     (void)state;
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        crowd.peers[i] = (struct tw_link_quality_peer){.is_used = true,
-                                                       .is_linked = true,
-                                                       .changed_us = now_us,
-                                                       .faded_us = now_us,
-                                                       .known_us = UINT64_MAX / 4,
-                                                       .linked_us = UINT64_MAX / 4,
-                                                       .breaks_milli = 1000 * 1000,
-                                                       .rtt_us = 600 * 1000 * 1000,
-                                                       .in_bytes_s = UINT64_C(1000000000000),
-                                                       .out_bytes_s = UINT64_C(1000000000000),
-                                                       .in_count = UINT32_MAX,
-                                                       .has_loss = true,
-                                                       .loss_ppm = 1000 * 1000};
-        crowd.peers[i].id = id_of((uint8_t)(i + 1));
+        quality.peers[i] = (struct tw_link_quality_peer){.is_used = true,
+                                                         .is_linked = true,
+                                                         .changed_us = now_us,
+                                                         .faded_us = now_us,
+                                                         .known_us = UINT64_MAX / 4,
+                                                         .linked_us = UINT64_MAX / 4,
+                                                         .breaks_milli = 1000 * 1000,
+                                                         .rtt_us = 600 * 1000 * 1000,
+                                                         .in_bytes_s = UINT64_C(1000000000000),
+                                                         .out_bytes_s = UINT64_C(1000000000000),
+                                                         .in_count = UINT32_MAX,
+                                                         .has_loss = true,
+                                                         .loss_ppm = 1000 * 1000};
+        quality.peers[i].id = id_of((uint8_t)(i + 1));
     }
-    crowd.upload_bytes_s = UINT64_C(1000000000000);
+    quality.upload_bytes_s = UINT64_C(1000000000000);
     assert_int_equal(restart(0), 0);
-    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) assert_true(crowd.peers[i].is_used);
+    for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) assert_true(quality.peers[i].is_used);
     assert_int_equal(peer_of(TW_LINK_QUALITY_ROWS)->in_count, UINT32_MAX);
     for (unsigned i = 0; i < sizeof(file); i++) file[i] = (char)(i * 7919 % 251); /* noise */
-    memset(&crowd, 0, sizeof(crowd));
-    assert_int_equal(tw_link_quality_decode(&crowd, file, sizeof(file), now_us, T), 1);
+    memset(&quality, 0, sizeof(quality));
+    assert_int_equal(tw_link_quality_decode(&quality, file, sizeof(file), now_us, T), 1);
 }
 
 int main(void) {

@@ -5,7 +5,7 @@
 #include "tests/test.h"
 
 static const uint64_t S = 1000 * 1000;
-static struct tw_reachability reach;
+static struct tw_reachability reachability;
 static char text[TW_REACHABILITY_SENTENCE_BYTES];
 static struct tw_record self;
 
@@ -21,9 +21,9 @@ static void advertise(void) {
 static int setup(void **state) {
     (void)state;
     advertise();
-    reach = (struct tw_reachability){0};
-    tw_reachability_linked(&reach, S);
-    tw_reachability_ask(&reach, 7, true, 10 * S);
+    reachability = (struct tw_reachability){0};
+    tw_reachability_linked(&reachability, S);
+    tw_reachability_ask(&reachability, 7, true, 10 * S);
     return 0;
 }
 
@@ -34,15 +34,15 @@ static struct tw_id id_of(uint8_t number) {
 }
 
 static void heard(uint8_t by, const char *address, enum tw_probe_outcome outcome) {
-    struct tw_msg_probed probed = {.token = reach.token, .outcome = outcome};
+    struct tw_msg_probed probed = {.token = reachability.token, .outcome = outcome};
     const struct tw_id id = id_of(by);
     (void)snprintf(probed.addr, sizeof(probed.addr), "%s", address);
-    tw_reachability_heard(&reach, &self, &probed, &id, 11 * S);
+    tw_reachability_heard(&reachability, &self, &probed, &id, 11 * S);
 }
 
 static void is(enum tw_reachability_state state, const char *words) {
-    assert_int_equal(tw_reachability_state(&reach, true), state);
-    tw_reachability_sentence(&reach, true, 4747, text);
+    assert_int_equal(tw_reachability_state(&reachability, true), state);
+    tw_reachability_sentence(&reachability, true, 4747, text);
     if (strstr(text, words) == NULL) fail_msg("no '%s' in: %s", words, text);
 }
 
@@ -50,24 +50,24 @@ static void is(enum tw_reachability_state state, const char *words) {
 
 static void questions_follow_links_changes_and_time(void **state) {
     (void)state;
-    reach = (struct tw_reachability){0};
-    assert_false(tw_reachability_is_due(&reach, 1000 * S)); /* nobody to ask */
-    tw_reachability_linked(&reach, S);
-    assert_false(tw_reachability_is_due(&reach, S));
-    tw_reachability_linked(&reach, 3 * S); /* the second link does not put it off */
-    assert_true(tw_reachability_is_due(&reach, S + TW_REACHABILITY_SETTLE_US));
-    tw_reachability_ask(&reach, 1, false, 6 * S); /* it is gone again */
-    assert_false(tw_reachability_is_due(&reach, 1000 * S));
-    tw_reachability_linked(&reach, 10 * S);
-    tw_reachability_ask(&reach, 2, true, 20 * S);
-    assert_false(tw_reachability_is_due(&reach, 20 * S + TW_REACHABILITY_AGAIN_US - 1));
-    assert_true(tw_reachability_is_due(&reach, 20 * S + TW_REACHABILITY_AGAIN_US));
+    reachability = (struct tw_reachability){0};
+    assert_false(tw_reachability_is_due(&reachability, 1000 * S)); /* nobody to ask */
+    tw_reachability_linked(&reachability, S);
+    assert_false(tw_reachability_is_due(&reachability, S));
+    tw_reachability_linked(&reachability, 3 * S); /* the second link does not put it off */
+    assert_true(tw_reachability_is_due(&reachability, S + TW_REACHABILITY_SETTLE_US));
+    tw_reachability_ask(&reachability, 1, false, 6 * S); /* it is gone again */
+    assert_false(tw_reachability_is_due(&reachability, 1000 * S));
+    tw_reachability_linked(&reachability, 10 * S);
+    tw_reachability_ask(&reachability, 2, true, 20 * S);
+    assert_false(tw_reachability_is_due(&reachability, 20 * S + TW_REACHABILITY_AGAIN_US - 1));
+    assert_true(tw_reachability_is_due(&reachability, 20 * S + TW_REACHABILITY_AGAIN_US));
     heard(1, "198.51.100.1:4747", TW_PROBE_REACHED);
-    assert_false(
-        tw_reachability_is_due(&reach, 20 * S + TW_REACHABILITY_AGAIN_US)); /* there is no hurry */
-    assert_true(tw_reachability_is_due(&reach, 20 * S + TW_REACHABILITY_FINE_US));
-    tw_reachability_moved(&reach, 30 * S);
-    assert_true(tw_reachability_is_due(&reach, 30 * S + TW_REACHABILITY_SETTLE_US));
+    assert_false(tw_reachability_is_due(&reachability,
+                                        20 * S + TW_REACHABILITY_AGAIN_US)); /* there is no hurry */
+    assert_true(tw_reachability_is_due(&reachability, 20 * S + TW_REACHABILITY_FINE_US));
+    tw_reachability_moved(&reachability, 30 * S);
+    assert_true(tw_reachability_is_due(&reachability, 30 * S + TW_REACHABILITY_SETTLE_US));
     is(TW_REACHABILITY_UNKNOWN, "No peer has tried yet");
 }
 
@@ -75,8 +75,8 @@ static void questions_follow_links_changes_and_time(void **state) {
 
 static void node_without_listener_is_told_that_this_is_fine(void **state) {
     (void)state;
-    assert_int_equal(tw_reachability_state(&reach, false), TW_REACHABILITY_DIAL_ONLY);
-    tw_reachability_sentence(&reach, false, 0, text);
+    assert_int_equal(tw_reachability_state(&reachability, false), TW_REACHABILITY_DIAL_ONLY);
+    tw_reachability_sentence(&reachability, false, 0, text);
     assert_non_null(strstr(text, "it links to every node that can be dialled"));
 }
 
@@ -135,24 +135,24 @@ static void answers_nobody_asked_for_are_dropped(void **state) {
     struct tw_msg_probed probed = {.token = 8, .outcome = TW_PROBE_REACHED};
     const struct tw_id id = id_of(1);
     memcpy(probed.addr, "198.51.100.1:4747", 18);
-    tw_reachability_heard(&reach, &self, &probed, &id, 11 * S); /* another token */
+    tw_reachability_heard(&reachability, &self, &probed, &id, 11 * S); /* another token */
     probed.token = 7;
-    tw_reachability_heard(&reach, &self, &probed, &id,
+    tw_reachability_heard(&reachability, &self, &probed, &id,
                           10 * S + TW_REACHABILITY_ANSWER_US); /* too late */
     memcpy(probed.addr, "no port", 8);
-    tw_reachability_heard(&reach, &self, &probed, &id, 11 * S);
-    assert_int_equal(reach.rows_count, 0);
+    tw_reachability_heard(&reachability, &self, &probed, &id, 11 * S);
+    assert_int_equal(reachability.rows_count, 0);
     for (unsigned i = 0; i < 10; i++) {
         char address[TW_ADDR_BYTES];
         (void)snprintf(address, sizeof(address), "198.51.100.%u:1", i);
         heard(1, address, TW_PROBE_REACHED);
     }
-    assert_int_equal(reach.rows_count, TW_ADDRS_MAX); /* more than a node says it has */
+    assert_int_equal(reachability.rows_count, TW_ADDRS_MAX); /* more than a node says it has */
     heard(2, "198.51.100.1:1", TW_PROBE_SILENT);
     heard(2, "198.51.100.1:1", TW_PROBE_REACHED); /* twice the same */
-    assert_int_equal(reach.rows_count, TW_ADDRS_MAX + 1);
+    assert_int_equal(reachability.rows_count, TW_ADDRS_MAX + 1);
     for (uint8_t by = 3; by < 20; by++) heard(by, "198.51.100.1:1", TW_PROBE_SILENT);
-    assert_int_equal(reach.rows_count, TW_REACHABILITY_ROWS_MAX);
+    assert_int_equal(reachability.rows_count, TW_REACHABILITY_ROWS_MAX);
 }
 
 /* A peer that says it dialled something else than this node told it. */
@@ -167,7 +167,7 @@ static void address_of_somebody_else_says_nothing(void **state) {
         heard(1, foreign[i], TW_PROBE_REACHED);
         assert_false(tw_reachability_is_own(&self, foreign[i]));
     }
-    assert_int_equal(reach.rows_count, 0);
+    assert_int_equal(reachability.rows_count, 0);
     is(TW_REACHABILITY_UNKNOWN, "No peer has tried yet");
     for (unsigned i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         assert_true(tw_reachability_is_own(&self, own[i]));
