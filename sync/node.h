@@ -2,7 +2,7 @@
  *
  *      TW_EV_*  -->  tw_node_event()  -->  tw_node_next_action()  -->  TW_ACT_*
  *
- * No socket, clock, thread, file, heap or float; no randomness but the seed. daemon/node/shell.c
+ * No socket, clock, thread, file, heap or float; no randomness but the seed. daemon/node/runtime.c
  * drives it with libuv, tests/sim/ under virtual time. Same events, times and seed give the same
  * actions. Long work is asked for by an action and answered by a later event; payload bytes never
  * pass through here, only their SHA-256 names. ARCHITECTURE.md tells the story of a round. */

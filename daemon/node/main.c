@@ -6,8 +6,8 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "daemon/node/runtime.h"
 #include "daemon/node/setup.h"
-#include "daemon/node/shell.h"
 
 static void usage_print(FILE *to) {
     (void)fprintf(
@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
     if (setup == NULL) return TW_EXIT_FAILURE;
     enum tw_exit code = tw_setup_open(setup, &options, &err);
     if (code == TW_EXIT_OK) {
-        code = tw_shell_run(setup);
+        code = tw_daemon_run(setup);
     } else {
         (void)fprintf(stderr, "thinwired: %s\n", err.message);
     }

@@ -1,8 +1,8 @@
 /* world.h - the simulated world: what the files of the simulator share.
  *
  * One thread, one heap of timers, one seed. Nodes are real `struct tw_node`s; shell.c does for them
- * what daemon/node/shell.c does, worker.c what a worker does, net.c what the internet does to both,
- * faults.c the rest. check.c looks at every event and action and is the only judge. */
+ * what daemon/node/runtime.c does, worker.c what a worker does, net.c what the internet does to
+ * both, faults.c the rest. check.c looks at every event and action and is the only judge. */
 #ifndef TW_SIM_WORLD_H
 #define TW_SIM_WORLD_H
 

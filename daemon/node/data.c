@@ -1,4 +1,4 @@
-/* shell_data.c - the run's dataset: fetched from peers when this node lacks it, served to those who
+/* data.c - the run's dataset: fetched from peers when this node lacks it, served to those who
  * lack it, and the worker waits for it.
  *
  *            peers: PULL, MISSING, CHUNK          worker: starts on the first whole shard
@@ -15,7 +15,7 @@
 
 #include "base/assert.h"
 #include "base/units.h"
-#include "daemon/node/shell.h"
+#include "daemon/node/runtime.h"
 #include "proto/dataset_run.h"
 
 enum {
@@ -29,15 +29,15 @@ enum {
 
 static void on_fetch_timer(uv_timer_t *timer);
 
-static void timer_arm(struct tw_shell *shell) {
-    struct tw_shell_data *data = &shell->data;
-    const uint64_t deadline = tw_fetch_deadline(data->fetch), now = tw_shell_now_us();
-    if (deadline == UINT64_MAX || shell->stage == TW_SHELL_CLOSING) {
+static void timer_arm(struct tw_daemon *daemon) {
+    struct tw_daemon_data *data = &daemon->data;
+    const uint64_t deadline = tw_fetch_deadline(data->fetch), now = tw_daemon_now_us();
+    if (deadline == UINT64_MAX || daemon->stage == TW_DAEMON_CLOSING) {
         (void)uv_timer_stop(&data->timer);
         return;
     }
     const uint64_t delay_ms = deadline > now ? (deadline - now + 999) / 1000 : 0;
-    uv_update_time(&shell->loop);
+    uv_update_time(&daemon->loop);
     TW_ASSERT(uv_timer_start(&data->timer, on_fetch_timer, delay_ms, 0) == 0);
 }
 
@@ -50,47 +50,47 @@ static uint32_t fetch_file(uint32_t folder_number) {
     return folder_number == TW_DATA_INDEX ? TW_FETCH_INDEX : folder_number - 1;
 }
 
-static void strike_note(struct tw_shell *shell, const struct tw_fetch_action *action) {
+static void strike_note(struct tw_daemon *daemon, const struct tw_fetch_action *action) {
     char peer[9], name[TW_DATASET_FILE_BYTES];
-    const uint64_t now = tw_shell_now_us();
-    shell->data.strikes++;
+    const uint64_t now = tw_daemon_now_us();
+    daemon->data.strikes++;
     tw_id_short(&action->id, peer);
-    tw_data_folder_name(&shell->data.store->folder, folder_file(action->file), name);
-    tw_shell_note(
-        shell, TW_LOG_WARN, "data_refused",
+    tw_data_folder_name(&daemon->data.store->folder, folder_file(action->file), name);
+    tw_daemon_note(
+        daemon, TW_LOG_WARN, "data_refused",
         "peer=%s file=%s strikes=%u text=\"it sent bytes that are not the file's: "
         "nothing is fetched from it for %llu s\"",
         peer, name, action->count,
         (unsigned long long)(action->until_us > now ? (action->until_us - now) / 1000000 : 0));
 }
 
-static void pull_send(struct tw_shell *shell, const struct tw_fetch_action *action) {
+static void pull_send(struct tw_daemon *daemon, const struct tw_fetch_action *action) {
     struct tw_message message;
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_PULL;
     message.u.pull =
         (struct tw_msg_pull){.hash = action->hash, .first = action->first, .count = action->count};
-    tw_shell_net_send(shell, action->peer, &message);
+    tw_daemon_links_send(daemon, action->peer, &message);
 }
 
-static void actions_take(struct tw_shell *shell) {
-    struct tw_shell_data *data = &shell->data;
+static void actions_take(struct tw_daemon *daemon) {
+    struct tw_daemon_data *data = &daemon->data;
     struct tw_fetch_action action;
     while (tw_fetch_next_action(data->fetch, &action)) {
         switch (action.kind) {
-        case TW_FETCH_PULL: pull_send(shell, &action); break;
+        case TW_FETCH_PULL: pull_send(daemon, &action); break;
         case TW_FETCH_CHECK: tw_data_store_check(data->store, folder_file(action.file)); break;
         case TW_FETCH_WHOLE: tw_data_store_finish(data->store, folder_file(action.file)); break;
-        case TW_FETCH_STRIKE: strike_note(shell, &action); break;
+        case TW_FETCH_STRIKE: strike_note(daemon, &action); break;
         }
     }
-    timer_arm(shell);
+    timer_arm(daemon);
 }
 
-static void fetch_event(struct tw_shell *shell, const struct tw_fetch_event *event) {
-    if (shell->data.fetch == NULL || shell->stage != TW_SHELL_RUNNING) return;
-    tw_fetch_event(shell->data.fetch, event, tw_shell_now_us());
-    actions_take(shell);
+static void fetch_event(struct tw_daemon *daemon, const struct tw_fetch_event *event) {
+    if (daemon->data.fetch == NULL || daemon->stage != TW_DAEMON_RUNNING) return;
+    tw_fetch_event(daemon->data.fetch, event, tw_daemon_now_us());
+    actions_take(daemon);
 }
 
 static void on_fetch_timer(uv_timer_t *timer) {
@@ -98,8 +98,8 @@ static void on_fetch_timer(uv_timer_t *timer) {
 }
 
 /* The index is known: what there is to fetch, and what of it is here. */
-static enum tw_status files_give(struct tw_shell *shell, struct tw_error *err) {
-    struct tw_shell_data *data = &shell->data;
+static enum tw_status files_give(struct tw_daemon *daemon, struct tw_error *err) {
+    struct tw_daemon_data *data = &daemon->data;
     const struct tw_data_store *store = data->store;
     const struct tw_data_folder *folder = &store->folder;
     const uint32_t count = folder->files_count - 1;
@@ -109,7 +109,7 @@ static enum tw_status files_give(struct tw_shell *shell, struct tw_error *err) {
     if (data->fetch_memory == NULL) {
         return tw_fail(err, TW_NOMEM, "no memory for the table of the dataset's chunks");
     }
-    tw_fetch_files(data->fetch, folder->files + 1, count, data->fetch_memory, tw_shell_now_us());
+    tw_fetch_files(data->fetch, folder->files + 1, count, data->fetch_memory, tw_daemon_now_us());
     for (uint32_t i = 1; i <= count; i++) {
         if (folder->rows[i].state == TW_DATA_WHOLE) tw_fetch_have_file(data->fetch, i - 1);
     }
@@ -127,114 +127,114 @@ static enum tw_status files_give(struct tw_shell *shell, struct tw_error *err) {
 
 /* ---- the worker waits ---------------------------------------------------------------------- */
 
-static void worker_release(struct tw_shell *shell) {
+static void worker_release(struct tw_daemon *daemon) {
     struct tw_error err = {0};
-    if (!shell->data.is_waiting || shell->data.train_whole == 0) return;
-    if (shell->stage != TW_SHELL_RUNNING) return;
-    shell->data.is_waiting = false;
-    tw_shell_note(shell, TW_LOG_INFO, "data_ready", "train_shards=%u folder=%s",
-                  shell->data.train_whole, shell->setup->data_path);
-    tw_worker_host_set_held(shell->host, false);
-    if (tw_shell_worker_start(shell, &err) == TW_OK) return;
-    tw_shell_note(shell, TW_LOG_ERROR, "worker_failed", "text=\"%s\"", err.message);
+    if (!daemon->data.is_waiting || daemon->data.train_whole == 0) return;
+    if (daemon->stage != TW_DAEMON_RUNNING) return;
+    daemon->data.is_waiting = false;
+    tw_daemon_note(daemon, TW_LOG_INFO, "data_ready", "train_shards=%u folder=%s",
+                   daemon->data.train_whole, daemon->setup->data_path);
+    tw_worker_host_set_held(daemon->host, false);
+    if (tw_daemon_worker_start(daemon, &err) == TW_OK) return;
+    tw_daemon_note(daemon, TW_LOG_ERROR, "worker_failed", "text=\"%s\"", err.message);
     (void)fprintf(stderr, "thinwired: %s\n", err.message);
-    tw_shell_leave(shell, TW_EXIT_USAGE);
+    tw_daemon_leave(daemon, TW_EXIT_USAGE);
 }
 
 /* ---- what the store says ------------------------------------------------------------------- */
 
-static void trouble_set(struct tw_shell *shell, const char *sentence) {
-    char *text = shell->data.trouble;
+static void trouble_set(struct tw_daemon *daemon, const char *sentence) {
+    char *text = daemon->data.trouble;
     const bool is_new = sentence != NULL && strcmp(text, sentence) != 0;
-    (void)snprintf(text, sizeof(shell->data.trouble), "%s", sentence != NULL ? sentence : "");
-    if (is_new) tw_shell_note(shell, TW_LOG_ERROR, "data_trouble", "text=\"%s\"", sentence);
+    (void)snprintf(text, sizeof(daemon->data.trouble), "%s", sentence != NULL ? sentence : "");
+    if (is_new) tw_daemon_note(daemon, TW_LOG_ERROR, "data_trouble", "text=\"%s\"", sentence);
 }
 
 /* The index has its name and is no good: nobody has a better one. */
-static void data_give_up(struct tw_shell *shell, const char *sentence) {
-    shell->data.is_unusable = true;
-    trouble_set(shell, sentence);
+static void data_give_up(struct tw_daemon *daemon, const char *sentence) {
+    daemon->data.is_unusable = true;
+    trouble_set(daemon, sentence);
 }
 
-static void index_known(struct tw_shell *shell) {
-    struct tw_shell_data *data = &shell->data;
+static void index_known(struct tw_daemon *daemon) {
+    struct tw_daemon_data *data = &daemon->data;
     const struct tw_data_folder *folder = &data->store->folder;
     struct tw_error err = {0};
-    enum tw_status status = tw_dataset_check_run(&folder->index, &shell->setup->run, &err);
+    enum tw_status status = tw_dataset_check_run(&folder->index, &daemon->setup->run, &err);
     if (status == TW_OK && tw_dataset_tokens(&folder->index, false) == 0) {
         status = tw_fail(&err, TW_DATA, "it holds nothing to train on");
     }
-    if (status == TW_OK && data->fetch != NULL) status = files_give(shell, &err);
+    if (status == TW_OK && data->fetch != NULL) status = files_give(daemon, &err);
     if (status != TW_OK) {
-        data_give_up(shell, err.message);
+        data_give_up(daemon, err.message);
         return;
     }
     data->train_whole = tw_data_folder_train_whole(folder);
     for (uint32_t i = 0; i < folder->files_count; i++) {
         data->files_whole += folder->rows[i].state == TW_DATA_WHOLE;
     }
-    tw_shell_note(shell, TW_LOG_INFO, "data_known",
-                  "files=%u train_whole=%u chunks_found=%llu folder=%s", folder->files_count,
-                  data->train_whole, (unsigned long long)data->chunks_found, folder->path);
-    if (data->fetch != NULL) actions_take(shell);
-    worker_release(shell);
+    tw_daemon_note(daemon, TW_LOG_INFO, "data_known",
+                   "files=%u train_whole=%u chunks_found=%llu folder=%s", folder->files_count,
+                   data->train_whole, (unsigned long long)data->chunks_found, folder->path);
+    if (data->fetch != NULL) actions_take(daemon);
+    worker_release(daemon);
 }
 
 static void on_opened(void *user, enum tw_status status, const char *sentence) {
-    struct tw_shell *shell = user;
-    if (shell->stage != TW_SHELL_RUNNING) return;
+    struct tw_daemon *daemon = user;
+    if (daemon->stage != TW_DAEMON_RUNNING) return;
     if (status == TW_OK) {
-        index_known(shell);
-    } else if (status == TW_AGAIN && shell->data.fetch != NULL) {
-        fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_START,
-                                                    .id = shell->setup->run.data.sha256});
+        index_known(daemon);
+    } else if (status == TW_AGAIN && daemon->data.fetch != NULL) {
+        fetch_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_START,
+                                                     .id = daemon->setup->run.data.sha256});
     } else {
-        data_give_up(shell, sentence);
+        data_give_up(daemon, sentence);
     }
 }
 
 static void on_stored(void *user, uint32_t ticket, enum tw_fetch_result result,
                       uint32_t index_bytes) {
-    struct tw_shell *shell = user;
-    if (result == TW_FETCH_WRONG) shell->data.chunks_refused++;
-    fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_STORED,
-                                                .ticket = ticket,
-                                                .result = result,
-                                                .index_bytes = index_bytes});
+    struct tw_daemon *daemon = user;
+    if (result == TW_FETCH_WRONG) daemon->data.chunks_refused++;
+    fetch_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_STORED,
+                                                 .ticket = ticket,
+                                                 .result = result,
+                                                 .index_bytes = index_bytes});
 }
 
 static void on_checked(void *user, uint32_t file, enum tw_status status, const char *sentence) {
-    struct tw_shell *shell = user;
+    struct tw_daemon *daemon = user;
     if (status != TW_OK && status != TW_CORRUPT) {
-        data_give_up(shell, sentence);
+        data_give_up(daemon, sentence);
         return;
     }
-    if (status == TW_CORRUPT) shell->data.chunks_refused++;
-    fetch_event(shell,
+    if (status == TW_CORRUPT) daemon->data.chunks_refused++;
+    fetch_event(daemon,
                 &(struct tw_fetch_event){.kind = TW_FETCH_CHECKED,
                                          .file = fetch_file(file),
                                          .result = status == TW_OK ? TW_FETCH_OK : TW_FETCH_WRONG});
-    if (status == TW_OK && file == TW_DATA_INDEX && shell->stage == TW_SHELL_RUNNING) {
-        index_known(shell);
+    if (status == TW_OK && file == TW_DATA_INDEX && daemon->stage == TW_DAEMON_RUNNING) {
+        index_known(daemon);
     }
 }
 
 static void on_finished(void *user, uint32_t file, bool is_whole) {
-    struct tw_shell *shell = user;
-    struct tw_shell_data *data = &shell->data;
+    struct tw_daemon *daemon = user;
+    struct tw_daemon_data *data = &daemon->data;
     char name[TW_DATASET_FILE_BYTES];
     tw_data_folder_name(&data->store->folder, file, name);
     if (!is_whole) {
-        fetch_event(shell,
+        fetch_event(daemon,
                     &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
         return;
     }
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole++;
     tw_log(TW_LOG_INFO, "data_file", "file=%s", name); /* there may be thousands */
-    worker_release(shell);
+    worker_release(daemon);
     if (++data->files_whole < data->store->folder.files_count) return;
     tw_data_store_trim(data->store);
-    tw_shell_note(shell, TW_LOG_INFO, "data_whole", "files=%u", data->files_whole);
+    tw_daemon_note(daemon, TW_LOG_INFO, "data_whole", "files=%u", data->files_whole);
 }
 
 static void on_trouble(void *user, const char *sentence) {
@@ -244,10 +244,11 @@ static void on_trouble(void *user, const char *sentence) {
 /* ---- serving ------------------------------------------------------------------------------- */
 
 static bool on_serve_send(void *user, uint16_t peer, const struct tw_chunk *chunk) {
-    struct tw_shell *shell = user;
+    struct tw_daemon *daemon = user;
     struct tw_chunk background = *chunk;
     background.is_background = true;
-    return shell->transport != NULL && tw_transport_send_chunk(shell->transport, peer, &background);
+    return daemon->transport != NULL &&
+           tw_transport_send_chunk(daemon->transport, peer, &background);
 }
 
 static void on_serve_missing(void *user, uint16_t peer, const struct tw_id *hash) {
@@ -255,25 +256,25 @@ static void on_serve_missing(void *user, uint16_t peer, const struct tw_id *hash
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_MISSING;
     message.u.missing.hash = *hash;
-    tw_shell_net_send(user, peer, &message);
+    tw_daemon_links_send(user, peer, &message);
 }
 
 static void on_serve_lost(void *user, uint32_t file, const char *sentence) {
-    struct tw_shell *shell = user;
-    struct tw_shell_data *data = &shell->data;
-    tw_shell_note(shell, TW_LOG_WARN, "data_lost", "text=\"%s\"", sentence);
+    struct tw_daemon *daemon = user;
+    struct tw_daemon_data *data = &daemon->data;
+    tw_daemon_note(daemon, TW_LOG_WARN, "data_lost", "text=\"%s\"", sentence);
     if (file == TW_DATA_INDEX)
         return; /* its contents are known; it comes again at the next start */
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole--;
     data->files_whole--;
-    fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
+    fetch_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
 }
 
 /* A folder of the user: what it lacks may be copied there at any time. */
-void tw_shell_data_chores(struct tw_shell *shell, uint64_t now_us) {
-    struct tw_shell_data *data = &shell->data;
+void tw_daemon_data_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_data *data = &daemon->data;
     if (data->store == NULL || !data->store->is_open || data->store->folder.is_ours) return;
-    if (now_us < data->look_due_us || shell->stage != TW_SHELL_RUNNING) return;
+    if (now_us < data->look_due_us || daemon->stage != TW_DAEMON_RUNNING) return;
     data->look_due_us = now_us + LOOK_US;
     struct tw_data_folder *folder = &data->store->folder;
     while (data->files_whole < folder->files_count) {
@@ -283,59 +284,60 @@ void tw_shell_data_chores(struct tw_shell *shell, uint64_t now_us) {
         tw_data_folder_name(folder, file, name);
         data->files_whole++;
         if (folder->files[file].kind == TW_FETCH_TRAIN) data->train_whole++;
-        tw_shell_note(shell, TW_LOG_INFO, "data_found", "file=%s", name);
-        worker_release(shell);
+        tw_daemon_note(daemon, TW_LOG_INFO, "data_found", "file=%s", name);
+        worker_release(daemon);
     }
 }
 
-bool tw_shell_data_released(struct tw_shell *shell, uint16_t peer, const struct tw_chunk *chunk,
-                            bool was_sent) {
+bool tw_daemon_data_released(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
+                             bool was_sent) {
     if (!chunk->is_background) return false;
-    const bool is_ours = tw_data_serve_released(&shell->data.serve, peer, chunk, was_sent);
+    const bool is_ours = tw_data_serve_released(&daemon->data.serve, peer, chunk, was_sent);
     TW_ASSERT(is_ours);
     return true;
 }
 
 /* ---- links --------------------------------------------------------------------------------- */
 
-void tw_shell_data_peer_up(struct tw_shell *shell, uint16_t peer, const struct tw_id *id) {
-    if (shell->data.store == NULL) return;
-    tw_data_serve_peer_up(&shell->data.serve, peer);
-    fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_PEER_UP, .peer = peer, .id = *id});
+void tw_daemon_data_peer_up(struct tw_daemon *daemon, uint16_t peer, const struct tw_id *id) {
+    if (daemon->data.store == NULL) return;
+    tw_data_serve_peer_up(&daemon->data.serve, peer);
+    fetch_event(daemon,
+                &(struct tw_fetch_event){.kind = TW_FETCH_PEER_UP, .peer = peer, .id = *id});
 }
 
-void tw_shell_data_peer_down(struct tw_shell *shell, uint16_t peer) {
-    if (shell->data.store == NULL) return;
-    tw_data_serve_peer_down(&shell->data.serve, peer);
-    fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_PEER_DOWN, .peer = peer});
+void tw_daemon_data_peer_down(struct tw_daemon *daemon, uint16_t peer) {
+    if (daemon->data.store == NULL) return;
+    tw_data_serve_peer_down(&daemon->data.serve, peer);
+    fetch_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_PEER_DOWN, .peer = peer});
 }
 
-bool tw_shell_data_message(struct tw_shell *shell, uint16_t peer,
-                           const struct tw_message *message) {
-    if (shell->data.store == NULL) return false;
+bool tw_daemon_data_message(struct tw_daemon *daemon, uint16_t peer,
+                            const struct tw_message *message) {
+    if (daemon->data.store == NULL) return false;
     if (message->kind == TW_MSG_MISSING) {
-        fetch_event(shell, &(struct tw_fetch_event){.kind = TW_FETCH_MISSING,
-                                                    .peer = peer,
-                                                    .id = message->u.missing.hash});
+        fetch_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_MISSING,
+                                                     .peer = peer,
+                                                     .id = message->u.missing.hash});
         return false; /* the core passes over what it did not ask for, too */
     }
     if (message->kind != TW_MSG_PULL) return false;
-    const enum tw_status status = tw_data_serve_pull(&shell->data.serve, peer, &message->u.pull);
+    const enum tw_status status = tw_data_serve_pull(&daemon->data.serve, peer, &message->u.pull);
     if (status == TW_AGAIN) return false;
     if (status != TW_OK) {
-        tw_transport_blame(shell->transport, peer, status,
+        tw_transport_blame(daemon->transport, peer, status,
                            "it asks for chunks that the dataset's file has not");
     }
     return true;
 }
 
-bool tw_shell_data_chunk(struct tw_shell *shell, const struct tw_fetch_arrival *chunk,
-                         const uint8_t *bytes) {
-    struct tw_shell_data *data = &shell->data;
+bool tw_daemon_data_chunk(struct tw_daemon *daemon, const struct tw_fetch_arrival *chunk,
+                          const uint8_t *bytes) {
+    struct tw_daemon_data *data = &daemon->data;
     struct tw_fetch_taken taken;
-    if (data->fetch == NULL || shell->stage != TW_SHELL_RUNNING) return false;
+    if (data->fetch == NULL || daemon->stage != TW_DAEMON_RUNNING) return false;
     const enum tw_fetch_verdict verdict =
-        tw_fetch_chunk(data->fetch, chunk, &taken, tw_shell_now_us());
+        tw_fetch_chunk(data->fetch, chunk, &taken, tw_daemon_now_us());
     if (verdict != TW_FETCH_UNKNOWN) data->chunk_bytes_in += chunk->size;
     if (verdict == TW_FETCH_TAKE) {
         const struct tw_data_op op = {.file = folder_file(taken.file),
@@ -344,29 +346,29 @@ bool tw_shell_data_chunk(struct tw_shell *shell, const struct tw_fetch_arrival *
                                       .ticket = taken.ticket};
         data->bytes_in += chunk->size;
         if (tw_data_store_take(data->store, &op, bytes) != TW_OK) {
-            actions_take(shell);
-            on_stored(shell, taken.ticket, TW_FETCH_FAILED, 0);
+            actions_take(daemon);
+            on_stored(daemon, taken.ticket, TW_FETCH_FAILED, 0);
         }
     }
-    actions_take(shell);
+    actions_take(daemon);
     return verdict != TW_FETCH_UNKNOWN;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-enum tw_status tw_shell_data_open(struct tw_shell *shell, struct tw_error *err) {
-    struct tw_shell_data *data = &shell->data;
-    const struct tw_setup *setup = shell->setup;
+enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *err) {
+    struct tw_daemon_data *data = &daemon->data;
+    const struct tw_setup *setup = daemon->setup;
     if (setup->run.data.form != TW_FORM_DATASET) return TW_OK;
     if (setup->is_data_fetched) {
         const size_t bytes = (tw_fetch_bytes() + FETCH_ALIGN - 1) / FETCH_ALIGN * FETCH_ALIGN;
         data->fetch = aligned_alloc(FETCH_ALIGN, bytes);
         if (data->fetch == NULL) return tw_fail(err, TW_NOMEM, "no memory to fetch the dataset");
-        tw_fetch_init(data->fetch, &setup->identity.id, tw_shell_now_us());
-        tw_fetch_set_download(data->fetch, &shell->caps.download);
+        tw_fetch_init(data->fetch, &setup->identity.id, tw_daemon_now_us());
+        tw_fetch_set_download(data->fetch, &daemon->caps.download);
     }
     const struct tw_data_store_config config = {
-        .loop = &shell->loop,
+        .loop = &daemon->loop,
         .ops = tw_file_system(),
         .path = setup->data_path,
         .hash = setup->run.data.sha256,
@@ -378,32 +380,32 @@ enum tw_status tw_shell_data_open(struct tw_shell *shell, struct tw_error *err) 
                    .checked = on_checked,
                    .finished = on_finished,
                    .trouble = on_trouble},
-        .user = shell,
+        .user = daemon,
     };
-    TW_ASSERT(uv_timer_init(&shell->loop, &data->timer) == 0);
-    data->timer.data = shell;
+    TW_ASSERT(uv_timer_init(&daemon->loop, &data->timer) == 0);
+    data->timer.data = daemon;
     TW_TRY(tw_data_store_create(&data->store, &config, err));
     static const struct tw_data_serve_events serve = {
         .send = on_serve_send, .missing = on_serve_missing, .lost = on_serve_lost};
-    tw_data_serve_init(&data->serve, &shell->loop, data->store, &serve, shell);
+    tw_data_serve_init(&data->serve, &daemon->loop, data->store, &serve, daemon);
     data->is_waiting = true;
-    tw_worker_host_set_held(shell->host, true);
+    tw_worker_host_set_held(daemon->host, true);
     return TW_OK;
 }
 
-void tw_shell_data_close(struct tw_shell *shell) {
-    if (shell->data.store == NULL) return;
-    tw_data_store_close(shell->data.store);
-    tw_data_serve_close(&shell->data.serve);
-    uv_close((uv_handle_t *)&shell->data.timer, NULL);
+void tw_daemon_data_close(struct tw_daemon *daemon) {
+    if (daemon->data.store == NULL) return;
+    tw_data_store_close(daemon->data.store);
+    tw_data_serve_close(&daemon->data.serve);
+    uv_close((uv_handle_t *)&daemon->data.timer, NULL);
 }
 
-void tw_shell_data_free(struct tw_shell *shell) {
-    if (shell->data.store == NULL) return;
-    tw_data_serve_deinit(&shell->data.serve);
-    tw_data_store_destroy(shell->data.store);
-    free(shell->data.fetch);
-    free(shell->data.fetch_memory);
+void tw_daemon_data_free(struct tw_daemon *daemon) {
+    if (daemon->data.store == NULL) return;
+    tw_data_serve_deinit(&daemon->data.serve);
+    tw_data_store_destroy(daemon->data.store);
+    free(daemon->data.fetch);
+    free(daemon->data.fetch_memory);
 }
 
 /* ---- what people see ----------------------------------------------------------------------- */
@@ -455,9 +457,10 @@ static void stalled_say(const struct tw_fetch_view *fetch, char *text, size_t ro
     }
 }
 
-static void fill_fetch(const struct tw_shell *shell, uint64_t now_us, struct tw_status_view *view) {
+static void fill_fetch(const struct tw_daemon *daemon, uint64_t now_us,
+                       struct tw_status_view *view) {
     struct tw_fetch_view fetch;
-    tw_fetch_view(shell->data.fetch, now_us, &fetch);
+    tw_fetch_view(daemon->data.fetch, now_us, &fetch);
     view->data.bytes = fetch.bytes_count;
     view->data.bytes_here = fetch.bytes_here;
     view->data.chunks_here = fetch.chunks_here;
@@ -470,16 +473,16 @@ static void fill_fetch(const struct tw_shell *shell, uint64_t now_us, struct tw_
         const double rest = (double)(fetch.bytes_count - fetch.bytes_here);
         view->data.eta_us = (uint64_t)(rest / rate * 1e6);
     }
-    if (shell->data.is_waiting) {
+    if (daemon->data.is_waiting) {
         waiting_say(&fetch, view->data.text, sizeof(view->data.text));
     } else if (fetch.stage == TW_FETCH_REST && rate == 0) {
         stalled_say(&fetch, view->data.text, sizeof(view->data.text));
     }
 }
 
-static enum tw_view_data data_state(const struct tw_shell *shell,
+static enum tw_view_data data_state(const struct tw_daemon *daemon,
                                     const struct tw_status_view *view) {
-    const struct tw_shell_data *data = &shell->data;
+    const struct tw_daemon_data *data = &daemon->data;
     if (data->store == NULL) return TW_VIEW_DATA_TEXT;
     if (data->is_unusable) return TW_VIEW_DATA_UNUSABLE;
     if (data->is_waiting) return TW_VIEW_DATA_WAITING;
@@ -487,11 +490,11 @@ static enum tw_view_data data_state(const struct tw_shell *shell,
     return data->fetch != NULL ? TW_VIEW_DATA_FETCHING : TW_VIEW_DATA_PARTIAL;
 }
 
-void tw_shell_data_fill(const struct tw_shell *shell, uint64_t now_us, double bytes_per_s,
-                        struct tw_status_view *view) {
-    const struct tw_shell_data *data = &shell->data;
-    (void)snprintf(view->data.path, sizeof(view->data.path), "%.250s", shell->setup->data_path);
-    view->data.is_any = tw_id_is_zero(&shell->setup->run.data.sha256);
+void tw_daemon_data_fill(const struct tw_daemon *daemon, uint64_t now_us, double bytes_per_s,
+                         struct tw_status_view *view) {
+    const struct tw_daemon_data *data = &daemon->data;
+    (void)snprintf(view->data.path, sizeof(view->data.path), "%.250s", daemon->setup->data_path);
+    view->data.is_any = tw_id_is_zero(&daemon->setup->run.data.sha256);
     if (data->store == NULL) {
         view->data.state = TW_VIEW_DATA_TEXT;
         return;
@@ -514,6 +517,6 @@ void tw_shell_data_fill(const struct tw_shell *shell, uint64_t now_us, double by
             if (is_whole) view->data.bytes_here += folder->files[i].bytes;
         }
     }
-    if (data->fetch != NULL) fill_fetch(shell, now_us, view);
-    view->data.state = data_state(shell, view);
+    if (data->fetch != NULL) fill_fetch(daemon, now_us, view);
+    view->data.state = data_state(daemon, view);
 }

@@ -1,4 +1,4 @@
-/* shell_invite.c - tickets given out, guests that come with them, and the run secret's file.
+/* invites.c - tickets given out, guests that come with them, and the run secret's file.
  *
  * A ticket is told, and a guest welcomed, only when the file that counts its uses is on the disk.
  * The file is written on a thread, one write at a time: a change has a number, and who waits for it
@@ -14,7 +14,7 @@
 #include "base/assert.h"
 #include "daemon/auth/private_file.h"
 #include "daemon/net/handshake.h"
-#include "daemon/node/shell.h"
+#include "daemon/node/runtime.h"
 #include "proto/welcome.h"
 
 enum {
@@ -33,7 +33,7 @@ struct waiting {
     char message[160];       /* to the API */
 };
 
-struct tw_shell_invite {
+struct tw_daemon_invites {
     struct tw_tickets tickets;
     char path[TW_PATH_BYTES + 16];
     uint64_t changes, saving, saved; /* numbers of changes */
@@ -53,12 +53,12 @@ static uint64_t unix_s(void) {
 
 /* ---- welcome ------------------------------------------------------------------------------- */
 
-static void peers_fill(struct tw_shell *shell, struct tw_welcome *welcome) {
+static void peers_fill(struct tw_daemon *daemon, struct tw_welcome *welcome) {
     static struct tw_msg_peers known;
-    tw_members_records(shell->members, tw_shell_now_us(), &known);
+    tw_members_records(daemon->members, tw_daemon_now_us(), &known);
     for (uint32_t i = 0; i < known.count && i < TW_WELCOME_PEERS_MAX; i++) {
         const struct tw_record *record = &known.records[i];
-        const bool is_self = tw_id_equal(&record->id, &shell->setup->identity.id);
+        const bool is_self = tw_id_equal(&record->id, &daemon->setup->identity.id);
         if (is_self || !tw_address_is_valid(record->addrs[0])) continue;
         struct tw_welcome_peer *peer = &welcome->peers[welcome->peers_count++];
         peer->id = record->id;
@@ -66,10 +66,10 @@ static void peers_fill(struct tw_shell *shell, struct tw_welcome *welcome) {
     }
 }
 
-static void welcome_send(struct tw_shell *shell, const struct waiting *guest) {
+static void welcome_send(struct tw_daemon *daemon, const struct waiting *guest) {
     static struct tw_welcome welcome; /* too large for a stack */
     static uint8_t body[TW_WELCOME_BYTES_MAX];
-    const struct tw_setup *setup = shell->setup;
+    const struct tw_setup *setup = daemon->setup;
     struct tw_error err = {0};
     memset(&welcome, 0, sizeof(welcome));
     welcome.manifest_bytes = (uint32_t)strlen(setup->manifest);
@@ -80,30 +80,30 @@ static void welcome_send(struct tw_shell *shell, const struct waiting *guest) {
         memcpy(welcome.secrets[i], setup->secrets.list[i].bytes, TW_SECRET_BYTES);
     if (setup->has_gate &&
         tw_gate_admit(&setup->gate, &guest->node, TW_GATE_LIFE_S, &welcome.certs, &err) != TW_OK) {
-        tw_transport_turn_away(shell->transport, guest->number, err.status, err.message);
+        tw_transport_turn_away(daemon->transport, guest->number, err.status, err.message);
         return;
     }
-    peers_fill(shell, &welcome);
+    peers_fill(daemon, &welcome);
     const uint32_t size = tw_welcome_encode(&welcome, body);
-    tw_transport_welcome(shell->transport, guest->number, guest->ticket.key, body, size);
+    tw_transport_welcome(daemon->transport, guest->number, guest->ticket.key, body, size);
     explicit_bzero(&welcome, sizeof(welcome));
     explicit_bzero(body, sizeof(body));
     char node[9], name[9];
     tw_id_short(&guest->node, node);
     tw_ticket_name(guest->ticket.id, name);
-    tw_shell_note(shell, TW_LOG_INFO, "guest_welcomed", "node=%s ticket=%s", node, name);
+    tw_daemon_note(daemon, TW_LOG_INFO, "guest_welcomed", "node=%s ticket=%s", node, name);
 }
 
 /* ---- writing ------------------------------------------------------------------------------- */
 
-static void answer_saved(struct tw_shell *shell, const struct waiting *waiting) {
+static void answer_saved(struct tw_daemon *daemon, const struct waiting *waiting) {
     char line[TW_TICKET_TEXT_BYTES], name[9];
     if (waiting->is_guest) {
-        if (shell->transport != NULL) welcome_send(shell, waiting);
+        if (daemon->transport != NULL) welcome_send(daemon, waiting);
         return;
     }
     if (waiting->ticket.addrs_count == 0) { /* one was taken back */
-        tw_api_answer(shell->api, waiting->number, TW_OK, waiting->message);
+        tw_api_answer(daemon->api, waiting->number, TW_OK, waiting->message);
         return;
     }
     tw_ticket_encode(&waiting->ticket, line);
@@ -111,37 +111,37 @@ static void answer_saved(struct tw_shell *shell, const struct waiting *waiting) 
     json_t *addrs = json_array();
     for (uint32_t i = 0; i < waiting->ticket.addrs_count; i++)
         (void)json_array_append_new(addrs, json_string(waiting->ticket.addrs[i]));
-    tw_api_answer_data(shell->api, waiting->number, waiting->message,
+    tw_api_answer_data(daemon->api, waiting->number, waiting->message,
                        json_pack("{s:s,s:s,s:I,s:i,s:o,s:s}", "line", line, "ticket", name,
                                  "expires_unix_s", (json_int_t)waiting->ticket.expires_s, "uses",
                                  (int)waiting->ticket.uses, "addresses", addrs, "run",
-                                 shell->setup->run.name));
+                                 daemon->setup->run.name));
     explicit_bzero(line, sizeof(line));
 }
 
-static void answer_lost(struct tw_shell *shell, const struct waiting *waiting,
+static void answer_lost(struct tw_daemon *daemon, const struct waiting *waiting,
                         const struct tw_error *why) {
     char sentence[sizeof(why->message) + 64];
     (void)snprintf(sentence, sizeof(sentence), "the tickets cannot be saved: %s", why->message);
     if (!waiting->is_guest)
-        tw_api_answer(shell->api, waiting->number, why->status, sentence);
-    else if (shell->transport != NULL)
-        tw_transport_turn_away(shell->transport, waiting->number, TW_LIMIT,
+        tw_api_answer(daemon->api, waiting->number, why->status, sentence);
+    else if (daemon->transport != NULL)
+        tw_transport_turn_away(daemon->transport, waiting->number, TW_LIMIT,
                                "it cannot note the use of a ticket now");
 }
 
 static void on_write(uv_work_t *work) {
-    struct tw_shell *shell = work->data;
-    struct tw_shell_invite *invite = shell->invite;
+    struct tw_daemon *daemon = work->data;
+    struct tw_daemon_invites *invite = daemon->invite;
     invite->save_error = (struct tw_error){0};
     (void)tw_private_replace(invite->path, invite->text, invite->text_bytes, &invite->save_error);
 }
 
-static void save_start(struct tw_shell *shell);
+static void save_start(struct tw_daemon *daemon);
 
 static void on_written(uv_work_t *work, int status) {
-    struct tw_shell *shell = work->data;
-    struct tw_shell_invite *invite = shell->invite;
+    struct tw_daemon *daemon = work->data;
+    struct tw_daemon_invites *invite = daemon->invite;
     const struct tw_error err = invite->save_error;
     (void)status;
     invite->is_saving = false;
@@ -149,35 +149,35 @@ static void on_written(uv_work_t *work, int status) {
     if (err.status == TW_OK)
         invite->saved = invite->saving;
     else
-        tw_shell_note(shell, TW_LOG_ERROR, "tickets_not_saved", "text=\"%s\"", err.message);
+        tw_daemon_note(daemon, TW_LOG_ERROR, "tickets_not_saved", "text=\"%s\"", err.message);
     for (unsigned i = 0; i < WAITING_MAX; i++) {
         struct waiting *waiting = &invite->waiting[i];
         if (!waiting->is_used || waiting->change > invite->saving) continue;
-        if (shell->stage != TW_SHELL_CLOSING) {
+        if (daemon->stage != TW_DAEMON_CLOSING) {
             if (err.status == TW_OK)
-                answer_saved(shell, waiting);
+                answer_saved(daemon, waiting);
             else
-                answer_lost(shell, waiting, &err);
+                answer_lost(daemon, waiting, &err);
         }
         explicit_bzero(waiting, sizeof(*waiting));
     }
-    if (invite->changes > invite->saving) save_start(shell);
-    tw_shell_leave_step(shell);
+    if (invite->changes > invite->saving) save_start(daemon);
+    tw_daemon_leave_step(daemon);
 }
 
-static void save_start(struct tw_shell *shell) {
-    struct tw_shell_invite *invite = shell->invite;
+static void save_start(struct tw_daemon *daemon) {
+    struct tw_daemon_invites *invite = daemon->invite;
     if (invite->is_saving) return;
     invite->saving = invite->changes;
     invite->text_bytes = tw_tickets_encode(&invite->tickets, invite->text);
-    invite->work.data = shell;
+    invite->work.data = daemon;
     invite->is_saving = true;
-    TW_ASSERT(uv_queue_work(&shell->loop, &invite->work, on_write, on_written) == 0);
+    TW_ASSERT(uv_queue_work(&daemon->loop, &invite->work, on_write, on_written) == 0);
 }
 
 /* A place to wait for the change that was made last; NULL: there is none. Guests come and go while
  * a slow disk writes: they have places of their own, and can take none from people. */
-static struct waiting *wait_for_save(struct tw_shell_invite *invite, bool is_guest) {
+static struct waiting *wait_for_save(struct tw_daemon_invites *invite, bool is_guest) {
     const unsigned begin = is_guest ? 0 : TW_HANDSHAKES_MAX;
     const unsigned end = is_guest ? TW_HANDSHAKES_MAX : WAITING_MAX;
     for (unsigned i = begin; i < end; i++) {
@@ -192,8 +192,8 @@ static struct waiting *wait_for_save(struct tw_shell_invite *invite, bool is_gue
 
 /* ---- guests -------------------------------------------------------------------------------- */
 
-void tw_shell_invite_guest(struct tw_shell *shell, const struct tw_guest *guest) {
-    struct tw_shell_invite *invite = shell->invite;
+void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *guest) {
+    struct tw_daemon_invites *invite = daemon->invite;
     struct tw_ticket_row *row = tw_tickets_find(&invite->tickets, guest->ticket_id);
     struct tw_error err = {0};
     bool is_new = false;
@@ -203,13 +203,13 @@ void tw_shell_invite_guest(struct tw_shell *shell, const struct tw_guest *guest)
     if (row != NULL) status = tw_hello_check_ticket(guest->hello, row->key, guest->ekm, &err);
     if (status == TW_OK) status = tw_ticket_use(row, &guest->hello->id, unix_s(), &is_new, &err);
     if (status != TW_OK) {
-        tw_transport_turn_away(shell->transport, guest->number, status, err.message);
+        tw_transport_turn_away(daemon->transport, guest->number, status, err.message);
         return;
     }
     if (is_new) invite->changes++;
     struct waiting *waiting = wait_for_save(invite, true);
     if (waiting == NULL) {
-        tw_transport_turn_away(shell->transport, guest->number, TW_LIMIT,
+        tw_transport_turn_away(daemon->transport, guest->number, TW_LIMIT,
                                "too many guests at once");
         return;
     }
@@ -218,10 +218,10 @@ void tw_shell_invite_guest(struct tw_shell *shell, const struct tw_guest *guest)
     memcpy(waiting->ticket.id, row->id, sizeof(row->id));
     memcpy(waiting->ticket.key, row->key, sizeof(row->key));
     if (invite->saved < waiting->change) {
-        save_start(shell);
+        save_start(daemon);
         return;
     }
-    answer_saved(shell, waiting);
+    answer_saved(daemon, waiting);
     explicit_bzero(waiting, sizeof(*waiting));
 }
 
@@ -234,8 +234,8 @@ static bool is_host(const char *addr, const char *a, const char *b) {
 }
 
 /* Those this node says of itself; of this machine alone only when there are no others. */
-static void addrs_own(const struct tw_shell *shell, struct tw_ticket *ticket) {
-    const struct tw_record *self = tw_transport_self(shell->transport);
+static void addrs_own(const struct tw_daemon *daemon, struct tw_ticket *ticket) {
+    const struct tw_record *self = tw_transport_self(daemon->transport);
     for (unsigned pass = 0; pass < 2 && ticket->addrs_count == 0; pass++) {
         for (unsigned i = 0; i < TW_ADDRS_MAX && self->addrs[i][0] != '\0'; i++) {
             const char *addr = self->addrs[i];
@@ -262,36 +262,36 @@ static enum tw_status addrs_given(const char *list, struct tw_ticket *ticket,
     return TW_OK;
 }
 
-static uint64_t number_argument(const struct tw_shell *shell, uint32_t ticket, const char *name,
+static uint64_t number_argument(const struct tw_daemon *daemon, uint32_t ticket, const char *name,
                                 uint64_t otherwise) {
-    const char *text = tw_api_argument(shell->api, ticket, name);
+    const char *text = tw_api_argument(daemon->api, ticket, name);
     char *end = NULL;
     if (text == NULL) return otherwise;
     const unsigned long long value = strtoull(text, &end, 10);
     return *text >= '0' && *text <= '9' && *end == '\0' ? value : 0; /* out of every bound */
 }
 
-static enum tw_status ticket_make(struct tw_shell *shell, uint32_t api_ticket,
+static enum tw_status ticket_make(struct tw_daemon *daemon, uint32_t api_ticket,
                                   struct tw_ticket *ticket, struct tw_error *err) {
     struct tw_ticket_row *row = NULL;
-    const char *given = tw_api_argument(shell->api, api_ticket, "address");
-    if (shell->transport == NULL)
+    const char *given = tw_api_argument(daemon->api, api_ticket, "address");
+    if (daemon->transport == NULL)
         return tw_fail(err, TW_CONFIG, "with network.links = off nobody can come");
-    if (shell->setup->has_gate) TW_TRY(tw_gate_can_admit(&shell->setup->gate, err));
+    if (daemon->setup->has_gate) TW_TRY(tw_gate_can_admit(&daemon->setup->gate, err));
     if (given != NULL)
         TW_TRY(addrs_given(given, ticket, err));
     else
-        addrs_own(shell, ticket);
+        addrs_own(daemon, ticket);
     if (ticket->addrs_count == 0)
         return tw_fail(err, TW_CONFIG,
                        "this node knows no address at which it can be dialled: say one with "
                        "--address HOST:PORT, or invite from a node that listens");
-    const uint64_t uses = number_argument(shell, api_ticket, "uses", 1);
-    const uint64_t life_s = number_argument(shell, api_ticket, "expires_s", DEFAULT_LIFE_S);
-    TW_TRY(tw_tickets_add(&shell->invite->tickets, uses <= UINT32_MAX ? (uint32_t)uses : 0, life_s,
+    const uint64_t uses = number_argument(daemon, api_ticket, "uses", 1);
+    const uint64_t life_s = number_argument(daemon, api_ticket, "expires_s", DEFAULT_LIFE_S);
+    TW_TRY(tw_tickets_add(&daemon->invite->tickets, uses <= UINT32_MAX ? (uint32_t)uses : 0, life_s,
                           unix_s(), &row, err));
-    ticket->run = shell->setup->run_id;
-    ticket->inviter = shell->setup->identity.id;
+    ticket->run = daemon->setup->run_id;
+    ticket->inviter = daemon->setup->identity.id;
     memcpy(ticket->id, row->id, sizeof(row->id));
     memcpy(ticket->key, row->key, sizeof(row->key));
     ticket->expires_s = row->expires_s;
@@ -300,14 +300,14 @@ static enum tw_status ticket_make(struct tw_shell *shell, uint32_t api_ticket,
 }
 
 /* Answers when the change is on the disk. */
-static void answer_later(struct tw_shell *shell, uint32_t api_ticket, const char *message,
+static void answer_later(struct tw_daemon *daemon, uint32_t api_ticket, const char *message,
                          const struct tw_ticket *ticket) {
-    struct tw_shell_invite *invite = shell->invite;
+    struct tw_daemon_invites *invite = daemon->invite;
     invite->changes++;
-    save_start(shell);
+    save_start(daemon);
     struct waiting *waiting = wait_for_save(invite, false);
     if (waiting == NULL) { /* of clients that did not wait for their answer */
-        tw_api_answer(shell->api, api_ticket, TW_LIMIT,
+        tw_api_answer(daemon->api, api_ticket, TW_LIMIT,
                       "too many wait for the disk: `thinwire invite --list` shows what came of it");
         return;
     }
@@ -336,40 +336,40 @@ static json_t *row_json(const struct tw_ticket_row *row, uint64_t now_s) {
                      (int)row->guests_count, "nodes", guests);
 }
 
-static void list_answer(struct tw_shell *shell, uint32_t api_ticket) {
-    const struct tw_tickets *tickets = &shell->invite->tickets;
+static void list_answer(struct tw_daemon *daemon, uint32_t api_ticket) {
+    const struct tw_tickets *tickets = &daemon->invite->tickets;
     json_t *list = json_array();
     for (uint32_t i = 0; i < tickets->count; i++)
         (void)json_array_append_new(list, row_json(&tickets->rows[i], unix_s()));
-    tw_api_answer_data(shell->api, api_ticket, "tickets of this node",
+    tw_api_answer_data(daemon->api, api_ticket, "tickets of this node",
                        json_pack("{s:o}", "tickets", list));
 }
 
-void tw_shell_invite_verb(struct tw_shell *shell, enum tw_api_verb verb, uint32_t api_ticket) {
+void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uint32_t api_ticket) {
     struct tw_error err = {0};
     struct tw_ticket ticket = {0};
     char name[9], message[128];
     if (verb == TW_API_INVITE_LIST) {
-        list_answer(shell, api_ticket);
+        list_answer(daemon, api_ticket);
     } else if (verb == TW_API_INVITE) {
-        if (ticket_make(shell, api_ticket, &ticket, &err) != TW_OK) {
-            tw_api_answer(shell->api, api_ticket, err.status, err.message);
+        if (ticket_make(daemon, api_ticket, &ticket, &err) != TW_OK) {
+            tw_api_answer(daemon->api, api_ticket, err.status, err.message);
             return;
         }
         tw_ticket_name(ticket.id, name);
-        tw_shell_note(shell, TW_LOG_INFO, "ticket_made", "ticket=%s uses=%u", name, ticket.uses);
-        answer_later(shell, api_ticket, "give the line to who shall join", &ticket);
+        tw_daemon_note(daemon, TW_LOG_INFO, "ticket_made", "ticket=%s uses=%u", name, ticket.uses);
+        answer_later(daemon, api_ticket, "give the line to who shall join", &ticket);
         explicit_bzero(&ticket, sizeof(ticket));
     } else {
-        const char *given = tw_api_argument(shell->api, api_ticket, "ticket");
-        if (tw_tickets_withdraw(&shell->invite->tickets, given != NULL ? given : "", &err) !=
+        const char *given = tw_api_argument(daemon->api, api_ticket, "ticket");
+        if (tw_tickets_withdraw(&daemon->invite->tickets, given != NULL ? given : "", &err) !=
             TW_OK) {
-            tw_api_answer(shell->api, api_ticket, err.status, err.message);
+            tw_api_answer(daemon->api, api_ticket, err.status, err.message);
             return;
         }
-        tw_shell_note(shell, TW_LOG_INFO, "ticket_revoked", "ticket=%.16s", given);
+        tw_daemon_note(daemon, TW_LOG_INFO, "ticket_revoked", "ticket=%.16s", given);
         (void)snprintf(message, sizeof(message), "ticket %.16s is no good any more", given);
-        answer_later(shell, api_ticket, message, NULL);
+        answer_later(daemon, api_ticket, message, NULL);
     }
 }
 
@@ -377,13 +377,13 @@ void tw_shell_invite_verb(struct tw_shell *shell, enum tw_api_verb verb, uint32_
  */
 
 /* Nobody fetches it with a ticket that was used before it came. */
-static uint32_t secrets_note(struct tw_shell *shell, const struct tw_secrets *secrets) {
-    struct tw_shell_invite *invite = shell->invite;
+static uint32_t secrets_note(struct tw_daemon *daemon, const struct tw_secrets *secrets) {
+    struct tw_daemon_invites *invite = daemon->invite;
     const uint32_t count = tw_tickets_secrets(&invite->tickets, secrets);
     if (count == 0) return 0;
     invite->changes++;
-    tw_shell_note(
-        shell, TW_LOG_INFO, "tickets_ended",
+    tw_daemon_note(
+        daemon, TW_LOG_INFO, "tickets_ended",
         "tickets=%u text=\"the run secret is replaced: tickets that were used are no good "
         "any more\"",
         count);
@@ -392,8 +392,8 @@ static uint32_t secrets_note(struct tw_shell *shell, const struct tw_secrets *se
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-enum tw_status tw_shell_invite_open(struct tw_shell *shell, struct tw_error *err) {
-    struct tw_shell_invite *invite = calloc(1, sizeof(*invite));
+enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error *err) {
+    struct tw_daemon_invites *invite = calloc(1, sizeof(*invite));
     char *text = malloc(TW_TICKETS_TEXT_MAX);
     struct tw_error reason = {0};
     if (invite == NULL || text == NULL) {
@@ -401,63 +401,63 @@ enum tw_status tw_shell_invite_open(struct tw_shell *shell, struct tw_error *err
         free(text);
         return tw_fail(err, TW_NOMEM, "no memory for the tickets");
     }
-    shell->invite = invite;
+    daemon->invite = invite;
     invite->text = text;
-    (void)snprintf(invite->path, sizeof(invite->path), "%s/tickets", shell->setup->run_state_dir);
+    (void)snprintf(invite->path, sizeof(invite->path), "%s/tickets", daemon->setup->run_state_dir);
     /* Lost tickets let nobody in: no reason not to train. */
     if (tw_tickets_load(&invite->tickets, invite->path, &reason) != TW_OK)
-        tw_shell_note(shell, TW_LOG_ERROR, "tickets_lost", "text=\"%s\"", reason.message);
-    if (shell->setup->secrets.count > 0) {
-        (void)stat(shell->setup->secret_path, &invite->secret_file);
+        tw_daemon_note(daemon, TW_LOG_ERROR, "tickets_lost", "text=\"%s\"", reason.message);
+    if (daemon->setup->secrets.count > 0) {
+        (void)stat(daemon->setup->secret_path, &invite->secret_file);
         /* A file without marks must get them: or the next new secret is not seen either. */
         if (invite->tickets.marks_count == 0 && invite->tickets.count > 0) invite->changes++;
-        (void)secrets_note(shell, &shell->setup->secrets); /* the chores write it */
+        (void)secrets_note(daemon, &daemon->setup->secrets); /* the chores write it */
     }
     return TW_OK;
 }
 
 /* Somebody changed the file of the run secret (`thinwire secret`): from now on it is that. */
-static void secret_look(struct tw_shell *shell) {
-    struct tw_shell_invite *invite = shell->invite;
+static void secret_look(struct tw_daemon *daemon) {
+    struct tw_daemon_invites *invite = daemon->invite;
     struct tw_secrets fresh = {0};
     struct tw_error err = {0};
     struct stat now;
-    if (stat(shell->setup->secret_path, &now) != 0) return;
+    if (stat(daemon->setup->secret_path, &now) != 0) return;
     const struct stat *was = &invite->secret_file;
     if (now.st_ino == was->st_ino && now.st_size == was->st_size &&
         now.st_mtim.tv_sec == was->st_mtim.tv_sec && now.st_mtim.tv_nsec == was->st_mtim.tv_nsec)
         return;
     invite->secret_file = now;
-    if (tw_secrets_open(shell->setup->secret_path, &fresh, &err) != TW_OK) {
-        tw_shell_note(shell, TW_LOG_ERROR, "secret_refused", "text=\"%s\"", err.message);
+    if (tw_secrets_open(daemon->setup->secret_path, &fresh, &err) != TW_OK) {
+        tw_daemon_note(daemon, TW_LOG_ERROR, "secret_refused", "text=\"%s\"", err.message);
         return;
     }
     char mark[TW_SECRET_MARK_BYTES];
     tw_secret_mark(&fresh.list[0], mark);
-    if (secrets_note(shell, &fresh) > 0) save_start(shell);
-    shell->setup->secrets = fresh;
-    tw_transport_set_secrets(shell->transport, &fresh);
+    if (secrets_note(daemon, &fresh) > 0) save_start(daemon);
+    daemon->setup->secrets = fresh;
+    tw_transport_set_secrets(daemon->transport, &fresh);
     tw_secrets_wipe(&fresh);
-    tw_shell_note(shell, TW_LOG_INFO, "secret_changed", "used=%s secrets=%u", mark,
-                  shell->setup->secrets.count);
+    tw_daemon_note(daemon, TW_LOG_INFO, "secret_changed", "used=%s secrets=%u", mark,
+                   daemon->setup->secrets.count);
 }
 
-void tw_shell_invite_chores(struct tw_shell *shell, uint64_t now_us) {
-    struct tw_shell_invite *invite = shell->invite;
-    if (invite == NULL || shell->transport == NULL || now_us < invite->look_due_us) return;
+void tw_daemon_invites_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_invites *invite = daemon->invite;
+    if (invite == NULL || daemon->transport == NULL || now_us < invite->look_due_us) return;
     invite->look_due_us = now_us + LOOK_US;
-    if (invite->changes > invite->saving) save_start(shell);
-    if (shell->setup->secrets.count > 0) secret_look(shell);
+    if (invite->changes > invite->saving) save_start(daemon);
+    if (daemon->setup->secrets.count > 0) secret_look(daemon);
 }
 
-bool tw_shell_invite_is_saving(const struct tw_shell *shell) {
-    return shell->invite != NULL && shell->invite->is_saving;
+bool tw_daemon_invites_is_saving(const struct tw_daemon *daemon) {
+    return daemon->invite != NULL && daemon->invite->is_saving;
 }
 
-void tw_shell_invite_free(struct tw_shell *shell) {
-    if (shell->invite == NULL) return;
-    explicit_bzero(&shell->invite->tickets, sizeof(shell->invite->tickets));
-    free(shell->invite->text);
-    free(shell->invite);
-    shell->invite = NULL;
+void tw_daemon_invites_free(struct tw_daemon *daemon) {
+    if (daemon->invite == NULL) return;
+    explicit_bzero(&daemon->invite->tickets, sizeof(daemon->invite->tickets));
+    free(daemon->invite->text);
+    free(daemon->invite);
+    daemon->invite = NULL;
 }

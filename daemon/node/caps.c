@@ -1,4 +1,4 @@
-/* shell_caps.c - how much of the line is ours at this moment: caps, the hours of the day, the quota
+/* caps.c - how much of the line is ours at this moment: caps, the hours of the day, the quota
  * of the month.
  *
  * The upload cap in force is that of `network.upload`, or of `thinwire limit` since it was said; an
@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "base/units.h"
-#include "daemon/node/shell.h"
+#include "daemon/node/runtime.h"
 
 enum { LOOK_US = 1000 * 1000, SAVE_US = 60 * 1000 * 1000 };
 
@@ -33,15 +33,15 @@ static uint64_t lower(uint64_t cap, uint64_t other) {
     return cap < other ? cap : other;
 }
 
-static void say_rest(struct tw_shell *shell, enum tw_shell_rest rest) {
+static void say_rest(struct tw_daemon *daemon, enum tw_daemon_rest rest) {
     char sentence[96], next[16];
     struct tw_message message;
     if (rest == TW_REST_QUOTA) {
-        tw_quota_next(shell->caps.quota.month, next);
+        tw_quota_next(daemon->caps.quota.month, next);
         (void)snprintf(sentence, sizeof(sentence), "its quota of the month is used up, until %s",
                        next);
     } else {
-        const uint32_t until = shell->caps.now.until_min % TW_DAY_MINUTES;
+        const uint32_t until = daemon->caps.now.until_min % TW_DAY_MINUTES;
         (void)snprintf(sentence, sizeof(sentence), "its hours are over, until %02u:%02u",
                        until / 60, until % 60);
     }
@@ -49,17 +49,17 @@ static void say_rest(struct tw_shell *shell, enum tw_shell_rest rest) {
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_LEAVE;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if (shell->peers[i].is_up) tw_shell_net_send(shell, i, &message);
+        if (daemon->peers[i].is_up) tw_daemon_links_send(daemon, i, &message);
     }
-    tw_transport_rest(shell->transport, sentence);
-    tw_shell_note(shell, TW_LOG_INFO, "links_rest", "why=%s text=\"%s\"", REST_NAMES[rest],
-                  sentence);
+    tw_transport_rest(daemon->transport, sentence);
+    tw_daemon_note(daemon, TW_LOG_INFO, "links_rest", "why=%s text=\"%s\"", REST_NAMES[rest],
+                   sentence);
 }
 
-void tw_shell_caps_apply(struct tw_shell *shell) {
-    const struct tw_config *config = &shell->setup->config;
-    struct tw_shell_caps *caps = &shell->caps;
-    const uint64_t now_us = tw_shell_now_us();
+void tw_daemon_caps_apply(struct tw_daemon *daemon) {
+    const struct tw_config *config = &daemon->setup->config;
+    struct tw_daemon_caps *caps = &daemon->caps;
+    const uint64_t now_us = tw_daemon_now_us();
     caps->now = tw_hours_at(&config->network.hours, minute_of_day());
     const uint64_t upload =
         caps->has_upload_limit ? caps->upload_limit : config->network.upload_bytes_s;
@@ -70,35 +70,36 @@ void tw_shell_caps_apply(struct tw_shell *shell) {
     if (caps->download_now != caps->download.per_s)
         tw_rate_set(&caps->download, caps->download_now, tw_rate_burst_bytes(caps->download_now),
                     now_us);
-    if (shell->transport != NULL && upload_now != caps->upload_now)
-        tw_transport_set_upload(shell->transport, upload_now);
+    if (daemon->transport != NULL && upload_now != caps->upload_now)
+        tw_transport_set_upload(daemon->transport, upload_now);
     caps->upload_now = upload_now;
 
     const uint64_t quota = config->network.quota_bytes;
-    enum tw_shell_rest rest = TW_REST_NONE;
+    enum tw_daemon_rest rest = TW_REST_NONE;
     if (caps->now.is_off) rest = TW_REST_HOURS;
     if (quota > 0 && caps->quota.bytes >= quota) rest = TW_REST_QUOTA;
-    if (shell->transport == NULL || rest == caps->rest) return;
+    if (daemon->transport == NULL || rest == caps->rest) return;
     caps->rest = rest;
     if (rest != TW_REST_NONE) {
-        say_rest(shell, rest);
+        say_rest(daemon, rest);
         return;
     }
-    tw_transport_rest(shell->transport, NULL);
-    tw_shell_note(shell, TW_LOG_INFO, "links_resume", "text=\"this node may use the line again\"");
+    tw_transport_rest(daemon->transport, NULL);
+    tw_daemon_note(daemon, TW_LOG_INFO, "links_resume",
+                   "text=\"this node may use the line again\"");
 }
 
 /* ---- what passed ----------------------------------------------------------------------------- */
 
 static void on_save_work(uv_work_t *work) {
-    struct tw_shell *shell = work->data;
-    struct tw_shell_caps *caps = &shell->caps;
+    struct tw_daemon *daemon = work->data;
+    struct tw_daemon_caps *caps = &daemon->caps;
     caps->save_status = tw_quota_save(&caps->saving, tw_file_system(), caps->dir, &caps->save_err);
 }
 
 static void on_save_done(uv_work_t *work, int status) {
-    struct tw_shell *shell = work->data;
-    struct tw_shell_caps *caps = &shell->caps;
+    struct tw_daemon *daemon = work->data;
+    struct tw_daemon_caps *caps = &daemon->caps;
     caps->is_saving = false;
     if (status != 0) return;
     if (caps->save_status == TW_OK) {
@@ -107,63 +108,63 @@ static void on_save_done(uv_work_t *work, int status) {
     }
     caps->quota.is_saved = false;
     if (!caps->is_save_failed)
-        tw_shell_note(shell, TW_LOG_WARN, "traffic_not_saved",
-                      "text=\"%s: a restart forgets what passed since\"", caps->save_err.message);
+        tw_daemon_note(daemon, TW_LOG_WARN, "traffic_not_saved",
+                       "text=\"%s: a restart forgets what passed since\"", caps->save_err.message);
     caps->is_save_failed = true;
 }
 
-static void save_later(struct tw_shell *shell, uint64_t now_us) {
-    struct tw_shell_caps *caps = &shell->caps;
-    if (caps->is_saving || now_us < caps->save_due_us || shell->stage == TW_SHELL_CLOSING) return;
+static void save_later(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_caps *caps = &daemon->caps;
+    if (caps->is_saving || now_us < caps->save_due_us || daemon->stage == TW_DAEMON_CLOSING) return;
     caps->save_due_us = now_us + SAVE_US;
     if (caps->quota.is_saved) return;
     caps->is_saving = true;
     caps->saving = caps->quota;
     caps->quota.is_saved = true; /* but for what passes from now on */
-    caps->work.data = shell;
-    TW_ASSERT(uv_queue_work(&shell->loop, &caps->work, on_save_work, on_save_done) == 0);
+    caps->work.data = daemon;
+    TW_ASSERT(uv_queue_work(&daemon->loop, &caps->work, on_save_work, on_save_done) == 0);
 }
 
-void tw_shell_caps_chores(struct tw_shell *shell, uint64_t now_us) {
-    struct tw_shell_caps *caps = &shell->caps;
-    if (shell->transport == NULL || now_us < caps->look_due_us) return;
+void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_caps *caps = &daemon->caps;
+    if (daemon->transport == NULL || now_us < caps->look_due_us) return;
     caps->look_due_us = now_us + LOOK_US;
-    const struct tw_traffic all = tw_transport_traffic(shell->transport);
+    const struct tw_traffic all = tw_transport_traffic(daemon->transport);
     const uint64_t both = tw_quota_line_bytes(all.bytes_in + all.bytes_out);
     tw_quota_add(&caps->quota, tw_quota_month((int64_t)time(NULL)), both - caps->seen_bytes);
     caps->seen_bytes = both;
     /* Chunks were paid for when they were asked for; everything else is, now that it came. */
-    const uint64_t chunks = shell->chunk_bytes_in + shell->data.chunk_bytes_in;
+    const uint64_t chunks = daemon->chunk_bytes_in + daemon->data.chunk_bytes_in;
     const uint64_t rest = all.bytes_in > chunks ? all.bytes_in - chunks : 0;
     if (rest > caps->seen_rest) tw_rate_spend(&caps->download, rest - caps->seen_rest, now_us);
     caps->seen_rest = rest;
-    tw_shell_caps_apply(shell);
-    save_later(shell, now_us);
+    tw_daemon_caps_apply(daemon);
+    save_later(daemon, now_us);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-enum tw_status tw_shell_caps_open(struct tw_shell *shell, struct tw_error *err) {
+enum tw_status tw_daemon_caps_open(struct tw_daemon *daemon, struct tw_error *err) {
     const struct tw_file_ops *ops = tw_file_system();
-    struct tw_shell_caps *caps = &shell->caps;
+    struct tw_daemon_caps *caps = &daemon->caps;
     struct tw_error reason = {0};
-    tw_rate_init(&caps->download, 0, 0, tw_shell_now_us());
-    caps->dir = ops->dir_open(ops->ctx, shell->setup->config.node.state_dir);
+    tw_rate_init(&caps->download, 0, 0, tw_daemon_now_us());
+    caps->dir = ops->dir_open(ops->ctx, daemon->setup->config.node.state_dir);
     if (caps->dir < 0)
-        return tw_fail(err, TW_IO, "%s: %s", shell->setup->config.node.state_dir,
+        return tw_fail(err, TW_IO, "%s: %s", daemon->setup->config.node.state_dir,
                        strerror(-caps->dir));
     const enum tw_status status = tw_quota_load(&caps->quota, ops, caps->dir, &reason);
     if (status == TW_IO) return tw_fail(err, TW_IO, "%s", reason.message);
     if (status != TW_OK)
-        tw_shell_note(shell, TW_LOG_WARN, "traffic_forgotten", "text=\"%s\"", reason.message);
+        tw_daemon_note(daemon, TW_LOG_WARN, "traffic_forgotten", "text=\"%s\"", reason.message);
     tw_quota_add(&caps->quota, tw_quota_month((int64_t)time(NULL)), 0);
-    caps->save_due_us = tw_shell_now_us() + SAVE_US;
+    caps->save_due_us = tw_daemon_now_us() + SAVE_US;
     return TW_OK;
 }
 
-void tw_shell_caps_close(struct tw_shell *shell) {
+void tw_daemon_caps_close(struct tw_daemon *daemon) {
     const struct tw_file_ops *ops = tw_file_system();
-    struct tw_shell_caps *caps = &shell->caps;
+    struct tw_daemon_caps *caps = &daemon->caps;
     struct tw_error err = {0};
     if (caps->is_saving) return; /* on a thread, at most a minute old */
     if (tw_quota_save(&caps->quota, ops, caps->dir, &err) != TW_OK)
@@ -191,21 +192,21 @@ static void cap_text(uint64_t bytes_s, char text[32]) {
         tw_rate_print(bytes_s, text, 32);
 }
 
-enum tw_status tw_shell_caps_limit(struct tw_shell *shell, const char *upload, const char *download,
-                                   struct tw_error *answer) {
-    struct tw_shell_caps next = shell->caps;
+enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload,
+                                    const char *download, struct tw_error *answer) {
+    struct tw_daemon_caps next = daemon->caps;
     char up[32], down[32];
     TW_TRY(limit_set("upload", upload, &next.has_upload_limit, &next.upload_limit, answer));
     TW_TRY(limit_set("download", download, &next.has_download_limit, &next.download_limit, answer));
-    shell->caps.has_upload_limit = next.has_upload_limit;
-    shell->caps.upload_limit = next.upload_limit;
-    shell->caps.has_download_limit = next.has_download_limit;
-    shell->caps.download_limit = next.download_limit;
-    tw_shell_caps_apply(shell);
-    cap_text(shell->caps.upload_now, up);
-    cap_text(shell->caps.download_now, down);
+    daemon->caps.has_upload_limit = next.has_upload_limit;
+    daemon->caps.upload_limit = next.upload_limit;
+    daemon->caps.has_download_limit = next.has_download_limit;
+    daemon->caps.download_limit = next.download_limit;
+    tw_daemon_caps_apply(daemon);
+    cap_text(daemon->caps.upload_now, up);
+    cap_text(daemon->caps.download_now, down);
     if (upload != NULL || download != NULL)
-        tw_shell_note(shell, TW_LOG_INFO, "limit", "upload=\"%s\" download=\"%s\"", up, down);
+        tw_daemon_note(daemon, TW_LOG_INFO, "limit", "upload=\"%s\" download=\"%s\"", up, down);
     (void)snprintf(answer->message, sizeof(answer->message), "upload: %s, download: %s%s", up, down,
                    upload != NULL || download != NULL ? ", until the daemon starts anew" : "");
     return TW_OK;
@@ -213,9 +214,9 @@ enum tw_status tw_shell_caps_limit(struct tw_shell *shell, const char *upload, c
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-void tw_shell_caps_fill(const struct tw_shell *shell, struct tw_status_view *view) {
-    const struct tw_config *config = &shell->setup->config;
-    const struct tw_shell_caps *caps = &shell->caps;
+void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    const struct tw_config *config = &daemon->setup->config;
+    const struct tw_daemon_caps *caps = &daemon->caps;
     view->caps.upload_bytes_s = caps->upload_now;
     view->caps.download_bytes_s = caps->download_now;
     view->caps.has_limit = caps->has_upload_limit || caps->has_download_limit;

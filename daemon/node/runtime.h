@@ -1,10 +1,10 @@
-/* shell.h - the daemon around the core: one libuv loop that turns what happens into events and
+/* runtime.h - the daemon around the core: one libuv loop that turns what happens into events and
  * actions into what is done. It decides nothing about the run; everything it keeps is for doing, or
  * for showing.
  *
  *            transport   worker_host   vote store   timers
  *                 \           |            |         /
- *                  tw_shell_event --> tw_node --> actions --> shell_act.c
+ *                  tw_daemon_event --> tw_node --> actions --> shell_act.c
  *
  * Life:  open --> running --SIGTERM, SIGINT or `leave`--> leaving --> closing --> the loop is empty
  *   leaving: the core says goodbye, a snapshot and a checkpoint are made, the worker ends;
@@ -12,14 +12,14 @@
  *   closing: links, API and worker socket close, in TW_CLOSE_US at most.
  *   A second signal ends the process at once.
  *
- * shell.c        events, core, time, life        shell_store.c  votes, member cache
- * shell_net.c    links, frames, dialling         shell_save.c   checkpoints
- * shell_worker.c worker and supervisor           shell_view.c   what people see
- * shell_data.c   the dataset: fetched, served    shell_budget.c what contributions may take
- * shell_invite.c tickets, guests, run secret     shell_gate.c   certificates, revocations
- * shell_caps.c   what the line may be used for   shell_reload.c the configuration read again */
-#ifndef TW_DAEMON_NODE_SHELL_H
-#define TW_DAEMON_NODE_SHELL_H
+ * runtime.c        events, core, time, life        votes.c  votes, member cache
+ * links.c    links, frames, dialling         checkpoints.c   checkpoints
+ * workers.c worker and supervisor           status.c   what people see
+ * data.c   the dataset: fetched, served    budget.c what contributions may take
+ * invites.c tickets, guests, run secret     admission.c   certificates, revocations
+ * caps.c   what the line may be used for   reload.c the configuration read again */
+#ifndef TW_DAEMON_NODE_RUNTIME_H
+#define TW_DAEMON_NODE_RUNTIME_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -64,7 +64,7 @@ enum {
     TW_SNAPSHOT_WAIT_US = 10 * 1000 * 1000,
 };
 
-struct tw_shell_peer {
+struct tw_daemon_peer {
     bool is_up;
     struct tw_id id;
     struct tw_traffic control, bulk;         /* as last asked */
@@ -82,7 +82,7 @@ struct tw_probe_job {
 
 enum { TW_PROBE_JOBS_MAX = 8 };
 
-struct tw_shell_crowd {
+struct tw_daemon_link_quality {
     struct tw_link_quality quality;
     uint64_t judge_us;
     uint32_t upload_kib_s; /* as last told to the core */
@@ -90,7 +90,7 @@ struct tw_shell_crowd {
     bool is_changed; /* who is linked */
 };
 
-struct tw_shell_probe {
+struct tw_daemon_probes {
     struct tw_reachability reach;
     enum tw_reachability_state told; /* as last logged */
     struct tw_probe_job jobs[TW_PROBE_JOBS_MAX];
@@ -101,7 +101,7 @@ _Static_assert((int)TW_DIAL_HISTORY_CONFIGURED == (int)TW_BOOTSTRAP_MAX &&
                "every configured address is shown");
 
 /* What was said about one host and one reason, so that it is not said again and again. */
-struct tw_shell_refusal_line {
+struct tw_daemon_refusal_line {
     char host[TW_ADDR_BYTES];
     uint64_t reason; /* hash of the words of its sentence */
     struct tw_log_limit limit;
@@ -155,7 +155,7 @@ struct tw_save {
 };
 
 /* What the worker said, for people. */
-struct tw_shell_train {
+struct tw_daemon_train {
     uint64_t step, tokens, started_us;
     float loss_mean, lr, grad_norm;
     bool has_loss;
@@ -172,7 +172,7 @@ struct tw_shell_train {
 };
 
 /* The run's dataset; without one (data.form = file) everything is zero. */
-struct tw_shell_data {
+struct tw_daemon_data {
     struct tw_data_store *store; /* owned; NULL: no dataset */
     struct tw_data_serve serve;
     struct tw_fetch *fetch;            /* owned; NULL: the folder is the user's */
@@ -188,16 +188,16 @@ struct tw_shell_data {
     char trouble[TW_VIEW_TEXT_BYTES]; /* what the disk has against it; "" */
 };
 
-enum tw_shell_rest { TW_REST_NONE, TW_REST_HOURS, TW_REST_QUOTA };
+enum tw_daemon_rest { TW_REST_NONE, TW_REST_HOURS, TW_REST_QUOTA };
 
 /* How much of the line is ours, and what passed it. */
-struct tw_shell_caps {
+struct tw_daemon_caps {
     struct tw_rate download; /* shared with the core and the fetcher */
     bool has_upload_limit, has_download_limit;
     uint64_t upload_limit, download_limit; /* of `thinwire limit` */
     uint64_t upload_now, download_now;     /* in force; 0: no cap */
     struct tw_hours_now now;
-    enum tw_shell_rest rest; /* why the links rest */
+    enum tw_daemon_rest rest; /* why the links rest */
     struct tw_quota quota, saving;
     uint64_t seen_bytes, seen_rest; /* of the transport's, when it was looked at last */
     uint64_t look_due_us, save_due_us;
@@ -209,7 +209,7 @@ struct tw_shell_caps {
 };
 
 /* What this node may spend on contributions, and did. */
-struct tw_shell_budget {
+struct tw_daemon_budget {
     struct tw_allowance allowance;
     uint64_t own_parts,
         granted_round;       /* + 1: the round that was granted; the parts that stay here */
@@ -221,17 +221,17 @@ struct tw_shell_budget {
 };
 
 /* A run with an owner: what is looked at now and then. */
-struct tw_shell_gate {
+struct tw_daemon_admission {
     uint64_t due_us, ask_due_us;
     uint16_t ask_next; /* peer asked for a renewal last, + 1 */
     uint16_t asked;    /* its answer is waited for, + 1; 0: nobody's */
-    struct tw_shell_stamp {
+    struct tw_daemon_stamp {
         uint64_t node, size, at_ns;
     } cert, list;                 /* of the files, as read */
     bool is_late;                 /* the certificate's end is near, and that was said */
     bool wants_list, wants_certs; /* to be written, once what is being written is */
     struct tw_certs known;        /* the certificate the file holds, as far as this node knows */
-    struct tw_shell_gate_save {   /* on a thread, while is_saving */
+    struct tw_daemon_admission_save { /* on a thread, while is_saving */
         bool is_saving, has_list, has_certs;
         struct tw_revoked list;
         struct tw_certs old, certs;
@@ -241,12 +241,12 @@ struct tw_shell_gate {
     } save;
 };
 
-enum tw_shell_stage { TW_SHELL_RUNNING, TW_SHELL_LEAVING, TW_SHELL_CLOSING };
+enum tw_daemon_stage { TW_DAEMON_RUNNING, TW_DAEMON_LEAVING, TW_DAEMON_CLOSING };
 
-struct tw_shell {
+struct tw_daemon {
     uv_loop_t loop;
     struct tw_setup *setup; /* borrowed */
-    enum tw_shell_stage stage;
+    enum tw_daemon_stage stage;
     enum tw_exit exit_code;
     uint64_t started_us;
 
@@ -266,7 +266,7 @@ struct tw_shell {
     /* network */
     struct tw_transport *transport; /* NULL with links = off */
     struct tw_members *members;     /* owned */
-    struct tw_shell_peer peers[TW_PEERS_MAX];
+    struct tw_daemon_peer peers[TW_PEERS_MAX];
     uint32_t sends[TW_PAYLOADS_MAX]; /* chunks of a pool row queued at the transport */
     uint64_t gossip_due_us, cache_due_us;
     uint64_t refresh_due_us;     /* of the own addresses */
@@ -274,22 +274,22 @@ struct tw_shell {
     uint64_t links_refused, chunk_bytes_in, chunk_bytes_out, chunk_bytes_again;
     struct tw_dial_history dials;
     struct tw_log_limit refusal_limit; /* of all lines about refusals */
-    struct tw_shell_refusal_line refusal_lines[TW_REFUSAL_LINES];
+    struct tw_daemon_refusal_line refusal_lines[TW_REFUSAL_LINES];
 
-    struct tw_shell_gate gate;
-    struct tw_shell_probe probe;
-    struct tw_shell_invite *invite; /* owned; NULL: not opened */
-    struct tw_shell_crowd quality;
-    struct tw_shell_data data;
-    struct tw_shell_budget budget;
-    struct tw_shell_caps caps;
+    struct tw_daemon_admission gate;
+    struct tw_daemon_probes probe;
+    struct tw_daemon_invites *invite; /* owned; NULL: not opened */
+    struct tw_daemon_link_quality quality;
+    struct tw_daemon_data data;
+    struct tw_daemon_budget budget;
+    struct tw_daemon_caps caps;
 
     /* worker */
     struct tw_worker_host *host;
     struct tw_supervisor supervisor;
     struct tw_log_limit turned_away_limit; /* of lines about processes that may not be it */
     bool is_paused;
-    struct tw_shell_train train;
+    struct tw_daemon_train train;
 
     /* disk */
     struct tw_vote_store votes;
@@ -330,160 +330,167 @@ struct tw_shell {
     bool is_worker_gone;
 };
 
-/* ---- shell.c ------------------------------------------------------------------------------- */
+/* ---- runtime.c ------------------------------------------------------------------------------- */
 
 /* Runs the daemon until it has left; returns what to exit with. Says on stderr why it could not
  * start. */
-enum tw_exit tw_shell_run(struct tw_setup *setup);
+enum tw_exit tw_daemon_run(struct tw_setup *setup);
 
-uint64_t tw_shell_now_us(void);
+uint64_t tw_daemon_now_us(void);
 
 /* Gives an event to the core and does what it asks for. From anywhere on the loop; inside an
  * action the event waits its turn. */
-void tw_shell_event(struct tw_shell *shell, const struct tw_event *event);
+void tw_daemon_event(struct tw_daemon *daemon, const struct tw_event *event);
 
 /* One line in the log and one row of /v1/events. */
-void tw_shell_note(struct tw_shell *shell, enum tw_log_level level, const char *name,
-                   const char *fmt, ...) TW_PRINTF(4, 5);
+void tw_daemon_note(struct tw_daemon *daemon, enum tw_log_level level, const char *name,
+                    const char *fmt, ...) TW_PRINTF(4, 5);
 
 /* Begins to leave; again: nothing. `code` is what the process ends with. */
-void tw_shell_leave(struct tw_shell *shell, enum tw_exit code);
+void tw_daemon_leave(struct tw_daemon *daemon, enum tw_exit code);
 
 /* Something leaving waits for was done. */
-void tw_shell_leave_step(struct tw_shell *shell);
+void tw_daemon_leave_step(struct tw_daemon *daemon);
 
-/* ---- shell_net.c --------------------------------------------------------------------------- */
-enum tw_status tw_shell_net_open(struct tw_shell *shell, struct tw_error *err);
+/* ---- links.c --------------------------------------------------------------------------- */
+enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *err);
 /* Knows the configured peers, of the file too; those known already stay as they are. */
-enum tw_status tw_shell_net_bootstrap(struct tw_shell *shell, struct tw_error *err);
-void tw_shell_net_chores(struct tw_shell *shell, uint64_t now_us);
-void tw_shell_net_send(struct tw_shell *shell, uint16_t peer, const struct tw_message *message);
-void tw_shell_net_chunk(struct tw_shell *shell, const struct tw_action *action);
-void tw_shell_net_drop(struct tw_shell *shell, const struct tw_id *payload);
-void tw_shell_net_close(struct tw_shell *shell);
+enum tw_status tw_daemon_links_bootstrap(struct tw_daemon *daemon, struct tw_error *err);
+void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us);
+void tw_daemon_links_send(struct tw_daemon *daemon, uint16_t peer,
+                          const struct tw_message *message);
+void tw_daemon_links_chunk(struct tw_daemon *daemon, const struct tw_action *action);
+void tw_daemon_links_drop(struct tw_daemon *daemon, const struct tw_id *payload);
+void tw_daemon_links_close(struct tw_daemon *daemon);
 
-/* ---- shell_invite.c: tickets, and guests that come with them; the run secret file ------------ */
-enum tw_status tw_shell_invite_open(struct tw_shell *shell, struct tw_error *err);
+/* ---- invites.c: tickets, and guests that come with them; the run secret file ------------ */
+enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error *err);
 /* TW_API_INVITE, _LIST and _REVOKE. */
-void tw_shell_invite_verb(struct tw_shell *shell, enum tw_api_verb verb, uint32_t ticket);
-void tw_shell_invite_guest(struct tw_shell *shell, const struct tw_guest *guest);
-void tw_shell_invite_chores(struct tw_shell *shell, uint64_t now_us);
+void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uint32_t ticket);
+void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *guest);
+void tw_daemon_invites_tick(struct tw_daemon *daemon, uint64_t now_us);
 /* A save under way? Leaving waits for it. */
-bool tw_shell_invite_is_saving(const struct tw_shell *shell);
-void tw_shell_invite_free(struct tw_shell *shell);
+bool tw_daemon_invites_is_saving(const struct tw_daemon *daemon);
+void tw_daemon_invites_free(struct tw_daemon *daemon);
 
-/* ---- shell_gate.c: certificates and revocations, in runs with an owner ----------------------- */
-void tw_shell_gate_open(struct tw_shell *shell);
-void tw_shell_gate_peer_up(struct tw_shell *shell, uint16_t peer);
-void tw_shell_gate_peer_down(struct tw_shell *shell, uint16_t peer);
+/* ---- admission.c: certificates and revocations, in runs with an owner ----------------------- */
+void tw_daemon_admission_open(struct tw_daemon *daemon);
+void tw_daemon_admission_peer_up(struct tw_daemon *daemon, uint16_t peer);
+void tw_daemon_admission_peer_down(struct tw_daemon *daemon, uint16_t peer);
 /* True: it was one of these. */
-bool tw_shell_gate_frame(struct tw_shell *shell, uint16_t peer, const struct tw_frame *frame);
+bool tw_daemon_admission_frame(struct tw_daemon *daemon, uint16_t peer,
+                               const struct tw_frame *frame);
 /* Is it of no use to dial this node, since the owner revoked it? */
-bool tw_shell_gate_is_out(const struct tw_shell *shell, const struct tw_id *node);
-void tw_shell_gate_chores(struct tw_shell *shell, uint64_t now_us);
-void tw_shell_gate_fill(const struct tw_shell *shell, struct tw_status_view *view);
+bool tw_daemon_admission_is_out(const struct tw_daemon *daemon, const struct tw_id *node);
+void tw_daemon_admission_tick(struct tw_daemon *daemon, uint64_t now_us);
+void tw_daemon_admission_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
 
-/* ---- shell_crowd.c: what peers are like ------------------------------------------------------ */
-void tw_shell_crowd_peer_up(struct tw_shell *shell, uint16_t peer);
-void tw_shell_crowd_peer_down(struct tw_shell *shell, uint16_t peer, enum tw_status reason);
+/* ---- link_qualities.c: what peers are like ------------------------------------------------------
+ */
+void tw_daemon_link_quality_peer_up(struct tw_daemon *daemon, uint16_t peer);
+void tw_daemon_link_quality_peer_down(struct tw_daemon *daemon, uint16_t peer,
+                                      enum tw_status reason);
 /* Bytes of a payload came, and the core knows of them. */
-void tw_shell_crowd_arrived(struct tw_shell *shell, uint16_t peer, uint32_t bytes);
-void tw_shell_crowd_chores(struct tw_shell *shell, uint64_t now_us);
+void tw_daemon_link_quality_arrived(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes);
+void tw_daemon_link_quality_tick(struct tw_daemon *daemon, uint64_t now_us);
 /* Tells the core what was measured. */
-void tw_shell_crowd_tell(struct tw_shell *shell);
-void tw_shell_crowd_fill(const struct tw_shell *shell, uint16_t peer, uint64_t now_us,
-                         struct tw_view_peer *row);
+void tw_daemon_link_quality_tell(struct tw_daemon *daemon);
+void tw_daemon_link_quality_fill(const struct tw_daemon *daemon, uint16_t peer, uint64_t now_us,
+                                 struct tw_view_peer *row);
 
-/* ---- shell_probe.c: can this node be dialled? ------------------------------------------------ */
-void tw_shell_probe_chores(struct tw_shell *shell, uint64_t now_us);
-void tw_shell_probe_message(struct tw_shell *shell, uint16_t peer,
-                            const struct tw_message *message);
-void tw_shell_probe_done(struct tw_shell *shell, const char *address, const struct tw_id *expected,
-                         const struct tw_dial_result *result);
-void tw_shell_probe_fill(const struct tw_shell *shell, uint64_t now_us,
-                         struct tw_status_view *view);
+/* ---- probes.c: can this node be dialled? ------------------------------------------------ */
+void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us);
+void tw_daemon_probes_message(struct tw_daemon *daemon, uint16_t peer,
+                              const struct tw_message *message);
+void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
+                           const struct tw_id *expected, const struct tw_dial_result *result);
+void tw_daemon_probes_fill(const struct tw_daemon *daemon, uint64_t now_us,
+                           struct tw_status_view *view);
 
-/* ---- shell_refusal.c: callbacks of the transport --------------------------------------------- */
-void tw_shell_banned(void *user, const struct tw_id *id, uint32_t seconds, const char *sentence);
-void tw_shell_refused(void *user, const char *address, enum tw_status reason, const char *sentence);
+/* ---- refusals.c: callbacks of the transport --------------------------------------------- */
+void tw_daemon_banned(void *user, const struct tw_id *id, uint32_t seconds, const char *sentence);
+void tw_daemon_refused(void *user, const char *address, enum tw_status reason,
+                       const char *sentence);
 
-/* ---- shell_worker.c ------------------------------------------------------------------------ */
-enum tw_status tw_shell_worker_open(struct tw_shell *shell, struct tw_error *err);
-/* Nothing while the dataset is waited for: shell_data.c calls again. */
-enum tw_status tw_shell_worker_start(struct tw_shell *shell, struct tw_error *err);
-void tw_shell_worker_pause(struct tw_shell *shell, bool is_paused);
-enum tw_view_worker tw_shell_worker_state(const struct tw_shell *shell);
+/* ---- workers.c ------------------------------------------------------------------------ */
+enum tw_status tw_daemon_worker_open(struct tw_daemon *daemon, struct tw_error *err);
+/* Nothing while the dataset is waited for: data.c calls again. */
+enum tw_status tw_daemon_worker_start(struct tw_daemon *daemon, struct tw_error *err);
+void tw_daemon_worker_pause(struct tw_daemon *daemon, bool is_paused);
+enum tw_view_worker tw_daemon_worker_state(const struct tw_daemon *daemon);
 
-/* ---- shell_store.c: votes, member cache, bans, what peers are like --------------------------- */
-enum tw_status tw_shell_votes_open(struct tw_shell *shell, struct tw_error *err);
-void tw_shell_vote_store(struct tw_shell *shell, const struct tw_action *action);
-void tw_shell_cache_load(struct tw_shell *shell);
-void tw_shell_cache_save(struct tw_shell *shell);
-void tw_shell_bans_load(struct tw_shell *shell);
-void tw_shell_bans_save(struct tw_shell *shell);
-void tw_shell_bans_clock(struct tw_shell *shell);
+/* ---- votes.c: votes, member cache, bans, what peers are like --------------------------- */
+enum tw_status tw_daemon_votes_open(struct tw_daemon *daemon, struct tw_error *err);
+void tw_daemon_vote_store(struct tw_daemon *daemon, const struct tw_action *action);
+void tw_daemon_cache_load(struct tw_daemon *daemon);
+void tw_daemon_cache_save(struct tw_daemon *daemon);
+void tw_daemon_bans_load(struct tw_daemon *daemon);
+void tw_daemon_bans_save(struct tw_daemon *daemon);
+void tw_daemon_bans_clock(struct tw_daemon *daemon);
 /* `thinwire unban`: of the node whose id begins with `hex`. The sentence is in *answer either way.
  */
-enum tw_status tw_shell_bans_lift(struct tw_shell *shell, const char *hex, struct tw_error *answer);
-void tw_shell_bans_fill(struct tw_shell *shell, struct tw_status_view *view);
-void tw_shell_crowd_load(struct tw_shell *shell);
-void tw_shell_crowd_save(struct tw_shell *shell);
+enum tw_status tw_daemon_bans_lift(struct tw_daemon *daemon, const char *hex,
+                                   struct tw_error *answer);
+void tw_daemon_bans_fill(struct tw_daemon *daemon, struct tw_status_view *view);
+void tw_daemon_link_quality_load(struct tw_daemon *daemon);
+void tw_daemon_link_quality_save(struct tw_daemon *daemon);
 
-/* ---- shell_save.c: checkpoints ------------------------------------------------------------- */
-enum tw_exit tw_shell_load(struct tw_shell *shell, struct tw_error *err);
+/* ---- checkpoints.c: checkpoints ------------------------------------------------------------- */
+enum tw_exit tw_daemon_load(struct tw_daemon *daemon, struct tw_error *err);
 /* Starts a checkpoint or joins the next one; `ticket` (or NULL) is answered. */
-void tw_shell_save(struct tw_shell *shell, const uint32_t *ticket);
-void tw_shell_save_snapshot_done(struct tw_shell *shell);
-void tw_shell_save_frozen(struct tw_shell *shell);
-void tw_shell_save_chores(struct tw_shell *shell, uint64_t now_us);
+void tw_daemon_save(struct tw_daemon *daemon, const uint32_t *ticket);
+void tw_daemon_save_snapshot_done(struct tw_daemon *daemon);
+void tw_daemon_save_frozen(struct tw_daemon *daemon);
+void tw_daemon_save_tick(struct tw_daemon *daemon, uint64_t now_us);
 
-/* ---- shell_data.c: the dataset ------------------------------------------------------------- */
-enum tw_status tw_shell_data_open(struct tw_shell *shell, struct tw_error *err);
-void tw_shell_data_peer_up(struct tw_shell *shell, uint16_t peer, const struct tw_id *id);
-void tw_shell_data_peer_down(struct tw_shell *shell, uint16_t peer);
+/* ---- data.c: the dataset ------------------------------------------------------------- */
+enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *err);
+void tw_daemon_data_peer_up(struct tw_daemon *daemon, uint16_t peer, const struct tw_id *id);
+void tw_daemon_data_peer_down(struct tw_daemon *daemon, uint16_t peer);
 /* True: not the core's. */
-bool tw_shell_data_message(struct tw_shell *shell, uint16_t peer, const struct tw_message *message);
-bool tw_shell_data_chunk(struct tw_shell *shell, const struct tw_fetch_arrival *chunk,
-                         const uint8_t *bytes);
-bool tw_shell_data_released(struct tw_shell *shell, uint16_t peer, const struct tw_chunk *chunk,
-                            bool was_sent);
-void tw_shell_data_chores(struct tw_shell *shell, uint64_t now_us);
+bool tw_daemon_data_message(struct tw_daemon *daemon, uint16_t peer,
+                            const struct tw_message *message);
+bool tw_daemon_data_chunk(struct tw_daemon *daemon, const struct tw_fetch_arrival *chunk,
+                          const uint8_t *bytes);
+bool tw_daemon_data_released(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
+                             bool was_sent);
+void tw_daemon_data_tick(struct tw_daemon *daemon, uint64_t now_us);
 /* `bytes_per_s`: arriving, NaN when not known. */
-void tw_shell_data_fill(const struct tw_shell *shell, uint64_t now_us, double bytes_per_s,
-                        struct tw_status_view *view);
-void tw_shell_data_close(struct tw_shell *shell);
-void tw_shell_data_free(struct tw_shell *shell);
+void tw_daemon_data_fill(const struct tw_daemon *daemon, uint64_t now_us, double bytes_per_s,
+                         struct tw_status_view *view);
+void tw_daemon_data_close(struct tw_daemon *daemon);
+void tw_daemon_data_free(struct tw_daemon *daemon);
 
-/* ---- shell_budget.c ------------------------------------------------------------------------ */
-void tw_shell_budget_open(struct tw_shell *shell);
+/* ---- budget.c ------------------------------------------------------------------------ */
+void tw_daemon_budget_open(struct tw_daemon *daemon);
 /* Sets bytes_max of an ENCODE or PAIR_ENCODE. False: the budget has no room for this contribution,
  * and the core was told that there is none. */
-bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action);
-void tw_shell_budget_encoded(struct tw_shell *shell, const struct tw_encoded *encoded);
-void tw_shell_budget_chores(struct tw_shell *shell, uint64_t now_us);
-void tw_shell_budget_fill(const struct tw_shell *shell, struct tw_status_view *view);
+bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action);
+void tw_daemon_budget_encoded(struct tw_daemon *daemon, const struct tw_encoded *encoded);
+void tw_daemon_budget_tick(struct tw_daemon *daemon, uint64_t now_us);
+void tw_daemon_budget_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
 
-/* ---- shell_caps.c -------------------------------------------------------------------------- */
-enum tw_status tw_shell_caps_open(struct tw_shell *shell, struct tw_error *err);
+/* ---- caps.c -------------------------------------------------------------------------- */
+enum tw_status tw_daemon_caps_open(struct tw_daemon *daemon, struct tw_error *err);
 /* The configuration, a limit or the time of day changed. */
-void tw_shell_caps_apply(struct tw_shell *shell);
+void tw_daemon_caps_apply(struct tw_daemon *daemon);
 /* "5mbit", "off", or NULL: as it was. The sentence is in *answer either way. */
-enum tw_status tw_shell_caps_limit(struct tw_shell *shell, const char *upload, const char *download,
-                                   struct tw_error *answer);
-void tw_shell_caps_chores(struct tw_shell *shell, uint64_t now_us);
-void tw_shell_caps_fill(const struct tw_shell *shell, struct tw_status_view *view);
-void tw_shell_caps_close(struct tw_shell *shell);
+enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload,
+                                    const char *download, struct tw_error *answer);
+void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us);
+void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
+void tw_daemon_caps_close(struct tw_daemon *daemon);
 
-/* ---- shell_reload.c ------------------------------------------------------------------------ */
+/* ---- reload.c ------------------------------------------------------------------------ */
 /* Reads the configuration again. What was taken over, and what needs a restart, or what is wrong
  * with the file (and nothing changes), is in *answer. */
-enum tw_status tw_shell_reload(struct tw_shell *shell, struct tw_error *answer);
+enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answer);
 
-/* ---- shell_view.c -------------------------------------------------------------------------- */
-void tw_shell_view_fill(void *user, struct tw_status_view *view);
-void tw_shell_view_chores(struct tw_shell *shell, uint64_t now_us);
+/* ---- status.c -------------------------------------------------------------------------- */
+void tw_daemon_status_fill(void *user, struct tw_status_view *view);
+void tw_daemon_status_tick(struct tw_daemon *daemon, uint64_t now_us);
 /* Own tokens per second of the last minute; NaN when not known yet. */
-double tw_shell_view_speed(const struct tw_shell *shell);
-void tw_shell_view_round(struct tw_shell *shell, const struct tw_close *close);
+double tw_daemon_status_speed(const struct tw_daemon *daemon);
+void tw_daemon_status_round(struct tw_daemon *daemon, const struct tw_close *close);
 
 #endif

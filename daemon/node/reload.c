@@ -1,4 +1,4 @@
-/* shell_reload.c - SIGHUP and `thinwire reload`: the configuration is read again, and what may
+/* reload.c - SIGHUP and `thinwire reload`: the configuration is read again, and what may
  * change while the daemon runs is taken over. All or nothing: a file with a mistake changes
  * nothing. */
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "daemon/config/config_table.h"
-#include "daemon/node/shell.h"
+#include "daemon/node/runtime.h"
 
 enum { LIST_BYTES = 160 };
 
@@ -39,20 +39,20 @@ static void take_over(struct tw_config *to, const struct tw_config *from,
 
 /* Those named again keep what is known of them; addresses that were taken out stay known until the
  * daemon starts anew. */
-static void peers_learn(struct tw_shell *shell) {
+static void peers_learn(struct tw_daemon *daemon) {
     struct tw_error err = {0};
-    if (shell->transport == NULL) return;
-    if (tw_shell_net_bootstrap(shell, &err) != TW_OK)
-        tw_shell_note(shell, TW_LOG_WARN, "peers_not_read", "text=\"%s\"", err.message);
+    if (daemon->transport == NULL) return;
+    if (tw_daemon_links_bootstrap(daemon, &err) != TW_OK)
+        tw_daemon_note(daemon, TW_LOG_WARN, "peers_not_read", "text=\"%s\"", err.message);
 }
 
-enum tw_status tw_shell_reload(struct tw_shell *shell, struct tw_error *answer) {
+enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answer) {
     static struct tw_config fresh; /* too large for a stack, and the loop is one thread */
-    struct tw_config *config = &shell->setup->config;
+    struct tw_config *config = &daemon->setup->config;
     char taken[LIST_BYTES] = "", left[LIST_BYTES] = "";
     const enum tw_status status = tw_config_load(&fresh, config->path, answer);
     if (status != TW_OK) {
-        tw_shell_note(shell, TW_LOG_ERROR, "not_reloaded", "text=\"%s\"", answer->message);
+        tw_daemon_note(daemon, TW_LOG_ERROR, "not_reloaded", "text=\"%s\"", answer->message);
         return status;
     }
     size_t count;
@@ -65,13 +65,13 @@ enum tw_status tw_shell_reload(struct tw_shell *shell, struct tw_error *answer) 
         if (is_live) take_over(config, &fresh, &keys[i]);
         has_budget |= is_live && keys[i].type == TW_CONFIG_BUDGET;
     }
-    tw_shell_caps_apply(shell);
-    if (has_budget) tw_shell_budget_open(shell);
-    if (shell->transport != NULL) tw_transport_set_pace(shell->transport, &config->network.pace);
-    peers_learn(shell);
+    tw_daemon_caps_apply(daemon);
+    if (has_budget) tw_daemon_budget_open(daemon);
+    if (daemon->transport != NULL) tw_transport_set_pace(daemon->transport, &config->network.pace);
+    peers_learn(daemon);
     (void)snprintf(answer->message, sizeof(answer->message), "%s%.100s%s%.100s",
                    taken[0] != '\0' ? "taken over: " : "nothing to take over has changed", taken,
                    left[0] != '\0' ? "; needs a restart: " : "", left);
-    tw_shell_note(shell, TW_LOG_INFO, "reloaded", "text=\"%s\"", answer->message);
+    tw_daemon_note(daemon, TW_LOG_INFO, "reloaded", "text=\"%s\"", answer->message);
     return TW_OK;
 }

@@ -1,11 +1,11 @@
-/* shell_budget.c - what a contribution may take: by the budget of the node, by its upload cap, and
+/* budget.c - what a contribution may take: by the budget of the node, by its upload cap, and
  * by what the link to each owner, or to the partner, carries until the next round. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/node/shell.h"
+#include "daemon/node/runtime.h"
 
 /* Of a line's rate: the rest is for what must not wait behind contributions, results above all. */
 #define LINE_SHARE 0.5
@@ -13,19 +13,19 @@
 
 enum { SECOND_US = 1000 * 1000 };
 
-void tw_shell_budget_open(struct tw_shell *shell) {
-    tw_allowance_init(&shell->budget.allowance, &shell->setup->config.network.budget);
+void tw_daemon_budget_open(struct tw_daemon *daemon) {
+    tw_allowance_init(&daemon->budget.allowance, &daemon->setup->config.network.budget);
 }
 
 /* ---- how long there is ----------------------------------------------------------------------- */
 
 /* Between two rounds: as it went, or as this node's own speed makes it; 0 when neither is known. */
-static uint64_t round_us(const struct tw_shell *shell) {
-    const struct tw_run *run = &shell->setup->run;
-    const uint32_t fragments = shell->setup->layout.fragments_count;
-    if (shell->round_period_us > 0) return shell->round_period_us;
+static uint64_t round_us(const struct tw_daemon *daemon) {
+    const struct tw_run *run = &daemon->setup->run;
+    const uint32_t fragments = daemon->setup->layout.fragments_count;
+    if (daemon->round_period_us > 0) return daemon->round_period_us;
     if (run->sync.pace == TW_PACE_CLOCK) return (uint64_t)run->sync.pace_ms * 1000;
-    const double speed = tw_shell_view_speed(shell);
+    const double speed = tw_daemon_status_speed(daemon);
     const double steps = (double)run->sync.period / fragments;
     const double tokens = steps * run->train.batch * run->model.context;
     return speed > 0.0 ? (uint64_t)(tokens / speed * SECOND_US) : 0;
@@ -37,11 +37,12 @@ static uint64_t line_max(uint64_t bytes_per_s, uint64_t passed_us) {
     return (uint64_t)(LINE_SHARE * (double)bytes_per_s * (double)passed_us / SECOND_US);
 }
 
-static uint64_t link_max(const struct tw_shell *shell, const struct tw_id *id, uint64_t passed_us) {
+static uint64_t link_max(const struct tw_daemon *daemon, const struct tw_id *id,
+                         uint64_t passed_us) {
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         struct tw_peer_net net;
-        if (!shell->peers[i].is_up || !tw_id_equal(&shell->peers[i].id, id)) continue;
-        if (!tw_transport_peer(shell->transport, i, &net)) continue;
+        if (!daemon->peers[i].is_up || !tw_id_equal(&daemon->peers[i].id, id)) continue;
+        if (!tw_transport_peer(daemon->transport, i, &net)) continue;
         return line_max(net.delivery_bytes_per_s, passed_us);
     }
     return UINT64_MAX;
@@ -60,15 +61,15 @@ struct wanted {
     uint64_t besides; /* goes with it */
 };
 
-static uint64_t usual_bytes(const struct tw_shell *shell, uint64_t elements) {
-    const double bits = tw_codec_get(shell->setup->run.sync.codec)->bits;
+static uint64_t usual_bytes(const struct tw_daemon *daemon, uint64_t elements) {
+    const double bits = tw_codec_get(daemon->setup->run.sync.codec)->bits;
     return (uint64_t)((double)elements * bits / 8.0);
 }
 
-static void wanted_add(const struct tw_shell *shell, struct wanted *wanted, uint64_t elements,
+static void wanted_add(const struct tw_daemon *daemon, struct wanted *wanted, uint64_t elements,
                        uint64_t link_bytes, uint64_t *to) {
-    const struct tw_codec *codec = tw_codec_get(shell->setup->run.sync.codec);
-    const uint64_t usual = usual_bytes(shell, elements);
+    const struct tw_codec *codec = tw_codec_get(daemon->setup->run.sync.codec);
+    const uint64_t usual = usual_bytes(daemon, elements);
     const bool is_auto = codec->id == TW_CODEC_AUTO;
     wanted->elements += elements;
     if (elements == 0) return;
@@ -81,100 +82,102 @@ static void wanted_add(const struct tw_shell *shell, struct wanted *wanted, uint
 
 /* Delta to a partner, and our anchor with it; over the month the partner's comes, too: a byte an
  * element. */
-static void wanted_pair(const struct tw_shell *shell, struct wanted *wanted, uint64_t elements,
+static void wanted_pair(const struct tw_daemon *daemon, struct wanted *wanted, uint64_t elements,
                         uint64_t link_bytes, uint64_t *to) {
-    wanted_add(shell, wanted, elements, link_bytes > elements ? link_bytes - elements : 0, to);
-    wanted->besides = (shell->budget.allowance.is_month ? 2 : 1) * elements;
+    wanted_add(daemon, wanted, elements, link_bytes > elements ? link_bytes - elements : 0, to);
+    wanted->besides = (daemon->budget.allowance.is_month ? 2 : 1) * elements;
 }
 
-static void wanted_group(struct tw_shell *shell, struct tw_action *action, uint64_t passed_us,
+static void wanted_group(struct tw_daemon *daemon, struct tw_action *action, uint64_t passed_us,
                          struct wanted *wanted) {
     uint32_t owners[TW_PARTS_MAX];
-    const uint32_t count = tw_roster_owners(&shell->view.roster, owners);
+    const uint32_t count = tw_roster_owners(&daemon->view.roster, owners);
     wanted->round = action->u.encode.round;
     for (uint32_t k = 0; k < action->u.encode.parts_count; k++) {
         const uint64_t elements = action->u.encode.count[k];
         const struct tw_id *owner =
-            k < count ? &shell->view.roster.members[owners[k]].id : &shell->setup->identity.id;
-        if (tw_id_equal(owner, &shell->setup->identity.id)) {
+            k < count ? &daemon->view.roster.members[owners[k]].id : &daemon->setup->identity.id;
+        if (tw_id_equal(owner, &daemon->setup->identity.id)) {
             wanted->own_parts |= UINT64_C(1) << k;
             wanted->elements += elements;
             continue; /* costs nothing: any number of bytes will do */
         }
-        wanted_add(shell, wanted, elements, link_max(shell, owner, passed_us),
+        wanted_add(daemon, wanted, elements, link_max(daemon, owner, passed_us),
                    &action->u.encode.bytes_max[k]);
     }
 }
 
-static bool ask(struct tw_shell *shell, const struct wanted *wanted, uint64_t passed_us,
+static bool ask(struct tw_daemon *daemon, const struct wanted *wanted, uint64_t passed_us,
                 uint64_t *bytes_max) {
-    const struct tw_layout *layout = &shell->setup->layout;
+    const struct tw_layout *layout = &daemon->setup->layout;
     const struct tw_allowance_ask ask = {
         .cycle_us = passed_us * layout->fragments_count,
         .share = (double)wanted->elements / (double)layout->elements,
         .least = wanted->least,
         .besides = wanted->besides,
     };
-    return tw_allowance_ask(&shell->budget.allowance, &ask, bytes_max);
+    return tw_allowance_ask(&daemon->budget.allowance, &ask, bytes_max);
 }
 
 /* In pairs the core knows beforehand, for a fragment of middling size: somebody else would wait. */
-static void tell_short(struct tw_shell *shell) {
-    const struct tw_layout *layout = &shell->setup->layout;
+static void tell_short(struct tw_daemon *daemon) {
+    const struct tw_layout *layout = &daemon->setup->layout;
     struct wanted wanted = {.round = 0};
     uint64_t bytes_max;
-    wanted_pair(shell, &wanted, layout->elements / layout->fragments_count, UINT64_MAX, &bytes_max);
-    const bool is_short = !ask(shell, &wanted, round_us(shell), &bytes_max);
-    if (is_short == shell->budget.is_short) return;
-    if (is_short) tw_shell_note(shell, TW_LOG_INFO, "left_out", "text=\"no room in the budget\"");
-    shell->budget.is_short = is_short;
-    tw_shell_crowd_tell(shell);
+    wanted_pair(daemon, &wanted, layout->elements / layout->fragments_count, UINT64_MAX,
+                &bytes_max);
+    const bool is_short = !ask(daemon, &wanted, round_us(daemon), &bytes_max);
+    if (is_short == daemon->budget.is_short) return;
+    if (is_short) tw_daemon_note(daemon, TW_LOG_INFO, "left_out", "text=\"no room in the budget\"");
+    daemon->budget.is_short = is_short;
+    tw_daemon_link_quality_tell(daemon);
 }
 
-void tw_shell_budget_chores(struct tw_shell *shell, uint64_t now_us) {
-    if (shell->transport == NULL) return;
-    const struct tw_traffic all = tw_transport_traffic(shell->transport);
-    const bool is_both = shell->budget.allowance.is_month;
-    tw_allowance_look(&shell->budget.allowance, now_us,
+void tw_daemon_budget_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    if (daemon->transport == NULL) return;
+    const struct tw_traffic all = tw_transport_traffic(daemon->transport);
+    const bool is_both = daemon->budget.allowance.is_month;
+    tw_allowance_look(&daemon->budget.allowance, now_us,
                       all.bytes_out + (is_both ? all.bytes_in : 0));
-    if (shell->setup->run.sync.topology == TW_TOPOLOGY_PAIR) tell_short(shell);
+    if (daemon->setup->run.sync.topology == TW_TOPOLOGY_PAIR) tell_short(daemon);
 }
 
 /* The core hears what it would hear of a worker that cannot: it asks again later, and others do not
  * wait. */
-static void leave_out(struct tw_shell *shell, uint64_t round) {
+static void leave_out(struct tw_daemon *daemon, uint64_t round) {
     const struct tw_event event = {.kind = TW_EV_ENCODED, .u.encoded.round = round};
-    struct tw_shell_budget *budget = &shell->budget;
+    struct tw_daemon_budget *budget = &daemon->budget;
     if (budget->left_out_round != round + 1) {
         budget->rounds_left_out++;
-        tw_shell_note(shell, TW_LOG_INFO, "left_out", "round=%llu text=\"no room in the budget\"",
-                      (unsigned long long)round);
+        tw_daemon_note(daemon, TW_LOG_INFO, "left_out", "round=%llu text=\"no room in the budget\"",
+                       (unsigned long long)round);
     }
     budget->left_out_round = round + 1;
-    tw_shell_event(shell, &event);
+    tw_daemon_event(daemon, &event);
 }
 
-bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action) {
-    const struct tw_run *run = &shell->setup->run;
-    const struct tw_layout *layout = &shell->setup->layout;
-    struct tw_shell_budget *budget = &shell->budget;
+bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) {
+    const struct tw_run *run = &daemon->setup->run;
+    const struct tw_layout *layout = &daemon->setup->layout;
+    struct tw_daemon_budget *budget = &daemon->budget;
     struct wanted wanted = {.round = 0};
-    const uint64_t passed_us = round_us(shell);
-    if (shell->transport == NULL) return true;
-    tw_node_view(shell->node, &shell->view);
+    const uint64_t passed_us = round_us(daemon);
+    if (daemon->transport == NULL) return true;
+    tw_node_view(daemon->node, &daemon->view);
     if (action->kind == TW_ACT_PAIR_ENCODE) {
         const uint32_t p = action->u.pair.fragment;
         wanted.round = action->u.pair.round;
-        wanted_pair(shell, &wanted, layout->fragment_begin[p + 1] - layout->fragment_begin[p],
-                    link_max(shell, &action->u.pair.partner, passed_us), &action->u.pair.bytes_max);
+        wanted_pair(daemon, &wanted, layout->fragment_begin[p + 1] - layout->fragment_begin[p],
+                    link_max(daemon, &action->u.pair.partner, passed_us),
+                    &action->u.pair.bytes_max);
     } else {
-        wanted_group(shell, action, passed_us, &wanted);
+        wanted_group(daemon, action, passed_us, &wanted);
     }
     uint64_t bytes_max;
-    const bool is_last = shell->view.clock_tokens >= run->train.tokens;
-    if (!ask(shell, &wanted, passed_us, &bytes_max)) {
+    const bool is_last = daemon->view.clock_tokens >= run->train.tokens;
+    if (!ask(daemon, &wanted, passed_us, &bytes_max)) {
         if (!is_last) {
-            leave_out(shell, wanted.round);
+            leave_out(daemon, wanted.round);
             return false;
         }
         bytes_max = wanted.least; /* the anchor everybody ends with should have it */
@@ -186,7 +189,7 @@ bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action) {
            budget->allowance.rest_per_s);
     budget->granted_round = wanted.round + 1;
     budget->own_parts = wanted.own_parts;
-    const uint64_t line = line_max(shell->caps.upload_now, passed_us);
+    const uint64_t line = line_max(daemon->caps.upload_now, passed_us);
     if (line < bytes_max) bytes_max = line;
     /* A budget is a bound, no wish: more than the usual bits buy next to nothing. */
     if (wanted.usual < bytes_max) bytes_max = wanted.usual;
@@ -194,14 +197,14 @@ bool tw_shell_budget_grant(struct tw_shell *shell, struct tw_action *action) {
     for (uint32_t k = 0; k < wanted.parts_count; k++) {
         const struct tw_allowance_part *part = &wanted.parts[k];
         /* Where there is room for the usual bits nothing is to be chosen, which is quicker. */
-        if (part->bytes_max + 1 >= usual_bytes(shell, part->elements)) continue;
+        if (part->bytes_max + 1 >= usual_bytes(daemon, part->elements)) continue;
         *wanted.to[k] = part->bytes_max > 0 ? part->bytes_max : 1;
     }
     return true;
 }
 
-void tw_shell_budget_encoded(struct tw_shell *shell, const struct tw_encoded *encoded) {
-    struct tw_shell_budget *budget = &shell->budget;
+void tw_daemon_budget_encoded(struct tw_daemon *daemon, const struct tw_encoded *encoded) {
+    struct tw_daemon_budget *budget = &daemon->budget;
     const bool is_known = budget->granted_round == encoded->round + 1;
     uint64_t bytes = 0, elements = 0, rungs[TW_AUTO_RUNGS] = {0};
     for (uint32_t k = 0; k < encoded->parts_count; k++) {
@@ -219,20 +222,20 @@ void tw_shell_budget_encoded(struct tw_shell *shell, const struct tw_encoded *en
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-void tw_shell_budget_fill(const struct tw_shell *shell, struct tw_status_view *view) {
-    const struct tw_shell_budget *budget = &shell->budget;
+void tw_daemon_budget_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    const struct tw_daemon_budget *budget = &daemon->budget;
     const struct tw_allowance *allowance = &budget->allowance;
     if (budget->elements > 0.0) view->spend.bits = 8.0 * budget->bytes / budget->elements;
-    const bool is_auto = shell->setup->run.sync.codec == TW_CODEC_AUTO;
+    const bool is_auto = daemon->setup->run.sync.codec == TW_CODEC_AUTO;
     for (uint32_t r = 0; is_auto && budget->elements > 0.0 && r < TW_AUTO_RUNGS; r++) {
         view->spend.rungs_count = r + 1;
         (void)snprintf(view->spend.rungs[r].name, sizeof(view->spend.rungs[r].name), "%s",
                        tw_auto_rung(r)->name);
         view->spend.rungs[r].share = budget->rungs[r] / budget->elements;
     }
-    view->spend.rounds_left_out = budget->rounds_left_out + shell->view.pairs.short_of_bytes;
+    view->spend.rounds_left_out = budget->rounds_left_out + daemon->view.pairs.short_of_bytes;
     if (allowance->bytes_per_s <= 0.0) return;
-    const struct tw_budget_config *config = &shell->setup->config.network.budget;
+    const struct tw_budget_config *config = &daemon->setup->config.network.budget;
     view->spend.is_month = config->is_month;
     view->spend.budget_bytes_per_s = (double)config->bytes / (config->is_month ? TW_MONTH_S : 1);
     view->spend.used_bytes_per_s =
@@ -240,6 +243,6 @@ void tw_shell_budget_fill(const struct tw_shell *shell, struct tw_status_view *v
     view->spend.rest_bytes_per_s = allowance->rest_per_s;
     view->spend.is_left_out =
         budget->is_short ||
-        (budget->left_out_round > 0 && budget->left_out_round == shell->view.rounds + 1);
+        (budget->left_out_round > 0 && budget->left_out_round == daemon->view.rounds + 1);
     view->spend.is_hopeless = tw_allowance_is_hopeless(allowance);
 }

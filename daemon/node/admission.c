@@ -1,0 +1,273 @@
+/* admission.c - runs with an owner: revocations that go round, the certificate that is renewed.
+ *
+ * What the gate knows comes from three sides: the two files of the state folder, which a person may
+ * replace at any time (`thinwire owner import`), lists that peers send, and certificates that a
+ * peer signed when asked. Whatever came, links are looked at again, and the file is written, on a
+ * thread: a disk may take its time, and peers must not decide when this node waits for it. */
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "base/units.h"
+#include "daemon/auth/cert_file.h"
+#include "daemon/node/runtime.h"
+
+enum {
+    LOOK_US = 2 * 1000 * 1000, /* between two looks at files and links */
+    ASK_US = 60 * 1000 * 1000, /* between two peers asked for a renewal */
+};
+
+/* ---- writing ------------------------------------------------------------------------------- */
+
+static void on_save_work(uv_work_t *work) {
+    struct tw_daemon *daemon = work->data;
+    struct tw_daemon_admission_save *save = &daemon->gate.save;
+    const char *const folder = daemon->setup->config.node.state_dir;
+    if (save->has_list)
+        save->list_status = tw_revoked_save_newer(folder, &save->list, &save->list_err);
+    if (save->has_certs)
+        save->certs_status =
+            tw_certs_save_renewed(folder, &save->old, &save->certs, &save->certs_err);
+}
+
+static void save_begin(struct tw_daemon *daemon);
+
+/* AGAIN: a person was quicker; what is there is read with the next look at the files. */
+static void on_save_done(uv_work_t *work, int status) {
+    struct tw_daemon *daemon = work->data;
+    struct tw_daemon_admission_save *save = &daemon->gate.save;
+    save->is_saving = false;
+    if (status != 0) return;
+    if (save->has_list && save->list_status != TW_OK && save->list_status != TW_AGAIN)
+        tw_daemon_note(daemon, TW_LOG_ERROR, "revocations_not_saved", "text=\"%s\"",
+                       save->list_err.message);
+    if (save->has_certs && save->certs_status != TW_OK && save->certs_status != TW_AGAIN)
+        tw_daemon_note(daemon, TW_LOG_ERROR, "certificate_not_saved", "text=\"%s\"",
+                       save->certs_err.message);
+    if (save->has_certs && save->certs_status == TW_OK) daemon->gate.known = save->certs;
+    save_begin(daemon);
+}
+
+static void save_begin(struct tw_daemon *daemon) {
+    struct tw_daemon_admission *gate = &daemon->gate;
+    struct tw_daemon_admission_save *save = &gate->save;
+    if (save->is_saving || (!gate->wants_list && !gate->wants_certs)) return;
+    save->has_list = gate->wants_list;
+    save->has_certs = gate->wants_certs;
+    gate->wants_list = gate->wants_certs = false;
+    if (save->has_list) save->list = daemon->setup->gate.revoked;
+    save->old = gate->known;
+    save->certs = daemon->setup->gate.own;
+    save->is_saving = true;
+    save->work.data = daemon;
+    TW_ASSERT(uv_queue_work(&daemon->loop, &save->work, on_save_work, on_save_done) == 0);
+}
+
+/* ---- revocations --------------------------------------------------------------------------- */
+
+static uint32_t list_encode(const struct tw_daemon *daemon, uint8_t bytes[TW_REVOKED_BYTES_MAX]) {
+    return (uint32_t)tw_revoked_encode(&daemon->setup->gate.revoked, bytes);
+}
+
+void tw_daemon_admission_peer_up(struct tw_daemon *daemon, uint16_t peer) {
+    static uint8_t bytes[TW_REVOKED_BYTES_MAX];
+    if (!daemon->setup->has_gate || daemon->setup->gate.revoked.version == 0) return;
+    tw_transport_send_control(daemon->transport, peer, TW_FRAME_REVOKE, bytes,
+                              list_encode(daemon, bytes));
+}
+
+/* There is a newer list: everybody learns of it, also who is on it, and then the links end. */
+static void list_changed(struct tw_daemon *daemon, uint16_t from) {
+    const struct tw_revoked *list = &daemon->setup->gate.revoked;
+    tw_daemon_note(daemon, TW_LOG_INFO, "revocations", "list=%llu nodes=%u",
+                   (unsigned long long)list->version, list->count);
+    if (tw_revoked_has(list, &daemon->setup->identity.id))
+        tw_daemon_note(daemon, TW_LOG_ERROR, "revoked",
+                       "text=\"the run's owner shut this node out: it trains alone\"");
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (daemon->peers[i].is_up && i != from) tw_daemon_admission_peer_up(daemon, i);
+    }
+    tw_transport_review(daemon->transport);
+}
+
+static void list_take(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
+    struct tw_error err = {0};
+    struct tw_gate *gate = &daemon->setup->gate;
+    const enum tw_status status = tw_gate_revoke(gate, frame->body, frame->body_bytes, &err);
+    if (status == TW_AGAIN) return;
+    if (status != TW_OK) { /* an honest node passes on only what it verified */
+        tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
+        return;
+    }
+    daemon->gate.wants_list = true;
+    save_begin(daemon);
+    list_changed(daemon, peer);
+}
+
+bool tw_daemon_admission_is_out(const struct tw_daemon *daemon, const struct tw_id *node) {
+    return daemon->setup->has_gate && tw_revoked_has(&daemon->setup->gate.revoked, node);
+}
+
+/* ---- certificates -------------------------------------------------------------------------- */
+
+static void certs_note(struct tw_daemon *daemon) {
+    char until[TW_UNITS_BYTES];
+    const struct tw_certs *own = &daemon->setup->gate.own;
+    tw_daemon_note(daemon, TW_LOG_INFO, "certificate", "until=\"%s\" signed_by=%s",
+                   tw_units_utc(until, tw_certs_until(own)), own->count > 1 ? "admitter" : "owner");
+    daemon->gate.is_late = false;
+}
+
+static void renewal_give(struct tw_daemon *daemon, uint16_t peer) {
+    struct tw_certs fresh;
+    struct tw_error err = {0};
+    uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
+    char hex[9];
+    struct tw_certs old = tw_transport_certs(daemon->transport, peer);
+    if (old.count == 0 || tw_gate_renew(&daemon->setup->gate, &old, &fresh, &err) != TW_OK) return;
+    tw_transport_renew(daemon->transport, peer, &fresh);
+    tw_id_short(&daemon->peers[peer].id, hex);
+    tw_daemon_note(daemon, TW_LOG_INFO, "certificate_renewed", "peer=%s", hex);
+    tw_transport_send_control(daemon->transport, peer, TW_FRAME_CERTS, bytes,
+                              (uint32_t)tw_certs_encode(&fresh, bytes));
+}
+
+static void renewal_take(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
+    struct tw_error err = {0};
+    struct tw_gate *gate = &daemon->setup->gate;
+    if (daemon->gate.asked != peer + 1) return; /* nobody asked for it */
+    daemon->gate.asked = 0;
+    const enum tw_status status = tw_gate_take(gate, frame->body, frame->body_bytes, &err);
+    if (status == TW_PROTO) {
+        tw_transport_blame(daemon->transport, peer, status, err.message);
+        return;
+    }
+    if (status != TW_OK) { /* two clocks differ, or two lists: the next peer is asked */
+        tw_daemon_note(daemon, TW_LOG_WARN, "renewal_refused", "text=\"%s\"", err.message);
+        return;
+    }
+    daemon->gate.wants_certs = true;
+    save_begin(daemon);
+    certs_note(daemon);
+}
+
+/* Each peer that may admit in turn, until one has answered. */
+static void renewal_ask(struct tw_daemon *daemon, uint64_t now_us) {
+    if (now_us < daemon->gate.ask_due_us || !tw_gate_is_due(&daemon->setup->gate)) return;
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        const uint16_t peer = (uint16_t)((daemon->gate.ask_next + i) % TW_PEERS_MAX);
+        if (!daemon->peers[peer].is_up) continue;
+        const struct tw_certs certs = tw_transport_certs(daemon->transport, peer);
+        if (!tw_gate_is_admitter(&certs)) continue;
+        daemon->gate.ask_due_us = now_us + ASK_US;
+        daemon->gate.asked = daemon->gate.ask_next = (uint16_t)(peer + 1);
+        tw_transport_send_control(daemon->transport, peer, TW_FRAME_RENEW, NULL, 0);
+        return;
+    }
+}
+
+static void late_note(struct tw_daemon *daemon) {
+    char until[TW_UNITS_BYTES];
+    const struct tw_gate *gate = &daemon->setup->gate;
+    if (daemon->gate.is_late || !tw_gate_is_late(gate)) return;
+    daemon->gate.is_late = true;
+    tw_daemon_note(daemon, TW_LOG_WARN, "certificate_ends",
+                   "until=\"%s\" text=\"then no other node lets this one in: have it signed anew "
+                   "(`thinwire owner sign`)\"",
+                   tw_units_utc(until, tw_certs_until(&gate->own)));
+}
+
+/* ---- frames -------------------------------------------------------------------------------- */
+
+bool tw_daemon_admission_frame(struct tw_daemon *daemon, uint16_t peer,
+                               const struct tw_frame *frame) {
+    const bool is_list = frame->kind == TW_FRAME_REVOKE, is_ask = frame->kind == TW_FRAME_RENEW;
+    if (!is_list && !is_ask && frame->kind != TW_FRAME_CERTS) return false;
+    if (!daemon->setup->has_gate) return true; /* skipped, as kinds nobody knows */
+    if (is_list) {
+        list_take(daemon, peer, frame);
+    } else if (is_ask) {
+        renewal_give(daemon, peer);
+    } else {
+        renewal_take(daemon, peer, frame);
+    }
+    return true;
+}
+
+void tw_daemon_admission_peer_down(struct tw_daemon *daemon, uint16_t peer) {
+    if (daemon->gate.asked == peer + 1) daemon->gate.asked = 0;
+}
+
+/* ---- files --------------------------------------------------------------------------------- */
+
+/* Which file that is, and in which state; zeros when there is none. */
+static struct tw_daemon_stamp stamp_of(const struct tw_daemon *daemon, const char *name) {
+    struct stat about;
+    char path[TW_PATH_BYTES + 32];
+    (void)snprintf(path, sizeof(path), "%s/%s", daemon->setup->config.node.state_dir, name);
+    if (stat(path, &about) != 0) return (struct tw_daemon_stamp){0};
+    return (struct tw_daemon_stamp){.node = about.st_ino,
+                                    .size = (uint64_t)about.st_size,
+                                    .at_ns = (uint64_t)about.st_mtim.tv_sec * 1000000000u +
+                                             (uint64_t)about.st_mtim.tv_nsec};
+}
+
+static bool stamps_take(struct tw_daemon *daemon) {
+    const struct tw_daemon_stamp cert = stamp_of(daemon, TW_CERT_FILE);
+    const struct tw_daemon_stamp list = stamp_of(daemon, TW_REVOKED_FILE);
+    const bool is_same =
+        cert.node == daemon->gate.cert.node && cert.size == daemon->gate.cert.size &&
+        cert.at_ns == daemon->gate.cert.at_ns && list.node == daemon->gate.list.node &&
+        list.size == daemon->gate.list.size && list.at_ns == daemon->gate.list.at_ns;
+    daemon->gate.cert = cert;
+    daemon->gate.list = list;
+    return !is_same;
+}
+
+/* Somebody replaced a file, perhaps this very node: then nothing in it is new. */
+static void files_read(struct tw_daemon *daemon) {
+    struct tw_error err = {0};
+    struct tw_gate *gate = &daemon->setup->gate;
+    const uint64_t version = gate->revoked.version, until_s = tw_certs_until(&gate->own);
+    if (tw_setup_gate(daemon->setup, &err) != TW_EXIT_OK)
+        tw_daemon_note(daemon, TW_LOG_ERROR, "certificate_refused", "text=\"%s\"", err.message);
+    else
+        daemon->gate.known = gate->own;
+    if (tw_certs_until(&gate->own) != until_s) certs_note(daemon);
+    if (gate->revoked.version != version) list_changed(daemon, TW_PEERS_MAX);
+}
+
+void tw_daemon_admission_open(struct tw_daemon *daemon) {
+    if (!daemon->setup->has_gate) return;
+    (void)stamps_take(daemon);
+    daemon->gate.known = daemon->setup->gate.own;
+    certs_note(daemon);
+}
+
+void tw_daemon_admission_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    if (!daemon->setup->has_gate || daemon->transport == NULL || now_us < daemon->gate.due_us)
+        return;
+    daemon->gate.due_us = now_us + LOOK_US;
+    /* Not in between: what is not written yet is newer than what is there. */
+    if (!daemon->gate.save.is_saving && stamps_take(daemon)) files_read(daemon);
+    tw_transport_review(daemon->transport);
+    renewal_ask(daemon, now_us);
+    late_note(daemon);
+}
+
+void tw_daemon_admission_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    const struct tw_gate *gate = &daemon->setup->gate;
+    struct tw_error err = {0};
+    if (!daemon->setup->has_gate) return;
+    const uint64_t now_s = gate->clock_s();
+    view->admission.has_owner = true;
+    view->admission.is_admitter = tw_gate_is_admitter(&gate->own);
+    view->admission.is_renewed = gate->own.count > 1;
+    view->admission.until_s = tw_certs_until(&gate->own);
+    if (view->admission.until_s > now_s) view->admission.left_s = view->admission.until_s - now_s;
+    view->admission.is_late = tw_gate_is_late(gate);
+    view->admission.list = gate->revoked.version;
+    view->admission.revoked = gate->revoked.count;
+    if (tw_gate_judge(gate, &gate->own, &gate->identity->id, TW_CERT_TRAIN, 0, &err) != TW_OK)
+        (void)snprintf(view->admission.error, sizeof(view->admission.error), "%s", err.message);
+}

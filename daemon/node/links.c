@@ -1,0 +1,373 @@
+/* links.c - links: frames in, messages and chunks out, whom to dial, who told us of whom. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "daemon/node/runtime.h"
+#include "proto/control.h"
+#include "proto/frame.h"
+
+/* ---- sending ------------------------------------------------------------------------------- */
+
+void tw_daemon_links_send(struct tw_daemon *daemon, uint16_t peer,
+                          const struct tw_message *message) {
+    size_t size = 0;
+    struct tw_error err = {0};
+    if (daemon->transport == NULL) return;
+    if (tw_control_encode(message, daemon->body, TW_CONTROL_BYTES_MAX, &size, &err) != TW_OK) {
+        tw_log(TW_LOG_ERROR, "not_encoded", "kind=%s text=\"%s\"", tw_message_name(message->kind),
+               err.message);
+        return;
+    }
+    tw_transport_send_control(daemon->transport, peer, (uint16_t)message->kind, daemon->body,
+                              (uint32_t)size);
+}
+
+static void sends_end(struct tw_daemon *daemon, uint32_t row, uint32_t count) {
+    daemon->sends[row] -= count;
+    if (daemon->sends[row] == 0) tw_pool_release(&daemon->host->payloads.pool, row);
+}
+
+void tw_daemon_links_chunk(struct tw_daemon *daemon, const struct tw_action *action) {
+    struct tw_payloads *payloads = &daemon->host->payloads;
+    struct tw_chunk chunk = {.payload = action->u.payload.hash, .idx = action->u.payload.idx};
+    uint32_t row;
+    if (daemon->transport == NULL) return;
+    if (tw_transport_has_chunk(daemon->transport, action->peer, &chunk.payload, chunk.idx)) return;
+    if (tw_payloads_chunk_get(payloads, &chunk.payload, chunk.idx, &chunk.bytes, &chunk.size,
+                              &row) != TW_OK) {
+        return;
+    }
+    /* One hold per row however many of its chunks are queued: a drop forgets them all at once. */
+    if (daemon->sends[row]++ > 0) tw_pool_release(&payloads->pool, row);
+    if (!tw_transport_send_chunk(daemon->transport, action->peer, &chunk)) {
+        sends_end(daemon, row, 1); /* the peer is on its way down */
+    }
+}
+
+static void on_released(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent) {
+    struct tw_daemon *daemon = user;
+    if (tw_daemon_data_released(daemon, peer, chunk, sent)) return;
+    const int row = tw_payloads_row_at(&daemon->host->payloads, chunk->bytes);
+    if (sent) daemon->chunk_bytes_out += chunk->size;
+    if (row < 0 || daemon->sends[row] == 0) return;
+    if (!tw_id_equal(&daemon->host->payloads.pool.rows[row].hash, &chunk->payload)) return;
+    sends_end(daemon, (uint32_t)row, 1);
+}
+
+void tw_daemon_links_drop(struct tw_daemon *daemon, const struct tw_id *payload) {
+    const int row = tw_pool_find(&daemon->host->payloads.pool, payload);
+    if (daemon->transport == NULL || row < 0 || daemon->sends[row] == 0) return;
+    tw_transport_drop(daemon->transport, payload);
+    sends_end(daemon, (uint32_t)row, daemon->sends[row]);
+}
+
+/* ---- arriving ------------------------------------------------------------------------------ */
+
+static void chunk_take(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
+    struct tw_fetch_arrival chunk = {.peer = peer};
+    struct tw_error err = {0};
+    const uint8_t *bytes;
+    if (tw_frame_chunk_decode(frame, &chunk.hash, &chunk.idx, &bytes, &chunk.size, &err) != TW_OK) {
+        tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
+        return;
+    }
+    if (tw_daemon_data_chunk(daemon, &chunk, bytes)) return;
+    daemon->chunk_bytes_in += chunk.size;
+    /* Late, repeated, or never asked for: it must not touch what is there. */
+    if (!tw_node_wants_chunk(daemon->node, peer, &chunk.hash, chunk.idx)) {
+        /* Of a payload that is still known it is here; else nobody needs it any more. */
+        if (tw_pool_find(&daemon->host->payloads.pool, &chunk.hash) >= 0)
+            daemon->chunk_bytes_again += chunk.size;
+        return;
+    }
+    const enum tw_status status =
+        tw_payloads_chunk_put(&daemon->host->payloads, &chunk.hash, chunk.idx, bytes, chunk.size);
+    if (status == TW_OK) {
+        const struct tw_event event = {
+            .kind = TW_EV_CHUNK, .peer = peer, .u.chunk = {.hash = chunk.hash, .idx = chunk.idx}};
+        tw_daemon_event(daemon, &event);
+        tw_daemon_link_quality_arrived(daemon, peer, chunk.size);
+    } else if (status != TW_AGAIN) { /* AGAIN: asked for once, not needed any more */
+        tw_transport_close(daemon->transport, peer, status, "a chunk that is not of its payload");
+    }
+}
+
+static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_frame *frame) {
+    struct tw_daemon *daemon = user;
+    static struct tw_message message; /* too large for a stack, and the loop is one thread */
+    struct tw_error err = {0};
+    if (is_bulk) {
+        chunk_take(daemon, peer, frame);
+        return;
+    }
+    if (tw_daemon_admission_frame(daemon, peer, frame)) return;
+    if (tw_control_decode(frame->kind, frame->body, frame->body_bytes, &message, &err) != TW_OK) {
+        tw_daemon_note(daemon, TW_LOG_WARN, "bad_message", "kind=%u text=\"%s\"", frame->kind,
+                       err.message);
+        tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
+        return;
+    }
+    if (message.kind == TW_MSG_PEERS) {
+        tw_members_merge(daemon->members, &message.u.peers, tw_daemon_now_us());
+    }
+    tw_daemon_probes_message(daemon, peer, &message);
+    if (tw_daemon_data_message(daemon, peer, &message)) return;
+    const struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer, .u.message = &message};
+    tw_daemon_event(daemon, &event);
+}
+
+/* ---- peers --------------------------------------------------------------------------------- */
+
+static void gossip_send(struct tw_daemon *daemon, uint16_t peer) {
+    struct tw_message message;
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_PEERS;
+    tw_members_records(daemon->members, tw_daemon_now_us(), &message.u.peers);
+    tw_daemon_links_send(daemon, peer, &message);
+}
+
+static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello) {
+    struct tw_daemon *daemon = user;
+    char hex[9];
+    daemon->peers[peer] = (struct tw_daemon_peer){.is_up = true, .id = hello->id};
+    memcpy(daemon->peers[peer].addrs, hello->addrs, sizeof(hello->addrs));
+    for (unsigned a = 0; a < TW_ADDRS_MAX && hello->addrs[a][0] != '\0'; a++)
+        tw_dial_history_worked(&daemon->dials, hello->addrs[a]);
+    tw_reachability_linked(&daemon->probe.reach, tw_daemon_now_us());
+    tw_members_connected(daemon->members, hello, tw_daemon_now_us());
+    tw_id_short(&hello->id, hex);
+    tw_daemon_note(daemon, TW_LOG_INFO, "peer_up", "peer=%s addr=%s", hex,
+                   hello->addrs[0][0] != '\0' ? hello->addrs[0] : "none");
+    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
+    event.u.id = hello->id;
+    tw_daemon_event(daemon, &event);
+    tw_daemon_data_peer_up(daemon, peer, &hello->id);
+    tw_daemon_link_quality_peer_up(daemon, peer);
+    tw_daemon_admission_peer_up(daemon, peer);
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (daemon->peers[i].is_up) gossip_send(daemon, i); /* all learn of the new one at once */
+    }
+}
+
+static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
+    struct tw_daemon *daemon = user;
+    char hex[9];
+    tw_id_short(&daemon->peers[peer].id, hex);
+    tw_daemon_note(daemon, reason == TW_OK ? TW_LOG_INFO : TW_LOG_WARN, "peer_down",
+                   "peer=%s reason=%s text=\"%s\"", hex, tw_status_name(reason),
+                   sentence != NULL ? sentence : "");
+    tw_members_disconnected(daemon->members, &daemon->peers[peer].id, tw_daemon_now_us());
+    tw_daemon_link_quality_peer_down(daemon, peer, reason);
+    daemon->bulk_gone.bytes_in += daemon->peers[peer].bulk.bytes_in;
+    daemon->bulk_gone.bytes_out += daemon->peers[peer].bulk.bytes_out;
+    daemon->peers[peer] = (struct tw_daemon_peer){0};
+    const struct tw_event event = {.kind = TW_EV_PEER_DOWN, .peer = peer};
+    tw_daemon_event(daemon, &event);
+    tw_daemon_data_peer_down(daemon, peer);
+    tw_daemon_admission_peer_down(daemon, peer);
+}
+
+static void dial_failed(struct tw_daemon *daemon, const char *address,
+                        const struct tw_dial_result *result) {
+    const bool is_other = result->cause == TW_DIAL_WRONG_ID;
+    const bool is_self = result->id != NULL && tw_id_equal(result->id, &daemon->setup->identity.id);
+    const struct tw_dial_failure failure = {.cause = result->cause,
+                                            .sentence = result->sentence,
+                                            .other = is_other ? result->id : NULL};
+    uint64_t held_back;
+    if (!tw_dial_history_failed(&daemon->dials, address, &failure, tw_daemon_now_us(), &held_back))
+        return;
+    if (is_self) return; /* nothing anybody has to act on */
+    tw_daemon_note(
+        daemon, TW_LOG_WARN, tw_dial_is_refusal(result->cause) ? "peer_refused" : "dial_failed",
+        "addr=%s reason=%s text=\"%s\" held_back=%llu", address, tw_dial_cause_name(result->cause),
+        result->sentence, (unsigned long long)held_back);
+}
+
+static void on_dial_done(void *user, const char *address, const struct tw_dial_result *result) {
+    struct tw_daemon *daemon = user;
+    const bool is_linked = result->status == TW_OK;
+    tw_members_dialled(daemon->members, address, is_linked, result->id, tw_daemon_now_us());
+    if (is_linked)
+        tw_dial_history_worked(&daemon->dials, address);
+    else
+        dial_failed(daemon, address, result);
+}
+
+static void on_probe_done(void *user, const char *address, const struct tw_id *expected,
+                          const struct tw_dial_result *result) {
+    tw_daemon_probes_done(user, address, expected, result);
+}
+
+static void on_guest(void *user, const struct tw_guest *guest) {
+    tw_daemon_invites_guest(user, guest);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+/* "host:port" or "host:port=id". */
+static enum tw_status bootstrap_add(struct tw_daemon *daemon, const char *entry,
+                                    struct tw_error *err) {
+    const size_t size = strcspn(entry, "=");
+    TW_TRY(tw_members_bootstrap(daemon->members, entry, tw_daemon_now_us(), err));
+    char address[TW_ADDR_BYTES];
+    (void)snprintf(address, sizeof(address), "%.*s", (int)size, entry);
+    tw_dial_history_configure(&daemon->dials, address);
+    return TW_OK;
+}
+
+static enum tw_status bootstrap_file(struct tw_daemon *daemon, const char *path,
+                                     struct tw_error *err) {
+    char line[256];
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        tw_daemon_note(daemon, TW_LOG_WARN, "no_peers_file", "text=\"%s cannot be read\"", path);
+        return TW_OK; /* never fatal: the others may dial us */
+    }
+    enum tw_status status = TW_OK;
+    while (status == TW_OK && fgets(line, sizeof(line), file) != NULL) {
+        char entry[256];
+        if (sscanf(line, " %255[^# \t\r\n]", entry) != 1) continue;
+        struct tw_error reason;
+        status = bootstrap_add(daemon, entry, &reason);
+        if (status != TW_OK) (void)tw_fail(err, status, "%s: %s", path, reason.message);
+    }
+    (void)fclose(file);
+    return status;
+}
+
+enum tw_status tw_daemon_links_bootstrap(struct tw_daemon *daemon, struct tw_error *err) {
+    const struct tw_config *config = &daemon->setup->config;
+    for (uint32_t i = 0; i < config->network.peers_count; i++) {
+        const struct tw_bootstrap *peer = &config->network.peers[i];
+        char entry[TW_ADDR_BYTES + TW_ID_HEX_BYTES + 1], hex[TW_ID_HEX_BYTES];
+        tw_id_hex(&peer->id, hex);
+        (void)snprintf(entry, sizeof(entry), "%s%s%s", peer->address.text, peer->has_id ? "=" : "",
+                       peer->has_id ? hex : "");
+        TW_TRY(bootstrap_add(daemon, entry, err));
+    }
+    if (config->network.peers_file[0] != '\0') {
+        TW_TRY(bootstrap_file(daemon, config->network.peers_file, err));
+    }
+    return TW_OK;
+}
+
+static enum tw_status members_open(struct tw_daemon *daemon, struct tw_error *err) {
+    struct tw_members_config members = {.self = daemon->setup->identity.id};
+    TW_ASSERT(uv_random(NULL, NULL, &members.seed, sizeof(members.seed), 0, NULL) == 0);
+    tw_members_init(daemon->members, &members);
+    tw_members_set_self(daemon->members, tw_transport_self(daemon->transport));
+    TW_TRY(tw_daemon_links_bootstrap(daemon, err));
+    tw_daemon_cache_load(daemon);
+    tw_daemon_bans_load(daemon);
+    tw_daemon_link_quality_load(daemon);
+    return TW_OK;
+}
+
+enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *err) {
+    const struct tw_config *config = &daemon->setup->config;
+    if (!config->network.links) return TW_OK;
+    struct tw_transport_config transport = {
+        .loop = &daemon->loop,
+        .identity = &daemon->setup->identity,
+        .secrets = daemon->setup->secrets.count > 0 ? &daemon->setup->secrets : NULL,
+        .gate = daemon->setup->has_gate ? &daemon->setup->gate : NULL,
+        .run = daemon->setup->run_id,
+        .boot = daemon->setup->boot,
+        .listen_count = config->network.listen_count,
+        .upload_bytes_per_s = config->network.upload_bytes_s,
+        .pace = config->network.pace,
+        .events = {.peer_up = on_peer_up,
+                   .peer_down = on_peer_down,
+                   .frame = on_frame,
+                   .released = on_released,
+                   .dial_done = on_dial_done,
+                   .probe_done = on_probe_done,
+                   .banned = tw_daemon_banned,
+                   .guest = on_guest,
+                   .refused = tw_daemon_refused},
+        .user = daemon,
+    };
+    for (uint32_t i = 0; i < config->network.listen_count; i++) {
+        memcpy(transport.listen[i], config->network.listen[i].text, TW_ADDR_BYTES);
+    }
+    for (uint32_t i = 0; i < config->network.advertise_count; i++) {
+        memcpy(transport.advertise[i], config->network.advertise[i].text, TW_ADDR_BYTES);
+    }
+    for (uint32_t i = 0; i < config->network.bind_count; i++) {
+        memcpy(transport.bind[i], config->network.bind[i].text, TW_ADDR_BYTES);
+    }
+    (void)snprintf(transport.interface, sizeof(transport.interface), "%s",
+                   config->network.interface);
+    TW_TRY(tw_transport_create(&transport, &daemon->transport, err));
+    tw_daemon_admission_open(daemon);
+    return members_open(daemon, err);
+}
+
+static void dial_due(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_dial dial;
+    while (tw_members_next_dial(daemon->members, now_us, &dial)) {
+        struct tw_error err = {0};
+        if (dial.has_id && tw_daemon_admission_is_out(daemon, &dial.id)) {
+            tw_members_dialled(daemon->members, dial.address, false, NULL, now_us);
+            continue;
+        }
+        const enum tw_status status = tw_transport_connect(daemon->transport, dial.address,
+                                                           dial.has_id ? &dial.id : NULL, &err);
+        if (status == TW_OK) continue;
+        tw_members_dialled(daemon->members, dial.address, false, NULL, now_us);
+        if (status == TW_LIMIT) return; /* enough under way */
+        const struct tw_dial_result result = {.status = status, .sentence = err.message};
+        dial_failed(daemon, dial.address, &result);
+    }
+}
+
+static void refresh(struct tw_daemon *daemon, uint64_t now_us) {
+    daemon->refresh_due_us = now_us + TW_REFRESH_US;
+    if (!tw_transport_refresh(daemon->transport)) return;
+    const struct tw_record *self = tw_transport_self(daemon->transport);
+    tw_daemon_note(daemon, TW_LOG_INFO, "address_changed", "addr=%s next=%s",
+                   self->addrs[0][0] != '\0' ? self->addrs[0] : "none",
+                   self->addrs[1][0] != '\0' ? self->addrs[1] : "none");
+    tw_members_set_self(daemon->members, self);
+    tw_members_moved(daemon->members, now_us);
+    tw_reachability_moved(&daemon->probe.reach, now_us);
+}
+
+void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    if (daemon->transport == NULL) return;
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        struct tw_peer_net net;
+        if (!daemon->peers[i].is_up || !tw_transport_peer(daemon->transport, i, &net)) continue;
+        daemon->peers[i].control = net.control;
+        daemon->peers[i].bulk = net.bulk;
+    }
+    if (daemon->stage != TW_DAEMON_RUNNING) return;
+    if (now_us >= daemon->refresh_due_us) refresh(daemon, now_us);
+    if (daemon->caps.rest == TW_REST_NONE) {
+        dial_due(daemon, now_us);
+        tw_daemon_probes_tick(daemon, now_us);
+    }
+    tw_daemon_link_quality_tick(daemon, now_us);
+    if (now_us >= daemon->gossip_due_us) {
+        daemon->gossip_due_us = now_us + TW_GOSSIP_US;
+        for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+            if (daemon->peers[i].is_up) gossip_send(daemon, i);
+        }
+    }
+    if (now_us >= daemon->cache_due_us) {
+        tw_daemon_bans_clock(daemon);
+        if (daemon->cache_due_us != 0) {
+            tw_daemon_cache_save(daemon);
+            tw_daemon_link_quality_save(daemon);
+        }
+        daemon->cache_due_us = now_us + TW_CACHE_US;
+    }
+}
+
+void tw_daemon_links_close(struct tw_daemon *daemon) {
+    if (daemon->transport == NULL) return;
+    tw_transport_destroy(daemon->transport, "this node is shutting down", NULL);
+    daemon->transport = NULL;
+}
