@@ -506,7 +506,7 @@ static bool memory_take(struct tw_daemon *daemon) {
 }
 
 /* In this order: what can fail for a reason of its own exit status comes alone. */
-static enum tw_exit shell_open(struct tw_daemon *daemon, struct tw_error *err) {
+static enum tw_exit runtime_open(struct tw_daemon *daemon, struct tw_error *err) {
     if (!memory_take(daemon)) {
         (void)tw_fail(err, TW_NOMEM, "no memory for the daemon's own tables");
         return TW_EXIT_FAILURE;
@@ -531,7 +531,7 @@ static enum tw_exit shell_open(struct tw_daemon *daemon, struct tw_error *err) {
     return TW_EXIT_OK;
 }
 
-static void shell_free(struct tw_daemon *daemon) {
+static void runtime_free(struct tw_daemon *daemon) {
     tw_daemon_data_free(daemon);
     tw_worker_host_destroy(daemon->host);
     tw_checkpoint_destroy(daemon->checkpoint);
@@ -557,7 +557,7 @@ enum tw_exit tw_daemon_run(struct tw_setup *setup) {
     timers_open(daemon);
 
     struct tw_error err = {0};
-    enum tw_exit code = shell_open(daemon, &err);
+    enum tw_exit code = runtime_open(daemon, &err);
     if (code != TW_EXIT_OK) {
         /* Nothing runs yet: end here, the process gives everything back. Until then it is in use,
          * not leaked. */
@@ -580,6 +580,6 @@ enum tw_exit tw_daemon_run(struct tw_setup *setup) {
     code = daemon->exit_code;
     tw_log(TW_LOG_INFO, "ended", "exit=%d", (int)code);
     TW_ASSERT(uv_loop_close(&daemon->loop) == 0);
-    shell_free(daemon);
+    runtime_free(daemon);
     return code;
 }

@@ -4,7 +4,7 @@
  *
  *            transport   worker_host   vote store   timers
  *                 \           |            |         /
- *                  tw_daemon_event --> tw_node --> actions --> shell_act.c
+ *                  tw_daemon_event --> tw_node --> actions --> runtime.c
  *
  * Life:  open --> running --SIGTERM, SIGINT or `leave`--> leaving --> closing --> the loop is empty
  *   leaving: the core says goodbye, a snapshot and a checkpoint are made, the worker ends;
