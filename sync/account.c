@@ -67,9 +67,9 @@ static bool is_listed(const struct tw_close *close, int seat) {
 static void note_listed(struct tw_node *node, uint32_t fragment) {
     const struct round *round = &node->round;
     struct tw_position *at = &node->at;
-    if (!TW_PLANTED(node, TW_PLANT_TOKENS_TWICE)) at->tokens_listed = round->own_tokens;
+    if (!TW_IS_MUTANT(node, TW_MUTANT_TOKENS_TWICE)) at->tokens_listed = round->own_tokens;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
-        if (p != fragment && !TW_PLANTED(node, TW_PLANT_ONE_MARK)) continue;
+        if (p != fragment && !TW_IS_MUTANT(node, TW_MUTANT_ONE_MARK)) continue;
         at->delta_tokens[p] = at_most(round->own_tokens, node->tokens);
         at->delta_steps[p] = at_most(round->own_step, node->step);
     }

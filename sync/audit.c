@@ -133,7 +133,7 @@ void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_ac
     if (tw_roster_find(&node->roster, &link->id) < 0) return;
     const struct past_round *past = past_of(node, accuse->round);
     if (past == NULL) return;
-    if (TW_PLANTED(node, TW_PLANT_ACCUSER_BELIEVED)) {
+    if (TW_IS_MUTANT(node, TW_MUTANT_ACCUSER_BELIEVED)) {
         const struct tw_close *close = tw_log_find(node, accuse->round);
         if (close != NULL && accuse->part < close->parts_count)
             tw_strike_add(node, &past->roster.members[close->parts[accuse->part].owner_idx].id,

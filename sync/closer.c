@@ -14,7 +14,7 @@ static void start_proposing(struct tw_node *node) {
     round->phase = CLOSER_PROPOSING;
     round->phase_us = node->now_us;
     round->accepted_by = 0;
-    if (round->has_best && !TW_PLANTED(node, TW_PLANT_OTHER_VALUE)) {
+    if (round->has_best && !TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE)) {
         round->proposal = round->best;
     } else {
         tw_proposal_write(node);

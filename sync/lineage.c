@@ -65,7 +65,7 @@ void tw_lineage_fork(struct tw_node *node) {
      * would draw others to weights that were not trained for so long. */
     tw_log_note_held(node);
     node->needs_tip = false;
-    if (!TW_PLANTED(node, TW_PLANT_BORROWED_CLOCK))
+    if (!TW_IS_MUTANT(node, TW_MUTANT_BORROWED_CLOCK))
         tw_log_begin_at(node, node->at.has_held != 0 ? &node->at.held : NULL);
     node->at.first_round = node->at.rounds;
     tw_payload_drop_all(node);
@@ -73,7 +73,7 @@ void tw_lineage_fork(struct tw_node *node) {
     tw_audit_forget(node);
     /* What we hold is by definition the state of a lineage of one: "load" it as it is. But half of
      * another lineage's is no state: then theta is what we have. */
-    const bool is_moving = node->at.is_moving != 0 && !TW_PLANTED(node, TW_PLANT_HALF_A_STATE);
+    const bool is_moving = node->at.is_moving != 0 && !TW_IS_MUTANT(node, TW_MUTANT_HALF_A_STATE);
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         if (!is_moving && node->at.fragment_rounds[p] <= node->at.rounds)
             continue; /* not NOT_HELD either */
@@ -176,7 +176,7 @@ static bool is_better(uint64_t clock_a, const struct tw_id *id_a, uint64_t clock
 }
 
 static uint64_t claim_of(const struct tw_node *node, const struct tw_msg_status *status) {
-    if (TW_PLANTED(node, TW_PLANT_ROUNDS_COMPARED)) return status->rounds;
+    if (TW_IS_MUTANT(node, TW_MUTANT_ROUNDS_COMPARED)) return status->rounds;
     return status->clock_tokens;
 }
 
@@ -190,7 +190,7 @@ static bool is_without_donor(const struct tw_node *node) {
 static uint16_t find_better(const struct tw_node *node) {
     const bool is_lost = is_without_donor(node);
     uint64_t clock_tokens = node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0;
-    if (TW_PLANTED(node, TW_PLANT_ROUNDS_COMPARED)) clock_tokens = node->at.rounds;
+    if (TW_IS_MUTANT(node, TW_MUTANT_ROUNDS_COMPARED)) clock_tokens = node->at.rounds;
     struct tw_id lineage = node->at.lineage;
     bool has_standing = !is_lost;
     uint16_t best = NO_PEER;
@@ -213,7 +213,7 @@ static uint16_t find_better(const struct tw_node *node) {
             tw_id_equal(&status->lineage, &node->at.lineage_parent))
             continue;
         if (has_standing && is_better(theirs, &status->lineage, clock_tokens, &lineage) ==
-                                TW_PLANTED(node, TW_PLANT_SMALLER_CLOCK))
+                                TW_IS_MUTANT(node, TW_MUTANT_SMALLER_CLOCK))
             continue;
         has_standing = true;
         clock_tokens = theirs;
@@ -260,7 +260,7 @@ void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_jo
 
 static void ask_to_join(struct tw_node *node) {
     const bool is_ready =
-        tw_log_is_close(node) || (TW_PLANTED(node, TW_PLANT_EARLY_JOIN) && !node->needs_tip);
+        tw_log_is_close(node) || (TW_IS_MUTANT(node, TW_MUTANT_EARLY_JOIN) && !node->needs_tip);
     if (node->state != TW_STATE_RECEIVER) node->is_shut_out = false;
     if (node->state != TW_STATE_RECEIVER || !is_ready || node->has_left) return;
     if (node->round.self_idx >= 0 || !tw_vote_has_nonce(node)) return;

@@ -244,7 +244,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     report->u.report.state = node->state;
     report->u.report.id = node->tip_digest;
     report->u.report.close = entry;
-    if (TW_PLANTED(node, TW_PLANT_WRONG_ROSTER) && node->roster.count > 1)
+    if (TW_IS_MUTANT(node, TW_MUTANT_WRONG_ROSTER) && node->roster.count > 1)
         tw_round_open(node);
     else
         tw_node_set_roster(node, &entry->next);
@@ -415,9 +415,9 @@ static bool divide(const struct tw_node *node, const struct tw_close *close,
                      : is_ours                  ? TW_APPLY_MIX
                                                 : TW_APPLY_SHIFT;
         if (node->at.is_moving != 0 && part->mode != TW_APPLY_ABSENT) part->mode = TW_APPLY_STAY;
-        if (TW_PLANTED(node, TW_PLANT_ABSENT_APPLIED) && part->mode == TW_APPLY_ABSENT)
+        if (TW_IS_MUTANT(node, TW_MUTANT_ABSENT_APPLIED) && part->mode == TW_APPLY_ABSENT)
             part->mode = TW_APPLY_SHIFT;
-        if (TW_PLANTED(node, TW_PLANT_MIX_FOR_SHIFT) && part->mode == TW_APPLY_SHIFT)
+        if (TW_IS_MUTANT(node, TW_MUTANT_MIX_FOR_SHIFT) && part->mode == TW_APPLY_SHIFT)
             part->mode = TW_APPLY_MIX;
         part->hash = close->parts[k].result;
         part->bytes = close->parts[k].bytes;
@@ -469,7 +469,7 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
         tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
         return;
     }
-    if (!TW_PLANTED(node, TW_PLANT_DOUBLE_APPLY) || node->roster.count < 2)
+    if (!TW_IS_MUTANT(node, TW_MUTANT_DOUBLE_APPLY) || node->roster.count < 2)
         node->at.fragment_rounds[fragment] = event->u.applied.rounds;
     node->at.fragment_digests[fragment] = event->u.applied.digest;
     node->exports[fragment].is_valid = false;

@@ -80,7 +80,7 @@ static void resume(struct tw_node *node, const struct tw_position *position,
     if (has_vote) {
         node->vote = *vote;
         node->vote_floor = vote->round;
-        if (TW_PLANTED(node, TW_PLANT_FORGOTTEN_VOTE)) node->vote.round = UINT64_MAX;
+        if (TW_IS_MUTANT(node, TW_MUTANT_FORGOTTEN_VOTE)) node->vote.round = UINT64_MAX;
     }
     struct tw_roster roster = {.count = 0};
     if (position->has_tip != 0 && tw_id_equal(&position->tip.lineage, &position->lineage))
@@ -89,7 +89,7 @@ static void resume(struct tw_node *node, const struct tw_position *position,
         roster.count == 0 ||
         (roster.count == 1 && tw_id_equal(&roster.members[0].id, &node->cfg.self));
     const bool was_told = has_vote && vote->has_accepted != 0 && vote->round >= position->rounds;
-    if (is_alone && !was_told && !TW_PLANTED(node, TW_PLANT_KEPT_NAME)) {
+    if (is_alone && !was_told && !TW_IS_MUTANT(node, TW_MUTANT_KEPT_NAME)) {
         tw_lineage_fork(node);
         return;
     }

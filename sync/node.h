@@ -58,8 +58,8 @@ struct tw_node_config {
      * is new, or back after long, makes a merge as unlike those before as a lie would be: there
      * only wild ones are. */
     uint32_t judges_min;
-#ifdef TW_PLANT
-    int plant; /* enum tw_plant: a bug switched on, in tests of the simulator alone */
+#ifdef TW_MUTANTS
+    int mutant; /* enum tw_mutant: a bug switched on, in tests of the simulator alone */
 #endif
 };
 

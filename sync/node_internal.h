@@ -30,11 +30,11 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 
-#ifdef TW_PLANT
-#include "sync/plant.h"
-#define TW_PLANTED(node, bug) ((node)->cfg.plant == (bug))
+#ifdef TW_MUTANTS
+#include "sync/mutants.h"
+#define TW_IS_MUTANT(node, bug) ((node)->cfg.mutant == (bug))
 #else
-#define TW_PLANTED(node, bug) ((void)(node), false)
+#define TW_IS_MUTANT(node, bug) ((void)(node), false)
 #endif
 
 enum {

@@ -89,7 +89,7 @@ static void part(struct tw_node *node) {
 static void leave(struct tw_node *node) {
     if (!node->pair.has_partner) return;
     const uint16_t peer = tw_peers_find(node, &node->pair.partner);
-    if (peer != NO_PEER && !TW_PLANTED(node, TW_PLANT_SILENT_LEAVE))
+    if (peer != NO_PEER && !TW_IS_MUTANT(node, TW_MUTANT_SILENT_LEAVE))
         say_busy(node, peer, &node->pair.id);
     part(node);
 }
@@ -310,13 +310,13 @@ static bool ask(struct tw_node *node) {
     pair->asked_count++;
     pair->has_partner = true;
     pair->partner = node->links[peer].id;
-    if (pair->asked_count == 1 || !TW_PLANTED(node, TW_PLANT_OLD_NAME)) {
+    if (pair->asked_count == 1 || !TW_IS_MUTANT(node, TW_MUTANT_OLD_NAME)) {
         pair->id.high = tw_rng_next(&node->rng);
         pair->id.low = tw_rng_next(&node->rng);
     }
     pair->owes_request = true;
     pair->deadline_us = node->now_us + PAIR_ANSWER_US;
-    if (TW_PLANTED(node, TW_PLANT_NO_DEADLINE)) pair->deadline_us = UINT64_MAX;
+    if (TW_IS_MUTANT(node, TW_MUTANT_NO_DEADLINE)) pair->deadline_us = UINT64_MAX;
     return true;
 }
 
@@ -354,7 +354,7 @@ void tw_pair_request(struct tw_node *node, uint16_t peer, const struct tw_msg_pa
         return;
     }
     begin(node, PAIR_ENCODING,
-          TW_PLANTED(node, TW_PLANT_OTHER_FRAGMENT) ? choose_fragment(node) : said->fragment);
+          TW_IS_MUTANT(node, TW_MUTANT_OTHER_FRAGMENT) ? choose_fragment(node) : said->fragment);
     pair->has_partner = true;
     pair->partner = *id;
     pair->id = said->pair;
@@ -387,7 +387,7 @@ void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_
             !tw_id_equal(&pair->merged[i].with, &node->links[peer].id))
             continue;
         pair->merged[i].is_open = false;
-        if (TW_PLANTED(node, TW_PLANT_UNCOUNTED)) continue;
+        if (TW_IS_MUTANT(node, TW_MUTANT_UNCOUNTED)) continue;
         count_one_sided(node, &node->links[peer].id);
     }
 }

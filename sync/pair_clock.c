@@ -77,7 +77,7 @@ uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
     const struct pair *pair = &node->pair;
     const uint64_t lifted = pair->is_merging ? pair->theirs.clock_tokens : 0;
     if (lifted <= clock + advance) return clock + advance;
-    if (TW_PLANTED(node, TW_PLANT_FREE_LIFT)) return lifted;
+    if (TW_IS_MUTANT(node, TW_MUTANT_FREE_LIFT)) return lifted;
     const uint64_t most = clock + advance + advance / 2;
     return lifted < most ? lifted : most;
 }
@@ -114,7 +114,7 @@ uint16_t tw_pair_find_ahead(struct tw_node *node) {
         node->state == TW_STATE_RECEIVER &&
         (node->pair.is_donor_lost || node->now_us >= node->lineage_us + LINEAGE_LOST_US);
     if ((node->state != TW_STATE_SOLO && !is_lost) || node->links_end == 0) return NO_PEER;
-    if (TW_PLANTED(node, TW_PLANT_LEFT_BEHIND)) return NO_PEER;
+    if (TW_IS_MUTANT(node, TW_MUTANT_LEFT_BEHIND)) return NO_PEER;
     uint64_t clock = is_lost ? tw_pair_clock(node) : tw_pair_clock_now(node);
     if (clock < tw_log_held_tokens(node)) clock = tw_log_held_tokens(node);
     /* Anybody who is ahead will do; not all newcomers should ask the same one. */

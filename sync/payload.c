@@ -130,7 +130,7 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
     payload->progress_us = node->now_us;
     tw_pull_arrived(node, payload, peer, idx);
     if (payload->chunks_have == payload->chunks) tw_pull_forget(node, payload);
-    if (payload->chunks_have == payload->chunks && TW_PLANTED(node, TW_PLANT_UNVERIFIED)) {
+    if (payload->chunks_have == payload->chunks && TW_IS_MUTANT(node, TW_MUTANT_UNVERIFIED)) {
         payload->state = PAYLOAD_HELD;
     } else if (payload->chunks_have == payload->chunks) {
         payload->state = PAYLOAD_CHECKING;

@@ -128,7 +128,7 @@ static void send_status(struct tw_node *node) {
     struct tw_message *message = tw_act_message(node, TW_MSG_STATUS);
     if (message == NULL) return;
     node->status_us =
-        node->now_us + (TW_PLANTED(node, TW_PLANT_STUCK_DEADLINE) ? 0 : TW_HEARTBEAT_US);
+        node->now_us + (TW_IS_MUTANT(node, TW_MUTANT_STUCK_DEADLINE) ? 0 : TW_HEARTBEAT_US);
     message->u.status = (struct tw_msg_status){
         .state = state_to_say(node),
         .lineage = node->at.lineage,

@@ -125,7 +125,7 @@ static void add_contributors(const struct tw_node *node, struct tw_close *close,
             at++;
         if (at < close->contributors_count &&
             close->contributors[at].member_idx == by->member_idx &&
-            !TW_PLANTED(node, TW_PLANT_LISTED_TWICE))
+            !TW_IS_MUTANT(node, TW_MUTANT_LISTED_TWICE))
             continue;
         for (uint32_t j = close->contributors_count++; j > at; j--)
             close->contributors[j] = close->contributors[j - 1];

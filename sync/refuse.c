@@ -41,7 +41,7 @@ bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t c
     const bool is_judged = node->roster.count >= node->cfg.judges_min;
     const bool is_large = payload->is_wild || (payload->is_insane && is_judged);
     const bool is_insane = is_large && payload->state == PAYLOAD_HELD;
-    return (is_insane && !TW_PLANTED(node, TW_PLANT_INSANE_TAKEN)) ||
+    return (is_insane && !TW_IS_MUTANT(node, TW_MUTANT_INSANE_TAKEN)) ||
            payload->state == PAYLOAD_UNFIT;
 }
 
@@ -171,7 +171,7 @@ bool tw_refuse_must_carry(struct tw_node *node, bool *is_open) {
         accepted_count +=
             (round->promised_by >> i & 1) != 0 && tw_id_equal(&round->promised_digest[i], &digest);
     }
-    const uint32_t unknown_count = TW_PLANTED(node, TW_PLANT_FREED_EARLY)
+    const uint32_t unknown_count = TW_IS_MUTANT(node, TW_MUTANT_FREED_EARLY)
                                        ? 0
                                        : node->roster.count - tw_bits(round->promised_by);
     if (accepted_count + unknown_count < tw_vote_majority(node)) return false;

@@ -26,7 +26,7 @@ uint64_t tw_round_keep(const struct tw_node *node) {
 }
 
 bool tw_round_is_final(const struct tw_node *node) {
-    const uint64_t half = TW_PLANTED(node, TW_PLANT_EARLY_FINISH) ? 1 : 0;
+    const uint64_t half = TW_IS_MUTANT(node, TW_MUTANT_EARLY_FINISH) ? 1 : 0;
     return node->at.has_tip != 0 && tw_log_clock_tokens(node) >= node->cfg.budget_tokens >> half;
 }
 

@@ -6,7 +6,7 @@
 #include "sync/node_internal.h"
 
 uint32_t tw_vote_majority(const struct tw_node *node) {
-    if (TW_PLANTED(node, TW_PLANT_HALF_QUORUM)) return (node->roster.count + 1) / 2;
+    if (TW_IS_MUTANT(node, TW_MUTANT_HALF_QUORUM)) return (node->roster.count + 1) / 2;
     return node->roster.count / 2 + 1;
 }
 
@@ -77,7 +77,7 @@ static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t pee
     struct reply *reply = &node->replies[node->replies_count++];
     *reply = (struct reply){.kind = kind, .to_self = peer == NO_PEER, .ballot = ballot, .seq = seq};
     if (peer != NO_PEER) reply->to = node->links[peer].id;
-    if (TW_PLANTED(node, TW_PLANT_LOST_ACK)) tw_vote_stored(node, seq, true);
+    if (TW_IS_MUTANT(node, TW_MUTANT_LOST_ACK)) tw_vote_stored(node, seq, true);
 }
 
 static void send_reply(struct tw_node *node, const struct reply *reply) {
@@ -164,7 +164,7 @@ void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     tw_vote_turn(node);
     if (!is_ballot_of(node, peer, prepare->ballot)) return;
     tw_round_touch(node);
-    if (prepare->ballot <= node->vote.promised && !TW_PLANTED(node, TW_PLANT_STALE_PROMISE)) {
+    if (prepare->ballot <= node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_STALE_PROMISE)) {
         nack(node, peer, node->vote.promised);
         return;
     }
@@ -178,7 +178,7 @@ static void promise_next(struct tw_node *node) {
     while (tw_floor_next(node, &member, &ballot)) {
         const uint16_t peer = tw_peers_find(node, &node->roster.members[member].id);
         if (peer == NO_PEER) continue;
-        if (ballot <= node->vote.promised && !TW_PLANTED(node, TW_PLANT_STALE_PROMISE)) {
+        if (ballot <= node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_STALE_PROMISE)) {
             nack(node, peer, node->vote.promised);
             continue;
         }
@@ -292,7 +292,7 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     tw_vote_turn(node);
     if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
     tw_round_touch(node);
-    if (propose->ballot < node->vote.promised && !TW_PLANTED(node, TW_PLANT_BALLOT_IGNORED)) {
+    if (propose->ballot < node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
         nack(node, peer, node->vote.promised);
         return;
     }
@@ -392,7 +392,8 @@ static void consider_offer(struct tw_node *node) {
     if (!is_settled && node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
         round->offer_ballot == node->vote.accepted_ballot)
         return;
-    if (round->offer_ballot < node->vote.promised && !TW_PLANTED(node, TW_PLANT_BALLOT_IGNORED)) {
+    if (round->offer_ballot < node->vote.promised &&
+        !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
         nack(node, round->offer_from, node->vote.promised);
         return;
     }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
-#include "tests/sim/plant.h"
+#include "tests/sim/mutants.h"
 #include "tests/sim/sim.h"
 
 struct arguments {
@@ -16,7 +16,7 @@ struct arguments {
     uint32_t nodes;
     double hours;
     bool is_pair, is_json, has_histogram, has_trace;
-    int plant;
+    int mutant;
 };
 
 static const char usage[] =
@@ -35,8 +35,8 @@ static const char usage[] =
     "  --json        one JSON object per seed\n"
     "  --histogram   how often each event met each state of a node\n"
     "  --trace       every event of the run but steps and ticks\n"
-#ifdef TW_PLANT
-    "  --plant BUG   switch a planted bug on; --plant list names them\n"
+#ifdef TW_MUTANTS
+    "  --mutant BUG   switch a mutant on; --mutant list names them\n"
 #endif
     "\n"
     "Exit status: 0 all seeds pass, 1 an invariant was broken, 2 wrong arguments.\n";
@@ -74,12 +74,12 @@ static bool parse_hours(const char *text, struct arguments *arguments) {
 /* 0: go on; otherwise the exit status + 1. */
 static int parse(int argc, char **argv, struct arguments *arguments) {
     static const struct option longs[] = {
-        {"seed", required_argument, NULL, 's'},  {"seeds", required_argument, NULL, 'S'},
-        {"nodes", required_argument, NULL, 'n'}, {"hours", required_argument, NULL, 'h'},
-        {"json", no_argument, NULL, 'j'},        {"histogram", no_argument, NULL, 'H'},
-        {"trace", no_argument, NULL, 't'},       {"help", no_argument, NULL, '?'},
-        {"plant", required_argument, NULL, 'p'}, {"liars", required_argument, NULL, 'l'},
-        {"pairs", no_argument, NULL, 'P'},       {0}};
+        {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'S'},
+        {"nodes", required_argument, NULL, 'n'},  {"hours", required_argument, NULL, 'h'},
+        {"json", no_argument, NULL, 'j'},         {"histogram", no_argument, NULL, 'H'},
+        {"trace", no_argument, NULL, 't'},        {"help", no_argument, NULL, '?'},
+        {"mutant", required_argument, NULL, 'p'}, {"liars", required_argument, NULL, 'l'},
+        {"pairs", no_argument, NULL, 'P'},        {0}};
     *arguments = (struct arguments){.first = 1, .last = 1, .hours = 1};
     int option, at = -1;
     while ((option = getopt_long(argc, argv, "", longs, &at)) != -1) {
@@ -101,12 +101,12 @@ static int parse(int argc, char **argv, struct arguments *arguments) {
         case 't': arguments->has_trace = true; break;
         case 'p':
             if (strcmp(optarg, "list") == 0) {
-                for (int i = 1; i < tw_sim_plants_count(); i++) puts(tw_sim_plant_name(i));
+                for (int i = 1; i < tw_sim_mutants_count(); i++) puts(tw_sim_mutant_name(i));
                 return 1;
             }
-            arguments->plant = tw_sim_plant_find(optarg);
-            arguments->is_pair |= tw_sim_plant_is_pair(arguments->plant);
-            is_good = arguments->plant > 0;
+            arguments->mutant = tw_sim_mutant_find(optarg);
+            arguments->is_pair |= tw_sim_mutant_is_pair(arguments->mutant);
+            is_good = arguments->mutant > 0;
             break;
         default:
             fputs(usage, optopt == 0 && option == '?' ? stdout : stderr);
@@ -135,7 +135,7 @@ static void print_repeat(const struct arguments *arguments, uint64_t seed) {
     printf(" --hours %g --trace", arguments->hours);
     if (arguments->liars != 0) printf(" --liars %" PRIu64, arguments->liars);
     if (arguments->is_pair) printf(" --pairs");
-    if (arguments->plant != 0) printf(" --plant %s", tw_sim_plant_name(arguments->plant));
+    if (arguments->mutant != 0) printf(" --mutant %s", tw_sim_mutant_name(arguments->mutant));
     printf("\n");
 }
 
@@ -162,7 +162,7 @@ int main(int argc, char **argv) {
     for (uint64_t seed = arguments.first;; seed++) {
         struct tw_sim_options options;
         tw_sim_options_draw(&options, seed, arguments.nodes, arguments.hours);
-        options.plant = arguments.plant;
+        options.mutant = arguments.mutant;
         options.liars_count = arguments.liars < options.nodes_count ? (uint32_t)arguments.liars : 0;
         options.is_pair = arguments.is_pair;
         if (!arguments.is_json) tw_sim_options_print(&options, stdout);

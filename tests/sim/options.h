@@ -68,7 +68,7 @@ struct tw_sim_options {
     uint64_t split_us;     /* one partition in two halves at this time ... */
     uint64_t split_end_us; /* ... until then; 0 = none */
     uint32_t liars_count;  /* so many nodes, the last ones, lie: lie.h */
-    int plant;             /* bug switched on in the core; 0 = none */
+    int mutant;            /* bug switched on in the core; 0 = none */
     bool has_doubt;        /* honest nodes find every eighth result insane */
     bool is_pair;          /* two by two instead of one group */
 };

@@ -259,8 +259,8 @@ static void config_fill(struct tw_sim_world *world, struct tw_sim_node *node,
         .orphan_us = options->orphan_us,
         .is_pair = options->is_pair,
         .step_tokens = options->tokens_per_step,
-#ifdef TW_PLANT
-        .plant = options->plant,
+#ifdef TW_MUTANTS
+        .mutant = options->mutant,
 #endif
     };
     for (uint32_t f = 0; f < options->fragments_count; f++) {

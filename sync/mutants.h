@@ -1,12 +1,12 @@
-/* plant.h - bugs that can be switched on in the library tw_sync_planted, and only there.
+/* mutants.h - bugs that can be switched on in the library tw_sync_mutants, and only there.
  *
  * Each is one line at the place where a hand might slip. The simulator has to find every one of
  * them: a checker that finds no bug that is there proves nothing about those that are not. */
-#ifndef TW_SYNC_PLANT_H
-#define TW_SYNC_PLANT_H
+#ifndef TW_SYNC_MUTANTS_H
+#define TW_SYNC_MUTANTS_H
 
 /* X(NAME, name on the command line, what it does) */
-#define TW_PLANT_LIST(X)                                                                           \
+#define TW_MUTANT_LIST(X)                                                                          \
     X(DOUBLE_APPLY, "double-apply", "an applied round is not noted, so it is applied again")       \
     X(BALLOT_IGNORED, "ballot-ignored", "proposals below the promised ballot are accepted")        \
     X(STALE_PROMISE, "stale-promise", "ballots below the promised one are promised")               \
@@ -34,7 +34,7 @@
     X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")
 
 /* The same for runs in pairs. */
-#define TW_PLANT_PAIR_LIST(X)                                                                      \
+#define TW_MUTANT_PAIR_LIST(X)                                                                     \
     X(SILENT_LEAVE, "silent-leave", "who leaves an exchange does not say so")                      \
     X(FREE_LIFT, "free-lift", "a partner lifts the clock without a bound")                         \
     X(OTHER_FRAGMENT, "other-fragment", "who accepts brings the fragment it would ask for")        \
@@ -43,10 +43,10 @@
     X(NO_DEADLINE, "no-deadline", "the answer to a request is waited for without end")             \
     X(LEFT_BEHIND, "left-behind", "who is far behind does not take over another's state")
 
-enum tw_plant {
-    TW_PLANT_NONE,
-#define X(name, text, what) TW_PLANT_##name,
-    TW_PLANT_LIST(X) TW_PLANT_PAIR_LIST(X)
+enum tw_mutant {
+    TW_MUTANT_NONE,
+#define X(name, text, what) TW_MUTANT_##name,
+    TW_MUTANT_LIST(X) TW_MUTANT_PAIR_LIST(X)
 #undef X
         TW_PLANTS_COUNT
 };

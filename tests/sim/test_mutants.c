@@ -1,10 +1,11 @@
-/* test_plants.c - each bug of sync/plant.h, switched on alone, is found by the first seeds of the
- * swarm; prints which invariant found it, where. Argument: plants.txt, seeds that found them. */
+/* test_mutants.c - each bug of sync/mutants.h, switched on alone, is found by the first seeds of
+ * the swarm; prints which invariant found it, where. Argument: mutants.txt, seeds that found them.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/sim/plant.h"
+#include "tests/sim/mutants.h"
 #include "tests/sim/sim.h"
 #include "tests/test.h"
 
@@ -13,18 +14,18 @@ enum { SEEDS = 64 };
 static const char *known_path;
 static struct tw_sim_result result;
 
-static bool is_found(int plant, uint64_t seed) {
+static bool is_found(int mutant, uint64_t seed) {
     struct tw_sim_options options;
     tw_sim_options_draw(&options, seed, 0, 1);
-    options.plant = plant;
-    options.is_pair = tw_sim_plant_is_pair(plant);
+    options.mutant = mutant;
+    options.is_pair = tw_sim_mutant_is_pair(mutant);
     if (seed % 2 == 0 && !options.is_pair) options.liars_count = options.nodes_count / 4;
     tw_sim_run(&options, &result, NULL);
     return result.is_failed;
 }
 
 /* The seed that is looked at first; 0: none is known. */
-static uint64_t known_seed(const char *plant) {
+static uint64_t known_seed(const char *mutant) {
     FILE *file = fopen(known_path, "r");
     assert_non_null(file);
     char line[256], name[64];
@@ -32,8 +33,8 @@ static uint64_t known_seed(const char *plant) {
     while (found == 0 && fgets(line, sizeof line, file) != NULL) {
         if (line[0] == '#') continue;
         assert_int_equal(sscanf(line, "%63s %" SCNu64, name, &seed), 2);
-        assert_int_not_equal(tw_sim_plant_find(name), 0);
-        if (strcmp(name, plant) == 0) found = seed;
+        assert_int_not_equal(tw_sim_mutant_find(name), 0);
+        if (strcmp(name, mutant) == 0) found = seed;
     }
     fclose(file);
     return found;
@@ -41,12 +42,12 @@ static uint64_t known_seed(const char *plant) {
 
 /* Where what found a bug once does not any more, all seeds are tried: that takes longer, no more.
  */
-static uint64_t seed_that_finds(int plant) {
-    const uint64_t known = known_seed(tw_sim_plant_name(plant));
-    if (known != 0 && is_found(plant, known)) return known;
+static uint64_t seed_that_finds(int mutant) {
+    const uint64_t known = known_seed(tw_sim_mutant_name(mutant));
+    if (known != 0 && is_found(mutant, known)) return known;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        if (!is_found(plant, seed)) continue;
-        printf("for plants.txt: %s %" PRIu64 "\n", tw_sim_plant_name(plant), seed);
+        if (!is_found(mutant, seed)) continue;
+        printf("for mutants.txt: %s %" PRIu64 "\n", tw_sim_mutant_name(mutant), seed);
         return seed;
     }
     return 0;
@@ -55,17 +56,17 @@ static uint64_t seed_that_finds(int plant) {
 static void every_planted_bug_is_found(void **state) {
     (void)state;
     int missed = 0;
-    printf("%-22s %-10s %6s  %s\n", "planted bug", "invariant", "seed", "what was seen");
-    for (int plant = 1; plant < tw_sim_plants_count(); plant++) {
-        const uint64_t seed = seed_that_finds(plant);
+    printf("%-22s %-10s %6s  %s\n", "mutant", "invariant", "seed", "what was seen");
+    for (int mutant = 1; mutant < tw_sim_mutants_count(); mutant++) {
+        const uint64_t seed = seed_that_finds(mutant);
         if (seed != 0) {
-            printf("%-22s %-10s %6" PRIu64 "  node %d at %.1f s: %s\n", tw_sim_plant_name(plant),
+            printf("%-22s %-10s %6" PRIu64 "  node %d at %.1f s: %s\n", tw_sim_mutant_name(mutant),
                    result.invariant, seed, result.failed_node, (double)result.failed_us / 1e6,
                    result.message);
         } else {
             missed++;
-            printf("%-22s %-10s %6s  %s\n", tw_sim_plant_name(plant), "MISSED", "",
-                   tw_sim_plant_text(plant));
+            printf("%-22s %-10s %6s  %s\n", tw_sim_mutant_name(mutant), "MISSED", "",
+                   tw_sim_mutant_text(mutant));
         }
         fflush(stdout);
     }
