@@ -61,9 +61,9 @@ static enum tw_status check_count(const char *field, size_t count, size_t most,
                    count, most);
 }
 
-static enum tw_status get_manifest(const ProtobufCBinaryData *from, struct tw_close *to,
+static enum tw_status get_manifest(const ProtobufCBinaryData *from, struct tw_record *to,
                                    struct tw_error *err) {
-    return tw_close_decode(from->data, from->len, to, err);
+    return tw_record_decode(from->data, from->len, to, err);
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */
@@ -178,7 +178,7 @@ static enum tw_status get_propose(const void *body, struct tw_msg_propose *to,
                                   struct tw_error *err) {
     const Thinwire__Propose *from = body;
     to->ballot = from->ballot;
-    return get_manifest(&from->close, &to->close, err);
+    return get_manifest(&from->record, &to->record, err);
 }
 
 static enum tw_status get_accept(const void *body, struct tw_msg_accept *to, struct tw_error *err) {
@@ -199,7 +199,7 @@ static enum tw_status get_nack(const void *body, struct tw_msg_nack *to, struct 
 
 static enum tw_status get_commit(const void *body, struct tw_msg_commit *to, struct tw_error *err) {
     const Thinwire__Commit *from = body;
-    return get_manifest(&from->close, &to->close, err);
+    return get_manifest(&from->record, &to->record, err);
 }
 
 static enum tw_status get_log_get(const void *body, struct tw_msg_log_get *to,

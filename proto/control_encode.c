@@ -140,24 +140,24 @@ static enum tw_status put_prepare(const struct tw_msg_prepare *from, struct out 
 
 static enum tw_status put_promise(const struct tw_msg_promise *from, struct out *out,
                                   struct tw_error *err) {
-    uint8_t manifest[TW_CLOSE_BYTES_MAX];
+    uint8_t manifest[TW_RECORD_BYTES_MAX];
     Thinwire__Promise to = THINWIRE__PROMISE__INIT;
     to.lineage = borrow_id(&from->lineage);
     to.round = from->round;
     to.ballot = from->ballot;
     if (from->has_accepted != 0) {
         to.accepted_ballot = from->accepted_ballot;
-        to.accepted = borrow(manifest, tw_close_encode(&from->accepted, manifest));
+        to.accepted = borrow(manifest, tw_record_encode(&from->accepted, manifest));
     }
     return pack(&to.base, out, err);
 }
 
 static enum tw_status put_propose(const struct tw_msg_propose *from, struct out *out,
                                   struct tw_error *err) {
-    uint8_t manifest[TW_CLOSE_BYTES_MAX];
+    uint8_t manifest[TW_RECORD_BYTES_MAX];
     Thinwire__Propose to = THINWIRE__PROPOSE__INIT;
     to.ballot = from->ballot;
-    to.close = borrow(manifest, tw_close_encode(&from->close, manifest));
+    to.close = borrow(manifest, tw_record_encode(&from->record, manifest));
     return pack(&to.base, out, err);
 }
 
@@ -183,9 +183,9 @@ static enum tw_status put_nack(const struct tw_msg_nack *from, struct out *out,
 
 static enum tw_status put_commit(const struct tw_msg_commit *from, struct out *out,
                                  struct tw_error *err) {
-    uint8_t manifest[TW_CLOSE_BYTES_MAX];
+    uint8_t manifest[TW_RECORD_BYTES_MAX];
     Thinwire__Commit to = THINWIRE__COMMIT__INIT;
-    to.close = borrow(manifest, tw_close_encode(&from->close, manifest));
+    to.close = borrow(manifest, tw_record_encode(&from->record, manifest));
     return pack(&to.base, out, err);
 }
 

@@ -81,7 +81,7 @@ static enum tw_status check_promise(const struct tw_message *message, struct tw_
     if (!tw_id_equal(&promise->accepted.lineage, &promise->lineage) ||
         promise->accepted.round != promise->round)
         return bad(message, "accepted", err);
-    return tw_close_check(&promise->accepted, err);
+    return tw_record_check(&promise->accepted, err);
 }
 
 static enum tw_status check_state(const struct tw_message *message, struct tw_error *err) {
@@ -125,8 +125,8 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_CONTRIB: return check_contrib(message, err);
     case TW_MSG_RESULT: return check_result(message, err);
     case TW_MSG_PROMISE: return check_promise(message, err);
-    case TW_MSG_PROPOSE: return tw_close_check(&message->u.propose.close, err);
-    case TW_MSG_COMMIT: return tw_close_check(&message->u.commit.close, err);
+    case TW_MSG_PROPOSE: return tw_record_check(&message->u.propose.close, err);
+    case TW_MSG_COMMIT: return tw_record_check(&message->u.commit.close, err);
     case TW_MSG_STATE: return check_state(message, err);
     case TW_MSG_PULL: return check_pull(message, err);
     case TW_MSG_PAIR_REQUEST:

@@ -10,7 +10,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "proto/close.h"
+#include "proto/record.h"
 
 /* X(NAME, value, struct member). Values are the frame kinds of PROTOCOL.md. */
 #define TW_MESSAGE_LIST(X)                                                                         \
@@ -127,12 +127,12 @@ struct tw_msg_promise {
     uint64_t ballot;
     uint32_t has_accepted; /* 0 or 1 */
     uint64_t accepted_ballot;
-    struct tw_close accepted; /* when has_accepted */
+    struct tw_record accepted; /* when has_accepted */
 };
 
 struct tw_msg_propose {
     uint64_t ballot;
-    struct tw_close close;
+    struct tw_record record;
 };
 
 struct tw_msg_accept {
@@ -151,7 +151,7 @@ struct tw_msg_nack {
 
 /* A committed manifest: pushed by the closer, and the answer to LOG_GET. */
 struct tw_msg_commit {
-    struct tw_close close;
+    struct tw_record record;
 };
 
 struct tw_msg_log_get {

@@ -1,6 +1,6 @@
 /* roster.c - looking things up in a roster: who is it, who owns parts. */
 #include "base/assert.h"
-#include "proto/close.h"
+#include "proto/record.h"
 
 int tw_roster_find(const struct tw_roster *roster, const struct tw_id *id) {
     TW_ASSERT(roster->count <= TW_MEMBERS_MAX);

@@ -55,9 +55,9 @@ void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_con
 }
 
 /* Does the manifest list the member in this seat of the roster? */
-static bool is_listed(const struct tw_close *close, int seat) {
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        if ((int)close->contributors[i].member_idx == seat) return true;
+static bool is_listed(const struct tw_record *record, int seat) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        if ((int)record->contributors[i].member_idx == seat) return true;
     }
     return false;
 }
@@ -75,19 +75,19 @@ static void note_listed(struct tw_node *node, uint32_t fragment) {
     }
 }
 
-bool tw_account_commit(struct tw_node *node, const struct tw_close *close) {
+bool tw_account_commit(struct tw_node *node, const struct tw_record *record) {
     const int self = node->round.self_idx;
-    const bool is_ours = self >= 0 && is_listed(close, self);
+    const bool is_ours = self >= 0 && is_listed(record, self);
     if (is_ours && node->round.own == OWN_SENT) {
-        note_listed(node, close->fragment);
+        note_listed(node, record->fragment);
     } else if (is_ours) { /* from before a restart: what was listed was trained before it */
         tw_account_settle_clock(node);
-        tw_account_settle_delta(node, close->fragment);
+        tw_account_settle_delta(node, record->fragment);
     }
     /* Under a membership it has given up since: in the anchor, and in Delta still. */
     const int seat = tw_roster_find(&node->roster, &node->cfg.self);
-    if (seat >= 0 && seat != self && is_listed(close, seat)) tw_account_settle_clock(node);
+    if (seat >= 0 && seat != self && is_listed(record, seat)) tw_account_settle_clock(node);
     if (is_ours) node->contributed_count++;
-    if (!is_ours && self >= 0 && close->parts_count > 0) node->missed_count++;
+    if (!is_ours && self >= 0 && record->parts_count > 0) node->missed_count++;
     return is_ours;
 }

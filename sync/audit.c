@@ -20,20 +20,20 @@
  * while: it has cost everybody one merge. One audit at a time; one hint may wait. */
 #include "sync/node_internal.h"
 
-static const struct tw_contributor *row_of(const struct tw_close *close, uint32_t member) {
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        if (close->contributors[i].member_idx == member) return &close->contributors[i];
+static const struct tw_contributor *row_of(const struct tw_record *record, uint32_t member) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        if (record->contributors[i].member_idx == member) return &record->contributors[i];
     }
     return NULL;
 }
 
 /* The owner of part k told us this result, and of these contributions. */
-static bool is_told(const struct tw_node *node, const struct tw_close *close, uint32_t k) {
+static bool is_told(const struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct tw_msg_result *said = &node->round.results[k].said;
-    if (!node->round.results[k].has || tw_rigged_part(node, close, k)) return false;
+    if (!node->round.results[k].has || tw_rigged_part(node, record, k)) return false;
     for (uint32_t i = 0; i < said->contributors_count; i++) {
         const struct tw_contributor *told = &said->contributors[i];
-        const struct tw_contributor *row = row_of(close, told->member_idx);
+        const struct tw_contributor *row = row_of(record, told->member_idx);
         if (row == NULL || !tw_id_equal(&row->root, &told->root) ||
             row->fragment_tokens != told->fragment_tokens ||
             row->fragment_steps != told->fragment_steps)
@@ -42,17 +42,17 @@ static bool is_told(const struct tw_node *node, const struct tw_close *close, ui
     return true;
 }
 
-static void remember(struct tw_node *node, const struct tw_close *close) {
+static void remember(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
-    struct past_round *past = &node->past[close->round % AUDIT_ROUNDS];
-    past->round = close->round + 1;
+    struct past_round *past = &node->past[record->round % AUDIT_ROUNDS];
+    past->round = record->round + 1;
     past->roster = node->roster;
     memcpy(past->begin, round->begin, sizeof(past->begin));
     memcpy(past->count, round->count, sizeof(past->count));
     memcpy(past->contributions, round->contributions, sizeof(past->contributions));
     past->told = 0;
-    for (uint32_t k = 0; k < close->parts_count; k++)
-        past->told |= (uint32_t)is_told(node, close, k) << k;
+    for (uint32_t k = 0; k < record->parts_count; k++)
+        past->told |= (uint32_t)is_told(node, record, k) << k;
 }
 
 static const struct past_round *past_of(const struct tw_node *node, uint64_t round) {
@@ -80,42 +80,42 @@ static bool add_input(struct audit *audit, const struct past_round *past,
 /* Begins to audit a part of a committed round; stays idle where that is not possible here. */
 static void begin(struct tw_node *node, uint64_t round, uint32_t part) {
     struct audit *audit = &node->audit;
-    const struct tw_close *close = tw_log_find(node, round);
+    const struct tw_record *record = tw_log_find(node, round);
     const struct past_round *past = past_of(node, round);
-    if (close == NULL || past == NULL || part >= close->parts_count) return;
-    const struct tw_part *what = &close->parts[part];
+    if (record == NULL || past == NULL || part >= record->parts_count) return;
+    const struct tw_part *what = &record->parts[part];
     if (what->bytes == 0 || what->owner_idx >= past->roster.count) return;
     if ((past->told >> part & 1) == 0) return;
     *audit = (struct audit){.round = round,
                             .part = part,
-                            .fragment = close->fragment,
+                            .fragment = record->fragment,
                             .begin = past->begin[part],
                             .count = past->count[part],
                             .owner = past->roster.members[what->owner_idx].id,
                             .result = what->result,
                             .began_us = node->now_us};
     if (tw_id_equal(&audit->owner, &node->cfg.self)) return;
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        const struct tw_contributor *by = &close->contributors[i];
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const struct tw_contributor *by = &record->contributors[i];
         if ((what->contributors >> by->member_idx & 1) == 0) continue;
         if (by->member_idx >= past->roster.count || !add_input(audit, past, by)) return;
     }
     if (audit->inputs_count > 0) audit->phase = AUDIT_FETCHING;
 }
 
-void tw_audit_note(struct tw_node *node, const struct tw_close *close) {
-    if (close->parts_count == 0 || node->round.self_idx < 0) return;
-    remember(node, close);
+void tw_audit_note(struct tw_node *node, const struct tw_record *record) {
+    if (record->parts_count == 0 || node->round.self_idx < 0) return;
+    remember(node, record);
 }
 
 /* One part in AUDIT_ONE_IN, and who looks at it, by the hash of the manifest. */
 void tw_audit_choose(struct tw_node *node, uint64_t round) {
     const struct past_round *past = past_of(node, round);
-    const struct tw_close *close = tw_log_find(node, round);
-    if (past == NULL || close == NULL || node->audit.phase != AUDIT_IDLE) return;
+    const struct tw_record *record = tw_log_find(node, round);
+    if (past == NULL || record == NULL || node->audit.phase != AUDIT_IDLE) return;
     uint8_t bytes[20 + 32 + 4] = "thinwire-audit-v1";
     memcpy(bytes + 20, node->tip_digest.bytes, 32);
-    for (uint32_t k = 0; k < close->parts_count; k++) {
+    for (uint32_t k = 0; k < record->parts_count; k++) {
         tw_put_u32(bytes + 52, k);
         const struct tw_id drawn = tw_sha256(bytes, sizeof(bytes));
         if (drawn.bytes[0] % AUDIT_ONE_IN != 0) continue;
@@ -134,9 +134,9 @@ void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_ac
     const struct past_round *past = past_of(node, accuse->round);
     if (past == NULL) return;
     if (TW_IS_MUTANT(node, TW_MUTANT_ACCUSER_BELIEVED)) {
-        const struct tw_close *close = tw_log_find(node, accuse->round);
-        if (close != NULL && accuse->part < close->parts_count)
-            tw_strike_add(node, &past->roster.members[close->parts[accuse->part].owner_idx].id,
+        const struct tw_record *record = tw_log_find(node, accuse->round);
+        if (close != NULL && accuse->part < record->parts_count)
+            tw_strike_add(node, &past->roster.members[record->parts[accuse->part].owner_idx].id,
                           true, accuse->round, accuse->part);
     }
     if (node->hint.is_there) return;

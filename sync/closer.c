@@ -1,4 +1,4 @@
-/* closer.c - who proposes the close manifest of a round, and when: the proposer of vote.c.
+/* closer.c - who proposes the round record of a round, and when: the proposer of vote.c.
  *
  *   IDLE -> STORING       its own promise, so that no ballot is ever used twice
  *   STORING -> PREPARING  asks a majority what they accepted, and must carry that on
@@ -20,7 +20,7 @@ static void start_proposing(struct tw_node *node) {
         tw_proposal_write(node);
     }
     struct tw_msg_propose *propose = &(struct tw_msg_propose){.ballot = round->ballot};
-    propose->close = round->proposal;
+    propose->record = round->proposal;
     tw_vote_propose(node, NO_PEER, propose);
 }
 
@@ -69,7 +69,7 @@ void tw_closer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_
     round->promised_by |= UINT64_C(1) << idx;
     round->promised_digest[idx] = (struct tw_id){{0}};
     if (promise->has_accepted != 0)
-        round->promised_digest[idx] = tw_close_digest(&promise->accepted);
+        round->promised_digest[idx] = tw_record_digest(&promise->accepted);
     if (promise->has_accepted != 0 &&
         (!round->has_best || promise->accepted_ballot > round->best_ballot)) {
         round->has_best = true;
@@ -85,7 +85,7 @@ void tw_closer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_a
     if (accept->round != node->at.rounds || round->phase != CLOSER_PROPOSING) return;
     const int idx = tw_vote_sender(node, peer);
     if (idx < 0 || accept->ballot != round->ballot) return;
-    const struct tw_id digest = tw_close_digest(&round->proposal);
+    const struct tw_id digest = tw_record_digest(&round->proposal);
     if (!tw_id_equal(&digest, &accept->digest)) return;
     round->accepted_by |= UINT64_C(1) << idx;
     if (tw_bits(round->accepted_by) < tw_vote_majority(node)) return;

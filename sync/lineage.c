@@ -327,25 +327,25 @@ static void solo_round(struct tw_node *node) {
  * a restart alone founds a new lineage. */
 void tw_lineage_solo_done(struct tw_node *node) {
     const bool is_final = tw_round_is_final(node);
-    const struct tw_close *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
-    struct tw_close close = {.lineage = node->at.lineage,
-                             .parent = node->tip_digest,
-                             .round = node->at.rounds,
-                             .fragment = tw_round_fragment(node, node->at.rounds),
-                             .roster_number = node->roster.number,
-                             .finals = is_final ? tip->finals + 1 : 0,
-                             .contributors_count = 1,
-                             .next = node->roster};
-    tw_account_row(node, close.fragment, &close.contributors[0]);
-    close.clock_tokens = tip != NULL ? tip->clock_tokens : 0;
-    close.clock_tokens += close.contributors[0].tokens * tw_round_share(node);
+    const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
+    struct tw_record record = {.lineage = node->at.lineage,
+                               .parent = node->tip_digest,
+                               .round = node->at.rounds,
+                               .fragment = tw_round_fragment(node, node->at.rounds),
+                               .roster_number = node->roster.number,
+                               .finals = is_final ? tip->finals + 1 : 0,
+                               .contributors_count = 1,
+                               .next = node->roster};
+    tw_account_row(node, record.fragment, &record.contributors[0]);
+    record.clock_tokens = tip != NULL ? tip->clock_tokens : 0;
+    record.clock_tokens += record.contributors[0].tokens * tw_round_share(node);
     node->round.own = OWN_SENT;
     struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
     if (message != NULL) {
-        message->u.commit.close = close;
+        message->u.commit.close = record;
         tw_peers_broadcast(node, message);
     }
-    tw_log_commit(node, &close);
+    tw_log_commit(node, &record);
 }
 
 /* ---- the end of a lineage ------------------------------------------------------------------- */

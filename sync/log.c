@@ -7,7 +7,7 @@
 
 #include "proto/run/layout.h"
 
-const struct tw_close *tw_log_find(const struct tw_node *node, uint64_t round) {
+const struct tw_record *tw_log_find(const struct tw_node *node, uint64_t round) {
     if (round < node->log_begin || round >= node->at.rounds) return NULL;
     return &node->log[round % TW_ROUNDS_KEPT];
 }
@@ -51,7 +51,7 @@ void tw_log_note_held(struct tw_node *node) {
         const uint64_t due = tw_log_due(node, p);
         if (due < rounds) rounds = due;
     }
-    const struct tw_close *held = rounds > 0 ? tw_log_find(node, rounds - 1) : NULL;
+    const struct tw_record *held = rounds > 0 ? tw_log_find(node, rounds - 1) : NULL;
     if (rounds > 0 && held == NULL) return;
     const bool is_known = held != NULL && at->has_held != 0 && at->held.round == held->round &&
                           tw_id_equal(&at->held.lineage, &held->lineage);
@@ -64,7 +64,7 @@ uint64_t tw_log_held_tokens(const struct tw_node *node) {
     return node->at.has_held != 0 ? node->at.held.clock_tokens : 0;
 }
 
-void tw_log_begin_at(struct tw_node *node, const struct tw_close *tip) {
+void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip) {
     node->at.has_tip = tip != NULL;
     node->at.rounds = tip != NULL ? tip->round + 1 : 0;
     node->log_begin = tip != NULL ? tip->round : 0;
@@ -72,12 +72,12 @@ void tw_log_begin_at(struct tw_node *node, const struct tw_close *tip) {
     if (tip == NULL) return;
     node->log[tip->round % TW_ROUNDS_KEPT] = *tip;
     node->at.tip = *tip;
-    node->tip_digest = tw_close_digest(tip);
+    node->tip_digest = tw_record_digest(tip);
 }
 
 /* It can be replayed: solo rounds have no results. */
-static bool has_parts(const struct tw_close *close) {
-    return close->parts_count > 0 || close->contributors_count == 0;
+static bool has_parts(const struct tw_record *record) {
+    return record->parts_count > 0 || record->contributors_count == 0;
 }
 
 bool tw_log_is_close(const struct tw_node *node) {
@@ -91,8 +91,8 @@ bool tw_log_is_close(const struct tw_node *node) {
         if (due == UINT64_MAX) continue;
         if (due + (uint64_t)OUTER_STEPS * count < node->at.rounds) return false;
         for (uint64_t round = due; round < node->at.rounds; round += count) {
-            const struct tw_close *close = tw_log_find(node, round);
-            if (close == NULL || !has_parts(close)) return false;
+            const struct tw_record *record = tw_log_find(node, round);
+            if (record == NULL || !has_parts(record)) return false;
         }
     }
     return true;
@@ -144,11 +144,11 @@ void tw_log_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t ro
     node->mixed[row].round = round + 1;
 }
 
-static void note_mixed(struct tw_node *node, const struct tw_close *close) {
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        const uint32_t idx = close->contributors[i].member_idx;
+static void note_mixed(struct tw_node *node, const struct tw_record *record) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const uint32_t idx = record->contributors[i].member_idx;
         if (idx >= node->roster.count) continue;
-        tw_log_note_mixed(node, &node->roster.members[idx].id, close->round);
+        tw_log_note_mixed(node, &node->roster.members[idx].id, record->round);
     }
 }
 
@@ -156,12 +156,12 @@ static void note_mixed(struct tw_node *node, const struct tw_close *close) {
  * goes by what came to itself, where it waited: a path may be dead to one alone, and who is slow
  * and was not waited for may have been in time elsewhere, or said it too late for anybody. Nobody
  * waits for a receiver anyway: it has missed nothing. */
-static void note_deliveries(struct tw_node *node, const struct tw_close *close) {
+static void note_deliveries(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;
     uint64_t listed = 0;
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        listed |= UINT64_C(1) << close->contributors[i].member_idx;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        listed |= UINT64_C(1) << record->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
         const bool is_listed = (listed >> i & 1) != 0, is_said = entry->has && !entry->is_absent;
@@ -190,11 +190,11 @@ static bool was_offered(const struct tw_node *node) {
 /* How long the parts of a round take, as this one took; more if owners that are here had not time
  * enough. A round that nobody brought anything to lasts as long as patience does: it tells nothing.
  * Nor does one that was over when we heard of it. */
-static void learn_patience(struct tw_node *node, const struct tw_close *close) {
-    if (close->parts_count == 0 || node->round.active_us == 0) return;
-    if (close->contributors_count == 0 && !was_offered(node)) return;
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        if (close->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
+static void learn_patience(struct tw_node *node, const struct tw_record *record) {
+    if (record->parts_count == 0 || node->round.active_us == 0) return;
+    if (record->contributors_count == 0 && !was_offered(node)) return;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
         /* It was in time, and was not taken. */
         const struct tw_msg_result *said = &node->round.results[k].said;
         if (node->round.results[k].has && tw_payload_is_held(node, &said->hash)) continue;
@@ -210,11 +210,11 @@ static void learn_patience(struct tw_node *node, const struct tw_close *close) {
     node->patience_us = at_most((3 * node->patience_us + wanted_us) / 4, PATIENCE_CEILING_US);
 }
 
-void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
-    TW_ASSERT(close->round == node->at.rounds);
-    TW_ASSERT(tw_id_equal(&close->parent, &node->tip_digest));
-    struct tw_close *entry = &node->log[close->round % TW_ROUNDS_KEPT];
-    *entry = *close;
+void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
+    TW_ASSERT(record->round == node->at.rounds);
+    TW_ASSERT(tw_id_equal(&record->parent, &node->tip_digest));
+    struct tw_record *entry = &node->log[record->round % TW_ROUNDS_KEPT];
+    *entry = *record;
     if (node->at.rounds - node->log_begin >= TW_ROUNDS_KEPT)
         node->log_begin = node->at.rounds - TW_ROUNDS_KEPT + 1;
     note_mixed(node, entry);
@@ -232,7 +232,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
     /* What was trained together and never listed is this node's alone: from here on its tokens
      * stand for those of all. */
     if (!was_apart && tw_round_is_apart(node) && !is_listed) tw_account_settle_clock(node);
-    node->tip_digest = tw_close_digest(entry);
+    node->tip_digest = tw_record_digest(entry);
     node->at.rounds++;
     tw_audit_choose(node, entry->round);
     node->last_commit_us = node->now_us;
@@ -253,47 +253,47 @@ void tw_log_commit(struct tw_node *node, const struct tw_close *close) {
 }
 
 /* The newest manifest of a lineage we begin to follow. */
-static void adopt_tip(struct tw_node *node, const struct tw_close *close) {
+static void adopt_tip(struct tw_node *node, const struct tw_record *record) {
     node->needs_tip = false;
-    tw_log_begin_at(node, close);
+    tw_log_begin_at(node, record);
     node->last_commit_us = node->now_us;
     node->was_active = false;
     const struct tw_roster none = {.count = 0};
-    const bool is_ours = tw_id_equal(&close->lineage, &node->at.lineage);
-    tw_node_set_roster(node, is_ours ? &close->next : &none);
+    const bool is_ours = tw_id_equal(&record->lineage, &node->at.lineage);
+    tw_node_set_roster(node, is_ours ? &record->next : &none);
     tw_log_clock(node);
     node->status_us = 0;
 }
 
-void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close *close) {
+void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record *record) {
     if (node->is_solo_pending) return; /* only we decide this round */
     if (node->needs_tip) {
-        const bool is_past = close->round + 1 < node->at.rounds;
-        const bool is_in_turn = close->fragment == tw_round_fragment(node, close->round) ||
-                                (node->cfg.is_pair && close->fragment < node->cfg.fragments_count);
-        if (close->round >= ROUNDS_MAX || is_past || !is_in_turn) return;
+        const bool is_past = record->round + 1 < node->at.rounds;
+        const bool is_in_turn = record->fragment == tw_round_fragment(node, record->round) ||
+                                (node->cfg.is_pair && record->fragment < node->cfg.fragments_count);
+        if (record->round >= ROUNDS_MAX || is_past || !is_in_turn) return;
         /* A fresh child lineage still ends in a manifest of its parent: go by the digest. */
-        const struct tw_id digest = tw_close_digest(close);
-        if (close->round < node->at.rounds) return; /* an answer that was late: not the newest */
+        const struct tw_id digest = tw_record_digest(record);
+        if (record->round < node->at.rounds) return; /* an answer that was late: not the newest */
         if (tw_peers_is_donor(node, peer) && (tw_id_equal(&digest, &node->links[peer].status.tip) ||
-                                              tw_id_equal(&close->lineage, &node->at.lineage)))
-            adopt_tip(node, close);
+                                              tw_id_equal(&record->lineage, &node->at.lineage)))
+            adopt_tip(node, record);
         return;
     }
-    if (!tw_id_equal(&close->lineage, &node->at.lineage) || node->cfg.is_pair) return;
-    if (close->round > node->at.rounds) {
+    if (!tw_id_equal(&record->lineage, &node->at.lineage) || node->cfg.is_pair) return;
+    if (record->round > node->at.rounds) {
         tw_log_ask(node, peer, node->at.rounds);
         return;
     }
-    if (close->round < node->at.rounds) return;
-    if (!tw_id_equal(&close->parent, &node->tip_digest) ||
-        close->fragment != tw_round_fragment(node, close->round) ||
-        (node->roster.count > 0 && !tw_vote_is_sound(node, close))) {
+    if (record->round < node->at.rounds) return;
+    if (!tw_id_equal(&record->parent, &node->tip_digest) ||
+        record->fragment != tw_round_fragment(node, record->round) ||
+        (node->roster.count > 0 && !tw_vote_is_sound(node, record))) {
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
     node->links[peer].log_asked_us = 0;
-    tw_log_commit(node, close);
+    tw_log_commit(node, record);
 }
 
 void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get) {
@@ -374,14 +374,14 @@ static void catch_up(struct tw_node *node) {
     }
 }
 
-static bool has_results(struct tw_node *node, const struct tw_close *close,
+static bool has_results(struct tw_node *node, const struct tw_record *record,
                         const struct tw_action *division, bool *is_lost) {
     bool is_complete = true;
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        const struct tw_part *part = &close->parts[k];
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0) continue;
         struct payload *payload =
-            tw_payload_want_result(node, part, close->fragment, division->u.apply.parts[k].begin,
+            tw_payload_want_result(node, part, record->fragment, division->u.apply.parts[k].begin,
                                    division->u.apply.parts[k].count);
         if (payload == NULL) return false;
         tw_pull_decided(node, payload);
@@ -396,64 +396,65 @@ static bool has_results(struct tw_node *node, const struct tw_close *close,
 
 /* Where part k of a committed round lies: the owners' weights stand in the parent's roster, and we
  * may know that roster only from the log. */
-static bool divide(const struct tw_node *node, const struct tw_close *close,
+static bool divide(const struct tw_node *node, const struct tw_record *record,
                    struct tw_action *action) {
-    const struct tw_close *parent = close->round > 0 ? tw_log_find(node, close->round - 1) : NULL;
+    const struct tw_record *parent =
+        record->round > 0 ? tw_log_find(node, record->round - 1) : NULL;
     if (parent == NULL) return false;
     uint32_t owners[TW_PARTS_MAX], weights[TW_PARTS_MAX];
     const uint32_t count = tw_roster_owners(&parent->next, owners);
-    if (count != close->parts_count) return false;
+    if (count != record->parts_count) return false;
     const int self = tw_roster_find(&parent->next, &node->cfg.self);
     const bool is_member = self >= 0 && parent->next.members[self].nonce == node->at.nonce;
     for (uint32_t k = 0; k < count; k++) weights[k] = parent->next.members[owners[k]].weight;
     for (uint32_t k = 0; k < count; k++) {
         struct tw_apply_part *part = &action->u.apply.parts[k];
-        tw_layout_part(node->cfg.fragment_elements[close->fragment], weights, count, k,
+        tw_layout_part(node->cfg.fragment_elements[record->fragment], weights, count, k,
                        &part->begin, &part->count);
-        const bool is_ours = is_member && (close->parts[k].contributors >> self & 1) != 0;
-        part->mode = close->parts[k].bytes == 0 ? TW_APPLY_ABSENT
-                     : is_ours                  ? TW_APPLY_MIX
-                                                : TW_APPLY_SHIFT;
+        const bool is_ours = is_member && (record->parts[k].contributors >> self & 1) != 0;
+        part->mode = record->parts[k].bytes == 0 ? TW_APPLY_ABSENT
+                     : is_ours                   ? TW_APPLY_MIX
+                                                 : TW_APPLY_SHIFT;
         if (node->at.is_moving != 0 && part->mode != TW_APPLY_ABSENT) part->mode = TW_APPLY_STAY;
         if (TW_IS_MUTANT(node, TW_MUTANT_ABSENT_APPLIED) && part->mode == TW_APPLY_ABSENT)
             part->mode = TW_APPLY_SHIFT;
         if (TW_IS_MUTANT(node, TW_MUTANT_MIX_FOR_SHIFT) && part->mode == TW_APPLY_SHIFT)
             part->mode = TW_APPLY_MIX;
-        part->hash = close->parts[k].result;
-        part->bytes = close->parts[k].bytes;
-        part->contributors = (uint32_t)__builtin_popcountll(close->parts[k].contributors);
+        part->hash = record->parts[k].result;
+        part->bytes = record->parts[k].bytes;
+        part->contributors = (uint32_t)__builtin_popcountll(record->parts[k].contributors);
     }
     return true;
 }
 
 /* Inner steps behind a round's deltas: of its contributors, by tokens, as most runs weigh them. */
-static uint32_t mean_steps(const struct tw_close *close) {
+static uint32_t mean_steps(const struct tw_record *record) {
     enum { WEIGHT_BITS = 20 };
     uint64_t most = 0, weights = 0, steps = 0;
     uint32_t shift = 0;
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        if (close->contributors[i].fragment_tokens > most)
-            most = close->contributors[i].fragment_tokens;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        if (record->contributors[i].fragment_tokens > most)
+            most = record->contributors[i].fragment_tokens;
     while (most >> shift >> WEIGHT_BITS != 0) shift++;
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        const uint64_t weight = (close->contributors[i].fragment_tokens >> shift) + 1;
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const uint64_t weight = (record->contributors[i].fragment_tokens >> shift) + 1;
         weights += weight;
-        steps += weight * close->contributors[i].fragment_steps;
+        steps += weight * record->contributors[i].fragment_steps;
     }
     return weights > 0 ? (uint32_t)((steps + weights / 2) / weights) : 0;
 }
 
-static void apply(struct tw_node *node, const struct tw_close *close) {
+static void apply(struct tw_node *node, const struct tw_record *record) {
     struct tw_action *action = tw_act_body(node, TW_ACT_APPLY);
-    action->u.apply.round = close->round;
-    action->u.apply.version = close->round / node->cfg.fragments_count;
-    action->u.apply.fragment = close->fragment;
-    action->u.apply.parts_count = close->parts_count;
-    action->u.apply.is_final = close->finals > 0 && node->at.is_moving == 0;
-    action->u.apply.steps = mean_steps(close);
+    action->u.apply.round = record->round;
+    action->u.apply.version = record->round / node->cfg.fragments_count;
+    action->u.apply.fragment = record->fragment;
+    action->u.apply.parts_count = record->parts_count;
+    action->u.apply.is_final = record->finals > 0 && node->at.is_moving == 0;
+    action->u.apply.steps = mean_steps(record);
     action->u.apply.min_step = node->last_send_step + tw_node_overlap(node);
-    if (close->parts_count > 0) TW_ASSERT(divide(node, close, action));
-    node->applying |= UINT64_C(1) << close->fragment;
+    if (record->parts_count > 0) TW_ASSERT(divide(node, record, action));
+    node->applying |= UINT64_C(1) << record->fragment;
 }
 
 void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
@@ -488,17 +489,18 @@ void tw_log_advance(struct tw_node *node) {
     }
     if (oldest == UINT64_MAX) return;
     const uint32_t fragment = tw_round_fragment(node, oldest);
-    const struct tw_close *close = tw_log_find(node, oldest);
+    const struct tw_record *record = tw_log_find(node, oldest);
     /* Nobody keeps results for longer than we would: do not even ask. */
     const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
-    bool is_lost = close == NULL || oldest + kept_count < node->at.rounds;
+    bool is_lost = record == NULL || oldest + kept_count < node->at.rounds;
     struct tw_action division;
     if (close != NULL) {
         /* A roster we never saw has no parts. */
-        is_lost |= !has_parts(close) || (close->parts_count > 0 && !divide(node, close, &division));
+        is_lost |=
+            !has_parts(record) || (record->parts_count > 0 && !divide(node, record, &division));
     }
-    if (!is_lost && has_results(node, close, &division, &is_lost)) {
-        apply(node, close);
+    if (!is_lost && has_results(node, record, &division, &is_lost)) {
+        apply(node, record);
         return;
     }
     if (is_lost) tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);

@@ -17,8 +17,8 @@
 #include "base/limits.h"
 #include "base/rate.h"
 #include "base/rng.h"
-#include "proto/close.h"
 #include "proto/message.h"
+#include "proto/record.h"
 
 enum { TW_JUDGES_MIN = 5 }; /* for judges_min; the robust merges want as many */
 
@@ -73,7 +73,7 @@ struct tw_vote {
     uint64_t promised;
     uint64_t accepted_ballot;
     uint32_t has_accepted;
-    struct tw_close accepted;
+    struct tw_record accepted;
 };
 
 /* Where the node stands in its lineage; part of a checkpoint, together with (phi, u). */
@@ -83,8 +83,8 @@ struct tw_position {
     uint64_t first_round; /* of this lineage: older rounds are its ancestors' */
     uint64_t rounds;      /* committed rounds known: the next one to decide */
     uint32_t has_tip, has_held;
-    struct tw_close tip;  /* manifest of round `rounds` - 1 */
-    struct tw_close held; /* the newest with all of its past in (phi, u), maybe of the lineage
+    struct tw_record tip;  /* manifest of round `rounds` - 1 */
+    struct tw_record held; /* the newest with all of its past in (phi, u), maybe of the lineage
                              before this one: how far our weights are, and where a child begins */
     uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds applied to (phi, u): all below this;
                                                    UINT64_MAX: must be fetched */
@@ -338,8 +338,8 @@ struct tw_action {
             enum tw_status reason;
             enum tw_node_state state;
             struct tw_id id;
-            const struct tw_close *close; /* borrowed until the next event */
-            uint64_t round;               /* STRUCK: of the result, and its part; REFUSED */
+            const struct tw_record *record; /* borrowed until the next event */
+            uint64_t round;                 /* STRUCK: of the result, and its part; REFUSED */
             uint32_t part;
             uint32_t times; /* REFUSED: in a row */
         } report;

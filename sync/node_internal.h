@@ -216,7 +216,7 @@ struct round {
     bool is_offer_heard;     /* it is no weak one: vote.c; its closer has the floor */
     uint16_t offer_from;     /* NO_PEER = ourselves */
     uint64_t offer_ballot;
-    struct tw_close offer;
+    struct tw_record offer;
 
     /* results that somebody does not take: refuse.c */
     uint32_t left_out;                 /* set of parts that this closer does not propose */
@@ -235,7 +235,7 @@ struct round {
     bool has_best;
     uint64_t best_ballot;
     struct tw_id promised_digest[TW_MEMBERS_MAX]; /* what each accepted; zero: nothing */
-    struct tw_close best, proposal;
+    struct tw_record best, proposal;
 };
 
 /* What it takes to do the merges of a committed round again. */
@@ -376,8 +376,8 @@ struct tw_node {
     bool is_finish_told; /* to the shell, which tells every worker */
     bool is_shut_out;    /* a RECEIVER that asks to join a full roster */
     uint64_t contributed_count, missed_count;
-    struct tw_close log[TW_ROUNDS_KEPT]; /* round r at r % TW_ROUNDS_KEPT */
-    uint64_t log_begin;                  /* rounds [log_begin, at.rounds) are in the log */
+    struct tw_record log[TW_ROUNDS_KEPT]; /* round r at r % TW_ROUNDS_KEPT */
+    uint64_t log_begin;                   /* rounds [log_begin, at.rounds) are in the log */
 
     /* worker */
     bool worker_up, is_exporting, is_solo_pending;
@@ -561,7 +561,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event);
 void tw_round_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_round_advance(struct tw_node *node);
 void tw_round_touch(struct tw_node *node);
-void tw_round_note_missed(struct tw_node *node, const struct tw_close *close);
+void tw_round_note_missed(struct tw_node *node, const struct tw_record *record);
 /* A row of a manifest has the hashes and the counts of the contribution that was heard. */
 bool tw_round_is_as_said(const struct contribution *heard, const struct tw_contributor *row);
 uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round);
@@ -587,7 +587,7 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
 void tw_vote_stored(struct tw_node *node, uint64_t seq, bool ok);
 /* Somebody has proposed what may come to something. */
 bool tw_vote_has_offer(struct tw_node *node);
-bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close);
+bool tw_vote_is_sound(const struct tw_node *node, const struct tw_record *record);
 void tw_vote_reset(struct tw_node *node); /* a new membership: nothing promised; stored */
 /* The membership we ask for is on disk; asks for it again when writing it failed. */
 bool tw_vote_has_nonce(struct tw_node *node);
@@ -620,7 +620,7 @@ void tw_proposal_write(struct tw_node *node);
 /* Weights that the members of `next`, which may be close->next, should have: of those who were in
  * time, by their uploads, and 0 for whom this node proved false. Members agree on it, but for what
  * is on its way. */
-void tw_proposal_fair(const struct tw_node *node, const struct tw_close *close,
+void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record,
                       struct tw_roster *next);
 /* Set of members that contributed to a result, as its owner told. */
 uint64_t tw_proposal_told_by(const struct tw_msg_result *result);
@@ -638,7 +638,7 @@ bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id);
  * most. Returns of how much. */
 uint64_t tw_strike_pass_over(const struct tw_node *node, struct tw_roster *next, uint64_t most);
 /* Strikes whose results a manifest leaves out that is about to be committed, and we do not take. */
-void tw_strike_note(struct tw_node *node, const struct tw_close *close);
+void tw_strike_note(struct tw_node *node, const struct tw_record *record);
 
 /* ---- unmerged.c ------------------------------------------------------------------------------ */
 
@@ -662,7 +662,7 @@ bool tw_share_is_odd(const struct tw_node *node, uint16_t peer);
 /* ---- audit.c --------------------------------------------------------------------------------- */
 
 /* The open round is about to be committed: what is needed to audit it. */
-void tw_audit_note(struct tw_node *node, const struct tw_close *close);
+void tw_audit_note(struct tw_node *node, const struct tw_record *record);
 /* It is the newest in the log: audits a part of it if that falls to us. */
 void tw_audit_choose(struct tw_node *node, uint64_t round);
 void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse);
@@ -673,9 +673,9 @@ void tw_audit_advance(struct tw_node *node);
 
 /* ---- log.c ---------------------------------------------------------------------------------- */
 
-const struct tw_close *tw_log_find(const struct tw_node *node, uint64_t round);
-void tw_log_commit(struct tw_node *node, const struct tw_close *close);
-void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_close *close);
+const struct tw_record *tw_log_find(const struct tw_node *node, uint64_t round);
+void tw_log_commit(struct tw_node *node, const struct tw_record *record);
+void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record *record);
 void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get);
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
 /* Is a message about the round being decided here? A sender that is behind gets the log, and one
@@ -697,7 +697,7 @@ void tw_log_note_held(struct tw_node *node);
 /* The run clock of what (phi, u) stand for. */
 uint64_t tw_log_held_tokens(const struct tw_node *node);
 /* Begins at this manifest, with no older one in the log; NULL: before the first round. */
-void tw_log_begin_at(struct tw_node *node, const struct tw_close *tip);
+void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip);
 /* The run clock: tokens trained by all nodes together. */
 uint64_t tw_log_clock_tokens(const struct tw_node *node);
 /* Every fragment is held, and none is so far behind that its results could be gone soon. */
@@ -717,7 +717,7 @@ void tw_account_greet(struct tw_node *node);
 /* What our contribution of own_step and own_tokens brings: counters of the row, nothing else. */
 void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_contributor *row);
 /* The open round is committed: whether it lists us. */
-bool tw_account_commit(struct tw_node *node, const struct tw_close *close);
+bool tw_account_commit(struct tw_node *node, const struct tw_record *record);
 
 /* ---- pair.c --------------------------------------------------------------------------------- */
 

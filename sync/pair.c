@@ -510,19 +510,19 @@ static void trade(struct tw_node *node) {
 
 static void commit(struct tw_node *node) {
     const bool is_final = tw_round_is_final(node);
-    struct tw_close close = {.lineage = node->at.lineage,
-                             .parent = node->tip_digest,
-                             .round = node->at.rounds,
-                             .fragment = node->pair.fragment,
-                             .roster_number = node->roster.number,
-                             .finals = is_final ? node->at.tip.finals + 1 : 0,
-                             .contributors_count = 1,
-                             .next = node->roster};
-    tw_account_row(node, close.fragment, &close.contributors[0]);
-    close.clock_tokens = tw_pair_clock_after(node, close.contributors[0].tokens);
+    struct tw_record record = {.lineage = node->at.lineage,
+                               .parent = node->tip_digest,
+                               .round = node->at.rounds,
+                               .fragment = node->pair.fragment,
+                               .roster_number = node->roster.number,
+                               .finals = is_final ? node->at.tip.finals + 1 : 0,
+                               .contributors_count = 1,
+                               .next = node->roster};
+    tw_account_row(node, record.fragment, &record.contributors[0]);
+    record.clock_tokens = tw_pair_clock_after(node, record.contributors[0].tokens);
     node->pair.gained_tokens -= node->pair.counted_tokens;
     node->round.own = OWN_SENT;
-    tw_log_commit(node, &close);
+    tw_log_commit(node, &record);
 }
 
 static void note_merged(struct tw_node *node, uint64_t round) {

@@ -30,8 +30,8 @@ static void put_id(struct writer *out, const struct tw_id *id) {
 }
 
 /* u32 size (0 = none), then the manifest. */
-static void put_close(struct writer *out, bool has_close, const struct tw_close *close) {
-    const size_t size = has_close ? tw_close_encode(close, out->bytes + out->size + 4) : 0;
+static void put_close(struct writer *out, bool has_close, const struct tw_record *record) {
+    const size_t size = has_close ? tw_record_encode(record, out->bytes + out->size + 4) : 0;
     put_u32(out, (uint32_t)size);
     out->size += size;
 }
@@ -73,7 +73,7 @@ static void get_id(struct reader *in, struct tw_id *id) {
     if (take(in, sizeof(id->bytes), &bytes)) memcpy(id->bytes, bytes, sizeof(id->bytes));
 }
 
-static enum tw_status get_close(struct reader *in, uint32_t *has_close, struct tw_close *close,
+static enum tw_status get_close(struct reader *in, uint32_t *has_close, struct tw_record *record,
                                 struct tw_error *err) {
     const uint8_t *bytes;
     struct tw_error inner;
@@ -81,7 +81,7 @@ static enum tw_status get_close(struct reader *in, uint32_t *has_close, struct t
     *has_close = size > 0;
     if (size == 0) return TW_OK;
     if (!take(in, size, &bytes)) return TW_OK; /* is_short says it */
-    if (tw_close_decode(bytes, size, close, &inner) != TW_OK) {
+    if (tw_record_decode(bytes, size, record, &inner) != TW_OK) {
         return tw_fail(err, TW_CORRUPT, "its manifest: %s", inner.message);
     }
     return TW_OK;

@@ -1,6 +1,6 @@
 /* position.h - canonical bytes of what survives a restart: struct tw_position and struct tw_vote.
  *
- * Little-endian, fixed order, no padding; a manifest inside is `u32 size, tw_close_encode`. `held`
+ * Little-endian, fixed order, no padding; a manifest inside is `u32 size, tw_record_encode`. `held`
  * is the last of a position, and left out where it is the tip. */
 #ifndef TW_SYNC_POSITION_H
 #define TW_SYNC_POSITION_H
@@ -12,8 +12,8 @@
 #include "sync/node.h"
 
 enum {
-    TW_POSITION_BYTES_MAX = 128 + 2 * TW_CLOSE_BYTES_MAX + TW_FRAGMENTS_MAX * 56,
-    TW_VOTE_BYTES_MAX = 96 + TW_CLOSE_BYTES_MAX,
+    TW_POSITION_BYTES_MAX = 128 + 2 * TW_RECORD_BYTES_MAX + TW_FRAGMENTS_MAX * 56,
+    TW_VOTE_BYTES_MAX = 96 + TW_RECORD_BYTES_MAX,
 };
 
 /* Bytes of the first `fragments_count` fragments of *position (the others mean nothing); returns

@@ -29,20 +29,20 @@ static bool can_own(const struct tw_node *node, uint32_t idx) {
 }
 
 /* Who met the deadline owns a part next time; if nobody did, everybody may try. Set of members. */
-static uint64_t in_time(const struct tw_node *node, const struct tw_close *close) {
+static uint64_t in_time(const struct tw_node *node, const struct tw_record *record) {
     uint64_t contributed = 0, absent = 0;
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        if (close->parts[k].bytes == 0 && node->round.count[k] > 0)
-            absent |= UINT64_C(1) << close->parts[k].owner_idx;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes == 0 && node->round.count[k] > 0)
+            absent |= UINT64_C(1) << record->parts[k].owner_idx;
     }
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        contributed |= UINT64_C(1) << close->contributors[i].member_idx;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        contributed |= UINT64_C(1) << record->contributors[i].member_idx;
     return contributed == 0 ? UINT64_MAX : contributed & ~absent;
 }
 
-void tw_proposal_fair(const struct tw_node *node, const struct tw_close *close,
+void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record,
                       struct tw_roster *next) {
-    const uint64_t punctual = in_time(node, close);
+    const uint64_t punctual = in_time(node, record);
     bool has_owner = false;
     for (uint32_t i = 0; i < next->count; i++) {
         struct tw_member *member = &next->members[i];
@@ -79,7 +79,7 @@ static void pass_over(const struct tw_node *node, struct tw_roster *next) {
 }
 
 /* The next roster: who is here or was lately, and who asks to come in. */
-static void next_roster(struct tw_node *node, const struct tw_close *close,
+static void next_roster(struct tw_node *node, const struct tw_record *record,
                         struct tw_roster *next) {
     const uint64_t seat_us = receiver_seat_us(node);
     bool is_changed = false;
@@ -110,26 +110,26 @@ static void next_roster(struct tw_node *node, const struct tw_close *close,
             next->members[at] = next->members[at - 1];
         next->members[at] = (struct tw_member){.id = node->joins[j].id, .nonce = join->nonce};
     }
-    tw_proposal_fair(node, close, next);
+    tw_proposal_fair(node, record, next);
     pass_over(node, next);
     next->number = node->roster.number + (is_changed ? 1 : 0);
 }
 
-static void add_contributors(const struct tw_node *node, struct tw_close *close,
+static void add_contributors(const struct tw_node *node, struct tw_record *record,
                              const struct tw_msg_result *result) {
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         const struct tw_contributor *by = &result->contributors[i];
         uint32_t at = 0;
-        while (at < close->contributors_count &&
-               close->contributors[at].member_idx < by->member_idx)
+        while (at < record->contributors_count &&
+               record->contributors[at].member_idx < by->member_idx)
             at++;
-        if (at < close->contributors_count &&
-            close->contributors[at].member_idx == by->member_idx &&
+        if (at < record->contributors_count &&
+            record->contributors[at].member_idx == by->member_idx &&
             !TW_IS_MUTANT(node, TW_MUTANT_LISTED_TWICE))
             continue;
-        for (uint32_t j = close->contributors_count++; j > at; j--)
-            close->contributors[j] = close->contributors[j - 1];
-        close->contributors[at] = *by;
+        for (uint32_t j = record->contributors_count++; j > at; j--)
+            record->contributors[j] = record->contributors[j - 1];
+        record->contributors[at] = *by;
     }
 }
 
@@ -143,7 +143,7 @@ uint64_t tw_proposal_told_by(const struct tw_msg_result *result) {
 /* Results that are here and that we do not take are left out from the start. */
 static void leave_out(struct tw_node *node) {
     struct round *round = &node->round;
-    struct tw_close *heard = &round->proposal; /* overwritten by what is written next */
+    struct tw_record *heard = &round->proposal; /* overwritten by what is written next */
     heard->parts_count = round->owners_count;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         heard->parts[k] = (struct tw_part){.owner_idx = round->owners[k]};
@@ -157,19 +157,19 @@ static void leave_out(struct tw_node *node) {
 
 void tw_proposal_write(struct tw_node *node) {
     struct round *round = &node->round;
-    struct tw_close *close = &round->proposal;
+    struct tw_record *record = &round->proposal;
     leave_out(node);
-    const struct tw_close *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
-    close->lineage = node->at.lineage;
-    close->parent = node->tip_digest;
-    close->round = node->at.rounds;
-    close->fragment = tw_round_fragment(node, node->at.rounds);
-    close->roster_number = node->roster.number;
-    close->finals = tw_round_is_final(node) ? tip->finals + 1 : 0;
-    close->contributors_count = 0;
-    close->parts_count = node->roster.count == 1 ? 0 : round->owners_count;
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        struct tw_part *part = &close->parts[k];
+    const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
+    record->lineage = node->at.lineage;
+    record->parent = node->tip_digest;
+    record->round = node->at.rounds;
+    record->fragment = tw_round_fragment(node, node->at.rounds);
+    record->roster_number = node->roster.number;
+    record->finals = tw_round_is_final(node) ? tip->finals + 1 : 0;
+    record->contributors_count = 0;
+    record->parts_count = node->roster.count == 1 ? 0 : round->owners_count;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        struct tw_part *part = &record->parts[k];
         *part = (struct tw_part){.owner_idx = round->owners[k]};
         const struct tw_msg_result *result = &round->results[k].said;
         if (!round->results[k].has || result->bytes == 0) continue;
@@ -186,10 +186,10 @@ void tw_proposal_write(struct tw_node *node) {
         part->bytes = result->bytes;
         part->result = result->hash;
         part->contributors = tw_proposal_told_by(result);
-        add_contributors(node, close, result);
+        add_contributors(node, record, result);
     }
-    close->clock_tokens = tip != NULL ? tip->clock_tokens : 0;
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        close->clock_tokens += close->contributors[i].tokens;
-    next_roster(node, close, &close->next);
+    record->clock_tokens = tip != NULL ? tip->clock_tokens : 0;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        record->clock_tokens += record->contributors[i].tokens;
+    next_roster(node, record, &record->next);
 }

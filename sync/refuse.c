@@ -45,14 +45,14 @@ bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t c
            payload->state == PAYLOAD_UNFIT;
 }
 
-uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close) {
+uint32_t tw_refuse_find(struct tw_node *node, const struct tw_record *record) {
     uint32_t parts = 0;
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        const struct tw_part *part = &close->parts[k];
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0) continue;
         const bool is_bad = tw_refuse_is_bad(node, &part->result, node->round.count[k]);
         if (is_bad) report(node, part->owner_idx);
-        if (is_bad || tw_rigged_part(node, close, k)) parts |= 1u << k;
+        if (is_bad || tw_rigged_part(node, record, k)) parts |= 1u << k;
     }
     return parts;
 }
@@ -166,7 +166,7 @@ bool tw_refuse_must_carry(struct tw_node *node, bool *is_open) {
     if (left_out == 0 && tw_refuse_find(node, &round->best) == 0 &&
         !tw_rigged_is(node, &round->best))
         return true;
-    const struct tw_id digest = tw_close_digest(&round->best);
+    const struct tw_id digest = tw_record_digest(&round->best);
     for (uint32_t i = 0; i < node->roster.count; i++) {
         accepted_count +=
             (round->promised_by >> i & 1) != 0 && tw_id_equal(&round->promised_digest[i], &digest);

@@ -5,12 +5,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct tw_close;
+struct tw_record;
 struct tw_id;
 struct tw_node;
 
 /* Set of parts of the open round's manifest whose results are here and not taken. */
-uint32_t tw_refuse_find(struct tw_node *node, const struct tw_close *close);
+uint32_t tw_refuse_find(struct tw_node *node, const struct tw_record *record);
 /* The result of that name, of so many elements, is here and not taken. */
 bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count);
 /* Who made the offer is passed over if nothing comes of it: its results do not come here. */

@@ -33,8 +33,8 @@ enum { RIGGED_PATIENCES = 4 };
 /* Of a fragment, and of owners: those who this node alone may have struck. */
 enum { SKEW_ONE_IN = 8, SKEW_ONE_IN_FEW = 5, STRUCK_ONE_IN = 12 };
 
-bool tw_rigged_part(const struct tw_node *node, const struct tw_close *close, uint32_t k) {
-    const struct tw_part *part = &close->parts[k];
+bool tw_rigged_part(const struct tw_node *node, const struct tw_record *record, uint32_t k) {
+    const struct tw_part *part = &record->parts[k];
     const struct tw_msg_result *said = &node->round.results[k].said;
     /* Our own is what we told before a restart, maybe: the others know. */
     if (part->bytes == 0 || !node->round.results[k].has) return false;
@@ -43,9 +43,9 @@ bool tw_rigged_part(const struct tw_node *node, const struct tw_close *close, ui
            part->contributors != tw_proposal_told_by(said);
 }
 
-static bool is_untold(const struct tw_node *node, const struct tw_close *close) {
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        const struct tw_part *part = &close->parts[k];
+static bool is_untold(const struct tw_node *node, const struct tw_record *record) {
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0 || node->round.results[k].has) continue;
         if ((int)part->owner_idx == node->round.self_idx) continue;
         if (tw_peers_member_live(node, part->owner_idx)) return true;
@@ -58,8 +58,8 @@ static bool is_much(const struct tw_node *node, uint32_t parts) {
     return (node->roster.count < TW_JUDGES_MIN ? 2 : 4) * parts > node->round.owners_count;
 }
 
-static bool is_left_out(const struct tw_close *close, uint32_t k) {
-    return close == NULL || k >= close->parts_count || close->parts[k].bytes == 0;
+static bool is_left_out(const struct tw_record *record, uint32_t k) {
+    return record == NULL || k >= record->parts_count || record->parts[k].bytes == 0;
 }
 
 /* What was told of part k is on its way here. */
@@ -72,13 +72,13 @@ static bool is_coming(struct tw_node *node, uint32_t k) {
 }
 
 /* Parts of others that are left out and not here yet, or not even told, and have time to come. */
-static uint32_t count_to_come(struct tw_node *node, const struct tw_close *close) {
+static uint32_t count_to_come(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     const uint64_t end_us = round->active_us + node->patience_us;
     uint32_t count = 0;
     if (node->now_us >= end_us) return 0;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if (!is_left_out(close, k) || (int)round->owners[k] == round->self_idx) continue;
+        if (!is_left_out(record, k) || (int)round->owners[k] == round->self_idx) continue;
         if (!tw_peers_member_live(node, round->owners[k])) continue;
         count += tw_round_is_untold(node, k) || (close != NULL && is_coming(node, k));
     }
@@ -86,20 +86,20 @@ static uint32_t count_to_come(struct tw_node *node, const struct tw_close *close
     return count;
 }
 
-bool tw_rigged_is_early(struct tw_node *node, const struct tw_close *close) {
+bool tw_rigged_is_early(struct tw_node *node, const struct tw_record *record) {
     if (node->now_us < node->round.active_us) { /* by the clock: round.c */
         tw_node_wake(node, node->round.active_us);
         return true;
     }
-    return is_much(node, count_to_come(node, close));
+    return is_much(node, count_to_come(node, record));
 }
 
-bool tw_rigged_is_empty(struct tw_node *node, const struct tw_close *close) {
+bool tw_rigged_is_empty(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
-    uint32_t left_out = count_to_come(node, close);
+    uint32_t left_out = count_to_come(node, record);
     for (uint32_t k = 0; k < round->owners_count; k++) {
         const struct tw_msg_result *said = &round->results[k].said;
-        left_out += is_left_out(close, k) && round->results[k].has && said->bytes > 0 &&
+        left_out += is_left_out(record, k) && round->results[k].has && said->bytes > 0 &&
                     tw_payload_is_held(node, &said->hash) &&
                     !tw_refuse_is_bad(node, &said->hash, round->count[k]);
     }
@@ -155,18 +155,18 @@ static struct tw_roster largest_of(const struct tw_node *node, const struct tw_r
 /* Too much of the next fragment is beyond what its owners should have of it, a third more at most
  * as others may be left out. Should have: as they upload, or as much as everybody, for what they
  * tell of that they may tell one so and another so. */
-static bool is_skewed(const struct tw_node *node, const struct tw_close *close) {
-    struct tw_roster fair = close->next;
-    tw_proposal_fair(node, close, &fair);
+static bool is_skewed(const struct tw_node *node, const struct tw_record *record) {
+    struct tw_roster fair = record->next;
+    tw_proposal_fair(node, record, &fair);
     tw_strike_pass_over(node, &fair, sum_of(&fair) / STRUCK_ONE_IN);
     const struct tw_roster largest = largest_of(node, &fair);
-    const uint64_t all = sum_of(&close->next), fair_all = sum_of(&largest);
+    const uint64_t all = sum_of(&record->next), fair_all = sum_of(&largest);
     const uint64_t count = owners_of(&largest);
     uint64_t beyond = 0; /* of 3 x count x fair_all x all: below 2^56 */
-    if (owners_of(&close->next) > TW_PARTS_MAX) return true;
+    if (owners_of(&record->next) > TW_PARTS_MAX) return true;
     for (uint32_t i = 0; i < fair.count; i++) {
         const uint64_t weight = fair.members[i].weight;
-        const uint64_t share = 3 * count * fair_all * close->next.members[i].weight;
+        const uint64_t share = 3 * count * fair_all * record->next.members[i].weight;
         const uint64_t even = weight == 0 ? 0 : fair_all;
         const uint64_t most = 4 * all * (weight * count > even ? weight * count : even);
         if (share > most) beyond += share - most;
@@ -175,19 +175,19 @@ static bool is_skewed(const struct tw_node *node, const struct tw_close *close) 
     return (one_in < SKEW_ONE_IN ? one_in : SKEW_ONE_IN) * beyond > 3 * count * fair_all * all;
 }
 
-static bool is_rigged(struct tw_node *node, const struct tw_close *close) {
-    if (is_untold(node, close) || tw_rigged_is_early(node, close)) return true;
-    if (tw_rigged_is_empty(node, close)) return true;
+static bool is_rigged(struct tw_node *node, const struct tw_record *record) {
+    if (is_untold(node, record) || tw_rigged_is_early(node, record)) return true;
+    if (tw_rigged_is_empty(node, record)) return true;
     if (node->roster.count < node->cfg.judges_min) return false;
-    return is_odd_company(node, &close->next) ||
-           (node->roster.count >= TW_JUDGES_MIN && is_skewed(node, close));
+    return is_odd_company(node, &record->next) ||
+           (node->roster.count >= TW_JUDGES_MIN && is_skewed(node, record));
 }
 
 /* Not for so long that anybody leaves because the round stands open. */
-bool tw_rigged_is(struct tw_node *node, const struct tw_close *close) {
+bool tw_rigged_is(struct tw_node *node, const struct tw_record *record) {
     const uint64_t end_us = node->round.active_us +
                             at_most(RIGGED_PATIENCES * node->patience_us, node->cfg.orphan_us / 2);
-    if (node->now_us >= end_us || !is_rigged(node, close)) return false;
+    if (node->now_us >= end_us || !is_rigged(node, record)) return false;
     tw_node_wake(node, end_us);
     return true;
 }

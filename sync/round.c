@@ -481,11 +481,11 @@ static void merge(struct tw_node *node) {
 
 /* Who is alive and not listed came later than anybody waited: counted as the longest grace, so that
  * a grace learnt from the punctual alone cannot shut the others out for good. */
-void tw_round_note_missed(struct tw_node *node, const struct tw_close *close) {
+void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) {
     uint64_t listed = 0;
-    if (close->contributors_count == 0) return;
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        listed |= UINT64_C(1) << close->contributors[i].member_idx;
+    if (record->contributors_count == 0) return;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        listed |= UINT64_C(1) << record->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((listed >> i & 1) != 0 || !tw_peers_member_live(node, i)) continue;
         if (node->round.contributions[i].is_absent) continue; /* it came, and said so */

@@ -173,7 +173,7 @@ static void note_donor(struct tw_node *node, uint16_t peer, const struct state_f
  */
 static bool is_behind(const struct tw_node *node, const struct tw_msg_state *state) {
     const uint64_t next = tw_log_next(node, state->fragment, state->rounds);
-    const struct tw_close *held = &node->at.held;
+    const struct tw_record *held = &node->at.held;
     if (next == UINT64_MAX) return false;
     if (node->at.has_held != 0 && tw_id_equal(&held->lineage, &node->at.lineage) &&
         next <= held->round)

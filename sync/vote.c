@@ -1,4 +1,4 @@
-/* vote.c - one close manifest per round: single-decree Paxos among the roster. Here: the acceptor.
+/* vote.c - one round record per round: single-decree Paxos among the roster. Here: the acceptor.
  *
  * Per round: promised ballot, accepted (ballot, manifest); durable before told. It accepts a
  * manifest only when it holds and has verified every result it names: a committed round can be had
@@ -103,7 +103,7 @@ static void send_reply(struct tw_node *node, const struct reply *reply) {
     const struct tw_msg_accept accept = {.lineage = node->vote.lineage,
                                          .round = node->vote.round,
                                          .ballot = reply->ballot,
-                                         .digest = tw_close_digest(&node->vote.accepted)};
+                                         .digest = tw_record_digest(&node->vote.accepted)};
     if (reply->to_self) {
         tw_closer_accept(node, NO_PEER, &accept);
         return;
@@ -189,35 +189,35 @@ static void promise_next(struct tw_node *node) {
 }
 
 /* Could an honest closer have proposed this for the open round? */
-bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close) {
-    const struct tw_close *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
+bool tw_vote_is_sound(const struct tw_node *node, const struct tw_record *record) {
+    const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
     uint64_t clock_tokens = tip != NULL ? tip->clock_tokens : 0, contributors = 0;
     const uint32_t finals = tw_round_is_final(node) ? tip->finals + 1 : 0;
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        const struct tw_contributor *by = &close->contributors[i];
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const struct tw_contributor *by = &record->contributors[i];
         if (by->member_idx >= node->roster.count || by->tokens > TOKENS_MAX ||
             by->fragment_tokens > TOKENS_MAX)
             return false;
         contributors |= UINT64_C(1) << by->member_idx;
         clock_tokens += by->tokens * tw_round_share(node);
     }
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        if (close->parts[k].owner_idx != node->round.owners[k]) return false;
-        if ((close->parts[k].contributors & ~contributors) != 0) return false;
-        if (close->parts[k].bytes > 0 && node->round.count[k] == 0) return false;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].owner_idx != node->round.owners[k]) return false;
+        if ((record->parts[k].contributors & ~contributors) != 0) return false;
+        if (record->parts[k].bytes > 0 && node->round.count[k] == 0) return false;
     }
-    const bool has_parts = close->parts_count == node->round.owners_count;
-    const bool is_solo = node->roster.count == 1 && close->parts_count == 0;
-    const bool has_none = close->parts_count == 0 && close->contributors_count == 0;
+    const bool has_parts = record->parts_count == node->round.owners_count;
+    const bool is_solo = node->roster.count == 1 && record->parts_count == 0;
+    const bool has_none = record->parts_count == 0 && record->contributors_count == 0;
     /* Whose lineage it is counts tokens of its own that we do not know of. */
-    const bool is_finals = close->finals == finals || (tw_round_is_apart(node) && tip != NULL &&
-                                                       close->finals == tip->finals + 1);
+    const bool is_finals = record->finals == finals || (tw_round_is_apart(node) && tip != NULL &&
+                                                        record->finals == tip->finals + 1);
     uint32_t owners[TW_PARTS_MAX];
-    if (tw_roster_owners(&close->next, owners) == 0) return false;
-    return tw_id_equal(&close->lineage, &node->at.lineage) &&
-           tw_id_equal(&close->parent, &node->tip_digest) && close->round == node->at.rounds &&
-           close->fragment == tw_round_fragment(node, close->round) &&
-           close->roster_number == node->roster.number && close->clock_tokens == clock_tokens &&
+    if (tw_roster_owners(&record->next, owners) == 0) return false;
+    return tw_id_equal(&record->lineage, &node->at.lineage) &&
+           tw_id_equal(&record->parent, &node->tip_digest) && record->round == node->at.rounds &&
+           record->fragment == tw_round_fragment(node, record->round) &&
+           record->roster_number == node->roster.number && record->clock_tokens == clock_tokens &&
            is_finals && (has_parts || has_none || is_solo);
 }
 
@@ -226,9 +226,9 @@ bool tw_vote_is_sound(const struct tw_node *node, const struct tw_close *close) 
  * is one that its owner made up, so that nobody can do its merge again (audit.c). Only asked of a
  * round's first ballot: a member that restarts contributes anew, one may die before it told us, and
  * what a majority may have accepted before must still be carried through by later ballots. */
-static bool is_as_heard(const struct tw_node *node, const struct tw_close *close) {
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        const struct tw_contributor *by = &close->contributors[i];
+static bool is_as_heard(const struct tw_node *node, const struct tw_record *record) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const struct tw_contributor *by = &record->contributors[i];
         const struct contribution *heard = &node->round.contributions[by->member_idx];
         if (!heard->has && !tw_peers_member_live(node, by->member_idx)) continue;
         if (!heard->has || heard->is_absent || !tw_round_is_as_said(heard, by)) return false;
@@ -256,8 +256,8 @@ static bool is_offer_settled(const struct tw_node *node) {
     if (round->offer_from == NO_PEER && round->has_best && round->offer_ballot == round->ballot)
         return true;
     if (node->vote.has_accepted == 0 || node->vote.round != node->at.rounds) return false;
-    const struct tw_id before = tw_close_digest(&node->vote.accepted);
-    const struct tw_id now = tw_close_digest(&round->offer);
+    const struct tw_id before = tw_record_digest(&node->vote.accepted);
+    const struct tw_id now = tw_record_digest(&round->offer);
     return tw_id_equal(&before, &now);
 }
 
@@ -284,7 +284,8 @@ static void hear_offer(struct tw_node *node) {
 
 void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose) {
     struct round *round = &node->round;
-    if (peer != NO_PEER && !tw_log_is_at(node, peer, &propose->close.lineage, propose->close.round))
+    if (peer != NO_PEER &&
+        !tw_log_is_at(node, peer, &propose->record.lineage, propose->record.round))
         return;
     if (!tw_node_is_voter(node)) return;
     const int idx = tw_vote_sender(node, peer);
@@ -296,7 +297,7 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
         nack(node, peer, node->vote.promised);
         return;
     }
-    if (!tw_vote_is_sound(node, &propose->close)) {
+    if (!tw_vote_is_sound(node, &propose->record)) {
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
     }
@@ -314,13 +315,13 @@ void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_pr
     /* Not promised by us, while we hear somebody else: a majority can do without us. */
     const bool is_promised = propose->ballot <= node->vote.promised;
     if (!is_promised && tw_floor_is_others(node, (uint32_t)idx)) return;
-    if (!is_promised && has_offer && tw_rigged_is(node, &propose->close)) return;
+    if (!is_promised && has_offer && tw_rigged_is(node, &propose->record)) return;
     forget_offer(node);
     round->is_offer_heard = false;
     round->has_offer = true;
     round->offer_from = peer;
     round->offer_ballot = propose->ballot;
-    round->offer = propose->close;
+    round->offer = propose->record;
     hear_offer(node);
 }
 

@@ -491,6 +491,6 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view);
 void tw_daemon_status_tick(struct tw_daemon *daemon, uint64_t now_us);
 /* Own tokens per second of the last minute; NaN when not known yet. */
 double tw_daemon_status_speed(const struct tw_daemon *daemon);
-void tw_daemon_status_round(struct tw_daemon *daemon, const struct tw_close *close);
+void tw_daemon_status_round(struct tw_daemon *daemon, const struct tw_record *record);
 
 #endif

@@ -59,20 +59,20 @@ void tw_daemon_status_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (daemon->minute_count < TW_MINUTE_SAMPLES) daemon->minute_count++;
 }
 
-void tw_daemon_status_round(struct tw_daemon *daemon, const struct tw_close *close) {
+void tw_daemon_status_round(struct tw_daemon *daemon, const struct tw_record *record) {
     const uint64_t now = tw_daemon_now_us();
-    const unsigned at = (unsigned)(close->round % TW_OPENINGS_MAX);
+    const unsigned at = (unsigned)(record->round % TW_OPENINGS_MAX);
     tw_node_view(daemon->node, &daemon->view);
     struct tw_view_round row = {
-        .round = close->round,
-        .fragment = close->fragment,
-        .contributors = close->contributors_count,
+        .round = record->round,
+        .fragment = record->fragment,
+        .contributors = record->contributors_count,
         .roster = daemon->view.roster_count,
         .is_ours = daemon->view.rounds_contributed > daemon->rounds_contributed,
-        .is_solo = close->parts_count == 0,
+        .is_solo = record->parts_count == 0,
         .took_us = TW_VIEW_NEVER,
     };
-    if (daemon->openings[at].round == close->round + 1) {
+    if (daemon->openings[at].round == record->round + 1) {
         row.took_us = now - daemon->openings[at].at_us;
         row.bytes = daemon->chunk_bytes_in + daemon->chunk_bytes_out - daemon->openings[at].bytes;
     }
@@ -84,7 +84,7 @@ void tw_daemon_status_round(struct tw_daemon *daemon, const struct tw_close *clo
     daemon->rounds_contributed = daemon->view.rounds_contributed;
     tw_round_ring_add(&daemon->round_ring, now, &row);
     char digest[TW_ID_HEX_BYTES];
-    const struct tw_id id = tw_close_digest(close);
+    const struct tw_id id = tw_record_digest(record);
     tw_id_hex(&id, digest);
     digest[16] = '\0';
     tw_log(row.is_solo ? TW_LOG_DEBUG : TW_LOG_INFO, "round_done",

@@ -47,9 +47,9 @@ static struct {
     bool has_vote;
     uint64_t stores[STORES_MAX];
     uint32_t stores_count;
-    struct tw_pair_id pair; /* last one of either side */
-    uint64_t ballot;        /* last one heard of */
-    struct tw_close close;  /* last one seen */
+    struct tw_pair_id pair;  /* last one of either side */
+    uint64_t ballot;         /* last one heard of */
+    struct tw_record record; /* last one seen */
     bool has_close;
 } rig;
 
@@ -302,41 +302,41 @@ static void near_contributors(struct tw_contributor *contributors, uint32_t *cou
     }
 }
 
-static void near_close(struct tw_close *close) {
+static void near_close(struct tw_record *record) {
     struct tw_position position;
     if (rig.has_close && take() < 64) {
-        *close = rig.close;
+        *record = rig.close;
         return;
     }
-    memset(close, 0, sizeof(*close));
+    memset(record, 0, sizeof(*record));
     tw_node_position(rig.node, &position);
-    close->lineage = near_lineage();
-    close->parent = is_rare() ? name(1) : rig.view.tip;
-    close->round = near(rig.view.rounds);
-    close->fragment = (uint32_t)near(close->round % rig.config.fragments_count);
-    close->roster_number = (uint32_t)near(rig.view.roster.number);
-    close->clock_tokens = rig.view.clock_tokens;
+    record->lineage = near_lineage();
+    record->parent = is_rare() ? name(1) : rig.view.tip;
+    record->round = near(rig.view.rounds);
+    record->fragment = (uint32_t)near(record->round % rig.config.fragments_count);
+    record->roster_number = (uint32_t)near(rig.view.roster.number);
+    record->clock_tokens = rig.view.clock_tokens;
     if (position.has_tip != 0 && rig.view.clock_tokens >= rig.config.budget_tokens)
-        close->finals = (uint32_t)near(position.tip.finals + 1);
+        record->finals = (uint32_t)near(position.tip.finals + 1);
     if (rig.view.roster.count > 1 && !is_rare()) {
         uint32_t owners[TW_PARTS_MAX];
-        near_contributors(close->contributors, &close->contributors_count);
-        close->parts_count = tw_roster_owners(&rig.view.roster, owners);
-        for (uint32_t k = 0; k < close->parts_count; k++) {
-            struct tw_part *part = &close->parts[k];
+        near_contributors(record->contributors, &record->contributors_count);
+        record->parts_count = tw_roster_owners(&rig.view.roster, owners);
+        for (uint32_t k = 0; k < record->parts_count; k++) {
+            struct tw_part *part = &record->parts[k];
             part->owner_idx = (uint32_t)near(owners[k]);
-            for (uint32_t i = 0; i < close->contributors_count; i++)
-                part->contributors |= UINT64_C(1) << close->contributors[i].member_idx;
+            for (uint32_t i = 0; i < record->contributors_count; i++)
+                part->contributors |= UINT64_C(1) << record->contributors[i].member_idx;
             if (part->contributors != 0) part->bytes = near_bytes();
             if (part->bytes == 0) part->contributors = 0;
             if (part->bytes != 0) part->result = near_hash();
         }
     }
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        close->clock_tokens += close->contributors[i].tokens;
-    close->clock_tokens = near(close->clock_tokens);
-    near_roster(&close->next);
-    if (close->next.count == 0) close->next = rig.view.roster;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        record->clock_tokens += record->contributors[i].tokens;
+    record->clock_tokens = near(record->clock_tokens);
+    near_roster(&record->next);
+    if (record->next.count == 0) record->next = rig.view.roster;
 }
 
 static void near_contrib(struct tw_msg_contrib *contrib) {
@@ -383,8 +383,8 @@ static void near_vote_message(struct tw_message *message) {
     case TW_MSG_ACCEPT:
         message->u.accept = (struct tw_msg_accept){lineage, round, ballot, name(1)};
         struct tw_error err;
-        if (rig.has_close && tw_close_check(&rig.close, &err) == TW_OK)
-            message->u.accept.digest = tw_close_digest(&rig.close);
+        if (rig.has_close && tw_record_check(&rig.close, &err) == TW_OK)
+            message->u.accept.digest = tw_record_digest(&rig.close);
         break;
     default: message->u.nack = (struct tw_msg_nack){lineage, round, ballot, 0}; break;
     }

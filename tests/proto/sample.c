@@ -50,54 +50,54 @@ static uint32_t sample_contributors(struct tw_rng *rng, uint32_t members_count,
     return count;
 }
 
-void tw_sample_close(struct tw_rng *rng, struct tw_close *close, const struct tw_roster *roster) {
+void tw_sample_close(struct tw_rng *rng, struct tw_record *record, const struct tw_roster *roster) {
     uint32_t owners[TW_PARTS_MAX];
     uint64_t listed = 0;
-    memset(close, 0, sizeof(*close));
-    close->lineage = tw_sample_id(rng);
-    close->parent = tw_sample_id(rng);
-    close->round = draw_u64(rng);
-    close->clock_tokens = draw_u64(rng);
-    close->fragment = draw_between(rng, 0, TW_FRAGMENTS_MAX - 1);
-    close->finals = draw_u32(rng);
-    close->contributors_count = sample_contributors(rng, roster->count, close->contributors);
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        listed |= (uint64_t)1 << close->contributors[i].member_idx;
-    close->parts_count = tw_roster_owners(roster, owners);
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        struct tw_part *part = &close->parts[k];
+    memset(record, 0, sizeof(*record));
+    record->lineage = tw_sample_id(rng);
+    record->parent = tw_sample_id(rng);
+    record->round = draw_u64(rng);
+    record->clock_tokens = draw_u64(rng);
+    record->fragment = draw_between(rng, 0, TW_FRAGMENTS_MAX - 1);
+    record->finals = draw_u32(rng);
+    record->contributors_count = sample_contributors(rng, roster->count, record->contributors);
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        listed |= (uint64_t)1 << record->contributors[i].member_idx;
+    record->parts_count = tw_roster_owners(roster, owners);
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        struct tw_part *part = &record->parts[k];
         part->owner_idx = owners[k];
         part->contributors = listed & tw_rng_next(rng);
         if (part->contributors == 0) continue; /* ABSENT */
         part->bytes = draw_between(rng, 1, TW_PAYLOAD_BYTES_MAX);
         part->result = tw_sample_id(rng);
     }
-    tw_sample_roster(rng, &close->next, draw_between(rng, 1, TW_MEMBERS_MAX));
-    close->roster_number = roster->number;
-    close->next.number = roster->number + (uint32_t)tw_rng_below(rng, 2);
+    tw_sample_roster(rng, &record->next, draw_between(rng, 1, TW_MEMBERS_MAX));
+    record->roster_number = roster->number;
+    record->next.number = roster->number + (uint32_t)tw_rng_below(rng, 2);
 }
 
-void tw_sample_close_full(struct tw_rng *rng, struct tw_close *close) {
+void tw_sample_close_full(struct tw_rng *rng, struct tw_record *record) {
     struct tw_roster roster;
     tw_sample_roster(rng, &roster, TW_MEMBERS_MAX);
-    tw_sample_close(rng, close, &roster);
-    close->contributors_count = TW_MEMBERS_MAX;
+    tw_sample_close(rng, record, &roster);
+    record->contributors_count = TW_MEMBERS_MAX;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
-        close->contributors[i] = (struct tw_contributor){.member_idx = i,
-                                                         .fragment_steps = UINT32_MAX,
-                                                         .tokens = UINT64_MAX,
-                                                         .fragment_tokens = UINT64_MAX,
-                                                         .root = tw_sample_id(rng)};
+        record->contributors[i] = (struct tw_contributor){.member_idx = i,
+                                                          .fragment_steps = UINT32_MAX,
+                                                          .tokens = UINT64_MAX,
+                                                          .fragment_tokens = UINT64_MAX,
+                                                          .root = tw_sample_id(rng)};
     }
-    close->parts_count = TW_PARTS_MAX;
+    record->parts_count = TW_PARTS_MAX;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) {
-        close->parts[k] = (struct tw_part){.owner_idx = TW_MEMBERS_MAX - TW_PARTS_MAX + k,
-                                           .bytes = TW_PAYLOAD_BYTES_MAX,
-                                           .contributors = UINT64_MAX,
-                                           .result = tw_sample_id(rng)};
+        record->parts[k] = (struct tw_part){.owner_idx = TW_MEMBERS_MAX - TW_PARTS_MAX + k,
+                                            .bytes = TW_PAYLOAD_BYTES_MAX,
+                                            .contributors = UINT64_MAX,
+                                            .result = tw_sample_id(rng)};
     }
-    tw_sample_roster(rng, &close->next, TW_MEMBERS_MAX);
-    close->next.number = close->roster_number;
+    tw_sample_roster(rng, &record->next, TW_MEMBERS_MAX);
+    record->next.number = record->roster_number;
 }
 
 static void sample_peers(struct tw_rng *rng, struct tw_msg_peers *peers) {
@@ -138,10 +138,10 @@ static void sample_result(struct tw_rng *rng, struct tw_msg_result *result) {
     result->hash = tw_sample_id(rng);
 }
 
-static void sample_any_close(struct tw_rng *rng, struct tw_close *close) {
+static void sample_any_close(struct tw_rng *rng, struct tw_record *record) {
     struct tw_roster roster;
     tw_sample_roster(rng, &roster, draw_between(rng, 1, TW_MEMBERS_MAX));
-    tw_sample_close(rng, close, &roster);
+    tw_sample_close(rng, record, &roster);
 }
 
 static void sample_promise(struct tw_rng *rng, struct tw_msg_promise *promise) {

@@ -3,19 +3,19 @@
 #define TW_TESTS_PROTO_SAMPLE_H
 
 #include "base/rng.h"
-#include "proto/close.h"
 #include "proto/message.h"
+#include "proto/record.h"
 
 struct tw_id tw_sample_id(struct tw_rng *rng); /* not zero */
 
 /* `count` members sorted by id; each weight is 0 with chance 1/4. */
 void tw_sample_roster(struct tw_rng *rng, struct tw_roster *roster, uint32_t count);
 
-/* A manifest that passes tw_close_check and fits *roster; unused elements are zero. */
-void tw_sample_close(struct tw_rng *rng, struct tw_close *close, const struct tw_roster *roster);
+/* A manifest that passes tw_record_check and fits *roster; unused elements are zero. */
+void tw_sample_close(struct tw_rng *rng, struct tw_record *record, const struct tw_roster *roster);
 
 /* The largest manifest there is. */
-void tw_sample_close_full(struct tw_rng *rng, struct tw_close *close);
+void tw_sample_close_full(struct tw_rng *rng, struct tw_record *record);
 
 /* A valid message of the kind; unused elements are zero. */
 void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_message *message);

@@ -80,25 +80,25 @@ static struct tw_id id(uint8_t byte) {
     return made;
 }
 
-static void fill_close(struct tw_close *close) {
-    close->lineage = id(0x11);
-    close->parent = id(0x12);
-    close->round = 0x0102030405060708;
-    close->clock_tokens = 1000000;
-    close->fragment = 2;
-    close->roster_number = 7;
-    close->finals = 1;
-    close->contributors_count = 2;
-    close->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(0x21)};
-    close->contributors[1] = (struct tw_contributor){2, 15, 15360, 15360, id(0x22)};
-    close->parts_count = 2;
-    close->parts[0] = (struct tw_part){0, 65536, 0x5, id(0x31)};
-    close->parts[1] = (struct tw_part){.owner_idx = 2}; /* ABSENT */
-    close->next.number = 8;
-    close->next.count = 3;
-    close->next.members[0] = (struct tw_member){id(0x41), 1, 100};
-    close->next.members[1] = (struct tw_member){id(0x42), UINT64_MAX, 0};
-    close->next.members[2] = (struct tw_member){id(0x43), 0xABCDEF, UINT32_MAX};
+static void fill_close(struct tw_record *record) {
+    record->lineage = id(0x11);
+    record->parent = id(0x12);
+    record->round = 0x0102030405060708;
+    record->clock_tokens = 1000000;
+    record->fragment = 2;
+    record->roster_number = 7;
+    record->finals = 1;
+    record->contributors_count = 2;
+    record->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(0x21)};
+    record->contributors[1] = (struct tw_contributor){2, 15, 15360, 15360, id(0x22)};
+    record->parts_count = 2;
+    record->parts[0] = (struct tw_part){0, 65536, 0x5, id(0x31)};
+    record->parts[1] = (struct tw_part){.owner_idx = 2}; /* ABSENT */
+    record->next.number = 8;
+    record->next.count = 3;
+    record->next.members[0] = (struct tw_member){id(0x41), 1, 100};
+    record->next.members[1] = (struct tw_member){id(0x42), UINT64_MAX, 0};
+    record->next.members[2] = (struct tw_member){id(0x43), 0xABCDEF, UINT32_MAX};
 }
 
 static void fill_voting(struct tw_message *message) {
@@ -326,14 +326,14 @@ static void golden_frames_are_read(void **state) {
 
 static void manifests_have_their_golden_bytes_and_digest(void **state) {
     (void)state;
-    static struct tw_close close, back;
-    static uint8_t bytes[TW_CLOSE_BYTES_MAX];
-    fill_close(&close);
-    const size_t size = tw_close_encode(&close, bytes);
+    static struct tw_record record, back;
+    static uint8_t bytes[TW_RECORD_BYTES_MAX];
+    fill_close(&record);
+    const size_t size = tw_record_encode(&record, bytes);
     expect("close", bytes, size);
-    assert_int_equal(tw_close_decode(bytes, size, &back, &err), TW_OK);
-    assert_memory_equal(&close, &back, sizeof(close));
-    const struct tw_id digest = tw_close_digest(&close);
+    assert_int_equal(tw_record_decode(bytes, size, &back, &err), TW_OK);
+    assert_memory_equal(&record, &back, sizeof(record));
+    const struct tw_id digest = tw_record_digest(&record);
     expect("close-digest", digest.bytes, sizeof(digest.bytes));
     const struct tw_id hashes[] = {id(1), id(2), id(3)};
     const struct tw_id root = tw_contribution_root(hashes, 3);

@@ -1,9 +1,9 @@
 /* test_protocol.c - the tables of PROTOCOL.md say what the code does. */
 #include "tests/test.h"
 
-#include "proto/close.h"
 #include "proto/frame.h"
 #include "proto/message.h"
+#include "proto/record.h"
 #include "proto/run/run_key.h"
 
 static const char *path;
@@ -73,7 +73,7 @@ static void sizes_are_those_of_the_code(void **state) {
     (void)expect_row(text, row);
     (void)snprintf(row, sizeof(row), "| others | skipped | both | %u |", tw_frame_body_max(0x4242));
     (void)expect_row(text, row);
-    (void)snprintf(row, sizeof(row), "at most %d bytes.", TW_CLOSE_BYTES_MAX);
+    (void)snprintf(row, sizeof(row), "at most %d bytes.", TW_RECORD_BYTES_MAX);
     (void)expect_row(text, row);
     (void)snprintf(row, sizeof(row), "at most %d bytes: the line", TW_MANIFEST_BYTES_MAX);
     (void)expect_row(text, row);

@@ -41,10 +41,10 @@ int tw_sim_roster_find(const struct tw_sim_roster *roster, uint32_t node) {
     return -1;
 }
 
-static bool is_listed(const struct tw_close *close, const struct tw_sim_commit *commit,
+static bool is_listed(const struct tw_record *record, const struct tw_sim_commit *commit,
                       uint32_t who) {
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        const uint32_t idx = close->contributors[i].member_idx;
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const uint32_t idx = record->contributors[i].member_idx;
         if (idx < commit->roster.count && commit->roster.members[idx].node == who) return true;
     }
     return false;
@@ -62,18 +62,18 @@ const struct tw_sim_commit *tw_sim_check_find(const struct tw_sim_world *world,
 /* ---- manifests ------------------------------------------------------------------------------ */
 
 static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *node,
-                               const struct tw_close *close, struct tw_sim_commit *commit) {
+                               const struct tw_record *record, struct tw_sim_commit *commit) {
     uint64_t clock_tokens = 0, listed = 0;
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        const struct tw_contributor *by = &close->contributors[i];
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const struct tw_contributor *by = &record->contributors[i];
         if (by->member_idx >= commit->roster.count) {
-            tw_sim_fail(world, node, "G3", "round %" PRIu64 " lists member %u of %u", close->round,
+            tw_sim_fail(world, node, "G3", "round %" PRIu64 " lists member %u of %u", record->round,
                         by->member_idx, commit->roster.count);
             return;
         }
-        if (i > 0 && by->member_idx <= close->contributors[i - 1].member_idx) {
+        if (i > 0 && by->member_idx <= record->contributors[i - 1].member_idx) {
             tw_sim_fail(world, node, "G3", "round %" PRIu64 " lists a contributor twice",
-                        close->round);
+                        record->round);
         }
         const uint32_t who = commit->roster.members[by->member_idx].node;
         clock_tokens += by->tokens;
@@ -85,8 +85,8 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
                         "node %u is listed for %" PRIu64 " tokens and trained %" PRIu64, who,
                         commit->listed[who], world->nodes[who].tokens_ever);
         }
-        if (close->parts_count == 0) continue; /* alone */
-        const struct tw_sim_key key = tw_sim_key_of(&close->lineage, close->round, who);
+        if (record->parts_count == 0) continue; /* alone */
+        const struct tw_sim_key key = tw_sim_key_of(&record->lineage, record->round, who);
         const struct tw_sim_encoded *encoded = tw_sim_map_get(&world->check->encoded, &key);
         bool is_made = false;
         for (uint32_t k = 0; encoded != NULL && k < encoded->count && k < TW_SIM_ENCODED_KEPT;
@@ -96,14 +96,14 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
         }
         if (!is_made) {
             tw_sim_fail(world, node, "G3",
-                        "round %" PRIu64 " lists a contribution node %u never made", close->round,
+                        "round %" PRIu64 " lists a contribution node %u never made", record->round,
                         who);
         }
     }
     if (world->options.is_pair) { /* of everybody's tokens, as far as it knows */
-        tw_sim_check_pair_clock(world, node, close->clock_tokens, commit->clock_tokens,
+        tw_sim_check_pair_clock(world, node, record->clock_tokens, commit->clock_tokens,
                                 clock_tokens);
-        commit->clock_tokens = close->clock_tokens;
+        commit->clock_tokens = record->clock_tokens;
         return;
     }
     /* Apart it runs for all. */
@@ -111,39 +111,39 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
         commit->clock_tokens >= world->options.together_tokens)
         clock_tokens *= world->options.nodes_count;
     commit->clock_tokens += clock_tokens;
-    if (commit->clock_tokens != close->clock_tokens) {
+    if (commit->clock_tokens != record->clock_tokens) {
         tw_sim_fail(world, node, "G3", "clock of round %" PRIu64 " is not its parent's and its own",
-                    close->round);
+                    record->round);
     }
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        const struct tw_part *part = &close->parts[k];
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        const struct tw_part *part = &record->parts[k];
         if ((part->bytes == 0) != tw_id_is_zero(&part->result) ||
             (part->bytes == 0 && part->contributors != 0) ||
             (part->bytes != 0 && part->contributors == 0) || (part->contributors & ~listed) != 0) {
             tw_sim_fail(world, node, "G3", "part %u of round %" PRIu64 " contradicts itself", k,
-                        close->round);
+                        record->round);
         }
     }
 }
 
 static void check_roster(struct tw_sim_world *world, struct tw_sim_node *node,
-                         const struct tw_close *close, struct tw_sim_commit *commit) {
-    if (close->roster_number != commit->roster.number) {
+                         const struct tw_record *record, struct tw_sim_commit *commit) {
+    if (record->roster_number != commit->roster.number) {
         tw_sim_fail(world, node, "G3", "round %" PRIu64 " is decided by roster %u, not %u",
-                    close->round, close->roster_number, commit->roster.number);
+                    record->round, record->roster_number, commit->roster.number);
     }
-    roster_take(world, node, &close->next, &commit->next);
-    if (close->next.count == 0 || close->next.count > world->options.members_max) {
-        tw_sim_fail(world, node, "G3", "roster of %u members", close->next.count);
+    roster_take(world, node, &record->next, &commit->next);
+    if (record->next.count == 0 || record->next.count > world->options.members_max) {
+        tw_sim_fail(world, node, "G3", "roster of %u members", record->next.count);
     }
     for (uint32_t i = 0; i < commit->next.count; i++) {
         const uint64_t nonce = commit->next.members[i].nonce;
         const int before = tw_sim_roster_find(&commit->roster, commit->next.members[i].node);
         if (before >= 0 && commit->roster.members[before].nonce == nonce) continue;
-        const struct tw_sim_key key = tw_sim_key_of(&close->lineage, nonce, close->round);
+        const struct tw_sim_key key = tw_sim_key_of(&record->lineage, nonce, record->round);
         if (tw_sim_map_get(&world->check->joins, &key) == NULL) {
             tw_sim_fail(world, node, "G3",
-                        "round %" PRIu64 " admits node %u, which did not ask there", close->round,
+                        "round %" PRIu64 " admits node %u, which did not ask there", record->round,
                         commit->next.members[i].node);
         }
     }
@@ -152,51 +152,51 @@ static void check_roster(struct tw_sim_world *world, struct tw_sim_node *node,
         owners += commit->roster.members[i].has_weight;
     }
     if (owners > TW_PARTS_MAX) owners = TW_PARTS_MAX;
-    if (close->parts_count != 0 && close->parts_count != owners) {
-        tw_sim_fail(world, node, "G3", "round %" PRIu64 " has %u parts for %u owners", close->round,
-                    close->parts_count, owners);
+    if (record->parts_count != 0 && record->parts_count != owners) {
+        tw_sim_fail(world, node, "G3", "round %" PRIu64 " has %u parts for %u owners",
+                    record->round, record->parts_count, owners);
     }
 }
 
 /* The parent's record gives roster and sums; the first round of a lineage is its founder's. */
 static bool inherit(struct tw_sim_world *world, struct tw_sim_node *node,
-                    const struct tw_close *close, struct tw_sim_commit *commit) {
-    const struct tw_sim_key key = tw_sim_key_of(&close->parent, 0, 0);
+                    const struct tw_record *record, struct tw_sim_commit *commit) {
+    const struct tw_sim_key key = tw_sim_key_of(&record->parent, 0, 0);
     const struct tw_sim_commit *parent = tw_sim_map_get(&world->check->commits, &key);
-    if (parent == NULL && (close->round != 0 || !tw_id_is_zero(&close->parent))) {
+    if (parent == NULL && (record->round != 0 || !tw_id_is_zero(&record->parent))) {
         tw_sim_fail(world, node, "G1", "the parent of round %" PRIu64 " was never committed",
-                    close->round);
+                    record->round);
         return false;
     }
     commit->roster.count = 1;
-    commit->roster.number = close->roster_number;
+    commit->roster.number = record->roster_number;
     commit->roster.members[0].node = (uint8_t)node->idx;
-    commit->roster.members[0].nonce = close->next.members[0].nonce;
+    commit->roster.members[0].nonce = record->next.members[0].nonce;
     commit->roster.members[0].has_weight = true;
-    for (uint32_t i = 0; i < close->next.count; i++) {
-        if (tw_id_equal(&close->next.members[i].id, &node->id)) {
-            commit->roster.members[0].nonce = close->next.members[i].nonce;
+    for (uint32_t i = 0; i < record->next.count; i++) {
+        if (tw_id_equal(&record->next.members[i].id, &node->id)) {
+            commit->roster.members[0].nonce = record->next.members[i].nonce;
         }
     }
     if (parent == NULL) return true;
-    if (parent->round + 1 != close->round) {
-        tw_sim_fail(world, node, "G1", "round %" PRIu64 " follows round %" PRIu64, close->round,
+    if (parent->round + 1 != record->round) {
+        tw_sim_fail(world, node, "G1", "round %" PRIu64 " follows round %" PRIu64, record->round,
                     parent->round);
     }
-    if (tw_id_equal(&parent->lineage, &close->lineage)) commit->roster = parent->next;
+    if (tw_id_equal(&parent->lineage, &record->lineage)) commit->roster = parent->next;
     commit->clock_tokens = parent->clock_tokens;
     memcpy(commit->listed, parent->listed, sizeof commit->listed);
     return true;
 }
 
-static void count_given_back(struct tw_sim_world *world, const struct tw_close *close) {
-    for (uint32_t i = 0; i < close->next.count; i++) {
+static void count_given_back(struct tw_sim_world *world, const struct tw_record *record) {
+    for (uint32_t i = 0; i < record->next.count; i++) {
         uint32_t striking = 0, honest = 0;
-        for (uint32_t k = 0; k < world->nodes_count && close->next.members[i].weight > 0; k++) {
+        for (uint32_t k = 0; k < world->nodes_count && record->next.members[i].weight > 0; k++) {
             const struct tw_sim_node *node = &world->nodes[k];
             if (!node->is_running || tw_sim_is_liar(world, node)) continue;
             honest++;
-            striking += tw_strike_is(node->core, &close->next.members[i].id);
+            striking += tw_strike_is(node->core, &record->next.members[i].id);
         }
         world->result->given_back += 2 * striking > honest;
     }
@@ -211,81 +211,81 @@ static void note_rule(struct tw_sim_world *world, const struct tw_sim_roster *ro
 }
 
 static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *node,
-                             const struct tw_close *close, const struct tw_id *digest) {
+                             const struct tw_record *record, const struct tw_id *digest) {
     struct tw_sim_check *check = world->check;
-    const struct tw_id actual = tw_close_digest(close);
+    const struct tw_id actual = tw_record_digest(record);
     if (!tw_id_equal(&actual, digest)) {
-        tw_sim_fail(world, node, "G1", "round %" PRIu64 " has another digest", close->round);
+        tw_sim_fail(world, node, "G1", "round %" PRIu64 " has another digest", record->round);
     }
     const struct tw_sim_key key = tw_sim_key_of(digest, 0, 0);
     struct tw_sim_commit *commit = tw_sim_map_put(&check->commits, &key, NULL);
     commit->digest = *digest;
-    commit->parent = close->parent;
-    commit->lineage = close->lineage;
-    commit->round = close->round;
-    commit->parts_count = close->parts_count;
-    commit->contributors_count = close->contributors_count;
-    if (!inherit(world, node, close, commit)) return;
+    commit->parent = record->parent;
+    commit->lineage = record->lineage;
+    commit->round = record->round;
+    commit->parts_count = record->parts_count;
+    commit->contributors_count = record->contributors_count;
+    if (!inherit(world, node, record, commit)) return;
     note_rule(world, &commit->roster);
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        if (tw_sim_is_lie(world, &close->parts[k].result)) {
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (tw_sim_is_lie(world, &record->parts[k].result)) {
             world->result->lies_committed++;
             world->result->lied_us = world->now_us;
         }
-        commit->parts[k].result = close->parts[k].result;
-        commit->parts[k].contributors = close->parts[k].contributors;
+        commit->parts[k].result = record->parts[k].result;
+        commit->parts[k].contributors = record->parts[k].contributors;
     }
     if (world->options.is_pair) {
-        if (close->fragment >= world->options.fragments_count)
-            tw_sim_fail(world, node, "G3", "there is no fragment %u", close->fragment);
-    } else if (close->fragment != close->round % world->options.fragments_count) {
-        tw_sim_fail(world, node, "G3", "round %" PRIu64 " merges fragment %u", close->round,
-                    close->fragment);
+        if (record->fragment >= world->options.fragments_count)
+            tw_sim_fail(world, node, "G3", "there is no fragment %u", record->fragment);
+    } else if (record->fragment != record->round % world->options.fragments_count) {
+        tw_sim_fail(world, node, "G3", "round %" PRIu64 " merges fragment %u", record->round,
+                    record->fragment);
     }
-    check_contributors(world, node, close, commit);
-    count_given_back(world, close);
-    check_roster(world, node, close, commit);
+    check_contributors(world, node, record, commit);
+    count_given_back(world, record);
+    check_roster(world, node, record, commit);
     world->result->rounds++;
-    if (close->contributors_count > 1) {
+    if (record->contributors_count > 1) {
         world->result->group_rounds++;
-        world->result->first_rounds += is_listed(close, commit, 0);
+        world->result->first_rounds += is_listed(record, commit, 0);
     }
-    const struct tw_sim_key round = tw_sim_key_of(&close->lineage, close->round, 0);
+    const struct tw_sim_key round = tw_sim_key_of(&record->lineage, record->round, 0);
     const struct tw_sim_chosen *chosen = tw_sim_map_get(&check->chosen, &round);
     if (commit->roster.count > 1 && (chosen == NULL || !tw_id_equal(&chosen->digest, digest))) {
         tw_sim_fail(world, node, "G1",
                     "round %" PRIu64 " is taken as committed and no majority accepted it",
-                    close->round);
+                    record->round);
     }
 }
 
 void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node,
                             const struct tw_action *action) {
     struct tw_sim_check *check = world->check;
-    const struct tw_close *close = action->u.report.close;
-    const struct tw_sim_key key = tw_sim_key_of(&close->lineage, close->round, 0);
+    const struct tw_record *record = action->u.report.close;
+    const struct tw_sim_key key = tw_sim_key_of(&record->lineage, record->round, 0);
     bool is_new;
     struct tw_id *digest = tw_sim_map_put(&check->rounds, &key, &is_new);
     if (is_new) {
         *digest = action->u.report.id;
-        check_new_commit(world, node, close, digest);
+        check_new_commit(world, node, record, digest);
     } else if (!tw_id_equal(digest, &action->u.report.id)) {
         tw_sim_fail(world, node, "G1", "two manifests are committed for round %" PRIu64,
-                    close->round);
+                    record->round);
     }
     /* Monotone: within a lineage rounds and clock only grow. */
-    if (!tw_id_equal(&check->nodes[node->idx].lineage, &close->lineage)) {
-        check->nodes[node->idx].lineage = close->lineage;
+    if (!tw_id_equal(&check->nodes[node->idx].lineage, &record->lineage)) {
+        check->nodes[node->idx].lineage = record->lineage;
         check->nodes[node->idx].rounds = 0;
     }
-    if (close->round + 1 <= check->nodes[node->idx].rounds) {
-        tw_sim_fail(world, node, "1", "learns round %" PRIu64 " again", close->round);
+    if (record->round + 1 <= check->nodes[node->idx].rounds) {
+        tw_sim_fail(world, node, "1", "learns round %" PRIu64 " again", record->round);
     }
-    if (world->options.is_pair && close->clock_tokens < check->nodes[node->idx].clock_tokens) {
-        tw_sim_fail(world, node, "P4", "its clock goes back to %" PRIu64, close->clock_tokens);
+    if (world->options.is_pair && record->clock_tokens < check->nodes[node->idx].clock_tokens) {
+        tw_sim_fail(world, node, "P4", "its clock goes back to %" PRIu64, record->clock_tokens);
     }
-    check->nodes[node->idx].rounds = close->round + 1;
-    check->nodes[node->idx].clock_tokens = close->clock_tokens;
+    check->nodes[node->idx].rounds = record->round + 1;
+    check->nodes[node->idx].clock_tokens = record->clock_tokens;
 }
 
 /* ---- how far a node says it is -------------------------------------------------------------- */

@@ -246,16 +246,16 @@ static void is_paired(struct tw_sim_world *world, struct tw_sim_node *node) {
 
 /* The round is over, and with it whatever exchange it was in. */
 static void is_committed(struct tw_sim_world *world, struct tw_sim_node *node,
-                         const struct tw_close *close) {
+                         const struct tw_record *record) {
     const struct tw_sim_pairing *pairing = pairing_of(world, node);
     if (pairing->is_open && !pairing->is_merging) {
         tw_sim_fail(world, node, "P5",
-                    "ends round %" PRIu64 " and leaves its partner without a word", close->round);
+                    "ends round %" PRIu64 " and leaves its partner without a word", record->round);
     }
-    if (close->contributors_count != 1 || close->parts_count != 0 || close->next.count != 1 ||
-        close->contributors[0].member_idx != 0) {
+    if (record->contributors_count != 1 || record->parts_count != 0 || record->next.count != 1 ||
+        record->contributors[0].member_idx != 0) {
         tw_sim_fail(world, node, "P1", "round %" PRIu64 " has more than one node to it",
-                    close->round);
+                    record->round);
     }
 }
 

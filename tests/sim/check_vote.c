@@ -36,7 +36,7 @@ static void check_sane(struct tw_sim_world *world, struct tw_sim_node *node,
 void tw_sim_check_unwritten(struct tw_sim_world *world, struct tw_sim_node *node,
                             const struct tw_vote *vote) {
     if (!vote->has_accepted) return;
-    const struct tw_id digest = tw_close_digest(&vote->accepted);
+    const struct tw_id digest = tw_record_digest(&vote->accepted);
     const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
     struct tw_sim_acceptance *acceptance = tw_sim_map_put(&world->check->accepted, &key, NULL);
     acceptance->nodes |= UINT64_C(1) << node->idx;
@@ -46,7 +46,7 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_vote *vote) {
     if (!vote->has_accepted) return;
     struct tw_sim_check *check = world->check;
-    const struct tw_id digest = tw_close_digest(&vote->accepted);
+    const struct tw_id digest = tw_record_digest(&vote->accepted);
     const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
     struct tw_sim_acceptance *acceptance = tw_sim_map_put(&check->accepted, &key, NULL);
     check_sane(world, node, vote, acceptance);
@@ -178,7 +178,7 @@ void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
     bool is_kept = is_durable(node, &accept->lineage, accept->round) && vote->has_accepted &&
                    vote->accepted_ballot == accept->ballot;
     if (is_kept) {
-        const struct tw_id digest = tw_close_digest(&vote->accepted);
+        const struct tw_id digest = tw_record_digest(&vote->accepted);
         is_kept = tw_id_equal(&digest, &accept->digest);
     }
     if (!is_kept) {
@@ -198,11 +198,11 @@ void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
 
 void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_propose *propose) {
-    const struct tw_id digest = tw_close_digest(&propose->close);
+    const struct tw_id digest = tw_record_digest(&propose->record);
     const struct tw_sim_key key =
-        tw_sim_key_of(&propose->close.lineage, propose->close.round, propose->ballot);
+        tw_sim_key_of(&propose->record.lineage, propose->record.round, propose->ballot);
     *(uint32_t *)tw_sim_map_put(&world->check->closers, &key, NULL) = node->idx;
-    note_try(world, &propose->close.lineage, propose->close.round, propose->ballot);
-    check_ballot(world, node, &propose->close.lineage, propose->close.round, propose->ballot,
+    note_try(world, &propose->record.lineage, propose->record.round, propose->ballot);
+    check_ballot(world, node, &propose->record.lineage, propose->record.round, propose->ballot,
                  &digest);
 }

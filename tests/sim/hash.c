@@ -36,20 +36,20 @@ static uint64_t mix_contributors(uint64_t h, const struct tw_contributor *contri
     return h;
 }
 
-static uint64_t mix_close(uint64_t h, const struct tw_close *close) {
-    h = tw_sim_mix_id(h, &close->lineage);
-    h = tw_sim_mix_id(h, &close->parent);
-    h = tw_sim_mix(h, close->round);
-    h = tw_sim_mix(h, close->clock_tokens);
-    h = tw_sim_mix(h, (uint64_t)close->fragment << 32 | close->roster_number);
-    h = tw_sim_mix(h, (uint64_t)close->finals << 32 | close->parts_count);
-    h = mix_contributors(h, close->contributors, close->contributors_count);
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        h = tw_sim_mix(h, (uint64_t)close->parts[k].owner_idx << 32 | close->parts[k].bytes);
-        h = tw_sim_mix(h, close->parts[k].contributors);
-        h = tw_sim_mix_id(h, &close->parts[k].result);
+static uint64_t mix_close(uint64_t h, const struct tw_record *record) {
+    h = tw_sim_mix_id(h, &record->lineage);
+    h = tw_sim_mix_id(h, &record->parent);
+    h = tw_sim_mix(h, record->round);
+    h = tw_sim_mix(h, record->clock_tokens);
+    h = tw_sim_mix(h, (uint64_t)record->fragment << 32 | record->roster_number);
+    h = tw_sim_mix(h, (uint64_t)record->finals << 32 | record->parts_count);
+    h = mix_contributors(h, record->contributors, record->contributors_count);
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        h = tw_sim_mix(h, (uint64_t)record->parts[k].owner_idx << 32 | record->parts[k].bytes);
+        h = tw_sim_mix(h, record->parts[k].contributors);
+        h = tw_sim_mix_id(h, &record->parts[k].result);
     }
-    return mix_roster(h, &close->next);
+    return mix_roster(h, &record->next);
 }
 
 static uint64_t mix_status(uint64_t h, const struct tw_msg_status *status) {

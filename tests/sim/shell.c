@@ -106,17 +106,17 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
     case TW_REPORT_LINEAGE: tw_sim_trace(world, node, "** lineage %s", name); break;
     case TW_REPORT_STATE: tw_sim_trace(world, node, "** %s", states[action->u.report.state]); break;
     case TW_REPORT_ROUND_COMMITTED: {
-        const struct tw_close *close = action->u.report.close;
+        const struct tw_record *record = action->u.report.close;
         size_t used = 0;
-        for (uint32_t i = 0; i < close->contributors_count && used < sizeof text - 30; i++) {
+        for (uint32_t i = 0; i < record->contributors_count && used < sizeof text - 30; i++) {
             used += (size_t)snprintf(text + used, sizeof text - used, " %u:%llu",
-                                     close->contributors[i].member_idx,
-                                     (unsigned long long)close->contributors[i].tokens);
+                                     record->contributors[i].member_idx,
+                                     (unsigned long long)record->contributors[i].tokens);
         }
         tw_sim_trace(world, node, "** round %llu is %s: clock %llu, next roster %u of %u; tokens%s",
-                     (unsigned long long)close->round, name,
-                     (unsigned long long)close->clock_tokens, close->next.number, close->next.count,
-                     text);
+                     (unsigned long long)record->round, name,
+                     (unsigned long long)record->clock_tokens, record->next.number,
+                     record->next.count, text);
         break;
     }
     }

@@ -135,14 +135,14 @@ void assert_follows(const struct tw_id *lineage) {
     assert_memory_equal(&view.lineage, lineage, sizeof(*lineage));
 }
 
-struct tw_close empty_close(const struct tw_close *parent) {
-    struct tw_close close = *parent;
-    close.parent = tw_close_digest(parent);
-    close.round = parent->round + 1;
-    close.fragment = (uint32_t)(close.round % FRAGMENTS);
-    close.contributors_count = close.parts_count = 0;
-    close.roster_number = parent->next.number;
-    return close;
+struct tw_record empty_close(const struct tw_record *parent) {
+    struct tw_record record = *parent;
+    record.parent = tw_record_digest(parent);
+    record.round = parent->round + 1;
+    record.fragment = (uint32_t)(record.round % FRAGMENTS);
+    record.contributors_count = record.parts_count = 0;
+    record.roster_number = parent->next.number;
+    return record;
 }
 
 static void start_node(void) {
@@ -184,7 +184,7 @@ int set_up(void **state) {
     start.nonce = 7;
     start.rounds = ROUNDS;
     start.has_tip = 1;
-    struct tw_close *tip = &start.tip;
+    struct tw_record *tip = &start.tip;
     tip->lineage = start.lineage;
     tip->round = ROUNDS - 1;
     tip->fragment = (ROUNDS - 1) % FRAGMENTS;

@@ -55,7 +55,7 @@ const struct tw_message *find_message(enum tw_message_kind kind, uint16_t peer);
 struct tw_node_view view_now(void);
 void assert_follows(const struct tw_id *lineage);
 /* A sound manifest that nobody contributed to, on top of `parent`. */
-struct tw_close empty_close(const struct tw_close *parent);
+struct tw_record empty_close(const struct tw_record *parent);
 /* kill -9: it begins at `start` again, linked to both neighbours. */
 void start_again(void);
 /* For cmocka. two_codecs: results are in another codec than contributions. few_judges: insane

@@ -43,14 +43,14 @@ static struct tw_contributor play(uint64_t round, bool is_listed) {
     alone->round.own = OWN_SENT;
     alone->round.own_step = alone->step;
     alone->round.own_tokens = alone->tokens;
-    const struct tw_close close = {.round = round,
-                                   .fragment = (uint32_t)(round % P),
-                                   .contributors_count = 1,
-                                   .parts_count = 1,
-                                   .contributors = {{.member_idx = is_listed ? 1 : 0}}};
-    tw_account_row(alone, close.fragment, &row);
+    const struct tw_record record = {.round = round,
+                                     .fragment = (uint32_t)(round % P),
+                                     .contributors_count = 1,
+                                     .parts_count = 1,
+                                     .contributors = {{.member_idx = is_listed ? 1 : 0}}};
+    tw_account_row(alone, record.fragment, &row);
     if (is_listed) trained += row.tokens;
-    assert_int_equal(tw_account_commit(alone, &close), is_listed);
+    assert_int_equal(tw_account_commit(alone, &record), is_listed);
     return row;
 }
 
@@ -138,11 +138,11 @@ static void steps_beyond_its_field_are_its_largest(void **state) {
 static void what_was_listed_without_a_worker_ends_where_the_next_one_begins(void **state) {
     (void)state;
     for (uint64_t round = 0; round < 2 * P; round++) (void)play(round, true);
-    const struct tw_close close = {
+    const struct tw_record record = {
         .fragment = 1, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
     alone->worker_up = false;
     alone->round.own = OWN_IDLE; /* it was sent before a restart */
-    assert_true(tw_account_commit(alone, &close));
+    assert_true(tw_account_commit(alone, &record));
     assert_int_equal(alone->at.tokens_listed, UINT64_MAX);
     assert_int_equal(alone->at.delta_steps[1], UINT64_MAX);
     assert_int_equal(alone->at.delta_steps[2], 7 * STRIDE);
@@ -161,13 +161,13 @@ static void what_was_listed_without_a_worker_ends_where_the_next_one_begins(void
 static void delta_never_begins_in_the_future(void **state) {
     (void)state;
     for (uint64_t round = 0; round < P; round++) (void)play(round, true);
-    const struct tw_close close = {
+    const struct tw_record record = {
         .fragment = 0, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
     alone->round.own_step = 50;
     alone->round.own_tokens = 50 * TOKENS_PER_STEP;
     alone->step = 44;
     alone->tokens = 44 * TOKENS_PER_STEP;
-    assert_true(tw_account_commit(alone, &close));
+    assert_true(tw_account_commit(alone, &record));
     assert_int_equal(alone->at.tokens_listed, 50 * TOKENS_PER_STEP); /* the clock has these */
     assert_int_equal(alone->at.delta_steps[0], 44);
     assert_int_equal(alone->at.delta_tokens[0], 44 * TOKENS_PER_STEP);
@@ -177,11 +177,11 @@ static void delta_never_begins_in_the_future(void **state) {
 static void listed_under_an_old_membership_delta_stays_whole(void **state) {
     (void)state;
     for (uint64_t round = 0; round < P; round++) (void)play(round, true);
-    const struct tw_close close = {
+    const struct tw_record record = {
         .fragment = 0, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
     alone->round.self_idx = -1;
     alone->tokens = 50 * TOKENS_PER_STEP;
-    assert_false(tw_account_commit(alone, &close));
+    assert_false(tw_account_commit(alone, &record));
     assert_int_equal(alone->at.tokens_listed, 50 * TOKENS_PER_STEP);
     assert_int_equal(alone->at.delta_steps[0], STRIDE);
 }
@@ -272,14 +272,14 @@ static void fragment_tokens_beyond_reason_are_not_heard(void **state) {
     say(1, message);
     assert_false(node->round.results[1].has);
 
-    struct tw_close close = empty_close(&start.tip);
-    close.parts_count = 3;
-    for (uint32_t k = 0; k < 3; k++) close.parts[k] = (struct tw_part){.owner_idx = k};
-    close.contributors_count = 1;
-    close.contributors[0].fragment_tokens = TOKENS_MAX;
-    assert_true(tw_vote_is_sound(node, &close));
-    close.contributors[0].fragment_tokens++;
-    assert_false(tw_vote_is_sound(node, &close));
+    struct tw_record record = empty_close(&start.tip);
+    record.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
+    record.contributors_count = 1;
+    record.contributors[0].fragment_tokens = TOKENS_MAX;
+    assert_true(tw_vote_is_sound(node, &record));
+    record.contributors[0].fragment_tokens++;
+    assert_false(tw_vote_is_sound(node, &record));
 }
 
 /* theta := phi: what was trained until then is in no Delta. One that is shifted stays whole. */

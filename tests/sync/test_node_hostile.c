@@ -39,15 +39,15 @@ static void invented_results_leave_room_for_others(void **state) {
     worker_up();
     for (uint32_t i = 0; i < 400; i++) {
         struct tw_message *message = message_of(TW_MSG_PROPOSE);
-        struct tw_close *close = &message->u.propose.close;
-        *close = empty_close(&start.tip);
-        close->contributors_count = 1;
-        close->contributors[0] = (struct tw_contributor){.member_idx = 1, .root = name_of("root")};
-        close->parts_count = 3;
+        struct tw_record *record = &message->u.propose.close;
+        *record = empty_close(&start.tip);
+        record->contributors_count = 1;
+        record->contributors[0] = (struct tw_contributor){.member_idx = 1, .root = name_of("root")};
+        record->parts_count = 3;
         for (uint32_t k = 0; k < 3; k++) {
-            close->parts[k] = (struct tw_part){
+            record->parts[k] = (struct tw_part){
                 .owner_idx = k, .bytes = 90, .result = name_of("x"), .contributors = 2};
-            memcpy(close->parts[k].result.bytes, &(uint64_t){3 * i + k}, 8);
+            memcpy(record->parts[k].result.bytes, &(uint64_t){3 * i + k}, 8);
         }
         for (uint64_t rank = 0; rank < 3; rank++) {
             message->u.propose.ballot = (i + 1) * UINT64_C(64) + rank;
@@ -166,14 +166,14 @@ static void alone_after_a_group_is_not_stuck(void **state) {
         say(peer, message);
     }
     assert_true(find_message(TW_MSG_ACCEPT, 1) != NULL || find_message(TW_MSG_ACCEPT, 2) != NULL);
-    const struct tw_close close = message->u.propose.close;
+    const struct tw_record record = message->u.propose.close;
     message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = close;
+    message->u.commit.close = record;
     say(1, message);
     assert_int_equal(view_now().state, TW_STATE_SOLO);
     worker_up();
     struct tw_event applied = {.kind = TW_EV_APPLIED, .ok = true};
-    applied.u.applied.fragment = close.fragment;
+    applied.u.applied.fragment = record.fragment;
     applied.u.applied.rounds = ROUNDS + 1;
     feed(&applied);
     for (uint16_t peer = 1; peer <= 2; peer++)

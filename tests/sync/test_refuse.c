@@ -3,34 +3,34 @@
 #include "tests/sync/lone_node.h"
 
 /* The round as its first or a later closer may propose it: nothing but the result of part 1. */
-static struct tw_close close_with(const struct tw_id *hash, uint32_t bytes) {
-    struct tw_close close = empty_close(&start.tip);
-    close.contributors_count = 1;
-    close.contributors[0] = (struct tw_contributor){.member_idx = 1, .root = name_of("root")};
-    close.parts_count = 3;
-    for (uint32_t k = 0; k < 3; k++) close.parts[k] = (struct tw_part){.owner_idx = k};
-    close.parts[1].bytes = bytes;
-    close.parts[1].result = *hash;
-    close.parts[1].contributors = 1 << 1;
-    return close;
+static struct tw_record close_with(const struct tw_id *hash, uint32_t bytes) {
+    struct tw_record record = empty_close(&start.tip);
+    record.contributors_count = 1;
+    record.contributors[0] = (struct tw_contributor){.member_idx = 1, .root = name_of("root")};
+    record.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
+    record.parts[1].bytes = bytes;
+    record.parts[1].result = *hash;
+    record.parts[1].contributors = 1 << 1;
+    return record;
 }
 
 /* In the ballots of all ranks: one of them is that of the peer. What it leaves out is not to come.
  */
-static void propose_at(uint64_t attempt, uint16_t peer, const struct tw_close *close) {
+static void propose_at(uint64_t attempt, uint16_t peer, const struct tw_record *record) {
     for (uint32_t k = 1; k < 3; k++) {
-        if (k >= close->parts_count || close->parts[k].bytes == 0) say_no_result(k);
+        if (k >= record->parts_count || record->parts[k].bytes == 0) say_no_result(k);
     }
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
-    message->u.propose.close = *close;
+    message->u.propose.close = *record;
     for (uint64_t rank = 0; rank < 12; rank++) {
         message->u.propose.ballot = attempt * TW_MEMBERS_MAX + rank;
         say(peer, message);
     }
 }
 
-static void propose_from(uint16_t peer, const struct tw_close *close) {
-    propose_at(1, peer, close);
+static void propose_from(uint16_t peer, const struct tw_record *record) {
+    propose_at(1, peer, record);
 }
 
 /* The result of part 1 comes from its owner, and the worker finds that of it. */
@@ -78,8 +78,8 @@ static void begin_with(uint32_t members_count) {
 static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
-    const struct tw_close close = close_with(&result, 90);
-    propose_from(1, &close);
+    const struct tw_record record = close_with(&result, 90);
+    propose_from(1, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 1));
     const struct tw_message *nack = find_message(TW_MSG_NACK, 1);
     assert_non_null(nack);
@@ -89,7 +89,7 @@ static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **
     assert_non_null(report);
     assert_int_equal(report->u.report.kind, TW_REPORT_INSANE);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = close;
+    message->u.commit.close = record;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     assert_non_null(find_action(TW_ACT_APPLY));
@@ -98,10 +98,10 @@ static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **
 static void same_manifest_without_it_is_voted_for(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
-    struct tw_close close = close_with(&result, 90);
-    close.parts[1] = (struct tw_part){.owner_idx = 1};
-    close.contributors_count = 0;
-    propose_from(1, &close);
+    struct tw_record record = close_with(&result, 90);
+    record.parts[1] = (struct tw_part){.owner_idx = 1};
+    record.contributors_count = 0;
+    propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
@@ -109,8 +109,8 @@ static void same_manifest_without_it_is_voted_for(void **state) {
 static void few_members_refuse_what_is_wild_alone(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
-    const struct tw_close close = close_with(&result, 90);
-    propose_from(1, &close);
+    const struct tw_record record = close_with(&result, 90);
+    propose_from(1, &record);
     assert_null(find_message(TW_MSG_NACK, 1));
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
 }
@@ -118,14 +118,14 @@ static void few_members_refuse_what_is_wild_alone(void **state) {
 static void wild_result_gets_no_vote_of_few_members(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_WILD);
-    struct tw_close close = close_with(&result, 90);
-    propose_from(1, &close);
+    struct tw_record record = close_with(&result, 90);
+    propose_from(1, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 1));
     const struct tw_message *nack = find_message(TW_MSG_NACK, 1);
     assert_non_null(nack);
     assert_int_equal(nack->u.nack.refused_parts, 1 << 1);
     struct tw_message *message = message_of(TW_MSG_COMMIT); /* and is applied, as any other */
-    message->u.commit.close = close;
+    message->u.commit.close = record;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     assert_non_null(find_action(TW_ACT_APPLY));
@@ -152,16 +152,16 @@ static void owner_whose_result_is_left_out_is_struck(void **state) {
 }
 
 /* The next round of three, of which 2 owns all and has its result. Do we close it at once? */
-static bool closes_next(struct tw_close *close) {
+static bool closes_next(struct tw_record *record) {
     struct tw_message *message;
     forget();
-    *close = empty_close(close);
+    *record = empty_close(record);
     for (uint16_t peer = 1; peer < 3; peer++) {
         message = message_of(TW_MSG_CONTRIB);
         message->u.contrib =
             (struct tw_msg_contrib){.lineage = start.lineage,
-                                    .round = close->round,
-                                    .base = start.fragment_digests[close->fragment],
+                                    .round = record->round,
+                                    .base = start.fragment_digests[record->fragment],
                                     .tokens = 100,
                                     .fragment_tokens = 100,
                                     .fragment_steps = 10,
@@ -172,7 +172,7 @@ static bool closes_next(struct tw_close *close) {
     }
     message = message_of(TW_MSG_RESULT);
     message->u.result = (struct tw_msg_result){.lineage = start.lineage,
-                                               .round = close->round,
+                                               .round = record->round,
                                                .bytes = 90,
                                                .hash = name_of("all"),
                                                .contributors_count = 1};
@@ -184,7 +184,7 @@ static bool closes_next(struct tw_close *close) {
                       find_message(TW_MSG_PREPARE, 2) != NULL ||
                       find_action(TW_ACT_STORE_VOTE) != NULL;
     message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = *close;
+    message->u.commit.close = *record;
     say(2, message);
     return does;
 }
@@ -193,17 +193,17 @@ static bool closes_next(struct tw_close *close) {
 static uint32_t closed_at_once(bool is_struck) {
     const struct tw_id result = result_judged(true, is_struck ? TW_VERDICT_WILD : TW_VERDICT_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    struct tw_close close = close_with(&result, 90);
+    struct tw_record record = close_with(&result, 90);
     uint32_t rounds = 0;
     if (is_struck) {
-        close.parts[1] = (struct tw_part){.owner_idx = 1};
-        close.contributors_count = 0;
+        record.parts[1] = (struct tw_part){.owner_idx = 1};
+        record.contributors_count = 0;
     }
-    for (uint32_t i = 0; i < 3; i++) close.next.members[i].weight = i == 2;
-    message->u.commit.close = close;
+    for (uint32_t i = 0; i < 3; i++) record.next.members[i].weight = i == 2;
+    message->u.commit.close = record;
     say(1, message);
     assert_int_equal(view_now().peers[1].strike.count, is_struck);
-    for (uint32_t i = 0; i < 16; i++) rounds |= (uint32_t)closes_next(&close) << i;
+    for (uint32_t i = 0; i < 16; i++) rounds |= (uint32_t)closes_next(&record) << i;
     assert_int_equal(view_now().rounds, ROUNDS + 17);
     return rounds;
 }
@@ -254,8 +254,8 @@ static void result_that_is_nothing_is_asked_for_once(void **state) {
     (void)state;
     const struct tw_id result = result_judged(false, TW_VERDICT_UNFIT);
     assert_non_null(find_action(TW_ACT_DROP));
-    const struct tw_close close = close_with(&result, 90);
-    propose_from(1, &close);
+    const struct tw_record record = close_with(&result, 90);
+    propose_from(1, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 1));
     assert_non_null(find_message(TW_MSG_NACK, 1));
     forget();
@@ -269,18 +269,18 @@ static void result_that_is_nothing_is_asked_for_once(void **state) {
 static void second_manifest_of_a_ballot_is_not_accepted(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
-    struct tw_close close = close_with(&result, 90);
-    propose_from(1, &close);
+    struct tw_record record = close_with(&result, 90);
+    propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
     forget();
-    close.parts[1] = (struct tw_part){.owner_idx = 1};
-    close.contributors_count = 0;
-    propose_from(1, &close);
+    record.parts[1] = (struct tw_part){.owner_idx = 1};
+    record.contributors_count = 0;
+    propose_from(1, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
 /* Member 2 has accepted it, and promises whatever we ask for. */
-static void promise_as_two(const struct tw_close *accepted, uint64_t ballot) {
+static void promise_as_two(const struct tw_record *accepted, uint64_t ballot) {
     struct tw_message *message = message_of(TW_MSG_PROMISE);
     message->u.promise.lineage = start.lineage;
     message->u.promise.round = ROUNDS;
@@ -294,14 +294,14 @@ static void promise_as_two(const struct tw_close *accepted, uint64_t ballot) {
 static void who_refuses_what_is_carried_on_asks_why(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
-    const struct tw_close close = close_with(&result, 90);
-    propose_from(1, &close);
+    const struct tw_record record = close_with(&result, 90);
+    propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_NACK, 1));
     wait_us(SECONDS(3));
     const struct tw_message *prepare = find_message(TW_MSG_PREPARE, 2);
     assert_non_null(prepare);
     const uint64_t ballot = prepare->u.prepare.ballot;
-    promise_as_two(&close, ballot);
+    promise_as_two(&record, ballot);
     wait_us(SECONDS(6)); /* 1 is here, and does not say whether it has accepted it */
     const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
     assert_non_null(propose);
@@ -310,7 +310,7 @@ static void who_refuses_what_is_carried_on_asks_why(void **state) {
     message->u.accept = (struct tw_msg_accept){.lineage = start.lineage,
                                                .round = ROUNDS,
                                                .ballot = ballot,
-                                               .digest = tw_close_digest(&close)};
+                                               .digest = tw_record_digest(&record)};
     say(2, message); /* with our own vote these are two of three */
     assert_int_equal(view_now().rounds, ROUNDS + 1);
 }
@@ -347,21 +347,21 @@ static struct tw_contributor contribution_of_one(void) {
 
 /* Member 1 merged `told`, as it says; its own contribution, as the manifest says that is committed.
  * 2 says that this is false. */
-static struct tw_close one_is_accused(const struct tw_contributor *told) {
+static struct tw_record one_is_accused(const struct tw_contributor *told) {
     const struct tw_id result = result_judged_by(told, true, TW_VERDICT_FAIR);
     contribute_as(1);
-    struct tw_close close = close_with(&result, 90);
-    close.contributors[0] = contribution_of_one();
-    close.clock_tokens += 100;
+    struct tw_record record = close_with(&result, 90);
+    record.contributors[0] = contribution_of_one();
+    record.clock_tokens += 100;
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = close;
+    message->u.commit.close = record;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     message = message_of(TW_MSG_ACCUSE);
     message->u.accuse =
         (struct tw_msg_accuse){.lineage = start.lineage, .round = ROUNDS, .part = 1};
     say(2, message);
-    return close;
+    return record;
 }
 
 /* Whose list a closer made up, or another owner's word for the same contributor has displaced. */
@@ -379,9 +379,9 @@ static void owner_is_not_judged_by_a_list_it_never_told(void **state) {
 
 /* And it is false. Returns what a closer may propose then: nothing in it, parts of the next round
  * for all. */
-static struct tw_close one_found_false(void) {
+static struct tw_record one_found_false(void) {
     const struct tw_contributor told = contribution_of_one();
-    const struct tw_close close = one_is_accused(&told);
+    const struct tw_record record = one_is_accused(&told);
     bytes_come(&hashes_of_one()[1]);
     const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
     assert_non_null(reduce);
@@ -397,22 +397,22 @@ static struct tw_close one_found_false(void) {
     assert_int_equal(view.peers[1].strike.count, 1);
     assert_true(view.peers[1].strike.is_false);
     forget();
-    struct tw_close next = empty_close(&close);
+    struct tw_record next = empty_close(&record);
     next.parts_count = 3;
     for (uint32_t k = 0; k < 3; k++) next.parts[k] = (struct tw_part){.owner_idx = k};
     return next;
 }
 
 /* The first `owners_count` members own as much each, but for member 1. */
-static void divide(struct tw_close *close, uint32_t owners_count, uint32_t weight_of_one) {
-    for (uint32_t i = 0; i < close->next.count; i++)
-        close->next.members[i].weight = i < owners_count;
-    close->next.members[1].weight = weight_of_one;
+static void divide(struct tw_record *record, uint32_t owners_count, uint32_t weight_of_one) {
+    for (uint32_t i = 0; i < record->next.count; i++)
+        record->next.members[i].weight = i < owners_count;
+    record->next.members[1].weight = weight_of_one;
 }
 
-static void assert_vote(struct tw_close *close, bool is_wanted) {
+static void assert_vote(struct tw_record *record, bool is_wanted) {
     static uint64_t attempt;
-    propose_at(++attempt, 2, close);
+    propose_at(++attempt, 2, record);
     assert_int_equal(find_message(TW_MSG_ACCEPT, 2) != NULL, is_wanted);
     forget();
 }
@@ -420,41 +420,41 @@ static void assert_vote(struct tw_close *close, bool is_wanted) {
 static void nobody_votes_for_a_round_of_liars_alone(void **state) {
     (void)state;
     begin_with(8);
-    struct tw_close close = one_found_false();
-    divide(&close, 0, 1);
-    propose_from(2, &close);
+    struct tw_record record = one_found_false();
+    divide(&record, 0, 1);
+    propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     wait_us(SECONDS(3)); /* and sees to it that another one is proposed */
     assert_non_null(find_message(TW_MSG_PREPARE, 2));
     wait_us(SECONDS(60)); /* but findings of one node hold nothing up for ever */
-    propose_at(500, 2, &close);
+    propose_at(500, 2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
 static void liar_owns_an_eighth_at_most(void **state) {
     (void)state;
     begin_with(8);
-    struct tw_close close = one_found_false();
-    divide(&close, 8, 2);
-    assert_vote(&close, false);
-    divide(&close, 8, 1);
-    assert_vote(&close, true);
+    struct tw_record record = one_found_false();
+    divide(&record, 8, 2);
+    assert_vote(&record, false);
+    divide(&record, 8, 1);
+    assert_vote(&record, true);
 }
 
 static void few_members_vote_for_whatever_roster(void **state) {
     (void)state;
-    struct tw_close close = one_found_false();
-    close.next.members[0].weight = close.next.members[2].weight = 0;
-    propose_from(2, &close);
+    struct tw_record record = one_found_false();
+    record.next.members[0].weight = record.next.members[2].weight = 0;
+    propose_from(2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
 /* ---- closers that lie ------------------------------------------------------------------------ */
 
 /* The findings behind it are one node's: they hold nothing up for ever. */
-static void assert_taken_in_the_end(const struct tw_close *close) {
+static void assert_taken_in_the_end(const struct tw_record *record) {
     wait_us(SECONDS(61));
-    propose_at(500, 2, close);
+    propose_at(500, 2, record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
@@ -471,8 +471,8 @@ static void result_its_owner_never_told_gets_no_vote(void **state) {
     (void)state;
     (void)result_judged(true, TW_VERDICT_FAIR);
     const struct tw_id other = name_of("other");
-    const struct tw_close close = close_with(&other, 90);
-    propose_from(2, &close);
+    const struct tw_record record = close_with(&other, 90);
+    propose_from(2, &record);
     assert_part_is_refused();
 }
 
@@ -480,16 +480,16 @@ static void result_its_owner_never_told_gets_no_vote(void **state) {
 static void contributors_its_owner_did_not_tell_get_no_vote(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
-    struct tw_close close = close_with(&result, 90);
-    close.contributors[0].member_idx = 2;
-    close.parts[1].contributors = 1 << 2;
-    propose_from(2, &close);
+    struct tw_record record = close_with(&result, 90);
+    record.contributors[0].member_idx = 2;
+    record.parts[1].contributors = 1 << 2;
+    propose_from(2, &record);
     assert_part_is_refused();
-    close.contributors[0].member_idx = 1;
-    close.contributors[1] = (struct tw_contributor){.member_idx = 2, .root = name_of("root")};
-    close.contributors_count = 2;
-    close.parts[1].contributors = 1 << 1 | 1 << 2;
-    propose_at(2, 2, &close);
+    record.contributors[0].member_idx = 1;
+    record.contributors[1] = (struct tw_contributor){.member_idx = 2, .root = name_of("root")};
+    record.contributors_count = 2;
+    record.parts[1].contributors = 1 << 1 | 1 << 2;
+    propose_at(2, 2, &record);
     assert_part_is_refused();
 }
 
@@ -498,8 +498,8 @@ static void result_that_is_not_told_yet_is_waited_for(void **state) {
     worker_up();
     encode_ours();
     const struct tw_id result = name_of("result");
-    const struct tw_close close = close_with(&result, 90);
-    propose_from(2, &close);
+    const struct tw_record record = close_with(&result, 90);
+    propose_from(2, &record);
     bytes_come(&result);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     say_result(&result, 90);
@@ -513,8 +513,8 @@ static void result_of_who_is_gone_is_voted_for(void **state) {
     encode_ours();
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1});
     const struct tw_id result = name_of("result");
-    const struct tw_close close = close_with(&result, 90);
-    propose_from(2, &close);
+    const struct tw_record record = close_with(&result, 90);
+    propose_from(2, &record);
     const struct tw_message *pull = find_message(TW_MSG_PULL, 2);
     assert_non_null(pull);
     struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 2};
@@ -527,42 +527,42 @@ static void result_of_who_is_gone_is_voted_for(void **state) {
 }
 
 /* A round of nothing, after which there is nobody in the roster but these. */
-static struct tw_close close_for(const uint32_t *members, uint32_t count) {
-    struct tw_close close = empty_close(&start.tip);
-    close.next.number++;
-    close.next.count = count;
+static struct tw_record close_for(const uint32_t *members, uint32_t count) {
+    struct tw_record record = empty_close(&start.tip);
+    record.next.number++;
+    record.next.count = count;
     for (uint32_t i = 0; i < count; i++)
-        close.next.members[i] =
+        record.next.members[i] =
             (struct tw_member){.id = id_of(members[i]), .nonce = 7 + members[i], .weight = 1};
-    return close;
+    return record;
 }
 
 static void nobody_votes_itself_out(void **state) {
     (void)state;
     const uint32_t others[] = {1, 2};
-    const struct tw_close close = close_for(others, 2);
-    propose_from(2, &close);
+    const struct tw_record record = close_for(others, 2);
+    propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     wait_us(SECONDS(3)); /* and asks whether it has to be */
     assert_non_null(find_message(TW_MSG_PREPARE, 2));
-    assert_taken_in_the_end(&close);
+    assert_taken_in_the_end(&record);
 }
 
 /* Under its id, as a member that has lost its vote: out all the same. */
 static void nobody_votes_for_another_seat_of_its_own(void **state) {
     (void)state;
     const uint32_t all[] = {0, 1, 2};
-    struct tw_close close = close_for(all, 3);
-    close.next.members[0].nonce++;
-    propose_from(2, &close);
+    struct tw_record record = close_for(all, 3);
+    record.next.members[0].nonce++;
+    propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
 static void who_is_here_is_not_voted_out(void **state) {
     (void)state;
     const uint32_t two[] = {0, 2};
-    const struct tw_close close = close_for(two, 2);
-    propose_from(2, &close);
+    const struct tw_record record = close_for(two, 2);
+    propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1}); /* and now it is not */
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
@@ -571,8 +571,8 @@ static void who_is_here_is_not_voted_out(void **state) {
 static void strangers_are_not_voted_in(void **state) {
     (void)state;
     const uint32_t four[] = {0, 1, 2, 3};
-    const struct tw_close close = close_for(four, 4);
-    propose_from(2, &close);
+    const struct tw_record record = close_for(four, 4);
+    propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = 3};
     event.u.id = id_of(3);
@@ -604,30 +604,30 @@ static void second_result_comes(void) {
 
 static void round_of_nothing_is_not_voted_for_where_there_is_something(void **state) {
     (void)state;
-    const struct tw_close close = empty_close(&start.tip);
+    const struct tw_record record = empty_close(&start.tip);
     (void)result_judged(true, TW_VERDICT_FAIR);
     second_result_comes();
-    propose_from(2, &close);
+    propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    assert_taken_in_the_end(&close);
+    assert_taken_in_the_end(&record);
 }
 
 static void third_of_a_round_is_not_left_out_by_five(void **state) {
     (void)state;
     begin_with(5);
-    const struct tw_close close = empty_close(&start.tip);
+    const struct tw_record record = empty_close(&start.tip);
     (void)result_judged(true, TW_VERDICT_FAIR);
-    propose_from(2, &close);
+    propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    assert_taken_in_the_end(&close);
+    assert_taken_in_the_end(&record);
 }
 
 /* Of three results one is here: the closer may have had less luck. */
 static void round_of_nothing_is_voted_for_where_there_is_little(void **state) {
     (void)state;
-    const struct tw_close close = empty_close(&start.tip);
+    const struct tw_record record = empty_close(&start.tip);
     (void)result_judged(true, TW_VERDICT_FAIR);
-    propose_from(2, &close);
+    propose_from(2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
@@ -641,56 +641,56 @@ static void who_was_struck_has_no_large_share(void **state) {
     message->u.commit.close.parts_count = 3;
     for (uint32_t k = 0; k < 3; k++)
         message->u.commit.close.parts[k] = (struct tw_part){.owner_idx = k};
-    struct tw_close close = empty_close(&message->u.commit.close);
+    struct tw_record record = empty_close(&message->u.commit.close);
     say(1, message);
     assert_int_equal(view_now().peers[1].strike.count, 1);
-    divide(&close, 12, 2);
-    assert_vote(&close, false);
-    divide(&close, 12, 1);
-    assert_vote(&close, true);
+    divide(&record, 12, 2);
+    assert_vote(&record, false);
+    divide(&record, 12, 1);
+    assert_vote(&record, true);
 }
 
 static void owner_has_no_giant_share(void **state) {
     (void)state;
     begin_with(8);
-    struct tw_close close = empty_close(&start.tip);
+    struct tw_record record = empty_close(&start.tip);
     const uint32_t giants[] = {5, UINT32_MAX / 3 + 1, UINT32_MAX};
     for (uint32_t i = 0; i < 3; i++) {
-        divide(&close, 8, giants[i]);
-        assert_vote(&close, false);
+        divide(&record, 8, giants[i]);
+        assert_vote(&record, false);
     }
-    divide(&close, 8, 2);
-    assert_vote(&close, true);
+    divide(&record, 8, 2);
+    assert_vote(&record, true);
 }
 
 static void third_of_the_owners_may_be_left_out(void **state) {
     (void)state;
     begin_with(9);
-    struct tw_close close = empty_close(&start.tip);
-    divide(&close, 5, 1);
-    assert_vote(&close, false);
-    divide(&close, 6, 1);
-    assert_vote(&close, true);
+    struct tw_record record = empty_close(&start.tip);
+    divide(&record, 5, 1);
+    assert_vote(&record, false);
+    divide(&record, 6, 1);
+    assert_vote(&record, true);
 }
 
 /* Who is gone since can own nothing. */
 static void who_is_gone_may_be_left_out(void **state) {
     (void)state;
     begin_with(9);
-    struct tw_close close = empty_close(&start.tip);
+    struct tw_record record = empty_close(&start.tip);
     for (uint16_t peer = 5; peer < 9; peer++)
         feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
-    divide(&close, 2, 1);
-    assert_vote(&close, false);
-    divide(&close, 5, 1);
-    assert_vote(&close, true);
+    divide(&record, 2, 1);
+    assert_vote(&record, false);
+    divide(&record, 5, 1);
+    assert_vote(&record, true);
 }
 
 /* One that says it uploads much to some, and little to others: an even share is let pass. */
 static void upload_is_what_it_tells_each(void **state) {
     (void)state;
     begin_with(8);
-    struct tw_close close = empty_close(&start.tip);
+    struct tw_record record = empty_close(&start.tip);
     for (uint16_t peer = 1; peer < 8; peer++) {
         struct tw_message *message = message_of(TW_MSG_STATUS);
         message->u.status = (struct tw_msg_status){.state = TW_STATE_MEMBER,
@@ -700,8 +700,8 @@ static void upload_is_what_it_tells_each(void **state) {
                                                    .upload_kib_s = peer == 1 ? 10000 : 100};
         say(peer, message);
     }
-    divide(&close, 8, 1);
-    assert_vote(&close, true);
+    divide(&record, 8, 1);
+    assert_vote(&record, true);
 }
 
 /* By the manifest itself nobody contributed but member 1. */
@@ -709,19 +709,19 @@ static void who_was_late_owns_nothing(void **state) {
     (void)state;
     begin_with(8);
     const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
-    struct tw_close close = close_with(&result, 90);
-    divide(&close, 1, 1);
-    assert_vote(&close, false);
-    divide(&close, 0, 1);
-    assert_vote(&close, true);
+    struct tw_record record = close_with(&result, 90);
+    divide(&record, 1, 1);
+    assert_vote(&record, false);
+    divide(&record, 0, 1);
+    assert_vote(&record, true);
 }
 
 /* Of so few each may see others than the rest does. */
 static void few_members_vote_anybody_out(void **state) {
     (void)state;
     const uint32_t others[] = {1, 2};
-    const struct tw_close close = close_for(others, 2);
-    propose_from(2, &close);
+    const struct tw_record record = close_for(others, 2);
+    propose_from(2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
@@ -729,7 +729,7 @@ static void few_members_vote_anybody_out(void **state) {
 static void refused_closer_makes_way_for_longer_each_time(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
-    const struct tw_close close = close_with(&result, 90);
+    const struct tw_record record = close_with(&result, 90);
     uint64_t ballot = 0, ballots_count = 0;
     for (uint32_t second = 0; second < 600; second++) {
         wait_us(SECONDS(1));
@@ -737,7 +737,7 @@ static void refused_closer_makes_way_for_longer_each_time(void **state) {
         if (prepare != NULL && prepare->u.prepare.ballot > ballot) {
             ballot = prepare->u.prepare.ballot;
             ballots_count++;
-            promise_as_two(&close, ballot);
+            promise_as_two(&record, ballot);
         }
         const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
         if (propose == NULL || propose->u.propose.ballot != ballot) continue;

@@ -12,18 +12,18 @@ static void say_nothing_as(uint16_t peer, uint32_t part) {
     say(peer, message);
 }
 
-static struct tw_close absent_close(void) {
-    struct tw_close close = empty_close(&start.tip);
-    close.parts_count = 3;
-    for (uint32_t k = 0; k < 3; k++) close.parts[k] = (struct tw_part){.owner_idx = k};
-    return close;
+static struct tw_record absent_close(void) {
+    struct tw_record record = empty_close(&start.tip);
+    record.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
+    return record;
 }
 
-static void commit(const struct tw_close *close) {
+static void commit(const struct tw_record *record) {
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = *close;
+    message->u.commit.close = *record;
     say(1, message);
-    assert_int_equal(view_now().rounds, close->round + 1);
+    assert_int_equal(view_now().rounds, record->round + 1);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -227,16 +227,16 @@ static void who_is_alone_decides_nothing_without_a_worker(void **state) {
 static void who_goes_back_below_the_budget_trains_on(void **state) {
     (void)state;
     worker_up();
-    struct tw_close close = absent_close();
-    close.contributors_count = 1;
-    close.contributors[0] = (struct tw_contributor){.member_idx = 1, .tokens = UINT64_C(1) << 40};
-    close.clock_tokens += close.contributors[0].tokens;
-    commit(&close);
+    struct tw_record record = absent_close();
+    record.contributors_count = 1;
+    record.contributors[0] = (struct tw_contributor){.member_idx = 1, .tokens = UINT64_C(1) << 40};
+    record.clock_tokens += record.contributors[0].tokens;
+    commit(&record);
     const struct tw_action *finish = find_action(TW_ACT_FINISH);
     assert_non_null(finish);
     assert_false(finish->u.finish.goes_on);
     struct tw_event applied = {.kind = TW_EV_APPLIED, .ok = false};
-    applied.u.applied.fragment = close.fragment;
+    applied.u.applied.fragment = record.fragment;
     applied.u.applied.rounds = ROUNDS;
     feed(&applied);
     assert_int_equal(view_now().state, TW_STATE_RECEIVER);
@@ -262,16 +262,16 @@ static void round_of_nothing_leaves_patience_as_it_is(void **state) {
     const uint64_t before_us = node->patience_us;
     say_nothing_as(1, 1);
     wait_us(SECONDS(50));
-    const struct tw_close close = absent_close();
-    commit(&close);
+    const struct tw_record record = absent_close();
+    commit(&record);
     assert_int_equal(node->patience_us, before_us);
 }
 
 static void round_that_was_over_leaves_patience_as_it_is(void **state) {
     (void)state;
     const uint64_t before_us = node->patience_us;
-    const struct tw_close close = absent_close();
-    commit(&close);
+    const struct tw_record record = absent_close();
+    commit(&record);
     assert_int_equal(node->patience_us, before_us);
 }
 
@@ -281,8 +281,8 @@ static void what_did_not_come_in_time_is_given_longer(void **state) {
     contribute_as(2);
     say_nothing_as(1, 1); /* not in time for this owner */
     wait_us(SECONDS(50));
-    const struct tw_close close = absent_close();
-    commit(&close);
+    const struct tw_record record = absent_close();
+    commit(&record);
     assert_int_equal(node->patience_us, 2 * before_us);
 }
 
@@ -313,17 +313,17 @@ static void propose_of_two(void) {
     feed(&event);
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.ballot = 1;
-    struct tw_close *close = &message->u.propose.close;
-    *close = absent_close();
-    close->contributors_count = 1;
-    close->contributors[0] =
+    struct tw_record *record = &message->u.propose.close;
+    *record = absent_close();
+    record->contributors_count = 1;
+    record->contributors[0] =
         (struct tw_contributor){.member_idx = 2, .tokens = 100, .root = root_of_two()};
-    close->contributors[0].fragment_tokens = counts_of_two[0];
-    close->contributors[0].fragment_steps = (uint32_t)counts_of_two[1];
-    close->clock_tokens += 100;
-    close->parts[1].bytes = 90;
-    close->parts[1].result = result;
-    close->parts[1].contributors = 1 << 2;
+    record->contributors[0].fragment_tokens = counts_of_two[0];
+    record->contributors[0].fragment_steps = (uint32_t)counts_of_two[1];
+    record->clock_tokens += 100;
+    record->parts[1].bytes = 90;
+    record->parts[1].result = result;
+    record->parts[1].contributors = 1 << 2;
     assert_true(node->round.rank[0] > 0);
     say((uint16_t)node->round.rank[0], message);
 }
@@ -461,12 +461,12 @@ static void who_finds_no_seat_says_so_until_there_is_one(void **state) {
     node->cfg.members_max = 3;
     wait_us(SECONDS(2));
     assert_true(view_now().is_shut_out);
-    struct tw_close close = empty_close(&start.tip);
-    close.parts_count = 3;
-    for (uint32_t k = 0; k < 3; k++) close.parts[k] = (struct tw_part){.owner_idx = k};
-    close.next.members[0] = (struct tw_member){.id = self, .nonce = node->at.nonce, .weight = 0};
-    close.next.number++;
-    commit(&close);
+    struct tw_record record = empty_close(&start.tip);
+    record.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
+    record.next.members[0] = (struct tw_member){.id = self, .nonce = node->at.nonce, .weight = 0};
+    record.next.number++;
+    commit(&record);
     wait_us(SECONDS(1));
     assert_int_equal(view_now().state, TW_STATE_MEMBER);
     assert_false(view_now().is_shut_out);
@@ -476,15 +476,15 @@ static void who_finds_no_seat_says_so_until_there_is_one(void **state) {
 /* ---- before there are results --------------------------------------------------------------- */
 
 /* Says it in all ballots of the first attempt: one of them is that of peer 2. */
-static void say_in_all_ballots(enum tw_message_kind kind, const struct tw_close *close) {
+static void say_in_all_ballots(enum tw_message_kind kind, const struct tw_record *record) {
     for (uint64_t rank = 0; rank < 3; rank++) {
         struct tw_message *message = message_of(kind);
         const uint64_t ballot = TW_MEMBERS_MAX + rank;
         if (kind == TW_MSG_PROPOSE) {
-            message->u.propose = (struct tw_msg_propose){.ballot = ballot, .close = *close};
+            message->u.propose = (struct tw_msg_propose){.ballot = ballot, .close = *record};
         } else {
             message->u.prepare = (struct tw_msg_prepare){
-                .lineage = close->lineage, .round = close->round, .ballot = ballot};
+                .lineage = record->lineage, .round = record->round, .ballot = ballot};
         }
         say(2, message);
     }
@@ -492,8 +492,8 @@ static void say_in_all_ballots(enum tw_message_kind kind, const struct tw_close 
 
 static void round_of_nothing_waits_for_what_may_come(void **state) {
     (void)state;
-    const struct tw_close close = empty_close(&start.tip);
-    say_in_all_ballots(TW_MSG_PROPOSE, &close);
+    const struct tw_record record = empty_close(&start.tip);
+    say_in_all_ballots(TW_MSG_PROPOSE, &record);
     wait_us(SECONDS(3));
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     assert_null(find_message(TW_MSG_PREPARE, 2)); /* nothing is wrong with it yet */
@@ -503,8 +503,8 @@ static void round_of_nothing_waits_for_what_may_come(void **state) {
 
 static void patience_ends_the_wait_for_what_may_come(void **state) {
     (void)state;
-    const struct tw_close close = empty_close(&start.tip);
-    say_in_all_ballots(TW_MSG_PROPOSE, &close);
+    const struct tw_record record = empty_close(&start.tip);
+    say_in_all_ballots(TW_MSG_PROPOSE, &record);
     wait_us(SECONDS(5));
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     wait_us(SECONDS(60));
@@ -513,8 +513,8 @@ static void patience_ends_the_wait_for_what_may_come(void **state) {
 
 static void nobody_is_promised_a_round_that_is_still_empty(void **state) {
     (void)state;
-    const struct tw_close close = empty_close(&start.tip);
-    say_in_all_ballots(TW_MSG_PREPARE, &close);
+    const struct tw_record record = empty_close(&start.tip);
+    say_in_all_ballots(TW_MSG_PREPARE, &record);
     wait_us(SECONDS(1));
     assert_null(find_message(TW_MSG_PROMISE, 2));
     say_no_result(1);

@@ -178,13 +178,13 @@ static bool robs(struct mesh *world, uint32_t from, uint32_t to, struct tw_messa
     if (!is_on || (from != culprit && to != culprit)) return true;
     if (from == culprit) return !is_vote(said) && !is_asking(said, &asked);
     if (said->kind != TW_MSG_PROPOSE) return true;
-    struct tw_close *close = &said->u.propose.close;
+    struct tw_record *record = &said->u.propose.close;
     said->u.propose.ballot = above(world, said->u.propose.ballot);
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        close->clock_tokens -= close->contributors[i].tokens;
-    close->contributors_count = 0;
-    for (uint32_t k = 0; k < close->parts_count; k++)
-        close->parts[k] = (struct tw_part){.owner_idx = close->parts[k].owner_idx};
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        record->clock_tokens -= record->contributors[i].tokens;
+    record->contributors_count = 0;
+    for (uint32_t k = 0; k < record->parts_count; k++)
+        record->parts[k] = (struct tw_part){.owner_idx = record->parts[k].owner_idx};
     say_to_all(world, said);
     return false;
 }
@@ -213,18 +213,18 @@ static void proposal_is_not_ended_by_another(void **state) {
 static void write_nothing(struct mesh *world, struct tw_msg_propose *propose) {
     const struct tw_node *node = world->nodes[culprit];
     const uint64_t rank = (uint64_t)node->round.self_rank;
-    struct tw_close *close = &propose->close;
+    struct tw_record *record = &propose->record;
     propose->ballot = rank == 0 ? 1 : TW_MEMBERS_MAX + rank;
-    *close = (struct tw_close){.lineage = node->at.lineage,
-                               .parent = node->tip_digest,
-                               .round = node->at.rounds,
-                               .fragment = (uint32_t)(node->at.rounds % 3),
-                               .roster_number = node->roster.number,
-                               .clock_tokens = node->at.tip.clock_tokens,
-                               .parts_count = node->round.owners_count,
-                               .next = node->roster};
-    for (uint32_t k = 0; k < close->parts_count; k++)
-        close->parts[k].owner_idx = node->round.owners[k];
+    *record = (struct tw_record){.lineage = node->at.lineage,
+                                 .parent = node->tip_digest,
+                                 .round = node->at.rounds,
+                                 .fragment = (uint32_t)(node->at.rounds % 3),
+                                 .roster_number = node->roster.number,
+                                 .clock_tokens = node->at.tip.clock_tokens,
+                                 .parts_count = node->round.owners_count,
+                                 .next = node->roster};
+    for (uint32_t k = 0; k < record->parts_count; k++)
+        record->parts[k].owner_idx = node->round.owners[k];
 }
 
 static bool asks_first;       /* for promises, in ballots that need them */

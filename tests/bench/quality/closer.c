@@ -42,9 +42,9 @@ static uint32_t hostile_members(const struct world *world) {
     return count;
 }
 
-static bool is_accepted(struct world *world, uint32_t closer, const struct tw_close *close) {
+static bool is_accepted(struct world *world, uint32_t closer, const struct tw_record *record) {
     const uint32_t own = world->nodes[closer].is_hostile ? hostile_members(world) : 0;
-    return own + jury_votes(world->jury, closer, close) >= majority(world);
+    return own + jury_votes(world->jury, closer, record) >= majority(world);
 }
 
 /* Every honest node's worker looks at the results. What that node remembers of it is kept, or with
@@ -115,10 +115,10 @@ static enum tw_status make_lies(struct world *world, uint32_t closer, const stru
 
 /* The largest that are voted for. *has_lies: there are any. */
 static enum tw_status put_lies(struct world *world, uint32_t closer, const struct commit *commit,
-                               struct made *lies, struct tw_close *close, bool *has_lies,
+                               struct made *lies, struct tw_record *record, bool *has_lies,
                                struct tw_error *err) {
     static const double sizes[] = {10, 6, 4, 3, 2, 1};
-    struct tw_close *tried = malloc(sizeof(*tried));
+    struct tw_record *tried = malloc(sizeof(*tried));
     TW_ASSERT(tried != NULL);
     enum tw_status status = TW_OK;
     *has_lies = false;
@@ -126,7 +126,7 @@ static enum tw_status put_lies(struct world *world, uint32_t closer, const struc
         status = make_lies(world, closer, commit, sizes[s], lies, err);
         if (status != TW_OK) break;
         (void)look(world, commit, lies, true);
-        *tried = *close;
+        *tried = *record;
         for (uint32_t k = 0; k < commit->division.parts; k++) {
             if (lies->payloads[k].size == 0) continue;
             jury_set_part(world->jury, tried, k, &lies->names[k], lies->payloads[k].size,
@@ -134,7 +134,7 @@ static enum tw_status put_lies(struct world *world, uint32_t closer, const struc
         }
         *has_lies = is_accepted(world, closer, tried);
     }
-    if (*has_lies) *close = *tried;
+    if (*has_lies) *record = *tried;
     if (!*has_lies) free_made(lies);
     free(tried);
     return status;
@@ -142,8 +142,8 @@ static enum tw_status put_lies(struct world *world, uint32_t closer, const struc
 
 /* Results as they are, of one contributor each. */
 static bool misfile(struct world *world, uint32_t closer, const struct commit *commit,
-                    const struct made *made, struct tw_close *close, struct tw_close *tried) {
-    *tried = *close;
+                    const struct made *made, struct tw_record *record, struct tw_record *tried) {
+    *tried = *record;
     for (uint32_t k = 0; k < commit->division.parts; k++) {
         if (tried->parts[k].bytes == 0) continue;
         const uint32_t last = 63 - (uint32_t)__builtin_clzll(commit->listed[k]);
@@ -151,7 +151,7 @@ static bool misfile(struct world *world, uint32_t closer, const struct commit *c
                       UINT64_C(1) << last);
     }
     if (!is_accepted(world, closer, tried)) return false;
-    *close = *tried;
+    *record = *tried;
     return true;
 }
 
@@ -164,10 +164,10 @@ static void take_part(uint32_t node, struct tw_roster *next) {
 
 /* As many results as can be left out. */
 static void leave_out(struct world *world, uint32_t closer, const struct commit *commit,
-                      struct tw_close *close, struct tw_close *tried) {
+                      struct tw_record *record, struct tw_record *tried) {
     for (uint32_t most = commit->division.parts; most > 0; most--) {
         uint32_t left_out = 0;
-        *tried = *close;
+        *tried = *record;
         for (uint32_t k = 0; k < commit->division.parts && left_out < most; k++) {
             if (tried->parts[k].bytes == 0) continue;
             jury_set_part(world->jury, tried, k, NULL, 0, 0);
@@ -175,7 +175,7 @@ static void leave_out(struct world *world, uint32_t closer, const struct commit 
             left_out++;
         }
         if (left_out == 0 || !is_accepted(world, closer, tried)) continue;
-        *close = *tried;
+        *record = *tried;
         return;
     }
 }
@@ -189,22 +189,22 @@ static bool is_hostile_member(const struct world *world, const struct tw_member 
 }
 
 /* The next roster: as few honest members as possible. */
-static void vote_out(struct world *world, uint32_t closer, struct tw_close *close,
-                     struct tw_close *tried) {
-    for (uint32_t honest = 0; honest < close->next.count; honest++) {
+static void vote_out(struct world *world, uint32_t closer, struct tw_record *record,
+                     struct tw_record *tried) {
+    for (uint32_t honest = 0; honest < record->next.count; honest++) {
         uint32_t kept = 0;
-        *tried = *close;
+        *tried = *record;
         tried->next.count = 0;
-        for (uint32_t i = 0; i < close->next.count; i++) {
-            const struct tw_member *member = &close->next.members[i];
+        for (uint32_t i = 0; i < record->next.count; i++) {
+            const struct tw_member *member = &record->next.members[i];
             if (!is_hostile_member(world, member) && kept++ >= honest) continue;
             tried->next.members[tried->next.count++] = *member;
             tried->next.members[tried->next.count - 1].weight = member->weight > 0;
         }
-        if (tried->next.count == close->next.count) return;
-        tried->next.number = close->roster_number + 1;
+        if (tried->next.count == record->next.count) return;
+        tried->next.number = record->roster_number + 1;
         if (!is_accepted(world, closer, tried)) continue;
-        *close = *tried;
+        *record = *tried;
         return;
     }
 }
@@ -229,13 +229,13 @@ static double divide(const struct world *world, struct tw_roster *next, uint32_t
 }
 
 /* Its parts: as large a share as possible for hostile members. */
-static void share_out(struct world *world, uint32_t closer, struct tw_close *close,
-                      struct tw_close *tried) {
-    struct tw_roster best = close->next;
+static void share_out(struct world *world, uint32_t closer, struct tw_record *record,
+                      struct tw_record *tried) {
+    struct tw_roster best = record->next;
     double most = 0;
-    for (uint32_t kept = 0; kept < close->next.count; kept++) {
+    for (uint32_t kept = 0; kept < record->next.count; kept++) {
         for (uint32_t weight = SHARE_MAX; weight > 0; weight = 3 * weight / 4) {
-            *tried = *close;
+            *tried = *record;
             const double ours = divide(world, &tried->next, kept, weight);
             if (ours <= most) break;
             if (!is_accepted(world, closer, tried)) continue;
@@ -244,7 +244,7 @@ static void share_out(struct world *world, uint32_t closer, struct tw_close *clo
             break;
         }
     }
-    close->next = best;
+    record->next = best;
 }
 
 /* ---- deciding ------------------------------------------------------------------------------ */
@@ -258,18 +258,18 @@ static uint32_t first_honest(const struct world *world) {
 
 static enum tw_status lie(struct world *world, uint32_t closer, const struct commit *commit,
                           const struct made *made, uint32_t without, struct made *lies,
-                          struct tw_close *close, struct tw_error *err) {
-    struct tw_close *tried = malloc(sizeof(*tried));
+                          struct tw_record *record, struct tw_error *err) {
+    struct tw_record *tried = malloc(sizeof(*tried));
     bool has_lies = false;
     TW_ASSERT(tried != NULL);
-    jury_write(world->jury, first_honest(world), without, close);
+    jury_write(world->jury, first_honest(world), without, record);
     enum tw_status status = TW_OK;
     if (world->setting->hostile.kind != HOSTILE_NAN)
-        status = put_lies(world, closer, commit, lies, close, &has_lies, err);
-    if (!has_lies && !misfile(world, closer, commit, made, close, tried))
-        leave_out(world, closer, commit, close, tried);
-    vote_out(world, closer, close, tried);
-    share_out(world, closer, close, tried);
+        status = put_lies(world, closer, commit, lies, record, &has_lies, err);
+    if (!has_lies && !misfile(world, closer, commit, made, record, tried))
+        leave_out(world, closer, commit, record, tried);
+    vote_out(world, closer, record, tried);
+    share_out(world, closer, record, tried);
     free(tried);
     return status;
 }
@@ -289,11 +289,11 @@ static uint64_t nodes_of(const struct world *world, uint64_t members) {
 }
 
 /* What was decided is what is applied, whoever made it. */
-static void adopt(struct world *world, struct commit *commit, const struct tw_close *close,
+static void adopt(struct world *world, struct commit *commit, const struct tw_record *record,
                   struct made *lies) {
     uint32_t found = 0;
     for (uint32_t k = 0; k < commit->division.parts; k++) {
-        const struct tw_part *part = &close->parts[k];
+        const struct tw_part *part = &record->parts[k];
         const uint64_t listed = nodes_of(world, part->contributors);
         struct node *owner = &world->nodes[commit->division.owners[k]];
         const bool is_absent = part->bytes == 0;
@@ -310,7 +310,7 @@ static void adopt(struct world *world, struct commit *commit, const struct tw_cl
         commit->listed[k] = is_absent ? 0 : listed;
         if (!is_absent && is_false && is_audited(world, commit, k)) found |= 1u << k;
     }
-    jury_commit(world->jury, close);
+    jury_commit(world->jury, record);
     for (uint32_t k = 0; k < commit->division.parts; k++) {
         if ((found >> k & 1) != 0) jury_strike(world->jury, commit->division.owners[k], k);
     }
@@ -318,7 +318,7 @@ static void adopt(struct world *world, struct commit *commit, const struct tw_cl
 
 enum tw_status closer_decide(struct world *world, struct commit *commit, struct tw_error *err) {
     struct made made = {.payloads = {{.bytes = NULL}}}, lies = {.payloads = {{.bytes = NULL}}};
-    struct tw_close *close = malloc(sizeof(*close));
+    struct tw_record *record = malloc(sizeof(*record));
     TW_ASSERT(close != NULL);
     hear_all(world, commit, &made);
     const uint32_t without = look(world, commit, &made, false);
@@ -328,18 +328,18 @@ enum tw_status closer_decide(struct world *world, struct commit *commit, struct 
         const uint32_t closer = world->open.order[rank];
         if (world->nodes[closer].is_hostile) {
             const enum tw_status lied =
-                lie(world, closer, commit, &made, without, &lies, close, err);
+                lie(world, closer, commit, &made, without, &lies, record, err);
             if (lied != TW_OK) status = lied;
         } else {
-            jury_write(world->jury, closer, without, close);
+            jury_write(world->jury, closer, without, record);
         }
-        if (status == TW_AGAIN && is_accepted(world, closer, close)) status = TW_OK;
+        if (status == TW_AGAIN && is_accepted(world, closer, record)) status = TW_OK;
     }
-    if (status == TW_OK) adopt(world, commit, close, &lies);
+    if (status == TW_OK) adopt(world, commit, record, &lies);
     if (status == TW_AGAIN)
         status = tw_fail(err, TW_AGAIN, "round %llu: nobody proposes what a majority accepts",
                          (unsigned long long)commit->round);
     free_made(&lies);
-    free(close);
+    free(record);
     return status;
 }

@@ -49,7 +49,7 @@ static void link_all(const struct jury *jury, struct tw_node *core, uint32_t sel
 
 static void begin_at(const struct jury *jury, struct tw_position *at) {
     const uint32_t fragments = jury->fragments;
-    struct tw_close *tip = &at->tip;
+    struct tw_record *tip = &at->tip;
     at->lineage = tip->lineage = name_of("lineage", 0, 0);
     at->rounds = fragments;
     at->has_tip = 1;
@@ -230,46 +230,46 @@ void jury_find(struct jury *jury, uint32_t node, uint32_t part, const struct tw_
     quiet(core);
 }
 
-void jury_write(struct jury *jury, uint32_t closer, uint32_t without, struct tw_close *close) {
+void jury_write(struct jury *jury, uint32_t closer, uint32_t without, struct tw_record *record) {
     struct tw_node *core = &jury->cores[closer];
     core->round.left_out = without;
     tw_proposal_write(core);
-    *close = core->round.proposal;
+    *record = core->round.proposal;
     quiet(core);
 }
 
-void jury_set_part(const struct jury *jury, struct tw_close *close, uint32_t part,
+void jury_set_part(const struct jury *jury, struct tw_record *record, uint32_t part,
                    const struct tw_id *result, uint32_t bytes, uint64_t from) {
     const struct tw_node *core = &jury->cores[0];
     const uint64_t before = core->at.tip.clock_tokens;
     uint64_t listed = 0;
-    close->parts[part] = (struct tw_part){.owner_idx = close->parts[part].owner_idx};
+    record->parts[part] = (struct tw_part){.owner_idx = record->parts[part].owner_idx};
     if (bytes > 0) {
-        close->parts[part].bytes = bytes;
-        close->parts[part].result = *result;
-        close->parts[part].contributors = members_of(core, from);
+        record->parts[part].bytes = bytes;
+        record->parts[part].result = *result;
+        record->parts[part].contributors = members_of(core, from);
     }
-    for (uint32_t k = 0; k < close->parts_count; k++) listed |= close->parts[k].contributors;
-    close->contributors_count = 0;
-    close->clock_tokens = before;
+    for (uint32_t k = 0; k < record->parts_count; k++) listed |= record->parts[k].contributors;
+    record->contributors_count = 0;
+    record->clock_tokens = before;
     for (uint32_t m = 0; m < core->roster.count; m++) {
         if ((listed >> m & 1) == 0) continue;
-        close->contributors[close->contributors_count++] = row_of(core, m);
-        close->clock_tokens += core->round.contributions[m].said.tokens;
+        record->contributors[record->contributors_count++] = row_of(core, m);
+        record->clock_tokens += core->round.contributions[m].said.tokens;
     }
 }
 
 static bool votes_for(struct tw_node *core, uint32_t closer, const struct tw_msg_propose *said) {
-    const struct tw_id digest = tw_close_digest(&said->close);
+    const struct tw_id digest = tw_record_digest(&said->record);
     tw_vote_propose(core, (uint16_t)closer, said);
     tw_vote_advance(core);
     quiet(core);
     if (core->vote.has_accepted == 0 || core->vote.round != core->at.rounds) return false;
-    const struct tw_id accepted = tw_close_digest(&core->vote.accepted);
+    const struct tw_id accepted = tw_record_digest(&core->vote.accepted);
     return tw_id_equal(&accepted, &digest);
 }
 
-uint32_t jury_votes(struct jury *jury, uint32_t closer, const struct tw_close *close) {
+uint32_t jury_votes(struct jury *jury, uint32_t closer, const struct tw_record *record) {
     const struct round *round = &jury->cores[0].round;
     struct tw_msg_propose *said = malloc(sizeof(*said));
     uint32_t votes = 0;
@@ -277,7 +277,7 @@ uint32_t jury_votes(struct jury *jury, uint32_t closer, const struct tw_close *c
     if (said == NULL) abort();
     while (jury_node_of(jury, round->rank[rank]) != closer) rank++;
     said->ballot = rank == 0 ? 1 : TW_MEMBERS_MAX + rank;
-    said->close = *close;
+    said->record = *record;
     for (uint32_t i = 0; i < jury->honest; i++) {
         if (member_of(&jury->cores[i], i) < 0) continue;
         memcpy(jury->scratch, &jury->cores[i], sizeof(*jury->scratch));
@@ -287,12 +287,12 @@ uint32_t jury_votes(struct jury *jury, uint32_t closer, const struct tw_close *c
     return votes;
 }
 
-void jury_commit(struct jury *jury, const struct tw_close *close) {
+void jury_commit(struct jury *jury, const struct tw_record *record) {
     for (uint32_t i = 0; i < jury->honest; i++) {
         struct tw_node *core = &jury->cores[i];
-        tw_log_commit(core, close);
+        tw_log_commit(core, record);
         quiet(core);
-        core->at.fragment_rounds[close->fragment] = close->round + 1;
+        core->at.fragment_rounds[record->fragment] = record->round + 1;
         tw_payload_drop_all(core);
         quiet(core);
     }

@@ -41,14 +41,14 @@ void jury_find(struct jury *jury, uint32_t node, uint32_t part, const struct tw_
 
 /* A manifest. jury_write: as the core of an honest node would, who leaves these parts out as well;
  * whoever lies changes it. jury_take_part: another result of a part, or 0 bytes for none. */
-void jury_write(struct jury *jury, uint32_t closer, uint32_t without, struct tw_close *close);
-void jury_set_part(const struct jury *jury, struct tw_close *close, uint32_t part,
+void jury_write(struct jury *jury, uint32_t closer, uint32_t without, struct tw_record *record);
+void jury_set_part(const struct jury *jury, struct tw_record *record, uint32_t part,
                    const struct tw_id *result, uint32_t bytes, uint64_t from);
 
 /* How many honest members vote for it as the proposal of that node; nobody remembers it. */
-uint32_t jury_votes(struct jury *jury, uint32_t closer, const struct tw_close *close);
+uint32_t jury_votes(struct jury *jury, uint32_t closer, const struct tw_record *record);
 /* It is the decision. */
-void jury_commit(struct jury *jury, const struct tw_close *close);
+void jury_commit(struct jury *jury, const struct tw_record *record);
 /* Everybody did this part of the last round again, and found something else. */
 void jury_strike(struct jury *jury, uint32_t owner, uint32_t part);
 

@@ -124,12 +124,12 @@ bool sample_matches(const struct sample_arrays *arrays, const struct tw_layout *
     return true;
 }
 
-static void draw_close(struct tw_rng *rng, struct tw_close *close, uint64_t round) {
+static void draw_close(struct tw_rng *rng, struct tw_record *record, uint64_t round) {
     struct tw_roster roster;
     memset(&roster, 0, sizeof(roster));
     tw_sample_roster(rng, &roster, 5);
-    tw_sample_close(rng, close, &roster);
-    close->round = round;
+    tw_sample_close(rng, record, &roster);
+    record->round = round;
 }
 
 void sample_state(struct tw_checkpoint_state *state, uint32_t fragments, uint64_t rounds,

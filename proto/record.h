@@ -1,9 +1,9 @@
-/* close.h - rosters and close manifests: what the members of a lineage agree on.
+/* record.h - rosters and round records: what the members of a lineage agree on.
  *
- * A lineage is a chain of rounds 0, 1, 2, ...; each committed round is one close manifest. Round r
+ * A lineage is a chain of rounds 0, 1, 2, ...; each committed round is one round record. Round r
  * merges fragment r mod P. The roster of round r is `next` of round r - 1. */
-#ifndef TW_PROTO_CLOSE_H
-#define TW_PROTO_CLOSE_H
+#ifndef TW_PROTO_RECORD_H
+#define TW_PROTO_RECORD_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,7 +40,7 @@ struct tw_part {
     struct tw_id result;   /* SHA-256 of the encoded result; zero = ABSENT */
 };
 
-struct tw_close {
+struct tw_record {
     struct tw_id lineage;
     struct tw_id parent; /* digest of the previous round's manifest; zero for round 0 */
     uint64_t round;
@@ -55,7 +55,7 @@ struct tw_close {
 };
 
 enum {
-    TW_CLOSE_BYTES_MAX = 108 + TW_MEMBERS_MAX * 56 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
+    TW_RECORD_BYTES_MAX = 108 + TW_MEMBERS_MAX * 56 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
 };
 
 /* The rules a manifest keeps by itself, whatever the roster. TW_PROTO names the one it breaks.
@@ -66,19 +66,19 @@ enum {
  *     contributor, all of them listed
  *   - next: 1 to TW_MEMBERS_MAX members, sorted by id, no duplicates; its number is roster_number
  *     or the one after it */
-enum tw_status tw_close_check(const struct tw_close *close, struct tw_error *err);
+enum tw_status tw_record_check(const struct tw_record *record, struct tw_error *err);
 
 /* Canonical bytes (PROTOCOL.md section 6): little-endian, fixed order, no padding. Returns how
- * many. Asserts that tw_close_check holds. */
-size_t tw_close_encode(const struct tw_close *close, uint8_t bytes[TW_CLOSE_BYTES_MAX]);
+ * many. Asserts that tw_record_check holds. */
+size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_BYTES_MAX]);
 
-/* Strict inverse. Untrusted input: the exact size, then tw_close_check; TW_PROTO otherwise and
+/* Strict inverse. Untrusted input: the exact size, then tw_record_check; TW_PROTO otherwise and
  * *close undefined. Accepts exactly what encode can produce; unused array elements become zero. */
-enum tw_status tw_close_decode(const uint8_t *bytes, size_t size, struct tw_close *close,
-                               struct tw_error *err);
+enum tw_status tw_record_decode(const uint8_t *bytes, size_t size, struct tw_record *record,
+                                struct tw_error *err);
 
 /* SHA-256 of the canonical bytes. */
-struct tw_id tw_close_digest(const struct tw_close *close);
+struct tw_id tw_record_digest(const struct tw_record *record);
 
 /* SHA-256("thinwire-contribution-v1\0" || hash_0 || ... || hash_{n-1}), n <= TW_PARTS_MAX. */
 struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t parts_count);

@@ -1,4 +1,4 @@
-/* Tests of proto/close.c. */
+/* Tests of proto/record.c. */
 #include "tests/test.h"
 
 #include "base/bytes.h"
@@ -8,9 +8,9 @@ enum { SEED = 20311108 };
 
 static struct tw_rng rng;
 static struct tw_roster roster;
-static struct tw_close sample, back;
+static struct tw_record sample, back;
 static struct tw_error err;
-static uint8_t bytes[TW_CLOSE_BYTES_MAX];
+static uint8_t bytes[TW_RECORD_BYTES_MAX];
 
 static int seed(void **state) {
     (void)state;
@@ -27,8 +27,8 @@ static void manifest_survives_its_bytes(void **state) {
     (void)state;
     for (unsigned trial = 0; trial < 2000; trial++) {
         draw(1 + trial % TW_MEMBERS_MAX);
-        const size_t size = tw_close_encode(&sample, bytes);
-        assert_int_equal(tw_close_decode(bytes, size, &back, &err), TW_OK);
+        const size_t size = tw_record_encode(&sample, bytes);
+        assert_int_equal(tw_record_decode(bytes, size, &back, &err), TW_OK);
         assert_memory_equal(&sample, &back, sizeof(sample));
     }
 }
@@ -36,36 +36,36 @@ static void manifest_survives_its_bytes(void **state) {
 static void largest_manifest_fits_its_bound_exactly(void **state) {
     (void)state;
     tw_sample_close_full(&rng, &sample);
-    assert_int_equal(tw_close_encode(&sample, bytes), TW_CLOSE_BYTES_MAX);
-    assert_int_equal(tw_close_decode(bytes, TW_CLOSE_BYTES_MAX, &back, &err), TW_OK);
+    assert_int_equal(tw_record_encode(&sample, bytes), TW_RECORD_BYTES_MAX);
+    assert_int_equal(tw_record_decode(bytes, TW_RECORD_BYTES_MAX, &back, &err), TW_OK);
     assert_memory_equal(&sample, &back, sizeof(sample));
 }
 
 static void any_other_size_is_refused(void **state) {
     (void)state;
     draw(5);
-    const size_t size = tw_close_encode(&sample, bytes);
+    const size_t size = tw_record_encode(&sample, bytes);
     for (size_t cut = 0; cut < size; cut++)
-        assert_int_equal(tw_close_decode(bytes, cut, &back, &err), TW_PROTO);
-    assert_int_equal(tw_close_decode(NULL, 0, &back, &err), TW_PROTO);
+        assert_int_equal(tw_record_decode(bytes, cut, &back, &err), TW_PROTO);
+    assert_int_equal(tw_record_decode(NULL, 0, &back, &err), TW_PROTO);
     bytes[size] = 0;
-    assert_int_equal(tw_close_decode(bytes, size + 1, &back, &err), TW_PROTO);
-    assert_int_equal(tw_close_decode(bytes, TW_CLOSE_BYTES_MAX + 1, &back, &err), TW_PROTO);
+    assert_int_equal(tw_record_decode(bytes, size + 1, &back, &err), TW_PROTO);
+    assert_int_equal(tw_record_decode(bytes, TW_RECORD_BYTES_MAX + 1, &back, &err), TW_PROTO);
 }
 
 static void changed_bytes_are_refused_or_mean_something_else(void **state) {
     (void)state;
     unsigned refused = 0, accepted = 0;
     draw(5);
-    const size_t size = tw_close_encode(&sample, bytes);
-    const struct tw_id digest = tw_close_digest(&sample);
+    const size_t size = tw_record_encode(&sample, bytes);
+    const struct tw_id digest = tw_record_digest(&sample);
     for (size_t i = 0; i < size * 8; i++) {
-        uint8_t again[TW_CLOSE_BYTES_MAX];
+        uint8_t again[TW_RECORD_BYTES_MAX];
         bytes[i / 8] ^= (uint8_t)(1 << i % 8);
-        if (tw_close_decode(bytes, size, &back, &err) == TW_OK) {
-            const struct tw_id other = tw_close_digest(&back);
+        if (tw_record_decode(bytes, size, &back, &err) == TW_OK) {
+            const struct tw_id other = tw_record_digest(&back);
             assert_false(tw_id_equal(&digest, &other));
-            assert_int_equal(tw_close_encode(&back, again), size);
+            assert_int_equal(tw_record_encode(&back, again), size);
             assert_memory_equal(again, bytes, size);
             accepted++;
         } else {
@@ -78,76 +78,76 @@ static void changed_bytes_are_refused_or_mean_something_else(void **state) {
 }
 
 /* Spoils a valid manifest by `spoil` and expects the check to say so. */
-static void expect_refused(void (*spoil)(struct tw_close *close)) {
+static void expect_refused(void (*spoil)(struct tw_record *record)) {
     tw_sample_close_full(&rng, &sample);
-    assert_int_equal(tw_close_check(&sample, &err), TW_OK);
+    assert_int_equal(tw_record_check(&sample, &err), TW_OK);
     spoil(&sample);
-    assert_int_equal(tw_close_check(&sample, &err), TW_PROTO);
+    assert_int_equal(tw_record_check(&sample, &err), TW_PROTO);
 }
 
-static void no_lineage(struct tw_close *c) {
+static void no_lineage(struct tw_record *c) {
     memset(&c->lineage, 0, sizeof(c->lineage));
 }
-static void large_fragment(struct tw_close *c) {
+static void large_fragment(struct tw_record *c) {
     c->fragment = TW_FRAGMENTS_MAX;
 }
-static void too_many_contributors(struct tw_close *c) {
+static void too_many_contributors(struct tw_record *c) {
     c->contributors_count = TW_MEMBERS_MAX + 1;
 }
-static void contributor_twice(struct tw_close *c) {
+static void contributor_twice(struct tw_record *c) {
     c->contributors[3].member_idx = c->contributors[2].member_idx;
 }
-static void contributor_outside(struct tw_close *c) {
+static void contributor_outside(struct tw_record *c) {
     c->contributors[TW_MEMBERS_MAX - 1].member_idx = TW_MEMBERS_MAX;
 }
-static void too_many_parts(struct tw_close *c) {
+static void too_many_parts(struct tw_record *c) {
     c->parts_count = TW_PARTS_MAX + 1;
 }
-static void owners_out_of_order(struct tw_close *c) {
+static void owners_out_of_order(struct tw_record *c) {
     c->parts[1].owner_idx = c->parts[0].owner_idx;
 }
-static void owner_outside(struct tw_close *c) {
+static void owner_outside(struct tw_record *c) {
     c->parts[TW_PARTS_MAX - 1].owner_idx = TW_MEMBERS_MAX;
 }
-static void absent_with_result(struct tw_close *c) {
+static void absent_with_result(struct tw_record *c) {
     c->parts[0].bytes = 0;
     c->parts[0].contributors = 0;
 }
-static void absent_with_contributors(struct tw_close *c) {
+static void absent_with_contributors(struct tw_record *c) {
     c->parts[0].bytes = 0;
     memset(&c->parts[0].result, 0, sizeof(c->parts[0].result));
 }
-static void whole_without_result(struct tw_close *c) {
+static void whole_without_result(struct tw_record *c) {
     memset(&c->parts[0].result, 0, sizeof(c->parts[0].result));
 }
-static void whole_of_nobody(struct tw_close *c) {
+static void whole_of_nobody(struct tw_record *c) {
     c->parts[0].contributors = 0;
 }
-static void large_part(struct tw_close *c) {
+static void large_part(struct tw_record *c) {
     c->parts[0].bytes = (uint32_t)TW_PAYLOAD_BYTES_MAX + 1;
 }
-static void merged_but_not_listed(struct tw_close *c) {
+static void merged_but_not_listed(struct tw_record *c) {
     c->contributors_count--;
 }
-static void empty_next(struct tw_close *c) {
+static void empty_next(struct tw_record *c) {
     c->next.count = 0;
 }
-static void large_next(struct tw_close *c) {
+static void large_next(struct tw_record *c) {
     c->next.count = TW_MEMBERS_MAX + 1;
 }
-static void next_unsorted(struct tw_close *c) {
+static void next_unsorted(struct tw_record *c) {
     c->next.members[1].id = c->next.members[0].id;
 }
-static void next_skips_a_number(struct tw_close *c) {
+static void next_skips_a_number(struct tw_record *c) {
     c->next.number = c->roster_number + 2;
 }
-static void next_goes_back(struct tw_close *c) {
+static void next_goes_back(struct tw_record *c) {
     c->next.number = c->roster_number - 1;
 }
 
 static void every_broken_rule_is_refused(void **state) {
     (void)state;
-    void (*const spoils[])(struct tw_close *) = {
+    void (*const spoils[])(struct tw_record *) = {
         no_lineage,
         large_fragment,
         too_many_contributors,

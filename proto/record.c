@@ -1,4 +1,4 @@
-#include "proto/close.h"
+#include "proto/record.h"
 
 #include <string.h>
 
@@ -14,31 +14,31 @@ enum {
     MEMBER_BYTES = 44,
 };
 
-_Static_assert(TW_CLOSE_BYTES_MAX == HEAD_BYTES + TW_MEMBERS_MAX * CONTRIBUTOR_BYTES +
-                                         TW_PARTS_MAX * PART_BYTES + ROSTER_HEAD_BYTES +
-                                         TW_MEMBERS_MAX * MEMBER_BYTES,
+_Static_assert(TW_RECORD_BYTES_MAX == HEAD_BYTES + TW_MEMBERS_MAX * CONTRIBUTOR_BYTES +
+                                          TW_PARTS_MAX * PART_BYTES + ROSTER_HEAD_BYTES +
+                                          TW_MEMBERS_MAX * MEMBER_BYTES,
                "the largest manifest");
 
 static const uint8_t magic[4] = {'T', 'W', 'C', '1'};
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
-static enum tw_status check_contributors(const struct tw_close *close, struct tw_error *err) {
-    if (close->contributors_count > TW_MEMBERS_MAX)
+static enum tw_status check_contributors(const struct tw_record *record, struct tw_error *err) {
+    if (record->contributors_count > TW_MEMBERS_MAX)
         return tw_fail(err, TW_PROTO, "manifest: %u contributors, at most %d",
-                       close->contributors_count, TW_MEMBERS_MAX);
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        const uint32_t idx = close->contributors[i].member_idx;
-        if (idx >= TW_MEMBERS_MAX || (i > 0 && idx <= close->contributors[i - 1].member_idx))
+                       record->contributors_count, TW_MEMBERS_MAX);
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const uint32_t idx = record->contributors[i].member_idx;
+        if (idx >= TW_MEMBERS_MAX || (i > 0 && idx <= record->contributors[i - 1].member_idx))
             return tw_fail(err, TW_PROTO, "manifest: contributor %u has member %u, out of order", i,
                            idx);
     }
     return TW_OK;
 }
 
-static enum tw_status check_part(const struct tw_close *close, uint32_t k, uint64_t listed,
+static enum tw_status check_part(const struct tw_record *record, uint32_t k, uint64_t listed,
                                  struct tw_error *err) {
-    const struct tw_part *part = &close->parts[k];
+    const struct tw_part *part = &record->parts[k];
     const bool is_absent = part->bytes == 0;
     if (part->owner_idx >= TW_MEMBERS_MAX || (k > 0 && part->owner_idx <= part[-1].owner_idx))
         return tw_fail(err, TW_PROTO, "manifest: part %u has owner %u, out of order", k,
@@ -52,24 +52,24 @@ static enum tw_status check_part(const struct tw_close *close, uint32_t k, uint6
     return TW_OK;
 }
 
-static enum tw_status check_parts(const struct tw_close *close, struct tw_error *err) {
+static enum tw_status check_parts(const struct tw_record *record, struct tw_error *err) {
     uint64_t listed = 0;
-    if (close->parts_count > TW_PARTS_MAX)
-        return tw_fail(err, TW_PROTO, "manifest: %u parts, at most %d", close->parts_count,
+    if (record->parts_count > TW_PARTS_MAX)
+        return tw_fail(err, TW_PROTO, "manifest: %u parts, at most %d", record->parts_count,
                        TW_PARTS_MAX);
-    for (uint32_t i = 0; i < close->contributors_count; i++)
-        listed |= (uint64_t)1 << close->contributors[i].member_idx;
-    for (uint32_t k = 0; k < close->parts_count; k++) TW_TRY(check_part(close, k, listed, err));
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        listed |= (uint64_t)1 << record->contributors[i].member_idx;
+    for (uint32_t k = 0; k < record->parts_count; k++) TW_TRY(check_part(record, k, listed, err));
     return TW_OK;
 }
 
-static enum tw_status check_next(const struct tw_close *close, struct tw_error *err) {
-    const struct tw_roster *next = &close->next;
+static enum tw_status check_next(const struct tw_record *record, struct tw_error *err) {
+    const struct tw_roster *next = &record->next;
     if (next->count == 0 || next->count > TW_MEMBERS_MAX)
         return tw_fail(err, TW_PROTO, "manifest: next roster has %u members", next->count);
-    if (next->number - close->roster_number > 1)
+    if (next->number - record->roster_number > 1)
         return tw_fail(err, TW_PROTO, "manifest: roster %u cannot follow roster %u", next->number,
-                       close->roster_number);
+                       record->roster_number);
     for (uint32_t i = 1; i < next->count; i++) {
         if (tw_id_compare(&next->members[i - 1].id, &next->members[i].id) >= 0)
             return tw_fail(err, TW_PROTO, "manifest: next roster is not sorted at %u", i);
@@ -77,14 +77,14 @@ static enum tw_status check_next(const struct tw_close *close, struct tw_error *
     return TW_OK;
 }
 
-enum tw_status tw_close_check(const struct tw_close *close, struct tw_error *err) {
-    if (tw_id_is_zero(&close->lineage)) return tw_fail(err, TW_PROTO, "manifest: no lineage");
-    if (close->fragment >= TW_FRAGMENTS_MAX)
-        return tw_fail(err, TW_PROTO, "manifest: fragment %u, at most %d", close->fragment,
+enum tw_status tw_record_check(const struct tw_record *record, struct tw_error *err) {
+    if (tw_id_is_zero(&record->lineage)) return tw_fail(err, TW_PROTO, "manifest: no lineage");
+    if (record->fragment >= TW_FRAGMENTS_MAX)
+        return tw_fail(err, TW_PROTO, "manifest: fragment %u, at most %d", record->fragment,
                        TW_FRAGMENTS_MAX - 1);
-    TW_TRY(check_contributors(close, err));
-    TW_TRY(check_parts(close, err));
-    return check_next(close, err);
+    TW_TRY(check_contributors(record, err));
+    TW_TRY(check_parts(record, err));
+    return check_next(record, err);
 }
 
 /* ---- bytes --------------------------------------------------------------------------------- */
@@ -104,44 +104,44 @@ static uint8_t *put_id(uint8_t *to, const struct tw_id *id) {
     return to + sizeof(id->bytes);
 }
 
-size_t tw_close_encode(const struct tw_close *close, uint8_t bytes[TW_CLOSE_BYTES_MAX]) {
-    TW_ASSERT(tw_close_check(close, NULL) == TW_OK);
+size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_BYTES_MAX]) {
+    TW_ASSERT(tw_record_check(record, NULL) == TW_OK);
     uint8_t *to = bytes;
     memcpy(to, magic, sizeof(magic));
-    to = put_id(to + sizeof(magic), &close->lineage);
-    to = put_id(to, &close->parent);
-    to = put_u64(to, close->round);
-    to = put_u64(to, close->clock_tokens);
-    to = put_u32(to, close->fragment);
-    to = put_u32(to, close->roster_number);
-    to = put_u32(to, close->finals);
-    to = put_u32(to, close->contributors_count);
-    to = put_u32(to, close->parts_count);
-    to = put_u32(to, close->next.count);
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        const struct tw_contributor *contributor = &close->contributors[i];
+    to = put_id(to + sizeof(magic), &record->lineage);
+    to = put_id(to, &record->parent);
+    to = put_u64(to, record->round);
+    to = put_u64(to, record->clock_tokens);
+    to = put_u32(to, record->fragment);
+    to = put_u32(to, record->roster_number);
+    to = put_u32(to, record->finals);
+    to = put_u32(to, record->contributors_count);
+    to = put_u32(to, record->parts_count);
+    to = put_u32(to, record->next.count);
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const struct tw_contributor *contributor = &record->contributors[i];
         to = put_u32(to, contributor->member_idx);
         to = put_u32(to, contributor->fragment_steps);
         to = put_u64(to, contributor->tokens);
         to = put_u64(to, contributor->fragment_tokens);
         to = put_id(to, &contributor->root);
     }
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        const struct tw_part *part = &close->parts[k];
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        const struct tw_part *part = &record->parts[k];
         to = put_u32(to, part->owner_idx);
         to = put_u32(to, part->bytes);
         to = put_u64(to, part->contributors);
         to = put_id(to, &part->result);
     }
-    to = put_u32(to, close->next.number);
+    to = put_u32(to, record->next.number);
     to = put_u32(to, 0);
-    for (uint32_t i = 0; i < close->next.count; i++) {
-        const struct tw_member *member = &close->next.members[i];
+    for (uint32_t i = 0; i < record->next.count; i++) {
+        const struct tw_member *member = &record->next.members[i];
         to = put_id(to, &member->id);
         to = put_u64(to, member->nonce);
         to = put_u32(to, member->weight);
     }
-    TW_ASSERT(to - bytes <= TW_CLOSE_BYTES_MAX);
+    TW_ASSERT(to - bytes <= TW_RECORD_BYTES_MAX);
     return (size_t)(to - bytes);
 }
 
@@ -163,72 +163,72 @@ static struct tw_id take_id(const uint8_t **from) {
     return id;
 }
 
-static void take_lists(const uint8_t *from, struct tw_close *close) {
-    for (uint32_t i = 0; i < close->contributors_count; i++) {
-        struct tw_contributor *contributor = &close->contributors[i];
+static void take_lists(const uint8_t *from, struct tw_record *record) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        struct tw_contributor *contributor = &record->contributors[i];
         contributor->member_idx = take_u32(&from);
         contributor->fragment_steps = take_u32(&from);
         contributor->tokens = take_u64(&from);
         contributor->fragment_tokens = take_u64(&from);
         contributor->root = take_id(&from);
     }
-    for (uint32_t k = 0; k < close->parts_count; k++) {
-        struct tw_part *part = &close->parts[k];
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        struct tw_part *part = &record->parts[k];
         part->owner_idx = take_u32(&from);
         part->bytes = take_u32(&from);
         part->contributors = take_u64(&from);
         part->result = take_id(&from);
     }
-    close->next.number = take_u32(&from);
+    record->next.number = take_u32(&from);
     from += 4;
-    for (uint32_t i = 0; i < close->next.count; i++) {
-        struct tw_member *member = &close->next.members[i];
+    for (uint32_t i = 0; i < record->next.count; i++) {
+        struct tw_member *member = &record->next.members[i];
         member->id = take_id(&from);
         member->nonce = take_u64(&from);
         member->weight = take_u32(&from);
     }
 }
 
-enum tw_status tw_close_decode(const uint8_t *bytes, size_t size, struct tw_close *close,
-                               struct tw_error *err) {
-    memset(close, 0, sizeof(*close));
-    if (size < HEAD_BYTES || size > TW_CLOSE_BYTES_MAX)
+enum tw_status tw_record_decode(const uint8_t *bytes, size_t size, struct tw_record *record,
+                                struct tw_error *err) {
+    memset(record, 0, sizeof(*record));
+    if (size < HEAD_BYTES || size > TW_RECORD_BYTES_MAX)
         return tw_fail(err, TW_PROTO, "manifest: %zu bytes", size);
     if (memcmp(bytes, magic, sizeof(magic)) != 0)
         return tw_fail(err, TW_PROTO, "manifest: does not start with TWC1");
     const uint8_t *from = bytes + sizeof(magic);
-    close->lineage = take_id(&from);
-    close->parent = take_id(&from);
-    close->round = take_u64(&from);
-    close->clock_tokens = take_u64(&from);
-    close->fragment = take_u32(&from);
-    close->roster_number = take_u32(&from);
-    close->finals = take_u32(&from);
-    close->contributors_count = take_u32(&from);
-    close->parts_count = take_u32(&from);
-    close->next.count = take_u32(&from);
-    if (close->contributors_count > TW_MEMBERS_MAX || close->parts_count > TW_PARTS_MAX ||
-        close->next.count > TW_MEMBERS_MAX)
+    record->lineage = take_id(&from);
+    record->parent = take_id(&from);
+    record->round = take_u64(&from);
+    record->clock_tokens = take_u64(&from);
+    record->fragment = take_u32(&from);
+    record->roster_number = take_u32(&from);
+    record->finals = take_u32(&from);
+    record->contributors_count = take_u32(&from);
+    record->parts_count = take_u32(&from);
+    record->next.count = take_u32(&from);
+    if (record->contributors_count > TW_MEMBERS_MAX || record->parts_count > TW_PARTS_MAX ||
+        record->next.count > TW_MEMBERS_MAX)
         return tw_fail(err, TW_PROTO, "manifest: %u contributors, %u parts, %u next members",
-                       close->contributors_count, close->parts_count, close->next.count);
-    const size_t expected = HEAD_BYTES + (size_t)close->contributors_count * CONTRIBUTOR_BYTES +
-                            (size_t)close->parts_count * PART_BYTES + ROSTER_HEAD_BYTES +
-                            (size_t)close->next.count * MEMBER_BYTES;
+                       record->contributors_count, record->parts_count, record->next.count);
+    const size_t expected = HEAD_BYTES + (size_t)record->contributors_count * CONTRIBUTOR_BYTES +
+                            (size_t)record->parts_count * PART_BYTES + ROSTER_HEAD_BYTES +
+                            (size_t)record->next.count * MEMBER_BYTES;
     if (size != expected)
         return tw_fail(err, TW_PROTO, "manifest: %zu bytes where %zu belong", size, expected);
-    const size_t lists = (size_t)close->contributors_count * CONTRIBUTOR_BYTES +
-                         (size_t)close->parts_count * PART_BYTES;
+    const size_t lists = (size_t)record->contributors_count * CONTRIBUTOR_BYTES +
+                         (size_t)record->parts_count * PART_BYTES;
     if (tw_get_u32(from + lists + 4) != 0)
         return tw_fail(err, TW_PROTO, "manifest: reserved bytes are not zero");
-    take_lists(from, close);
-    return tw_close_check(close, err);
+    take_lists(from, record);
+    return tw_record_check(record, err);
 }
 
 /* ---- names --------------------------------------------------------------------------------- */
 
-struct tw_id tw_close_digest(const struct tw_close *close) {
-    uint8_t bytes[TW_CLOSE_BYTES_MAX];
-    return tw_sha256(bytes, tw_close_encode(close, bytes));
+struct tw_id tw_record_digest(const struct tw_record *record) {
+    uint8_t bytes[TW_RECORD_BYTES_MAX];
+    return tw_sha256(bytes, tw_record_encode(record, bytes));
 }
 
 struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t parts_count) {
