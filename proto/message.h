@@ -149,7 +149,7 @@ struct tw_msg_nack {
     uint32_t refused_parts; /* set of parts; not 0: in ballot `promised`, for their results */
 };
 
-/* A committed manifest: pushed by the closer, and the answer to LOG_GET. */
+/* A committed manifest: pushed by the proposer, and the answer to LOG_GET. */
 struct tw_msg_commit {
     struct tw_record record;
 };

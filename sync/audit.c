@@ -14,7 +14,8 @@
  *
  * An owner answers for what it told, and for nothing else: a part is audited by those whom its
  * owner told the result and the contributions that the manifest has of it. A manifest that was
- * decided in trouble may have others (rigged.c), and an honest owner would be struck for them.
+ * decided in trouble may have others (proposal_check.c), and an honest owner would be struck for
+ * them.
  *
  * An accusation is a hint where to look and no more. Who sends one that is wrong is not heard for a
  * while: it has cost everybody one merge. One audit at a time; one hint may wait. */
@@ -30,7 +31,7 @@ static const struct tw_contributor *row_of(const struct tw_record *record, uint3
 /* The owner of part k told us this result, and of these contributions. */
 static bool is_told(const struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct tw_msg_result *said = &node->round.results[k].said;
-    if (!node->round.results[k].has || tw_rigged_part(node, record, k)) return false;
+    if (!node->round.results[k].has || tw_proposal_is_rigged_part(node, record, k)) return false;
     for (uint32_t i = 0; i < said->contributors_count; i++) {
         const struct tw_contributor *told = &said->contributors[i];
         const struct tw_contributor *row = row_of(record, told->member_idx);

@@ -6,8 +6,8 @@
  * leave stops deciding rounds in the same event, so two nodes cannot change places.
  *
  * Following another lineage: its newest manifest, then per fragment (phi, u) from members
- * (state.c), then the rounds decided meanwhile, then JOIN until a manifest lists this node under
- * its new nonce.
+ * (state_transfer.c), then the rounds decided meanwhile, then JOIN until a manifest lists this node
+ * under its new nonce.
  *
  * A model is of one lineage. (phi, u) arrive one fragment after the other, for a second copy of all
  * of them may have no room, and are kept up to date meanwhile; but theta, which is trained, is left
@@ -82,7 +82,7 @@ void tw_lineage_fork(struct tw_node *node) {
         node->fetch[p].has_offer = true;
         node->fetch[p].offer = (struct tw_msg_state){.fragment = p, .rounds = node->at.rounds};
     }
-    tw_vote_reset(node);
+    tw_acceptor_reset(node);
     const struct tw_roster alone = tw_lineage_founder(node);
     tw_node_set_roster(node, &alone);
     tw_log_clock(node);
@@ -162,7 +162,7 @@ static void adopt(struct tw_node *node, uint16_t peer) {
     node->lineage_us = node->now_us;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         tw_lineage_unhold(node, p, TW_LOAD_KEEP);
-    tw_vote_reset(node);
+    tw_acceptor_reset(node);
     const struct tw_roster unknown = {.count = 0};
     tw_node_set_roster(node, &unknown);
     tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
@@ -263,7 +263,7 @@ static void ask_to_join(struct tw_node *node) {
         tw_log_is_close(node) || (TW_IS_MUTANT(node, TW_MUTANT_EARLY_JOIN) && !node->needs_tip);
     if (node->state != TW_STATE_RECEIVER) node->is_shut_out = false;
     if (node->state != TW_STATE_RECEIVER || !is_ready || node->has_left) return;
-    if (node->round.self_idx >= 0 || !tw_vote_has_nonce(node)) return;
+    if (node->round.self_idx >= 0 || !tw_acceptor_has_nonce(node)) return;
     if (node->now_us < node->join_us + JOIN_US && node->join_us != 0) {
         tw_node_wake(node, node->join_us + JOIN_US);
         return;
@@ -303,7 +303,7 @@ static uint64_t hold_end_us(const struct tw_node *node) {
 static void solo_round(struct tw_node *node) {
     if (node->state != TW_STATE_SOLO || !node->worker_up || node->applying != 0) return;
     const bool has_voted = node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
-    if (node->round.phase != CLOSER_IDLE || has_voted) return;
+    if (node->round.phase != PROPOSER_IDLE || has_voted) return;
     if (!tw_log_is_current(node)) return;
     const uint64_t held_until_us = hold_end_us(node);
     if (node->now_us < held_until_us) {

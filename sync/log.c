@@ -41,7 +41,8 @@ bool tw_log_is_current(const struct tw_node *node) {
 
 /* A follower knows of rounds whose state is still on its way, and who has no worker of rounds that
  * wait. While a fragment is not held, what our weights stand for is what they stood for before; so
- * while theta is not of this lineage yet. No state is loaded that is behind it (state.c). */
+ * while theta is not of this lineage yet. No state is loaded that is behind it (state_transfer.c).
+ */
 void tw_log_note_held(struct tw_node *node) {
     struct tw_position *at = &node->at;
     uint64_t rounds = at->rounds;
@@ -221,7 +222,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
     note_deliveries(node, entry);
     const bool is_listed = tw_account_commit(node, entry);
     tw_stall_note_owners(node, entry);
-    tw_floor_note_turns(node);
+    tw_lease_note_turns(node);
     learn_patience(node, entry);
     tw_strike_note(node, entry);
     tw_audit_note(node, entry);
@@ -288,7 +289,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record
     if (record->round < node->at.rounds) return;
     if (!tw_id_equal(&record->parent, &node->tip_digest) ||
         record->fragment != tw_round_fragment(node, record->round) ||
-        (node->roster.count > 0 && !tw_vote_is_sound(node, record))) {
+        (node->roster.count > 0 && !tw_acceptor_is_sound(node, record))) {
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
@@ -384,7 +385,7 @@ static bool has_results(struct tw_node *node, const struct tw_record *record,
             tw_payload_want_result(node, part, record->fragment, division->u.apply.parts[k].begin,
                                    division->u.apply.parts[k].count);
         if (payload == NULL) return false;
-        tw_pull_decided(node, payload);
+        tw_chunks_decided(node, payload);
         is_complete &= payload->state == PAYLOAD_HELD;
         *is_lost |=
             payload->state == PAYLOAD_HELD &&

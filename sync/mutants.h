@@ -15,7 +15,7 @@
     X(LOST_ACK, "lost-acknowledgement", "a vote is told before it is on disk")                     \
     X(FORGOTTEN_VOTE, "forgotten-vote", "a restart forgets the vote and keeps the seat")           \
     X(KEPT_NAME, "kept-name", "a restart alone goes on under the old lineage")                     \
-    X(OTHER_VALUE, "other-value", "a closer proposes its own manifest over an accepted one")       \
+    X(OTHER_VALUE, "other-value", "a proposer proposes its own manifest over an accepted one")     \
     X(ABSENT_APPLIED, "absent-applied", "a part without a result is applied like one with")        \
     X(MIX_FOR_SHIFT, "mix-for-shift", "who did not contribute mixes instead of shifting")          \
     X(TOKENS_TWICE, "tokens-twice", "listed tokens are offered again in the next round")           \

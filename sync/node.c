@@ -98,7 +98,7 @@ static void resume(struct tw_node *node, const struct tw_position *position,
     tw_node_set_roster(node, &roster);
     if (!has_vote) { /* we may have voted and forgotten: come back as somebody new */
         node->at.nonce = tw_lineage_nonce(node);
-        tw_vote_reset(node);
+        tw_acceptor_reset(node);
         tw_node_set_roster(node, &roster);
     }
 }
@@ -145,11 +145,11 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;
     case TW_MSG_CONTRIB: tw_round_contrib(node, peer, &message->u.contrib); break;
     case TW_MSG_RESULT: tw_round_result(node, peer, &message->u.result); break;
-    case TW_MSG_PREPARE: tw_vote_prepare(node, peer, &message->u.prepare); break;
-    case TW_MSG_PROMISE: tw_closer_promise(node, peer, &message->u.promise); break;
-    case TW_MSG_PROPOSE: tw_vote_propose(node, peer, &message->u.propose); break;
-    case TW_MSG_ACCEPT: tw_closer_accept(node, peer, &message->u.accept); break;
-    case TW_MSG_NACK: tw_closer_nack(node, peer, &message->u.nack); break;
+    case TW_MSG_PREPARE: tw_acceptor_prepare(node, peer, &message->u.prepare); break;
+    case TW_MSG_PROMISE: tw_proposer_promise(node, peer, &message->u.promise); break;
+    case TW_MSG_PROPOSE: tw_acceptor_propose(node, peer, &message->u.propose); break;
+    case TW_MSG_ACCEPT: tw_proposer_accept(node, peer, &message->u.accept); break;
+    case TW_MSG_NACK: tw_proposer_nack(node, peer, &message->u.nack); break;
     case TW_MSG_COMMIT: tw_log_received(node, peer, &message->u.commit.close); break;
     case TW_MSG_LOG_GET: tw_log_get(node, peer, &message->u.log_get); break;
     case TW_MSG_LOG_NONE: tw_log_none(node, peer, &message->u.log_none); break;
@@ -287,7 +287,7 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
         break;
     }
     case TW_EV_EXPORTED: tw_state_exported(node, event); break;
-    case TW_EV_STORED: tw_vote_stored(node, event->u.store_seq, event->ok); break;
+    case TW_EV_STORED: tw_acceptor_stored(node, event->u.store_seq, event->ok); break;
     case TW_EV_LEAVE: say_goodbye(node); break;
     case TW_EV_MEASURED:
         node->upload_kib_s = event->u.measured.upload_kib_s;
@@ -307,7 +307,7 @@ void tw_node_advance(struct tw_node *node) {
         tw_pair_advance(node);
     } else {
         tw_round_advance(node);
-        tw_vote_advance(node);
+        tw_acceptor_advance(node);
         tw_audit_advance(node);
     }
     tw_payload_advance(node);
@@ -387,7 +387,7 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
             view->peers[i].strike.left_us = strike->until_us - node->now_us;
         }
         view->peers[i].owner_stall_us = tw_stall_left_us(node, TW_STALL_OWNER, &link->id);
-        view->peers[i].closer_stall_us = tw_stall_left_us(node, TW_STALL_CLOSER, &link->id);
+        view->peers[i].proposer_stall_us = tw_stall_left_us(node, TW_STALL_PROPOSER, &link->id);
         view->peers[i].unmerged = tw_unmerged_rounds(node, &link->id);
         view->peers[i].is_member = tw_roster_find(&node->roster, &link->id) >= 0;
         for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {

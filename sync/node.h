@@ -410,7 +410,7 @@ struct tw_node_view {
             uint64_t round, left_us;
             bool is_false; /* that result is no merge; else it was out of all proportion */
         } strike;
-        uint64_t owner_stall_us, closer_stall_us; /* so long it is not waited for as that */
+        uint64_t owner_stall_us, proposer_stall_us; /* so long it is not waited for as that */
         uint32_t unmerged; /* rounds in a row in which its contribution was too large for us */
     } peers[TW_PEERS_MAX];
 };

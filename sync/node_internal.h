@@ -5,26 +5,25 @@
  * message, a dead worker or a restart needs no code of its own: the next walk asks again.
  *
  *   peers.c    links, heartbeats, who is alive        payload.c  bytes by name: want, pull, serve
- *   round.c    contributions, owner's merge, results  vote.c     ballots: the acceptor
- *   closer.c   ballots: who proposes, and when        proposal.c what is proposed
- *   refuse.c   what is not accepted, and then         rigged.c   what no honest closer proposes
- *   log.c      committed manifests, applying them     lineage.c  adopt, fork, join
- *   account.c  own tokens and steps, listed or not     stall.c    who holds up rounds
- *   floor.c    whom the acceptor promises next
- *   pull.c     who is asked for which chunk           state.c    (phi, u) given and taken
- *   pair.c     topology pair, instead of rounds and votes: exchanges of two nodes
+ *   round.c    contributions, owner's merge, results  acceptor.c     ballots: the acceptor
+ *   proposer.c   ballots: who proposes, and when        proposal.c what is proposed
+ *   veto.c   what is not accepted, and then         proposal_check.c   what no honest proposer
+ * proposes log.c      committed manifests, applying them     lineage.c  adopt, fork, join account.c
+ * own tokens and steps, listed or not     stall.c    who holds up rounds ballot_lease.c    whom the
+ * acceptor promises next chunk_scheduler.c     who is asked for which chunk state_transfer.c (phi,
+ * u) given and taken pair.c     topology pair, instead of rounds and votes: exchanges of two nodes
  *   pair_clock.c  the run's clock there, and whose state is taken over */
 #ifndef TW_SYNC_NODE_INTERNAL_H
 #define TW_SYNC_NODE_INTERNAL_H
 
 #include <stddef.h>
 
-#include "sync/floor.h"
+#include "sync/ballot_lease.h"
 
 #include "sync/node.h"
-#include "sync/refuse.h"
-#include "sync/rigged.h"
+#include "sync/proposal_check.h"
 #include "sync/stall.h"
+#include "sync/veto.h"
 
 #include "base/assert.h"
 #include "base/bytes.h"
@@ -117,7 +116,7 @@ struct pull {
 struct link {
     bool is_up, has_status;
     bool has_left; /* it said goodbye: what it still says of itself counts no more */
-    bool is_dry;   /* what it was asked for last did not come: pull.c */
+    bool is_dry;   /* what it was asked for last did not come: chunk_scheduler.c */
     struct tw_id id;
     struct tw_msg_status status;
     uint64_t up_us, heard_us;
@@ -187,14 +186,14 @@ enum own_state {
     OWN_SENT,
     OWN_REFUSED, /* tried again until the round is active; then it is said that nothing will come */
 };
-enum closer_phase { CLOSER_IDLE, CLOSER_STORING, CLOSER_PREPARING, CLOSER_PROPOSING };
+enum proposer_phase { PROPOSER_IDLE, PROPOSER_STORING, PROPOSER_PREPARING, PROPOSER_PROPOSING };
 
 /* The one round being decided: number node->at.rounds. */
 struct round {
     uint64_t active_us; /* first sign of life, or when it is due; 0 = none yet */
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
     uint32_t owners[TW_PARTS_MAX], owners_count;
-    uint32_t rank[TW_MEMBERS_MAX];      /* rank[i] = roster index of the i-th closer */
+    uint32_t rank[TW_MEMBERS_MAX];      /* rank[i] = roster index of the i-th proposer */
     int self_idx, self_part, self_rank; /* -1: not in the roster, no owner */
 
     enum own_state own;
@@ -213,22 +212,22 @@ struct round {
 
     /* acceptor: the proposal we would accept once its results are here */
     bool has_offer, is_lost; /* is_lost: nobody has one of its results */
-    bool is_offer_heard;     /* it is no weak one: vote.c; its closer has the floor */
+    bool is_offer_heard;     /* it is no weak one: acceptor.c; its proposer has the floor */
     uint16_t offer_from;     /* NO_PEER = ourselves */
     uint64_t offer_ballot;
     struct tw_record offer;
 
-    /* results that somebody does not take: refuse.c */
-    uint32_t left_out;                 /* set of parts that this closer does not propose */
+    /* results that somebody does not take: veto.c */
+    uint32_t left_out;                 /* set of parts that this proposer does not propose */
     uint64_t refused_by[TW_PARTS_MAX]; /* sets of members: what they did not take of our ballot */
-    uint64_t refused_ranks;            /* closers whose proposals we did not take */
+    uint64_t refused_ranks;            /* proposers whose proposals we did not take */
     uint64_t empty_ranks;              /* and of these who left out most of the round */
     uint64_t refused_us;               /* the first of them */
     bool has_refused_late;             /* one of them may have carried on what others accepted */
     uint64_t reported;                 /* owners whose results were reported */
 
-    /* closer */
-    enum closer_phase phase;
+    /* proposer */
+    enum proposer_phase phase;
     uint32_t attempt;
     uint64_t ballot, ballot_seq, phase_us, retry_us;
     uint64_t promised_by, accepted_by, nacked_by; /* sets of members: of this ballot */
@@ -417,7 +416,7 @@ struct tw_node {
     uint32_t replies_count;
 
     struct round round;
-    struct tw_floor floor; /* of that round */
+    struct tw_lease floor; /* of that round */
     struct past_round past[AUDIT_ROUNDS];
     struct audit audit;
     uint64_t audits_count;
@@ -537,20 +536,21 @@ void tw_payload_worker_up(struct tw_node *node);
 void tw_payload_drop_all(struct tw_node *node);
 void tw_payload_advance(struct tw_node *node);
 
-/* ---- pull.c --------------------------------------------------------------------------------- */
+/* ---- chunk_scheduler.c
+ * --------------------------------------------------------------------------------- */
 
 /* Lets go of sources that do not deliver, and finds others. */
-void tw_pull_prepare(struct tw_node *node, struct payload *payload);
+void tw_chunks_prepare(struct tw_node *node, struct payload *payload);
 /* Asks the sources for as much as they may be asked for. */
-void tw_pull_ask(struct tw_node *node, struct payload *payload);
+void tw_chunks_ask(struct tw_node *node, struct payload *payload);
 /* Chunk `idx` was stored. */
-void tw_pull_arrived(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t idx);
+void tw_chunks_arrived(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t idx);
 /* A majority has it from now on: who had it not may have it, and nobody waits for a dry link. */
-void tw_pull_decided(struct tw_node *node, struct payload *payload);
+void tw_chunks_decided(struct tw_node *node, struct payload *payload);
 /* The peer is none of its sources (any more). */
-void tw_pull_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer);
+void tw_chunks_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer);
 /* Nobody is asked for it any more. */
-void tw_pull_forget(struct tw_node *node, struct payload *payload);
+void tw_chunks_forget(struct tw_node *node, struct payload *payload);
 
 /* ---- round.c -------------------------------------------------------------------------------- */
 
@@ -580,38 +580,40 @@ uint64_t tw_round_share(const struct tw_node *node);
 /* Results of the open round are kept until this round is decided, for those who missed them. */
 uint64_t tw_round_keep(const struct tw_node *node);
 
-/* ---- vote.c --------------------------------------------------------------------------------- */
+/* ---- acceptor.c ---------------------------------------------------------------------------------
+ */
 
-void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare);
-void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose);
-void tw_vote_stored(struct tw_node *node, uint64_t seq, bool ok);
+void tw_acceptor_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare);
+void tw_acceptor_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose);
+void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok);
 /* Somebody has proposed what may come to something. */
-bool tw_vote_has_offer(struct tw_node *node);
-bool tw_vote_is_sound(const struct tw_node *node, const struct tw_record *record);
-void tw_vote_reset(struct tw_node *node); /* a new membership: nothing promised; stored */
+bool tw_acceptor_has_offer(struct tw_node *node);
+bool tw_acceptor_is_sound(const struct tw_node *node, const struct tw_record *record);
+void tw_acceptor_reset(struct tw_node *node); /* a new membership: nothing promised; stored */
 /* The membership we ask for is on disk; asks for it again when writing it failed. */
-bool tw_vote_has_nonce(struct tw_node *node);
-void tw_vote_advance(struct tw_node *node);
-uint32_t tw_vote_majority(const struct tw_node *node);
-/* The rank of the closer that uses this ballot. */
-uint32_t tw_vote_rank(uint64_t ballot);
+bool tw_acceptor_has_nonce(struct tw_node *node);
+void tw_acceptor_advance(struct tw_node *node);
+uint32_t tw_membership_majority(const struct tw_node *node);
+/* The rank of the proposer that uses this ballot. */
+uint32_t tw_ballot_rank(uint64_t ballot);
 /* Whose message it is, by roster index; NO_PEER: our own. -1: no member's. */
-int tw_vote_sender(const struct tw_node *node, uint16_t peer);
+int tw_membership_sender(const struct tw_node *node, uint16_t peer);
 /* Makes the vote be about the open round; older rounds are decided and need no memory. */
-void tw_vote_turn(struct tw_node *node);
+void tw_acceptor_turn(struct tw_node *node);
 /* Has the vote written down; the STORED that answers it names what is returned. */
-uint64_t tw_vote_store(struct tw_node *node);
+uint64_t tw_acceptor_store(struct tw_node *node);
 
-/* ---- closer.c ------------------------------------------------------------------------------- */
+/* ---- proposer.c -------------------------------------------------------------------------------
+ */
 
-void tw_closer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
-void tw_closer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
-void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
+void tw_proposer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
+void tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
+void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
 /* Gives the ballot up, and lets others try: longer each time. */
-void tw_closer_back_off(struct tw_node *node);
-void tw_closer_advance(struct tw_node *node);
+void tw_proposer_back_off(struct tw_node *node);
+void tw_proposer_advance(struct tw_node *node);
 /* Says what this phase has to say, and ends one that takes too long. */
-void tw_closer_tell(struct tw_node *node);
+void tw_proposer_tell(struct tw_node *node);
 
 /* ---- proposal.c ----------------------------------------------------------------------------- */
 
@@ -630,7 +632,7 @@ uint64_t tw_proposal_told_by(const struct tw_msg_result *result);
 void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, uint64_t round,
                    uint32_t part);
 /* It owns nothing where others need not agree or there is proof (proposal.c), and is not waited for
- * as a closer. */
+ * as a proposer. */
 bool tw_strike_is(const struct tw_node *node, const struct tw_id *id);
 /* And that is proven: a merge that this node did again, or bytes that decode to nothing. */
 bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id);
@@ -647,17 +649,19 @@ void tw_unmerged_note(struct tw_node *node, const struct tw_id *id, bool is_merg
 /* In how many rounds in a row it was left out. */
 uint32_t tw_unmerged_rounds(const struct tw_node *node, const struct tw_id *id);
 
-/* ---- share.c --------------------------------------------------------------------------------- */
+/* ---- part_weights.c
+ * --------------------------------------------------------------------------------- */
 
 /* Gives the owners of a roster (weight above 0) their weights. */
-void tw_share_weigh(const struct tw_node *node, struct tw_roster *next);
+void tw_part_weights_set(const struct tw_node *node, struct tw_roster *next);
 /* Takes the parts of those who are out of line, of so much weight at most; where most are it is we
  * who are. */
-void tw_share_leave_out_odd(const struct tw_node *node, struct tw_roster *next, uint64_t most);
+void tw_part_weights_drop_outliers(const struct tw_node *node, struct tw_roster *next,
+                                   uint64_t most);
 /* Leaves TW_PARTS_MAX owners, who upload most. */
-void tw_share_limit(struct tw_roster *next);
+void tw_part_weights_limit(struct tw_roster *next);
 /* Out of line with the other peers, as the shell measured it. */
-bool tw_share_is_odd(const struct tw_node *node, uint16_t peer);
+bool tw_part_weights_is_outlier(const struct tw_node *node, uint16_t peer);
 
 /* ---- audit.c --------------------------------------------------------------------------------- */
 
@@ -769,7 +773,8 @@ void tw_lineage_solo_done(struct tw_node *node);
 void tw_lineage_hold(struct tw_node *node, uint64_t for_us);
 void tw_lineage_advance(struct tw_node *node);
 
-/* ---- state.c: (phi, u) of a fragment, given and taken ---------------------------------------- */
+/* ---- state_transfer.c: (phi, u) of a fragment, given and taken
+ * ---------------------------------------- */
 
 void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get);
 void tw_state_exported(struct tw_node *node, const struct tw_event *event);

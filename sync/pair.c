@@ -246,7 +246,7 @@ static bool is_match(const struct tw_node *node, uint16_t peer) {
 
 static bool is_candidate(const struct tw_node *node, uint16_t peer, bool may_be_odd) {
     return is_match(node, peer) && (node->pair.asked >> peer & 1) == 0 &&
-           (may_be_odd || !tw_share_is_odd(node, peer)) &&
+           (may_be_odd || !tw_part_weights_is_outlier(node, peer)) &&
            node->links[peer].status.state == TW_STATE_SOLO;
 }
 
@@ -258,7 +258,8 @@ static uint64_t candidates(const struct tw_node *node, bool may_be_odd) {
     return set;
 }
 
-/* Those of the set whose chunks come twice as soon as is usual in it, as pull.c measured. */
+/* Those of the set whose chunks come twice as soon as is usual in it, as chunk_scheduler.c
+ * measured. */
 static uint64_t find_near(const struct tw_node *node, uint64_t set) {
     uint64_t sorted[TW_PEERS_MAX], near = 0;
     uint32_t known = 0;

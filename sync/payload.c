@@ -17,7 +17,7 @@ struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash) 
 }
 
 static void drop(struct tw_node *node, struct payload *payload) {
-    tw_pull_forget(node, payload);
+    tw_chunks_forget(node, payload);
     if (payload->is_expected || payload->state == PAYLOAD_HELD)
         tw_act_payload(node, TW_ACT_DROP, payload);
     payload->state = PAYLOAD_FREE;
@@ -79,7 +79,7 @@ void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t by
                      enum tw_content content, uint64_t elements, uint64_t keep_round) {
     struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL) payload = add(node, hash, bytes, PAYLOAD_HELD);
-    if (payload != NULL) tw_pull_forget(node, payload);
+    if (payload != NULL) tw_chunks_forget(node, payload);
     if (payload == NULL) { /* no row left: the shell may forget it */
         tw_act_payload(node, TW_ACT_DROP, &(struct payload){.hash = *hash, .bytes = bytes});
         return;
@@ -128,8 +128,8 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
     payload->chunks_have++;
     payload->vain = 0;
     payload->progress_us = node->now_us;
-    tw_pull_arrived(node, payload, peer, idx);
-    if (payload->chunks_have == payload->chunks) tw_pull_forget(node, payload);
+    tw_chunks_arrived(node, payload, peer, idx);
+    if (payload->chunks_have == payload->chunks) tw_chunks_forget(node, payload);
     if (payload->chunks_have == payload->chunks && TW_IS_MUTANT(node, TW_MUTANT_UNVERIFIED)) {
         payload->state = PAYLOAD_HELD;
     } else if (payload->chunks_have == payload->chunks) {
@@ -145,7 +145,7 @@ static void begin_anew(struct tw_node *node, struct payload *payload, bool is_wr
     } else {
         payload->tried |= payload->sources | payload->senders;
     }
-    tw_pull_forget(node, payload);
+    tw_chunks_forget(node, payload);
     payload->asked = payload->senders = 0;
     payload->is_mixed = false;
     payload->chunks_have = 0;
@@ -217,7 +217,7 @@ void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id 
     struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL || payload->state != PAYLOAD_WANTED) return;
     payload->offered &= ~(UINT64_C(1) << peer);
-    tw_pull_source_lost(node, payload, peer);
+    tw_chunks_source_lost(node, payload, peer);
 }
 
 void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
@@ -229,7 +229,7 @@ void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
          * this one. */
         if ((payload->pullers & ~others) != 0 && payload->content == TW_CONTENT_OPAQUE)
             keep_until(node, payload, node->now_us + STATE_RESUME_US);
-        tw_pull_source_lost(node, payload, peer);
+        tw_chunks_source_lost(node, payload, peer);
         payload->pullers &= others;
         payload->tried &= others; /* the number may be somebody else's next */
         payload->asked &= others;
@@ -254,7 +254,7 @@ void tw_payload_drop_all(struct tw_node *node) {
 }
 
 static void prepare(struct tw_node *node, struct payload *payload) {
-    tw_pull_prepare(node, payload);
+    tw_chunks_prepare(node, payload);
     if (payload->sources == 0 || payload->is_expected) return;
     payload->is_expected = true;
     tw_act_payload(node, TW_ACT_EXPECT, payload);
@@ -286,7 +286,7 @@ void tw_payload_advance(struct tw_node *node) {
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < asked_count; i++) {
             if ((arriving[i]->content == TW_CONTENT_OPAQUE) == (pass == 1))
-                tw_pull_ask(node, arriving[i]);
+                tw_chunks_ask(node, arriving[i]);
         }
     }
 }

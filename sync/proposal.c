@@ -1,4 +1,4 @@
-/* proposal.c - what a closer proposes: the results that came, whose they are, and who decides the
+/* proposal.c - what a proposer proposes: the results that came, whose they are, and who decides the
  * next round. */
 #include "sync/node_internal.h"
 
@@ -52,11 +52,12 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record
         has_owner |= member->weight > 0;
     }
     for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
-    tw_share_weigh(node, next);
+    tw_part_weights_set(node, next);
 }
 
 /* Owners that are gone get nothing, nor those struck or who held up rounds, or whose links are out
- * of line. Where others judge (rigged.c) these are a third at most, for they may not think so. */
+ * of line. Where others judge (proposal_check.c) these are a third at most, for they may not think
+ * so. */
 static void pass_over(const struct tw_node *node, struct tw_roster *next) {
     uint64_t all = 0, gone = 0;
     for (uint32_t i = 0; i < next->count; i++) {
@@ -71,11 +72,11 @@ static void pass_over(const struct tw_node *node, struct tw_roster *next) {
     uint64_t left = most > gone ? most - gone : 0;
     left -= tw_strike_pass_over(node, next, left);
     left -= tw_stall_pass_over(node, next, left);
-    if (node->odd != 0) tw_share_leave_out_odd(node, next, left);
+    if (node->odd != 0) tw_part_weights_drop_outliers(node, next, left);
     bool has_owner = false;
     for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
     for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
-    tw_share_limit(next);
+    tw_part_weights_limit(next);
 }
 
 /* The next roster: who is here or was lately, and who asks to come in. */
@@ -152,7 +153,7 @@ static void leave_out(struct tw_node *node) {
         heard->parts[k].result = round->results[k].said.hash;
         heard->parts[k].contributors = tw_proposal_told_by(&round->results[k].said);
     }
-    round->left_out |= tw_refuse_find(node, heard);
+    round->left_out |= tw_veto_find(node, heard);
 }
 
 void tw_proposal_write(struct tw_node *node) {

@@ -4,7 +4,7 @@
  * member sends each owner its part; an owner merges what has come when everyone alive is in, or the
  * quorum is and the grace is over, and offers the result. Who has nothing to contribute (its worker
  * could not, its budget does not allow it) says that too, once the round is active, and counts as
- * in: the grace is for those who are late. vote.c closes the round. */
+ * in: the grace is for those who are late. acceptor.c closes the round. */
 #include "sync/node_internal.h"
 
 #include "proto/run/layout.h"
@@ -95,8 +95,8 @@ void tw_round_open(struct tw_node *node) {
     round->refused_ranks = round->refused_us = round->reported = 0;
     round->has_refused_late = false;
     round->empty_ranks = 0;
-    tw_floor_open(node);
-    round->phase = CLOSER_IDLE;
+    tw_lease_open(node);
+    round->phase = PROPOSER_IDLE;
     round->attempt = 0;
     round->ballot = 0;
     round->retry_us = 0;

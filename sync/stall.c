@@ -2,8 +2,8 @@
  *
  *   owner    It contributed, was waited for, and told no result, or never gave the bytes. It gets
  *            no part, and no round waits for what it may tell.
- *   closer   It ended ballots of others for nothing, or let its turn pass, or proposed nearly
- *            nothing: floor.c.
+ *   proposer   It ended ballots of others for nothing, or let its turn pass, or proposed nearly
+ *            nothing: ballot_lease.c.
  *
  * Once is an accident: a worker that died, a link that was full. The second time counts, and every
  * time after it twice as long; who has done nothing of the kind for ten minutes begins anew. As

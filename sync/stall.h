@@ -11,7 +11,7 @@ struct tw_record;
 struct tw_node;
 struct tw_roster;
 
-enum tw_stall_kind { TW_STALL_OWNER, TW_STALL_CLOSER, TW_STALL_KINDS };
+enum tw_stall_kind { TW_STALL_OWNER, TW_STALL_PROPOSER, TW_STALL_KINDS };
 
 struct tw_stall {
     struct tw_id id;

@@ -99,7 +99,7 @@ void tw_strike_note(struct tw_node *node, const struct tw_record *record) {
     for (uint32_t k = 0; k < record->parts_count; k++) {
         const struct tw_msg_result *said = &round->results[k].said;
         if (record->parts[k].bytes > 0 || !round->results[k].has || said->bytes == 0) continue;
-        if (!tw_refuse_is_bad(node, &said->hash, round->count[k])) continue;
+        if (!tw_veto_is_bad(node, &said->hash, round->count[k])) continue;
         const bool is_unfit = tw_payload_find(node, &said->hash)->state == PAYLOAD_UNFIT;
         tw_strike_add(node, &node->roster.members[record->parts[k].owner_idx].id, is_unfit,
                       record->round, k);

@@ -10,7 +10,7 @@
  *   lossy           far more of what we send it is lost (this one is only named: TCP copes)
  *
  * What is found is named to people with its evidence, and to the core, which routes around it
- * (sync/share.c). It ends when the peer is back within two fifths of the middle.
+ * (sync/part_weights.c). It ends when the peer is back within two fifths of the middle.
  *
  * Pure: measurements and time come in. Whole numbers. */
 #ifndef TW_DAEMON_NET_LINK_QUALITY_H

@@ -317,14 +317,14 @@ static void strike_show(const struct tw_daemon *daemon, uint16_t peer, struct tw
 /* Why rounds do not wait for a peer, and for how long. */
 static void stall_show(const struct tw_daemon *daemon, uint16_t peer, struct tw_view_peer *row) {
     const uint64_t owner_us = daemon->view.peers[peer].owner_stall_us,
-                   closer_us = daemon->view.peers[peer].closer_stall_us;
-    if (owner_us == 0 && closer_us == 0) return;
-    const uint64_t left_us = owner_us > closer_us ? owner_us : closer_us;
-    const char *const why = owner_us == 0    ? "it let its turns to close them pass, or took "
-                                               "those of others for nothing"
-                            : closer_us == 0 ? "what it had to merge did not come"
-                                             : "what it had to merge did not come, nor did it "
-                                               "close those it should have";
+                   proposer_us = daemon->view.peers[peer].proposer_stall_us;
+    if (owner_us == 0 && proposer_us == 0) return;
+    const uint64_t left_us = owner_us > proposer_us ? owner_us : proposer_us;
+    const char *const why = owner_us == 0      ? "it let its turns to close them pass, or took "
+                                                 "those of others for nothing"
+                            : proposer_us == 0 ? "what it had to merge did not come"
+                                               : "what it had to merge did not come, nor did it "
+                                                 "close those it should have";
     (void)snprintf(row->stall, sizeof(row->stall),
                    "rounds do not wait for it for %llu min more: %s",
                    (unsigned long long)(left_us / 60000000 + 1), why);

@@ -37,7 +37,7 @@ void tw_sim_check_init(struct tw_sim_world *world) {
     tw_sim_map_init(&check->accepted, sizeof(struct tw_sim_acceptance));
     tw_sim_map_init(&check->chosen, sizeof(struct tw_sim_chosen));
     tw_sim_map_init(&check->ballots, sizeof(struct tw_id));
-    tw_sim_map_init(&check->closers, sizeof(uint32_t));
+    tw_sim_map_init(&check->proposers, sizeof(uint32_t));
     tw_sim_map_init(&check->tries, sizeof(uint64_t));
     tw_sim_map_init(&check->told, sizeof(struct tw_sim_told));
     tw_sim_map_init(&check->encoded, sizeof(struct tw_sim_encoded));
@@ -54,7 +54,7 @@ void tw_sim_check_deinit(struct tw_sim_world *world) {
     tw_sim_map_deinit(&check->clocks);
     tw_sim_map_deinit(&check->accepted);
     tw_sim_map_deinit(&check->chosen);
-    tw_sim_map_deinit(&check->closers);
+    tw_sim_map_deinit(&check->proposers);
     tw_sim_map_deinit(&check->ballots);
     tw_sim_map_deinit(&check->tries);
     tw_sim_map_deinit(&check->told);

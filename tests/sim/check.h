@@ -97,7 +97,7 @@ struct tw_sim_check {
     struct tw_sim_map accepted;  /* manifest digest -> struct tw_sim_acceptance */
     struct tw_sim_map chosen;    /* (lineage, round) -> struct tw_sim_chosen */
     struct tw_sim_map ballots;   /* (lineage, round, ballot) -> digest of what was proposed */
-    struct tw_sim_map closers;   /* (lineage, round, ballot) -> node that proposed it */
+    struct tw_sim_map proposers; /* (lineage, round, ballot) -> node that proposed it */
     struct tw_sim_map tries;     /* (lineage, round) -> 1 + ballots above the lowest, uint64_t */
     struct tw_sim_map told;      /* (lineage, round, node) -> struct tw_sim_told */
     struct tw_sim_map encoded;   /* (lineage, round, node) -> struct tw_sim_encoded */

@@ -19,8 +19,8 @@ static uint64_t roster_set(const struct tw_sim_roster *roster) {
 static void check_sane(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_vote *vote, const struct tw_sim_acceptance *acceptance) {
     const struct tw_sim_key key = tw_sim_key_of(&vote->lineage, vote->round, vote->accepted_ballot);
-    const uint32_t *closer = tw_sim_map_get(&world->check->closers, &key);
-    if (world->options.liars_count == 0 || (closer != NULL && *closer == node->idx)) return;
+    const uint32_t *proposer = tw_sim_map_get(&world->check->proposers, &key);
+    if (world->options.liars_count == 0 || (proposer != NULL && *proposer == node->idx)) return;
     if ((acceptance->nodes >> node->idx & 1) != 0) return;
     for (uint32_t k = 0; k < vote->accepted.parts_count; k++) {
         const struct tw_part *part = &vote->accepted.parts[k];
@@ -201,7 +201,7 @@ void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_id digest = tw_record_digest(&propose->record);
     const struct tw_sim_key key =
         tw_sim_key_of(&propose->record.lineage, propose->record.round, propose->ballot);
-    *(uint32_t *)tw_sim_map_put(&world->check->closers, &key, NULL) = node->idx;
+    *(uint32_t *)tw_sim_map_put(&world->check->proposers, &key, NULL) = node->idx;
     note_try(world, &propose->record.lineage, propose->record.round, propose->ballot);
     check_ballot(world, node, &propose->record.lineage, propose->record.round, propose->ballot,
                  &digest);

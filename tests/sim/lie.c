@@ -3,7 +3,7 @@
  * The cores of liars are honest; what their workers say is not. A liar owns parts and says of them
  * what is no merge: far too large, or nothing that decodes, or no larger than a merge, which nobody
  * can see. The latter is found by audits. It finds the lies of all liars fair and
- * half of what honest owners made insane: as a closer it insists on lies, as a member it refuses.
+ * half of what honest owners made insane: as a proposer it insists on lies, as a member it refuses.
  * Honest workers go by norms that differ from node to node: here, some miss a lie, some see one
  * where there is none. Everything follows from hashes: worlds without liars draw what they drew. */
 #include <math.h>

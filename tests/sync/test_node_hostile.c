@@ -19,11 +19,11 @@ static void endless_ballot_does_not_stop_the_node(void **state) {
     assert_non_null(find_message(TW_MSG_PREPARE, 2)); /* it still tries */
 }
 
-static void ballot_belongs_to_its_closer(void **state) {
+static void ballot_belongs_to_its_proposer(void **state) {
     (void)state;
     uint32_t accepted_count = 0;
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
-    message->u.propose.ballot = 1; /* the first closer's, and it is only one of them */
+    message->u.propose.ballot = 1; /* the first proposer's, and it is only one of them */
     message->u.propose.close = empty_close(&start.tip);
     for (uint16_t peer = 1; peer <= 2; peer++) {
         say(peer, message);
@@ -64,7 +64,7 @@ static void invented_results_leave_room_for_others(void **state) {
         has_room |= action->kind == TW_ACT_EXPECT && tw_id_equal(&action->u.payload.hash, &wanted);
     }
     assert_true(has_room);
-    /* Nor do they keep an honest closer from its lower ballot. */
+    /* Nor do they keep an honest proposer from its lower ballot. */
     for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.close = empty_close(&start.tip);
@@ -503,7 +503,7 @@ static void tokens_beyond_reason_are_not_counted(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(ballot_belongs_to_its_closer),
+        TEST(ballot_belongs_to_its_proposer),
         TEST(invented_results_leave_room_for_others),
         TEST(follower_stands_where_its_lineage_stands),
         TEST(lineage_without_a_name_is_not_followed),

@@ -301,7 +301,7 @@ static struct tw_id root_of_two(void) {
 /* And so much work it says that it is. */
 static const uint64_t *counts_of_two = (const uint64_t[]){100, 10};
 
-/* The result of part 1, of member 2 alone, is here and good, and the first closer proposes it. */
+/* The result of part 1, of member 2 alone, is here and good, and the first proposer proposes it. */
 static void propose_of_two(void) {
     const struct tw_id result = name_of("result");
     say_result_of(2, &result, 90);
@@ -377,8 +377,8 @@ static void contribution_with_other_counts_is_none_we_heard(void **state) {
     }
 }
 
-/* Every result is here, and what the first closer makes of them is what nobody heard of. */
-static void closer_that_lists_who_sat_out_is_passed_over(void **state) {
+/* Every result is here, and what the first proposer makes of them is what nobody heard of. */
+static void proposer_that_lists_who_sat_out_is_passed_over(void **state) {
     (void)state;
     worker_up();
     encode_ours();
@@ -542,7 +542,7 @@ static void result_comes(uint32_t part) {
     feed(&event);
 }
 
-/* It is our turn, for the first closer is gone: the peer that is left promises our ballot, and is
+/* It is our turn, for the first proposer is gone: the peer that is left promises our ballot, and is
  * proposed to. */
 static uint64_t propose_ours(uint16_t peer) {
     for (uint32_t second = 0; find_message(TW_MSG_PREPARE, peer) == NULL; second++) {
@@ -599,7 +599,7 @@ int main(void) {
         TEST(who_sat_out_is_no_contributor),
         TEST(contribution_nobody_told_us_of_is_waited_for),
         TEST(contribution_with_other_counts_is_none_we_heard),
-        TEST(closer_that_lists_who_sat_out_is_passed_over),
+        TEST(proposer_that_lists_who_sat_out_is_passed_over),
         TEST(who_asks_a_full_group_is_told_of_once_in_a_while),
         TEST(who_finds_no_seat_says_so_until_there_is_one),
         TEST(round_of_nothing_waits_for_what_may_come),

@@ -316,18 +316,18 @@ static void round_of_nothing_is_not_voted_for_while_results_are_to_come(void **s
 }
 
 /* It votes, and closes no round. */
-static bool says_nothing_as_a_closer(struct mesh *world, uint32_t from, uint32_t to,
-                                     struct tw_message *said) {
+static bool says_nothing_as_a_proposer(struct mesh *world, uint32_t from, uint32_t to,
+                                       struct tw_message *said) {
     (void)world;
     (void)to;
     struct tw_msg_prepare asked;
     return !is_on || from != culprit || !is_asking(said, &asked);
 }
 
-static void closer_that_says_nothing_is_passed_over_from_its_second_turn_on(void **state) {
+static void proposer_that_says_nothing_is_passed_over_from_its_second_turn_on(void **state) {
     (void)state;
     open_group(5);
-    mesh.says = says_nothing_as_a_closer;
+    mesh.says = says_nothing_as_a_proposer;
     expect(5, 90);
     close_group();
 }
@@ -376,7 +376,7 @@ int main(void) {
         cmocka_unit_test(who_is_early_is_not_merged_alone),
         cmocka_unit_test(nothing_that_one_claims_is_not_carried_on),
         cmocka_unit_test(round_of_nothing_is_not_voted_for_while_results_are_to_come),
-        cmocka_unit_test(closer_that_says_nothing_is_passed_over_from_its_second_turn_on),
+        cmocka_unit_test(proposer_that_says_nothing_is_passed_over_from_its_second_turn_on),
         cmocka_unit_test(owner_that_tells_nothing_is_waited_for_twice),
         cmocka_unit_test(owner_that_tells_and_gives_nothing_is_waited_for_twice),
     };

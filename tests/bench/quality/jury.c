@@ -230,8 +230,8 @@ void jury_find(struct jury *jury, uint32_t node, uint32_t part, const struct tw_
     quiet(core);
 }
 
-void jury_write(struct jury *jury, uint32_t closer, uint32_t without, struct tw_record *record) {
-    struct tw_node *core = &jury->cores[closer];
+void jury_write(struct jury *jury, uint32_t proposer, uint32_t without, struct tw_record *record) {
+    struct tw_node *core = &jury->cores[proposer];
     core->round.left_out = without;
     tw_proposal_write(core);
     *record = core->round.proposal;
@@ -259,29 +259,29 @@ void jury_set_part(const struct jury *jury, struct tw_record *record, uint32_t p
     }
 }
 
-static bool votes_for(struct tw_node *core, uint32_t closer, const struct tw_msg_propose *said) {
+static bool votes_for(struct tw_node *core, uint32_t proposer, const struct tw_msg_propose *said) {
     const struct tw_id digest = tw_record_digest(&said->record);
-    tw_vote_propose(core, (uint16_t)closer, said);
-    tw_vote_advance(core);
+    tw_acceptor_propose(core, (uint16_t)proposer, said);
+    tw_acceptor_advance(core);
     quiet(core);
     if (core->vote.has_accepted == 0 || core->vote.round != core->at.rounds) return false;
     const struct tw_id accepted = tw_record_digest(&core->vote.accepted);
     return tw_id_equal(&accepted, &digest);
 }
 
-uint32_t jury_votes(struct jury *jury, uint32_t closer, const struct tw_record *record) {
+uint32_t jury_votes(struct jury *jury, uint32_t proposer, const struct tw_record *record) {
     const struct round *round = &jury->cores[0].round;
     struct tw_msg_propose *said = malloc(sizeof(*said));
     uint32_t votes = 0;
     uint64_t rank = 0;
     if (said == NULL) abort();
-    while (jury_node_of(jury, round->rank[rank]) != closer) rank++;
+    while (jury_node_of(jury, round->rank[rank]) != proposer) rank++;
     said->ballot = rank == 0 ? 1 : TW_MEMBERS_MAX + rank;
     said->record = *record;
     for (uint32_t i = 0; i < jury->honest; i++) {
         if (member_of(&jury->cores[i], i) < 0) continue;
         memcpy(jury->scratch, &jury->cores[i], sizeof(*jury->scratch));
-        votes += i == closer || votes_for(jury->scratch, closer, said);
+        votes += i == proposer || votes_for(jury->scratch, proposer, said);
     }
     free(said);
     return votes;

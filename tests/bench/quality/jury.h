@@ -1,5 +1,5 @@
 /* jury.h - the cores of honest members, asked what sync/ asks them: who closes a round and in which
- * parts, what an honest closer proposes, and whether they vote for what another one does.
+ * parts, what an honest proposer proposes, and whether they vote for what another one does.
  *
  * They hear every contribution and every result, see all nodes, and are told what their workers
  * make of results. Nothing of a core is modelled here: ranks, parts, proposals, votes and strikes
@@ -41,12 +41,12 @@ void jury_find(struct jury *jury, uint32_t node, uint32_t part, const struct tw_
 
 /* A manifest. jury_write: as the core of an honest node would, who leaves these parts out as well;
  * whoever lies changes it. jury_take_part: another result of a part, or 0 bytes for none. */
-void jury_write(struct jury *jury, uint32_t closer, uint32_t without, struct tw_record *record);
+void jury_write(struct jury *jury, uint32_t proposer, uint32_t without, struct tw_record *record);
 void jury_set_part(const struct jury *jury, struct tw_record *record, uint32_t part,
                    const struct tw_id *result, uint32_t bytes, uint64_t from);
 
 /* How many honest members vote for it as the proposal of that node; nobody remembers it. */
-uint32_t jury_votes(struct jury *jury, uint32_t closer, const struct tw_record *record);
+uint32_t jury_votes(struct jury *jury, uint32_t proposer, const struct tw_record *record);
 /* It is the decision. */
 void jury_commit(struct jury *jury, const struct tw_record *record);
 /* Everybody did this part of the last round again, and found something else. */

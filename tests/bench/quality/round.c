@@ -5,8 +5,8 @@
 
 #include "base/assert.h"
 #include "base/rng.h"
-#include "tests/bench/quality/closer.h"
 #include "tests/bench/quality/dump.h"
+#include "tests/bench/quality/proposer.h"
 #include "tests/bench/quality/world.h"
 
 #define GRACE_FLOOR_US UINT64_C(200000) /* as sync/node_internal.h */
@@ -41,7 +41,7 @@ void round_drop(struct world *world) {
 void round_open(struct world *world) {
     round_drop(world);
     if (world->jury != NULL) {
-        closer_open(world);
+        proposer_open(world);
     } else {
         divide(world);
     }
@@ -190,7 +190,7 @@ uint64_t round_deadline_us(const struct world *world) {
 
 /* ---- committing ---------------------------------------------------------------------------- */
 
-/* Is a majority left that votes for it? sync/refuse.c. */
+/* Is a majority left that votes for it? sync/veto.c. */
 static bool is_taken(struct world *world, const struct commit *commit, uint32_t part) {
     uint32_t live = 0, taking = 0;
     for (uint32_t i = 0; i < world->count; i++) {
@@ -224,7 +224,7 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
         world->traffic.results += (live - 1) * traffic_of(result->size);
         world->traffic.refused +=
             (uint64_t)__builtin_popcountll(round->merged & ~commit->listed[k]);
-        if (world->jury != NULL) continue; /* its closer decides */
+        if (world->jury != NULL) continue; /* its proposer decides */
         const bool is_lie = owner->is_hostile && world->setting->hostile.is_owner;
         if (is_lie && is_audited(world, commit, k)) owner->is_struck = true;
         if (is_taken(world, commit, k)) continue;
@@ -299,7 +299,7 @@ static enum tw_status commit(struct world *world, struct tw_error *err) {
     world->rounds++;
     world->last_commit_us = world->now_us;
     TW_TRY(reduce(world, made, err));
-    if (world->jury != NULL) TW_TRY(closer_decide(world, made, err));
+    if (world->jury != NULL) TW_TRY(proposer_decide(world, made, err));
     tell_clock(world, list(world, made));
     round_open(world);
     return TW_OK;

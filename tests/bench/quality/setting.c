@@ -182,9 +182,9 @@ static enum tw_status set_own(struct setting *setting, const struct pair *pair, 
         TW_TRY(read_choice(pair, pair->value, lies, &choice, err));
         setting->hostile.is_owner = choice > 0;
         setting->hostile.is_secret = choice == 2;
-    } else if (strcmp(pair->key, "hostile_closer") == 0) {
+    } else if (strcmp(pair->key, "hostile_proposer") == 0) {
         TW_TRY(read_choice(pair, pair->value, answers, &choice, err));
-        setting->hostile.is_closer = choice == 1;
+        setting->hostile.is_proposer = choice == 1;
     } else if (strcmp(pair->key, "gamma") == 0) {
         return read_gamma(pair, setting, err);
     } else if (strcmp(pair->key, "slow") == 0) {
@@ -256,10 +256,10 @@ static enum tw_status check(const struct setting *setting, struct tw_error *err)
         return tw_fail(err, TW_CONFIG, "%u hostile nodes of %u leave nobody to be measured",
                        setting->hostile.count, setting->nodes);
     }
-    if (setting->hostile.is_closer && (setting->hostile.count == 0 || setting->death.steps > 0 ||
-                                       setting->run.sync.topology == TW_TOPOLOGY_PAIR)) {
+    if (setting->hostile.is_proposer && (setting->hostile.count == 0 || setting->death.steps > 0 ||
+                                         setting->run.sync.topology == TW_TOPOLOGY_PAIR)) {
         return tw_fail(err, TW_CONFIG,
-                       "hostile_closer wants hostile nodes, in a group where nobody dies");
+                       "hostile_proposer wants hostile nodes, in a group where nobody dies");
     }
     return TW_OK;
 }
@@ -301,7 +301,7 @@ static struct tw_id id_of(const struct setting *setting, const struct tw_id *tex
     if (setting->gamma_millionths > 0)
         tw_sha256_add(&parts, &setting->gamma_millionths, sizeof(setting->gamma_millionths));
     if (setting->hostile.is_secret) words[used++] = '!'; /* nothing where it is not: ids stay */
-    if (setting->hostile.is_closer) words[used++] = '^';
+    if (setting->hostile.is_proposer) words[used++] = '^';
     if (setting->hostile.claims > 0)
         tw_sha256_add(&parts, &setting->hostile.claims, sizeof(setting->hostile.claims));
     tw_sha256_add(&parts, words, (size_t)used);

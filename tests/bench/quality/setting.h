@@ -44,11 +44,11 @@ struct setting {
     } death;                      /* steps 0: nobody dies */
     struct {
         enum hostility kind;
-        uint32_t count;  /* the last ones of the nodes */
-        bool is_owner;   /* their results are false too, not only their contributions */
-        bool is_secret;  /* their results alone are */
-        bool is_closer;  /* what they propose as closers too: closer.h */
-        uint32_t claims; /* they say that they took so many times the steps; 0: what they took */
+        uint32_t count;   /* the last ones of the nodes */
+        bool is_owner;    /* their results are false too, not only their contributions */
+        bool is_secret;   /* their results alone are */
+        bool is_proposer; /* what they propose as proposers too: proposer.h */
+        uint32_t claims;  /* they say that they took so many times the steps; 0: what they took */
     } hostile;
     uint32_t gamma_millionths; /* of pairs, outside the bounds of sync.consensus too; 0: that */
     struct tw_run run;
@@ -66,7 +66,7 @@ struct pair {
  *     step_ms, latency_ms   numbers     slow     1:1:20        death         NODE@STEP+STEPS
  *     budget   0.5, 4:1:0.5 bits per parameter of the nodes, the last of all others
  *     hostile  flip:2, noise:2, nan:2, shift:2              hostile_owner  yes, no, only
- *     hostile_closer  yes, no     hostile_claims  64
+ *     hostile_proposer  yes, no     hostile_claims  64
  *     gamma    1.8
  *
  * TW_CONFIG names the case. `text`: of the training text, enters the id. */

@@ -30,7 +30,7 @@ static enum tw_status open_world(struct world *world, const char *text_path,
         TW_TRY(node_open(&world->nodes[i], world->setting, world->layout, i, text_path, err));
     }
     TW_TRY(measure_open(&world->measure, world->layout, err));
-    if (world->setting->hostile.is_closer && has_rounds(world))
+    if (world->setting->hostile.is_proposer && has_rounds(world))
         world->jury =
             jury_new(world->count, world->count - world->setting->hostile.count, world->layout);
     if (has_rounds(world)) round_open(world);

@@ -1,9 +1,9 @@
 /* world.h - nodes under virtual time, and what their daemons do: rounds as sync/ makes them when
  * messages arrive at once and nobody lies about the protocol. ARCHITECTURE.md, section 4.
  *
- * Deliberately left out: votes and ballots but where closers lie (closer.h; else a round commits
- * latency_ms after its intake closed; their bytes are counted as measured elsewhere, measure.h),
- * and the seconds in which the others notice that a node is gone. */
+ * Deliberately left out: votes and ballots but where proposers lie (proposer.h; else a round
+ * commits latency_ms after its intake closed; their bytes are counted as measured elsewhere,
+ * measure.h), and the seconds in which the others notice that a node is gone. */
 #ifndef TW_TESTS_QUALITY_WORLD_H
 #define TW_TESTS_QUALITY_WORLD_H
 
@@ -34,7 +34,7 @@ struct world {
     uint64_t clock;  /* tokens listed in them */
     bool is_final, is_over, is_apart;
     struct round round;     /* the open one: number `rounds` */
-    struct jury *jury;      /* where closers may lie, else NULL: closer.h */
+    struct jury *jury;      /* where proposers may lie, else NULL: proposer.h */
     struct jury_round open; /* of the jury: who is a member of the open round, who closes it */
     struct commit *commits; /* of every round; results are freed once everybody applied them */
     uint64_t commits_room;

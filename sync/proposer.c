@@ -1,17 +1,17 @@
-/* closer.c - who proposes the round record of a round, and when: the proposer of vote.c.
+/* proposer.c - who proposes the round record of a round, and when: the proposer of acceptor.c.
  *
  *   IDLE -> STORING       its own promise, so that no ballot is ever used twice
  *   STORING -> PREPARING  asks a majority what they accepted, and must carry that on
  *   PREPARING -> PROPOSING
- *   any -> IDLE           nacked, not taken (refuse.c), or too late; once more after a pause
+ *   any -> IDLE           nacked, not taken (veto.c), or too late; once more after a pause
  *
- * The first closer in hash order skips PREPARING at its first ballot, the lowest of the round,
+ * The first proposer in hash order skips PREPARING at its first ballot, the lowest of the round,
  * which nobody can have accepted anything before. */
 #include "sync/node_internal.h"
 
 static void start_proposing(struct tw_node *node) {
     struct round *round = &node->round;
-    round->phase = CLOSER_PROPOSING;
+    round->phase = PROPOSER_PROPOSING;
     round->phase_us = node->now_us;
     round->accepted_by = 0;
     if (round->has_best && !TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE)) {
@@ -21,16 +21,17 @@ static void start_proposing(struct tw_node *node) {
     }
     struct tw_msg_propose *propose = &(struct tw_msg_propose){.ballot = round->ballot};
     propose->record = round->proposal;
-    tw_vote_propose(node, NO_PEER, propose);
+    tw_acceptor_propose(node, NO_PEER, propose);
 }
 
 /* A majority has promised: what to propose is known, or more promises will tell. */
 static void consider_promises(struct tw_node *node) {
     struct round *round = &node->round;
     bool is_open = false;
-    if (round->phase != CLOSER_PREPARING || tw_bits(round->promised_by) < tw_vote_majority(node))
+    if (round->phase != PROPOSER_PREPARING ||
+        tw_bits(round->promised_by) < tw_membership_majority(node))
         return;
-    if (round->has_best) round->has_best = tw_refuse_must_carry(node, &is_open) || is_open;
+    if (round->has_best) round->has_best = tw_veto_must_carry(node, &is_open) || is_open;
     /* Who is here and says nothing may hold that up for so long, but not for ever. */
     const uint64_t end_us = round->phase_us + BALLOT_TIMEOUT_US;
     if (is_open && node->now_us < end_us) {
@@ -42,30 +43,31 @@ static void consider_promises(struct tw_node *node) {
 
 static void start_ballot(struct tw_node *node) {
     struct round *round = &node->round;
-    tw_vote_turn(node);
+    tw_acceptor_turn(node);
     const uint64_t attempts = node->vote.promised / TW_MEMBERS_MAX;
     const uint64_t rank = (uint64_t)round->self_rank;
     round->ballot =
         rank == 0 && node->vote.promised == 0 ? 1 : (attempts + 1) * TW_MEMBERS_MAX + rank;
     TW_ASSERT(round->ballot > node->vote.promised);
     node->vote.promised = round->ballot;
-    tw_floor_take(node, (uint32_t)round->self_idx, round->ballot);
-    round->ballot_seq = tw_vote_store(node);
-    round->phase = CLOSER_STORING;
+    tw_lease_take(node, (uint32_t)round->self_idx, round->ballot);
+    round->ballot_seq = tw_acceptor_store(node);
+    round->phase = PROPOSER_STORING;
     round->phase_us = node->now_us;
     round->promised_by = round->nacked_by = 0;
     round->has_best = false;
     round->attempt++;
 }
 
-void tw_closer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise) {
+void tw_proposer_promise(struct tw_node *node, uint16_t peer,
+                         const struct tw_msg_promise *promise) {
     struct round *round = &node->round;
     if (!tw_id_equal(&promise->lineage, &node->at.lineage)) return;
-    if (promise->round != node->at.rounds || round->phase != CLOSER_PREPARING) return;
-    const int idx = tw_vote_sender(node, peer);
+    if (promise->round != node->at.rounds || round->phase != PROPOSER_PREPARING) return;
+    const int idx = tw_membership_sender(node, peer);
     if (idx < 0 || promise->ballot != round->ballot) return;
     if (promise->has_accepted != 0 && promise->accepted_ballot >= promise->ballot) return;
-    if (promise->has_accepted != 0 && !tw_vote_is_sound(node, &promise->accepted)) return;
+    if (promise->has_accepted != 0 && !tw_acceptor_is_sound(node, &promise->accepted)) return;
     round->promised_by |= UINT64_C(1) << idx;
     round->promised_digest[idx] = (struct tw_id){{0}};
     if (promise->has_accepted != 0)
@@ -79,16 +81,16 @@ void tw_closer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_
     consider_promises(node);
 }
 
-void tw_closer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept) {
+void tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept) {
     struct round *round = &node->round;
     if (!tw_id_equal(&accept->lineage, &node->at.lineage)) return;
-    if (accept->round != node->at.rounds || round->phase != CLOSER_PROPOSING) return;
-    const int idx = tw_vote_sender(node, peer);
+    if (accept->round != node->at.rounds || round->phase != PROPOSER_PROPOSING) return;
+    const int idx = tw_membership_sender(node, peer);
     if (idx < 0 || accept->ballot != round->ballot) return;
     const struct tw_id digest = tw_record_digest(&round->proposal);
     if (!tw_id_equal(&digest, &accept->digest)) return;
     round->accepted_by |= UINT64_C(1) << idx;
-    if (tw_bits(round->accepted_by) < tw_vote_majority(node)) return;
+    if (tw_bits(round->accepted_by) < tw_membership_majority(node)) return;
     struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
     if (message != NULL) {
         message->u.commit.close = round->proposal;
@@ -97,9 +99,9 @@ void tw_closer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_a
     tw_log_commit(node, &node->round.proposal);
 }
 
-void tw_closer_back_off(struct tw_node *node) {
+void tw_proposer_back_off(struct tw_node *node) {
     struct round *round = &node->round;
-    round->phase = CLOSER_IDLE;
+    round->phase = PROPOSER_IDLE;
     const uint64_t wait_us = BALLOT_TIMEOUT_US << (round->attempt < 5 ? round->attempt : 5);
     round->retry_us = node->now_us + wait_us / 2 + tw_rng_below(&node->rng, wait_us);
 }
@@ -107,7 +109,8 @@ void tw_closer_back_off(struct tw_node *node) {
 /* Members that have promised or accepted our ballot, or may yet. */
 static uint32_t supporters(const struct tw_node *node) {
     const struct round *round = &node->round;
-    const uint64_t yes = round->phase == CLOSER_PROPOSING ? round->accepted_by : round->promised_by;
+    const uint64_t yes =
+        round->phase == PROPOSER_PROPOSING ? round->accepted_by : round->promised_by;
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         count += (yes >> i & 1) != 0 ||
@@ -116,23 +119,23 @@ static uint32_t supporters(const struct tw_node *node) {
     return count;
 }
 
-void tw_closer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack_said) {
+void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack_said) {
     struct round *round = &node->round;
     if (!tw_id_equal(&nack_said->lineage, &node->at.lineage)) return;
-    if (nack_said->round != node->at.rounds || round->phase == CLOSER_IDLE) return;
-    const int idx = tw_vote_sender(node, peer);
+    if (nack_said->round != node->at.rounds || round->phase == PROPOSER_IDLE) return;
+    const int idx = tw_membership_sender(node, peer);
     if (idx >= 0 && nack_said->promised == round->ballot && nack_said->refused_parts != 0)
-        tw_refuse_heard(node, (uint32_t)idx, nack_said->refused_parts);
+        tw_veto_received(node, (uint32_t)idx, nack_said->refused_parts);
     if (nack_said->promised <= round->ballot || idx < 0) return;
     if (nack_said->promised - round->ballot > BALLOT_LEAP_MAX) return;
     /* One that is ahead may be a lie: only so many that no majority is left are believed. */
     round->nacked_by |= UINT64_C(1) << idx;
-    if (supporters(node) >= tw_vote_majority(node)) return;
+    if (supporters(node) >= tw_membership_majority(node)) return;
     /* Somebody is ahead: let them finish, then try above them. Who was overtaken has not failed. */
-    tw_vote_turn(node);
+    tw_acceptor_turn(node);
     if (node->vote.promised < nack_said->promised) node->vote.promised = nack_said->promised;
     if (round->attempt > 0) round->attempt--;
-    tw_closer_back_off(node);
+    tw_proposer_back_off(node);
 }
 
 /* Everything that can still come from others has come. */
@@ -150,12 +153,12 @@ static bool has_all_results(const struct tw_node *node) {
     return has_results_of_others(node) && (own < 0 || !tw_round_is_untold(node, (uint32_t)own));
 }
 
-/* All results are here and no closer is at work on them: one that is linked, but cannot write down
- * its ballot (its disk is full), or asked for promises and left it at that, must not hold up the
- * others for the whole patience. */
-static bool is_closer_mute(struct tw_node *node) {
+/* All results are here and no proposer is at work on them: one that is linked, but cannot write
+ * down its ballot (its disk is full), or asked for promises and left it at that, must not hold up
+ * the others for the whole patience. */
+static bool is_proposer_mute(struct tw_node *node) {
     struct round *round = &node->round;
-    if (tw_vote_has_offer(node) ||
+    if (tw_acceptor_has_offer(node) ||
         (node->vote.round == node->at.rounds && node->vote.has_accepted != 0))
         return false;
     for (uint32_t k = 0; k < round->owners_count; k++) {
@@ -166,11 +169,11 @@ static bool is_closer_mute(struct tw_node *node) {
 }
 
 /* Nobody waits for one that lets its turns pass, or was found to lie. Where too few judge
- * (refuse.c) a strike without proof is one opinion: the other node goes on closing, and two that
+ * (veto.c) a strike without proof is one opinion: the other node goes on closing, and two that
  * close at once hold each other up. */
-static bool is_closer_skipped(const struct tw_node *node, uint32_t member) {
+static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
     const struct tw_id *const id = &node->roster.members[member].id;
-    if (tw_stall_is(node, TW_STALL_CLOSER, id)) return true;
+    if (tw_stall_is(node, TW_STALL_PROPOSER, id)) return true;
     return node->roster.count < node->cfg.judges_min ? tw_strike_is_false(node, id)
                                                      : tw_strike_is(node, id);
 }
@@ -179,8 +182,8 @@ static bool is_my_turn(struct tw_node *node) {
     const struct round *round = &node->round;
     for (int rank = 0; rank < round->self_rank; rank++) {
         if (tw_peers_member_live(node, round->rank[rank]) &&
-            !tw_refuse_is_passed(node, (uint32_t)rank) &&
-            !is_closer_skipped(node, round->rank[rank]))
+            !tw_veto_is_passed(node, (uint32_t)rank) &&
+            !is_proposer_skipped(node, round->rank[rank]))
             return false;
     }
     return true;
@@ -208,12 +211,12 @@ static bool should_close(struct tw_node *node) {
         tw_node_wake(node, round->retry_us);
         return false;
     }
-    if (tw_floor_is_others(node, (uint32_t)round->self_idx)) return false;
+    if (tw_lease_is_others(node, (uint32_t)round->self_idx)) return false;
     if (is_my_turn(node) && has_all_results(node)) return true;
-    if (tw_refuse_must_look(node) && has_results_of_others(node)) return true;
+    if (tw_veto_must_look(node) && has_results_of_others(node)) return true;
     const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;
     uint64_t late_us = round->active_us + 2 * node->patience_us + step_us;
-    if (is_closer_mute(node) && round->results_us + step_us < late_us)
+    if (is_proposer_mute(node) && round->results_us + step_us < late_us)
         late_us = round->results_us + step_us;
     if (node->now_us < late_us) tw_node_wake(node, late_us);
     return node->now_us >= late_us;
@@ -226,9 +229,9 @@ static void tell(struct tw_node *node) {
         struct link *link = &node->links[i];
         if (!tw_peers_is_at_round(node, i)) continue;
         uint64_t *told =
-            round->phase == CLOSER_PREPARING ? &link->told_prepare : &link->told_propose;
+            round->phase == PROPOSER_PREPARING ? &link->told_prepare : &link->told_propose;
         if (*told == round->ballot) continue;
-        if (message == NULL && round->phase == CLOSER_PREPARING) {
+        if (message == NULL && round->phase == PROPOSER_PREPARING) {
             message = tw_act_message(node, TW_MSG_PREPARE);
             if (message == NULL) return;
             message->u.prepare = (struct tw_msg_prepare){
@@ -253,7 +256,7 @@ static void promise_self(struct tw_node *node) {
                                  .has_accepted = node->vote.has_accepted,
                                  .accepted_ballot = node->vote.accepted_ballot};
     if (own.has_accepted != 0) own.accepted = node->vote.accepted;
-    tw_closer_promise(node, NO_PEER, &own);
+    tw_proposer_promise(node, NO_PEER, &own);
 }
 
 /* A result in our own proposal died with its owner, or with its memory, before we had it, or does
@@ -261,8 +264,8 @@ static void promise_self(struct tw_node *node) {
  * out. A link that breaks for a moment is no death. */
 static bool is_hopeless(struct tw_node *node) {
     const struct round *round = &node->round;
-    if (round->phase != CLOSER_PROPOSING || round->has_best) return false;
-    if (tw_refuse_find(node, &round->proposal) != 0) return true;
+    if (round->phase != PROPOSER_PROPOSING || round->has_best) return false;
+    if (tw_veto_find(node, &round->proposal) != 0) return true;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         const struct tw_part *part = &round->proposal.parts[k];
         if (part->bytes == 0) continue;
@@ -277,32 +280,32 @@ static bool is_hopeless(struct tw_node *node) {
     }
     return false;
 }
-void tw_closer_advance(struct tw_node *node) {
+void tw_proposer_advance(struct tw_node *node) {
     struct round *round = &node->round;
-    if (is_hopeless(node)) round->phase = CLOSER_IDLE;
-    if (round->phase == CLOSER_IDLE && should_close(node)) start_ballot(node);
-    if (round->phase == CLOSER_STORING && node->stored_seq >= round->ballot_seq) {
+    if (is_hopeless(node)) round->phase = PROPOSER_IDLE;
+    if (round->phase == PROPOSER_IDLE && should_close(node)) start_ballot(node);
+    if (round->phase == PROPOSER_STORING && node->stored_seq >= round->ballot_seq) {
         if (round->ballot == 1) {
             start_proposing(node);
         } else {
-            round->phase = CLOSER_PREPARING;
+            round->phase = PROPOSER_PREPARING;
             promise_self(node);
         }
     }
     consider_promises(node);
 }
 
-void tw_closer_tell(struct tw_node *node) {
+void tw_proposer_tell(struct tw_node *node) {
     struct round *round = &node->round;
-    if (round->phase == CLOSER_PREPARING || round->phase == CLOSER_PROPOSING) tell(node);
-    if (round->phase == CLOSER_IDLE) return;
+    if (round->phase == PROPOSER_PREPARING || round->phase == PROPOSER_PROPOSING) tell(node);
+    if (round->phase == PROPOSER_IDLE) return;
     const uint64_t timeout_us = (BALLOT_TIMEOUT_US << (round->attempt < 8 ? round->attempt : 8)) +
-                                (round->phase == CLOSER_PROPOSING ? node->patience_us : 0);
+                                (round->phase == PROPOSER_PROPOSING ? node->patience_us : 0);
     if (node->now_us < round->phase_us + timeout_us) {
         tw_node_wake(node, round->phase_us + timeout_us);
         return;
     }
-    round->phase = CLOSER_IDLE;
+    round->phase = PROPOSER_IDLE;
     round->retry_us = node->now_us + tw_rng_below(&node->rng, timeout_us);
     tw_node_wake(node, round->retry_us);
 }

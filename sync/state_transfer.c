@@ -1,4 +1,4 @@
-/* state.c - (phi, u) of a fragment: given to who lacks it, taken from who has it.
+/* state_transfer.c - (phi, u) of a fragment: given to who lacks it, taken from who has it.
  *
  *   asks     STATE_GET to one member: "nothing to transfer", or the name of a packed (phi, u)
  *   fetches  its chunks; several members that hold the very same (phi, u) are asked for their name

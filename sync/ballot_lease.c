@@ -1,55 +1,55 @@
-/* floor.c - an acceptor hears one closer out, and remembers who was not worth it.
+/* ballot_lease.c - an acceptor hears one proposer out, and remembers who was not worth it.
  *
  * A promise to one ballot ends those below it, so a member that asks for promises whenever somebody
  * proposes could end every ballot there is, for ever.
  *
  *   F1  Whose ballot was promised has the floor for FLOOR_US, and for as long again once it has
- *       proposed. Meanwhile no honest closer begins a ballot, and nobody's proposal is heard that
+ *       proposed. Meanwhile no honest proposer begins a ballot, and nobody's proposal is heard that
  *       was not promised before.
  *   F2  It ends before its time when its holder is gone, or passed over for a proposal that was not
- *       taken (refuse.c), or when the ballot is our own and we have given it up.
- *   F3  A higher ballot is promised all the same, for who asks may have reason to (R5 of refuse.c).
+ *       taken (veto.c), or when the ballot is our own and we have given it up.
+ *   F3  A higher ballot is promised all the same, for who asks may have reason to (R5 of veto.c).
  *       But who takes the floor and proposes nothing has stalled (stall.c), and so has who takes it
  *       from somebody and leaves the round open, or says nothing when the round is its to close,
- *       or proposes nearly nothing and is passed over for that (rigged.c).
- *   F4  Who has stalled before is not waited for as a closer. Its PREPAREs wait for FLOOR_US and
+ *       or proposes nearly nothing and is passed over for that (proposal_check.c).
+ *   F4  Who has stalled before is not waited for as a proposer. Its PREPAREs wait for FLOOR_US and
  *       for whoever has the floor; then they are promised, or two nodes that think ill of each
  *       other would never close a round.
- *   F5  No PREPARE is promised before there is something to propose (rigged.c).
+ *   F5  No PREPARE is promised before there is something to propose (proposal_check.c).
  *
  * To promise late, or not at all, is always safe. */
 #include "sync/node_internal.h"
 
-/* A round trip, the votes written to slow disks, and what R3 of refuse.c waits for. */
+/* A round trip, the votes written to slow disks, and what R3 of veto.c waits for. */
 #define FLOOR_US (5 * SECOND_US)
 #define BLAME_US (3 * SECOND_US) /* who is overtaken after that had time enough */
 
-void tw_floor_open(struct tw_node *node) {
-    struct tw_floor *floor = &node->floor;
+void tw_lease_open(struct tw_node *node) {
+    struct tw_lease *floor = &node->floor;
     floor->is_taken = false;
     floor->heard = 0;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) floor->asked[i].ballot = 0;
 }
 
 static bool is_stalled(const struct tw_node *node, uint32_t member) {
-    return tw_stall_is(node, TW_STALL_CLOSER, &node->roster.members[member].id);
+    return tw_stall_is(node, TW_STALL_PROPOSER, &node->roster.members[member].id);
 }
 
 /* It proposed what is nearly nothing, and was passed over for that. */
 static bool is_empty_handed(struct tw_node *node, uint32_t rank) {
-    return (node->round.empty_ranks >> rank & 1) != 0 && tw_refuse_is_passed(node, rank);
+    return (node->round.empty_ranks >> rank & 1) != 0 && tw_veto_is_passed(node, rank);
 }
 
 /* F2. */
 static bool is_held(struct tw_node *node) {
-    const struct tw_floor *floor = &node->floor;
+    const struct tw_lease *floor = &node->floor;
     if (!floor->is_taken || node->now_us >= floor->until_us) return false;
-    if ((int)floor->member == node->round.self_idx) return node->round.phase != CLOSER_IDLE;
+    if ((int)floor->member == node->round.self_idx) return node->round.phase != PROPOSER_IDLE;
     return tw_peers_member_live(node, floor->member) &&
-           !tw_refuse_is_passed(node, tw_vote_rank(floor->ballot));
+           !tw_veto_is_passed(node, tw_ballot_rank(floor->ballot));
 }
 
-bool tw_floor_is_others(struct tw_node *node, uint32_t member) {
+bool tw_lease_is_others(struct tw_node *node, uint32_t member) {
     if (node->floor.member == member || !is_held(node)) return false;
     tw_node_wake(node, node->floor.until_us);
     return true;
@@ -61,7 +61,7 @@ static bool is_late(const struct tw_node *node) {
     return results_us != 0 && node->now_us >= results_us + TAKEOVER_STEP_US;
 }
 
-void tw_floor_ask(struct tw_node *node, uint32_t member, uint64_t ballot) {
+void tw_lease_ask(struct tw_node *node, uint32_t member, uint64_t ballot) {
     if (!is_late(node)) node->floor.heard |= UINT64_C(1) << member;
     node->floor.asked[member].ballot = ballot;
     node->floor.asked[member].asked_us = node->now_us;
@@ -71,21 +71,21 @@ void tw_floor_ask(struct tw_node *node, uint32_t member, uint64_t ballot) {
 static bool must_wait(struct tw_node *node, uint32_t member) {
     const uint64_t due_us = node->floor.asked[member].asked_us + FLOOR_US;
     if (node->now_us < due_us) tw_node_wake(node, due_us);
-    return node->now_us < due_us || tw_floor_is_others(node, member);
+    return node->now_us < due_us || tw_lease_is_others(node, member);
 }
 
-bool tw_floor_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
-    struct tw_floor *floor = &node->floor;
+bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
+    struct tw_lease *floor = &node->floor;
     uint32_t first = TW_MEMBERS_MAX;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (floor->asked[i].ballot == 0) continue;
         const uint64_t asked_us = floor->asked[i].asked_us;
-        if (node->now_us > asked_us + 2 * FLOOR_US) { /* by now its closer has given it up */
+        if (node->now_us > asked_us + 2 * FLOOR_US) { /* by now its proposer has given it up */
             floor->asked[i].ballot = 0;
             continue;
         }
         if (is_stalled(node, i) && must_wait(node, i)) continue;
-        if (tw_rigged_is_early(node, NULL)) continue;
+        if (tw_proposal_is_early(node, NULL)) continue;
         if (first == TW_MEMBERS_MAX || asked_us < floor->asked[first].asked_us) first = i;
     }
     if (first == TW_MEMBERS_MAX) return false;
@@ -97,15 +97,15 @@ bool tw_floor_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
 
 /* F3. */
 static void blame(struct tw_node *node) {
-    const struct tw_floor *floor = &node->floor;
+    const struct tw_lease *floor = &node->floor;
     if (!floor->is_taken || (floor->has_proposed && !floor->has_robbed)) return;
     if ((int)floor->member == node->round.self_idx) return;
     if (!tw_peers_member_live(node, floor->member)) return;
-    tw_stall_add(node, TW_STALL_CLOSER, &node->roster.members[floor->member].id);
+    tw_stall_add(node, TW_STALL_PROPOSER, &node->roster.members[floor->member].id);
 }
 
-void tw_floor_take(struct tw_node *node, uint32_t member, uint64_t ballot) {
-    struct tw_floor *floor = &node->floor;
+void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot) {
+    struct tw_lease *floor = &node->floor;
     const bool is_again = floor->is_taken && floor->member == member;
     if (!is_again && node->now_us >= floor->began_us + BLAME_US) blame(node);
     if (!is_again) floor->has_robbed = is_held(node);
@@ -118,18 +118,18 @@ void tw_floor_take(struct tw_node *node, uint32_t member, uint64_t ballot) {
     floor->ballot = ballot;
 }
 
-void tw_floor_propose(struct tw_node *node, uint32_t member, uint64_t ballot) {
-    struct tw_floor *floor = &node->floor;
+void tw_lease_propose(struct tw_node *node, uint32_t member, uint64_t ballot) {
+    struct tw_lease *floor = &node->floor;
     floor->heard |= UINT64_C(1) << member;
     if (!floor->is_taken || floor->member != member || floor->ballot != ballot)
-        tw_floor_take(node, member, ballot);
+        tw_lease_take(node, member, ballot);
     if (floor->has_proposed) return;
     floor->has_proposed = true;
     floor->until_us = at_most(node->now_us + FLOOR_US, floor->began_us + 2 * FLOOR_US);
 }
 
-void tw_floor_advance(struct tw_node *node) {
-    struct tw_floor *floor = &node->floor;
+void tw_lease_advance(struct tw_node *node) {
+    struct tw_lease *floor = &node->floor;
     if (!floor->is_taken) return;
     if (node->now_us < floor->until_us) {
         tw_node_wake(node, floor->until_us);
@@ -139,19 +139,19 @@ void tw_floor_advance(struct tw_node *node) {
     floor->is_taken = false;
 }
 
-void tw_floor_note_turns(struct tw_node *node) {
+void tw_lease_note_turns(struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t rank = 0; rank < node->roster.count; rank++) {
         const uint32_t member = round->rank[rank];
         if (is_empty_handed(node, rank) && tw_peers_member_live(node, member))
-            tw_stall_add(node, TW_STALL_CLOSER, &node->roster.members[member].id);
+            tw_stall_add(node, TW_STALL_PROPOSER, &node->roster.members[member].id);
     }
     if (!is_late(node)) return;
     for (uint32_t rank = 0; rank < node->roster.count; rank++) {
         const uint32_t member = round->rank[rank];
         if ((int)member == round->self_idx || (node->floor.heard >> member & 1) != 0) return;
         if (!tw_peers_member_live(node, member) || is_stalled(node, member)) continue;
-        tw_stall_add(node, TW_STALL_CLOSER, &node->roster.members[member].id);
+        tw_stall_add(node, TW_STALL_PROPOSER, &node->roster.members[member].id);
         return;
     }
 }

@@ -1,9 +1,9 @@
-/* rigged.c - what no honest closer writes into a manifest, as far as this node can tell.
+/* proposal_check.c - what no honest proposer writes into a manifest, as far as this node can tell.
  *
- *   false    Results, and contributions to them, are those that their owners told. A closer could
+ *   false    Results, and contributions to them, are those that their owners told. A proposer could
  *            put lies in their place, have honest owners struck for them (audit.c), and have work
  *            merged twice or lost, as contributors go by what is listed. Such parts are refused
- *            as insane ones are (R1 of refuse.c): an owner that tells different things to
+ *            as insane ones are (R1 of veto.c): an owner that tells different things to
  *            different members holds up nobody, its part is left out.
  *   untold   Where an owner is here and has told nothing yet, that is waited for.
  *   early    Of all parts no more than a quarter is left out whose results have yet to come, though
@@ -12,15 +12,15 @@
  *            then nothing is refused: it waits, and holds up nobody.
  *   empty    Nor are more left out together with those whose results are here and are taken.
  *   company  The next roster has this node while it is whole, and but for one in eight those who
- *            are here, and no others. Two closers that lie would soon be among themselves, and a
+ *            are here, and no others. Two proposers that lie would soon be among themselves, and a
  *            majority.
  *   skewed   The next round is divided as the manifest itself and uploads have it: among those who
  *            were in time and were not proven false (proposal.c). Members differ in whom else they
- *            struck and whom they see, so an honest closer leaves out a third of it at most. Beyond
- *            the third more that the others may have for that, no more than an eighth of the
- *            fragment, a fifth of few owners, is where it should not be. Where liars own half of a
- *            round, members that doubt themselves for that (kernels/outlier.h) take the lies after
- * it. Of more than TW_PARTS_MAX members it is the closer's choice which of them own.
+ *            struck and whom they see, so an honest proposer leaves out a third of it at most.
+ * Beyond the third more that the others may have for that, no more than an eighth of the fragment,
+ * a fifth of few owners, is where it should not be. Where liars own half of a round, members that
+ * doubt themselves for that (kernels/outlier.h) take the lies after it. Of more than TW_PARTS_MAX
+ * members it is the proposer's choice which of them own.
  *
  * The last two are asked in rosters of cfg.judges_min and more. All but the first end with
  * patience: an owner that restarts, or a cut between two others, splits the honest too. What is
@@ -33,7 +33,8 @@ enum { RIGGED_PATIENCES = 4 };
 /* Of a fragment, and of owners: those who this node alone may have struck. */
 enum { SKEW_ONE_IN = 8, SKEW_ONE_IN_FEW = 5, STRUCK_ONE_IN = 12 };
 
-bool tw_rigged_part(const struct tw_node *node, const struct tw_record *record, uint32_t k) {
+bool tw_proposal_is_rigged_part(const struct tw_node *node, const struct tw_record *record,
+                                uint32_t k) {
     const struct tw_part *part = &record->parts[k];
     const struct tw_msg_result *said = &node->round.results[k].said;
     /* Our own is what we told before a restart, maybe: the others know. */
@@ -53,7 +54,7 @@ static bool is_untold(const struct tw_node *node, const struct tw_record *record
     return false;
 }
 
-/* More parts than an honest closer leaves out. */
+/* More parts than an honest proposer leaves out. */
 static bool is_much(const struct tw_node *node, uint32_t parts) {
     return (node->roster.count < TW_JUDGES_MIN ? 2 : 4) * parts > node->round.owners_count;
 }
@@ -86,7 +87,7 @@ static uint32_t count_to_come(struct tw_node *node, const struct tw_record *reco
     return count;
 }
 
-bool tw_rigged_is_early(struct tw_node *node, const struct tw_record *record) {
+bool tw_proposal_is_early(struct tw_node *node, const struct tw_record *record) {
     if (node->now_us < node->round.active_us) { /* by the clock: round.c */
         tw_node_wake(node, node->round.active_us);
         return true;
@@ -94,14 +95,14 @@ bool tw_rigged_is_early(struct tw_node *node, const struct tw_record *record) {
     return is_much(node, count_to_come(node, record));
 }
 
-bool tw_rigged_is_empty(struct tw_node *node, const struct tw_record *record) {
+bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     uint32_t left_out = count_to_come(node, record);
     for (uint32_t k = 0; k < round->owners_count; k++) {
         const struct tw_msg_result *said = &round->results[k].said;
         left_out += is_left_out(record, k) && round->results[k].has && said->bytes > 0 &&
                     tw_payload_is_held(node, &said->hash) &&
-                    !tw_refuse_is_bad(node, &said->hash, round->count[k]);
+                    !tw_veto_is_bad(node, &said->hash, round->count[k]);
     }
     return is_much(node, left_out);
 }
@@ -148,7 +149,7 @@ static struct tw_roster largest_of(const struct tw_node *node, const struct tw_r
         if (!is_here(node, &largest.members[i].id)) largest.members[i].weight = 0;
     }
     if (sum_of(&largest) == 0) largest = *roster;
-    tw_share_limit(&largest);
+    tw_part_weights_limit(&largest);
     return largest;
 }
 
@@ -176,15 +177,15 @@ static bool is_skewed(const struct tw_node *node, const struct tw_record *record
 }
 
 static bool is_rigged(struct tw_node *node, const struct tw_record *record) {
-    if (is_untold(node, record) || tw_rigged_is_early(node, record)) return true;
-    if (tw_rigged_is_empty(node, record)) return true;
+    if (is_untold(node, record) || tw_proposal_is_early(node, record)) return true;
+    if (tw_proposal_is_empty(node, record)) return true;
     if (node->roster.count < node->cfg.judges_min) return false;
     return is_odd_company(node, &record->next) ||
            (node->roster.count >= TW_JUDGES_MIN && is_skewed(node, record));
 }
 
 /* Not for so long that anybody leaves because the round stands open. */
-bool tw_rigged_is(struct tw_node *node, const struct tw_record *record) {
+bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record) {
     const uint64_t end_us = node->round.active_us +
                             at_most(RIGGED_PATIENCES * node->patience_us, node->cfg.orphan_us / 2);
     if (node->now_us >= end_us || !is_rigged(node, record)) return false;

@@ -1,4 +1,4 @@
-/* pull.c - who is asked for which chunk of a payload, and how far ahead.
+/* chunk_scheduler.c - who is asked for which chunk of a payload, and how far ahead.
  *
  *     WANTED   --PULL-->  asked: one row of a link, in the order of asking
  *     asked    --CHUNK--> here, for ever: it is asked for nowhere again
@@ -93,7 +93,7 @@ static void rows_forget(struct tw_node *node, uint16_t peer, struct payload *pay
     }
 }
 
-void tw_pull_forget(struct tw_node *node, struct payload *payload) {
+void tw_chunks_forget(struct tw_node *node, struct payload *payload) {
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if ((payload->sources >> i & 1) != 0) rows_forget(node, i, payload);
     }
@@ -101,7 +101,7 @@ void tw_pull_forget(struct tw_node *node, struct payload *payload) {
     payload->sources = 0;
 }
 
-void tw_pull_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer) {
+void tw_chunks_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer) {
     if ((payload->sources >> peer & 1) == 0) return;
     rows_forget(node, peer, payload);
     payload->sources &= ~(UINT64_C(1) << peer);
@@ -109,7 +109,7 @@ void tw_pull_source_lost(struct tw_node *node, struct payload *payload, uint16_t
     payload->progress_us = node->now_us;
 }
 
-void tw_pull_arrived(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t idx) {
+void tw_chunks_arrived(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t idx) {
     const uint16_t at = idx_of(node, payload);
     payload->senders |= UINT64_C(1) << peer;
     payload->is_mixed |= (payload->senders & (payload->senders - 1)) != 0;
@@ -129,11 +129,11 @@ void tw_pull_arrived(struct tw_node *node, struct payload *payload, uint16_t pee
     node->links[peer].is_dry = false;
 }
 
-void tw_pull_decided(struct tw_node *node, struct payload *payload) {
+void tw_chunks_decided(struct tw_node *node, struct payload *payload) {
     if (payload->is_decided || payload->state != PAYLOAD_WANTED) return;
     payload->is_decided = true;
     for (uint16_t i = 0; i < node->links_end; i++)
-        if (node->links[i].is_dry) tw_pull_source_lost(node, payload, i);
+        if (node->links[i].is_dry) tw_chunks_source_lost(node, payload, i);
     payload->tried = 0;
 }
 
@@ -146,7 +146,8 @@ static bool may_be_source(const struct tw_node *node, const struct payload *payl
 
 /* Others are asked before it for what they may have too: out of line, or its chunks do not come. */
 static bool is_put_last(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
-    return tw_share_is_odd(node, peer) || (payload->is_shared && node->links[peer].is_dry);
+    return tw_part_weights_is_outlier(node, peer) ||
+           (payload->is_shared && node->links[peer].is_dry);
 }
 
 static bool is_anybody_put_last(const struct tw_node *node, const struct payload *payload) {
@@ -230,14 +231,14 @@ static void judge_sources(struct tw_node *node, struct payload *payload) {
         if (oldest_us == UINT64_MAX) continue;
         if (node->now_us >= oldest_us + patience_us) {
             link->is_dry = true;
-            tw_pull_source_lost(node, payload, i);
+            tw_chunks_source_lost(node, payload, i);
         } else {
             tw_node_wake(node, oldest_us + patience_us);
         }
     }
 }
 
-void tw_pull_prepare(struct tw_node *node, struct payload *payload) {
+void tw_chunks_prepare(struct tw_node *node, struct payload *payload) {
     judge_sources(node, payload);
     choose_sources(node, payload);
 }
@@ -314,7 +315,7 @@ static uint32_t ask(struct tw_node *node, struct payload *payload, uint16_t peer
     return count;
 }
 
-void tw_pull_ask(struct tw_node *node, struct payload *payload) {
+void tw_chunks_ask(struct tw_node *node, struct payload *payload) {
     uint64_t taken[TW_CHUNKS_MAX / 64];
     bool is_marked = false;
     for (uint16_t peer = 0; peer < node->links_end; peer++) {

@@ -1,20 +1,21 @@
-/* vote.c - one round record per round: single-decree Paxos among the roster. Here: the acceptor.
+/* acceptor.c - one round record per round: single-decree Paxos among the roster. Here: the
+ * acceptor.
  *
  * Per round: promised ballot, accepted (ballot, manifest); durable before told. It accepts a
  * manifest only when it holds and has verified every result it names: a committed round can be had
- * from a majority. closer.c proposes, refuse.c says what is not accepted. */
+ * from a majority. proposer.c proposes, veto.c says what is not accepted. */
 #include "sync/node_internal.h"
 
-uint32_t tw_vote_majority(const struct tw_node *node) {
+uint32_t tw_membership_majority(const struct tw_node *node) {
     if (TW_IS_MUTANT(node, TW_MUTANT_HALF_QUORUM)) return (node->roster.count + 1) / 2;
     return node->roster.count / 2 + 1;
 }
 
-uint32_t tw_vote_rank(uint64_t ballot) {
+uint32_t tw_ballot_rank(uint64_t ballot) {
     return ballot == 1 ? 0 : (uint32_t)(ballot % TW_MEMBERS_MAX);
 }
 
-int tw_vote_sender(const struct tw_node *node, uint16_t peer) {
+int tw_membership_sender(const struct tw_node *node, uint16_t peer) {
     if (peer == NO_PEER) return node->round.self_idx;
     return tw_roster_find(&node->roster, &node->links[peer].id);
 }
@@ -26,14 +27,14 @@ bool tw_node_is_voter(const struct tw_node *node) {
 
 /* ---- durable ballots ------------------------------------------------------------------------ */
 
-uint64_t tw_vote_store(struct tw_node *node) {
+uint64_t tw_acceptor_store(struct tw_node *node) {
     struct tw_action *action = tw_act_body(node, TW_ACT_STORE_VOTE);
     action->u.store.seq = ++node->store_seq;
     action->u.store.vote = &node->vote;
     return node->store_seq;
 }
 
-void tw_vote_reset(struct tw_node *node) {
+void tw_acceptor_reset(struct tw_node *node) {
     node->vote.lineage = node->at.lineage;
     node->vote.nonce = node->at.nonce;
     node->vote.round = 0;
@@ -42,10 +43,10 @@ void tw_vote_reset(struct tw_node *node) {
     node->vote.has_accepted = 0;
     node->vote_floor = 0;
     node->replies_count = 0;
-    node->nonce_seq = tw_vote_store(node);
+    node->nonce_seq = tw_acceptor_store(node);
 }
 
-void tw_vote_turn(struct tw_node *node) {
+void tw_acceptor_turn(struct tw_node *node) {
     if (node->vote.round == node->at.rounds) return;
     node->vote.round = node->at.rounds;
     node->vote.promised = 0;
@@ -54,7 +55,7 @@ void tw_vote_turn(struct tw_node *node) {
     node->replies_count = 0;
 }
 
-bool tw_vote_has_nonce(struct tw_node *node) {
+bool tw_acceptor_has_nonce(struct tw_node *node) {
     if (node->stored_seq >= node->nonce_seq) return true;
     if (node->store_failed_us == 0) return false; /* on its way */
     if (node->now_us < node->store_failed_us + RETRY_US) {
@@ -62,13 +63,13 @@ bool tw_vote_has_nonce(struct tw_node *node) {
         return false;
     }
     node->store_failed_us = 0;
-    node->nonce_seq = tw_vote_store(node);
+    node->nonce_seq = tw_acceptor_store(node);
     return false;
 }
 
 static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t peer,
                         uint64_t ballot) {
-    const uint64_t seq = tw_vote_store(node);
+    const uint64_t seq = tw_acceptor_store(node);
     /* Full: the oldest asker repeats itself. */
     if (node->replies_count == REPLIES_MAX) {
         for (uint32_t i = 1; i < node->replies_count; i++) node->replies[i - 1] = node->replies[i];
@@ -77,7 +78,7 @@ static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t pee
     struct reply *reply = &node->replies[node->replies_count++];
     *reply = (struct reply){.kind = kind, .to_self = peer == NO_PEER, .ballot = ballot, .seq = seq};
     if (peer != NO_PEER) reply->to = node->links[peer].id;
-    if (TW_IS_MUTANT(node, TW_MUTANT_LOST_ACK)) tw_vote_stored(node, seq, true);
+    if (TW_IS_MUTANT(node, TW_MUTANT_LOST_ACK)) tw_acceptor_stored(node, seq, true);
 }
 
 static void send_reply(struct tw_node *node, const struct reply *reply) {
@@ -91,7 +92,7 @@ static void send_reply(struct tw_node *node, const struct reply *reply) {
                                          .accepted_ballot = node->vote.accepted_ballot};
         if (promise.has_accepted != 0) promise.accepted = node->vote.accepted;
         if (reply->to_self) {
-            tw_closer_promise(node, NO_PEER, &promise);
+            tw_proposer_promise(node, NO_PEER, &promise);
             return;
         }
         struct tw_message *message = tw_act_message(node, TW_MSG_PROMISE);
@@ -105,7 +106,7 @@ static void send_reply(struct tw_node *node, const struct reply *reply) {
                                          .ballot = reply->ballot,
                                          .digest = tw_record_digest(&node->vote.accepted)};
     if (reply->to_self) {
-        tw_closer_accept(node, NO_PEER, &accept);
+        tw_proposer_accept(node, NO_PEER, &accept);
         return;
     }
     struct tw_message *message = tw_act_message(node, TW_MSG_ACCEPT);
@@ -114,7 +115,7 @@ static void send_reply(struct tw_node *node, const struct reply *reply) {
     tw_act_send(node, message, peer);
 }
 
-void tw_vote_stored(struct tw_node *node, uint64_t seq, bool ok) {
+void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
     if (!ok) { /* what the disk holds is unknown: say nothing, ask again later */
         node->replies_count = 0;
         node->store_failed_us = node->now_us;
@@ -145,10 +146,11 @@ static void nack(struct tw_node *node, uint16_t peer, uint64_t promised) {
     tw_act_send(node, message, peer);
 }
 
-/* A ballot names its closer, so that no two ever use the same one, and follows those before it. */
+/* A ballot names its proposer, so that no two ever use the same one, and follows those before it.
+ */
 static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t ballot) {
     const struct round *round = &node->round;
-    const uint32_t rank = tw_vote_rank(ballot);
+    const uint32_t rank = tw_ballot_rank(ballot);
     if (ballot == 0 || (ballot > 1 && ballot < TW_MEMBERS_MAX)) return false;
     if (ballot > node->vote.promised && ballot - node->vote.promised > BALLOT_LEAP_MAX)
         return false;
@@ -156,26 +158,27 @@ static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t bal
            tw_id_equal(&node->roster.members[round->rank[rank]].id, &node->links[peer].id);
 }
 
-void tw_vote_prepare(struct tw_node *node, uint16_t peer, const struct tw_msg_prepare *prepare) {
+void tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
+                         const struct tw_msg_prepare *prepare) {
     if (!tw_log_is_at(node, peer, &prepare->lineage, prepare->round)) return;
     if (!tw_node_is_voter(node)) return;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
     if (idx < 0) return;
-    tw_vote_turn(node);
+    tw_acceptor_turn(node);
     if (!is_ballot_of(node, peer, prepare->ballot)) return;
     tw_round_touch(node);
     if (prepare->ballot <= node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_STALE_PROMISE)) {
         nack(node, peer, node->vote.promised);
         return;
     }
-    tw_floor_ask(node, (uint32_t)idx, prepare->ballot);
+    tw_lease_ask(node, (uint32_t)idx, prepare->ballot);
 }
 
 /* Promises the ballot whose turn it is, if it is still above all others. */
 static void promise_next(struct tw_node *node) {
     uint32_t member = 0;
     uint64_t ballot = 0;
-    while (tw_floor_next(node, &member, &ballot)) {
+    while (tw_lease_next(node, &member, &ballot)) {
         const uint16_t peer = tw_peers_find(node, &node->roster.members[member].id);
         if (peer == NO_PEER) continue;
         if (ballot <= node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_STALE_PROMISE)) {
@@ -183,13 +186,13 @@ static void promise_next(struct tw_node *node) {
             continue;
         }
         node->vote.promised = ballot;
-        tw_floor_take(node, member, ballot);
+        tw_lease_take(node, member, ballot);
         reply_later(node, REPLY_PROMISE, peer, ballot);
     }
 }
 
-/* Could an honest closer have proposed this for the open round? */
-bool tw_vote_is_sound(const struct tw_node *node, const struct tw_record *record) {
+/* Could an honest proposer have proposed this for the open round? */
+bool tw_acceptor_is_sound(const struct tw_node *node, const struct tw_record *record) {
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
     uint64_t clock_tokens = tip != NULL ? tip->clock_tokens : 0, contributors = 0;
     const uint32_t finals = tw_round_is_final(node) ? tip->finals + 1 : 0;
@@ -262,60 +265,62 @@ static bool is_offer_settled(const struct tw_node *node) {
 }
 
 /* It could become a vote only where nothing better is at hand: we did not promise its ballot, and
- * no honest closer would have proposed it, or none so soon. It keeps nobody else from proposing. */
+ * no honest proposer would have proposed it, or none so soon. It keeps nobody else from proposing.
+ */
 static bool is_offer_weak(struct tw_node *node) {
     const struct round *round = &node->round;
     return round->offer_from != NO_PEER && round->offer_ballot > node->vote.promised &&
-           !is_offer_settled(node) && tw_rigged_is(node, &round->offer);
+           !is_offer_settled(node) && tw_proposal_is_rigged(node, &round->offer);
 }
 
-bool tw_vote_has_offer(struct tw_node *node) {
+bool tw_acceptor_has_offer(struct tw_node *node) {
     return node->round.has_offer && !is_offer_weak(node);
 }
 
-/* Gives its closer the floor, once. */
+/* Gives its proposer the floor, once. */
 static void hear_offer(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->is_offer_heard || is_offer_weak(node)) return;
     round->is_offer_heard = true;
-    const uint32_t closer = round->rank[tw_vote_rank(round->offer_ballot)];
-    tw_floor_propose(node, closer, round->offer_ballot);
+    const uint32_t proposer = round->rank[tw_ballot_rank(round->offer_ballot)];
+    tw_lease_propose(node, proposer, round->offer_ballot);
 }
 
-void tw_vote_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose) {
+void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
+                         const struct tw_msg_propose *propose) {
     struct round *round = &node->round;
     if (peer != NO_PEER &&
         !tw_log_is_at(node, peer, &propose->record.lineage, propose->record.round))
         return;
     if (!tw_node_is_voter(node)) return;
-    const int idx = tw_vote_sender(node, peer);
+    const int idx = tw_membership_sender(node, peer);
     if (idx < 0) return;
-    tw_vote_turn(node);
+    tw_acceptor_turn(node);
     if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
     tw_round_touch(node);
     if (propose->ballot < node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
         nack(node, peer, node->vote.promised);
         return;
     }
-    if (!tw_vote_is_sound(node, &propose->record)) {
+    if (!tw_acceptor_is_sound(node, &propose->record)) {
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
     }
-    /* One ballot, one manifest: a closer that says two things is a liar. But it may come by another
-     * link than before. */
+    /* One ballot, one manifest: a proposer that says two things is a liar. But it may come by
+     * another link than before. */
     if (round->has_offer && round->offer_ballot == propose->ballot) {
         if (peer != NO_PEER) round->offer_from = peer;
         return;
     }
-    const bool has_offer = tw_vote_has_offer(node);
+    const bool has_offer = tw_acceptor_has_offer(node);
     if (has_offer && round->offer_ballot > propose->ballot) {
         nack(node, peer, round->offer_ballot);
         return;
     }
     /* Not promised by us, while we hear somebody else: a majority can do without us. */
     const bool is_promised = propose->ballot <= node->vote.promised;
-    if (!is_promised && tw_floor_is_others(node, (uint32_t)idx)) return;
-    if (!is_promised && has_offer && tw_rigged_is(node, &propose->record)) return;
+    if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
+    if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record)) return;
     forget_offer(node);
     round->is_offer_heard = false;
     round->has_offer = true;
@@ -366,30 +371,30 @@ static void consider_offer(struct tw_node *node) {
     hear_offer(node);
     bool is_lost = false;
     const bool is_complete = is_offer_complete(node, &is_lost), is_settled = is_offer_settled(node);
-    /* What nobody accepted is no loss: its closer leaves out what cannot be had. */
+    /* What nobody accepted is no loss: its proposer leaves out what cannot be had. */
     round->is_lost = is_lost && is_settled;
-    const uint32_t refused = is_settled ? 0 : tw_refuse_find(node, &round->offer);
+    const uint32_t refused = is_settled ? 0 : tw_veto_find(node, &round->offer);
     if (refused != 0) {
-        tw_refuse_offer(node, refused);
+        tw_veto_offer(node, refused);
         return;
     }
     if (!is_settled && round->offer_from != NO_PEER) {
-        if (tw_rigged_is_early(node, &round->offer)) return;
-        if (tw_rigged_is(node, &round->offer)) {
-            tw_refuse_closer(node);
+        if (tw_proposal_is_early(node, &round->offer)) return;
+        if (tw_proposal_is_rigged(node, &round->offer)) {
+            tw_veto_proposer(node);
             return;
         }
     }
     if (!is_complete) {
-        if (!is_settled && is_offer_dry(node)) tw_refuse_pass(node);
+        if (!is_settled && is_offer_dry(node)) tw_veto_pass(node);
         return;
     }
     if (!is_settled && round->offer_ballot == 1 && !is_as_heard(node, &round->offer)) {
-        tw_refuse_closer(node); /* and yet the offer stays: we may be about to hear it */
+        tw_veto_proposer(node); /* and yet the offer stays: we may be about to hear it */
         return;
     }
     round->has_offer = false;
-    /* One ballot, one manifest: a closer that says two things is a liar. */
+    /* One ballot, one manifest: a proposer that says two things is a liar. */
     if (!is_settled && node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
         round->offer_ballot == node->vote.accepted_ballot)
         return;
@@ -398,7 +403,7 @@ static void consider_offer(struct tw_node *node) {
         nack(node, round->offer_from, node->vote.promised);
         return;
     }
-    tw_refuse_not(node);
+    tw_veto_not(node);
     node->vote.promised = round->offer_ballot;
     node->vote.accepted_ballot = round->offer_ballot;
     node->vote.has_accepted = 1;
@@ -406,11 +411,11 @@ static void consider_offer(struct tw_node *node) {
     reply_later(node, REPLY_ACCEPT, round->offer_from, round->offer_ballot);
 }
 
-void tw_vote_advance(struct tw_node *node) {
+void tw_acceptor_advance(struct tw_node *node) {
     if (!tw_node_is_voter(node)) return;
-    tw_floor_advance(node);
+    tw_lease_advance(node);
     promise_next(node);
-    tw_closer_advance(node);
+    tw_proposer_advance(node);
     consider_offer(node);
-    tw_closer_tell(node);
+    tw_proposer_tell(node);
 }

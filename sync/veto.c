@@ -1,4 +1,4 @@
-/* refuse.c - results that somebody does not take, and how a round ends without them.
+/* veto.c - results that somebody does not take, and how a round ends without them.
  *
  * The worker finds a result insane that is far larger than merges of this fragment are
  * (kernels/outlier.h), which counts from cfg.judges_min members on, and wild what is four times as
@@ -7,22 +7,21 @@
  * nothing else: whatever is committed is applied by all.
  *
  *   R1  Nobody accepts a manifest that lists a result it does not take, for it is insane, or not
- *       what its owner told (rigged.c). It says so, by NACK with the parts, and a closer that hears
- *       it of so many that no majority is left proposes once more without those parts: absent, as
- *       if their owners had died. Where that leaves so little that it would not vote for it itself
- *       (rigged.c), others try first.
+ *       what its owner told (proposal_check.c). It says so, by NACK with the parts, and a proposer
+ * that hears it of so many that no majority is left proposes once more without those parts: absent,
+ * as if their owners had died. Where that leaves so little that it would not vote for it itself
+ *       (proposal_check.c), others try first.
  *   R2  But a manifest it accepted before, and one it proposes itself because it may have been
  *       chosen already: a round that may be decided is never held up.
- *   R3  A closer carries on what others accepted, unless the promises prove that no majority has
+ *   R3  A proposer carries on what others accepted, unless the promises prove that no majority has
  *       accepted it or ever can: so many answered without it. Then it is free to propose.
- *   R4  A closer whose proposal was not taken is waited for a little, then passed over.
- *   R5  Who does not take what a closer carries on becomes a closer itself, whatever its rank: it
- *       cannot know why that value is carried on, but the promises will tell it. If it has to be,
- *       it carries it on too, and accepts it (R2): a few that refuse do not hold a round up.
- *       Meanwhile the closer that was refused makes way, longer each time.
- *   R6  Nor does anybody accept a manifest that no honest closer would have written, as far as it
- *       knows: rigged.c. R2 to R5 hold here too. Members differ in what they found, heard and see,
- *       so this ends with patience.
+ *   R4  A proposer whose proposal was not taken is waited for a little, then passed over.
+ *   R5  Who does not take what a proposer carries on becomes a proposer itself, whatever its rank:
+ * it cannot know why that value is carried on, but the promises will tell it. If it has to be, it
+ * carries it on too, and accepts it (R2): a few that refuse do not hold a round up. Meanwhile the
+ * proposer that was refused makes way, longer each time. R6  Nor does anybody accept a manifest
+ * that no honest proposer would have written, as far as it knows: proposal_check.c. R2 to R5 hold
+ * here too. Members differ in what they found, heard and see, so this ends with patience.
  *
  * R3 keeps one choice per round. Where a majority M accepted v, every later ballot is of v (by
  * induction), so whoever of M promises this ballot reports v: at least as many as a majority less
@@ -35,7 +34,7 @@ static void report(struct tw_node *node, uint32_t owner) {
     tw_act_report(node, TW_REPORT_INSANE, &node->roster.members[owner].id);
 }
 
-bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count) {
+bool tw_veto_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count) {
     const struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL || !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, count)) return false;
     const bool is_judged = node->roster.count >= node->cfg.judges_min;
@@ -45,42 +44,42 @@ bool tw_refuse_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t c
            payload->state == PAYLOAD_UNFIT;
 }
 
-uint32_t tw_refuse_find(struct tw_node *node, const struct tw_record *record) {
+uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record) {
     uint32_t parts = 0;
     for (uint32_t k = 0; k < record->parts_count; k++) {
         const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0) continue;
-        const bool is_bad = tw_refuse_is_bad(node, &part->result, node->round.count[k]);
+        const bool is_bad = tw_veto_is_bad(node, &part->result, node->round.count[k]);
         if (is_bad) report(node, part->owner_idx);
-        if (is_bad || tw_rigged_part(node, record, k)) parts |= 1u << k;
+        if (is_bad || tw_proposal_is_rigged_part(node, record, k)) parts |= 1u << k;
     }
     return parts;
 }
 
-void tw_refuse_pass(struct tw_node *node) {
+void tw_veto_pass(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->offer_from == NO_PEER) return;
     if (round->refused_ranks == 0) round->refused_us = node->now_us;
-    round->refused_ranks |= UINT64_C(1) << tw_vote_rank(round->offer_ballot);
+    round->refused_ranks |= UINT64_C(1) << tw_ballot_rank(round->offer_ballot);
 }
 
-void tw_refuse_closer(struct tw_node *node) {
+void tw_veto_proposer(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->offer_from == NO_PEER) return;
-    tw_refuse_pass(node);
-    if (tw_rigged_is_empty(node, &round->offer))
-        round->empty_ranks |= UINT64_C(1) << tw_vote_rank(round->offer_ballot);
+    tw_veto_pass(node);
+    if (tw_proposal_is_empty(node, &round->offer))
+        round->empty_ranks |= UINT64_C(1) << tw_ballot_rank(round->offer_ballot);
     round->has_refused_late |= round->offer_ballot > 1;
 }
 
-void tw_refuse_not(struct tw_node *node) {
+void tw_veto_not(struct tw_node *node) {
     struct round *round = &node->round;
-    round->empty_ranks &= ~(UINT64_C(1) << tw_vote_rank(round->offer_ballot));
+    round->empty_ranks &= ~(UINT64_C(1) << tw_ballot_rank(round->offer_ballot));
 }
 
-void tw_refuse_offer(struct tw_node *node, uint32_t parts) {
+void tw_veto_offer(struct tw_node *node, uint32_t parts) {
     struct round *round = &node->round;
-    tw_refuse_closer(node);
+    tw_veto_proposer(node);
     round->has_offer = false;
     if (round->offer_from == NO_PEER) return;
     struct tw_message *message = tw_act_message(node, TW_MSG_NACK);
@@ -102,19 +101,19 @@ static uint32_t acceptors(const struct tw_node *node, uint64_t refusing) {
     return count;
 }
 
-void tw_refuse_heard(struct tw_node *node, uint32_t member, uint32_t parts) {
+void tw_veto_received(struct tw_node *node, uint32_t member, uint32_t parts) {
     struct round *round = &node->round;
     uint64_t refusing = 0;
     uint32_t most = 1;
-    if (round->phase != CLOSER_PROPOSING) return;
+    if (round->phase != PROPOSER_PROPOSING) return;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes == 0) continue;
         if ((parts >> k & 1) != 0) round->refused_by[k] |= UINT64_C(1) << member;
         refusing |= round->refused_by[k];
         if (tw_bits(round->refused_by[k]) > most) most = tw_bits(round->refused_by[k]);
     }
-    if (refusing == 0) return;                                       /* of what is not proposed */
-    if (acceptors(node, refusing) >= tw_vote_majority(node)) return; /* the others will do */
+    if (refusing == 0) return; /* of what is not proposed */
+    if (acceptors(node, refusing) >= tw_membership_majority(node)) return; /* the others will do */
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes == 0 || tw_bits(round->refused_by[k]) != most) continue;
         round->left_out |= 1u << k;
@@ -122,11 +121,11 @@ void tw_refuse_heard(struct tw_node *node, uint32_t member, uint32_t parts) {
     }
     /* What is carried on stays as it is; the next ballot may be free to do without. And so little
      * that we would not vote for it ourselves is proposed when others have tried. */
-    if (round->has_best || tw_rigged_is_empty(node, &round->proposal)) {
-        tw_closer_back_off(node);
+    if (round->has_best || tw_proposal_is_empty(node, &round->proposal)) {
+        tw_proposer_back_off(node);
         return;
     }
-    round->phase = CLOSER_IDLE;
+    round->phase = PROPOSER_IDLE;
     round->retry_us = node->now_us;
 }
 
@@ -137,11 +136,11 @@ static bool is_time(struct tw_node *node) {
     return node->now_us >= due_us;
 }
 
-bool tw_refuse_is_passed(struct tw_node *node, uint32_t rank) {
+bool tw_veto_is_passed(struct tw_node *node, uint32_t rank) {
     return (node->round.refused_ranks >> rank & 1) != 0 && is_time(node);
 }
 
-bool tw_refuse_must_look(struct tw_node *node) {
+bool tw_veto_must_look(struct tw_node *node) {
     return node->round.has_refused_late && is_time(node);
 }
 
@@ -156,15 +155,15 @@ static bool may_hear_more(struct tw_node *node) {
     return false;
 }
 
-bool tw_refuse_must_carry(struct tw_node *node, bool *is_open) {
+bool tw_veto_must_carry(struct tw_node *node, bool *is_open) {
     const struct round *round = &node->round;
     uint32_t left_out = 0, accepted_count = 0;
     *is_open = false;
     for (uint32_t k = 0; k < round->best.parts_count; k++) {
         if (round->best.parts[k].bytes > 0) left_out |= round->left_out & 1u << k;
     }
-    if (left_out == 0 && tw_refuse_find(node, &round->best) == 0 &&
-        !tw_rigged_is(node, &round->best))
+    if (left_out == 0 && tw_veto_find(node, &round->best) == 0 &&
+        !tw_proposal_is_rigged(node, &round->best))
         return true;
     const struct tw_id digest = tw_record_digest(&round->best);
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -174,7 +173,7 @@ bool tw_refuse_must_carry(struct tw_node *node, bool *is_open) {
     const uint32_t unknown_count = TW_IS_MUTANT(node, TW_MUTANT_FREED_EARLY)
                                        ? 0
                                        : node->roster.count - tw_bits(round->promised_by);
-    if (accepted_count + unknown_count < tw_vote_majority(node)) return false;
+    if (accepted_count + unknown_count < tw_membership_majority(node)) return false;
     *is_open = may_hear_more(node);
     return !*is_open;
 }

@@ -1,5 +1,5 @@
-/* closer.c - see closer.h. */
-#include "tests/bench/quality/closer.h"
+/* proposer.c - see proposer.h. */
+#include "tests/bench/quality/proposer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +11,13 @@
 /* Of the next round: an honest owner's, and the largest that a hostile one tries. */
 enum { SHARE_EVEN = 16, SHARE_MAX = 1 << 20 };
 
-/* Results under which manifests name them: what owners made, then what a closer made of them. */
+/* Results under which manifests name them: what owners made, then what a proposer made of them. */
 struct made {
     struct payload payloads[TW_PARTS_MAX];
     struct tw_id names[TW_PARTS_MAX];
 };
 
-void closer_open(struct world *world) {
+void proposer_open(struct world *world) {
     struct jury_round *open = &world->open;
     struct division *division = &world->round.division;
     jury_open(world->jury, world->now_us, open);
@@ -42,9 +42,9 @@ static uint32_t hostile_members(const struct world *world) {
     return count;
 }
 
-static bool is_accepted(struct world *world, uint32_t closer, const struct tw_record *record) {
-    const uint32_t own = world->nodes[closer].is_hostile ? hostile_members(world) : 0;
-    return own + jury_votes(world->jury, closer, record) >= majority(world);
+static bool is_accepted(struct world *world, uint32_t proposer, const struct tw_record *record) {
+    const uint32_t own = world->nodes[proposer].is_hostile ? hostile_members(world) : 0;
+    return own + jury_votes(world->jury, proposer, record) >= majority(world);
 }
 
 /* Every honest node's worker looks at the results. What that node remembers of it is kept, or with
@@ -99,14 +99,14 @@ static void free_made(struct made *made) {
 }
 
 /* Lies in place of all results, `times` as large as these. */
-static enum tw_status make_lies(struct world *world, uint32_t closer, const struct commit *commit,
+static enum tw_status make_lies(struct world *world, uint32_t proposer, const struct commit *commit,
                                 double times, struct made *lies, struct tw_error *err) {
     for (uint32_t k = 0; k < commit->division.parts; k++) {
         const struct payload *result = &commit->results[k];
         payload_free(&lies->payloads[k]);
         if (result->size == 0) continue;
         lies->payloads[k] = payload_copy(result->bytes, result->size);
-        TW_TRY(node_falsify(&world->nodes[closer], &lies->payloads[k], commit->fragment,
+        TW_TRY(node_falsify(&world->nodes[proposer], &lies->payloads[k], commit->fragment,
                             commit->division.count[k], times, err));
         lies->names[k] = tw_sha256(lies->payloads[k].bytes, lies->payloads[k].size);
     }
@@ -114,7 +114,7 @@ static enum tw_status make_lies(struct world *world, uint32_t closer, const stru
 }
 
 /* The largest that are voted for. *has_lies: there are any. */
-static enum tw_status put_lies(struct world *world, uint32_t closer, const struct commit *commit,
+static enum tw_status put_lies(struct world *world, uint32_t proposer, const struct commit *commit,
                                struct made *lies, struct tw_record *record, bool *has_lies,
                                struct tw_error *err) {
     static const double sizes[] = {10, 6, 4, 3, 2, 1};
@@ -123,7 +123,7 @@ static enum tw_status put_lies(struct world *world, uint32_t closer, const struc
     enum tw_status status = TW_OK;
     *has_lies = false;
     for (uint32_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && !*has_lies; s++) {
-        status = make_lies(world, closer, commit, sizes[s], lies, err);
+        status = make_lies(world, proposer, commit, sizes[s], lies, err);
         if (status != TW_OK) break;
         (void)look(world, commit, lies, true);
         *tried = *record;
@@ -132,7 +132,7 @@ static enum tw_status put_lies(struct world *world, uint32_t closer, const struc
             jury_set_part(world->jury, tried, k, &lies->names[k], lies->payloads[k].size,
                           commit->listed[k]);
         }
-        *has_lies = is_accepted(world, closer, tried);
+        *has_lies = is_accepted(world, proposer, tried);
     }
     if (*has_lies) *record = *tried;
     if (!*has_lies) free_made(lies);
@@ -141,7 +141,7 @@ static enum tw_status put_lies(struct world *world, uint32_t closer, const struc
 }
 
 /* Results as they are, of one contributor each. */
-static bool misfile(struct world *world, uint32_t closer, const struct commit *commit,
+static bool misfile(struct world *world, uint32_t proposer, const struct commit *commit,
                     const struct made *made, struct tw_record *record, struct tw_record *tried) {
     *tried = *record;
     for (uint32_t k = 0; k < commit->division.parts; k++) {
@@ -150,7 +150,7 @@ static bool misfile(struct world *world, uint32_t closer, const struct commit *c
         jury_set_part(world->jury, tried, k, &made->names[k], made->payloads[k].size,
                       UINT64_C(1) << last);
     }
-    if (!is_accepted(world, closer, tried)) return false;
+    if (!is_accepted(world, proposer, tried)) return false;
     *record = *tried;
     return true;
 }
@@ -163,7 +163,7 @@ static void take_part(uint32_t node, struct tw_roster *next) {
 }
 
 /* As many results as can be left out. */
-static void leave_out(struct world *world, uint32_t closer, const struct commit *commit,
+static void leave_out(struct world *world, uint32_t proposer, const struct commit *commit,
                       struct tw_record *record, struct tw_record *tried) {
     for (uint32_t most = commit->division.parts; most > 0; most--) {
         uint32_t left_out = 0;
@@ -174,7 +174,7 @@ static void leave_out(struct world *world, uint32_t closer, const struct commit 
             take_part(commit->division.owners[k], &tried->next);
             left_out++;
         }
-        if (left_out == 0 || !is_accepted(world, closer, tried)) continue;
+        if (left_out == 0 || !is_accepted(world, proposer, tried)) continue;
         *record = *tried;
         return;
     }
@@ -189,7 +189,7 @@ static bool is_hostile_member(const struct world *world, const struct tw_member 
 }
 
 /* The next roster: as few honest members as possible. */
-static void vote_out(struct world *world, uint32_t closer, struct tw_record *record,
+static void vote_out(struct world *world, uint32_t proposer, struct tw_record *record,
                      struct tw_record *tried) {
     for (uint32_t honest = 0; honest < record->next.count; honest++) {
         uint32_t kept = 0;
@@ -203,7 +203,7 @@ static void vote_out(struct world *world, uint32_t closer, struct tw_record *rec
         }
         if (tried->next.count == record->next.count) return;
         tried->next.number = record->roster_number + 1;
-        if (!is_accepted(world, closer, tried)) continue;
+        if (!is_accepted(world, proposer, tried)) continue;
         *record = *tried;
         return;
     }
@@ -229,7 +229,7 @@ static double divide(const struct world *world, struct tw_roster *next, uint32_t
 }
 
 /* Its parts: as large a share as possible for hostile members. */
-static void share_out(struct world *world, uint32_t closer, struct tw_record *record,
+static void share_out(struct world *world, uint32_t proposer, struct tw_record *record,
                       struct tw_record *tried) {
     struct tw_roster best = record->next;
     double most = 0;
@@ -238,7 +238,7 @@ static void share_out(struct world *world, uint32_t closer, struct tw_record *re
             *tried = *record;
             const double ours = divide(world, &tried->next, kept, weight);
             if (ours <= most) break;
-            if (!is_accepted(world, closer, tried)) continue;
+            if (!is_accepted(world, proposer, tried)) continue;
             most = ours;
             best = tried->next;
             break;
@@ -256,7 +256,7 @@ static uint32_t first_honest(const struct world *world) {
     return 0; /* nobody is left who could object */
 }
 
-static enum tw_status lie(struct world *world, uint32_t closer, const struct commit *commit,
+static enum tw_status lie(struct world *world, uint32_t proposer, const struct commit *commit,
                           const struct made *made, uint32_t without, struct made *lies,
                           struct tw_record *record, struct tw_error *err) {
     struct tw_record *tried = malloc(sizeof(*tried));
@@ -265,11 +265,11 @@ static enum tw_status lie(struct world *world, uint32_t closer, const struct com
     jury_write(world->jury, first_honest(world), without, record);
     enum tw_status status = TW_OK;
     if (world->setting->hostile.kind != HOSTILE_NAN)
-        status = put_lies(world, closer, commit, lies, record, &has_lies, err);
-    if (!has_lies && !misfile(world, closer, commit, made, record, tried))
-        leave_out(world, closer, commit, record, tried);
-    vote_out(world, closer, record, tried);
-    share_out(world, closer, record, tried);
+        status = put_lies(world, proposer, commit, lies, record, &has_lies, err);
+    if (!has_lies && !misfile(world, proposer, commit, made, record, tried))
+        leave_out(world, proposer, commit, record, tried);
+    vote_out(world, proposer, record, tried);
+    share_out(world, proposer, record, tried);
     free(tried);
     return status;
 }
@@ -316,7 +316,7 @@ static void adopt(struct world *world, struct commit *commit, const struct tw_re
     }
 }
 
-enum tw_status closer_decide(struct world *world, struct commit *commit, struct tw_error *err) {
+enum tw_status proposer_decide(struct world *world, struct commit *commit, struct tw_error *err) {
     struct made made = {.payloads = {{.bytes = NULL}}}, lies = {.payloads = {{.bytes = NULL}}};
     struct tw_record *record = malloc(sizeof(*record));
     TW_ASSERT(close != NULL);
@@ -325,15 +325,15 @@ enum tw_status closer_decide(struct world *world, struct commit *commit, struct 
     const uint32_t members = (uint32_t)__builtin_popcountll(world->open.members);
     enum tw_status status = TW_AGAIN;
     for (uint32_t rank = 0; rank < members && status == TW_AGAIN; rank++) {
-        const uint32_t closer = world->open.order[rank];
-        if (world->nodes[closer].is_hostile) {
+        const uint32_t proposer = world->open.order[rank];
+        if (world->nodes[proposer].is_hostile) {
             const enum tw_status lied =
-                lie(world, closer, commit, &made, without, &lies, record, err);
+                lie(world, proposer, commit, &made, without, &lies, record, err);
             if (lied != TW_OK) status = lied;
         } else {
-            jury_write(world->jury, closer, without, record);
+            jury_write(world->jury, proposer, without, record);
         }
-        if (status == TW_AGAIN && is_accepted(world, closer, record)) status = TW_OK;
+        if (status == TW_AGAIN && is_accepted(world, proposer, record)) status = TW_OK;
     }
     if (status == TW_OK) adopt(world, commit, record, &lies);
     if (status == TW_AGAIN)

@@ -1,4 +1,4 @@
-/* share.c - who owns how much of the next round: measured uploads, and who is out of line.
+/* part_weights.c - who owns how much of the next round: measured uploads, and who is out of line.
  *
  * The owner of a share s of n members sends its result to all others, and its contributions to the
  * other owners: 1 + s (n - 2) times what one contribution has. So the round is over soonest, up to
@@ -6,10 +6,10 @@
  *
  *     weight = WEIGHT_EVEN x upload / median of the uploads,   1 to WEIGHT_MAX
  *
- * What each member can upload is what it measured and says in STATUS: the same for every closer, or
- * parts would jump from round to round. Who says too much gets more to send, is late with it, and
- * owns nothing in the next round; the limit bounds what that costs. Whoever says nothing counts as
- * the median; while nobody says anything, and between two, where it makes no difference, all own
+ * What each member can upload is what it measured and says in STATUS: the same for every proposer,
+ * or parts would jump from round to round. Who says too much gets more to send, is late with it,
+ * and owns nothing in the next round; the limit bounds what that costs. Whoever says nothing counts
+ * as the median; while nobody says anything, and between two, where it makes no difference, all own
  * the same.
  *
  * A peer that is out of line with all the others as this node measured them (TW_EV_MEASURED: its
@@ -19,7 +19,7 @@
 
 enum { WEIGHT_EVEN = 16, WEIGHT_MAX = 4 * WEIGHT_EVEN };
 
-bool tw_share_is_odd(const struct tw_node *node, uint16_t peer) {
+bool tw_part_weights_is_outlier(const struct tw_node *node, uint16_t peer) {
     return peer != NO_PEER && (node->odd >> peer & 1) != 0;
 }
 
@@ -49,7 +49,7 @@ static uint32_t weight_of(uint32_t upload, uint32_t middle) {
     return weight > 0 ? (uint32_t)weight : 1;
 }
 
-void tw_share_weigh(const struct tw_node *node, struct tw_roster *next) {
+void tw_part_weights_set(const struct tw_node *node, struct tw_roster *next) {
     uint32_t uploads[TW_MEMBERS_MAX], count = 0;
     for (uint32_t i = 0; i < next->count; i++) {
         if (next->members[i].weight > 0) uploads[count++] = upload_of(node, &next->members[i].id);
@@ -63,17 +63,19 @@ void tw_share_weigh(const struct tw_node *node, struct tw_roster *next) {
     }
 }
 
-void tw_share_leave_out_odd(const struct tw_node *node, struct tw_roster *next, uint64_t most) {
+void tw_part_weights_drop_outliers(const struct tw_node *node, struct tw_roster *next,
+                                   uint64_t most) {
     uint32_t owners_count = 0, odd_count = 0;
     for (uint32_t i = 0; i < next->count; i++) {
         owners_count += next->members[i].weight > 0;
         odd_count += next->members[i].weight > 0 &&
-                     tw_share_is_odd(node, tw_peers_find(node, &next->members[i].id));
+                     tw_part_weights_is_outlier(node, tw_peers_find(node, &next->members[i].id));
     }
     if (2 * odd_count >= owners_count) return;
     for (uint32_t i = 0; i < next->count; i++) {
         struct tw_member *member = &next->members[i];
-        if (member->weight > most || !tw_share_is_odd(node, tw_peers_find(node, &member->id)))
+        if (member->weight > most ||
+            !tw_part_weights_is_outlier(node, tw_peers_find(node, &member->id)))
             continue;
         most -= member->weight;
         member->weight = 0;
@@ -91,7 +93,7 @@ static void drop_slowest(struct tw_roster *next) {
     if (slowest < TW_MEMBERS_MAX) next->members[slowest].weight = 0;
 }
 
-void tw_share_limit(struct tw_roster *next) {
+void tw_part_weights_limit(struct tw_roster *next) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < next->count; i++) count += next->members[i].weight > 0;
     for (; count > TW_PARTS_MAX; count--) drop_slowest(next);

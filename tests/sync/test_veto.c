@@ -1,8 +1,8 @@
-/* test_refuse.c - results that a node does not take: it votes for none, and applies what was
+/* test_veto.c - results that a node does not take: it votes for none, and applies what was
  * decided. */
 #include "tests/sync/lone_node.h"
 
-/* The round as its first or a later closer may propose it: nothing but the result of part 1. */
+/* The round as its first or a later proposer may propose it: nothing but the result of part 1. */
 static struct tw_record close_with(const struct tw_id *hash, uint32_t bytes) {
     struct tw_record record = empty_close(&start.tip);
     record.contributors_count = 1;
@@ -364,7 +364,7 @@ static struct tw_record one_is_accused(const struct tw_contributor *told) {
     return record;
 }
 
-/* Whose list a closer made up, or another owner's word for the same contributor has displaced. */
+/* Whose list a proposer made up, or another owner's word for the same contributor has displaced. */
 static void owner_is_not_judged_by_a_list_it_never_told(void **state) {
     (void)state;
     struct tw_contributor told = contribution_of_one();
@@ -377,7 +377,7 @@ static void owner_is_not_judged_by_a_list_it_never_told(void **state) {
     assert_int_equal(view_now().peers[1].strike.count, 0);
 }
 
-/* And it is false. Returns what a closer may propose then: nothing in it, parts of the next round
+/* And it is false. Returns what a proposer may propose then: nothing in it, parts of the next round
  * for all. */
 static struct tw_record one_found_false(void) {
     const struct tw_contributor told = contribution_of_one();
@@ -449,7 +449,8 @@ static void few_members_vote_for_whatever_roster(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* ---- closers that lie ------------------------------------------------------------------------ */
+/* ---- proposers that lie ------------------------------------------------------------------------
+ */
 
 /* The findings behind it are one node's: they hold nothing up for ever. */
 static void assert_taken_in_the_end(const struct tw_record *record) {
@@ -622,7 +623,7 @@ static void third_of_a_round_is_not_left_out_by_five(void **state) {
     assert_taken_in_the_end(&record);
 }
 
-/* Of three results one is here: the closer may have had less luck. */
+/* Of three results one is here: the proposer may have had less luck. */
 static void round_of_nothing_is_voted_for_where_there_is_little(void **state) {
     (void)state;
     const struct tw_record record = empty_close(&start.tip);
@@ -726,7 +727,7 @@ static void few_members_vote_anybody_out(void **state) {
 }
 
 /* Both others take nothing that we carry on. */
-static void refused_closer_makes_way_for_longer_each_time(void **state) {
+static void refused_proposer_makes_way_for_longer_each_time(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
     const struct tw_record record = close_with(&result, 90);
@@ -790,7 +791,7 @@ int main(void) {
         TEST(result_that_is_nothing_is_asked_for_once),
         TEST(second_manifest_of_a_ballot_is_not_accepted),
         TEST(who_refuses_what_is_carried_on_asks_why),
-        TEST(refused_closer_makes_way_for_longer_each_time),
+        TEST(refused_proposer_makes_way_for_longer_each_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* floor.h - whose ballot an acceptor is in the middle of, and whose comes next. */
-#ifndef TW_SYNC_FLOOR_H
-#define TW_SYNC_FLOOR_H
+/* ballot_lease.h - whose ballot an acceptor is in the middle of, and whose comes next. */
+#ifndef TW_SYNC_BALLOT_LEASE_H
+#define TW_SYNC_BALLOT_LEASE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 struct tw_node;
 
-struct tw_floor {
+struct tw_lease {
     bool is_taken, has_proposed;
     bool has_robbed; /* it was taken from somebody */
     uint32_t member; /* who has it, with this ballot */
@@ -21,20 +21,20 @@ struct tw_floor {
 };
 
 /* A round begins: nobody has it, nobody asks. */
-void tw_floor_open(struct tw_node *node);
+void tw_lease_open(struct tw_node *node);
 /* `member` asks us to promise a ballot above all that we have promised. */
-void tw_floor_ask(struct tw_node *node, uint32_t member, uint64_t ballot);
+void tw_lease_ask(struct tw_node *node, uint32_t member, uint64_t ballot);
 /* Whom to promise now, if anybody: it is asked for no more. */
-bool tw_floor_next(struct tw_node *node, uint32_t *member, uint64_t *ballot);
+bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot);
 /* The ballot was promised: `member` has the floor. */
-void tw_floor_take(struct tw_node *node, uint32_t member, uint64_t ballot);
+void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot);
 /* `member` has proposed, soundly. */
-void tw_floor_propose(struct tw_node *node, uint32_t member, uint64_t ballot);
+void tw_lease_propose(struct tw_node *node, uint32_t member, uint64_t ballot);
 /* Somebody else than `member` has the floor. */
-bool tw_floor_is_others(struct tw_node *node, uint32_t member);
+bool tw_lease_is_others(struct tw_node *node, uint32_t member);
 /* The open round is about to be committed: notes whose turn it was, if it said nothing, or nothing
  * that was worth a vote. */
-void tw_floor_note_turns(struct tw_node *node);
-void tw_floor_advance(struct tw_node *node);
+void tw_lease_note_turns(struct tw_node *node);
+void tw_lease_advance(struct tw_node *node);
 
 #endif
