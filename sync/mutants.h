@@ -48,7 +48,7 @@ enum tw_mutant {
 #define X(name, text, what) TW_MUTANT_##name,
     TW_MUTANT_LIST(X) TW_MUTANT_PAIR_LIST(X)
 #undef X
-        TW_PLANTS_COUNT
+        TW_MUTANTS_COUNT
 };
 
 #endif

@@ -41,7 +41,7 @@ uint64_t tw_round_share(const struct tw_node *node) {
 }
 
 /* The order in which members try to close the round: by hash, so that the work goes around. */
-static void rank_closers(struct tw_node *node) {
+static void rank_proposers(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_id keys[TW_MEMBERS_MAX];
     uint8_t bytes[72];
@@ -107,7 +107,7 @@ void tw_round_open(struct tw_node *node) {
     }
     const int idx = tw_roster_find(&node->roster, &node->cfg.self);
     if (idx >= 0 && node->roster.members[idx].nonce == node->at.nonce) round->self_idx = idx;
-    rank_closers(node);
+    rank_proposers(node);
     divide_parts(node);
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # make_rules.py - outer steps, merges, weights and guard by NumPy, for tests/kernels/test_rules.c.
-"""Writes rules.txt, results of outer.h, mix.h, momentum_lead.h, merge.h, rda.h, robust.h and guard.h
-of kernels/, and eager.txt, the anchor of one node that takes its outer steps eagerly
+"""Writes rules.txt, results of outer.h, mix.h, momentum_lead.h, merge.h, rda.h, robust.h and
+guard.h of kernels/, and eager.txt, the anchor of one node that takes its outer steps eagerly
 (worker/merge/inflight.h), for tests/worker/merge/test_eager.c.
 
 Wants NumPy, which the build and the tests do not: run it by hand when a case is added, and commit

@@ -1,6 +1,6 @@
-/* mutants.h - names of the bugs that can be switched on in the planted build of the core. */
-#ifndef TW_SIM_PLANT_H
-#define TW_SIM_PLANT_H
+/* mutants.h - names of the bugs that can be switched on in the mutant build of the core. */
+#ifndef TW_SIM_MUTANTS_H
+#define TW_SIM_MUTANTS_H
 
 #include <stdbool.h>
 

@@ -53,7 +53,7 @@ static uint64_t seed_that_finds(int mutant) {
     return 0;
 }
 
-static void every_planted_bug_is_found(void **state) {
+static void every_mutant_is_found(void **state) {
     (void)state;
     int missed = 0;
     printf("%-22s %-10s %6s  %s\n", "mutant", "invariant", "seed", "what was seen");
@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
     if (argc != 2) return 2;
     known_path = argv[1];
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_planted_bug_is_found),
+        cmocka_unit_test(every_mutant_is_found),
         cmocka_unit_test(without_a_bug_the_same_seed_passes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,8 +8,8 @@
  * honest members, and with as much of its parts for its own, as can be done. Other proposers are
  * honest, and hostile members never vote for what they propose. What a refused proposer costs in
  * time (2 s) is left out. */
-#ifndef TW_TESTS_QUALITY_CLOSER_H
-#define TW_TESTS_QUALITY_CLOSER_H
+#ifndef TW_TESTS_QUALITY_PROPOSER_H
+#define TW_TESTS_QUALITY_PROPOSER_H
 
 #include "tests/bench/quality/world.h"
 

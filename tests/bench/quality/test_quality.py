@@ -28,7 +28,7 @@ slow       preset=streaming slow=1:1:1:20 sync.pace=clock sync.interval=0.4s
 death      preset=streaming death=2@80+60
 nonsense   preset=streaming hostile=nan:1
 six        preset=streaming nodes=6
-closers    preset=streaming nodes=6 hostile=flip:1 hostile_owner=yes hostile_closer=yes
+proposers    preset=streaming nodes=6 hostile=flip:1 hostile_owner=yes hostile_proposer=yes
 btm        preset=btm
 eager      preset=eager sync.overlap=1
 keep       preset=eager sync.sent=keep sync.overlap=7
@@ -82,9 +82,9 @@ class Smoke:
                      "keep", "noloco", "sparse", "budget", "btm"):
             assert loss[name] < loss["alone"], f"{name}: {loss[name]}, alone: {loss['alone']}"
         assert loss["big"] < loss["alone"]
-        # What is left to closers that lie is rounds of nothing, and of those only their share.
-        assert loss["closers"] < 1.05 * loss["six"], loss
-        assert loss["six"] < 1.05 * loss["closers"], loss
+        # Lying proposers can still end rounds with nothing in them, but only their share of rounds.
+        assert loss["proposers"] < 1.05 * loss["six"], loss
+        assert loss["six"] < 1.05 * loss["proposers"], loss
         own = {case["name"]: case["own"] for case in self.cases("all")}
         assert own["beyond"] > own["noloco"] + 0.3, "outside its bounds the consensus diverges"
 
@@ -119,7 +119,7 @@ class Smoke:
         for case in self.cases("all"):
             if case["name"] == "nonsense":
                 assert case["refused"] >= case["rounds"]
-            elif case["name"] == "closers":  # its own results, and whole rounds that it closed
+            elif case["name"] == "proposers":  # its own results, and whole rounds that it closed
                 assert case["refused"] > 0
             elif case["name"] != "death":  # who returns has cold moments: the guard may object
                 assert case["refused"] == 0, case["name"]
@@ -178,7 +178,7 @@ class Smoke:
                            ("a death=9@1+1", "node 9"), ("a kind=none", "kind"),
                            ("a b", "key=value"), ("a seed=1\na seed=1", "twice"),
                            ("a hostile=flip", "flip:2"), ("a model=small", "200000 are wanted"),
-                           ("a hostile_closer=yes", "hostile_closer wants")):
+                           ("a hostile_proposer=yes", "hostile_proposer wants")):
             (self.folder / "plan").write_text(line + "\n")
             said = self.run("none", is_refused=True)
             assert word in said, f"{line}: {said}"
