@@ -62,7 +62,7 @@ enum tw_limits {
     TW_BULK_QUEUE_CHUNKS = 1024,          /* per peer: what one peer may have pulled ahead */
     TW_BACKGROUND_QUEUE_CHUNKS = 64,      /* per peer: background chunks read ahead for it */
     TW_INFLIGHT_BYTES_MAX = 64 * 1024,    /* ciphertext of a connection outside the kernel */
-    TW_RECORD_BYTES_MAX = 16 * 1024,      /* one SSL_write: control never waits behind more */
+    TW_TLS_RECORD_BYTES_MAX = 16 * 1024,  /* one SSL_write: control never waits behind more */
 };
 
 _Static_assert(TW_MEMBERS_MAX <= 64, "contributor sets are 64-bit");

@@ -37,7 +37,7 @@ void tw_rate_set(struct tw_rate *rate, uint64_t per_s, uint64_t burst, uint64_t 
 }
 
 uint64_t tw_rate_burst_bytes(uint64_t bytes_per_s) {
-    const uint64_t records = UINT64_C(2) * (TW_RECORD_BYTES_MAX + 64);
+    const uint64_t records = UINT64_C(2) * (TW_TLS_RECORD_BYTES_MAX + 64);
     return bytes_per_s / 20 > records ? bytes_per_s / 20 : records;
 }
 

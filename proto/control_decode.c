@@ -83,8 +83,8 @@ static enum tw_status get_status(const void *body, struct tw_msg_status *to, str
     return get_id("tip", &from->tip, &to->tip, err);
 }
 
-static enum tw_status get_record(const Thinwire__Record *from, struct tw_record *to,
-                                 struct tw_error *err) {
+static enum tw_status get_row(const Thinwire__Record *from, struct tw_member_row *to,
+                              struct tw_error *err) {
     TW_TRY(get_id("records.id", &from->id, &to->id, err));
     TW_TRY(check_count("records.addrs", from->n_addrs, TW_ADDRS_MAX, err));
     for (size_t k = 0; k < from->n_addrs; k++)
@@ -94,10 +94,10 @@ static enum tw_status get_record(const Thinwire__Record *from, struct tw_record 
 
 static enum tw_status get_peers(const void *body, struct tw_msg_peers *to, struct tw_error *err) {
     const Thinwire__Peers *from = body;
-    TW_TRY(check_count("records", from->n_records, TW_RECORDS_PER_MESSAGE, err));
+    TW_TRY(check_count("records", from->n_records, TW_MEMBER_ROWS_PER_MESSAGE, err));
     to->count = (uint32_t)from->n_records;
     for (size_t i = 0; i < from->n_records; i++)
-        TW_TRY(get_record(from->records[i], &to->records[i], err));
+        TW_TRY(get_row(from->records[i], &to->rows[i], err));
     return TW_OK;
 }
 

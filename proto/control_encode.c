@@ -50,16 +50,16 @@ static enum tw_status put_status(const struct tw_msg_status *from, struct out *o
 
 static enum tw_status put_peers(const struct tw_msg_peers *from, struct out *out,
                                 struct tw_error *err) {
-    Thinwire__Record records[TW_RECORDS_PER_MESSAGE], *list[TW_RECORDS_PER_MESSAGE];
-    ProtobufCBinaryData addrs[TW_RECORDS_PER_MESSAGE][TW_ADDRS_MAX];
+    Thinwire__Record records[TW_MEMBER_ROWS_PER_MESSAGE], *list[TW_MEMBER_ROWS_PER_MESSAGE];
+    ProtobufCBinaryData addrs[TW_MEMBER_ROWS_PER_MESSAGE][TW_ADDRS_MAX];
     Thinwire__Peers to = THINWIRE__PEERS__INIT;
     for (uint32_t i = 0; i < from->count; i++) {
         list[i] = &records[i];
         thinwire__record__init(&records[i]);
-        records[i].id = borrow_id(&from->records[i].id);
+        records[i].id = borrow_id(&from->rows[i].id);
         records[i].addrs = addrs[i];
         for (uint32_t k = 0; k < TW_ADDRS_MAX; k++) {
-            const char *addr = from->records[i].addrs[k];
+            const char *addr = from->rows[i].addrs[k];
             if (addr[0] != '\0') addrs[i][records[i].n_addrs++] = borrow(addr, strlen(addr));
         }
     }
@@ -157,7 +157,7 @@ static enum tw_status put_propose(const struct tw_msg_propose *from, struct out 
     uint8_t manifest[TW_RECORD_BYTES_MAX];
     Thinwire__Propose to = THINWIRE__PROPOSE__INIT;
     to.ballot = from->ballot;
-    to.close = borrow(manifest, tw_record_encode(&from->record, manifest));
+    to.record = borrow(manifest, tw_record_encode(&from->record, manifest));
     return pack(&to.base, out, err);
 }
 
@@ -185,7 +185,7 @@ static enum tw_status put_commit(const struct tw_msg_commit *from, struct out *o
                                  struct tw_error *err) {
     uint8_t manifest[TW_RECORD_BYTES_MAX];
     Thinwire__Commit to = THINWIRE__COMMIT__INIT;
-    to.close = borrow(manifest, tw_record_encode(&from->record, manifest));
+    to.record = borrow(manifest, tw_record_encode(&from->record, manifest));
     return pack(&to.base, out, err);
 }
 

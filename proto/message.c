@@ -32,9 +32,9 @@ static bool is_address(const char addr[TW_ADDR_BYTES]) {
 
 static enum tw_status check_peers(const struct tw_message *message, struct tw_error *err) {
     const struct tw_msg_peers *peers = &message->u.peers;
-    if (peers->count > TW_RECORDS_PER_MESSAGE) return bad(message, "records", err);
+    if (peers->count > TW_MEMBER_ROWS_PER_MESSAGE) return bad(message, "records", err);
     for (uint32_t i = 0; i < peers->count; i++) {
-        const struct tw_record *record = &peers->records[i];
+        const struct tw_member_row *record = &peers->rows[i];
         if (tw_id_is_zero(&record->id)) return bad(message, "records.id", err);
         bool is_over = false;
         for (uint32_t k = 0; k < TW_ADDRS_MAX; k++) {
@@ -125,8 +125,8 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_CONTRIB: return check_contrib(message, err);
     case TW_MSG_RESULT: return check_result(message, err);
     case TW_MSG_PROMISE: return check_promise(message, err);
-    case TW_MSG_PROPOSE: return tw_record_check(&message->u.propose.close, err);
-    case TW_MSG_COMMIT: return tw_record_check(&message->u.commit.close, err);
+    case TW_MSG_PROPOSE: return tw_record_check(&message->u.propose.record, err);
+    case TW_MSG_COMMIT: return tw_record_check(&message->u.commit.record, err);
     case TW_MSG_STATE: return check_state(message, err);
     case TW_MSG_PULL: return check_pull(message, err);
     case TW_MSG_PAIR_REQUEST:

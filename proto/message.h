@@ -68,16 +68,16 @@ struct tw_msg_status {
 };
 
 /* One row of the member table. Empty strings after the last address. */
-struct tw_record {
+struct tw_member_row {
     struct tw_id id;
     char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES];
 };
 
-enum { TW_RECORDS_PER_MESSAGE = 16 };
+enum { TW_MEMBER_ROWS_PER_MESSAGE = 16 };
 
 struct tw_msg_peers {
     uint32_t count;
-    struct tw_record records[TW_RECORDS_PER_MESSAGE];
+    struct tw_member_row rows[TW_MEMBER_ROWS_PER_MESSAGE];
 };
 
 struct tw_msg_leave {

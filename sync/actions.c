@@ -73,7 +73,7 @@ void tw_act_report(struct tw_node *node, enum tw_report_kind kind, const struct 
     body->u.report.reason = TW_OK;
     body->u.report.state = node->state;
     body->u.report.id = *id;
-    body->u.report.close = NULL;
+    body->u.report.record = NULL;
     body->u.report.round = 0;
     body->u.report.part = 0;
     body->u.report.times = 0;

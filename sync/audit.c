@@ -136,7 +136,7 @@ void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_ac
     if (past == NULL) return;
     if (TW_IS_MUTANT(node, TW_MUTANT_ACCUSER_BELIEVED)) {
         const struct tw_record *record = tw_log_find(node, accuse->round);
-        if (close != NULL && accuse->part < record->parts_count)
+        if (record != NULL && accuse->part < record->parts_count)
             tw_strike_add(node, &past->roster.members[record->parts[accuse->part].owner_idx].id,
                           true, accuse->round, accuse->part);
     }

@@ -342,7 +342,7 @@ void tw_lineage_solo_done(struct tw_node *node) {
     node->round.own = OWN_SENT;
     struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
     if (message != NULL) {
-        message->u.commit.close = record;
+        message->u.commit.record = record;
         tw_peers_broadcast(node, message);
     }
     tw_log_commit(node, &record);

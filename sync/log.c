@@ -244,7 +244,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
     report->u.report.reason = TW_OK;
     report->u.report.state = node->state;
     report->u.report.id = node->tip_digest;
-    report->u.report.close = entry;
+    report->u.report.record = entry;
     if (TW_IS_MUTANT(node, TW_MUTANT_WRONG_ROSTER) && node->roster.count > 1)
         tw_round_open(node);
     else
@@ -312,7 +312,7 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
     for (uint32_t i = 0; i < LOG_PER_REPLY_MAX && get->round + i < node->at.rounds; i++) {
         struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
         if (message == NULL) return;
-        message->u.commit.close = *tw_log_find(node, get->round + i);
+        message->u.commit.record = *tw_log_find(node, get->round + i);
         tw_act_send(node, message, peer);
     }
 }
@@ -495,7 +495,7 @@ void tw_log_advance(struct tw_node *node) {
     const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
     bool is_lost = record == NULL || oldest + kept_count < node->at.rounds;
     struct tw_action division;
-    if (close != NULL) {
+    if (record != NULL) {
         /* A roster we never saw has no parts. */
         is_lost |=
             !has_parts(record) || (record->parts_count > 0 && !divide(node, record, &division));

@@ -134,7 +134,7 @@ void tw_members_init(struct tw_members *members, const struct tw_members_config 
     tw_rng_seed(&members->rng, config->seed);
 }
 
-void tw_members_set_self(struct tw_members *members, const struct tw_record *self) {
+void tw_members_set_self(struct tw_members *members, const struct tw_member_row *self) {
     members->self = *self;
     members->self.id = members->config.self;
 }
@@ -369,7 +369,7 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
 
 /* What a member says about itself replaces what others said; configured addresses stay. */
 static void own_word(struct tw_members *members, struct tw_member_entry *entry,
-                     const struct tw_record *record, uint64_t now_us) {
+                     const struct tw_member_row *record, uint64_t now_us) {
     if (record->addrs[0][0] == '\0') return;
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
         struct tw_member_addr *addr = &entry->addrs[i];
@@ -384,7 +384,7 @@ static void own_word(struct tw_members *members, struct tw_member_entry *entry,
     }
 }
 
-void tw_members_connected(struct tw_members *members, const struct tw_record *record,
+void tw_members_connected(struct tw_members *members, const struct tw_member_row *record,
                           uint64_t now_us) {
     struct tw_member_entry *entry = find_id(members, &record->id);
     if (entry == NULL) entry = entry_new(members, now_us);
@@ -431,9 +431,9 @@ static bool is_told(const struct tw_member_entry *entry, uint64_t now_us) {
     return entry->was_linked && now_us - entry->linked_us <= TW_RECORD_FRESH_US;
 }
 
-static void record_of(const struct tw_member_entry *entry, struct tw_record *record) {
+static void record_of(const struct tw_member_entry *entry, struct tw_member_row *record) {
     unsigned count = 0;
-    *record = (struct tw_record){.id = entry->id};
+    *record = (struct tw_member_row){.id = entry->id};
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
         if (entry->addrs[i].text[0] != '\0')
             memcpy(record->addrs[count++], entry->addrs[i].text, TW_ADDR_BYTES);
@@ -442,15 +442,16 @@ static void record_of(const struct tw_member_entry *entry, struct tw_record *rec
 
 void tw_members_records(struct tw_members *members, uint64_t now_us, struct tw_msg_peers *peers) {
     memset(peers, 0, sizeof(*peers));
-    if (members->self.addrs[0][0] != '\0') peers->records[peers->count++] = members->self;
-    for (unsigned i = 0; i < TW_KNOWN_MAX && peers->count < TW_RECORDS_PER_MESSAGE; i++) {
+    if (members->self.addrs[0][0] != '\0') peers->rows[peers->count++] = members->self;
+    for (unsigned i = 0; i < TW_KNOWN_MAX && peers->count < TW_MEMBER_ROWS_PER_MESSAGE; i++) {
         const struct tw_member_entry *entry = &members->entries[members->rotor % TW_KNOWN_MAX];
         members->rotor = (members->rotor + 1) % TW_KNOWN_MAX;
-        if (is_told(entry, now_us)) record_of(entry, &peers->records[peers->count++]);
+        if (is_told(entry, now_us)) record_of(entry, &peers->rows[peers->count++]);
     }
 }
 
-static void merge_one(struct tw_members *members, const struct tw_record *record, uint64_t now_us) {
+static void merge_one(struct tw_members *members, const struct tw_member_row *record,
+                      uint64_t now_us) {
     bool is_dialable = false;
     for (unsigned k = 0; k < TW_ADDRS_MAX; k++)
         is_dialable |= tw_address_is_valid(record->addrs[k]);
@@ -475,8 +476,8 @@ static void merge_one(struct tw_members *members, const struct tw_record *record
 void tw_members_merge(struct tw_members *members, const struct tw_msg_peers *peers,
                       uint64_t now_us) {
     const uint32_t count =
-        peers->count < TW_RECORDS_PER_MESSAGE ? peers->count : TW_RECORDS_PER_MESSAGE;
-    for (uint32_t i = 0; i < count; i++) merge_one(members, &peers->records[i], now_us);
+        peers->count < TW_MEMBER_ROWS_PER_MESSAGE ? peers->count : TW_MEMBER_ROWS_PER_MESSAGE;
+    for (uint32_t i = 0; i < count; i++) merge_one(members, &peers->rows[i], now_us);
 }
 
 /* ---- cache file ---------------------------------------------------------------------------- */

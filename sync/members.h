@@ -55,7 +55,7 @@ struct tw_member_entry {
 
 struct tw_members {
     struct tw_members_config config;
-    struct tw_record self; /* own record: first in every PEERS message */
+    struct tw_member_row self; /* own record: first in every PEERS message */
     struct tw_rng rng;
     uint32_t rotor; /* where the next PEERS message goes on */
     struct tw_member_entry entries[TW_KNOWN_MAX];
@@ -65,7 +65,7 @@ struct tw_members {
 void tw_members_init(struct tw_members *members, const struct tw_members_config *config);
 
 /* The addresses this node can be dialled at (may be none). */
-void tw_members_set_self(struct tw_members *members, const struct tw_record *self);
+void tw_members_set_self(struct tw_members *members, const struct tw_member_row *self);
 
 /* One bootstrap entry, "host:port" or "host:port=id" (64 hex digits). Never forgotten. TW_CONFIG
  * with a sentence otherwise, TW_LIMIT when the table is full of bootstrap entries. */
@@ -98,7 +98,7 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
                         const struct tw_id *id, uint64_t now_us);
 
 /* A peer is up, with the addresses it says; and down: dialled again at once, then with pauses. */
-void tw_members_connected(struct tw_members *members, const struct tw_record *record,
+void tw_members_connected(struct tw_members *members, const struct tw_member_row *record,
                           uint64_t now_us);
 void tw_members_disconnected(struct tw_members *members, const struct tw_id *id, uint64_t now_us);
 

@@ -150,7 +150,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PROPOSE: tw_acceptor_propose(node, peer, &message->u.propose); break;
     case TW_MSG_ACCEPT: tw_proposer_accept(node, peer, &message->u.accept); break;
     case TW_MSG_NACK: tw_proposer_nack(node, peer, &message->u.nack); break;
-    case TW_MSG_COMMIT: tw_log_received(node, peer, &message->u.commit.close); break;
+    case TW_MSG_COMMIT: tw_log_received(node, peer, &message->u.commit.record); break;
     case TW_MSG_LOG_GET: tw_log_get(node, peer, &message->u.log_get); break;
     case TW_MSG_LOG_NONE: tw_log_none(node, peer, &message->u.log_none); break;
     case TW_MSG_STATE_GET: tw_state_get(node, peer, &message->u.state_get); break;

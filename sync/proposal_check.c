@@ -81,7 +81,7 @@ static uint32_t count_to_come(struct tw_node *node, const struct tw_record *reco
     for (uint32_t k = 0; k < round->owners_count; k++) {
         if (!is_left_out(record, k) || (int)round->owners[k] == round->self_idx) continue;
         if (!tw_peers_member_live(node, round->owners[k])) continue;
-        count += tw_round_is_untold(node, k) || (close != NULL && is_coming(node, k));
+        count += tw_round_is_untold(node, k) || (record != NULL && is_coming(node, k));
     }
     if (count > 0) tw_node_wake(node, end_us);
     return count;

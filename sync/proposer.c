@@ -93,7 +93,7 @@ void tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg
     if (tw_bits(round->accepted_by) < tw_membership_majority(node)) return;
     struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
     if (message != NULL) {
-        message->u.commit.close = round->proposal;
+        message->u.commit.record = round->proposal;
         tw_peers_broadcast(node, message);
     }
     tw_log_commit(node, &node->round.proposal);
@@ -240,7 +240,7 @@ static void tell(struct tw_node *node) {
             message = tw_act_message(node, TW_MSG_PROPOSE);
             if (message == NULL) return;
             message->u.propose.ballot = round->ballot;
-            message->u.propose.close = round->proposal;
+            message->u.propose.record = round->proposal;
         }
         tw_act_send(node, message, i);
         *told = round->ballot;

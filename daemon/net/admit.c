@@ -259,7 +259,7 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     if (dialling != NULL) tw_dialer_over(dialling, TW_OK, &hello->id, "connected");
     tw_dialer_linked(t, &hello->id);
     tw_handshake_limiter_admitted(&t->limiter, &conn->remote, tw_now_us());
-    const struct tw_record record = t->peers[peer].record;
+    const struct tw_member_row record = t->peers[peer].record;
     t->config.events.peer_up(t->config.user, (uint16_t)peer, &record);
 }
 

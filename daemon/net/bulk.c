@@ -191,7 +191,7 @@ void tw_bulk_step(struct tw_transport *t, uint64_t now_us) {
             }
         }
         if (set == 0) return;
-        t->upload_wait_us = tw_rate_wait_us(&t->upload, TW_RECORD_BYTES_MAX, now_us);
+        t->upload_wait_us = tw_rate_wait_us(&t->upload, TW_TLS_RECORD_BYTES_MAX, now_us);
         if (t->upload_wait_us > 0) return;
         send_record(t, tw_turn_next(&t->turn, set), now_us);
     }

@@ -314,7 +314,7 @@ static void flush(struct tw_link *link) {
 bool tw_link_has_room(const struct tw_link *link) {
     const size_t waiting = tw_tls_pending(&link->tls) +
                            uv_stream_get_write_queue_size((const uv_stream_t *)&link->tcp);
-    return waiting + TW_RECORD_BYTES_MAX + RECORD_OVERHEAD <= TW_INFLIGHT_BYTES_MAX;
+    return waiting + TW_TLS_RECORD_BYTES_MAX + RECORD_OVERHEAD <= TW_INFLIGHT_BYTES_MAX;
 }
 
 size_t tw_link_queued(const struct tw_link *link) {
@@ -324,7 +324,7 @@ size_t tw_link_queued(const struct tw_link *link) {
 static void push_record(struct tw_link *link) {
     struct tw_error err;
     size_t size = tw_link_queued(link);
-    if (size > TW_RECORD_BYTES_MAX) size = TW_RECORD_BYTES_MAX;
+    if (size > TW_TLS_RECORD_BYTES_MAX) size = TW_TLS_RECORD_BYTES_MAX;
     const enum tw_status status =
         tw_tls_write(&link->tls, link->queue + link->queue_begin, size, &err);
     if (status != TW_OK) {

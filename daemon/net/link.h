@@ -10,12 +10,12 @@
  *   CLOSED     uv_close                            `gone`, then the memory is the owner's again
  *
  * Out: frames are queued as plaintext in a buffer of fixed size; records of at most
- * TW_RECORD_BYTES_MAX are encrypted only while less than TW_INFLIGHT_BYTES_MAX of ciphertext waits
- * outside the kernel. A control link encrypts by itself; a bulk link when tw_link_push is called,
- * so that its owner can meter it. A frame once begun must end: in 10 s plus a second per 4 KiB on
- * control, in 30 s plus a second per 512 bytes on bulk, where many may share a slow uplink; time
- * that the link is paused does not count. In: a paused link reads nothing; at most one socket read
- * and one frame are held. */
+ * TW_TLS_RECORD_BYTES_MAX are encrypted only while less than TW_INFLIGHT_BYTES_MAX of ciphertext
+ * waits outside the kernel. A control link encrypts by itself; a bulk link when tw_link_push is
+ * called, so that its owner can meter it. A frame once begun must end: in 10 s plus a second per 4
+ * KiB on control, in 30 s plus a second per 512 bytes on bulk, where many may share a slow uplink;
+ * time that the link is paused does not count. In: a paused link reads nothing; at most one socket
+ * read and one frame are held. */
 #ifndef TW_DAEMON_NET_LINK_H
 #define TW_DAEMON_NET_LINK_H
 

@@ -39,7 +39,7 @@ static void address_learn(const struct tw_conn *conn, const char *said, bool is_
 }
 
 static void record_learn(const struct tw_conn *conn, const struct tw_hello *hello,
-                         struct tw_record *record) {
+                         struct tw_member_row *record) {
     uint32_t count = 0;
     bool is_dual = true;
     for (uint32_t i = 0; i < hello->addrs_count; i++)

@@ -32,7 +32,7 @@ void tw_reachability_ask(struct tw_reachability *reachability, uint64_t token, b
     reachability->rows_count = 0;
 }
 
-bool tw_reachability_is_own(const struct tw_record *self, const char *address) {
+bool tw_reachability_is_own(const struct tw_member_row *self, const char *address) {
     char host[TW_ADDR_BYTES], own[TW_ADDR_BYTES];
     uint16_t port, own_port;
     struct in6_addr ignored;
@@ -48,7 +48,7 @@ bool tw_reachability_is_own(const struct tw_record *self, const char *address) {
     return false;
 }
 
-void tw_reachability_heard(struct tw_reachability *reachability, const struct tw_record *self,
+void tw_reachability_heard(struct tw_reachability *reachability, const struct tw_member_row *self,
                            const struct tw_msg_probed *probed, const struct tw_id *by,
                            uint64_t now_us) {
     if (probed->token != reachability->token || reachability->until_us == 0 ||

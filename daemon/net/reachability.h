@@ -66,13 +66,13 @@ void tw_reachability_ask(struct tw_reachability *reachability, uint64_t token, b
 
 /* A PROBED came from `by`. Dropped: another token, too late, of an address that is none of this
  * node's, or more rows than belong. */
-void tw_reachability_heard(struct tw_reachability *reachability, const struct tw_record *self,
+void tw_reachability_heard(struct tw_reachability *reachability, const struct tw_member_row *self,
                            const struct tw_msg_probed *probed, const struct tw_id *by,
                            uint64_t now_us);
 
 /* Can a peer have this address from what the node says of itself? One it says, or, where it says
  * that it listens on all of them, any IP address at that port: as the peer sees it. */
-bool tw_reachability_is_own(const struct tw_record *self, const char *address);
+bool tw_reachability_is_own(const struct tw_member_row *self, const char *address);
 
 enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reachability,
                                                  bool is_listening);

@@ -215,7 +215,7 @@ enum tw_status tw_tls_read(struct tw_tls *tls, uint8_t *to, size_t capacity, uin
 
 enum tw_status tw_tls_write(struct tw_tls *tls, const uint8_t *bytes, size_t size,
                             struct tw_error *err) {
-    TW_ASSERT(size > 0 && size <= TW_RECORD_BYTES_MAX);
+    TW_ASSERT(size > 0 && size <= TW_TLS_RECORD_BYTES_MAX);
     size_t written = 0;
     ERR_clear_error();
     if (tls->records == tls->key_records) { /* OpenSSL never does it by itself */

@@ -66,7 +66,7 @@ enum tw_status tw_tls_handshake(struct tw_tls *tls, struct tw_error *err);
 enum tw_status tw_tls_read(struct tw_tls *tls, uint8_t *to, size_t capacity, uint64_t now_us,
                            size_t *got, struct tw_error *err);
 
-/* Encrypts all of bytes[1..TW_RECORD_BYTES_MAX]. */
+/* Encrypts all of bytes[1..TW_TLS_RECORD_BYTES_MAX]. */
 enum tw_status tw_tls_write(struct tw_tls *tls, const uint8_t *bytes, size_t size,
                             struct tw_error *err);
 

@@ -198,7 +198,7 @@ void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sente
 
 /* ---- start --------------------------------------------------------------------------------- */
 
-static void self_add(struct tw_record *self, const char *host, uint16_t port) {
+static void self_add(struct tw_member_row *self, const char *host, uint16_t port) {
     char text[TW_ADDR_BYTES] = "";
     const bool is_v6 = strchr(host, ':') != NULL;
     const int length =
@@ -215,7 +215,7 @@ static void self_add(struct tw_record *self, const char *host, uint16_t port) {
 /* The addresses of this machine's ways out, for a listener on all of them: a peer sees us come from
  * one of them only, and behind NAT from none, though others in our network could dial it. */
 static void self_add_own(const struct tw_transport *t, const struct tw_listener *listener,
-                         struct tw_record *self) {
+                         struct tw_member_row *self) {
     static const int families[2] = {AF_INET6, AF_INET};
     for (unsigned i = 0; i < 2; i++) {
         struct sockaddr_storage own;
@@ -228,9 +228,9 @@ static void self_add_own(const struct tw_transport *t, const struct tw_listener 
     }
 }
 
-static void self_fill(const struct tw_transport *t, struct tw_record *self) {
+static void self_fill(const struct tw_transport *t, struct tw_member_row *self) {
     const struct tw_transport_config *config = &t->config;
-    *self = (struct tw_record){.id = config->identity->id};
+    *self = (struct tw_member_row){.id = config->identity->id};
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
         memcpy(self->addrs[i], config->advertise[i], TW_ADDR_BYTES);
     if (self->addrs[0][0] != '\0') return;
@@ -479,7 +479,7 @@ static bool is_cut_off(const struct tw_conn *conn) {
 }
 
 bool tw_transport_refresh(struct tw_transport *t) {
-    struct tw_record now;
+    struct tw_member_row now;
     bool is_changed = false;
     if (t->is_closing) return false;
     for (int i = 0; i < TW_PEERS_MAX; i++) {
@@ -494,6 +494,6 @@ bool tw_transport_refresh(struct tw_transport *t) {
     return is_changed;
 }
 
-const struct tw_record *tw_transport_self(const struct tw_transport *t) {
+const struct tw_member_row *tw_transport_self(const struct tw_transport *t) {
     return &t->self;
 }

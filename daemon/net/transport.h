@@ -73,7 +73,7 @@ struct tw_guest {
  * except peer_up, peer_down and frame. */
 struct tw_transport_events {
     /* `hello`: the id of the peer and the addresses it says it can be dialled at. */
-    void (*peer_up)(void *user, uint16_t peer, const struct tw_record *hello);
+    void (*peer_up)(void *user, uint16_t peer, const struct tw_member_row *hello);
 
     /* Also follows tw_transport_close. `peer` may be given to somebody else afterwards. */
     void (*peer_down)(void *user, uint16_t peer, enum tw_status reason, const char *sentence);
@@ -262,6 +262,6 @@ struct tw_bans *tw_transport_bans(struct tw_transport *transport);
 /* The port really bound by listen entry `idx` (for port 0; 0: [::] on a machine without IPv6), and
  * the addresses advertised. */
 uint16_t tw_transport_port(const struct tw_transport *transport, uint32_t idx);
-const struct tw_record *tw_transport_self(const struct tw_transport *transport);
+const struct tw_member_row *tw_transport_self(const struct tw_transport *transport);
 
 #endif

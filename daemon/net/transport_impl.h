@@ -96,7 +96,7 @@ struct tw_slot {
     enum tw_slot_state state;
     struct tw_conn *control, *bulk;
     struct tw_conn *bulk_dial; /* under way */
-    struct tw_record record;
+    struct tw_member_row record;
     uint32_t boot;
     uint64_t features; /* extension.h */
     char software[TW_SOFTWARE_BYTES];
@@ -120,7 +120,7 @@ struct tw_transport {
     struct tw_secrets secrets;
     bool is_closing;
     struct tw_tls_context tls;
-    struct tw_record self;
+    struct tw_member_row self;
     char rest[96]; /* why nobody is linked; "": links are as ever */
     uv_idle_t idle;
     uv_timer_t timer;

@@ -57,7 +57,7 @@ static void peers_fill(struct tw_daemon *daemon, struct tw_welcome *welcome) {
     static struct tw_msg_peers known;
     tw_members_records(daemon->members, tw_daemon_now_us(), &known);
     for (uint32_t i = 0; i < known.count && i < TW_WELCOME_PEERS_MAX; i++) {
-        const struct tw_record *record = &known.records[i];
+        const struct tw_member_row *record = &known.rows[i];
         const bool is_self = tw_id_equal(&record->id, &daemon->setup->identity.id);
         if (is_self || !tw_address_is_valid(record->addrs[0])) continue;
         struct tw_welcome_peer *peer = &welcome->peers[welcome->peers_count++];
@@ -235,7 +235,7 @@ static bool is_host(const char *addr, const char *a, const char *b) {
 
 /* Those this node says of itself; of this machine alone only when there are no others. */
 static void addrs_own(const struct tw_daemon *daemon, struct tw_ticket *ticket) {
-    const struct tw_record *self = tw_transport_self(daemon->transport);
+    const struct tw_member_row *self = tw_transport_self(daemon->transport);
     for (unsigned pass = 0; pass < 2 && ticket->addrs_count == 0; pass++) {
         for (unsigned i = 0; i < TW_ADDRS_MAX && self->addrs[i][0] != '\0'; i++) {
             const char *addr = self->addrs[i];

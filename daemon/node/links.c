@@ -127,7 +127,7 @@ static void gossip_send(struct tw_daemon *daemon, uint16_t peer) {
     tw_daemon_links_send(daemon, peer, &message);
 }
 
-static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello) {
+static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *hello) {
     struct tw_daemon *daemon = user;
     char hex[9];
     daemon->peers[peer] = (struct tw_daemon_peer){.is_up = true, .id = hello->id};
@@ -326,7 +326,7 @@ static void dial_due(struct tw_daemon *daemon, uint64_t now_us) {
 static void refresh(struct tw_daemon *daemon, uint64_t now_us) {
     daemon->refresh_due_us = now_us + TW_REFRESH_US;
     if (!tw_transport_refresh(daemon->transport)) return;
-    const struct tw_record *self = tw_transport_self(daemon->transport);
+    const struct tw_member_row *self = tw_transport_self(daemon->transport);
     tw_daemon_note(daemon, TW_LOG_INFO, "address_changed", "addr=%s next=%s",
                    self->addrs[0][0] != '\0' ? self->addrs[0] : "none",
                    self->addrs[1][0] != '\0' ? self->addrs[1] : "none");

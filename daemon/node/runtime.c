@@ -69,7 +69,7 @@ static void report_show(struct tw_daemon *daemon, const struct tw_action *action
         tw_daemon_note(daemon, TW_LOG_WARN, "peer_dead", "peer=%s silent_us=%u", hex,
                        (unsigned)TW_PEER_SILENCE_US);
         return;
-    case TW_REPORT_ROUND_COMMITTED: tw_daemon_status_round(daemon, action->u.report.close); return;
+    case TW_REPORT_ROUND_COMMITTED: tw_daemon_status_round(daemon, action->u.report.record); return;
     case TW_REPORT_LINEAGE:
         tw_id_short(&action->u.report.id, hex);
         daemon->lineage = action->u.report.id;

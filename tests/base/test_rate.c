@@ -28,7 +28,7 @@ static void long_run_obeys_the_cap_in_every_window(void **state) {
     unsigned count = 0;
     tw_rate_init(&rate, CAP, burst, now_us);
     for (; count < 4096 && now_us < 60 * S; count++) {
-        const uint64_t bytes = count % 7 == 0 ? 300 : TW_RECORD_BYTES_MAX;
+        const uint64_t bytes = count % 7 == 0 ? 300 : TW_TLS_RECORD_BYTES_MAX;
         now_us += tw_rate_wait_us(&rate, bytes, now_us);
         tw_rate_spend(&rate, bytes, now_us);
         total += bytes;
@@ -51,7 +51,7 @@ static void one_megabyte_takes_as_long_as_the_cap_says(void **state) {
     uint64_t now_us = 0, left = 1000 * 1000;
     tw_rate_init(&rate, CAP, burst, now_us);
     while (left > 0) {
-        const uint64_t bytes = left < TW_RECORD_BYTES_MAX ? left : TW_RECORD_BYTES_MAX;
+        const uint64_t bytes = left < TW_TLS_RECORD_BYTES_MAX ? left : TW_TLS_RECORD_BYTES_MAX;
         now_us += tw_rate_wait_us(&rate, bytes, now_us);
         tw_rate_spend(&rate, bytes, now_us);
         left -= bytes;

@@ -2,11 +2,11 @@
  * sentence, or loaded. Never a byte written outside the tensors. */
 #include <stdlib.h>
 
-#include "../daemon/state_sample.h"
 #include "base/assert.h"
 #include "base/hash.h"
 #include "memory_file.h"
 #include "proto/safetensors.h"
+#include "tests/daemon/store/state_sample.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -201,7 +201,7 @@ static void check_message(const struct tw_action *action) {
     if (message->kind == TW_MSG_PREPARE) rig.ballot = message->u.prepare.ballot;
     if (message->kind == TW_MSG_PROPOSE) {
         rig.ballot = message->u.propose.ballot;
-        rig.close = message->u.propose.close;
+        rig.record = message->u.propose.record;
         rig.has_close = true;
     }
 }
@@ -305,7 +305,7 @@ static void near_contributors(struct tw_contributor *contributors, uint32_t *cou
 static void near_close(struct tw_record *record) {
     struct tw_position position;
     if (rig.has_close && take() < 64) {
-        *record = rig.close;
+        *record = rig.record;
         return;
     }
     memset(record, 0, sizeof(*record));
@@ -378,13 +378,13 @@ static void near_vote_message(struct tw_message *message) {
         break;
     case TW_MSG_PROPOSE:
         message->u.propose.ballot = ballot;
-        near_close(&message->u.propose.close);
+        near_close(&message->u.propose.record);
         break;
     case TW_MSG_ACCEPT:
         message->u.accept = (struct tw_msg_accept){lineage, round, ballot, name(1)};
         struct tw_error err;
-        if (rig.has_close && tw_record_check(&rig.close, &err) == TW_OK)
-            message->u.accept.digest = tw_record_digest(&rig.close);
+        if (rig.has_close && tw_record_check(&rig.record, &err) == TW_OK)
+            message->u.accept.digest = tw_record_digest(&rig.record);
         break;
     default: message->u.nack = (struct tw_msg_nack){lineage, round, ballot, 0}; break;
     }
@@ -468,7 +468,7 @@ static void near_message(struct tw_message *message) {
     case TW_MSG_PROPOSE:
     case TW_MSG_ACCEPT:
     case TW_MSG_NACK: near_vote_message(message); break;
-    case TW_MSG_COMMIT: near_close(&message->u.commit.close); break;
+    case TW_MSG_COMMIT: near_close(&message->u.commit.record); break;
     case TW_MSG_LOG_GET:
         message->u.log_get =
             (struct tw_msg_log_get){near_lineage(), near(rig.view.rounds - take())};

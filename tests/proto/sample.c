@@ -101,14 +101,14 @@ void tw_sample_close_full(struct tw_rng *rng, struct tw_record *record) {
 }
 
 static void sample_peers(struct tw_rng *rng, struct tw_msg_peers *peers) {
-    peers->count = draw_between(rng, 0, TW_RECORDS_PER_MESSAGE);
+    peers->count = draw_between(rng, 0, TW_MEMBER_ROWS_PER_MESSAGE);
     for (uint32_t i = 0; i < peers->count; i++) {
         const uint32_t addrs_count = draw_between(rng, 0, TW_ADDRS_MAX);
-        peers->records[i].id = tw_sample_id(rng);
+        peers->rows[i].id = tw_sample_id(rng);
         for (uint32_t k = 0; k < addrs_count; k++) {
             const uint32_t size = draw_between(rng, 1, TW_ADDR_BYTES - 1);
             for (uint32_t c = 0; c < size; c++)
-                peers->records[i].addrs[k][c] = (char)draw_between(rng, '!', '~');
+                peers->rows[i].addrs[k][c] = (char)draw_between(rng, '!', '~');
         }
     }
 }
@@ -203,11 +203,11 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
     case TW_MSG_PROMISE: sample_promise(rng, &message->u.promise); break;
     case TW_MSG_PROPOSE:
         message->u.propose.ballot = a;
-        sample_any_close(rng, &message->u.propose.close);
+        sample_any_close(rng, &message->u.propose.record);
         break;
     case TW_MSG_ACCEPT: message->u.accept = (struct tw_msg_accept){id, a, b, other}; break;
     case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id, a, b, (uint32_t)a & 0xFFFF}; break;
-    case TW_MSG_COMMIT: sample_any_close(rng, &message->u.commit.close); break;
+    case TW_MSG_COMMIT: sample_any_close(rng, &message->u.commit.record); break;
     case TW_MSG_LOG_GET: message->u.log_get = (struct tw_msg_log_get){id, a}; break;
     case TW_MSG_LOG_NONE: message->u.log_none = (struct tw_msg_log_none){id, a, b}; break;
     case TW_MSG_STATE_GET:

@@ -119,18 +119,18 @@ static void largest_messages_are_within_the_memory_bound(void **state) {
     (void)state;
     memset(&sample, 0, sizeof(sample));
     sample.kind = TW_MSG_PEERS;
-    sample.u.peers.count = TW_RECORDS_PER_MESSAGE;
-    for (uint32_t i = 0; i < TW_RECORDS_PER_MESSAGE; i++) {
-        sample.u.peers.records[i].id = tw_sample_id(&rng);
+    sample.u.peers.count = TW_MEMBER_ROWS_PER_MESSAGE;
+    for (uint32_t i = 0; i < TW_MEMBER_ROWS_PER_MESSAGE; i++) {
+        sample.u.peers.rows[i].id = tw_sample_id(&rng);
         for (uint32_t k = 0; k < TW_ADDRS_MAX; k++)
-            memset(sample.u.peers.records[i].addrs[k], 'a', TW_ADDR_BYTES - 1);
+            memset(sample.u.peers.rows[i].addrs[k], 'a', TW_ADDR_BYTES - 1);
     }
     assert_int_equal(tw_control_encode(&sample, body, sizeof(body), &size, &err), TW_OK);
     assert_int_equal(decode(), TW_OK);
     assert_memory_equal(&sample, &back, sizeof(sample));
-    for (uint32_t i = 0; i < TW_RECORDS_PER_MESSAGE; i++) { /* shortest wire form */
-        memset(sample.u.peers.records[i].addrs, 0, sizeof(sample.u.peers.records[i].addrs));
-        for (uint32_t k = 0; k < TW_ADDRS_MAX; k++) sample.u.peers.records[i].addrs[k][0] = 'a';
+    for (uint32_t i = 0; i < TW_MEMBER_ROWS_PER_MESSAGE; i++) { /* shortest wire form */
+        memset(sample.u.peers.rows[i].addrs, 0, sizeof(sample.u.peers.rows[i].addrs));
+        for (uint32_t k = 0; k < TW_ADDRS_MAX; k++) sample.u.peers.rows[i].addrs[k][0] = 'a';
     }
     assert_int_equal(tw_control_encode(&sample, body, sizeof(body), &size, &err), TW_OK);
     assert_int_equal(decode(), TW_OK);
@@ -199,7 +199,7 @@ static void addresses_are_visible_ascii_and_bounded(void **state) {
     const uint8_t addrs[] = {0x12, 3, 'a', ':', '1'};
     memcpy(peers + 36, addrs, sizeof(addrs));
     assert_int_equal(decode_bytes(TW_MSG_PEERS, peers, 41), TW_OK);
-    assert_string_equal(back.u.peers.records[0].addrs[0], "a:1");
+    assert_string_equal(back.u.peers.rows[0].addrs[0], "a:1");
     const char wrong[] = {'\0', ' ', '\n', '\x7f', (char)0x80};
     for (size_t i = 0; i < sizeof(wrong); i++) {
         peers[39] = (uint8_t)wrong[i];
@@ -221,7 +221,7 @@ static void counts_beyond_the_arrays_are_refused(void **state) {
         enum tw_message_kind kind;
         uint8_t tag;
         unsigned most;
-    } rows[] = {{TW_MSG_PEERS, 0x0A, TW_RECORDS_PER_MESSAGE},
+    } rows[] = {{TW_MSG_PEERS, 0x0A, TW_MEMBER_ROWS_PER_MESSAGE},
                 {TW_MSG_CONTRIB, 0x32, TW_PARTS_MAX},
                 {TW_MSG_RESULT, 0x32, TW_MEMBERS_MAX}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -254,12 +254,12 @@ static void reason_outside(struct tw_message *m) {
     m->u.leave.reason = 256;
 }
 static void nobody(struct tw_message *m) {
-    memset(&m->u.peers.records[0].id, 0, 32);
+    memset(&m->u.peers.rows[0].id, 0, 32);
 }
 static void gap_in_addresses(struct tw_message *m) {
-    m->u.peers.records[0].addrs[0][0] = '\0';
-    m->u.peers.records[0].addrs[1][0] = 'a';
-    m->u.peers.records[0].addrs[1][1] = '\0';
+    m->u.peers.rows[0].addrs[0][0] = '\0';
+    m->u.peers.rows[0].addrs[1][0] = 'a';
+    m->u.peers.rows[0].addrs[1][1] = '\0';
 }
 static void no_parts(struct tw_message *m) {
     m->u.contrib.parts_count = 0;
@@ -293,10 +293,10 @@ static void accepted_is_unsound(struct tw_message *m) {
     m->u.promise.accepted.next.count = 0;
 }
 static void proposal_is_unsound(struct tw_message *m) {
-    m->u.propose.close.next.count = 0;
+    m->u.propose.record.next.count = 0;
 }
 static void commit_is_unsound(struct tw_message *m) {
-    m->u.commit.close.fragment = TW_FRAGMENTS_MAX;
+    m->u.commit.record.fragment = TW_FRAGMENTS_MAX;
 }
 static void asked_fragment_outside(struct tw_message *m) {
     m->u.state_get.fragment = TW_FRAGMENTS_MAX;

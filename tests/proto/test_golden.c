@@ -114,11 +114,11 @@ static void fill_voting(struct tw_message *message) {
         break;
     case TW_MSG_PROPOSE:
         message->u.propose.ballot = 9;
-        fill_close(&message->u.propose.close);
+        fill_close(&message->u.propose.record);
         break;
     case TW_MSG_ACCEPT: message->u.accept = (struct tw_msg_accept){id(1), 5, 9, id(2)}; break;
     case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id(1), 5, 10, 5}; break;
-    case TW_MSG_COMMIT: fill_close(&message->u.commit.close); break;
+    case TW_MSG_COMMIT: fill_close(&message->u.commit.record); break;
     default: fail();
     }
 }
@@ -184,10 +184,10 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
         break;
     case TW_MSG_PEERS:
         message->u.peers.count = 2;
-        message->u.peers.records[0].id = id(1);
-        memcpy(message->u.peers.records[0].addrs[0], "10.0.0.1:4300", 13);
-        memcpy(message->u.peers.records[0].addrs[1], "[2001:db8::1]:4300", 18);
-        message->u.peers.records[1].id = id(2);
+        message->u.peers.rows[0].id = id(1);
+        memcpy(message->u.peers.rows[0].addrs[0], "10.0.0.1:4300", 13);
+        memcpy(message->u.peers.rows[0].addrs[1], "[2001:db8::1]:4300", 18);
+        message->u.peers.rows[1].id = id(2);
         break;
     case TW_MSG_LEAVE: message->u.leave.reason = TW_DENIED; break;
     case TW_MSG_JOIN:

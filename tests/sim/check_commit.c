@@ -262,7 +262,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
 void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node,
                             const struct tw_action *action) {
     struct tw_sim_check *check = world->check;
-    const struct tw_record *record = action->u.report.close;
+    const struct tw_record *record = action->u.report.record;
     const struct tw_sim_key key = tw_sim_key_of(&record->lineage, record->round, 0);
     bool is_new;
     struct tw_id *digest = tw_sim_map_put(&check->rounds, &key, &is_new);

@@ -301,7 +301,7 @@ void tw_sim_check_pair_action(struct tw_sim_world *world, struct tw_sim_node *no
         } else if (action->u.report.kind == TW_REPORT_ONE_SIDED) {
             pairing->one_sided_count++;
         } else if (action->u.report.kind == TW_REPORT_ROUND_COMMITTED) {
-            is_committed(world, node, action->u.report.close);
+            is_committed(world, node, action->u.report.record);
         }
         break;
     default: break;

@@ -68,9 +68,9 @@ static uint64_t mix_status(uint64_t h, const struct tw_msg_status *status) {
 static uint64_t mix_peers(uint64_t h, const struct tw_msg_peers *peers) {
     h = tw_sim_mix(h, peers->count);
     for (uint32_t i = 0; i < peers->count; i++) {
-        h = tw_sim_mix_id(h, &peers->records[i].id);
+        h = tw_sim_mix_id(h, &peers->rows[i].id);
         for (uint32_t a = 0; a < TW_ADDRS_MAX; a++) {
-            const char *addr = peers->records[i].addrs[a];
+            const char *addr = peers->rows[i].addrs[a];
             h = tw_sim_mix(h, tw_xxh64(addr, strnlen(addr, TW_ADDR_BYTES)));
         }
     }
@@ -131,7 +131,7 @@ uint64_t tw_sim_message_hash(const struct tw_message *message) {
         return mix_close(h, &message->u.promise.accepted);
     case TW_MSG_PROPOSE:
         h = tw_sim_mix(h, message->u.propose.ballot);
-        return mix_close(h, &message->u.propose.close);
+        return mix_close(h, &message->u.propose.record);
     case TW_MSG_ACCEPT:
         h = mix_ballot(h, &message->u.accept.lineage, message->u.accept.round,
                        message->u.accept.ballot);
@@ -141,7 +141,7 @@ uint64_t tw_sim_message_hash(const struct tw_message *message) {
                        message->u.nack.promised);
         return message->u.nack.refused_parts == 0 ? h
                                                   : tw_sim_mix(h, message->u.nack.refused_parts);
-    case TW_MSG_COMMIT: return mix_close(h, &message->u.commit.close);
+    case TW_MSG_COMMIT: return mix_close(h, &message->u.commit.record);
     case TW_MSG_LOG_GET:
         return mix_ballot(h, &message->u.log_get.lineage, message->u.log_get.round, 0);
     case TW_MSG_LOG_NONE:
@@ -275,7 +275,7 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     switch (action->u.report.kind) {
     case TW_REPORT_PEER_DEAD:
     case TW_REPORT_MISBEHAVED: return tw_sim_mix(h, (uint64_t)action->u.report.reason);
-    case TW_REPORT_ROUND_COMMITTED: return mix_close(h, action->u.report.close);
+    case TW_REPORT_ROUND_COMMITTED: return mix_close(h, action->u.report.record);
     case TW_REPORT_REFUSED:
     case TW_REPORT_FULL:
     case TW_REPORT_INSANE:

@@ -106,7 +106,7 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
     case TW_REPORT_LINEAGE: tw_sim_trace(world, node, "** lineage %s", name); break;
     case TW_REPORT_STATE: tw_sim_trace(world, node, "** %s", states[action->u.report.state]); break;
     case TW_REPORT_ROUND_COMMITTED: {
-        const struct tw_record *record = action->u.report.close;
+        const struct tw_record *record = action->u.report.record;
         size_t used = 0;
         for (uint32_t i = 0; i < record->contributors_count && used < sizeof text - 30; i++) {
             used += (size_t)snprintf(text + used, sizeof text - used, " %u:%llu",

@@ -261,7 +261,7 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         if (action->u.report.kind == TW_REPORT_ROUND_COMMITTED) {
             mesh->commits[node]++;
             mesh->merged[node] +=
-                action->u.report.close->contributors_count > mesh->nodes_count / 2;
+                action->u.report.record->contributors_count > mesh->nodes_count / 2;
         }
         mesh->forks[node] += action->u.report.kind == TW_REPORT_LINEAGE;
         if (action->u.report.kind == TW_REPORT_PAIRED)

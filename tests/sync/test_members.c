@@ -20,15 +20,15 @@ static int setup(void **state) {
     return 0;
 }
 
-static struct tw_record record_of(struct tw_id id, const char *first, const char *second) {
-    struct tw_record record = {.id = id};
+static struct tw_member_row record_of(struct tw_id id, const char *first, const char *second) {
+    struct tw_member_row record = {.id = id};
     if (first != NULL) (void)snprintf(record.addrs[0], TW_ADDR_BYTES, "%s", first);
     if (second != NULL) (void)snprintf(record.addrs[1], TW_ADDR_BYTES, "%s", second);
     return record;
 }
 
-static void merge(struct tw_record record, uint64_t now_us) {
-    struct tw_msg_peers peers = {.count = 1, .records = {record}};
+static void merge(struct tw_member_row record, uint64_t now_us) {
+    struct tw_msg_peers peers = {.count = 1, .rows = {record}};
     tw_members_merge(&members, &peers, now_us);
 }
 
@@ -140,7 +140,7 @@ static void pauses_of_two_nodes_are_not_the_same(void **state) {
 static void linked_member_is_not_dialled_and_a_lost_one_is_again(void **state) {
     (void)state;
     const struct tw_id low = id_of(3, 3);
-    const struct tw_record record = record_of(low, "b.example:1", NULL);
+    const struct tw_member_row record = record_of(low, "b.example:1", NULL);
     bootstrap("a.example:1");
     const struct tw_dial dial = next(0);
     tw_members_connected(&members, &record, 0);
@@ -183,7 +183,7 @@ static void silent_address_of_a_member_costs_little(void **state) {
     assert_int_equal(tw_members_deadline(&members, now_us), now_us + TW_DIAL_STAGGER_US);
     assert_string_equal(next(now_us + TW_DIAL_STAGGER_US).address, "192.0.2.1:1");
     /* Both may be answered; a link ends the dialling whatever becomes of the other. */
-    const struct tw_record record = record_of(id_of(1, 1), NULL, NULL);
+    const struct tw_member_row record = record_of(id_of(1, 1), NULL, NULL);
     tw_members_connected(&members, &record, now_us + S);
     tw_members_dialled(&members, "[2001:db8::1]:1", false, NULL, now_us + S);
     nothing_due(now_us + 1000 * S);
@@ -225,7 +225,7 @@ static uint64_t longest_pause_us(uint64_t from_us, uint64_t for_us) {
 /* The line was down for a quarter of an hour: its end must not go unnoticed for a minute. */
 static void who_lost_everybody_tries_often(void **state) {
     (void)state;
-    const struct tw_record one = record_of(id_of(1, 1), "a:1", NULL);
+    const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
     tw_members_connected(&members, &one, 1 * S);
     tw_members_disconnected(&members, &one.id, 2 * S);
     assert_true(longest_pause_us(2 * S, 900 * S) <= TW_BACKOFF_LOST_US * 13 / 10 + 2 * S);
@@ -236,8 +236,8 @@ static void who_lost_everybody_tries_often(void **state) {
 
 static void lost_member_is_tried_rarely_where_others_are_linked(void **state) {
     (void)state;
-    const struct tw_record one = record_of(id_of(1, 1), "a:1", NULL);
-    const struct tw_record other = record_of(id_of(2, 2), "b:2", NULL);
+    const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
+    const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
     tw_members_connected(&members, &other, 1 * S);
     tw_members_connected(&members, &one, 1 * S);
     tw_members_disconnected(&members, &one.id, 2 * S);
@@ -247,8 +247,8 @@ static void lost_member_is_tried_rarely_where_others_are_linked(void **state) {
 
 static void pauses_that_had_grown_shrink_when_all_are_lost(void **state) {
     (void)state;
-    const struct tw_record one = record_of(id_of(1, 1), "a:1", NULL);
-    const struct tw_record other = record_of(id_of(2, 2), "b:2", NULL);
+    const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
+    const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
     tw_members_connected(&members, &other, 1 * S);
     tw_members_connected(&members, &one, 1 * S);
     tw_members_disconnected(&members, &one.id, 2 * S);
@@ -265,8 +265,8 @@ static void pauses_that_had_grown_shrink_when_all_are_lost(void **state) {
 
 static void first_link_after_none_makes_all_others_worth_a_dial(void **state) {
     (void)state;
-    const struct tw_record one = record_of(id_of(1, 1), "a:1", NULL);
-    const struct tw_record other = record_of(id_of(2, 2), "b:2", NULL);
+    const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
+    const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
     tw_members_connected(&members, &one, 1 * S);
     tw_members_connected(&members, &other, 1 * S);
     tw_members_disconnected(&members, &one.id, 2 * S);
@@ -297,9 +297,9 @@ static void records_tell_of_ourselves_and_of_linked_members_only(void **state) {
     (void)state;
     struct tw_msg_peers peers;
     const struct tw_id linked = id_of(1, 1), lost = id_of(2, 2), rumour = id_of(3, 3);
-    const struct tw_record self = record_of(members.config.self, "me.example:1", NULL);
+    const struct tw_member_row self = record_of(members.config.self, "me.example:1", NULL);
     tw_members_set_self(&members, &self);
-    struct tw_record record = record_of(linked, "linked.example:1", NULL);
+    struct tw_member_row record = record_of(linked, "linked.example:1", NULL);
     tw_members_connected(&members, &record, 0);
     record = record_of(lost, "lost.example:1", NULL);
     tw_members_connected(&members, &record, 0);
@@ -307,12 +307,12 @@ static void records_tell_of_ourselves_and_of_linked_members_only(void **state) {
     merge(record_of(rumour, "rumour.example:1", NULL), 0);
     tw_members_records(&members, 2 * S, &peers);
     assert_int_equal(peers.count, 3);
-    assert_true(tw_id_equal(&peers.records[0].id, &members.config.self));
-    for (unsigned i = 0; i < 3; i++) assert_false(tw_id_equal(&peers.records[i].id, &rumour));
+    assert_true(tw_id_equal(&peers.rows[0].id, &members.config.self));
+    for (unsigned i = 0; i < 3; i++) assert_false(tw_id_equal(&peers.rows[i].id, &rumour));
     /* One that was lost long ago is no news. */
     tw_members_records(&members, 2 * S + TW_RECORD_FRESH_US, &peers);
     assert_int_equal(peers.count, 2);
-    assert_true(tw_id_equal(&peers.records[1].id, &linked));
+    assert_true(tw_id_equal(&peers.rows[1].id, &linked));
 }
 
 static void records_go_round_when_they_do_not_fit(void **state) {
@@ -322,16 +322,16 @@ static void records_go_round_when_they_do_not_fit(void **state) {
     for (uint32_t i = 0; i < MEMBERS; i++) {
         char text[TW_ADDR_BYTES];
         (void)snprintf(text, sizeof(text), "10.0.0.%u:1", i);
-        const struct tw_record record = record_of(id_of(1, i), text, NULL);
+        const struct tw_member_row record = record_of(id_of(1, i), text, NULL);
         tw_members_connected(&members, &record, 0);
     }
     for (unsigned round = 0; round < 4; round++) {
         struct tw_msg_peers peers;
         tw_members_records(&members, 0, &peers);
-        assert_true(peers.count <= TW_RECORDS_PER_MESSAGE);
+        assert_true(peers.count <= TW_MEMBER_ROWS_PER_MESSAGE);
         for (uint32_t k = 0; k < peers.count; k++) {
             uint32_t number = 0;
-            memcpy(&number, peers.records[k].id.bytes + 1, sizeof(number));
+            memcpy(&number, peers.rows[k].id.bytes + 1, sizeof(number));
             is_told[number] = true;
         }
     }
@@ -344,7 +344,7 @@ static void hostile_records_change_nothing(void **state) {
     (void)state;
     const struct tw_id zero = {{0}};
     struct tw_msg_peers peers = {.count = UINT32_MAX};
-    memset(peers.records, 'x', sizeof(peers.records)); /* no NUL anywhere */
+    memset(peers.rows, 'x', sizeof(peers.rows)); /* no NUL anywhere */
     tw_members_merge(&members, &peers, 0);
     merge(record_of(members.config.self, "evil.example:1", NULL), 0);
     merge(record_of(zero, "evil.example:1", NULL), 0);
@@ -358,19 +358,19 @@ static void linked_member_is_believed_about_itself(void **state) {
     (void)state;
     const struct tw_id id = id_of(1, 1);
     struct tw_msg_peers peers;
-    const struct tw_record own = record_of(id, "true.example:1", NULL);
+    const struct tw_member_row own = record_of(id, "true.example:1", NULL);
     tw_members_connected(&members, &own, 0);
     merge(record_of(id, "false.example:1", NULL), S);
     tw_members_records(&members, S, &peers);
     assert_int_equal(peers.count, 1);
-    assert_string_equal(peers.records[0].addrs[0], "true.example:1");
-    assert_string_equal(peers.records[0].addrs[1], "");
+    assert_string_equal(peers.rows[0].addrs[0], "true.example:1");
+    assert_string_equal(peers.rows[0].addrs[1], "");
 }
 
 static void flood_of_invented_members_pushes_out_no_real_one(void **state) {
     (void)state;
     const struct tw_id real = id_of(0x70, 7);
-    const struct tw_record record = record_of(real, "real.example:1", NULL);
+    const struct tw_member_row record = record_of(real, "real.example:1", NULL);
     bootstrap("boot.example:1");
     tw_members_connected(&members, &record, 0);
     tw_members_disconnected(&members, &real, 0);
@@ -414,7 +414,7 @@ static void failing_address_makes_room_for_a_new_one(void **state) {
     (void)state;
     const struct tw_id id = id_of(1, 1);
     uint64_t now_us = 10 * S;
-    struct tw_record record = record_of(id, "a.example:1", "b.example:1");
+    struct tw_member_row record = record_of(id, "a.example:1", "b.example:1");
     (void)snprintf(record.addrs[2], TW_ADDR_BYTES, "c.example:1");
     (void)snprintf(record.addrs[3], TW_ADDR_BYTES, "d.example:1");
     merge(record, 0);
@@ -438,7 +438,7 @@ static void cache_text_brings_back_whoever_was_met(void **state) {
     static char text[TW_MEMBERS_TEXT_MAX];
     static struct tw_members again;
     size_t size = 0;
-    struct tw_record record = record_of(id_of(1, 1), "a.example:1", "[::1]:2");
+    struct tw_member_row record = record_of(id_of(1, 1), "a.example:1", "[::1]:2");
     tw_members_connected(&members, &record, S);
     record = record_of(id_of(2, 2), "b.example:1", NULL);
     tw_members_connected(&members, &record, 2 * S);
@@ -484,7 +484,7 @@ static void encode_stays_within_its_capacity(void **state) {
     (void)state;
     char text[200];
     for (uint32_t i = 0; i < 20; i++) {
-        const struct tw_record record = record_of(id_of(1, i), "a.example:1", NULL);
+        const struct tw_member_row record = record_of(id_of(1, i), "a.example:1", NULL);
         tw_members_connected(&members, &record, i);
     }
     for (size_t capacity = 0; capacity < sizeof(text); capacity++) {
@@ -504,8 +504,8 @@ static void encode_stays_within_its_capacity(void **state) {
 static void address_that_became_another_nodes_is_dropped(void **state) {
     (void)state;
     const struct tw_id old = id_of(1, 1), new = id_of(2, 2), friend = id_of(3, 3);
-    const struct tw_record was = record_of(old, "10.0.0.1:1", NULL);
-    const struct tw_record other = record_of(friend, "10.0.0.9:1", NULL);
+    const struct tw_member_row was = record_of(old, "10.0.0.1:1", NULL);
+    const struct tw_member_row other = record_of(friend, "10.0.0.9:1", NULL);
     uint64_t now_us = S;
     tw_members_connected(&members, &other, now_us); /* not everybody is lost */
     tw_members_connected(&members, &was, now_us);

@@ -24,7 +24,7 @@ static void ballot_belongs_to_its_proposer(void **state) {
     uint32_t accepted_count = 0;
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.ballot = 1; /* the first proposer's, and it is only one of them */
-    message->u.propose.close = empty_close(&start.tip);
+    message->u.propose.record = empty_close(&start.tip);
     for (uint16_t peer = 1; peer <= 2; peer++) {
         say(peer, message);
         accepted_count += find_message(TW_MSG_ACCEPT, peer) != NULL;
@@ -39,7 +39,7 @@ static void invented_results_leave_room_for_others(void **state) {
     worker_up();
     for (uint32_t i = 0; i < 400; i++) {
         struct tw_message *message = message_of(TW_MSG_PROPOSE);
-        struct tw_record *record = &message->u.propose.close;
+        struct tw_record *record = &message->u.propose.record;
         *record = empty_close(&start.tip);
         record->contributors_count = 1;
         record->contributors[0] = (struct tw_contributor){.member_idx = 1, .root = name_of("root")};
@@ -67,7 +67,7 @@ static void invented_results_leave_room_for_others(void **state) {
     /* Nor do they keep an honest proposer from its lower ballot. */
     for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
-    message->u.propose.close = empty_close(&start.tip);
+    message->u.propose.record = empty_close(&start.tip);
     for (uint64_t rank = 0; rank < 3; rank++) {
         message->u.propose.ballot = UINT64_C(64) + rank;
         say(2, message);
@@ -108,9 +108,9 @@ static void rounds_never_go_back(void **state) {
     say(1, message);
     say_status(2, &start.lineage, ROUNDS - 3, 4000);
     message = message_of(TW_MSG_COMMIT); /* 2 is behind us, and says so */
-    message->u.commit.close = start.tip;
-    message->u.commit.close.round = ROUNDS - 4;
-    message->u.commit.close.fragment = (ROUNDS - 4) % FRAGMENTS;
+    message->u.commit.record = start.tip;
+    message->u.commit.record.round = ROUNDS - 4;
+    message->u.commit.record.fragment = (ROUNDS - 4) % FRAGMENTS;
     say(2, message);
     assert_true(view_now().rounds >= ROUNDS);
 }
@@ -120,14 +120,14 @@ static void tip_of_no_fragment_is_refused(void **state) {
     const struct tw_id other = name_of("other");
     say_status(1, &other, 50, 9000);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = start.tip;
-    message->u.commit.close.lineage = other;
-    message->u.commit.close.round = 49;
-    message->u.commit.close.fragment = FRAGMENTS;
+    message->u.commit.record = start.tip;
+    message->u.commit.record.lineage = other;
+    message->u.commit.record.round = 49;
+    message->u.commit.record.fragment = FRAGMENTS;
     say(1, message);
     assert_int_equal(view_now().rounds, 0);
-    message->u.commit.close.round = UINT64_MAX;
-    message->u.commit.close.fragment = (uint32_t)(UINT64_MAX % FRAGMENTS);
+    message->u.commit.record.round = UINT64_MAX;
+    message->u.commit.record.fragment = (uint32_t)(UINT64_MAX % FRAGMENTS);
     say(1, message);
     struct tw_position position;
     tw_node_position(node, &position);
@@ -137,8 +137,8 @@ static void tip_of_no_fragment_is_refused(void **state) {
 static void commit_nobody_could_have_accepted_closes_the_link(void **state) {
     (void)state;
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = empty_close(&start.tip);
-    message->u.commit.close.clock_tokens = UINT64_C(1) << 50; /* would end the run */
+    message->u.commit.record = empty_close(&start.tip);
+    message->u.commit.record.clock_tokens = UINT64_C(1) << 50; /* would end the run */
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS);
     assert_non_null(find_action(TW_ACT_CLOSE));
@@ -147,8 +147,8 @@ static void commit_nobody_could_have_accepted_closes_the_link(void **state) {
 static void roster_without_owners_is_refused(void **state) {
     (void)state;
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = empty_close(&start.tip);
-    for (uint32_t i = 0; i < 3; i++) message->u.commit.close.next.members[i].weight = 0;
+    message->u.commit.record = empty_close(&start.tip);
+    for (uint32_t i = 0; i < 3; i++) message->u.commit.record.next.members[i].weight = 0;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS); /* nobody could ever merge again */
 }
@@ -158,17 +158,17 @@ static void alone_after_a_group_is_not_stuck(void **state) {
     for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
     /* We accepted round 10, which drops the others: their commit tells that it was decided. */
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
-    message->u.propose.close = empty_close(&start.tip);
-    message->u.propose.close.next.count = 1;
-    message->u.propose.close.next.number++;
+    message->u.propose.record = empty_close(&start.tip);
+    message->u.propose.record.next.count = 1;
+    message->u.propose.record.next.number++;
     for (uint16_t peer = 1; peer <= 2; peer++) {
         message->u.propose.ballot = 1;
         say(peer, message);
     }
     assert_true(find_message(TW_MSG_ACCEPT, 1) != NULL || find_message(TW_MSG_ACCEPT, 2) != NULL);
-    const struct tw_record record = message->u.propose.close;
+    const struct tw_record record = message->u.propose.record;
     message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = record;
+    message->u.commit.record = record;
     say(1, message);
     assert_int_equal(view_now().state, TW_STATE_SOLO);
     worker_up();
@@ -191,13 +191,13 @@ static struct tw_id follow_peer(void) {
     worker_up();
     say_status(1, &other, 50, 9000);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = start.tip;
-    message->u.commit.close.lineage = other;
-    message->u.commit.close.round = 49;
-    message->u.commit.close.fragment = 49 % FRAGMENTS;
-    message->u.commit.close.clock_tokens = 9000;
-    message->u.commit.close.next.count = 1;
-    message->u.commit.close.next.members[0].id = id_of(1);
+    message->u.commit.record = start.tip;
+    message->u.commit.record.lineage = other;
+    message->u.commit.record.round = 49;
+    message->u.commit.record.fragment = 49 % FRAGMENTS;
+    message->u.commit.record.clock_tokens = 9000;
+    message->u.commit.record.next.count = 1;
+    message->u.commit.record.next.members[0].id = id_of(1);
     say(1, message);
     assert_non_null(find_message(TW_MSG_STATE_GET, 1));
     return other;
@@ -496,7 +496,7 @@ static void tokens_beyond_reason_are_not_counted(void **state) {
     wait_us(SECONDS(300));
     for (uint32_t i = 0; i < seen_count; i++) {
         if (seen[i].action.kind != TW_ACT_SEND || seen[i].message.kind != TW_MSG_PROPOSE) continue;
-        assert_in_range(seen[i].message.u.propose.close.clock_tokens, 5000, 10000);
+        assert_in_range(seen[i].message.u.propose.record.clock_tokens, 5000, 10000);
     }
 }
 

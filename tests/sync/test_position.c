@@ -1,9 +1,9 @@
 /* Tests of sync/position.c. */
-#include "../test.h"
+#include "tests/test.h"
 
-#include "../daemon/state_sample.h"
-#include "../proto/sample.h"
 #include "sync/position.h"
+#include "tests/daemon/store/state_sample.h"
+#include "tests/proto/sample.h"
 
 static struct tw_error err;
 

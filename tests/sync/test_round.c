@@ -21,7 +21,7 @@ static struct tw_record absent_close(void) {
 
 static void commit(const struct tw_record *record) {
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = *record;
+    message->u.commit.record = *record;
     say(1, message);
     assert_int_equal(view_now().rounds, record->round + 1);
 }
@@ -313,7 +313,7 @@ static void propose_of_two(void) {
     feed(&event);
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.ballot = 1;
-    struct tw_record *record = &message->u.propose.close;
+    struct tw_record *record = &message->u.propose.record;
     *record = absent_close();
     record->contributors_count = 1;
     record->contributors[0] =
@@ -481,7 +481,7 @@ static void say_in_all_ballots(enum tw_message_kind kind, const struct tw_record
         struct tw_message *message = message_of(kind);
         const uint64_t ballot = TW_MEMBERS_MAX + rank;
         if (kind == TW_MSG_PROPOSE) {
-            message->u.propose = (struct tw_msg_propose){.ballot = ballot, .close = *record};
+            message->u.propose = (struct tw_msg_propose){.ballot = ballot, .record = *record};
         } else {
             message->u.prepare = (struct tw_msg_prepare){
                 .lineage = record->lineage, .round = record->round, .ballot = ballot};

@@ -105,8 +105,8 @@ static void dead_path_between_two_holds_up_neither(void **state) {
 static bool is_asking(const struct tw_message *said, struct tw_msg_prepare *ballot) {
     if (said->kind == TW_MSG_PREPARE) *ballot = said->u.prepare;
     if (said->kind == TW_MSG_PROPOSE)
-        *ballot = (struct tw_msg_prepare){.lineage = said->u.propose.close.lineage,
-                                          .round = said->u.propose.close.round,
+        *ballot = (struct tw_msg_prepare){.lineage = said->u.propose.record.lineage,
+                                          .round = said->u.propose.record.round,
                                           .ballot = said->u.propose.ballot};
     return said->kind == TW_MSG_PREPARE || said->kind == TW_MSG_PROPOSE;
 }
@@ -178,7 +178,7 @@ static bool robs(struct mesh *world, uint32_t from, uint32_t to, struct tw_messa
     if (!is_on || (from != culprit && to != culprit)) return true;
     if (from == culprit) return !is_vote(said) && !is_asking(said, &asked);
     if (said->kind != TW_MSG_PROPOSE) return true;
-    struct tw_record *record = &said->u.propose.close;
+    struct tw_record *record = &said->u.propose.record;
     said->u.propose.ballot = above(world, said->u.propose.ballot);
     for (uint32_t i = 0; i < record->contributors_count; i++)
         record->clock_tokens -= record->contributors[i].tokens;
@@ -238,10 +238,10 @@ static bool is_hasty(struct mesh *world, uint32_t from, uint32_t to, struct tw_m
     if (from == culprit) return !is_vote(said) && !is_asking(said, &asked);
     nothing.kind = TW_MSG_PROPOSE;
     write_nothing(world, &nothing.u.propose);
-    const bool is_new = nothing.u.propose.close.round >= hasty_rounds;
+    const bool is_new = nothing.u.propose.record.round >= hasty_rounds;
     const bool is_promise = said->kind == TW_MSG_PROMISE;
     if (!is_new && !is_promise) return true;
-    hasty_rounds = nothing.u.propose.close.round + 1;
+    hasty_rounds = nothing.u.propose.record.round + 1;
     if (asks_first && !is_promise && nothing.u.propose.ballot > 1) {
         (void)is_asking(&nothing, &asked);
         nothing.kind = TW_MSG_PREPARE;
@@ -290,7 +290,7 @@ static bool claims_nothing(struct mesh *world, uint32_t from, uint32_t to,
         write_nothing(world, &nothing);
         said->u.promise.has_accepted = 1;
         said->u.promise.accepted_ballot = 1;
-        said->u.promise.accepted = nothing.close;
+        said->u.promise.accepted = nothing.record;
     }
     return !is_asking(said, &asked);
 }

@@ -34,7 +34,7 @@ static void follow(void) {
     say_status(1, &other, 50, 9000);
     say_status(2, &other, 50, 9000);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    struct tw_record *record = &message->u.commit.close;
+    struct tw_record *record = &message->u.commit.record;
     *record = start.tip;
     record->lineage = other;
     record->round = 49;
@@ -475,7 +475,7 @@ static void who_changes_lineage_in_the_middle_has_shared_nothing(void **state) {
     answer_load(0, true, 50);
     const struct tw_node_view view = view_now();
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    struct tw_record *record = &message->u.commit.close;
+    struct tw_record *record = &message->u.commit.record;
     *record = start.tip;
     record->lineage = other;
     record->parent = view.tip;

@@ -22,7 +22,7 @@ static void propose_at(uint64_t attempt, uint16_t peer, const struct tw_record *
         if (k >= record->parts_count || record->parts[k].bytes == 0) say_no_result(k);
     }
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
-    message->u.propose.close = *record;
+    message->u.propose.record = *record;
     for (uint64_t rank = 0; rank < 12; rank++) {
         message->u.propose.ballot = attempt * TW_MEMBERS_MAX + rank;
         say(peer, message);
@@ -89,7 +89,7 @@ static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **
     assert_non_null(report);
     assert_int_equal(report->u.report.kind, TW_REPORT_INSANE);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = record;
+    message->u.commit.record = record;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     assert_non_null(find_action(TW_ACT_APPLY));
@@ -125,7 +125,7 @@ static void wild_result_gets_no_vote_of_few_members(void **state) {
     assert_non_null(nack);
     assert_int_equal(nack->u.nack.refused_parts, 1 << 1);
     struct tw_message *message = message_of(TW_MSG_COMMIT); /* and is applied, as any other */
-    message->u.commit.close = record;
+    message->u.commit.record = record;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     assert_non_null(find_action(TW_ACT_APPLY));
@@ -136,9 +136,9 @@ static void owner_whose_result_is_left_out_is_struck(void **state) {
     const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     assert_int_equal(view_now().peers[1].strike.count, 0);
-    message->u.commit.close = close_with(&result, 90);
-    message->u.commit.close.parts[1] = (struct tw_part){.owner_idx = 1};
-    message->u.commit.close.contributors_count = 0;
+    message->u.commit.record = close_with(&result, 90);
+    message->u.commit.record.parts[1] = (struct tw_part){.owner_idx = 1};
+    message->u.commit.record.contributors_count = 0;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     const struct tw_node_view view = view_now();
@@ -184,7 +184,7 @@ static bool closes_next(struct tw_record *record) {
                       find_message(TW_MSG_PREPARE, 2) != NULL ||
                       find_action(TW_ACT_STORE_VOTE) != NULL;
     message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = *record;
+    message->u.commit.record = *record;
     say(2, message);
     return does;
 }
@@ -200,7 +200,7 @@ static uint32_t closed_at_once(bool is_struck) {
         record.contributors_count = 0;
     }
     for (uint32_t i = 0; i < 3; i++) record.next.members[i].weight = i == 2;
-    message->u.commit.close = record;
+    message->u.commit.record = record;
     say(1, message);
     assert_int_equal(view_now().peers[1].strike.count, is_struck);
     for (uint32_t i = 0; i < 16; i++) rounds |= (uint32_t)closes_next(&record) << i;
@@ -225,9 +225,9 @@ static void owner_of_what_is_nothing_is_proven_false(void **state) {
     (void)state;
     const struct tw_id result = result_judged(false, TW_VERDICT_UNFIT);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = close_with(&result, 90);
-    message->u.commit.close.parts[1] = (struct tw_part){.owner_idx = 1};
-    message->u.commit.close.contributors_count = 0;
+    message->u.commit.record = close_with(&result, 90);
+    message->u.commit.record.parts[1] = (struct tw_part){.owner_idx = 1};
+    message->u.commit.record.contributors_count = 0;
     say(1, message);
     assert_int_equal(view_now().peers[1].strike.count, 1);
     assert_true(view_now().peers[1].strike.is_false);
@@ -238,7 +238,7 @@ static void accusation_alone_strikes_nobody(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = close_with(&result, 90);
+    message->u.commit.record = close_with(&result, 90);
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     message = message_of(TW_MSG_ACCUSE);
@@ -305,7 +305,7 @@ static void who_refuses_what_is_carried_on_asks_why(void **state) {
     wait_us(SECONDS(6)); /* 1 is here, and does not say whether it has accepted it */
     const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
     assert_non_null(propose);
-    assert_int_equal(propose->u.propose.close.parts[1].bytes, 90);
+    assert_int_equal(propose->u.propose.record.parts[1].bytes, 90);
     struct tw_message *message = message_of(TW_MSG_ACCEPT);
     message->u.accept = (struct tw_msg_accept){.lineage = start.lineage,
                                                .round = ROUNDS,
@@ -354,7 +354,7 @@ static struct tw_record one_is_accused(const struct tw_contributor *told) {
     record.contributors[0] = contribution_of_one();
     record.clock_tokens += 100;
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = record;
+    message->u.commit.record = record;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     message = message_of(TW_MSG_ACCUSE);
@@ -638,11 +638,11 @@ static void who_was_struck_has_no_large_share(void **state) {
     begin_with(12);
     (void)result_judged(true, TW_VERDICT_INSANE);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.close = empty_close(&start.tip);
-    message->u.commit.close.parts_count = 3;
+    message->u.commit.record = empty_close(&start.tip);
+    message->u.commit.record.parts_count = 3;
     for (uint32_t k = 0; k < 3; k++)
-        message->u.commit.close.parts[k] = (struct tw_part){.owner_idx = k};
-    struct tw_record record = empty_close(&message->u.commit.close);
+        message->u.commit.record.parts[k] = (struct tw_part){.owner_idx = k};
+    struct tw_record record = empty_close(&message->u.commit.record);
     say(1, message);
     assert_int_equal(view_now().peers[1].strike.count, 1);
     divide(&record, 12, 2);

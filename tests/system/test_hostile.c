@@ -399,9 +399,9 @@ static void invented_members_fill_nothing(void **state) {
     for (unsigned i = 0; i < 200; i++) {
         memset(&message, 0, sizeof(message));
         message.kind = TW_MSG_PEERS;
-        message.u.peers.count = TW_RECORDS_PER_MESSAGE;
-        for (unsigned k = 0; k < TW_RECORDS_PER_MESSAGE; k++) {
-            struct tw_record *record = &message.u.peers.records[k];
+        message.u.peers.count = TW_MEMBER_ROWS_PER_MESSAGE;
+        for (unsigned k = 0; k < TW_MEMBER_ROWS_PER_MESSAGE; k++) {
+            struct tw_member_row *record = &message.u.peers.rows[k];
             tw_put_u32(record->id.bytes, 1 + i * 16 + k);
             for (unsigned a = 0; a < TW_ADDRS_MAX; a++)
                 (void)snprintf(record->addrs[a], TW_ADDR_BYTES, "127.0.9.%u:%u", 1 + a,

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../daemon/state_sample.h"
 #include "daemon/store/vote_store.h"
+#include "tests/daemon/store/state_sample.h"
 
 enum { LAYERS = 3, WIDTH = 230 }; /* 9 MiB: write-back is started once */
 

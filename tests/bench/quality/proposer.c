@@ -319,7 +319,7 @@ static void adopt(struct world *world, struct commit *commit, const struct tw_re
 enum tw_status proposer_decide(struct world *world, struct commit *commit, struct tw_error *err) {
     struct made made = {.payloads = {{.bytes = NULL}}}, lies = {.payloads = {{.bytes = NULL}}};
     struct tw_record *record = malloc(sizeof(*record));
-    TW_ASSERT(close != NULL);
+    TW_ASSERT(record != NULL);
     hear_all(world, commit, &made);
     const uint32_t without = look(world, commit, &made, false);
     const uint32_t members = (uint32_t)__builtin_popcountll(world->open.members);

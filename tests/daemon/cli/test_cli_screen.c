@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "daemon/api/view_json.h"
 #include "daemon/cli/show/screen.h"
-#include "view_sample.h"
+#include "tests/daemon/api/view_sample.h"
 
 static struct tw_status_view view;
 static const char *golden_folder;

@@ -1,5 +1,5 @@
 /* Tests of daemon/dataset/data_folder.c and data_part.c on the simulated disk. */
-#include "../test.h"
+#include "tests/test.h"
 
 #include <errno.h>
 

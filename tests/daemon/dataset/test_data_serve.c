@@ -1,6 +1,6 @@
 /* Tests of daemon/dataset/data_serve.c over a real folder: who asks for what, and what he gets. The
  * transport is this test: it holds what it is given until it lets go of it. */
-#include "../test.h"
+#include "tests/test.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* Tests of daemon/dataset/data_store.c: the queue, its answers, and a disk that refuses. The disk
  * is the simulated one; libuv's pool is real. */
-#include "../test.h"
+#include "tests/test.h"
 
 #include <errno.h>
 

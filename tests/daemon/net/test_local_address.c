@@ -109,7 +109,7 @@ static void wildcards_become_addresses_of_their_family(void **state) {
             world_start(&world, 1, is_single == 1 ? on_one_wildcard : on_wildcards);
         dial(a, "127.0.0.1", b, 0);
         world_run(&world, both_have_bulk);
-        const struct tw_record *record = &a->records[world_peer_of(a, b)];
+        const struct tw_member_row *record = &a->records[world_peer_of(a, b)];
         char expected[TW_ADDR_BYTES];
         (void)snprintf(expected, sizeof(expected), "127.0.0.1:%u",
                        (unsigned)tw_transport_port(b->transport, 0));

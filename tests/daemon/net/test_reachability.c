@@ -7,14 +7,14 @@
 static const uint64_t S = 1000 * 1000;
 static struct tw_reachability reachability;
 static char text[TW_REACHABILITY_SENTENCE_BYTES];
-static struct tw_record self;
+static struct tw_member_row self;
 
 /* What the node says of itself: an address of its own, and all there are at two ports. */
 static void advertise(void) {
     static const char *const addrs[] = {"0.0.0.0:4747", "[::]:4747", "198.51.100.1:9000",
                                         "0.0.0.0:1"};
     _Static_assert(sizeof(addrs) / sizeof(addrs[0]) <= TW_ADDRS_MAX, "they fit");
-    self = (struct tw_record){.id = {{1}}};
+    self = (struct tw_member_row){.id = {{1}}};
     for (unsigned i = 0; i < 4; i++) (void)snprintf(self.addrs[i], TW_ADDR_BYTES, "%s", addrs[i]);
 }
 

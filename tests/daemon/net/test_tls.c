@@ -79,7 +79,7 @@ static void both_ends_learn_who_the_other_is(void **state) {
 static void bytes_go_through_both_ways(void **state) {
     (void)state;
     struct tw_tls a, b;
-    static uint8_t sent[TW_RECORD_BYTES_MAX], got[TW_RECORD_BYTES_MAX];
+    static uint8_t sent[TW_TLS_RECORD_BYTES_MAX], got[TW_TLS_RECORD_BYTES_MAX];
     pair(&a, &b);
     for (unsigned i = 0; i < sizeof(sent); i++) sent[i] = (uint8_t)(i * 7);
     assert_int_equal(tw_tls_write(&a, sent, sizeof(sent), NULL), TW_OK);

@@ -320,7 +320,7 @@ static enum tw_status start_fails(const char *listen, bool is_open, struct tw_er
     };
     const struct world_node *reference = world_start(&world, 5, NULL);
     (void)reference;
-    config.events.peer_up = (void (*)(void *, uint16_t, const struct tw_record *))(uintptr_t)1;
+    config.events.peer_up = (void (*)(void *, uint16_t, const struct tw_member_row *))(uintptr_t)1;
     config.events.peer_down =
         (void (*)(void *, uint16_t, enum tw_status, const char *))(uintptr_t)1;
     config.events.frame = (void (*)(void *, uint16_t, bool, const struct tw_frame *))(uintptr_t)1;

@@ -62,7 +62,7 @@ void world_deinit(struct world *world) {
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) tw_identity_close(&world->nodes[i].identity);
 }
 
-static void peer_up(void *user, uint16_t peer, const struct tw_record *hello) {
+static void peer_up(void *user, uint16_t peer, const struct tw_member_row *hello) {
     struct world_node *node = user;
     assert_false(node->is_up[peer]);
     node->is_up[peer] = true;

@@ -5,7 +5,7 @@
 
 enum { ELEMENTS = 1 << 20, FAST = 1, SLOW = 2, RATE_FAST = 1 << 30, RATE_SLOW = 40000 };
 
-static struct tw_daemon daemon;
+static struct tw_daemon node_daemon;
 static struct tw_setup setup;
 static struct tw_roster roster;
 static uint32_t told;
@@ -57,12 +57,12 @@ static struct tw_id id_of(uint32_t i) {
 }
 
 static void begin(enum tw_topology topology, uint64_t budget_bytes_per_s) {
-    memset(&daemon, 0, sizeof(daemon));
+    memset(&node_daemon, 0, sizeof(node_daemon));
     memset(&setup, 0, sizeof(setup));
     memset(&roster, 0, sizeof(roster));
-    daemon.setup = &setup;
-    daemon.transport = (struct tw_transport *)&daemon; /* only looked at by the fakes */
-    daemon.round_period_us = 1000 * 1000;
+    node_daemon.setup = &setup;
+    node_daemon.transport = (struct tw_transport *)&node_daemon; /* only looked at by the fakes */
+    node_daemon.round_period_us = 1000 * 1000;
     setup.run.sync.topology = topology;
     setup.run.sync.codec = TW_CODEC_AUTO;
     setup.run.train.tokens = UINT64_MAX;
@@ -76,10 +76,10 @@ static void begin(enum tw_topology topology, uint64_t budget_bytes_per_s) {
         roster.members[i].weight = i > 0;
     }
     for (uint16_t i = FAST; i <= SLOW; i++) {
-        daemon.peers[i].is_up = true;
-        daemon.peers[i].id = id_of(i);
+        node_daemon.peers[i].is_up = true;
+        node_daemon.peers[i].id = id_of(i);
     }
-    tw_daemon_budget_open(&daemon);
+    tw_daemon_budget_open(&node_daemon);
 }
 
 static void a_slow_link_to_an_owner_has_fewer_bytes(void **state) {
@@ -88,7 +88,7 @@ static void a_slow_link_to_an_owner_has_fewer_bytes(void **state) {
     struct tw_action action = {.kind = TW_ACT_ENCODE};
     action.u.encode.parts_count = 2;
     action.u.encode.count[0] = action.u.encode.count[1] = ELEMENTS;
-    assert_true(tw_daemon_budget_grant(&daemon, &action));
+    assert_true(tw_daemon_budget_grant(&node_daemon, &action));
     assert_int_equal(action.u.encode.bytes_max[0], 0); /* any: owner 0 is FAST */
     assert_int_equal(action.u.encode.bytes_max[1], RATE_SLOW / 2);
 }
@@ -96,7 +96,7 @@ static void a_slow_link_to_an_owner_has_fewer_bytes(void **state) {
 static uint64_t granted_for(uint32_t partner) {
     struct tw_action action = {.kind = TW_ACT_PAIR_ENCODE};
     action.u.pair.partner = id_of(partner);
-    assert_true(tw_daemon_budget_grant(&daemon, &action));
+    assert_true(tw_daemon_budget_grant(&node_daemon, &action));
     return action.u.pair.bytes_max;
 }
 
@@ -105,7 +105,7 @@ static void a_slow_link_to_a_partner_has_fewer_bytes(void **state) {
     begin(TW_TOPOLOGY_PAIR, 0);
     assert_int_equal(granted_for(FAST), 0);
     assert_int_equal(granted_for(SLOW), 1); /* the anchor, a byte an element, takes it all */
-    daemon.round_period_us *= 120;
+    node_daemon.round_period_us *= 120;
     assert_int_equal(granted_for(SLOW), 120 * (RATE_SLOW / 2) - 2 * ELEMENTS);
     assert_int_equal(granted_for(3), 0); /* not linked: not known */
 }
@@ -118,14 +118,14 @@ static void the_core_of_a_pair_knows_that_there_is_no_room(void **state) {
         begin(topologies[t], 1000);
         told = 0;
         for (uint64_t second = 1; second < 30; second++)
-            tw_daemon_budget_tick(&daemon, second * 1000 * 1000);
-        assert_int_equal(daemon.budget.is_short, topologies[t] == TW_TOPOLOGY_PAIR);
+            tw_daemon_budget_tick(&node_daemon, second * 1000 * 1000);
+        assert_int_equal(node_daemon.budget.is_short, topologies[t] == TW_TOPOLOGY_PAIR);
         assert_int_equal(told, topologies[t] == TW_TOPOLOGY_PAIR);
     }
     begin(TW_TOPOLOGY_PAIR, 1000 * 1000 * 1000);
     for (uint64_t second = 1; second < 30; second++)
-        tw_daemon_budget_tick(&daemon, second * 1000 * 1000);
-    assert_false(daemon.budget.is_short);
+        tw_daemon_budget_tick(&node_daemon, second * 1000 * 1000);
+    assert_false(node_daemon.budget.is_short);
 }
 
 int main(void) {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../proto/sample.h"
 #include "base/assert.h"
+#include "tests/proto/sample.h"
 
 static void add(struct tw_layout *layout, const char *name, uint32_t fragment, uint32_t rows,
                 uint32_t cols) {

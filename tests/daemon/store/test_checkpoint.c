@@ -1,5 +1,5 @@
 /* Tests of daemon/checkpoint*.c on the simulated disk. */
-#include "../test.h"
+#include "tests/test.h"
 
 #include <errno.h>
 

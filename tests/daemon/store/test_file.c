@@ -1,5 +1,5 @@
 /* Tests of daemon/store/file.c and daemon/store/durable.c on the disk of this machine. */
-#include "../test.h"
+#include "tests/test.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Tests of daemon/store/vote_store.c on the simulated disk. */
-#include "../test.h"
+#include "tests/test.h"
 
 #include <errno.h>
 

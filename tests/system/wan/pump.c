@@ -251,7 +251,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     }
 }
 
-static void on_peer_up(void *user, uint16_t peer, const struct tw_record *hello) {
+static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *hello) {
     struct pump *pump = user;
     (void)hello;
     pump->is_up = true;
