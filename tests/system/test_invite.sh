@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From an empty disk to a node that mixes, by the README's commands: invite, join, start. And what goes
+# From an empty disk to a node that mixes, by the guide's commands: invite, join, start. And what goes
 # wrong with tickets, each with its sentence; secrets replaced while nodes train; a run with an owner.
 # BIN: folder of the built programs.
 set -euo pipefail
