@@ -41,6 +41,7 @@
 #include "proto/compute.h"
 #include "proto/message.h"
 #include "proto/run/run.h"
+#include "proto/worker_request.h"
 
 enum { TW_WORKER_VERSION = 6, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
 
@@ -289,7 +290,7 @@ struct tw_wmsg_check {
     uint64_t tag, elements;
     uint64_t begin;    /* of a result: elements [begin, begin + elements) of `fragment` */
     struct tw_span in; /* decodes to `elements` finite values? */
-    uint32_t content;  /* 1 outer gradient, 2 result, 3 anchor: enum tw_content of sync/node.h */
+    uint32_t content;  /* enum tw_content, not OPAQUE */
     uint32_t fragment;
 };
 
@@ -299,7 +300,7 @@ struct tw_wmsg_apply {
     uint32_t steps; /* inner ones in a Delta, mean of the contributors; 0: not known */
     struct {
         uint64_t begin, count;
-        uint32_t mode; /* 0 ABSENT, 1 MIX, 2 SHIFT, 3 STAY: enum tw_apply_mode of sync/node.h */
+        uint32_t mode;         /* enum tw_apply_mode */
         uint32_t contributors; /* how many entered the result; 0 when ABSENT */
         struct tw_span in;
     } parts[TW_PARTS_MAX];
@@ -336,9 +337,7 @@ struct tw_wmsg_export {
 
 struct tw_wmsg_load {
     uint32_t fragment;
-    uint32_t mode; /* 0: theta := phi; 1: theta stays, its next Delta is clipped to 3x the median
-                      norm; 2: theta += phi_new - phi_old; 3: phi := theta, u := 0; 4: theta := phi
-                      of all fragments. enum tw_load_mode of sync/node.h */
+    uint32_t mode; /* enum tw_load_mode */
     uint64_t rounds;
     struct tw_id digest;
     struct tw_span

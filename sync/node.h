@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "proto/message.h"
 #include "proto/record.h"
+#include "proto/worker_request.h"
 
 enum { TW_JUDGES_MIN = 5 }; /* for judges_min; the robust merges want as many */
 
@@ -206,29 +207,6 @@ enum tw_action_kind {
     TW_ACT_REPORT,      /* something an operator or an invariant wants to know */
 };
 
-/* What the bytes of a payload are to be. */
-enum tw_content {
-    TW_CONTENT_OPAQUE, /* only the name is checked */
-    TW_CONTENT_DELTA,  /* an outer gradient, in the run's sync.codec */
-    TW_CONTENT_RESULT, /* a merged one, in its sync.result */
-    TW_CONTENT_PHI,    /* a partner's anchor, as compress/lattice.h has it */
-};
-
-enum tw_apply_mode {
-    TW_APPLY_ABSENT, /* no result: phi, u, theta unchanged */
-    TW_APPLY_MIX,    /* we contributed: theta := alpha theta + (1 - alpha) phi_new */
-    TW_APPLY_SHIFT,  /* we did not: theta += phi_new - phi_old */
-    TW_APPLY_STAY,   /* nor is theta of this lineage yet: it stays */
-};
-
-enum tw_load_mode {
-    TW_LOAD_RESET, /* theta := phi */
-    TW_LOAD_KEEP,  /* theta stays; its Delta is clipped at the next ENCODE */
-    TW_LOAD_SHIFT, /* theta += phi_new - phi_old */
-    TW_LOAD_BACK,  /* no payload: phi := theta, u := 0; the digest is not known before */
-    TW_LOAD_TURN,  /* no payload: theta := phi, of all fragments at one step boundary */
-};
-
 struct tw_apply_part {
     uint64_t begin, count; /* elements within the fragment */
     enum tw_apply_mode mode;
@@ -236,8 +214,6 @@ struct tw_apply_part {
     uint32_t bytes;
     uint32_t contributors; /* how many entered the result */
 };
-
-enum { TW_PAIR_DELTA, TW_PAIR_PHI, TW_PAIR_PAYLOADS };
 
 /* What happened, for logs, /v1/rounds, metrics and the simulator's checkers. */
 enum tw_report_kind {

@@ -26,7 +26,7 @@ LAYERS = {
     "kernels": {"base"},
     "compress": {"base", "proto", "kernels"},
     "sync": {"base", "proto"},
-    "worker": {"base", "proto", "kernels", "compress", "sync"},
+    "worker": {"base", "proto", "kernels", "compress"},
     "daemon": {"base", "proto", "compress", "sync"},
     "tests": {"base", "proto", "kernels", "compress", "sync", "worker", "daemon"},
 }

@@ -6,7 +6,7 @@
 #include "kernels/momentum_lead.h"
 #include "kernels/norm.h"
 #include "kernels/outer.h"
-#include "sync/node.h"
+#include "proto/worker_request.h"
 #include "worker/merge/request.h"
 
 static enum tw_status apply_check(const struct tw_merger *merger,

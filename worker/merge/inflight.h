@@ -78,7 +78,7 @@
 #include "compress/codec.h"
 #include "proto/run/run.h"
 #include "proto/shm.h"
-#include "sync/node.h"
+#include "proto/worker_request.h"
 #include "worker/engine/vectors.h"
 
 struct tw_inflight {

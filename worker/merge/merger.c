@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "compress/lattice.h"
 #include "kernels/norm.h"
-#include "sync/node.h"
+#include "proto/worker_request.h"
 #include "worker/merge/request.h"
 
 /* Where the parameters lie. */

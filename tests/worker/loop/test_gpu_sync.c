@@ -9,7 +9,7 @@
 
 #include "compress/lattice.h"
 #include "kernels/type.h"
-#include "sync/node.h"
+#include "proto/worker_request.h"
 #include "tests/worker/loop/fake_daemon.h"
 #include "worker/engine/cuda/gpu_model.h"
 #include "worker/learn/learner_engine.h"

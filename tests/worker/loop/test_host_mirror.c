@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "compress/lattice.h"
-#include "sync/node.h"
+#include "proto/worker_request.h"
 #include "tests/worker/loop/fake_daemon.h"
 #include "tests/worker/loop/stub_learner.h"
 #include "worker/loop/trainer.h"

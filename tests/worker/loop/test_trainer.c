@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "sync/node.h"
+#include "proto/worker_request.h"
 #include "tests/worker/loop/fake_daemon.h"
 #include "tests/worker/loop/stub_learner.h"
 #include "worker/loop/trainer.h"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "kernels/norm.h"
-#include "sync/node.h"
+#include "proto/worker_request.h"
 #include "tests/worker/loop/fake_daemon.h"
 #include "tests/worker/loop/stub_learner.h"
 #include "worker/loop/start_state.h"

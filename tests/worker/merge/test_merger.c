@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "kernels/norm.h"
-#include "sync/node.h"
+#include "proto/worker_request.h"
 #include "tests/worker/loop/fake_daemon.h"
 #include "worker/merge/merger.h"
 

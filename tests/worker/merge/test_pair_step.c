@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "compress/lattice.h"
 #include "kernels/norm.h"
-#include "sync/node.h"
+#include "proto/worker_request.h"
 #include "tests/worker/loop/fake_daemon.h"
 #include "worker/merge/anchor.h"
 #include "worker/merge/pairing.h"
