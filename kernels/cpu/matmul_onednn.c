@@ -1,5 +1,4 @@
-/* matmul_onednn.c - matrix products by oneDNN (the interface of versions 2): the one file that
- * knows it.
+/* matmul_onednn.c - matrix products by oneDNN, versions 2 and 3 (onednn.h).
  *
  * bf16: its matmul primitive, which uses AMX or avx512_bf16 as the processor has them, with weights
  * in the layout it asks for. float32: its sgemm, but the primitive for a transposed b, where sgemm
@@ -10,12 +9,12 @@
  *
  * Where there is no memory for a primitive, its scratch or a dense copy, that call alone is
  * computed plainly and slowly; the next tries again. */
-#include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "kernels/cpu/matmul_packed.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/matmul_library.h"
 
 /* Declared here because clang ships no omp.h of gcc's runtime. */
@@ -82,22 +81,18 @@ static dnnl_data_type_t data_type(enum tw_type type) {
 /* ---- layouts ------------------------------------------------------------------------------- */
 
 /* (rows, columns) with rows `stride` apart, or the same memory transposed */
-static dnnl_memory_desc_t matrix(uint64_t rows, uint64_t columns, enum tw_type type,
-                                 uint64_t stride, bool is_transposed) {
+static bool layout_matrix(struct tw_onednn_layout *layout, uint64_t rows, uint64_t columns,
+                          enum tw_type type, uint64_t stride, bool is_transposed) {
     const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)columns};
     const dnnl_dims_t strides = {is_transposed ? 1 : (dnnl_dim_t)stride,
                                  is_transposed ? (dnnl_dim_t)stride : 1};
-    dnnl_memory_desc_t desc;
-    must(dnnl_memory_desc_init_by_strides(&desc, 2, dims, data_type(type), strides));
-    return desc;
+    return is_done(tw_onednn_layout_strided(layout, dims, data_type(type), strides));
 }
 
 /* What its bf16 kernels want b in: see matmul_packed.h. */
-static dnnl_memory_desc_t packed_layout(uint64_t k, uint64_t columns) {
+static bool layout_packed(struct tw_onednn_layout *layout, uint64_t k, uint64_t columns) {
     const dnnl_dims_t dims = {(dnnl_dim_t)k, (dnnl_dim_t)columns};
-    dnnl_memory_desc_t desc;
-    must(dnnl_memory_desc_init_by_tag(&desc, 2, dims, dnnl_bf16, dnnl_BA16a64b2a));
-    return desc;
+    return is_done(tw_onednn_layout_tagged(layout, dims, dnnl_bf16, dnnl_BA16a64b2a));
 }
 
 /* Sums into y where is_added; scratch memory is ours. NULL: no memory. */
@@ -147,9 +142,20 @@ static bool grow(struct buffer *buffer, size_t bytes) {
     return true;
 }
 
+/* Layouts of the arguments of a primitive. */
+struct layouts {
+    struct tw_onednn_layout a, b, y;
+};
+
+static void layouts_deinit(struct layouts *layouts) {
+    tw_onednn_layout_deinit(&layouts->a);
+    tw_onednn_layout_deinit(&layouts->b);
+    tw_onednn_layout_deinit(&layouts->y);
+}
+
 static bool memory_of(dnnl_memory_t *memory, const struct multiplier *multiplier,
-                      const dnnl_memory_desc_t *desc) {
-    return is_done(dnnl_memory_create(memory, desc, multiplier->engine, DNNL_MEMORY_NONE));
+                      const struct tw_onednn_layout *layout) {
+    return is_done(tw_onednn_memory(memory, multiplier->engine, layout));
 }
 
 /* The two below make the memory objects and what is to be run on them; false: no memory. */
@@ -157,35 +163,39 @@ static bool describe_product(dnnl_primitive_desc_t *primitive, const struct mult
                              struct prepared *prepared) {
     const struct key *s = &prepared->key;
     const enum tw_type type = (enum tw_type)s->type;
-    const dnnl_memory_desc_t a = matrix(s->m, s->k, type, s->a_stride, s->form == TW_MATMUL_TN);
-    const dnnl_memory_desc_t b =
-        s->kind == PACKED_PRODUCT ? packed_layout(s->k, s->n)
-                                  : matrix(s->k, s->n, type, s->b_stride, s->form == TW_MATMUL_NT);
-    const dnnl_memory_desc_t y = matrix(s->m, s->n, (enum tw_type)s->y_type, s->y_stride, false);
-    dnnl_matmul_desc_t desc;
+    struct layouts l = {0};
     const dnnl_primitive_attr_t attributes = attributes_of(s->is_added != 0);
-    if (attributes == NULL) return false;
     const bool is_good =
-        is_done(dnnl_matmul_desc_init(&desc, &a, &b, NULL, &y)) &&
-        is_done(dnnl_primitive_desc_create(primitive, &desc, attributes, multiplier->engine, NULL));
-    (void)dnnl_primitive_attr_destroy(attributes);
-    return is_good && memory_of(&prepared->a, multiplier, &a) &&
-           memory_of(&prepared->b, multiplier, &b) && memory_of(&prepared->y, multiplier, &y);
+        attributes != NULL &&
+        layout_matrix(&l.a, s->m, s->k, type, s->a_stride, s->form == TW_MATMUL_TN) &&
+        (s->kind == PACKED_PRODUCT
+             ? layout_packed(&l.b, s->k, s->n)
+             : layout_matrix(&l.b, s->k, s->n, type, s->b_stride, s->form == TW_MATMUL_NT)) &&
+        layout_matrix(&l.y, s->m, s->n, (enum tw_type)s->y_type, s->y_stride, false) &&
+        is_done(tw_onednn_describe_matmul(primitive, multiplier->engine, &l.a, &l.b, &l.y,
+                                          attributes)) &&
+        memory_of(&prepared->a, multiplier, &l.a) && memory_of(&prepared->b, multiplier, &l.b) &&
+        memory_of(&prepared->y, multiplier, &l.y);
+    if (attributes != NULL) (void)dnnl_primitive_attr_destroy(attributes);
+    layouts_deinit(&l);
+    return is_good;
 }
 
 static bool describe_pack(dnnl_primitive_desc_t *primitive, const struct multiplier *multiplier,
                           struct prepared *prepared) {
     const struct key *s = &prepared->key;
-    const dnnl_memory_desc_t from =
-        matrix(s->k, s->n, TW_F32, s->b_stride, s->form == TW_MATMUL_NT);
-    const dnnl_memory_desc_t to = packed_layout(s->k, s->n);
+    struct layouts l = {0};
     const dnnl_primitive_attr_t attributes = attributes_of(false);
-    if (attributes == NULL) return false;
-    const bool is_good = is_done(dnnl_reorder_primitive_desc_create(
-        primitive, &from, multiplier->engine, &to, multiplier->engine, attributes));
-    (void)dnnl_primitive_attr_destroy(attributes);
-    return is_good && memory_of(&prepared->a, multiplier, &from) &&
-           memory_of(&prepared->y, multiplier, &to);
+    const bool is_good =
+        attributes != NULL &&
+        layout_matrix(&l.a, s->k, s->n, TW_F32, s->b_stride, s->form == TW_MATMUL_NT) &&
+        layout_packed(&l.y, s->k, s->n) &&
+        is_done(
+            tw_onednn_describe_reorder(primitive, multiplier->engine, &l.a, &l.y, attributes)) &&
+        memory_of(&prepared->a, multiplier, &l.a) && memory_of(&prepared->y, multiplier, &l.y);
+    if (attributes != NULL) (void)dnnl_primitive_attr_destroy(attributes);
+    layouts_deinit(&l);
+    return is_good;
 }
 
 /* False: no memory, and the place is free. */
@@ -197,11 +207,12 @@ static bool prepare(struct multiplier *multiplier, struct prepared *prepared,
     bool is_good = key->kind == PACK ? describe_pack(&desc, multiplier, prepared)
                                      : describe_product(&desc, multiplier, prepared);
     if (is_good) {
-        const dnnl_memory_desc_t *scratch =
-            dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-        is_good = grow(&multiplier->scratch, dnnl_memory_desc_get_size(scratch)) &&
-                  memory_of(&prepared->scratch, multiplier, scratch) &&
-                  is_done(dnnl_primitive_create(&prepared->primitive, desc));
+        size_t scratch_bytes = 0;
+        is_good =
+            is_done(tw_onednn_memory_of(&prepared->scratch, &scratch_bytes, multiplier->engine,
+                                        desc, dnnl_query_scratchpad_md)) &&
+            grow(&multiplier->scratch, scratch_bytes) &&
+            is_done(dnnl_primitive_create(&prepared->primitive, desc));
     }
     if (desc != NULL) (void)dnnl_primitive_desc_destroy(desc);
     if (!is_good) forget(prepared);

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #ifdef TW_HAVE_ONEDNN
-#include <oneapi/dnnl/dnnl.h>
+#include "kernels/cpu/onednn.h"
 #endif
 
 #include "tests/kernels/fill.h"
@@ -351,9 +351,11 @@ enum fault {
     ALIGNED_ALLOC,
     ATTRIBUTES,
     POST_OPS,
+    LAYOUT,
     DESCRIBE,
     REORDER,
     MEMORY,
+    SCRATCH,
     PRIMITIVE,
     SGEMM,
     ALL
@@ -377,17 +379,26 @@ WRAP(ATTRIBUTES, dnnl_status_t, dnnl_out_of_memory, dnnl_primitive_attr_create,
      (dnnl_primitive_attr_t * attr), (attr))
 WRAP(POST_OPS, dnnl_status_t, dnnl_out_of_memory, dnnl_post_ops_create, (dnnl_post_ops_t * post),
      (post))
-WRAP(DESCRIBE, dnnl_status_t, dnnl_unimplemented, dnnl_primitive_desc_create,
-     (dnnl_primitive_desc_t * desc, const void *op, const_dnnl_primitive_attr_t attr,
-      dnnl_engine_t engine, const_dnnl_primitive_desc_t hint),
-     (desc, op, attr, engine, hint))
-WRAP(REORDER, dnnl_status_t, dnnl_out_of_memory, dnnl_reorder_primitive_desc_create,
-     (dnnl_primitive_desc_t * desc, const dnnl_memory_desc_t *from, dnnl_engine_t from_engine,
-      const dnnl_memory_desc_t *to, dnnl_engine_t to_engine, const_dnnl_primitive_attr_t attr),
-     (desc, from, from_engine, to, to_engine, attr))
-WRAP(MEMORY, dnnl_status_t, dnnl_out_of_memory, dnnl_memory_create,
-     (dnnl_memory_t * memory, const dnnl_memory_desc_t *desc, dnnl_engine_t engine, void *at),
-     (memory, desc, engine, at))
+WRAP(LAYOUT, dnnl_status_t, dnnl_out_of_memory, tw_onednn_layout_strided,
+     (struct tw_onednn_layout * layout, const dnnl_dims_t dims, dnnl_data_type_t type,
+      const dnnl_dims_t strides),
+     (layout, dims, type, strides))
+WRAP(DESCRIBE, dnnl_status_t, dnnl_unimplemented, tw_onednn_describe_matmul,
+     (dnnl_primitive_desc_t * primitive, dnnl_engine_t engine, const struct tw_onednn_layout *a,
+      const struct tw_onednn_layout *b, const struct tw_onednn_layout *y,
+      const_dnnl_primitive_attr_t attributes),
+     (primitive, engine, a, b, y, attributes))
+WRAP(REORDER, dnnl_status_t, dnnl_out_of_memory, tw_onednn_describe_reorder,
+     (dnnl_primitive_desc_t * primitive, dnnl_engine_t engine, const struct tw_onednn_layout *from,
+      const struct tw_onednn_layout *to, const_dnnl_primitive_attr_t attributes),
+     (primitive, engine, from, to, attributes))
+WRAP(MEMORY, dnnl_status_t, dnnl_out_of_memory, tw_onednn_memory,
+     (dnnl_memory_t * memory, dnnl_engine_t engine, const struct tw_onednn_layout *layout),
+     (memory, engine, layout))
+WRAP(SCRATCH, dnnl_status_t, dnnl_out_of_memory, tw_onednn_memory_of,
+     (dnnl_memory_t * memory, size_t *bytes, dnnl_engine_t engine,
+      const_dnnl_primitive_desc_t primitive, dnnl_query_t argument),
+     (memory, bytes, engine, primitive, argument))
 WRAP(PRIMITIVE, dnnl_status_t, dnnl_runtime_error, dnnl_primitive_create,
      (dnnl_primitive_t * primitive, const_dnnl_primitive_desc_t desc), (primitive, desc))
 WRAP(SGEMM, dnnl_status_t, dnnl_out_of_memory, dnnl_sgemm,

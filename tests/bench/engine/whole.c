@@ -4,9 +4,8 @@
 #include <stdlib.h>
 
 #ifdef TW_HAVE_ONEDNN
-#include <oneapi/dnnl/dnnl.h>
-
 #include "base/assert.h"
+#include "kernels/cpu/onednn.h"
 
 void omp_set_num_threads(int threads); /* clang ships no omp.h of gcc's runtime */
 
@@ -24,52 +23,60 @@ static void must(dnnl_status_t status) {
     TW_ASSERT(status == dnnl_success);
 }
 
-static dnnl_memory_desc_t matrix(uint32_t rows, uint32_t columns, enum tw_type type, size_t stride,
-                                 bool is_transposed) {
+static dnnl_data_type_t data_type(enum tw_type type) {
+    return type == TW_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+static struct tw_onednn_layout strided(uint32_t rows, uint32_t columns, enum tw_type type,
+                                       size_t stride, bool is_transposed) {
     const dnnl_dims_t dims = {rows, columns};
     const dnnl_dims_t strides = {is_transposed ? 1 : (dnnl_dim_t)stride,
                                  is_transposed ? (dnnl_dim_t)stride : 1};
-    dnnl_memory_desc_t desc;
-    must(dnnl_memory_desc_init_by_strides(&desc, 2, dims, type == TW_BF16 ? dnnl_bf16 : dnnl_f32,
-                                          strides));
-    return desc;
+    struct tw_onednn_layout layout;
+    must(tw_onednn_layout_strided(&layout, dims, data_type(type), strides));
+    return layout;
+}
+
+/* Of weights that the primitive lays out as it likes; the values do not matter. */
+static void *packed_weights(size_t bytes) {
+    bytes = (bytes + 4095) / 4096 * 4096;
+    char *packed = aligned_alloc(4096, bytes);
+    TW_ASSERT(packed != NULL);
+    for (size_t i = 0; i < bytes; i++) packed[i] = (char)(i % 2 == 0 ? i : 0x3e);
+    return packed;
 }
 
 static void describe(struct whole *whole, bool is_packed) {
     const struct tw_matmul *p = &whole->product;
     const dnnl_dims_t b_dims = {p->k, p->n};
-    const dnnl_memory_desc_t a = matrix(p->m, p->k, p->type, p->a_stride, p->form == TW_MATMUL_TN);
-    const dnnl_memory_desc_t y = matrix(p->m, p->n, p->y_type, p->y_stride, false);
-    dnnl_memory_desc_t b = matrix(p->k, p->n, p->type, p->b_stride, p->form == TW_MATMUL_NT);
-    dnnl_matmul_desc_t desc;
+    struct tw_onednn_layout a = strided(p->m, p->k, p->type, p->a_stride, p->form == TW_MATMUL_TN);
+    struct tw_onednn_layout y = strided(p->m, p->n, p->y_type, p->y_stride, false);
+    struct tw_onednn_layout b = {0};
     dnnl_primitive_attr_t attributes;
     dnnl_post_ops_t post;
     dnnl_primitive_desc_t primitive;
+    size_t b_bytes;
     if (is_packed) {
-        must(dnnl_memory_desc_init_by_tag(&b, 2, b_dims, p->type == TW_BF16 ? dnnl_bf16 : dnnl_f32,
-                                          dnnl_format_tag_any));
+        must(tw_onednn_layout_tagged(&b, b_dims, data_type(p->type), dnnl_format_tag_any));
+    } else {
+        b = strided(p->k, p->n, p->type, p->b_stride, p->form == TW_MATMUL_NT);
     }
-    must(dnnl_matmul_desc_init(&desc, &a, &b, NULL, &y));
     must(dnnl_primitive_attr_create(&attributes));
     must(dnnl_post_ops_create(&post));
     if (p->is_added) must(dnnl_post_ops_append_sum(post, 1.0f));
     must(dnnl_primitive_attr_set_post_ops(attributes, post));
-    must(dnnl_primitive_desc_create(&primitive, &desc, attributes, whole->engine, NULL));
-    b = *dnnl_primitive_desc_query_md(primitive, dnnl_query_weights_md, 0);
+    must(tw_onednn_describe_matmul(&primitive, whole->engine, &a, &b, &y, attributes));
     must(dnnl_primitive_create(&whole->primitive, primitive));
-    must(dnnl_memory_create(&whole->a, &a, whole->engine, DNNL_MEMORY_NONE));
-    must(dnnl_memory_create(&whole->b, &b, whole->engine, DNNL_MEMORY_NONE));
-    must(dnnl_memory_create(&whole->y, &y, whole->engine, DNNL_MEMORY_NONE));
-    if (is_packed) {
-        const size_t bytes = (dnnl_memory_desc_get_size(&b) + 4095) / 4096 * 4096;
-        char *packed = aligned_alloc(4096, bytes);
-        TW_ASSERT(packed != NULL);
-        for (size_t i = 0; i < bytes; i++) packed[i] = (char)(i % 2 == 0 ? i : 0x3e);
-        whole->packed = packed;
-    }
+    must(tw_onednn_memory(&whole->a, whole->engine, &a));
+    must(tw_onednn_memory_of(&whole->b, &b_bytes, whole->engine, primitive, dnnl_query_weights_md));
+    must(tw_onednn_memory(&whole->y, whole->engine, &y));
+    if (is_packed) whole->packed = packed_weights(b_bytes);
     must(dnnl_primitive_desc_destroy(primitive));
     must(dnnl_post_ops_destroy(post));
     must(dnnl_primitive_attr_destroy(attributes));
+    tw_onednn_layout_deinit(&a);
+    tw_onednn_layout_deinit(&b);
+    tw_onednn_layout_deinit(&y);
 }
 
 struct whole *whole_create(const struct tw_matmul *product, bool is_packed, uint32_t threads) {
