@@ -48,7 +48,7 @@ static uint32_t count_of(size_t n, size_t begin) {
 static uint16_t put_chunk(enum tw_codec_id id, const float *x, uint32_t count,
                           struct tw_ref_writer *to) {
     const uint32_t k = kept_of(id, count);
-    uint32_t magnitudes[CHUNK], next = 0;
+    uint32_t magnitudes[CHUNK] = {0}, next = 0;
     uint16_t kept[TW_TOPK_MAX];
     double sum = 0.0;
     for (uint32_t i = 0; i < count; i++) {

@@ -103,7 +103,7 @@ static dnnl_primitive_attr_t attributes_of(bool is_added) {
         is_done(dnnl_primitive_attr_create(&attributes)) &&
         is_done(dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user)) &&
         is_done(dnnl_post_ops_create(&post)) &&
-        (!is_added || is_done(dnnl_post_ops_append_sum(post, 1.0f))) &&
+        (!is_added || is_done(tw_onednn_append_sum(post))) &&
         is_done(dnnl_primitive_attr_set_post_ops(attributes, post));
     if (post != NULL) (void)dnnl_post_ops_destroy(post);
     if (is_good) return attributes;

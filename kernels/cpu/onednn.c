@@ -51,6 +51,10 @@ dnnl_status_t tw_onednn_memory_of(dnnl_memory_t *memory, size_t *bytes, dnnl_eng
     return dnnl_memory_create(memory, desc, engine, DNNL_MEMORY_NONE);
 }
 
+dnnl_status_t tw_onednn_append_sum(dnnl_post_ops_t post) {
+    return dnnl_post_ops_append_sum(post, 1.0f, 0, dnnl_data_type_undef);
+}
+
 #else
 
 dnnl_status_t tw_onednn_layout_strided(struct tw_onednn_layout *layout, const dnnl_dims_t dims,
@@ -96,6 +100,10 @@ dnnl_status_t tw_onednn_memory_of(dnnl_memory_t *memory, size_t *bytes, dnnl_eng
     const dnnl_memory_desc_t *desc = dnnl_primitive_desc_query_md(primitive, argument, 0);
     *bytes = dnnl_memory_desc_get_size(desc);
     return dnnl_memory_create(memory, desc, engine, DNNL_MEMORY_NONE);
+}
+
+dnnl_status_t tw_onednn_append_sum(dnnl_post_ops_t post) {
+    return dnnl_post_ops_append_sum(post, 1.0f);
 }
 
 #endif

@@ -38,6 +38,9 @@ dnnl_status_t tw_onednn_describe_reorder(dnnl_primitive_desc_t *primitive, dnnl_
                                          const struct tw_onednn_layout *to,
                                          const_dnnl_primitive_attr_t attributes);
 
+/* y += rather than y =. */
+dnnl_status_t tw_onednn_append_sum(dnnl_post_ops_t post);
+
 /* A memory object without memory. The caller destroys *memory. */
 dnnl_status_t tw_onednn_memory(dnnl_memory_t *memory, dnnl_engine_t engine,
                                const struct tw_onednn_layout *layout);

@@ -128,7 +128,7 @@ enum tw_status tw_model_config_write(const struct tw_run *run, enum tw_dtype dty
                                      char text[TW_MODEL_CONFIG_BYTES], size_t *size_out,
                                      struct tw_error *err) {
     struct text out = {text, 0};
-    struct tw_model_kind kind;
+    struct tw_model_kind kind = {0};
     TW_TRY(tw_model_kind(run, &kind, err));
     put_key(&out, "architectures");
     put(&out, "[\"");

@@ -47,7 +47,7 @@ static void check_forward_of(const struct tw_ops *ops, struct tw_rng *rng, uint3
     struct inputs in = inputs_new(ops, rng, width, is_rms);
     const size_t n = (size_t)ROWS * width;
     void *before = act_copy(ops, in.x, n), *y = act_new(ops, rng, n, 1.0f);
-    double row[200], want[200];
+    double row[200] = {0}, want[200];
     float stats[2 * ROWS];
     ops->norm(y, in.x, in.residual, stats, &in.norm);
     for (size_t i = 0; i < n; i++) {
@@ -99,7 +99,7 @@ static void check_backward_of(const struct tw_ops *ops, struct tw_rng *rng, uint
     float *dweight = fill_new(rng, width, 1.0f), *dbias = fill_new(rng, width, 1.0f);
     double *dweight_want = calloc(width, sizeof(double)),
            *dbias_want = calloc(width, sizeof(double));
-    double row[200], dy[200], plain[200], stats_size = 0.0;
+    double row[200] = {0}, dy[200], plain[200], stats_size = 0.0;
     float stats[2 * ROWS];
     assert_true(dweight_want != NULL && dbias_want != NULL);
     ops->norm(y, in.x, NULL, stats, &in.norm);

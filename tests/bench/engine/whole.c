@@ -63,7 +63,7 @@ static void describe(struct whole *whole, bool is_packed) {
     }
     must(dnnl_primitive_attr_create(&attributes));
     must(dnnl_post_ops_create(&post));
-    if (p->is_added) must(dnnl_post_ops_append_sum(post, 1.0f));
+    if (p->is_added) must(tw_onednn_append_sum(post));
     must(dnnl_primitive_attr_set_post_ops(attributes, post));
     must(tw_onednn_describe_matmul(&primitive, whole->engine, &a, &b, &y, attributes));
     must(dnnl_primitive_create(&whole->primitive, primitive));
