@@ -50,7 +50,7 @@ def run(*command, **more):
 
 def build(targets):
     flags = "--coverage -O0 -fno-inline"  # some files ask for -O3
-    run("cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None",
+    run("cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None", "-DTW_TESTS=ON",
         f"-DCMAKE_C_FLAGS={flags}", "-DTW_CUDA=OFF", env={**os.environ, "CC": "gcc"})
     run("cmake", "--build", BUILD, "--target", *(f"{target}_replay" for target in targets))
 

@@ -204,7 +204,7 @@ def main():
     parser = argparse.ArgumentParser(
         description="Four nodes, one at a twentieth of the speed, one stopped for a while: what do"
                     " the others lose?")
-    parser.add_argument("--bin", type=pathlib.Path, default="build/release/bin")
+    parser.add_argument("--bin", type=pathlib.Path, default="build/ci/bin")
     parser.add_argument("--out", type=pathlib.Path, default="unequal-out")
     parser.add_argument("--preset", default="streaming")
     parser.add_argument("--interval", default="2s", help="between two rounds")

@@ -1,0 +1,63 @@
+# libraries.cmake - the libraries of a build, looked for in one place: each one that is missing is one
+# line that names its packages on Debian and Ubuntu, Fedora, Arch. deploy/packages reads the table too.
+
+set(tw_missing 0)
+function(tw_say_missing what debian fedora arch)
+  message(NOTICE "missing: ${what} (Debian, Ubuntu: ${debian}; Fedora: ${fedora}; Arch: ${arch})")
+  math(EXPR count "${tw_missing} + 1")
+  set(tw_missing ${count} PARENT_SCOPE)
+endfunction()
+
+# tw_library(NAME MODULE DEBIAN FEDORA ARCH): MODULE as pkg-config knows it, with the least version.
+macro(tw_library name module debian fedora arch)
+  pkg_check_modules(${name} QUIET IMPORTED_TARGET "${module}")
+  if(NOT ${name}_FOUND)
+    tw_say_missing("${module}" ${debian} ${fedora} ${arch})
+  endif()
+endmacro()
+
+find_package(PkgConfig QUIET)
+if(NOT PKG_CONFIG_FOUND)
+  tw_say_missing(pkg-config pkg-config pkgconf-pkg-config pkgconf)
+  message(FATAL_ERROR "without pkg-config no other library can be looked for")
+endif()
+
+# -- libraries
+tw_library(UV         libuv>=1.40          libuv1-dev            libuv-devel         libuv)
+tw_library(OPENSSL    openssl>=3.0         libssl-dev            openssl-devel       openssl)
+tw_library(ZSTD       libzstd>=1.4         libzstd-dev           libzstd-devel       zstd)
+tw_library(PROTOBUF_C libprotobuf-c>=1.3   libprotobuf-c-dev     protobuf-c-devel    protobuf-c)
+tw_library(XXHASH     libxxhash>=0.8       libxxhash-dev         xxhash-devel        xxhash)
+tw_library(MICROHTTPD libmicrohttpd>=0.9.70 libmicrohttpd-dev    libmicrohttpd-devel libmicrohttpd)
+tw_library(JANSSON    jansson>=2.13        libjansson-dev        jansson-devel       jansson)
+tw_library(INIH       inih>=53             libinih-dev           inih-devel          libinih)
+tw_library(CURL       libcurl>=7.81        libcurl4-openssl-dev  libcurl-devel       curl)
+tw_library(TEXT_PCRE2 libpcre2-8>=10.39    libpcre2-dev          pcre2-devel         pcre2)
+tw_library(TEXT_UTF8PROC libutf8proc>=2.5  libutf8proc-dev       utf8proc-devel      libutf8proc)
+tw_library(TEXT_ZLIB  zlib>=1.2.11         zlib1g-dev            zlib-devel          zlib)
+if(TW_TESTS)
+  tw_library(CMOCKA   cmocka>=1.1.5        libcmocka-dev         libcmocka-devel     cmocka)
+endif()
+
+# -- programs
+find_program(PROTOC_C protoc-c)
+if(NOT PROTOC_C)
+  tw_say_missing("the program protoc-c" protobuf-c-compiler protobuf-c-compiler protobuf-c)
+endif()
+if(TW_TESTS)
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  if(NOT Python3_Interpreter_FOUND)
+    tw_say_missing("python3, for tests" python3 python3 python)
+  endif()
+endif()
+
+# Ubuntu 22.04 has 10.39, which lacks the properties of characters that patterns of tokenizers need.
+set(TW_PLAIN_TEXT OFF)
+if(TEXT_PCRE2_FOUND AND TEXT_PCRE2_VERSION VERSION_LESS 10.40)
+  set(TW_PLAIN_TEXT ON)
+  message(WARNING "PCRE2 ${TEXT_PCRE2_VERSION} is older than 10.40: without tokenizers and `thinwire data prepare`")
+endif()
+
+if(tw_missing GREATER 0)
+  message(FATAL_ERROR "${tw_missing} missing, one a line above. Debian, Ubuntu: deploy/packages build (or test) installs them.")
+endif()
