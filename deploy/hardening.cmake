@@ -1,0 +1,20 @@
+# hardening.cmake - programs of any build: position independent, their relocations read-only before
+# main() runs, the stack not executable and its frames guarded; optimised ones with checked copies.
+# tests/deploy/test_hardened.sh reads it off the programs.
+set(tw_host $<COMPILE_LANGUAGE:C,CXX>)
+set(tw_is_shared $<IN_LIST:$<TARGET_PROPERTY:TYPE>,MODULE_LIBRARY$<SEMICOLON>SHARED_LIBRARY>)
+set(tw_is_program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
+add_compile_options($<${tw_host}:-fstack-protector-strong>
+                    $<$<AND:${tw_host},$<NOT:${tw_is_shared}>>:-fPIE>)
+add_link_options($<${tw_is_program}:-pie> -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+
+# Copies are checked where the compiler knows sizes: when it optimises. Sanitizers watch more.
+set(TW_FORTIFIED OFF)
+if(CMAKE_BUILD_TYPE MATCHES "^(Release|RelWithDebInfo|MinSizeRel)$" AND NOT TW_SANITIZE)
+  set(TW_FORTIFIED ON)
+  set(tw_level 3)
+  if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_C_COMPILER_VERSION VERSION_LESS 12)
+    set(tw_level 2)
+  endif()
+  add_compile_options($<${tw_host}:-U_FORTIFY_SOURCE> $<${tw_host}:-D_FORTIFY_SOURCE=${tw_level}>)
+endif()
