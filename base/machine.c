@@ -131,7 +131,7 @@ static uint64_t read_limits(void) {
     unsigned long long all = 0, data = 0; /* pages */
     FILE *const file = fopen("/proc/self/statm", "re");
     if (file == NULL) return UINT64_MAX;
-    (void)fscanf(file, "%llu %*u %*u %*u %*u %llu", &all, &data);
+    if (fscanf(file, "%llu %*u %*u %*u %*u %llu", &all, &data) != 2) all = data = 0;
     (void)fclose(file);
     return least(limit_left(RLIMIT_AS, all), limit_left(RLIMIT_DATA, data));
 }

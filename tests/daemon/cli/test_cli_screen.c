@@ -49,7 +49,7 @@ static void compare(const char *name) {
     if (is_write) {
         assert_true(fputs(drawn, file) >= 0);
     } else {
-        (void)fread(want, 1, sizeof(want) - 1, file);
+        want[fread(want, 1, sizeof(want) - 1, file)] = 0;
         assert_string_equal(drawn, want);
     }
     (void)fclose(file);
