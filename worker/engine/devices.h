@@ -1,5 +1,5 @@
-/* devices.h - what a model can be computed on here, for people: the processor, and GPUs where the
- * program was built for them and a driver is there. */
+/* devices.h - the devices a model can be computed on: the CPU, and GPUs if the program was built
+ * for them and a driver is present. */
 #ifndef TW_WORKER_ENGINE_DEVICES_H
 #define TW_WORKER_ENGINE_DEVICES_H
 
@@ -10,16 +10,16 @@
 
 struct tw_devices {
     uint32_t gpus_count;
-    struct tw_cuda_info gpus[TW_CUDA_DEVICES_MAX]; /* usable or not: see their reasons */
-    char why_no_gpu[256];                          /* "" when one can be used */
+    struct tw_cuda_info gpus[TW_CUDA_DEVICES_MAX]; /* usable or not: see `reason` of each */
+    char why_no_gpu[256];                          /* "" if a GPU can be used */
 };
 
-/* Asks the driver, where there is one. Two more files have it: devices_cuda.c, and devices_none.c
- * of a build without CUDA. */
+/* Lists the GPUs by asking the driver. Implemented by devices_cuda.c, and by devices_none.c in a
+ * build without CUDA. */
 void tw_devices_look(struct tw_devices *devices);
 
-/* What the choice comes to, CPU or CUDA: AUTO is the first GPU that can be used, else the CPU.
- * TW_DEVICE with the reason where a GPU is asked for that is not there, or cannot be used. */
+/* Resolves the configured choice to CPU or CUDA. AUTO is the first usable GPU, else the CPU.
+ * TW_DEVICE, with the reason, if the GPU asked for does not exist or cannot be used. */
 enum tw_status tw_devices_choose(const struct tw_devices *devices,
                                  const struct tw_device_choice *wanted,
                                  struct tw_device_choice *device, struct tw_error *err);

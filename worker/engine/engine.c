@@ -10,9 +10,9 @@
 #include "base/assert.h"
 #include "worker/engine/engine_memory.h"
 
-enum { PAGE_BYTES = 64 * 1024 }; /* whole pages of every machine */
+enum { PAGE_BYTES = 64 * 1024 }; /* a multiple of every machine's page size */
 
-static float *take(float **rest, float *given, uint64_t elements) {
+static float *take_array(float **rest, float *given, uint64_t elements) {
     if (given != NULL) return given;
     float *taken = *rest;
     *rest += elements;
@@ -24,8 +24,8 @@ static enum tw_status allocate_arrays(struct tw_engine *engine,
     const uint64_t elements = config->layout->elements, array = elements * sizeof(float);
     const uint64_t moments =
         config->is_inference ? 0 : (uint64_t)((config->m == NULL) + (config->v == NULL));
-    /* The gradient has pages of its own: what is before it are the mirrors of a device, which may
-     * be page-locked, and no copy of a device may cross the end of that. */
+    /* The gradient starts on its own page. The arrays before it mirror a device and may be
+     * page-locked; no device copy may cross the end of the page-locked range. */
     const uint64_t first = ((config->theta == NULL) + moments) * array;
     const uint64_t state = (first + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     const uint64_t bytes = config->is_inference ? first : state + array;
@@ -41,10 +41,10 @@ static enum tw_status allocate_arrays(struct tw_engine *engine,
     }
     engine->memory->owned = owned;
     engine->memory->owned_bytes = bytes;
-    engine->theta = take(&owned, config->theta, elements);
+    engine->theta = take_array(&owned, config->theta, elements);
     if (config->is_inference) return TW_OK;
-    engine->m = take(&owned, config->m, elements);
-    engine->v = take(&owned, config->v, elements);
+    engine->m = take_array(&owned, config->m, elements);
+    engine->v = take_array(&owned, config->v, elements);
     engine->gradient = engine->memory->owned + state / sizeof(float);
     return TW_OK;
 }
@@ -156,8 +156,8 @@ void tw_engine_hold(struct tw_engine *engine, const float *params) {
 
 /* ---- passes -------------------------------------------------------------------------------- */
 
-/* Micro-batch after micro-batch of sequences_count sequences of context + 1 tokens. Returns the
- * mean loss; is_learning: the gradient of the mean is left in engine->gradient. */
+/* Runs sequences_count sequences of context + 1 tokens in micro-batches. Returns the mean loss. If
+ * is_learning, leaves the gradient of the mean in engine->gradient. */
 static double run_passes(struct tw_engine *engine, bool is_learning, const uint32_t *tokens,
                          uint32_t sequences_count) {
     const struct tw_run *run = engine->run;

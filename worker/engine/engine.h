@@ -1,18 +1,18 @@
-/* engine.h - one node's model, optimizer and arithmetic: GPT-2 and Llama families, on the CPU or on
- * a device.
+/* engine.h - one node's model, optimizer and arithmetic: GPT-2 and Llama families, on the CPU or a
+ * GPU.
  *
  * Every per-parameter array (theta, gradient, m, v, and any `params` argument) has layout.elements
- * floats in layout.h order; padding is zero and stays zero. Single caller: an engine belongs to one
- * thread. The same inputs give the same bits on one machine with any number of threads.
+ * floats in layout.h order; padding is zero and stays zero. An engine belongs to one thread. The
+ * same inputs give the same bits on one machine with any number of threads.
  *
- * All of them are host memory. On a device theta, gradient, m and v are mirrors of what the device
- * has: tw_engine_pull before they are read, tw_engine_push after they were written. On the CPU both
- * do nothing. engine->theta as `params` means the live parameters, wherever they are, as they were
- * pushed or stepped last; any other `params` is read where it lies.
+ * All these arrays are host memory. On a device, the host arrays theta, gradient, m and v are
+ * mirrors: call tw_engine_pull before reading them and tw_engine_push after writing them. On the
+ * CPU both calls do nothing. Passing engine->theta as `params` means the live parameters as last
+ * pushed or stepped, wherever they are. Any other `params` is read from host memory.
  *
- * In a run with data.documents = masked, tokens of steps and losses see nothing before the last
- * data.separator at or before them; their positions stay those of the window. Logits, which are of
- * one text, see all of it. */
+ * In a run with data.documents = masked, steps and losses mask attention by document: a token sees
+ * nothing before the last data.separator at or before it. Its position stays that of the window.
+ * Logits are for a single text and are not masked. */
 #ifndef TW_WORKER_ENGINE_ENGINE_H
 #define TW_WORKER_ENGINE_ENGINE_H
 
@@ -28,42 +28,42 @@
 #include "proto/run/run.h"
 
 struct tw_vectors;       /* vectors.h */
-struct tw_engine_memory; /* model, team and optimizer: engine_memory.h */
+struct tw_engine_memory; /* model, thread pool and optimizer: engine_memory.h */
 
 struct tw_engine_config {
     const struct tw_run *run;         /* borrowed, must outlive the engine */
     const struct tw_layout *layout;   /* borrowed, must outlive the engine */
-    struct tw_compute_config compute; /* zeros: everything as is best here */
-    bool is_inference;                /* never steps: theta alone, one layer's activations */
-    bool has_cache;                   /* of inference: one cache, and passes of one sequence */
-    uint64_t sync_bytes;              /* of learning: what the caller will take of a device's memory
-                                         by tw_engine_vectors; 0: it does not sync */
-    float *theta, *m, *v;             /* caller's arrays, or NULL: the engine allocates zeros */
-    enum tw_matmul_backend matmul;    /* AUTO: the environment's TW_MATMUL, else the fastest */
-    const struct tw_ops *ops;         /* NULL: the fastest; its type overrules compute.compute. With
-                                         either of these AUTO means the CPU */
+    struct tw_compute_config compute; /* zeros: the best choices for this machine */
+    bool is_inference;    /* never steps: holds theta and the activations of one layer only */
+    bool has_cache;       /* inference only: one key/value cache, and passes of one sequence */
+    uint64_t sync_bytes;  /* learning only: device memory the caller will use through
+                             tw_engine_vectors; 0: no sync */
+    float *theta, *m, *v; /* caller's arrays, or NULL: the engine allocates zeros */
+    enum tw_matmul_backend matmul; /* AUTO: TW_MATMUL from the environment, else the fastest */
+    const struct tw_ops *ops; /* NULL: the fastest. Its type overrides compute.compute. If ops or
+                                 matmul is set, device AUTO means the CPU */
 };
 
-/* What an engine would take, in bytes by use. Arrays the caller gives are not counted. */
+/* Memory an engine would take, in bytes by use. Arrays given by the caller are not counted. */
 struct tw_engine_plan {
     uint64_t parameters, gradients, optimizer; /* float32, 4 bytes each */
-    uint64_t weights;                          /* matrices in the form products want them */
+    uint64_t weights;                          /* matrices in the format the products need */
     uint64_t activations, logits;              /* of one pass */
-    uint64_t cache;                            /* keys and values of one sequence; has_cache */
-    uint64_t sync;                             /* of a device: what was sent, the anchor */
+    uint64_t cache;                            /* keys and values of one sequence, if has_cache */
+    uint64_t sync; /* device only: in-flight outer gradients and the anchor */
     uint64_t total;
     uint64_t limit;       /* compute.memory_bytes, or what the system has available */
     uint32_t micro_batch; /* sequences of one pass */
     uint32_t threads;
     enum tw_type type; /* of activations and products */
     bool is_recomputed;
-    bool is_on_gpu;                          /* all of the above lies on a device, but mirrors */
-    uint64_t mirrors;                        /* on the host then, not in total */
-    bool is_pinned;                          /* mirrors are page-locked, if the system lets us */
-    uint32_t ordinal;                        /* of the device */
-    char device[64];                         /* its name */
-    const struct tw_ops *ops;                /* of the CPU; NULL on a device */
-    const struct tw_matmul_library *library; /* likewise */
+    bool is_on_gpu;           /* all of the above lies on a device, except the mirrors */
+    uint64_t mirrors;         /* host bytes of the mirrors if is_on_gpu; not in total */
+    bool is_pinned;           /* mirrors are page-locked if the system allows it */
+    uint32_t ordinal;         /* device number */
+    char device[64];          /* device name */
+    const struct tw_ops *ops; /* CPU operators; NULL on a device */
+    const struct tw_matmul_library *library; /* CPU products; NULL on a device */
 };
 
 /* Sets of arrays. */
@@ -72,99 +72,105 @@ enum tw_engine_array {
     TW_ENGINE_M = 2,
     TW_ENGINE_V = 4,
     TW_ENGINE_GRADIENT = 8,
-    TW_ENGINE_STATE = TW_ENGINE_THETA | TW_ENGINE_M | TW_ENGINE_V, /* what a step changes */
+    TW_ENGINE_STATE = TW_ENGINE_THETA | TW_ENGINE_M | TW_ENGINE_V, /* everything a step changes */
 };
 
 struct tw_engine {
     const struct tw_run *run;
     const struct tw_layout *layout;
     struct tw_engine_plan plan;
-    float *theta;     /* live parameters; the owner may write them between steps, and pushes */
-    float *gradient;  /* of the last step, before clipping; NULL with is_inference, and so m, v */
-    float *m, *v;     /* AdamW moments; for a matrix that Muon trains m is its momentum, v zero */
-    uint64_t updates; /* steps that made m and v: 0 when they are zero, saved with them */
+    float *theta;     /* live parameters; the owner may write them between steps, then push */
+    float *gradient;  /* gradient of the last step, before clipping. gradient, m and v are NULL if
+                         is_inference */
+    float *m, *v;     /* AdamW moments; for a Muon matrix, m is its momentum and v stays zero */
+    uint64_t updates; /* steps accumulated in m and v (0: both are zero); saved with them */
     uint64_t skipped; /* steps whose gradient was not finite */
     struct tw_engine_memory *memory;
 };
 
 struct tw_step_result {
     float loss;      /* mean nats per token of the batch, before the update, without z-loss */
-    float grad_norm; /* before clipping */
+    float grad_norm; /* norm before clipping */
     bool is_skipped; /* gradient or loss not finite: theta, m, v unchanged */
 };
 
-/* Fills *plan. compute.device = AUTO is the environment's TW_DEVICE, else a device if one can be
- * used. TW_NOMEM with a sentence of numbers when it does not fit the limit (*plan is then filled
- * too); TW_CONFIG when compute asks for what is not there; TW_DEVICE. */
+/* Fills *plan. compute.device = AUTO means TW_DEVICE from the environment, else a usable device.
+ * Errors: TW_NOMEM, with a table of sizes, if the plan exceeds the limit (*plan is filled too);
+ * TW_CONFIG if compute asks for something unavailable; TW_DEVICE. */
 enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
                                    const struct tw_engine_config *config, struct tw_error *err);
 
-/* Heap. As tw_engine_plan_make, before anything large is allocated; TW_NOMEM also when the system
- * refuses. theta is not initialised: see tw_engine_init_params. */
+/* Allocates on the heap. Plans first and returns the errors of tw_engine_plan_make before anything
+ * large is allocated; TW_NOMEM also if the system refuses memory. theta is not initialised: see
+ * tw_engine_init_params. */
 enum tw_status tw_engine_create(struct tw_engine **engine_out,
                                 const struct tw_engine_config *config, struct tw_error *err);
-void tw_engine_destroy(struct tw_engine *engine); /* NULL is fine */
+void tw_engine_destroy(struct tw_engine *engine); /* NULL is allowed */
 
-/* Brings elements [begin, begin + n) of these arrays (enum tw_engine_array) from the device to the
- * mirrors, or from the mirrors to the device. Of an engine with is_inference: theta alone. The
- * gradient is pulled, never pushed, and is that of the last step until the next loss or logits of
- * other parameters than theta. TW_DEVICE; on the CPU nothing is done and nothing can fail. */
+/* Copy elements [begin, begin + n) of the given arrays (enum tw_engine_array): pull from the device
+ * to the mirrors, push from the mirrors to the device. With is_inference, theta only.
+ *
+ * The gradient can be pulled but not pushed. It is that of the last step, until a loss or logits
+ * call with parameters other than theta overwrites it.
+ *
+ * TW_DEVICE. On the CPU both do nothing and cannot fail. */
 enum tw_status tw_engine_pull(struct tw_engine *engine, uint32_t arrays, uint64_t begin, uint64_t n,
                               struct tw_error *err);
 enum tw_status tw_engine_push(struct tw_engine *engine, uint32_t arrays, uint64_t begin, uint64_t n,
                               struct tw_error *err);
 
-/* The live theta, m and v, and the arithmetic of a sync on them, of an engine that learns on a
- * device: until it is destroyed. TW_NOMEM, TW_DEVICE. */
+/* For an engine that learns on a device: the live theta, m and v, and the sync arithmetic on them.
+ * Valid until the engine is destroyed. TW_NOMEM, TW_DEVICE. */
 enum tw_status tw_engine_vectors(struct tw_engine *engine, struct tw_vectors *vectors,
                                  struct tw_error *err);
 
-/* "cpu, 2 threads, AVX-512, bf16, oneDNN" or "cuda:0, NVIDIA H100, bf16" into text[size]. */
+/* Writes "cpu, 2 threads, AVX-512, bf16, oneDNN" or "cuda:0, NVIDIA H100, bf16" into text[size]. */
 void tw_engine_plan_describe(const struct tw_engine_plan *plan, char *text, size_t size);
 void tw_engine_describe(const struct tw_engine *engine, char *text, size_t size);
 
-/* What matrix products alone reach where this plan computes, in operations per second: peak.h, or
- * one large product on the device. Takes some tenths of a second. TW_NOMEM, TW_DEVICE. */
+/* Measures the rate of matrix products alone on the plan's threads or device, in operations per
+ * second: peak.h, or one large product on the device. Takes some tenths of a second. TW_NOMEM,
+ * TW_DEVICE. */
 enum tw_status tw_engine_peak(const struct tw_engine_plan *plan, double *flops_s,
                               struct tw_error *err);
 
-/* Multiplications and additions of a training step per token: for the share of the machine's peak
- * that is used (MFU).
+/* Multiplications and additions of a training step per token, for model FLOPs utilisation (MFU):
  *
  *     6 (elements of the layers' matrices + vocab width) + 6 layers q_width (context + 1)
  *
- * 2 per element forward and 4 backward; attention sees half its context on average, in two
- * products, whatever a mask hides. Work done again (recompute, attention's backward pass) does not
- * count. */
+ * Each element costs 2 forward and 4 backward. Attention is two products over half the context on
+ * average; document masks are ignored. Repeated work (recompute, attention's backward pass) does
+ * not count. */
 uint64_t tw_engine_flops_token(const struct tw_run *run);
 
-/* Initialisation from run->model.seed as GPT-2's: matrices N(0, 0.02), those added to the residual
- * stream N(0, 0.02 / sqrt(2 layers)), norm weights 1, biases 0. Bit-identical on every machine:
- * integers and IEEE + * / sqrt only. */
+/* Initialises params from run->model.seed as GPT-2 does: matrices N(0, 0.02), those added to the
+ * residual stream N(0, 0.02 / sqrt(2 layers)), norm weights 1, biases 0. Bit-identical on every
+ * machine: integers and IEEE + * / sqrt only. */
 void tw_engine_init_params(const struct tw_run *run, const struct tw_layout *layout, float *params);
 
 /* One inner step: forward, backward, clip, update. tokens (batch, context + 1): row b predicts
- * tokens[b][1..context] from tokens[b][0..context-1]. TW_DATA when a token is outside the
- * vocabulary (nothing changed). A gradient that is not finite is no error: is_skipped. */
+ * tokens[b][1..context] from tokens[b][0..context-1]. TW_DATA if a token is outside the vocabulary
+ * (nothing changed). A gradient that is not finite is no error: it sets is_skipped. */
 enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, float lr,
                               struct tw_step_result *result, struct tw_error *err);
 
-/* Mean loss in nats per token of `params` on tokens (sequences_count, context + 1); any count.
- * Changes neither theta nor moments. TW_DATA as above. */
+/* Mean loss of `params` in nats per token on tokens (sequences_count, context + 1), for any number
+ * of sequences. Changes neither theta nor the moments. TW_DATA as above. */
 enum tw_status tw_engine_loss(struct tw_engine *engine, const float *params, const uint32_t *tokens,
                               uint32_t sequences_count, double *loss_out, struct tw_error *err);
 
-/* Until the next call nobody changes `params`: what is made of them for passes (copies on a device,
- * matrices in the form products want them) is made once, by the first that uses them. NULL: no
- * more. No step while theta is held. */
+/* Promises that `params` will not change until the next call of this function. Device copies and
+ * packed matrices derived from `params` are then made once, on first use. NULL ends the promise. No
+ * step is allowed while theta is held. */
 void tw_engine_hold(struct tw_engine *engine, const float *params);
 
-/* Logits (vocab) that follow tokens (count), 1 <= count <= context, under `params`. */
+/* Logits (vocab) of the token that follows tokens (count), 1 <= count <= context, under `params`.
+ */
 enum tw_status tw_engine_logits(struct tw_engine *engine, const float *params,
                                 const uint32_t *tokens, uint32_t count, float *logits,
                                 struct tw_error *err);
 
-/* Logits (count, vocab) that follow each of tokens (count). */
+/* Logits (count, vocab): row i is the token after tokens[i]. */
 enum tw_status tw_engine_logits_all(struct tw_engine *engine, const float *params,
                                     const uint32_t *tokens, uint32_t count, float *logits,
                                     struct tw_error *err);
@@ -173,26 +179,28 @@ enum tw_status tw_engine_logits_all(struct tw_engine *engine, const float *param
 
 struct tw_engine_cache; /* keys and values of one sequence so far */
 
-/* For sequences under `params`, which must stay and not change while the cache is used. Borrows the
- * engine. TW_NOMEM. */
+/* A cache for sequences under `params`, which must stay valid and unchanged while the cache is
+ * used. Borrows the engine. TW_NOMEM. */
 enum tw_status tw_engine_cache_create(struct tw_engine_cache **cache, struct tw_engine *engine,
                                       const float *params, struct tw_error *err);
-void tw_engine_cache_destroy(struct tw_engine_cache *cache); /* NULL is fine */
+void tw_engine_cache_destroy(struct tw_engine_cache *cache); /* NULL is allowed */
 
-/* Appends tokens (count >= 1), all at once, and gives the logits (vocab) that follow the last.
- * TW_LIMIT when the sequence would be longer than the context (nothing changed), TW_DATA. */
+/* Appends tokens (count >= 1) in one pass and returns the logits (vocab) of the token after the
+ * last one. Errors: TW_LIMIT if the sequence would exceed the context (nothing changed); TW_DATA.
+ */
 enum tw_status tw_engine_cache_extend(struct tw_engine_cache *cache, const uint32_t *tokens,
                                       uint32_t count, float *logits, struct tw_error *err);
 
-uint32_t tw_engine_cache_used(const struct tw_engine_cache *cache); /* tokens so far */
-void tw_engine_cache_clear(struct tw_engine_cache *cache);          /* of an empty sequence again */
+uint32_t tw_engine_cache_used(const struct tw_engine_cache *cache); /* tokens in the cache */
+void tw_engine_cache_clear(struct tw_engine_cache *cache);          /* back to an empty sequence */
 
 /* ---- schedule ------------------------------------------------------------------------------ */
 
-/* Inner learning rate at `clock_tokens` of the run clock: linear warm-up to lr, then by the run's
- * schedule (schedule.c) to lr * lr_final at the token budget, constant after it. `updates` are the
- * optimizer's steps so far (engine->updates): one that begins anew in the middle of a run, as a
- * joiner's does, warms up too. */
+/* Inner learning rate at `clock_tokens` of the run clock: linear warm-up to lr, then the run's
+ * schedule (schedule.c) down to lr * lr_final at the token budget, constant after it.
+ *
+ * `updates` is the optimizer's step count (engine->updates). An optimizer that starts with zero
+ * moments in the middle of a run, such as a joiner's, warms up too. */
 float tw_schedule_lr(const struct tw_run *run, uint64_t clock_tokens, uint64_t updates);
 
 #endif

@@ -1,4 +1,4 @@
-/* engine_cache.c - a sequence that grows: keys and values of the tokens so far are kept. */
+/* engine_cache.c - the key/value cache of a growing sequence. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -7,9 +7,9 @@
 struct tw_engine_cache {
     struct tw_engine *engine;
     const float *params;
-    uint64_t uses; /* the engine's count when it last used params */
+    uint64_t uses; /* memory->uses when the model last used params */
     struct tw_model_cache kv;
-    struct tw_gpu_cache *gpu; /* has them, where the engine is on a device: kv.used alone counts */
+    struct tw_gpu_cache *gpu; /* cache on a device; then only kv.used is valid */
 };
 
 enum tw_status tw_engine_cache_create(struct tw_engine_cache **cache_out, struct tw_engine *engine,

@@ -1,4 +1,4 @@
-/* engine_optimizer.c - the update: Muon by matrix and AdamW by range, over the team. */
+/* engine_optimizer.c - the optimizer update on the thread pool: Muon by matrix, AdamW by range. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,20 +11,20 @@
 
 enum { RANGE_ELEMENTS = 64 * 1024 };
 
-/* What the pieces of one update share. */
+/* Values shared by the pieces of one update. */
 struct update {
     struct tw_engine *engine;
     struct tw_adamw adamw;
     float decay, momentum;
 };
 
-/* ---- what there is to do ------------------------------------------------------------------- */
+/* ---- list of work --------------------------------------------------------------------------- */
 
 static bool is_muon(const struct tw_run *run, const struct tw_tensor *tensor) {
     return run->train.optimizer == TW_OPTIMIZER_MUON && tensor->is_hidden;
 }
 
-/* Fills ranges, or with NULL only counts them. */
+/* Fills ranges; if NULL, only counts them. */
 static uint64_t list_ranges(const struct tw_engine *engine, struct tw_engine_range *ranges) {
     uint64_t count = 0;
     for (uint32_t i = 0; i < engine->layout->tensors_count; i++) {

@@ -1,4 +1,4 @@
-/* engine_plan.c - how an engine computes and what it takes, decided before anything is allocated.
+/* engine_plan.c - decides how an engine computes and how much memory it takes, before allocation.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,14 +13,14 @@
 #include "worker/engine/peak.h"
 
 enum {
-    PASS_ROWS = 4096,                /* of one pass, when we choose: more bring no more speed */
-    PASS_BYTES = 1024 * 1024 * 1024, /* of activations, likewise */
+    PASS_ROWS = 4096, /* of one pass unless configured: more rows bring no more speed */
+    PASS_BYTES = 1024 * 1024 * 1024, /* activations of one pass, likewise */
     INFERENCE_SEQUENCES = 8,
     USES_BYTES = 512,
 };
 
-/* 0 means all cores, but no more than one per half a million parameters: a small model gains little
- * from more. */
+/* 0 means all cores, but at most one per half a million parameters: a small model gains little from
+ * more. */
 static uint32_t count_threads(const struct tw_engine_config *config) {
     const uint32_t most = TW_THREAD_POOL_THREADS_MAX;
     if (config->compute.threads > 0)
@@ -31,7 +31,7 @@ static uint32_t count_threads(const struct tw_engine_config *config) {
     return threads < most ? (uint32_t)threads : most;
 }
 
-/* TW_MATMUL=onednn, openblas or reference in the environment chooses for AUTO. */
+/* For AUTO, TW_MATMUL=onednn, openblas or reference in the environment decides. */
 static enum tw_status choose_library(enum tw_matmul_backend backend,
                                      const struct tw_matmul_library **library,
                                      struct tw_error *err) {
@@ -51,10 +51,11 @@ static enum tw_status choose_library(enum tw_matmul_backend backend,
     }
     *library = tw_matmul_library_get(backend);
     if (*library == NULL)
-        return tw_fail(err, TW_CONFIG,
-                       "matrix products by %s were not built in: take another (TW_MATMUL=auto) or "
-                       "rebuild with it",
-                       names[backend]);
+        return tw_fail(
+            err, TW_CONFIG,
+            "matrix products by %s were not built in: use another library (TW_MATMUL=auto) or "
+            "rebuild with it",
+            names[backend]);
     return TW_OK;
 }
 
@@ -115,10 +116,11 @@ uint32_t tw_engine_plan_sequences(const struct tw_engine_config *config) {
     return config->has_cache ? 1 : INFERENCE_SEQUENCES;
 }
 
-/* Fills *plan for one choice of recompute and the largest micro-batch that fits the limit, or for
- * micro-batches of one sequence when none does. */
-static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_config *config,
-                          struct tw_model_config model, struct tw_error *err) {
+/* Fills *plan for the given choice of recompute, with the largest micro-batch that fits the limit,
+ * or with one sequence if none fits. */
+static enum tw_status fit_micro_batch(struct tw_engine_plan *plan,
+                                      const struct tw_engine_config *config,
+                                      struct tw_model_config model, struct tw_error *err) {
     const uint32_t batch = tw_engine_plan_sequences(config);
     const uint32_t asked = config->compute.micro_batch;
     struct tw_model_bytes one, two, bytes;
@@ -142,7 +144,7 @@ static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_co
     }
 }
 
-/* ", logits 1.5 GB" onto text[*used], of what takes anything. */
+/* Appends ", logits 1.5 GB" to text at *used. Uses of 0 bytes are left out. */
 static void put_use(char text[USES_BYTES], size_t *used, const char *name, uint64_t bytes) {
     char amount[TW_UNITS_BYTES];
     if (bytes == 0) return;
@@ -163,7 +165,7 @@ enum tw_status tw_engine_plan_refuse(const struct tw_engine_plan *plan, bool is_
     put_use(uses, &used, "activations", plan->activations);
     put_use(uses, &used, "logits", plan->logits);
     put_use(uses, &used, "keys and values", plan->cache);
-    put_use(uses, &used, "what is sent and merged", plan->sync);
+    put_use(uses, &used, "outer gradients and anchors", plan->sync);
     return tw_fail(err, TW_NOMEM,
                    "this model needs %s of memory (%s) and there are %s: choose a smaller model%s",
                    tw_units_bytes(total, (double)plan->total), uses,
@@ -173,9 +175,9 @@ enum tw_status tw_engine_plan_refuse(const struct tw_engine_plan *plan, bool is_
                                          : ", context or micro_batch, or recompute = on");
 }
 
-static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_config *config,
-                           const struct tw_ops *ops, const struct tw_matmul_library *library,
-                           struct tw_error *err) {
+static enum tw_status make_cpu_plan(struct tw_engine_plan *plan,
+                                    const struct tw_engine_config *config, const struct tw_ops *ops,
+                                    const struct tw_matmul_library *library, struct tw_error *err) {
     const uint64_t array = config->layout->elements * sizeof(float);
     const bool is_learning = !config->is_inference;
     TW_ASSERT(config->is_inference || !config->has_cache);
@@ -197,16 +199,17 @@ static enum tw_status make(struct tw_engine_plan *plan, const struct tw_engine_c
             plan->threads * tw_engine_muon_bytes(config->run, config->layout, ops->type);
     if (plan->limit == 0) plan->limit = tw_machine_memory();
     const struct tw_model_config model = tw_engine_model_config(config, plan, ops, library);
-    TW_TRY(fit(plan, config, model, err));
+    TW_TRY(fit_micro_batch(plan, config, model, err));
     if (plan->total > plan->limit && is_learning &&
         config->compute.recompute == TW_RECOMPUTE_AUTO) {
         plan->is_recomputed = true;
-        TW_TRY(fit(plan, config, model, err));
+        TW_TRY(fit_micro_batch(plan, config, model, err));
     }
     return plan->total > plan->limit ? tw_engine_plan_refuse(plan, is_learning, err) : TW_OK;
 }
 
-/* TW_DEVICE=cpu, cuda, ... in the environment chooses for AUTO. is_free: nobody chose. */
+/* For AUTO, TW_DEVICE=cpu, cuda, ... in the environment decides. *is_free: neither the
+ * configuration nor the environment chose. */
 static enum tw_status choose_device(const struct tw_engine_config *config,
                                     struct tw_device_choice *device, bool *is_free,
                                     struct tw_error *err) {
@@ -222,7 +225,7 @@ static enum tw_status choose_device(const struct tw_engine_config *config,
     }
     *device = wanted;
     *is_free = wanted.kind == TW_DEVICE_AUTO;
-    if (wanted.kind == TW_DEVICE_CPU) return TW_OK; /* and no driver is asked */
+    if (wanted.kind == TW_DEVICE_CPU) return TW_OK; /* without asking the driver */
     tw_devices_look(&devices);
     return tw_devices_choose(&devices, &wanted, device, err);
 }
@@ -239,7 +242,7 @@ enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
         if (!is_free || (status != TW_NOMEM && status != TW_DEVICE)) return status;
     }
     TW_TRY(tw_engine_choose(config, &ops, &library, err));
-    return make(plan, config, ops, library, err);
+    return make_cpu_plan(plan, config, ops, library, err);
 }
 
 enum tw_status tw_engine_peak(const struct tw_engine_plan *plan, double *flops_s,

@@ -35,8 +35,8 @@ void tw_generator_close(struct tw_generator *generator) {
     memset(generator, 0, sizeof(*generator));
 }
 
-static enum tw_status extend(struct tw_generator *generator, const uint32_t *tokens, uint32_t count,
-                             struct tw_error *err) {
+static enum tw_status extend_cache(struct tw_generator *generator, const uint32_t *tokens,
+                                   uint32_t count, struct tw_error *err) {
     TW_TRY(tw_engine_cache_extend(generator->cache, tokens, count, generator->logits, err));
     if (tw_is_finite(generator->logits, generator->engine->run->model.vocab)) return TW_OK;
     return tw_fail(err, TW_CORRUPT,
@@ -53,29 +53,30 @@ enum tw_status tw_generator_begin(struct tw_generator *generator, uint64_t seed,
            generator->seen_count * sizeof(*prompt));
     tw_rng_seed(&generator->rng, seed);
     tw_engine_cache_clear(generator->cache);
-    return extend(generator, generator->seen, generator->seen_count, err);
+    return extend_cache(generator, generator->seen, generator->seen_count, err);
 }
 
-/* The newer half, read again as the beginning of a sequence. */
+/* Restarts the sequence from its newer half. */
 static enum tw_status start_over(struct tw_generator *generator, struct tw_error *err) {
     const uint32_t kept = (generator->seen_count + 1) / 2;
     memmove(generator->seen, generator->seen + generator->seen_count - kept,
             kept * sizeof(*generator->seen));
     generator->seen_count = kept;
     tw_engine_cache_clear(generator->cache);
-    return extend(generator, generator->seen, kept, err);
+    return extend_cache(generator, generator->seen, kept, err);
 }
 
 enum tw_status tw_generator_next(struct tw_generator *generator, uint32_t *token_out,
                                  struct tw_error *err) {
     const struct tw_run *const run = generator->engine->run;
     const uint32_t used = tw_engine_cache_used(generator->cache);
-    /* The token given last is not in the cache yet: it may never be needed. */
+    /* The last token is not in the cache yet: it may never be needed. */
     if (used < generator->seen_count) {
         if (generator->seen_count == run->model.context) {
             TW_TRY(start_over(generator, err));
         } else {
-            TW_TRY(extend(generator, generator->seen + used, generator->seen_count - used, err));
+            TW_TRY(
+                extend_cache(generator, generator->seen + used, generator->seen_count - used, err));
         }
     }
     const uint32_t back =

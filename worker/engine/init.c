@@ -1,12 +1,12 @@
-/* init.c - initial weights: the same bits on every machine. */
+/* init.c - initial weights, bit-identical on every machine. */
 #include <math.h>
 #include <string.h>
 
 #include "base/rng.h"
 #include "worker/engine/engine.h"
 
-/* Sum of twelve uniform numbers less its mean: mean 0, variance 1 (Irwin-Hall). The sum is an
- * integer, so no rounding and no libm: every machine gets the same value. */
+/* Sum of twelve uniform numbers minus its mean: mean 0, variance 1 (Irwin-Hall). The sum is an
+ * integer, so there is no rounding and no libm: every machine gets the same value. */
 static double draw_normal(struct tw_rng *rng) {
     uint64_t sum = 0;
     for (unsigned i = 0; i < 6; i++) {
@@ -27,7 +27,7 @@ void tw_engine_init_params(const struct tw_run *run, const struct tw_layout *lay
     struct tw_rng rng;
     tw_rng_seed(&rng, run->model.seed);
     memset(params, 0, layout->elements * sizeof(float));
-    /* In the model's order, so that the fragments of a run do not change its start. */
+    /* In the model's order, so that the initial weights do not depend on the run's fragments. */
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
         const struct tw_tensor *tensor = &layout->tensors[i];
         const uint64_t count = (uint64_t)tensor->rows * tensor->cols;

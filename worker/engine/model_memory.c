@@ -1,5 +1,5 @@
-/* model_memory.c - where a model's activations and packed weights lie: one block, measured, then
- * carved. */
+/* model_memory.c - lays out a model's activations and packed weights in one block: measure, then
+ * carve. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,10 +11,11 @@
 enum {
     ALIGN = 64,
     HUGE_PAGE_BYTES = 2 << 20,
-    LOGITS_BYTES = 160 << 20, /* held at a time with their gradient, but at least a block of rows */
+    LOGITS_BYTES =
+        160 << 20, /* logits with their gradient held at a time, but at least one block of rows */
 };
 
-/* Hands out aligned pieces of a block; without a block it only counts. */
+/* Hands out aligned pieces of a block. Without a block it only counts bytes. */
 struct carver {
     uint8_t *block;
     uint64_t used;
@@ -56,7 +57,7 @@ static void carve_slot(struct carver *carver, struct tw_model_slot *slot,
     slot->lse = carve_floats(carver, rows * shape->heads);
 }
 
-/* One thread's: attention's, or a block of rows of the widest intermediate. */
+/* Scratch of one thread: for attention, or for a block of rows of the widest intermediate. */
 static size_t scratch_bytes(const struct tw_model *model) {
     const struct tw_model_shape *shape = &model->shape;
     const struct tw_attention cfg = {.queries = shape->context,
@@ -102,7 +103,7 @@ static void carve_activations(struct carver *carver, struct tw_model *model) {
         carve_slot(carver, is_there ? &model->slots[i] : NULL, model);
     model->x = carve(carver, shape->layers + 1, sizeof(*model->x));
     for (uint32_t i = 0; i <= shape->layers; i++) {
-        /* Without backward passes a block of rows replaces itself. */
+        /* Without backward passes, a block of rows is updated in place. */
         const bool is_own = i == 0 || model->config.is_learning;
         void *x = is_own ? carve(carver, rows * shape->width, size) : NULL;
         if (is_there) model->x[i] = is_own ? x : model->x[0];
@@ -127,7 +128,7 @@ static void carve_logits(struct carver *carver, struct tw_model *model) {
     const uint64_t row_bytes = stride * (sizeof(float) + (is_own ? size : 0));
     uint64_t fit = LOGITS_BYTES / row_bytes / TW_MATMUL_ROWS * TW_MATMUL_ROWS;
     if (fit == 0) fit = TW_MATMUL_ROWS;
-    /* Chunks of one size, up to a block. */
+    /* Chunks of equal size, rounded up to whole blocks. */
     const uint64_t chunks = (rows + fit - 1) / fit;
     const uint64_t even = (rows + chunks - 1) / chunks;
     const uint64_t blocks = (even + TW_MATMUL_ROWS - 1) / TW_MATMUL_ROWS;
@@ -221,7 +222,7 @@ static enum tw_status allocate(struct tw_model *model, struct tw_error *err) {
                        "refused: choose a smaller batch, context or model",
                        (double)bytes / 1048576.0);
     }
-    (void)madvise(block, bytes, MADV_HUGEPAGE); /* a hint: fewer page walks where it is allowed */
+    (void)madvise(block, bytes, MADV_HUGEPAGE); /* only a hint: huge pages mean fewer page walks */
     model->memory = block;
     model->memory_bytes = bytes;
     carver = (struct carver){.block = block, .used = 0};

@@ -1,4 +1,4 @@
-/* model_shape.c - sizes of a run's model, where its tensors lie, and its rotation tables. */
+/* model_shape.c - sizes of a run's model, offsets of its tensors, and its rotation tables. */
 #include "worker/engine/model_shape.h"
 
 #include <math.h>
@@ -6,13 +6,13 @@
 
 #include "base/assert.h"
 
-/* The one table of what differs between the families, with the names of layout.c. Groups that are
- * one matrix for us are named by their first tensor; an empty prefix is a tensor it does not have.
+/* The only table of differences between the families, with the tensor names of layout.c. Tensors
+ * that form one matrix here are named by the first of them. An empty prefix means no such tensor.
  */
 struct family {
     bool is_rms, has_rope, is_gated;
     enum tw_matmul_form form;
-    const char *layer, *norm1, *qkv, *out, *norm2, *up, *down; /* layer: before the number */
+    const char *layer, *norm1, *qkv, *out, *norm2, *up, *down; /* layer: prefix before the number */
     const char *tokens, *positions, *norm_f;
 };
 
@@ -73,7 +73,8 @@ struct tw_model_shape tw_model_shape_of(const struct tw_run *run) {
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
-/* Offset of `prefix`.`end` of the layer, or TW_MODEL_NONE. layer UINT32_MAX: of no layer. */
+/* Offset of `prefix`.`end` of the layer, or TW_MODEL_NONE. layer UINT32_MAX: a tensor outside the
+ * layers. */
 static uint64_t offset_of(const struct tw_layout *layout, const struct family *family,
                           uint32_t layer, const char *prefix, const char *end) {
     char name[sizeof(layout->tensors[0].name)];
@@ -151,9 +152,10 @@ void tw_model_find(struct tw_model *model) {
 /* ---- rotation ------------------------------------------------------------------------------ */
 
 /* Frequencies of arXiv 2104.09864, theta^(-2 i / head_size), with the scaling of Llama 3.1 (Hugging
- * Face's rope_type llama3): with `turns` a frequency makes within rope_original tokens, those of
- * more than rope_high turns stay, those of less than rope_low are divided by rope_factor, and in
- * between the two are mixed in proportion. */
+ * Face's rope_type llama3). Let `turns` be the turns a frequency makes within rope_original tokens:
+ * - more than rope_high turns: unchanged;
+ * - less than rope_low turns: divided by rope_factor;
+ * - in between: the two are mixed in proportion. */
 static double frequency(const struct tw_run *run, uint32_t i, uint32_t head_size) {
     const double tau = 6.283185307179586476925;
     const double plain = pow(run->model.rope_theta, -2.0 * i / head_size);

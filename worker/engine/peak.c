@@ -8,22 +8,22 @@
 #include "worker/support/thread_pool.h"
 
 enum {
-    SIZE_SLOW = 128, /* for the reference, which does a billion operations a second */
+    SIZE_SLOW = 128, /* for the reference library, at about 1e9 operations per second */
     PIECES = 4,      /* per thread and try */
     TRIES_MAX = 10,
 };
-/* Weights are (size, size). Which is fastest depends on caches and library, and the later ones are
- * measured when the clock had time to rise. */
+/* Weights are (size, size). The fastest size depends on caches and library, and later sizes are
+ * measured after the clock frequency had time to rise. */
 static const uint32_t SIZES[] = {256, 512, 1024};
-static const double TRYING_S = 0.06; /* of each */
+static const double TRYING_S = 0.06; /* seconds spent on each size */
 
 struct peak {
     struct tw_multiplier **multipliers; /* (threads) */
-    float *memory;                      /* master, packed, then a and y of each thread */
+    float *memory; /* master weight, packed weight, then a and y of each thread */
     struct tw_weight weight;
     char *rows; /* (threads, 2, TW_MATMUL_ROWS * size) of the type */
     size_t rows_bytes;
-    double *best_s; /* (threads): its fastest piece, 0 before the first */
+    double *best_s; /* (threads): time of its fastest piece, 0 before the first */
 };
 
 static double now_s(clockid_t clock) {
@@ -32,7 +32,7 @@ static double now_s(clockid_t clock) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Timed by the thread's own clock: what others do with our cores meanwhile is not our limit. */
+/* Timed by the thread's own CPU clock: time that other processes take does not count. */
 static void multiply_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct peak *const peak = context;
     char *const a = peak->rows + 2 * thread * peak->rows_bytes;
@@ -44,9 +44,9 @@ static void multiply_piece(void *context, uint32_t piece, uint32_t thread) {
     if (peak->best_s[thread] == 0 || took_s < peak->best_s[thread]) peak->best_s[thread] = took_s;
 }
 
-/* One block: master, packed copy, rows. Zeros multiply as fast as anything. */
-static enum tw_status prepare(struct peak *peak, const struct tw_matmul_library *library,
-                              uint32_t size, uint32_t threads, struct tw_error *err) {
+/* One block: master, packed copy, rows. Multiplying zeros takes as long as any other numbers. */
+static enum tw_status alloc_peak(struct peak *peak, const struct tw_matmul_library *library,
+                                 uint32_t size, uint32_t threads, struct tw_error *err) {
     const size_t master_bytes = (size_t)size * size * sizeof(float);
     const size_t packed_bytes = (tw_weight_bytes(library, &peak->weight) + 63) / 64 * 64;
     peak->rows_bytes = (size_t)TW_MATMUL_ROWS * size * (peak->weight.type == TW_F32 ? 4 : 2);
@@ -71,8 +71,8 @@ static enum tw_status prepare(struct peak *peak, const struct tw_matmul_library 
     return TW_OK;
 }
 
-/* The threads' best together; one that got no piece could have been as fast as the fastest. */
-static double rate_of(struct peak *peak, struct tw_thread_pool *team, uint32_t size) {
+/* Sum of the threads' best rates. A thread that got no piece counts as the fastest one. */
+static double sum_rates(struct peak *peak, struct tw_thread_pool *team, uint32_t size) {
     const uint32_t threads = tw_thread_pool_threads(team);
     const double operations = 2.0 * TW_MATMUL_ROWS * (double)size * (double)size;
     const double begin_s = now_s(CLOCK_MONOTONIC);
@@ -90,14 +90,14 @@ static double rate_of(struct peak *peak, struct tw_thread_pool *team, uint32_t s
     return sum;
 }
 
-/* Raises *flops_s to what products with a weight of that size reach. */
-static enum tw_status measure(const struct tw_matmul_library *library, enum tw_type type,
-                              struct tw_thread_pool *team, uint32_t size, double *flops_s,
-                              struct tw_error *err) {
+/* Raises *flops_s to the rate of products with a weight of that size. */
+static enum tw_status measure_size(const struct tw_matmul_library *library, enum tw_type type,
+                                   struct tw_thread_pool *team, uint32_t size, double *flops_s,
+                                   struct tw_error *err) {
     struct peak peak = {.weight = {.k = size, .n = size, .form = TW_MATMUL_NN, .type = type}};
     const uint32_t threads = tw_thread_pool_threads(team);
-    const enum tw_status status = prepare(&peak, library, size, threads, err);
-    if (status == TW_OK) tw_peak_raise(flops_s, rate_of(&peak, team, size));
+    const enum tw_status status = alloc_peak(&peak, library, size, threads, err);
+    if (status == TW_OK) tw_peak_raise(flops_s, sum_rates(&peak, team, size));
     for (uint32_t i = 0; peak.multipliers != NULL && i < threads; i++) {
         tw_multiplier_destroy(peak.multipliers[i]);
     }
@@ -118,7 +118,7 @@ enum tw_status tw_peak_measure(const struct tw_matmul_library *library, enum tw_
     enum tw_status status = TW_OK;
     *flops_s = 0;
     for (size_t i = 0; status == TW_OK && i < sizes_count; i++) {
-        status = measure(library, type, team, sizes[i], flops_s, err);
+        status = measure_size(library, type, team, sizes[i], flops_s, err);
     }
     tw_thread_pool_destroy(team);
     return status;

@@ -1,11 +1,13 @@
-/* peak.h - what this machine's matrix products reach: the yardstick of model FLOPs utilisation.
+/* peak.h - measures the rate of matrix products on this machine, the denominator of model FLOPs
+ * utilisation (MFU).
  *
- * Measured, not computed: products of a block of activations with weights of several sizes, on all
- * threads at a time, each thread's best by its own clock of CPU time, so that a busy neighbour does
- * not lower the yardstick much. It can still be too low: a neighbour that shares the core, a clock
- * that rises later, a hypervisor that gives the time to others. So who computes MFU raises it by
- * every step (tw_peak_raise), and MFU is never above 1. It says how much of a step is products at
- * their best; it is no share of what the data sheet promises. */
+ * All threads multiply a block of activations with weights of several sizes. Each thread's best
+ * time counts, by its own CPU clock, so that a busy neighbour hardly lowers the rate.
+ *
+ * The rate can still be too low: a neighbour may share the core, the clock frequency may rise
+ * later, or a hypervisor may take time away. The caller that computes MFU therefore raises the rate
+ * by every faster step (tw_peak_raise), so MFU never exceeds 1. MFU says how far a step is from its
+ * matrix products; it is no share of a data sheet's peak. */
 #ifndef TW_WORKER_ENGINE_PEAK_H
 #define TW_WORKER_ENGINE_PEAK_H
 
@@ -14,12 +16,12 @@
 #include "base/status.h"
 #include "kernels/matmul.h"
 
-/* Operations per second into *flops_s; takes a tenth of a second or two, and threads of its own
- * meanwhile. TW_NOMEM. */
+/* Stores operations per second in *flops_s. Takes 0.1 to 0.2 s and starts threads of its own.
+ * TW_NOMEM. */
 enum tw_status tw_peak_measure(const struct tw_matmul_library *library, enum tw_type type,
                                uint32_t threads, double *flops_s, struct tw_error *err);
 
-/* *flops_s := the greater of it and `reached`, where that is finite. */
+/* *flops_s := max(*flops_s, reached), if `reached` is finite. */
 void tw_peak_raise(double *flops_s, double reached);
 
 #endif

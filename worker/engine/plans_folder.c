@@ -6,13 +6,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* parent + below + "/", where that folder is or can be made; parent (length) is absolute. */
-static bool take(char *path, size_t size, const char *parent, size_t length, const char *below) {
+/* Writes parent + below + "/" if that folder exists or can be made. parent (length) must be
+ * absolute. */
+static bool make_folder(char *path, size_t size, const char *parent, size_t length,
+                        const char *below) {
     struct stat about;
     if (parent[0] != '/') return false;
     const int n = snprintf(path, size, "%.*s%s", (int)length, parent, below);
     if (n < 0 || (size_t)n + 1 >= size) return false;
-    /* What is above it must be there, but for the folders named in below. */
+    /* parent's own parent must exist; missing folders from parent down are made. */
     for (char *slash = path + length + 1; (size_t)(slash - path) < (size_t)n; slash++) {
         if (*slash != '/') continue;
         *slash = '\0';
@@ -34,8 +36,8 @@ bool tw_plans_folder(char *path, size_t size) {
         const int n = snprintf(path, size, "%s", named);
         return n > 0 && (size_t)n < size;
     }
-    /* systemd's is a list; the first is as good as any. */
-    if (cache != NULL && take(path, size, cache, strcspn(cache, ":"), "")) return true;
-    if (xdg != NULL && take(path, size, xdg, strlen(xdg), "/thinwire")) return true;
-    return home != NULL && take(path, size, home, strlen(home), "/.cache/thinwire");
+    /* systemd may give a list; use the first. */
+    if (cache != NULL && make_folder(path, size, cache, strcspn(cache, ":"), "")) return true;
+    if (xdg != NULL && make_folder(path, size, xdg, strlen(xdg), "/thinwire")) return true;
+    return home != NULL && make_folder(path, size, home, strlen(home), "/.cache/thinwire");
 }

@@ -23,11 +23,11 @@ static bool is_likelier(const struct tw_candidate *a, const struct tw_candidate 
 }
 
 static int compare(const void *a, const void *b) {
-    return is_likelier(a, b) ? -1 : 1; /* no two have the same token */
+    return is_likelier(a, b) ? -1 : 1; /* tokens are distinct */
 }
 
-/* Lets candidates[at] sink in a heap whose root is the least likely. */
-static void sink(struct tw_candidate *heap, uint32_t count, uint32_t at) {
+/* Sifts heap[at] down; the root is the least likely candidate. */
+static void sift_down(struct tw_candidate *heap, uint32_t count, uint32_t at) {
     for (;;) {
         uint32_t least = at;
         for (uint32_t child = 2 * at + 1; child <= 2 * at + 2 && child < count; child++) {
@@ -41,23 +41,23 @@ static void sink(struct tw_candidate *heap, uint32_t count, uint32_t at) {
     }
 }
 
-/* The k likeliest into candidates, in no order. */
+/* Selects the k likeliest into candidates, in no order. */
 static void choose_top(const float *logits, uint32_t vocab, uint32_t k,
                        struct tw_candidate *candidates) {
     for (uint32_t i = 0; i < k; i++) candidates[i] = (struct tw_candidate){logits[i], i, 0.0};
     if (k == vocab) return;
-    for (uint32_t i = k / 2; i-- > 0;) sink(candidates, k, i);
+    for (uint32_t i = k / 2; i-- > 0;) sift_down(candidates, k, i);
     for (uint32_t i = k; i < vocab; i++) {
         const struct tw_candidate next = {logits[i], i, 0.0};
         if (!is_likelier(&next, &candidates[0])) continue;
         candidates[0] = next;
-        sink(candidates, k, 0);
+        sift_down(candidates, k, 0);
     }
 }
 
-/* Cuts to the nucleus. Those below (1 - p) sum / count weigh less than 1 - p together, so the
- * nucleus is full before it comes to them: only the others need sorting. Returns how many are in,
- * the weights of which *sum becomes. */
+/* Cuts candidates to the nucleus and sets *sum to its weight. Returns the number kept. Candidates
+ * lighter than (1 - p) sum / count weigh less than 1 - p together, so the nucleus is full without
+ * them: only the others need sorting. */
 static uint32_t cut_nucleus(struct tw_candidate *candidates, uint32_t count, double p,
                             double *sum) {
     const double least = (1.0 - p) * *sum / (double)count;
@@ -98,5 +98,5 @@ uint32_t tw_sample(const float *logits, uint32_t vocab, const struct tw_sample_c
         left -= candidates[i].weight;
         if (left < 0.0) return candidates[i].token;
     }
-    return best; /* rounding ate the last share */
+    return best; /* rounding consumed the last share */
 }

@@ -513,7 +513,7 @@ static void memory_of_a_sync_is_in_the_plan(void **state) {
     close_all();
 
     assert_int_equal(node_open(&nodes[GPU], &run, true, plan.total - 1), TW_NOMEM);
-    assert_non_null(strstr(err.message, "what is sent and merged"));
+    assert_non_null(strstr(err.message, "outer gradients and anchors"));
     node_close(&nodes[GPU]);
 }
 

@@ -1,5 +1,5 @@
-/* model_attention.c - attention in both passes: a piece is one key/value head of one sequence, and
- * in a masked batch each document of that sequence by itself. */
+/* model_attention.c - attention in both passes. A piece is one key/value head of one sequence; in a
+ * masked batch it handles the sequence's documents one by one. */
 #include "base/assert.h"
 #include "worker/engine/cpu/model_pass.h"
 
@@ -17,7 +17,7 @@ static struct tw_attention shape_of(const struct tw_pass *pass) {
     };
 }
 
-/* Of the forward pass. */
+/* Arrays of the forward pass. */
 static struct tw_attention_arrays arrays_of(const struct tw_task *task, uint32_t sequence,
                                             uint32_t head, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
@@ -42,7 +42,7 @@ static struct tw_attention_arrays arrays_of(const struct tw_task *task, uint32_t
     };
 }
 
-/* And what the backward pass needs besides. */
+/* Adds the arrays of the backward pass. */
 static void add_gradients(struct tw_attention_arrays *arrays, const struct tw_task *task,
                           uint32_t sequence, uint32_t head) {
     const struct tw_pass *pass = task->pass;
@@ -58,7 +58,7 @@ static void add_gradients(struct tw_attention_arrays *arrays, const struct tw_ta
     arrays->dv = tw_at(pass, dqkv, kv + shape->kv_width);
 }
 
-/* Row after the last of the document that row `begin` begins. */
+/* Row after the last of the document that begins at row `begin`. */
 static uint32_t document_end(const struct tw_model_batch *batch, uint32_t sequence,
                              uint32_t begin) {
     const uint32_t *tokens = batch->tokens + (size_t)sequence * batch->stride;

@@ -1,22 +1,23 @@
-/* model_backward.c - the backward pass. Per layer, from the last:
+/* model_backward.c - the backward pass. Two phases per layer, from the last:
  *
  *     rows:    through q | k | v and norm1 of the layer above, then through this layer's
  *              feed-forward, norm2 and output matrix
- *     pieces:  attention; gradients of the matrices down, up, out here and qkv above
+ *     pieces:  attention; gradients of the matrices down, up, out of this layer and qkv of the one
+ * above
  *
- * Buffers that the pieces read while the rows of the next layer write come in twos. Gradients of
- * norm weights are summed per block of rows, then over the blocks in order. */
+ * A buffer that the pieces read while the next layer's rows write exists twice. Gradients of norm
+ * weights are summed per block of rows, then over the blocks in order. */
 #include <string.h>
 
 #include "base/assert.h"
 #include "worker/engine/cpu/model_pass.h"
 
-/* Floats that a block of rows adds up: norm weight, norm bias, q_norm, k_norm. */
+/* Floats summed per block of rows: norm weight, norm bias, q_norm, k_norm. */
 static size_t partial_count(const struct tw_model_shape *shape) {
     return 2 * (size_t)shape->width + 2 * (size_t)shape->head_size;
 }
 
-/* partial[0]: of the first norm of the layer above (or of the last norm), partial[1]: of norm2. */
+/* partial[0]: norm1 of the layer above, or the last norm; partial[1]: norm2. */
 static float *partial_of(const struct tw_pass *pass, uint32_t which, uint32_t block) {
     return pass->model->partial[which] + block * partial_count(&pass->model->shape);
 }
@@ -29,7 +30,7 @@ static float *clear_partial(const struct tw_pass *pass, uint32_t which, uint32_t
 
 /* ---- one block of rows --------------------------------------------------------------------- */
 
-/* dx of the residual stream before layer l lies in dx[l % 2]. */
+/* The gradient of the residual stream before layer l is in dx[l % 2]. */
 static void *stream(const struct tw_pass *pass, uint32_t layer, size_t first) {
     return tw_at(pass, pass->model->dx[layer % 2], first * pass->model->shape.width);
 }
@@ -47,7 +48,8 @@ static void last_norm_block(const struct tw_pass *pass, uint32_t block) {
                               model->stats_f + 2 * first, &norm);
 }
 
-/* Gradient of q and k before their norms, in place; sums q_norm and k_norm at `partial`. */
+/* Gradient of q and k before QK-norm, in place. Adds the gradients of q_norm and k_norm to
+ * `partial`. */
 static void heads_block(const struct tw_pass *pass, uint32_t layer, size_t first, uint32_t rows,
                         float *partial) {
     const struct tw_model *model = pass->model;
@@ -77,7 +79,7 @@ static void heads_block(const struct tw_pass *pass, uint32_t layer, size_t first
     }
 }
 
-/* From the gradient of q | k | v to that of the layer's input: added to the residual stream. */
+/* From the gradient of q | k | v to that of the layer's input, added to the residual stream. */
 static void attend_in_block(const struct tw_pass *pass, uint32_t layer, uint32_t block,
                             uint32_t thread) {
     const struct tw_model *model = pass->model;
@@ -99,8 +101,8 @@ static void attend_in_block(const struct tw_pass *pass, uint32_t layer, uint32_t
                               slot->stats1 + 2 * first, &norm);
 }
 
-/* From the gradient of the layer's output, dx[layer + 1], to that of its middle, dx[layer], and of
- * the attention's output. Leaves what the gradients of the matrices need. */
+/* From the gradient of the layer's output, dx[layer + 1], to those of the residual stream after
+ * attention, dx[layer], and of the attention's output. Keeps the inputs of the weight gradients. */
 static void feed_block(const struct tw_pass *pass, uint32_t layer, uint32_t block,
                        uint32_t thread) {
     const struct tw_model *model = pass->model;
@@ -136,8 +138,9 @@ static void feed_block(const struct tw_pass *pass, uint32_t layer, uint32_t bloc
 
 /* ---- phases -------------------------------------------------------------------------------- */
 
-/* layer: the one below; layers: nothing above but the last norm. With recompute this block goes
- * forward to q | k | v again, else it goes on down through the feed-forward. */
+/* task->layer is the layer below the one whose attention is done; layers: only the last norm is
+ * above. With recompute, the block first repeats this layer's forward work up to q | k | v;
+ * otherwise it goes on backward through the feed-forward. */
 static void rows_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const uint32_t above = task->layer + 1;
@@ -166,7 +169,7 @@ static void add_partials(const struct tw_pass *pass, uint64_t offset, uint32_t w
     }
 }
 
-/* Piece 0: the norm above; piece 1: norm2 here. */
+/* Piece 0: the norm above; piece 1: norm2 of this layer. */
 static void partials_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const struct tw_model *model = pass->model;
@@ -185,9 +188,9 @@ static void partials_piece(const struct tw_task *task, uint32_t piece, uint32_t 
                  shape->head_size);
 }
 
-/* Gradients of layer's matrices that are ready, of the norms, and its attention. `layer` is
- * UINT32_MAX below the first. Returns how many tasks. */
-static uint32_t gather(const struct tw_pass *pass, uint32_t layer, struct tw_task *tasks) {
+/* Lists the layer's attention and the weight and norm gradients that are ready. `layer` is
+ * UINT32_MAX below the first. Returns the number of tasks. */
+static uint32_t list_tasks(const struct tw_pass *pass, uint32_t layer, struct tw_task *tasks) {
     const struct tw_model *model = pass->model;
     const uint32_t above = layer + 1;
     uint32_t count = 0;
@@ -246,7 +249,7 @@ static void layer_backward(const struct tw_pass *pass, uint32_t layer) {
         rows.work = feed_again_piece;
         tw_tasks_run(&rows, 1);
     }
-    tw_tasks_run(tasks, gather(pass, layer, tasks));
+    tw_tasks_run(tasks, list_tasks(pass, layer, tasks));
 }
 
 double tw_model_backward(struct tw_model *model, const struct tw_model_batch *batch,
@@ -259,7 +262,7 @@ double tw_model_backward(struct tw_model *model, const struct tw_model_batch *ba
     const struct tw_task rows = {
         .work = rows_piece, .pieces = tw_blocks(pass.rows), .pass = &pass, .layer = UINT32_MAX};
     tw_tasks_run(&rows, 1);
-    uint32_t count = gather(&pass, UINT32_MAX, tasks);
+    uint32_t count = list_tasks(&pass, UINT32_MAX, tasks);
     tasks[count++] =
         (struct tw_task){.work = embedding_piece,
                          .pieces = (model->shape.width + EMBEDDING_COLUMNS - 1) / EMBEDDING_COLUMNS,

@@ -1,4 +1,4 @@
-/* model_forward.c - the forward pass: phases over blocks of rows, and attention between them. */
+/* model_forward.c - the forward pass: phases over blocks of rows, with attention between them. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -46,7 +46,7 @@ void tw_rotate(const struct tw_pass *pass, void *x, uint32_t first, uint32_t row
     }
 }
 
-/* Norm over each head of q and k; what was before goes to slot->qk for the backward pass. */
+/* Norm over each head of q and k. The input goes to slot->qk for the backward pass. */
 static void norm_heads(const struct tw_pass *pass, const struct tw_model_layer *layer,
                        const struct tw_model_slot *slot, uint32_t first, uint32_t rows) {
     const struct tw_model_shape *shape = &pass->model->shape;
@@ -83,8 +83,8 @@ static void append_to_cache(const struct tw_pass *pass, uint32_t layer, uint32_t
     }
 }
 
-/* norm1, q | k | v, QK-norm, rotation. The input of a layer that is not run again is still to be
- * added to the residual stream of the layer before. */
+/* norm1, q | k | v, QK-norm, rotation. Unless the layer is run again, its input must first be added
+ * to the residual stream of the layer before. */
 void tw_attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_t thread,
                   bool is_again) {
     const struct tw_model *model = pass->model;
@@ -108,8 +108,8 @@ void tw_attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block, ui
 
 /* ---- feed-forward -------------------------------------------------------------------------- */
 
-/* Output matrix, norm2, up, activation, down; what comes out becomes part of the residual stream in
- * the norm that follows. Run again, it stops before the activation. */
+/* Output matrix, norm2, up, activation, down. The next norm adds the result to the residual stream.
+ * If run again, it stops before the activation. */
 void tw_feed(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_t thread,
              bool is_again) {
     const struct tw_model *model = pass->model;

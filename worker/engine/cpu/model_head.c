@@ -1,11 +1,11 @@
-/* model_head.c - output head and cross-entropy, over chunks of rows so that the logits of a whole
+/* model_head.c - output head and cross-entropy, in chunks of rows, so that the logits of a whole
  * pass are never held. */
 #include <string.h>
 
 #include "base/assert.h"
 #include "worker/engine/cpu/model_pass.h"
 
-enum { LOSS_ROWS = 16 }; /* rows of logits one thread takes at a time */
+enum { LOSS_ROWS = 16 }; /* rows of logits per piece */
 
 static void logits_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
@@ -72,7 +72,7 @@ static struct tw_task logits_task(const struct tw_pass *pass, uint32_t first, ui
                             .rows = rows};
 }
 
-static double chunk(const struct tw_pass *pass, uint32_t first, uint32_t rows) {
+static double run_chunk(const struct tw_pass *pass, uint32_t first, uint32_t rows) {
     const struct tw_model *model = pass->model;
     struct tw_task tasks[2] = {logits_task(pass, first, rows)};
     tw_tasks_run(tasks, 1);
@@ -99,7 +99,8 @@ double tw_head(const struct tw_pass *pass) {
     gather_targets(pass);
     for (uint32_t first = 0; first < pass->rows; first += pass->model->head_rows) {
         const uint32_t left = pass->rows - first;
-        loss += chunk(pass, first, left < pass->model->head_rows ? left : pass->model->head_rows);
+        loss +=
+            run_chunk(pass, first, left < pass->model->head_rows ? left : pass->model->head_rows);
     }
     return loss;
 }

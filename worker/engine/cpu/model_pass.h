@@ -1,11 +1,11 @@
-/* model_pass.h - inside model_*.c: phases of a pass as lists of tasks, cut in pieces for the team.
- */
+/* model_pass.h - inside model_*.c: phases of a pass as lists of tasks, cut into pieces for the
+ * thread pool. */
 #ifndef TW_WORKER_ENGINE_CPU_MODEL_PASS_H
 #define TW_WORKER_ENGINE_CPU_MODEL_PASS_H
 
 #include "worker/engine/model.h"
 
-/* What every step of a pass needs. */
+/* State shared by all steps of a pass. */
 struct tw_pass {
     struct tw_model *model;
     const struct tw_model_batch *batch;
@@ -13,27 +13,27 @@ struct tw_pass {
     uint32_t rows;
 };
 
-/* Pieces of one kind within a phase; which members the work uses is its own matter. */
+/* Pieces of one kind within a phase. Each work function uses only some of the members. */
 struct tw_task {
     void (*work)(const struct tw_task *task, uint32_t piece, uint32_t thread);
     uint32_t pieces;
     const struct tw_pass *pass;
-    uint32_t layer;   /* that is worked on */
+    uint32_t layer;   /* layer worked on */
     bool is_again;    /* forward work repeated in the backward pass */
-    bool is_backward; /* gradients of that layer's second half as well */
+    bool is_backward; /* also computes gradients of the layer's second half */
     const struct tw_model_linear
-        *linear; /* gradient of a weight: of x (rows, in), dy (rows, out) */
+        *linear; /* for a weight gradient: from x (rows, in) and dy (rows, out) */
     const void *x, *dy;
     size_t dy_stride;
-    uint32_t row_first, rows; /* of the pass: a chunk of the head */
+    uint32_t row_first, rows; /* a chunk of the pass's rows, for the head */
 };
 
 enum { TW_TASKS_MAX = 8 };
 
-/* All pieces of all tasks at once over the team. */
+/* Runs all pieces of all tasks concurrently on the thread pool. */
 void tw_tasks_run(const struct tw_task *tasks, uint32_t count);
 
-/* Blocks of TW_MATMUL_ROWS rows. */
+/* Number of blocks of TW_MATMUL_ROWS rows. */
 static inline uint32_t tw_blocks(uint32_t rows) {
     return (rows + TW_MATMUL_ROWS - 1) / TW_MATMUL_ROWS;
 }
@@ -43,7 +43,7 @@ static inline uint32_t tw_block_rows(uint32_t rows, uint32_t block) {
     return left < TW_MATMUL_ROWS ? left : TW_MATMUL_ROWS;
 }
 
-/* Element `at` of an array of activations. */
+/* Address of element `at` in an array of activations. */
 static inline void *tw_at(const struct tw_pass *pass, const void *base, size_t at) {
     return (uint8_t *)(uintptr_t)base + at * pass->model->ops->type_bytes;
 }
@@ -61,7 +61,7 @@ static inline void *tw_scratch(const struct tw_pass *pass, uint32_t thread) {
     return (uint8_t *)pass->model->scratch + thread * pass->model->scratch_bytes;
 }
 
-/* An array of parameters, or NULL for TW_MODEL_NONE. */
+/* A parameter tensor, or NULL for TW_MODEL_NONE. */
 static inline const float *tw_param(const struct tw_pass *pass, uint64_t offset) {
     return offset == TW_MODEL_NONE ? NULL : pass->model->params + offset;
 }
@@ -79,11 +79,12 @@ void tw_linear(const struct tw_pass *pass, const struct tw_model_linear *linear,
 /* dx (rows, in) = dy W^T */
 void tw_linear_dx(const struct tw_pass *pass, const struct tw_model_linear *linear, void *dx,
                   const void *dy, uint32_t rows, uint32_t thread);
-/* Adds (or writes) the gradient of linear's weight and bias from task's x, dy, rows. */
+/* The task that adds (or writes, in the first pass) the gradients of linear's weight and bias, from
+ * x and dy. */
 struct tw_task tw_linear_dw(const struct tw_pass *pass, const struct tw_model_linear *linear,
                             const void *x, const void *dy);
 
-/* Rotates rows [first, first + rows) of the pass; x has rows of qkv_width. */
+/* Rotates rows [first, first + rows) of the pass. Rows of x are qkv_width wide. */
 void tw_rotate(const struct tw_pass *pass, void *x, uint32_t first, uint32_t rows, bool is_inverse);
 
 /* Parts of a layer for one block of rows: model_forward.c. */
@@ -91,14 +92,15 @@ void tw_attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block, ui
                   bool is_again);
 void tw_feed(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_t thread,
              bool is_again);
-/* y (rows, ffn) = activation of up (rows, up_width) */
+/* y (rows, ffn) = activation(up (rows, up_width)) */
 void tw_activate(const struct tw_pass *pass, void *y, void *up, uint32_t rows);
 
 /* Attention of every sequence and key/value head: model_attention.c. */
 struct tw_task tw_attention_task(const struct tw_pass *pass, uint32_t layer);
 struct tw_task tw_attention_backward_task(const struct tw_pass *pass, uint32_t layer);
 
-/* Head: losses, and with pass->learn the gradient of the last norm's output. model_head.c */
+/* Output head: returns the sum of losses; with pass->learn also computes the gradient of the last
+ * norm's output. model_head.c */
 double tw_head(const struct tw_pass *pass);
 
 struct tw_pass tw_pass_of(struct tw_model *model, const struct tw_model_batch *batch,

@@ -1,5 +1,4 @@
-/* model_weights.c - the matrices of the parameters in use, their packed copies renewed by all
- * threads. */
+/* model_weights.c - sets the parameters in use and renews the packed copies on all threads. */
 #include <string.h>
 
 #include "worker/engine/cpu/model_pass.h"
@@ -16,7 +15,8 @@ static void pack_piece(void *context, uint32_t piece, uint32_t thread) {
     tw_weight_pack(model->multipliers[thread], *weight, piece);
 }
 
-static void point(struct tw_model *model, struct tw_model_linear *linear, const float *params) {
+static void set_master(struct tw_model *model, struct tw_model_linear *linear,
+                       const float *params) {
     struct tw_weight *const weights[2] = {&linear->forward, &linear->backward};
     for (unsigned i = 0; i < 2; i++) {
         weights[i]->master = params + linear->weight;
@@ -30,12 +30,12 @@ void tw_model_use(struct tw_model *model, const float *params) {
     model->weights_count = 0;
     for (uint32_t l = 0; l < model->shape.layers; l++) {
         struct tw_model_layer *layer = &model->layers[l];
-        point(model, &layer->qkv, params);
-        point(model, &layer->out, params);
-        point(model, &layer->up, params);
-        point(model, &layer->down, params);
+        set_master(model, &layer->qkv, params);
+        set_master(model, &layer->out, params);
+        set_master(model, &layer->up, params);
+        set_master(model, &layer->down, params);
     }
-    point(model, &model->head, params);
+    set_master(model, &model->head, params);
     for (uint32_t i = 0; i < model->weights_count; i++)
         pieces += tw_weight_panels(model->weights[i]);
     if (pieces > 0) tw_thread_pool_run(model->team, pieces, pack_piece, model);

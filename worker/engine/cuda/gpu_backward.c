@@ -1,10 +1,10 @@
 /* gpu_backward.c - the backward pass of model.h as a list of operations on a device, from the last
- * layer to the first. arrays.stream holds the gradient of the residual stream, from that after a
- * layer, over that after its attention, to that before it. */
+ * layer to the first. arrays.stream holds the gradient of the residual stream: first after a layer,
+ * then after the layer's attention, then before the layer. */
 #include "worker/engine/cuda/gpu_model.h"
 
-/* dx (rows, width) += through the norm, from dy = narrow; or, with is_first, stream := from itself.
- */
+/* stream (rows, width) += gradient through the norm, from dy = narrow. With is_first, dy is stream
+ * itself and is replaced. */
 static void norm_backward(const struct tw_gpu_pass *pass, const struct tw_model_norm *of,
                           const void *x, const float *stats, bool is_first) {
     const struct tw_gpu *gpu = pass->gpu;
@@ -23,8 +23,8 @@ static void norm_backward(const struct tw_gpu_pass *pass, const struct tw_model_
     tw_cuda_norm_backward(gpu->queue, &norm, &gradients);
 }
 
-/* Through feed-forward and norm2, and on through the output matrix: narrow is then the gradient of
- * the attention's output. */
+/* Backward through feed-forward, norm2 and the output matrix. Leaves the gradient of the
+ * attention's output in narrow. */
 static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_gpu_arrays *arrays = &gpu->arrays;
@@ -75,7 +75,7 @@ static void attention_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     tw_cuda_attention_backward(gpu->queue, &of, &all);
 }
 
-/* Gradients of q and k before their norms, in place. */
+/* Gradients of q and k before QK-norm, in place. */
 static void heads_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_shape *shape = &gpu->map.shape;

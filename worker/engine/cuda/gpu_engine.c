@@ -46,7 +46,7 @@ static enum tw_status open_arrays(struct tw_gpu *gpu, struct tw_error *err) {
     return tw_gpu_ranges_open(gpu, err);
 }
 
-/* A refusal is no failure: copies take longer. */
+/* If the system refuses to pin, copies are only slower. */
 static void pin_mirrors(struct tw_gpu *gpu) {
     const struct tw_engine *engine = gpu->engine;
     if (!engine->plan.is_pinned) return;
@@ -107,7 +107,7 @@ void tw_gpu_destroy(struct tw_gpu *gpu) {
 
 /* ---- mirrors --------------------------------------------------------------------------------- */
 
-/* The array of one bit of enum tw_engine_array, here and on the host. */
+/* The device array for one bit of enum tw_engine_array, and its mirror on the host. */
 static float *array_of(const struct tw_gpu *gpu, uint32_t which, float **mirror) {
     const struct tw_engine *engine = gpu->engine;
     switch (which) {
@@ -120,7 +120,8 @@ static float *array_of(const struct tw_gpu *gpu, uint32_t which, float **mirror)
 
 enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, uint64_t n,
                            struct tw_error *err) {
-    /* Without learning nothing changes there, and other parameters may lie in theta's place. */
+    /* Without learning, theta never changes on the device, and its memory may hold other
+     * parameters. */
     if (!gpu->is_learning) return TW_OK;
     for (uint32_t which = 1; which <= TW_ENGINE_GRADIENT; which *= 2) {
         float *mirror;
@@ -133,7 +134,8 @@ enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, 
 }
 
 void tw_gpu_written(struct tw_gpu *gpu, uint64_t begin, uint64_t n) {
-    if (!gpu->is_copied || gpu->params != gpu->theta) return; /* it is made when it is used */
+    if (!gpu->is_copied || gpu->params != gpu->theta)
+        return; /* the copy is made when it is next used */
     tw_cuda_from_f32(gpu->queue, TW_BF16, gpu->copy + begin, gpu->theta + begin, n);
 }
 
@@ -183,7 +185,7 @@ static void queue_pass(const struct tw_gpu_pass *pass) {
     if (pass->is_learning) tw_gpu_backward(pass);
 }
 
-/* Where passes of this size are kept; NULL when both places have other sizes. */
+/* The graph slot for passes of this size; NULL if both slots hold other sizes. */
 static struct tw_gpu_graph *graph_of(struct tw_gpu *gpu, uint32_t sequences) {
     for (uint32_t i = 0; i < TW_GPU_GRAPHS; i++) {
         struct tw_gpu_graph *graph = &gpu->graphs[i];
@@ -193,8 +195,9 @@ static struct tw_gpu_graph *graph_of(struct tw_gpu *gpu, uint32_t sequences) {
     return NULL;
 }
 
-/* A pass that learns, whose inputs are on their way: as a graph once it went plainly. */
-static enum tw_status learn(const struct tw_gpu_pass *pass, struct tw_error *err) {
+/* Runs a learning pass whose inputs are on their way to the device. After TW_GPU_PLAIN_STEPS plain
+ * runs the pass becomes a graph. */
+static enum tw_status run_learning_pass(const struct tw_gpu_pass *pass, struct tw_error *err) {
     struct tw_gpu *gpu = pass->gpu;
     struct tw_gpu_graph *graph = graph_of(gpu, pass->sequences);
     if (graph == NULL || graph->plain < TW_GPU_PLAIN_STEPS) {
@@ -211,8 +214,7 @@ static enum tw_status learn(const struct tw_gpu_pass *pass, struct tw_error *err
     return TW_OK;
 }
 
-/* Pass after pass of sequences_count sequences of context + 1 tokens, with the parameters in use.
- */
+/* Runs sequences_count sequences of context + 1 tokens in passes, with the parameters in use. */
 static enum tw_status run_passes(struct tw_gpu *gpu, bool is_learning, const uint32_t *tokens,
                                  uint32_t sequences_count, struct tw_error *err) {
     const struct tw_run *run = gpu->engine->run;
@@ -231,7 +233,7 @@ static enum tw_status run_passes(struct tw_gpu *gpu, bool is_learning, const uin
         };
         TW_TRY(tw_gpu_inputs_put(&pass, tokens + (size_t)done * stride, stride, true, err));
         if (is_learning) {
-            TW_TRY(learn(&pass, err));
+            TW_TRY(run_learning_pass(&pass, err));
         } else {
             queue_pass(&pass);
         }
@@ -269,7 +271,8 @@ enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
     TW_TRY(run_passes(gpu, true, tokens, run->train.batch, err));
     tw_gpu_update(gpu);
     TW_TRY(step_end(gpu, err));
-    /* The first steps time products: kept at once, as a worker may be killed at any time. */
+    /* The first steps autotune products. Save the plans at once: a worker may be killed at any
+     * time. */
     gpu->has_plans = gpu->has_plans && tw_cuda_products_save(gpu->products, NULL) == TW_OK;
     const double tokens_count = (double)run->train.batch * run->model.context;
     result->loss = (float)(gpu->step_host->loss / tokens_count);
@@ -293,7 +296,7 @@ enum tw_status tw_gpu_loss(struct tw_gpu *gpu, const float *params, const uint32
     return TW_OK;
 }
 
-/* Logits (count, vocab) of rows [first, first + count) of a pass that was queued. */
+/* Copies to the host the logits (count, vocab) of rows [first, first + count) of a queued pass. */
 static enum tw_status fetch_logits(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count,
                                    float *logits, struct tw_error *err) {
     struct tw_gpu *gpu = pass->gpu;
@@ -324,7 +327,7 @@ enum tw_status tw_gpu_logits(struct tw_gpu *gpu, const float *params, const uint
 struct tw_gpu_cache {
     struct tw_gpu *gpu;
     void *kv;      /* (layers, context, 2 kv_width), device */
-    uint64_t uses; /* the engine's count when it last used params */
+    uint64_t uses; /* gpu->uses when the device last used params */
 };
 
 enum tw_status tw_gpu_cache_create(struct tw_gpu_cache **cache_out, struct tw_gpu *gpu,

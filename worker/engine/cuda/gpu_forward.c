@@ -37,7 +37,7 @@ struct tw_cuda_norm tw_gpu_head_norm_of(const struct tw_gpu *gpu,
 
 /* ---- queries, keys, values ------------------------------------------------------------------- */
 
-/* With QK-norm q | k of x W go to slot->qk, v to its place in slot->qkv: two products. */
+/* With QK-norm: two products, q | k of x W to slot->qk, and v to its place in slot->qkv. */
 static void split_qkv(const struct tw_gpu_pass *pass, const struct tw_model_linear *linear,
                       const struct tw_model_slot *slot) {
     const struct tw_gpu *gpu = pass->gpu;
@@ -96,8 +96,8 @@ void tw_gpu_rotate(const struct tw_gpu_pass *pass, void *qkv, bool is_inverse) {
     tw_cuda_rope(gpu->queue, &rope, qkv);
 }
 
-/* Keys and values of the rows of a layer behind those there are. */
-static void append(const struct tw_gpu_pass *pass, uint32_t layer, const void *qkv) {
+/* Appends the keys and values of a layer's rows to the cache. */
+static void append_to_cache(const struct tw_gpu_pass *pass, uint32_t layer, const void *qkv) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_shape *shape = &gpu->map.shape;
     const size_t wide = 2 * (size_t)shape->kv_width, size = tw_type_bytes(gpu->map.config.type);
@@ -149,8 +149,8 @@ static void attention(const struct tw_gpu_pass *pass, uint32_t layer) {
     tw_cuda_attention(gpu->queue, &of, &arrays);
 }
 
-/* The input of a layer that is not run again is still to be added to the residual stream of the
- * layer before. */
+/* Unless the layer is run again, its input must first be added to the residual stream of the layer
+ * before. */
 void tw_gpu_attend(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_gpu_arrays *arrays = &gpu->arrays;
@@ -168,7 +168,7 @@ void tw_gpu_attend(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again
         tw_gpu_linear(gpu, &weights->qkv, slot->qkv, arrays->narrow, pass->rows, NULL);
     }
     if (shape->has_rope) tw_gpu_rotate(pass, slot->qkv, false);
-    if (pass->kv != NULL) append(pass, layer, slot->qkv);
+    if (pass->kv != NULL) append_to_cache(pass, layer, slot->qkv);
     attention(pass, layer);
 }
 

@@ -1,8 +1,8 @@
-/* gpu_head.c - output head and cross-entropy on a device, over chunks of rows so that the logits of
+/* gpu_head.c - output head and cross-entropy on a device, in chunks of rows, so that the logits of
  * a whole pass are never held.
  *
- * Logits that are only looked at are float32. Those of a step are of the type of the activations,
- * and their gradient takes their place. */
+ * Logits for losses without learning and for callers are float32. The logits of a step have the
+ * type of the activations, and their gradient overwrites them. */
 #include "worker/engine/cuda/gpu_model.h"
 
 void tw_gpu_logits_of(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count,
@@ -24,7 +24,8 @@ void tw_gpu_logits_of(const struct tw_gpu_pass *pass, uint32_t first, uint32_t c
     tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
 }
 
-/* Rows [first, first + count) of the gradient of the last norm's output, and that of the head. */
+/* Rows [first, first + count) of the gradient of the last norm's output; also adds the head's
+ * gradient. */
 static void chunk_backward(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_linear *head = &gpu->map.head;

@@ -1,6 +1,6 @@
-/* gpu_inputs.c - what a pass reads besides parameters: tokens, targets, documents, and the order in
- * which the gradient of the token table is summed. Prepared on the host in one of a few page-locked
- * blocks, copied to one place on the device. */
+/* gpu_inputs.c - inputs of a pass besides parameters: tokens, targets, document starts, and the
+ * order in which the gradient of the token table is summed. They are prepared in one of a few
+ * page-locked host blocks and copied to one fixed place on the device. */
 #include "base/assert.h"
 #include "worker/engine/cuda/gpu_model.h"
 
@@ -22,7 +22,7 @@ void tw_gpu_inputs_close(struct tw_gpu *gpu) {
     tw_cuda_host_free(gpu->cuda, gpu->swap);
 }
 
-/* First row each row of a sequence sees: that of the last separator at or before it. */
+/* begin[t] is the row of the last separator at or before t: the first row that row t sees. */
 static void find_documents(uint32_t *begin, const uint32_t *tokens, uint32_t context,
                            uint32_t separator) {
     uint32_t first = 0;
@@ -32,9 +32,9 @@ static void find_documents(uint32_t *begin, const uint32_t *tokens, uint32_t con
     }
 }
 
-/* The places of a pass of so many sequences, on the device or staged: they touch. */
-static struct tw_gpu_inputs places(const struct tw_gpu_pass *pass, uint32_t *block,
-                                   uint32_t stride) {
+/* Pointers to the contiguous inputs of a pass of this size, on the device or staged. */
+static struct tw_gpu_inputs place_inputs(const struct tw_gpu_pass *pass, uint32_t *block,
+                                         uint32_t stride) {
     struct tw_gpu_inputs inputs = {.tokens = block};
     uint32_t *next = block + (size_t)pass->sequences * stride;
     inputs.targets = next;
@@ -55,7 +55,7 @@ enum tw_status tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t 
     struct tw_gpu *gpu = pass->gpu;
     const uint32_t place = gpu->staged_next++ % TW_GPU_STAGED;
     const size_t words = words_of(pass, stride, has_targets);
-    struct tw_gpu_inputs staged = places(pass, gpu->staged[place], stride);
+    struct tw_gpu_inputs staged = place_inputs(pass, gpu->staged[place], stride);
     TW_ASSERT(words <= gpu->arrays.input_words);
     TW_ASSERT(has_targets || (!pass->is_learning && !pass->is_masked));
     if (gpu->staged_event[place] != 0 && !tw_cuda_is_done(gpu->cuda, gpu->staged_event[place]))
@@ -81,6 +81,6 @@ enum tw_status tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t 
     tw_cuda_copy_in(gpu->cuda, TW_CUDA_COMPUTE, gpu->arrays.inputs.tokens, gpu->staged[place],
                     words * sizeof(uint32_t));
     gpu->staged_event[place] = tw_cuda_record(gpu->cuda, TW_CUDA_COMPUTE);
-    gpu->arrays.inputs = places(pass, gpu->arrays.inputs.tokens, stride);
+    gpu->arrays.inputs = place_inputs(pass, gpu->arrays.inputs.tokens, stride);
     return TW_OK;
 }

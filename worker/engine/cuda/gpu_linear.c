@@ -1,4 +1,4 @@
-/* gpu_linear.c - products with the matrices of the model, and what follows them. */
+/* gpu_linear.c - products with the model's matrices, with their epilogues. */
 #include "base/assert.h"
 #include "worker/engine/cuda/gpu_model.h"
 
@@ -22,7 +22,7 @@ void tw_gpu_linear(const struct tw_gpu *gpu, const struct tw_model_linear *linea
         .bias = has_bias ? tw_gpu_weight(gpu, linear->bias) : NULL,
         .pre = pre,
     };
-    TW_ASSERT(pre == NULL || has_bias); /* who has GELU has biases */
+    TW_ASSERT(pre == NULL || has_bias); /* models with GELU have biases */
     tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
 }
 

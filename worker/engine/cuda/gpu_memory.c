@@ -1,4 +1,4 @@
-/* gpu_memory.c - where the activations of a pass lie on a device: one block, measured, then carved.
+/* gpu_memory.c - lays out the activations of a pass on a device in one block: measure, then carve.
  */
 #include <stdlib.h>
 
@@ -8,12 +8,12 @@
 
 enum {
     ALIGN = 256,
-    LOGITS_BYTES = 512 << 20, /* held at a time, but at least LOGITS_ROWS */
+    LOGITS_BYTES = 512 << 20, /* logits held at a time, but at least LOGITS_ROWS rows */
     LOGITS_ROWS = 128,
-    LOGITS_PAD = 64, /* elements: rows begin where products are fast */
+    LOGITS_PAD = 64, /* elements: aligns rows for fast products */
 };
 
-/* Hands out aligned pieces of a block; without a block it only counts. */
+/* Hands out aligned pieces of a block. Without a block it only counts bytes. */
 struct carver {
     uint8_t *block;
     uint64_t used;
@@ -56,12 +56,13 @@ static void carve_inputs(struct carver *carver, struct tw_gpu *gpu) {
     const bool is_masked = gpu->map.config.run->data.documents == TW_DOCUMENTS_MASKED;
     const uint64_t rows = rows_max(gpu), tokens = rows + gpu->sequences;
     const uint64_t words = tokens + rows * (1u + gpu->is_learning + is_masked);
-    /* One copy brings them, so they touch; what a smaller pass leaves out lies at the end. */
+    /* Contiguous, so that one copy brings them all. Inputs that a smaller pass omits lie at the
+     * end. */
     inputs->tokens = carve(carver, words, sizeof(uint32_t));
     gpu->arrays.input_words = (uint32_t)words;
 }
 
-/* What several operations of the backward pass need, one after another. */
+/* Largest scratch of any operation of a pass; operations use it one after another. */
 static uint64_t scratch_bytes(const struct tw_gpu *gpu) {
     const struct tw_model_shape *shape = &gpu->map.shape;
     const uint32_t rows = (uint32_t)rows_max(gpu);
@@ -98,7 +99,7 @@ static void carve_activations(struct carver *carver, struct tw_gpu *gpu) {
     for (uint32_t i = 0; i < gpu->slots_count; i++)
         carve_slot(carver, arrays->slots == NULL ? &unused : &arrays->slots[i], gpu);
     for (uint32_t i = 0; i <= shape->layers; i++) {
-        /* Without backward passes a layer's output takes the place of its input. */
+        /* Without backward passes, a layer's output overwrites its input. */
         const bool is_own = i == 0 || gpu->is_learning;
         void *x = is_own ? carve(carver, rows * shape->width, size) : NULL;
         if (arrays->x != NULL) arrays->x[i] = is_own ? x : arrays->x[0];
@@ -174,7 +175,7 @@ void tw_gpu_map_close(struct tw_gpu *gpu) {
     gpu->map.layers = NULL;
 }
 
-/* The angles of rotation are made where the CPU's are. */
+/* Computes the rotation tables on the host, with the CPU's function, and copies them. */
 static enum tw_status put_angles(struct tw_gpu *gpu, struct tw_error *err) {
     const struct tw_model_shape *shape = &gpu->map.shape;
     const size_t count = (size_t)shape->context * (shape->head_size / 2);

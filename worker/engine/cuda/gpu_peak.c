@@ -1,5 +1,5 @@
-/* gpu_peak.c - what matrix products alone reach on a device: larger and larger square ones until
- * one takes long enough to be timed from here, the best of a few. */
+/* gpu_peak.c - measures the rate of matrix products on a device. Square products grow until one
+ * takes long enough to be timed from the host; the best of a few tries counts. */
 #include <time.h>
 
 #include "base/rng.h"
@@ -14,10 +14,10 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Numbers of all signs and digits, none far from 1: zeros draw less power, and a card that is not
- * held back by that is faster than any training is. */
-static enum tw_status fill(struct tw_cuda *cuda, uint8_t *block, size_t bytes, enum tw_type type,
-                           struct tw_error *err) {
+/* Fills the block with numbers of all signs and mantissas, none far from 1. With zeros a card draws
+ * less power, and its rate would be higher than any training reaches. */
+static enum tw_status fill_block(struct tw_cuda *cuda, uint8_t *block, size_t bytes,
+                                 enum tw_type type, struct tw_error *err) {
     static uint32_t pattern[PATTERN];
     struct tw_rng rng;
     tw_rng_seed(&rng, 1);
@@ -36,7 +36,7 @@ static enum tw_status fill(struct tw_cuda *cuda, uint8_t *block, size_t bytes, e
     return tw_cuda_finish(cuda, TW_CUDA_COMPUTE, err);
 }
 
-/* Three matrices of SIZE_MOST would take from a training what it needs: they are made to size. */
+/* Allocates only this size: three matrices of SIZE_MOST could take memory that a training needs. */
 static enum tw_status time_products(struct tw_cuda *cuda, struct tw_cuda_products *products,
                                     enum tw_type type, uint32_t size, double *best_s,
                                     struct tw_error *err) {
@@ -49,21 +49,21 @@ static enum tw_status time_products(struct tw_cuda *cuda, struct tw_cuda_product
         .y = block,
         .a = (uint8_t *)block + bytes,
         .b = (uint8_t *)block + 2 * bytes};
-    enum tw_status status = fill(cuda, block, 3 * bytes, type, err);
+    enum tw_status status = fill_block(cuda, block, 3 * bytes, type, err);
     for (uint32_t i = 0; i < TRIES && status == TW_OK; i++) {
         const double begin_s = now_s();
         tw_cuda_gemm(products, tw_cuda_stream(cuda, TW_CUDA_COMPUTE), &gemm);
         status = tw_cuda_finish(cuda, TW_CUDA_COMPUTE, err);
         const double took_s = now_s() - begin_s;
-        if (i == 0 || took_s < *best_s) *best_s = took_s; /* the first makes the plan */
+        if (i == 0 || took_s < *best_s) *best_s = took_s; /* the first try includes autotuning */
         if (took_s > 100 * LONG_S) break;
     }
     tw_cuda_free(cuda, block);
     return status;
 }
 
-static enum tw_status measure(struct tw_cuda *cuda, const struct tw_engine_plan *plan,
-                              double *flops_s, struct tw_error *err) {
+static enum tw_status measure_sizes(struct tw_cuda *cuda, const struct tw_engine_plan *plan,
+                                    double *flops_s, struct tw_error *err) {
     struct tw_cuda_products *products = NULL;
     TW_TRY(tw_cuda_products_open(&products, cuda, NULL, err));
     enum tw_status status = TW_OK;
@@ -74,7 +74,7 @@ static enum tw_status measure(struct tw_cuda *cuda, const struct tw_engine_plan 
         if (status == TW_OK) *flops_s = 2.0 * size * size * size / (best_s + 1e-9);
         if (best_s > LONG_S) break;
     }
-    /* A training may leave no room for the largest: those before it will do. */
+    /* Without room for the largest size, the smaller ones count. */
     if (status == TW_NOMEM && *flops_s > 0) status = TW_OK;
     tw_cuda_products_close(products);
     return status;
@@ -84,7 +84,7 @@ enum tw_status tw_gpu_peak(const struct tw_engine_plan *plan, double *flops_s,
                            struct tw_error *err) {
     struct tw_cuda *cuda = NULL;
     TW_TRY(tw_cuda_open(&cuda, (int)plan->ordinal, 0, err));
-    const enum tw_status status = measure(cuda, plan, flops_s, err);
+    const enum tw_status status = measure_sizes(cuda, plan, flops_s, err);
     tw_cuda_close(cuda);
     return status;
 }

@@ -1,4 +1,4 @@
-/* gpu_plan.c - what an engine takes on a device, decided before anything is allocated. */
+/* gpu_plan.c - the memory an engine takes on a device, decided before allocation. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,9 +7,9 @@
 #include "base/units.h"
 #include "worker/engine/cuda/gpu_model.h"
 
-enum { PASS_ROWS = 32768 }; /* of one pass, when we choose: more bring no more speed */
+enum { PASS_ROWS = 32768 }; /* of one pass unless configured: more rows bring no more speed */
 
-/* What may be taken: as asked, or what an opened device leaves. */
+/* The memory limit: as configured, or as much as the opened device has free. */
 static enum tw_status find_limit(uint64_t *limit, const struct tw_engine_config *config,
                                  int ordinal, struct tw_error *err) {
     struct tw_cuda *cuda = NULL;
@@ -34,9 +34,9 @@ static enum tw_status measure(struct tw_model_bytes *bytes, const struct tw_engi
     return TW_OK;
 }
 
-/* For one choice of recompute, as engine_plan.c's. */
-static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_config *config,
-                          struct tw_error *err) {
+/* For the given choice of recompute; see fit_micro_batch() in engine_plan.c. */
+static enum tw_status fit_micro_batch(struct tw_engine_plan *plan,
+                                      const struct tw_engine_config *config, struct tw_error *err) {
     const uint32_t batch = tw_engine_plan_sequences(config), asked = config->compute.micro_batch;
     struct tw_model_bytes one, two, bytes;
     plan->micro_batch = 1;
@@ -55,7 +55,8 @@ static enum tw_status fit(struct tw_engine_plan *plan, const struct tw_engine_co
     }
 }
 
-/* What is page-locked nobody else gets, whatever the need: no more than half of what there is. */
+/* Page-locked memory is lost to all other processes, so at most half of the available memory is
+ * locked. */
 static enum tw_status check_mirrors(struct tw_engine_plan *plan, struct tw_error *err) {
     char mirrors[TW_UNITS_BYTES], there[TW_UNITS_BYTES];
     const uint64_t available = tw_machine_memory();
@@ -73,7 +74,7 @@ enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_c
     const uint64_t array = config->layout->elements * sizeof(float);
     const bool is_learning = !config->is_inference;
     struct tw_cuda_info info;
-    /* Every device that can be used at all has products of bf16. */
+    /* Every usable device has bf16 products. */
     const enum tw_type type = config->compute.compute == TW_COMPUTE_FP32 ? TW_F32 : TW_BF16;
     uint64_t limit = 0;
     TW_ASSERT(config->is_inference || !config->has_cache);
@@ -99,11 +100,11 @@ enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_c
         .ordinal = (uint32_t)ordinal,
     };
     (void)snprintf(plan->device, sizeof(plan->device), "%s", info.name);
-    TW_TRY(fit(plan, config, err));
+    TW_TRY(fit_micro_batch(plan, config, err));
     if (plan->total > plan->limit && is_learning &&
         config->compute.recompute == TW_RECOMPUTE_AUTO) {
         plan->is_recomputed = true;
-        TW_TRY(fit(plan, config, err));
+        TW_TRY(fit_micro_batch(plan, config, err));
     }
     if (plan->total > plan->limit) return tw_engine_plan_refuse(plan, is_learning, err);
     return check_mirrors(plan, err);

@@ -1,4 +1,4 @@
-/* gpu_update.c - the update on a device: what is one call of AdamW, which matrices are Muon's. */
+/* gpu_update.c - the optimizer update on a device: ranges for AdamW calls and matrices for Muon. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -12,7 +12,7 @@ struct range {
 struct tw_gpu_ranges {
     struct range *adamw; /* (adamw_count) */
     uint32_t adamw_count;
-    struct tw_cuda_muon_matrix *muon; /* (muon_count), of one size next to each other */
+    struct tw_cuda_muon_matrix *muon; /* (muon_count), sorted so that equal sizes are adjacent */
     uint32_t muon_count;
     void *muon_scratch; /* device */
 };
@@ -26,7 +26,7 @@ static int by_size(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Those of the layout; all (3 tensors_count) has room. */
+/* Lists the layout's Muon matrices into all (3 tensors_count). Returns their number. */
 static uint32_t list_muon(const struct tw_run *run, const struct tw_layout *layout,
                           struct tw_cuda_muon_matrix *all) {
     uint32_t count = 0;
@@ -56,8 +56,9 @@ static int by_begin(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Tensors that AdamW trains, neighbours alike in one range: what lies between is padding, zero as
- * its gradient and moments are, and stays so. Layout order is not that of offsets. */
+/* Lists the tensors that AdamW trains, in order of offset, and joins neighbours with equal settings
+ * into one range. The padding between them has zero gradient and moments and stays zero. The
+ * layout's order is not that of offsets. */
 static void list_adamw(const struct tw_gpu *gpu, struct tw_gpu_ranges *ranges) {
     const struct tw_layout *layout = gpu->engine->layout;
     struct range *all = ranges->adamw;

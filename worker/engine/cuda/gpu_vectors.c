@@ -1,7 +1,6 @@
-/* gpu_vectors.c - the arithmetic of a sync on a device (vectors.h): every function puts kernels
- * into the compute stream, where a step is over before a sync begins and the next one waits for it.
- * The bytes of pack() and new anchors cross the bus in the same stream: who asks for them waits for
- * them, so there is nothing that they could run beside. */
+/* gpu_vectors.c - the sync arithmetic of vectors.h on a device. Every function queues kernels on
+ * the compute stream, between two steps. Packed bytes and new anchors use the same stream: the
+ * caller waits for them anyway, so a second stream would overlap nothing. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -16,7 +15,7 @@ _Static_assert(SCRATCH_BYTES >= (int)TW_CUDA_ENERGIES_SCRATCH &&
                    SCRATCH_BYTES >= (int)TW_CUDA_LEAD_SCRATCH,
                "scratch of every operation");
 
-/* What comes back to the host. */
+/* Results copied back to the host. */
 struct numbers {
     double sums[TW_OUTLIER_BLOCKS];
     uint32_t refused;
@@ -24,10 +23,10 @@ struct numbers {
 
 struct tw_gpu_vectors {
     struct tw_gpu *gpu;
-    void *block;             /* device: numbers, scratch and packed */
+    void *block;             /* device: backing memory of numbers, scratch and packed */
     struct numbers *numbers; /* device */
     void *scratch;           /* device (SCRATCH_BYTES) */
-    uint8_t *packed;         /* device: bytes of a part, of a whole fragment at most */
+    uint8_t *packed;         /* device: packed bytes of a part, at most of a whole fragment */
     struct numbers *here;    /* host, page-locked */
 };
 
@@ -155,9 +154,9 @@ static void vectors_lead(void *self, float *m, const float *v, const float *delt
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Waits for the first `count` of the sums. They are NaN after a fault. */
+/* Returns the first `count` sums, after waiting for them. They are NaN after a fault. */
 static const double *fetch_sums(const struct tw_gpu_vectors *vectors, size_t count) {
-    struct tw_error ignored; /* the next finish says it again */
+    struct tw_error ignored; /* the next finish reports it again */
     tw_cuda_copy_out(vectors->gpu->cuda, TW_CUDA_COMPUTE, vectors->here->sums,
                      vectors->numbers->sums, count * sizeof(double));
     if (tw_cuda_finish(vectors->gpu->cuda, TW_CUDA_COMPUTE, &ignored) == TW_OK)
@@ -187,7 +186,7 @@ static void vectors_energies(void *self, double *energies, const float *x, size_
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* The format that is this codec; false: a codec that has no fixed rate. */
+/* The device format of this codec; false if the codec has no fixed rate. */
 static bool find_format(const struct tw_codec *codec, enum tw_cuda_pack_format *format) {
     static const struct {
         enum tw_codec_id codec;
