@@ -32,7 +32,7 @@ expect 0 'it sets data.tokenizer = bytes, data.heldout = 0.001,' tw run new smal
     --set model.context=32
 
 # -- a text is no tokenizer, whichever of the two it is taken for
-expect 9 'prose.txt: it is no tokenizer.json: ' tw data prepare code.c --out none --tokenizer prose.txt
+expect 9 'prose.txt: it is not a tokenizer.json: ' tw data prepare code.c --out none --tokenizer prose.txt
 expect 2 'tokenizer none.json: No such file' tw data prepare code.c --out none \
     --tokenizer none.json
 

@@ -305,7 +305,7 @@ static enum tw_status export_folder(const struct convert *convert, const struct 
     /* What is in it is for transformers to say; that it is JSON at all is easily checked. */
     if (text != NULL && text[strspn(text, " \t\r\n")] != '{') {
         free(text);
-        return tw_fail(err, TW_CONFIG, "%s is no tokenizer.json: name another with --tokenizer",
+        return tw_fail(err, TW_CONFIG, "%s is not a tokenizer.json: name another with --tokenizer",
                        convert->tokenizer != NULL ? convert->tokenizer : convert->from);
     }
     folder->tokenizer = text;

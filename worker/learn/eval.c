@@ -1,4 +1,4 @@
-/* eval.c - held-out loss, a group of windows at a time. */
+/* eval.c - held-out loss, one group of windows at a time. */
 #include "worker/learn/eval.h"
 
 #include <math.h>
@@ -6,12 +6,12 @@
 
 enum { GROUP_MAX = 8, GROUPS_WANTED = 16 };
 
-/* Sums over groups of windows: mean and spread in one pass.
+/* Sums over groups of windows, for mean and spread in one pass.
  *
  *     mean = sum w_g m_g,  w_g = windows of g / all windows
  *     error^2 = n / (n - 1) sum (w_g (m_g - mean))^2  over n groups
  *
- * where sum (w m)^2, sum w^2 m and sum w^2 are what must be kept. */
+ * squares, cross and weights are the sums of (w m)^2, w^2 m and w^2. */
 struct sums {
     double mean, squares, cross, weights;
     uint64_t groups;
@@ -32,7 +32,7 @@ static double error_of(const struct sums *sums) {
     return sqrt(fmax(apart, 0) * n / (n - 1));
 }
 
-/* Few windows: smaller groups, so that there is a spread to measure. */
+/* With few windows, groups are smaller, so that there is a spread to measure. */
 static uint32_t group_of(uint64_t windows) {
     const uint64_t group = windows / GROUPS_WANTED;
     return group < 1 ? 1 : group > GROUP_MAX ? GROUP_MAX : (uint32_t)group;

@@ -1,5 +1,5 @@
-/* learner.h - what the worker's loop needs of a model that learns. Two exist: the engine's
- * (learner_engine.h) and the stub of the tests. */
+/* learner.h - the interface between the worker's loop and a model that learns. Two implementations:
+ * the engine (learner_engine.h) and the stub of the tests. */
 #ifndef TW_WORKER_LEARN_LEARNER_H
 #define TW_WORKER_LEARN_LEARNER_H
 
@@ -15,33 +15,32 @@ enum { TW_LEARNER_GPU_BYTES = 32 };
 
 struct tw_learner {
     void *self;
-    float *theta, *m, *v;      /* (elements), host, layout.h order; mirrors, see pull */
-    struct tw_vectors vectors; /* the same where they live, and arithmetic there */
-    bool is_host_idle;         /* a step leaves the host's cores alone */
-    uint64_t *updates;         /* optimizer steps that made m and v */
+    float *theta, *m, *v;      /* (elements), host, layout.h order; mirrors if pull is set */
+    struct tw_vectors vectors; /* the live arrays, and arithmetic on them where they lie */
+    bool is_host_idle;         /* a step leaves the host's cores idle */
+    uint64_t *updates;         /* optimizer steps accumulated in m and v */
     uint64_t tokens_per_step;
-    struct tw_wmsg_about about;     /* zero where it does not know */
-    char gpu[TW_LEARNER_GPU_BYTES]; /* PCI address of the GPU it computes on, which is then watched;
-                                       empty: none */
+    struct tw_wmsg_about about;     /* zeros if unknown */
+    char gpu[TW_LEARNER_GPU_BYTES]; /* PCI address of the GPU in use, for monitoring; empty: none */
 
-    /* Initial weights of the run into params (elements): the same bits on every node. */
+    /* Writes the run's initial weights to params (elements): the same bits on every node. */
     void (*init)(void *self, float *params);
 
-    /* Draws a batch at *cursor, advances it by tokens_per_step, and learns from it. */
+    /* Draws a batch at *cursor, advances *cursor by tokens_per_step, and trains on the batch. */
     enum tw_status (*step)(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err);
 
-    /* Nats per token of params on held-out text: the same text every time. TW_AGAIN: there is none
-     * yet. */
+    /* Loss of params in nats per token on held-out text, the same text every time. TW_AGAIN: no
+     * held-out text has arrived yet. */
     enum tw_status (*heldout)(void *self, const float *params, double *loss, struct tw_error *err);
 
     float (*lr)(void *self, uint64_t clock_tokens);
 
-    /* Where the parameters live on a device, theta, m and v are mirrors: elements [begin, begin +
-     * n) of arrays (enum tw_engine_array) are pulled before they are read and pushed after they
-     * were written on the host, between steps. heldout of theta needs neither. TW_DEVICE: the
-     * device failed, and the worker with it. NULL, both: theta, m and v are the parameters
-     * themselves. */
+    /* If the parameters live on a device, theta, m and v are mirrors. Between steps, elements
+     * [begin, begin + n) of `arrays` (enum tw_engine_array) must be pulled before the host reads
+     * them and pushed after it wrote them. heldout of theta needs neither. TW_DEVICE: the device
+     * failed, which ends the worker. Both are NULL if theta, m and v are the parameters themselves.
+     */
     enum tw_status (*pull)(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
                            struct tw_error *err);
     enum tw_status (*push)(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
@@ -51,8 +50,8 @@ struct tw_learner {
 struct tw_learner_config {
     const struct tw_run *run;       /* borrowed, must outlive the learner */
     const struct tw_layout *layout; /* borrowed, must outlive the learner */
-    const char *data_path;          /* training text */
-    uint64_t data_seed;             /* of this node's sampling order */
+    const char *data_path;          /* path of the training data */
+    uint64_t data_seed;             /* seed of this node's sampling order */
     struct tw_compute_config compute;
 };
 

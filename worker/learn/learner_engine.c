@@ -12,7 +12,7 @@ static void init(void *self, float *params) {
     tw_engine_init_params(real->run, real->engine->layout, params);
 }
 
-/* Shards of a dataset may arrive while it is trained on. */
+/* Looks for new shards, at most once a second: they may arrive during training. */
 static void refresh(struct tw_learner_engine *real) {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
@@ -36,7 +36,7 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
     const uint64_t windows = wanted > TW_EVAL_WINDOWS_MIN ? wanted : TW_EVAL_WINDOWS_MIN;
     struct tw_eval eval;
     if (tw_data_heldout_count(&real->data) == 0) {
-        return tw_fail(err, TW_AGAIN, "no held-out shard is there yet");
+        return tw_fail(err, TW_AGAIN, "no held-out shard has arrived yet");
     }
     TW_TRY(tw_eval_heldout(real->engine, &real->data, params, windows, &eval, err));
     *loss = eval.nats;
@@ -60,8 +60,8 @@ static enum tw_status push(void *self, uint32_t arrays, uint64_t begin, uint64_t
     return tw_engine_push(real->engine, arrays, begin, n, err);
 }
 
-/* For people. A peak that cannot be measured is none. */
-static void about_fill(const struct tw_learner_engine *real, struct tw_wmsg_about *about) {
+/* Fills the figures shown to people. A peak that cannot be measured stays 0. */
+static void fill_about(const struct tw_learner_engine *real, struct tw_wmsg_about *about) {
     const struct tw_engine_plan *const plan = &real->engine->plan;
     double peak = 0;
     tw_engine_describe(real->engine, about->engine, sizeof(about->engine));
@@ -70,8 +70,8 @@ static void about_fill(const struct tw_learner_engine *real, struct tw_wmsg_abou
     if (tw_engine_peak(plan, &peak, NULL) == TW_OK) about->peak_flops_s = (uint64_t)peak;
 }
 
-static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_learner *learner,
-                                  const struct tw_learner_config *config, struct tw_error *err) {
+static enum tw_status create_engine(struct tw_learner_engine *real, struct tw_learner *learner,
+                                    const struct tw_learner_config *config, struct tw_error *err) {
     const struct tw_run *run = config->run;
     real->tokens =
         calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(*real->tokens));
@@ -98,7 +98,7 @@ static enum tw_status engine_make(struct tw_learner_engine *real, struct tw_lear
         .pull = pull,
         .push = push,
     };
-    about_fill(real, &learner->about);
+    fill_about(real, &learner->about);
     if (real->engine->plan.is_on_gpu)
         return tw_engine_vectors(real->engine, &learner->vectors, err);
     learner->vectors = tw_vectors_host(learner->theta, learner->m, learner->v);
@@ -112,7 +112,7 @@ enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_
     real->run = config->run;
     real->data_seed = config->data_seed;
     TW_TRY(tw_data_open(&real->data, config->data_path, config->run, err));
-    const enum tw_status status = engine_make(real, learner, config, err);
+    const enum tw_status status = create_engine(real, learner, config, err);
     if (status != TW_OK) tw_learner_engine_close(real);
     return status;
 }

@@ -1,4 +1,4 @@
-/* learner_engine.h - the real learner: the engine on windows of a text file. */
+/* learner_engine.h - the real learner: the engine on windows of training data. */
 #ifndef TW_WORKER_LEARN_LEARNER_ENGINE_H
 #define TW_WORKER_LEARN_LEARNER_ENGINE_H
 
@@ -7,8 +7,8 @@
 #include "worker/data/data.h"
 #include "worker/learn/learner.h"
 
-/* Held-out text per evaluation: as many windows as this makes, but at least TW_EVAL_WINDOWS_MIN.
- * They depend on the run and its text alone, so every node measures the same ones. */
+/* Held-out windows per evaluation: enough for TW_EVAL_TOKENS, but at least TW_EVAL_WINDOWS_MIN.
+ * They depend only on the run and its data, so every node measures the same ones. */
 enum { TW_EVAL_TOKENS = 4096, TW_EVAL_WINDOWS_MIN = 8 };
 
 struct tw_learner_engine {
@@ -17,11 +17,11 @@ struct tw_learner_engine {
     const struct tw_run *run;
     uint64_t data_seed;
     uint32_t *tokens;   /* (batch, context + 1) */
-    time_t refreshed_s; /* when shards were last looked for */
+    time_t refreshed_s; /* time of the last look for new shards */
 };
 
-/* Opens the data, which are those the manifest names if it names any, makes the engine, and
- * fills *learner, whose self is *real. TW_DATA, TW_AGAIN, TW_NOMEM, TW_CONFIG with a sentence. */
+/* Opens the data (those that the manifest names, if any), creates the engine and fills *learner,
+ * whose self is *real. TW_DATA, TW_AGAIN, TW_NOMEM, TW_CONFIG, each with a message. */
 enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_learner *learner,
                                       const struct tw_learner_config *config, struct tw_error *err);
 void tw_learner_engine_close(struct tw_learner_engine *real);

@@ -5,17 +5,16 @@
 
 static const double PI = 3.14159265358979323846;
 
-/* How much of the way from the peak to the final rate is left between warm-up and budget: 1 at the
- * peak, 0 at the end.
+/* Decay factor between warm-up and budget: 1 at the peak rate, 0 at the final rate.
  *
  *     cosine   (1 + cos(pi s)) / 2,  s = (clock - warmup) / (budget - warmup)
  *     linear   1 - s
  *     wsd      1 while clock <= b = max(warmup, (1 - decay) budget),
  *              then 1 - sqrt((clock - b) / (budget - b))
  *
- * Warm-up, stable, decay: arXiv 2404.06395, section 4; its decay as 1 - sqrt, which ended lower
- * than a straight line: arXiv 2405.18392, section 3. */
-static double left_of(const struct tw_run *run, uint64_t clock_tokens) {
+ * Warm-up, stable, decay (wsd): arXiv 2404.06395, section 4. The 1 - sqrt decay ended lower than a
+ * straight line: arXiv 2405.18392, section 3. */
+static double decay_factor(const struct tw_run *run, uint64_t clock_tokens) {
     const double budget = (double)run->train.tokens, warmup = (double)run->train.warmup_tokens;
     const double clock = (double)clock_tokens;
     const double share = (clock - warmup) / (budget - warmup);
@@ -29,14 +28,15 @@ static double left_of(const struct tw_run *run, uint64_t clock_tokens) {
     return clock <= begin ? 1.0 : 1.0 - sqrt((clock - begin) / (budget - begin));
 }
 
-/* Adam's first steps are a full rate long in every direction, noise or not, and their Delta is so
- * large that guards refuse it. So t steps of an optimizer bear no more than
+/* Rate limit for an optimizer that starts with zero moments. Adam's first steps have full length in
+ * every direction, noise or not; the resulting Delta is so large that guards refuse it. After t
+ * steps the rate is therefore at most
  *
  *     peak t / min(2 / (1 - beta2), steps of the run's own warm-up)
  *
- * the linear warm-up that needs no tuning (Ma and Yarats, arXiv 1910.04209, section 5), unless the
- * run's is shorter: then, and so in every run from its beginning, this asks for nothing more. */
-static double cold_most(const struct tw_run *run, double peak, uint64_t updates) {
+ * This is the untuned linear warm-up (Ma and Yarats, arXiv 1910.04209, section 5), or the run's own
+ * if shorter. A run from its beginning is thus never limited further than by its own warm-up. */
+static double cold_start_limit(const struct tw_run *run, double peak, uint64_t updates) {
     const double step = (double)run->train.batch * run->model.context * run->sync.nodes;
     const double own = (double)run->train.warmup_tokens / step;
     const double steps = fmin(own, 2.0 / (1.0 - run->train.beta2_millionths / 1e6));
@@ -47,16 +47,16 @@ static double warm_lr(const struct tw_run *run, double peak, uint64_t clock_toke
     const double last = peak * (run->train.lr_final_millionths / 1e6);
     const uint64_t warmup = run->train.warmup_tokens, budget = run->train.tokens;
     if (clock_tokens < warmup) {
-        /* One batch ahead, so that the first step is not wasted on a rate of zero. */
+        /* One batch ahead, so that the first step does not have a rate of zero. */
         const uint64_t step = (uint64_t)run->train.batch * run->model.context;
         const uint64_t reached = clock_tokens + step < warmup ? clock_tokens + step : warmup;
         return peak * ((double)reached / (double)warmup);
     }
     if (clock_tokens >= budget) return last;
-    return last + (peak - last) * left_of(run, clock_tokens);
+    return last + (peak - last) * decay_factor(run, clock_tokens);
 }
 
 float tw_schedule_lr(const struct tw_run *run, uint64_t clock_tokens, uint64_t updates) {
     const double peak = run->train.lr_millionths / 1e6;
-    return (float)fmin(warm_lr(run, peak, clock_tokens), cold_most(run, peak, updates));
+    return (float)fmin(warm_lr(run, peak, clock_tokens), cold_start_limit(run, peak, updates));
 }

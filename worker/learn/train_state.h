@@ -1,4 +1,5 @@
-/* train_state.h - everything an inner step changes: what a snapshot and a training file keep. */
+/* train_state.h - everything an inner step changes: the content of a snapshot and a training file.
+ */
 #ifndef TW_WORKER_LEARN_TRAIN_STATE_H
 #define TW_WORKER_LEARN_TRAIN_STATE_H
 
@@ -8,8 +9,8 @@
 struct tw_train_state {
     float *theta, *m, *v;
     uint64_t step, tokens; /* totals of this node */
-    uint64_t updates;      /* optimizer steps that made m and v */
-    uint64_t cursor;       /* of the data, in tokens drawn */
+    uint64_t updates;      /* optimizer steps accumulated in m and v */
+    uint64_t cursor;       /* data cursor, in tokens drawn */
 };
 
 #endif

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* jansson drops a byte of a string it has no memory for, and goes on: what was read while an
- * allocation failed is not to be believed. */
+/* jansson silently drops a byte of a string if it runs out of memory. Anything parsed while an
+ * allocation failed must be discarded. */
 static _Thread_local bool is_out_of_memory;
 
 static void *allocate(size_t size) {
@@ -29,7 +29,7 @@ enum tw_status tw_hf_json_parse(json_t **root_out, const char *json, size_t size
         return tw_fail(err, TW_NOMEM, "no memory for %zu bytes of JSON", size);
     }
     if (root == NULL) {
-        /* jansson quotes what stands near, which may be anything. */
+        /* jansson quotes the text nearby, which may hold any byte. */
         char text[JSON_ERROR_TEXT_LENGTH];
         (void)snprintf(text, sizeof(text), "%s", why.text);
         for (char *at = text; *at != 0; at++) {
@@ -45,20 +45,20 @@ enum tw_status tw_hf_json_parse(json_t **root_out, const char *json, size_t size
     return TW_OK;
 }
 
-static int append(const char *bytes, size_t size, void *context) {
+static int append_shown(const char *bytes, size_t size, void *context) {
     char *const shown = context;
     const size_t used = strlen(shown), room = TW_HF_SHOWN_BYTES - 1 - used;
     const size_t take = size < room ? size : room;
     memcpy(shown + used, bytes, take);
     shown[used + take] = 0;
     if (take < size) memcpy(shown + TW_HF_SHOWN_BYTES - 4, "...", 4);
-    return take < size ? -1 : 0; /* enough was seen */
+    return take < size ? -1 : 0; /* the rest would be cut */
 }
 
 const char *tw_hf_show(const json_t *value, char shown[TW_HF_SHOWN_BYTES]) {
     shown[0] = 0;
     if (value == NULL) return "nothing";
-    (void)json_dump_callback(value, append, shown,
+    (void)json_dump_callback(value, append_shown, shown,
                              JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
     return shown;
 }

@@ -1,4 +1,4 @@
-/* hf_json.h - the JSON files beside a model, read strictly: bounded, no key twice. */
+/* hf_json.h - strict reading of the JSON files of a model: bounded size, no duplicate keys. */
 #ifndef TW_WORKER_SUPPORT_HF_JSON_H
 #define TW_WORKER_SUPPORT_HF_JSON_H
 
@@ -9,12 +9,12 @@
 
 enum { TW_HF_SHOWN_BYTES = 48 };
 
-/* *root_out is an object, the caller's to json_decref. TW_CORRUPT names line and column; TW_NOMEM.
- */
+/* Parses an object into *root_out, which the caller releases with json_decref. TW_CORRUPT names
+ * line and column; TW_NOMEM. */
 enum tw_status tw_hf_json_parse(json_t **root_out, const char *json, size_t size, size_t bytes_max,
                                 struct tw_error *err);
 
-/* A value as a person may see it in a message: compact, ASCII, cut short, "nothing" for NULL. */
+/* Formats a value for a message: compact, ASCII, truncated, "nothing" for NULL. */
 const char *tw_hf_show(const json_t *value, char shown[TW_HF_SHOWN_BYTES]);
 
 #endif

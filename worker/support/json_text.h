@@ -1,4 +1,4 @@
-/* json_text.h - any bytes as a JSON string. */
+/* json_text.h - prints arbitrary bytes as a JSON string. */
 #ifndef TW_WORKER_SUPPORT_JSON_TEXT_H
 #define TW_WORKER_SUPPORT_JSON_TEXT_H
 
@@ -6,10 +6,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* With its quotes; bytes that are no UTF-8 become U+FFFD. */
+/* Prints text with quotes. Invalid UTF-8 bytes become U+FFFD. */
 void tw_json_text_print(FILE *to, const uint8_t *text, size_t bytes);
 
-/* The same of a string. */
+/* The same for a NUL-terminated string. */
 void tw_json_string_print(FILE *to, const char *text);
 
 #endif

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The part of NVML's interface that is used, as its reference has it: functions give 0 for success.
- */
+/* The part of NVML's interface that is used here. All functions return 0 for success. */
 enum { SUCCESS = 0, TEMPERATURE_OF_THE_CHIP = 0 };
 
 struct memory {
@@ -22,7 +21,7 @@ struct functions {
     int (*shutdown)(void);
     int (*find)(const char *pci, void **device);
     const char *(*error)(int code);
-    /* each of these may be absent */
+    /* optional functions, NULL if absent */
     int (*version)(char *text, unsigned int size);
     int (*temperature)(void *device, int sensor, unsigned int *celsius);
     int (*power)(void *device, unsigned int *milliwatts);
@@ -32,14 +31,14 @@ struct functions {
 };
 
 struct tw_nvml {
-    void *library; /* of dlopen */
+    void *library; /* from dlopen */
     struct functions functions;
-    void *device;  /* its handle of the GPU */
-    bool is_begun; /* init was called, so shutdown has to be */
+    void *device;  /* NVML handle of the GPU */
+    bool is_begun; /* init was called, so shutdown is needed */
     char version[TW_NVML_VERSION_BYTES];
 };
 
-/* POSIX has a function's address fit a void *; ISO C has no word for the conversion. */
+/* POSIX guarantees that a function's address fits a void *; ISO C has no such conversion. */
 static void resolve(void *library, const char *name, void *function, size_t size) {
     void *const found = dlsym(library, name);
     _Static_assert(sizeof(found) == sizeof(int (*)(void)), "POSIX");
@@ -66,8 +65,8 @@ static const char *reason(const struct tw_nvml *nvml, int code) {
     return text != NULL ? text : "no reason given";
 }
 
-static enum tw_status begin(struct tw_nvml *nvml, const char *library, const char *pci,
-                            struct tw_error *err) {
+static enum tw_status begin_nvml(struct tw_nvml *nvml, const char *library, const char *pci,
+                                 struct tw_error *err) {
     nvml->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (nvml->library == NULL) {
         return tw_fail(err, TW_DEVICE,
@@ -78,13 +77,13 @@ static enum tw_status begin(struct tw_nvml *nvml, const char *library, const cha
     resolve_all(nvml);
     const struct functions *const call = &nvml->functions;
     if (call->init == NULL || call->shutdown == NULL || call->find == NULL || call->error == NULL) {
-        return tw_fail(err, TW_DEVICE,
-                       "%.80s is no NVML this program knows: install a newer NVIDIA driver",
-                       library);
+        return tw_fail(
+            err, TW_DEVICE,
+            "%.80s is not an NVML that this program knows: install a newer NVIDIA driver", library);
     }
     int code = call->init();
     if (code != SUCCESS) {
-        return tw_fail(err, TW_DEVICE, "the NVIDIA driver does not let itself be asked: %.120s",
+        return tw_fail(err, TW_DEVICE, "the NVIDIA driver refused to start NVML: %.120s",
                        reason(nvml, code));
     }
     nvml->is_begun = true;
@@ -105,9 +104,10 @@ enum tw_status tw_nvml_open(struct tw_nvml **nvml_out, const char *library, cons
     const char *const named = library != NULL ? library : getenv("TW_NVML");
     struct tw_nvml *const nvml = calloc(1, sizeof(*nvml));
     *nvml_out = NULL;
-    if (nvml == NULL) return tw_fail(err, TW_NOMEM, "no memory to ask the NVIDIA driver");
+    if (nvml == NULL)
+        return tw_fail(err, TW_NOMEM, "no memory for NVML, the NVIDIA driver's library");
     const enum tw_status status =
-        begin(nvml, named != NULL ? named : "libnvidia-ml.so.1", pci, err);
+        begin_nvml(nvml, named != NULL ? named : "libnvidia-ml.so.1", pci, err);
     if (status == TW_OK) {
         *nvml_out = nvml;
     } else {

@@ -1,7 +1,7 @@
-/* nvml.h - how an NVIDIA GPU fares, by the driver's management library, which is loaded while the
- * program runs: where there is no driver there is nothing to link, and nothing to see.
+/* nvml.h - temperature, power, memory and load of an NVIDIA GPU, read through the driver's
+ * management library (NVML). The library is loaded at run time, so a build needs no driver.
  *
- * For people only: nothing that trains depends on it. One thread at a time. */
+ * For people only: training does not depend on it. One thread at a time. */
 #ifndef TW_WORKER_SUPPORT_NVML_H
 #define TW_WORKER_SUPPORT_NVML_H
 
@@ -13,25 +13,25 @@ struct tw_nvml; /* the library, and one GPU */
 
 enum { TW_NVML_VERSION_BYTES = 32 };
 
-/* 0: the card or its driver does not tell. */
+/* Readings; 0 means that the card or its driver does not report the value. */
 struct tw_nvml_look {
     uint32_t temperature_c; /* degrees Celsius */
     uint32_t power_mw, power_max_mw;
-    uint64_t memory_used_bytes, memory_bytes; /* used by everybody on it */
-    uint32_t load_percent;                    /* of the last second or so, a kernel ran */
+    uint64_t memory_used_bytes, memory_bytes; /* memory_used_bytes: by all processes */
+    uint32_t load_percent; /* share of about the last second in which a kernel ran */
 };
 
-/* Loads the library and finds the GPU at the PCI address `pci`, "0000:17:00.0" as CUDA writes it.
- * `library` NULL: the environment's TW_NVML, else libnvidia-ml.so.1. TW_DEVICE with a sentence when
- * it is not there, is no such library, or does not know the GPU; TW_NOMEM. */
+/* Loads the library and finds the GPU at PCI address `pci`, "0000:17:00.0" as CUDA writes it. If
+ * `library` is NULL: TW_NVML from the environment, else libnvidia-ml.so.1. TW_DEVICE, with a
+ * reason, if the library is missing, is not NVML or does not know the GPU; TW_NOMEM. */
 enum tw_status tw_nvml_open(struct tw_nvml **nvml, const char *library, const char *pci,
                             struct tw_error *err);
-void tw_nvml_close(struct tw_nvml *nvml); /* NULL is fine */
+void tw_nvml_close(struct tw_nvml *nvml); /* NULL is allowed */
 
-/* What can be seen now; what cannot is 0. */
+/* Reads the present values; unavailable ones are 0. */
 void tw_nvml_look(struct tw_nvml *nvml, struct tw_nvml_look *look);
 
-/* The driver's release, "580.65.06"; empty when it does not tell. */
+/* The driver's release, such as "580.65.06"; empty if not reported. */
 const char *tw_nvml_version(const struct tw_nvml *nvml);
 
 #endif

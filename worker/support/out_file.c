@@ -38,7 +38,7 @@ static bool is_at(int fd, const char *path) {
            open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino;
 }
 
-/* PATH.part, empty, locked, and ours; file->fd is -1 on failure. */
+/* Opens PATH.part empty, locked and owned by this process. On failure file->fd is -1. */
 static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) {
     const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     struct stat info;
@@ -56,9 +56,9 @@ static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) 
         return tw_fail(err, TW_IO, "cannot write %s: %s; choose another --out", file->part,
                        strerror(errno));
     }
-    /* Where there are no locks, only a new one is surely ours. */
+    /* Without file locks, only a newly created file is certainly ours. */
     const bool is_locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || (is_new && errno != EWOULDBLOCK);
-    if (!is_locked || !is_at(fd, file->part)) { /* else renamed or removed under us */
+    if (!is_locked || !is_at(fd, file->part)) { /* else it was renamed or removed meanwhile */
         (void)close(fd);
         return tw_fail(err, TW_CONFIG,
                        "%s is being written by another process; choose another --out, or end that "
@@ -80,7 +80,7 @@ enum tw_status tw_out_open(struct tw_out_file *file, const char *path, uint64_t 
     TW_TRY(set_paths(file, path, err));
     TW_TRY(tw_out_is_free(path, err));
     TW_TRY(take_part(file, err));
-    /* Not every file system can; what matters is to know early where one can. */
+    /* Not every file system can reserve space. If it can, a full disk is reported early. */
     if (bytes > 0 && fallocate(file->fd, 0, 0, (off_t)bytes) != 0 &&
         (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
         const int why = errno;
@@ -101,8 +101,9 @@ enum tw_status tw_out_write(struct tw_out_file *file, const void *bytes, size_t 
             const int why = n == 0 ? ENOSPC : errno;
             return tw_fail(err, TW_IO, "%s: %s after %.1f MB%s", file->part, strerror(why),
                            (double)file->at / 1e6,
-                           why == ENOSPC || why == EDQUOT ? "; free some and give the command again"
-                                                          : "");
+                           why == ENOSPC || why == EDQUOT
+                               ? "; free some space and run the command again"
+                               : "");
         }
         from += n;
         size -= (size_t)n;
@@ -119,7 +120,7 @@ bool tw_out_sync_folder(const char *path) {
     memcpy(folder, path, size);
     memcpy(folder + size, slash == NULL ? "." : "/", 2);
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return errno == EACCES; /* may be written, but not read: so be it */
+    if (fd < 0) return errno == EACCES; /* folder is writable but not readable: accept */
     const bool is_synced = fsync(fd) == 0 || errno == EINVAL;
     const int why = errno;
     (void)close(fd);
@@ -129,14 +130,15 @@ bool tw_out_sync_folder(const char *path) {
 
 enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *err) {
     int failed = renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
-    if (failed != 0 && (errno == EINVAL || errno == ENOSYS)) { /* a file system that cannot */
+    if (failed != 0 && (errno == EINVAL ||
+                        errno == ENOSYS)) { /* the file system cannot rename without replacing */
         TW_TRY(tw_out_is_free(to, err));
         failed = rename(from, to);
     }
     if (failed != 0 && errno == EEXIST) return is_taken(to, err);
     if (failed == 0 && !tw_out_sync_folder(to)) {
         failed = errno;
-        (void)rename(to, from); /* so that the caller can remove what did not become durable */
+        (void)rename(to, from); /* lets the caller remove a file that did not become durable */
         errno = failed;
     }
     return failed == 0 ? TW_OK : tw_fail(err, TW_IO, "%s: %s", to, strerror(errno));
@@ -144,13 +146,13 @@ enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *
 
 enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err) {
     struct stat info;
-    /* fallocate may have made it longer than what was written. */
+    /* fallocate may have made the file longer than the bytes written. */
     const bool is_whole =
         fstat(file->fd, &info) == 0 &&
         ((uint64_t)info.st_size == file->at || ftruncate(file->fd, (off_t)file->at) == 0) &&
         fsync(file->fd) == 0;
     const int why = errno;
-    /* Locked until it has its name: what is closed may be taken for a dead process's. */
+    /* Stay locked until the rename: an unlocked PATH.part would look like a dead process's. */
     const int lock = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
     const bool is_closed = close(file->fd) == 0;
     file->fd = -1;
@@ -174,7 +176,7 @@ enum tw_status tw_out_hold(struct tw_out_file *file, const char *path, struct tw
 }
 
 enum tw_status tw_out_rewind(struct tw_out_file *file, struct tw_error *err) {
-    if (file->fd >= 0 && !is_at(file->fd, file->part)) { /* somebody has removed it */
+    if (file->fd >= 0 && !is_at(file->fd, file->part)) { /* another process removed it */
         (void)close(file->fd);
         file->fd = -1;
     }
@@ -186,7 +188,7 @@ enum tw_status tw_out_rewind(struct tw_out_file *file, struct tw_error *err) {
     return TW_OK;
 }
 
-/* Renames over what was seen, and over nothing else. */
+/* Renames PATH.part over the recorded file, and over nothing else. */
 static enum tw_status put_in_place(const struct tw_out_file *file, struct tw_error *err) {
     struct stat info;
     if (lstat(file->path, &info) != 0) return tw_out_rename(file->part, file->path, err);
@@ -197,7 +199,7 @@ static enum tw_status put_in_place(const struct tw_out_file *file, struct tw_err
                        file->path);
     }
     if (rename(file->part, file->path) == 0) {
-        (void)tw_out_sync_folder(file->path); /* either of the two lasts */
+        (void)tw_out_sync_folder(file->path); /* after a power cut either version is valid */
         return TW_OK;
     }
     return tw_fail(err, TW_IO, "%s: %s", file->path, strerror(errno));
@@ -214,7 +216,7 @@ enum tw_status tw_out_save(struct tw_out_file *file, struct tw_error *err) {
     if (file->seen_fd >= 0) (void)close(file->seen_fd);
     file->seen_fd = file->fd;
     file->fd = -1;
-    (void)take_part(file, NULL); /* else the next save tries */
+    (void)take_part(file, NULL); /* on failure the next save tries again */
     return TW_OK;
 }
 
@@ -222,7 +224,7 @@ void tw_out_abort(struct tw_out_file *file) {
     if (file->seen_fd >= 0) (void)close(file->seen_fd);
     file->seen_fd = -1;
     if (file->fd < 0) return;
-    if (is_at(file->fd, file->part)) (void)unlink(file->part); /* before the lock goes */
+    if (is_at(file->fd, file->part)) (void)unlink(file->part); /* before the lock is released */
     (void)close(file->fd);
     file->fd = -1;
 }

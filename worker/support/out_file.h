@@ -1,12 +1,12 @@
-/* out_file.h - a file that appears whole or not at all, and never in place of another.
+/* out_file.h - output files that appear whole or not at all, and never replace another file.
  *
- * It is written as PATH.part, made durable, and renamed. A new file: what exists as PATH is
- * refused, nothing is overwritten. A folder is made the same way around its files. A file that is
- * written again and again (a training): PATH.part is held from the first save's time to the last's,
- * and what is replaced is what was there at first, or an earlier save.
+ * A file is written as PATH.part, made durable, and renamed to PATH. There are two modes:
+ * - A new file (tw_out_open): if PATH exists, the file is refused.
+ * - A file saved repeatedly, such as a training (tw_out_hold): PATH.part is held from the first
+ *   save to the last. A save replaces only the file that was at PATH at first, or an earlier save.
  *
- * Whoever writes PATH.part holds a lock on it, which ends with the process: what one that was
- * killed left is taken over. */
+ * The writer of PATH.part holds a lock on it, which ends with the process. A PATH.part left by a
+ * killed process is taken over. */
 #ifndef TW_WORKER_SUPPORT_OUT_FILE_H
 #define TW_WORKER_SUPPORT_OUT_FILE_H
 
@@ -16,54 +16,55 @@
 
 #include "base/status.h"
 
-enum { TW_OUT_PATH_BYTES = 1024 }; /* with NUL; of any path written */
+enum { TW_OUT_PATH_BYTES = 1024 }; /* of any path written, including NUL */
 
 struct tw_out_file {
     char path[TW_OUT_PATH_BYTES], part[TW_OUT_PATH_BYTES + 8];
     int fd;      /* -1: not open */
     uint64_t at; /* bytes written */
-    /* Of a held file: what may be replaced, -1: nothing. Open, or its inode could be another's. */
+    /* Held file: open descriptor of the file that may be replaced, -1: none. Kept open so that its
+     * inode cannot be reused by another file. */
     int seen_fd;
 };
 
-/* Makes PATH.part, or takes over that of a process that is dead, and disk space for `bytes` where
- * the file system can. TW_CONFIG: PATH exists, another process writes PATH.part, or the name is too
- * long; TW_IO: cannot be made, or the disk has not that much. Nothing is left behind on failure. */
+/* Creates PATH.part, or takes over that of a dead process, and reserves `bytes` of disk space if
+ * the file system can. Leaves nothing behind on failure. Errors:
+ * - TW_CONFIG: PATH exists, another process writes PATH.part, or the path is too long;
+ * - TW_IO: PATH.part cannot be created, or the disk is too full. */
 enum tw_status tw_out_open(struct tw_out_file *file, const char *path, uint64_t bytes,
                            struct tw_error *err);
 
-/* Appends. TW_IO; the caller then aborts. */
+/* Appends. After TW_IO the caller must call tw_out_abort. */
 enum tw_status tw_out_write(struct tw_out_file *file, const void *bytes, size_t size,
                             struct tw_error *err);
 
-/* Durable under its name, or TW_IO / TW_CONFIG and PATH.part removed. Closes in either case. */
+/* Makes the file durable as PATH and closes it. On TW_IO or TW_CONFIG PATH.part is removed. */
 enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err);
 
-/* Makes PATH.part, empty, or takes over that of a process that is dead, and notes what PATH is.
- * TW_CONFIG: another process writes it, or it is no plain file; TW_IO. Nothing is left behind on
- * failure; a caller that is done aborts. */
+/* Creates an empty PATH.part, or takes over that of a dead process, and records which file is at
+ * PATH. Leaves nothing behind on failure. The caller ends the hold with tw_out_abort. TW_CONFIG:
+ * another process writes PATH.part, or it is not a regular file; TW_IO. */
 enum tw_status tw_out_hold(struct tw_out_file *file, const char *path, struct tw_error *err);
 
-/* Of a held file: what was written becomes durable as PATH, and PATH.part is held anew. TW_CONFIG:
- * PATH is another file than was noted or saved, and stays; TW_IO. After a failure here or in
- * tw_out_write PATH is as it was; tw_out_rewind begins again. */
+/* Held file: makes the bytes written so far durable as PATH, then holds a new PATH.part. TW_CONFIG:
+ * the file at PATH is neither the recorded one nor an earlier save, and stays; TW_IO. After a
+ * failure here or in tw_out_write, PATH is unchanged and tw_out_rewind starts over. */
 enum tw_status tw_out_save(struct tw_out_file *file, struct tw_error *err);
 
-/* Of a held file: PATH.part is empty again, and held again where that had failed. TW_IO,
- * TW_CONFIG. */
+/* Held file: empties PATH.part, or holds it again if that failed before. TW_IO, TW_CONFIG. */
 enum tw_status tw_out_rewind(struct tw_out_file *file, struct tw_error *err);
 
 /* Closes and removes PATH.part. */
 void tw_out_abort(struct tw_out_file *file);
 
-/* Renames without replacing, for folders and files alike. TW_CONFIG when `to` exists; TW_IO. On
- * failure it is called `from` still. */
+/* Renames a file or folder without replacing. TW_CONFIG if `to` exists; TW_IO. On failure the name
+ * `from` stays. */
 enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *err);
 
-/* A new name lasts only when its folder, that of `path`, is on disk as well. False: errno says. */
+/* Syncs the folder of `path`: a new name is durable only after that. False: see errno. */
 bool tw_out_sync_folder(const char *path);
 
-/* TW_CONFIG when something is there already: for a clear word before hours of work. */
+/* TW_CONFIG if something exists at `path`. Lets a caller fail before hours of work. */
 enum tw_status tw_out_is_free(const char *path, struct tw_error *err);
 
 #endif

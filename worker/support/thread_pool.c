@@ -1,13 +1,13 @@
 /* thread_pool.c - see thread_pool.h.
  *
- * A run is published as a ticket: its number in the upper half, the next free piece in the lower.
- * Pieces are taken by compare-and-swap of the whole ticket, so that a helper which was away for a
- * run or two cannot take a piece of a run that it does not know: before a run's fields change, the
- * ticket has been closed.
+ * A run is published as a ticket: run number in the upper half, next free piece in the lower. A
+ * piece is taken by compare-and-swap of the whole ticket. A helper that slept through a run or two
+ * thus cannot take a piece of a newer run by mistake: the ticket is closed before a run's fields
+ * change.
  *
- * Two conditions put threads to sleep. In both the sleeper raises its flag and then looks again,
- * while the waker changes the state and then looks at the flag, all sequentially consistent: one of
- * the two sees the other. */
+ * Threads sleep on two conditions. In both, the sleeper sets its flag and then checks the state
+ * again, while the waker changes the state and then checks the flag. All accesses are sequentially
+ * consistent, so at least one of them sees the other. */
 #include "worker/support/thread_pool.h"
 
 #include <pthread.h>
@@ -19,14 +19,14 @@
 
 #include "base/assert.h"
 
-enum { SPINS = 2000 }; /* some 20 us */
+enum { SPINS = 2000 }; /* about 20 us */
 
-static const uint64_t CLOSED = UINT32_MAX; /* as next piece */
+static const uint64_t CLOSED = UINT32_MAX; /* value of `next piece` in a closed ticket */
 
 struct helper {
     struct tw_thread_pool *team;
     pthread_t thread;
-    uint32_t number; /* 1 ... */
+    uint32_t number; /* from 1 */
 };
 
 struct tw_thread_pool {
@@ -41,8 +41,8 @@ struct tw_thread_pool {
 
     pthread_mutex_t mutex;
     pthread_cond_t wake, done;
-    atomic_uint sleepers;   /* helpers at `wake` */
-    atomic_bool is_waiting; /* the caller at `done` */
+    atomic_uint sleepers;   /* helpers waiting at `wake` */
+    atomic_bool is_waiting; /* the caller waits at `done` */
     atomic_bool is_over;
 
     uint32_t helpers_count;
@@ -53,13 +53,13 @@ static uint64_t run_of(uint64_t ticket) {
     return ticket >> 32;
 }
 
-static void relax(void) {
+static void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
 }
 
-/* Takes and does pieces until the run of `ticket` has none left to take. */
+/* Takes and runs pieces until the run of `ticket` has none left. */
 static void work_off(struct tw_thread_pool *team, uint64_t ticket, uint32_t thread) {
     const uint64_t run = run_of(ticket);
     for (;;) {
@@ -78,13 +78,14 @@ static void work_off(struct tw_thread_pool *team, uint64_t ticket, uint32_t thre
     }
 }
 
-/* Returns the ticket of a run other than `seen`, or of `seen` if the team is over. */
+/* Waits for and returns a ticket of a run other than `seen`; a ticket of `seen` means the pool
+ * ends. */
 static uint64_t next_ticket(struct tw_thread_pool *team, uint64_t seen) {
     uint64_t ticket = 0;
     for (int i = 0; i < SPINS; i++) {
         ticket = atomic_load(&team->ticket);
         if (run_of(ticket) != seen) return ticket;
-        relax();
+        pause_cpu();
     }
     (void)pthread_mutex_lock(&team->mutex);
     atomic_fetch_add(&team->sleepers, 1);
@@ -96,7 +97,7 @@ static uint64_t next_ticket(struct tw_thread_pool *team, uint64_t seen) {
     return ticket;
 }
 
-static void *help(void *argument) {
+static void *run_helper(void *argument) {
     const struct helper *helper = argument;
     struct tw_thread_pool *team = helper->team;
     uint64_t seen = 0;
@@ -111,7 +112,7 @@ static void *help(void *argument) {
 static void wait_until_done(struct tw_thread_pool *team) {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load(&team->left) == 0) return;
-        relax();
+        pause_cpu();
     }
     (void)pthread_mutex_lock(&team->mutex);
     atomic_store(&team->is_waiting, true);
@@ -141,7 +142,7 @@ static void run_shared(struct tw_thread_pool *team, uint32_t pieces, tw_thread_p
 
 void tw_thread_pool_run(struct tw_thread_pool *team, uint32_t pieces, tw_thread_pool_fn *work,
                         void *context) {
-    TW_ASSERT(!atomic_exchange(&team->is_running, true)); /* not from inside a piece */
+    TW_ASSERT(!atomic_exchange(&team->is_running, true)); /* fails if called from inside a piece */
     if (team->threads > 1 && pieces > 1) {
         run_shared(team, pieces, work, context);
     } else {
@@ -162,7 +163,7 @@ static enum tw_status start_helpers(struct tw_thread_pool *team, struct tw_error
     while (error == 0 && team->helpers_count < team->threads - 1) {
         struct helper *helper = &team->helpers[team->helpers_count];
         *helper = (struct helper){.team = team, .number = team->helpers_count + 1};
-        error = pthread_create(&helper->thread, NULL, help, helper);
+        error = pthread_create(&helper->thread, NULL, run_helper, helper);
         if (error == 0) team->helpers_count++;
     }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -177,7 +178,7 @@ enum tw_status tw_thread_pool_create(struct tw_thread_pool **team_out, uint32_t 
     struct tw_thread_pool *team =
         calloc(1, sizeof(*team) + (threads - 1) * sizeof(team->helpers[0]));
     *team_out = NULL;
-    if (team == NULL) return tw_fail(err, TW_NOMEM, "no memory for a team of %u threads", threads);
+    if (team == NULL) return tw_fail(err, TW_NOMEM, "no memory for a pool of %u threads", threads);
     team->threads = threads;
     atomic_store(&team->ticket, CLOSED);
     (void)pthread_mutex_init(&team->mutex, NULL);

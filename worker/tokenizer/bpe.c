@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 
-enum { SHORT_MAX = 48 }; /* tokens: up to here moving arrays is faster than a heap */
+enum { SHORT_MAX = 48 }; /* tokens: up to this length, moving arrays is faster than a heap */
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -42,9 +42,9 @@ void tw_bpe_put(struct tw_bpe *bpe, struct tw_bpe_merge merge) {
     bpe->table[at] = merge;
 }
 
-/* The rank of a pair, or TW_BPE_NONE; *token is what it becomes. */
-static inline uint32_t find(const struct tw_bpe *bpe, uint32_t left, uint32_t right,
-                            uint32_t *token) {
+/* The rank of a pair, or TW_BPE_NONE. Sets *token to the merged token. */
+static inline uint32_t find_merge(const struct tw_bpe *bpe, uint32_t left, uint32_t right,
+                                  uint32_t *token) {
     for (uint64_t at = place_of(bpe, left, right);; at = (at + 1) & bpe->mask) {
         const struct tw_bpe_merge *const held = &bpe->table[at];
         if (held->rank == TW_BPE_NONE) return TW_BPE_NONE;
@@ -55,12 +55,13 @@ static inline uint32_t find(const struct tw_bpe *bpe, uint32_t left, uint32_t ri
     }
 }
 
-/* ---- short words: arrays that close up ------------------------------------------------------- */
+/* ---- short words: contiguous arrays -------------------------------------------------------------
+ */
 
 static size_t apply_short(const struct tw_bpe *bpe, uint32_t *tokens, size_t count) {
     uint32_t ranks[SHORT_MAX], merged[SHORT_MAX];
     for (size_t i = 0; i + 1 < count; i++) {
-        ranks[i] = find(bpe, tokens[i], tokens[i + 1], &merged[i]);
+        ranks[i] = find_merge(bpe, tokens[i], tokens[i + 1], &merged[i]);
     }
     while (count > 1) {
         size_t best = 0;
@@ -74,10 +75,10 @@ static size_t apply_short(const struct tw_bpe *bpe, uint32_t *tokens, size_t cou
             merged[i - 1] = merged[i];
         }
         if (best > 0) {
-            ranks[best - 1] = find(bpe, tokens[best - 1], tokens[best], &merged[best - 1]);
+            ranks[best - 1] = find_merge(bpe, tokens[best - 1], tokens[best], &merged[best - 1]);
         }
         if (best + 1 < count) {
-            ranks[best] = find(bpe, tokens[best], tokens[best + 1], &merged[best]);
+            ranks[best] = find_merge(bpe, tokens[best], tokens[best + 1], &merged[best]);
         }
     }
     return count;
@@ -85,14 +86,14 @@ static size_t apply_short(const struct tw_bpe *bpe, uint32_t *tokens, size_t cou
 
 /* ---- long words: a list and a heap ----------------------------------------------------------- */
 
-/* Heap entries are rank << 32 | position, so that the smallest is the leftmost of the best rank. An
- * entry is stale when the pair that begins at its position has another rank by now. */
+/* Heap entries are rank << 32 | position, so the smallest is the leftmost of the best rank. An
+ * entry is stale if the pair at its position has another rank by now. */
 struct heap {
     uint64_t *entries;
     size_t count;
 };
 
-static void sink(struct heap *heap, size_t at) {
+static void sift_down(struct heap *heap, size_t at) {
     const uint64_t entry = heap->entries[at];
     for (size_t child; (child = 2 * at + 1) < heap->count; at = child) {
         if (child + 1 < heap->count && heap->entries[child + 1] < heap->entries[child]) child++;
@@ -113,7 +114,7 @@ static void push(struct heap *heap, uint64_t entry) {
 static uint64_t pop(struct heap *heap) {
     const uint64_t top = heap->entries[0];
     heap->entries[0] = heap->entries[--heap->count];
-    if (heap->count > 0) sink(heap, 0);
+    if (heap->count > 0) sift_down(heap, 0);
     return top;
 }
 
@@ -123,12 +124,12 @@ struct list {
     struct heap heap;
 };
 
-/* The pair that begins at `at` is new: its rank, and a place in the heap. */
-static void renew(struct list *list, uint32_t at) {
+/* Sets the rank of the new pair that begins at `at`, and pushes it onto the heap. */
+static void update_pair(struct list *list, uint32_t at) {
     const uint32_t right = list->next[at];
     list->ranks[at] = right == TW_BPE_NONE ? TW_BPE_NONE
-                                           : find(list->bpe, list->tokens[at], list->tokens[right],
-                                                  &list->merged[at]);
+                                           : find_merge(list->bpe, list->tokens[at],
+                                                        list->tokens[right], &list->merged[at]);
     if (list->ranks[at] != TW_BPE_NONE) push(&list->heap, (uint64_t)list->ranks[at] << 32 | at);
 }
 
@@ -138,8 +139,8 @@ static void merge_at(struct list *list, uint32_t at) {
     list->next[at] = after;
     list->ranks[gone] = TW_BPE_NONE;
     if (after != TW_BPE_NONE) list->previous[after] = at;
-    renew(list, at);
-    if (list->previous[at] != TW_BPE_NONE) renew(list, list->previous[at]);
+    update_pair(list, at);
+    if (list->previous[at] != TW_BPE_NONE) update_pair(list, list->previous[at]);
 }
 
 static size_t apply_long(struct list *list, size_t count) {
@@ -147,14 +148,14 @@ static size_t apply_long(struct list *list, size_t count) {
     for (uint32_t i = 0; i < count; i++) {
         list->next[i] = i + 1 < count ? i + 1 : TW_BPE_NONE;
         list->previous[i] = i > 0 ? i - 1 : TW_BPE_NONE;
-        list->ranks[i] =
-            i + 1 < count ? find(list->bpe, list->tokens[i], list->tokens[i + 1], &list->merged[i])
-                          : TW_BPE_NONE;
+        list->ranks[i] = i + 1 < count ? find_merge(list->bpe, list->tokens[i], list->tokens[i + 1],
+                                                    &list->merged[i])
+                                       : TW_BPE_NONE;
         if (list->ranks[i] != TW_BPE_NONE) {
             heap->entries[heap->count++] = (uint64_t)list->ranks[i] << 32 | i;
         }
     }
-    for (size_t i = heap->count / 2; i-- > 0;) sink(heap, i);
+    for (size_t i = heap->count / 2; i-- > 0;) sift_down(heap, i);
     while (heap->count > 0) {
         const uint64_t top = pop(heap);
         const uint32_t at = (uint32_t)top;
@@ -189,7 +190,8 @@ void tw_bpe_scratch_deinit(struct tw_bpe_scratch *scratch) {
     *scratch = (struct tw_bpe_scratch){.links = NULL};
 }
 
-/* ---- the two together ------------------------------------------------------------------------ */
+/* ---- entry points ------------------------------------------------------------------------------
+ */
 
 enum tw_status tw_bpe_apply(const struct tw_bpe *bpe, struct tw_bpe_scratch *scratch,
                             uint32_t *tokens, size_t *count, struct tw_error *err) {
@@ -214,7 +216,7 @@ size_t tw_bpe_apply_ref(const struct tw_bpe *bpe, uint32_t *tokens, size_t count
         size_t best = 0;
         for (size_t i = 0; i + 1 < count; i++) {
             uint32_t token = TW_BPE_NONE;
-            const uint32_t rank = find(bpe, tokens[i], tokens[i + 1], &token);
+            const uint32_t rank = find_merge(bpe, tokens[i], tokens[i + 1], &token);
             if (rank < best_rank) best_rank = rank, best_token = token, best = i;
         }
         if (best_rank == TW_BPE_NONE) break;

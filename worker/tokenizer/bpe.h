@@ -1,9 +1,8 @@
-/* bpe.h - the merging half of byte-level BPE: neighbours become one token, smallest rank first.
+/* bpe.h - the merges of byte-level BPE: adjacent tokens become one, smallest rank first.
  *
- * Sennrich, Haddow, Birch (arXiv 1508.07909), with GPT-2's bytes as the alphabet: of all
- * neighbouring pairs that the table knows the one with the smallest rank is merged, of equals the
- * leftmost, until none is left. Immutable once filled: any number of threads may merge with one
- * table. */
+ * Sennrich, Haddow, Birch (arXiv 1508.07909), with GPT-2's bytes as the alphabet. Of all adjacent
+ * pairs in the table, the one with the smallest rank is merged, the leftmost of equals, until no
+ * pair is left. Immutable once filled: any number of threads may share a table. */
 #ifndef TW_WORKER_TOKENIZER_BPE_H
 #define TW_WORKER_TOKENIZER_BPE_H
 
@@ -16,25 +15,25 @@
 
 struct tw_bpe_merge {
     uint32_t left, right; /* the pair */
-    uint32_t rank;        /* TW_BPE_NONE: an empty place of the table */
-    uint32_t token;       /* what it becomes */
+    uint32_t rank;        /* TW_BPE_NONE: an empty slot of the table */
+    uint32_t token;       /* the merged token */
 };
 
-/* Open addressing, at most half full. Zero-initialised: a table without merges. */
+/* Open-addressing hash table, at most half full. Zero-initialised: no merges. */
 struct tw_bpe {
     struct tw_bpe_merge *table;
-    uint64_t mask; /* places - 1 */
+    uint64_t mask; /* number of slots - 1 */
 };
 
-/* Room for merges_max merges. TW_NOMEM. */
+/* Allocates room for merges_max merges. TW_NOMEM. */
 enum tw_status tw_bpe_init(struct tw_bpe *bpe, size_t merges_max, struct tw_error *err);
 void tw_bpe_deinit(struct tw_bpe *bpe);
 
-/* A pair put twice keeps what came last. At most merges_max different pairs. */
+/* Adds a merge; a pair added twice keeps the last value. At most merges_max different pairs. */
 void tw_bpe_put(struct tw_bpe *bpe, struct tw_bpe_merge merge);
 
-/* What one thread merges long words with. Zero-initialised is empty; grows with the longest word,
- * to 36 bytes for each token of it. */
+/* One thread's scratch for long words. Zero-initialised is empty; grows to 36 bytes per token of
+ * the longest word. */
 struct tw_bpe_scratch {
     uint32_t *links; /* (4, capacity): next, previous, rank, token */
     uint64_t *heap;  /* (2 capacity) */
@@ -42,12 +41,12 @@ struct tw_bpe_scratch {
 };
 void tw_bpe_scratch_deinit(struct tw_bpe_scratch *scratch);
 
-/* Merges tokens (*count) in place, *count becomes what is left. Time n log n in the length.
- * TW_NOMEM (then tokens is unchanged). */
+/* Merges tokens (*count) in place and sets *count to the new number. Time n log n. TW_NOMEM (tokens
+ * unchanged). */
 enum tw_status tw_bpe_apply(const struct tw_bpe *bpe, struct tw_bpe_scratch *scratch,
                             uint32_t *tokens, size_t *count, struct tw_error *err);
 
-/* The same by the definition, in quadratic time: what tw_bpe_apply is held against. */
+/* Reference by the definition, in quadratic time; tests compare tw_bpe_apply with it. */
 size_t tw_bpe_apply_ref(const struct tw_bpe *bpe, uint32_t *tokens, size_t count);
 
 #endif

@@ -26,9 +26,10 @@ void tw_bpe_added_index(struct tw_bpe_added *added) {
     if (firsts == 1) added->only_first = added->tokens[0].text[0];
 }
 
-/* ---- one place of the text ------------------------------------------------------------------- */
+/* ---- match at one position ---------------------------------------------------------------------
+ */
 
-/* First of the tokens [low, high), which agree in `depth` bytes, whose next byte is >= c. Those
+/* First token of [low, high), all equal in the first `depth` bytes, whose next byte is >= c. Tokens
  * that end at this depth come first. */
 static size_t lower_bound(const struct tw_bpe_added *added, size_t low, size_t high, size_t depth,
                           unsigned c) {
@@ -70,7 +71,8 @@ static size_t first_candidate(const struct tw_bpe_added *added, struct tw_bpe_pi
     return from;
 }
 
-/* ---- what stands around it ------------------------------------------------------------------- */
+/* ---- surrounding characters --------------------------------------------------------------------
+ */
 
 static bool is_word_at(const struct tw_bpe_search *search, size_t begin, size_t end) {
     const struct tw_bpe_piece one = {search->piece.text + begin, end - begin};
@@ -97,8 +99,7 @@ static bool is_within_a_word(const struct tw_bpe_search *search, struct tw_bpe_r
             is_word_at(search, range.end, character_after(piece, range.end)));
 }
 
-/* The Unicode property White_Space, which the consortium will not change any more for what it has
- * assigned. */
+/* Unicode property White_Space, which is stable for assigned characters. */
 static bool is_space(struct tw_bpe_piece piece, size_t begin, size_t end) {
     const uint8_t *const c = piece.text + begin;
     if (end - begin == 1) return c[0] == ' ' || (c[0] >= 9 && c[0] <= 13);
@@ -109,8 +110,8 @@ static bool is_space(struct tw_bpe_piece piece, size_t begin, size_t end) {
            code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
 }
 
-static void strip(const struct tw_bpe_search *search, const struct tw_bpe_added_token *token,
-                  struct tw_bpe_range *range) {
+static void extend_over_space(const struct tw_bpe_search *search,
+                              const struct tw_bpe_added_token *token, struct tw_bpe_range *range) {
     const struct tw_bpe_piece piece = search->piece;
     while (token->is_left_strip && range->begin > search->taken) {
         const size_t before = character_before(piece, range->begin);
@@ -139,8 +140,9 @@ bool tw_bpe_search_next(struct tw_bpe_search *search, struct tw_bpe_range *range
         search->scanned = range->end;
         if (search->is_plain && found->is_special) continue;
         if (found->is_single_word && is_within_a_word(search, *range)) continue;
-        /* What the token before took along may reach into this one: then it is not found again. */
-        strip(search, found, range);
+        /* The white space that the previous token stripped may reach into this one, which is then
+         * skipped. */
+        extend_over_space(search, found, range);
         if (range->end <= search->taken) continue;
         search->taken = range->end;
         *token = found->token;

@@ -8,15 +8,15 @@
 
 #include "base/assert.h"
 
-enum { FIRST_UNSTABLE = 0x300 }; /* below, everything is its own normal form and stays it */
+enum { FIRST_UNSTABLE = 0x300 }; /* characters below are their own normal form in every context */
 
 static const utf8proc_option_t DECOMPOSE = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
 static const utf8proc_option_t COMPOSE = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 
 /* ---- which characters are stable -------------------------------------------------------------
  *
- * Stable: it is its own normal form, nothing before it can compose with it (so that a text may be
- * cut before it, UAX #15 section 9), and no mark is reordered across it. */
+ * A stable character is its own normal form, cannot compose with the character before it (so a text
+ * may be cut before it, UAX #15 section 9), and no mark is reordered across it. */
 
 static int class_of(int32_t code) {
     return utf8proc_get_property(code)->combining_class & 255;
@@ -25,24 +25,25 @@ static int class_of(int32_t code) {
 static struct tw_bpe_nfc table;
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
-static void mark(int32_t code) {
+static void mark_unstable(int32_t code) {
     table.unstable[code / 64] |= UINT64_C(1) << (code % 64);
 }
 
-/* What composes with something before it is the end of what a character is composed of. */
+/* A character composes with one before it if it is the last part of some character's decomposition.
+ */
 static void fill_table(void) {
     for (int32_t code = FIRST_UNSTABLE; code < TW_BPE_NFC_CODES; code++) {
         int32_t codes[TW_BPE_NFC_PARTS_MAX];
         const utf8proc_ssize_t count =
             utf8proc_decompose_char(code, codes, TW_BPE_NFC_PARTS_MAX, DECOMPOSE, NULL);
         TW_ASSERT(count >= 1 && count <= TW_BPE_NFC_PARTS_MAX);
-        if (class_of(code) != 0) mark(code);
+        if (class_of(code) != 0) mark_unstable(code);
         if (count == 1 && codes[0] == code) continue;
         const int32_t last = codes[count - 1];
         if (utf8proc_normalize_utf32(codes, count, COMPOSE) != 1 || codes[0] != code) {
-            mark(code);
+            mark_unstable(code);
         } else if (last < TW_BPE_NFC_CODES) {
-            mark(last);
+            mark_unstable(last);
         }
     }
 }
@@ -59,7 +60,7 @@ static bool is_unstable(const struct tw_bpe_nfc *nfc, int32_t code) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* The character at text, valid UTF-8, and its bytes. */
+/* Decodes the character at text (valid UTF-8) into *code and returns its size. */
 static size_t code_at(const uint8_t *text, int32_t *code) {
     const int32_t a = text[0];
     if (a < 0x80) {
@@ -79,7 +80,7 @@ static size_t code_at(const uint8_t *text, int32_t *code) {
 }
 
 /* A run to normalise: from the last stable character before the first unstable one, to the next
- * stable one. Both ends are piece.bytes when there is none. */
+ * stable one. Both ends are piece.bytes if there is none. */
 static struct tw_bpe_range find_run(const struct tw_bpe_nfc *nfc, struct tw_bpe_piece piece,
                                     size_t from) {
     size_t begin = from, at = from, size, count = 0;
@@ -98,8 +99,8 @@ static struct tw_bpe_range find_run(const struct tw_bpe_nfc *nfc, struct tw_bpe_
     return (struct tw_bpe_range){begin, at};
 }
 
-/* Marks after one base, in the order of their classes, those of one class as they stood: a counting
- * sort, as an insertion sort would be quadratic in a text of marks. */
+/* Sorts the marks after one base by combining class, stably. A counting sort: an insertion sort
+ * would be quadratic in a text of marks. */
 static void sort_marks(int32_t *codes, int32_t *sorted, size_t count) {
     size_t places[257] = {0};
     for (size_t i = 0; i < count; i++) places[class_of(codes[i]) + 1]++;
@@ -108,7 +109,7 @@ static void sort_marks(int32_t *codes, int32_t *sorted, size_t count) {
     memcpy(codes, sorted, count * sizeof(*codes));
 }
 
-static void order(int32_t *codes, int32_t *sorted, size_t count) {
+static void order_marks(int32_t *codes, int32_t *sorted, size_t count) {
     for (size_t begin = 0, end; begin < count; begin = end) {
         bool is_ordered = true;
         for (end = begin; end < count && class_of(codes[end]) != 0; end++) {
@@ -119,7 +120,7 @@ static void order(int32_t *codes, int32_t *sorted, size_t count) {
     }
 }
 
-/* Appends the normal form of a run; there is room. */
+/* Appends the normal form of a run. The buffer must have room. */
 static void put_normal(struct tw_bpe_nfc_buffer *buffer, struct tw_bpe_piece run) {
     const size_t room = sizeof(buffer->codes) / sizeof(*buffer->codes);
     size_t count = 0;
@@ -131,7 +132,7 @@ static void put_normal(struct tw_bpe_nfc_buffer *buffer, struct tw_bpe_piece run
         TW_ASSERT(parts >= 0 && (size_t)parts <= room - count);
         count += (size_t)parts;
     }
-    order(buffer->codes, buffer->sorted, count);
+    order_marks(buffer->codes, buffer->sorted, count);
     const utf8proc_ssize_t composed =
         utf8proc_normalize_utf32(buffer->codes, (utf8proc_ssize_t)count, COMPOSE);
     TW_ASSERT(composed >= 0);
@@ -163,7 +164,7 @@ enum tw_status tw_bpe_nfc_apply(const struct tw_bpe_nfc *nfc, struct tw_bpe_nfc_
     if (run.begin == piece->bytes) return TW_OK;
     buffer->count = 0;
     for (size_t from = 0; from < piece->bytes; run = find_run(nfc, *piece, from)) {
-        /* No character grows to more than 3 times its bytes (UAX #15, table 5). */
+        /* No character grows to more than 3 times its size (UAX #15, table 5). */
         TW_TRY(reserve(buffer, run.begin - from + 3 * (run.end - run.begin), err));
         memcpy(buffer->bytes + buffer->count, piece->text + from, run.begin - from);
         buffer->count += run.begin - from;

@@ -1,4 +1,4 @@
-/* bpe_nfc.h - Unicode's normal form C (UAX #15), for tokenizers that ask for it. */
+/* bpe_nfc.h - Unicode's normalization form C (UAX #15), for tokenizers that ask for it. */
 #ifndef TW_WORKER_TOKENIZER_BPE_NFC_H
 #define TW_WORKER_TOKENIZER_BPE_NFC_H
 
@@ -8,25 +8,25 @@
 #include "base/status.h"
 #include "worker/tokenizer/bpe_pattern.h"
 
-enum { TW_BPE_NFC_CODES = 0x30000 }; /* beyond, nothing but CJK ideographs and tags is assigned */
+enum { TW_BPE_NFC_CODES = 0x30000 }; /* beyond this, only CJK ideographs and tags are assigned */
 
-/* One bit per character: whether it may change, or change what stands before it. Most text has
- * none. */
+/* One bit per character: set if NFC may change it, compose it with the character before, or reorder
+ * marks across it. Most text has none. */
 struct tw_bpe_nfc {
     uint64_t unstable[TW_BPE_NFC_CODES / 64];
 };
 
-/* Made by the first who asks, the same for all; never freed. Any thread. */
+/* The shared table, built by the first call; never freed. Any thread. */
 const struct tw_bpe_nfc *tw_bpe_nfc_table(void);
 
 enum {
-    /* Characters normalised together; UAX #15's stream-safe text has at most 31. A longer run of
-     * marks is cut, so that nobody's text makes the work or the memory grow. */
+    /* Characters normalised together; stream-safe text (UAX #15) has at most 31. Longer runs of
+     * marks are cut, so that hostile text costs neither time nor memory. */
     TW_BPE_NFC_RUN_MAX = 1024,
-    TW_BPE_NFC_PARTS_MAX = 4, /* a character's decomposition (UAX #15) */
+    TW_BPE_NFC_PARTS_MAX = 4, /* longest decomposition of a character (UAX #15) */
 };
 
-/* What one thread normalises with. Zero-initialised is empty; grows with the longest text. */
+/* One thread's scratch. Zero-initialised is empty; grows with the longest text. */
 struct tw_bpe_nfc_buffer {
     uint8_t *bytes;
     size_t count, capacity;
@@ -35,8 +35,8 @@ struct tw_bpe_nfc_buffer {
 };
 void tw_bpe_nfc_buffer_deinit(struct tw_bpe_nfc_buffer *buffer);
 
-/* *piece, valid UTF-8, becomes its normal form: itself when it is in it already, else bytes of
- * buffer. TW_NOMEM. */
+/* Replaces *piece, valid UTF-8, by its NFC. The result is *piece itself if already normal,
+ * otherwise it points into buffer. TW_NOMEM. */
 enum tw_status tw_bpe_nfc_apply(const struct tw_bpe_nfc *nfc, struct tw_bpe_nfc_buffer *buffer,
                                 struct tw_bpe_piece *piece, struct tw_error *err);
 

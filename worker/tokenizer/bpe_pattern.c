@@ -7,16 +7,17 @@
 
 #include "base/assert.h"
 
-/* ---- from Oniguruma's words to PCRE2's ------------------------------------------------------- */
+/* ---- from Oniguruma's syntax to PCRE2's -------------------------------------------------------
+ */
 
 struct rewriting {
-    const char *at; /* in the pattern, NUL at its end */
+    const char *at; /* position in the pattern, which ends in NUL */
     char *out;
     size_t bytes, room;
     bool is_in_class;
 };
 
-enum { GROWTH_MAX = 16 }; /* bytes out for a byte in: \s becomes \p{White_Space} */
+enum { GROWTH_MAX = 16 }; /* output bytes per input byte: \s becomes \p{White_Space} */
 
 static void put(struct rewriting *to, const char *text, size_t bytes) {
     TW_ASSERT(bytes <= to->room - to->bytes);
@@ -24,7 +25,7 @@ static void put(struct rewriting *to, const char *text, size_t bytes) {
     to->bytes += bytes;
 }
 
-static void take(struct rewriting *to, size_t bytes) {
+static void copy_input(struct rewriting *to, size_t bytes) {
     put(to, to->at, bytes);
     to->at += bytes;
 }
@@ -39,17 +40,17 @@ static enum tw_status refuse(struct tw_error *err, const char *what, const char 
     return tw_fail(err, TW_CONFIG, "split pattern, at \"%s\": %s", shown, why);
 }
 
-/* \p{L}, \p{^Lu}, \P{Han}: categories stay, longer names are scripts. */
+/* \p{L}, \p{^Lu}, \P{Han}: categories are kept, longer names are scripts. */
 static enum tw_status take_property(struct rewriting *to, struct tw_error *err) {
     const char *name = to->at + 2;
-    if (*name != '{') return refuse(err, to->at, "a property stands in braces");
+    if (*name != '{') return refuse(err, to->at, "a property must be in braces");
     name += 1 + (name[1] == '^');
     const size_t size = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_");
     if (size == 0 || size > 32 || name[size] != '}') {
-        return refuse(err, to->at, "no category of characters and no script");
+        return refuse(err, to->at, "not a character category or script");
     }
     put(to, to->at, (size_t)(name - to->at));
-    if (size > 2) put(to, "sc:", 3); /* without it PCRE2 looks at Script_Extensions */
+    if (size > 2) put(to, "sc:", 3); /* without it PCRE2 uses Script_Extensions */
     put(to, name, size + 1);
     to->at = name + size + 1;
     return TW_OK;
@@ -69,7 +70,8 @@ static enum tw_status take_escape(struct rewriting *to, struct tw_error *err) {
     case 'n':
     case 't': put(to, to->at, 2); break;
     case 'u':
-        if (strspn(hex, "0123456789abcdefABCDEF") < 4) return refuse(err, to->at, "four digits");
+        if (strspn(hex, "0123456789abcdefABCDEF") < 4)
+            return refuse(err, to->at, "\\u needs four hex digits");
         put(to, "\\x{", 3);
         put(to, hex, 4);
         put(to, "}", 1);
@@ -78,7 +80,7 @@ static enum tw_status take_escape(struct rewriting *to, struct tw_error *err) {
     case 'x': {
         const size_t digits = *hex == '{' ? strspn(hex + 1, "0123456789abcdefABCDEF") : 0;
         if (digits == 0 || hex[1 + digits] != '}') return refuse(err, to->at, "write \\x{...}");
-        take(to, 2 + 1 + digits + 1);
+        copy_input(to, 2 + 1 + digits + 1);
         return TW_OK;
     }
     default:
@@ -93,7 +95,7 @@ static enum tw_status take_escape(struct rewriting *to, struct tw_error *err) {
     return TW_OK;
 }
 
-/* {3}, {1,3}, {2,}. Oniguruma reads what follows }, PCRE2 too, and differently. */
+/* {3}, {1,3}, {2,}. Both libraries interpret a + or ? after }, but differently. */
 static enum tw_status take_repeat(struct rewriting *to, struct tw_error *err) {
     const char *end = to->at + 1;
     const size_t digits = strspn(end, "0123456789");
@@ -102,20 +104,20 @@ static enum tw_status take_repeat(struct rewriting *to, struct tw_error *err) {
     if (digits == 0 || *end != '}' || end[1] == '+' || end[1] == '?') {
         return refuse(err, to->at, "a repeat is {n}, {n,} or {n,m}, with nothing after it");
     }
-    take(to, (size_t)(end + 1 - to->at));
+    copy_input(to, (size_t)(end + 1 - to->at));
     return TW_OK;
 }
 
 static enum tw_status take_group(struct rewriting *to, struct tw_error *err) {
     static const char *const GROUPS[] = {"(?:", "(?i:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
     if (to->at[1] != '?' && to->at[1] != '*') {
-        take(to, 1);
+        copy_input(to, 1);
         return TW_OK;
     }
     for (size_t i = 0; i < sizeof(GROUPS) / sizeof(*GROUPS); i++) {
         const size_t size = strlen(GROUPS[i]);
         if (strncmp(to->at, GROUPS[i], size) != 0) continue;
-        take(to, size);
+        copy_input(to, size);
         return TW_OK;
     }
     return refuse(err, to->at, "of the groups (?: (?i: (?= (?! (?<= (?<! (?> are supported");
@@ -123,10 +125,11 @@ static enum tw_status take_group(struct rewriting *to, struct tw_error *err) {
 
 static enum tw_status take_class_member(struct rewriting *to, struct tw_error *err) {
     if (*to->at == '\\') return take_escape(to, err);
-    if (*to->at == '[') return refuse(err, to->at, "no class within a class is supported");
-    if (strncmp(to->at, "&&", 2) == 0) return refuse(err, to->at, "no intersection is supported");
+    if (*to->at == '[') return refuse(err, to->at, "a class within a class is not supported");
+    if (strncmp(to->at, "&&", 2) == 0)
+        return refuse(err, to->at, "an intersection of classes is not supported");
     if (*to->at == ']') to->is_in_class = false;
-    take(to, 1);
+    copy_input(to, 1);
     return TW_OK;
 }
 
@@ -137,13 +140,13 @@ static enum tw_status take_one(struct rewriting *to, struct tw_error *err) {
     case '{': return take_repeat(to, err);
     case '(': return take_group(to, err);
     case '^':
-    case '$': return refuse(err, to->at, "no anchor is supported: lines differ");
+    case '$': return refuse(err, to->at, "anchors are not supported: lines differ");
     case '[':
         to->is_in_class = true;
-        take(to, to->at[1] == '^' ? 2 : 1);
+        copy_input(to, to->at[1] == '^' ? 2 : 1);
         if (*to->at == ']') return refuse(err, to->at - 1, "an empty class");
         return TW_OK;
-    default: take(to, 1); return TW_OK;
+    default: copy_input(to, 1); return TW_OK;
     }
 }
 
@@ -189,7 +192,7 @@ static enum tw_status compile(struct tw_bpe_pattern *pattern, const char *text, 
     if (is_empty_matched != 0) {
         tw_bpe_pattern_free(pattern);
         return tw_fail(err, TW_CONFIG,
-                       "split pattern: it matches nothing at all, too, which splits nothing");
+                       "split pattern: it also matches the empty string, which splits nothing");
     }
     pattern->has_jit = pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE) == 0;
     return TW_OK;
@@ -233,7 +236,7 @@ enum tw_status tw_bpe_matcher_init(struct tw_bpe_matcher *matcher, struct tw_err
         return tw_fail(err, TW_NOMEM, "no memory to match a split pattern");
     }
     (void)pcre2_set_heap_limit(matcher->context, TW_BPE_HEAP_KIB);
-    /* Without a stack of its own the compiled pattern makes do with 32 KiB of ours. */
+    /* If the stack allocation failed, PCRE2's JIT uses 32 KiB of the thread's stack. */
     pcre2_jit_stack_assign(matcher->context, NULL, matcher->stack);
     return TW_OK;
 }
@@ -272,7 +275,7 @@ enum tw_status tw_bpe_matcher_next(const struct tw_bpe_matcher *matcher,
     }
     const PCRE2_SIZE *const at = pcre2_get_ovector_pointer(matcher->data);
     if (at[0] < from || at[1] <= at[0]) {
-        return tw_fail(err, TW_CONFIG, "the split pattern matches nothing at all, too");
+        return tw_fail(err, TW_CONFIG, "the split pattern also matches the empty string");
     }
     *match = (struct tw_bpe_range){at[0], at[1]};
     return TW_OK;

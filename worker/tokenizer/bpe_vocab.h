@@ -1,4 +1,4 @@
-/* bpe_vocab.h - the tokens of a vocabulary: the bytes of each, and the token of given bytes. */
+/* bpe_vocab.h - the vocabulary: bytes by token, and token by bytes. */
 #ifndef TW_WORKER_TOKENIZER_BPE_VOCAB_H
 #define TW_WORKER_TOKENIZER_BPE_VOCAB_H
 
@@ -14,10 +14,10 @@ enum {
 };
 
 enum tw_bpe_token_flags {
-    TW_BPE_TOKEN_SET = 1,     /* the id has a token */
-    TW_BPE_TOKEN_WORD = 2,    /* merges make it, so that it is found by its bytes */
-    TW_BPE_TOKEN_ADDED = 4,   /* found in the text before anything else */
-    TW_BPE_TOKEN_SPECIAL = 8, /* of these, one that means something */
+    TW_BPE_TOKEN_SET = 1,     /* the id is in use */
+    TW_BPE_TOKEN_WORD = 2,    /* produced by merges, so found by its bytes */
+    TW_BPE_TOKEN_ADDED = 4,   /* added token: found in the text before splitting */
+    TW_BPE_TOKEN_SPECIAL = 8, /* added token with a meaning, not text */
 };
 
 struct tw_bpe_token {
@@ -28,31 +28,31 @@ struct tw_bpe_token {
 
 /* Zero-initialised is empty. Immutable after tw_bpe_vocab_index. */
 struct tw_bpe_vocab {
-    struct tw_bpe_token *tokens; /* (count); ids without a token have no flags */
+    struct tw_bpe_token *tokens; /* (count); unused ids have no flags */
     uint32_t count;
     uint8_t *arena; /* (arena_bytes of arena_max) */
     size_t arena_bytes, arena_max;
-    uint32_t *table; /* of ids, at most half full */
+    uint32_t *table; /* hash table of ids, at most half full */
     uint32_t mask;
 };
 
-/* count <= TW_BPE_VOCAB_MAX ids and arena_max < 2^32 bytes for all texts. TW_NOMEM. */
+/* Allocates count <= TW_BPE_VOCAB_MAX ids and arena_max < 2^32 bytes for all texts. TW_NOMEM. */
 enum tw_status tw_bpe_vocab_init(struct tw_bpe_vocab *vocab, uint32_t count, size_t arena_max,
                                  struct tw_error *err);
 void tw_bpe_vocab_deinit(struct tw_bpe_vocab *vocab);
 
-/* Gives id < count its bytes and flags, or other ones than before. TW_CORRUPT: longer than
+/* Sets or replaces the bytes and flags of id < count. TW_CORRUPT: longer than
  * TW_BPE_TOKEN_BYTES_MAX, or the arena is full. */
 enum tw_status tw_bpe_vocab_set(struct tw_bpe_vocab *vocab, uint32_t id, const uint8_t *bytes,
                                 size_t size, enum tw_bpe_token_flags flags, struct tw_error *err);
 
-/* Makes the tokens with TW_BPE_TOKEN_WORD findable. TW_NOMEM. */
+/* Indexes the tokens with TW_BPE_TOKEN_WORD for tw_bpe_vocab_find. TW_NOMEM. */
 enum tw_status tw_bpe_vocab_index(struct tw_bpe_vocab *vocab, struct tw_error *err);
 
 /* The token of these bytes, or TW_BPE_NONE. */
 uint32_t tw_bpe_vocab_find(const struct tw_bpe_vocab *vocab, const uint8_t *bytes, size_t size);
 
-/* A fast mix of a few bytes, the same on every machine of one byte order. */
+/* A fast hash of a few bytes, the same on all machines of one byte order. */
 uint64_t tw_bpe_hash(const uint8_t *bytes, size_t size);
 
 #endif

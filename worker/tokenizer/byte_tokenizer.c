@@ -5,14 +5,14 @@
 
 #include "base/assert.h"
 
-/* Bytes that are visible characters of Latin-1 stand for themselves. */
+/* Whether the byte is a visible character of Latin-1, which stands for itself. */
 static bool is_visible(unsigned byte) {
     return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
 
 size_t tw_byte_token(uint8_t byte, char text[TW_BYTE_TOKEN_BYTES]) {
     unsigned code = byte;
-    if (!is_visible(byte)) { /* the others, in order, from U+0100 */
+    if (!is_visible(byte)) { /* all others, in order, from U+0100 */
         code = 256;
         for (unsigned i = 0; i < byte; i++) code += !is_visible(i);
     }

@@ -1,7 +1,8 @@
-/* byte_tokenizer.h - the byte tokenizer in the words of others: a byte-level BPE without merges.
+/* byte_tokenizer.h - the byte tokenizer in formats that other programs read: a byte-level BPE
+ * without merges.
  *
- * GPT-2's byte-level BPE writes each byte as one printable character; with these 256 as its whole
- * vocabulary, in the order of the bytes, and no merges, it is the byte tokenizer. */
+ * GPT-2's byte-level BPE writes each byte as one printable character. A vocabulary of these 256, in
+ * the order of the bytes and without merges, is the byte tokenizer. */
 #ifndef TW_WORKER_TOKENIZER_BYTE_TOKENIZER_H
 #define TW_WORKER_TOKENIZER_BYTE_TOKENIZER_H
 
@@ -10,10 +11,10 @@
 
 enum { TW_BYTE_TOKEN_BYTES = 3, TW_BYTE_TOKENIZER_BYTES = 8 * 1024 };
 
-/* The character that stands for `byte`, as UTF-8 with NUL. Returns its bytes, 1 or 2. */
+/* The character that stands for `byte`, as UTF-8 with NUL. Returns its length, 1 or 2. */
 size_t tw_byte_token(uint8_t byte, char text[TW_BYTE_TOKEN_BYTES]);
 
-/* tokenizer.json of Hugging Face's tokenizers. Returns its bytes, without NUL. */
+/* Writes a tokenizer.json for Hugging Face's `tokenizers`. Returns its size without NUL. */
 size_t tw_byte_tokenizer_json(char text[TW_BYTE_TOKENIZER_BYTES]);
 
 #endif

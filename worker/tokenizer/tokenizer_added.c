@@ -4,12 +4,11 @@
 
 #include "worker/tokenizer/tokenizer_json.h"
 
-/* What the tokenizers of others call a character of a word: \w of UTS #18. */
+/* A word character as other tokenizers define it: \w of UTS #18. */
 #define WORD_CHARACTER "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"
 
-/* Gives the id the token's own text. An id of the model keeps its bytes for the merges; where they
- * differ from the text ("é" is the byte E9 to a model) decoding has to choose, and takes the text.
- */
+/* Sets the id's text. If the id is also a model token, merges keep its model bytes. If these differ
+ * from the text ("é" is byte E9 to a model), decoding uses the text. */
 static enum tw_status set_token(struct tw_tokenizer *tokenizer, uint32_t id, const char *text,
                                 bool is_special, struct tw_error *err) {
     struct tw_bpe_vocab *const vocab = &tokenizer->vocab;
@@ -17,7 +16,7 @@ static enum tw_status set_token(struct tw_tokenizer *tokenizer, uint32_t id, con
     const size_t size = strlen(text);
     const unsigned flags = TW_BPE_TOKEN_ADDED | (is_special ? TW_BPE_TOKEN_SPECIAL : 0u);
     if ((held->flags & TW_BPE_TOKEN_ADDED) != 0) {
-        return tw_fail(err, TW_CORRUPT, "added_tokens: two have the number %u", id);
+        return tw_fail(err, TW_CORRUPT, "added_tokens: two tokens have the id %u", id);
     }
     if ((held->flags & TW_BPE_TOKEN_SET) != 0 && held->bytes == size &&
         memcmp(vocab->arena + held->offset, text, size) == 0) {
@@ -40,7 +39,7 @@ static enum tw_status check_normal(const struct tw_tokenizer *tokenizer, const c
         (piece.bytes != strlen(text) || memcmp(piece.text, text, piece.bytes) != 0)) {
         status =
             tw_fail(err, TW_CONFIG,
-                    "added_tokens: %.40s is normalized and not in form NFC: write it so", text);
+                    "added_tokens: %.40s is normalized but not in form NFC: write it in NFC", text);
     }
     tw_bpe_nfc_buffer_deinit(buffer);
     free(buffer);
@@ -54,10 +53,10 @@ static enum tw_status read_one(struct tw_tokenizer *tokenizer, const json_t *tok
     const json_t *const known = json_object_get(vocab, text);
     const bool is_special = tw_tokenizer_flag(token, "special", false);
     const bool is_normalized = tw_tokenizer_flag(token, "normalized", !is_special);
-    if (text[0] == 0) return TW_OK; /* never found in any text */
+    if (text[0] == 0) return TW_OK; /* would never match */
     if (known != NULL && (uint32_t)json_integer_value(known) != id) {
         return tw_fail(err, TW_CORRUPT,
-                       "added_tokens: %.40s has the number %u, and %lld in the vocabulary", text,
+                       "added_tokens: %.40s has the id %u here and %lld in the vocabulary", text,
                        id, (long long)json_integer_value(known));
     }
     TW_TRY(set_token(tokenizer, id, text, is_special, err));

@@ -1,4 +1,4 @@
-/* tokenizer_encode.c - from text to tokens: pieces, words, a cache of words, merges. */
+/* tokenizer_encode.c - text to tokens: pieces, words, a cache of words, merges. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,13 +36,14 @@ static enum tw_status push(struct tw_tokens *tokens, uint32_t token, struct tw_e
 enum {
     SLOT_TOKENS = 7,
     SLOT_BYTES = 30,
-    WORDS_WITHOUT = 4096, /* a prompt needs no cache */
+    WORDS_WITHOUT = 4096, /* words without a cache: a prompt needs none */
 };
 
-/* A word and its tokens, in one cache line. A word has one place; the later of two takes it. */
+/* A word and its tokens in one cache line. A word has one possible slot; a later word replaces it.
+ */
 struct slot {
     uint32_t tokens[SLOT_TOKENS];
-    uint32_t tag; /* hash bits that the place does not say */
+    uint32_t tag; /* hash bits that the slot index does not cover */
     uint8_t bytes, count;
     uint8_t word[SLOT_BYTES];
 };
@@ -51,17 +52,17 @@ _Static_assert((TW_WORDS_CACHED & (TW_WORDS_CACHED - 1)) == 0, "a place is some 
 
 struct tw_encoder {
     const struct tw_tokenizer *tokenizer;
-    struct slot *slots;   /* (TW_WORDS_CACHED), or NULL while few words came */
-    uint32_t words_count; /* before there were slots */
+    struct slot *slots;   /* (TW_WORDS_CACHED); NULL until enough words came */
+    uint32_t words_count; /* words before slots exist */
     struct tw_bpe_scratch scratch;
     struct tw_bpe_matcher matcher;
     struct tw_bpe_nfc_buffer *nfc; /* NULL: no normalizer */
-    uint8_t *spaced;               /* a piece with a space before it */
+    uint8_t *spaced;               /* copy of a piece with a space before it */
     size_t spaced_capacity;
     uint64_t lost_bytes;
 };
 
-/* One call: where from, where to. */
+/* The parameters of one tw_encoder_append call. */
 struct call {
     struct tw_encoder *encoder;
     const struct tw_tokenizer *tokenizer;
@@ -105,7 +106,7 @@ uint64_t tw_encoder_lost_bytes(const struct tw_encoder *encoder) {
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* The tokens of a word's bytes, before any merge. There is room for one a byte. */
+/* Writes the tokens of a word's bytes before any merge. `out` must have room for one per byte. */
 static size_t put_bytes(struct tw_encoder *encoder, struct tw_bpe_piece word, uint32_t *out) {
     const struct tw_tokenizer *const tokenizer = encoder->tokenizer;
     bool is_after_unknown = false;
@@ -125,7 +126,7 @@ static size_t put_bytes(struct tw_encoder *encoder, struct tw_bpe_piece word, ui
     return count;
 }
 
-/* Appends a word's tokens. There is room for one a byte. */
+/* Appends a word's tokens. `out` must have room for one per byte. */
 static enum tw_status encode_word(struct tw_encoder *encoder, struct tw_bpe_piece word,
                                   struct tw_tokens *out, struct tw_error *err) {
     const struct tw_tokenizer *const tokenizer = encoder->tokenizer;
@@ -144,25 +145,25 @@ static enum tw_status encode_word(struct tw_encoder *encoder, struct tw_bpe_piec
     return TW_OK;
 }
 
-/* Whether there is a cache. It is made when enough words have come; without the memory for it words
- * are merged each time. */
-static bool has_cache(struct tw_encoder *encoder) {
+/* Whether there is a cache. It is made once enough words have come. Without memory for it, every
+ * word is merged. */
+static bool ensure_cache(struct tw_encoder *encoder) {
     if (encoder->words_count < WORDS_WITHOUT) {
         encoder->words_count++;
         return false;
     }
     const size_t bytes = TW_WORDS_CACHED * sizeof(*encoder->slots);
-    encoder->words_count = 0; /* asked for again after as many more, if there was no memory */
+    encoder->words_count = 0; /* without memory, try again after as many words */
     encoder->slots = aligned_alloc(64, bytes);
-    /* No word has 0 bytes: an empty place is equal to none. */
+    /* An empty slot has 0 bytes, so it matches no word. */
     if (encoder->slots != NULL) memset(encoder->slots, 0, bytes);
     return encoder->slots != NULL;
 }
 
-/* Appends the tokens of a short word, from the cache if it is there. */
+/* Appends the tokens of a short word, from the cache if possible. */
 static inline enum tw_status encode_cached(struct tw_encoder *encoder, struct tw_bpe_piece word,
                                            struct tw_tokens *out, struct tw_error *err) {
-    if (encoder->slots == NULL && !has_cache(encoder)) {
+    if (encoder->slots == NULL && !ensure_cache(encoder)) {
         return encode_word(encoder, word, out, err);
     }
     const uint64_t hash = tw_bpe_hash(word.text, word.bytes);
@@ -191,7 +192,7 @@ static enum tw_status encode_piece(const struct call *call, struct tw_bpe_piece 
                                    struct tw_error *err) {
     TW_TRY(reserve(call->out, piece.bytes, err));
     if (piece.bytes <= SLOT_BYTES) return encode_cached(call->encoder, piece, call->out, err);
-    while (piece.bytes > 0) { /* once, but for words beyond all bounds */
+    while (piece.bytes > 0) { /* one iteration, except for words beyond TW_WORD_BYTES_MAX */
         const size_t bytes = piece.bytes < TW_WORD_BYTES_MAX ? piece.bytes : TW_WORD_BYTES_MAX;
         const struct tw_bpe_piece part = {piece.text, bytes};
         TW_TRY(encode_word(call->encoder, part, call->out, err));
@@ -219,9 +220,10 @@ static enum tw_status put_space_before(struct tw_encoder *encoder, struct tw_bpe
     return TW_OK;
 }
 
-/* From step `at` on. Calls itself once for each step of the tokenizer, of which there are few. */
-static enum tw_status split(const struct call *call, struct tw_bpe_piece piece, uint32_t at,
-                            struct tw_error *err) {
+/* Applies the steps from `at` on. Recursion depth is the number of steps, at most
+ * TW_TOKENIZER_STEPS_MAX. */
+static enum tw_status apply_steps(const struct call *call, struct tw_bpe_piece piece, uint32_t at,
+                                  struct tw_error *err) {
     const struct tw_tokenizer *const tokenizer = call->tokenizer;
     if (at == tokenizer->prefix_step) TW_TRY(put_space_before(call->encoder, &piece, err));
     if (at == tokenizer->steps_count) return encode_piece(call, piece, err);
@@ -236,17 +238,18 @@ static enum tw_status split(const struct call *call, struct tw_bpe_piece piece, 
         if (rest.bytes > 0 && step->is_rest_dropped) {
             call->encoder->lost_bytes += rest.bytes;
         } else if (rest.bytes > 0) {
-            TW_TRY(split(call, rest, at + 1, err));
+            TW_TRY(apply_steps(call, rest, at + 1, err));
         }
         if (found.bytes > 0) {
-            TW_TRY(is_last ? encode_piece(call, found, err) : split(call, found, at + 1, err));
+            TW_TRY(is_last ? encode_piece(call, found, err)
+                           : apply_steps(call, found, at + 1, err));
         }
         from = match.end;
     }
     return TW_OK;
 }
 
-/* Text without what was looked for before the normalizer. */
+/* Encodes text between two added tokens that are matched before the normalizer. */
 static enum tw_status encode_between(const struct call *call, struct tw_bpe_piece piece,
                                      struct tw_error *err) {
     const struct tw_tokenizer *const tokenizer = call->tokenizer;
@@ -262,11 +265,11 @@ static enum tw_status encode_between(const struct call *call, struct tw_bpe_piec
     size_t from = 0;
     for (uint32_t token; tw_bpe_search_next(&search, &range, &token); from = range.end) {
         const struct tw_bpe_piece before = {piece.text + from, range.begin - from};
-        if (range.begin > from) TW_TRY(split(call, before, 0, err));
+        if (range.begin > from) TW_TRY(apply_steps(call, before, 0, err));
         TW_TRY(push(call->out, token, err));
     }
     const struct tw_bpe_piece rest = {piece.text + from, piece.bytes - from};
-    return rest.bytes > 0 ? split(call, rest, 0, err) : TW_OK;
+    return rest.bytes > 0 ? apply_steps(call, rest, 0, err) : TW_OK;
 }
 
 static enum tw_status encode_valid(const struct call *call, struct tw_bpe_piece piece,
@@ -289,7 +292,7 @@ static enum tw_status encode_valid(const struct call *call, struct tw_bpe_piece 
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* Bytes of valid UTF-8 that text[bytes] begins with. */
+/* Length of the valid UTF-8 prefix of text[bytes]. */
 static size_t valid_prefix(const uint8_t *text, size_t bytes) {
     size_t at = 0;
     while (at < bytes) {

@@ -1,4 +1,4 @@
-/* tokenizer_json.c - tokenizer.json as a whole: what is in it, in the order it is needed. */
+/* tokenizer_json.c - reads a tokenizer.json: its parts, in order of their dependencies. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,8 +28,8 @@ bool tw_tokenizer_flag(const json_t *object, const char *key, bool otherwise) {
     return json_is_boolean(flag) ? json_is_true(flag) : otherwise;
 }
 
-/* tokenizer.json does not say which token ends a text: these do, in the files of those who wrote
- * it. The first that is there. */
+/* The first of these added tokens that exists. tokenizer.json does not say which token ends a text;
+ * these are the names in published files. */
 static uint32_t find_first(const struct tw_tokenizer *tokenizer, const char *const *names) {
     for (; *names != NULL; names++) {
         const uint32_t token = tw_tokenizer_find(tokenizer, *names);
@@ -63,7 +63,7 @@ enum tw_status tw_tokenizer_read(struct tw_tokenizer *tokenizer, const char *jso
     struct tw_error why;
     enum tw_status status = tw_hf_json_parse(&root, json, size, TW_TOKENIZER_JSON_BYTES_MAX, &why);
     if (status != TW_OK) {
-        return tw_fail(err, status, "it is no tokenizer.json: %.200s", why.message);
+        return tw_fail(err, status, "it is not a tokenizer.json: %.200s", why.message);
     }
     tokenizer->is_exact = true;
     status = tw_tokenizer_read_model(tokenizer, root, err);

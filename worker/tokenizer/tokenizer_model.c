@@ -1,4 +1,4 @@
-/* tokenizer_model.c - the model of a tokenizer.json: vocabulary and merges, which name tokens by
+/* tokenizer_model.c - the model of a tokenizer.json: vocabulary and merges. They name tokens by
  * characters that stand for bytes. */
 #include <string.h>
 
@@ -9,15 +9,15 @@
 enum {
     MERGES_MAX = 1 << 21,
     CODES = 324, /* characters that stand for bytes are U+0021 to U+0143 */
-    TEXT_BYTES_MAX = 2 * TW_BPE_TOKEN_BYTES_MAX, /* each byte written as one of these */
+    TEXT_BYTES_MAX = 2 * TW_BPE_TOKEN_BYTES_MAX, /* each byte written as one such character */
 };
 
-/* The byte that a character stands for; 256: none. */
+/* Maps a character to the byte it stands for; 256: none. */
 struct alphabet {
     uint16_t bytes[CODES];
 };
 
-static void fill(struct alphabet *alphabet) {
+static void fill_alphabet(struct alphabet *alphabet) {
     for (size_t i = 0; i < CODES; i++) alphabet->bytes[i] = 256;
     for (unsigned byte = 0; byte < 256; byte++) {
         char text[TW_BYTE_TOKEN_BYTES];
@@ -28,8 +28,8 @@ static void fill(struct alphabet *alphabet) {
     }
 }
 
-/* The bytes that text stands for, into out[TW_BPE_TOKEN_BYTES_MAX]. Returns how many; 0: it has
- * other characters, or too many. */
+/* Decodes text into out[TW_BPE_TOKEN_BYTES_MAX]. Returns the number of bytes; 0 if the text has
+ * other characters or is too long. */
 static size_t to_bytes(const struct alphabet *alphabet, const char *text, size_t size,
                        uint8_t *out) {
     size_t count = 0;
@@ -46,7 +46,8 @@ static size_t to_bytes(const struct alphabet *alphabet, const char *text, size_t
     return count;
 }
 
-/* ---- what the model must be ------------------------------------------------------------------ */
+/* ---- requirements on the model ----------------------------------------------------------------
+ */
 
 static enum tw_status check_model(const json_t *model, struct tw_error *err) {
     static const char *const BPE = "byte-level BPE is";
@@ -74,14 +75,14 @@ static enum tw_status check_model(const json_t *model, struct tw_error *err) {
 
 /* ---- vocabulary ------------------------------------------------------------------------------ */
 
-/* A token's id, or TW_TOKEN_NONE for what is none. */
+/* A token's id, or TW_TOKEN_NONE if `value` is not a valid id. */
 static uint32_t id_of(const json_t *value) {
     const json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
     return id >= 0 && id < TW_BPE_VOCAB_MAX ? (uint32_t)id : TW_TOKEN_NONE;
 }
 
-static enum tw_status measure(const json_t *vocab, const json_t *added, uint32_t *count_out,
-                              size_t *bytes_out, struct tw_error *err) {
+static enum tw_status measure_vocab(const json_t *vocab, const json_t *added, uint32_t *count_out,
+                                    size_t *bytes_out, struct tw_error *err) {
     const char *text;
     json_t *value;
     size_t index, bytes = 0;
@@ -117,7 +118,7 @@ static enum tw_status read_vocab(struct tw_tokenizer *tokenizer, const json_t *v
         const uint32_t id = id_of(value);
         const size_t size = strlen(text), count = to_bytes(alphabet, text, size, bytes);
         if ((tokenizer->vocab.tokens[id].flags & TW_BPE_TOKEN_SET) != 0) {
-            return tw_fail(err, TW_CORRUPT, "model.vocab: two tokens have the number %u", id);
+            return tw_fail(err, TW_CORRUPT, "model.vocab: two tokens have the id %u", id);
         }
         if (count > 0) {
             TW_TRY(tw_bpe_vocab_set(&tokenizer->vocab, id, bytes, count,
@@ -137,7 +138,7 @@ static enum tw_status read_vocab(struct tw_tokenizer *tokenizer, const json_t *v
 
 /* ---- merges ---------------------------------------------------------------------------------- */
 
-/* A merge as written: "a b" or ["a", "b"], into room for both and their NULs. */
+/* Splits a merge, written "a b" or ["a", "b"], into both texts with NUL. */
 static bool take_pair(const json_t *merge, char left[TEXT_BYTES_MAX], char right[TEXT_BYTES_MAX]) {
     const char *a, *b;
     size_t a_size, b_size;
@@ -170,7 +171,7 @@ static enum tw_status read_merge(struct tw_tokenizer *tokenizer, const json_t *v
     char shown[TW_HF_SHOWN_BYTES];
     if (!take_pair(merge, left, right)) {
         return tw_fail(err, TW_CORRUPT,
-                       "model.merges: %s is no merge: \"a b\" and [\"a\", \"b\"] are",
+                       "model.merges: %s is not a merge: write \"a b\" or [\"a\", \"b\"]",
                        tw_hf_show(merge, shown));
     }
     struct tw_bpe_merge made = {.rank = rank};
@@ -180,7 +181,7 @@ static enum tw_status read_merge(struct tw_tokenizer *tokenizer, const json_t *v
     made.token = id_of(json_object_get(vocab, left));
     if (made.left == TW_TOKEN_NONE || made.right == TW_TOKEN_NONE || made.token == TW_TOKEN_NONE) {
         return tw_fail(err, TW_CORRUPT,
-                       "model.merges: %s, and not all of these and what they make are in the "
+                       "model.merges: %s: one of these tokens or the merged token is not in the "
                        "vocabulary",
                        tw_hf_show(merge, shown));
     }
@@ -202,7 +203,8 @@ static enum tw_status read_merges(struct tw_tokenizer *tokenizer, const json_t *
     return TW_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- entry point -------------------------------------------------------------------------------
+ */
 
 enum tw_status tw_tokenizer_read_model(struct tw_tokenizer *tokenizer, const json_t *root,
                                        struct tw_error *err) {
@@ -213,9 +215,9 @@ enum tw_status tw_tokenizer_read_model(struct tw_tokenizer *tokenizer, const jso
     size_t bytes = 0;
     TW_TRY(check_model(model, err));
     if (!json_is_object(vocab)) return tw_fail(err, TW_CORRUPT, "it has no \"model.vocab\"");
-    TW_TRY(measure(vocab, json_object_get(root, "added_tokens"), &count, &bytes, err));
+    TW_TRY(measure_vocab(vocab, json_object_get(root, "added_tokens"), &count, &bytes, err));
     if (count == 0) return tw_fail(err, TW_CORRUPT, "its vocabulary is empty");
-    fill(&alphabet);
+    fill_alphabet(&alphabet);
     for (size_t i = 0; i < 256; i++) tokenizer->byte_tokens[i] = TW_TOKEN_NONE;
     TW_TRY(tw_bpe_vocab_init(&tokenizer->vocab, count, bytes, err));
     TW_TRY(read_vocab(tokenizer, vocab, &alphabet, err));
@@ -223,7 +225,7 @@ enum tw_status tw_tokenizer_read_model(struct tw_tokenizer *tokenizer, const jso
     const char *const unknown = tw_tokenizer_word(model, "unk_token");
     if (unknown[0] != 0) {
         tokenizer->unknown = id_of(json_object_get(vocab, unknown));
-        /* Where every byte has a token, nothing is unknown. */
+        /* If every byte has a token, nothing is unknown. */
         if (tokenizer->unknown == TW_TOKEN_NONE && !tokenizer->is_exact) {
             return tw_fail(err, TW_CORRUPT, "model.unk_token is not in the vocabulary");
         }

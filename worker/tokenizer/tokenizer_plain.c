@@ -1,5 +1,5 @@
-/* tokenizer_plain.c - tokenizer_text.h where the libraries of a tokenizer.json are absent: bytes.
- */
+/* tokenizer_plain.c - tokenizer_text.h in a build without the libraries for tokenizer.json: only
+ * the byte tokenizer. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,14 +1,14 @@
-/* tokenizer_steps.c - what a tokenizer.json does to text before and after its model. */
+/* tokenizer_steps.c - the stages of a tokenizer.json before and after its model. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker/tokenizer/tokenizer_json.h"
 
-/* GPT-2's pattern, which ByteLevel splits by unless use_regex is false. */
+/* GPT-2's pattern, which ByteLevel uses unless use_regex is false. */
 #define GPT2_PATTERN                                                                               \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-/* Llama 3's and Qwen 2's, which differ in how many digits go together. */
+/* Patterns of Llama 3 and Qwen 2, which differ in the number of digits per piece. */
 #define LLAMA3_PATTERN(digits)                                                                     \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits                           \
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
@@ -97,7 +97,7 @@ static enum tw_status read_step(struct tw_tokenizer *tokenizer, const json_t *pa
     return tw_tokenizer_refuse(err, "pre_tokenizer", part, SUPPORTED);
 }
 
-/* See tw_tokenizer_split_name. There a name also says whether words are looked up whole. */
+/* See tw_tokenizer_split_name. llama.cpp's name also implies whether words are looked up whole. */
 static const char *split_name(const struct tw_tokenizer *tokenizer, const json_t *part) {
     const json_t *const list = json_object_get(part, "pretokenizers");
     const size_t count = json_array_size(list);
@@ -133,7 +133,7 @@ static enum tw_status read_pre_tokenizer(struct tw_tokenizer *tokenizer, const j
 
 /* ---- post-processor and decoder -------------------------------------------------------------- */
 
-/* {"SpecialToken": {"id": "<s>"}}: its numbers, from special_tokens["<s>"].ids. */
+/* {"SpecialToken": {"id": "<s>"}}: adds its ids, from special_tokens["<s>"].ids. */
 static enum tw_status read_template_item(struct tw_tokenizer *tokenizer, const json_t *part,
                                          const json_t *item, bool is_after, struct tw_error *err) {
     const char *const name = tw_tokenizer_word(json_object_get(item, "SpecialToken"), "id");
@@ -188,7 +188,7 @@ static enum tw_status read_post_processor(struct tw_tokenizer *tokenizer, const 
     bool has_template = false;
     for (size_t i = 0; i < count; i++) {
         const json_t *const one = is_sequence ? json_array_get(list, i) : part;
-        if (is_type(one, "ByteLevel")) continue; /* moves offsets, which nobody asks for here */
+        if (is_type(one, "ByteLevel")) continue; /* only changes offsets, which are not used here */
         if (!is_type(one, "TemplateProcessing") || has_template) {
             return tw_tokenizer_refuse(err, "post_processor", one, SUPPORTED);
         }

@@ -9,9 +9,10 @@
 #include "base/assert.h"
 #include "worker/tokenizer/tokenizer_inner.h"
 
-/* ---- making and freeing ---------------------------------------------------------------------- */
+/* ---- create and destroy ------------------------------------------------------------------------
+ */
 
-static struct tw_tokenizer *allocate(struct tw_error *err) {
+static struct tw_tokenizer *alloc_tokenizer(struct tw_error *err) {
     struct tw_tokenizer *const tokenizer = calloc(1, sizeof(*tokenizer));
     if (tokenizer == NULL) {
         (void)tw_fail(err, TW_NOMEM, "no memory for a tokenizer");
@@ -37,7 +38,7 @@ void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer) {
 
 enum tw_status tw_tokenizer_create_bytes(struct tw_tokenizer **tokenizer_out,
                                          struct tw_error *err) {
-    struct tw_tokenizer *const tokenizer = allocate(err);
+    struct tw_tokenizer *const tokenizer = alloc_tokenizer(err);
     if (tokenizer == NULL) return TW_NOMEM;
     tokenizer->is_bytes = tokenizer->is_exact = true;
     enum tw_status status = tw_bpe_vocab_init(&tokenizer->vocab, 256, 256, err);
@@ -55,7 +56,7 @@ enum tw_status tw_tokenizer_create_bytes(struct tw_tokenizer **tokenizer_out,
 
 enum tw_status tw_tokenizer_create_json(struct tw_tokenizer **tokenizer_out, const char *json,
                                         size_t size, struct tw_error *err) {
-    struct tw_tokenizer *const tokenizer = allocate(err);
+    struct tw_tokenizer *const tokenizer = alloc_tokenizer(err);
     if (tokenizer == NULL) return TW_NOMEM;
     const enum tw_status status = tw_tokenizer_read(tokenizer, json, size, err);
     if (status != TW_OK) {
@@ -106,7 +107,8 @@ enum tw_status tw_tokenizer_create_file(struct tw_tokenizer **tokenizer, const c
     return tw_fail(err, status, "tokenizer %.80s: %.160s", path, why.message);
 }
 
-/* ---- what it holds --------------------------------------------------------------------------- */
+/* ---- contents ----------------------------------------------------------------------------------
+ */
 
 uint32_t tw_tokenizer_vocab(const struct tw_tokenizer *tokenizer) {
     return tokenizer->vocab.count;

@@ -1,4 +1,4 @@
-/* tokenizer_vocab.c - a tokenizer as formats want it that carry a vocabulary. */
+/* tokenizer_vocab.c - a tokenizer's vocabulary, for file formats that carry one. */
 #include <stdlib.h>
 
 #include "worker/tokenizer/tokenizer_inner.h"

@@ -365,7 +365,7 @@ expect 2 'link.part is in the way; remove it' tw train --run state/run.manifest 
 
 # -- models of others: what is not whole leaves nothing behind
 tw export w.safetensors --out other >/dev/null
-expect 2 'text.txt is no tokenizer.json' tw export w.safetensors --out told --tokenizer text.txt
+expect 2 'text.txt is not a tokenizer.json' tw export w.safetensors --out told --tokenizer text.txt
 expect 2 'one file, m: weights and manifest are two' tw import other --out m --run m
 expect 1 'nowhere/m.part: No such file' tw import other --out m --run nowhere/m
 expect 0 'manifest  m.manifest' tw import other --out m --run m.manifest

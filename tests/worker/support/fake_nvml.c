@@ -1,6 +1,6 @@
 /* fake_nvml.c - a management library of a GPU that is not there, for tests: what NVML's functions
  * are called and what they give. The environment's FAKE_NVML lets parts of it fail:
- *   refuses   the driver does not let itself be asked
+ *   refuses   the driver refuses to start NVML
  *   silent    it tells nothing of the GPU
  *   unending  its release has no end */
 #include <stdio.h>

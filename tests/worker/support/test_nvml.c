@@ -71,10 +71,10 @@ static void library_that_cannot_be_asked_says_why(void **state) {
     (void)state;
     assert_int_equal(setenv("FAKE_NVML", "", 1), 0);
     refused("libthinwire-nothing.so.1", PCI, "libthinwire-nothing.so.1 could not be loaded");
-    refused("libm.so.6", PCI, "libm.so.6 is no NVML this program knows");
+    refused("libm.so.6", PCI, "libm.so.6 is not an NVML that this program knows");
     refused(fake, "0000:99:00.0", "knows no GPU at 0000:99:00.0: Not Found");
     assert_int_equal(setenv("FAKE_NVML", "refuses", 1), 0);
-    refused(fake, PCI, "does not let itself be asked: Unknown Error");
+    refused(fake, PCI, "refused to start NVML: Unknown Error");
 }
 
 static void what_was_begun_is_ended(void **state) {
