@@ -27,11 +27,11 @@ static void put_bytes_tokenizer(struct tw_gguf_head *head) {
     tw_gguf_pair_bool(head, "tokenizer.ggml.add_eos_token", false);
 }
 
-/* The token as text: words in GPT-2's characters, added tokens as they stand in a text. */
+/* The token as text: model tokens in GPT-2's characters, added tokens as they appear in text. */
 enum { SPELLED_BYTES = 2 * TW_TOKEN_BYTES_MAX };
 
-static size_t spell(const struct tw_tokenizer *tokenizer, uint32_t token,
-                    char text[SPELLED_BYTES]) {
+static size_t spell_token(const struct tw_tokenizer *tokenizer, uint32_t token,
+                          char text[SPELLED_BYTES]) {
     size_t bytes, size = 0;
     const uint8_t *const from = tw_tokenizer_token(tokenizer, token, &bytes);
     if (tw_tokenizer_kind(tokenizer, token) != TW_TOKEN_NORMAL) {
@@ -56,7 +56,7 @@ static void put_tokens(struct tw_gguf_head *head, const struct tw_tokenizer *tok
             (void)snprintf(text, sizeof(text), "[PAD%u]", token);
             tw_gguf_put_string(head, text);
         } else {
-            tw_gguf_put_text(head, text, spell(tokenizer, token, text));
+            tw_gguf_put_text(head, text, spell_token(tokenizer, token, text));
         }
     }
     tw_gguf_pair_array(head, "tokenizer.ggml.token_type", TW_GGUF_I32, vocab);
@@ -78,9 +78,9 @@ static enum tw_status put_merges(struct tw_gguf_head *head, const struct tw_toke
     tw_gguf_pair_array(head, "tokenizer.ggml.merges", TW_GGUF_STRING, count);
     for (size_t i = 0; i < count; i++) {
         char text[2 * SPELLED_BYTES + 1];
-        size_t size = spell(tokenizer, pairs[i].left, text);
+        size_t size = spell_token(tokenizer, pairs[i].left, text);
         text[size++] = ' ';
-        size += spell(tokenizer, pairs[i].right, text + size);
+        size += spell_token(tokenizer, pairs[i].right, text + size);
         tw_gguf_put_text(head, text, size);
     }
     free(pairs);

@@ -1,9 +1,10 @@
-/* gguf_vocab.h - a tokenizer in the head of a GGUF file, as llama.cpp and its relatives read it.
+/* gguf_vocab.h - writes a tokenizer to the header of a GGUF file, as llama.cpp and related programs
+ * read it.
  *
- * A byte-level BPE: its tokens with GPT-2's characters for bytes, what each is (normal, control,
- * user-defined, unused), its merges in their order, and the name by which they know how text is
- * split. NFC, which Qwen's files ask for, is not done there. The byte tokenizer is one of 256
- * tokens without merges, end of text being byte 0 which text does not hold. */
+ * A byte-level BPE is written as its tokens in GPT-2's characters for bytes, the type of each
+ * (normal, control, user-defined, unused), its merges in order, and llama.cpp's name for the
+ * pre-tokenizer. NFC, which Qwen's files ask for, has no counterpart there. The byte tokenizer is
+ * written as 256 tokens without merges; its end of text is byte 0, which does not occur in text. */
 #ifndef TW_WORKER_FILES_GGUF_VOCAB_H
 #define TW_WORKER_FILES_GGUF_VOCAB_H
 
@@ -13,9 +14,9 @@
 #include "worker/files/gguf_head.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
-/* vocab: tokens of the model; what the tokenizer does not have is filled with unused ones.
- * tokenizer NULL: bytes. TW_CONFIG: more tokens than the model has, or split in a way that has no
- * name there; TW_NOMEM. */
+/* vocab: size of the model's vocabulary; ids that the tokenizer lacks are written as unused.
+ * tokenizer NULL: bytes. TW_CONFIG: the tokenizer has more tokens than the model, or a
+ * pre-tokenizer without a name in llama.cpp; TW_NOMEM. */
 enum tw_status tw_gguf_put_vocab(struct tw_gguf_head *head, const struct tw_tokenizer *tokenizer,
                                  uint32_t vocab, struct tw_error *err);
 

@@ -13,15 +13,15 @@
 #include "worker/support/out_file.h"
 
 enum {
-    ALIGN = 32, /* bytes; the format's default */
+    ALIGN = 32, /* bytes; default of the format */
     BLOCK_ELEMENTS = 1024 * 1024,
     COLUMNS_ELEMENTS = 16 * 1024 * 1024, /* read at a time for a transposition */
     MILLION = 1000000,
 };
 
-enum { GGML_F32 = 0, GGML_F16 = 1, GGML_BF16 = 30 }; /* types of tensors */
+enum { GGML_F32 = 0, GGML_F16 = 1, GGML_BF16 = 30 }; /* tensor types of the format */
 
-/* How a tensor's elements are ordered there. */
+/* Order of a tensor's elements in GGUF. */
 enum order { AS_IS, TRANSPOSED, ROTATED_PAIRS };
 
 struct writer {
@@ -31,7 +31,7 @@ struct writer {
     const struct tw_tokenizer *tokenizer;
     struct tw_gguf_head head;
     float *block;   /* (BLOCK_ELEMENTS) */
-    float *columns; /* (columns_count) for transpositions, or NULL */
+    float *columns; /* (columns_count), for transpositions, or NULL */
     uint32_t tensors_count;
     uint64_t data_bytes;
     struct tw_out_file file;
@@ -82,7 +82,7 @@ static enum tw_status put_pairs(struct writer *writer, struct tw_error *err) {
 
 static const struct name {
     const char *ours, *theirs;
-    enum order order; /* of a matrix */
+    enum order order; /* order of a matrix */
 } NAMES[] = {
     {"model.embed_tokens.weight", "token_embd.weight", AS_IS},
     {"model.norm.weight", "output_norm.weight", AS_IS},
@@ -93,7 +93,7 @@ static const struct name {
     {"lm_head.weight", "output.weight", AS_IS},
 };
 
-/* Below "model.layers.N." or "h.N.", and there below "blk.N.". */
+/* Names below "model.layers.N." or "h.N.", and in GGUF below "blk.N.". */
 static const struct name LAYER_NAMES[] = {
     {"input_layernorm.weight", "attn_norm.weight", AS_IS},
     {"self_attn.q_proj.weight", "attn_q.weight", ROTATED_PAIRS},
@@ -130,7 +130,7 @@ static const struct name *look_up(const struct name *names, size_t count, const 
     return NULL;
 }
 
-/* Every name of layout.c is in the tables: asserted, as it is ours. */
+/* GGUF name and order of tensor `i`. The tables hold every name of layout.c (asserted). */
 static enum order name_of(const struct writer *writer, uint32_t i, char name[TW_GGUF_NAME_BYTES]) {
     static const char *const BELOW[] = {"model.layers.", "h."};
     const char *const ours = writer->feed->layout->tensors[i].name;
@@ -152,7 +152,7 @@ static enum order name_of(const struct writer *writer, uint32_t i, char name[TW_
     return row->order;
 }
 
-/* Vectors stay float32, as do GPT-2's positions, which are added to activations. */
+/* Vectors stay float32, and so do GPT-2's positions, which are added to activations. */
 static enum tw_dtype dtype_of(const struct writer *writer, uint32_t i) {
     const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
     const bool is_single = tensor->rank == 1 || strcmp(tensor->name, "wpe.weight") == 0;
@@ -163,7 +163,7 @@ static uint64_t padded(uint64_t bytes) {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* rows 0: a vector. Sizes are innermost first. */
+/* Appends a tensor's entry. rows 0: a vector. Sizes are innermost first. */
 static void put_tensor(struct writer *writer, const char *name, uint64_t cols, uint64_t rows,
                        enum tw_dtype dtype) {
     struct tw_gguf_head *const head = &writer->head;
@@ -208,7 +208,7 @@ static enum tw_status make_header(struct writer *writer, struct tw_error *err) {
     struct tw_gguf_head *const head = &writer->head;
     tw_gguf_put(head, "GGUF", 4);
     tw_gguf_put_u32(head, 3);
-    tw_gguf_put_u64(head, 0); /* both counts follow */
+    tw_gguf_put_u64(head, 0); /* placeholders for both counts */
     tw_gguf_put_u64(head, 0);
     TW_TRY(put_pairs(writer, err));
     put_tensors(writer);
@@ -221,8 +221,8 @@ static enum tw_status make_header(struct writer *writer, struct tw_error *err) {
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-static enum tw_status store(struct writer *writer, uint32_t i, uint64_t count,
-                            struct tw_error *err) {
+static enum tw_status store_block(struct writer *writer, uint32_t i, uint64_t count,
+                                  struct tw_error *err) {
     const enum tw_dtype dtype = dtype_of(writer, i);
     TW_TRY(tw_model_feed_store(writer->feed, i, dtype, writer->block, count, err));
     return tw_out_write(&writer->file, writer->block, count * tw_dtype_bytes(dtype), err);
@@ -234,12 +234,12 @@ static enum tw_status write_as_is(struct writer *writer, uint32_t i, struct tw_e
     for (uint64_t at = 0; at < count; at += BLOCK_ELEMENTS) {
         const uint64_t n = count - at < BLOCK_ELEMENTS ? count - at : BLOCK_ELEMENTS;
         TW_TRY(tw_model_feed_read(writer->feed, i, at, n, writer->block, err));
-        TW_TRY(store(writer, i, n, err));
+        TW_TRY(store_block(writer, i, n, err));
     }
     return TW_OK;
 }
 
-/* Row 2 j + t of a head there is row t (head_size / 2) + j here. */
+/* Row 2 j + t of a head in GGUF is row t (head_size / 2) + j here. */
 static enum tw_status write_rotated(struct writer *writer, uint32_t i, struct tw_error *err) {
     const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
     const uint32_t size = writer->shape.head_size, cols = tensor->cols;
@@ -252,14 +252,15 @@ static enum tw_status write_rotated(struct writer *writer, uint32_t i, struct tw
         TW_TRY(tw_model_feed_read(writer->feed, i, (uint64_t)from * cols, cols,
                                   writer->block + (size_t)held * cols, err));
         if (++held == rows_max || row + 1 == tensor->rows) {
-            TW_TRY(store(writer, i, (uint64_t)held * cols, err));
+            TW_TRY(store_block(writer, i, (uint64_t)held * cols, err));
             held = 0;
         }
     }
     return TW_OK;
 }
 
-/* Columns [first, first + count) of the tensor, which are rows there, from writer->columns. */
+/* Writes columns [first, first + count) of the tensor, which are rows in GGUF, from
+ * writer->columns. */
 static enum tw_status write_columns(struct writer *writer, uint32_t i, uint32_t count,
                                     struct tw_error *err) {
     const uint32_t rows = writer->feed->layout->tensors[i].rows;
@@ -272,7 +273,7 @@ static enum tw_status write_columns(struct writer *writer, uint32_t i, uint32_t 
             to[row] = writer->columns[(size_t)row * count + column];
         }
         if (++held == columns_max || column + 1 == count) {
-            TW_TRY(store(writer, i, (uint64_t)held * rows, err));
+            TW_TRY(store_block(writer, i, (uint64_t)held * rows, err));
             held = 0;
         }
     }
@@ -294,8 +295,8 @@ static enum tw_status write_transposed(struct writer *writer, uint32_t i, struct
     return TW_OK;
 }
 
-/* What the frequencies are divided by: those that turn less than `low` times within the original
- * context by the factor, those that turn more than `high` times by 1, and a line between. */
+/* Divisors of the rotary frequencies: the factor for fewer than `low` turns within the original
+ * context, 1 for more than `high` turns, linear in between. */
 static enum tw_status write_scaling(struct writer *writer, struct tw_error *err) {
     const struct tw_run *const run = writer->feed->run;
     const double factor = run->model.rope_factor_millionths / 1e6;
@@ -311,7 +312,7 @@ static enum tw_status write_scaling(struct writer *writer, struct tw_error *err)
     return tw_out_write(&writer->file, writer->block, size / 2 * sizeof(float), err);
 }
 
-static enum tw_status pad(struct writer *writer, struct tw_error *err) {
+static enum tw_status pad_tensor(struct writer *writer, struct tw_error *err) {
     static const uint8_t ZEROS[ALIGN];
     return tw_out_write(&writer->file, ZEROS, (size_t)(padded(writer->file.at) - writer->file.at),
                         err);
@@ -320,7 +321,7 @@ static enum tw_status pad(struct writer *writer, struct tw_error *err) {
 static enum tw_status write_data(struct writer *writer, struct tw_error *err) {
     if (has_scaling(writer)) {
         TW_TRY(write_scaling(writer, err));
-        TW_TRY(pad(writer, err));
+        TW_TRY(pad_tensor(writer, err));
     }
     for (uint32_t i = 0; i < writer->feed->layout->tensors_count; i++) {
         char name[TW_GGUF_NAME_BYTES];
@@ -329,14 +330,14 @@ static enum tw_status write_data(struct writer *writer, struct tw_error *err) {
         case TRANSPOSED: TW_TRY(write_transposed(writer, i, err)); break;
         case ROTATED_PAIRS: TW_TRY(write_rotated(writer, i, err)); break;
         }
-        TW_TRY(pad(writer, err));
+        TW_TRY(pad_tensor(writer, err));
     }
     return TW_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- entry point ----------------------------------------------------------------------------- */
 
-static enum tw_status start(struct writer *writer, struct tw_error *err) {
+static enum tw_status start_writer(struct writer *writer, struct tw_error *err) {
     const struct tw_run *const run = writer->feed->run;
     struct tw_model_kind kind;
     TW_TRY(tw_model_kind(run, &kind, err));
@@ -349,7 +350,8 @@ static enum tw_status start(struct writer *writer, struct tw_error *err) {
     }
     writer->block = malloc(BLOCK_ELEMENTS * sizeof(*writer->block));
     if (run->model.family == TW_FAMILY_GPT2) {
-        uint64_t most = 0; /* of the matrices; larger ones go in pieces */
+        uint64_t most =
+            0; /* elements of the largest matrix; larger ones are transposed in pieces */
         for (uint32_t i = 0; i < writer->feed->layout->tensors_count; i++) {
             const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
             const uint64_t count = (uint64_t)tensor->rows * tensor->cols;
@@ -374,7 +376,7 @@ enum tw_status tw_gguf_write(const char *path, const struct tw_model_feed *feed,
                             .file = {.fd = -1, .seen_fd = -1}};
     TW_ASSERT((int)dtype != TW_FEED_KEEP);
     TW_TRY(tw_out_is_free(path, err));
-    enum tw_status status = start(&writer, err);
+    enum tw_status status = start_writer(&writer, err);
     const uint64_t bytes = writer.head.size + writer.data_bytes;
     if (status == TW_OK) status = tw_out_open(&writer.file, path, bytes, err);
     if (status == TW_OK) {

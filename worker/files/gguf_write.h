@@ -1,16 +1,16 @@
-/* gguf_write.h - a model as GGUF version 3, as llama.cpp and its relatives read it.
+/* gguf_write.h - writes a model as GGUF version 3, as llama.cpp and related programs read it.
  *
  *   "GGUF" | u32 3 | u64 tensors | u64 pairs | pairs: key, type, value | tensors: name, sizes,
- * type, offset | padding to 32 | data, each tensor padded to 32      (all little-endian)
+ *   type, offset | padding to 32 | data, each tensor padded to 32      (all little-endian)
  *
- * Matrices are (out, in) there: GPT-2's are transposed. Architecture `llama` rotates neighbouring
- * channels where Hugging Face and we rotate halves, so the rows of q and k are put in that order
- * (within each head row t (head_size / 2) + j becomes 2 j + t). qwen2 and qwen3, which biases and
- * norms of queries and keys make it, rotate halves as we do. Llama 3's scaling is the tensor
- * rope_freqs.weight. Vectors and GPT-2's positions are always float32.
+ * Matrices are (out, in) in GGUF, so GPT-2's are transposed. Architecture `llama` rotates adjacent
+ * channels, while Hugging Face and this engine rotate halves. The rows of q and k are therefore
+ * permuted: within each head, row t (head_size / 2) + j becomes 2 j + t. A model with q/k/v biases
+ * or QK-norm is written as qwen2 or qwen3, which rotate halves. Llama 3's frequency scaling becomes
+ * the tensor rope_freqs.weight. Vectors and GPT-2's positions are always float32.
  *
- * A model on bytes gets their vocabulary, one on token numbers the tokenizer's that is given, or
- * none: gguf_vocab.h. */
+ * The vocabulary is that of bytes for a model on bytes. A model on tokens gets that of the given
+ * tokenizer, or none: gguf_vocab.h. */
 #ifndef TW_WORKER_FILES_GGUF_WRITE_H
 #define TW_WORKER_FILES_GGUF_WRITE_H
 
@@ -21,13 +21,14 @@
 #include "worker/tokenizer/tokenizer_text.h"
 
 struct tw_gguf_options {
-    enum tw_dtype dtype;                  /* F32, BF16 or F16, for matrices */
-    const struct tw_tokenizer *tokenizer; /* NULL: that of bytes, or none */
+    enum tw_dtype dtype; /* F32, BF16 or F16; type of matrices */
+    const struct tw_tokenizer
+        *tokenizer; /* NULL: the byte tokenizer for a model on bytes, else none */
 };
 
-/* Nothing is overwritten, what fails leaves nothing: out_file.h. TW_CONFIG also when no GGUF
- * architecture computes this model, or the tokenizer does not fit; TW_IO, TW_NOMEM, and what the
- * feed says. */
+/* Never overwrites, and leaves nothing behind on failure: out_file.h. TW_CONFIG also if no GGUF
+ * architecture computes this model, or the tokenizer does not fit; TW_IO; TW_NOMEM; errors of the
+ * feed. */
 enum tw_status tw_gguf_write(const char *path, const struct tw_model_feed *feed,
                              const struct tw_gguf_options *options, uint64_t *bytes_out,
                              struct tw_error *err);

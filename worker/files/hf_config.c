@@ -8,7 +8,7 @@
 #include "proto/run/run_key.h"
 #include "worker/support/hf_json.h"
 
-/* What a model_type implies. */
+/* Settings implied by a model_type. */
 struct kind {
     const char *type, *architecture;
     enum tw_family family;
@@ -31,8 +31,8 @@ static enum tw_status refuse(const char *key, const json_t *value, const char *s
                    supported);
 }
 
-/* JSON null and a missing key are the same to transformers. */
-static const json_t *get(const json_t *object, const char *key) {
+/* transformers treats JSON null as a missing key. */
+static const json_t *get_key(const json_t *object, const char *key) {
     const json_t *const value = json_object_get(object, key);
     return json_is_null(value) ? NULL : value;
 }
@@ -41,7 +41,7 @@ static const json_t *get(const json_t *object, const char *key) {
 
 static enum tw_status get_type(const json_t *root, const struct kind **kind_out,
                                struct tw_error *err) {
-    const json_t *const type = get(root, "model_type");
+    const json_t *const type = get_key(root, "model_type");
     const char *const name = json_string_value(type);
     for (unsigned i = 0; name != NULL && i < KINDS_COUNT; i++) {
         if (strcmp(KINDS[i].type, name) != 0) continue;
@@ -51,11 +51,11 @@ static enum tw_status get_type(const json_t *root, const struct kind **kind_out,
     return refuse("model_type", type, "gpt2, llama, mistral, qwen2, qwen3", err);
 }
 
-/* A missing architecture follows from the type; any other head than the language model's is not
- * what is trained here. */
+/* A missing architecture follows from the type. Heads other than the language model's are not
+ * supported. */
 static enum tw_status check_architecture(const json_t *root, const struct kind *kind,
                                          struct tw_error *err) {
-    const json_t *const list = get(root, "architectures");
+    const json_t *const list = get_key(root, "architectures");
     if (list == NULL) return TW_OK;
     const char *const name =
         json_array_size(list) == 1 ? json_string_value(json_array_get(list, 0)) : NULL;
@@ -63,10 +63,10 @@ static enum tw_status check_architecture(const json_t *root, const struct kind *
     return refuse("architectures", list, kind->architecture, err);
 }
 
-/* A whole number the manifest key `target` accepts. JSON may write it as 500000.0. */
+/* A whole number within the range of manifest key `target`. JSON may write it as 500000.0. */
 static enum tw_status get_whole(const json_t *object, const char *key, const char *target,
                                 uint32_t *to, struct tw_error *err) {
-    const json_t *const value = get(object, key);
+    const json_t *const value = get_key(object, key);
     const struct tw_run_key *const range = tw_run_key_find(target);
     const double number = json_is_number(value) ? json_number_value(value) : -1;
     if (number >= (double)range->min && number <= (double)range->max && number == floor(number)) {
@@ -79,10 +79,10 @@ static enum tw_status get_whole(const json_t *object, const char *key, const cha
     return refuse(key, value, supported, err);
 }
 
-/* A number of whole millionths (1e-05 is 10) that the manifest key `target` accepts. */
+/* A number of whole millionths (1e-05 is 10) within the range of manifest key `target`. */
 static enum tw_status get_real(const json_t *object, const char *key, const char *target,
                                uint32_t *to, struct tw_error *err) {
-    const json_t *const value = get(object, key);
+    const json_t *const value = get_key(object, key);
     const struct tw_run_key *const range = tw_run_key_find(target);
     const double number = json_is_number(value) ? json_number_value(value) * MILLION : -1;
     const double whole = round(number);
@@ -99,27 +99,27 @@ static enum tw_status get_real(const json_t *object, const char *key, const char
 
 static enum tw_status get_flag(const json_t *object, const char *key, bool missing,
                                enum tw_answer *to, struct tw_error *err) {
-    const json_t *const value = get(object, key);
+    const json_t *const value = get_key(object, key);
     if (value != NULL && !json_is_boolean(value)) return refuse(key, value, "true, false", err);
     *to = value == NULL ? (missing ? TW_YES : TW_NO) : json_is_true(value) ? TW_YES : TW_NO;
     return TW_OK;
 }
 
-/* Keys that must say one thing, or be missing. */
+/* Keys that must be `wanted` or missing. */
 static enum tw_status check_flags(const json_t *root, const char *const *keys, bool wanted,
                                   struct tw_error *err) {
     for (; *keys != NULL; keys++) {
         enum tw_answer is_set = TW_NO;
         TW_TRY(get_flag(root, *keys, wanted, &is_set, err));
         if ((is_set == TW_YES) != wanted)
-            return refuse(*keys, get(root, *keys), wanted ? "true" : "false", err);
+            return refuse(*keys, get_key(root, *keys), wanted ? "true" : "false", err);
     }
     return TW_OK;
 }
 
 static enum tw_status check_word(const json_t *object, const char *key, const char *const *words,
                                  const char *supported, struct tw_error *err) {
-    const json_t *const value = get(object, key);
+    const json_t *const value = get_key(object, key);
     const char *const word = json_string_value(value);
     for (; word != NULL && *words != NULL; words++) {
         if (strcmp(word, *words) == 0) return TW_OK;
@@ -130,7 +130,7 @@ static enum tw_status check_word(const json_t *object, const char *key, const ch
 /* ---- gpt2 ------------------------------------------------------------------------------------ */
 
 static enum tw_status get_gpt2(const json_t *root, struct tw_run *run, struct tw_error *err) {
-    /* Three names of one formula. */
+    /* three names of the same formula */
     static const char *const GELU[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", NULL};
     static const char *const NO[] = {"scale_attn_by_inverse_layer_idx", "add_cross_attention",
                                      "is_encoder_decoder", NULL};
@@ -142,7 +142,7 @@ static enum tw_status get_gpt2(const json_t *root, struct tw_run *run, struct tw
     run->model.kv_heads = 0;
     run->model.head_size = 0;
     run->model.ffn = 0;
-    if (get(root, "n_inner") != NULL)
+    if (get_key(root, "n_inner") != NULL)
         TW_TRY(get_whole(root, "n_inner", "model.ffn", &run->model.ffn, err));
     if (run->model.ffn == 4 * run->model.width) run->model.ffn = 0;
     TW_TRY(get_real(root, "layer_norm_epsilon", "model.norm_eps", &run->model.norm_eps_millionths,
@@ -155,7 +155,7 @@ static enum tw_status get_gpt2(const json_t *root, struct tw_run *run, struct tw
 /* ---- llama ----------------------------------------------------------------------------------- */
 
 struct rope {
-    uint32_t theta; /* 0: not said */
+    uint32_t theta; /* 0: not given */
     uint32_t factor_millionths, low_millionths, high_millionths, original;
 };
 
@@ -168,7 +168,7 @@ static enum tw_status check_rope_keys(const json_t *object, const char *name,
         while (*word != NULL && strcmp(*word, key) != 0) word++;
         if (*word == NULL) {
             char shown[TW_HF_SHOWN_BYTES];
-            json_t *const text = json_string(key); /* may be anything */
+            json_t *const text = json_string(key); /* may hold any bytes */
             (void)tw_hf_show(text, shown);
             json_decref(text);
             return tw_fail(err, TW_CONFIG, "%s has the key %s, which is not supported", name,
@@ -178,7 +178,7 @@ static enum tw_status check_rope_keys(const json_t *object, const char *name,
     return TW_OK;
 }
 
-/* rope_scaling, or the newer rope_parameters which holds theta as well. */
+/* rope_scaling, or the newer rope_parameters, which also holds theta. */
 static enum tw_status get_rope(const json_t *object, const char *name, struct rope *rope,
                                struct tw_error *err) {
     static const char *const TYPES[] = {"default", "llama3", NULL};
@@ -189,16 +189,16 @@ static enum tw_status get_rope(const json_t *object, const char *name, struct ro
         "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings",
         NULL};
     if (!json_is_object(object)) return refuse(name, object, "an object", err);
-    const char *const key = get(object, "rope_type") != NULL ? "rope_type" : "type";
-    const json_t *const type = get(object, key);
-    /* rope_parameters may hold nothing but theta. */
+    const char *const key = get_key(object, "rope_type") != NULL ? "rope_type" : "type";
+    const json_t *const type = get_key(object, key);
+    /* rope_parameters may hold only theta. */
     if (type != NULL) TW_TRY(check_word(object, key, TYPES, "default, llama3", err));
     const bool is_llama3 = type != NULL && strcmp(json_string_value(type), "llama3") == 0;
     TW_TRY(check_rope_keys(object, name, is_llama3 ? LLAMA3 : DEFAULT, err));
-    const json_t *const part = get(object, "partial_rotary_factor");
+    const json_t *const part = get_key(object, "partial_rotary_factor");
     if (part != NULL && (!json_is_number(part) || json_number_value(part) != 1))
         return refuse("partial_rotary_factor", part, "1", err);
-    if (get(object, "rope_theta") != NULL)
+    if (get_key(object, "rope_theta") != NULL)
         TW_TRY(get_whole(object, "rope_theta", "model.rope_theta", &rope->theta, err));
     if (!is_llama3) return TW_OK;
     TW_TRY(get_real(object, "factor", "model.rope_factor", &rope->factor_millionths, err));
@@ -216,7 +216,7 @@ static enum tw_status get_rotation(const json_t *root, const struct kind *kind, 
     bool is_said = false;
     for (unsigned i = 0; i < 2; i++) {
         found[i] = NONE;
-        const json_t *const object = get(root, NAMES[i]);
+        const json_t *const object = get_key(root, NAMES[i]);
         if (object == NULL) continue;
         TW_TRY(get_rope(object, NAMES[i], &found[i], err));
         const uint32_t theta = rope.theta;
@@ -226,17 +226,17 @@ static enum tw_status get_rotation(const json_t *root, const struct kind *kind, 
         rope = found[i];
         if (rope.theta == 0) rope.theta = theta;
         if (theta != 0 && rope.theta != theta)
-            return refuse("rope_theta", get(object, "rope_theta"), "one value", err);
+            return refuse("rope_theta", get_key(object, "rope_theta"), "one value", err);
         is_said = true;
     }
-    if (get(root, "rope_theta") != NULL) {
+    if (get_key(root, "rope_theta") != NULL) {
         uint32_t theta;
         TW_TRY(get_whole(root, "rope_theta", "model.rope_theta", &theta, err));
         if (rope.theta != 0 && rope.theta != theta)
-            return refuse("rope_theta", get(root, "rope_theta"), "one value, not two", err);
+            return refuse("rope_theta", get_key(root, "rope_theta"), "one value, not two", err);
         rope.theta = theta;
     }
-    /* The first Llama had no such key. */
+    /* The first Llama's config has no rope_theta. */
     if (rope.theta == 0 && strcmp(kind->type, "llama") == 0) rope.theta = 10000;
     if (rope.theta == 0) return refuse("rope_theta", NULL, "a number", err);
     run->model.rope_theta = rope.theta;
@@ -247,16 +247,16 @@ static enum tw_status get_rotation(const json_t *root, const struct kind *kind, 
     return TW_OK;
 }
 
-/* Every layer sees everything before it. */
+/* Only full attention is supported: every layer sees all tokens before. */
 static enum tw_status check_window(const json_t *root, const struct kind *kind,
                                    struct tw_error *err) {
     enum tw_answer is_used = TW_NO;
     const json_t *const window = json_object_get(root, "sliding_window");
-    const json_t *const types = get(root, "layer_types");
+    const json_t *const types = get_key(root, "layer_types");
     TW_TRY(get_flag(root, "use_sliding_window", false, &is_used, err));
     if (is_used == TW_YES)
-        return refuse("use_sliding_window", get(root, "use_sliding_window"), "false", err);
-    /* Mistral has no such switch, and a window when the key is missing. */
+        return refuse("use_sliding_window", get_key(root, "use_sliding_window"), "false", err);
+    /* Mistral has no use_sliding_window, and a window by default. */
     if (strcmp(kind->type, "mistral") == 0 && !json_is_null(window))
         return refuse("sliding_window", window, "null", err);
     if (types != NULL && !json_is_array(types)) return refuse("layer_types", types, "a list", err);
@@ -279,14 +279,14 @@ static enum tw_status get_llama(const json_t *root, const struct kind *kind, str
     TW_TRY(get_whole(root, "num_attention_heads", "model.heads", &run->model.heads, err));
     TW_TRY(get_whole(root, "intermediate_size", "model.ffn", &run->model.ffn, err));
     run->model.kv_heads = run->model.heads;
-    if (get(root, "num_key_value_heads") != NULL || strcmp(kind->type, "llama") != 0)
+    if (get_key(root, "num_key_value_heads") != NULL || strcmp(kind->type, "llama") != 0)
         TW_TRY(get_whole(root, "num_key_value_heads", "model.kv_heads", &run->model.kv_heads, err));
     run->model.head_size = 0;
-    /* Qwen3 has heads of another size than width / heads when nothing is said. */
-    if (get(root, "head_dim") != NULL || strcmp(kind->type, "qwen3") == 0)
+    /* Qwen3's default head size is not width / heads. */
+    if (get_key(root, "head_dim") != NULL || strcmp(kind->type, "qwen3") == 0)
         TW_TRY(get_whole(root, "head_dim", "model.head_size", &run->model.head_size, err));
     if (run->model.head_size == 0 && run->model.width % run->model.heads != 0)
-        return refuse("num_attention_heads", get(root, "num_attention_heads"),
+        return refuse("num_attention_heads", get_key(root, "num_attention_heads"),
                       "a divisor of hidden_size", err);
     if (run->model.head_size == 0) run->model.head_size = run->model.width / run->model.heads;
     if (run->model.kv_heads == 0 || run->model.ffn == 0)
@@ -297,10 +297,12 @@ static enum tw_status get_llama(const json_t *root, const struct kind *kind, str
     TW_TRY(get_whole(root, "max_position_embeddings", "model.rope_original", &run->model.context,
                      err));
     const uint64_t most = tw_run_key_find("model.context")->max;
-    if (run->model.context > most) run->model.context = (uint32_t)most; /* no weight hangs on it */
+    if (run->model.context > most)
+        run->model.context = (uint32_t)most; /* no weight depends on it */
     TW_TRY(get_real(root, "rms_norm_eps", "model.norm_eps", &run->model.norm_eps_millionths, err));
-    if (get(root, "hidden_act") != NULL) TW_TRY(check_word(root, "hidden_act", SILU, "silu", err));
-    const json_t *const part = get(root, "partial_rotary_factor");
+    if (get_key(root, "hidden_act") != NULL)
+        TW_TRY(check_word(root, "hidden_act", SILU, "silu", err));
+    const json_t *const part = get_key(root, "partial_rotary_factor");
     if (part != NULL && (!json_is_number(part) || json_number_value(part) != 1))
         return refuse("partial_rotary_factor", part, "1", err);
     TW_TRY(check_flags(root, NO, false, err));
@@ -308,7 +310,7 @@ static enum tw_status get_llama(const json_t *root, const struct kind *kind, str
     return get_rotation(root, kind, run, err);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- entry point ----------------------------------------------------------------------------- */
 
 static enum tw_status read_all(const json_t *root, struct tw_run *run, struct tw_error *err) {
     const struct kind *kind = NULL;
@@ -317,7 +319,8 @@ static enum tw_status read_all(const json_t *root, struct tw_run *run, struct tw
     static const char *const NEVER[] = {"auto_map", "quantization_config", "compression_config",
                                         NULL};
     for (const char *const *key = NEVER; *key != NULL; key++) {
-        if (get(root, *key) != NULL) return refuse(*key, get(root, *key), "models without it", err);
+        if (get_key(root, *key) != NULL)
+            return refuse(*key, get_key(root, *key), "models without it", err);
     }
     run->model.family = kind->family;
     run->model.qkv_bias = kind->qkv_bias;

@@ -1,8 +1,8 @@
-/* hf_config.h - config.json of a Hugging Face model: read into a run's model, or refused by name.
+/* hf_config.h - reads config.json of a Hugging Face model into a run's model keys.
  *
- * Read are gpt2, llama, mistral, qwen2 and qwen3, as far as the engine computes them to the letter.
- * Everything that would change the arithmetic and is not known here is refused, with the key, the
- * value found and what is supported. */
+ * Supported are gpt2, llama, mistral, qwen2 and qwen3 where the engine computes exactly the same.
+ * Any other key or value that would change the arithmetic is refused; the error names the key, the
+ * value and the supported values. */
 #ifndef TW_WORKER_FILES_HF_CONFIG_H
 #define TW_WORKER_FILES_HF_CONFIG_H
 
@@ -13,9 +13,10 @@
 
 enum { TW_HF_CONFIG_BYTES_MAX = 1024 * 1024 };
 
-/* Fills run->model (but its seed) and run->data.tokenizer from untrusted JSON; the rest of *run is
- * left alone. TW_CONFIG: not supported; TW_CORRUPT: malformed; TW_NOMEM. On failure *run is
- * unchanged. The result has every key within its range, but tw_run_check is the caller's. */
+/* Fills run->model (except its seed) and run->data.tokenizer from untrusted JSON. Other members of
+ * *run stay. TW_CONFIG: not supported; TW_CORRUPT: malformed; TW_NOMEM. On failure *run is
+ * unchanged. Every key of the result is within its range; the caller must still call tw_run_check.
+ */
 enum tw_status tw_hf_config_parse(struct tw_run *run, const char *json, size_t size,
                                   struct tw_error *err);
 

@@ -1,4 +1,4 @@
-/* hf_index_parse.c - the index of a sharded model from its JSON. */
+/* hf_index_parse.c - parses the index of a sharded model. */
 #include "worker/files/hf_index.h"
 
 #include <jansson.h>
@@ -14,7 +14,7 @@ static bool is_plain(char c) {
            c == '_' || c == '.';
 }
 
-/* "model-00001-of-00002.safetensors": no folder, nothing hidden, nothing a terminal obeys. */
+/* "model-00001-of-00002.safetensors": no folder, no hidden file, no terminal control characters. */
 static bool is_file_name(const char *name) {
     static const char END[] = ".safetensors";
     const size_t size = strlen(name), end = sizeof(END) - 1;
@@ -33,8 +33,8 @@ static bool is_tensor_name(const char *name) {
     return size > 0 && size < TW_SAFETENSORS_NAME_BYTES;
 }
 
-static enum tw_status add(struct tw_hf_index *index, const char *name, const json_t *value,
-                          struct tw_error *err) {
+static enum tw_status add_entry(struct tw_hf_index *index, const char *name, const json_t *value,
+                                struct tw_error *err) {
     char shown[TW_HF_SHOWN_BYTES];
     const char *const file = json_string_value(value);
     if (!is_tensor_name(name)) {
@@ -64,7 +64,7 @@ static int compare(const void *a, const void *b) {
     return strcmp(((const struct tw_hf_entry *)a)->name, ((const struct tw_hf_entry *)b)->name);
 }
 
-static enum tw_status fill(struct tw_hf_index *index, json_t *map, struct tw_error *err) {
+static enum tw_status fill_index(struct tw_hf_index *index, json_t *map, struct tw_error *err) {
     const size_t count = json_object_size(map);
     if (count == 0 || !json_is_object(map)) {
         return tw_fail(err, TW_CORRUPT, "it has no weight_map that names a tensor");
@@ -79,7 +79,7 @@ static enum tw_status fill(struct tw_hf_index *index, json_t *map, struct tw_err
         return tw_fail(err, TW_NOMEM, "no memory for an index of %zu tensors", count);
     }
     for (void *at = json_object_iter(map); at != NULL; at = json_object_iter_next(map, at)) {
-        TW_TRY(add(index, json_object_iter_key(at), json_object_iter_value(at), err));
+        TW_TRY(add_entry(index, json_object_iter_key(at), json_object_iter_value(at), err));
     }
     qsort(index->entries, index->entries_count, sizeof(*index->entries), compare);
     return TW_OK;
@@ -90,7 +90,7 @@ enum tw_status tw_hf_index_parse(struct tw_hf_index *index, const char *json, si
     json_t *root = NULL;
     memset(index, 0, sizeof(*index));
     TW_TRY(tw_hf_json_parse(&root, json, size, TW_HF_INDEX_BYTES_MAX, err));
-    const enum tw_status status = fill(index, json_object_get(root, "weight_map"), err);
+    const enum tw_status status = fill_index(index, json_object_get(root, "weight_map"), err);
     json_decref(root);
     if (status != TW_OK) tw_hf_index_free(index);
     return status;

@@ -1,4 +1,4 @@
-/* hf_unread.c - in place of hf_config.c and hf_index_parse.c where there is no JSON library. */
+/* hf_unread.c - replaces hf_config.c and hf_index_parse.c in a build without jansson. */
 #include <string.h>
 
 #include "worker/files/hf_config.h"

@@ -19,14 +19,14 @@
 
 enum {
     BLOCK_ELEMENTS = 1024 * 1024,
-    SHARDS_MAX = 512, /* as many as hf_index.h reads */
+    SHARDS_MAX = 512, /* the limit of hf_index.h */
 };
 
-/* What is being written: tensors [first, first + count) of the layout go into one file. */
+/* The file being written: tensors [first, first + count) of the layout. */
 struct shard {
     const struct tw_model_feed *feed;
     enum tw_dtype dtype;
-    bool is_hugging_face; /* names as transformers has them, not the layout's */
+    bool is_hugging_face; /* use transformers' names, not the layout's */
     uint32_t first, count;
     float *block;
 };
@@ -37,7 +37,7 @@ static uint64_t tensor_bytes(const struct tw_model_feed *feed, uint32_t i, enum 
            tw_dtype_bytes(tw_model_feed_dtype(feed, i, dtype));
 }
 
-/* GPT2LMHeadModel has all but its head below "transformer". */
+/* GPT2LMHeadModel has all tensors except the head below "transformer". */
 static void name_of(const struct shard *shard, uint32_t i, char name[TW_SAFETENSORS_NAME_BYTES]) {
     const char *const ours = shard->feed->layout->tensors[i].name;
     const bool is_below = shard->is_hugging_face &&
@@ -62,7 +62,7 @@ static enum tw_status make_header(const struct shard *shard, uint8_t **header_ou
         to->shape[0] = tensor->rows;
         to->shape[1] = tensor->cols;
     }
-    /* "pt" is what loaders of the Python world insist on. */
+    /* Python loaders require "pt". */
     char manifest[TW_MANIFEST_BYTES_MAX];
     if (shard->feed->says_run) {
         st.metadata_count = 1;
@@ -133,15 +133,16 @@ enum tw_status tw_hf_write_file(const char *path, const struct tw_model_feed *fe
     return status;
 }
 
-/* ---- a folder -------------------------------------------------------------------------------- */
+/* ---- folder ------------------------------------------------------------------------------------
+ */
 
-/* The folder under its temporary name, and the names of what is in it. */
+/* A folder being written under its temporary name. */
 struct folder {
     char path[TW_OUT_PATH_BYTES];
-    int lock;           /* the folder, open and locked */
+    int lock;           /* descriptor of the folder, locked */
     struct shard shard; /* the one being written */
     struct tw_hf_folder *result;
-    uint32_t first[SHARDS_MAX + 1]; /* tensors of file k: [first[k], first[k + 1]) */
+    uint32_t first[SHARDS_MAX + 1]; /* file k holds tensors [first[k], first[k + 1]) */
 };
 
 static enum tw_status path_in(const struct folder *folder, const char *name,
@@ -226,7 +227,7 @@ static enum tw_status write_index(const struct folder *folder, struct tw_error *
     return status;
 }
 
-static enum tw_status fill(struct folder *folder, struct tw_error *err) {
+static enum tw_status fill_folder(struct folder *folder, struct tw_error *err) {
     const struct tw_run *const run = folder->shard.feed->run;
     char text[TW_MODEL_CONFIG_BYTES];
     size_t size = 0;
@@ -254,8 +255,8 @@ static enum tw_status fill(struct folder *folder, struct tw_error *err) {
     return folder->result->files_count > 1 ? write_index(folder, err) : TW_OK;
 }
 
-/* Removes what fill may have made, and only that. */
-static void clear(const struct folder *folder) {
+/* Removes exactly the files that fill_folder may have made. */
+static void clear_folder(const struct folder *folder) {
     static const char *const NAMES[] = {"config.json", "tokenizer.json",
                                         "model.safetensors.index.json"};
     char path[TW_OUT_PATH_BYTES], name[TW_HF_FILE_BYTES];
@@ -279,8 +280,9 @@ static bool is_ours(const char *name) {
     return strncmp(name, "model", 5) == 0 && strstr(name, ".safetensors") != NULL;
 }
 
-/* Removes what an export that was killed left; false: there is more than that, and all stays. */
-static bool empty(const char *path) {
+/* Removes the files of an export that was killed. False: other files exist, and nothing is removed.
+ */
+static bool empty_old_part(const char *path) {
     bool is_left = true;
     for (unsigned pass = 0; pass < 2 && is_left; pass++) {
         DIR *const folder = opendir(path);
@@ -315,7 +317,7 @@ static enum tw_status make_folder(struct folder *folder, const char *path, struc
         return tw_fail(err, TW_IO, "%s: %s", folder->path, strerror(why));
     }
     const bool is_locked = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0;
-    if (is_new || (is_locked && empty(folder->path))) return TW_OK;
+    if (is_new || (is_locked && empty_old_part(folder->path))) return TW_OK;
     if (folder->lock >= 0) (void)close(folder->lock);
     return tw_fail(
         err, TW_CONFIG,
@@ -333,7 +335,7 @@ enum tw_status tw_hf_write_folder(const char *path, const struct tw_model_feed *
     TW_TRY(make_folder(&folder, path, err));
     folder.shard.block = malloc(BLOCK_ELEMENTS * sizeof(*folder.shard.block));
     enum tw_status status = folder.shard.block != NULL
-                                ? fill(&folder, err)
+                                ? fill_folder(&folder, err)
                                 : tw_fail(err, TW_NOMEM, "no memory for a block");
     free(folder.shard.block);
     if (status == TW_OK) {
@@ -342,7 +344,7 @@ enum tw_status tw_hf_write_folder(const char *path, const struct tw_model_feed *
                        folder.path);
         status = tw_out_rename(folder.path, to, err);
     }
-    if (status != TW_OK) clear(&folder);
+    if (status != TW_OK) clear_folder(&folder);
     if (folder.lock >= 0) (void)close(folder.lock);
     return status;
 }

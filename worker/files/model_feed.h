@@ -1,5 +1,4 @@
-/* model_feed.h - the numbers of a model on their way into a file: from memory or from other files.
- */
+/* model_feed.h - the parameters to write to a file, read from memory or from other files. */
 #ifndef TW_WORKER_FILES_MODEL_FEED_H
 #define TW_WORKER_FILES_MODEL_FEED_H
 
@@ -12,30 +11,31 @@
 #include "worker/files/model_source.h"
 
 struct tw_model_feed {
-    const struct tw_run *run;                     /* borrowed, as is all below */
-    bool says_run;                                /* one file of it carries the manifest of `run` */
-    const struct tw_layout *layout;               /* of run */
-    const float *params;                          /* (layout->elements); NULL: read `source` */
-    const struct tw_model_source *source;         /* bound to `layout` */
-    bool (*is_interrupted)(void);                 /* NULL: never; when it says yes, reading fails */
-    void (*progress)(void *user, uint64_t count); /* NULL: none; so many more elements were read */
+    const struct tw_run *run;             /* borrowed, like all pointers below */
+    bool says_run;                        /* write the manifest of `run` into the file's metadata */
+    const struct tw_layout *layout;       /* layout of run */
+    const float *params;                  /* (layout->elements); NULL: read `source` */
+    const struct tw_model_source *source; /* bound to `layout` */
+    bool (*is_interrupted)(void);         /* NULL: never; reading fails once it returns true */
+    void (*progress)(void *user,
+                     uint64_t count); /* called with the number of elements just read; NULL: none */
     void *user;
 };
 
-enum { TW_FEED_KEEP = TW_DTYPES_COUNT }; /* a dtype to write: as the source has it */
+enum { TW_FEED_KEEP = TW_DTYPES_COUNT }; /* as the dtype to write: keep the source's */
 
-/* The type to write tensor `i` as when `dtype` was asked for: that, or what the source has (float32
- * from memory). */
+/* The type to write tensor `i` in, given the requested `dtype`: that, or with TW_FEED_KEEP the
+ * source's type (float32 from memory). */
 enum tw_dtype tw_model_feed_dtype(const struct tw_model_feed *feed, uint32_t i,
                                   enum tw_dtype dtype);
 
-/* Elements [first, first + count) of tensor `i`. Errors of tw_model_source_read; TW_AGAIN when
+/* Reads elements [first, first + count) of tensor `i`. Errors of tw_model_source_read; TW_AGAIN if
  * interrupted. */
 enum tw_status tw_model_feed_read(const struct tw_model_feed *feed, uint32_t i, uint64_t first,
                                   uint64_t count, float *to, struct tw_error *err);
 
-/* Stores values[count] as `dtype` in place. TW_CONFIG names the tensor when a number does not fit
- * (float16 ends at 65504), TW_CORRUPT when it was not finite before. */
+/* Converts values[count] to `dtype` in place. Errors name the tensor. TW_CONFIG: a number does not
+ * fit (float16 ends at 65504); TW_CORRUPT: a number was not finite before. */
 enum tw_status tw_model_feed_store(const struct tw_model_feed *feed, uint32_t i,
                                    enum tw_dtype dtype, float *values, uint64_t count,
                                    struct tw_error *err);

@@ -1,4 +1,4 @@
-/* model_same.h - whether two manifests mean the same arithmetic. */
+/* model_same.h - compares the arithmetic of two models. */
 #ifndef TW_WORKER_FILES_MODEL_SAME_H
 #define TW_WORKER_FILES_MODEL_SAME_H
 
@@ -6,8 +6,8 @@
 #include "proto/run/run.h"
 
 /* Whether the model of `found` (a config.json) computes the same as that of `wanted` (a manifest)
- * with the same tensors: all keys but the seed and, where positions have no weights, the context.
- * TW_CONFIG names the first key that differs and both values. */
+ * with the same tensors. All model keys must match, except the seed and, unless positions are
+ * weights, the context. TW_CONFIG names the first difference with both values. */
 enum tw_status tw_model_same(const struct tw_run *found, const struct tw_run *wanted,
                              struct tw_error *err);
 

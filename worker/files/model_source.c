@@ -20,7 +20,8 @@ struct tw_model_place {
     const struct tw_safetensors_tensor *tensor;
 };
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- open -------------------------------------------------------------------------------------
+ */
 
 static enum tw_status path_in(const char *folder, const char *name, char path[PATH_BYTES],
                               struct tw_error *err) {
@@ -41,7 +42,7 @@ static enum tw_status open_files(struct tw_model_source *source, const char *fol
     return TW_OK;
 }
 
-/* Every tensor is in the file the index says, and nowhere else. */
+/* Checks that every tensor is in the file that the index names, and in no other. */
 static enum tw_status check_index(const struct tw_model_source *source, struct tw_error *err) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < source->files_count; i++) {
@@ -86,7 +87,7 @@ static enum tw_status open_index(struct tw_model_source *source, const char *fol
     return check_index(source, err);
 }
 
-/* Says what is there instead, when it is something people have. */
+/* Reports that there is no model, and names a common unsupported format if one is there. */
 static enum tw_status no_model(const char *folder, struct tw_error *err) {
     static const char *const OTHERS[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
                                          "tf_model.h5", "flax_model.msgpack",
@@ -183,7 +184,8 @@ enum tw_status tw_model_source_run(const struct tw_model_source *source, struct 
     return status == TW_OK ? TW_OK : tw_fail(err, status, "config.json: %s", why.message);
 }
 
-/* ---- binding --------------------------------------------------------------------------------- */
+/* ---- bind -------------------------------------------------------------------------------------
+ */
 
 static struct tw_model_place find(const struct tw_model_source *source, const char *name) {
     struct tw_model_place place = {0, NULL};
@@ -196,8 +198,8 @@ static struct tw_model_place find(const struct tw_model_source *source, const ch
     return place;
 }
 
-/* Hugging Face puts all but the head below "transformer". A name that would be too long becomes
- * empty, which equals none. */
+/* Hugging Face puts all but the head below "transformer". An overlong name becomes empty, which
+ * matches no tensor. */
 static void full_name(const char *prefix, const char *name, char full[TW_SAFETENSORS_NAME_BYTES]) {
     const bool is_bare = strcmp(prefix, "transformer.") == 0 && strcmp(name, HEAD) == 0;
     const int size = snprintf(full, TW_SAFETENSORS_NAME_BYTES, "%s%s", is_bare ? "" : prefix, name);
@@ -261,7 +263,7 @@ static bool is_buffer(const char *name) {
     return false;
 }
 
-/* An output head stored beside the embedding it is tied to has the same numbers. */
+/* An output head stored beside the embedding it is tied to must have the same numbers. */
 static enum tw_status check_tie(const struct tw_model_source *source,
                                 const struct tw_model_place *head, struct tw_error *err) {
     const struct tw_tensor *const tensor = &source->layout->tensors[0];
@@ -288,7 +290,7 @@ static enum tw_status check_tie(const struct tw_model_source *source,
     return status;
 }
 
-/* Nothing is there that the model has no place for: dropping a tensor would be another model. */
+/* Refuses tensors that the model does not have: ignoring one would mean another model. */
 static enum tw_status check_rest(const struct tw_model_source *source, const char *prefix,
                                  struct tw_error *err) {
     const bool is_part = prefix[0] != 0 && strcmp(prefix, "transformer.") != 0;
@@ -298,7 +300,7 @@ static enum tw_status check_rest(const struct tw_model_source *source, const cha
             const char *name = st->tensors[k].name;
             const size_t size = strlen(prefix);
             const bool is_below = strncmp(name, prefix, size) == 0;
-            if (is_part && !is_below) continue; /* momentum and the like of a checkpoint */
+            if (is_part && !is_below) continue; /* other data of a checkpoint, such as momentum */
             const char *const bare = is_below ? name + size : name;
             char full[TW_SAFETENSORS_NAME_BYTES];
             full_name(prefix, bare, full);

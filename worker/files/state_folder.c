@@ -15,15 +15,15 @@
 
 enum {
     SLOTS = 2,
-    BLOCK_BYTES = 1 << 20, /* of data, each with its own SHA-256 */
+    BLOCK_BYTES = 1 << 20, /* unit of the data's SHA-256 digests */
     DIGEST_DIGITS = TW_ID_HEX_BYTES - 1,
-    RUN_DIGITS = 16, /* of a run's id that name its folder */
+    RUN_DIGITS = 16, /* digits of a run's id in its folder's name */
 };
 
 static const char *const SLOT_NAMES[SLOTS] = {"ckpt.a.safetensors", "ckpt.b.safetensors"};
 static const char FORMAT[] = "thinwire checkpoint 1";
 
-/* One of the two files. */
+/* One of the two checkpoint files. */
 struct slot {
     char path[TW_STATE_PATH_BYTES];
     bool exists;
@@ -40,7 +40,8 @@ static enum tw_status path_in(const char *folder, const char *name, char path[TW
     return tw_fail(err, TW_CONFIG, "the path is too long: %.80s...", folder);
 }
 
-/* ---- what a file says of itself -------------------------------------------------------------- */
+/* ---- header -----------------------------------------------------------------------------------
+ */
 
 static enum tw_status text_of(const struct tw_tensor_file *file, const char *key, size_t size,
                               const struct tw_safetensors_text **text, struct tw_error *err) {
@@ -63,7 +64,7 @@ static enum tw_status number_of(const struct tw_tensor_file *file, const char *k
     return tw_fail(err, TW_CORRUPT, "%s: its metadata '%s' is no number", file->name, key);
 }
 
-/* The digest is of the whole header with zeros in its own place: it is of no use afterwards. */
+/* The digest covers the whole header with zeros in the digest's place. Zeroes it in file->json. */
 static enum tw_status check_header(struct tw_tensor_file *file, struct tw_error *err) {
     const struct tw_safetensors_text *text;
     char written[TW_ID_HEX_BYTES] = {0}, computed[TW_ID_HEX_BYTES];
@@ -101,9 +102,10 @@ static void slot_read(struct slot *slot) {
     tw_tensor_file_close(&file);
 }
 
-/* ---- its data -------------------------------------------------------------------------------- */
+/* ---- data -------------------------------------------------------------------------------------
+ */
 
-/* Bytes [*begin, *end) of the data have all of a part in them; empty when there is none. */
+/* The bytes [*begin, *end) of the data that contain all of a part; empty if there are none. */
 static void range_of(const struct tw_safetensors *st, const char *part, uint64_t *begin,
                      uint64_t *end) {
     const size_t size = strlen(part);
@@ -170,9 +172,10 @@ static void slot_check(struct slot *slot, const char *part) {
     free(block);
 }
 
-/* ---- its run --------------------------------------------------------------------------------- */
+/* ---- manifest ---------------------------------------------------------------------------------
+ */
 
-/* A manifest counts when it is of the very run. */
+/* Whether the file is the manifest of exactly this run. */
 static bool is_of_run(const char *path, const char *id) {
     char hex[TW_ID_HEX_BYTES], canonical[TW_MANIFEST_BYTES_MAX], *text = NULL;
     struct tw_run run;
@@ -187,7 +190,7 @@ static bool is_of_run(const char *path, const char *id) {
     return strcmp(hex, id) == 0;
 }
 
-/* Beside the checkpoints, or above, where a node that was invited keeps it. */
+/* Looks beside the checkpoints and one folder above, where an invited node keeps it. */
 static void find_manifest(const char *folder, const char *id, char path[TW_STATE_PATH_BYTES]) {
     static const char *const PLACES[] = {"run.manifest", "../run.manifest"};
     for (unsigned i = 0; i < sizeof(PLACES) / sizeof(PLACES[0]); i++) {
@@ -196,7 +199,7 @@ static void find_manifest(const char *folder, const char *id, char path[TW_STATE
     path[0] = 0;
 }
 
-/* ---- the folder ------------------------------------------------------------------------------ */
+/* ---- folder ---------------------------------------------------------------------------------- */
 
 static bool has_slots(const char *folder) {
     char path[TW_STATE_PATH_BYTES];
@@ -208,7 +211,7 @@ static bool has_slots(const char *folder) {
     return false;
 }
 
-/* The folder with the checkpoints: `path`, or the one in it. "" when there is none. */
+/* Finds the folder with the checkpoints: `path` or a subfolder. "" if there is none. */
 static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BYTES],
                                   struct tw_error *err) {
     char below[TW_STATE_PATH_BYTES];
@@ -216,12 +219,13 @@ static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BY
     if (has_slots(path)) {
         size_t size = strlen(path);
         while (size > 1 && path[size - 1] == '/') size--;
-        memcpy(folder, path, size); /* there is room: a longer name in it was found */
+        memcpy(folder, path, size); /* fits: a longer path inside it was built before */
         folder[size] = 0;
         return TW_OK;
     }
     DIR *const dir = opendir(path);
-    if (dir == NULL) return TW_OK; /* a file; or who opens it as a model says why not */
+    if (dir == NULL)
+        return TW_OK; /* a file, or unreadable: opening it as a model reports the error */
     enum tw_status status = TW_OK;
     const struct dirent *entry;
     while (status == TW_OK && (entry = readdir(dir)) != NULL) {
@@ -242,7 +246,7 @@ static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BY
     return status;
 }
 
-/* The newer of those that are not known to be damaged; NULL: none. */
+/* The newer slot not known to be damaged; NULL: none. */
 static struct slot *newest(struct slot slots[SLOTS]) {
     struct slot *best = NULL;
     for (unsigned i = 0; i < SLOTS; i++) {

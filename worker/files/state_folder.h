@@ -1,7 +1,7 @@
-/* state_folder.h - the state folder of a node as a model: its newest whole checkpoint.
+/* state_folder.h - finds the newest whole checkpoint in a node's state folder.
  *
- * The daemon writes ckpt.a.safetensors and ckpt.b.safetensors in turn (daemon/store/checkpoint.h),
- * so which of them is the newer one only they can tell; run.manifest lies beside them. */
+ * The daemon writes ckpt.a.safetensors and ckpt.b.safetensors in turn (daemon/store/checkpoint.h).
+ * Only their headers say which one is newer. The run's manifest lies beside or above them. */
 #ifndef TW_WORKER_FILES_STATE_FOLDER_H
 #define TW_WORKER_FILES_STATE_FOLDER_H
 
@@ -13,17 +13,18 @@
 enum { TW_STATE_PATH_BYTES = 1024 };
 
 struct tw_state_found {
-    char checkpoint[TW_STATE_PATH_BYTES]; /* the file */
-    char manifest[TW_STATE_PATH_BYTES];   /* of its run; "": there is none */
+    char checkpoint[TW_STATE_PATH_BYTES]; /* path of the checkpoint */
+    char manifest[TW_STATE_PATH_BYTES];   /* path of its run's manifest; "": none */
     uint64_t step;
-    char refused[256]; /* what is wrong with the other one; "": nothing */
+    char refused[256]; /* error of the other checkpoint; "": none */
 };
 
-/* *is_one: `path` is a folder with checkpoints in it, or in one folder of it that is named by a
- * run's id; then *found is the newest one that is whole: its header and every MiB that holds
- * something of `part` ("live", "anchor") match their SHA-256. TW_CORRUPT: there are some and none
- * is whole; TW_IO; TW_CONFIG: there are those of several runs, or the path is too long; TW_NOMEM.
- */
+/* Looks for checkpoints in `path`, or in one subfolder named by a run's id. *is_one: some exist.
+ * Then *found is the newest whole one: its header matches its SHA-256, and so does every MiB that
+ * contains data of `part` ("live", "anchor"). Errors:
+ * - TW_CORRUPT: none is whole;
+ * - TW_CONFIG: checkpoints of several runs, or the path is too long;
+ * - TW_IO, TW_NOMEM. */
 enum tw_status tw_state_folder_find(const char *path, const char *part, bool *is_one,
                                     struct tw_state_found *found, struct tw_error *err);
 

@@ -16,7 +16,7 @@ const char *tw_tensor_file_base(const char *path) {
     return slash != NULL && slash[1] != 0 ? slash + 1 : path;
 }
 
-/* O_NONBLOCK: a pipe of that name must not hold us up before it is refused. */
+/* O_NONBLOCK: opening a pipe must not block before it is refused. */
 static enum tw_status open_regular(const char *path, int *fd_out, uint64_t *bytes_out,
                                    struct tw_error *err) {
     struct stat info;
@@ -24,14 +24,14 @@ static enum tw_status open_regular(const char *path, int *fd_out, uint64_t *byte
     if (fd < 0) return tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         (void)close(fd);
-        return tw_fail(err, TW_IO, "%s is no regular file", path);
+        return tw_fail(err, TW_IO, "%s is not a regular file", path);
     }
     *fd_out = fd;
     *bytes_out = (uint64_t)info.st_size;
     return TW_OK;
 }
 
-/* 0: everything; ENODATA: the file ends before; else errno. */
+/* 0: all bytes read; ENODATA: the file ends early; else errno. */
 static int read_at(int fd, void *to, size_t size, uint64_t at) {
     char *into = to;
     while (size > 0) {
@@ -134,7 +134,7 @@ enum tw_status tw_tensor_file_read(const struct tw_tensor_file *file,
     TW_ASSERT(tw_elements_can(tensor->dtype));
     TW_ASSERT(first <= (tensor->end - tensor->begin) / size);
     TW_ASSERT(count <= (tensor->end - tensor->begin) / size - first);
-    /* Read into the upper end of the room for floats, widened from its start. */
+    /* Read into the upper end of `to`, then widen from the start. */
     uint8_t *const raw = (uint8_t *)to + (sizeof(float) - size) * count;
     const int why =
         read_at(file->fd, raw, size * count, file->data_at + tensor->begin + size * first);

@@ -1,7 +1,7 @@
-/* tensor_file.h - one safetensors file open for reading: its header, and numbers by the block.
+/* tensor_file.h - a safetensors file open for reading: its header, and numbers block by block.
  *
- * The header is bounded and checked by proto/safetensors.h before any of it is used; numbers are
- * read by pread, so that a file that shrinks meanwhile is an error and no signal. */
+ * proto/safetensors.h bounds and checks the header before it is used. Numbers are read with pread:
+ * a file that shrinks meanwhile causes an error, not a signal. */
 #ifndef TW_WORKER_FILES_TENSOR_FILE_H
 #define TW_WORKER_FILES_TENSOR_FILE_H
 
@@ -11,37 +11,38 @@
 #include "proto/safetensors.h"
 
 enum {
-    TW_TENSOR_FILE_JSON_MAX = 16 * 1024 * 1024, /* bytes of a header */
-    TW_TENSOR_FILE_COUNT_MAX = 5 * 4096 + 4096, /* a checkpoint has each tensor in five parts */
+    TW_TENSOR_FILE_JSON_MAX = 16 * 1024 * 1024, /* of a header */
+    TW_TENSOR_FILE_COUNT_MAX =
+        5 * 4096 + 4096, /* a checkpoint has five tensors per parameter tensor */
     TW_TENSOR_FILE_NAME_BYTES = 128,
 };
 
 struct tw_tensor_file {
     char name[TW_TENSOR_FILE_NAME_BYTES]; /* for messages */
     int fd;
-    uint64_t data_at; /* bytes from the start of the file */
+    uint64_t data_at; /* offset of the data in the file */
     char *json;
     struct tw_safetensors st; /* sorted by name */
 };
 
-/* Opens path (symbolic links are followed). TW_IO: not there, no regular file; TW_CORRUPT: no
+/* Opens path, following symbolic links. TW_IO: missing, or not a regular file; TW_CORRUPT: not a
  * safetensors file; TW_NOMEM. On failure nothing is left open. */
 enum tw_status tw_tensor_file_open(struct tw_tensor_file *file, const char *path,
                                    struct tw_error *err);
 void tw_tensor_file_close(struct tw_tensor_file *file);
 
-/* Elements [first, first + count) of a tensor of this file as float. The dtype is one of
- * tw_elements_can (asserted), the range is within the tensor (asserted). TW_IO; TW_CORRUPT when one
- * is not finite. */
+/* Reads elements [first, first + count) of a tensor of this file as float. Asserts that the dtype
+ * is one of tw_elements_can and that the range is within the tensor. TW_IO; TW_CORRUPT if one is
+ * not finite. */
 enum tw_status tw_tensor_file_read(const struct tw_tensor_file *file,
                                    const struct tw_safetensors_tensor *tensor, uint64_t first,
                                    uint64_t count, float *to, struct tw_error *err);
 
-/* The last part of a path, for messages. Borrowed from it. */
+/* The last component of a path, for messages. Points into `path`. */
 const char *tw_tensor_file_base(const char *path);
 
-/* Reads a small file whole: *text_out is malloc'd, ends with NUL and has at most bytes_max bytes.
- * TW_IO, TW_CORRUPT when it is larger, TW_NOMEM. */
+/* Reads a whole small file: *text_out is heap memory, ends with NUL and has at most bytes_max
+ * bytes. TW_IO; TW_CORRUPT if larger; TW_NOMEM. */
 enum tw_status tw_text_file_read(const char *path, size_t bytes_max, char **text_out,
                                  size_t *size_out, struct tw_error *err);
 

@@ -23,8 +23,8 @@ static void arrays_of(const struct tw_train_state *state, float *arrays[PARTS]) 
 
 /* ---- metadata -------------------------------------------------------------------------------- */
 
-/* Values of the metadata are one line of printable ASCII. A manifest has no '|', so it stands for
- * the ends of its lines. */
+/* Metadata values are one line of printable ASCII. '|' does not occur in a manifest, so it replaces
+ * the line ends. */
 enum { LINE_END = '|' };
 
 enum field {
@@ -46,12 +46,12 @@ static const char *const FIELD_NAMES[FIELDS] = {
     "thinwire.micro_batch", "thinwire.compute_bits"};
 enum { FORMAT_VERSION = 1 };
 
-/* Files of before passes were recorded have neither of their fields, in the sum nor outside. */
+/* Files written before passes were recorded lack both fields, in the checksum too. */
 static unsigned fields_count(const struct tw_train_pass *pass) {
     return pass->micro_batch > 0 ? FIELDS : MICRO_BATCH;
 }
 
-/* The text that was saved: of a version with fewer keys it is shorter than the run's. */
+/* The manifest text as saved; that of an older version has fewer keys than the run. */
 struct manifest {
     char text[TW_MANIFEST_BYTES_MAX];
     size_t size;
@@ -125,7 +125,7 @@ static bool read_number(const struct tw_safetensors *st, enum field field, uint6
     return true;
 }
 
-/* False when what it says of passes cannot be; it may say nothing. */
+/* False if the recorded pass is invalid. It may be absent. */
 static bool read_pass(const struct tw_safetensors *st, struct tw_train_pass *pass) {
     uint64_t micro_batch, bits;
     *pass = (struct tw_train_pass){.compute = TW_COMPUTE_AUTO};
@@ -155,9 +155,10 @@ static enum tw_status read_manifest(const struct tw_tensor_file *source, struct 
                    source->name, why.message);
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* ---- write ------------------------------------------------------------------------------------
+ */
 
-/* Over counters, manifest and numbers. */
+/* Checksum of counters, manifest and tensors. */
 static enum tw_status sum_of(const struct tw_layout *layout, const struct tw_train_file *file,
                              const struct manifest *manifest, uint64_t *sum_out,
                              struct tw_error *err) {
@@ -183,7 +184,7 @@ static enum tw_status sum_of(const struct tw_layout *layout, const struct tw_tra
     return TW_OK;
 }
 
-/* tensors (3 tensors_count), in the order of the file. */
+/* Describes tensors (3 tensors_count), in the file's order. */
 static void describe(struct tw_safetensors *st, const struct tw_layout *layout) {
     st->tensors_count = 0;
     for (unsigned part = 0; part < PARTS; part++) {
@@ -204,7 +205,7 @@ static enum tw_status write_all(struct tw_out_file *out, const uint8_t *header, 
                                 struct tw_error *err) {
     const uint16_t one = 1;
     float *arrays[PARTS];
-    TW_ASSERT(*(const uint8_t *)&one == 1); /* floats go out as they lie in memory */
+    TW_ASSERT(*(const uint8_t *)&one == 1); /* floats are written as they are in memory */
     TW_TRY(tw_out_rewind(out, err));
     TW_TRY(tw_out_write(out, header, header_bytes, err));
     arrays_of(state, arrays);
@@ -250,7 +251,8 @@ enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layou
     return status;
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- read -------------------------------------------------------------------------------------
+ */
 
 static enum tw_status read_version(const struct tw_tensor_file *source, bool *is_one,
                                    struct tw_error *err) {
@@ -267,8 +269,9 @@ static enum tw_status damaged(const struct tw_tensor_file *source, struct tw_err
     return tw_fail(err, TW_CORRUPT, "%s: its counters are damaged", source->name);
 }
 
-static enum tw_status peek(const struct tw_tensor_file *source, bool *is_one, struct tw_run *run,
-                           struct tw_train_pass *pass, struct tw_error *err) {
+static enum tw_status peek_header(const struct tw_tensor_file *source, bool *is_one,
+                                  struct tw_run *run, struct tw_train_pass *pass,
+                                  struct tw_error *err) {
     struct manifest manifest;
     struct tw_train_pass found;
     TW_TRY(read_version(source, is_one, err));
@@ -284,7 +287,7 @@ enum tw_status tw_train_file_peek(const char *path, bool *is_one, struct tw_run 
     struct tw_tensor_file source;
     *is_one = false;
     if (tw_tensor_file_open(&source, path, NULL) != TW_OK) return TW_OK;
-    const enum tw_status status = peek(&source, is_one, run, pass, err);
+    const enum tw_status status = peek_header(&source, is_one, run, pass, err);
     tw_tensor_file_close(&source);
     return status;
 }
@@ -295,7 +298,7 @@ enum tw_status tw_train_file_run(const char *path, bool *has_run, struct tw_run 
     struct manifest manifest;
     *has_run = false;
     if (tw_tensor_file_open(&source, path, NULL) != TW_OK) return TW_OK;
-    enum tw_status status = peek(&source, has_run, run, NULL, err);
+    enum tw_status status = peek_header(&source, has_run, run, NULL, err);
     if (status == TW_OK && !*has_run &&
         tw_safetensors_metadata(&source.st, TW_TRAIN_FILE_MANIFEST) != NULL) {
         *has_run = true;
